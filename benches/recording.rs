@@ -1,0 +1,286 @@
+//! What recording and reading cost, beside what they may cost: `cargo bench --bench recording`.
+
+use std::{
+    error::Error,
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use criterion::{Criterion, Throughput};
+use stepscope_collector::Recorder;
+use stepscope_traces::{
+    Correlation, Counter, Nanos, Rank, RankData, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step, Stream,
+    Window,
+    synthetic::{Clocks, Recipe},
+};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Set in the process that shows how much memory a long recording takes.
+const LONG_RECORDING: &str = "STEPSCOPE_BENCH_LONG_RECORDING";
+
+fn main() -> Outcome<()> {
+    if let Some(directory) = std::env::var_os(LONG_RECORDING) {
+        return record_long(Path::new(&directory));
+    }
+    let scratch = tempfile::tempdir()?;
+    let results = scratch.path().join("criterion");
+    let mut criterion = Criterion::default()
+        .output_directory(&results)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(5))
+        .sample_size(30)
+        .configure_from_args();
+
+    let training = scratch.path().join("training");
+    training_recipe().write(&training)?;
+    let run = Run::open(&training)?;
+    let survey = run.ranks[0].survey()?;
+    let (data, _) = run.ranks[0].read(Window::ALL)?;
+    let spans: Vec<Span> = data.spans.rows().collect();
+
+    record_span(&mut criterion, scratch.path())?;
+    write_spans(&mut criterion, scratch.path(), &spans)?;
+    read_spans(&mut criterion, scratch.path(), &spans)?;
+    criterion.final_summary();
+
+    let span_ns = |bench: &str, spans: u64| -> Outcome<Estimate> { Estimate::read(&results.join(bench), spans as f64) };
+    let count = spans.len() as u64;
+    let bytes_per_span = survey.spans.bytes as f64 / survey.spans.rows as f64;
+    let mut table = Table::default();
+    table.at_most("record a span", "ns", 100.0, span_ns("record/span", 1)?);
+    table.at_least("write spans, one core", "M/s", 3.0, span_ns("write/spans", count)?.per_second());
+    table.at_least("read spans, one core", "M/s", 20.0, span_ns("read/spans", count)?.per_second());
+    table.at_most("a span on disk", "bytes", 16.0, Estimate::exact(bytes_per_span));
+    table.at_most("recorded until it can be read", "ms", 250.0, follow_delay(scratch.path())?);
+    table.at_most("memory of a recording of 40 M events", "MB", 64.0, long_recording(scratch.path())?);
+    println!("\n{table}");
+    Ok(())
+}
+
+/// A training job on one rank, as long as the other figures need it.
+fn training_recipe() -> Recipe {
+    Recipe {
+        steps: 220,
+        micro_batches: 4,
+        layers: 32,
+        kernels_per_layer: 14,
+        replicas: 2,
+        clocks: Clocks { largest_offset: Nanos(1 << 40), largest_drift: 20_000, largest_wall_error: Nanos(1_000_000) },
+        ..Recipe::default()
+    }
+}
+
+fn start(path: &Path) -> Outcome<Recorder> {
+    RunInfo::of_this_process("bench").create(path)?;
+    Ok(Recorder::start(path, RankInfo::of_this_process(Rank(0)))?)
+}
+
+fn one_span(recorder: &Recorder, name: stepscope_traces::NameId, index: u64) {
+    drop(
+        recorder
+            .span(SpanKind::Kernel, name)
+            .stream(Stream(7))
+            .correlation(Correlation(index))
+            .bytes(index << 10)
+            .flops(index << 20),
+    );
+}
+
+/// Opening and closing a span, on a thread with annotations, while the writer thread runs.
+fn record_span(criterion: &mut Criterion, scratch: &Path) -> Outcome<()> {
+    const BURST: u64 = 1024;
+    let recorder = start(&scratch.join("record"))?;
+    let name = recorder.name("kernel");
+    criterion.benchmark_group("record").bench_function("span", |bencher| {
+        bencher.iter_custom(|spans| {
+            let _step = recorder.step(Step(1));
+            let mut spent = Duration::ZERO;
+            for burst in 0..spans.div_ceil(BURST) {
+                let began = Instant::now();
+                for index in 0..BURST {
+                    one_span(&recorder, name, burst * BURST + index);
+                }
+                spent += began.elapsed();
+                // Let the writer keep up: dropping is cheaper than recording.
+                std::thread::sleep(Duration::from_micros(700));
+            }
+            spent.mul_f64(spans as f64 / (spans.div_ceil(BURST) * BURST) as f64)
+        });
+    });
+    recorder.finish()?;
+    let (_, loss) = Run::open(&scratch.join("record"))?.ranks[0].read(Window::ALL)?;
+    println!("dropped while measuring: {}\n", loss.dropped_events);
+    Ok(())
+}
+
+/// The writer alone: rows to compressed batches in a file.
+fn write_spans(criterion: &mut Criterion, scratch: &Path, spans: &[Span]) -> Outcome<()> {
+    let path = scratch.join("write");
+    let mut group = criterion.benchmark_group("write");
+    group.throughput(Throughput::Elements(spans.len() as u64));
+    group.bench_function("spans", |bencher| {
+        bencher.iter_custom(|times| {
+            let written = (0..times).map(|_| {
+                let began = Instant::now();
+                if let Err(error) = write_run(&path, spans) {
+                    panic!("cannot write: {error}");
+                }
+                let spent = began.elapsed();
+                drop(fs::remove_dir_all(&path));
+                spent
+            });
+            written.sum()
+        });
+    });
+    Ok(())
+}
+
+fn write_run(path: &Path, spans: &[Span]) -> Outcome<()> {
+    RunInfo::of_this_process("bench").create(path)?;
+    let mut writer = RankWriter::create(path, RankInfo::of_this_process(Rank(0)))?;
+    // As often as a recording of this pace is flushed.
+    for batch in spans.chunks(8192) {
+        batch.iter().try_for_each(|span| writer.push_span(span))?;
+        writer.flush()?;
+    }
+    Ok(writer.finish()?)
+}
+
+/// Files to tables whose memory has been used before, as when one window is read after another.
+fn read_spans(criterion: &mut Criterion, scratch: &Path, spans: &[Span]) -> Outcome<()> {
+    let path = scratch.join("read");
+    write_run(&path, spans)?;
+    let run = Run::open(&path)?;
+    let mut data = RankData::default();
+    let mut group = criterion.benchmark_group("read");
+    group.throughput(Throughput::Elements(spans.len() as u64));
+    group.bench_function("spans", |bencher| {
+        bencher.iter(|| {
+            data.clear();
+            if let Err(error) = run.ranks[0].follow().and_then(|mut follower| follower.poll(&mut data)) {
+                panic!("cannot read: {error}");
+            }
+            assert_eq!(data.spans.len(), spans.len());
+        });
+    });
+    Ok(())
+}
+
+/// How long it takes from recording a span until a follower has it.
+fn follow_delay(scratch: &Path) -> Outcome<Estimate> {
+    let path = scratch.join("follow");
+    let recorder = start(&path)?;
+    let name = recorder.name("kernel");
+    let mut follower = Run::open(&path)?.ranks[0].follow()?;
+    let mut delays = Vec::new();
+    for index in 0..30 {
+        let mut data = RankData::default();
+        let began = Instant::now();
+        one_span(&recorder, name, index);
+        while data.spans.is_empty() {
+            follower.poll(&mut data)?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        delays.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    recorder.finish()?;
+    Ok(Estimate::of(delays, |sorted| sorted[sorted.len() - 1]))
+}
+
+/// Records as fast as it can for a while, and prints the most memory the process had.
+fn record_long(path: &Path) -> Outcome<()> {
+    const EVENTS: u64 = 40_000_000;
+    let recorder = start(path)?;
+    let name = recorder.name("kernel");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for index in 0..EVENTS / 4 {
+                    one_span(&recorder, name, index);
+                    if index % 1024 == 0 {
+                        recorder.count(Counter::Loss, index as f64);
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    recorder.finish()?;
+    let status = fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    println!("{}", peak.trim().trim_end_matches(" kB"));
+    Ok(())
+}
+
+fn long_recording(scratch: &Path) -> Outcome<Estimate> {
+    let path = scratch.join("long");
+    let output = Command::new(std::env::current_exe()?).env(LONG_RECORDING, &path).output()?;
+    let kilobytes: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
+    Ok(Estimate::exact(kilobytes * 1024.0 / 1e6))
+}
+
+/// A figure and how far it may be off.
+struct Estimate {
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Estimate {
+    fn exact(value: f64) -> Estimate {
+        Estimate { value, low: value, high: value }
+    }
+
+    fn of(mut values: Vec<f64>, choose: impl Fn(&[f64]) -> f64) -> Estimate {
+        values.sort_by(f64::total_cmp);
+        Estimate { value: choose(&values), low: values[0], high: values[values.len() - 1] }
+    }
+
+    /// Nanoseconds for one item, from what criterion found for all of them.
+    fn read(bench: &Path, items: f64) -> Outcome<Estimate> {
+        let estimates = fs::read(bench.join("new/estimates.json"))?;
+        let median = &serde_json::from_slice::<serde_json::Value>(&estimates)?["median"];
+        let number = |value: &serde_json::Value| value.as_f64().map(|value| value / items).ok_or("not an estimate");
+        let interval = &median["confidence_interval"];
+        let (low, high) = (number(&interval["lower_bound"])?, number(&interval["upper_bound"])?);
+        Ok(Estimate { value: number(&median["point_estimate"])?, low, high })
+    }
+
+    /// From nanoseconds for one to millions in a second.
+    fn per_second(self) -> Estimate {
+        Estimate { value: 1e3 / self.value, low: 1e3 / self.high, high: 1e3 / self.low }
+    }
+}
+
+/// The figures beside their goals.
+#[derive(Default)]
+struct Table {
+    rows: Vec<String>,
+}
+
+impl Table {
+    fn at_most(&mut self, figure: &str, unit: &str, goal: f64, measured: Estimate) {
+        self.row(figure, unit, &format!("<= {goal}"), goal / measured.value, &measured);
+    }
+
+    fn at_least(&mut self, figure: &str, unit: &str, goal: f64, measured: Estimate) {
+        self.row(figure, unit, &format!(">= {goal}"), measured.value / goal, &measured);
+    }
+
+    fn row(&mut self, figure: &str, unit: &str, goal: &str, better: f64, measured: &Estimate) {
+        let Estimate { value, low, high } = measured;
+        let verdict = if better >= 1.0 { "" } else { "  missed" };
+        let spread = format!("{low:.1}..{high:.1}");
+        self.rows.push(format!("{figure:<38} {goal:>8} {value:>8.1} {spread:>14} {unit:<6} {better:>6.2}x{verdict}"));
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{:<38} {:>8} {:>8} {:>14} {:<6} {:>7}", "figure", "goal", "measured", "spread", "", "margin")?;
+        write!(f, "{}", self.rows.join("\n"))
+    }
+}

@@ -1,0 +1,41 @@
+//! What records a training job.
+//!
+//! [`Recorder`] is what an instrumented program calls:
+//!
+//! ```
+//! use stepscope_collector::Recorder;
+//! use stepscope_traces::{Counter, MemoryCategory, Phase, Rank, RankInfo, RunInfo, SpanKind, Step, Stream};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("run");
+//! RunInfo::of_this_process("example").create(&path)?;
+//! let recorder = Recorder::start(&path, RankInfo::of_this_process(Rank(0)))?;
+//! let matmul = recorder.name("matmul");
+//! for step in 0..3 {
+//!     let _step = recorder.step(Step(step));
+//!     let _forward = recorder.phase(Phase::Forward);
+//!     recorder.allocate(0x1000, 4096, MemoryCategory::Activations);
+//!     {
+//!         let _matmul = recorder.span(SpanKind::Kernel, matmul).stream(Stream(0)).flops(2 * 64 * 64 * 64);
+//!         // … the work itself …
+//!     }
+//!     recorder.free(0x1000);
+//!     recorder.count(Counter::Loss, 4.2);
+//! }
+//! recorder.finish()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Recording never blocks the program, never ends it, and drops and counts what it has no room for.
+
+mod lane;
+mod names;
+mod recorder;
+mod scope;
+mod ticks;
+mod writer_thread;
+
+pub use recorder::{RecordError, Recorder, Settings};
+pub use scope::{Context, Entered, OpenSpan, Scope};

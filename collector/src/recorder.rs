@@ -1,0 +1,335 @@
+//! The recorder: what an instrumented program holds.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    thread::{JoinHandle, Thread},
+    time::Duration,
+};
+
+use stepscope_traces::{
+    CounterId, CounterSample, Layer, MemoryCategory, MemoryEvent, MemoryOperation, MicroBatch, NameId, Nanos, Phase,
+    RankInfo, RankWriter, Span, SpanKind, Stage, Step, TraceError,
+};
+
+use crate::{
+    lane::{self, Event, LaneEnd},
+    names::NameBook,
+    scope::{Context, Entered, OpenSpan, Scope},
+    ticks::TickCounter,
+    writer_thread,
+};
+
+/// How a rank is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The longest time an event waits in memory.
+    pub flush_every: Duration,
+    /// Memory for the queues of all threads together.
+    pub queue_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        // A little under the 250 ms that are promised, for the time a flush itself takes.
+        Settings { flush_every: Duration::from_millis(200), queue_bytes: 32 << 20 }
+    }
+}
+
+/// Why a recording is not whole.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The run directory refused.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The recorder itself failed.
+    #[error("the recorder failed: {0}")]
+    Panicked(String),
+}
+
+/// Records one rank. Clones record the same rank; every method may be called from any thread.
+///
+/// When the last clone is dropped without [`Recorder::finish`], what was recorded is written and the recording counts
+/// as interrupted.
+#[derive(Clone)]
+pub struct Recorder {
+    owner: Option<Arc<Owner>>,
+}
+
+impl Recorder {
+    /// Begins to record a rank of the run at `run`.
+    pub fn start(run: &Path, info: RankInfo) -> Result<Recorder, RecordError> {
+        Recorder::start_with(run, info, Settings::default())
+    }
+
+    /// Begins to record with other settings.
+    pub fn start_with(run: &Path, mut info: RankInfo, settings: Settings) -> Result<Recorder, RecordError> {
+        info.collector.insert("flush_every_ms".into(), (settings.flush_every.as_millis() as u64).into());
+        info.collector.insert("queue_bytes".into(), settings.queue_bytes.into());
+        let writer = RankWriter::create(run, info)?;
+        let shared = Arc::new(Shared::new(settings));
+        let thread = writer_thread::spawn(shared.clone(), writer, settings)?;
+        let owner = Owner { shared, thread: Mutex::new(Some(thread)), process: std::process::id() };
+        Ok(Recorder { owner: Some(Arc::new(owner)) })
+    }
+
+    /// A recorder that records nothing, for a program that is asked not to.
+    pub fn disabled() -> Recorder {
+        Recorder { owner: None }
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<&Shared> {
+        let shared = &*self.owner.as_ref()?.shared;
+        shared.accepting.load(Relaxed).then_some(shared)
+    }
+
+    /// Interns a name; programs keep what it returns. Past a bound, names share one id and are counted.
+    pub fn name(&self, text: &str) -> NameId {
+        self.shared().map_or(stepscope_traces::FIRST_NAME, |shared| shared.names().name(text))
+    }
+
+    /// Interns the name of a counter. `None` when there are thousands already.
+    pub fn counter(&self, text: &str) -> Option<CounterId> {
+        self.shared().and_then(|shared| shared.names().counter(text))
+    }
+
+    /// Opens a step on this thread.
+    pub fn step(&self, step: Step) -> Scope<'_> {
+        self.annotate(SpanKind::Step, "step", |context| Context { step: Some(step), ..context })
+    }
+
+    /// Opens a micro-batch on this thread.
+    pub fn micro_batch(&self, micro_batch: MicroBatch) -> Scope<'_> {
+        let change = |context| Context { micro_batch: Some(micro_batch), ..context };
+        self.annotate(SpanKind::MicroBatch, "micro-batch", change)
+    }
+
+    /// Opens a phase on this thread.
+    pub fn phase(&self, phase: Phase) -> Scope<'_> {
+        self.annotate(SpanKind::Phase, phase.word(), |context| Context { phase: Some(phase), ..context })
+    }
+
+    /// Opens a layer on this thread.
+    pub fn layer(&self, layer: Layer) -> Scope<'_> {
+        self.annotate(SpanKind::Layer, "layer", |context| Context { layer: Some(layer), ..context })
+    }
+
+    /// Opens a range the program names itself.
+    pub fn range(&self, name: &str) -> Scope<'_> {
+        self.annotate(SpanKind::Range, name, |context| context)
+    }
+
+    fn annotate(&self, kind: SpanKind, name: &str, change: impl FnOnce(Context) -> Context) -> Scope<'_> {
+        Scope::open(self, kind, self.name(name), change)
+    }
+
+    /// Says which pipeline stage this thread works for, until the guard is dropped.
+    pub fn stage(&self, stage: Stage) -> Entered<'_> {
+        Entered::open(self, |context| Context { stage: Some(stage), ..context })
+    }
+
+    /// Where in the training this thread is: to be handed to a thread that works for it.
+    pub fn context(&self) -> Context {
+        self.shared().map(lane::context).unwrap_or_default()
+    }
+
+    /// Puts this thread where another one is, until the guard is dropped.
+    pub fn enter(&self, context: Context) -> Entered<'_> {
+        Entered::open(self, |_| context)
+    }
+
+    /// Opens a span now; it ends when it is dropped.
+    #[inline]
+    pub fn span(&self, kind: SpanKind, name: NameId) -> OpenSpan<'_> {
+        OpenSpan::open(self, kind, name)
+    }
+
+    /// Records a span that was timed elsewhere, as it is.
+    #[inline]
+    pub fn record(&self, span: Span) {
+        if let Some(shared) = self.shared() {
+            lane::push(shared, |_| Event::Span(span));
+        }
+    }
+
+    /// Records that a block was handed out.
+    pub fn allocate(&self, address: u64, bytes: u64, category: MemoryCategory) {
+        self.memory(MemoryOperation::Alloc, address, Some(bytes), Some(category));
+    }
+
+    /// Records that a block came back.
+    pub fn free(&self, address: u64) {
+        self.memory(MemoryOperation::Free, address, None, None);
+    }
+
+    /// Records that the allocator took memory from the device.
+    pub fn reserve(&self, address: u64, bytes: u64) {
+        self.memory(MemoryOperation::Reserve, address, Some(bytes), None);
+    }
+
+    /// Records that the allocator gave memory back to the device.
+    pub fn release(&self, address: u64) {
+        self.memory(MemoryOperation::Release, address, None, None);
+    }
+
+    fn memory(&self, op: MemoryOperation, address: u64, bytes: Option<u64>, category: Option<MemoryCategory>) {
+        if let Some(shared) = self.shared() {
+            let time = shared.counter.read();
+            lane::push(shared, |context| {
+                let (&Context { step, phase, layer, .. }, time_ns, pool) = (context, Nanos(0), None);
+                let event = MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool };
+                Event::TickedMemory(event, time)
+            });
+        }
+    }
+
+    /// Records a memory event that was timed elsewhere, as it is.
+    pub fn record_memory(&self, event: MemoryEvent) {
+        if let Some(shared) = self.shared() {
+            lane::push(shared, |_| Event::Memory(event));
+        }
+    }
+
+    /// Records a counter's value, now.
+    pub fn count(&self, counter: impl Into<CounterId>, value: f64) {
+        if let Some(shared) = self.shared() {
+            let time = shared.counter.read();
+            let sample = CounterSample { time_ns: Nanos(0), counter: counter.into(), value };
+            lane::push(shared, |_| Event::TickedCounter(sample, time));
+        }
+    }
+
+    /// Writes everything and ends the recording, for every clone. Tells why, if it is not whole.
+    pub fn finish(self) -> Result<(), RecordError> {
+        self.owner.map_or(Ok(()), |owner| owner.end(Ending::Complete))
+    }
+}
+
+/// How a recording is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Ending {
+    NotYet,
+    Complete,
+    Abandoned,
+}
+
+/// Ends the recording when the last recorder goes.
+struct Owner {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<Result<(), RecordError>>>>,
+    /// A forked child has this memory, but not the writer thread.
+    process: u32,
+}
+
+impl Owner {
+    fn end(&self, ending: Ending) -> Result<(), RecordError> {
+        let thread = lock(&self.thread).take();
+        match thread {
+            Some(thread) if self.process == std::process::id() => {
+                self.shared.ending.store(ending as u8, Release);
+                thread.thread().unpark();
+                thread.join().unwrap_or_else(|_| Err(RecordError::Panicked("the writer thread is gone".into())))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // The writer thread has said on stderr what went wrong, if anything did.
+        drop(self.end(Ending::Abandoned));
+    }
+}
+
+/// What the program's threads and the writer thread share.
+pub(crate) struct Shared {
+    pub(crate) id: u64,
+    pub(crate) counter: TickCounter,
+    /// False once nothing is recorded any more.
+    pub(crate) accepting: AtomicBool,
+    ending: AtomicU8,
+    names: Mutex<NameBook>,
+    new_lanes: Mutex<NewLanes>,
+    queue_bytes_left: AtomicUsize,
+    /// Events dropped because a thread had no queue.
+    pub(crate) dropped: AtomicU64,
+}
+
+/// Lanes the writer has not seen yet, and the writer to wake.
+#[derive(Default)]
+struct NewLanes {
+    lanes: Vec<LaneEnd>,
+    writer: Option<Thread>,
+}
+
+impl Shared {
+    fn new(settings: Settings) -> Shared {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Shared {
+            id: NEXT.fetch_add(1, Relaxed),
+            counter: TickCounter::new(),
+            accepting: AtomicBool::new(true),
+            ending: AtomicU8::new(Ending::NotYet as u8),
+            names: Mutex::new(NameBook::new()),
+            new_lanes: Mutex::default(),
+            queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn names(&self) -> MutexGuard<'_, NameBook> {
+        lock(&self.names)
+    }
+
+    pub(crate) fn ending(&self) -> Ending {
+        match self.ending.load(Acquire) {
+            ending if ending == Ending::Complete as u8 => Ending::Complete,
+            ending if ending == Ending::Abandoned as u8 => Ending::Abandoned,
+            _ => Ending::NotYet,
+        }
+    }
+
+    /// Takes memory for a queue: `size` tells, from what is left, how many events and bytes it should have.
+    pub(crate) fn take_queue_memory(&self, size: impl Fn(usize) -> (usize, usize)) -> Option<(usize, usize)> {
+        let taken = self.queue_bytes_left.try_update(Relaxed, Relaxed, |left| left.checked_sub(size(left).1));
+        if taken.is_err() {
+            // It may have the queues of threads that have ended to give back.
+            lock(&self.new_lanes).writer.iter().for_each(Thread::unpark);
+        }
+        taken.ok().map(size)
+    }
+
+    pub(crate) fn return_queue_memory(&self, bytes: usize) {
+        self.queue_bytes_left.fetch_add(bytes, Relaxed);
+    }
+
+    /// Hands a new lane to the writer; returns whom to wake.
+    pub(crate) fn add_lane(&self, lane: LaneEnd) -> Option<Thread> {
+        let mut new = lock(&self.new_lanes);
+        let writer = new.writer.clone()?;
+        new.lanes.push(lane);
+        Some(writer)
+    }
+
+    pub(crate) fn set_writer(&self, writer: Thread) {
+        lock(&self.new_lanes).writer = Some(writer);
+    }
+
+    pub(crate) fn take_new_lanes(&self) -> Vec<LaneEnd> {
+        std::mem::take(&mut lock(&self.new_lanes).lanes)
+    }
+}
+
+/// Locks, whatever a thread that panicked left behind: every change under these locks is whole at each point.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

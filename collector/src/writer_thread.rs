@@ -1,0 +1,204 @@
+//! The one thread that writes: drains every thread's queue, flushes on time, and keeps count of what recording costs.
+
+use std::{
+    io::Write,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::SigSet;
+use stepscope_traces::{ClockSnapshot, Counter, CounterSample, MemoryEvent, RankWriter, Span, TraceError, now};
+
+use crate::{
+    lane::{Event, LaneCounts, LaneEnd},
+    recorder::{Ending, RecordError, Settings, Shared},
+    ticks::TickMap,
+};
+
+/// How long the thread sleeps at most when nobody wakes it.
+const NAP: Duration = Duration::from_millis(50);
+const COUNT_COSTS_EVERY: Duration = Duration::from_secs(1);
+const READ_CLOCKS_EVERY: Duration = Duration::from_secs(10);
+
+pub(crate) fn spawn(
+    shared: Arc<Shared>,
+    writer: RankWriter,
+    settings: Settings,
+) -> Result<JoinHandle<Result<(), RecordError>>, RecordError> {
+    let for_thread = shared.clone();
+    let rank = writer.info().rank;
+    let body = move || {
+        // The program's signals are for the program's threads. A blocked SIGXFSZ becomes an error of `write`.
+        let _ = SigSet::all().thread_block();
+        let outcome = catch_unwind(AssertUnwindSafe(|| Drain::new(&for_thread, writer, settings).run()))
+            .unwrap_or_else(|panic| {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                Err(RecordError::Panicked(text.unwrap_or_default()))
+            });
+        for_thread.accepting.store(false, Relaxed);
+        drop(for_thread.take_new_lanes());
+        if let Err(error) = &outcome {
+            // Not `eprintln!`: a closed stderr must not matter.
+            let line = format!("stepscope: recording of rank {rank} ended early: {error}; the program goes on\n");
+            drop(std::io::stderr().write_all(line.as_bytes()));
+        }
+        outcome
+    };
+    let thread = thread::Builder::new()
+        .name("stepscope".into())
+        .spawn(body)
+        .map_err(|error| RecordError::Panicked(format!("no thread to write with: {error}")))?;
+    shared.set_writer(thread.thread().clone());
+    Ok(thread)
+}
+
+struct Drain<'a> {
+    shared: &'a Shared,
+    writer: RankWriter,
+    settings: Settings,
+    lanes: Vec<LaneEnd>,
+    costs: Costs,
+    ticks: TickMap,
+    /// What it takes to read the counter, which a sample does once and recording a span twice.
+    read_ns: f64,
+}
+
+/// What recording costs, since it began.
+#[derive(Default)]
+struct Costs {
+    recorded: u64,
+    /// Of lanes whose threads have ended.
+    dropped: u64,
+    samples: u64,
+    sampled_ns: u64,
+    busy: Duration,
+}
+
+impl Costs {
+    fn add(&mut self, counts: &LaneCounts) {
+        self.dropped += counts.dropped.load(Relaxed);
+        self.samples += counts.samples.load(Relaxed);
+        self.sampled_ns += counts.sampled_ns.load(Relaxed);
+    }
+}
+
+impl<'a> Drain<'a> {
+    fn new(shared: &'a Shared, writer: RankWriter, settings: Settings) -> Drain<'a> {
+        const READS: u32 = 256;
+        let began = shared.counter.read();
+        let last = (0..READS).fold(began, |_, _| shared.counter.read());
+        let read_ns = last.nanos_since(began, &shared.counter) as f64 / f64::from(READS);
+        let mut ticks = TickMap::default();
+        ticks.anchor(&shared.counter);
+        Drain { shared, writer, settings, lanes: Vec::new(), costs: Costs::default(), ticks, read_ns }
+    }
+
+    fn run(mut self) -> Result<(), RecordError> {
+        match self.drain_until_the_end() {
+            Ok(Ending::Complete) => {
+                self.writer.add_clock_snapshot(ClockSnapshot::take())?;
+                Ok(self.writer.finish()?)
+            }
+            Ok(_) => Ok(self.writer.interrupt("the program dropped its recorder without finishing")?),
+            Err(error) => {
+                // If even this cannot be written, the state is read as interrupted all the same.
+                drop(self.writer.interrupt(&error.to_string()));
+                Err(error.into())
+            }
+        }
+    }
+
+    fn drain_until_the_end(&mut self) -> Result<Ending, TraceError> {
+        let began = Instant::now();
+        let (mut flushed, mut counted, mut read_clocks) = (began, began, began);
+        loop {
+            let woke = Instant::now();
+            // Read before the queues are: what was recorded before the end is then in them.
+            let ending = self.shared.ending();
+            self.drain()?;
+            if ending != Ending::NotYet || counted.elapsed() >= COUNT_COSTS_EVERY {
+                self.count_costs()?;
+                counted = woke;
+            }
+            if flushed.elapsed() + NAP >= self.settings.flush_every {
+                self.writer.flush()?;
+                flushed = woke;
+            }
+            if read_clocks.elapsed() >= READ_CLOCKS_EVERY {
+                self.writer.add_clock_snapshot(ClockSnapshot::take())?;
+                read_clocks = woke;
+            }
+            if ending != Ending::NotYet {
+                return Ok(ending);
+            }
+            self.costs.busy += woke.elapsed();
+            thread::park_timeout(NAP);
+        }
+    }
+
+    /// Moves what the queues hold now into the writer.
+    fn drain(&mut self) -> Result<(), TraceError> {
+        self.lanes.extend(self.shared.take_new_lanes());
+        let waiting: Vec<usize> = self.lanes.iter().map(|lane| lane.events.slots()).collect();
+        // Every name that an event counted above uses was interned before that event was pushed.
+        for (id, text) in self.shared.names().take_fresh() {
+            self.writer.push_name(id, &text);
+        }
+        self.ticks.anchor(&self.shared.counter);
+        let ticks = &self.ticks;
+        for (lane, waiting) in self.lanes.iter_mut().zip(waiting) {
+            for event in std::iter::from_fn(|| lane.events.pop().ok()).take(waiting) {
+                match event {
+                    Event::Span(span) => self.writer.push_span(&span)?,
+                    Event::TickedSpan(span, began, ended) => {
+                        let start_ns = ticks.time(began);
+                        let duration_ns = ticks.time(ended) - start_ns;
+                        self.writer.push_span(&Span { start_ns, duration_ns, ..span })?;
+                    }
+                    Event::Memory(event) => self.writer.push_memory(&event)?,
+                    Event::TickedMemory(event, time) => {
+                        self.writer.push_memory(&MemoryEvent { time_ns: ticks.time(time), ..event })?;
+                    }
+                    Event::TickedCounter(sample, time) => {
+                        self.writer.push_counter(&CounterSample { time_ns: ticks.time(time), ..sample })?;
+                    }
+                }
+            }
+            self.costs.recorded += waiting as u64;
+        }
+        let (shared, costs) = (self.shared, &mut self.costs);
+        self.lanes.retain(|lane| {
+            let ended = lane.events.is_abandoned() && lane.events.is_empty();
+            if ended {
+                costs.add(&lane.counts);
+                shared.return_queue_memory(lane.bytes);
+            }
+            !ended
+        });
+        Ok(())
+    }
+
+    fn count_costs(&mut self) -> Result<(), TraceError> {
+        let costs = &self.costs;
+        let mut now_costs =
+            Costs { dropped: costs.dropped, samples: costs.samples, sampled_ns: costs.sampled_ns, ..Costs::default() };
+        self.lanes.iter().for_each(|lane| now_costs.add(&lane.counts));
+        let dropped = now_costs.dropped + self.shared.dropped.load(Relaxed);
+        let per_event = self.read_ns + now_costs.sampled_ns as f64 / now_costs.samples.max(1) as f64;
+        let values = [
+            (Counter::RecordedEvents, costs.recorded as f64),
+            (Counter::DroppedEvents, dropped as f64),
+            (Counter::DroppedNames, self.shared.names().dropped as f64),
+            (Counter::WrittenBytes, self.writer.written_bytes() as f64),
+            (Counter::HotPathTime, per_event * costs.recorded as f64),
+            (Counter::WriterTime, costs.busy.as_nanos() as f64),
+        ];
+        let time_ns = now();
+        values.into_iter().try_for_each(|(counter, value)| {
+            self.writer.push_counter(&CounterSample { time_ns, counter: counter.id(), value })
+        })
+    }
+}

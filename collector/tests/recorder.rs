@@ -1,0 +1,247 @@
+//! The recorder, in the process that records.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    fs,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use stepscope_collector::{Context, RecordError, Recorder, Settings};
+use stepscope_traces::{
+    Correlation, Counter, Group, Layer, Loss, MemoryCategory, MemoryOperation, MicroBatch, Nanos, Phase, Rank,
+    RankData, RankInfo, Run, RunInfo, Span, SpanKind, Stage, State, Step, Stream, TraceError, Window, now,
+};
+use tempfile::TempDir;
+
+struct Recording {
+    #[expect(dead_code, reason = "removed with the test")]
+    directory: TempDir,
+    path: PathBuf,
+    recorder: Recorder,
+}
+
+impl Recording {
+    fn start(settings: Settings) -> Recording {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run");
+        RunInfo::of_this_process("test").create(&path).unwrap();
+        let recorder = Recorder::start_with(&path, RankInfo::of_this_process(Rank(0)), settings).unwrap();
+        Recording { directory, path, recorder }
+    }
+
+    fn finish(self) -> (RankData, Loss) {
+        self.recorder.finish().unwrap();
+        let run = Run::open(&self.path).unwrap();
+        assert_eq!(run.state(), State::Complete);
+        run.ranks[0].read(Window::ALL).unwrap()
+    }
+}
+
+#[test]
+fn what_is_recorded_has_its_context() {
+    let recording = Recording::start(Settings::default());
+    let recorder = &recording.recorder;
+    let (matmul, reduce) = (recorder.name("matmul"), recorder.name("reduce"));
+    let began = now();
+    {
+        let _stage = recorder.stage(Stage(1));
+        let _step = recorder.step(Step(7));
+        {
+            let _micro_batch = recorder.micro_batch(MicroBatch(2));
+            let _phase = recorder.phase(Phase::Backward);
+            let _layer = recorder.layer(Layer(3));
+            drop(recorder.span(SpanKind::Kernel, matmul).stream(Stream(1)).flops(64).bytes(32));
+            recorder.allocate(0xa0, 512, MemoryCategory::Gradients);
+            let context = recorder.context();
+            // Another thread works for this one, as a communication stream does.
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let _context = recorder.enter(context);
+                    let span = recorder.span(SpanKind::AllReduce, reduce);
+                    drop(span.stream(Stream(2)).group(Group(5)).correlation(Correlation(9)));
+                });
+            });
+        }
+        recorder.free(0xa0);
+        recorder.count(Counter::Loss, 1.5);
+        recorder.count(recorder.counter("my own").unwrap(), 2.5);
+    }
+    assert_eq!(recorder.context(), Context::default());
+    recorder.record(Span::new(SpanKind::Copy, matmul, Nanos(123), Nanos(45)));
+    let (data, loss) = recording.finish();
+    let ended = now();
+    assert!(loss.is_none());
+
+    let find = |kind: SpanKind| data.spans.rows().find(|span| span.kind == kind).unwrap();
+    let deepest = Span {
+        step: Some(Step(7)),
+        micro_batch: Some(MicroBatch(2)),
+        phase: Some(Phase::Backward),
+        layer: Some(Layer(3)),
+        stage: Some(Stage(1)),
+        ..Span::new(SpanKind::Kernel, matmul, Nanos(0), Nanos(0))
+    };
+    let timeless = |span: Span| Span { start_ns: Nanos(0), duration_ns: Nanos(0), ..span };
+    let kernel = Span { stream: Some(Stream(1)), flops: Some(64), bytes: Some(32), ..deepest };
+    assert_eq!(timeless(find(SpanKind::Kernel)), kernel);
+    let (kind, stream, group) = (SpanKind::AllReduce, Some(Stream(2)), Some(Group(5)));
+    let collective = Span { kind, name: reduce, stream, group, correlation: Some(Correlation(9)), ..deepest };
+    assert_eq!(timeless(find(SpanKind::AllReduce)), collective);
+    assert_eq!(find(SpanKind::Copy), Span::new(SpanKind::Copy, matmul, Nanos(123), Nanos(45)));
+
+    // Each annotation holds the ones inside it, and all lie in the time of the test.
+    let nesting = [SpanKind::Step, SpanKind::MicroBatch, SpanKind::Phase, SpanKind::Layer, SpanKind::Kernel];
+    let mut outer = (began, ended);
+    for kind in nesting {
+        let inner = find(kind).interval();
+        assert!(outer.0 <= inner.0 && inner.1 <= outer.1, "{kind}: {inner:?} in {outer:?}");
+        outer = inner;
+    }
+    assert_eq!(find(SpanKind::Step).micro_batch, None);
+
+    let memory: Vec<_> = data.memory.rows().map(|event| (event.op, event.address, event.bytes, event.layer)).collect();
+    let (alloc, free) = (MemoryOperation::Alloc, MemoryOperation::Free);
+    assert_eq!(memory, [(alloc, 0xa0, Some(512), Some(Layer(3))), (free, 0xa0, None, None)]);
+    let counter = |name: &str| {
+        let mut samples = data.counters.rows().filter(|sample| data.names.counter(sample.counter) == Some(name));
+        samples.next_back().map(|sample| sample.value)
+    };
+    assert_eq!(counter("loss"), Some(1.5));
+    assert_eq!(counter("my own"), Some(2.5));
+    assert_eq!(counter("recorder.dropped_events"), Some(0.0));
+    // Five annotations' worth of spans and a copy, two memory events, two counters.
+    assert_eq!(counter("recorder.recorded_events"), Some(11.0));
+    assert_eq!(data.names.get(matmul), Some("matmul"));
+}
+
+/// Every thread numbers its spans; what is there and what was dropped must add up.
+fn record_on_64_threads(settings: Settings, each: u64) -> (u64, Loss, RankData) {
+    let recording = Recording::start(settings);
+    let recorder = &recording.recorder;
+    let name = recorder.name("kernel");
+    thread::scope(|scope| {
+        for thread in 0..64 {
+            scope.spawn(move || {
+                for index in 0..each {
+                    let number = thread * each + index;
+                    let span = recorder.span(SpanKind::Kernel, name).stream(Stream(thread as u32));
+                    drop(span.correlation(Correlation(number)));
+                }
+            });
+        }
+    });
+    let (data, loss) = recording.finish();
+    let mut numbers = data.spans.correlation.numbers().to_vec();
+    assert!(data.spans.rows().all(|span| span.correlation.unwrap().0 / each == u64::from(span.stream.unwrap().0)));
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), data.spans.len(), "no span is there twice");
+    (64 * each, loss, data)
+}
+
+#[test]
+fn sixty_four_threads_at_once_lose_nothing_that_fits() {
+    // Less than the smallest of their queues holds, so nothing depends on the writer's pace.
+    let (recorded, loss, data) = record_on_64_threads(Settings::default(), 100);
+    assert_eq!(data.spans.len() as u64, recorded);
+    assert!(loss.is_none());
+}
+
+#[test]
+fn sixty_four_threads_at_once_count_what_does_not_fit() {
+    let settings = Settings { queue_bytes: 256 << 10, ..Settings::default() };
+    let (recorded, loss, data) = record_on_64_threads(settings, 20_000);
+    assert_eq!(data.spans.len() as u64 + loss.dropped_events, recorded);
+    assert!(loss.dropped_events > 0, "so little memory cannot hold so much");
+    assert!(!data.spans.is_empty());
+}
+
+#[test]
+fn a_thread_that_ends_gives_its_queue_back() {
+    let settings = Settings { queue_bytes: 1 << 20, ..Settings::default() };
+    let recording = Recording::start(settings);
+    let name = recording.recorder.name("kernel");
+    for _ in 0..500 {
+        thread::scope(|scope| {
+            scope.spawn(|| drop(recording.recorder.span(SpanKind::Kernel, name)));
+        });
+        thread::sleep(Duration::from_micros(200));
+    }
+    let (data, loss) = recording.finish();
+    assert_eq!(data.spans.len() as u64 + loss.dropped_events, 500);
+    assert!(data.spans.len() > 250, "{} of 500", data.spans.len());
+}
+
+#[test]
+fn a_follower_sees_what_was_recorded_before_it_ends() {
+    let recording = Recording::start(Settings::default());
+    let run = Run::open(&recording.path).unwrap();
+    assert_eq!(run.state(), State::Recording);
+    let mut follower = run.ranks[0].follow().unwrap();
+    let mut data = RankData::default();
+    for round in 1..=3 {
+        drop(recording.recorder.span(SpanKind::Kernel, recording.recorder.name("kernel")));
+        let began = Instant::now();
+        while data.spans.len() < round {
+            assert!(began.elapsed() < Duration::from_secs(30), "round {round} never came");
+            follower.poll(&mut data).unwrap();
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(data.names.get(data.spans.name.get(round - 1)), Some("kernel"));
+    }
+    recording.finish();
+}
+
+#[test]
+fn a_removed_directory_ends_the_recording_and_not_the_program() {
+    let recording = Recording::start(Settings::default());
+    let recorder = recording.recorder.clone();
+    fs::remove_dir_all(&recording.path).unwrap();
+    let name = recorder.name("kernel");
+    drop(recorder.span(SpanKind::Kernel, name));
+    let error = recording.recorder.finish().unwrap_err();
+    assert!(matches!(error, RecordError::Trace(TraceError::Vanished { .. })), "{error}");
+    // A clone that is left over does nothing, quietly.
+    drop(recorder.span(SpanKind::Kernel, name));
+    assert_eq!(recorder.context(), Context::default());
+    recorder.finish().unwrap();
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let Err(error) = Recorder::start(&file, RankInfo::of_this_process(Rank(0))) else {
+        panic!("nothing can be recorded into a file");
+    };
+    assert!(error.to_string().starts_with("cannot create "), "{error}");
+}
+
+#[test]
+fn a_rank_is_recorded_once() {
+    let recording = Recording::start(Settings::default());
+    let Err(error) = Recorder::start(&recording.path, RankInfo::of_this_process(Rank(0))) else {
+        panic!("a second recorder must be refused");
+    };
+    assert!(error.to_string().contains("already holds a recording"), "{error}");
+    let other = Recorder::start(&recording.path, RankInfo::of_this_process(Rank(1))).unwrap();
+    let name = other.name("kernel");
+    drop(other.span(SpanKind::Kernel, name));
+    other.finish().unwrap();
+    let (data, _) = recording.finish();
+    assert!(data.spans.is_empty(), "two recorders of one thread keep apart");
+}
+
+#[test]
+fn a_disabled_recorder_does_nothing() {
+    let recorder = Recorder::disabled();
+    let _step = recorder.step(Step(1));
+    drop(recorder.span(SpanKind::Kernel, recorder.name("kernel")));
+    recorder.count(Counter::Loss, 1.0);
+    assert_eq!(recorder.context(), Context::default());
+    recorder.clone().finish().unwrap();
+}

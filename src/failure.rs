@@ -1,0 +1,42 @@
+//! What a person sees when something fails: what it was, and what helps.
+
+use std::{io::Write, path::Path};
+
+use anstyle::{AnsiColor, Style};
+use stepscope_traces::{Run, TraceError};
+
+/// Writes `error: …` and, where there is one, `hint: …`.
+pub(crate) fn explain(error: &anyhow::Error) {
+    let mut stderr = anstream::stderr().lock();
+    let (red, cyan) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
+    let mut line = |style: Style, word: &str, text: &str| {
+        // A closed stderr leaves nobody to tell.
+        drop(writeln!(stderr, "{style}{word}:{style:#} {text}"));
+    };
+    line(red, "error", &format!("{error:#}"));
+    if let Some(hint) = error.downcast_ref::<TraceError>().and_then(hint) {
+        line(cyan, "hint", &hint);
+    }
+}
+
+fn hint(error: &TraceError) -> Option<String> {
+    match error {
+        TraceError::Missing { .. } => Some(match Run::newest_under(Path::new("runs")) {
+            Some(newest) => format!("the newest run here is {}", newest.display()),
+            None => "name a run directory: it has a run.json in it".into(),
+        }),
+        TraceError::NotARun { path, .. } => Some(match (Run::newest_under(path), path.parent()) {
+            (Some(newest), _) => format!("the newest run in it is {}", newest.display()),
+            (None, Some(parent)) if parent.join("run.json").exists() => {
+                format!("it is a part of the run {}", parent.display())
+            }
+            _ => "a run directory has a run.json in it".into(),
+        }),
+        TraceError::NewerSchema { written_by, .. } => Some(format!("use stepscope {written_by} or newer")),
+        TraceError::AlreadyRecorded { .. } => Some("record into another directory, or remove this one".into()),
+        TraceError::Json { path, .. } => {
+            Some(format!("{} is damaged; the .arrows files beside it open in any Arrow reader", path.display()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,192 @@
+//! `stepscope inspect`: what is in a run.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use stepscope_traces::{Device, Loss, Nanos, Rank, RankDirectory, Run, RunInfo, Stage, State, Survey, TableSurvey};
+
+use crate::{Format, text};
+
+/// Show what is in a run: ranks, tables, counts, state, loss.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  stepscope inspect runs/2026-11-14T10-22-07-llama-tiny --format json")]
+pub(crate) struct Arguments {
+    /// A run directory; the newest run under runs/ if none is named.
+    source: Option<PathBuf>,
+    /// How to write it.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let source = match &arguments.source {
+        Some(source) => source.clone(),
+        None => Run::newest_under(Path::new("runs")).context("there is no run under runs/; name a run directory")?,
+    };
+    let contents = Contents::of(&Run::open(&source)?)?;
+    let mut stdout = anstream::stdout().lock();
+    match arguments.format {
+        Format::Text => stdout.write_all(contents.text().as_bytes())?,
+        Format::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(&contents)?)?,
+    }
+    Ok(stdout.flush()?)
+}
+
+/// What is in a run; its JSON is public.
+#[derive(Serialize)]
+struct Contents {
+    schema: u32,
+    path: PathBuf,
+    state: State,
+    run: RunInfo,
+    data_loss: Loss,
+    ranks: Vec<RankContents>,
+}
+
+#[derive(Serialize)]
+struct RankContents {
+    rank: Rank,
+    host: String,
+    pid: u32,
+    device: Option<Device>,
+    stage: Option<Stage>,
+    state: State,
+    reason: Option<String>,
+    /// The first and last moment of any event, in the rank's clock.
+    start_ns: Option<Nanos>,
+    end_ns: Option<Nanos>,
+    tables: Tables,
+    data_loss: Loss,
+}
+
+#[derive(Serialize)]
+struct Tables {
+    spans: TableContents,
+    memory: TableContents,
+    counters: TableContents,
+    strings: TableContents,
+}
+
+#[derive(Serialize)]
+struct TableContents {
+    rows: u64,
+    batches: u64,
+    bytes: u64,
+    bytes_per_row: Option<f64>,
+}
+
+impl From<TableSurvey> for TableContents {
+    fn from(survey: TableSurvey) -> TableContents {
+        let TableSurvey { rows, batches, bytes, .. } = survey;
+        TableContents { rows, batches, bytes, bytes_per_row: (rows > 0).then(|| bytes as f64 / rows as f64) }
+    }
+}
+
+impl Contents {
+    fn of(run: &Run) -> Result<Contents> {
+        let ranks = run.ranks.iter().map(RankContents::of).collect::<Result<Vec<_>>>()?;
+        let mut data_loss = Loss::default();
+        ranks.iter().for_each(|rank| data_loss += rank.data_loss);
+        let (path, state) = (run.path.clone(), run.state());
+        Ok(Contents { schema: 1, path, state, run: run.info.clone(), data_loss, ranks })
+    }
+
+    fn text(&self) -> String {
+        let run = &self.run;
+        let style = match self.state {
+            State::Complete => AnsiColor::Green.on_default(),
+            State::Recording => AnsiColor::Cyan.on_default(),
+            State::Interrupted => AnsiColor::Yellow.on_default(),
+        };
+        let mut text = format!("{}  {style}{}{style:#}\n", self.path.display(), self.state.word());
+        let present = self.ranks.len() as u64;
+        let ranks = match run.world_size {
+            Some(expected) if u64::from(expected) != present => format!("{present} of {expected} ranks"),
+            _ => text::counted(present, "rank"),
+        };
+        text += &format!("  recorded  {} on {}, {ranks}\n", run.started, run.host);
+        text += &format!("  command   {}\n", run.command.join(" "));
+        if let Some(git) = &run.git {
+            let modified = if git.modified { ", with changes" } else { "" };
+            text += &format!("  code      {:.12}{modified}, in {}\n", git.commit, run.directory.display());
+        }
+        text += "\n";
+        text += &text::table(
+            &[">rank", "host", "device", "state", ">time", ">spans", ">memory", ">counters", ">size", ">bytes/span"],
+            self.ranks.iter().map(RankContents::row),
+        );
+        for rank in &self.ranks {
+            if let Some(reason) = &rank.reason {
+                text += &format!("rank {}: {reason}\n", rank.rank);
+            }
+        }
+        text + &self.loss_text()
+    }
+
+    fn loss_text(&self) -> String {
+        let bold = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+        let lines = self.ranks.iter().filter(|rank| !rank.data_loss.is_none()).map(|rank| {
+            let Loss { dropped_events, unreadable_bytes, unreadable_events } = rank.data_loss;
+            let dropped = (dropped_events > 0).then(|| format!("{} dropped", text::counted(dropped_events, "event")));
+            let unreadable = (unreadable_bytes + unreadable_events > 0).then(|| {
+                let events = match unreadable_events {
+                    0 => String::new(),
+                    events => format!(" ({})", text::counted(events, "event")),
+                };
+                format!("{} unreadable{events}", text::counted(unreadable_bytes, "byte"))
+            });
+            let what: Vec<String> = dropped.into_iter().chain(unreadable).collect();
+            format!("{bold}lost{bold:#} on rank {}: {}\n", rank.rank, what.join(", "))
+        });
+        lines.collect()
+    }
+}
+
+impl RankContents {
+    fn of(directory: &RankDirectory) -> Result<RankContents> {
+        let Survey { spans, memory, counters, strings, loss } = directory.survey()?;
+        let times = [spans.time, memory.time, counters.time];
+        let times = || times.into_iter().flatten();
+        let info = &directory.info;
+        Ok(RankContents {
+            rank: info.rank,
+            host: info.host.clone(),
+            pid: info.pid,
+            device: info.device.clone(),
+            stage: info.stage,
+            state: directory.state,
+            reason: info.reason.clone(),
+            start_ns: times().map(|(start, _)| start).min(),
+            end_ns: times().map(|(_, end)| end).max(),
+            tables: Tables {
+                spans: spans.into(),
+                memory: memory.into(),
+                counters: counters.into(),
+                strings: strings.into(),
+            },
+            data_loss: loss,
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let Tables { spans, memory, counters, strings } = &self.tables;
+        let unknown = || "-".to_owned();
+        vec![
+            self.rank.to_string(),
+            self.host.clone(),
+            self.device.as_ref().map_or_else(unknown, |device| device.name.clone()),
+            self.state.word().into(),
+            self.start_ns.zip(self.end_ns).map_or_else(unknown, |(start, end)| text::duration(end - start)),
+            text::count(spans.rows),
+            text::count(memory.rows),
+            text::count(counters.rows),
+            text::bytes(spans.bytes + memory.bytes + counters.bytes + strings.bytes),
+            spans.bytes_per_row.map_or_else(unknown, |bytes| format!("{bytes:.1}")),
+        ]
+    }
+}

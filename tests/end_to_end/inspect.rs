@@ -1,0 +1,157 @@
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+use stepscope_traces::{
+    Nanos,
+    synthetic::{Pipeline, Recipe, Schedule, Truth},
+};
+
+fn stepscope(arguments: &[&str], directory: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_stepscope")).args(arguments).current_dir(directory).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A directory with a run of four ranks in `runs/one`.
+fn workplace() -> (tempfile::TempDir, Truth) {
+    let directory = tempfile::tempdir().unwrap();
+    let pipeline = Pipeline { stages: 2, schedule: Schedule::OneForwardOneBackward, transfer: Nanos(10_000) };
+    let recipe = Recipe { replicas: 2, pipeline: Some(pipeline), ..Recipe::default() };
+    let truth = recipe.write(&directory.path().join("runs/one")).unwrap();
+    (directory, truth)
+}
+
+fn json(arguments: &[&str], directory: &Path) -> Value {
+    let output = stepscope(arguments, directory);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn json_tells_what_is_there() {
+    let (directory, truth) = workplace();
+    let contents = json(&["inspect", "runs/one", "--format", "json"], directory.path());
+    assert_eq!(contents["schema"], 1);
+    assert_eq!(contents["state"], "complete");
+    assert_eq!(contents["run"]["world_size"], 4);
+    assert_eq!(contents["data_loss"]["dropped_events"], 0);
+    let ranks = contents["ranks"].as_array().unwrap();
+    assert_eq!(ranks.len(), 4);
+    for (rank, truth) in ranks.iter().zip(&truth.ranks) {
+        assert_eq!(rank["rank"], truth.rank.0);
+        assert_eq!(rank["tables"]["spans"]["rows"], truth.spans);
+        assert_eq!(rank["tables"]["memory"]["rows"], truth.memory_events);
+        assert_eq!(rank["tables"]["counters"]["rows"], truth.counter_samples);
+        assert_eq!(rank["start_ns"], 0, "memory is allocated before the first step");
+        let last = truth.steps.last().unwrap();
+        assert!(rank["end_ns"].as_i64().unwrap() >= (last.start + last.figures.span).0);
+        let file = directory.path().join(format!("runs/one/rank-{:05}/spans.arrows", truth.rank.0));
+        assert_eq!(rank["tables"]["spans"]["bytes"], fs::metadata(file).unwrap().len());
+    }
+}
+
+#[test]
+fn text_lines_up_and_needs_no_colour() {
+    let (directory, truth) = workplace();
+    let output = stepscope(&["inspect", "runs/one"], directory.path());
+    assert!(output.status.success() && output.stderr.is_empty());
+    let stdout = text(&output.stdout);
+    assert!(stdout.starts_with("runs/one  complete\n"), "{stdout}");
+    assert!(stdout.contains(", 4 ranks\n"), "{stdout}");
+    assert!(!stdout.contains('\u{1b}') && !stdout.contains("lost"), "{stdout}");
+    let table: Vec<&str> = stdout.lines().skip_while(|line| !line.starts_with("rank")).collect();
+    assert_eq!(table.len(), 1 + truth.ranks.len());
+    let ends_of = |line: &str, word: &str| line.find(word).map(|at| at + word.len());
+    let thousands = |number: u64| format!("{},{:03}", number / 1000, number % 1000);
+    for (line, truth) in table[1..].iter().zip(&truth.ranks) {
+        assert_eq!(ends_of(line, &thousands(truth.spans)), ends_of(table[0], "spans"), "{stdout}");
+    }
+}
+
+#[test]
+fn the_newest_run_is_the_default() {
+    let (directory, _) = workplace();
+    let contents = json(&["inspect", "--format", "json"], directory.path());
+    assert_eq!(contents["path"], "runs/one");
+}
+
+#[test]
+fn loss_is_shown() {
+    let (directory, truth) = workplace();
+    let file = directory.path().join("runs/one/rank-00002/spans.arrows");
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let contents = json(&["inspect", "runs/one", "--format", "json"], directory.path());
+    let rank = &contents["ranks"][2];
+    let lost = rank["data_loss"]["unreadable_events"].as_u64().unwrap();
+    assert!(lost > 0);
+    assert_eq!(rank["tables"]["spans"]["rows"].as_u64().unwrap() + lost, truth.ranks[2].spans);
+    assert_eq!(contents["data_loss"], rank["data_loss"], "the other ranks lost nothing");
+    let stdout = text(&stepscope(&["inspect", "runs/one"], directory.path()).stdout);
+    assert!(stdout.contains("lost on rank 2: ") && stdout.contains(" bytes unreadable ("), "{stdout}");
+}
+
+#[test]
+fn missing_ranks_are_shown() {
+    let (directory, _) = workplace();
+    fs::remove_dir_all(directory.path().join("runs/one/rank-00001")).unwrap();
+    let stdout = text(&stepscope(&["inspect", "runs/one"], directory.path()).stdout);
+    assert!(stdout.contains(", 3 of 4 ranks\n"), "{stdout}");
+}
+
+#[test]
+fn what_is_no_run_gets_an_error_and_a_hint() {
+    let (directory, _) = workplace();
+    let here = directory.path();
+    fs::write(here.join("notes.txt"), "nothing of use").unwrap();
+    fs::create_dir(here.join("empty")).unwrap();
+    fs::create_dir(here.join("future")).unwrap();
+    fs::write(here.join("future/run.json"), "{\"schema\": 9, \"stepscope\": \"4.0.0\"}").unwrap();
+    fs::create_dir(here.join("broken")).unwrap();
+    fs::write(here.join("broken/run.json"), "{\"schema\": 1,").unwrap();
+    for (source, error, hint) in [
+        ("nowhere", "error: there is nothing at nowhere", "hint: the newest run here is runs/one"),
+        ("notes.txt", "error: notes.txt is not a run directory: it is a file", "hint: a run directory has a run.json"),
+        ("empty", "error: empty is not a run directory: it has no run.json", "hint: a run directory has a run.json"),
+        ("runs", "error: runs is not a run directory", "hint: the newest run in it is runs/one"),
+        ("runs/one/rank-00000", "error: runs/one/rank-00000 is not a", "hint: it is a part of the run runs/one"),
+        (
+            "future",
+            "error: future has schema version 9, written by stepscope 4.0.0",
+            "hint: use stepscope 4.0.0 or newer",
+        ),
+        ("broken", "error: cannot understand broken/run.json: EOF", "hint: broken/run.json is damaged"),
+    ] {
+        let output = stepscope(&["inspect", source], here);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(output.stdout.is_empty());
+        assert!(stderr.starts_with(error) && stderr.contains(hint), "{source}: {stderr}");
+    }
+    let output = stepscope(&["inspect"], &here.join("empty"));
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    assert!(text(&output.stderr).starts_with("error: there is no run under runs/"));
+}
+
+#[test]
+fn a_closed_pipe_is_success() {
+    let (directory, _) = workplace();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stepscope"))
+        .args(["inspect", "runs/one", "--format", "json"])
+        .current_dir(directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}

@@ -1,0 +1,9 @@
+//! The binary and the recorder, as a person and a killed job meet them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+/// `stepscope inspect`: what it prints, and what it says of things that are not runs.
+mod inspect;
+
+/// Recording programs that are killed, run out of disk, or panic.
+mod survival;

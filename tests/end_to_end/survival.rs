@@ -1,0 +1,136 @@
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+use stepscope_traces::{Nanos, RankData, Run, SpanKind, State, Step, Window, now};
+
+/// The promise: what was recorded this long before a kill is in the files.
+const FLUSHED_WITHIN: Nanos = Nanos(250_000_000);
+
+fn child(run: &Path, mode: &str) -> Command {
+    let program: PathBuf = Path::new(env!("CARGO_BIN_EXE_stepscope")).with_file_name("examples/recording_child");
+    let mut command = Command::new(program);
+    command.arg(run).arg(mode).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run_child(run: &Path, mode: &str) -> Output {
+    child(run, mode).output().unwrap()
+}
+
+fn read(path: &Path) -> (RankData, State) {
+    let run = Run::open(path).unwrap();
+    let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
+    (data, run.state())
+}
+
+/// The steps that are whole: the annotation of a step is recorded when it ends.
+fn steps(data: &RankData) -> u64 {
+    let steps: Vec<Step> =
+        data.spans.rows().filter(|span| span.kind == SpanKind::Step).filter_map(|span| span.step).collect();
+    assert!(steps.iter().copied().eq((0..steps.len() as i32).map(Step)), "no step is missing before the last");
+    steps.len() as u64
+}
+
+/// Lets the child run for a while, kills it, and returns when that was and what it had said.
+fn kill_after(mut child: Child, time: Duration) -> (Nanos, Vec<(u64, Nanos)>) {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    std::thread::sleep(time);
+    let killed = now();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = std::iter::once(first).chain(lines.map_while(Result::ok)).filter_map(|line| {
+        let (steps, time) = line.split_once(' ')?;
+        Some((steps.parse().ok()?, Nanos(time.parse().ok()?)))
+    });
+    (killed, said.collect())
+}
+
+#[test]
+fn a_kill_loses_at_most_the_last_flush() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut kept_something = 0;
+    for kill in 0..50 {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run");
+        let child = child(&path, "for-ever").spawn().unwrap();
+        let (killed, said) = kill_after(child, Duration::from_micros(random.u64(0..700_000)));
+
+        let inspect = Command::new(env!("CARGO_BIN_EXE_stepscope"))
+            .args(["inspect", "--format", "json"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        let contents: serde_json::Value = serde_json::from_slice(&inspect.stdout).unwrap();
+        assert_eq!(contents["state"], "interrupted", "kill {kill}");
+
+        let (data, _) = read(&path);
+        let promised = said.iter().filter(|(_, time)| *time + FLUSHED_WITHIN < killed).map(|(steps, _)| *steps).max();
+        let kept = steps(&data);
+        assert!(kept >= promised.unwrap_or(0), "kill {kill}: kept {kept} of {promised:?} steps");
+        kept_something += u32::from(kept > 0);
+    }
+    assert!(kept_something >= 25, "most kills came after a flush: {kept_something}");
+}
+
+#[test]
+fn a_run_is_recording_while_it_is_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let mut child = child(&path, "for-ever").spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(Run::open(&path).unwrap().state(), State::Recording);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(Run::open(&path).unwrap().state(), State::Interrupted);
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let output = run_child(&path, "full-disk");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(42), "{stderr}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "finished: false\n");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("stepscope: recording of rank 0 ended early: cannot write to "), "{stderr}");
+    assert!(stderr.ends_with("; the program goes on\n"), "{stderr}");
+
+    let run = Run::open(&path).unwrap();
+    assert_eq!(run.state(), State::Interrupted);
+    assert!(run.ranks[0].info.reason.as_ref().unwrap().contains("File too large"));
+    let (data, loss) = run.ranks[0].read(Window::ALL).unwrap();
+    assert!(steps(&data) > 0);
+    assert_eq!(loss.unreadable_bytes, 0, "the half-written batch was taken back");
+}
+
+#[test]
+fn a_panic_leaves_a_readable_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let output = run_child(&path, "panic");
+    assert_eq!(output.status.code(), Some(101));
+    let (data, state) = read(&path);
+    assert_eq!(state, State::Interrupted);
+    let last = data.spans.rows().rfind(|span| span.kind == SpanKind::Step);
+    assert_eq!(last.unwrap().step, Some(Step(99)), "what was open when it panicked was closed and written");
+}
+
+#[test]
+fn a_program_that_forgets_to_finish_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let output = run_child(&path, "no-finish");
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(42), 0));
+    let (data, state) = read(&path);
+    assert_eq!(state, State::Interrupted);
+    assert!(steps(&data) > 0);
+    let reason = Run::open(&path).unwrap().ranks[0].info.reason.clone().unwrap();
+    assert!(reason.contains("without finishing"), "{reason}");
+}

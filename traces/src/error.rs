@@ -1,0 +1,74 @@
+//! What can go wrong with a run directory.
+
+use std::{io, path::PathBuf};
+
+use crate::format::SCHEMA_VERSION;
+
+/// Something a run directory could not do, and where.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// There is nothing at the path.
+    #[error("there is nothing at {path}")]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// There is something else than a run at the path.
+    #[error("{path} is not a run directory: {why}")]
+    NotARun {
+        /// The path.
+        path: PathBuf,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// The run was written by a newer version.
+    #[error(
+        "{path} has schema version {found}, written by stepscope {written_by}; this stepscope reads versions up to {SCHEMA_VERSION}"
+    )]
+    NewerSchema {
+        /// The path.
+        path: PathBuf,
+        /// The version it has.
+        found: u32,
+        /// The version of Stepscope that wrote it.
+        written_by: String,
+    },
+    /// Somebody records, or recorded, into the same place.
+    #[error("{path} already holds a recording")]
+    AlreadyRecorded {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The directory went away while it was written to.
+    #[error("{path} was removed or replaced")]
+    Vanished {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A JSON file does not say what it should.
+    #[error("cannot understand {path}: {source}")]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl TraceError {
+    /// For `map_err`: what was attempted, and where.
+    pub(crate) fn io(action: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> TraceError {
+        let path = path.to_owned();
+        move |source| TraceError::Io { action, path, source }
+    }
+}

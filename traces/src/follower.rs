@@ -1,0 +1,166 @@
+//! Reads a rank's files while they grow.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    marker::PhantomData,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    error::TraceError,
+    format::scan::{Scanner, Tally},
+    loss::Loss,
+    rank_info::State,
+    reader::{RankData, RankDirectory, Survey, TableSurvey},
+    tables::{CounterSamples, MemoryEvents, Spans, Strings, Table},
+    vocabulary::Counter,
+    window::Window,
+};
+
+/// How much of a file is read at once.
+const CHUNK: u64 = 1 << 20;
+/// For how many rows room is made in advance, at most.
+const MOST_ROOM: u64 = 1 << 24;
+
+/// Reads what is appended to a rank's files, each time it is asked.
+pub struct Follower {
+    spans: TableTail<Spans>,
+    memory: TableTail<MemoryEvents>,
+    counters: TableTail<CounterSamples>,
+    strings: TableTail<Strings>,
+    window: Window,
+    dropped_events: u64,
+}
+
+impl Follower {
+    pub(crate) fn new(directory: &Path, window: Window) -> Result<Follower, TraceError> {
+        Ok(Follower {
+            spans: TableTail::new(directory, window)?,
+            memory: TableTail::new(directory, window)?,
+            // The recorder's own counters tell what it dropped, whatever the window.
+            counters: TableTail::new(directory, Window::ALL)?,
+            strings: TableTail::new(directory, Window::ALL)?,
+            window,
+            dropped_events: 0,
+        })
+    }
+
+    /// Appends to `data` what was recorded since the last call.
+    pub fn poll(&mut self, data: &mut RankData) -> Result<(), TraceError> {
+        self.spans.poll(&mut data.spans)?;
+        self.memory.poll(&mut data.memory)?;
+        let mut counters = CounterSamples::default();
+        self.counters.poll(&mut counters)?;
+        // Names are written before the rows that use them: read last, none is missing.
+        let mut strings = Strings::default();
+        self.strings.poll(&mut strings)?;
+        self.keep(&counters, &strings, data);
+        Ok(())
+    }
+
+    /// Appends what can still be read when no more will be written: batches behind a damaged head, for example.
+    pub fn finish(&mut self, data: &mut RankData) {
+        self.spans.finish(&mut data.spans);
+        self.memory.finish(&mut data.memory);
+        let (mut counters, mut strings) = (CounterSamples::default(), Strings::default());
+        self.counters.finish(&mut counters);
+        self.strings.finish(&mut strings);
+        self.keep(&counters, &strings, data);
+    }
+
+    fn keep(&mut self, counters: &CounterSamples, strings: &Strings, data: &mut RankData) {
+        let dropped = counters.rows().filter(|sample| sample.counter == Counter::DroppedEvents.id());
+        self.dropped_events = dropped.map(|sample| sample.value as u64).fold(self.dropped_events, u64::max);
+        data.counters.append_within(counters, self.window);
+        data.names.extend(strings);
+    }
+
+    /// What is lost so far. What is pending counts once nobody records any more.
+    pub fn loss(&self, rank: &RankDirectory) -> Loss {
+        let written = rank.info.written.unwrap_or_default();
+        let mut loss = Loss { dropped_events: self.dropped_events, ..Loss::default() };
+        loss += self.spans.loss(rank.state, written.spans);
+        loss += self.memory.loss(rank.state, written.memory);
+        loss += self.counters.loss(rank.state, written.counters);
+        loss += self.strings.loss(rank.state, written.strings);
+        loss
+    }
+
+    pub(crate) fn survey(&self, rank: &RankDirectory) -> Survey {
+        Survey {
+            spans: self.spans.survey(),
+            memory: self.memory.survey(),
+            counters: self.counters.survey(),
+            strings: self.strings.survey(),
+            loss: self.loss(rank),
+        }
+    }
+}
+
+/// Reads one file to its end, again and again.
+struct TableTail<T> {
+    path: PathBuf,
+    /// `None` until the recorder has made it.
+    file: Option<File>,
+    bytes: u64,
+    scanner: Scanner,
+    window: Window,
+    table: PhantomData<T>,
+}
+
+impl<T: Table> TableTail<T> {
+    fn new(directory: &Path, window: Window) -> Result<TableTail<T>, TraceError> {
+        let path = directory.join(T::FILE);
+        let scanner = Scanner::new().map_err(TraceError::io("decompress", &path))?;
+        Ok(TableTail { path, file: None, bytes: 0, scanner, window, table: PhantomData })
+    }
+
+    fn poll(&mut self, table: &mut T) -> Result<(), TraceError> {
+        if self.file.is_none() {
+            self.file = match File::open(&self.path) {
+                Ok(file) => Some(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(TraceError::io("open", &self.path)(error)),
+            };
+        }
+        let Some(file) = &self.file else { return Ok(()) };
+        loop {
+            let pending = self.scanner.pending_mut();
+            let read = file.take(CHUNK).read_to_end(pending).map_err(TraceError::io("read", &self.path))? as u64;
+            if read == 0 {
+                return Ok(());
+            }
+            let rows_before = table.len();
+            self.scanner.drain(self.window, table);
+            if self.bytes == 0 {
+                make_room(table, file, read, table.len() - rows_before);
+            }
+            self.bytes += read;
+        }
+    }
+
+    fn finish(&mut self, table: &mut T) {
+        self.scanner.drain_to_end(self.window, table);
+    }
+
+    fn survey(&self) -> TableSurvey {
+        let Tally { rows, batches, time, .. } = self.scanner.tally();
+        TableSurvey { rows, batches, bytes: self.bytes, time }
+    }
+
+    /// What is lost. A recorder that ended well has said how many rows there should be.
+    fn loss(&self, state: State, written: u64) -> Loss {
+        let tally = if state == State::Recording { self.scanner.tally() } else { self.scanner.tally_at_end() };
+        let known = tally.rows + tally.loss.unreadable_events;
+        Loss { unreadable_events: tally.loss.unreadable_events + written.saturating_sub(known), ..tally.loss }
+    }
+}
+
+/// Makes room for what the rest of a file probably holds, from what its first chunk held, so that a column is not
+/// copied again and again while it grows.
+fn make_room<T: Table>(table: &mut T, file: &File, read: u64, rows: usize) {
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let rest = (length.saturating_sub(read).saturating_mul(rows as u64) / read).min(MOST_ROOM);
+    table.columns_mut().into_iter().for_each(|column| column.reserve(rest as usize));
+}

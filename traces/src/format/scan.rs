@@ -1,0 +1,135 @@
+//! Bytes as they come, into a table, around whatever is damaged.
+
+use super::{
+    decode::{BatchHead, Decoder},
+    frame::{END_OF_STREAM, Frame},
+};
+use crate::{ids::Nanos, loss::Loss, tables::Table, window::Window};
+
+/// What the batches of a file tell without being decompressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Tally {
+    /// Rows in batches that check out, wanted or not.
+    pub(crate) rows: u64,
+    /// Batches that check out.
+    pub(crate) batches: u64,
+    /// The time those batches cover.
+    pub(crate) time: Option<(Nanos, Nanos)>,
+    /// What was found damaged.
+    pub(crate) loss: Loss,
+}
+
+impl Tally {
+    fn count(&mut self, head: &BatchHead<'_>) {
+        self.rows += head.rows as u64;
+        self.batches += 1;
+        self.time = match (self.time, head.time) {
+            (Some((from, to)), Some((start, end))) => Some((from.min(start), to.max(end))),
+            (known, new) => known.or(new),
+        };
+    }
+}
+
+/// Reads the bytes of one file, in pieces of any size.
+pub(crate) struct Scanner {
+    decoder: Decoder,
+    /// Bytes that were given and not yet understood.
+    pending: Vec<u8>,
+    /// The number of the row that should come next.
+    next_row: u64,
+    tally: Tally,
+}
+
+impl Scanner {
+    pub(crate) fn new() -> std::io::Result<Scanner> {
+        Ok(Scanner { decoder: Decoder::new()?, pending: Vec::new(), next_row: 0, tally: Tally::default() })
+    }
+
+    /// Where to put the bytes that come next in the file.
+    pub(crate) fn pending_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.pending
+    }
+
+    /// What was read so far.
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// What the tally would be if no more bytes came: what is pending is then unreadable.
+    pub(crate) fn tally_at_end(&self) -> Tally {
+        let mut tally = self.tally;
+        tally.loss.unreadable_bytes += self.pending.len() as u64;
+        tally
+    }
+
+    /// Moves every whole batch that touches `window` into `table`, and counts the others.
+    pub(crate) fn drain<T: Table>(&mut self, window: Window, table: &mut T) {
+        self.drain_until(window, table, false);
+    }
+
+    /// As [`Scanner::drain`] when no more bytes will come: also finds batches behind a head that promised more than
+    /// the file has.
+    pub(crate) fn drain_to_end<T: Table>(&mut self, window: Window, table: &mut T) {
+        self.drain_until(window, table, true);
+    }
+
+    fn drain_until<T: Table>(&mut self, window: Window, table: &mut T, at_end: bool) {
+        let pending = std::mem::take(&mut self.pending);
+        let mut position = 0;
+        let mut last_understood = 0;
+        while let Some(bytes) = pending.get(position..).filter(|bytes| !bytes.is_empty()) {
+            match Frame::parse(bytes) {
+                Frame::Message { message, body, length } => {
+                    self.tally.loss.unreadable_bytes += (position - last_understood) as u64;
+                    match BatchHead::of(&message) {
+                        // A schema or the words of a dictionary: the schema version already tells them.
+                        None if body.is_some() => {}
+                        None => self.tally.loss.unreadable_bytes += length as u64,
+                        Some(head) => {
+                            let read = head.is_ok_and(|head| self.batch(&head, body, window, table));
+                            if !read {
+                                self.tally.loss.unreadable_bytes += length as u64;
+                            }
+                        }
+                    }
+                    position += length;
+                    last_understood = position;
+                }
+                Frame::EndOfStream => {
+                    self.tally.loss.unreadable_bytes += (position - last_understood) as u64;
+                    position += END_OF_STREAM.len();
+                    last_understood = position;
+                }
+                Frame::Unfinished if !at_end => break,
+                Frame::Unfinished | Frame::Garbage => position += 8,
+            }
+        }
+        // What is certainly garbage is counted now; what may become a message waits. At the end a tail waits for ever.
+        let garbage = if at_end { last_understood } else { position.min(pending.len()) };
+        self.tally.loss.unreadable_bytes += (garbage - last_understood) as u64;
+        self.pending = pending;
+        self.pending.drain(..garbage);
+    }
+
+    /// Reads one batch and says whether it could be read. Rows that should have come before it are counted as lost.
+    fn batch<T: Table>(&mut self, head: &BatchHead<'_>, body: Option<&[u8]>, window: Window, table: &mut T) -> bool {
+        self.tally.loss.unreadable_events += head.first_row.saturating_sub(self.next_row);
+        self.next_row = head.first_row.saturating_add(head.rows as u64);
+        let read = body.is_some_and(|body| match head.time {
+            Some(time) if !window.touches(time) => true,
+            Some(time) if !window.contains(time) => {
+                let mut batch = T::default();
+                let read = self.decoder.append(head, body, &mut batch).is_ok();
+                table.append_within(&batch, window);
+                read
+            }
+            _ => self.decoder.append(head, body, table).is_ok(),
+        });
+        if read {
+            self.tally.count(head);
+        } else {
+            self.tally.loss.unreadable_events += head.rows as u64;
+        }
+        read
+    }
+}

@@ -1,0 +1,95 @@
+//! Typed identities: what would otherwise be bare integers passed in the wrong order.
+
+use std::ops::{Add, Sub};
+
+use serde::{Deserialize, Serialize};
+
+use crate::columns::{Cell, Number};
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident($number:ty) $(is $noise:ident)?;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $number);
+
+        impl Cell for $name {
+            type Number = $number;
+
+            fn data_type() -> arrow_schema::DataType {
+                <$number as Number>::TYPE
+            }
+
+            fn is_noise() -> bool {
+                false $(|| stringify!($noise) == "noise")?
+            }
+
+            fn to_number(self) -> $number {
+                self.0
+            }
+
+            fn from_number(number: $number) -> Option<Self> {
+                Some(Self(number))
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A point in time, or a length of time, in nanoseconds of one rank's clock.
+    Nanos(i64) is noise;
+    /// A process of the training job, as `RANK` numbers it.
+    Rank(u32);
+    /// An optimizer step.
+    Step(i32);
+    /// A micro-batch within a step.
+    MicroBatch(i32);
+    /// A pipeline stage.
+    Stage(i16);
+    /// A layer of the model.
+    Layer(i32);
+    /// A queue of work that runs in order: a CUDA stream, or a worker thread of the CPU backend.
+    Stream(u32);
+    /// A process group.
+    Group(u32);
+    /// A memory pool of an allocator.
+    Pool(u32);
+    /// Ties a launch to what it launched, and one collective to itself on other ranks.
+    Correlation(u64) is noise;
+    /// An interned name: its text is in the rank's strings table.
+    NameId(u32);
+    /// An interned counter name: its text is in the rank's strings table.
+    CounterId(u16);
+}
+
+impl Nanos {
+    /// One second.
+    pub const SECOND: Nanos = Nanos(1_000_000_000);
+
+    /// This time in seconds.
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+
+    fn sub(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(other.0))
+    }
+}

@@ -1,0 +1,56 @@
+//! Small JSON files that are whole at every moment.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::error::TraceError;
+
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, TraceError> {
+    let bytes = fs::read(path).map_err(TraceError::io("read", path))?;
+    serde_json::from_slice(&bytes).map_err(|source| TraceError::Json { path: path.to_owned(), source })
+}
+
+/// Writes a file that must not be there yet; says whether it was there.
+pub(crate) fn create<T: Serialize>(path: &Path, value: &T) -> Result<bool, TraceError> {
+    let draft = write_draft(path, value)?;
+    // A link, unlike a rename, fails when the name is taken. Some file systems have no links.
+    let created = match fs::hard_link(&draft, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            let copy = || {
+                let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+                file.write_all(&fs::read(&draft)?)
+            };
+            copy()
+        }
+        linked => linked,
+    };
+    drop(fs::remove_file(&draft));
+    match created {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(TraceError::io("write", path)(error)),
+    }
+}
+
+/// Writes a file in place of the one that is there.
+pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> Result<(), TraceError> {
+    let draft = write_draft(path, value)?;
+    fs::rename(&draft, path).map_err(TraceError::io("write", path))
+}
+
+fn write_draft<T: Serialize>(path: &Path, value: &T) -> Result<PathBuf, TraceError> {
+    let mut text =
+        serde_json::to_vec_pretty(value).map_err(|source| TraceError::Json { path: path.to_owned(), source })?;
+    text.push(b'\n');
+    let draft = path.with_extension(format!("json.{}", std::process::id()));
+    fs::write(&draft, text).map_err(|error| {
+        drop(fs::remove_file(&draft));
+        TraceError::io("write", path)(error)
+    })?;
+    Ok(draft)
+}

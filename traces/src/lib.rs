@@ -1,0 +1,64 @@
+//! The run directory: what is recorded of a training run, written by its ranks and read by everything else.
+//!
+//! ```
+//! use stepscope_traces::{
+//!     MemoryEvent, NameId, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step, Window, FIRST_NAME,
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("run");
+//! RunInfo::of_this_process("example").create(&path)?;
+//! let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0)))?;
+//! writer.push_name(FIRST_NAME, "matmul");
+//! writer.push_span(&Span {
+//!     step: Some(Step(1)),
+//!     ..Span::new(SpanKind::Kernel, FIRST_NAME, Nanos(1_000), Nanos(250))
+//! })?;
+//! writer.finish()?;
+//!
+//! let run = Run::open(&path)?;
+//! let (data, loss) = run.ranks[0].read(Window::ALL)?;
+//! assert_eq!(data.names.get(data.spans.name.get(0)), Some("matmul"));
+//! assert!(loss.is_none());
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod columns;
+mod error;
+mod follower;
+mod format;
+mod ids;
+mod json_file;
+mod loss;
+mod names;
+mod rank_info;
+mod reader;
+mod run_info;
+#[cfg(feature = "synthetic")]
+pub mod synthetic;
+mod tables;
+mod vocabulary;
+mod window;
+mod writer;
+
+pub use clock::{ClockMap, ClockRecord, ClockSnapshot, now};
+pub use columns::{Cell, Column, OptionalColumn};
+pub use error::TraceError;
+pub use follower::Follower;
+pub use format::SCHEMA_VERSION;
+pub use ids::{Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Stage, Step, Stream};
+pub use loss::Loss;
+pub use names::{FIRST_NAME, Names};
+pub use rank_info::{Device, RankInfo, State, Written};
+pub use reader::{RankData, RankDirectory, Run, Survey, TableSurvey};
+pub use run_info::{GitRevision, RunInfo};
+pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
+pub use vocabulary::{Counter, MemoryCategory, MemoryOperation, Phase, SpanKind};
+pub use window::Window;
+pub use writer::RankWriter;
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("run directories are little-endian, and so must be the machine");

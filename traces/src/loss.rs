@@ -1,0 +1,31 @@
+//! What a run should have and does not.
+
+use std::ops::AddAssign;
+
+use serde::Serialize;
+
+/// What was lost, and where. Loss is data: every view that shows figures shows a loss that is not zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// Events the recorder had no room for.
+    pub dropped_events: u64,
+    /// Bytes of the files that could not be read: a torn tail, or damage.
+    pub unreadable_bytes: u64,
+    /// Events known to have stood in those bytes; a torn tail does not tell.
+    pub unreadable_events: u64,
+}
+
+impl Loss {
+    /// Whether nothing was lost.
+    pub fn is_none(&self) -> bool {
+        *self == Loss::default()
+    }
+}
+
+impl AddAssign for Loss {
+    fn add_assign(&mut self, other: Loss) {
+        self.dropped_events += other.dropped_events;
+        self.unreadable_bytes += other.unreadable_bytes;
+        self.unreadable_events += other.unreadable_events;
+    }
+}

@@ -1,0 +1,158 @@
+//! `rank.json`: one rank of a run, and how its recording ended.
+
+use std::{
+    fs::{File, TryLockError},
+    path::Path,
+};
+
+use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::ClockRecord,
+    error::TraceError,
+    ids::{Rank, Stage},
+    json_file,
+    run_info::host_name,
+    tables::{Spans, Table},
+};
+
+pub(crate) const FILE: &str = "rank.json";
+
+/// One rank of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankInfo {
+    /// Its number.
+    pub rank: Rank,
+    /// Its host.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its device, if it is known.
+    pub device: Option<Device>,
+    /// Its pipeline stage, if it has one.
+    pub stage: Option<Stage>,
+    /// Its clock.
+    pub clock: ClockRecord,
+    /// How it is recorded.
+    #[serde(default)]
+    pub collector: serde_json::Map<String, serde_json::Value>,
+    /// What became of the recording, as the recorder wrote it.
+    pub(crate) state: WrittenState,
+    /// Why it ended early, if the recorder could say.
+    pub reason: Option<String>,
+    /// What was written, once the recording has ended well.
+    pub written: Option<Written>,
+}
+
+/// What computes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its memory.
+    pub memory_bytes: Option<u64>,
+    /// What it computes at most, dense, in the precision of the run.
+    pub peak_flops: Option<f64>,
+}
+
+/// How many rows each table has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Of the spans table.
+    pub spans: u64,
+    /// Of the memory table.
+    pub memory: u64,
+    /// Of the counters table.
+    pub counters: u64,
+    /// Of the strings table.
+    pub strings: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WrittenState {
+    Recording,
+    Complete,
+    Interrupted,
+}
+
+/// What became of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It ended well.
+    Complete,
+    /// It goes on.
+    Recording,
+    /// It ended, and not well: what was flushed is there.
+    Interrupted,
+}
+
+impl State {
+    /// The word for it in JSON and on screen.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Complete => "complete",
+            State::Recording => "recording",
+            State::Interrupted => "interrupted",
+        }
+    }
+}
+
+impl RankInfo {
+    /// A rank of this process, from now on.
+    pub fn of_this_process(rank: Rank) -> RankInfo {
+        RankInfo {
+            rank,
+            host: host_name(),
+            pid: std::process::id(),
+            device: None,
+            stage: None,
+            clock: ClockRecord::begin(),
+            collector: serde_json::Map::new(),
+            state: WrittenState::Recording,
+            reason: None,
+            written: None,
+        }
+    }
+
+    /// What is left of a rank whose `rank.json` says nothing that can be understood.
+    pub(crate) fn lost(rank: Rank, why: &TraceError) -> RankInfo {
+        RankInfo {
+            rank,
+            host: "unknown".into(),
+            pid: 0,
+            device: None,
+            stage: None,
+            clock: ClockRecord { source: "unknown".into(), snapshots: Vec::new() },
+            collector: serde_json::Map::new(),
+            state: WrittenState::Interrupted,
+            reason: Some(why.to_string()),
+            written: None,
+        }
+    }
+
+    pub(crate) fn read(directory: &Path) -> Result<RankInfo, TraceError> {
+        json_file::read(&directory.join(FILE))
+    }
+
+    /// What became of the recording. A recorder holds a lock that goes with its process, however that ends.
+    pub(crate) fn state(&self, directory: &Path) -> State {
+        match self.state {
+            WrittenState::Complete => State::Complete,
+            WrittenState::Interrupted => State::Interrupted,
+            WrittenState::Recording => {
+                let file = File::open(directory.join(Spans::FILE));
+                let locked = file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
+                if locked && self.may_be_alive() { State::Recording } else { State::Interrupted }
+            }
+        }
+    }
+
+    /// Whether the recording process can still be there; on another host nobody knows.
+    fn may_be_alive(&self) -> bool {
+        // A forked child that outlives the process keeps its lock.
+        self.host != host_name() || kill(Pid::from_raw(self.pid as i32), None) != Err(Errno::ESRCH)
+    }
+}

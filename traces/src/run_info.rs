@@ -1,0 +1,139 @@
+//! `run.json`: what was run, in enough detail to run it again.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use chrono::{DateTime, Local, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::{error::TraceError, format::SCHEMA_VERSION, json_file};
+
+pub(crate) const FILE: &str = "run.json";
+
+/// What was run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// The version of the run directory.
+    pub schema: u32,
+    /// The version of Stepscope that wrote it.
+    pub stepscope: String,
+    /// What people call the run.
+    pub name: String,
+    /// When it began, in RFC 3339.
+    pub started: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The directory the command was given in.
+    pub directory: PathBuf,
+    /// The host it was given on.
+    pub host: String,
+    /// The revision of the code in that directory, if git knows it.
+    pub git: Option<GitRevision>,
+    /// How many ranks take part, if that is known.
+    pub world_size: Option<u32>,
+    /// What was configured, in the words of the program.
+    #[serde(default)]
+    pub configuration: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Which code ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitRevision {
+    /// The commit.
+    pub commit: String,
+    /// Whether tracked files differed from it.
+    pub modified: bool,
+}
+
+impl RunInfo {
+    /// Describes this process: its command line, directory, host and code, now.
+    pub fn of_this_process(name: impl Into<String>) -> RunInfo {
+        let directory = std::env::current_dir().unwrap_or_default();
+        RunInfo {
+            schema: SCHEMA_VERSION,
+            stepscope: env!("CARGO_PKG_VERSION").into(),
+            name: name.into(),
+            started: Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
+            command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            host: host_name(),
+            git: GitRevision::of(&directory),
+            directory,
+            world_size: None,
+            configuration: serde_json::Map::new(),
+        }
+    }
+
+    /// The directory this run has by default: under `runs/`, by local time and name.
+    pub fn default_path(&self) -> PathBuf {
+        let started = DateTime::parse_from_rfc3339(&self.started).map_or_else(|_| Utc::now(), |time| time.to_utc());
+        let time = started.with_timezone(&Local).format("%Y-%m-%dT%H-%M-%S");
+        let name: String =
+            self.name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '-' }).collect();
+        Path::new("runs").join(format!("{time}-{name}"))
+    }
+
+    /// Makes the directory and writes `run.json`; refuses a directory that is a run already.
+    pub fn create(&self, path: &Path) -> Result<(), TraceError> {
+        if self.create_or_join(path)? { Ok(()) } else { Err(TraceError::AlreadyRecorded { path: path.to_owned() }) }
+    }
+
+    /// As [`RunInfo::create`], but a run that is there already is joined: what ranks do that start on their own. Says
+    /// whether this call made the run.
+    pub fn create_or_join(&self, path: &Path) -> Result<bool, TraceError> {
+        fs::create_dir_all(path).map_err(TraceError::io("create", path))?;
+        json_file::create(&path.join(FILE), self)
+    }
+
+    /// Reads `run.json`.
+    pub(crate) fn read(path: &Path) -> Result<RunInfo, TraceError> {
+        /// What every version has: enough to refuse a newer one in good words.
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+            #[serde(default)]
+            stepscope: String,
+        }
+        let file = path.join(FILE);
+        if !path.exists() {
+            return Err(TraceError::Missing { path: path.to_owned() });
+        }
+        if !path.is_dir() {
+            return Err(TraceError::NotARun { path: path.to_owned(), why: "it is a file" });
+        }
+        if !file.exists() {
+            return Err(TraceError::NotARun { path: path.to_owned(), why: "it has no run.json" });
+        }
+        let version: Version = json_file::read(&file)?;
+        if version.schema > SCHEMA_VERSION {
+            let written_by = version.stepscope;
+            return Err(TraceError::NewerSchema { path: path.to_owned(), found: version.schema, written_by });
+        }
+        json_file::read(&file)
+    }
+}
+
+impl GitRevision {
+    /// The revision of the work tree around a directory.
+    fn of(directory: &Path) -> Option<GitRevision> {
+        let output = Command::new("git")
+            .args(["describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=40"])
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output()
+            .ok()?;
+        let described = String::from_utf8(output.stdout).ok()?;
+        let described = described.trim();
+        let commit = described.trim_end_matches('+');
+        (output.status.success() && !commit.is_empty())
+            .then(|| GitRevision { commit: commit.into(), modified: described.ends_with('+') })
+    }
+}
+
+/// The name of this machine.
+pub(crate) fn host_name() -> String {
+    nix::unistd::gethostname().map_or_else(|_| "unknown".into(), |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,136 @@
+//! Seeded runs with known answers: real run directories, written by the real writer, and the truth beside them.
+//!
+//! A run is made in true time first: each pipeline stage gets a timeline, its replicas share it, and the chosen
+//! overlap, waiting and bubble are there by construction. Then each rank's clock bends it, with an offset and a
+//! drift, and the answers are taken in the clock the files are in.
+//!
+//! ```
+//! use stepscope_traces::synthetic::Recipe;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("run");
+//! let truth = Recipe { replicas: 2, steps: 3, overlap: 0.75, ..Recipe::default() }.write(&path)?;
+//! let step = &truth.ranks[1].steps[2];
+//! assert!((step.figures.overlap().unwrap() - 0.75).abs() < 1e-3);
+//! # Ok(())
+//! # }
+//! ```
+
+mod memory;
+mod rank;
+mod schedule;
+mod timeline;
+mod truth;
+
+use std::path::Path;
+
+use crate::{
+    error::TraceError,
+    ids::{Nanos, Rank},
+    run_info::RunInfo,
+};
+
+pub use schedule::Schedule;
+pub use truth::{Figures, MemoryTruth, PipelineTruth, RankTruth, StepTruth, Truth};
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// Equal recipes make equal runs.
+    pub seed: u64,
+    /// Data-parallel ranks of each pipeline stage.
+    pub replicas: u32,
+    /// Optimizer steps.
+    pub steps: u32,
+    /// Micro-batches of a step.
+    pub micro_batches: u32,
+    /// Layers of a stage.
+    pub layers: u32,
+    /// Kernels of a layer in one pass.
+    pub kernels_per_layer: u32,
+    /// Streams with kernels. The first one carries the work; the others run beside it.
+    pub compute_streams: u32,
+    /// The share of gradient communication that is hidden behind compute.
+    pub overlap: f64,
+    /// How long the ranks of a collective wait for the last one, at most: a share of the kernel it hides behind.
+    pub waiting: f64,
+    /// Standard deviation of a kernel's duration, as a share of it.
+    pub jitter: f64,
+    /// How long the host lets a stream idle between two kernels, at most.
+    pub largest_gap: Nanos,
+    /// Pipeline stages, if there are any.
+    pub pipeline: Option<Pipeline>,
+    /// How the ranks' clocks differ.
+    pub clocks: Clocks,
+    /// How much of the run goes into one batch of the files.
+    pub flush_every: Nanos,
+}
+
+/// A pipeline.
+#[derive(Clone, Copy, Debug)]
+pub struct Pipeline {
+    /// How many stages.
+    pub stages: u32,
+    /// In which order a stage works.
+    pub schedule: Schedule,
+    /// How long a send to the next stage takes.
+    pub transfer: Nanos,
+}
+
+/// How the ranks' clocks differ from true time, each drawn evenly between plus and minus the largest value.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clocks {
+    /// Of a rank's clock.
+    pub largest_offset: Nanos,
+    /// Of a rank's clock, in nanoseconds gained per second.
+    pub largest_drift: i64,
+    /// Of the time of day a rank ties its clock to.
+    pub largest_wall_error: Nanos,
+}
+
+impl Default for Recipe {
+    /// A small run on one rank, with a bit of everything.
+    fn default() -> Recipe {
+        Recipe {
+            seed: 1,
+            replicas: 1,
+            steps: 4,
+            micro_batches: 2,
+            layers: 4,
+            kernels_per_layer: 12,
+            compute_streams: 2,
+            overlap: 0.6,
+            waiting: 0.0,
+            jitter: 0.02,
+            largest_gap: Nanos(3_000),
+            pipeline: None,
+            clocks: Clocks::default(),
+            flush_every: Nanos(250_000_000),
+        }
+    }
+}
+
+impl Recipe {
+    /// Writes the run and tells the truth about it.
+    pub fn write(&self, path: &Path) -> Result<Truth, TraceError> {
+        let mut info = RunInfo::of_this_process("synthetic");
+        info.world_size = Some(self.world_size());
+        info.configuration.insert("seed".into(), self.seed.into());
+        info.configuration.insert("dp".into(), self.replicas.into());
+        info.configuration.insert("pp".into(), self.stages().into());
+        info.configuration.insert("micro_batches".into(), self.micro_batches.into());
+        info.create(path)?;
+        let ranks = (0..self.world_size()).map(|rank| self.write_rank(path, Rank(rank))).collect::<Result<_, _>>()?;
+        Ok(Truth { ranks, pipeline: self.pipeline.map(|pipeline| self.pipeline_truth(pipeline)) })
+    }
+
+    /// How many ranks the run has: stage by stage, the replicas of each.
+    pub fn world_size(&self) -> u32 {
+        self.stages() * self.replicas
+    }
+
+    fn stages(&self) -> u32 {
+        self.pipeline.map_or(1, |pipeline| pipeline.stages)
+    }
+}

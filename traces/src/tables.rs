@@ -1,0 +1,273 @@
+//! The tables of a rank, defined once: the row a program records, and the columns a file and a reader hold.
+
+use crate::{
+    columns::{Buffers, Column, Field, FieldColumn, TextColumn},
+    ids::{Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Stage, Step, Stream},
+    vocabulary::{MemoryCategory, MemoryOperation, Phase, SpanKind},
+    window::Window,
+};
+
+/// What the file format needs to know of a table.
+pub(crate) trait Table: Default {
+    /// The file that holds it in a rank's directory.
+    const FILE: &'static str;
+
+    /// How many rows it has.
+    fn len(&self) -> usize;
+
+    /// The columns and their names, in the order of the file.
+    fn columns(&self) -> Vec<(&'static str, &dyn Buffers)>;
+
+    /// The columns, to append to.
+    fn columns_mut(&mut self) -> Vec<&mut dyn Buffers>;
+
+    /// From the first beginning to the last end of its rows, if it has rows and they have times.
+    fn time_range(&self) -> Option<(Nanos, Nanos)>;
+
+    /// Puts the rows of a batch into the order in which they go to a file.
+    fn arrange(&mut self);
+
+    /// Appends the rows of `batch` that lie in `window`.
+    fn append_within(&mut self, batch: &Self, window: Window);
+
+    /// Removes every row and keeps the memory.
+    fn clear(&mut self) {
+        self.columns_mut().into_iter().for_each(|column| column.truncate(0));
+    }
+}
+
+macro_rules! table {
+    (
+        $(#[$row_doc:meta])* row $row:ident;
+        $(#[$table_doc:meta])* table $table:ident in $file:literal $(, batches grouped by $key:ident)?;
+        time $start:ident $(to + $duration:ident)?;
+        $($(#[$doc:meta])* $field:ident: $type:ty,)*
+    ) => {
+        $(#[$row_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct $row {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl $row {
+            /// When it began and when it ended.
+            pub fn interval(&self) -> (Nanos, Nanos) {
+                (self.$start, self.$start $(+ self.$duration)?)
+            }
+        }
+
+        $(#[$table_doc])*
+        #[derive(Debug, Default)]
+        pub struct $table {
+            $($(#[$doc])* pub $field: <$type as Field>::Column,)*
+        }
+
+        impl $table {
+            /// How many rows there are.
+            pub fn len(&self) -> usize {
+                Table::len(self)
+            }
+
+            /// Whether there are no rows.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// Appends one row.
+            pub fn push(&mut self, row: &$row) {
+                $(self.$field.push(row.$field);)*
+            }
+
+            /// One row. Panics past the end, as slices do.
+            pub fn row(&self, row: usize) -> $row {
+                $row { $($field: self.$field.get(row),)* }
+            }
+
+            /// Every row.
+            pub fn rows(&self) -> impl ExactSizeIterator<Item = $row> + DoubleEndedIterator + '_ {
+                (0..self.len()).map(|row| self.row(row))
+            }
+        }
+
+        impl Table for $table {
+            const FILE: &'static str = $file;
+
+            fn len(&self) -> usize {
+                [$(self.$field.iter().len()),*][0]
+            }
+
+            fn columns(&self) -> Vec<(&'static str, &dyn Buffers)> {
+                vec![$((stringify!($field), &self.$field as &dyn Buffers)),*]
+            }
+
+            fn columns_mut(&mut self) -> Vec<&mut dyn Buffers> {
+                vec![$(&mut self.$field as &mut dyn Buffers),*]
+            }
+
+            fn time_range(&self) -> Option<(Nanos, Nanos)> {
+                let intervals = (0..self.len()).map(|row| {
+                    let start = self.$start.get(row);
+                    (start, start $(+ self.$duration.get(row))?)
+                });
+                intervals.reduce(|(from, to), (start, end)| (from.min(start), to.max(end)))
+            }
+
+            fn arrange(&mut self) {
+                $(if !self.$key.iter().is_sorted() {
+                    let mut order: Vec<usize> = (0..self.len()).collect();
+                    order.sort_by_key(|row| self.$key.get(*row));
+                    let mut arranged = Self::default();
+                    order.into_iter().for_each(|row| arranged.push(&self.row(row)));
+                    *self = arranged;
+                })?
+            }
+
+            fn append_within(&mut self, batch: &Self, window: Window) {
+                batch.rows().filter(|row| window.touches(row.interval())).for_each(|row| self.push(&row));
+            }
+        }
+    };
+}
+
+table! {
+    /// A timed interval: a kernel, a copy, a collective, or an annotation around them.
+    row Span;
+    /// Timed intervals. Those of one stream are in the order in which they were recorded; a batch of a file holds one
+    /// stream after another, because a stream repeats itself and streams together do not: it reads twice as fast.
+    table Spans in "spans.arrows", batches grouped by stream;
+    time start_ns to + duration_ns;
+    /// When it began.
+    start_ns: Nanos,
+    /// How long it took.
+    duration_ns: Nanos,
+    /// What it is.
+    kind: SpanKind,
+    /// Its name.
+    name: NameId,
+    /// The stream it ran on.
+    stream: Option<Stream>,
+    /// What launched it, or which collective it is part of.
+    correlation: Option<Correlation>,
+    /// The step it belongs to.
+    step: Option<Step>,
+    /// The micro-batch it belongs to.
+    micro_batch: Option<MicroBatch>,
+    /// The phase it belongs to.
+    phase: Option<Phase>,
+    /// The layer it belongs to.
+    layer: Option<Layer>,
+    /// The pipeline stage it belongs to.
+    stage: Option<Stage>,
+    /// The bytes it moved; of a collective, the message's.
+    bytes: Option<u64>,
+    /// The process group of a collective.
+    group: Option<Group>,
+    /// The floating-point operations it did.
+    flops: Option<u64>,
+}
+
+table! {
+    /// Something that happened to memory.
+    row MemoryEvent;
+    /// What happened to memory, in the order in which it was recorded.
+    table MemoryEvents in "memory.arrows";
+    time time_ns;
+    /// When it happened.
+    time_ns: Nanos,
+    /// What happened.
+    op: MemoryOperation,
+    /// The address of the block.
+    address: u64,
+    /// Its size; a free may leave it to the allocation.
+    bytes: Option<u64>,
+    /// What it is for; a free may leave it to the allocation.
+    category: Option<MemoryCategory>,
+    /// The step it happened in.
+    step: Option<Step>,
+    /// The phase it happened in.
+    phase: Option<Phase>,
+    /// The layer it happened in.
+    layer: Option<Layer>,
+    /// The pool it came from.
+    pool: Option<Pool>,
+}
+
+table! {
+    /// A sampled value.
+    row CounterSample;
+    /// Sampled values, in the order in which they were recorded.
+    table CounterSamples in "counters.arrows";
+    time time_ns;
+    /// When it was sampled.
+    time_ns: Nanos,
+    /// What was sampled.
+    counter: CounterId,
+    /// The value.
+    value: f64,
+}
+
+/// Interned names, in the order in which they were first used.
+#[derive(Debug, Default)]
+pub(crate) struct Strings {
+    id: Column<NameId>,
+    text: TextColumn,
+}
+
+impl Strings {
+    pub(crate) fn push(&mut self, id: NameId, text: &str) {
+        self.id.push(id);
+        self.text.push(text);
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (NameId, &str)> {
+        self.id.iter().enumerate().map(|(row, id)| (id, self.text.get(row)))
+    }
+}
+
+impl Table for Strings {
+    const FILE: &'static str = "strings.arrows";
+
+    fn len(&self) -> usize {
+        self.id.numbers().len()
+    }
+
+    fn columns(&self) -> Vec<(&'static str, &dyn Buffers)> {
+        vec![("id", &self.id), ("text", &self.text)]
+    }
+
+    fn columns_mut(&mut self) -> Vec<&mut dyn Buffers> {
+        vec![&mut self.id, &mut self.text]
+    }
+
+    fn time_range(&self) -> Option<(Nanos, Nanos)> {
+        None
+    }
+
+    fn arrange(&mut self) {}
+
+    fn append_within(&mut self, batch: &Self, _: Window) {
+        batch.rows().for_each(|(id, text)| self.push(id, text));
+    }
+}
+
+impl Span {
+    /// A span of which nothing else is known.
+    pub fn new(kind: SpanKind, name: NameId, start_ns: Nanos, duration_ns: Nanos) -> Span {
+        Span {
+            start_ns,
+            duration_ns,
+            kind,
+            name,
+            stream: None,
+            correlation: None,
+            step: None,
+            micro_batch: None,
+            phase: None,
+            layer: None,
+            stage: None,
+            bytes: None,
+            group: None,
+            flops: None,
+        }
+    }
+}

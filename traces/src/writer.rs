@@ -1,0 +1,213 @@
+//! Appends to one rank's directory.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    clock::ClockSnapshot,
+    error::TraceError,
+    format::{encode::Encoder, frame::END_OF_STREAM},
+    ids::{NameId, Rank},
+    json_file,
+    rank_info::{self, RankInfo, Written, WrittenState},
+    tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans, Strings, Table},
+    vocabulary::Counter,
+};
+
+/// A batch is cut when it has this many rows, whatever the time.
+const BATCH_ROWS: usize = 16 << 10;
+
+/// The directory of a rank in a run.
+pub(crate) fn rank_directory(run: &Path, rank: Rank) -> PathBuf {
+    run.join(format!("rank-{:05}", rank.0))
+}
+
+/// Writes one rank of a run. Rows are kept in memory until [`RankWriter::flush`], or until a batch is full.
+///
+/// After an error the writer is of no more use; what it wrote before stays readable.
+pub struct RankWriter {
+    directory: PathBuf,
+    info: RankInfo,
+    encoder: Encoder,
+    strings: TableFile<Strings>,
+    spans: TableFile<Spans>,
+    memory: TableFile<MemoryEvents>,
+    counters: TableFile<CounterSamples>,
+}
+
+impl RankWriter {
+    /// Makes the rank's directory in a run; refuses one that holds a recording already.
+    pub fn create(run: &Path, info: RankInfo) -> Result<RankWriter, TraceError> {
+        let directory = rank_directory(run, info.rank);
+        fs::create_dir_all(&directory).map_err(TraceError::io("create", &directory))?;
+        if !json_file::create(&directory.join(rank_info::FILE), &info)? {
+            return Err(TraceError::AlreadyRecorded { path: directory });
+        }
+        let mut encoder = Encoder::new().map_err(TraceError::io("compress for", &directory))?;
+        // The spans file first: it carries the lock that says the recording goes on.
+        let spans = TableFile::create(&directory, &mut encoder)?;
+        spans.file.try_lock().map_err(|error| TraceError::io("lock", &spans.path)(error.into()))?;
+        let mut writer = RankWriter {
+            strings: TableFile::create(&directory, &mut encoder)?,
+            spans,
+            memory: TableFile::create(&directory, &mut encoder)?,
+            counters: TableFile::create(&directory, &mut encoder)?,
+            encoder,
+            directory,
+            info,
+        };
+        for counter in Counter::ALL {
+            writer.push_name(NameId(u32::from(counter.id().0)), counter.word());
+        }
+        Ok(writer)
+    }
+
+    /// The rank this writes.
+    pub fn info(&self) -> &RankInfo {
+        &self.info
+    }
+
+    /// Adds a name. It is in the file before any row that is pushed later.
+    pub fn push_name(&mut self, id: NameId, text: &str) {
+        self.strings.pending.push(id, text);
+    }
+
+    /// Adds a span.
+    pub fn push_span(&mut self, span: &Span) -> Result<(), TraceError> {
+        self.spans.pending.push(span);
+        if self.spans.is_full() { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds a memory event.
+    pub fn push_memory(&mut self, event: &MemoryEvent) -> Result<(), TraceError> {
+        self.memory.pending.push(event);
+        if self.memory.is_full() { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds a counter's sample.
+    pub fn push_counter(&mut self, sample: &CounterSample) -> Result<(), TraceError> {
+        self.counters.pending.push(sample);
+        if self.counters.is_full() { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what is pending. Names go first, so that no reader sees a row whose name is missing.
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        self.spans.check_still_there(&self.directory)?;
+        self.strings.flush(&mut self.encoder)?;
+        self.spans.flush(&mut self.encoder)?;
+        self.memory.flush(&mut self.encoder)?;
+        self.counters.flush(&mut self.encoder)
+    }
+
+    /// Bytes written so far.
+    pub fn written_bytes(&self) -> u64 {
+        self.strings.bytes + self.spans.bytes + self.memory.bytes + self.counters.bytes
+    }
+
+    /// Notes where the clocks stand.
+    pub fn add_clock_snapshot(&mut self, snapshot: ClockSnapshot) -> Result<(), TraceError> {
+        self.info.clock.add(snapshot);
+        self.write_info()
+    }
+
+    /// Writes what is pending and ends the recording well.
+    pub fn finish(mut self) -> Result<(), TraceError> {
+        self.flush()?;
+        self.spans.end()?;
+        self.memory.end()?;
+        self.counters.end()?;
+        self.strings.end()?;
+        self.info.written = Some(Written {
+            spans: self.spans.rows,
+            memory: self.memory.rows,
+            counters: self.counters.rows,
+            strings: self.strings.rows,
+        });
+        self.info.state = WrittenState::Complete;
+        self.write_info()
+    }
+
+    /// Writes what is pending, if that is possible, and says why the recording ends early.
+    pub fn interrupt(mut self, reason: &str) -> Result<(), TraceError> {
+        let flushed = self.flush();
+        self.info.state = WrittenState::Interrupted;
+        self.info.reason = Some(reason.into());
+        flushed.and(self.write_info())
+    }
+
+    fn write_info(&self) -> Result<(), TraceError> {
+        json_file::replace(&self.directory.join(rank_info::FILE), &self.info)
+    }
+}
+
+/// One table's file and the rows that are not in it yet.
+struct TableFile<T: Table> {
+    path: PathBuf,
+    file: File,
+    pending: T,
+    /// Rows in the file.
+    rows: u64,
+    /// Bytes in the file.
+    bytes: u64,
+    message: Vec<u8>,
+}
+
+impl<T: Table> TableFile<T> {
+    fn create(directory: &Path, encoder: &mut Encoder) -> Result<TableFile<T>, TraceError> {
+        let path = directory.join(T::FILE);
+        let file =
+            OpenOptions::new().write(true).create_new(true).open(&path).map_err(TraceError::io("create", &path))?;
+        let mut table = TableFile { path, file, pending: T::default(), rows: 0, bytes: 0, message: Vec::new() };
+        encoder.preamble::<T>(&mut table.message).map_err(TraceError::io("compress for", &table.path))?;
+        table.append_message()?;
+        Ok(table)
+    }
+
+    fn is_full(&self) -> bool {
+        self.pending.len() >= BATCH_ROWS
+    }
+
+    fn flush(&mut self, encoder: &mut Encoder) -> Result<(), TraceError> {
+        if self.pending.len() == 0 {
+            return Ok(());
+        }
+        self.pending.arrange();
+        self.message.clear();
+        encoder
+            .rows(&self.pending, self.rows, &mut self.message)
+            .map_err(TraceError::io("compress for", &self.path))?;
+        self.append_message()?;
+        self.rows += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), TraceError> {
+        self.message.clear();
+        self.message.extend_from_slice(&END_OF_STREAM);
+        self.append_message()
+    }
+
+    /// Appends the message, or leaves the file as it was.
+    fn append_message(&mut self) -> Result<(), TraceError> {
+        self.file.write_all(&self.message).map_err(|error| {
+            drop(self.file.set_len(self.bytes));
+            TraceError::io("write to", &self.path)(error)
+        })?;
+        self.bytes += self.message.len() as u64;
+        Ok(())
+    }
+
+    /// A file that was removed can still be written to: nobody would notice until it is too late.
+    fn check_still_there(&self, directory: &Path) -> Result<(), TraceError> {
+        let ours = self.file.metadata().map_err(TraceError::io("look at", &self.path))?;
+        match fs::metadata(&self.path) {
+            Ok(theirs) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => Ok(()),
+            _ => Err(TraceError::Vanished { path: directory.to_owned() }),
+        }
+    }
+}

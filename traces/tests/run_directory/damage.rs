@@ -1,0 +1,143 @@
+use std::fs;
+
+use stepscope_traces::{Loss, Run, State};
+
+use crate::events::{Rows, WrittenRun, numbers};
+
+#[test]
+fn a_file_cut_at_any_byte_is_read_up_to_there() {
+    let run = WrittenRun::numbered(3, 4);
+    // As a kill leaves it: nobody wrote how many rows there should be.
+    let rank_json = run.rank().join("rank.json");
+    let interrupted = fs::read_to_string(&rank_json).unwrap().replace("\"complete\"", "\"recording\"");
+    let mut rank: serde_json::Value = serde_json::from_str(&interrupted).unwrap();
+    rank["written"] = serde_json::Value::Null;
+    fs::write(&rank_json, rank.to_string()).unwrap();
+
+    let whole = fs::read(run.spans_file()).unwrap();
+    let mut seen = Vec::new();
+    for length in 0..=whole.len() {
+        fs::write(run.spans_file(), &whole[..length]).unwrap();
+        let (data, loss) = run.read();
+        let read = numbers(&data);
+        assert_eq!(read, (0..read.len() as u64).collect::<Vec<_>>(), "cut at {length}");
+        assert!(read.len().is_multiple_of(4), "a batch is read whole or not at all");
+        assert!(loss.unreadable_bytes <= length as u64);
+        if seen.last() != Some(&read.len()) {
+            assert_eq!(loss.unreadable_bytes, 0, "a batch is there as soon as its last byte is");
+            seen.push(read.len());
+        }
+        assert_eq!(loss.unreadable_events, 0, "what a torn tail would have held is not known");
+        assert_eq!(Run::open(&run.path).unwrap().state(), State::Interrupted);
+    }
+    assert_eq!(seen, [0, 4, 8, 12]);
+}
+
+#[test]
+fn rows_missing_from_a_run_that_ended_well_are_counted() {
+    let run = WrittenRun::numbered(3, 4);
+    let whole = fs::read(run.spans_file()).unwrap();
+    fs::write(run.spans_file(), &whole[..whole.len() / 2]).unwrap();
+    let (data, loss) = run.read();
+    assert_eq!(data.spans.len() as u64 + loss.unreadable_events, 12);
+    assert!(loss.unreadable_events >= 4);
+
+    fs::remove_file(run.spans_file()).unwrap();
+    let (data, loss) = run.read();
+    assert_eq!((data.spans.len(), loss.unreadable_events), (0, 12));
+}
+
+#[test]
+fn a_flipped_byte_costs_one_batch() {
+    let run = WrittenRun::numbered(5, 100);
+    let whole = fs::read(run.spans_file()).unwrap();
+    let mut batches_lost = [0; 5];
+    for position in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[position] ^= 0x10;
+        fs::write(run.spans_file(), damaged).unwrap();
+        let (data, loss) = run.read();
+        let read = numbers(&data);
+        let missing: Vec<u64> = (0..500).filter(|number| !read.contains(number)).collect();
+        assert!(read.is_sorted() && read.len() + missing.len() == 500, "flipped at {position}: {read:?}");
+        assert_eq!(loss.unreadable_events, missing.len() as u64, "flipped at {position}");
+        assert!(loss.unreadable_bytes > 0, "flipped at {position}");
+        if let Some(first) = missing.first() {
+            assert_eq!(missing, (*first..first + 100).collect::<Vec<_>>(), "flipped at {position}");
+            batches_lost[*first as usize / 100] += 1;
+        }
+    }
+    assert!(batches_lost.iter().all(|times| *times > 100), "each batch was hit: {batches_lost:?}");
+}
+
+#[test]
+fn random_damage_is_never_read_as_data() {
+    let run = WrittenRun::numbered(20, 50);
+    let mut random = fastrand::Rng::with_seed(7);
+    let whole = fs::read(run.spans_file()).unwrap();
+    let mut most_lost = Loss::default();
+    for _ in 0..400 {
+        let mut damaged = whole.clone();
+        match random.u8(0..4) {
+            0 => (0..random.usize(1..40)).for_each(|_| {
+                let position = random.usize(..damaged.len());
+                damaged[position] = random.u8(..);
+            }),
+            1 => {
+                let (from, length) = (random.usize(..damaged.len()), random.usize(..4000));
+                let to = (from + length).min(damaged.len());
+                damaged[from..to].fill(if random.bool() { 0xff } else { 0 });
+            }
+            2 => {
+                let (from, length) = (random.usize(..damaged.len()), random.usize(..4000));
+                damaged.drain(from..(from + length).min(whole.len()));
+            }
+            _ => {
+                let from = random.usize(..damaged.len());
+                damaged.splice(from..from, (0..random.usize(1..3000)).map(|index| index as u8));
+            }
+        }
+        fs::write(run.spans_file(), damaged).unwrap();
+        let (data, loss) = run.read();
+        let known = run.written.spans.values().flatten();
+        let by_number: Vec<_> = known.collect();
+        for span in data.spans.rows() {
+            let number = span.correlation.unwrap().0 as usize;
+            assert_eq!(span, *by_number[number], "what is read is what was written");
+        }
+        let read = numbers(&data);
+        assert!(read.is_sorted_by(|one, two| one < two), "nothing is read twice");
+        assert!(data.spans.len() as u64 + loss.unreadable_events >= 1000, "what is missing is counted");
+        most_lost.unreadable_events = most_lost.unreadable_events.max(loss.unreadable_events);
+    }
+    assert!(most_lost.unreadable_events > 0);
+}
+
+#[test]
+fn noise_is_read_as_nothing() {
+    let run = WrittenRun::numbered(1, 1);
+    let mut random = fastrand::Rng::with_seed(11);
+    for length in [0, 1, 7, 8, 9, 100, 70_000] {
+        let noise: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+        // Prefixes of messages without messages.
+        let prefixes: Vec<u8> = [0xff, 0xff, 0xff, 0xff, 0x00, 0x40, 0, 0].into_iter().cycle().take(length).collect();
+        for bytes in [noise, prefixes] {
+            for table in ["spans", "memory", "counters", "strings"] {
+                fs::write(run.rank().join(format!("{table}.arrows")), &bytes).unwrap();
+            }
+            let (data, loss) = run.read();
+            assert_eq!(Rows::of(&data), Rows::default());
+            assert_eq!(loss.unreadable_bytes, 4 * length as u64);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_rank_json_does_not_hide_the_rank() {
+    let run = WrittenRun::numbered(2, 10);
+    fs::write(run.rank().join("rank.json"), "{\"rank\": 0, \"ho").unwrap();
+    let opened = Run::open(&run.path).unwrap();
+    assert_eq!(opened.state(), State::Interrupted);
+    assert!(opened.ranks[0].info.reason.as_ref().unwrap().contains("rank.json"));
+    assert_eq!(run.read().0.spans.len(), 20);
+}

@@ -1,0 +1,21 @@
+//! The run directory, from outside: what is written is read, whatever happens in between.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+/// Every event that can be recorded, and runs made of them.
+mod events;
+
+/// What the writer writes, the reader and the follower read.
+mod round_trip;
+
+/// Torn and damaged files: nothing panics, nothing wrong is read, what is lost is counted.
+mod damage;
+
+/// Who may write where, and which versions are read.
+mod directory;
+
+/// Other people's Arrow readers open the files.
+mod stock_readers;
+
+/// The generator tells the truth.
+mod synthetic;
