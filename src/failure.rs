@@ -3,6 +3,7 @@
 use std::{io::Write, path::Path};
 
 use anstyle::{AnsiColor, Style};
+use stepscope_plan::PlanError;
 use stepscope_traces::{Run, TraceError};
 
 /// Writes `error: …` and, where there is one, `hint: …`.
@@ -14,12 +15,23 @@ pub(crate) fn explain(error: &anyhow::Error) {
         drop(writeln!(stderr, "{style}{word}:{style:#} {text}"));
     };
     line(red, "error", &format!("{error:#}"));
-    if let Some(hint) = error.downcast_ref::<TraceError>().and_then(hint) {
+    let hint = error.downcast_ref::<TraceError>().and_then(trace_hint);
+    if let Some(hint) = hint.or_else(|| error.downcast_ref::<PlanError>().and_then(plan_hint)) {
         line(cyan, "hint", &hint);
     }
 }
 
-fn hint(error: &TraceError) -> Option<String> {
+fn plan_hint(error: &PlanError) -> Option<String> {
+    match error {
+        PlanError::UnknownModel { .. } => Some("a Hugging Face config.json or a TOML file will do, too".into()),
+        PlanError::ModelFile { .. } => Some(
+            "a TOML file needs at least layers, hidden, heads, ffn and vocabulary; a config.json its usual keys".into(),
+        ),
+        _ => None,
+    }
+}
+
+fn trace_hint(error: &TraceError) -> Option<String> {
     match error {
         TraceError::Missing { .. } => Some(match Run::newest_under(Path::new("runs")) {
             Some(newest) => format!("the newest run here is {}", newest.display()),

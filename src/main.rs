@@ -1,7 +1,9 @@
 //! Stepscope's command line: flags and glue. Each subcommand is a file of its own.
 
+mod amount;
 mod failure;
 mod inspect;
+mod plan;
 mod text;
 
 use std::{io, process::ExitCode};
@@ -19,6 +21,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Inspect(inspect::Arguments),
+    Plan(Box<plan::Arguments>),
 }
 
 /// How a result is written.
@@ -33,6 +36,7 @@ enum Format {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

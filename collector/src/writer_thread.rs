@@ -99,7 +99,7 @@ impl<'a> Drain<'a> {
     fn run(mut self) -> Result<(), RecordError> {
         match self.drain_until_the_end() {
             Ok(Ending::Complete) => {
-                self.writer.add_clock_snapshot(ClockSnapshot::take())?;
+                self.writer.add_clock_snapshot(ClockSnapshot::take());
                 Ok(self.writer.finish()?)
             }
             Ok(_) => Ok(self.writer.interrupt("the program dropped its recorder without finishing")?),
@@ -128,7 +128,7 @@ impl<'a> Drain<'a> {
                 flushed = woke;
             }
             if read_clocks.elapsed() >= READ_CLOCKS_EVERY {
-                self.writer.add_clock_snapshot(ClockSnapshot::take())?;
+                self.writer.add_clock_snapshot(ClockSnapshot::take());
                 read_clocks = woke;
             }
             if ending != Ending::NotYet {

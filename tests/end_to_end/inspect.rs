@@ -21,7 +21,8 @@ fn text(bytes: &[u8]) -> String {
 /// A directory with a run of four ranks in `runs/one`.
 fn workplace() -> (tempfile::TempDir, Truth) {
     let directory = tempfile::tempdir().unwrap();
-    let pipeline = Pipeline { stages: 2, schedule: Schedule::OneForwardOneBackward, transfer: Nanos(10_000) };
+    let pipeline =
+        Pipeline { stages: 2, schedule: Schedule::OneForwardOneBackward, chunks: 1, transfer: Nanos(10_000) };
     let recipe = Recipe { replicas: 2, pipeline: Some(pipeline), ..Recipe::default() };
     let truth = recipe.write(&directory.path().join("runs/one")).unwrap();
     (directory, truth)

@@ -5,5 +5,8 @@
 /// `stepscope inspect`: what it prints, and what it says of things that are not runs.
 mod inspect;
 
+/// `stepscope plan`: what it predicts, and what it refuses.
+mod plan;
+
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;

@@ -32,6 +32,8 @@ pub(crate) fn rank_directory(run: &Path, rank: Rank) -> PathBuf {
 pub struct RankWriter {
     directory: PathBuf,
     info: RankInfo,
+    /// Whether `rank.json` says less.
+    info_changed: bool,
     encoder: Encoder,
     strings: TableFile<Strings>,
     spans: TableFile<Spans>,
@@ -59,6 +61,7 @@ impl RankWriter {
             encoder,
             directory,
             info,
+            info_changed: false,
         };
         for counter in Counter::ALL {
             writer.push_name(NameId(u32::from(counter.id().0)), counter.word());
@@ -100,7 +103,8 @@ impl RankWriter {
         self.strings.flush(&mut self.encoder)?;
         self.spans.flush(&mut self.encoder)?;
         self.memory.flush(&mut self.encoder)?;
-        self.counters.flush(&mut self.encoder)
+        self.counters.flush(&mut self.encoder)?;
+        if self.info_changed { self.write_info() } else { Ok(()) }
     }
 
     /// Bytes written so far.
@@ -108,10 +112,10 @@ impl RankWriter {
         self.strings.bytes + self.spans.bytes + self.memory.bytes + self.counters.bytes
     }
 
-    /// Notes where the clocks stand.
-    pub fn add_clock_snapshot(&mut self, snapshot: ClockSnapshot) -> Result<(), TraceError> {
+    /// Notes where the clocks stand; it is written with the next flush.
+    pub fn add_clock_snapshot(&mut self, snapshot: ClockSnapshot) {
         self.info.clock.add(snapshot);
-        self.write_info()
+        self.info_changed = true;
     }
 
     /// Writes what is pending and ends the recording well.
@@ -139,7 +143,8 @@ impl RankWriter {
         flushed.and(self.write_info())
     }
 
-    fn write_info(&self) -> Result<(), TraceError> {
+    fn write_info(&mut self) -> Result<(), TraceError> {
+        self.info_changed = false;
         json_file::replace(&self.directory.join(rank_info::FILE), &self.info)
     }
 }

@@ -1,5 +1,7 @@
 //! The memory of one rank: what a step allocates and frees, and the balance.
 
+use stepscope_plan::{Pass as Direction, Work};
+
 use super::{
     MemoryTruth, Recipe,
     timeline::{GRADIENT_BYTES, StageTimeline, StepTimeline},
@@ -61,18 +63,17 @@ pub(super) fn of_step(step: &StepTimeline, stage: &StageTimeline) -> Vec<MemoryE
     let data = [Phase::Data, Phase::Optimizer];
     block((step.start, step.end), 1, INPUT_BYTES, MemoryCategory::Inputs, None, data);
     let both = [Phase::Forward, Phase::Backward];
-    for forward in stage.passes.iter().filter(|pass| !pass.work.backward) {
-        let micro_batch = u64::from(forward.work.micro_batch);
-        let backward =
-            stage.passes.iter().find(|pass| pass.work.backward && u64::from(pass.work.micro_batch) == micro_batch);
-        let Some(backward) = backward else { continue };
+    for forward in stage.passes.iter().filter(|pass| pass.work.pass == Direction::Forward) {
+        let same = Work { pass: Direction::Backward, ..forward.work };
+        let Some(backward) = stage.passes.iter().find(|pass| pass.work == same) else { continue };
+        let (micro_batch, chunk) = (forward.work.micro_batch, forward.work.chunk);
         for &(layer, from, _) in &forward.layers {
             let to =
                 backward.layers.iter().find(|(other, _, _)| *other == layer).map_or(backward.end, |(_, _, to)| *to);
             let address = 2 << 40 | micro_batch << 32 | (layer.0 as u64) << 12;
             block((from, to), address, ACTIVATION_BYTES, MemoryCategory::Activations, Some(layer), both);
         }
-        let logits = 3 << 40 | micro_batch << 32;
+        let logits = 3 << 40 | micro_batch << 32 | chunk;
         block((forward.end, backward.start), logits, LOGITS_BYTES, MemoryCategory::Workspace, None, both);
     }
     let reduces = stage.activities.iter().filter(|activity| activity.kind == SpanKind::AllReduce);

@@ -19,7 +19,6 @@
 
 mod memory;
 mod rank;
-mod schedule;
 mod timeline;
 mod truth;
 
@@ -31,7 +30,7 @@ use crate::{
     run_info::RunInfo,
 };
 
-pub use schedule::Schedule;
+pub use stepscope_plan::Schedule;
 pub use truth::{Figures, MemoryTruth, PipelineTruth, RankTruth, StepTruth, Truth};
 
 /// What to make.
@@ -45,7 +44,7 @@ pub struct Recipe {
     pub steps: u32,
     /// Micro-batches of a step.
     pub micro_batches: u32,
-    /// Layers of a stage.
+    /// Layers of a stage; each chunk has an equal share of them.
     pub layers: u32,
     /// Kernels of a layer in one pass.
     pub kernels_per_layer: u32,
@@ -74,6 +73,8 @@ pub struct Pipeline {
     pub stages: u32,
     /// In which order a stage works.
     pub schedule: Schedule,
+    /// Chunks of layers on a stage: one, unless the schedule is interleaved.
+    pub chunks: u32,
     /// How long a send to the next stage takes.
     pub transfer: Nanos,
 }
@@ -132,5 +133,9 @@ impl Recipe {
 
     fn stages(&self) -> u32 {
         self.pipeline.map_or(1, |pipeline| pipeline.stages)
+    }
+
+    fn chunks(&self) -> u32 {
+        self.pipeline.map_or(1, |pipeline| pipeline.chunks)
     }
 }

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::{
     Figures, RankTruth, Recipe, StepTruth,
     memory::{self, Balance},
-    timeline::{Activity, StageTimeline, StepTimeline, stage_of},
+    timeline::{Activity, StageTimeline, StepTimeline, phase_of, stage_of},
 };
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
@@ -16,7 +16,7 @@ use crate::{
     names::FIRST_NAME,
     rank_info::RankInfo,
     tables::{CounterSample, Span},
-    vocabulary::{Counter, Phase, SpanKind},
+    vocabulary::{Counter, SpanKind},
     writer::RankWriter,
 };
 
@@ -171,7 +171,7 @@ impl RankBuilder {
             self.writer.push_counter(&CounterSample { time_ns, counter: counter.id(), value })?;
             self.truth.counter_samples += 1;
         }
-        self.writer.add_clock_snapshot(self.clock.snapshot(step.end))?;
+        self.writer.add_clock_snapshot(self.clock.snapshot(step.end));
         let start = Nanos(0);
         self.truth.steps.push(StepTruth { step: step.step, start, figures: Figures::default(), loss, tokens });
         Ok(())
@@ -187,7 +187,7 @@ impl RankBuilder {
         };
         annotate(SpanKind::Step, (step.start, step.end), None, None, None)?;
         for pass in &stage.passes {
-            let phase = Some(if pass.work.backward { Phase::Backward } else { Phase::Forward });
+            let phase = Some(phase_of(pass.work));
             let micro_batch = Some(crate::ids::MicroBatch(pass.work.micro_batch as i32));
             annotate(SpanKind::MicroBatch, (pass.start, pass.end), phase, micro_batch, None)?;
             annotate(SpanKind::Phase, (pass.start, pass.end), phase, micro_batch, None)?;

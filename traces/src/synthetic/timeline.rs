@@ -1,8 +1,9 @@
 //! One step in true time: what each stage does, and when.
 
 use fastrand::Rng;
+use stepscope_plan::{Pass as Direction, Schedule, Work};
 
-use super::{Pipeline, PipelineTruth, Recipe, Schedule, schedule::Work};
+use super::{Pipeline, PipelineTruth, Recipe};
 use crate::{
     ids::{Group, Layer, MicroBatch, Nanos, Stage, Step, Stream},
     vocabulary::{Phase, SpanKind},
@@ -76,35 +77,35 @@ impl Recipe {
 
     fn step(&self, step: u32, start: i64) -> StepTimeline {
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(step)));
-        let stages = self.pipeline.map_or(1, |pipeline| pipeline.stages);
+        let (stages, chunks) = (u64::from(self.stages()), u64::from(self.chunks()));
         let schedule = self.pipeline.map_or(Schedule::Gpipe, |pipeline| pipeline.schedule);
         let transfer = self.pipeline.map_or(0, |pipeline| pipeline.transfer.0);
         let orders: Vec<Vec<Work>> =
-            (0..stages).map(|stage| schedule.order(stage, stages, self.micro_batches)).collect();
+            (0..stages).map(|stage| schedule.order(stage, stages, u64::from(self.micro_batches), chunks)).collect();
 
         let mut builders: Vec<StageBuilder> =
-            (0..stages).map(|stage| StageBuilder::begin(self, stage, start)).collect();
+            (0..self.stages()).map(|stage| StageBuilder::begin(self, stage, start)).collect();
         // Work is placed in rounds: each stage does what its order says next as soon as its input is there.
         let mut placed = true;
         while placed {
             placed = false;
             for stage in 0..stages as usize {
                 let Some(&work) = orders[stage].get(builders[stage].timeline.passes.len()) else { continue };
-                let from = if work.backward { stage + 1 } else { stage.wrapping_sub(1) };
-                let ready = match builders.get(from) {
-                    None => Some(start),
-                    Some(neighbour) => neighbour.pass_end(work).map(|end| end + transfer),
-                };
-                if let Some(ready) = ready {
-                    let to = if work.backward { stage.wrapping_sub(1) } else { stage + 1 };
-                    builders[stage].pass(&mut rng, work, ready);
-                    if transfer > 0 && to < stages as usize {
-                        let (sender, receiver) = (stage, to);
-                        let sent = builders[sender].transfer(SpanKind::Send, work, transfer, None);
-                        builders[receiver].transfer(SpanKind::Receive, work, transfer, Some(sent));
+                let ready = match work.input(stage as u64, stages, chunks) {
+                    None => start,
+                    Some((from, input)) => {
+                        let from = from as usize;
+                        let Some(end) = builders[from].pass_end(input) else { continue };
+                        let sent = if from == stage { 0 } else { transfer };
+                        if sent > 0 {
+                            builders[from].transfer(SpanKind::Send, input, (end, end + sent));
+                            builders[stage].transfer(SpanKind::Receive, input, (end, end + sent));
+                        }
+                        end + sent
                     }
-                    placed = true;
-                }
+                };
+                builders[stage].pass(&mut rng, work, ready);
+                placed = true;
             }
         }
         let stages: Vec<StageTimeline> = builders.into_iter().map(|builder| builder.finish(&mut rng)).collect();
@@ -114,8 +115,9 @@ impl Recipe {
 
     /// What the passes say of the pipeline.
     pub(super) fn pipeline_truth(&self, pipeline: Pipeline) -> PipelineTruth {
-        let (p, m) = (f64::from(pipeline.stages), f64::from(self.micro_batches));
-        let mut truth = PipelineTruth { ideal_bubble: (p - 1.0) / (m + p - 1.0), window: Vec::new(), idle: Vec::new() };
+        let [stages, micro_batches, chunks] = [pipeline.stages, self.micro_batches, pipeline.chunks].map(u64::from);
+        let ideal_bubble = pipeline.schedule.ideal_bubble(stages, micro_batches, chunks);
+        let mut truth = PipelineTruth { ideal_bubble, window: Vec::new(), idle: Vec::new() };
         for step in self.timeline() {
             let passes = || step.stages.iter().flat_map(|stage| &stage.passes);
             let first = passes().map(|pass| pass.start).min().unwrap_or(0);
@@ -173,11 +175,14 @@ impl<'a> StageBuilder<'a> {
         let recipe = self.recipe;
         self.free = self.free.max(ready);
         let start = self.free;
-        let reduces = work.backward && work.micro_batch + 1 == recipe.micro_batches;
+        let backward = work.pass == Direction::Backward;
+        let reduces = backward && work.micro_batch + 1 == u64::from(recipe.micro_batches);
+        let chunk_layers = recipe.layers / recipe.chunks();
+        let first_layer = (work.chunk as u32 * recipe.stages() + self.stage) * chunk_layers;
         let mut layers = Vec::new();
-        for position in 0..recipe.layers {
-            let index = if work.backward { recipe.layers - 1 - position } else { position };
-            let layer = Layer((self.stage * recipe.layers + index) as i32);
+        for position in 0..chunk_layers {
+            let index = if backward { chunk_layers - 1 - position } else { position };
+            let layer = Layer((first_layer + index) as i32);
             let layer_start = self.free;
             for kernel in 0..recipe.kernels_per_layer {
                 let last = kernel + 1 == recipe.kernels_per_layer;
@@ -186,7 +191,7 @@ impl<'a> StageBuilder<'a> {
                     self.reduce_gradients(rng, layer);
                 }
                 // No gap after the last kernel: a pass takes from its first kernel to its last.
-                if !(last && position + 1 == recipe.layers) {
+                if !(last && position + 1 == chunk_layers) {
                     self.free += rng.i64(0..=recipe.largest_gap.0);
                 }
             }
@@ -197,18 +202,18 @@ impl<'a> StageBuilder<'a> {
 
     fn kernel(&mut self, rng: &mut Rng, work: Work, layer: Layer, kernel: u32) {
         let recipe = self.recipe;
-        let phase = if work.backward { Phase::Backward } else { Phase::Forward };
+        let backward = work.pass == Direction::Backward;
         // From 5 to 77 microseconds, and twice that for the backward pass.
-        let base = (5_000 + 8_000 * i64::from(kernel % 10)) * if work.backward { 2 } else { 1 };
+        let base = (5_000 + 8_000 * i64::from(kernel % 10)) * if backward { 2 } else { 1 };
         let length = (base as f64 * (1.0 + recipe.jitter * normal(rng))).max(1_000.0) as i64;
         let interval = (self.free, self.free + length);
-        let name = kernel + if work.backward { recipe.kernels_per_layer } else { 0 };
+        let name = kernel + if backward { recipe.kernels_per_layer } else { 0 };
         let kernel = Activity {
             micro_batch: Some(MicroBatch(work.micro_batch as i32)),
             layer: Some(layer),
             bytes: base as u64 * 1_500,
             flops: (!kernel.is_multiple_of(3)).then_some(base as u64 * 400_000),
-            ..self.activity(SpanKind::Kernel, name, Stream(0), interval, phase)
+            ..self.activity(SpanKind::Kernel, name, Stream(0), interval, phase_of(work))
         };
         self.timeline.activities.push(kernel);
         // The other streams run inside: they change no union.
@@ -244,18 +249,15 @@ impl<'a> StageBuilder<'a> {
         self.free = interval.1;
     }
 
-    /// A send after the pass that was placed last, or the receive on the other side; returns when it began.
-    fn transfer(&mut self, kind: SpanKind, work: Work, length: i64, start: Option<i64>) -> i64 {
-        let start = start.unwrap_or(self.free);
-        let phase = if work.backward { Phase::Backward } else { Phase::Forward };
+    /// A send to another stage, or the receive on the other side.
+    fn transfer(&mut self, kind: SpanKind, work: Work, interval: (i64, i64)) {
         let transfer = Activity {
             micro_batch: Some(MicroBatch(work.micro_batch as i32)),
             group: Some(PIPELINE_GROUP),
             bytes: 8 << 20,
-            ..self.activity(kind, 0, self.recipe.side_stream(1), (start, start + length), phase)
+            ..self.activity(kind, 0, self.recipe.side_stream(1), interval, phase_of(work))
         };
         self.timeline.activities.push(transfer);
-        start
     }
 
     /// A step ends with the update of the weights.
@@ -273,6 +275,14 @@ impl<'a> StageBuilder<'a> {
             self.free = update.end;
         }
         self.timeline
+    }
+}
+
+/// The phase some work belongs to.
+pub(super) fn phase_of(work: Work) -> Phase {
+    match work.pass {
+        Direction::Forward => Phase::Forward,
+        Direction::Backward => Phase::Backward,
     }
 }
 

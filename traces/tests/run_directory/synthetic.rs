@@ -14,7 +14,7 @@ fn write(recipe: &Recipe) -> (tempfile::TempDir, Run, Truth) {
 
 #[test]
 fn the_files_hold_as_much_as_the_truth_says() {
-    let pipeline = Pipeline { stages: 2, schedule: Schedule::Gpipe, transfer: Nanos(10_000) };
+    let pipeline = Pipeline { stages: 2, schedule: Schedule::Gpipe, chunks: 1, transfer: Nanos(10_000) };
     let recipe = Recipe { replicas: 2, pipeline: Some(pipeline), ..Recipe::default() };
     let (_directory, run, truth) = write(&recipe);
     assert_eq!(run.ranks.len(), 4);
@@ -94,18 +94,18 @@ fn the_overlap_is_the_chosen_one() {
 
 #[test]
 fn a_pipeline_without_jitter_has_the_ideal_bubble() {
-    for schedule in [Schedule::Gpipe, Schedule::OneForwardOneBackward] {
+    for (schedule, chunks) in [(Schedule::Gpipe, 1), (Schedule::OneForwardOneBackward, 1), (Schedule::Interleaved, 2)] {
         for (stages, micro_batches) in [(2, 4), (4, 8), (4, 4)] {
             let recipe = Recipe {
                 micro_batches,
                 jitter: 0.0,
                 largest_gap: Nanos(0),
-                pipeline: Some(Pipeline { stages, schedule, transfer: Nanos(0) }),
+                pipeline: Some(Pipeline { stages, schedule, chunks, transfer: Nanos(0) }),
                 ..Recipe::default()
             };
             let (_directory, _, truth) = write(&recipe);
             let pipeline = truth.pipeline.unwrap();
-            let ideal = f64::from(stages - 1) / f64::from(micro_batches + stages - 1);
+            let ideal = f64::from(stages - 1) / f64::from(micro_batches * chunks + stages - 1);
             assert!((pipeline.ideal_bubble - ideal).abs() < 1e-12);
             for step in 0..4 {
                 assert!((pipeline.bubble(step) - ideal).abs() < 1e-9, "{schedule:?} {stages} {micro_batches}");
@@ -114,7 +114,12 @@ fn a_pipeline_without_jitter_has_the_ideal_bubble() {
     }
     let jittery = Recipe {
         micro_batches: 8,
-        pipeline: Some(Pipeline { stages: 4, schedule: Schedule::OneForwardOneBackward, transfer: Nanos(50_000) }),
+        pipeline: Some(Pipeline {
+            stages: 4,
+            schedule: Schedule::OneForwardOneBackward,
+            chunks: 1,
+            transfer: Nanos(50_000),
+        }),
         ..Recipe::default()
     };
     let pipeline = write(&jittery).2.pipeline.unwrap();

@@ -1,0 +1,122 @@
+//! Memory that the forward pass leaves for the backward pass.
+//!
+//! Per token of one layer, in elements of the compute precision unless said otherwise, `h` hidden, `q` and `k` the
+//! widths of queries and keys, `f` the feed-forward width, `a` heads, `s` the sequence length, `t` tensor ranks:
+//!
+//! | kept | elements |
+//! |---|---|
+//! | inputs and outputs of both norms | 4h, on every tensor rank |
+//! | queries, keys, values, attention's output | (2q + 2k) / t |
+//! | inside a plain network: before and after its activation | 2f / t |
+//! | inside a gated network: gate, up and their product | 3f / t |
+//! | naive attention: softmax, its dropout mask (a byte), and the result | (2as + as/2) / t |
+//! | two dropout masks (a byte each), with naive attention | 2h bytes |
+//! | flash attention: the logarithm of each row's sum, in fp32 | a / t |
+//!
+//! With naive attention, a plain network of 4h and bf16 this is the classic 34·s·b·h + 5·a·s²·b bytes of a GPT layer
+//! (Korthikanti et al., 2022).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    layout::{ParallelLayout, Recompute},
+    shape::{FeedForward, ModelShape},
+};
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Attention {
+    /// In tiles: the square of scores is never there.
+    #[default]
+    Flash,
+    /// As the formula has it, with dropout.
+    Naive,
+}
+
+impl ModelShape {
+    /// Bytes that one layer keeps of one micro-batch, on one tensor rank, from the forward pass to the backward pass.
+    pub fn kept_activation_bytes(&self, layout: &ParallelLayout, attention: Attention) -> u128 {
+        let per_token = match layout.recompute {
+            // The input of the layer.
+            Recompute::Full => u128::from(self.hidden * layout.precision.bytes()),
+            recompute => self.activation_bytes_per_token(layout, attention, recompute),
+        };
+        per_token * u128::from(layout.micro_batch_tokens())
+    }
+
+    /// Bytes that one layer needs besides, while its forward pass is repeated.
+    pub fn recomputed_activation_bytes(&self, layout: &ParallelLayout, attention: Attention) -> u128 {
+        let whole = self.activation_bytes_per_token(layout, attention, Recompute::None);
+        whole * u128::from(layout.micro_batch_tokens())
+            - self.kept_activation_bytes(layout, attention).min(whole * u128::from(layout.micro_batch_tokens()))
+    }
+
+    fn activation_bytes_per_token(&self, layout: &ParallelLayout, attention: Attention, recompute: Recompute) -> u128 {
+        let [h, q, k, f, a] = [self.hidden, self.query_width(), self.kv_width(), self.ffn, self.heads].map(u128::from);
+        let (s, t) = (u128::from(layout.sequence_length), u128::from(layout.tp));
+        let (element, active) = (u128::from(layout.precision.bytes()), u128::from(self.active_networks()));
+        let selective = recompute == Recompute::Selective;
+        let inside = match self.feed_forward {
+            FeedForward::Plain => 2 * f,
+            FeedForward::Gated => 3 * f,
+        } * active;
+        let router = self.experts.map_or(0, |experts| 4 * u128::from(experts.count));
+        let shared = element * (2 * q + 2 * k + inside);
+        match attention {
+            Attention::Naive => {
+                let scores = if selective { 0 } else { a * s * (2 * element + 1) };
+                element * 4 * h + 2 * h + router + (shared + scores) / t
+            }
+            Attention::Flash => {
+                // Norms and activations are cheap to repeat: their outputs need not be kept.
+                let cheap = if selective { element * (2 * h + f * active / t) } else { 0 };
+                element * 4 * h + router + (shared + 4 * a) / t - cheap
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A classic GPT layer: plain network of 4h, as many kv heads as heads.
+    fn kept(layout: ParallelLayout, attention: Attention) -> f64 {
+        ModelShape::preset("gpt3-175b").unwrap().kept_activation_bytes(&layout, attention) as f64
+    }
+
+    #[test]
+    fn a_classic_layer_keeps_what_the_paper_says() {
+        let (s, b, h, a) = (2048.0, 3.0, 12_288.0, 96.0);
+        for t in [1.0, 8.0] {
+            let base =
+                ParallelLayout { sequence_length: 2048, micro_batch: 3, tp: t as u64, ..ParallelLayout::default() };
+            let none = s * b * h * (10.0 + 24.0 / t + 5.0 * a * s / (h * t));
+            assert_eq!(kept(base, Attention::Naive), none);
+            let selective = s * b * h * (10.0 + 24.0 / t);
+            assert_eq!(kept(ParallelLayout { recompute: Recompute::Selective, ..base }, Attention::Naive), selective);
+            let full = 2.0 * s * b * h;
+            assert_eq!(kept(ParallelLayout { recompute: Recompute::Full, ..base }, Attention::Naive), full);
+        }
+        let one = ParallelLayout { sequence_length: 2048, micro_batch: 3, ..ParallelLayout::default() };
+        assert_eq!(kept(one, Attention::Naive), 34.0 * s * b * h + 5.0 * a * s * s * b);
+    }
+
+    #[test]
+    fn flash_attention_keeps_no_square() {
+        let model = ModelShape::preset("llama-8b").unwrap();
+        let at = |sequence_length, recompute| {
+            let layout = ParallelLayout { sequence_length, recompute, ..ParallelLayout::default() };
+            model.kept_activation_bytes(&layout, Attention::Flash) as f64
+        };
+        assert_eq!(at(8192, Recompute::None), 4.0 * at(2048, Recompute::None));
+        // Per token: 4·4096 + 2·4096 + 2·1024 + 3·14336 elements, and 32 logarithms.
+        assert_eq!(at(1, Recompute::None), 2.0 * (16_384.0 + 8192.0 + 2048.0 + 43_008.0) + 128.0);
+        assert_eq!(at(1, Recompute::Selective), at(1, Recompute::None) - 2.0 * (8192.0 + 14_336.0));
+        assert_eq!(at(1, Recompute::Full), 8192.0);
+        let layout = ParallelLayout { sequence_length: 1, recompute: Recompute::Full, ..ParallelLayout::default() };
+        let again = model.recomputed_activation_bytes(&layout, Attention::Flash) as f64;
+        assert_eq!(again + at(1, Recompute::Full), at(1, Recompute::None));
+    }
+}

@@ -1,0 +1,152 @@
+//! What ranks send each other in a step.
+
+use serde::Serialize;
+
+use crate::{
+    layout::{ParallelLayout, Recompute, Zero},
+    memory::Holdings,
+    shape::ModelShape,
+};
+
+/// Along which side of the grid ranks talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Axis {
+    /// Replicas, about gradients and sharded state.
+    Data,
+    /// Tensor shards, about partial results.
+    Tensor,
+    /// Stages, about activations and their gradients.
+    Pipeline,
+}
+
+/// One kind of message in a step, as the busiest rank sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Traffic {
+    /// Along which axis.
+    pub axis: Axis,
+    /// Which operation.
+    pub operation: &'static str,
+    /// How many of them.
+    pub count: u64,
+    /// Bytes of all messages together.
+    pub bytes: f64,
+    /// Bytes that cross the rank's link for them, by the ring algorithm.
+    pub wire_bytes: f64,
+}
+
+impl Traffic {
+    fn new(axis: Axis, operation: &'static str, ranks: u64, count: u64, bytes: f64) -> Traffic {
+        let shares = (ranks - 1) as f64 / ranks as f64;
+        let factor = match operation {
+            "all_reduce" => 2.0 * shares,
+            "all_gather" | "reduce_scatter" => shares,
+            _ => 1.0,
+        };
+        Traffic { axis, operation, count, bytes, wire_bytes: factor * bytes }
+    }
+
+    /// Seconds it takes at a bandwidth in bytes a second.
+    pub fn seconds(&self, bandwidth: f64) -> f64 {
+        self.wire_bytes / bandwidth
+    }
+
+    /// Everything a rank of a stage takes part in, in one step. The layout must fit the model.
+    pub fn of_stage(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<Traffic> {
+        let mut traffic = data_traffic(model, layout, stage);
+        let message = (layout.micro_batch_tokens() * model.hidden * layout.precision.bytes()) as f64;
+        let (layers, m) = (layout.stage_layers(model), layout.micro_batches);
+        if layout.tp > 1 {
+            // After attention and after the network, forward and backward; forward again where layers are repeated.
+            let passes = if layout.recompute == Recompute::Full { 3 } else { 2 };
+            let embedding = u64::from(stage == 0);
+            // The head gathers the gradient of its input.
+            let head = u64::from(stage + 1 == layout.pp);
+            let count = m * (2 * passes * layers + embedding + head);
+            traffic.push(Traffic::new(Axis::Tensor, "all_reduce", layout.tp, count, count as f64 * message));
+        }
+        if layout.pp > 1 {
+            // To the next chunk and back from it; only the two ends of the pipeline have a neighbour less.
+            let hops = layout.pp * layout.chunks;
+            let ends = u64::from(stage == 0) + u64::from(stage + 1 == layout.pp);
+            let count = m * (2 * layout.chunks - ends.min(hops));
+            traffic.push(Traffic::new(Axis::Pipeline, "send", layout.pp, count, count as f64 * message));
+        }
+        traffic
+    }
+}
+
+fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<Traffic> {
+    if layout.dp == 1 {
+        return Vec::new();
+    }
+    let parameters = Holdings::of(model, layout.tp).of_stage(layout, layout.stage_layers(model), stage) as f64;
+    let (gradients, weights) =
+        (parameters * layout.gradients.bytes() as f64, parameters * layout.precision.bytes() as f64);
+    let m = layout.micro_batches;
+    let of =
+        |operation, count: u64, bytes: f64| Traffic::new(Axis::Data, operation, layout.dp, count, count as f64 * bytes);
+    match layout.zero {
+        Zero::Off => vec![of("all_reduce", 1, gradients)],
+        Zero::One => vec![of("reduce_scatter", 1, gradients), of("all_gather", 1, weights)],
+        // Gradients that are not kept whole are reduced for every micro-batch.
+        Zero::Two => vec![of("reduce_scatter", m, gradients), of("all_gather", 1, weights)],
+        // Weights that are not kept whole are gathered for every pass.
+        Zero::Three => vec![of("reduce_scatter", m, gradients), of("all_gather", 2 * m, weights)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic(layout: ParallelLayout, stage: u64, axis: Axis) -> Vec<(&'static str, u64, f64, f64)> {
+        let model = ModelShape::preset("llama-8b").unwrap();
+        layout.check(&model).unwrap();
+        let of_axis = Traffic::of_stage(&model, &layout, stage).into_iter().filter(|traffic| traffic.axis == axis);
+        of_axis.map(|traffic| (traffic.operation, traffic.count, traffic.bytes, traffic.wire_bytes)).collect()
+    }
+
+    #[test]
+    fn replicas_exchange_what_each_stage_of_zero_needs() {
+        let n = 8_030_261_248.0;
+        let base =
+            ParallelLayout { dp: 4, micro_batches: 3, gradients: crate::Precision::Fp32, ..ParallelLayout::default() };
+        let at = |zero| traffic(ParallelLayout { zero, ..base }, 0, Axis::Data);
+        assert_eq!(at(Zero::Off), [("all_reduce", 1, 4.0 * n, 6.0 * n)]);
+        let gather = ("all_gather", 1, 2.0 * n, 1.5 * n);
+        assert_eq!(at(Zero::One), [("reduce_scatter", 1, 4.0 * n, 3.0 * n), gather]);
+        assert_eq!(at(Zero::Two), [("reduce_scatter", 3, 12.0 * n, 9.0 * n), gather]);
+        assert_eq!(at(Zero::Three), [("reduce_scatter", 3, 12.0 * n, 9.0 * n), ("all_gather", 6, 12.0 * n, 9.0 * n)]);
+        assert_eq!(traffic(ParallelLayout { dp: 1, ..base }, 0, Axis::Data), []);
+    }
+
+    #[test]
+    fn tensor_shards_reduce_twice_a_layer_and_pass() {
+        let message = 1024.0 * 4096.0 * 2.0;
+        let base = ParallelLayout { tp: 2, micro_batches: 3, ..ParallelLayout::default() };
+        let count = 3 * (2 * 2 * 32 + 2);
+        let bytes = count as f64 * message;
+        assert_eq!(traffic(base, 0, Axis::Tensor), [("all_reduce", count, bytes, bytes)]);
+        let again = traffic(ParallelLayout { recompute: Recompute::Full, ..base }, 0, Axis::Tensor);
+        assert_eq!(again[0].1, 3 * (2 * 3 * 32 + 2));
+    }
+
+    #[test]
+    fn stages_send_each_micro_batch_on_and_back() {
+        let message = 1024.0 * 4096.0 * 2.0;
+        let base = ParallelLayout { pp: 4, micro_batches: 8, ..ParallelLayout::default() };
+        let sent = |layout, stage| traffic(layout, stage, Axis::Pipeline)[0];
+        assert_eq!(sent(base, 0), ("send", 8, 8.0 * message, 8.0 * message));
+        assert_eq!(sent(base, 1).1, 16);
+        assert_eq!(sent(base, 3).1, 8);
+        let interleaved = ParallelLayout { schedule: crate::Schedule::Interleaved, chunks: 2, ..base };
+        assert_eq!((sent(interleaved, 0).1, sent(interleaved, 1).1), (24, 32));
+    }
+
+    #[test]
+    fn bandwidth_turns_bytes_into_time() {
+        let traffic = Traffic::new(Axis::Data, "all_reduce", 8, 1, 80e9);
+        assert!((traffic.seconds(350e9) - 0.4).abs() < 1e-12);
+    }
+}

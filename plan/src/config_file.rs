@@ -1,0 +1,226 @@
+//! Models from files: Hugging Face's `config.json`, and TOML in our own words.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::shape::{Biases, Experts, FeedForward, ModelShape, Norm};
+
+/// Reads a model from the text of a file: JSON is Hugging Face's, everything else is TOML.
+pub(crate) fn parse(text: &str, file_stem: &str) -> Result<ModelShape, String> {
+    if text.trim_start().starts_with('{') {
+        let config = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+        from_hugging_face(&config, file_stem)
+    } else {
+        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+        Ok(file.shape(file_stem))
+    }
+}
+
+/// A model in our own words. What most models have alike may be left out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Option<String>,
+    layers: u64,
+    hidden: u64,
+    heads: u64,
+    kv_heads: Option<u64>,
+    head_dim: Option<u64>,
+    ffn: u64,
+    feed_forward: Option<FeedForward>,
+    vocabulary: u64,
+    #[serde(default)]
+    tied_embeddings: bool,
+    norm: Option<Norm>,
+    #[serde(default)]
+    biases: Biases,
+    #[serde(default)]
+    qk_norm: bool,
+    learned_positions: Option<u64>,
+    experts: Option<Experts>,
+}
+
+impl File {
+    fn shape(self, file_stem: &str) -> ModelShape {
+        ModelShape {
+            name: self.name.unwrap_or_else(|| file_stem.into()),
+            layers: self.layers,
+            hidden: self.hidden,
+            heads: self.heads,
+            kv_heads: self.kv_heads.unwrap_or(self.heads),
+            head_dim: self.head_dim.unwrap_or_else(|| self.hidden.checked_div(self.heads).unwrap_or(0)),
+            ffn: self.ffn,
+            feed_forward: self.feed_forward.unwrap_or(FeedForward::Gated),
+            vocabulary: self.vocabulary,
+            tied_embeddings: self.tied_embeddings,
+            norm: self.norm.unwrap_or(Norm::Rms),
+            biases: self.biases,
+            qk_norm: self.qk_norm,
+            learned_positions: self.learned_positions,
+            experts: self.experts,
+        }
+    }
+}
+
+const KNOWN_TYPES: &str = "llama, mistral, mixtral, qwen2, qwen3 and gpt2";
+
+fn from_hugging_face(config: &Value, file_stem: &str) -> Result<ModelShape, String> {
+    if config.get("vision_config").is_some() || config.get("image_size").is_some() {
+        return Err("it describes a model of images; language models are planned here".into());
+    }
+    let model_type = config.get("model_type").and_then(Value::as_str).ok_or("it has no model_type")?;
+    let name = config.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty());
+    let name = name.unwrap_or(if file_stem == "config" { model_type } else { file_stem }).to_owned();
+    let number = |key: &str| config.get(key).filter(|value| !value.is_null());
+    let optional =
+        |key: &str| number(key).map(|value| value.as_u64().ok_or(format!("{key} is {value}, not a count"))).transpose();
+    let required = |key: &str| optional(key)?.ok_or(format!("it has no {key}"));
+    let flag = |key: &str, default: bool| {
+        number(key).map_or(Some(default), Value::as_bool).ok_or(format!("{key} is neither true nor false"))
+    };
+
+    if model_type == "gpt2" {
+        let (hidden, heads) = (required("n_embd")?, required("n_head")?);
+        return Ok(ModelShape {
+            name,
+            layers: required("n_layer")?,
+            hidden,
+            heads,
+            kv_heads: heads,
+            head_dim: hidden.checked_div(heads).unwrap_or(0),
+            ffn: optional("n_inner")?.unwrap_or(hidden.saturating_mul(4)),
+            feed_forward: FeedForward::Plain,
+            vocabulary: required("vocab_size")?,
+            tied_embeddings: flag("tie_word_embeddings", true)?,
+            norm: Norm::Layer,
+            biases: Biases::ALL,
+            qk_norm: false,
+            learned_positions: Some(required("n_positions")?),
+            experts: None,
+        });
+    }
+    if !["llama", "mistral", "mixtral", "qwen2", "qwen3"].contains(&model_type) {
+        return Err(format!("its model_type is {model_type}; known are {KNOWN_TYPES}"));
+    }
+    let (hidden, heads) = (required("hidden_size")?, required("num_attention_heads")?);
+    let attention_bias = flag("attention_bias", false)?;
+    let experts = match (model_type, optional("num_local_experts")?) {
+        ("mixtral", Some(count)) => Some(Experts { count, top_k: required("num_experts_per_tok")? }),
+        _ => None,
+    };
+    Ok(ModelShape {
+        name,
+        layers: required("num_hidden_layers")?,
+        hidden,
+        heads,
+        kv_heads: optional("num_key_value_heads")?.unwrap_or(heads),
+        head_dim: optional("head_dim")?.unwrap_or(hidden.checked_div(heads).unwrap_or(0)),
+        ffn: required("intermediate_size")?,
+        feed_forward: FeedForward::Gated,
+        vocabulary: required("vocab_size")?,
+        tied_embeddings: flag("tie_word_embeddings", false)?,
+        norm: Norm::Rms,
+        // Qwen2 has them on queries, keys and values, and no key that says so.
+        biases: Biases {
+            qkv: attention_bias || model_type == "qwen2",
+            output: attention_bias,
+            ffn: flag("mlp_bias", false)?,
+        },
+        qk_norm: model_type == "qwen3",
+        learned_positions: None,
+        experts,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(text: &str) -> u64 {
+        parse(text, "config").unwrap().check().unwrap().parameters()
+    }
+
+    #[test]
+    fn the_configurations_of_known_models_have_their_parameters() {
+        let llama = r#"{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "attention_bias": false}"#;
+        assert_eq!(parameters(llama), 8_030_261_248);
+        let qwen2 = r#"{"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+            "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": false}"#;
+        assert_eq!(parameters(qwen2), 7_615_616_512);
+        let qwen3 = r#"{"model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}"#;
+        assert_eq!(parameters(qwen3), 8_190_735_360);
+        let mistral = r#"{"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
+            "head_dim": null}"#;
+        assert_eq!(parameters(mistral), 7_241_732_096);
+        let mixtral = r#"{"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
+            "num_local_experts": 8, "num_experts_per_tok": 2}"#;
+        assert_eq!(parameters(mixtral), 46_702_792_704);
+        let gpt2 = r#"{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": null,
+            "n_positions": 1024, "vocab_size": 50257}"#;
+        assert_eq!(parameters(gpt2), 124_439_808);
+    }
+
+    #[test]
+    fn our_own_words_say_little_for_what_is_usual() {
+        let model = parse("layers = 2\nhidden = 64\nheads = 4\nffn = 128\nvocabulary = 100", "mine").unwrap();
+        assert_eq!((model.name.as_str(), model.kv_heads, model.head_dim, model.norm), ("mine", 4, 16, Norm::Rms));
+        let text = "name = 'moe'\nlayers = 2\nhidden = 64\nheads = 4\nkv_heads = 2\nhead_dim = 32\nffn = 128\n\
+                    feed_forward = 'plain'\nvocabulary = 100\ntied_embeddings = true\nnorm = 'layer'\n\
+                    learned_positions = 32\nqk_norm = true\nbiases = { qkv = true }\nexperts = { count = 4, top_k = 2 }";
+        let model = parse(text, "file").unwrap().check().unwrap();
+        assert_eq!((model.name.as_str(), model.experts), ("moe", Some(Experts { count: 4, top_k: 2 })));
+        assert_eq!(model.biases, Biases { qkv: true, ..Biases::default() });
+    }
+
+    #[test]
+    fn what_is_not_a_language_model_is_refused_in_words() {
+        let llama = |key: &str, value: &str| {
+            format!(
+                r#"{{"model_type": "llama", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+                   "num_attention_heads": 4, "vocab_size": 100, "{key}": {value}}}"#
+            )
+        };
+        for (text, why) in [
+            (r#"{"model_type": "clip", "vision_config": {}}"#, "model of images"),
+            (r#"{"model_type": "vit", "image_size": 224, "hidden_size": 768}"#, "model of images"),
+            (r#"{"model_type": "t5", "d_model": 512}"#, "its model_type is t5; known are llama"),
+            (r#"{"hidden_size": 512}"#, "it has no model_type"),
+            (r#"{"model_type": "llama", "hidden_size": 64}"#, "it has no num_attention_heads"),
+            (r#"{"model_type": "#, "it is not JSON"),
+            (&llama("num_key_value_heads", "\"two\""), "num_key_value_heads is \"two\", not a count"),
+            (&llama("num_key_value_heads", "-1"), "num_key_value_heads is -1, not a count"),
+            (&llama("tie_word_embeddings", "3"), "tie_word_embeddings is neither true nor false"),
+            ("layers = 2", "missing field"),
+            ("layers = 2\ncolour = 3", "unknown field"),
+            ("not even toml", "expected"),
+        ] {
+            let error = parse(text, "config").unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (text, why) in [
+            ("layers = 2\nhidden = 64\nheads = 0\nffn = 64\nvocabulary = 100", "heads is 0"),
+            ("layers = 0\nhidden = 64\nheads = 4\nffn = 64\nvocabulary = 100", "layers is 0"),
+            ("layers = 2\nhidden = 64\nheads = 4\nkv_heads = 3\nffn = 64\nvocabulary = 100", "cannot share 3 kv_heads"),
+            ("layers = 2\nhidden = 99999999\nheads = 4\nffn = 64\nvocabulary = 100", "hidden is 99999999, more than"),
+            (
+                "layers = 16000\nhidden = 1000000\nheads = 1000\nffn = 4000000\nvocabulary = 100",
+                "parameters, more than",
+            ),
+            (
+                "layers = 2\nhidden = 64\nheads = 4\nffn = 64\nvocabulary = 100\nexperts = { count = 2, top_k = 3 }",
+                "cannot go through 3 of 2 experts",
+            ),
+        ] {
+            let error = parse(text, "x").unwrap().check().unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! How a run is spread over ranks: a grid of stages, replicas and tensor shards.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{error::PlanError, schedule::Schedule, shape::ModelShape};
+
+/// No dimension of a layout is larger than this.
+const MOST: u64 = 1 << 24;
+/// Nor are the tokens of a micro-batch.
+const MOST_TOKENS: u64 = 1 << 40;
+
+/// How a run is spread over ranks, and how it trains there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParallelLayout {
+    /// Replicas that each see other data.
+    pub dp: u64,
+    /// Ranks that share each matrix.
+    pub tp: u64,
+    /// Stages that each hold some of the layers.
+    pub pp: u64,
+    /// What the replicas share instead of each holding it.
+    pub zero: Zero,
+    /// In which order the stages work.
+    pub schedule: Schedule,
+    /// Chunks of layers on a stage: one, unless the schedule is interleaved.
+    pub chunks: u64,
+    /// Sequences of a micro-batch.
+    pub micro_batch: u64,
+    /// Micro-batches of a step, on each replica.
+    pub micro_batches: u64,
+    /// Tokens of a sequence.
+    pub sequence_length: u64,
+    /// What is computed again instead of being kept.
+    pub recompute: Recompute,
+    /// What parameters and activations are in.
+    pub precision: Precision,
+    /// What gradients are in.
+    pub gradients: Precision,
+}
+
+/// What data-parallel replicas share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "u8", try_from = "u8")]
+pub enum Zero {
+    /// Nothing: each holds everything.
+    #[default]
+    Off,
+    /// The optimizer's state.
+    One,
+    /// And the gradients.
+    Two,
+    /// And the parameters.
+    Three,
+}
+
+impl Zero {
+    /// Every stage.
+    pub const ALL: [Zero; 4] = [Zero::Off, Zero::One, Zero::Two, Zero::Three];
+}
+
+impl From<Zero> for u8 {
+    fn from(zero: Zero) -> u8 {
+        zero as u8
+    }
+}
+
+impl TryFrom<u8> for Zero {
+    type Error = String;
+
+    fn try_from(stage: u8) -> Result<Zero, String> {
+        Zero::ALL.get(usize::from(stage)).copied().ok_or(format!("ZeRO has stages 0 to 3, not {stage}"))
+    }
+}
+
+/// What is computed again in the backward pass instead of being kept from the forward pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recompute {
+    /// Nothing.
+    #[default]
+    None,
+    /// What is large and cheap: attention's square of scores where it is kept at all, else norms and activations.
+    Selective,
+    /// Every layer, from its input.
+    Full,
+}
+
+impl Recompute {
+    /// Every choice.
+    pub const ALL: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Recompute::None => "none",
+            Recompute::Selective => "selective",
+            Recompute::Full => "full",
+        }
+    }
+}
+
+/// A floating-point format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Two bytes; the optimizer then keeps a master copy of the weights in four.
+    #[default]
+    Bf16,
+    /// Four bytes.
+    Fp32,
+}
+
+impl Precision {
+    /// Bytes of a number.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Precision::Bf16 => 2,
+            Precision::Fp32 => 4,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::Bf16 => "bf16",
+            Precision::Fp32 => "fp32",
+        }
+    }
+}
+
+/// Where a rank is in the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Coordinates {
+    /// Its pipeline stage.
+    pub stage: u64,
+    /// Its replica.
+    pub dp: u64,
+    /// Its tensor shard.
+    pub tp: u64,
+}
+
+impl Default for ParallelLayout {
+    /// One rank, one micro-batch.
+    fn default() -> ParallelLayout {
+        ParallelLayout {
+            dp: 1,
+            tp: 1,
+            pp: 1,
+            zero: Zero::Off,
+            schedule: Schedule::OneForwardOneBackward,
+            chunks: 1,
+            micro_batch: 1,
+            micro_batches: 1,
+            sequence_length: 1024,
+            recompute: Recompute::None,
+            precision: Precision::Bf16,
+            gradients: Precision::Bf16,
+        }
+    }
+}
+
+impl ParallelLayout {
+    /// How many ranks there are.
+    pub fn world_size(&self) -> u64 {
+        self.dp * self.tp * self.pp
+    }
+
+    /// Sequences of a step, over all replicas.
+    pub fn global_batch(&self) -> u64 {
+        self.micro_batch * self.micro_batches * self.dp
+    }
+
+    /// Tokens of a micro-batch.
+    pub fn micro_batch_tokens(&self) -> u64 {
+        self.micro_batch * self.sequence_length
+    }
+
+    /// Tokens of a step, over all replicas.
+    pub fn tokens_per_step(&self) -> u64 {
+        self.global_batch() * self.sequence_length
+    }
+
+    /// Where a rank is. Tensor shards are nearest to each other, then replicas, then stages.
+    pub fn coordinates(&self, rank: u64) -> Coordinates {
+        Coordinates { stage: rank / (self.dp * self.tp), dp: rank / self.tp % self.dp, tp: rank % self.tp }
+    }
+
+    /// Who is there.
+    pub fn rank(&self, at: Coordinates) -> u64 {
+        (at.stage * self.dp + at.dp) * self.tp + at.tp
+    }
+
+    /// The ranks that share this rank's matrices.
+    pub fn tensor_group(&self, rank: u64) -> Vec<u64> {
+        let at = self.coordinates(rank);
+        (0..self.tp).map(|tp| self.rank(Coordinates { tp, ..at })).collect()
+    }
+
+    /// The ranks that hold the same weights as this one and see other data.
+    pub fn data_group(&self, rank: u64) -> Vec<u64> {
+        let at = self.coordinates(rank);
+        (0..self.dp).map(|dp| self.rank(Coordinates { dp, ..at })).collect()
+    }
+
+    /// The ranks a micro-batch of this rank goes through.
+    pub fn pipeline_group(&self, rank: u64) -> Vec<u64> {
+        let at = self.coordinates(rank);
+        (0..self.pp).map(|stage| self.rank(Coordinates { stage, ..at })).collect()
+    }
+
+    /// Layers of a stage.
+    pub fn stage_layers(&self, model: &ModelShape) -> u64 {
+        model.layers / self.pp
+    }
+
+    /// Says what does not work, with this model.
+    pub fn check(&self, model: &ModelShape) -> Result<(), PlanError> {
+        let dimensions = [
+            ("dp", self.dp),
+            ("tp", self.tp),
+            ("pp", self.pp),
+            ("chunks", self.chunks),
+            ("micro-batch", self.micro_batch),
+            ("micro-batches", self.micro_batches),
+            ("sequence length", self.sequence_length),
+        ];
+        for (what, value) in dimensions {
+            if value == 0 {
+                return Err(PlanError::Layout(format!("{what} is 0")));
+            }
+            if value > MOST {
+                return Err(PlanError::Layout(format!("{what} is {value}, more than {MOST}")));
+            }
+        }
+        if self.micro_batch_tokens() > MOST_TOKENS {
+            return Err(PlanError::TooLarge("a micro-batch of so many tokens"));
+        }
+        let wrong = |why: String| Err(PlanError::Layout(why));
+        for (what, whole) in [("heads", model.heads), ("kv_heads", model.kv_heads), ("of ffn", model.ffn)] {
+            if !whole.is_multiple_of(self.tp) {
+                return wrong(format!("tp {} does not divide {whole} {what}", self.tp));
+            }
+        }
+        let (layers, pp, chunks) = (model.layers, self.pp, self.chunks);
+        if !layers.is_multiple_of(pp * chunks) {
+            let chunks = if chunks > 1 { format!(" times {chunks} chunks") } else { String::new() };
+            return wrong(format!("pp {pp}{chunks} does not divide {layers} layers"));
+        }
+        if self.schedule == Schedule::Interleaved {
+            if pp < 2 || chunks < 2 {
+                return wrong("an interleaved schedule needs at least 2 stages and 2 chunks".into());
+            }
+            if !self.micro_batches.is_multiple_of(pp) {
+                return wrong(format!("an interleaved schedule needs micro-batches in multiples of pp {pp}"));
+            }
+        } else if chunks != 1 {
+            return wrong(format!("only an interleaved schedule has {chunks} chunks"));
+        }
+        if self.precision == Precision::Fp32 && self.gradients != Precision::Fp32 {
+            return wrong("gradients of fp32 parameters are fp32".into());
+        }
+        if model.learned_positions.is_some_and(|positions| positions < self.sequence_length) {
+            let positions = model.learned_positions.unwrap_or_default();
+            return wrong(format!("the model has {positions} positions, not {}", self.sequence_length));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_work_is_said() {
+        let model = ModelShape::preset("llama-8b").unwrap();
+        let base = ParallelLayout::default();
+        for (layout, why) in [
+            (ParallelLayout { tp: 3, ..base }, "tp 3 does not divide 32 heads"),
+            (ParallelLayout { tp: 16, ..base }, "tp 16 does not divide 8 kv_heads"),
+            (ParallelLayout { pp: 5, ..base }, "pp 5 does not divide 32 layers"),
+            (ParallelLayout { dp: 0, ..base }, "dp is 0"),
+            (ParallelLayout { micro_batch: 1 << 30, ..base }, "micro-batch is 1073741824"),
+            (ParallelLayout { chunks: 2, ..base }, "only an interleaved schedule has 2 chunks"),
+            (
+                ParallelLayout { schedule: Schedule::Interleaved, chunks: 2, ..base },
+                "needs at least 2 stages and 2 chunks",
+            ),
+            (
+                ParallelLayout { schedule: Schedule::Interleaved, chunks: 2, pp: 4, micro_batches: 6, ..base },
+                "micro-batches in multiples of pp 4",
+            ),
+            (ParallelLayout { precision: Precision::Fp32, ..base }, "gradients of fp32 parameters are fp32"),
+        ] {
+            let error = layout.check(&model).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let gpt = ModelShape::preset("gpt2-124m").unwrap();
+        let error = ParallelLayout { sequence_length: 2048, ..base }.check(&gpt).unwrap_err().to_string();
+        assert!(error.contains("1024 positions"), "{error}");
+        assert_eq!(base.check(&model), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn groups_are_slices_of_the_grid(dp in 1..6_u64, tp in 1..6_u64, pp in 1..6_u64) {
+            let layout = ParallelLayout { dp, tp, pp, ..ParallelLayout::default() };
+            for rank in 0..layout.world_size() {
+                prop_assert_eq!(layout.rank(layout.coordinates(rank)), rank);
+                for (group, size) in [
+                    (layout.tensor_group(rank), tp),
+                    (layout.data_group(rank), dp),
+                    (layout.pipeline_group(rank), pp),
+                ] {
+                    prop_assert_eq!(group.len() as u64, size);
+                    prop_assert!(group.contains(&rank) && group.is_sorted());
+                }
+                let tensor = layout.tensor_group(rank);
+                prop_assert_eq!(tensor[0] + tp - 1, tensor[tp as usize - 1], "tensor shards are neighbours");
+                prop_assert!(tensor.iter().all(|other| layout.tensor_group(*other) == tensor));
+            }
+        }
+    }
+}

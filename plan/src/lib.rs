@@ -1,0 +1,45 @@
+//! What a training run is, as arithmetic: pure, exact, and the same for everyone who needs it.
+//!
+//! ```
+//! use stepscope_plan::{Convention, ModelShape};
+//!
+//! let model = ModelShape::preset("llama-8b")?;
+//! assert_eq!(model.parameters(), 8_030_261_248);
+//! // Training on 15 T tokens takes about 8e23 FLOPs.
+//! let flops = model.flops_per_token(Convention::Model, 8192) * 15e12;
+//! assert!((7e23..9e23).contains(&flops));
+//! # Ok::<(), stepscope_plan::PlanError>(())
+//! ```
+
+mod activations;
+mod communication;
+mod config_file;
+mod device;
+mod error;
+mod flops;
+mod layout;
+mod memory;
+mod presets;
+mod schedule;
+mod search;
+mod shape;
+mod shard;
+mod simulate;
+mod tensors;
+
+pub use activations::Attention;
+pub use communication::{Axis, Traffic};
+pub use device::{Device, Peaks};
+pub use error::PlanError;
+pub use flops::Convention;
+pub use layout::{Coordinates, ParallelLayout, Precision, Recompute, Zero};
+pub use memory::MemoryPlan;
+pub use schedule::{Pass, Schedule, Work};
+pub use search::{Assumptions, Configuration, Rejection, Request, Search};
+pub use shape::{Biases, Experts, FeedForward, ModelShape, Norm};
+pub use shard::shard;
+pub use simulate::{Costs, Simulation, TimedWork};
+pub use tensors::{Part, Split, Tensor};
+
+#[cfg(test)]
+mod properties;

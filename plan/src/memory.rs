@@ -1,0 +1,251 @@
+//! Memory of a rank, by category.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    activations::Attention,
+    error::PlanError,
+    layout::{ParallelLayout, Precision, Recompute, Zero},
+    shape::ModelShape,
+    tensors::{Part, Tensor},
+};
+
+/// Predicted bytes of one rank, by the categories in which they are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryPlan {
+    /// Parameters in the precision they compute in.
+    pub parameters: u64,
+    /// Gradients.
+    pub gradients: u64,
+    /// Moments and master weights.
+    pub optimizer_state: u64,
+    /// Kept for the backward pass, recomputed ones included.
+    pub activations: u64,
+    /// Gather, reduce and receive buffers.
+    pub communication: u64,
+    /// Logits and their gradient.
+    pub workspace: u64,
+    /// The batch.
+    pub inputs: u64,
+}
+
+impl MemoryPlan {
+    /// The categories and their names.
+    pub fn categories(&self) -> [(&'static str, u64); 7] {
+        [
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("optimizer_state", self.optimizer_state),
+            ("activations", self.activations),
+            ("communication", self.communication),
+            ("workspace", self.workspace),
+            ("inputs", self.inputs),
+        ]
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.categories().iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// The fullest rank of a run. The layout must fit the model.
+    pub fn fullest(model: &ModelShape, layout: &ParallelLayout, attention: Attention) -> Result<MemoryPlan, PlanError> {
+        let holdings = Holdings::of(model, layout.tp);
+        let mut fullest = MemoryPlan::default();
+        for stage in 0..layout.pp {
+            let plan = holdings.plan(model, layout, attention, stage)?;
+            if plan.total() > fullest.total() {
+                fullest = plan;
+            }
+        }
+        Ok(fullest)
+    }
+
+    /// A rank of one stage.
+    pub fn of_stage(
+        model: &ModelShape,
+        layout: &ParallelLayout,
+        attention: Attention,
+        stage: u64,
+    ) -> Result<MemoryPlan, PlanError> {
+        layout.check(model)?;
+        Holdings::of(model, layout.tp).plan(model, layout, attention, stage)
+    }
+}
+
+/// How many parameters the fullest tensor rank holds of each part of a model.
+pub(crate) struct Holdings {
+    pub(crate) embedding: u64,
+    pub(crate) layer: u64,
+    pub(crate) head: u64,
+    tied: u64,
+}
+
+impl Holdings {
+    pub(crate) fn of(model: &ModelShape, tp: u64) -> Holdings {
+        // All layers are alike: one is enough.
+        let one_layer = ModelShape { layers: 1, ..model.clone() };
+        let tensors = one_layer.tensors();
+        let part = |wanted: fn(Part) -> bool| {
+            tensors.iter().filter(|tensor| wanted(tensor.part)).map(|tensor| tensor.parameters_of_a_rank(tp)).sum()
+        };
+        let embedding_matrix = tensors.iter().find(|tensor| tensor.name == "embedding");
+        let tied = embedding_matrix
+            .filter(|_| model.tied_embeddings)
+            .map_or(0, |tensor: &Tensor| tensor.parameters_of_a_rank(tp));
+        Holdings {
+            embedding: part(|part| part == Part::Embedding),
+            layer: part(|part| matches!(part, Part::Layer(_))),
+            head: part(|part| part == Part::Head),
+            tied,
+        }
+    }
+
+    /// Parameters of a stage. A tied embedding is on the first stage and again on the last.
+    pub(crate) fn of_stage(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
+        let first = if stage == 0 { self.embedding } else { 0 };
+        let last = if stage + 1 == layout.pp { self.head + if layout.pp > 1 { self.tied } else { 0 } } else { 0 };
+        first + layers * self.layer + last
+    }
+
+    fn plan(
+        &self,
+        model: &ModelShape,
+        layout: &ParallelLayout,
+        attention: Attention,
+        stage: u64,
+    ) -> Result<MemoryPlan, PlanError> {
+        let layers = layout.stage_layers(model);
+        let parameters = self.of_stage(layout, layers, stage);
+        let shard = parameters.div_ceil(layout.dp);
+        let sharded_from = |zero: Zero| if layout.zero >= zero { shard } else { parameters };
+        let (parameter_bytes, gradient_bytes) = (layout.precision.bytes(), layout.gradients.bytes());
+
+        let tokens = u128::from(layout.micro_batch_tokens());
+        let (hidden, element) = (u128::from(model.hidden), u128::from(parameter_bytes));
+        let last = stage + 1 == layout.pp;
+        let in_flight = layout.schedule.in_flight(stage, layout.pp, layout.micro_batches, layout.chunks);
+        let kept = model.kept_activation_bytes(layout, attention) * u128::from(layers / layout.chunks);
+        let again = match layout.recompute {
+            Recompute::None => 0,
+            _ => model.recomputed_activation_bytes(layout, attention),
+        };
+        // The input and output of the final norm.
+        let head = if last { 2 * tokens * hidden * element } else { 0 };
+        let activations = u128::from(in_flight) * kept + again + head;
+
+        let largest = self.layer.max(if stage == 0 { self.embedding } else { 0 }).max(if last { self.head } else { 0 });
+        let buffers =
+            |from: Zero, bytes: u64| if layout.zero >= from && layout.dp > 1 { 2 * largest * bytes } else { 0 };
+        let received = if layout.pp > 1 { 2 * tokens * hidden * element } else { 0 };
+        let communication =
+            u128::from(buffers(Zero::Two, gradient_bytes) + buffers(Zero::Three, parameter_bytes)) + received;
+        let logits = if last { 2 * tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element } else { 0 };
+
+        let small = |bytes: u128, what| u64::try_from(bytes).map_err(|_| PlanError::TooLarge(what));
+        Ok(MemoryPlan {
+            parameters: sharded_from(Zero::Three) * parameter_bytes,
+            gradients: sharded_from(Zero::Two) * gradient_bytes,
+            optimizer_state: sharded_from(Zero::One) * optimizer_bytes(layout.precision),
+            activations: small(activations, "memory for activations")?,
+            communication: small(communication, "memory for communication")?,
+            workspace: small(logits, "memory for logits")?,
+            inputs: small(8 * tokens, "memory for the batch")?,
+        })
+    }
+}
+
+/// Bytes the optimizer keeps for a parameter: two moments, and a master copy where parameters are in bf16.
+pub(crate) fn optimizer_bytes(precision: Precision) -> u64 {
+    match precision {
+        Precision::Bf16 => 12,
+        Precision::Fp32 => 8,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states(name: &str, layout: ParallelLayout) -> u64 {
+        let model = ModelShape::preset(name).unwrap();
+        let plan = MemoryPlan::fullest(&model, &layout, Attention::Flash).unwrap();
+        plan.parameters + plan.gradients + plan.optimizer_state
+    }
+
+    #[test]
+    fn a_parameter_takes_16_or_18_bytes() {
+        let base = ParallelLayout::default();
+        for (layout, bytes) in [
+            (base, 16),
+            (ParallelLayout { gradients: Precision::Fp32, ..base }, 18),
+            (ParallelLayout { precision: Precision::Fp32, gradients: Precision::Fp32, ..base }, 16),
+        ] {
+            for name in ["gpt2-124m", "llama-8b", "llama-405b", "mixtral-8x7b"] {
+                assert_eq!(states(name, layout), bytes * ModelShape::preset(name).unwrap().parameters(), "{name}");
+            }
+        }
+    }
+
+    /// The table people know, for models of nominal size.
+    #[test]
+    fn the_well_known_table() {
+        for (name, billions, gigabytes) in [
+            ("llama-1b", 1.0, 16.0),
+            ("llama-8b", 7.0, 112.0),
+            ("llama-70b", 70.0, 1120.0),
+            ("llama-405b", 405.0, 6480.0),
+        ] {
+            let parameters = ModelShape::preset(name).unwrap().parameters();
+            let per_parameter = states(name, ParallelLayout::default()) as f64 / parameters as f64;
+            assert_eq!(billions * per_parameter, gigabytes, "{name}");
+        }
+    }
+
+    /// ZeRO's own table (Rajbhandari et al., 2020): 7.5 B parameters on 64 ranks take 120, 31.4, 16.6 and 1.9 GB.
+    #[test]
+    fn zero_falls_as_published() {
+        let parameters = 7.5e9;
+        let planned = |zero: u8| {
+            let layout = ParallelLayout { dp: 64, zero: Zero::try_from(zero).unwrap(), ..ParallelLayout::default() };
+            let model = ModelShape::preset("llama-8b").unwrap();
+            states("llama-8b", layout) as f64 / model.parameters() as f64 * parameters / 1e9
+        };
+        for (zero, gigabytes) in [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)] {
+            assert!((planned(zero) - gigabytes).abs() < 0.05, "ZeRO-{zero}: {} {gigabytes}", planned(zero));
+        }
+    }
+
+    #[test]
+    fn stages_and_tensor_shards_add_up_to_the_model() {
+        let model = ModelShape::preset("llama-70b").unwrap();
+        for (tp, pp) in [(1, 1), (1, 8), (8, 1), (4, 10)] {
+            let layout = ParallelLayout { tp, pp, ..ParallelLayout::default() };
+            let stages = (0..pp).map(|stage| MemoryPlan::of_stage(&model, &layout, Attention::Flash, stage).unwrap());
+            let parameters: u64 = stages.map(|plan| plan.parameters / 2 * tp).sum();
+            // Norms are on every tensor rank.
+            let norms = (2 * 80 + 1) * 8192;
+            assert_eq!(parameters, model.parameters() + (tp - 1) * norms, "tp {tp} pp {pp}");
+        }
+        let tied = ModelShape::preset("llama-1b").unwrap();
+        let layout = ParallelLayout { pp: 2, ..ParallelLayout::default() };
+        let stages = (0..2).map(|stage| MemoryPlan::of_stage(&tied, &layout, Attention::Flash, stage).unwrap());
+        let parameters: u64 = stages.map(|plan| plan.parameters / 2).sum();
+        assert_eq!(parameters, tied.parameters() + 128_256 * 2048, "both ends hold the tied embedding");
+    }
+
+    #[test]
+    fn earlier_stages_hold_more_micro_batches() {
+        let model = ModelShape::preset("llama-8b").unwrap();
+        let layout = ParallelLayout { pp: 4, micro_batches: 16, sequence_length: 4096, ..ParallelLayout::default() };
+        let activations = |layout: &ParallelLayout, stage| {
+            MemoryPlan::of_stage(&model, layout, Attention::Flash, stage).unwrap().activations
+        };
+        assert_eq!(activations(&layout, 0), 4 * activations(&layout, 2) / 2);
+        assert!(activations(&layout, 3) < activations(&layout, 2));
+        let gpipe = ParallelLayout { schedule: crate::Schedule::Gpipe, ..layout };
+        assert_eq!(activations(&gpipe, 0), 4 * activations(&layout, 0));
+        let full = ParallelLayout { recompute: Recompute::Full, ..layout };
+        assert!(activations(&full, 0) * 4 < activations(&layout, 0));
+    }
+}

@@ -1,0 +1,151 @@
+//! What holds for every shape and layout, however odd.
+
+use proptest::{option, prelude::*, sample::select};
+
+use crate::{
+    Assumptions, Attention, Axis, Biases, Convention, Device, Experts, FeedForward, MemoryPlan, ModelShape, Norm,
+    ParallelLayout, Precision, Recompute, Request, Schedule, Split, Traffic, Zero, shard,
+};
+
+fn biases() -> impl Strategy<Value = Biases> {
+    any::<[bool; 3]>().prop_map(|[qkv, output, ffn]| Biases { qkv, output, ffn })
+}
+
+/// Sizes from nothing to absurd.
+fn size() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        1 => Just(0),
+        20 => 1..300_u64,
+        10 => select(vec![8, 64, 128, 1024, 4096, 12_288, 65_536]),
+        1 => select(vec![1 << 20, 1 << 30, u64::MAX]),
+    ]
+}
+
+prop_compose! {
+    fn shape()(
+        sizes in (size(), size(), size(), size(), size(), size(), size()),
+        gated in any::<bool>(),
+        flags in any::<[bool; 3]>(),
+        biases in biases(),
+        learned_positions in option::of(size()),
+        experts in option::of((size(), size())),
+    ) -> ModelShape {
+        let (layers, hidden, kv_heads, share, head_dim, ffn, vocabulary) = sizes;
+        ModelShape {
+            name: "any".into(),
+            layers,
+            hidden,
+            heads: kv_heads.saturating_mul(share.min(16)),
+            kv_heads,
+            head_dim,
+            ffn,
+            feed_forward: if gated { FeedForward::Gated } else { FeedForward::Plain },
+            vocabulary,
+            tied_embeddings: flags[0],
+            norm: if flags[1] { Norm::Rms } else { Norm::Layer },
+            biases,
+            qk_norm: flags[2],
+            learned_positions,
+            experts: experts.map(|(count, top_k)| Experts { count, top_k: top_k.min(count) }),
+        }
+    }
+}
+
+prop_compose! {
+    fn layout()(
+        grid in (size(), select(vec![1, 2, 3, 4, 8]), select(vec![1, 2, 4, 5])),
+        batch in (size(), size(), size()),
+        zero in select(&Zero::ALL[..]),
+        schedule in select(&Schedule::ALL[..]),
+        chunks in 0..4_u64,
+        recompute in select(&Recompute::ALL[..]),
+        precisions in (select(vec![Precision::Bf16, Precision::Fp32]), select(vec![Precision::Bf16, Precision::Fp32])),
+    ) -> ParallelLayout {
+        let ((dp, tp, pp), (micro_batch, micro_batches, sequence_length)) = (grid, batch);
+        let (precision, gradients) = precisions;
+        let chunks = if schedule == Schedule::Interleaved { chunks } else { chunks.min(1) };
+        ParallelLayout {
+            dp, tp, pp, zero, schedule, chunks, micro_batch, micro_batches, sequence_length, recompute, precision,
+            gradients,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn nothing_panics_and_nothing_is_negative(shape in shape(), layout in layout()) {
+        let Ok(shape) = shape.check() else { return Ok(()) };
+        prop_assert!(shape.parameters() > 0);
+        prop_assert!(shape.active_parameters() <= shape.parameters());
+        for convention in Convention::ALL {
+            let flops = shape.flops_per_token(convention, layout.sequence_length);
+            prop_assert!(flops.is_finite() && flops >= 0.0, "{:?}: {}", convention, flops);
+        }
+        if layout.check(&shape).is_err() {
+            return Ok(());
+        }
+        for attention in [Attention::Flash, Attention::Naive] {
+            let model = shape.flops_per_token(Convention::Model, layout.sequence_length);
+            let hardware = shape.hardware_flops_per_token(layout.recompute, attention, layout.sequence_length);
+            prop_assert!(hardware >= model);
+            for stage in [0, layout.pp - 1] {
+                // Only more memory than there are addresses is an error.
+                if let Ok(plan) = MemoryPlan::of_stage(&shape, &layout, attention, stage) {
+                    prop_assert!(plan.parameters > 0 && plan.gradients > 0 && plan.optimizer_state > 0);
+                    prop_assert!(plan.activations > 0);
+                    let whole = MemoryPlan::of_stage(&shape, &ParallelLayout { zero: Zero::Off, ..layout }, attention, stage);
+                    let whole = whole.unwrap();
+                    prop_assert!(plan.optimizer_state <= whole.optimizer_state && plan.parameters <= whole.parameters);
+                }
+            }
+        }
+        for traffic in Traffic::of_stage(&shape, &layout, 0) {
+            prop_assert!(traffic.bytes >= 0.0 && traffic.wire_bytes >= 0.0 && traffic.axis <= Axis::Pipeline);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn shards_partition_every_tensor(shape in shape(), tp in 1..9_u64, dp in 1..70_u64) {
+        let Ok(shape) = (ModelShape { layers: shape.layers.min(3), ..shape }).check() else { return Ok(()) };
+        for tensor in shape.tensors() {
+            let whole = match tensor.split {
+                None => tensor.rows,
+                Some(Split::Rows) => tensor.rows,
+                Some(Split::Columns) => tensor.columns,
+            };
+            let shards: Vec<_> = (0..tp).map(|rank| shard(whole, tp, rank)).collect();
+            prop_assert_eq!(shards.iter().map(|shard| shard.end - shard.start).sum::<u64>(), whole);
+            prop_assert!(shards.windows(2).all(|pair| pair[0].end == pair[1].start));
+            let fullest = shards.iter().map(|shard| shard.end - shard.start).max().unwrap_or(0);
+            let of_a_rank = if tensor.split.is_some() { tensor.parameters() / whole * fullest } else { tensor.parameters() };
+            prop_assert_eq!(tensor.parameters_of_a_rank(tp), of_a_rank);
+            let zero: u64 = (0..dp).map(|rank| shard(tensor.parameters(), dp, rank)).map(|shard| shard.end - shard.start).sum();
+            prop_assert_eq!(zero, tensor.parameters());
+        }
+    }
+
+    #[test]
+    fn a_search_never_panics(shape in shape(), gpus in 0..70_u64, tokens in size(), length in size()) {
+        let Ok(model) = shape.check() else { return Ok(()) };
+        let device = Device::named("h100").unwrap().clone();
+        let request = Request {
+            model,
+            assumptions: Assumptions::of(&device),
+            device,
+            gpus,
+            global_batch_tokens: tokens.saturating_mul(length),
+            sequence_length: length,
+            precision: Precision::Bf16,
+            gradients: Precision::Fp32,
+        };
+        if let Ok(search) = request.search() {
+            prop_assert!(search.configurations.iter().all(|found| found.step_time_ns > 0.0 && found.mfu <= 1.0));
+        }
+    }
+}

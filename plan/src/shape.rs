@@ -1,0 +1,161 @@
+//! What a model is: the sizes that everything else follows from.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{error::PlanError, tensors::Tensor};
+
+/// More parameters than this are a typing error.
+const MOST_PARAMETERS: u128 = 10_u128.pow(16);
+
+/// The sizes of a decoder-only transformer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ModelShape {
+    /// What people call it.
+    pub name: String,
+    /// Decoder layers.
+    pub layers: u64,
+    /// Width of the residual stream.
+    pub hidden: u64,
+    /// Query heads.
+    pub heads: u64,
+    /// Key and value heads.
+    pub kv_heads: u64,
+    /// Width of one head.
+    pub head_dim: u64,
+    /// Width inside the feed-forward network; of one expert, where there are experts.
+    pub ffn: u64,
+    /// What kind of feed-forward network.
+    pub feed_forward: FeedForward,
+    /// Tokens there are.
+    pub vocabulary: u64,
+    /// Whether the output projection is the embedding.
+    pub tied_embeddings: bool,
+    /// What normalises.
+    pub norm: Norm,
+    /// Which projections have biases.
+    pub biases: Biases,
+    /// Whether queries and keys are normalised by head.
+    pub qk_norm: bool,
+    /// Positions that are learned, if positions are.
+    pub learned_positions: Option<u64>,
+    /// Experts, if the feed-forward networks are mixtures.
+    pub experts: Option<Experts>,
+}
+
+/// A feed-forward network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeedForward {
+    /// Up, gate and down: three matrices.
+    Gated,
+    /// Up and down: two matrices.
+    Plain,
+}
+
+impl FeedForward {
+    /// How many matrices of hidden × ffn it has.
+    pub fn matrices(self) -> u64 {
+        match self {
+            FeedForward::Gated => 3,
+            FeedForward::Plain => 2,
+        }
+    }
+}
+
+/// A normalisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Norm {
+    /// A scale.
+    Rms,
+    /// A scale and a shift.
+    Layer,
+}
+
+/// Which projections have biases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Biases {
+    /// Queries, keys and values.
+    pub qkv: bool,
+    /// The output of attention.
+    pub output: bool,
+    /// The feed-forward network.
+    pub ffn: bool,
+}
+
+impl Biases {
+    /// On everything.
+    pub const ALL: Biases = Biases { qkv: true, output: true, ffn: true };
+}
+
+/// A mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experts {
+    /// How many there are in a layer.
+    pub count: u64,
+    /// How many a token goes through.
+    pub top_k: u64,
+}
+
+impl ModelShape {
+    /// Width of all query heads together.
+    pub fn query_width(&self) -> u64 {
+        self.heads * self.head_dim
+    }
+
+    /// Width of all key heads together, which is that of the values too.
+    pub fn kv_width(&self) -> u64 {
+        self.kv_heads * self.head_dim
+    }
+
+    /// How many feed-forward networks a layer has.
+    pub fn networks(&self) -> u64 {
+        self.experts.map_or(1, |experts| experts.count)
+    }
+
+    /// How many feed-forward networks a token goes through.
+    pub fn active_networks(&self) -> u64 {
+        self.experts.map_or(1, |experts| experts.top_k)
+    }
+
+    /// Says what cannot be. Every shape this crate hands out has passed.
+    pub fn check(self) -> Result<ModelShape, PlanError> {
+        let bounds = [
+            ("layers", self.layers, 1 << 14),
+            ("hidden", self.hidden, 1 << 20),
+            ("heads", self.heads, 1 << 16),
+            ("kv_heads", self.kv_heads, 1 << 16),
+            ("head_dim", self.head_dim, 1 << 16),
+            ("ffn", self.ffn, 1 << 22),
+            ("vocabulary", self.vocabulary, 1 << 28),
+            ("learned_positions", self.learned_positions.unwrap_or(1), 1 << 28),
+            ("experts", self.networks(), 1 << 16),
+            ("top_k", self.active_networks(), 1 << 16),
+        ];
+        for (what, value, most) in bounds {
+            if value == 0 {
+                return Err(PlanError::Shape(format!("{what} is 0")));
+            }
+            if value > most {
+                return Err(PlanError::Shape(format!("{what} is {value}, more than {most}")));
+            }
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            let (heads, kv_heads) = (self.heads, self.kv_heads);
+            return Err(PlanError::Shape(format!("{heads} heads cannot share {kv_heads} kv_heads evenly")));
+        }
+        if self.active_networks() > self.networks() {
+            let Some(Experts { count, top_k }) = self.experts else { return Ok(self) };
+            return Err(PlanError::Shape(format!("a token cannot go through {top_k} of {count} experts")));
+        }
+        // A layer has at most 2^20·2^22·3·2^16 parameters, so this cannot overflow.
+        let of = |tensor: &Tensor| u128::from(tensor.copies) * u128::from(tensor.rows) * u128::from(tensor.columns);
+        let parameters: u128 = self.tensors().iter().map(of).sum();
+        if parameters > MOST_PARAMETERS {
+            return Err(PlanError::Shape(format!("{parameters} parameters, more than {MOST_PARAMETERS}")));
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,189 @@
+//! The tensors of a model, one by one: what a parameter count, a shard and a stage are made of.
+
+use crate::shape::{FeedForward, ModelShape, Norm};
+
+/// One parameter tensor, or all experts' tensors of one name in a layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its name, as in the layer.
+    pub name: &'static str,
+    /// Where in the model it is.
+    pub part: Part,
+    /// How many such there are: one, or one for each expert.
+    pub copies: u64,
+    /// Rows: outputs, of a matrix.
+    pub rows: u64,
+    /// Columns: inputs, of a matrix; one, of a vector.
+    pub columns: u64,
+    /// Whether a token is multiplied by it; embeddings are looked up, vectors are added or scale.
+    pub multiplies: bool,
+    /// Along what tensor parallelism splits it, if it does.
+    pub split: Option<Split>,
+}
+
+/// Where in the model something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Before the layers.
+    Embedding,
+    /// A layer.
+    Layer(u64),
+    /// After the layers.
+    Head,
+}
+
+/// Along what tensor parallelism splits a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Outputs: each rank computes some of them.
+    Rows,
+    /// Inputs: each rank has some of them, and the results are summed.
+    Columns,
+}
+
+impl Tensor {
+    /// How many parameters it has.
+    pub fn parameters(&self) -> u64 {
+        self.copies * self.rows * self.columns
+    }
+
+    /// How many of them the fullest of `tp` ranks has.
+    pub fn parameters_of_a_rank(&self, tp: u64) -> u64 {
+        match self.split {
+            None => self.parameters(),
+            Some(Split::Rows) => self.copies * self.rows.div_ceil(tp) * self.columns,
+            Some(Split::Columns) => self.copies * self.rows * self.columns.div_ceil(tp),
+        }
+    }
+}
+
+impl ModelShape {
+    /// Every tensor, in the order of the forward pass.
+    pub fn tensors(&self) -> Vec<Tensor> {
+        let mut tensors = vec![matrix("embedding", self.vocabulary, self.hidden, Split::Rows)];
+        if let Some(positions) = self.learned_positions {
+            tensors.push(Tensor { split: None, ..matrix("positions", positions, self.hidden, Split::Rows) });
+        }
+        for tensor in &mut tensors {
+            tensor.part = Part::Embedding;
+            tensor.multiplies = false;
+        }
+        for layer in 0..self.layers {
+            let of_layer = self.layer_tensors();
+            tensors.extend(of_layer.into_iter().map(|tensor| Tensor { part: Part::Layer(layer), ..tensor }));
+        }
+        let mut head = self.norm_tensors(["final_norm", "final_norm.bias"], self.hidden);
+        if !self.tied_embeddings {
+            head.push(matrix("head", self.vocabulary, self.hidden, Split::Rows));
+        }
+        tensors.extend(head.into_iter().map(|tensor| Tensor { part: Part::Head, ..tensor }));
+        tensors
+    }
+
+    /// The tensors of one layer; all layers are alike.
+    pub(crate) fn layer_tensors(&self) -> Vec<Tensor> {
+        let (query, kv, hidden, ffn) = (self.query_width(), self.kv_width(), self.hidden, self.ffn);
+        let mut tensors = self.norm_tensors(["attention_norm", "attention_norm.bias"], hidden);
+        for (name, bias, width) in [("q", "q.bias", query), ("k", "k.bias", kv), ("v", "v.bias", kv)] {
+            tensors.push(matrix(name, width, hidden, Split::Rows));
+            if self.biases.qkv {
+                tensors.push(Tensor { split: Some(Split::Rows), ..vector(bias, width) });
+            }
+        }
+        if self.qk_norm {
+            tensors.extend([vector("q_norm", self.head_dim), vector("k_norm", self.head_dim)]);
+        }
+        tensors.push(matrix("output", hidden, query, Split::Columns));
+        if self.biases.output {
+            tensors.push(vector("output.bias", hidden));
+        }
+        tensors.extend(self.norm_tensors(["ffn_norm", "ffn_norm.bias"], hidden));
+        if let Some(experts) = self.experts {
+            tensors.push(Tensor { split: None, ..matrix("router", experts.count, hidden, Split::Rows) });
+        }
+        let inner: &[(&str, &str)] = match self.feed_forward {
+            FeedForward::Gated => &[("gate", "gate.bias"), ("up", "up.bias")],
+            FeedForward::Plain => &[("up", "up.bias")],
+        };
+        let copies = self.networks();
+        for (name, bias) in inner {
+            tensors.push(Tensor { copies, ..matrix(name, ffn, hidden, Split::Rows) });
+            if self.biases.ffn {
+                tensors.push(Tensor { copies, split: Some(Split::Rows), ..vector(bias, ffn) });
+            }
+        }
+        tensors.push(Tensor { copies, ..matrix("down", hidden, ffn, Split::Columns) });
+        if self.biases.ffn {
+            tensors.push(Tensor { copies, ..vector("down.bias", hidden) });
+        }
+        tensors
+    }
+
+    fn norm_tensors(&self, [scale, shift]: [&'static str; 2], width: u64) -> Vec<Tensor> {
+        match self.norm {
+            Norm::Rms => vec![vector(scale, width)],
+            Norm::Layer => vec![vector(scale, width), vector(shift, width)],
+        }
+    }
+
+    /// How many parameters the model has.
+    pub fn parameters(&self) -> u64 {
+        self.tensors().iter().map(Tensor::parameters).sum()
+    }
+
+    /// How many of them a token goes through: fewer than all where there are experts.
+    pub fn active_parameters(&self) -> u64 {
+        let active = |tensor: &Tensor| {
+            let copies = if tensor.copies > 1 { self.active_networks() } else { tensor.copies };
+            Tensor { copies, ..tensor.clone() }.parameters()
+        };
+        self.tensors().iter().map(active).sum()
+    }
+}
+
+fn matrix(name: &'static str, rows: u64, columns: u64, split: Split) -> Tensor {
+    Tensor { name, part: Part::Head, copies: 1, rows, columns, multiplies: true, split: Some(split) }
+}
+
+fn vector(name: &'static str, rows: u64) -> Tensor {
+    Tensor { name, part: Part::Head, copies: 1, rows, columns: 1, multiplies: false, split: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ModelShape;
+
+    #[test]
+    fn totals_are_the_published_ones() {
+        for (name, parameters) in [
+            ("gpt2-124m", 124_439_808),
+            ("gpt2-1.5b", 1_557_611_200),
+            ("llama-1b", 1_235_814_400),
+            ("llama-3b", 3_212_749_824),
+            ("llama-8b", 8_030_261_248),
+            ("llama-70b", 70_553_706_496),
+            ("llama-405b", 405_853_388_800),
+            ("mixtral-8x7b", 46_702_792_704),
+            ("qwen3-8b", 8_190_735_360),
+        ] {
+            assert_eq!(ModelShape::preset(name).unwrap().parameters(), parameters, "{name}");
+        }
+        // Published as "175 billion" and "13 billion active".
+        assert_eq!(ModelShape::preset("gpt3-175b").unwrap().parameters() / 1_000_000_000, 174);
+        assert_eq!(ModelShape::preset("mixtral-8x7b").unwrap().active_parameters(), 12_879_925_248);
+        assert!((1_000_000..3_000_000).contains(&ModelShape::preset("tiny").unwrap().parameters()));
+    }
+
+    #[test]
+    fn tensors_have_the_shapes_of_the_published_checkpoints() {
+        let model = ModelShape::preset("llama-8b").unwrap();
+        let tensors = model.tensors();
+        let shape =
+            |name| tensors.iter().find(|tensor| tensor.name == name).map(|tensor| (tensor.rows, tensor.columns));
+        assert_eq!(shape("embedding"), Some((128_256, 4096)));
+        assert_eq!(shape("k"), Some((1024, 4096)));
+        assert_eq!(shape("output"), Some((4096, 4096)));
+        assert_eq!(shape("down"), Some((4096, 14_336)));
+        assert_eq!(tensors.len(), 1 + 32 * 9 + 2);
+    }
+}

@@ -1,0 +1,386 @@
+//! `stepscope plan`: what fits, and how fast it should be. Every figure is predicted.
+
+use std::{io::Write, path::PathBuf};
+
+use anstyle::Style;
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use stepscope_plan::{
+    Assumptions, Attention, Configuration, Device, ModelShape, ParallelLayout, Precision, Rejection, Request, Schedule,
+    Search,
+};
+use stepscope_traces::Nanos;
+
+use crate::{Format, amount, text};
+
+/// Show which configurations fit a model on GPUs, best predicted throughput first.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    stepscope plan --model llama-70b --gpu h100 --gpus 64\n  \
+    stepscope plan --model config.json --gpu h200 --gpus 8 --global-batch 1048576 --seq-len 8192 --tokens 100B")]
+pub(crate) struct Arguments {
+    /// A preset, a Hugging Face config.json, or a TOML file.
+    #[arg(long, value_name = "NAME|FILE")]
+    model: PathBuf,
+    /// The device, by its name here or its driver's.
+    #[arg(long, value_name = "NAME")]
+    gpu: String,
+    /// How many of them.
+    #[arg(long, value_name = "N", value_parser = amount::parse)]
+    gpus: u64,
+    /// Tokens of a step, over all GPUs.
+    #[arg(long, value_name = "TOKENS", default_value = "4194304", value_parser = amount::parse)]
+    global_batch: u64,
+    /// Tokens of a sequence.
+    #[arg(long, value_name = "S", default_value = "4096", value_parser = amount::parse)]
+    seq_len: u64,
+    /// What parameters and activations are in.
+    #[arg(long, value_enum, default_value = "bf16")]
+    precision: PrecisionName,
+    /// What gradients are in; as the parameters, if it is not said.
+    #[arg(long, value_enum)]
+    grads: Option<PrecisionName>,
+    /// Tokens to train on: adds the time and the GPU-days it takes.
+    #[arg(long, value_name = "TOKENS", value_parser = amount::parse)]
+    tokens: Option<u64>,
+    /// How many rows each table shows; JSON has all.
+    #[arg(long, value_name = "N", default_value = "10")]
+    limit: usize,
+    /// How to write it.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    #[command(flatten, next_help_heading = "Assumptions")]
+    assumptions: AssumptionArguments,
+}
+
+#[derive(clap::Args)]
+struct AssumptionArguments {
+    /// Share of the dense peak that compute reaches while it computes.
+    #[arg(long, value_name = "SHARE")]
+    efficiency: Option<f64>,
+    /// Share of a device's memory that training can use.
+    #[arg(long, value_name = "SHARE")]
+    usable_memory: Option<f64>,
+    /// Devices of a node.
+    #[arg(long, value_name = "N")]
+    gpus_per_node: Option<u64>,
+    /// GB/s, one way, between devices of a node.
+    #[arg(long, value_name = "GB/S")]
+    link_bandwidth: Option<f64>,
+    /// GB/s, one way, from a device to another node.
+    #[arg(long, value_name = "GB/S")]
+    network_bandwidth: Option<f64>,
+    /// Share of the compute beside data-parallel communication that hides it.
+    #[arg(long, value_name = "SHARE")]
+    data_overlap: Option<f64>,
+    /// Share of tensor-parallel communication that is hidden.
+    #[arg(long, value_name = "SHARE")]
+    tensor_overlap: Option<f64>,
+    /// How attention is computed.
+    #[arg(long, value_enum)]
+    attention: Option<AttentionName>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PrecisionName {
+    /// Two bytes, with an fp32 master copy in the optimizer.
+    Bf16,
+    /// Four bytes.
+    Fp32,
+}
+
+impl From<PrecisionName> for Precision {
+    fn from(name: PrecisionName) -> Precision {
+        match name {
+            PrecisionName::Bf16 => Precision::Bf16,
+            PrecisionName::Fp32 => Precision::Fp32,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum AttentionName {
+    /// In tiles: the square of scores is never kept.
+    Flash,
+    /// With the square of scores, and dropout.
+    Naive,
+}
+
+impl AssumptionArguments {
+    fn apply(&self, device: &Device) -> Assumptions {
+        let mut assumptions = Assumptions::of(device);
+        let set = |target: &mut f64, value: Option<f64>, scale: f64| {
+            if let Some(value) = value {
+                *target = value * scale;
+            }
+        };
+        set(&mut assumptions.compute_efficiency, self.efficiency, 1.0);
+        set(&mut assumptions.usable_memory, self.usable_memory, 1.0);
+        set(&mut assumptions.link_bandwidth, self.link_bandwidth, 1e9);
+        set(&mut assumptions.network_bandwidth, self.network_bandwidth, 1e9);
+        set(&mut assumptions.data_overlap, self.data_overlap, 1.0);
+        set(&mut assumptions.tensor_overlap, self.tensor_overlap, 1.0);
+        assumptions.gpus_per_node = self.gpus_per_node.unwrap_or(assumptions.gpus_per_node);
+        assumptions.attention = match self.attention {
+            None => assumptions.attention,
+            Some(AttentionName::Flash) => Attention::Flash,
+            Some(AttentionName::Naive) => Attention::Naive,
+        };
+        assumptions
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let model = ModelShape::load(&arguments.model.to_string_lossy())?;
+    let device = Device::named(&arguments.gpu)?.clone();
+    let precision = arguments.precision.into();
+    let request = Request {
+        model,
+        assumptions: arguments.assumptions.apply(&device),
+        device,
+        gpus: arguments.gpus,
+        global_batch_tokens: arguments.global_batch,
+        sequence_length: arguments.seq_len,
+        precision,
+        gradients: arguments.grads.map_or(precision, Precision::from),
+    };
+    let search = request.search()?;
+    let report = Report { request: &request, search: &search, tokens: arguments.tokens };
+    let mut stdout = anstream::stdout().lock();
+    match arguments.format {
+        Format::Text => stdout.write_all(report.text(arguments.limit).as_bytes())?,
+        Format::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(&report.json())?)?,
+    }
+    Ok(stdout.flush()?)
+}
+
+/// What was asked and what was found.
+struct Report<'a> {
+    request: &'a Request,
+    search: &'a Search,
+    tokens: Option<u64>,
+}
+
+/// The public JSON.
+#[derive(Serialize)]
+struct Json<'a> {
+    schema: u32,
+    predicted: bool,
+    model: JsonModel<'a>,
+    device: JsonDevice,
+    assumptions: JsonAssumptions,
+    configurations: Vec<JsonConfiguration<'a>>,
+    rejected: &'a [Rejection],
+}
+
+#[derive(Serialize)]
+struct JsonModel<'a> {
+    parameters: u64,
+    active_parameters: u64,
+    #[serde(flatten)]
+    shape: &'a ModelShape,
+}
+
+#[derive(Serialize)]
+struct JsonDevice {
+    name: &'static str,
+    peak_flops: f64,
+    memory_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct JsonAssumptions {
+    gpus: u64,
+    global_batch_tokens: u64,
+    sequence_length: u64,
+    #[serde(flatten)]
+    assumptions: Assumptions,
+}
+
+#[derive(Serialize)]
+struct JsonConfiguration<'a> {
+    #[serde(flatten)]
+    configuration: &'a Configuration,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    days: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu_days: Option<f64>,
+}
+
+impl Report<'_> {
+    fn json(&self) -> Json<'_> {
+        let Request { model, device, precision, .. } = self.request;
+        let configurations = self.search.configurations.iter().map(|configuration| {
+            let days = self.days(configuration);
+            JsonConfiguration { configuration, days, gpu_days: days.map(|days| days * self.request.gpus as f64) }
+        });
+        Json {
+            schema: 1,
+            predicted: true,
+            model: JsonModel {
+                parameters: model.parameters(),
+                active_parameters: model.active_parameters(),
+                shape: model,
+            },
+            device: JsonDevice {
+                name: device.name,
+                peak_flops: device.peaks.of(*precision),
+                memory_bytes: device.memory_bytes,
+            },
+            assumptions: JsonAssumptions {
+                gpus: self.request.gpus,
+                global_batch_tokens: self.request.global_batch_tokens,
+                sequence_length: self.request.sequence_length,
+                assumptions: self.request.assumptions,
+            },
+            configurations: configurations.collect(),
+            rejected: &self.search.rejected,
+        }
+    }
+
+    /// How long training on all tokens takes.
+    fn days(&self, configuration: &Configuration) -> Option<f64> {
+        self.tokens.map(|tokens| tokens as f64 / configuration.tokens_per_second / 86_400.0)
+    }
+
+    fn text(&self, limit: usize) -> String {
+        let Request { model, device, gpus, .. } = self.request;
+        let bold = Style::new().bold();
+        let mut text = format!(
+            "{bold}{}{bold:#}, {} parameters, on {gpus} × {} ({}): {} tokens a step, in sequences of {}\n\n",
+            model.name,
+            billions(model.parameters()),
+            device.name,
+            text::bytes(device.memory_bytes),
+            text::count(self.request.global_batch_tokens),
+            text::count(self.request.sequence_length),
+        );
+        match self.search.configurations.first() {
+            None => text += "nothing fits\n",
+            Some(best) => {
+                text += &self.configurations(limit);
+                text += "\npredicted memory of the first, by category: ";
+                let categories = best.memory.categories().into_iter().filter(|(_, bytes)| *bytes > 0);
+                let categories: Vec<String> = categories
+                    .map(|(category, bytes)| format!("{} {}", category.replace('_', " "), text::bytes(bytes)))
+                    .collect();
+                text += &(categories.join(", ") + "\n");
+            }
+        }
+        text += &self.rejected(limit);
+        text + &self.assumed()
+    }
+
+    fn configurations(&self, limit: usize) -> String {
+        let mut headers = LAYOUT_HEADERS.to_vec();
+        headers.extend([">memory", ">step", ">tokens/s", ">MFU", ">bubble", ">exposed comm"]);
+        if self.tokens.is_some() {
+            headers.extend([">days", ">GPU-days"]);
+        }
+        // Of each grid only the best: the others differ in what they shard or repeat.
+        let mut grids = Vec::new();
+        let best = self.search.configurations.iter().filter(|configuration| {
+            let ParallelLayout { dp, tp, pp, .. } = configuration.layout;
+            let new = !grids.contains(&(dp, tp, pp));
+            grids.push((dp, tp, pp));
+            new
+        });
+        let rows = best.take(limit).map(|configuration| {
+            let mut row = layout_row(&configuration.layout);
+            row.extend([
+                text::bytes(configuration.memory_bytes),
+                text::duration(Nanos(configuration.step_time_ns as i64)),
+                text::count(configuration.tokens_per_second as u64),
+                format!("{:.1}%", 100.0 * configuration.mfu),
+                format!("{:.1}%", 100.0 * configuration.bubble),
+                text::duration(Nanos(configuration.exposed_communication_ns as i64)),
+            ]);
+            if let Some(days) = self.days(configuration) {
+                row.extend([format!("{days:.1}"), text::count((days * self.request.gpus as f64).round() as u64)]);
+            }
+            row
+        });
+        let table = text::table(&headers, rows);
+        let found = text::counted(self.search.configurations.len() as u64, "configuration");
+        format!("predicted: the best of each grid, of {found} that fit; memory is of the fullest rank\n{table}")
+    }
+
+    fn rejected(&self, limit: usize) -> String {
+        if self.search.rejected.is_empty() {
+            return String::new();
+        }
+        let mut headers = LAYOUT_HEADERS.to_vec();
+        headers.push("why");
+        let rows = self.search.rejected.iter().take(limit).map(|rejection| {
+            let mut row = layout_row(&rejection.layout);
+            if !rejection.lacks_memory() {
+                row.iter_mut().skip(GRID_COLUMNS).for_each(|cell| *cell = "-".into());
+            }
+            row.push(rejection.why.clone());
+            row
+        });
+        format!("\ndoes not work, nearest first\n{}", text::table(&headers, rows))
+    }
+
+    fn assumed(&self) -> String {
+        let Assumptions {
+            compute_efficiency,
+            usable_memory,
+            gpus_per_node,
+            link_bandwidth,
+            network_bandwidth,
+            data_overlap,
+            tensor_overlap,
+            attention,
+        } = self.request.assumptions;
+        let precision = self.request.precision;
+        let peak = self.request.device.peaks.of(precision) / 1e12;
+        let attention = match attention {
+            Attention::Flash => "flash",
+            Attention::Naive => "naive",
+        };
+        format!(
+            "\nassumed: compute at {:.0}% of {peak:.0} TFLOP/s ({}, dense), {:.0}% of memory usable, {gpus_per_node} GPUs \
+             a node,\n  {:.0} GB/s between them and {:.0} GB/s to other nodes, {attention} attention,\n  \
+             data-parallel communication hidden by {:.0}% of the compute beside it, tensor-parallel by {:.0}%\n",
+            100.0 * compute_efficiency,
+            precision.name(),
+            100.0 * usable_memory,
+            link_bandwidth / 1e9,
+            network_bandwidth / 1e9,
+            100.0 * data_overlap,
+            100.0 * tensor_overlap,
+        )
+    }
+}
+
+/// The columns of a layout that say only how ranks are arranged.
+const GRID_COLUMNS: usize = 3;
+const LAYOUT_HEADERS: [&str; 7] = [">dp", ">tp", ">pp", ">zero", "schedule", ">micro-batches", "recompute"];
+
+fn layout_row(layout: &ParallelLayout) -> Vec<String> {
+    let schedule = match layout.schedule {
+        _ if layout.pp == 1 => "-".into(),
+        Schedule::Interleaved => format!("interleaved ×{}", layout.chunks),
+        schedule => schedule.name().to_owned(),
+    };
+    vec![
+        layout.dp.to_string(),
+        layout.tp.to_string(),
+        layout.pp.to_string(),
+        u8::from(layout.zero).to_string(),
+        schedule,
+        format!("{} × {}", text::count(layout.micro_batches), layout.micro_batch),
+        layout.recompute.name().into(),
+    ]
+}
+
+/// A parameter count as people say it.
+fn billions(parameters: u64) -> String {
+    match parameters {
+        0..1_000_000_000 => format!("{:.1} M", parameters as f64 / 1e6),
+        1_000_000_000..1_000_000_000_000 => format!("{:.1} B", parameters as f64 / 1e9),
+        _ => format!("{:.1} T", parameters as f64 / 1e12),
+    }
+}
