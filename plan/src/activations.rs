@@ -13,6 +13,10 @@
 //! | two dropout masks (a byte each), with naive attention | 2h bytes |
 //! | flash attention: the logarithm of each row's sum, in fp32 | a / t |
 //!
+//! Recomputing selectively repeats attention. Where it is naive, its square of scores is not kept, and queries, keys
+//! and values are; where it is flash, none of its tensors is kept, and it is repeated from the output of its norm.
+//! Recomputing fully keeps the input of the layer, h, and repeats everything.
+//!
 //! With naive attention, a plain network of 4h and bf16 this is the classic 34·s·b·h + 5·a·s²·b bytes of a GPT layer
 //! (Korthikanti et al., 2022).
 
@@ -48,8 +52,8 @@ impl ModelShape {
     /// Bytes that one layer needs besides, while its forward pass is repeated.
     pub fn recomputed_activation_bytes(&self, layout: &ParallelLayout, attention: Attention) -> u128 {
         let whole = self.activation_bytes_per_token(layout, attention, Recompute::None);
-        whole * u128::from(layout.micro_batch_tokens())
-            - self.kept_activation_bytes(layout, attention).min(whole * u128::from(layout.micro_batch_tokens()))
+        let whole = whole * u128::from(layout.micro_batch_tokens());
+        whole.saturating_sub(self.kept_activation_bytes(layout, attention))
     }
 
     fn activation_bytes_per_token(&self, layout: &ParallelLayout, attention: Attention, recompute: Recompute) -> u128 {
@@ -62,16 +66,14 @@ impl ModelShape {
             FeedForward::Gated => 3 * f,
         } * active;
         let router = self.experts.map_or(0, |experts| 4 * u128::from(experts.count));
-        let shared = element * (2 * q + 2 * k + inside);
         match attention {
             Attention::Naive => {
                 let scores = if selective { 0 } else { a * s * (2 * element + 1) };
-                element * 4 * h + 2 * h + router + (shared + scores) / t
+                element * 4 * h + 2 * h + router + (element * (2 * q + 2 * k + inside) + scores) / t
             }
             Attention::Flash => {
-                // Norms and activations are cheap to repeat: their outputs need not be kept.
-                let cheap = if selective { element * (2 * h + f * active / t) } else { 0 };
-                element * 4 * h + router + (shared + 4 * a) / t - cheap
+                let attention = if selective { 0 } else { element * (2 * q + 2 * k) + 4 * a };
+                element * 4 * h + router + (attention + element * inside) / t
             }
         }
     }
@@ -113,7 +115,7 @@ mod tests {
         assert_eq!(at(8192, Recompute::None), 4.0 * at(2048, Recompute::None));
         // Per token: 4·4096 + 2·4096 + 2·1024 + 3·14336 elements, and 32 logarithms.
         assert_eq!(at(1, Recompute::None), 2.0 * (16_384.0 + 8192.0 + 2048.0 + 43_008.0) + 128.0);
-        assert_eq!(at(1, Recompute::Selective), at(1, Recompute::None) - 2.0 * (8192.0 + 14_336.0));
+        assert_eq!(at(1, Recompute::Selective), 2.0 * (16_384.0 + 43_008.0));
         assert_eq!(at(1, Recompute::Full), 8192.0);
         let layout = ParallelLayout { sequence_length: 1, recompute: Recompute::Full, ..ParallelLayout::default() };
         let again = model.recomputed_activation_bytes(&layout, Attention::Flash) as f64;

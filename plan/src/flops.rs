@@ -64,9 +64,13 @@ impl ModelShape {
         let layers = self.layers as f64;
         let forward_attention = layers * self.attention_flops(sequence_length) / 3.0;
         let again = match (recompute, attention) {
-            // Norms and activations multiply no matrices.
-            (Recompute::None, _) | (Recompute::Selective, Attention::Flash) => 0.0,
+            (Recompute::None, _) => 0.0,
             (Recompute::Selective, Attention::Naive) => forward_attention,
+            // From the output of the norm: queries, keys and values too.
+            (Recompute::Selective, Attention::Flash) => {
+                let projections = (self.hidden * (self.query_width() + 2 * self.kv_width())) as f64;
+                2.0 * layers * projections + forward_attention
+            }
             // The forward pass of every layer.
             (Recompute::Full, _) => 2.0 * layers * self.layer_matrices() + forward_attention,
         };
@@ -154,7 +158,8 @@ mod tests {
         assert!(close(hardware(Recompute::Full, Attention::Flash), none + layers / 3.0));
         let attention = 4.0 * 32.0 * 4096.0 * 4096.0;
         assert!(close(hardware(Recompute::Selective, Attention::Naive), none + attention));
-        assert!(close(hardware(Recompute::Selective, Attention::Flash), none));
+        let projections = 2.0 * 32.0 * 4096.0 * (4096.0 + 2.0 * 1024.0);
+        assert!(close(hardware(Recompute::Selective, Attention::Flash), none + attention + projections));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub enum Recompute {
     /// Nothing.
     #[default]
     None,
-    /// What is large and cheap: attention's square of scores where it is kept at all, else norms and activations.
+    /// Attention.
     Selective,
     /// Every layer, from its input.
     Full,
