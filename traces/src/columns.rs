@@ -96,17 +96,8 @@ pub trait FieldColumn: Default {
 
 /// One column as buffers of an Arrow record batch.
 pub(crate) trait Buffers {
-    /// The Arrow type.
-    fn data_type(&self) -> DataType;
-
-    /// The words behind the numbers of a dictionary column.
-    fn words(&self) -> Vec<&'static str>;
-
-    /// Whether no value is like the ones before it.
-    fn is_noise(&self) -> bool;
-
-    /// Whether rows may have no value.
-    fn nullable(&self) -> bool;
+    /// What kind of column it is.
+    fn kind(&self) -> ColumnKind;
 
     /// How many rows have no value.
     fn null_count(&self) -> usize;
@@ -123,6 +114,24 @@ pub(crate) trait Buffers {
 
     /// Keeps the first `rows` rows.
     fn truncate(&mut self, rows: usize);
+}
+
+/// What a file needs to know of a column besides its rows.
+pub(crate) struct ColumnKind {
+    /// The Arrow type.
+    pub(crate) data_type: DataType,
+    /// The words behind the numbers of a dictionary column.
+    pub(crate) words: Vec<&'static str>,
+    /// Whether no value is like the ones before it.
+    pub(crate) is_noise: bool,
+    /// Whether rows may have no value.
+    pub(crate) nullable: bool,
+}
+
+impl ColumnKind {
+    fn of<C: Cell>(nullable: bool) -> ColumnKind {
+        ColumnKind { data_type: C::data_type(), words: C::words(), is_noise: C::is_noise(), nullable }
+    }
 }
 
 /// Where a column reads the buffers of a batch from, one after another.
@@ -184,20 +193,8 @@ impl<C: Cell> FieldColumn for Column<C> {
 }
 
 impl<C: Cell> Buffers for Column<C> {
-    fn data_type(&self) -> DataType {
-        C::data_type()
-    }
-
-    fn words(&self) -> Vec<&'static str> {
-        C::words()
-    }
-
-    fn is_noise(&self) -> bool {
-        C::is_noise()
-    }
-
-    fn nullable(&self) -> bool {
-        false
+    fn kind(&self) -> ColumnKind {
+        ColumnKind::of::<C>(false)
     }
 
     fn null_count(&self) -> usize {
@@ -267,20 +264,8 @@ impl<C: Cell> FieldColumn for OptionalColumn<C> {
 }
 
 impl<C: Cell> Buffers for OptionalColumn<C> {
-    fn data_type(&self) -> DataType {
-        C::data_type()
-    }
-
-    fn words(&self) -> Vec<&'static str> {
-        C::words()
-    }
-
-    fn is_noise(&self) -> bool {
-        C::is_noise()
-    }
-
-    fn nullable(&self) -> bool {
-        true
+    fn kind(&self) -> ColumnKind {
+        ColumnKind::of::<C>(true)
     }
 
     fn null_count(&self) -> usize {
@@ -369,20 +354,8 @@ impl TextColumn {
 }
 
 impl Buffers for TextColumn {
-    fn data_type(&self) -> DataType {
-        DataType::Utf8
-    }
-
-    fn words(&self) -> Vec<&'static str> {
-        Vec::new()
-    }
-
-    fn is_noise(&self) -> bool {
-        false
-    }
-
-    fn nullable(&self) -> bool {
-        false
+    fn kind(&self) -> ColumnKind {
+        ColumnKind { data_type: DataType::Utf8, words: Vec::new(), is_noise: false, nullable: false }
     }
 
     fn null_count(&self) -> usize {

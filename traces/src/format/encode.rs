@@ -68,7 +68,7 @@ impl Encoder {
         self.body.clear();
         self.seal(MessageHeader::Schema, header.as_union_value(), &[], out);
 
-        let vocabularies = empty.columns().into_iter().map(|(_, column)| column.words());
+        let vocabularies = empty.columns().into_iter().map(|(_, column)| column.kind().words);
         for (id, words) in vocabularies.filter(|words| !words.is_empty()).enumerate() {
             let mut column = TextColumn::default();
             words.iter().for_each(|word| column.push(word));
@@ -102,7 +102,7 @@ impl Encoder {
         self.body.clear();
         let mut buffers = Vec::new();
         for column in columns {
-            let compressor = if column.is_noise() { &mut self.noise } else { &mut self.patterns };
+            let compressor = if column.kind().is_noise { &mut self.noise } else { &mut self.patterns };
             for bytes in column.buffers() {
                 let offset = self.body.len();
                 append_buffer(compressor, bytes, &mut self.body)?;
@@ -185,7 +185,10 @@ pub(crate) fn schema_of<T: Table>(table: &T) -> Schema {
     let fields: Vec<Field> = table
         .columns()
         .into_iter()
-        .map(|(name, column)| Field::new(name, column.data_type(), column.nullable()))
+        .map(|(name, column)| {
+            let kind = column.kind();
+            Field::new(name, kind.data_type, kind.nullable)
+        })
         .collect();
     let metadata = [(key::SCHEMA.to_owned(), SCHEMA_VERSION.to_string())];
     Schema::new_with_metadata(fields, std::collections::HashMap::from(metadata))
