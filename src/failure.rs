@@ -14,7 +14,8 @@ pub(crate) fn explain(error: &anyhow::Error) {
         // A closed stderr leaves nobody to tell.
         drop(writeln!(stderr, "{style}{word}:{style:#} {text}"));
     };
-    line(red, "error", &format!("{error:#}"));
+    // Each error already says why; its chain would say it again.
+    line(red, "error", &error.to_string());
     let hint = error.downcast_ref::<TraceError>().and_then(trace_hint);
     if let Some(hint) = hint.or_else(|| error.downcast_ref::<PlanError>().and_then(plan_hint)) {
         line(cyan, "hint", &hint);
@@ -44,10 +45,11 @@ fn trace_hint(error: &TraceError) -> Option<String> {
             }
             _ => "a run directory has a run.json in it".into(),
         }),
+        TraceError::NewerSchema { written_by, .. } if written_by.is_empty() => Some("use a newer stepscope".into()),
         TraceError::NewerSchema { written_by, .. } => Some(format!("use stepscope {written_by} or newer")),
         TraceError::AlreadyRecorded { .. } => Some("record into another directory, or remove this one".into()),
         TraceError::Json { path, .. } => {
-            Some(format!("{} is damaged; the .arrows files beside it open in any Arrow reader", path.display()))
+            Some(format!("{} is damaged; the .arrows files of its ranks open in any Arrow reader", path.display()))
         }
         _ => None,
     }

@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(source) => source.clone(),
         None => Run::newest_under(Path::new("runs")).context("there is no run under runs/; name a run directory")?,
     };
-    let contents = Contents::of(&Run::open(&source)?)?;
+    let contents = Contents::of(&Run::open(&source)?);
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
         Format::Text => stdout.write_all(contents.text().as_bytes())?,
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 #[derive(Serialize)]
 struct Contents {
     schema: u32,
-    path: PathBuf,
+    path: String,
     state: State,
     run: RunInfo,
     data_loss: Loss,
@@ -88,12 +88,12 @@ impl From<TableSurvey> for TableContents {
 }
 
 impl Contents {
-    fn of(run: &Run) -> Result<Contents> {
-        let ranks = run.ranks.iter().map(RankContents::of).collect::<Result<Vec<_>>>()?;
+    fn of(run: &Run) -> Contents {
+        let ranks: Vec<RankContents> = run.ranks.iter().map(RankContents::of).collect();
         let mut data_loss = Loss::default();
         ranks.iter().for_each(|rank| data_loss += rank.data_loss);
-        let (path, state) = (run.path.clone(), run.state());
-        Ok(Contents { schema: 1, path, state, run: run.info.clone(), data_loss, ranks })
+        let (path, state) = (run.path.to_string_lossy().into_owned(), run.state());
+        Contents { schema: 1, path, state, run: run.info.clone(), data_loss, ranks }
     }
 
     fn text(&self) -> String {
@@ -103,17 +103,19 @@ impl Contents {
             State::Recording => AnsiColor::Cyan.on_default(),
             State::Interrupted => AnsiColor::Yellow.on_default(),
         };
-        let mut text = format!("{}  {style}{}{style:#}\n", self.path.display(), self.state.word());
+        let mut text = format!("{}  {style}{}{style:#}\n", text::printable(&self.path), self.state.word());
         let present = self.ranks.len() as u64;
         let ranks = match run.world_size {
             Some(expected) if u64::from(expected) != present => format!("{present} of {expected} ranks"),
             _ => text::counted(present, "rank"),
         };
-        text += &format!("  recorded  {} on {}, {ranks}\n", run.started, run.host);
-        text += &format!("  command   {}\n", run.command.join(" "));
+        let (started, host) = (text::printable(&run.started), text::printable(&run.host));
+        text += &format!("  recorded  {started} on {host}, {ranks}\n");
+        text += &format!("  command   {}\n", text::command_line(&run.command));
         if let Some(git) = &run.git {
             let modified = if git.modified { ", with changes" } else { "" };
-            text += &format!("  code      {:.12}{modified}, in {}\n", git.commit, run.directory.display());
+            let (commit, directory) = (text::printable(&git.commit), text::printable(&run.directory));
+            text += &format!("  code      {commit:.12}{modified}, in {directory}\n");
         }
         text += "\n";
         text += &text::table(
@@ -122,7 +124,7 @@ impl Contents {
         );
         for rank in &self.ranks {
             if let Some(reason) = &rank.reason {
-                text += &format!("rank {}: {reason}\n", rank.rank);
+                text += &format!("rank {}: {}\n", rank.rank, text::printable(reason));
             }
         }
         text + &self.loss_text()
@@ -148,19 +150,24 @@ impl Contents {
 }
 
 impl RankContents {
-    fn of(directory: &RankDirectory) -> Result<RankContents> {
-        let Survey { spans, memory, counters, strings, loss } = directory.survey()?;
+    fn of(directory: &RankDirectory) -> RankContents {
+        // One rank that cannot be read does not hide the others.
+        let (survey, error) = match directory.survey() {
+            Ok(survey) => (survey, None),
+            Err(error) => (Survey::default(), Some(error.to_string())),
+        };
+        let Survey { spans, memory, counters, strings, loss } = survey;
         let times = [spans.time, memory.time, counters.time];
         let times = || times.into_iter().flatten();
         let info = &directory.info;
-        Ok(RankContents {
+        RankContents {
             rank: info.rank,
             host: info.host.clone(),
             pid: info.pid,
             device: info.device.clone(),
             stage: info.stage,
             state: directory.state,
-            reason: info.reason.clone(),
+            reason: error.or_else(|| info.reason.clone()),
             start_ns: times().map(|(start, _)| start).min(),
             end_ns: times().map(|(_, end)| end).max(),
             tables: Tables {
@@ -170,7 +177,7 @@ impl RankContents {
                 strings: strings.into(),
             },
             data_loss: loss,
-        })
+        }
     }
 
     fn row(&self) -> Vec<String> {
@@ -178,8 +185,8 @@ impl RankContents {
         let unknown = || "-".to_owned();
         vec![
             self.rank.to_string(),
-            self.host.clone(),
-            self.device.as_ref().map_or_else(unknown, |device| device.name.clone()),
+            text::printable(&self.host),
+            self.device.as_ref().map_or_else(unknown, |device| text::printable(&device.name)),
             self.state.word().into(),
             self.start_ns.zip(self.end_ns).map_or_else(unknown, |(start, end)| text::duration(end - start)),
             text::count(spans.rows),

@@ -47,6 +47,24 @@ fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
     format!("{number:.decimals$} {}", units[unit])
 }
 
+/// Text from a file, without what could pass for something else on a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+/// A command line that a shell would read the same way.
+pub(crate) fn command_line(arguments: &[String]) -> String {
+    let quoted = arguments.iter().map(|argument| {
+        let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            argument.clone()
+        } else {
+            format!("'{}'", printable(argument).replace('\'', "'\\''"))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
 /// A table without lines; columns whose header begins with `>` are aligned to the right.
 pub(crate) fn table(headers: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
@@ -80,6 +98,13 @@ mod tests {
         assert_eq!(duration(Nanos(1_500_000)), "1.5 ms");
         assert_eq!(duration(Nanos(61 * Nanos::SECOND.0)), "61.0 s");
         assert_eq!(duration(Nanos(5400 * Nanos::SECOND.0)), "90.0 min");
+    }
+
+    #[test]
+    fn text_of_others_does_no_harm() {
+        assert_eq!(printable("a\u{1b}[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
+        let words = ["train", "--note", "it's two words", ""].map(str::to_owned);
+        assert_eq!(command_line(&words), "train --note 'it'\\''s two words' ''");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 
 use stepscope_collector::Recorder;
 use stepscope_traces::{
-    Correlation, Counter, Group, Layer, MemoryCategory, NameId, Phase, Rank, RankInfo, RunInfo, SpanKind, Step, Stream,
+    Counter, Group, Layer, MemoryCategory, NameId, Phase, Rank, RankInfo, RunInfo, Sequence, SpanKind, Step, Stream,
 };
 
 const RANKS: u32 = 2;
@@ -135,7 +135,7 @@ impl Kernels {
     fn all_reduce(&self, values: &mut [f32], ring: &Ring, sequence: u64) {
         let bytes = size_of_val(values) as u64;
         let span = self.recorder.span(SpanKind::AllReduce, self.all_reduce).stream(Stream(1));
-        let _span = span.bytes(bytes).group(Group(0)).correlation(Correlation(sequence));
+        let _span = span.bytes(bytes).collective(Group(0), Sequence(sequence));
         let lock = || ring.sum.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if ring.barrier.wait().is_leader() {
             *lock() = vec![0.0; values.len()];

@@ -10,9 +10,13 @@ use std::{
 };
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use stepscope_traces::{CounterSample, MemoryEvent, Span};
+use stepscope_traces::{CounterSample, MemoryEvent, Span, SpanKind, Stream};
 
-use crate::{recorder::Shared, scope::Context, ticks::Ticks};
+use crate::{
+    recorder::Shared,
+    scope::{Change, Context},
+    ticks::Ticks,
+};
 
 /// What goes through a queue. What this process timed itself is in ticks; its row's times are filled in by the writer.
 #[derive(Clone, Copy)]
@@ -24,13 +28,12 @@ pub(crate) enum Event {
     TickedCounter(CounterSample, Ticks),
 }
 
-/// The longest queue of a thread, and the shortest when memory is short.
-const MOST_EVENTS: usize = 8192;
-const FEWEST_EVENTS: usize = 64;
-/// A thread takes at most this share of the memory that is left for queues, so that there is always some left.
-const SHARE: usize = 16;
-/// Every so many events the thread measures what recording costs it.
-const SAMPLE_EVERY: u32 = 1024;
+/// How many events a thread's first queue holds, or where memory is short; a full one is replaced by a longer one.
+const FIRST_EVENTS: [usize; 2] = [256, 32];
+const GROWTH: usize = 4;
+const MOST_EVENTS: usize = 64 << 10;
+/// Every so many events the thread measures what recording costs it. A prime, to keep step with nothing else.
+const SAMPLE_EVERY: u32 = 1021;
 
 /// What a thread counts and the writer reads.
 #[derive(Default)]
@@ -41,23 +44,49 @@ pub(crate) struct LaneCounts {
 }
 
 /// The program's end of a queue.
-struct Lane {
-    recorder: u64,
+struct Queue {
     events: Producer<Event>,
     counts: Arc<LaneCounts>,
-    context: Context,
-    writer: Thread,
-    /// Events pushed since the writer was last woken, and how many may be.
-    since_wake: usize,
-    wake_every: usize,
-    until_sample: u32,
+    capacity: usize,
 }
 
 /// The writer's end of a queue.
-pub(crate) struct LaneEnd {
+pub(crate) struct QueueEnd {
     pub(crate) events: Consumer<Event>,
     pub(crate) counts: Arc<LaneCounts>,
     pub(crate) bytes: usize,
+}
+
+impl Queue {
+    /// Opens a queue that takes at most this share of the memory that is left for queues.
+    fn open(shared: &Shared, capacity: usize, share: usize) -> Option<Queue> {
+        let bytes = capacity * size_of::<Event>();
+        if !shared.take_queue_memory(bytes, share) {
+            return None;
+        }
+        let (events, consumer) = RingBuffer::new(capacity);
+        let counts = Arc::new(LaneCounts::default());
+        shared.add_queue(QueueEnd { events: consumer, counts: counts.clone(), bytes });
+        Some(Queue { events, counts, capacity })
+    }
+}
+
+/// A thread's queue and annotations, for one recorder.
+struct Lane {
+    recorder: u64,
+    /// The thread, as annotations name it.
+    thread: Stream,
+    queue: Queue,
+    writer: Thread,
+    /// Open annotations, and what they come to.
+    scopes: Vec<(u64, Change)>,
+    context: Context,
+    next_scope: u64,
+    /// Events pushed since the writer was last woken.
+    since_wake: usize,
+    until_sample: u32,
+    /// Whether to try for a longer queue when this one is full.
+    may_grow: bool,
 }
 
 thread_local! {
@@ -74,7 +103,7 @@ fn with_lane<R>(shared: &Shared, action: impl FnOnce(&mut Lane) -> R) -> Option<
             if let Some(lane) = lanes.iter_mut().find(|lane| lane.recorder == shared.id) {
                 return Some(action(lane));
             }
-            lanes.retain(|lane| !lane.events.is_abandoned());
+            lanes.retain(|lane| !lane.queue.events.is_abandoned());
             lanes.push(Lane::open(shared)?);
             lanes.last_mut().map(action)
         })
@@ -95,54 +124,82 @@ pub(crate) fn context(shared: &Shared) -> Context {
     with_lane(shared, |lane| lane.context).unwrap_or_default()
 }
 
-/// Sets the annotations of this thread and returns those it had.
-pub(crate) fn replace_context(shared: &Shared, change: impl FnOnce(Context) -> Context) -> Context {
+/// Opens an annotation on this thread: its number, and what all of them now come to.
+pub(crate) fn open_scope(shared: &Shared, change: Change) -> Option<(u64, Context, Stream)> {
     with_lane(shared, |lane| {
-        let before = lane.context;
-        lane.context = change(before);
-        before
+        lane.next_scope += 1;
+        lane.scopes.push((lane.next_scope, change));
+        lane.context = change.apply(lane.context);
+        (lane.next_scope, lane.context, lane.thread)
     })
-    .unwrap_or_default()
+}
+
+/// Closes an annotation, whether or not it is the one that was opened last.
+pub(crate) fn close_scope(shared: &Shared, number: u64) {
+    with_lane(shared, |lane| {
+        lane.scopes.retain(|(other, _)| *other != number);
+        lane.context = lane.scopes.iter().fold(Context::default(), |context, (_, change)| change.apply(context));
+    });
 }
 
 impl Lane {
     fn open(shared: &Shared) -> Option<Lane> {
-        let (capacity, bytes) = shared.take_queue_memory(|free| {
-            let events = (free / SHARE / size_of::<Event>()).clamp(FEWEST_EVENTS, MOST_EVENTS);
-            (events, events * size_of::<Event>())
-        })?;
-        let (producer, consumer) = RingBuffer::new(capacity);
-        let counts = Arc::new(LaneCounts::default());
-        let writer = shared.add_lane(LaneEnd { events: consumer, counts: counts.clone(), bytes })?;
+        let writer = shared.writer()?;
+        let queue = FIRST_EVENTS.into_iter().find_map(|events| Queue::open(shared, events, 1))?;
         Some(Lane {
             recorder: shared.id,
-            events: producer,
-            counts,
-            context: Context::default(),
+            thread: shared.next_thread(),
+            queue,
             writer,
+            scopes: Vec::new(),
+            context: Context::default(),
+            next_scope: 0,
             since_wake: 0,
-            wake_every: capacity / 4,
             until_sample: SAMPLE_EVERY,
+            may_grow: true,
         })
     }
 
     #[inline]
-    fn push(&mut self, shared: &Shared, event: Event) {
+    fn push(&mut self, shared: &Shared, mut event: Event) {
         self.until_sample -= 1;
         let began = (self.until_sample == 0).then(|| shared.counter.read());
-        if self.events.push(event).is_err() {
-            self.counts.dropped.fetch_add(1, Relaxed);
+        if let Event::TickedSpan(span, _, _) = &mut event
+            && span.stream.is_none()
+            && (span.kind.is_annotation() || span.kind == SpanKind::Launch)
+        {
+            span.stream = Some(self.thread);
+        }
+        if self.queue.events.push(event).is_err() {
+            self.push_to_longer_queue(shared, event);
         }
         self.since_wake += 1;
-        if self.since_wake >= self.wake_every {
+        if self.since_wake >= self.queue.capacity / 4 {
             self.since_wake = 0;
+            self.may_grow = true;
             self.writer.unpark();
         }
         if let Some(began) = began {
             self.until_sample = SAMPLE_EVERY;
-            self.counts.samples.fetch_add(1, Relaxed);
+            self.queue.counts.samples.fetch_add(1, Relaxed);
             let cost = shared.counter.read().nanos_since(began, &shared.counter);
-            self.counts.sampled_ns.fetch_add(cost, Relaxed);
+            self.queue.counts.sampled_ns.fetch_add(cost, Relaxed);
+        }
+    }
+
+    /// The writer takes what the full queue holds before it takes anything from the longer one.
+    #[cold]
+    fn push_to_longer_queue(&mut self, shared: &Shared, event: Event) {
+        let capacity = (self.queue.capacity * GROWTH).min(MOST_EVENTS);
+        if self.may_grow && capacity > self.queue.capacity {
+            // Half of what is left at most: other threads may need the rest.
+            match Queue::open(shared, capacity, 2) {
+                Some(longer) => self.queue = longer,
+                None => self.may_grow = false,
+            }
+        }
+        if self.queue.events.push(event).is_err() {
+            self.queue.counts.dropped.fetch_add(1, Relaxed);
         }
     }
 }

@@ -2,13 +2,40 @@
 
 use std::collections::HashMap;
 
-use stepscope_traces::{Counter, CounterId, FIRST_NAME, NameId};
+use stepscope_traces::{Counter, CounterId, FIRST_NAME, NameId, Phase};
 
 /// How many names a rank keeps, and how much text.
 const MOST_NAMES: u32 = 1 << 16;
 const MOST_TEXT: usize = 8 << 20;
 /// What stands for the names there was no room for.
 const OTHER: &str = "(other)";
+/// Counters of this prefix are the recorder's own.
+const OWN_COUNTERS: &str = "recorder.";
+
+/// Names every recording has, with ids that need no looking up.
+pub(crate) enum KnownName {
+    Step,
+    MicroBatch,
+    Layer,
+    Phase(Phase),
+}
+
+impl KnownName {
+    /// After [`OTHER`], in this order.
+    fn texts() -> impl Iterator<Item = &'static str> {
+        ["step", "micro-batch", "layer"].into_iter().chain(Phase::ALL.iter().map(|phase| phase.word()))
+    }
+
+    pub(crate) fn id(self) -> NameId {
+        let place = match self {
+            KnownName::Step => 0,
+            KnownName::MicroBatch => 1,
+            KnownName::Layer => 2,
+            KnownName::Phase(phase) => 3 + phase as u32,
+        };
+        NameId(FIRST_NAME.0 + 1 + place)
+    }
+}
 
 /// The names of one rank, and those the writer does not have yet.
 pub(crate) struct NameBook {
@@ -24,6 +51,9 @@ impl NameBook {
         let counters = Counter::ALL.iter().map(|counter| (counter.word().to_owned(), counter.id())).collect();
         let mut book = NameBook { names: HashMap::new(), counters, text: 0, fresh: Vec::new(), dropped: 0 };
         book.name(OTHER);
+        KnownName::texts().for_each(|text| {
+            book.name(text);
+        });
         book
     }
 
@@ -41,8 +71,11 @@ impl NameBook {
         id
     }
 
-    /// `None` when there are too many counters.
+    /// `None` when there are too many counters, or it is the recorder's own.
     pub(crate) fn counter(&mut self, text: &str) -> Option<CounterId> {
+        if text.starts_with(OWN_COUNTERS) {
+            return None;
+        }
         if let Some(id) = self.counters.get(text) {
             return Some(*id);
         }
@@ -81,8 +114,22 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(book.name("a"), a);
         let fresh: Vec<String> = book.take_fresh().into_iter().map(|(_, text)| text).collect();
-        assert_eq!(fresh, [OTHER, "a", "b"]);
+        assert_eq!((fresh[0].as_str(), &fresh[fresh.len() - 2..]), (OTHER, &["a".to_owned(), "b".to_owned()][..]));
         assert!(book.take_fresh().is_empty());
+    }
+
+    #[test]
+    fn known_names_have_the_ids_they_say() {
+        let mut book = NameBook::new();
+        for (name, text) in [
+            (KnownName::Step, "step"),
+            (KnownName::MicroBatch, "micro-batch"),
+            (KnownName::Layer, "layer"),
+            (KnownName::Phase(Phase::Forward), "forward"),
+            (KnownName::Phase(Phase::Checkpoint), "checkpoint"),
+        ] {
+            assert_eq!(name.id(), book.name(text), "{text}");
+        }
     }
 
     #[test]
@@ -92,7 +139,8 @@ mod tests {
             book.name(&format!("step {index}"));
         }
         assert_eq!(book.names.len() as u32, MOST_NAMES);
-        assert_eq!(book.dropped, 11, "one of the names that fit is `{OTHER}`");
+        let known = 1 + KnownName::texts().count() as u64;
+        assert_eq!(book.dropped, 10 + known, "some of the names that fit are known ones");
         assert_eq!(book.name("yet another"), book.name(OTHER));
         assert!(book.text <= MOST_TEXT);
     }
@@ -101,6 +149,7 @@ mod tests {
     fn counters_have_ids_below_the_names() {
         let mut book = NameBook::new();
         assert_eq!(book.counter("loss"), Some(Counter::Loss.id()));
+        assert_eq!(book.counter(Counter::DroppedEvents.word()), None, "nobody else says what was dropped");
         let ids: Vec<_> = (0..FIRST_NAME.0).map(|index| book.counter(&format!("counter {index}"))).collect();
         assert!(ids.iter().flatten().all(|id| u32::from(id.0) < FIRST_NAME.0));
         assert_eq!(ids.last(), Some(&None));

@@ -5,7 +5,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
-            AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
+            AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -14,14 +14,14 @@ use std::{
 };
 
 use stepscope_traces::{
-    CounterId, CounterSample, Layer, MemoryCategory, MemoryEvent, MemoryOperation, MicroBatch, NameId, Nanos, Phase,
-    RankInfo, RankWriter, Span, SpanKind, Stage, Step, TraceError,
+    CounterId, CounterSample, FIRST_NAME, Layer, MemoryCategory, MemoryEvent, MemoryOperation, MicroBatch, NameId,
+    Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step, Stream, TraceError,
 };
 
 use crate::{
-    lane::{self, Event, LaneEnd},
-    names::NameBook,
-    scope::{Context, Entered, OpenSpan, Scope},
+    lane::{self, Event, QueueEnd},
+    names::{KnownName, NameBook},
+    scope::{Change, Context, Entered, OpenSpan, Scope},
     ticks::TickCounter,
     writer_thread,
 };
@@ -51,6 +51,9 @@ pub enum RecordError {
     /// The recorder itself failed.
     #[error("the recorder failed: {0}")]
     Panicked(String),
+    /// It ended before; whoever asked first was told why, and so was stderr.
+    #[error("the recording ended early")]
+    EndedEarly,
 }
 
 /// Records one rank. Clones record the same rank; every method may be called from any thread.
@@ -75,7 +78,7 @@ impl Recorder {
         let writer = RankWriter::create(run, info)?;
         let shared = Arc::new(Shared::new(settings));
         let thread = writer_thread::spawn(shared.clone(), writer, settings)?;
-        let owner = Owner { shared, thread: Mutex::new(Some(thread)), process: std::process::id() };
+        let owner = Owner { shared, thread: Mutex::new(Some(thread)) };
         Ok(Recorder { owner: Some(Arc::new(owner)) })
     }
 
@@ -92,47 +95,51 @@ impl Recorder {
 
     /// Interns a name; programs keep what it returns. Past a bound, names share one id and are counted.
     pub fn name(&self, text: &str) -> NameId {
-        self.shared().map_or(stepscope_traces::FIRST_NAME, |shared| shared.names().name(text))
+        self.names().map_or(FIRST_NAME, |mut names| names.name(text))
     }
 
-    /// Interns the name of a counter. `None` when there are thousands already.
+    /// Interns the name of a counter. `None` when there are thousands already, or when it is the recorder's own.
     pub fn counter(&self, text: &str) -> Option<CounterId> {
-        self.shared().and_then(|shared| shared.names().counter(text))
+        self.names()?.counter(text)
+    }
+
+    fn names(&self) -> Option<MutexGuard<'_, NameBook>> {
+        // The lock of a forked child may have been held by a thread that the child does not have.
+        self.shared().filter(|shared| !shared.is_forked()).map(Shared::names)
     }
 
     /// Opens a step on this thread.
     pub fn step(&self, step: Step) -> Scope<'_> {
-        self.annotate(SpanKind::Step, "step", |context| Context { step: Some(step), ..context })
+        self.annotate(SpanKind::Step, KnownName::Step, Change::Step(step))
     }
 
     /// Opens a micro-batch on this thread.
     pub fn micro_batch(&self, micro_batch: MicroBatch) -> Scope<'_> {
-        let change = |context| Context { micro_batch: Some(micro_batch), ..context };
-        self.annotate(SpanKind::MicroBatch, "micro-batch", change)
+        self.annotate(SpanKind::MicroBatch, KnownName::MicroBatch, Change::MicroBatch(micro_batch))
     }
 
     /// Opens a phase on this thread.
     pub fn phase(&self, phase: Phase) -> Scope<'_> {
-        self.annotate(SpanKind::Phase, phase.word(), |context| Context { phase: Some(phase), ..context })
+        self.annotate(SpanKind::Phase, KnownName::Phase(phase), Change::Phase(phase))
     }
 
     /// Opens a layer on this thread.
     pub fn layer(&self, layer: Layer) -> Scope<'_> {
-        self.annotate(SpanKind::Layer, "layer", |context| Context { layer: Some(layer), ..context })
+        self.annotate(SpanKind::Layer, KnownName::Layer, Change::Layer(layer))
     }
 
     /// Opens a range the program names itself.
-    pub fn range(&self, name: &str) -> Scope<'_> {
-        self.annotate(SpanKind::Range, name, |context| context)
+    pub fn range(&self, name: NameId) -> Scope<'_> {
+        Scope::open(self, SpanKind::Range, name, Change::Nothing)
     }
 
-    fn annotate(&self, kind: SpanKind, name: &str, change: impl FnOnce(Context) -> Context) -> Scope<'_> {
-        Scope::open(self, kind, self.name(name), change)
+    fn annotate(&self, kind: SpanKind, name: KnownName, change: Change) -> Scope<'_> {
+        Scope::open(self, kind, name.id(), change)
     }
 
     /// Says which pipeline stage this thread works for, until the guard is dropped.
     pub fn stage(&self, stage: Stage) -> Entered<'_> {
-        Entered::open(self, |context| Context { stage: Some(stage), ..context })
+        Entered::open(self, Change::Stage(stage)).0
     }
 
     /// Where in the training this thread is: to be handed to a thread that works for it.
@@ -142,7 +149,7 @@ impl Recorder {
 
     /// Puts this thread where another one is, until the guard is dropped.
     pub fn enter(&self, context: Context) -> Entered<'_> {
-        Entered::open(self, |_| context)
+        Entered::open(self, Change::Everything(context)).0
     }
 
     /// Opens a span now; it ends when it is dropped.
@@ -206,7 +213,8 @@ impl Recorder {
         }
     }
 
-    /// Writes everything and ends the recording, for every clone. Tells why, if it is not whole.
+    /// Writes everything and ends the recording, for every clone; what is recorded later is ignored. Tells why, if the
+    /// recording is not whole.
     pub fn finish(self) -> Result<(), RecordError> {
         self.owner.map_or(Ok(()), |owner| owner.end(Ending::Complete))
     }
@@ -225,20 +233,26 @@ pub(crate) enum Ending {
 struct Owner {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<Result<(), RecordError>>>>,
-    /// A forked child has this memory, but not the writer thread.
-    process: u32,
 }
 
 impl Owner {
     fn end(&self, ending: Ending) -> Result<(), RecordError> {
-        let thread = lock(&self.thread).take();
-        match thread {
-            Some(thread) if self.process == std::process::id() => {
+        if self.shared.is_forked() {
+            // The child has no such thread, and its handle may by now mean another one.
+            let handle = self.thread.try_lock().ok().and_then(|mut thread| thread.take());
+            std::mem::forget(handle);
+            return Ok(());
+        }
+        match lock(&self.thread).take() {
+            Some(thread) => {
+                // In this order: the last drain then comes after the last event.
+                self.shared.accepting.store(false, Release);
                 self.shared.ending.store(ending as u8, Release);
                 thread.thread().unpark();
                 thread.join().unwrap_or_else(|_| Err(RecordError::Panicked("the writer thread is gone".into())))
             }
-            _ => Ok(()),
+            None if self.shared.failed.load(Acquire) => Err(RecordError::EndedEarly),
+            None => Ok(()),
         }
     }
 }
@@ -254,20 +268,25 @@ impl Drop for Owner {
 pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) counter: TickCounter,
+    /// The process that records; a forked child has all this memory, but not the writer thread.
+    process: u32,
     /// False once nothing is recorded any more.
     pub(crate) accepting: AtomicBool,
+    /// Whether the recording ended early.
+    pub(crate) failed: AtomicBool,
     ending: AtomicU8,
     names: Mutex<NameBook>,
-    new_lanes: Mutex<NewLanes>,
+    new_queues: Mutex<NewQueues>,
+    threads: AtomicU32,
     queue_bytes_left: AtomicUsize,
     /// Events dropped because a thread had no queue.
     pub(crate) dropped: AtomicU64,
 }
 
-/// Lanes the writer has not seen yet, and the writer to wake.
+/// Queues the writer has not seen yet, and the writer to wake.
 #[derive(Default)]
-struct NewLanes {
-    lanes: Vec<LaneEnd>,
+struct NewQueues {
+    queues: Vec<QueueEnd>,
     writer: Option<Thread>,
 }
 
@@ -277,10 +296,13 @@ impl Shared {
         Shared {
             id: NEXT.fetch_add(1, Relaxed),
             counter: TickCounter::new(),
+            process: std::process::id(),
             accepting: AtomicBool::new(true),
+            failed: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::NotYet as u8),
             names: Mutex::new(NameBook::new()),
-            new_lanes: Mutex::default(),
+            new_queues: Mutex::default(),
+            threads: AtomicU32::new(0),
             queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
             dropped: AtomicU64::new(0),
         }
@@ -298,34 +320,44 @@ impl Shared {
         }
     }
 
-    /// Takes memory for a queue: `size` tells, from what is left, how many events and bytes it should have.
-    pub(crate) fn take_queue_memory(&self, size: impl Fn(usize) -> (usize, usize)) -> Option<(usize, usize)> {
-        let taken = self.queue_bytes_left.try_update(Relaxed, Relaxed, |left| left.checked_sub(size(left).1));
-        if taken.is_err() {
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    pub(crate) fn next_thread(&self) -> Stream {
+        Stream(self.threads.fetch_add(1, Relaxed))
+    }
+
+    /// Takes memory for a queue, if it is at most this share of what is left.
+    pub(crate) fn take_queue_memory(&self, bytes: usize, share: usize) -> bool {
+        let take = |left: usize| (bytes <= left / share).then(|| left - bytes);
+        let taken = self.queue_bytes_left.try_update(Relaxed, Relaxed, take).is_ok();
+        if !taken && let Some(writer) = self.writer() {
             // It may have the queues of threads that have ended to give back.
-            lock(&self.new_lanes).writer.iter().for_each(Thread::unpark);
+            writer.unpark();
         }
-        taken.ok().map(size)
+        taken
     }
 
     pub(crate) fn return_queue_memory(&self, bytes: usize) {
         self.queue_bytes_left.fetch_add(bytes, Relaxed);
     }
 
-    /// Hands a new lane to the writer; returns whom to wake.
-    pub(crate) fn add_lane(&self, lane: LaneEnd) -> Option<Thread> {
-        let mut new = lock(&self.new_lanes);
-        let writer = new.writer.clone()?;
-        new.lanes.push(lane);
-        Some(writer)
+    /// Whom to wake. Nobody, in a forked child.
+    pub(crate) fn writer(&self) -> Option<Thread> {
+        if self.is_forked() { None } else { lock(&self.new_queues).writer.clone() }
     }
 
     pub(crate) fn set_writer(&self, writer: Thread) {
-        lock(&self.new_lanes).writer = Some(writer);
+        lock(&self.new_queues).writer = Some(writer);
     }
 
-    pub(crate) fn take_new_lanes(&self) -> Vec<LaneEnd> {
-        std::mem::take(&mut lock(&self.new_lanes).lanes)
+    pub(crate) fn add_queue(&self, queue: QueueEnd) {
+        lock(&self.new_queues).queues.push(queue);
+    }
+
+    pub(crate) fn take_new_queues(&self) -> Vec<QueueEnd> {
+        std::mem::take(&mut lock(&self.new_queues).queues)
     }
 }
 

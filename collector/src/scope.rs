@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use stepscope_traces::{
-    Correlation, Group, Layer, MicroBatch, NameId, Nanos, Phase, Span, SpanKind, Stage, Step, Stream,
+    Correlation, Group, Layer, MicroBatch, NameId, Nanos, Phase, Sequence, Span, SpanKind, Stage, Step, Stream,
 };
 
 use crate::{
@@ -39,49 +39,84 @@ impl Context {
     }
 }
 
-/// An annotation that is open on this thread; it is recorded, and closed, when this is dropped.
+/// What an annotation changes of where a thread is.
+#[derive(Clone, Copy)]
+pub(crate) enum Change {
+    Step(Step),
+    MicroBatch(MicroBatch),
+    Phase(Phase),
+    Layer(Layer),
+    Stage(Stage),
+    Everything(Context),
+    Nothing,
+}
+
+impl Change {
+    pub(crate) fn apply(self, context: Context) -> Context {
+        match self {
+            Change::Step(step) => Context { step: Some(step), ..context },
+            Change::MicroBatch(micro_batch) => Context { micro_batch: Some(micro_batch), ..context },
+            Change::Phase(phase) => Context { phase: Some(phase), ..context },
+            Change::Layer(layer) => Context { layer: Some(layer), ..context },
+            Change::Stage(stage) => Context { stage: Some(stage), ..context },
+            Change::Everything(context) => context,
+            Change::Nothing => context,
+        }
+    }
+}
+
+/// An annotation that is open on this thread. It is recorded, and closed, when this is dropped; annotations may be
+/// closed in any order.
 #[must_use = "an annotation ends when it is dropped"]
 pub struct Scope<'a> {
-    // In this order: what the span records is the context before it is left.
-    #[expect(dead_code, reason = "dropped for what it does")]
-    span: OpenSpan<'a>,
-    #[expect(dead_code, reason = "dropped for what it does")]
+    began: Option<(&'a Shared, Ticks)>,
+    span: Span,
+    #[expect(dead_code, reason = "closes the annotation when it is dropped, after the span was recorded")]
     entered: Entered<'a>,
 }
 
 impl<'a> Scope<'a> {
-    pub(crate) fn open(
-        recorder: &'a Recorder,
-        kind: SpanKind,
-        name: NameId,
-        change: impl FnOnce(Context) -> Context,
-    ) -> Scope<'a> {
-        let entered = Entered::open(recorder, change);
-        Scope { span: OpenSpan::open(recorder, kind, name), entered }
+    pub(crate) fn open(recorder: &'a Recorder, kind: SpanKind, name: NameId, change: Change) -> Scope<'a> {
+        let (entered, place) = Entered::open(recorder, change);
+        let mut span = Span::new(kind, name, Nanos(0), Nanos(0));
+        if let Some((context, thread)) = place {
+            context.apply(&mut span);
+            span.stream = Some(thread);
+        }
+        Scope { began: recorder.shared().map(|shared| (shared, shared.counter.read())), span, entered }
+    }
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        if let Some((shared, began)) = self.began {
+            let ended = shared.counter.read();
+            lane::push(shared, |_| Event::TickedSpan(self.span, began, ended));
+        }
     }
 }
 
 /// A context this thread is in until this is dropped; it is not recorded itself.
 #[must_use = "a context ends when it is dropped"]
 pub struct Entered<'a> {
-    shared: Option<&'a Shared>,
-    before: Context,
+    scope: Option<(&'a Shared, u64)>,
     /// Belongs to the thread it was opened on.
     thread: PhantomData<*const ()>,
 }
 
 impl<'a> Entered<'a> {
-    pub(crate) fn open(recorder: &'a Recorder, change: impl FnOnce(Context) -> Context) -> Entered<'a> {
-        let shared = recorder.shared();
-        let before = shared.map(|shared| lane::replace_context(shared, change)).unwrap_or_default();
-        Entered { shared, before, thread: PhantomData }
+    /// Also tells where the thread now is, and which thread it is.
+    pub(crate) fn open(recorder: &'a Recorder, change: Change) -> (Entered<'a>, Option<(Context, Stream)>) {
+        let opened = recorder.shared().and_then(|shared| Some((shared, lane::open_scope(shared, change)?)));
+        let scope = opened.map(|(shared, (number, ..))| (shared, number));
+        (Entered { scope, thread: PhantomData }, opened.map(|(_, (_, context, thread))| (context, thread)))
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared {
-            lane::replace_context(shared, |_| self.before);
+        if let Some((shared, number)) = self.scope {
+            lane::close_scope(shared, number);
         }
     }
 }
@@ -107,7 +142,7 @@ impl<'a> OpenSpan<'a> {
         self
     }
 
-    /// What ties it to its launch, or to its part on other ranks.
+    /// What ties it to its launch.
     pub fn correlation(mut self, correlation: Correlation) -> Self {
         self.span.correlation = Some(correlation);
         self
@@ -119,9 +154,10 @@ impl<'a> OpenSpan<'a> {
         self
     }
 
-    /// The process group it runs in.
-    pub fn group(mut self, group: Group) -> Self {
+    /// The process group a collective runs in, and the collective's number in it.
+    pub fn collective(mut self, group: Group, sequence: Sequence) -> Self {
         self.span.group = Some(group);
+        self.span.sequence = Some(sequence);
         self
     }
 

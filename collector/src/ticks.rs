@@ -33,12 +33,18 @@ impl Ticks {
 pub(crate) struct TickMap(ClockMap);
 
 impl TickMap {
-    /// Reads both. Every reading of the counter that was made before this call now lies between two fixed points.
+    /// Reads both. Every reading of the counter that was made before this call now lies between two points.
     pub(crate) fn anchor(&mut self, counter: &TickCounter) {
-        let before = counter.read();
-        let time = now();
-        let after = counter.read();
-        self.0.add((before.0 + (after.0 - before.0) / 2) as i64, time.0);
+        // Of a few tries the one in which least time passed: a thread may be put aside between two readings.
+        let tries = (0..3).map(|_| {
+            let before = counter.read();
+            let time = now();
+            let passed = counter.read().0.saturating_sub(before.0);
+            (passed, before.0 + passed / 2, time)
+        });
+        if let Some((_, ticks, time)) = tries.min_by_key(|(passed, ..)| *passed) {
+            self.0.add(ticks as i64, time.0);
+        }
     }
 
     pub(crate) fn time(&self, ticks: Ticks) -> Nanos {

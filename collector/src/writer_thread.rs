@@ -3,16 +3,19 @@
 use std::{
     io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, Release},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, SigmaskHow};
 use stepscope_traces::{ClockSnapshot, Counter, CounterSample, MemoryEvent, RankWriter, Span, TraceError, now};
 
 use crate::{
-    lane::{Event, LaneCounts, LaneEnd},
+    lane::{Event, LaneCounts, QueueEnd},
     recorder::{Ending, RecordError, Settings, Shared},
     ticks::TickMap,
 };
@@ -30,8 +33,6 @@ pub(crate) fn spawn(
     let for_thread = shared.clone();
     let rank = writer.info().rank;
     let body = move || {
-        // The program's signals are for the program's threads. A blocked SIGXFSZ becomes an error of `write`.
-        let _ = SigSet::all().thread_block();
         let outcome = catch_unwind(AssertUnwindSafe(|| Drain::new(&for_thread, writer, settings).run()))
             .unwrap_or_else(|panic| {
                 let text = panic.downcast_ref::<String>().cloned();
@@ -39,7 +40,8 @@ pub(crate) fn spawn(
                 Err(RecordError::Panicked(text.unwrap_or_default()))
             });
         for_thread.accepting.store(false, Relaxed);
-        drop(for_thread.take_new_lanes());
+        for_thread.failed.store(outcome.is_err(), Release);
+        drop(for_thread.take_new_queues());
         if let Err(error) = &outcome {
             // Not `eprintln!`: a closed stderr must not matter.
             let line = format!("stepscope: recording of rank {rank} ended early: {error}; the program goes on\n");
@@ -47,10 +49,14 @@ pub(crate) fn spawn(
         }
         outcome
     };
-    let thread = thread::Builder::new()
-        .name("stepscope".into())
-        .spawn(body)
-        .map_err(|error| RecordError::Panicked(format!("no thread to write with: {error}")))?;
+    // The program's signals are for the program's threads; a new thread has the mask of the one that makes it. A
+    // blocked SIGXFSZ becomes an error of `write`.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let thread = thread::Builder::new().name("stepscope".into()).spawn(body);
+    if let Ok(mask) = mask {
+        let _ = mask.thread_set_mask();
+    }
+    let thread = thread.map_err(|error| RecordError::Panicked(format!("no thread to write with: {error}")))?;
     shared.set_writer(thread.thread().clone());
     Ok(thread)
 }
@@ -59,7 +65,7 @@ struct Drain<'a> {
     shared: &'a Shared,
     writer: RankWriter,
     settings: Settings,
-    lanes: Vec<LaneEnd>,
+    queues: Vec<QueueEnd>,
     costs: Costs,
     ticks: TickMap,
     /// What it takes to read the counter, which a sample does once and recording a span twice.
@@ -93,7 +99,7 @@ impl<'a> Drain<'a> {
         let read_ns = last.nanos_since(began, &shared.counter) as f64 / f64::from(READS);
         let mut ticks = TickMap::default();
         ticks.anchor(&shared.counter);
-        Drain { shared, writer, settings, lanes: Vec::new(), costs: Costs::default(), ticks, read_ns }
+        Drain { shared, writer, settings, queues: Vec::new(), costs: Costs::default(), ticks, read_ns }
     }
 
     fn run(mut self) -> Result<(), RecordError> {
@@ -114,6 +120,7 @@ impl<'a> Drain<'a> {
     fn drain_until_the_end(&mut self) -> Result<Ending, TraceError> {
         let began = Instant::now();
         let (mut flushed, mut counted, mut read_clocks) = (began, began, began);
+        let nap = NAP.min(self.settings.flush_every / 4);
         loop {
             let woke = Instant::now();
             // Read before the queues are: what was recorded before the end is then in them.
@@ -123,7 +130,7 @@ impl<'a> Drain<'a> {
                 self.count_costs()?;
                 counted = woke;
             }
-            if flushed.elapsed() + NAP >= self.settings.flush_every {
+            if flushed.elapsed() + nap >= self.settings.flush_every {
                 self.writer.flush()?;
                 flushed = woke;
             }
@@ -135,22 +142,24 @@ impl<'a> Drain<'a> {
                 return Ok(ending);
             }
             self.costs.busy += woke.elapsed();
-            thread::park_timeout(NAP);
+            thread::park_timeout(nap);
         }
     }
 
     /// Moves what the queues hold now into the writer.
     fn drain(&mut self) -> Result<(), TraceError> {
-        self.lanes.extend(self.shared.take_new_lanes());
-        let waiting: Vec<usize> = self.lanes.iter().map(|lane| lane.events.slots()).collect();
+        // A thread's longer queue is behind the one that it replaces, and its count is taken later: order is kept.
+        self.queues.extend(self.shared.take_new_queues());
+        let waiting: Vec<usize> = self.queues.iter().map(|queue| queue.events.slots()).collect();
         // Every name that an event counted above uses was interned before that event was pushed.
-        for (id, text) in self.shared.names().take_fresh() {
-            self.writer.push_name(id, &text);
+        let fresh = self.shared.names().take_fresh();
+        for (id, text) in fresh {
+            self.writer.push_name(id, &text)?;
         }
         self.ticks.anchor(&self.shared.counter);
         let ticks = &self.ticks;
-        for (lane, waiting) in self.lanes.iter_mut().zip(waiting) {
-            for event in std::iter::from_fn(|| lane.events.pop().ok()).take(waiting) {
+        for (queue, waiting) in self.queues.iter_mut().zip(waiting) {
+            for event in std::iter::from_fn(|| queue.events.pop().ok()).take(waiting) {
                 match event {
                     Event::Span(span) => self.writer.push_span(&span)?,
                     Event::TickedSpan(span, began, ended) => {
@@ -170,11 +179,11 @@ impl<'a> Drain<'a> {
             self.costs.recorded += waiting as u64;
         }
         let (shared, costs) = (self.shared, &mut self.costs);
-        self.lanes.retain(|lane| {
-            let ended = lane.events.is_abandoned() && lane.events.is_empty();
+        self.queues.retain(|queue| {
+            let ended = queue.events.is_abandoned() && queue.events.is_empty();
             if ended {
-                costs.add(&lane.counts);
-                shared.return_queue_memory(lane.bytes);
+                costs.add(&queue.counts);
+                shared.return_queue_memory(queue.bytes);
             }
             !ended
         });
@@ -185,20 +194,25 @@ impl<'a> Drain<'a> {
         let costs = &self.costs;
         let mut now_costs =
             Costs { dropped: costs.dropped, samples: costs.samples, sampled_ns: costs.sampled_ns, ..Costs::default() };
-        self.lanes.iter().for_each(|lane| now_costs.add(&lane.counts));
+        self.queues.iter().for_each(|queue| now_costs.add(&queue.counts));
         let dropped = now_costs.dropped + self.shared.dropped.load(Relaxed);
-        let per_event = self.read_ns + now_costs.sampled_ns as f64 / now_costs.samples.max(1) as f64;
+        // What was not sampled is not told.
+        let per_event =
+            (now_costs.samples > 0).then(|| self.read_ns + now_costs.sampled_ns as f64 / now_costs.samples as f64);
         let values = [
-            (Counter::RecordedEvents, costs.recorded as f64),
-            (Counter::DroppedEvents, dropped as f64),
-            (Counter::DroppedNames, self.shared.names().dropped as f64),
-            (Counter::WrittenBytes, self.writer.written_bytes() as f64),
-            (Counter::HotPathTime, per_event * costs.recorded as f64),
-            (Counter::WriterTime, costs.busy.as_nanos() as f64),
+            (Counter::RecordedEvents, Some(costs.recorded as f64)),
+            (Counter::DroppedEvents, Some(dropped as f64)),
+            (Counter::DroppedNames, Some(self.shared.names().dropped as f64)),
+            (Counter::WrittenBytes, Some(self.writer.written_bytes() as f64)),
+            (Counter::HotPathTime, per_event.map(|per_event| per_event * costs.recorded as f64)),
+            (Counter::WriterTime, Some(costs.busy.as_nanos() as f64)),
         ];
         let time_ns = now();
-        values.into_iter().try_for_each(|(counter, value)| {
-            self.writer.push_counter(&CounterSample { time_ns, counter: counter.id(), value })
-        })
+        for (counter, value) in values {
+            if let Some(value) = value {
+                self.writer.push_counter(&CounterSample { time_ns, counter: counter.id(), value })?;
+            }
+        }
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use stepscope_collector::{Context, RecordError, Recorder, Settings};
 use stepscope_traces::{
     Correlation, Counter, Group, Layer, Loss, MemoryCategory, MemoryOperation, MicroBatch, Nanos, Phase, Rank,
-    RankData, RankInfo, Run, RunInfo, Span, SpanKind, Stage, State, Step, Stream, TraceError, Window, now,
+    RankData, RankInfo, Run, RunInfo, Sequence, Span, SpanKind, Stage, State, Step, Stream, TraceError, Window, now,
 };
 use tempfile::TempDir;
 
@@ -61,7 +61,7 @@ fn what_is_recorded_has_its_context() {
                 scope.spawn(|| {
                     let _context = recorder.enter(context);
                     let span = recorder.span(SpanKind::AllReduce, reduce);
-                    drop(span.stream(Stream(2)).group(Group(5)).correlation(Correlation(9)));
+                    drop(span.stream(Stream(2)).collective(Group(5), Sequence(9)));
                 });
             });
         }
@@ -88,7 +88,7 @@ fn what_is_recorded_has_its_context() {
     let kernel = Span { stream: Some(Stream(1)), flops: Some(64), bytes: Some(32), ..deepest };
     assert_eq!(timeless(find(SpanKind::Kernel)), kernel);
     let (kind, stream, group) = (SpanKind::AllReduce, Some(Stream(2)), Some(Group(5)));
-    let collective = Span { kind, name: reduce, stream, group, correlation: Some(Correlation(9)), ..deepest };
+    let collective = Span { kind, name: reduce, stream, group, sequence: Some(Sequence(9)), ..deepest };
     assert_eq!(timeless(find(SpanKind::AllReduce)), collective);
     assert_eq!(find(SpanKind::Copy), Span::new(SpanKind::Copy, matmul, Nanos(123), Nanos(45)));
 
@@ -144,8 +144,8 @@ fn record_on_64_threads(settings: Settings, each: u64) -> (u64, Loss, RankData) 
 
 #[test]
 fn sixty_four_threads_at_once_lose_nothing_that_fits() {
-    // Less than the smallest of their queues holds, so nothing depends on the writer's pace.
-    let (recorded, loss, data) = record_on_64_threads(Settings::default(), 100);
+    // No more than the queues can grow to hold together, so nothing depends on the writer's pace.
+    let (recorded, loss, data) = record_on_64_threads(Settings { queue_bytes: 64 << 20, ..Settings::default() }, 1000);
     assert_eq!(data.spans.len() as u64, recorded);
     assert!(loss.is_none());
 }
@@ -160,8 +160,76 @@ fn sixty_four_threads_at_once_count_what_does_not_fit() {
 }
 
 #[test]
+fn many_threads_that_stay_all_get_a_word_in() {
+    let recording = Recording::start(Settings::default());
+    let recorder = &recording.recorder;
+    let name = recorder.name("kernel");
+    let all_there = std::sync::Barrier::new(512);
+    thread::scope(|scope| {
+        for _ in 0..512 {
+            scope.spawn(|| {
+                all_there.wait();
+                (0..50).for_each(|_| drop(recorder.span(SpanKind::Kernel, name)));
+                all_there.wait();
+            });
+        }
+    });
+    let (data, loss) = recording.finish();
+    assert_eq!((data.spans.len(), loss), (512 * 50, Loss::default()));
+}
+
+#[test]
+fn a_burst_of_one_thread_fits() {
+    let recording = Recording::start(Settings::default());
+    let name = recording.recorder.name("kernel");
+    for number in 0..50_000 {
+        recording.recorder.record(Span::new(SpanKind::Kernel, name, Nanos(number), Nanos(1)));
+    }
+    let (data, loss) = recording.finish();
+    assert!(loss.is_none());
+    assert!(data.spans.start_ns.numbers().iter().copied().eq(0..50_000), "in the order in which they were recorded");
+}
+
+#[test]
+fn annotations_may_be_closed_in_any_order() {
+    let recording = Recording::start(Settings::default());
+    let recorder = &recording.recorder;
+    let name = recorder.name("kernel");
+    // The way a trainer keeps its step in a field: the new one is opened before the old one is closed.
+    let mut current = None;
+    for step in 0..4 {
+        drop(current.replace(recorder.step(Step(step))));
+        drop(recorder.span(SpanKind::Kernel, name));
+    }
+    drop(current);
+    let (step, phase) = (recorder.step(Step(100)), recorder.phase(Phase::Forward));
+    drop(step);
+    assert_eq!(recorder.context(), Context { phase: Some(Phase::Forward), ..Context::default() });
+    drop(phase);
+    assert_eq!(recorder.context(), Context::default());
+    let (data, _) = recording.finish();
+    let steps = |kind: SpanKind| {
+        let spans = data.spans.rows().filter(move |span| span.kind == kind);
+        spans.map(|span| span.step.map(|step| step.0)).collect::<Vec<_>>()
+    };
+    assert_eq!(steps(SpanKind::Kernel), [Some(0), Some(1), Some(2), Some(3)]);
+    assert_eq!(steps(SpanKind::Step), [Some(0), Some(1), Some(2), Some(3), Some(100)]);
+    let threads = data.spans.rows().filter(|span| span.kind.is_annotation()).map(|span| span.stream);
+    assert!(threads.collect::<Vec<_>>().iter().all(|thread| *thread == Some(Stream(0))));
+}
+
+#[test]
+fn names_by_the_ten_thousand_are_all_written() {
+    let recording = Recording::start(Settings::default());
+    let ids: Vec<_> = (0..65_000).map(|number| recording.recorder.name(&format!("kernel {number}"))).collect();
+    let (data, loss) = recording.finish();
+    assert!(loss.is_none());
+    assert!(ids.iter().enumerate().all(|(number, id)| data.names.get(*id) == Some(&format!("kernel {number}"))));
+}
+
+#[test]
 fn a_thread_that_ends_gives_its_queue_back() {
-    let settings = Settings { queue_bytes: 1 << 20, ..Settings::default() };
+    let settings = Settings { queue_bytes: 2 << 20, ..Settings::default() };
     let recording = Recording::start(settings);
     let name = recording.recorder.name("kernel");
     for _ in 0..500 {
@@ -172,7 +240,8 @@ fn a_thread_that_ends_gives_its_queue_back() {
     }
     let (data, loss) = recording.finish();
     assert_eq!(data.spans.len() as u64 + loss.dropped_events, 500);
-    assert!(data.spans.len() > 250, "{} of 500", data.spans.len());
+    // One queue of a few hundred events each would take ten times the memory there is.
+    assert!(data.spans.len() > 400, "{} of 500", data.spans.len());
 }
 
 #[test]
@@ -207,7 +276,7 @@ fn a_removed_directory_ends_the_recording_and_not_the_program() {
     // A clone that is left over does nothing, quietly.
     drop(recorder.span(SpanKind::Kernel, name));
     assert_eq!(recorder.context(), Context::default());
-    recorder.finish().unwrap();
+    assert!(matches!(recorder.finish(), Err(RecordError::EndedEarly)));
 }
 
 #[test]
@@ -215,10 +284,9 @@ fn a_place_that_cannot_be_written_is_refused_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
-    let Err(error) = Recorder::start(&file, RankInfo::of_this_process(Rank(0))) else {
-        panic!("nothing can be recorded into a file");
-    };
-    assert!(error.to_string().starts_with("cannot create "), "{error}");
+    let start = |path| Recorder::start(path, RankInfo::of_this_process(Rank(0))).err().map(|error| error.to_string());
+    assert!(start(&file).unwrap().ends_with("is not a run directory: it is a file"));
+    assert!(start(directory.path()).unwrap().ends_with("is not a run directory: it has no run.json"));
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn missing_ranks_are_shown() {
     let (directory, _) = workplace();
     fs::remove_dir_all(directory.path().join("runs/one/rank-00001")).unwrap();
     let stdout = text(&stepscope(&["inspect", "runs/one"], directory.path()).stdout);
-    assert!(stdout.contains(", 3 of 4 ranks\n"), "{stdout}");
+    assert!(stdout.starts_with("runs/one  interrupted\n") && stdout.contains(", 3 of 4 ranks\n"), "{stdout}");
 }
 
 #[test]
@@ -118,28 +118,56 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
     fs::write(here.join("future/run.json"), "{\"schema\": 9, \"stepscope\": \"4.0.0\"}").unwrap();
     fs::create_dir(here.join("broken")).unwrap();
     fs::write(here.join("broken/run.json"), "{\"schema\": 1,").unwrap();
+    let a_run = "hint: a run directory has a run.json in it";
     for (source, error, hint) in [
         ("nowhere", "error: there is nothing at nowhere", "hint: the newest run here is runs/one"),
-        ("notes.txt", "error: notes.txt is not a run directory: it is a file", "hint: a run directory has a run.json"),
-        ("empty", "error: empty is not a run directory: it has no run.json", "hint: a run directory has a run.json"),
-        ("runs", "error: runs is not a run directory", "hint: the newest run in it is runs/one"),
-        ("runs/one/rank-00000", "error: runs/one/rank-00000 is not a", "hint: it is a part of the run runs/one"),
+        ("notes.txt", "error: notes.txt is not a run directory: it is a file", a_run),
+        ("empty", "error: empty is not a run directory: it has no run.json", a_run),
+        ("runs", "error: runs is not a run directory: it has no run.json", "hint: the newest run in it is runs/one"),
+        (
+            "runs/one/rank-00000",
+            "error: runs/one/rank-00000 is not a run directory: it has no run.json",
+            "hint: it is a part of the run runs/one",
+        ),
         (
             "future",
-            "error: future has schema version 9, written by stepscope 4.0.0",
+            "error: future has schema version 9, written by stepscope 4.0.0; this stepscope reads versions up to 1",
             "hint: use stepscope 4.0.0 or newer",
         ),
-        ("broken", "error: cannot understand broken/run.json: EOF", "hint: broken/run.json is damaged"),
+        (
+            "broken",
+            "error: cannot understand broken/run.json: EOF while parsing a value at line 1 column 13",
+            "hint: broken/run.json is damaged; the .arrows files of its ranks open in any Arrow reader",
+        ),
     ] {
         let output = stepscope(&["inspect", source], here);
-        let stderr = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(output.stdout.is_empty());
-        assert!(stderr.starts_with(error) && stderr.contains(hint), "{source}: {stderr}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+        assert_eq!(text(&output.stderr), format!("{error}\n{hint}\n"), "{source}");
     }
     let output = stepscope(&["inspect"], &here.join("empty"));
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     assert!(text(&output.stderr).starts_with("error: there is no run under runs/"));
+}
+
+/// Pipes and devices in place of files are refused, not waited for; the other ranks are shown all the same.
+#[test]
+fn what_is_no_plain_file_is_not_read() {
+    let (directory, truth) = workplace();
+    let rank = directory.path().join("runs/one/rank-00001");
+    fs::remove_file(rank.join("spans.arrows")).unwrap();
+    nix::unistd::mkfifo(&rank.join("spans.arrows"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let stdout = text(&stepscope(&["inspect", "runs/one"], directory.path()).stdout);
+    assert!(
+        stdout.contains("rank 1: cannot open runs/one/rank-00001/spans.arrows: it is not a plain file\n"),
+        "{stdout}"
+    );
+    let contents = json(&["inspect", "runs/one", "--format", "json"], directory.path());
+    assert_eq!(contents["ranks"][2]["tables"]["spans"]["rows"], truth.ranks[2].spans);
+
+    fs::remove_file(directory.path().join("runs/one/run.json")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", directory.path().join("runs/one/run.json")).unwrap();
+    let output = stepscope(&["inspect", "runs/one"], directory.path());
+    assert_eq!(text(&output.stderr), "error: cannot read runs/one/run.json: it is not a plain file\n");
 }
 
 #[test]

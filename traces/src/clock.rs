@@ -42,8 +42,8 @@ impl ClockSnapshot {
 
 /// Readings of two clocks at the same moments: turns a time of the first into a time of the second.
 ///
-/// Between two readings it is a straight line, so what is mapped once is mapped the same way later. However long it
-/// goes on, it keeps few readings: when there are too many, every second one goes.
+/// Between two readings it is a straight line. However long it goes on, it keeps few readings: when there are too many,
+/// every second one goes, and old times are mapped a little differently from then on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClockMap {
     /// Of the first clock and of the second, oldest first.

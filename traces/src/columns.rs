@@ -376,7 +376,8 @@ impl Buffers for TextColumn {
         let mut bytes = vec![0; source.next_length()?];
         source.next_into(&mut bytes)?;
 
-        if offsets[0] != 0 || self.bytes.len() + bytes.len() > i32::MAX as usize {
+        if offsets[0] != 0 || offsets[rows] != bytes.len() as i32 || self.bytes.len() + bytes.len() > i32::MAX as usize
+        {
             return Err(Malformed);
         }
         let base = self.bytes.len() as i32;

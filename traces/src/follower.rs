@@ -10,6 +10,7 @@ use std::{
 use crate::{
     error::TraceError,
     format::scan::{Scanner, Tally},
+    json_file::open_regular,
     loss::Loss,
     rank_info::State,
     reader::{RankData, RankDirectory, Survey, TableSurvey},
@@ -118,7 +119,7 @@ impl<T: Table> TableTail<T> {
 
     fn poll(&mut self, table: &mut T) -> Result<(), TraceError> {
         if self.file.is_none() {
-            self.file = match File::open(&self.path) {
+            self.file = match open_regular(&self.path) {
                 Ok(file) => Some(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(TraceError::io("open", &self.path)(error)),
@@ -153,7 +154,8 @@ impl<T: Table> TableTail<T> {
     fn loss(&self, state: State, written: u64) -> Loss {
         let tally = if state == State::Recording { self.scanner.tally() } else { self.scanner.tally_at_end() };
         let known = tally.rows + tally.loss.unreadable_events;
-        Loss { unreadable_events: tally.loss.unreadable_events + written.saturating_sub(known), ..tally.loss }
+        let missing = written.saturating_sub(known);
+        Loss { unreadable_events: tally.loss.unreadable_events.saturating_add(missing), ..tally.loss }
     }
 }
 

@@ -60,8 +60,10 @@ ids! {
     Group(u32);
     /// A memory pool of an allocator.
     Pool(u32);
-    /// Ties a launch to what it launched, and one collective to itself on other ranks.
+    /// Ties a launch to what it launched.
     Correlation(u64) is noise;
+    /// The number of a collective in its group.
+    Sequence(u64);
     /// An interned name: its text is in the rank's strings table.
     NameId(u32);
     /// An interned counter name: its text is in the rank's strings table.

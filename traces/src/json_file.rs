@@ -1,21 +1,38 @@
-//! Small JSON files that are whole at every moment.
+//! Small JSON files that are whole at every moment, and how any file of a run is opened.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write},
+    fs::{self, File, OpenOptions},
+    hash::{BuildHasher, RandomState},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
+use nix::fcntl::OFlag;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::error::TraceError;
 
+/// No description of a run is longer.
+const LONGEST: u64 = 16 << 20;
+
+/// Opens a file to read it. A pipe or a device in its place is refused instead of waited for.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a plain file")) }
+}
+
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, TraceError> {
-    let bytes = fs::read(path).map_err(TraceError::io("read", path))?;
+    let read = || {
+        let mut bytes = Vec::new();
+        open_regular(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(TraceError::io("read", path))?;
     serde_json::from_slice(&bytes).map_err(|source| TraceError::Json { path: path.to_owned(), source })
 }
 
-/// Writes a file that must not be there yet; says whether it was there.
+/// Writes a file that must not be there yet; says whether it was not.
 pub(crate) fn create<T: Serialize>(path: &Path, value: &T) -> Result<bool, TraceError> {
     let draft = write_draft(path, value)?;
     // A link, unlike a rename, fails when the name is taken. Some file systems have no links.
@@ -40,15 +57,20 @@ pub(crate) fn create<T: Serialize>(path: &Path, value: &T) -> Result<bool, Trace
 /// Writes a file in place of the one that is there.
 pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> Result<(), TraceError> {
     let draft = write_draft(path, value)?;
-    fs::rename(&draft, path).map_err(TraceError::io("write", path))
+    fs::rename(&draft, path).map_err(|error| {
+        drop(fs::remove_file(&draft));
+        TraceError::io("write", path)(error)
+    })
 }
 
+/// Writes beside the file, under a name nobody else takes: processes of several hosts may share a process id.
 fn write_draft<T: Serialize>(path: &Path, value: &T) -> Result<PathBuf, TraceError> {
     let mut text =
         serde_json::to_vec_pretty(value).map_err(|source| TraceError::Json { path: path.to_owned(), source })?;
     text.push(b'\n');
-    let draft = path.with_extension(format!("json.{}", std::process::id()));
-    fs::write(&draft, text).map_err(|error| {
+    let draft = path.with_extension(format!("json.{:016x}", RandomState::new().hash_one(std::process::id())));
+    let write = || OpenOptions::new().write(true).create_new(true).open(&draft)?.write_all(&text);
+    write().map_err(|error| {
         drop(fs::remove_file(&draft));
         TraceError::io("write", path)(error)
     })?;

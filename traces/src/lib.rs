@@ -10,7 +10,7 @@
 //! # let path = directory.path().join("run");
 //! RunInfo::of_this_process("example").create(&path)?;
 //! let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0)))?;
-//! writer.push_name(FIRST_NAME, "matmul");
+//! writer.push_name(FIRST_NAME, "matmul")?;
 //! writer.push_span(&Span {
 //!     step: Some(Step(1)),
 //!     ..Span::new(SpanKind::Kernel, FIRST_NAME, Nanos(1_000), Nanos(250))
@@ -49,7 +49,9 @@ pub use columns::{Cell, Column, OptionalColumn};
 pub use error::TraceError;
 pub use follower::Follower;
 pub use format::SCHEMA_VERSION;
-pub use ids::{Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Stage, Step, Stream};
+pub use ids::{
+    Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,
+};
 pub use loss::Loss;
 pub use names::{FIRST_NAME, Names};
 pub use rank_info::{Device, RankInfo, State, Written};

@@ -24,8 +24,9 @@ impl Loss {
 
 impl AddAssign for Loss {
     fn add_assign(&mut self, other: Loss) {
-        self.dropped_events += other.dropped_events;
-        self.unreadable_bytes += other.unreadable_bytes;
-        self.unreadable_events += other.unreadable_events;
+        // What a damaged file says of itself may be anything.
+        self.dropped_events = self.dropped_events.saturating_add(other.dropped_events);
+        self.unreadable_bytes = self.unreadable_bytes.saturating_add(other.unreadable_bytes);
+        self.unreadable_events = self.unreadable_events.saturating_add(other.unreadable_events);
     }
 }

@@ -1,9 +1,6 @@
 //! `rank.json`: one rank of a run, and how its recording ended.
 
-use std::{
-    fs::{File, TryLockError},
-    path::Path,
-};
+use std::{fs::TryLockError, path::Path, time::Duration};
 
 use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 use serde::{Deserialize, Serialize};
@@ -12,9 +9,9 @@ use crate::{
     clock::ClockRecord,
     error::TraceError,
     ids::{Rank, Stage},
-    json_file,
+    json_file::{self, open_regular},
     run_info::host_name,
-    tables::{Spans, Table},
+    tables::{CounterSamples, Spans, Table},
 };
 
 pub(crate) const FILE: &str = "rank.json";
@@ -37,6 +34,9 @@ pub struct RankInfo {
     /// How it is recorded.
     #[serde(default)]
     pub collector: serde_json::Map<String, serde_json::Value>,
+    /// Whether the file system has locks, which tell that the recording goes on.
+    #[serde(default)]
+    pub(crate) locked: bool,
     /// What became of the recording, as the recorder wrote it.
     pub(crate) state: WrittenState,
     /// Why it ended early, if the recorder could say.
@@ -111,6 +111,7 @@ impl RankInfo {
             stage: None,
             clock: ClockRecord::begin(),
             collector: serde_json::Map::new(),
+            locked: false,
             state: WrittenState::Recording,
             reason: None,
             written: None,
@@ -118,7 +119,7 @@ impl RankInfo {
     }
 
     /// What is left of a rank whose `rank.json` says nothing that can be understood.
-    pub(crate) fn lost(rank: Rank, why: &TraceError) -> RankInfo {
+    pub(crate) fn lost(rank: Rank, why: &str) -> RankInfo {
         RankInfo {
             rank,
             host: "unknown".into(),
@@ -127,8 +128,10 @@ impl RankInfo {
             stage: None,
             clock: ClockRecord { source: "unknown".into(), snapshots: Vec::new() },
             collector: serde_json::Map::new(),
-            state: WrittenState::Interrupted,
-            reason: Some(why.to_string()),
+            // A recorder that has only begun has a lock before it has a `rank.json`.
+            locked: true,
+            state: WrittenState::Recording,
+            reason: Some(why.to_owned()),
             written: None,
         }
     }
@@ -137,15 +140,15 @@ impl RankInfo {
         json_file::read(&directory.join(FILE))
     }
 
-    /// What became of the recording. A recorder holds a lock that goes with its process, however that ends.
+    /// What became of the recording. A recorder holds a lock that goes with its process, however that ends. Without
+    /// locks, files that were written to of late tell that it goes on.
     pub(crate) fn state(&self, directory: &Path) -> State {
         match self.state {
             WrittenState::Complete => State::Complete,
             WrittenState::Interrupted => State::Interrupted,
             WrittenState::Recording => {
-                let file = File::open(directory.join(Spans::FILE));
-                let locked = file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
-                if locked && self.may_be_alive() { State::Recording } else { State::Interrupted }
+                let alive = if self.locked { is_locked(directory) } else { is_fresh(directory) };
+                if alive && self.may_be_alive() { State::Recording } else { State::Interrupted }
             }
         }
     }
@@ -153,6 +156,17 @@ impl RankInfo {
     /// Whether the recording process can still be there; on another host nobody knows.
     fn may_be_alive(&self) -> bool {
         // A forked child that outlives the process keeps its lock.
-        self.host != host_name() || kill(Pid::from_raw(self.pid as i32), None) != Err(Errno::ESRCH)
+        self.pid == 0 || self.host != host_name() || kill(Pid::from_raw(self.pid as i32), None) != Err(Errno::ESRCH)
     }
+}
+
+fn is_locked(directory: &Path) -> bool {
+    let file = open_regular(&directory.join(Spans::FILE));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+fn is_fresh(directory: &Path) -> bool {
+    // The recorder writes what it costs every second.
+    let written = directory.join(CounterSamples::FILE).metadata().and_then(|metadata| metadata.modified());
+    written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < Duration::from_secs(30)))
 }

@@ -11,10 +11,11 @@ use crate::{
     ids::{Nanos, Rank},
     loss::Loss,
     names::Names,
-    rank_info::{self, RankInfo, State},
+    rank_info::{RankInfo, State},
     run_info::RunInfo,
     tables::{CounterSamples, MemoryEvents, Spans, Table},
     window::Window,
+    writer::rank_directory,
 };
 
 /// A run directory.
@@ -37,13 +38,11 @@ impl Run {
             let directory = entry.map_err(TraceError::io("list", path))?.path();
             let name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let rank = name.strip_prefix("rank-").and_then(|number| number.parse().ok()).map(Rank);
-            // A rank that was killed before it could say who it is has recorded nothing.
-            if let Some(rank) = rank.filter(|_| directory.join(rank_info::FILE).exists()) {
+            if let Some(rank) = rank.filter(|rank| rank_directory(path, *rank) == directory) {
+                // One damaged or unreadable file must not hide the other ranks.
                 let info = match RankInfo::read(&directory) {
                     Ok(info) => RankInfo { rank, ..info },
-                    // One damaged file must not hide the other ranks.
-                    Err(error @ TraceError::Json { .. }) => RankInfo::lost(rank, &error),
-                    Err(error) => return Err(error),
+                    Err(error) => RankInfo::lost(rank, &error.to_string()),
                 };
                 let state = info.state(&directory);
                 ranks.push(RankDirectory { path: directory, info, state });
@@ -62,9 +61,17 @@ impl Run {
         runs.max().map(|(_, path)| path)
     }
 
-    /// What became of the run: the worst of its ranks, and interrupted if it has none.
+    /// What became of the run. It goes on while any rank does, and is complete when every rank is there and is.
     pub fn state(&self) -> State {
-        self.ranks.iter().map(|rank| rank.state).max().unwrap_or(State::Interrupted)
+        let all = |state| self.ranks.iter().all(|rank| rank.state == state);
+        let expected = self.info.world_size.map_or(1, |ranks| ranks as usize);
+        if self.ranks.iter().any(|rank| rank.state == State::Recording) {
+            State::Recording
+        } else if all(State::Complete) && self.ranks.len() >= expected {
+            State::Complete
+        } else {
+            State::Interrupted
+        }
     }
 
     /// One of its ranks.
@@ -122,7 +129,7 @@ impl RankDirectory {
         Follower::new(&self.path, Window::ALL)
     }
 
-    /// Counts what is there without reading all of it; every checksum is checked.
+    /// Counts what is there without decompressing it; every checksum is checked.
     pub fn survey(&self) -> Result<Survey, TraceError> {
         let mut follower = Follower::new(&self.path, Window::NONE)?;
         let mut nothing = RankData::default();
@@ -133,7 +140,7 @@ impl RankDirectory {
 }
 
 /// What a rank's files hold.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// Of the spans table.
     pub spans: TableSurvey,
@@ -148,7 +155,7 @@ pub struct Survey {
 }
 
 /// What one file holds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct TableSurvey {
     /// Rows that can be read.
     pub rows: u64,

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -27,7 +28,7 @@ pub struct RunInfo {
     /// The command line.
     pub command: Vec<String>,
     /// The directory the command was given in.
-    pub directory: PathBuf,
+    pub directory: String,
     /// The host it was given on.
     pub host: String,
     /// The revision of the code in that directory, if git knows it.
@@ -60,7 +61,7 @@ impl RunInfo {
             command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
             host: host_name(),
             git: GitRevision::of(&directory),
-            directory,
+            directory: directory.to_string_lossy().into_owned(),
             world_size: None,
             configuration: serde_json::Map::new(),
         }
@@ -97,14 +98,17 @@ impl RunInfo {
             stepscope: String,
         }
         let file = path.join(FILE);
-        if !path.exists() {
-            return Err(TraceError::Missing { path: path.to_owned() });
+        let not_a_run = |why| TraceError::NotARun { path: path.to_owned(), why };
+        match path.metadata() {
+            Ok(metadata) if !metadata.is_dir() => return Err(not_a_run("it is a file")),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(TraceError::Missing { path: path.to_owned() });
+            }
+            Err(error) => return Err(TraceError::io("open", path)(error)),
         }
-        if !path.is_dir() {
-            return Err(TraceError::NotARun { path: path.to_owned(), why: "it is a file" });
-        }
-        if !file.exists() {
-            return Err(TraceError::NotARun { path: path.to_owned(), why: "it has no run.json" });
+        if file.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return Err(not_a_run("it has no run.json"));
         }
         let version: Version = json_file::read(&file)?;
         if version.schema > SCHEMA_VERSION {

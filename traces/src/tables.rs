@@ -2,7 +2,7 @@
 
 use crate::{
     columns::{Buffers, Column, Field, FieldColumn, TextColumn},
-    ids::{Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Stage, Step, Stream},
+    ids::{Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Sequence, Stage, Step, Stream},
     vocabulary::{MemoryCategory, MemoryOperation, Phase, SpanKind},
     window::Window,
 };
@@ -109,7 +109,8 @@ macro_rules! table {
                     let start = self.$start.get(row);
                     (start, start $(+ self.$duration.get(row))?)
                 });
-                intervals.reduce(|(from, to), (start, end)| (from.min(start), to.max(end)))
+                // A duration may be negative, in a file that somebody else made.
+                intervals.reduce(|(from, to), (start, end)| (from.min(start).min(end), to.max(start).max(end)))
             }
 
             fn arrange(&mut self) {
@@ -132,7 +133,7 @@ macro_rules! table {
 table! {
     /// A timed interval: a kernel, a copy, a collective, or an annotation around them.
     row Span;
-    /// Timed intervals. Those of one stream are in the order in which they were recorded; a batch of a file holds one
+    /// Timed intervals. Those of one stream that one thread recorded are in the order in which it did. A batch holds one
     /// stream after another, because a stream repeats itself and streams together do not: it reads twice as fast.
     table Spans in "spans.arrows", batches grouped by stream;
     time start_ns to + duration_ns;
@@ -144,9 +145,9 @@ table! {
     kind: SpanKind,
     /// Its name.
     name: NameId,
-    /// The stream it ran on.
+    /// The stream it ran on; of an annotation or a launch, the thread that made it.
     stream: Option<Stream>,
-    /// What launched it, or which collective it is part of.
+    /// What ties it to its launch.
     correlation: Option<Correlation>,
     /// The step it belongs to.
     step: Option<Step>,
@@ -162,6 +163,8 @@ table! {
     bytes: Option<u64>,
     /// The process group of a collective.
     group: Option<Group>,
+    /// The number of a collective in its group, the same on all its ranks.
+    sequence: Option<Sequence>,
     /// The floating-point operations it did.
     flops: Option<u64>,
 }
@@ -169,7 +172,8 @@ table! {
 table! {
     /// Something that happened to memory.
     row MemoryEvent;
-    /// What happened to memory, in the order in which it was recorded.
+    /// What happened to memory. What one thread recorded is in order; what several did is in order of time only once it
+    /// is sorted.
     table MemoryEvents in "memory.arrows";
     time time_ns;
     /// When it happened.
@@ -195,7 +199,7 @@ table! {
 table! {
     /// A sampled value.
     row CounterSample;
-    /// Sampled values, in the order in which they were recorded.
+    /// Sampled values. What one thread recorded is in order.
     table CounterSamples in "counters.arrows";
     time time_ns;
     /// When it was sampled.
@@ -267,6 +271,7 @@ impl Span {
             stage: None,
             bytes: None,
             group: None,
+            sequence: None,
             flops: None,
         }
     }

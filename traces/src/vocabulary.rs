@@ -176,7 +176,9 @@ vocabulary! {
 impl SpanKind {
     /// Whether this is a collective, a send or a receive.
     pub fn is_communication(self) -> bool {
-        (SpanKind::AllReduce..=SpanKind::Communication).contains(&self)
+        use SpanKind::{AllGather, AllReduce, AllToAll, Barrier, Broadcast, Receive, Reduce, ReduceScatter, Send};
+        matches!(self, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce | AllToAll | Barrier | Send | Receive)
+            || self == SpanKind::Communication
     }
 
     /// Whether this is a copy or a fill.
@@ -186,7 +188,8 @@ impl SpanKind {
 
     /// Whether this frames other work instead of being work.
     pub fn is_annotation(self) -> bool {
-        (SpanKind::Step..=SpanKind::Range).contains(&self)
+        use SpanKind::{Layer, MicroBatch, Phase, Range, Step};
+        matches!(self, Step | MicroBatch | Phase | Layer | Range)
     }
 }
 

@@ -23,8 +23,13 @@ impl Window {
         start < self.to && (end > self.from || start >= self.from)
     }
 
-    /// Whether an interval lies wholly in this window.
-    pub fn contains(self, (start, end): (Nanos, Nanos)) -> bool {
-        start >= self.from && end <= self.to && start < self.to
+    /// Whether some intervals can have a part in this window, if all begin and end in this range.
+    pub(crate) fn may_touch(self, (first, last): (Nanos, Nanos)) -> bool {
+        first < self.to && last >= self.from
+    }
+
+    /// Whether all intervals have a part in this window that begin and end in this range.
+    pub(crate) fn surely_touches(self, (first, last): (Nanos, Nanos)) -> bool {
+        first >= self.from && last < self.to
     }
 }

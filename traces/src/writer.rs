@@ -1,10 +1,12 @@
 //! Appends to one rank's directory.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::Write,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{ErrorKind, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use crate::{
@@ -14,6 +16,7 @@ use crate::{
     ids::{NameId, Rank},
     json_file,
     rank_info::{self, RankInfo, Written, WrittenState},
+    run_info::RunInfo,
     tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans, Strings, Table},
     vocabulary::Counter,
 };
@@ -44,28 +47,49 @@ pub struct RankWriter {
 impl RankWriter {
     /// Makes the rank's directory in a run; refuses one that holds a recording already.
     pub fn create(run: &Path, info: RankInfo) -> Result<RankWriter, TraceError> {
+        RunInfo::read(run)?;
         let directory = rank_directory(run, info.rank);
         fs::create_dir_all(&directory).map_err(TraceError::io("create", &directory))?;
-        if !json_file::create(&directory.join(rank_info::FILE), &info)? {
-            return Err(TraceError::AlreadyRecorded { path: directory });
+        let taken = || TraceError::AlreadyRecorded { path: directory.clone() };
+        if directory.join(rank_info::FILE).exists() {
+            return Err(taken());
         }
         let mut encoder = Encoder::new().map_err(TraceError::io("compress for", &directory))?;
-        // The spans file first: it carries the lock that says the recording goes on.
-        let spans = TableFile::create(&directory, &mut encoder)?;
-        spans.file.try_lock().map_err(|error| TraceError::io("lock", &spans.path)(error.into()))?;
+        // Whoever makes the spans file has the rank. Its lock says that the recording goes on; `rank.json` comes last,
+        // so nobody reads of a recording that has no lock yet.
+        let spans = TableFile::create(&directory, &mut encoder).map_err(|error| match error {
+            TraceError::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists => taken(),
+            error => error,
+        })?;
+        RankWriter::create_beside(spans, &directory, encoder, info).inspect_err(|_| {
+            // The rank is free again.
+            for file in [Spans::FILE, MemoryEvents::FILE, CounterSamples::FILE, Strings::FILE] {
+                drop(fs::remove_file(directory.join(file)));
+            }
+        })
+    }
+
+    fn create_beside(
+        spans: TableFile<Spans>,
+        directory: &Path,
+        mut encoder: Encoder,
+        mut info: RankInfo,
+    ) -> Result<RankWriter, TraceError> {
+        info.locked = lock(&spans.file);
         let mut writer = RankWriter {
-            strings: TableFile::create(&directory, &mut encoder)?,
+            strings: TableFile::create(directory, &mut encoder)?,
             spans,
-            memory: TableFile::create(&directory, &mut encoder)?,
-            counters: TableFile::create(&directory, &mut encoder)?,
+            memory: TableFile::create(directory, &mut encoder)?,
+            counters: TableFile::create(directory, &mut encoder)?,
             encoder,
-            directory,
+            directory: directory.to_owned(),
             info,
             info_changed: false,
         };
         for counter in Counter::ALL {
-            writer.push_name(NameId(u32::from(counter.id().0)), counter.word());
+            writer.push_name(NameId(u32::from(counter.id().0)), counter.word())?;
         }
+        writer.write_info()?;
         Ok(writer)
     }
 
@@ -75,8 +99,9 @@ impl RankWriter {
     }
 
     /// Adds a name. It is in the file before any row that is pushed later.
-    pub fn push_name(&mut self, id: NameId, text: &str) {
+    pub fn push_name(&mut self, id: NameId, text: &str) -> Result<(), TraceError> {
         self.strings.pending.push(id, text);
+        if self.strings.is_full() { self.strings.flush(&mut self.encoder) } else { Ok(()) }
     }
 
     /// Adds a span.
@@ -104,7 +129,11 @@ impl RankWriter {
         self.spans.flush(&mut self.encoder)?;
         self.memory.flush(&mut self.encoder)?;
         self.counters.flush(&mut self.encoder)?;
-        if self.info_changed { self.write_info() } else { Ok(()) }
+        if self.info_changed {
+            // Not worth ending a recording for: the next flush tries again.
+            self.info_changed = self.write_info().is_err();
+        }
+        Ok(())
     }
 
     /// Bytes written so far.
@@ -125,28 +154,45 @@ impl RankWriter {
         self.memory.end()?;
         self.counters.end()?;
         self.strings.end()?;
-        self.info.written = Some(Written {
+        self.info.written = Some(self.written());
+        self.info.state = WrittenState::Complete;
+        self.write_info()
+    }
+
+    fn written(&self) -> Written {
+        Written {
             spans: self.spans.rows,
             memory: self.memory.rows,
             counters: self.counters.rows,
             strings: self.strings.rows,
-        });
-        self.info.state = WrittenState::Complete;
-        self.write_info()
+        }
     }
 
     /// Writes what is pending, if that is possible, and says why the recording ends early.
     pub fn interrupt(mut self, reason: &str) -> Result<(), TraceError> {
         let flushed = self.flush();
+        self.info.written = Some(self.written());
         self.info.state = WrittenState::Interrupted;
         self.info.reason = Some(reason.into());
         flushed.and(self.write_info())
     }
 
-    fn write_info(&mut self) -> Result<(), TraceError> {
-        self.info_changed = false;
+    fn write_info(&self) -> Result<(), TraceError> {
         json_file::replace(&self.directory.join(rank_info::FILE), &self.info)
     }
+}
+
+/// Locks a file for as long as this process has it open; says whether the file system can. A reader that looks whether
+/// a recording goes on holds a lock for a moment.
+fn lock(file: &File) -> bool {
+    for _ in 0..100 {
+        match file.try_lock() {
+            Ok(()) => return true,
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(5)),
+            Err(TryLockError::Error(_)) => return false,
+        }
+    }
+    false
 }
 
 /// One table's file and the rows that are not in it yet.

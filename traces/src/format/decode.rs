@@ -18,6 +18,8 @@ pub(crate) struct BatchHead<'a> {
     batch: RecordBatch<'a>,
     /// How many rows it has.
     pub(crate) rows: usize,
+    /// How many columns it has.
+    pub(crate) columns: usize,
     /// How many rows the file has before it.
     pub(crate) first_row: u64,
     /// The time it covers, where its table has times.
@@ -36,7 +38,8 @@ impl<'a> BatchHead<'a> {
             let rows = usize::try_from(batch.length()).ok().filter(|rows| *rows <= MAX_ROWS)?;
             let first_row = number(key::FIRST_ROW)?.parse().ok()?;
             let time = |wanted| Some(Nanos(number(wanted)?.parse().ok()?));
-            Some(BatchHead { batch, rows, first_row, time: time(key::FROM_NS).zip(time(key::TO_NS)) })
+            let columns = batch.nodes()?.len();
+            Some(BatchHead { batch, rows, columns, first_row, time: time(key::FROM_NS).zip(time(key::TO_NS)) })
         };
         Some(parse().ok_or(Malformed))
     }
@@ -82,11 +85,7 @@ impl Decoder {
             decompressor: &mut self.decompressor,
         };
         source.advance()?;
-        let columns = table.columns_mut();
-        if head.batch.nodes().is_none_or(|nodes| nodes.len() != columns.len()) {
-            return Err(Malformed);
-        }
-        columns.into_iter().try_for_each(|column| column.append(head.rows, &mut source))
+        table.columns_mut().into_iter().try_for_each(|column| column.append(head.rows, &mut source))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use arrow_ipc::{Message, root_as_message};
 
-const CONTINUATION: [u8; 4] = [0xff; 4];
+/// What every message begins with.
+pub(crate) const CONTINUATION: [u8; 4] = [0xff; 4];
 const PREFIX: usize = 8;
 const CHECKSUMS: usize = 8;
 /// What a reader accepts; the heads that are written are a tenth of it.

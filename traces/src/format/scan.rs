@@ -1,8 +1,10 @@
 //! Bytes as they come, into a table, around whatever is damaged.
 
+use memchr::memmem;
+
 use super::{
     decode::{BatchHead, Decoder},
-    frame::{END_OF_STREAM, Frame},
+    frame::{CONTINUATION, END_OF_STREAM, Frame},
 };
 use crate::{ids::Nanos, loss::Loss, tables::Table, window::Window};
 
@@ -101,7 +103,7 @@ impl Scanner {
                     last_understood = position;
                 }
                 Frame::Unfinished if !at_end => break,
-                Frame::Unfinished | Frame::Garbage => position += 8,
+                Frame::Unfinished | Frame::Garbage => position = next_candidate(&pending, position + 1),
             }
         }
         // What is certainly garbage is counted now; what may become a message waits. At the end a tail waits for ever.
@@ -113,11 +115,15 @@ impl Scanner {
 
     /// Reads one batch and says whether it could be read. Rows that should have come before it are counted as lost.
     fn batch<T: Table>(&mut self, head: &BatchHead<'_>, body: Option<&[u8]>, window: Window, table: &mut T) -> bool {
-        self.tally.loss.unreadable_events += head.first_row.saturating_sub(self.next_row);
+        // Rows that were there before are not read twice, and another table's rows not at all.
+        if head.first_row < self.next_row || head.columns != T::default().columns().len() {
+            return false;
+        }
+        self.tally.loss.unreadable_events += head.first_row - self.next_row;
         self.next_row = head.first_row.saturating_add(head.rows as u64);
         let read = body.is_some_and(|body| match head.time {
-            Some(time) if !window.touches(time) => true,
-            Some(time) if !window.contains(time) => {
+            Some(time) if !window.may_touch(time) => true,
+            Some(time) if !window.surely_touches(time) => {
                 let mut batch = T::default();
                 let read = self.decoder.append(head, body, &mut batch).is_ok();
                 table.append_within(&batch, window);
@@ -132,4 +138,12 @@ impl Scanner {
         }
         read
     }
+}
+
+/// Where the next message may begin, from `position` on: at the mark every message begins with, or at the end, where
+/// it may yet come.
+fn next_candidate(bytes: &[u8], position: usize) -> usize {
+    let rest = bytes.get(position..).unwrap_or_default();
+    let mark = memmem::find(rest, &CONTINUATION);
+    position + mark.unwrap_or(rest.len().saturating_sub(CONTINUATION.len() - 1).max(rest.len().min(1)))
 }

@@ -107,7 +107,7 @@ impl Recipe {
             },
         };
         for (index, text) in NameTable::of(self).texts.iter().enumerate() {
-            rank_writer.writer.push_name(NameId(FIRST_NAME.0 + index as u32), text);
+            rank_writer.writer.push_name(NameId(FIRST_NAME.0 + index as u32), text)?;
         }
         for event in memory::standing(self, 0) {
             rank_writer.memory(event)?;

@@ -114,6 +114,34 @@ fn random_damage_is_never_read_as_data() {
 }
 
 #[test]
+fn a_missing_byte_costs_one_batch_too() {
+    let run = WrittenRun::numbered(5, 100);
+    let whole = fs::read(run.spans_file()).unwrap();
+    for position in (whole.len() / 4..whole.len() / 2).step_by(37) {
+        let mut damaged = whole.clone();
+        damaged.remove(position);
+        fs::write(run.spans_file(), damaged).unwrap();
+        let (data, loss) = run.read();
+        assert!(data.spans.len() >= 300, "removed at {position}: {}", data.spans.len());
+        assert_eq!(data.spans.len() as u64 + loss.unreadable_events, 500);
+    }
+}
+
+#[test]
+fn rows_are_not_read_twice_nor_from_another_table() {
+    let run = WrittenRun::numbered(3, 10);
+    let whole = fs::read(run.spans_file()).unwrap();
+    fs::write(run.spans_file(), [whole.clone(), whole.clone()].concat()).unwrap();
+    let (data, loss) = run.read();
+    assert_eq!(numbers(&data), (0..30).collect::<Vec<_>>());
+    assert!(loss.unreadable_bytes > 0);
+    fs::copy(run.spans_file(), run.rank().join("memory.arrows")).unwrap();
+    fs::write(run.spans_file(), whole).unwrap();
+    let survey = Run::open(&run.path).unwrap().ranks[0].survey().unwrap();
+    assert_eq!((survey.spans.rows, survey.memory.rows), (30, 0));
+}
+
+#[test]
 fn noise_is_read_as_nothing() {
     let run = WrittenRun::numbered(1, 1);
     let mut random = fastrand::Rng::with_seed(11);

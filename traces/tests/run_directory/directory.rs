@@ -33,6 +33,66 @@ fn a_rank_has_one_writer() {
     assert!(RankWriter::create(directory.path(), RankInfo::of_this_process(Rank(3))).is_err(), "nor afterwards");
 }
 
+/// A reader looks whether a recording goes on, which must not keep it from beginning.
+#[test]
+fn readers_do_not_keep_a_writer_from_its_rank() {
+    let directory = tempfile::tempdir().unwrap();
+    RunInfo::of_this_process("test").create(directory.path()).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    Run::open(directory.path()).unwrap();
+                }
+            });
+        }
+        let failed: Vec<_> = (0..300)
+            .filter_map(|rank| RankWriter::create(directory.path(), RankInfo::of_this_process(Rank(rank))).err())
+            .collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(failed.is_empty(), "{failed:?}");
+    });
+}
+
+#[test]
+fn ranks_that_join_at_once_agree_on_one_run() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..50 {
+        let path = directory.path().join(format!("{round}"));
+        let made = std::thread::scope(|scope| {
+            let joining: Vec<_> = (0..4)
+                .map(|rank| {
+                    let info = RunInfo { name: format!("{rank}"), ..RunInfo::of_this_process("x") };
+                    let path = path.clone();
+                    scope.spawn(move || {
+                        let made = info.create_or_join(&path).unwrap();
+                        Run::open(&path).unwrap();
+                        made
+                    })
+                })
+                .collect();
+            joining.into_iter().map(|rank| rank.join().unwrap()).filter(|made| *made).count()
+        });
+        assert_eq!(made, 1);
+    }
+}
+
+#[test]
+fn a_run_without_all_its_ranks_is_not_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    RunInfo { world_size: Some(2), ..RunInfo::of_this_process("test") }.create(directory.path()).unwrap();
+    let finish = |rank| {
+        RankWriter::create(directory.path(), RankInfo::of_this_process(Rank(rank))).unwrap().finish().unwrap();
+        Run::open(directory.path()).unwrap().state()
+    };
+    assert_eq!(finish(0), State::Interrupted);
+    assert_eq!(finish(1), State::Complete);
+    fs::remove_file(directory.path().join("rank-00001/rank.json")).unwrap();
+    let run = Run::open(directory.path()).unwrap();
+    assert_eq!((run.state(), run.ranks.len()), (State::Interrupted, 2), "a rank that lost its rank.json is a rank");
+}
+
 #[test]
 fn a_writer_that_just_goes_leaves_an_interrupted_run() {
     let directory = tempfile::tempdir().unwrap();

@@ -6,8 +6,8 @@ use std::{
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use stepscope_traces::{
     Correlation, CounterId, CounterSample, FIRST_NAME, Group, Layer, Loss, MemoryCategory, MemoryEvent,
-    MemoryOperation, MicroBatch, NameId, Nanos, Phase, Pool, Rank, RankData, RankInfo, RankWriter, Run, RunInfo, Span,
-    SpanKind, Stage, Step, Stream, Window,
+    MemoryOperation, MicroBatch, NameId, Nanos, Phase, Pool, Rank, RankData, RankInfo, RankWriter, Run, RunInfo,
+    Sequence, Span, SpanKind, Stage, Step, Stream, Window,
 };
 use tempfile::TempDir;
 
@@ -39,13 +39,14 @@ fn span() -> impl Strategy<Value = Span> {
         option::of(any::<u64>().prop_map(Correlation)),
         option::of(any::<u64>()),
         option::of(any::<u32>().prop_map(Group)),
+        option::of(any::<u64>().prop_map(Sequence)),
         option::of(any::<u64>()),
     );
     (times(), select(SpanKind::ALL), any::<u32>().prop_map(NameId), place, work).prop_map(
         |((start, duration), kind, name, (step, micro_batch, phase, layer, stage), work)| {
-            let (stream, correlation, bytes, group, flops) = work;
+            let (stream, correlation, bytes, group, sequence, flops) = work;
             let span = Span::new(kind, name, start, duration);
-            Span { stream, correlation, step, micro_batch, phase, layer, stage, bytes, group, flops, ..span }
+            Span { stream, correlation, step, micro_batch, phase, layer, stage, bytes, group, sequence, flops, ..span }
         },
     )
 }
@@ -121,6 +122,15 @@ impl Rows {
         self.spans.entry(span.stream).or_default().push(span);
     }
 
+    /// Every time at which something begins or ends, and one at which nothing does.
+    pub(crate) fn times(&self) -> Vec<Nanos> {
+        let spans = self.spans.values().flatten().map(Span::interval);
+        let memory = self.memory.iter().map(MemoryEvent::interval);
+        let counters = self.counters.iter().map(CounterSample::interval);
+        let intervals = spans.chain(memory).chain(counters);
+        intervals.flat_map(|(start, end)| [start, end]).chain([Nanos(0)]).collect()
+    }
+
     pub(crate) fn within(&self, window: Window) -> Rows {
         let mut rows = Rows { names: self.names.clone(), ..Rows::default() };
         self.spans.values().flatten().filter(|span| window.touches(span.interval())).for_each(|span| rows.push(*span));
@@ -152,7 +162,7 @@ impl WrittenRun {
                     written.counters.push(*sample);
                 }
                 Call::Name(id, text) => {
-                    writer.push_name(NameId(*id), text);
+                    writer.push_name(NameId(*id), text).unwrap();
                     written.names.insert(NameId(*id), text.clone());
                 }
                 Call::Flush => writer.flush().unwrap(),

@@ -74,7 +74,7 @@ fn arrow_reads_every_column() {
     }
     compare!(&spans, data.spans,
         required: start_ns duration_ns kind name;
-        optional: stream correlation step micro_batch phase layer stage bytes group flops);
+        optional: stream correlation step micro_batch phase layer stage bytes group sequence flops);
     let memory = batches(&rank.join("memory.arrows"));
     compare!(&memory, data.memory,
         required: time_ns op address; optional: bytes category step phase layer pool);
@@ -106,7 +106,7 @@ fn the_columns_are_those_of_the_contract() {
         columns("spans.arrows"),
         "start_ns int64, duration_ns int64, kind dictionary(uint8, utf8), name uint32, stream uint32?, \
          correlation uint64?, step int32?, micro_batch int32?, phase dictionary(uint8, utf8)?, layer int32?, \
-         stage int16?, bytes uint64?, group uint32?, flops uint64?"
+         stage int16?, bytes uint64?, group uint32?, sequence uint64?, flops uint64?"
     );
     assert_eq!(
         columns("memory.arrows"),
