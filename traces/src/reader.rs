@@ -1,7 +1,7 @@
 //! Opens run directories and reads them, whole or a window of them.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -40,12 +40,19 @@ impl Run {
             let rank = name.strip_prefix("rank-").and_then(|number| number.parse().ok()).map(Rank);
             if let Some(rank) = rank.filter(|rank| rank_directory(path, *rank) == directory) {
                 // One damaged or unreadable file must not hide the other ranks.
-                let info = match RankInfo::read(&directory) {
+                let read = RankInfo::read(&directory);
+                let missing = |source: &io::Error| source.kind() == io::ErrorKind::NotFound;
+                let unnamed = matches!(&read, Err(TraceError::Io { source, .. }) if missing(source));
+                let info = match read {
                     Ok(info) => RankInfo { rank, ..info },
                     Err(error) => RankInfo::lost(rank, &error.to_string()),
                 };
                 let state = info.state(&directory);
-                ranks.push(RankDirectory { path: directory, info, state });
+                let rank = RankDirectory { path: directory, info, state };
+                // A rank that has recorded nothing and has no `rank.json` is about to begin, or was killed before it did.
+                if !(unnamed && rank.survey().is_ok_and(|survey| survey.is_empty())) {
+                    ranks.push(rank);
+                }
             }
         }
         ranks.sort_by_key(|rank| rank.info.rank);
@@ -152,6 +159,13 @@ pub struct Survey {
     pub strings: TableSurvey,
     /// What is lost.
     pub loss: Loss,
+}
+
+impl Survey {
+    /// Whether nothing was recorded.
+    fn is_empty(&self) -> bool {
+        self.spans.rows + self.memory.rows + self.counters.rows == 0
+    }
 }
 
 /// What one file holds.
