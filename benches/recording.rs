@@ -123,14 +123,12 @@ fn write_spans(criterion: &mut Criterion, scratch: &Path, spans: &[Span]) -> Out
     group.throughput(Throughput::Elements(spans.len() as u64));
     group.bench_function("spans", |bencher| {
         bencher.iter_custom(|times| {
-            let written = (0..times).map(|_| {
-                let began = Instant::now();
-                if let Err(error) = write_run(&path, spans) {
-                    panic!("cannot write: {error}");
+            let written = (0..times).map(|_| match write_run(&path, spans) {
+                Ok(spent) => {
+                    drop(fs::remove_dir_all(&path));
+                    spent
                 }
-                let spent = began.elapsed();
-                drop(fs::remove_dir_all(&path));
-                spent
+                Err(error) => panic!("cannot write: {error}"),
             });
             written.sum()
         });
@@ -138,15 +136,18 @@ fn write_spans(criterion: &mut Criterion, scratch: &Path, spans: &[Span]) -> Out
     Ok(())
 }
 
-fn write_run(path: &Path, spans: &[Span]) -> Outcome<()> {
+/// Writes a run and tells how long its rank took.
+fn write_run(path: &Path, spans: &[Span]) -> Outcome<Duration> {
     RunInfo::of_this_process("bench").create(path)?;
+    let began = Instant::now();
     let mut writer = RankWriter::create(path, RankInfo::of_this_process(Rank(0)))?;
     // As often as a recording of this pace is flushed.
     for batch in spans.chunks(8192) {
         batch.iter().try_for_each(|span| writer.push_span(span))?;
         writer.flush()?;
     }
-    Ok(writer.finish()?)
+    writer.finish()?;
+    Ok(began.elapsed())
 }
 
 /// Files to tables whose memory has been used before, as when one window is read after another.

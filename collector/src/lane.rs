@@ -9,8 +9,8 @@ use std::{
     thread::Thread,
 };
 
-use rtrb::{Consumer, Producer, RingBuffer};
-use stepscope_traces::{CounterSample, MemoryEvent, Span, SpanKind, Stream};
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use stepscope_traces::{CounterSample, MemoryEvent, Span, Stream};
 
 use crate::{
     recorder::Shared,
@@ -111,10 +111,10 @@ fn with_lane<R>(shared: &Shared, action: impl FnOnce(&mut Lane) -> R) -> Option<
         .flatten()
 }
 
-/// Sends an event to the writer, or counts it as dropped.
+/// Sends an event to the writer, or counts it as dropped. It is made from where this thread is, and which one it is.
 #[inline]
-pub(crate) fn push(shared: &Shared, make: impl FnOnce(&Context) -> Event) {
-    if with_lane(shared, |lane| lane.push(shared, make(&lane.context))).is_none() {
+pub(crate) fn push(shared: &Shared, make: impl FnOnce(&Context, Stream) -> Event) {
+    if with_lane(shared, |lane| lane.push(shared, make(&lane.context, lane.thread))).is_none() {
         shared.dropped.fetch_add(1, Relaxed);
     }
 }
@@ -161,16 +161,10 @@ impl Lane {
     }
 
     #[inline]
-    fn push(&mut self, shared: &Shared, mut event: Event) {
+    fn push(&mut self, shared: &Shared, event: Event) {
         self.until_sample -= 1;
         let began = (self.until_sample == 0).then(|| shared.counter.read());
-        if let Event::TickedSpan(span, _, _) = &mut event
-            && span.stream.is_none()
-            && (span.kind.is_annotation() || span.kind == SpanKind::Launch)
-        {
-            span.stream = Some(self.thread);
-        }
-        if self.queue.events.push(event).is_err() {
+        if let Err(PushError::Full(event)) = self.queue.events.push(event) {
             self.push_to_longer_queue(shared, event);
         }
         self.since_wake += 1;

@@ -162,7 +162,7 @@ impl Recorder {
     #[inline]
     pub fn record(&self, span: Span) {
         if let Some(shared) = self.shared() {
-            lane::push(shared, |_| Event::Span(span));
+            lane::push(shared, |_, _| Event::Span(span));
         }
     }
 
@@ -189,7 +189,7 @@ impl Recorder {
     fn memory(&self, op: MemoryOperation, address: u64, bytes: Option<u64>, category: Option<MemoryCategory>) {
         if let Some(shared) = self.shared() {
             let time = shared.counter.read();
-            lane::push(shared, |context| {
+            lane::push(shared, |context, _| {
                 let (&Context { step, phase, layer, .. }, time_ns, pool) = (context, Nanos(0), None);
                 let event = MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool };
                 Event::TickedMemory(event, time)
@@ -200,7 +200,7 @@ impl Recorder {
     /// Records a memory event that was timed elsewhere, as it is.
     pub fn record_memory(&self, event: MemoryEvent) {
         if let Some(shared) = self.shared() {
-            lane::push(shared, |_| Event::Memory(event));
+            lane::push(shared, |_, _| Event::Memory(event));
         }
     }
 
@@ -209,7 +209,7 @@ impl Recorder {
         if let Some(shared) = self.shared() {
             let time = shared.counter.read();
             let sample = CounterSample { time_ns: Nanos(0), counter: counter.into(), value };
-            lane::push(shared, |_| Event::TickedCounter(sample, time));
+            lane::push(shared, |_, _| Event::TickedCounter(sample, time));
         }
     }
 

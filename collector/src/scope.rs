@@ -91,7 +91,7 @@ impl Drop for Scope<'_> {
     fn drop(&mut self) {
         if let Some((shared, began)) = self.began {
             let ended = shared.counter.read();
-            lane::push(shared, |_| Event::TickedSpan(self.span, began, ended));
+            lane::push(shared, |_, _| Event::TickedSpan(self.span, began, ended));
         }
     }
 }
@@ -137,24 +137,28 @@ impl<'a> OpenSpan<'a> {
     }
 
     /// The stream it runs on.
+    #[inline]
     pub fn stream(mut self, stream: Stream) -> Self {
         self.span.stream = Some(stream);
         self
     }
 
     /// What ties it to its launch.
+    #[inline]
     pub fn correlation(mut self, correlation: Correlation) -> Self {
         self.span.correlation = Some(correlation);
         self
     }
 
     /// The bytes it moves.
+    #[inline]
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.span.bytes = Some(bytes);
         self
     }
 
     /// The process group a collective runs in, and the collective's number in it.
+    #[inline]
     pub fn collective(mut self, group: Group, sequence: Sequence) -> Self {
         self.span.group = Some(group);
         self.span.sequence = Some(sequence);
@@ -162,6 +166,7 @@ impl<'a> OpenSpan<'a> {
     }
 
     /// The floating-point operations it does.
+    #[inline]
     pub fn flops(mut self, flops: u64) -> Self {
         self.span.flops = Some(flops);
         self
@@ -173,8 +178,11 @@ impl Drop for OpenSpan<'_> {
     fn drop(&mut self) {
         if let Some((shared, began)) = self.began {
             let ended = shared.counter.read();
-            lane::push(shared, |context| {
+            lane::push(shared, |context, thread| {
                 context.apply(&mut self.span);
+                if self.span.kind == SpanKind::Launch {
+                    self.span.stream = Some(thread);
+                }
                 Event::TickedSpan(self.span, began, ended)
             });
         }

@@ -12,6 +12,15 @@ pub(crate) trait Table: Default {
     /// The file that holds it in a rank's directory.
     const FILE: &'static str;
 
+    /// What is pushed to it.
+    type Row;
+
+    /// Appends one row.
+    fn push_row(&mut self, row: &Self::Row);
+
+    /// The order in which the rows of a batch go to a file, if it is not the one they are in.
+    fn order(rows: &[Self::Row]) -> Option<Vec<u32>>;
+
     /// How many rows it has.
     fn len(&self) -> usize;
 
@@ -23,9 +32,6 @@ pub(crate) trait Table: Default {
 
     /// From the first beginning to the last end of its rows, if it has rows and they have times.
     fn time_range(&self) -> Option<(Nanos, Nanos)>;
-
-    /// Puts the rows of a batch into the order in which they go to a file.
-    fn arrange(&mut self);
 
     /// Appends the rows of `batch` that lie in `window`.
     fn append_within(&mut self, batch: &Self, window: Window);
@@ -92,6 +98,22 @@ macro_rules! table {
         impl Table for $table {
             const FILE: &'static str = $file;
 
+            type Row = $row;
+
+            fn push_row(&mut self, row: &$row) {
+                self.push(row);
+            }
+
+            fn order(rows: &[$row]) -> Option<Vec<u32>> {
+                $(if !rows.is_sorted_by_key(|row| row.$key) {
+                    let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+                    order.sort_by_key(|row| rows[*row as usize].$key);
+                    return Some(order);
+                })?
+                let _ = rows;
+                None
+            }
+
             fn len(&self) -> usize {
                 [$(self.$field.iter().len()),*][0]
             }
@@ -111,16 +133,6 @@ macro_rules! table {
                 });
                 // A duration may be negative, in a file that somebody else made.
                 intervals.reduce(|(from, to), (start, end)| (from.min(start).min(end), to.max(start).max(end)))
-            }
-
-            fn arrange(&mut self) {
-                $(if !self.$key.iter().is_sorted() {
-                    let mut order: Vec<usize> = (0..self.len()).collect();
-                    order.sort_by_key(|row| self.$key.get(*row));
-                    let mut arranged = Self::default();
-                    order.into_iter().for_each(|row| arranged.push(&self.row(row)));
-                    *self = arranged;
-                })?
             }
 
             fn append_within(&mut self, batch: &Self, window: Window) {
@@ -218,7 +230,7 @@ pub(crate) struct Strings {
 }
 
 impl Strings {
-    pub(crate) fn push(&mut self, id: NameId, text: &str) {
+    fn push(&mut self, id: NameId, text: &str) {
         self.id.push(id);
         self.text.push(text);
     }
@@ -230,6 +242,16 @@ impl Strings {
 
 impl Table for Strings {
     const FILE: &'static str = "strings.arrows";
+
+    type Row = (NameId, String);
+
+    fn push_row(&mut self, (id, text): &(NameId, String)) {
+        self.push(*id, text);
+    }
+
+    fn order(_: &[(NameId, String)]) -> Option<Vec<u32>> {
+        None
+    }
 
     fn len(&self) -> usize {
         self.id.numbers().len()
@@ -247,8 +269,6 @@ impl Table for Strings {
         None
     }
 
-    fn arrange(&mut self) {}
-
     fn append_within(&mut self, batch: &Self, _: Window) {
         batch.rows().for_each(|(id, text)| self.push(id, text));
     }
@@ -256,6 +276,7 @@ impl Table for Strings {
 
 impl Span {
     /// A span of which nothing else is known.
+    #[inline]
     pub fn new(kind: SpanKind, name: NameId, start_ns: Nanos, duration_ns: Nanos) -> Span {
         Span {
             start_ns,

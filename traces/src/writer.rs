@@ -100,25 +100,25 @@ impl RankWriter {
 
     /// Adds a name. It is in the file before any row that is pushed later.
     pub fn push_name(&mut self, id: NameId, text: &str) -> Result<(), TraceError> {
-        self.strings.pending.push(id, text);
+        self.strings.pending.push((id, text.to_owned()));
         if self.strings.is_full() { self.strings.flush(&mut self.encoder) } else { Ok(()) }
     }
 
     /// Adds a span.
     pub fn push_span(&mut self, span: &Span) -> Result<(), TraceError> {
-        self.spans.pending.push(span);
+        self.spans.pending.push(*span);
         if self.spans.is_full() { self.flush() } else { Ok(()) }
     }
 
     /// Adds a memory event.
     pub fn push_memory(&mut self, event: &MemoryEvent) -> Result<(), TraceError> {
-        self.memory.pending.push(event);
+        self.memory.pending.push(*event);
         if self.memory.is_full() { self.flush() } else { Ok(()) }
     }
 
     /// Adds a counter's sample.
     pub fn push_counter(&mut self, sample: &CounterSample) -> Result<(), TraceError> {
-        self.counters.pending.push(sample);
+        self.counters.pending.push(*sample);
         if self.counters.is_full() { self.flush() } else { Ok(()) }
     }
 
@@ -195,11 +195,13 @@ fn lock(file: &File) -> bool {
     false
 }
 
-/// One table's file and the rows that are not in it yet.
+/// One table's file.
 struct TableFile<T: Table> {
     path: PathBuf,
     file: File,
-    pending: T,
+    /// Rows that are not in the file yet, and room to lay them out in columns.
+    pending: Vec<T::Row>,
+    columns: T,
     /// Rows in the file.
     rows: u64,
     /// Bytes in the file.
@@ -212,7 +214,8 @@ impl<T: Table> TableFile<T> {
         let path = directory.join(T::FILE);
         let file =
             OpenOptions::new().write(true).create_new(true).open(&path).map_err(TraceError::io("create", &path))?;
-        let mut table = TableFile { path, file, pending: T::default(), rows: 0, bytes: 0, message: Vec::new() };
+        let (pending, columns, message) = (Vec::new(), T::default(), Vec::new());
+        let mut table = TableFile { path, file, pending, columns, rows: 0, bytes: 0, message };
         encoder.preamble::<T>(&mut table.message).map_err(TraceError::io("compress for", &table.path))?;
         table.append_message()?;
         Ok(table)
@@ -223,13 +226,17 @@ impl<T: Table> TableFile<T> {
     }
 
     fn flush(&mut self, encoder: &mut Encoder) -> Result<(), TraceError> {
-        if self.pending.len() == 0 {
+        if self.pending.is_empty() {
             return Ok(());
         }
-        self.pending.arrange();
+        self.columns.clear();
+        match T::order(&self.pending) {
+            None => self.pending.iter().for_each(|row| self.columns.push_row(row)),
+            Some(order) => order.iter().for_each(|row| self.columns.push_row(&self.pending[*row as usize])),
+        }
         self.message.clear();
         encoder
-            .rows(&self.pending, self.rows, &mut self.message)
+            .rows(&self.columns, self.rows, &mut self.message)
             .map_err(TraceError::io("compress for", &self.path))?;
         self.append_message()?;
         self.rows += self.pending.len() as u64;
