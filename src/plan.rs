@@ -29,9 +29,9 @@ pub(crate) struct Arguments {
     /// How many of them.
     #[arg(long, value_name = "N", value_parser = amount::parse)]
     gpus: u64,
-    /// Tokens of a step, over all GPUs.
-    #[arg(long, value_name = "TOKENS", default_value = "4194304", value_parser = amount::parse)]
-    global_batch: u64,
+    /// Tokens of a step, over all GPUs; about 4 M that every number of replicas can share, if it is not said.
+    #[arg(long, value_name = "TOKENS", value_parser = amount::parse)]
+    global_batch: Option<u64>,
     /// Tokens of a sequence.
     #[arg(long, value_name = "S", default_value = "4096", value_parser = amount::parse)]
     seq_len: u64,
@@ -68,7 +68,7 @@ struct AssumptionArguments {
     /// GB/s, one way, between devices of a node.
     #[arg(long, value_name = "GB/S")]
     link_bandwidth: Option<f64>,
-    /// GB/s, one way, from a device to another node.
+    /// GB/s, one way, that each device of a node adds to its way to other nodes.
     #[arg(long, value_name = "GB/S")]
     network_bandwidth: Option<f64>,
     /// Share of the compute beside data-parallel communication that hides it.
@@ -131,6 +131,9 @@ impl AssumptionArguments {
     }
 }
 
+/// Tokens of a step, if nothing else is said.
+const USUAL_BATCH: u64 = 4 << 20;
+
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let model = ModelShape::load(&arguments.model.to_string_lossy())?;
     let device = Device::named(&arguments.gpu)?.clone();
@@ -140,7 +143,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         assumptions: arguments.assumptions.apply(&device),
         device,
         gpus: arguments.gpus,
-        global_batch_tokens: arguments.global_batch,
+        global_batch_tokens: arguments.global_batch.unwrap_or_else(|| {
+            let evenly = arguments.gpus.saturating_mul(arguments.seq_len).max(1);
+            USUAL_BATCH.div_ceil(evenly).saturating_mul(evenly)
+        }),
         sequence_length: arguments.seq_len,
         precision,
         gradients: arguments.grads.map_or(precision, Precision::from),
@@ -252,12 +258,12 @@ impl Report<'_> {
             model.name,
             billions(model.parameters()),
             device.name,
-            text::bytes(device.memory_bytes),
+            format_args!("{} GiB", device.memory_bytes >> 30),
             text::count(self.request.global_batch_tokens),
             text::count(self.request.sequence_length),
         );
         match self.search.configurations.first() {
-            None => text += "nothing fits\n",
+            None => text += "nothing works\n",
             Some(best) => {
                 text += &self.configurations(limit);
                 text += "\npredicted memory of the first, by category: ";
@@ -314,13 +320,13 @@ impl Report<'_> {
         headers.push("why");
         let rows = self.search.rejected.iter().take(limit).map(|rejection| {
             let mut row = layout_row(&rejection.layout);
-            if !rejection.lacks_memory() {
+            if rejection.lacking_bytes.is_none() {
                 row.iter_mut().skip(GRID_COLUMNS).for_each(|cell| *cell = "-".into());
             }
             row.push(rejection.why.clone());
             row
         });
-        format!("\ndoes not work, nearest first\n{}", text::table(&headers, rows))
+        format!("\ndoes not fit or work, nearest first\n{}", text::table(&headers, rows))
     }
 
     fn assumed(&self) -> String {
@@ -341,12 +347,14 @@ impl Report<'_> {
             Attention::Naive => "naive",
         };
         format!(
-            "\nassumed: compute at {:.0}% of {peak:.0} TFLOP/s ({}, dense), {:.0}% of memory usable, {gpus_per_node} GPUs \
-             a node,\n  {:.0} GB/s between them and {:.0} GB/s to other nodes, {attention} attention,\n  \
-             data-parallel communication hidden by {:.0}% of the compute beside it, tensor-parallel by {:.0}%\n",
+            "\nassumed: compute reaches {:.0}% of {peak:.0} TFLOP/s ({}, dense); {:.0}% of memory is usable; gradients in \
+             {};\n  {gpus_per_node} GPUs a node, {:.0} GB/s between them and {:.1} GB/s from each to other nodes; \
+             {attention} attention, no sequence parallelism;\n  {:.0}% of the compute beside it hides data-parallel \
+             communication, {:.0}% of tensor-parallel is hidden; MFU counts attention without causal discount\n",
             100.0 * compute_efficiency,
             precision.name(),
             100.0 * usable_memory,
+            self.request.gradients.name(),
             link_bandwidth / 1e9,
             network_bandwidth / 1e9,
             100.0 * data_overlap,
@@ -357,7 +365,7 @@ impl Report<'_> {
 
 /// The columns of a layout that say only how ranks are arranged.
 const GRID_COLUMNS: usize = 3;
-const LAYOUT_HEADERS: [&str; 7] = [">dp", ">tp", ">pp", ">zero", "schedule", ">micro-batches", "recompute"];
+const LAYOUT_HEADERS: [&str; 7] = [">dp", ">tp", ">pp", ">zero", "schedule", ">micro-batches × size", "recompute"];
 
 fn layout_row(layout: &ParallelLayout) -> Vec<String> {
     let schedule = match layout.schedule {

@@ -67,9 +67,8 @@ impl Traffic {
         }
         if layout.pp > 1 {
             // To the next chunk and back from it; only the two ends of the pipeline have a neighbour less.
-            let hops = layout.pp * layout.chunks;
             let ends = u64::from(stage == 0) + u64::from(stage + 1 == layout.pp);
-            let count = m * (2 * layout.chunks - ends.min(hops));
+            let count = m * (2 * layout.chunks - ends);
             traffic.push(Traffic::new(Axis::Pipeline, "send", layout.pp, count, count as f64 * message));
         }
         traffic

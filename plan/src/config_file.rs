@@ -7,12 +7,13 @@ use crate::shape::{Biases, Experts, FeedForward, ModelShape, Norm};
 
 /// Reads a model from the text of a file: JSON is Hugging Face's, everything else is TOML.
 pub(crate) fn parse(text: &str, file_stem: &str) -> Result<ModelShape, String> {
-    if text.trim_start().starts_with('{') {
+    let text = text.trim_start_matches('\u{feff}');
+    if text.trim_start().starts_with(['{', '[']) {
         let config = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
         from_hugging_face(&config, file_stem)
     } else {
         let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-        Ok(file.shape(file_stem))
+        file.shape(file_stem)
     }
 }
 
@@ -41,14 +42,14 @@ struct File {
 }
 
 impl File {
-    fn shape(self, file_stem: &str) -> ModelShape {
-        ModelShape {
+    fn shape(self, file_stem: &str) -> Result<ModelShape, String> {
+        Ok(ModelShape {
             name: self.name.unwrap_or_else(|| file_stem.into()),
             layers: self.layers,
             hidden: self.hidden,
             heads: self.heads,
             kv_heads: self.kv_heads.unwrap_or(self.heads),
-            head_dim: self.head_dim.unwrap_or_else(|| self.hidden.checked_div(self.heads).unwrap_or(0)),
+            head_dim: head_dim(self.head_dim, self.hidden, self.heads)?,
             ffn: self.ffn,
             feed_forward: self.feed_forward.unwrap_or(FeedForward::Gated),
             vocabulary: self.vocabulary,
@@ -58,7 +59,18 @@ impl File {
             qk_norm: self.qk_norm,
             learned_positions: self.learned_positions,
             experts: self.experts,
+        })
+    }
+}
+
+/// The width of a head, if it is not said: an equal share.
+fn head_dim(said: Option<u64>, hidden: u64, heads: u64) -> Result<u64, String> {
+    match said {
+        Some(width) => Ok(width),
+        None if heads > 0 && !hidden.is_multiple_of(heads) => {
+            Err(format!("{heads} heads do not divide {hidden} evenly, and it does not say how wide a head is"))
         }
+        None => Ok(hidden.checked_div(heads).unwrap_or(1)),
     }
 }
 
@@ -87,7 +99,7 @@ fn from_hugging_face(config: &Value, file_stem: &str) -> Result<ModelShape, Stri
             hidden,
             heads,
             kv_heads: heads,
-            head_dim: hidden.checked_div(heads).unwrap_or(0),
+            head_dim: head_dim(None, hidden, heads)?,
             ffn: optional("n_inner")?.unwrap_or(hidden.saturating_mul(4)),
             feed_forward: FeedForward::Plain,
             vocabulary: required("vocab_size")?,
@@ -104,8 +116,8 @@ fn from_hugging_face(config: &Value, file_stem: &str) -> Result<ModelShape, Stri
     }
     let (hidden, heads) = (required("hidden_size")?, required("num_attention_heads")?);
     let attention_bias = flag("attention_bias", false)?;
-    let experts = match (model_type, optional("num_local_experts")?) {
-        ("mixtral", Some(count)) => Some(Experts { count, top_k: required("num_experts_per_tok")? }),
+    let experts = match model_type {
+        "mixtral" => Some(Experts { count: required("num_local_experts")?, top_k: required("num_experts_per_tok")? }),
         _ => None,
     };
     Ok(ModelShape {
@@ -114,7 +126,7 @@ fn from_hugging_face(config: &Value, file_stem: &str) -> Result<ModelShape, Stri
         hidden,
         heads,
         kv_heads: optional("num_key_value_heads")?.unwrap_or(heads),
-        head_dim: optional("head_dim")?.unwrap_or(hidden.checked_div(heads).unwrap_or(0)),
+        head_dim: head_dim(optional("head_dim")?, hidden, heads)?,
         ffn: required("intermediate_size")?,
         feed_forward: FeedForward::Gated,
         vocabulary: required("vocab_size")?,
@@ -194,6 +206,8 @@ mod tests {
             (&llama("num_key_value_heads", "\"two\""), "num_key_value_heads is \"two\", not a count"),
             (&llama("num_key_value_heads", "-1"), "num_key_value_heads is -1, not a count"),
             (&llama("tie_word_embeddings", "3"), "tie_word_embeddings is neither true nor false"),
+            ("[1, 2]", "it has no model_type"),
+            ("layers = 2\nhidden = 100\nheads = 3\nffn = 64\nvocabulary = 9", "3 heads do not divide 100 evenly"),
             ("layers = 2", "missing field"),
             ("layers = 2\ncolour = 3", "unknown field"),
             ("not even toml", "expected"),
@@ -209,7 +223,7 @@ mod tests {
             ("layers = 2\nhidden = 64\nheads = 0\nffn = 64\nvocabulary = 100", "heads is 0"),
             ("layers = 0\nhidden = 64\nheads = 4\nffn = 64\nvocabulary = 100", "layers is 0"),
             ("layers = 2\nhidden = 64\nheads = 4\nkv_heads = 3\nffn = 64\nvocabulary = 100", "cannot share 3 kv_heads"),
-            ("layers = 2\nhidden = 99999999\nheads = 4\nffn = 64\nvocabulary = 100", "hidden is 99999999, more than"),
+            ("layers = 2\nhidden = 100000000\nheads = 4\nffn = 64\nvocabulary = 100", "hidden is 100000000, more than"),
             (
                 "layers = 16000\nhidden = 1000000\nheads = 1000\nffn = 4000000\nvocabulary = 100",
                 "parameters, more than",

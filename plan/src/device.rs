@@ -16,9 +16,9 @@ const GIB: u64 = 1 << 30;
 pub struct Device {
     /// What it is called here.
     pub name: &'static str,
-    /// What its driver calls it: a part of that name, in lower case, without spaces and dashes.
+    /// What drivers call it.
     #[serde(skip)]
-    driver_name: &'static str,
+    driver_names: &'static [&'static str],
     /// Dense peaks.
     pub peaks: Peaks,
     /// Memory in bytes.
@@ -27,6 +27,8 @@ pub struct Device {
     pub memory_bandwidth: f64,
     /// Bytes a second, one way, to another device of the same node.
     pub link_bandwidth: f64,
+    /// Bytes a second, one way, to another node, in the nodes it is usually sold in.
+    pub network_bandwidth: f64,
 }
 
 /// FLOP/s without sparsity.
@@ -48,47 +50,48 @@ impl Peaks {
     }
 }
 
-/// bf16 and fp32 in TFLOP/s, memory in GiB, its bandwidth and the link's (one way) in GB/s.
+/// bf16 and fp32 in TFLOP/s; memory in GiB; bandwidths of memory, link (one way) and network in GB/s.
 const fn device(
     name: &'static str,
-    driver_name: &'static str,
+    driver_names: &'static [&'static str],
     peaks: [f64; 2],
     memory: u64,
-    rates: [f64; 2],
+    rates: [f64; 3],
 ) -> Device {
     Device {
         name,
-        driver_name,
+        driver_names,
         peaks: Peaks { bf16: peaks[0] * TERA, fp32: peaks[1] * TERA },
         memory_bytes: memory * GIB,
         memory_bandwidth: rates[0] * GIGA,
         link_bandwidth: rates[1] * GIGA,
+        network_bandwidth: rates[2] * GIGA,
     }
 }
 
-/// The more particular driver names stand before those they contain.
+/// Networks: 200 Gb/s for each A100, 400 Gb/s for each later one of a server, 100 Gb/s for the others.
 static DEVICES: [Device; 12] = [
-    // NVIDIA A100 data sheet (2021): NVLink 3, 600 GB/s both ways.
-    device("a100-40gb", "a100sxm440gb", [312.0, 19.5], 40, [1555.0, 300.0]),
-    device("a100-80gb", "a100sxm480gb", [312.0, 19.5], 80, [2039.0, 300.0]),
+    // NVIDIA A100 data sheet (2021): NVLink 3, 600 GB/s both ways. The PCIe cards have the same peaks.
+    device("a100-40gb", &["A100-SXM4-40GB", "A100-PCIE-40GB"], [312.0, 19.5], 40, [1555.0, 300.0, 25.0]),
+    device("a100-80gb", &["A100-SXM4-80GB", "A100 80GB PCIe"], [312.0, 19.5], 80, [2039.0, 300.0, 25.0]),
     // NVIDIA H100 data sheet (2024). SXM: NVLink 4, 900 GB/s both ways; PCIe and NVL: bridges of 600 GB/s.
-    device("h100-sxm", "h10080gbhbm3", [989.4, 66.9], 80, [3350.0, 450.0]),
-    device("h100-pcie", "h100pcie", [756.5, 51.2], 80, [2039.0, 300.0]),
-    device("h100-nvl", "h100nvl", [835.5, 60.0], 94, [3938.0, 300.0]),
-    // NVIDIA GH200 data sheet (2024), the one with 96 GB of HBM3.
-    device("gh200", "gh200", [989.4, 66.9], 96, [4000.0, 450.0]),
+    device("h100-sxm", &["H100 80GB HBM3"], [989.4, 66.9], 80, [3350.0, 450.0, 50.0]),
+    device("h100-pcie", &["H100 PCIe"], [756.5, 51.2], 80, [2039.0, 300.0, 50.0]),
+    device("h100-nvl", &["H100 NVL"], [835.5, 60.0], 94, [3938.0, 300.0, 50.0]),
     // NVIDIA H200 data sheet (2024).
-    device("h200", "h200", [989.4, 66.9], 141, [4800.0, 450.0]),
+    device("h200", &["H200"], [989.4, 66.9], 141, [4800.0, 450.0, 50.0]),
+    // NVIDIA GH200 data sheet (2024), the one with 96 GB of HBM3 and 480 GB beside it.
+    device("gh200", &["GH200 480GB"], [989.4, 66.9], 96, [4000.0, 450.0, 50.0]),
     // NVIDIA HGX B200 (2025): NVLink 5, 1.8 TB/s both ways.
-    device("b200", "b200", [2250.0, 75.0], 180, [7700.0, 900.0]),
+    device("b200", &["B200"], [2250.0, 75.0], 180, [7700.0, 900.0, 50.0]),
     // NVIDIA L40S data sheet (2023): PCIe 4.
-    device("l40s", "l40s", [362.05, 91.6], 48, [864.0, 32.0]),
+    device("l40s", &["L40S"], [362.05, 91.6], 48, [864.0, 32.0, 12.5]),
     // NVIDIA A10 data sheet (2021): PCIe 4.
-    device("a10", "nvidiaa10", [125.0, 31.2], 24, [600.0, 32.0]),
+    device("a10", &["A10"], [125.0, 31.2], 24, [600.0, 32.0, 12.5]),
     // NVIDIA Ada architecture paper (2022): tensor peak with fp32 sums; PCIe 4.
-    device("rtx-4090", "rtx4090", [165.2, 82.6], 24, [1008.0, 32.0]),
+    device("rtx-4090", &["GeForce RTX 4090"], [165.2, 82.6], 24, [1008.0, 32.0, 12.5]),
     // AMD MI300X data sheet (2023): seven links of 128 GB/s both ways.
-    device("mi300x", "mi300x", [1307.4, 163.4], 192, [5300.0, 448.0]),
+    device("mi300x", &["Instinct MI300X"], [1307.4, 163.4], 192, [5300.0, 448.0, 50.0]),
 ];
 
 /// What people say when they mean the usual one.
@@ -97,13 +100,18 @@ const SHORT_NAMES: [(&str, &str); 3] = [("a100", "a100-80gb"), ("h100", "h100-sx
 impl Device {
     /// A device by the name it has here, or by the one its driver gives it.
     pub fn named(name: &str) -> Result<&'static Device, PlanError> {
-        let plain = |text: &str| text.to_lowercase().replace([' ', '-', '_'], "");
+        let plain = |text: &str| {
+            let text = text.to_lowercase().replace([' ', '-', '_'], "");
+            text.trim_start_matches("nvidia").trim_start_matches("amd").to_owned()
+        };
         let short = SHORT_NAMES.iter().find(|(short, _)| *short == plain(name));
         let wanted = plain(short.map_or(name, |(_, long)| long));
-        let here = DEVICES.iter().find(|device| plain(device.name) == wanted);
-        let driver = || DEVICES.iter().find(|device| wanted.contains(device.driver_name));
-        here.or_else(driver)
-            .ok_or_else(|| PlanError::UnknownDevice { name: name.into(), known: Device::names().join(", ") })
+        // Whole names only: a name that merely contains another is another device.
+        let is_it = |device: &&Device| {
+            plain(device.name) == wanted || device.driver_names.iter().any(|name| plain(name) == wanted)
+        };
+        let unknown = || PlanError::UnknownDevice { name: name.into(), known: Device::names().join(", ") };
+        DEVICES.iter().find(is_it).ok_or_else(unknown)
     }
 
     /// The names of all devices.
@@ -132,23 +140,50 @@ mod tests {
             ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
             ("NVIDIA GeForce RTX 4090", "rtx-4090"),
             ("NVIDIA A10", "a10"),
+            ("NVIDIA A100-PCIE-40GB", "a100-40gb"),
+            ("NVIDIA A100 80GB PCIe", "a100-80gb"),
             ("NVIDIA L40S", "l40s"),
             ("NVIDIA B200", "b200"),
             ("AMD Instinct MI300X", "mi300x"),
         ] {
             assert_eq!(Device::named(name).unwrap().name, found, "{name}");
         }
-        let error = Device::named("tpu-v5").unwrap_err().to_string();
-        assert!(error.contains("tpu-v5") && error.contains("gh200, h200, b200"), "{error}");
+        for other in
+            ["NVIDIA A10G", "NVIDIA GB200", "NVIDIA H200 NVL", "NVIDIA GeForce RTX 4090 Laptop GPU", "tpu-v5", ""]
+        {
+            let error = Device::named(other).unwrap_err().to_string();
+            assert!(error.contains(other) && error.contains("h200, gh200, b200"), "{error}");
+        }
     }
 
+    /// Dense bf16 TFLOP/s, GiB, GB/s: as on the data sheets.
     #[test]
-    fn figures_are_plausible() {
-        for device in &DEVICES {
-            assert!(device.peaks.bf16 > device.peaks.fp32, "{}", device.name);
-            assert!((1e12..1e13).contains(&device.memory_bandwidth) || device.memory_bandwidth > 5e11);
-            // Dense: nothing of these generations reaches 3 PFLOP/s in bf16 without sparsity.
-            assert!(device.peaks.bf16 < 3e15);
+    fn the_table_is_the_one_of_the_data_sheets() {
+        let table: Vec<_> = DEVICES
+            .iter()
+            .map(|device| {
+                let tera = device.peaks.bf16 / 1e12;
+                (device.name, tera, device.memory_bytes >> 30, (device.memory_bandwidth / 1e9).round())
+            })
+            .collect();
+        let sheets = [
+            ("a100-40gb", 312.0, 40, 1555.0),
+            ("a100-80gb", 312.0, 80, 2039.0),
+            ("h100-sxm", 1978.8 / 2.0, 80, 3350.0),
+            ("h100-pcie", 1513.0 / 2.0, 80, 2039.0),
+            ("h100-nvl", 1671.0 / 2.0, 94, 3938.0),
+            ("h200", 1978.8 / 2.0, 141, 4800.0),
+            ("gh200", 1978.8 / 2.0, 96, 4000.0),
+            ("b200", 4500.0 / 2.0, 180, 7700.0),
+            ("l40s", 724.1 / 2.0, 48, 864.0),
+            ("a10", 250.0 / 2.0, 24, 600.0),
+            ("rtx-4090", 330.4 / 2.0, 24, 1008.0),
+            ("mi300x", 2614.8 / 2.0, 192, 5300.0),
+        ];
+        for (ours, sheet) in table.iter().zip(sheets) {
+            assert!((ours.1 - sheet.1).abs() < 0.01, "{ours:?} {sheet:?}");
+            assert_eq!((ours.0, ours.2, ours.3), (sheet.0, sheet.2, sheet.3));
         }
+        assert_eq!(table.len(), sheets.len());
     }
 }

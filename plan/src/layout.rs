@@ -259,11 +259,12 @@ impl ParallelLayout {
         if self.precision == Precision::Fp32 && self.gradients != Precision::Fp32 {
             return wrong("gradients of fp32 parameters are fp32".into());
         }
-        if model.learned_positions.is_some_and(|positions| positions < self.sequence_length) {
-            let positions = model.learned_positions.unwrap_or_default();
-            return wrong(format!("the model has {positions} positions, not {}", self.sequence_length));
+        match model.learned_positions {
+            Some(positions) if positions < self.sequence_length => {
+                wrong(format!("the model has {positions} positions, not {}", self.sequence_length))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -272,6 +273,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn tiny_divides_as_the_contract_says() {
+        let model = ModelShape::preset("tiny").unwrap();
+        let base = ParallelLayout { micro_batches: 4, ..ParallelLayout::default() };
+        assert_eq!(ParallelLayout { tp: 4, pp: 4, ..base }.check(&model), Ok(()));
+        let interleaved = ParallelLayout { pp: 2, chunks: 2, schedule: Schedule::Interleaved, ..base };
+        assert_eq!(interleaved.check(&model), Ok(()));
+        assert_eq!(model.vocabulary % 4, 0);
+    }
 
     #[test]
     fn what_does_not_work_is_said() {

@@ -12,6 +12,7 @@
 //! ```
 
 mod activations;
+mod assumptions;
 mod communication;
 mod config_file;
 mod device;
@@ -19,6 +20,7 @@ mod error;
 mod flops;
 mod layout;
 mod memory;
+mod predict;
 mod presets;
 mod schedule;
 mod search;
@@ -28,6 +30,7 @@ mod simulate;
 mod tensors;
 
 pub use activations::Attention;
+pub use assumptions::Assumptions;
 pub use communication::{Axis, Traffic};
 pub use device::{Device, Peaks};
 pub use error::PlanError;
@@ -35,7 +38,7 @@ pub use flops::Convention;
 pub use layout::{Coordinates, ParallelLayout, Precision, Recompute, Zero};
 pub use memory::MemoryPlan;
 pub use schedule::{Pass, Schedule, Work};
-pub use search::{Assumptions, Configuration, Rejection, Request, Search};
+pub use search::{Configuration, Rejection, Request, Search};
 pub use shape::{Biases, Experts, FeedForward, ModelShape, Norm};
 pub use shard::shard;
 pub use simulate::{Costs, Simulation, TimedWork};

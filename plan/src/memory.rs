@@ -48,8 +48,9 @@ impl MemoryPlan {
         self.categories().iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
-    /// The fullest rank of a run. The layout must fit the model.
+    /// The fullest rank of a run.
     pub fn fullest(model: &ModelShape, layout: &ParallelLayout, attention: Attention) -> Result<MemoryPlan, PlanError> {
+        layout.check(model)?;
         let holdings = Holdings::of(model, layout.tp);
         let mut fullest = MemoryPlan::default();
         for stage in 0..layout.pp {
@@ -69,6 +70,9 @@ impl MemoryPlan {
         stage: u64,
     ) -> Result<MemoryPlan, PlanError> {
         layout.check(model)?;
+        if stage >= layout.pp {
+            return Err(PlanError::Layout(format!("there is no stage {stage} of {}", layout.pp)));
+        }
         Holdings::of(model, layout.tp).plan(model, layout, attention, stage)
     }
 }
@@ -134,7 +138,8 @@ impl Holdings {
         let head = if last { 2 * tokens * hidden * element } else { 0 };
         let activations = u128::from(in_flight) * kept + again + head;
 
-        let largest = self.layer.max(if stage == 0 { self.embedding } else { 0 }).max(if last { self.head } else { 0 });
+        let ends = self.of_stage(layout, 0, stage);
+        let largest = self.layer.max(ends);
         let buffers =
             |from: Zero, bytes: u64| if layout.zero >= from && layout.dp > 1 { 2 * largest * bytes } else { 0 };
         let received = if layout.pp > 1 { 2 * tokens * hidden * element } else { 0 };
@@ -232,6 +237,54 @@ mod tests {
         let stages = (0..2).map(|stage| MemoryPlan::of_stage(&tied, &layout, Attention::Flash, stage).unwrap());
         let parameters: u64 = stages.map(|plan| plan.parameters / 2).sum();
         assert_eq!(parameters, tied.parameters() + 128_256 * 2048, "both ends hold the tied embedding");
+    }
+
+    /// Every byte of two small ranks, by hand.
+    #[test]
+    fn a_small_rank_by_hand() {
+        let model = ModelShape::preset("tiny").unwrap();
+        let layout = ParallelLayout {
+            dp: 2,
+            pp: 2,
+            tp: 2,
+            zero: Zero::Three,
+            micro_batch: 3,
+            micro_batches: 4,
+            sequence_length: 64,
+            recompute: Recompute::Full,
+            ..ParallelLayout::default()
+        };
+        // A layer's half: q 128×64, k and v 128×32 each, output 64×128, three of 128×192, and two whole norms.
+        let layer = 128 * 64 + 2 * 128 * 32 + 64 * 128 + 3 * 128 * 192 + 2 * 128;
+        let (first, last) = (256 * 128 + 4 * layer, 4 * layer + 128 + 256 * 128);
+        let tokens = 3 * 64;
+        // Per token: four of 128, and halves of q, k, v, the output (2·128 + 2·64) and of 3·384; 8 logarithms' half.
+        let whole = tokens * (2 * (4 * 128) + (2 * (2 * 128 + 2 * 64 + 3 * 384) + 4 * 8) / 2);
+        let kept = tokens * 128 * 2;
+        let at = |stage| MemoryPlan::of_stage(&model, &layout, Attention::Flash, stage).unwrap();
+        let (one, two) = (at(0), at(1));
+        assert_eq!((one.parameters, one.gradients, one.optimizer_state), (first, first, 6 * first));
+        assert_eq!((two.parameters, two.optimizer_state), (last, 6 * last));
+        // Two micro-batches in flight on the first stage, one on the last, which keeps the final norm's input and output.
+        assert_eq!(one.activations, 2 * 4 * kept + (whole - kept));
+        assert_eq!(two.activations, 4 * kept + (whole - kept) + 2 * tokens * 128 * 2);
+        // Weights and gradients of the largest part, twice each; what comes from the other stage, twice.
+        assert_eq!(one.communication, 2 * layer.max(256 * 128) * (2 + 2) + 2 * tokens * 128 * 2);
+        assert_eq!((one.workspace, two.workspace), (0, 2 * tokens * 256 * 2));
+        assert_eq!(one.inputs, tokens * 8);
+        let fullest = MemoryPlan::fullest(&model, &layout, Attention::Flash).unwrap();
+        assert_eq!(fullest.total(), one.total().max(two.total()));
+        let error = MemoryPlan::of_stage(&model, &layout, Attention::Flash, 2).unwrap_err().to_string();
+        assert!(error.contains("no stage 2 of 2"), "{error}");
+    }
+
+    #[test]
+    fn a_token_in_several_experts_leaves_more_behind() {
+        let model = ModelShape::preset("mixtral-8x7b").unwrap();
+        let dense = ModelShape { experts: None, ..model.clone() };
+        let layout = ParallelLayout { sequence_length: 1, ..ParallelLayout::default() };
+        let kept = |model: &ModelShape| model.kept_activation_bytes(&layout, Attention::Flash) as u64;
+        assert_eq!(kept(&model) - kept(&dense), 2 * 3 * 14_336 + 4 * 8, "another network's insides, and the router's");
     }
 
     #[test]

@@ -101,8 +101,10 @@ proptest! {
                 }
             }
         }
-        for traffic in Traffic::of_stage(&shape, &layout, 0) {
-            prop_assert!(traffic.bytes >= 0.0 && traffic.wire_bytes >= 0.0 && traffic.axis <= Axis::Pipeline);
+        let traffic = Traffic::of_stage(&shape, &layout, 0);
+        for (axis, ranks) in [(Axis::Data, layout.dp), (Axis::Tensor, layout.tp), (Axis::Pipeline, layout.pp)] {
+            let bytes: f64 = traffic.iter().filter(|traffic| traffic.axis == axis).map(|traffic| traffic.bytes).sum();
+            prop_assert_eq!(bytes > 0.0, ranks > 1, "{:?} of {}", axis, ranks);
         }
     }
 }

@@ -9,77 +9,18 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use crate::{
-    activations::Attention,
-    communication::{Axis, Traffic},
+    assumptions::Assumptions,
     device::Device,
     error::PlanError,
-    flops::Convention,
     layout::{ParallelLayout, Precision, Recompute, Zero},
-    memory::{MemoryPlan, optimizer_bytes},
+    memory::MemoryPlan,
+    predict::Prediction,
     schedule::Schedule,
     shape::ModelShape,
 };
 
-/// What is taken for granted. Each can be set.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Assumptions {
-    /// The share of the peak that compute reaches while it computes.
-    pub compute_efficiency: f64,
-    /// The share of a device's memory that training can use.
-    pub usable_memory: f64,
-    /// Devices of a node.
-    pub gpus_per_node: u64,
-    /// Bytes a second, one way, between two devices of a node.
-    pub link_bandwidth: f64,
-    /// Bytes a second, one way, from a device to another node.
-    pub network_bandwidth: f64,
-    /// The share of the compute beside which data-parallel communication can run that really hides it.
-    pub data_overlap: f64,
-    /// The share of tensor-parallel communication that is hidden.
-    pub tensor_overlap: f64,
-    /// How attention is computed.
-    pub attention: Attention,
-}
-
-impl Assumptions {
-    /// For a device.
-    pub fn of(device: &Device) -> Assumptions {
-        Assumptions {
-            compute_efficiency: 0.6,
-            usable_memory: 0.92,
-            gpus_per_node: 8,
-            link_bandwidth: device.link_bandwidth,
-            network_bandwidth: 50e9,
-            data_overlap: 0.8,
-            tensor_overlap: 0.0,
-            attention: Attention::Flash,
-        }
-    }
-
-    fn check(&self) -> Result<(), PlanError> {
-        let shares = [
-            ("compute efficiency", self.compute_efficiency, 0.001),
-            ("usable memory", self.usable_memory, 0.001),
-            ("data overlap", self.data_overlap, 0.0),
-            ("tensor overlap", self.tensor_overlap, 0.0),
-        ];
-        for (what, share, least) in shares {
-            if !(least..=1.0).contains(&share) {
-                return Err(PlanError::Request(format!("{what} is {share}, not a share between {least} and 1")));
-            }
-        }
-        let rates = [("link bandwidth", self.link_bandwidth), ("network bandwidth", self.network_bandwidth)];
-        for (what, rate) in rates {
-            if !rate.is_finite() || rate < 1.0 {
-                return Err(PlanError::Request(format!("{what} is {rate} bytes a second")));
-            }
-        }
-        if self.gpus_per_node == 0 {
-            return Err(PlanError::Request("a node has at least one GPU".into()));
-        }
-        Ok(())
-    }
-}
+/// A miss is near when it lacks at most this part of the memory there is.
+const NEAR: u64 = 4;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -103,11 +44,12 @@ pub struct Request {
 }
 
 /// What was found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Search {
     /// What fits, best predicted throughput first.
     pub configurations: Vec<Configuration>,
-    /// What does not, nearest misses first: of each grid the one that lacks least, or why it does not work at all.
+    /// What does not, nearest misses first: grids on which nothing works, and why; and what would be faster than all
+    /// that fits, if it did.
     pub rejected: Vec<Rejection>,
 }
 
@@ -126,7 +68,7 @@ pub struct Configuration {
     pub tokens_per_second: f64,
     /// By the default convention.
     pub mfu: f64,
-    /// The share of time stages wait, ideally.
+    /// The share of time that stages wait for each other.
     pub bubble: f64,
     /// Communication that nothing hides.
     pub exposed_communication_ns: f64,
@@ -135,13 +77,12 @@ pub struct Configuration {
 /// A configuration that does not fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rejection {
-    /// The layout.
+    /// The layout. Where no memory is lacking only its grid (dp, tp, pp) was looked at.
     pub layout: ParallelLayout,
     /// Why.
     pub why: String,
-    /// Bytes it lacks, if it is about memory.
-    #[serde(skip)]
-    lacking: Option<u64>,
+    /// Bytes it lacks, if that is why.
+    pub lacking_bytes: Option<u64>,
 }
 
 impl Request {
@@ -151,15 +92,19 @@ impl Request {
         let sequences = self.sequences()?;
         // What is wrong on one rank is wrong on every grid.
         self.base().check(&self.model)?;
-        let mut search = Search { configurations: Vec::new(), rejected: Vec::new() };
-        for tp in divisors(self.assumptions.gpus_per_node).filter(|tp| self.gpus.is_multiple_of(*tp)) {
+        let (mut search, mut faster) = (Search::default(), Vec::new());
+        for tp in divisors(self.assumptions.gpus_per_node.min(self.gpus)).filter(|tp| self.gpus.is_multiple_of(*tp)) {
             for pp in divisors(self.gpus / tp).filter(|pp| *pp <= self.model.layers) {
                 let dp = self.gpus / tp / pp;
-                self.try_grid(ParallelLayout { dp, tp, pp, ..self.base() }, sequences, &mut search);
+                let grid = ParallelLayout { dp, tp, pp, ..self.base() };
+                faster.extend(self.try_grid(grid, sequences, &mut search));
             }
         }
         search.configurations.sort_by(Configuration::better);
-        search.rejected.sort_by_key(|rejection| rejection.lacking.unwrap_or(u64::MAX));
+        let best = search.configurations.first().map_or(0.0, |best| best.tokens_per_second);
+        faster.retain(|miss| miss.configuration.tokens_per_second > best);
+        search.rejected.extend(faster.iter().map(|miss| self.rejection(miss)));
+        search.rejected.sort_by_key(|rejection| rejection.lacking_bytes.unwrap_or(u64::MAX));
         Ok(search)
     }
 
@@ -190,149 +135,125 @@ impl Request {
         Ok(tokens / length)
     }
 
-    /// Every way to train on one grid of ranks.
-    fn try_grid(&self, grid: ParallelLayout, sequences: u64, search: &mut Search) {
-        if let Err(error) = grid.check(&self.model) {
-            let why = if let PlanError::Layout(why) = error { why } else { error.to_string() };
-            search.rejected.push(Rejection { layout: grid, why, lacking: None });
-            return;
+    /// Every way to train on one grid of ranks. Returns the fastest that does not fit, if others do.
+    fn try_grid(&self, grid: ParallelLayout, sequences: u64, search: &mut Search) -> Option<Miss> {
+        let mut reject = |why: String| {
+            search.rejected.push(Rejection { layout: grid, why, lacking_bytes: None });
+            None
+        };
+        match grid.check(&self.model) {
+            Err(PlanError::Layout(why)) => return reject(why),
+            Err(error) => return reject(error.to_string()),
+            Ok(()) => {}
         }
         if !sequences.is_multiple_of(grid.dp) {
-            let why = format!("{sequences} sequences of a step cannot be shared by dp {}", grid.dp);
-            search.rejected.push(Rejection { layout: grid, why, lacking: None });
-            return;
+            return reject(format!("{sequences} sequences of a step cannot be shared evenly by dp {}", grid.dp));
         }
-        let mut nearest: Option<Rejection> = None;
+        let mut misses = Misses::default();
+        let found = search.configurations.len();
         let stages_of_zero = if grid.dp > 1 { &Zero::ALL[..] } else { &Zero::ALL[..1] };
-        for &zero in stages_of_zero {
-            for recompute in Recompute::ALL {
-                let layout = ParallelLayout { zero, recompute, ..grid };
-                search.configurations.extend(self.best_micro_batch(layout, sequences / grid.dp, &mut nearest));
+        for recompute in Recompute::ALL {
+            let mut fits = false;
+            for &zero in stages_of_zero {
+                // What shards gradients or parameters talks in every micro-batch: beside a pipeline only if it must.
+                if fits && grid.pp > 1 && zero >= Zero::Two {
+                    break;
+                }
+                let best = self.best(ParallelLayout { zero, recompute, ..grid }, sequences / grid.dp, &mut misses);
+                fits |= best.is_some();
+                search.configurations.extend(best);
             }
         }
-        search.rejected.extend(nearest);
+        if search.configurations.len() > found {
+            return misses.fastest;
+        }
+        let why = misses.nearest.map(|miss| self.rejection(&miss));
+        search.rejected.extend(why.or_else(|| {
+            let why = PlanError::TooLarge("its memory").to_string();
+            Some(Rejection { layout: grid, why, lacking_bytes: None })
+        }));
+        None
     }
 
-    /// The micro-batch and schedule that do best, of those that fit; the least that is lacking where none does.
-    fn best_micro_batch(
-        &self,
-        layout: ParallelLayout,
-        sequences: u64,
-        nearest: &mut Option<Rejection>,
-    ) -> Option<Configuration> {
-        let mut best: Option<Configuration> = None;
+    /// The micro-batch and schedule that do best, of those that fit.
+    fn best(&self, layout: ParallelLayout, sequences: u64, misses: &mut Misses) -> Option<Configuration> {
         let sizes = (0..40).map(|power| 1 << power).take_while(|size| *size <= sequences);
-        for micro_batch in sizes.filter(|size| sequences.is_multiple_of(*size)) {
-            let layout = ParallelLayout { micro_batch, micro_batches: sequences / micro_batch, ..layout };
-            for layout in schedules(layout, &self.model) {
-                let Ok(memory) = MemoryPlan::fullest(&self.model, &layout, self.assumptions.attention) else {
-                    continue;
-                };
-                match self.lacking(&memory) {
-                    None => {
-                        let configuration = self.predict(layout, memory);
-                        if best.as_ref().is_none_or(|best| configuration.better(best) == Ordering::Less) {
-                            best = Some(configuration);
-                        }
-                    }
-                    Some(lacking) => {
-                        let nearer = nearest.as_ref().is_none_or(|nearest| Some(lacking) < nearest.lacking);
-                        if nearer {
-                            *nearest = Some(self.rejection(layout, &memory, lacking));
-                        }
-                    }
+        let sizes = sizes.filter(|size| sequences.is_multiple_of(*size));
+        let layouts = sizes.flat_map(|micro_batch| {
+            schedules(ParallelLayout { micro_batch, micro_batches: sequences / micro_batch, ..layout }, &self.model)
+        });
+        let fitting = layouts.filter_map(|layout| {
+            let memory = MemoryPlan::fullest(&self.model, &layout, self.assumptions.attention).ok()?;
+            let configuration = self.configuration(layout, memory);
+            match memory.total().checked_sub(self.usable_bytes()).filter(|lacking| *lacking > 0) {
+                None => Some(configuration),
+                Some(lacking) => {
+                    misses.add(Miss { configuration, lacking }, self.usable_bytes() / NEAR);
+                    None
                 }
             }
-        }
-        best
+        });
+        fitting.min_by(Configuration::better)
     }
 
     fn usable_bytes(&self) -> u64 {
         (self.device.memory_bytes as f64 * self.assumptions.usable_memory) as u64
     }
 
-    fn lacking(&self, memory: &MemoryPlan) -> Option<u64> {
-        memory.total().checked_sub(self.usable_bytes()).filter(|lacking| *lacking > 0)
-    }
-
-    fn rejection(&self, layout: ParallelLayout, memory: &MemoryPlan, lacking: u64) -> Rejection {
-        let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
-        let (largest, bytes) = memory.categories().into_iter().max_by_key(|(_, bytes)| *bytes).unwrap_or_default();
-        let why = format!(
-            "needs {} of {} usable; {} of it {}",
-            gigabytes(memory.total()),
-            gigabytes(self.usable_bytes()),
-            gigabytes(bytes),
-            largest.replace('_', " ")
-        );
-        Rejection { layout, why, lacking: Some(lacking) }
-    }
-
-    /// Predicts the time of a step.
-    ///
-    /// Compute runs at the assumed share of the peak, slowed down by the ideal bubble. Tensor-parallel communication
-    /// stands in its way, but for the assumed share. Data-parallel communication hides behind the compute it can run
-    /// beside. A pipeline is filled and drained once.
-    fn predict(&self, layout: ParallelLayout, memory: MemoryPlan) -> Configuration {
-        let (model, assumptions, ranks) = (&self.model, &self.assumptions, layout.world_size() as f64);
-        let peak = self.device.peaks.of(layout.precision);
-        let tokens = layout.tokens_per_step() as f64;
-        let hardware = model.hardware_flops_per_token(layout.recompute, assumptions.attention, layout.sequence_length);
-        let compute = hardware * tokens / (ranks * peak * assumptions.compute_efficiency);
-
-        let traffic = Traffic::of_stage(model, &layout, layout.pp / 2);
-        let seconds = |axis: Axis, span: u64| -> f64 {
-            let bandwidth = if span <= assumptions.gpus_per_node {
-                assumptions.link_bandwidth
-            } else {
-                assumptions.network_bandwidth
-            };
-            traffic.iter().filter(|traffic| traffic.axis == axis).map(|traffic| traffic.seconds(bandwidth)).sum()
-        };
-        let tensor = seconds(Axis::Tensor, layout.tp) * (1.0 - assumptions.tensor_overlap);
-        let m = layout.micro_batches as f64;
-        let beside = compute
-            * match layout.zero {
-                // The backward pass of the last micro-batch.
-                Zero::Off => 2.0 / 3.0 / m,
-                // And the forward pass of the next step's first.
-                Zero::One => 1.0 / m,
-                // Every backward pass.
-                Zero::Two => 2.0 / 3.0 + 1.0 / 3.0 / m,
-                Zero::Three => 1.0,
-            };
-        let data = (seconds(Axis::Data, layout.dp * layout.tp) - assumptions.data_overlap * beside).max(0.0);
-        // One micro-batch's way there and back; the others are on their way while work goes on.
-        let hops = 2.0 * (layout.pp - 1) as f64;
-        let sends = traffic.iter().find(|traffic| traffic.axis == Axis::Pipeline).map_or(1, |traffic| traffic.count);
-        let pipeline = seconds(Axis::Pipeline, layout.world_size()) / sends.max(1) as f64 * hops;
-
-        let bubble = layout.schedule.ideal_bubble(layout.pp, layout.micro_batches, layout.chunks);
-        // The optimizer reads and writes its state, reads gradients and writes parameters.
-        let (state, rate) = (memory.optimizer_state, self.device.memory_bandwidth);
-        let parameters = state / optimizer_bytes(layout.precision);
-        let touched = 2 * state + parameters * (layout.gradients.bytes() + layout.precision.bytes());
-        let step = (compute + tensor) / (1.0 - bubble) + data + pipeline + touched as f64 / rate;
-
-        let tokens_per_second = tokens / step;
-        let model_flops = model.flops_per_token(Convention::Model, layout.sequence_length);
+    fn configuration(&self, layout: ParallelLayout, memory: MemoryPlan) -> Configuration {
+        let prediction = Prediction::of(&self.model, &self.device, &self.assumptions, &layout, &memory);
         Configuration {
             layout,
             memory,
             memory_bytes: memory.total(),
-            step_time_ns: step * 1e9,
-            tokens_per_second,
-            mfu: model_flops * tokens_per_second / (ranks * peak),
-            bubble,
-            exposed_communication_ns: (tensor + data + pipeline) * 1e9,
+            step_time_ns: prediction.step * 1e9,
+            tokens_per_second: layout.tokens_per_step() as f64 / prediction.step,
+            mfu: prediction.mfu,
+            bubble: prediction.bubble,
+            exposed_communication_ns: prediction.exposed_communication * 1e9,
         }
+    }
+
+    fn rejection(&self, miss: &Miss) -> Rejection {
+        let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+        let Configuration { layout, memory, memory_bytes, .. } = miss.configuration;
+        let (largest, bytes) = memory.categories().into_iter().max_by_key(|(_, bytes)| *bytes).unwrap_or_default();
+        let why = format!(
+            "lacks {}: needs {} of {} usable, {} of it for {}",
+            gigabytes(miss.lacking),
+            gigabytes(memory_bytes),
+            gigabytes(self.usable_bytes()),
+            gigabytes(bytes),
+            largest.replace('_', " ")
+        );
+        Rejection { layout, why, lacking_bytes: Some(miss.lacking) }
     }
 }
 
-impl Rejection {
-    /// Whether it is only memory that it lacks: then the layout is a whole one, else only its grid counts.
-    pub fn lacks_memory(&self) -> bool {
-        self.lacking.is_some()
+/// What would work if there were more memory.
+#[derive(Clone, Debug)]
+struct Miss {
+    configuration: Configuration,
+    lacking: u64,
+}
+
+/// The misses of a grid that are worth telling.
+#[derive(Default)]
+struct Misses {
+    nearest: Option<Miss>,
+    fastest: Option<Miss>,
+}
+
+impl Misses {
+    /// Only what lacks at most `near` bytes is worth telling for its speed.
+    fn add(&mut self, miss: Miss, near: u64) {
+        if self.nearest.as_ref().is_none_or(|nearest| miss.lacking < nearest.lacking) {
+            self.nearest = Some(miss.clone());
+        }
+        let faster = |fastest: &Miss| miss.configuration.better(&fastest.configuration) == Ordering::Less;
+        if miss.lacking <= near && self.fastest.as_ref().is_none_or(faster) {
+            self.fastest = Some(miss);
+        }
     }
 }
 
@@ -353,7 +274,7 @@ impl Configuration {
 
 /// The schedules a layout can have: 1F1B, and interleaved with every number of chunks. GPipe has the same bubble as
 /// 1F1B and needs more memory.
-fn schedules(layout: ParallelLayout, model: &ModelShape) -> impl Iterator<Item = ParallelLayout> {
+fn schedules(layout: ParallelLayout, model: &ModelShape) -> impl Iterator<Item = ParallelLayout> + use<> {
     let plain = ParallelLayout { schedule: Schedule::OneForwardOneBackward, chunks: 1, ..layout };
     let most_chunks = if layout.pp > 1 { layout.stage_layers(model) } else { 1 };
     let interleaved = divisors(most_chunks).filter(|chunks| (2..=8).contains(chunks));
@@ -411,13 +332,36 @@ mod tests {
         let search = request("llama-405b", "a10", 8).search().unwrap();
         assert!(search.configurations.is_empty());
         let nearest = &search.rejected[0];
-        assert!(
-            nearest.why.contains("needs ") && nearest.why.contains("22.1") || nearest.why.contains("GB usable"),
-            "{}",
-            nearest.why
-        );
-        let search = request("llama-8b", "h100", 8).search().unwrap();
-        assert!(search.configurations.iter().all(|configuration| configuration.layout.dp <= 8));
+        // 92% of 24 GiB.
+        assert!(nearest.lacking_bytes.is_some() && nearest.why.contains(" of 23.7 GB usable, "), "{}", nearest.why);
+        let grid = |why: &str| search.rejected.iter().any(|rejection| rejection.why == why);
+        assert!(grid("pp 4 does not divide 126 layers") && grid("pp 8 does not divide 126 layers"));
+    }
+
+    #[test]
+    fn a_miss_is_told_where_nothing_fits_or_it_would_be_the_fastest() {
+        for (model, gpus) in [("llama-70b", 64), ("llama-8b", 8), ("gpt3-175b", 1024)] {
+            let request = Request { sequence_length: 2048, ..request(model, "a100", gpus) };
+            let search = request.search().unwrap();
+            let best = search.configurations[0].tokens_per_second;
+            for rejection in search.rejected.iter().filter(|rejection| rejection.lacking_bytes.is_some()) {
+                let layout = rejection.layout;
+                let same = |other: &ParallelLayout| (other.dp, other.tp, other.pp) == (layout.dp, layout.tp, layout.pp);
+                let fits = search.configurations.iter().any(|configuration| same(&configuration.layout));
+                let memory = MemoryPlan::fullest(&request.model, &layout, request.assumptions.attention).unwrap();
+                assert!(!fits || request.configuration(layout, memory).tokens_per_second > best, "{rejection:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn stages_and_chunks_are_tried() {
+        let search = request("llama-70b", "h100", 64).search().unwrap();
+        let has = |wanted: fn(&ParallelLayout) -> bool| search.configurations.iter().any(|found| wanted(&found.layout));
+        assert!(has(|layout| layout.schedule == Schedule::Interleaved));
+        assert!(has(|layout| layout.pp > 1 && layout.zero <= Zero::One));
+        assert!(has(|layout| layout.zero == Zero::Three && layout.pp == 1));
+        assert!(has(|layout| layout.tp == 8) && has(|layout| layout.recompute == Recompute::Full));
     }
 
     #[test]
@@ -439,6 +383,8 @@ mod tests {
         let assumptions = Assumptions { compute_efficiency: 1.5, ..base.assumptions };
         assert!(wrong(Request { assumptions, ..base.clone() }).contains("compute efficiency is 1.5"));
         let assumptions = Assumptions { network_bandwidth: f64::NAN, ..base.assumptions };
-        assert!(wrong(Request { assumptions, ..base }).contains("network bandwidth"));
+        assert!(wrong(Request { assumptions, ..base.clone() }).contains("network bandwidth"));
+        let assumptions = Assumptions { gpus_per_node: u64::MAX, ..base.assumptions };
+        assert!(wrong(Request { assumptions, ..base }).contains("a node cannot have"));
     }
 }

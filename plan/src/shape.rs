@@ -146,8 +146,9 @@ impl ModelShape {
             let (heads, kv_heads) = (self.heads, self.kv_heads);
             return Err(PlanError::Shape(format!("{heads} heads cannot share {kv_heads} kv_heads evenly")));
         }
-        if self.active_networks() > self.networks() {
-            let Some(Experts { count, top_k }) = self.experts else { return Ok(self) };
+        if let Some(Experts { count, top_k }) = self.experts
+            && top_k > count
+        {
             return Err(PlanError::Shape(format!("a token cannot go through {top_k} of {count} experts")));
         }
         // A layer has at most 2^20·2^22·3·2^16 parameters, so this cannot overflow.

@@ -55,14 +55,22 @@ fn text_says_what_is_predicted_and_assumed() {
     let stdout = text(&output.stdout);
     assert!(output.status.success() && output.stderr.is_empty());
     assert!(
-        stdout.starts_with("llama-8b, 8.0 B parameters, on 8 × a100-80gb (85.9 GB): 4,194,304 tokens a step"),
+        stdout.starts_with("llama-8b, 8.0 B parameters, on 8 × a100-80gb (80 GiB): 4,194,304 tokens a step"),
         "{stdout}"
     );
     assert!(stdout.contains("\npredicted: the best of each grid, of "), "{stdout}");
-    assert!(stdout.contains("\nassumed: compute at 50% of 312 TFLOP/s (bf16, dense)"), "{stdout}");
+    assert!(stdout.contains("\nassumed: compute reaches 50% of 312 TFLOP/s (bf16, dense)"), "{stdout}");
     assert!(stdout.contains("GPU-days") && !stdout.contains('\u{1b}'), "{stdout}");
     let nothing = text(&plan("--model llama-405b --gpu a10 --gpus 2").stdout);
-    assert!(nothing.contains("\nnothing fits\n") && nothing.contains(" GB usable; "), "{nothing}");
+    assert!(nothing.contains("\nnothing works\n") && nothing.contains(" GB usable, "), "{nothing}");
+}
+
+#[test]
+fn any_number_of_gpus_can_share_the_usual_batch() {
+    for gpus in [3, 7, 24, 96] {
+        let output = plan(&format!("--model llama-8b --gpu h100 --gpus {gpus}"));
+        assert!(!text(&output.stdout).contains("nothing works"), "{gpus} GPUs: {}", text(&output.stdout));
+    }
 }
 
 #[test]
@@ -96,6 +104,8 @@ fn bad_input_gets_an_error() {
         ("--model tiny --gpu h100 --gpus 0", "error: there must be at least one GPU"),
         ("--model tiny --gpu h100 --gpus many", "error: invalid value 'many' for '--gpus <N>'"),
         ("--model tiny --gpu h100 --gpus 8 --global-batch 1000", "error: a global batch of 1000 tokens is no whole"),
+        ("--model tiny --gpu h100 --gpus 8 --gpus-per-node 18446744073709551615", "error: a node cannot have 1844"),
+        ("--model /dev/zero --gpu h100 --gpus 8", "error: cannot read a model from /dev/zero: it is not a plain file"),
         ("--model tiny --gpu h100 --gpus 8 --efficiency 2", "error: compute efficiency is 2, not a share"),
         (
             "--model tiny --gpu h100 --gpus 8 --precision fp32 --grads bf16",
