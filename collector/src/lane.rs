@@ -1,32 +1,15 @@
-//! One thread's way to the writer: a bounded queue that never blocks, and the thread's annotations.
+//! What a thread of the program has of its own: its queue to the writer, and its annotations.
 
-use std::{
-    cell::RefCell,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    thread::Thread,
-};
+use std::{cell::RefCell, sync::atomic::Ordering::Relaxed, thread::Thread};
 
-use rtrb::{Consumer, Producer, PushError, RingBuffer};
-use stepscope_traces::{CounterSample, MemoryEvent, Span, Stream};
+use rtrb::PushError;
+use stepscope_traces::Stream;
 
 use crate::{
-    recorder::Shared,
-    scope::{Change, Context},
-    ticks::Ticks,
+    context::{Change, Context},
+    queue::{Event, Queue},
+    shared::Shared,
 };
-
-/// What goes through a queue. What this process timed itself is in ticks; its row's times are filled in by the writer.
-#[derive(Clone, Copy)]
-pub(crate) enum Event {
-    Span(Span),
-    TickedSpan(Span, Ticks, Ticks),
-    Memory(MemoryEvent),
-    TickedMemory(MemoryEvent, Ticks),
-    TickedCounter(CounterSample, Ticks),
-}
 
 /// How many events a thread's first queue holds, or where memory is short; a full one is replaced by a longer one.
 const FIRST_EVENTS: [usize; 2] = [256, 32];
@@ -34,42 +17,6 @@ const GROWTH: usize = 4;
 const MOST_EVENTS: usize = 64 << 10;
 /// Every so many events the thread measures what recording costs it. A prime, to keep step with nothing else.
 const SAMPLE_EVERY: u32 = 1021;
-
-/// What a thread counts and the writer reads.
-#[derive(Default)]
-pub(crate) struct LaneCounts {
-    pub(crate) dropped: AtomicU64,
-    pub(crate) samples: AtomicU64,
-    pub(crate) sampled_ns: AtomicU64,
-}
-
-/// The program's end of a queue.
-struct Queue {
-    events: Producer<Event>,
-    counts: Arc<LaneCounts>,
-    capacity: usize,
-}
-
-/// The writer's end of a queue.
-pub(crate) struct QueueEnd {
-    pub(crate) events: Consumer<Event>,
-    pub(crate) counts: Arc<LaneCounts>,
-    pub(crate) bytes: usize,
-}
-
-impl Queue {
-    /// Opens a queue that takes at most this share of the memory that is left for queues.
-    fn open(shared: &Shared, capacity: usize, share: usize) -> Option<Queue> {
-        let bytes = capacity * size_of::<Event>();
-        if !shared.take_queue_memory(bytes, share) {
-            return None;
-        }
-        let (events, consumer) = RingBuffer::new(capacity);
-        let counts = Arc::new(LaneCounts::default());
-        shared.add_queue(QueueEnd { events: consumer, counts: counts.clone(), bytes });
-        Some(Queue { events, counts, capacity })
-    }
-}
 
 /// A thread's queue and annotations, for one recorder.
 struct Lane {
@@ -145,7 +92,7 @@ pub(crate) fn close_scope(shared: &Shared, number: u64) {
 impl Lane {
     fn open(shared: &Shared) -> Option<Lane> {
         let writer = shared.writer()?;
-        let queue = FIRST_EVENTS.into_iter().find_map(|events| Queue::open(shared, events, 1))?;
+        let queue = FIRST_EVENTS.into_iter().find_map(|events| shared.open_queue(events, 1))?;
         Some(Lane {
             recorder: shared.id,
             thread: shared.next_thread(),
@@ -187,7 +134,7 @@ impl Lane {
         let capacity = (self.queue.capacity * GROWTH).min(MOST_EVENTS);
         if self.may_grow && capacity > self.queue.capacity {
             // Half of what is left at most: other threads may need the rest.
-            match Queue::open(shared, capacity, 2) {
+            match shared.open_queue(capacity, 2) {
                 Some(longer) => self.queue = longer,
                 None => self.may_grow = false,
             }

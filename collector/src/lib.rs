@@ -30,12 +30,20 @@
 //!
 //! Recording never blocks the program, never ends it, and drops and counts what it has no room for.
 
+mod context;
+mod error;
 mod lane;
 mod names;
+mod queue;
 mod recorder;
 mod scope;
+mod settings;
+mod shared;
 mod ticks;
 mod writer_thread;
 
-pub use recorder::{RecordError, Recorder, Settings};
-pub use scope::{Context, Entered, OpenSpan, Scope};
+pub use context::Context;
+pub use error::RecordError;
+pub use recorder::Recorder;
+pub use scope::{Entered, OpenSpan, Scope};
+pub use settings::Settings;

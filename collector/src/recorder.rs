@@ -3,58 +3,28 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{
-            AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-            Ordering::{Acquire, Relaxed, Release},
-        },
+        Arc, Mutex, MutexGuard,
+        atomic::Ordering::{Acquire, Relaxed, Release},
     },
-    thread::{JoinHandle, Thread},
-    time::Duration,
+    thread::JoinHandle,
 };
 
 use stepscope_traces::{
     CounterId, CounterSample, FIRST_NAME, Layer, MemoryCategory, MemoryEvent, MemoryOperation, MicroBatch, NameId,
-    Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step, Stream, TraceError,
+    Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step,
 };
 
 use crate::{
-    lane::{self, Event, QueueEnd},
+    context::{Change, Context},
+    error::RecordError,
+    lane,
     names::{KnownName, NameBook},
-    scope::{Change, Context, Entered, OpenSpan, Scope},
-    ticks::TickCounter,
+    queue::Event,
+    scope::{Entered, OpenSpan, Scope},
+    settings::Settings,
+    shared::{Ending, Shared, lock},
     writer_thread,
 };
-
-/// How a rank is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The longest time an event waits in memory.
-    pub flush_every: Duration,
-    /// Memory for the queues of all threads together.
-    pub queue_bytes: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        // A little under the 250 ms that are promised, for the time a flush itself takes.
-        Settings { flush_every: Duration::from_millis(200), queue_bytes: 32 << 20 }
-    }
-}
-
-/// Why a recording is not whole.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The run directory refused.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// The recorder itself failed.
-    #[error("the recorder failed: {0}")]
-    Panicked(String),
-    /// It ended before; whoever asked first was told why, and so was stderr.
-    #[error("the recording ended early")]
-    EndedEarly,
-}
 
 /// Records one rank. Clones record the same rank; every method may be called from any thread.
 ///
@@ -88,7 +58,7 @@ impl Recorder {
     }
 
     #[inline]
-    pub(crate) fn shared(&self) -> Option<&Shared> {
+    fn shared(&self) -> Option<&Shared> {
         let shared = &*self.owner.as_ref()?.shared;
         shared.accepting.load(Relaxed).then_some(shared)
     }
@@ -130,16 +100,16 @@ impl Recorder {
 
     /// Opens a range the program names itself.
     pub fn range(&self, name: NameId) -> Scope<'_> {
-        Scope::open(self, SpanKind::Range, name, Change::Nothing)
+        Scope::open(self.shared(), SpanKind::Range, name, Change::Nothing)
     }
 
     fn annotate(&self, kind: SpanKind, name: KnownName, change: Change) -> Scope<'_> {
-        Scope::open(self, kind, name.id(), change)
+        Scope::open(self.shared(), kind, name.id(), change)
     }
 
     /// Says which pipeline stage this thread works for, until the guard is dropped.
     pub fn stage(&self, stage: Stage) -> Entered<'_> {
-        Entered::open(self, Change::Stage(stage)).0
+        Entered::open(self.shared(), Change::Stage(stage)).0
     }
 
     /// Where in the training this thread is: to be handed to a thread that works for it.
@@ -149,13 +119,13 @@ impl Recorder {
 
     /// Puts this thread where another one is, until the guard is dropped.
     pub fn enter(&self, context: Context) -> Entered<'_> {
-        Entered::open(self, Change::Everything(context)).0
+        Entered::open(self.shared(), Change::Everything(context)).0
     }
 
     /// Opens a span now; it ends when it is dropped.
     #[inline]
     pub fn span(&self, kind: SpanKind, name: NameId) -> OpenSpan<'_> {
-        OpenSpan::open(self, kind, name)
+        OpenSpan::open(self.shared(), kind, name)
     }
 
     /// Records a span that was timed elsewhere, as it is.
@@ -220,15 +190,6 @@ impl Recorder {
     }
 }
 
-/// How a recording is to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Ending {
-    NotYet,
-    Complete,
-    Abandoned,
-}
-
 /// Ends the recording when the last recorder goes.
 struct Owner {
     shared: Arc<Shared>,
@@ -262,106 +223,4 @@ impl Drop for Owner {
         // The writer thread has said on stderr what went wrong, if anything did.
         drop(self.end(Ending::Abandoned));
     }
-}
-
-/// What the program's threads and the writer thread share.
-pub(crate) struct Shared {
-    pub(crate) id: u64,
-    pub(crate) counter: TickCounter,
-    /// The process that records; a forked child has all this memory, but not the writer thread.
-    process: u32,
-    /// False once nothing is recorded any more.
-    pub(crate) accepting: AtomicBool,
-    /// Whether the recording ended early.
-    pub(crate) failed: AtomicBool,
-    ending: AtomicU8,
-    names: Mutex<NameBook>,
-    new_queues: Mutex<NewQueues>,
-    threads: AtomicU32,
-    queue_bytes_left: AtomicUsize,
-    /// Events dropped because a thread had no queue.
-    pub(crate) dropped: AtomicU64,
-}
-
-/// Queues the writer has not seen yet, and the writer to wake.
-#[derive(Default)]
-struct NewQueues {
-    queues: Vec<QueueEnd>,
-    writer: Option<Thread>,
-}
-
-impl Shared {
-    fn new(settings: Settings) -> Shared {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Shared {
-            id: NEXT.fetch_add(1, Relaxed),
-            counter: TickCounter::new(),
-            process: std::process::id(),
-            accepting: AtomicBool::new(true),
-            failed: AtomicBool::new(false),
-            ending: AtomicU8::new(Ending::NotYet as u8),
-            names: Mutex::new(NameBook::new()),
-            new_queues: Mutex::default(),
-            threads: AtomicU32::new(0),
-            queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
-            dropped: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn names(&self) -> MutexGuard<'_, NameBook> {
-        lock(&self.names)
-    }
-
-    pub(crate) fn ending(&self) -> Ending {
-        match self.ending.load(Acquire) {
-            ending if ending == Ending::Complete as u8 => Ending::Complete,
-            ending if ending == Ending::Abandoned as u8 => Ending::Abandoned,
-            _ => Ending::NotYet,
-        }
-    }
-
-    pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.process
-    }
-
-    pub(crate) fn next_thread(&self) -> Stream {
-        Stream(self.threads.fetch_add(1, Relaxed))
-    }
-
-    /// Takes memory for a queue, if it is at most this share of what is left.
-    pub(crate) fn take_queue_memory(&self, bytes: usize, share: usize) -> bool {
-        let take = |left: usize| (bytes <= left / share).then(|| left - bytes);
-        let taken = self.queue_bytes_left.try_update(Relaxed, Relaxed, take).is_ok();
-        if !taken && let Some(writer) = self.writer() {
-            // It may have the queues of threads that have ended to give back.
-            writer.unpark();
-        }
-        taken
-    }
-
-    pub(crate) fn return_queue_memory(&self, bytes: usize) {
-        self.queue_bytes_left.fetch_add(bytes, Relaxed);
-    }
-
-    /// Whom to wake. Nobody, in a forked child.
-    pub(crate) fn writer(&self) -> Option<Thread> {
-        if self.is_forked() { None } else { lock(&self.new_queues).writer.clone() }
-    }
-
-    pub(crate) fn set_writer(&self, writer: Thread) {
-        lock(&self.new_queues).writer = Some(writer);
-    }
-
-    pub(crate) fn add_queue(&self, queue: QueueEnd) {
-        lock(&self.new_queues).queues.push(queue);
-    }
-
-    pub(crate) fn take_new_queues(&self) -> Vec<QueueEnd> {
-        std::mem::take(&mut lock(&self.new_queues).queues)
-    }
-}
-
-/// Locks, whatever a thread that panicked left behind: every change under these locks is whole at each point.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

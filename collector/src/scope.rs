@@ -2,68 +2,15 @@
 
 use std::marker::PhantomData;
 
-use stepscope_traces::{
-    Correlation, Group, Layer, MicroBatch, NameId, Nanos, Phase, Sequence, Span, SpanKind, Stage, Step, Stream,
-};
+use stepscope_traces::{Correlation, Group, NameId, Nanos, Sequence, Span, SpanKind, Stream};
 
 use crate::{
-    lane::{self, Event},
-    recorder::{Recorder, Shared},
+    context::{Change, Context},
+    lane,
+    queue::Event,
+    shared::Shared,
     ticks::Ticks,
 };
-
-/// Where in the training a thread is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Context {
-    /// The step.
-    pub step: Option<Step>,
-    /// The micro-batch.
-    pub micro_batch: Option<MicroBatch>,
-    /// The phase.
-    pub phase: Option<Phase>,
-    /// The layer.
-    pub layer: Option<Layer>,
-    /// The pipeline stage.
-    pub stage: Option<Stage>,
-}
-
-impl Context {
-    /// Writes this context into a span.
-    #[inline]
-    pub fn apply(&self, span: &mut Span) {
-        span.step = self.step;
-        span.micro_batch = self.micro_batch;
-        span.phase = self.phase;
-        span.layer = self.layer;
-        span.stage = self.stage;
-    }
-}
-
-/// What an annotation changes of where a thread is.
-#[derive(Clone, Copy)]
-pub(crate) enum Change {
-    Step(Step),
-    MicroBatch(MicroBatch),
-    Phase(Phase),
-    Layer(Layer),
-    Stage(Stage),
-    Everything(Context),
-    Nothing,
-}
-
-impl Change {
-    pub(crate) fn apply(self, context: Context) -> Context {
-        match self {
-            Change::Step(step) => Context { step: Some(step), ..context },
-            Change::MicroBatch(micro_batch) => Context { micro_batch: Some(micro_batch), ..context },
-            Change::Phase(phase) => Context { phase: Some(phase), ..context },
-            Change::Layer(layer) => Context { layer: Some(layer), ..context },
-            Change::Stage(stage) => Context { stage: Some(stage), ..context },
-            Change::Everything(context) => context,
-            Change::Nothing => context,
-        }
-    }
-}
 
 /// An annotation that is open on this thread. It is recorded, and closed, when this is dropped; annotations may be
 /// closed in any order.
@@ -76,14 +23,14 @@ pub struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    pub(crate) fn open(recorder: &'a Recorder, kind: SpanKind, name: NameId, change: Change) -> Scope<'a> {
-        let (entered, place) = Entered::open(recorder, change);
+    pub(crate) fn open(shared: Option<&'a Shared>, kind: SpanKind, name: NameId, change: Change) -> Scope<'a> {
+        let (entered, place) = Entered::open(shared, change);
         let mut span = Span::new(kind, name, Nanos(0), Nanos(0));
         if let Some((context, thread)) = place {
             context.apply(&mut span);
             span.stream = Some(thread);
         }
-        Scope { began: recorder.shared().map(|shared| (shared, shared.counter.read())), span, entered }
+        Scope { began: shared.map(|shared| (shared, shared.counter.read())), span, entered }
     }
 }
 
@@ -106,8 +53,8 @@ pub struct Entered<'a> {
 
 impl<'a> Entered<'a> {
     /// Also tells where the thread now is, and which thread it is.
-    pub(crate) fn open(recorder: &'a Recorder, change: Change) -> (Entered<'a>, Option<(Context, Stream)>) {
-        let opened = recorder.shared().and_then(|shared| Some((shared, lane::open_scope(shared, change)?)));
+    pub(crate) fn open(shared: Option<&'a Shared>, change: Change) -> (Entered<'a>, Option<(Context, Stream)>) {
+        let opened = shared.and_then(|shared| Some((shared, lane::open_scope(shared, change)?)));
         let scope = opened.map(|(shared, (number, ..))| (shared, number));
         (Entered { scope, thread: PhantomData }, opened.map(|(_, (_, context, thread))| (context, thread)))
     }
@@ -131,8 +78,8 @@ pub struct OpenSpan<'a> {
 
 impl<'a> OpenSpan<'a> {
     #[inline]
-    pub(crate) fn open(recorder: &'a Recorder, kind: SpanKind, name: NameId) -> OpenSpan<'a> {
-        let began = recorder.shared().map(|shared| (shared, shared.counter.read()));
+    pub(crate) fn open(shared: Option<&'a Shared>, kind: SpanKind, name: NameId) -> OpenSpan<'a> {
+        let began = shared.map(|shared| (shared, shared.counter.read()));
         OpenSpan { began, span: Span::new(kind, name, Nanos(0), Nanos(0)) }
     }
 

@@ -15,8 +15,10 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use stepscope_traces::{ClockSnapshot, Counter, CounterSample, MemoryEvent, RankWriter, Span, TraceError, now};
 
 use crate::{
-    lane::{Event, LaneCounts, QueueEnd},
-    recorder::{Ending, RecordError, Settings, Shared},
+    error::RecordError,
+    queue::{Event, LaneCounts, QueueEnd},
+    settings::Settings,
+    shared::{Ending, Shared},
     ticks::TickMap,
 };
 

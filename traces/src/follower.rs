@@ -12,8 +12,8 @@ use crate::{
     format::scan::{Scanner, Tally},
     json_file::open_regular,
     loss::Loss,
-    rank_info::State,
-    reader::{RankData, RankDirectory, Survey, TableSurvey},
+    rank_data::{RankData, Survey, TableSurvey},
+    rank_info::{RankInfo, State},
     tables::{CounterSamples, MemoryEvents, Spans, Strings, Table},
     vocabulary::Counter,
     window::Window,
@@ -77,24 +77,24 @@ impl Follower {
         data.names.extend(strings);
     }
 
-    /// What is lost so far. What is pending counts once nobody records any more.
-    pub fn loss(&self, rank: &RankDirectory) -> Loss {
-        let written = rank.info.written.unwrap_or_default();
+    /// What is lost so far of a rank in this state. What is pending counts once nobody records any more.
+    pub fn loss(&self, info: &RankInfo, state: State) -> Loss {
+        let written = info.written.unwrap_or_default();
         let mut loss = Loss { dropped_events: self.dropped_events, ..Loss::default() };
-        loss += self.spans.loss(rank.state, written.spans);
-        loss += self.memory.loss(rank.state, written.memory);
-        loss += self.counters.loss(rank.state, written.counters);
-        loss += self.strings.loss(rank.state, written.strings);
+        loss += self.spans.loss(state, written.spans);
+        loss += self.memory.loss(state, written.memory);
+        loss += self.counters.loss(state, written.counters);
+        loss += self.strings.loss(state, written.strings);
         loss
     }
 
-    pub(crate) fn survey(&self, rank: &RankDirectory) -> Survey {
+    pub(crate) fn survey(&self, info: &RankInfo, state: State) -> Survey {
         Survey {
             spans: self.spans.survey(),
             memory: self.memory.survey(),
             counters: self.counters.survey(),
             strings: self.strings.survey(),
-            loss: self.loss(rank),
+            loss: self.loss(info, state),
         }
     }
 }

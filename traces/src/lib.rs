@@ -34,6 +34,7 @@ mod ids;
 mod json_file;
 mod loss;
 mod names;
+mod rank_data;
 mod rank_info;
 mod reader;
 mod run_info;
@@ -54,8 +55,9 @@ pub use ids::{
 };
 pub use loss::Loss;
 pub use names::{FIRST_NAME, Names};
+pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, RankInfo, State, Written};
-pub use reader::{RankData, RankDirectory, Run, Survey, TableSurvey};
+pub use reader::{RankDirectory, Run};
 pub use run_info::{GitRevision, RunInfo};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
 pub use vocabulary::{Counter, MemoryCategory, MemoryOperation, Phase, SpanKind};

@@ -8,12 +8,11 @@ use std::{
 use crate::{
     error::TraceError,
     follower::Follower,
-    ids::{Nanos, Rank},
+    ids::Rank,
     loss::Loss,
-    names::Names,
+    rank_data::{RankData, Survey},
     rank_info::{RankInfo, State},
     run_info::RunInfo,
-    tables::{CounterSamples, MemoryEvents, Spans, Table},
     window::Window,
     writer::rank_directory,
 };
@@ -98,29 +97,6 @@ pub struct RankDirectory {
     pub state: State,
 }
 
-/// What one rank recorded.
-#[derive(Debug, Default)]
-pub struct RankData {
-    /// Timed intervals.
-    pub spans: Spans,
-    /// What happened to memory.
-    pub memory: MemoryEvents,
-    /// Sampled values.
-    pub counters: CounterSamples,
-    /// The texts behind interned names.
-    pub names: Names,
-}
-
-impl RankData {
-    /// Removes everything and keeps the memory, for the next window or the next rank.
-    pub fn clear(&mut self) {
-        self.spans.clear();
-        self.memory.clear();
-        self.counters.clear();
-        self.names = Names::default();
-    }
-}
-
 impl RankDirectory {
     /// Reads what lies in a window, and tells what of the whole rank is lost.
     pub fn read(&self, window: Window) -> Result<(RankData, Loss), TraceError> {
@@ -128,7 +104,7 @@ impl RankDirectory {
         let mut data = RankData::default();
         follower.poll(&mut data)?;
         follower.finish(&mut data);
-        Ok((data, follower.loss(self)))
+        Ok((data, follower.loss(&self.info, self.state)))
     }
 
     /// Follows the rank from its beginning.
@@ -142,41 +118,6 @@ impl RankDirectory {
         let mut nothing = RankData::default();
         follower.poll(&mut nothing)?;
         follower.finish(&mut nothing);
-        Ok(follower.survey(self))
+        Ok(follower.survey(&self.info, self.state))
     }
-}
-
-/// What a rank's files hold.
-#[derive(Clone, Debug, Default)]
-pub struct Survey {
-    /// Of the spans table.
-    pub spans: TableSurvey,
-    /// Of the memory table.
-    pub memory: TableSurvey,
-    /// Of the counters table.
-    pub counters: TableSurvey,
-    /// Of the strings table.
-    pub strings: TableSurvey,
-    /// What is lost.
-    pub loss: Loss,
-}
-
-impl Survey {
-    /// Whether nothing was recorded.
-    fn is_empty(&self) -> bool {
-        self.spans.rows + self.memory.rows + self.counters.rows == 0
-    }
-}
-
-/// What one file holds.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TableSurvey {
-    /// Rows that can be read.
-    pub rows: u64,
-    /// Batches that can be read.
-    pub batches: u64,
-    /// The size of the file.
-    pub bytes: u64,
-    /// From the first beginning to the last end.
-    pub time: Option<(Nanos, Nanos)>,
 }

@@ -71,7 +71,8 @@ proptest! {
         }
         follower.finish(&mut data);
         prop_assert_eq!(Rows::of(&data), Rows::of(&whole));
-        prop_assert_eq!(follower.loss(followed.rank(Rank(0)).unwrap()), whole_loss);
+        let rank = followed.rank(Rank(0)).unwrap();
+        prop_assert_eq!(follower.loss(&rank.info, rank.state), whole_loss);
     }
 }
 

@@ -1,0 +1,17 @@
+//! Why a recording is not whole.
+
+use stepscope_traces::TraceError;
+
+/// Why a recording is not whole.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The run directory refused.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The recorder itself failed.
+    #[error("the recorder failed: {0}")]
+    Panicked(String),
+    /// It ended before; whoever asked first was told why, and so was stderr.
+    #[error("the recording ended early")]
+    EndedEarly,
+}

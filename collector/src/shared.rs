@@ -1,0 +1,132 @@
+//! What the program's threads and the writer thread share.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed},
+        },
+    },
+    thread::Thread,
+};
+
+use stepscope_traces::Stream;
+
+use crate::{
+    names::NameBook,
+    queue::{Queue, QueueEnd, queue, queue_bytes},
+    settings::Settings,
+    ticks::TickCounter,
+};
+
+/// How a recording is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Ending {
+    NotYet,
+    Complete,
+    Abandoned,
+}
+
+/// What the program's threads and the writer thread share.
+pub(crate) struct Shared {
+    pub(crate) id: u64,
+    pub(crate) counter: TickCounter,
+    /// The process that records; a forked child has all this memory, but not the writer thread.
+    process: u32,
+    /// False once nothing is recorded any more.
+    pub(crate) accepting: AtomicBool,
+    /// Whether the recording ended early.
+    pub(crate) failed: AtomicBool,
+    pub(crate) ending: AtomicU8,
+    names: Mutex<NameBook>,
+    new_queues: Mutex<NewQueues>,
+    threads: AtomicU32,
+    queue_bytes_left: AtomicUsize,
+    /// Events dropped because a thread had no queue.
+    pub(crate) dropped: AtomicU64,
+}
+
+/// Queues the writer has not seen yet, and the writer to wake.
+#[derive(Default)]
+struct NewQueues {
+    queues: Vec<QueueEnd>,
+    writer: Option<Thread>,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings) -> Shared {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Shared {
+            id: NEXT.fetch_add(1, Relaxed),
+            counter: TickCounter::new(),
+            process: std::process::id(),
+            accepting: AtomicBool::new(true),
+            failed: AtomicBool::new(false),
+            ending: AtomicU8::new(Ending::NotYet as u8),
+            names: Mutex::new(NameBook::new()),
+            new_queues: Mutex::default(),
+            threads: AtomicU32::new(0),
+            queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn names(&self) -> MutexGuard<'_, NameBook> {
+        lock(&self.names)
+    }
+
+    pub(crate) fn ending(&self) -> Ending {
+        match self.ending.load(Acquire) {
+            ending if ending == Ending::Complete as u8 => Ending::Complete,
+            ending if ending == Ending::Abandoned as u8 => Ending::Abandoned,
+            _ => Ending::NotYet,
+        }
+    }
+
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    pub(crate) fn next_thread(&self) -> Stream {
+        Stream(self.threads.fetch_add(1, Relaxed))
+    }
+
+    /// Opens a queue that takes at most this share of the memory that is left for queues, and hands its other end to
+    /// the writer.
+    pub(crate) fn open_queue(&self, capacity: usize, share: usize) -> Option<Queue> {
+        let bytes = queue_bytes(capacity);
+        let take = |left: usize| (bytes <= left / share).then(|| left - bytes);
+        if self.queue_bytes_left.try_update(Relaxed, Relaxed, take).is_err() {
+            // The writer may have the queues of threads that have ended to give back.
+            self.writer().iter().for_each(Thread::unpark);
+            return None;
+        }
+        let (queue, end) = queue(capacity);
+        lock(&self.new_queues).queues.push(end);
+        Some(queue)
+    }
+
+    pub(crate) fn return_queue_memory(&self, bytes: usize) {
+        self.queue_bytes_left.fetch_add(bytes, Relaxed);
+    }
+
+    /// Whom to wake. Nobody, in a forked child.
+    pub(crate) fn writer(&self) -> Option<Thread> {
+        if self.is_forked() { None } else { lock(&self.new_queues).writer.clone() }
+    }
+
+    pub(crate) fn set_writer(&self, writer: Thread) {
+        lock(&self.new_queues).writer = Some(writer);
+    }
+
+    pub(crate) fn take_new_queues(&self) -> Vec<QueueEnd> {
+        std::mem::take(&mut lock(&self.new_queues).queues)
+    }
+}
+
+/// Locks, whatever a thread that panicked left behind: every change under these locks is whole at each point.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

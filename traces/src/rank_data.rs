@@ -1,0 +1,66 @@
+//! What one rank recorded: all of it, or how much of it.
+
+use crate::{
+    ids::Nanos,
+    loss::Loss,
+    names::Names,
+    tables::{CounterSamples, MemoryEvents, Spans, Table},
+};
+
+/// What one rank recorded.
+#[derive(Debug, Default)]
+pub struct RankData {
+    /// Timed intervals.
+    pub spans: Spans,
+    /// What happened to memory.
+    pub memory: MemoryEvents,
+    /// Sampled values.
+    pub counters: CounterSamples,
+    /// The texts behind interned names.
+    pub names: Names,
+}
+
+impl RankData {
+    /// Removes everything and keeps the memory, for the next window or the next rank.
+    pub fn clear(&mut self) {
+        self.spans.clear();
+        self.memory.clear();
+        self.counters.clear();
+        self.names = Names::default();
+    }
+}
+
+/// What a rank's files hold.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Of the spans table.
+    pub spans: TableSurvey,
+    /// Of the memory table.
+    pub memory: TableSurvey,
+    /// Of the counters table.
+    pub counters: TableSurvey,
+    /// Of the strings table.
+    pub strings: TableSurvey,
+    /// What is lost.
+    pub loss: Loss,
+}
+
+impl Survey {
+    /// Whether nothing was recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.spans.rows + self.memory.rows + self.counters.rows == 0
+    }
+}
+
+/// What one file holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TableSurvey {
+    /// Rows that can be read.
+    pub rows: u64,
+    /// Batches that can be read.
+    pub batches: u64,
+    /// The size of the file.
+    pub bytes: u64,
+    /// From the first beginning to the last end.
+    pub time: Option<(Nanos, Nanos)>,
+}
