@@ -96,6 +96,10 @@ impl Shared {
     /// Opens a queue that takes at most this share of the memory that is left for queues, and hands its other end to
     /// the writer.
     pub(crate) fn open_queue(&self, capacity: usize, share: usize) -> Option<Queue> {
+        if self.is_forked() {
+            // The lock below may have been held by a thread that this process does not have.
+            return None;
+        }
         let bytes = queue_bytes(capacity);
         let take = |left: usize| (bytes <= left / share).then(|| left - bytes);
         if self.queue_bytes_left.try_update(Relaxed, Relaxed, take).is_err() {
