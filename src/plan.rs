@@ -32,9 +32,9 @@ pub(crate) struct Arguments {
     /// Tokens of a step, over all GPUs; about 4 M that every number of replicas can share, if it is not said.
     #[arg(long, value_name = "TOKENS", value_parser = amount::parse)]
     global_batch: Option<u64>,
-    /// Tokens of a sequence.
-    #[arg(long, value_name = "S", default_value = "4096", value_parser = amount::parse)]
-    seq_len: u64,
+    /// Tokens of a sequence; 4096, or as many as the model has learned positions, if it is not said.
+    #[arg(long, value_name = "S", value_parser = amount::parse)]
+    seq_len: Option<u64>,
     /// What parameters and activations are in.
     #[arg(long, value_enum, default_value = "bf16")]
     precision: PrecisionName,
@@ -131,23 +131,26 @@ impl AssumptionArguments {
     }
 }
 
-/// Tokens of a step, if nothing else is said.
+/// Tokens of a step and of a sequence, if nothing else is said.
 const USUAL_BATCH: u64 = 4 << 20;
+const USUAL_LENGTH: u64 = 4096;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let model = ModelShape::load(&arguments.model.to_string_lossy())?;
     let device = Device::named(&arguments.gpu)?.clone();
     let precision = arguments.precision.into();
+    let most = model.learned_positions.unwrap_or(USUAL_LENGTH);
+    let sequence_length = arguments.seq_len.unwrap_or(USUAL_LENGTH.min(most));
     let request = Request {
         model,
         assumptions: arguments.assumptions.apply(&device),
         device,
         gpus: arguments.gpus,
         global_batch_tokens: arguments.global_batch.unwrap_or_else(|| {
-            let evenly = arguments.gpus.saturating_mul(arguments.seq_len).max(1);
+            let evenly = arguments.gpus.saturating_mul(sequence_length).max(1);
             USUAL_BATCH.div_ceil(evenly).saturating_mul(evenly)
         }),
-        sequence_length: arguments.seq_len,
+        sequence_length,
         precision,
         gradients: arguments.grads.map_or(precision, Precision::from),
     };

@@ -95,7 +95,16 @@ static DEVICES: [Device; 12] = [
 ];
 
 /// What people say when they mean the usual one.
-const SHORT_NAMES: [(&str, &str); 3] = [("a100", "a100-80gb"), ("h100", "h100-sxm"), ("4090", "rtx-4090")];
+const SHORT_NAMES: [(&str, &str); 8] = [
+    ("a100", "a100-80gb"),
+    ("a10040", "a100-40gb"),
+    ("a10080", "a100-80gb"),
+    ("h100", "h100-sxm"),
+    ("h100sxm5", "h100-sxm"),
+    ("h10080gb", "h100-sxm"),
+    ("h200sxm", "h200"),
+    ("4090", "rtx-4090"),
+];
 
 impl Device {
     /// A device by the name it has here, or by the one its driver gives it.
@@ -129,6 +138,9 @@ mod tests {
         for (name, found) in [
             ("h100", "h100-sxm"),
             ("H100-SXM", "h100-sxm"),
+            ("A100 40", "a100-40gb"),
+            ("H100 SXM5", "h100-sxm"),
+            ("4090", "rtx-4090"),
             ("a100 80GB", "a100-80gb"),
             ("RTX 4090", "rtx-4090"),
             ("NVIDIA H200", "h200"),

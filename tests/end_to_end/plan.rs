@@ -112,7 +112,7 @@ fn bad_input_gets_an_error() {
             "error: this layout does not work: gradients of fp32",
         ),
         (
-            "--model gpt2-124m --gpu h100 --gpus 8",
+            "--model gpt2-124m --gpu h100 --gpus 8 --seq-len 4096",
             "error: this layout does not work: the model has 1024 positions, not 4096",
         ),
         (&vision, "error: cannot read a model from "),

@@ -9,7 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::resource::{Resource, setrlimit};
+use nix::{
+    sys::{
+        resource::{Resource, setrlimit},
+        wait::waitpid,
+    },
+    unistd::{ForkResult, fork},
+};
 use stepscope_collector::Recorder;
 use stepscope_traces::{MemoryCategory, Phase, Rank, RankInfo, RunInfo, SpanKind, Step, Stream, now};
 
@@ -33,6 +39,20 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
             record_for(&recorder, Duration::from_millis(20));
             let _step = recorder.step(Step(99));
             panic!("the program's own fault");
+        }
+        "fork" => {
+            record_for(&recorder, Duration::from_millis(20));
+            #[expect(unsafe_code, reason = "there is no other way to fork")]
+            // SAFETY: the child only records, drops the recorder and exits, which is what is tested.
+            match unsafe { fork() }? {
+                ForkResult::Child => {
+                    (0..1000).for_each(|_| step(&recorder, 1_000_000));
+                    drop(recorder);
+                    return Ok(ExitCode::from(7));
+                }
+                ForkResult::Parent { child } => println!("child: {:?}", waitpid(child, None)?),
+            }
+            println!("finished: {}", recorder.finish().is_ok());
         }
         "no-finish" => record_for(&recorder, Duration::from_millis(20)),
         other => return Err(format!("no such mode: {other}").into()),

@@ -123,6 +123,19 @@ fn a_panic_leaves_a_readable_run() {
 }
 
 #[test]
+fn a_forked_child_records_nothing_and_ends_as_it_wants_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let output = run_child(&path, "fork");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(42), 0), "{stdout}");
+    assert!(stdout.contains(", 7)\n") && stdout.ends_with("finished: true\n"), "{stdout}");
+    let (data, state) = read(&path);
+    assert_eq!(state, State::Complete);
+    assert!(steps(&data) > 0, "and no step of the child's is among them");
+}
+
+#[test]
 fn a_program_that_forgets_to_finish_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");
