@@ -34,6 +34,7 @@ mod context;
 mod error;
 mod lane;
 mod names;
+mod packed;
 mod queue;
 mod recorder;
 mod scope;

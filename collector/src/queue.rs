@@ -3,15 +3,14 @@
 use std::sync::{Arc, atomic::AtomicU64};
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use stepscope_traces::{CounterSample, MemoryEvent, Span};
+use stepscope_traces::{CounterSample, MemoryEvent};
 
-use crate::ticks::Ticks;
+use crate::{packed::PackedSpan, ticks::Ticks};
 
 /// What goes through a queue. What this process timed itself is in ticks; its row's times are filled in by the writer.
 #[derive(Clone, Copy)]
 pub(crate) enum Event {
-    Span(Span),
-    TickedSpan(Span, Ticks, Ticks),
+    Span(PackedSpan),
     Memory(MemoryEvent),
     TickedMemory(MemoryEvent, Ticks),
     TickedCounter(CounterSample, Ticks),

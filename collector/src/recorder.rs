@@ -19,6 +19,7 @@ use crate::{
     error::RecordError,
     lane,
     names::{KnownName, NameBook},
+    packed::PackedSpan,
     queue::Event,
     scope::{Entered, OpenSpan, Scope},
     settings::Settings,
@@ -132,7 +133,7 @@ impl Recorder {
     #[inline]
     pub fn record(&self, span: Span) {
         if let Some(shared) = self.shared() {
-            lane::push(shared, |_, _| Event::Span(span));
+            lane::push(shared, |_, _| Event::Span(PackedSpan::timed(&span)));
         }
     }
 

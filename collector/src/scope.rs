@@ -7,6 +7,7 @@ use stepscope_traces::{Correlation, Group, NameId, Nanos, Sequence, Span, SpanKi
 use crate::{
     context::{Change, Context},
     lane,
+    packed::PackedSpan,
     queue::Event,
     shared::Shared,
     ticks::Ticks,
@@ -38,7 +39,7 @@ impl Drop for Scope<'_> {
     fn drop(&mut self) {
         if let Some((shared, began)) = self.began {
             let ended = shared.counter.read();
-            lane::push(shared, |_, _| Event::TickedSpan(self.span, began, ended));
+            lane::push(shared, |_, _| Event::Span(PackedSpan::ticked(&self.span, began, ended)));
         }
     }
 }
@@ -130,7 +131,7 @@ impl Drop for OpenSpan<'_> {
                 if self.span.kind == SpanKind::Launch {
                     self.span.stream = Some(thread);
                 }
-                Event::TickedSpan(self.span, began, ended)
+                Event::Span(PackedSpan::ticked(&self.span, began, ended))
             });
         }
     }

@@ -5,7 +5,7 @@ use stepscope_traces::{ClockMap, Nanos, now};
 
 /// A reading of the processor's counter; of the system's clock where that has none to rely on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticks(u64);
+pub(crate) struct Ticks(pub(crate) u64);
 
 /// Reads the counter.
 pub(crate) struct TickCounter(Clock);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use nix::sys::signal::{SigSet, SigmaskHow};
-use stepscope_traces::{ClockSnapshot, Counter, CounterSample, MemoryEvent, RankWriter, Span, TraceError, now};
+use stepscope_traces::{ClockSnapshot, Counter, CounterSample, MemoryEvent, RankWriter, TraceError, now};
 
 use crate::{
     error::RecordError,
@@ -163,12 +163,7 @@ impl<'a> Drain<'a> {
         for (queue, waiting) in self.queues.iter_mut().zip(waiting) {
             for event in std::iter::from_fn(|| queue.events.pop().ok()).take(waiting) {
                 match event {
-                    Event::Span(span) => self.writer.push_span(&span)?,
-                    Event::TickedSpan(span, began, ended) => {
-                        let start_ns = ticks.time(began);
-                        let duration_ns = ticks.time(ended) - start_ns;
-                        self.writer.push_span(&Span { start_ns, duration_ns, ..span })?;
-                    }
+                    Event::Span(span) => self.writer.push_span(&span.unpack(ticks))?,
                     Event::Memory(event) => self.writer.push_memory(&event)?,
                     Event::TickedMemory(event, time) => {
                         self.writer.push_memory(&MemoryEvent { time_ns: ticks.time(time), ..event })?;
