@@ -15,6 +15,8 @@ use crate::{
 const FIRST_EVENTS: [usize; 2] = [256, 32];
 const GROWTH: usize = 4;
 const MOST_EVENTS: usize = 64 << 10;
+/// Every so many events the thread wakes the writer; a queue that is too short for that grows.
+const EVENTS_PER_WAKE: usize = 2048;
 /// Every so many events the thread measures what recording costs it. A prime, to keep step with nothing else.
 const SAMPLE_EVERY: u32 = 1021;
 
@@ -29,8 +31,8 @@ struct Lane {
     scopes: Vec<(u64, Change)>,
     context: Context,
     next_scope: u64,
-    /// Events pushed since the writer was last woken.
-    since_wake: usize,
+    /// Events until the writer is woken, which is not for nothing.
+    until_wake: usize,
     until_sample: u32,
     /// Whether to try for a longer queue when this one is full.
     may_grow: bool,
@@ -101,7 +103,7 @@ impl Lane {
             scopes: Vec::new(),
             context: Context::default(),
             next_scope: 0,
-            since_wake: 0,
+            until_wake: EVENTS_PER_WAKE,
             until_sample: SAMPLE_EVERY,
             may_grow: true,
         })
@@ -114,9 +116,9 @@ impl Lane {
         if let Err(PushError::Full(event)) = self.queue.events.push(event) {
             self.push_to_longer_queue(shared, event);
         }
-        self.since_wake += 1;
-        if self.since_wake >= self.queue.capacity / 4 {
-            self.since_wake = 0;
+        self.until_wake -= 1;
+        if self.until_wake == 0 {
+            self.until_wake = EVENTS_PER_WAKE;
             self.may_grow = true;
             self.writer.unpark();
         }
@@ -136,7 +138,12 @@ impl Lane {
             // Half of what is left at most: other threads may need the rest.
             match shared.open_queue(capacity, 2) {
                 Some(longer) => self.queue = longer,
-                None => self.may_grow = false,
+                // Then it has to be emptied in time.
+                None => {
+                    self.may_grow = false;
+                    self.until_wake = self.until_wake.min(self.queue.capacity / 2);
+                    self.writer.unpark();
+                }
             }
         }
         if self.queue.events.push(event).is_err() {
