@@ -37,6 +37,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(stdout.flush()?)
 }
 
+const HEADERS: [&str; 10] =
+    [">rank", "host", "device", "state", ">time", ">spans", ">memory", ">counters", ">size", ">bytes/span"];
+const DEVICE_COLUMN: usize = 2;
+
 /// What is in a run; its JSON is public.
 #[derive(Serialize)]
 struct Contents {
@@ -118,10 +122,15 @@ impl Contents {
             text += &format!("  code      {commit:.12}{modified}, in {directory}\n");
         }
         text += "\n";
-        text += &text::table(
-            &[">rank", "host", "device", "state", ">time", ">spans", ">memory", ">counters", ">size", ">bytes/span"],
-            self.ranks.iter().map(RankContents::row),
-        );
+        // Most runs on a CPU know no device: a column of nothing would only make the table wider.
+        let shown = |column: &usize| *column != DEVICE_COLUMN || self.ranks.iter().any(|rank| rank.device.is_some());
+        let columns: Vec<usize> = (0..HEADERS.len()).filter(shown).collect();
+        let headers: Vec<&str> = columns.iter().map(|column| HEADERS[*column]).collect();
+        let rows = self.ranks.iter().map(|rank| {
+            let row = rank.row();
+            columns.iter().map(|column| row[*column].clone()).collect()
+        });
+        text += &text::table(&headers, rows);
         for rank in &self.ranks {
             if let Some(reason) = &rank.reason {
                 text += &format!("rank {}: {}\n", rank.rank, text::printable(reason));
@@ -180,10 +189,10 @@ impl RankContents {
         }
     }
 
-    fn row(&self) -> Vec<String> {
+    fn row(&self) -> [String; HEADERS.len()] {
         let Tables { spans, memory, counters, strings } = &self.tables;
         let unknown = || "-".to_owned();
-        vec![
+        [
             self.rank.to_string(),
             text::printable(&self.host),
             self.device.as_ref().map_or_else(unknown, |device| text::printable(&device.name)),
