@@ -5,6 +5,7 @@
 use std::{
     error::Error,
     path::Path,
+    process::ExitCode,
     sync::{Barrier, Mutex},
     thread,
 };
@@ -21,7 +22,17 @@ const INPUT: usize = 192;
 const HIDDEN: usize = 384;
 const OUTPUT: usize = 64;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut info = RunInfo::of_this_process("toy-training");
     info.world_size = Some(RANKS);
     info.configuration.insert("steps".into(), STEPS.into());
@@ -32,8 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     thread::scope(|scope| {
         let ranks: Vec<_> = (0..RANKS).map(|rank| scope.spawn(move || train(Rank(rank), path, ring))).collect();
         ranks.into_iter().try_for_each(|rank| rank.join().unwrap_or_else(|_| Err("a rank panicked".into())))
-    })
-    .map_err(|error: Box<dyn Error + Send + Sync>| error as Box<dyn Error>)?;
+    })?;
     println!("recorded {}", path.display());
     Ok(())
 }

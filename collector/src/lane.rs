@@ -142,7 +142,6 @@ impl Lane {
                 None => {
                     self.may_grow = false;
                     self.until_wake = self.until_wake.min(self.queue.capacity / 2);
-                    self.writer.unpark();
                 }
             }
         }
