@@ -1,5 +1,7 @@
 //! How a run is spread over ranks: a grid of stages, replicas and tensor shards.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{error::PlanError, schedule::Schedule, shape::ModelShape};
@@ -211,6 +213,13 @@ impl ParallelLayout {
     /// Layers of a stage.
     pub fn stage_layers(&self, model: &ModelShape) -> u64 {
         model.layers / self.pp
+    }
+
+    /// Layers of a chunk of a stage: chunk `c` of stage `s` is piece `c · pp + s` of the model.
+    pub fn chunk_layers(&self, model: &ModelShape, stage: u64, chunk: u64) -> Range<u64> {
+        let layers = model.layers / (self.pp * self.chunks);
+        let piece = chunk * self.pp + stage;
+        piece * layers..(piece + 1) * layers
     }
 
     /// Says what does not work, with this model.

@@ -22,7 +22,7 @@ pub struct Tensor {
 }
 
 /// Where in the model something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// Before the layers.
     Embedding,
@@ -30,6 +30,8 @@ pub enum Part {
     Layer(u64),
     /// After the layers.
     Head,
+    /// The last stage's own copy of an embedding that is the output projection too, where that is not the first stage.
+    TiedEmbedding,
 }
 
 /// Along what tensor parallelism splits a tensor.
@@ -84,11 +86,12 @@ impl ModelShape {
     pub(crate) fn layer_tensors(&self) -> Vec<Tensor> {
         let (query, kv, hidden, ffn) = (self.query_width(), self.kv_width(), self.hidden, self.ffn);
         let mut tensors = self.norm_tensors(["attention_norm", "attention_norm.bias"], hidden);
-        for (name, bias, width) in [("q", "q.bias", query), ("k", "k.bias", kv), ("v", "v.bias", kv)] {
-            tensors.push(matrix(name, width, hidden, Split::Rows));
-            if self.biases.qkv {
-                tensors.push(Tensor { split: Some(Split::Rows), ..vector(bias, width) });
-            }
+        // Matrices with the same input stand together: whoever lays them out so multiplies by them as by one.
+        let matrices = [("q", query), ("k", kv), ("v", kv)];
+        tensors.extend(matrices.map(|(name, width)| matrix(name, width, hidden, Split::Rows)));
+        if self.biases.qkv {
+            let biases = [("q.bias", query), ("k.bias", kv), ("v.bias", kv)];
+            tensors.extend(biases.map(|(name, width)| Tensor { split: Some(Split::Rows), ..vector(name, width) }));
         }
         if self.qk_norm {
             tensors.extend([vector("q_norm", self.head_dim), vector("k_norm", self.head_dim)]);
@@ -101,16 +104,15 @@ impl ModelShape {
         if let Some(experts) = self.experts {
             tensors.push(Tensor { split: None, ..matrix("router", experts.count, hidden, Split::Rows) });
         }
-        let inner: &[(&str, &str)] = match self.feed_forward {
-            FeedForward::Gated => &[("gate", "gate.bias"), ("up", "up.bias")],
-            FeedForward::Plain => &[("up", "up.bias")],
+        let (inner, biases): (&[&'static str], &[&'static str]) = match self.feed_forward {
+            FeedForward::Gated => (&["gate", "up"], &["gate.bias", "up.bias"]),
+            FeedForward::Plain => (&["up"], &["up.bias"]),
         };
         let copies = self.networks();
-        for (name, bias) in inner {
-            tensors.push(Tensor { copies, ..matrix(name, ffn, hidden, Split::Rows) });
-            if self.biases.ffn {
-                tensors.push(Tensor { copies, split: Some(Split::Rows), ..vector(bias, ffn) });
-            }
+        tensors.extend(inner.iter().map(|name| Tensor { copies, ..matrix(name, ffn, hidden, Split::Rows) }));
+        if self.biases.ffn {
+            let bias = |name: &&'static str| Tensor { copies, split: Some(Split::Rows), ..vector(name, ffn) };
+            tensors.extend(biases.iter().map(bias));
         }
         tensors.push(Tensor { copies, ..matrix("down", hidden, ffn, Split::Columns) });
         if self.biases.ffn {
