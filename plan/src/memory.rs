@@ -7,7 +7,7 @@ use crate::{
     error::PlanError,
     layout::{ParallelLayout, Precision, Recompute, Zero},
     shape::ModelShape,
-    tensors::{Part, Tensor},
+    tensors::Part,
 };
 
 /// Predicted bytes of one rank, by the categories in which they are measured.
@@ -23,7 +23,7 @@ pub struct MemoryPlan {
     pub activations: u64,
     /// Gather, reduce and receive buffers.
     pub communication: u64,
-    /// Logits and their gradient.
+    /// Logits of every micro-batch in flight through the head, and one gradient of them.
     pub workspace: u64,
     /// The batch.
     pub inputs: u64,
@@ -79,10 +79,10 @@ impl MemoryPlan {
 
 /// How many parameters the fullest tensor rank holds of each part of a model.
 pub(crate) struct Holdings {
-    pub(crate) embedding: u64,
-    pub(crate) layer: u64,
-    pub(crate) head: u64,
-    tied: u64,
+    embedding: u64,
+    layer: u64,
+    head: u64,
+    tied: bool,
 }
 
 impl Holdings {
@@ -93,23 +93,44 @@ impl Holdings {
         let part = |wanted: fn(Part) -> bool| {
             tensors.iter().filter(|tensor| wanted(tensor.part)).map(|tensor| tensor.parameters_of_a_rank(tp)).sum()
         };
-        let embedding_matrix = tensors.iter().find(|tensor| tensor.name == "embedding");
-        let tied = embedding_matrix
-            .filter(|_| model.tied_embeddings)
-            .map_or(0, |tensor: &Tensor| tensor.parameters_of_a_rank(tp));
         Holdings {
             embedding: part(|part| part == Part::Embedding),
             layer: part(|part| matches!(part, Part::Layer(_))),
             head: part(|part| part == Part::Head),
-            tied,
+            tied: model.tied_embeddings,
         }
     }
 
-    /// Parameters of a stage. A tied embedding is on the first stage and again on the last.
+    /// The units of a stage: their size, and how many of them there are. A tied embedding is on the first stage and
+    /// again on the last, in a unit of the same size.
+    fn units(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> [(u64, u64); 4] {
+        let (first, last) = (stage == 0, stage + 1 == layout.pp);
+        let tied = last && !first && self.tied;
+        [
+            (self.embedding, u64::from(first)),
+            (self.layer, layers),
+            (self.head, u64::from(last)),
+            (self.embedding, u64::from(tied)),
+        ]
+    }
+
+    /// Parameters of a stage that a replica holds, sharded by ZeRO: a shard of each unit.
+    fn shard_of_stage(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
+        self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit.div_ceil(layout.dp)).sum()
+    }
+
+    /// Parameters of a stage; with ZeRO, each unit is padded until all replicas have equal shards of it.
     pub(crate) fn of_stage(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
-        let first = if stage == 0 { self.embedding } else { 0 };
-        let last = if stage + 1 == layout.pp { self.head + if layout.pp > 1 { self.tied } else { 0 } } else { 0 };
-        first + layers * self.layer + last
+        match layout.zero {
+            Zero::Off => self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit).sum(),
+            _ => layout.dp * self.shard_of_stage(layout, layers, stage),
+        }
+    }
+
+    /// The largest unit of a stage, with its padding: what a buffer of ZeRO must hold.
+    fn largest_unit(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
+        let units = self.units(layout, layers, stage).into_iter().filter(|(_, count)| *count > 0);
+        units.map(|(unit, _)| unit.next_multiple_of(layout.dp)).max().unwrap_or(0)
     }
 
     fn plan(
@@ -121,7 +142,7 @@ impl Holdings {
     ) -> Result<MemoryPlan, PlanError> {
         let layers = layout.stage_layers(model);
         let parameters = self.of_stage(layout, layers, stage);
-        let shard = parameters.div_ceil(layout.dp);
+        let shard = self.shard_of_stage(layout, layers, stage);
         let sharded_from = |zero: Zero| if layout.zero >= zero { shard } else { parameters };
         let (parameter_bytes, gradient_bytes) = (layout.precision.bytes(), layout.gradients.bytes());
 
@@ -134,18 +155,20 @@ impl Holdings {
             Recompute::None => 0,
             _ => model.recomputed_activation_bytes(layout, attention),
         };
-        // The input and output of the final norm.
-        let head = if last { 2 * tokens * hidden * element } else { 0 };
-        let activations = u128::from(in_flight) * kept + again + head;
+        // Of each micro-batch that has been through the head and has yet to come back through it: the input and output
+        // of the final norm, and the logits.
+        let at_head = if last { u128::from(layout.schedule.in_flight_at_head(layout.micro_batches)) } else { 0 };
+        let activations = u128::from(in_flight) * kept + again + at_head * 2 * tokens * hidden * element;
 
-        let ends = self.of_stage(layout, 0, stage);
-        let largest = self.layer.max(ends);
+        let largest = self.largest_unit(layout, layers, stage);
         let buffers =
             |from: Zero, bytes: u64| if layout.zero >= from && layout.dp > 1 { 2 * largest * bytes } else { 0 };
         let received = if layout.pp > 1 { 2 * tokens * hidden * element } else { 0 };
         let communication =
             u128::from(buffers(Zero::Two, gradient_bytes) + buffers(Zero::Three, parameter_bytes)) + received;
-        let logits = if last { 2 * tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element } else { 0 };
+        let logits = tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element;
+        // And the gradient of one.
+        let workspace = if last { (at_head + 1) * logits } else { 0 };
 
         let small = |bytes: u128, what| u64::try_from(bytes).map_err(|_| PlanError::TooLarge(what));
         Ok(MemoryPlan {
@@ -154,7 +177,7 @@ impl Holdings {
             optimizer_state: sharded_from(Zero::One) * optimizer_bytes(layout.precision),
             activations: small(activations, "memory for activations")?,
             communication: small(communication, "memory for communication")?,
-            workspace: small(logits, "memory for logits")?,
+            workspace: small(workspace, "memory for logits")?,
             inputs: small(8 * tokens, "memory for the batch")?,
         })
     }
@@ -276,6 +299,64 @@ mod tests {
         assert_eq!(fullest.total(), one.total().max(two.total()));
         let error = MemoryPlan::of_stage(&model, &layout, Attention::Flash, 2).unwrap_err().to_string();
         assert!(error.contains("no stage 2 of 2"), "{error}");
+    }
+
+    /// `tiny` on three replicas, which divide the head alone: 65,536 and 196,864 leave one, 65,664 nothing.
+    #[test]
+    fn zero_shards_each_unit_of_its_own() {
+        let model = ModelShape::preset("tiny").unwrap();
+        let (embedding, layer, head) = (512 * 128, 128 * (128 + 2 * 64 + 128 + 3 * 384 + 2), 512 * 128 + 128);
+        assert_eq!(embedding + 8 * layer + head, model.parameters());
+        let shard = 21_846 + 8 * 65_622 + 21_888;
+        let at = |zero| {
+            let layout = ParallelLayout { dp: 3, zero, ..ParallelLayout::default() };
+            let plan = MemoryPlan::fullest(&model, &layout, Attention::Flash).unwrap();
+            (plan.parameters / 2, plan.gradients / 2, plan.optimizer_state / 12, plan.communication)
+        };
+        let whole = model.parameters();
+        assert_eq!(at(Zero::Off), (whole, whole, whole, 0));
+        assert_eq!(at(Zero::One), (3 * shard, 3 * shard, shard, 0));
+        // Twice the gradients of a padded layer.
+        assert_eq!(at(Zero::Two), (3 * shard, shard, shard, 2 * (layer + 2) * 2));
+        assert_eq!(at(Zero::Three), (shard, shard, shard, 2 * (layer + 2) * (2 + 2)));
+    }
+
+    #[test]
+    fn buffers_hold_the_largest_unit() {
+        let model = ModelShape { vocabulary: 2048, ..ModelShape::preset("tiny").unwrap() };
+        let at = |layout, stage| MemoryPlan::of_stage(&model, &layout, Attention::Flash, stage).unwrap().communication;
+        let one = ParallelLayout { dp: 2, zero: Zero::Two, ..ParallelLayout::default() };
+        assert_eq!(at(one, 0), 2 * (2048 * 128 + 128) * 2, "the head's alone, not the embedding's with it");
+        let two = ParallelLayout { pp: 2, ..one };
+        let received = 2 * 1024 * 128 * 2;
+        assert_eq!(at(two, 0), 2 * 2048 * 128 * 2 + received);
+        assert_eq!(at(two, 1), 2 * (2048 * 128 + 128) * 2 + received);
+    }
+
+    #[test]
+    fn the_head_keeps_what_is_in_flight_through_it() {
+        let model = ModelShape::preset("tiny").unwrap();
+        let base = ParallelLayout { micro_batches: 4, sequence_length: 64, ..ParallelLayout::default() };
+        let one_layer = model.kept_activation_bytes(&base, Attention::Flash) as u64;
+        let (norm, logits) = (2 * 64 * 128 * 2, 64 * 512 * 2);
+        let (gpipe, interleaved) = (crate::Schedule::Gpipe, crate::Schedule::Interleaved);
+        // The layers that are kept, counted for each micro-batch in flight, and the micro-batches at the head.
+        for (layout, layers, at_head) in [
+            (base, 8, 1),
+            (ParallelLayout { schedule: gpipe, ..base }, 4 * 8, 4),
+            (ParallelLayout { pp: 2, ..base }, 4, 1),
+            (ParallelLayout { pp: 2, schedule: gpipe, ..base }, 4 * 4, 4),
+            // Two forwards of the first chunk, then one of the second.
+            (ParallelLayout { pp: 2, schedule: interleaved, chunks: 2, ..base }, 3 * 2, 1),
+        ] {
+            let plan = MemoryPlan::of_stage(&model, &layout, Attention::Flash, layout.pp - 1).unwrap();
+            assert_eq!(plan.activations, layers * one_layer + at_head * norm, "{layout:?}");
+            assert_eq!(plan.workspace, (at_head + 1) * logits, "{layout:?}");
+            if layout.pp > 1 {
+                let first = MemoryPlan::of_stage(&model, &layout, Attention::Flash, 0).unwrap();
+                assert_eq!((first.workspace, first.activations % one_layer), (0, 0), "{layout:?}");
+            }
+        }
     }
 
     #[test]

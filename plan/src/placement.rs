@@ -180,7 +180,7 @@ mod tests {
     use proptest::{option, prelude::*, sample::select};
 
     use super::*;
-    use crate::{Biases, Experts, FeedForward, Norm, Schedule};
+    use crate::{Attention, Biases, Experts, FeedForward, MemoryPlan, Norm, Schedule};
 
     prop_compose! {
         /// Layouts and models that fit each other, small enough to look at every element.
@@ -315,6 +315,26 @@ mod tests {
                 prop_assert_eq!(two.len(), 1);
                 let matrix = Slot { part: one[0].part, offset: one[0].offset, ..two[0].clone() };
                 prop_assert_eq!(&one[0], &matrix);
+            }
+        }
+
+        #[test]
+        fn memory_is_planned_for_what_is_placed((model, layout) in fitting()) {
+            for stage in 0..layout.pp {
+                // No other tensor rank holds more than the first.
+                let placed = |tp| Placement::of(&model, &layout, Coordinates { stage, dp: 0, tp });
+                let first = placed(0);
+                prop_assert!((1..layout.tp).all(|tp| placed(tp).elements <= first.elements));
+                let shard: u64 = first.units.iter().map(|unit| unit.shard(layout.dp, 0)).map(|shard| shard.end - shard.start).sum();
+                let largest = first.units.iter().map(Unit::elements).max().unwrap();
+                let from = |zero| if layout.zero >= zero { shard } else { first.elements };
+                let plan = MemoryPlan::of_stage(&model, &layout, Attention::Flash, stage).unwrap();
+                prop_assert_eq!(plan.parameters, 2 * from(Zero::Three));
+                prop_assert_eq!(plan.gradients, 2 * from(Zero::Two));
+                prop_assert_eq!(plan.optimizer_state, 12 * from(Zero::One));
+                let buffers = if layout.dp == 1 { 0 } else { u64::from(u8::from(layout.zero)).saturating_sub(1) };
+                let received = if layout.pp > 1 { 2 * model.hidden * 2 } else { 0 };
+                prop_assert_eq!(plan.communication, buffers * 2 * largest * 2 + received);
             }
         }
 

@@ -97,7 +97,10 @@ proptest! {
                     prop_assert!(plan.activations > 0);
                     let whole = MemoryPlan::of_stage(&shape, &ParallelLayout { zero: Zero::Off, ..layout }, attention, stage);
                     let whole = whole.unwrap();
-                    prop_assert!(plan.optimizer_state <= whole.optimizer_state && plan.parameters <= whole.parameters);
+                    prop_assert!(plan.optimizer_state <= whole.optimizer_state);
+                    // Each layer, the embedding, the head and a copy of the embedding may be padded.
+                    let padding = (layout.stage_layers(&shape) + 3) * (layout.dp - 1) * layout.precision.bytes();
+                    prop_assert!(plan.parameters <= whole.parameters + padding);
                 }
             }
         }

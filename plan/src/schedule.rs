@@ -105,6 +105,15 @@ impl Schedule {
         (self.warm_up(stage, stages, micro_batches, chunks) + 1).min(micro_batches * chunks)
     }
 
+    /// How many micro-batches have been forward through the last chunk of the last stage and not back through it, at
+    /// most. Unless all forwards come first, each is followed by its backward there.
+    pub fn in_flight_at_head(self, micro_batches: u64) -> u64 {
+        match self {
+            Schedule::Gpipe => micro_batches,
+            Schedule::OneForwardOneBackward | Schedule::Interleaved => 1,
+        }
+    }
+
     /// The share of time a stage has nothing to do, when every pass takes the same time and transfers take none.
     pub fn ideal_bubble(self, stages: u64, micro_batches: u64, chunks: u64) -> f64 {
         let (p, work) = (stages as f64, (micro_batches * chunks) as f64);

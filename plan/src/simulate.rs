@@ -98,15 +98,25 @@ impl Simulation {
 
     /// How many micro-batches (of a chunk each) a stage holds the activations of, at most.
     pub fn peak_in_flight(&self, stage: usize) -> u64 {
-        let held = self.stages[stage].iter().scan(0_u64, |held, work| {
-            match work.work.pass {
-                Pass::Forward => *held += 1,
-                Pass::Backward => *held = held.saturating_sub(1),
-            }
-            Some(*held)
-        });
-        held.max().unwrap_or(0)
+        peak(self.stages[stage].iter())
     }
+
+    /// How many micro-batches one chunk of a stage holds the activations of, at most.
+    pub fn peak_in_flight_through(&self, stage: usize, chunk: u64) -> u64 {
+        peak(self.stages[stage].iter().filter(|work| work.work.chunk == chunk))
+    }
+}
+
+/// How many forwards are ahead of their backwards, at most.
+fn peak<'a>(work: impl Iterator<Item = &'a TimedWork>) -> u64 {
+    let held = work.scan(0_u64, |held, work| {
+        match work.work.pass {
+            Pass::Forward => *held += 1,
+            Pass::Backward => *held = held.saturating_sub(1),
+        }
+        Some(*held)
+    });
+    held.max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -185,6 +195,8 @@ mod tests {
             for stage in 0..p {
                 prop_assert_eq!(simulation.peak_in_flight(stage as usize), schedule.in_flight(stage, p, m, v));
             }
+            let at_head = simulation.peak_in_flight_through(p as usize - 1, v - 1);
+            prop_assert_eq!(at_head, schedule.in_flight_at_head(m));
         }
     }
 
