@@ -1,6 +1,6 @@
 //! What ranks send each other in a step.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     layout::{ParallelLayout, Recompute, Zero},
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Along which side of the grid ranks talk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
     /// Replicas, about gradients and sharded state.
@@ -18,6 +18,10 @@ pub enum Axis {
     Tensor,
     /// Stages, about activations and their gradients.
     Pipeline,
+    /// All ranks, about the run as a whole.
+    World,
+    /// The first and the last stage, about an embedding that both hold.
+    Embedding,
 }
 
 /// One kind of message in a step, as the busiest rank sees it.

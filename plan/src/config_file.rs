@@ -34,15 +34,33 @@ struct File {
     tied_embeddings: bool,
     norm: Option<Norm>,
     #[serde(default)]
-    biases: Biases,
+    biases: FileBiases,
     #[serde(default)]
     qk_norm: bool,
     learned_positions: Option<u64>,
-    experts: Option<Experts>,
+    experts: Option<FileExperts>,
+}
+
+/// As [`Biases`], but a word too many is a typing error.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FileBiases {
+    qkv: bool,
+    output: bool,
+    ffn: bool,
+}
+
+/// As [`Experts`], but a word too many is a typing error.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileExperts {
+    count: u64,
+    top_k: u64,
 }
 
 impl File {
     fn shape(self, file_stem: &str) -> Result<ModelShape, String> {
+        let FileBiases { qkv, output, ffn } = self.biases;
         Ok(ModelShape {
             name: self.name.unwrap_or_else(|| file_stem.into()),
             layers: self.layers,
@@ -55,10 +73,10 @@ impl File {
             vocabulary: self.vocabulary,
             tied_embeddings: self.tied_embeddings,
             norm: self.norm.unwrap_or(Norm::Rms),
-            biases: self.biases,
+            biases: Biases { qkv, output, ffn },
             qk_norm: self.qk_norm,
             learned_positions: self.learned_positions,
-            experts: self.experts,
+            experts: self.experts.map(|FileExperts { count, top_k }| Experts { count, top_k }),
         })
     }
 }
@@ -210,6 +228,8 @@ mod tests {
             ("layers = 2\nhidden = 100\nheads = 3\nffn = 64\nvocabulary = 9", "3 heads do not divide 100 evenly"),
             ("layers = 2", "missing field"),
             ("layers = 2\ncolour = 3", "unknown field"),
+            ("layers = 2\nbiases = { qvk = true }", "unknown field"),
+            ("layers = 2\nexperts = { count = 2, top_k = 1, topk = 1 }", "unknown field"),
             ("not even toml", "expected"),
         ] {
             let error = parse(text, "config").unwrap_err();

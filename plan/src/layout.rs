@@ -10,6 +10,10 @@ use crate::{error::PlanError, schedule::Schedule, shape::ModelShape};
 const MOST: u64 = 1 << 24;
 /// Nor are the tokens of a micro-batch.
 const MOST_TOKENS: u64 = 1 << 40;
+/// Nor those of a step, over all replicas.
+const MOST_TOKENS_PER_STEP: u128 = 1 << 62;
+/// Nor the grid.
+const MOST_RANKS: u128 = 1 << 62;
 
 /// How a run is spread over ranks, and how it trains there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,8 +226,8 @@ impl ParallelLayout {
         piece * layers..(piece + 1) * layers
     }
 
-    /// Says what does not work, with this model.
-    pub fn check(&self, model: &ModelShape) -> Result<(), PlanError> {
+    /// Says what does not work, whatever the model. What has passed can be counted without overflow.
+    pub fn check_sizes(&self) -> Result<(), PlanError> {
         let dimensions = [
             ("dp", self.dp),
             ("tp", self.tp),
@@ -244,6 +248,19 @@ impl ParallelLayout {
         if self.micro_batch_tokens() > MOST_TOKENS {
             return Err(PlanError::TooLarge("a micro-batch of so many tokens"));
         }
+        let product = |sizes: &[u64]| sizes.iter().map(|size| u128::from(*size)).product::<u128>();
+        if product(&[self.dp, self.tp, self.pp]) > MOST_RANKS {
+            return Err(PlanError::TooLarge("a world of so many ranks"));
+        }
+        if product(&[self.dp, self.micro_batches, self.micro_batch_tokens()]) > MOST_TOKENS_PER_STEP {
+            return Err(PlanError::TooLarge("a step of so many tokens"));
+        }
+        Ok(())
+    }
+
+    /// Says what does not work, with this model.
+    pub fn check(&self, model: &ModelShape) -> Result<(), PlanError> {
+        self.check_sizes()?;
         let wrong = |why: String| Err(PlanError::Layout(why));
         for (what, whole) in [("heads", model.heads), ("kv_heads", model.kv_heads), ("of ffn", model.ffn)] {
             if !whole.is_multiple_of(self.tp) {
@@ -321,6 +338,10 @@ mod tests {
         let error = ParallelLayout { sequence_length: 2048, ..base }.check(&gpt).unwrap_err().to_string();
         assert!(error.contains("1024 positions"), "{error}");
         assert_eq!(base.check(&model), Ok(()));
+        let most = ParallelLayout { dp: MOST, micro_batches: MOST, sequence_length: MOST, ..base };
+        for layout in [most, ParallelLayout { dp: MOST, tp: MOST, pp: MOST, ..base }] {
+            assert!(matches!(layout.check_sizes(), Err(PlanError::TooLarge(_))), "{layout:?}");
+        }
     }
 
     proptest! {

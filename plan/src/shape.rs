@@ -1,6 +1,6 @@
 //! What a model is: the sizes that everything else follows from.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::{error::PlanError, tensors::Tensor};
 
@@ -42,6 +42,34 @@ pub struct ModelShape {
     pub experts: Option<Experts>,
 }
 
+/// The fields again, to be read before they are checked.
+#[derive(Deserialize)]
+#[serde(remote = "ModelShape")]
+struct Fields {
+    name: String,
+    layers: u64,
+    hidden: u64,
+    heads: u64,
+    kv_heads: u64,
+    head_dim: u64,
+    ffn: u64,
+    feed_forward: FeedForward,
+    vocabulary: u64,
+    tied_embeddings: bool,
+    norm: Norm,
+    biases: Biases,
+    qk_norm: bool,
+    learned_positions: Option<u64>,
+    experts: Option<Experts>,
+}
+
+impl<'de> Deserialize<'de> for ModelShape {
+    /// Reads what was written, and checks it: a shape from a file is as good as any.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ModelShape, D::Error> {
+        Fields::deserialize(deserializer)?.check().map_err(D::Error::custom)
+    }
+}
+
 /// A feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -74,7 +102,7 @@ pub enum Norm {
 
 /// Which projections have biases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct Biases {
     /// Queries, keys and values.
     pub qkv: bool,
@@ -91,7 +119,6 @@ impl Biases {
 
 /// A mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Experts {
     /// How many there are in a layer.
     pub count: u64,
@@ -158,5 +185,42 @@ impl ModelShape {
             return Err(PlanError::Shape(format!("{parameters} parameters, more than {MOST_PARAMETERS}")));
         }
         Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_shape_is_read_as_it_was_written() {
+        for name in ModelShape::presets() {
+            let model = ModelShape::preset(name).unwrap();
+            let mut written = serde_json::to_value(&model).unwrap();
+            assert_eq!(serde_json::from_value::<ModelShape>(written.clone()).unwrap(), model);
+            // Of a later version, which knows more.
+            written["colour"] = json!("blue");
+            written["biases"]["head"] = json!(false);
+            assert_eq!(serde_json::from_value::<ModelShape>(written).unwrap(), model);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_read() {
+        let with = |key: &str, value: Value| {
+            let mut written = serde_json::to_value(ModelShape::preset("mixtral-8x7b").unwrap()).unwrap();
+            written[key] = value;
+            serde_json::from_value::<ModelShape>(written).unwrap_err().to_string()
+        };
+        assert_eq!(with("heads", json!(0)), "this model cannot be: heads is 0");
+        assert_eq!(
+            with("layers", json!(u64::MAX)),
+            format!("this model cannot be: layers is {}, more than 16384", u64::MAX)
+        );
+        assert!(with("experts", json!({ "count": 2, "top_k": 3 })).contains("3 of 2 experts"));
+        assert!(with("hidden", json!(-1)).contains("expected u64"));
+        assert!(with("norm", json!("batch")).contains("unknown variant"));
     }
 }
