@@ -2,17 +2,26 @@
 
 use std::{
     fs,
-    io::ErrorKind,
+    io::{ErrorKind, Read},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use chrono::{DateTime, Local, Utc};
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{error::TraceError, format::SCHEMA_VERSION, json_file};
 
 pub(crate) const FILE: &str = "run.json";
+
+/// How long a run waits to learn which code it is.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,22 +131,60 @@ impl RunInfo {
 impl GitRevision {
     /// The revision of the work tree around a directory.
     fn of(directory: &Path) -> Option<GitRevision> {
-        let output = Command::new("git")
-            .args(["describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=40"])
-            .current_dir(directory)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output()
-            .ok()?;
-        let described = String::from_utf8(output.stdout).ok()?;
-        let described = described.trim();
+        let mut git = Command::new("git");
+        git.args(["describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=40"]).current_dir(directory);
+        let described = line_of(&mut git, PATIENCE)?;
         let commit = described.trim_end_matches('+');
-        (output.status.success() && !commit.is_empty())
-            .then(|| GitRevision { commit: commit.into(), modified: described.ends_with('+') })
+        (!commit.is_empty()).then(|| GitRevision { commit: commit.into(), modified: described.ends_with('+') })
     }
+}
+
+/// The line that a command writes, if it succeeds within `patience`. A large work tree on a slow file system can
+/// keep git for minutes; a run does not wait for it.
+fn line_of(command: &mut Command, patience: Duration) -> Option<String> {
+    let deadline = Instant::now() + patience;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+            _ => {
+                // Unlike a kill, this lets git remove its locks. It is not waited for: it may be stuck in the kernel.
+                let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
+                return None;
+            }
+        }
+    };
+    // What it wrote is in the pipe by now. Something it left running may hold the other end: the end is not waited for.
+    let mut stdout = child.stdout.take().filter(|_| status.success())?;
+    fcntl(&stdout, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).ok()?;
+    let mut line = [0; 256];
+    let length = stdout.read(&mut line).ok()?;
+    Some(String::from_utf8_lossy(&line[..length]).trim().to_owned())
 }
 
 /// The name of this machine.
 pub(crate) fn host_name() -> String {
     nix::unistd::gethostname().map_or_else(|_| "unknown".into(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_hangs_is_not_waited_for() {
+        let shell = |script: &str, patience| {
+            let began = Instant::now();
+            let line = line_of(Command::new("sh").args(["-c", script]), patience);
+            assert!(began.elapsed() < Duration::from_secs(15), "{script}");
+            line
+        };
+        let long = Duration::from_secs(10);
+        assert_eq!(shell("echo ' some words '", long).as_deref(), Some("some words"));
+        assert_eq!(shell("echo words; exit 1", long), None);
+        assert_eq!(shell("sleep 20 & echo words", long).as_deref(), Some("words"), "its child holds the pipe");
+        assert_eq!(shell("echo words; exec sleep 20", Duration::from_millis(50)), None);
+        assert_eq!(line_of(&mut Command::new("/no/such/program"), long), None);
+    }
 }
