@@ -8,6 +8,7 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
 use serde::Serialize;
+use stepscope_plan::ParallelLayout;
 use stepscope_traces::{Device, Loss, Nanos, Rank, RankDirectory, Run, RunInfo, Stage, State, Survey, TableSurvey};
 
 use crate::{Format, text};
@@ -121,6 +122,7 @@ impl Contents {
             let (commit, directory) = (text::printable(&git.commit), text::printable(&run.directory));
             text += &format!("  code      {commit:.12}{modified}, in {directory}\n");
         }
+        text += &self.trained_text();
         text += "\n";
         // Most runs on a CPU know no device: a column of nothing would only make the table wider.
         let shown = |column: &usize| *column != DEVICE_COLUMN || self.ranks.iter().any(|rank| rank.device.is_some());
@@ -137,6 +139,21 @@ impl Contents {
             }
         }
         text + &self.loss_text()
+    }
+
+    /// What was trained and how, as far as that is known: one line, or none.
+    fn trained_text(&self) -> String {
+        let model = self.run.model.as_ref().map(|model| {
+            let name = text::printable(&model.name);
+            format!("model     {name}, {} parameters", text::parameters(model.parameters()))
+        });
+        let layout = self.run.layout.map(|layout| {
+            let ParallelLayout { dp, tp, pp, zero, precision, .. } = layout;
+            let label = if model.is_some() { "layout" } else { "layout  " };
+            format!("{label}  dp {dp} · tp {tp} · pp {pp} · zero {} · {}", u8::from(zero), precision.name())
+        });
+        let known: Vec<String> = model.into_iter().chain(layout).collect();
+        if known.is_empty() { String::new() } else { format!("  {}\n", known.join("   ")) }
     }
 
     fn loss_text(&self) -> String {

@@ -259,7 +259,7 @@ impl Report<'_> {
         let mut text = format!(
             "{bold}{}{bold:#}, {} parameters, on {gpus} × {} ({}): {} tokens a step, in sequences of {}\n\n",
             model.name,
-            billions(model.parameters()),
+            text::parameters(model.parameters()),
             device.name,
             format_args!("{} GiB", device.memory_bytes >> 30),
             text::count(self.request.global_batch_tokens),
@@ -385,13 +385,4 @@ fn layout_row(layout: &ParallelLayout) -> Vec<String> {
         format!("{} × {}", text::count(layout.micro_batches), layout.micro_batch),
         layout.recompute.name().into(),
     ]
-}
-
-/// A parameter count as people say it.
-fn billions(parameters: u64) -> String {
-    match parameters {
-        0..1_000_000_000 => format!("{:.1} M", parameters as f64 / 1e6),
-        1_000_000_000..1_000_000_000_000 => format!("{:.1} B", parameters as f64 / 1e9),
-        _ => format!("{:.1} T", parameters as f64 / 1e12),
-    }
 }

@@ -21,6 +21,15 @@ pub(crate) fn counted(number: u64, what: &str) -> String {
     format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
+/// A parameter count as people say it.
+pub(crate) fn parameters(number: u64) -> String {
+    match number {
+        0..1_000_000_000 => format!("{:.1} M", number as f64 / 1e6),
+        1_000_000_000..1_000_000_000_000 => format!("{:.1} B", number as f64 / 1e9),
+        _ => format!("{:.1} T", number as f64 / 1e12),
+    }
+}
+
 /// A size in the unit that leaves one to three digits before the point.
 pub(crate) fn bytes(number: u64) -> String {
     scaled(number as f64, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])
@@ -90,6 +99,8 @@ mod tests {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(counted(1, "event"), "1 event");
         assert_eq!(counted(2, "event"), "2 events");
+        assert_eq!(parameters(1_706_112), "1.7 M");
+        assert_eq!(parameters(405_853_388_800), "405.9 B");
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(1_000), "1.0 kB");
         assert_eq!(bytes(999_999), "1.0 MB");

@@ -5,8 +5,9 @@ use std::{
 };
 
 use serde_json::Value;
+use stepscope_plan::{ModelShape, ParallelLayout, Zero};
 use stepscope_traces::{
-    Nanos,
+    Nanos, RunInfo,
     synthetic::{Pipeline, Recipe, Schedule, Truth},
 };
 
@@ -73,6 +74,29 @@ fn text_lines_up_and_needs_no_colour() {
     for (line, truth) in table[1..].iter().zip(&truth.ranks) {
         assert_eq!(ends_of(line, &thousands(truth.spans)), ends_of(table[0], "spans"), "{stdout}");
     }
+}
+
+#[test]
+fn what_was_trained_is_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let (model, layout) = (ModelShape::preset("tiny").unwrap(), ParallelLayout { dp: 2, ..ParallelLayout::default() });
+    let line = |name: &str, model, layout| {
+        RunInfo { model, layout, ..RunInfo::of_this_process(name) }.create(&directory.path().join(name)).unwrap();
+        let output = stepscope(&["inspect", name], directory.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let stdout = text(&output.stdout);
+        let line = stdout.lines().find(|line| line.contains("model") || line.contains("layout"));
+        line.unwrap_or_default().to_owned()
+    };
+    let sharded = ParallelLayout { zero: Zero::One, ..layout };
+    let both = "  model     tiny, 1.7 M parameters   layout  dp 2 · tp 1 · pp 1 · zero 1 · bf16";
+    assert_eq!(line("both", Some(model.clone()), Some(sharded)), both);
+    assert_eq!(line("one", Some(model.clone()), None), "  model     tiny, 1.7 M parameters");
+    assert_eq!(line("other", None, Some(layout)), "  layout    dp 2 · tp 1 · pp 1 · zero 0 · bf16");
+    assert_eq!(line("none", None, None), "");
+    let run = &json(&["inspect", "both", "--format", "json"], directory.path())["run"];
+    assert_eq!(serde_json::from_value::<ModelShape>(run["model"].clone()).unwrap(), model);
+    assert_eq!(serde_json::from_value::<ParallelLayout>(run["layout"].clone()).unwrap(), sharded);
 }
 
 #[test]
@@ -144,6 +168,13 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
         assert_eq!(text(&output.stderr), format!("{error}\n{hint}\n"), "{source}");
     }
+    let mut run: Value = serde_json::from_slice(&fs::read(here.join("runs/one/run.json")).unwrap()).unwrap();
+    run["model"] = serde_json::json!({ "name": "half a model", "layers": 2 });
+    fs::write(here.join("broken/run.json"), run.to_string()).unwrap();
+    let output = stepscope(&["inspect", "broken"], here);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    let error = "error: cannot understand broken/run.json: missing field `hidden` at line 1 column ";
+    assert!(text(&output.stderr).starts_with(error), "{}", text(&output.stderr));
     let output = stepscope(&["inspect"], &here.join("empty"));
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     assert!(text(&output.stderr).starts_with("error: there is no run under runs/"));

@@ -58,7 +58,7 @@ pub use names::{FIRST_NAME, Names};
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, RankInfo, State, Written};
 pub use reader::{RankDirectory, Run};
-pub use run_info::{GitRevision, RunInfo};
+pub use run_info::{GitRevision, GroupInfo, RunInfo};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
 pub use vocabulary::{Counter, MemoryCategory, MemoryOperation, Phase, SpanKind};
 pub use window::Window;

@@ -14,9 +14,15 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::Error};
+use stepscope_plan::{Axis, ModelShape, ParallelLayout};
 
-use crate::{error::TraceError, format::SCHEMA_VERSION, json_file};
+use crate::{
+    error::TraceError,
+    format::SCHEMA_VERSION,
+    ids::{Group, Rank},
+    json_file,
+};
 
 pub(crate) const FILE: &str = "run.json";
 
@@ -44,9 +50,29 @@ pub struct RunInfo {
     pub git: Option<GitRevision>,
     /// How many ranks take part, if that is known.
     pub world_size: Option<u32>,
+    /// What was trained, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelShape>,
+    /// How it was spread over the ranks, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<ParallelLayout>,
+    /// Which ranks talked to each other, as far as that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupInfo>,
     /// What was configured, in the words of the program.
     #[serde(default)]
     pub configuration: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A process group: what the `group` of a collective stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupInfo {
+    /// Its number in the spans.
+    pub group: Group,
+    /// Along what its ranks talk.
+    pub axis: Axis,
+    /// Its ranks, in their order in it.
+    pub ranks: Vec<Rank>,
 }
 
 /// Which code ran.
@@ -72,6 +98,9 @@ impl RunInfo {
             git: GitRevision::of(&directory),
             directory: directory.to_string_lossy().into_owned(),
             world_size: None,
+            model: None,
+            layout: None,
+            groups: Vec::new(),
             configuration: serde_json::Map::new(),
         }
     }
@@ -124,7 +153,11 @@ impl RunInfo {
             let written_by = version.stepscope;
             return Err(TraceError::NewerSchema { path: path.to_owned(), found: version.schema, written_by });
         }
-        json_file::read(&file)
+        let info: RunInfo = json_file::read(&file)?;
+        match info.layout.map(|layout| layout.check_sizes()) {
+            Some(Err(error)) => Err(TraceError::Json { path: file, source: serde_json::Error::custom(error) }),
+            _ => Ok(info),
+        }
     }
 }
 

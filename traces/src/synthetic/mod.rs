@@ -24,14 +24,19 @@ mod truth;
 
 use std::path::Path;
 
+use stepscope_plan::{Axis, ParallelLayout};
+
 use crate::{
     error::TraceError,
-    ids::{Nanos, Rank},
-    run_info::RunInfo,
+    ids::{Group, Nanos, Rank},
+    run_info::{GroupInfo, RunInfo},
 };
 
 pub use stepscope_plan::Schedule;
 pub use truth::{Figures, MemoryTruth, PipelineTruth, RankTruth, StepTruth, Truth};
+
+/// Tokens of a sequence, of which a micro-batch has one.
+const SEQUENCE_LENGTH: u32 = 2048;
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -118,9 +123,8 @@ impl Recipe {
         let mut info = RunInfo::of_this_process("synthetic");
         info.world_size = Some(self.world_size());
         info.configuration.insert("seed".into(), self.seed.into());
-        info.configuration.insert("dp".into(), self.replicas.into());
-        info.configuration.insert("pp".into(), self.stages().into());
-        info.configuration.insert("micro_batches".into(), self.micro_batches.into());
+        info.layout = Some(self.layout());
+        info.groups = self.groups();
         info.create(path)?;
         let ranks = (0..self.world_size()).map(|rank| self.write_rank(path, Rank(rank))).collect::<Result<_, _>>()?;
         Ok(Truth { ranks, pipeline: self.pipeline.map(|pipeline| self.pipeline_truth(pipeline)) })
@@ -129,6 +133,41 @@ impl Recipe {
     /// How many ranks the run has: stage by stage, the replicas of each.
     pub fn world_size(&self) -> u32 {
         self.stages() * self.replicas
+    }
+
+    /// The layout of the run. Its kernels are those of no model in particular.
+    pub fn layout(&self) -> ParallelLayout {
+        ParallelLayout {
+            dp: self.replicas.into(),
+            pp: self.stages().into(),
+            schedule: self.pipeline.map_or(Schedule::default(), |pipeline| pipeline.schedule),
+            chunks: self.chunks().into(),
+            micro_batches: self.micro_batches.into(),
+            sequence_length: SEQUENCE_LENGTH.into(),
+            ..ParallelLayout::default()
+        }
+    }
+
+    /// The replicas of each stage, then the pipeline of each replica.
+    fn groups(&self) -> Vec<GroupInfo> {
+        let layout = self.layout();
+        let group = |axis, rank: u32, ranks: Vec<u64>| {
+            let ranks = ranks.into_iter().map(|rank| Rank(rank as u32)).collect();
+            GroupInfo { group: self.group(axis, Rank(rank)), axis, ranks }
+        };
+        let firsts = (0..self.stages()).map(|stage| stage * self.replicas);
+        let replicas = firsts.map(|rank| group(Axis::Data, rank, layout.data_group(rank.into())));
+        let pipelines = (0..self.replicas).filter(|_| self.pipeline.is_some());
+        let pipelines = pipelines.map(|rank| group(Axis::Pipeline, rank, layout.pipeline_group(rank.into())));
+        replicas.chain(pipelines).collect()
+    }
+
+    /// The group in which a rank talks along an axis.
+    fn group(&self, axis: Axis, rank: Rank) -> Group {
+        match axis {
+            Axis::Pipeline => Group(self.stages() + rank.0 % self.replicas),
+            _ => Group(rank.0 / self.replicas),
+        }
     }
 
     fn stages(&self) -> u32 {

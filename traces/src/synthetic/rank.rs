@@ -155,7 +155,7 @@ impl RankBuilder {
                 activity.start -= waited;
                 self.truth.waited = self.truth.waited + Nanos(waited);
             }
-            self.activity(step, &activity)?;
+            self.activity(recipe, step, &activity)?;
             if activity.end - self.last_flush > recipe.flush_every.0 {
                 self.writer.flush()?;
                 self.last_flush = activity.end;
@@ -165,7 +165,7 @@ impl RankBuilder {
             self.memory(event)?;
         }
         let loss = 2.0 + 8.0 / (1.0 + f64::from(step.step.0) / 10.0) + self.rng.f64() / 10.0;
-        let tokens = f64::from(recipe.micro_batches * recipe.replicas) * 2048.0;
+        let tokens = f64::from(recipe.micro_batches * recipe.replicas * super::SEQUENCE_LENGTH);
         for (counter, value) in [(Counter::Loss, loss), (Counter::Tokens, tokens)] {
             let time_ns = self.clock.at(step.end);
             self.writer.push_counter(&CounterSample { time_ns, counter: counter.id(), value })?;
@@ -198,7 +198,7 @@ impl RankBuilder {
         Ok(())
     }
 
-    fn activity(&mut self, step: &StepTimeline, activity: &Activity) -> Result<(), TraceError> {
+    fn activity(&mut self, recipe: &Recipe, step: &StepTimeline, activity: &Activity) -> Result<(), TraceError> {
         let (start, end) = (self.clock.at(activity.start), self.clock.at(activity.end));
         // Other calls come between two launches.
         self.correlation += self.rng.u64(1..=3);
@@ -212,7 +212,7 @@ impl RankBuilder {
             layer: activity.layer,
             stage: self.stage,
             bytes: Some(activity.bytes),
-            group: activity.group,
+            group: activity.axis.map(|axis| recipe.group(axis, self.truth.rank)),
             flops: activity.flops,
             ..Span::new(activity.kind, name, start, end - start)
         })?;

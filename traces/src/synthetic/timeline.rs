@@ -1,11 +1,11 @@
 //! One step in true time: what each stage does, and when.
 
 use fastrand::Rng;
-use stepscope_plan::{Pass as Direction, Schedule, Work};
+use stepscope_plan::{Axis, Pass as Direction, Schedule, Work};
 
 use super::{Pipeline, PipelineTruth, Recipe};
 use crate::{
-    ids::{Group, Layer, MicroBatch, Nanos, Stage, Step, Stream},
+    ids::{Layer, MicroBatch, Nanos, Stage, Step, Stream},
     vocabulary::{Phase, SpanKind},
 };
 
@@ -46,7 +46,8 @@ pub(super) struct Activity {
     pub(super) micro_batch: Option<MicroBatch>,
     pub(super) phase: Phase,
     pub(super) layer: Option<Layer>,
-    pub(super) group: Option<Group>,
+    /// Along what the ranks talk, if they do.
+    pub(super) axis: Option<Axis>,
     pub(super) bytes: u64,
     pub(super) flops: Option<u64>,
     /// How much earlier a rank may begin to wait in it.
@@ -55,9 +56,6 @@ pub(super) struct Activity {
 
 /// Bytes of gradient of one layer.
 pub(super) const GRADIENT_BYTES: u64 = 25 << 20;
-/// Group of the replicas of a stage is this and the stage's number; one below it is the pipeline.
-const FIRST_REPLICA_GROUP: u32 = 1;
-const PIPELINE_GROUP: Group = Group(0);
 
 impl Recipe {
     /// The first stream after those with kernels: collectives, then sends, then copies.
@@ -159,7 +157,7 @@ impl<'a> StageBuilder<'a> {
             micro_batch: None,
             phase,
             layer: None,
-            group: None,
+            axis: None,
             bytes: 0,
             flops: None,
             earlier: 0,
@@ -240,7 +238,7 @@ impl<'a> StageBuilder<'a> {
         let reduce = Activity {
             layer: Some(layer),
             micro_batch: kernel.micro_batch,
-            group: Some(Group(FIRST_REPLICA_GROUP + self.stage)),
+            axis: Some(Axis::Data),
             bytes: GRADIENT_BYTES,
             earlier: (room as f64 * recipe.waiting.clamp(0.0, 0.3)) as i64,
             ..self.activity(SpanKind::AllReduce, 0, recipe.side_stream(0), interval, Phase::Backward)
@@ -253,7 +251,7 @@ impl<'a> StageBuilder<'a> {
     fn transfer(&mut self, kind: SpanKind, work: Work, interval: (i64, i64)) {
         let transfer = Activity {
             micro_batch: Some(MicroBatch(work.micro_batch as i32)),
-            group: Some(PIPELINE_GROUP),
+            axis: Some(Axis::Pipeline),
             bytes: 8 << 20,
             ..self.activity(kind, 0, self.recipe.side_stream(1), interval, phase_of(work))
         };

@@ -1,7 +1,10 @@
 use std::fs;
 
+use serde_json::{Value, json};
+use stepscope_plan::{Axis, ModelShape, ParallelLayout};
 use stepscope_traces::{
-    Counter, CounterSample, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, SCHEMA_VERSION, State, TraceError,
+    Counter, CounterSample, Group, GroupInfo, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, SCHEMA_VERSION, State,
+    TraceError,
 };
 
 use crate::events::WrittenRun;
@@ -81,6 +84,44 @@ fn ranks_that_join_at_once_agree_on_one_run() {
             joining.into_iter().map(|rank| rank.join().unwrap()).filter(|made| *made).count()
         });
         assert_eq!(made, 1);
+    }
+}
+
+#[test]
+fn what_was_trained_is_known_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let written = RunInfo {
+        model: Some(ModelShape::preset("gpt2-124m").unwrap()),
+        layout: Some(ParallelLayout { dp: 2, pp: 2, micro_batches: 4, ..ParallelLayout::default() }),
+        groups: vec![
+            GroupInfo { group: Group(0), axis: Axis::World, ranks: (0..4).map(Rank).collect() },
+            GroupInfo { group: Group(7), axis: Axis::Embedding, ranks: vec![Rank(0), Rank(2)] },
+        ],
+        ..RunInfo::of_this_process("test")
+    };
+    written.create(directory.path()).unwrap();
+    assert_eq!(Run::open(directory.path()).unwrap().info, written);
+
+    let file = directory.path().join("run.json");
+    let whole: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(whole["groups"][1], json!({ "group": 7, "axis": "embedding", "ranks": [0, 2] }));
+    let with = |change: &dyn Fn(&mut serde_json::Map<String, Value>)| {
+        let mut changed = whole.clone();
+        change(changed.as_object_mut().unwrap());
+        fs::write(&file, changed.to_string()).unwrap();
+        Run::open(directory.path()).map(|run| run.info)
+    };
+    // As before these were written.
+    let older = with(&|run| run.retain(|key, _| !["model", "layout", "groups"].contains(&key.as_str()))).unwrap();
+    assert_eq!((older.model, older.layout, older.groups), (None, None, Vec::new()));
+    for (key, inner, value, why) in [
+        ("model", "heads", json!(0), "this model cannot be: heads is 0"),
+        ("model", "layers", json!("many"), "invalid type: string \"many\", expected u64"),
+        ("layout", "dp", json!(0), "this layout does not work: dp is 0"),
+        ("layout", "zero", json!(4), "ZeRO has stages 0 to 3, not 4"),
+    ] {
+        let error = with(&|run| run[key][inner] = value.clone()).unwrap_err();
+        assert!(matches!(error, TraceError::Json { .. }) && error.to_string().contains(why), "{error}");
     }
 }
 

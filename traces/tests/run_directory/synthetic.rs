@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use stepscope_plan::Axis;
 use stepscope_traces::{
     Counter, MemoryCategory, MemoryOperation, Nanos, Rank, Run, SpanKind, Stage, Window,
     synthetic::{Clocks, Pipeline, Recipe, Schedule, Truth},
@@ -32,6 +33,30 @@ fn the_files_hold_as_much_as_the_truth_says() {
         assert!(losses.map(|sample| sample.value).eq(truth.steps.iter().map(|step| step.loss)));
     }
     assert_eq!(truth.ranks[3].stage, Some(Stage(1)));
+}
+
+#[test]
+fn who_talks_is_known() {
+    let pipeline = Pipeline { stages: 2, schedule: Schedule::Gpipe, chunks: 1, transfer: Nanos(10_000) };
+    let recipe = Recipe { replicas: 3, pipeline: Some(pipeline), ..Recipe::default() };
+    let (_directory, run, _) = write(&recipe);
+    assert_eq!(run.info.layout, Some(recipe.layout()));
+    let ranks = |axis| run.info.groups.iter().filter(move |group| group.axis == axis).map(|group| &group.ranks[..]);
+    assert!(ranks(Axis::Data).eq([[0, 1, 2].map(Rank), [3, 4, 5].map(Rank)]));
+    assert!(ranks(Axis::Pipeline).eq([[0, 3].map(Rank), [1, 4].map(Rank), [2, 5].map(Rank)]));
+    for rank in &run.ranks {
+        let spans = rank.read(Window::ALL).unwrap().0.spans;
+        for (kind, group) in spans.kind.iter().zip(spans.group.iter()) {
+            let axis = match kind {
+                SpanKind::AllReduce => Some(Axis::Data),
+                SpanKind::Send | SpanKind::Receive => Some(Axis::Pipeline),
+                _ => None,
+            };
+            let mut known = run.info.groups.iter().filter(|known| Some(known.group) == group);
+            let known = known.next().map(|known| (known.axis, known.ranks.contains(&rank.info.rank)));
+            assert_eq!(known, axis.map(|axis| (axis, true)), "{kind:?}");
+        }
+    }
 }
 
 /// Coverage nanosecond by nanosecond, which nobody would do in earnest.
