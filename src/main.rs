@@ -5,6 +5,8 @@ mod failure;
 mod inspect;
 mod plan;
 mod text;
+mod train;
+mod words;
 
 use std::{io, process::ExitCode};
 
@@ -22,6 +24,7 @@ struct Arguments {
 enum Command {
     Inspect(inspect::Arguments),
     Plan(Box<plan::Arguments>),
+    Train(Box<train::Arguments>),
 }
 
 /// How a result is written.
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Train(arguments) => train::run(*arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

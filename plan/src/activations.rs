@@ -49,31 +49,44 @@ impl ModelShape {
         per_token * u128::from(layout.micro_batch_tokens())
     }
 
-    /// Bytes that one layer needs besides, while its forward pass is repeated.
+    /// Bytes that one layer needs besides what all layers keep, while it is done or repeated.
     pub fn recomputed_activation_bytes(&self, layout: &ParallelLayout, attention: Attention) -> u128 {
         let whole = self.activation_bytes_per_token(layout, attention, Recompute::None);
-        let whole = whole * u128::from(layout.micro_batch_tokens());
-        whole.saturating_sub(self.kept_activation_bytes(layout, attention))
+        let tokens = u128::from(layout.micro_batch_tokens());
+        let again = (whole * tokens).saturating_sub(self.kept_activation_bytes(layout, attention));
+        match layout.recompute {
+            // What the network keeps is not there yet, or no more: its norm's output, and what is inside it.
+            Recompute::Selective => {
+                let norm = u128::from(self.hidden * layout.precision.bytes());
+                again.saturating_sub(tokens * (norm + self.network_bytes_per_token(layout)))
+            }
+            _ => again,
+        }
+    }
+
+    fn network_bytes_per_token(&self, layout: &ParallelLayout) -> u128 {
+        let inside = match self.feed_forward {
+            FeedForward::Plain => 2,
+            FeedForward::Gated => 3,
+        } * u128::from(self.ffn * self.active_networks());
+        u128::from(layout.precision.bytes()) * inside / u128::from(layout.tp)
     }
 
     fn activation_bytes_per_token(&self, layout: &ParallelLayout, attention: Attention, recompute: Recompute) -> u128 {
-        let [h, q, k, f, a] = [self.hidden, self.query_width(), self.kv_width(), self.ffn, self.heads].map(u128::from);
+        let [h, q, k, a] = [self.hidden, self.query_width(), self.kv_width(), self.heads].map(u128::from);
         let (s, t) = (u128::from(layout.sequence_length), u128::from(layout.tp));
-        let (element, active) = (u128::from(layout.precision.bytes()), u128::from(self.active_networks()));
+        let element = u128::from(layout.precision.bytes());
         let selective = recompute == Recompute::Selective;
-        let inside = match self.feed_forward {
-            FeedForward::Plain => 2 * f,
-            FeedForward::Gated => 3 * f,
-        } * active;
+        let inside = self.network_bytes_per_token(layout);
         let router = self.experts.map_or(0, |experts| 4 * u128::from(experts.count));
         match attention {
             Attention::Naive => {
                 let scores = if selective { 0 } else { a * s * (2 * element + 1) };
-                element * 4 * h + 2 * h + router + (element * (2 * q + 2 * k + inside) + scores) / t
+                element * 4 * h + 2 * h + router + inside + (element * (2 * q + 2 * k) + scores) / t
             }
             Attention::Flash => {
                 let attention = if selective { 0 } else { element * (2 * q + 2 * k) + 4 * a };
-                element * 4 * h + router + (attention + element * inside) / t
+                element * 4 * h + router + inside + attention / t
             }
         }
     }
@@ -118,7 +131,14 @@ mod tests {
         assert_eq!(at(1, Recompute::Selective), 2.0 * (16_384.0 + 43_008.0));
         assert_eq!(at(1, Recompute::Full), 8192.0);
         let layout = ParallelLayout { sequence_length: 1, recompute: Recompute::Full, ..ParallelLayout::default() };
-        let again = model.recomputed_activation_bytes(&layout, Attention::Flash) as f64;
-        assert_eq!(again + at(1, Recompute::Full), at(1, Recompute::None));
+        let again = |layout: &ParallelLayout, attention| model.recomputed_activation_bytes(layout, attention) as f64;
+        assert_eq!(again(&layout, Attention::Flash) + at(1, Recompute::Full), at(1, Recompute::None));
+        // Attention has room where the network's tensors will be, unless it has a square of scores: 5·32·4096 bytes a
+        // token, less 3·14336 and 4096 elements.
+        let selective =
+            ParallelLayout { sequence_length: 4096, recompute: Recompute::Selective, ..ParallelLayout::default() };
+        assert_eq!(again(&selective, Attention::Flash), 0.0);
+        let scores = 5.0 * 32.0 * 4096.0 - 2.0 * (3.0 * 14_336.0 + 4096.0);
+        assert_eq!(again(&selective, Attention::Naive), 4096.0 * scores);
     }
 }

@@ -117,6 +117,9 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// Every format.
+    pub const ALL: [Precision; 2] = [Precision::Bf16, Precision::Fp32];
+
     /// Bytes of a number.
     pub fn bytes(self) -> u64 {
         match self {

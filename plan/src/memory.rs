@@ -158,7 +158,14 @@ impl Holdings {
         // Of each micro-batch that has been through the head and has yet to come back through it: the input and output
         // of the final norm, and the logits.
         let at_head = if last { u128::from(layout.schedule.in_flight_at_head(layout.micro_batches)) } else { 0 };
-        let activations = u128::from(in_flight) * kept + again + at_head * 2 * tokens * hidden * element;
+        let norm = tokens * hidden * element;
+        let head = at_head * 2 * norm;
+        // A micro-batch that is in a layer has not been through the head; a whole last layer has made its input.
+        let without_this = match layout.recompute {
+            Recompute::Full => head.saturating_sub(norm),
+            _ => head.saturating_sub(2 * norm),
+        };
+        let activations = u128::from(in_flight) * kept + head.max(again + without_this);
 
         let largest = self.largest_unit(layout, layers, stage);
         let buffers =
@@ -288,9 +295,10 @@ mod tests {
         let (one, two) = (at(0), at(1));
         assert_eq!((one.parameters, one.gradients, one.optimizer_state), (first, first, 6 * first));
         assert_eq!((two.parameters, two.optimizer_state), (last, 6 * last));
-        // Two micro-batches in flight on the first stage, one on the last, which keeps the final norm's input and output.
+        // Two micro-batches in flight on the first stage, one on the last, where a layer's
+        // tensors and the final norm's input are there at once.
         assert_eq!(one.activations, 2 * 4 * kept + (whole - kept));
-        assert_eq!(two.activations, 4 * kept + (whole - kept) + 2 * tokens * 128 * 2);
+        assert_eq!(two.activations, 4 * kept + (whole - kept) + tokens * 128 * 2);
         // Weights and gradients of the largest part, twice each; what comes from the other stage, twice.
         assert_eq!(one.communication, 2 * layer.max(256 * 128) * (2 + 2) + 2 * tokens * 128 * 2);
         assert_eq!((one.workspace, two.workspace), (0, 2 * tokens * 256 * 2));

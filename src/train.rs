@@ -1,0 +1,334 @@
+//! `stepscope train`: the reference trainer, recorded.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use anstyle::Style;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use serde::Deserialize;
+use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
+use stepscope_traces::{Nanos, RunInfo};
+use stepscope_trainer::{GradientReduction, SaveEvery, StepReport, TrainConfig, comm::Groups, train_on_cpu};
+
+use crate::{text, words};
+
+/// The batch, if nothing else is said.
+const USUAL: ParallelLayout = ParallelLayout {
+    dp: 1,
+    tp: 1,
+    pp: 1,
+    zero: Zero::Off,
+    schedule: Schedule::OneForwardOneBackward,
+    chunks: 1,
+    micro_batch: 4,
+    micro_batches: 4,
+    sequence_length: 128,
+    recompute: Recompute::None,
+    precision: Precision::Bf16,
+    gradients: Precision::Bf16,
+};
+const USUAL_MODEL: &str = "tiny";
+const USUAL_CHUNKS: u64 = 2;
+
+/// Train a Llama-style model and record where every step goes.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    stepscope train\n  \
+    stepscope train --dp 2 --zero 2 --steps 50\n  \
+    stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
+pub(crate) struct Arguments {
+    /// Settings as a file: the options below by their names, for example `micro-batch = 8`. Options given here win.
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+    /// The run directory to make; one under runs/, if it is not said.
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Train without recording.
+    #[arg(long)]
+    no_record: bool,
+    /// A checkpoint to go on from, or a run whose newest one is meant.
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+}
+
+/// What can be said on the command line and in a file.
+#[derive(clap::Args, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct Settings {
+    #[arg(long, value_name = "NAME|FILE", help = format!("A preset, a config.json or a TOML file [default: {USUAL_MODEL}]"))]
+    model: Option<String>,
+    /// What to train on; auto takes the best there is.
+    #[arg(long, value_enum)]
+    backend: Option<BackendName>,
+    #[arg(long, value_name = "N", help = format!("Replicas that each see other data [default: {}]", USUAL.dp))]
+    dp: Option<u64>,
+    #[arg(long, value_name = "N", help = format!("Ranks that share each matrix [default: {}]", USUAL.tp))]
+    tp: Option<u64>,
+    #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", USUAL.pp))]
+    pp: Option<u64>,
+    /// What replicas share: nothing, optimizer state, gradients too, parameters too [default: 0]
+    #[arg(long, value_parser = words::zero())]
+    zero: Option<Zero>,
+    #[arg(long, value_parser = words::schedule(), help = format!("In which order stages work [default: {}]", USUAL.schedule.name()))]
+    schedule: Option<Schedule>,
+    #[arg(long, value_name = "N", help = format!("Chunks of layers on a stage of an interleaved schedule [default: {USUAL_CHUNKS}]"))]
+    chunks: Option<u64>,
+    #[arg(long, value_name = "B", help = format!("Sequences of a micro-batch [default: {}]", USUAL.micro_batch))]
+    micro_batch: Option<u64>,
+    #[arg(long, value_name = "M", help = format!("Micro-batches of a step, on each replica [default: {}]", USUAL.micro_batches))]
+    micro_batches: Option<u64>,
+    #[arg(long, value_name = "S", help = format!("Tokens of a sequence [default: {}]", USUAL.sequence_length))]
+    seq_len: Option<u64>,
+    #[arg(long, value_parser = words::recompute(), help = format!("What the backward pass computes again [default: {}]", USUAL.recompute.name()))]
+    recompute: Option<Recompute>,
+    #[arg(long, value_parser = words::precision(), help = format!("What parameters and activations are in [default: {}]", USUAL.precision.name()))]
+    precision: Option<Precision>,
+    /// What gradients are in; as the parameters, if it is not said.
+    #[arg(long, value_parser = words::precision())]
+    grads: Option<Precision>,
+    /// How replicas reduce gradients: beside the backward pass, or after it [default: bucketed]
+    #[arg(long, value_enum)]
+    reduction: Option<ReductionName>,
+    /// Steps to take [default: 20]
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// What initial weights and the order of the data follow from [default: 0]
+    #[arg(long, value_name = "K")]
+    seed: Option<u64>,
+    /// How far a step goes, once warmed up [default: 0.003]
+    #[arg(long, value_name = "RATE")]
+    learning_rate: Option<f64>,
+    /// Files whose bytes to train on; a built-in text, if there are none.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    data: Option<Vec<PathBuf>>,
+    /// Write a checkpoint into the run directory after every so many steps.
+    #[arg(long, value_name = "N")]
+    save_every: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum BackendName {
+    /// The best there is.
+    Auto,
+    /// The cores of this machine.
+    Cpu,
+    /// GPUs.
+    Cuda,
+}
+
+#[derive(Clone, Copy, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ReductionName {
+    /// Unit by unit, beside the backward pass.
+    Bucketed,
+    /// All at once, after it: to compare with.
+    Naive,
+}
+
+impl Settings {
+    /// These, and where they say nothing, those of `other`.
+    fn or(self, other: Settings) -> Settings {
+        Settings {
+            model: self.model.or(other.model),
+            backend: self.backend.or(other.backend),
+            dp: self.dp.or(other.dp),
+            tp: self.tp.or(other.tp),
+            pp: self.pp.or(other.pp),
+            zero: self.zero.or(other.zero),
+            schedule: self.schedule.or(other.schedule),
+            chunks: self.chunks.or(other.chunks),
+            micro_batch: self.micro_batch.or(other.micro_batch),
+            micro_batches: self.micro_batches.or(other.micro_batches),
+            seq_len: self.seq_len.or(other.seq_len),
+            recompute: self.recompute.or(other.recompute),
+            precision: self.precision.or(other.precision),
+            grads: self.grads.or(other.grads),
+            reduction: self.reduction.or(other.reduction),
+            steps: self.steps.or(other.steps),
+            seed: self.seed.or(other.seed),
+            learning_rate: self.learning_rate.or(other.learning_rate),
+            data: self.data.or(other.data),
+            save_every: self.save_every.or(other.save_every),
+        }
+    }
+
+    fn layout(&self) -> ParallelLayout {
+        let schedule = self.schedule.unwrap_or(USUAL.schedule);
+        let usual_chunks = if schedule == Schedule::Interleaved { USUAL_CHUNKS } else { USUAL.chunks };
+        let precision = self.precision.unwrap_or(USUAL.precision);
+        ParallelLayout {
+            dp: self.dp.unwrap_or(USUAL.dp),
+            tp: self.tp.unwrap_or(USUAL.tp),
+            pp: self.pp.unwrap_or(USUAL.pp),
+            zero: self.zero.unwrap_or(USUAL.zero),
+            schedule,
+            chunks: self.chunks.unwrap_or(usual_chunks),
+            micro_batch: self.micro_batch.unwrap_or(USUAL.micro_batch),
+            micro_batches: self.micro_batches.unwrap_or(USUAL.micro_batches),
+            sequence_length: self.seq_len.unwrap_or(USUAL.sequence_length),
+            recompute: self.recompute.unwrap_or(USUAL.recompute),
+            precision,
+            gradients: self.grads.unwrap_or(precision),
+        }
+    }
+
+    /// What to do; where checkpoints go is known later.
+    fn config(&self) -> Result<TrainConfig> {
+        let model = ModelShape::load(self.model.as_deref().unwrap_or(USUAL_MODEL))?;
+        let usual = TrainConfig::new(model, self.layout());
+        let reduction = match self.reduction {
+            None => usual.reduction,
+            Some(ReductionName::Bucketed) => GradientReduction::Bucketed,
+            Some(ReductionName::Naive) => GradientReduction::Naive,
+        };
+        Ok(TrainConfig {
+            steps: self.steps.unwrap_or(usual.steps),
+            seed: self.seed.unwrap_or(usual.seed),
+            learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
+            data: self.data.clone().unwrap_or_default(),
+            reduction,
+            ..usual
+        })
+    }
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    let Arguments { config: file, settings, run, no_record, resume } = arguments;
+    let settings = match file {
+        Some(file) => settings.or(read_settings(&file)?),
+        None => settings,
+    };
+    if settings.backend == Some(BackendName::Cuda) {
+        bail!("this version trains on the CPU only; leave --backend out");
+    }
+    let mut config = TrainConfig { resume, ..settings.config()? };
+    config.check()?;
+    let mut info = RunInfo::of_this_process(run_name(&config));
+    let path = run.unwrap_or_else(|| info.default_path());
+    if let Some(steps) = settings.save_every {
+        config.save = Some(SaveEvery { steps, directory: path.join("checkpoints") });
+        config.check()?;
+    }
+    if !no_record {
+        describe(&mut info, &config);
+        info.create(&path)?;
+    }
+    let progress = Progress::new(&config);
+    train_on_cpu(&config, (!no_record).then_some(&path), &|step| progress.show(&step))?;
+    let mut stdout = anstream::stdout().lock();
+    stdout.write_all(progress.summary(&config, (!no_record).then_some(&path)).as_bytes())?;
+    Ok(())
+}
+
+fn read_settings(file: &Path) -> Result<Settings> {
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    toml::from_str(&text).map_err(|error| anyhow::anyhow!("cannot understand {}: {}", file.display(), error))
+}
+
+/// The model, and along which axes it is spread.
+fn run_name(config: &TrainConfig) -> String {
+    let ParallelLayout { dp, tp, pp, zero, .. } = config.layout;
+    let mut name = config.model.name.clone();
+    for (axis, ranks) in [("dp", dp), ("tp", tp), ("pp", pp)] {
+        if ranks > 1 {
+            name += &format!("-{axis}{ranks}");
+        }
+    }
+    if zero > Zero::Off {
+        name += &format!("-zero{}", u8::from(zero));
+    }
+    name
+}
+
+/// What a reader of the run has to know.
+fn describe(info: &mut RunInfo, config: &TrainConfig) {
+    info.world_size = Some(config.layout.world_size() as u32);
+    info.model = Some(config.model.clone());
+    info.layout = Some(config.layout);
+    info.groups = Groups::describe(&config.layout);
+    let data = config.data.iter().map(|file| file.display().to_string()).collect::<Vec<_>>();
+    info.configuration.extend([
+        ("backend".into(), "cpu".into()),
+        ("steps".into(), config.steps.into()),
+        ("seed".into(), config.seed.into()),
+        ("learning_rate".into(), config.learning_rate.into()),
+        ("reduction".into(), serde_json::json!(config.reduction)),
+        ("data".into(), if data.is_empty() { "built-in".into() } else { data.into() }),
+    ]);
+}
+
+/// What is said while training goes on.
+struct Progress {
+    steps: u64,
+    began: Instant,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    losses: Option<(f64, f64)>,
+    tokens: u64,
+    time: Duration,
+    steps: u64,
+}
+
+impl Progress {
+    fn new(config: &TrainConfig) -> Progress {
+        Progress { steps: config.steps, began: Instant::now(), seen: Mutex::default() }
+    }
+
+    fn show(&self, step: &StepReport) {
+        let StepReport { step: number, loss, tokens, duration } = *step;
+        let rate = (tokens as f64 / duration.as_secs_f64()) as u64;
+        let width = self.steps.to_string().len();
+        let line = format!(
+            "step {:>width$}/{}  loss {loss:.4}  {:>9} tokens/s  {:>8}",
+            number + 1,
+            self.steps,
+            text::count(rate),
+            text::duration(Nanos(duration.as_nanos() as i64)),
+        );
+        // A closed stderr leaves nobody to tell.
+        drop(writeln!(anstream::stderr(), "{line}"));
+        let mut seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let first = seen.losses.map_or(loss, |(first, _)| first);
+        seen.losses = Some((first, loss));
+        seen.tokens += tokens;
+        seen.time += duration;
+        seen.steps += 1;
+    }
+
+    fn summary(&self, config: &TrainConfig, run: Option<&Path>) -> String {
+        let seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let bold = Style::new().bold();
+        let Some((first, last)) = seen.losses else {
+            return format!("nothing to do: {} steps were taken before\n", config.steps);
+        };
+        let took = text::duration(Nanos(self.began.elapsed().as_nanos() as i64));
+        let mut text = format!(
+            "{bold}trained{bold:#} {} for {} in {took}: loss {first:.3} → {last:.3}, {} tokens/s\n",
+            config.model.name,
+            text::counted(seen.steps, "step"),
+            text::count((seen.tokens as f64 / seen.time.as_secs_f64()) as u64),
+        );
+        if let Some(save) = &config.save {
+            text += &format!("{bold}saved{bold:#}   {}\n", save.directory.display());
+        }
+        match run {
+            Some(run) => {
+                let run = run.display();
+                text + &format!("{bold}recorded{bold:#} {run}\n{bold}look{bold:#}    stepscope inspect {run}\n")
+            }
+            None => text + "not recorded, as asked\n",
+        }
+    }
+}

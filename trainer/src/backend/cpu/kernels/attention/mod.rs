@@ -1,0 +1,7 @@
+//! Causal attention with grouped queries, in tiles, so that no matrix of sequence × sequence exists.
+
+mod backward;
+mod forward;
+mod tile;
+
+pub(crate) use self::{backward::attention_backward, forward::attention};

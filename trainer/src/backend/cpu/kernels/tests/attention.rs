@@ -1,0 +1,135 @@
+//! Attention against a softmax that has the whole matrix.
+
+use half::bf16;
+use proptest::prelude::*;
+
+use super::super::{Element, Heads, Scratch, attention, attention_backward};
+use super::{BRAIN, SINGLE, assert_close, assert_gradient, dot, random, stored};
+
+fn naive(shape: &Heads, qkv: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let Heads { batch, sequence, heads, kv_heads, head_dim } = *shape;
+    let at = |token: usize, head: usize| &qkv[token * shape.qkv_width() + head * head_dim..][..head_dim];
+    let (mut out, mut lse) = (Vec::new(), Vec::new());
+    for token in 0..batch * sequence {
+        for head in 0..heads {
+            let kv_head = head * kv_heads / heads;
+            let keys = token / sequence * sequence..=token;
+            let scale = (head_dim as f64).sqrt();
+            let powers: Vec<f64> =
+                keys.clone().map(|key| (dot(at(token, head), at(key, heads + kv_head)) / scale).exp()).collect();
+            let sum: f64 = powers.iter().sum();
+            lse.push(sum.ln());
+            for index in 0..head_dim {
+                let values = keys.clone().map(|key| at(key, heads + kv_heads + kv_head)[index]);
+                out.push(values.zip(&powers).map(|(value, power)| value * power / sum).sum());
+            }
+        }
+    }
+    (out, lse)
+}
+
+fn forward<E: Element>(shape: &Heads, qkv: &[E]) -> (Vec<E>, Vec<E::Sum>) {
+    let mut out = vec![E::default(); shape.tokens() * shape.out_width()];
+    let mut lse = vec![E::Sum::default(); shape.tokens() * shape.heads];
+    attention(shape, qkv, &mut out, &mut lse, &mut Scratch::default());
+    (out, lse)
+}
+
+fn backward<E: Element>(shape: &Heads, qkv: &[f64], d_out: &[f64]) -> Vec<E> {
+    let qkv = stored::<_, E>(qkv);
+    let (out, lse) = forward(shape, &qkv);
+    let mut d_qkv = vec![E::narrow(E::Sum::default()); qkv.len()];
+    attention_backward(shape, &qkv, &out, &lse, &stored(d_out), &mut d_qkv, &mut Scratch::default());
+    d_qkv
+}
+
+/// Queries long enough for scores of some size.
+fn qkv(shape: &Heads) -> Vec<f64> {
+    random(1, shape.tokens() * shape.qkv_width()).iter().map(|value| value * 4.0).collect()
+}
+
+fn check(shape: &Heads) {
+    let qkv = qkv(shape);
+    let (out, lse) = naive(shape, &qkv);
+    let double = forward::<f64>(shape, &qkv);
+    assert_close(&double.0, &out, 1e-12);
+    assert_close(&double.1, &lse, 1e-12);
+    let single = forward::<f32>(shape, &stored(&qkv));
+    assert_close(&single.0, &out, 8.0 * SINGLE);
+    assert_close(&single.1, &lse, SINGLE);
+    let brain = forward::<bf16>(shape, &stored(&qkv));
+    assert_close(&brain.0, &out, BRAIN);
+    assert_close(&brain.1, &lse, SINGLE);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn results_are_those_of_the_whole_matrix(
+        (batch, sequence, kv_heads) in (1_usize..3, 1_usize..200, 1_usize..3),
+        (group, head_dim) in (1_usize..4, 1_usize..40),
+    ) {
+        check(&Heads { batch, sequence, heads: group * kv_heads, kv_heads, head_dim });
+    }
+}
+
+#[test]
+fn tiles_end_where_they_should() {
+    for sequence in [1, 63, 64, 65, 128, 129] {
+        check(&Heads { batch: 2, sequence, heads: 2, kv_heads: 1, head_dim: 16 });
+    }
+}
+
+#[test]
+fn large_scores_do_not_overflow() {
+    let shape = Heads { batch: 1, sequence: 100, heads: 1, kv_heads: 1, head_dim: 16 };
+    let qkv: Vec<f32> = qkv(&shape).iter().map(|value| *value as f32 * 100.0).collect();
+    let (out, lse) = forward(&shape, &qkv);
+    assert!(out.iter().chain(&lse).all(|value| value.is_finite()));
+}
+
+#[test]
+fn the_gradient_is_that_of_differences() {
+    let shapes = [(1, 5, 2, 1, 4), (2, 3, 4, 2, 6), (1, 3, 3, 3, 17), (1, 66, 2, 1, 2)];
+    for (batch, sequence, heads, kv_heads, head_dim) in shapes {
+        let shape = Heads { batch, sequence, heads, kv_heads, head_dim };
+        let qkv = random(1, shape.tokens() * shape.qkv_width());
+        let d_out = random(2, shape.tokens() * shape.out_width());
+        let gradient = backward::<f64>(&shape, &qkv, &d_out);
+        assert_gradient(&gradient, &qkv, |qkv| dot(&forward(&shape, qkv).0, &d_out));
+    }
+}
+
+#[test]
+fn gradients_of_lower_precisions_agree() {
+    let shape = Heads { batch: 1, sequence: 150, heads: 4, kv_heads: 2, head_dim: 24 };
+    let qkv = random(1, shape.tokens() * shape.qkv_width());
+    let d_out = random(2, shape.tokens() * shape.out_width());
+    let expected = backward::<f64>(&shape, &qkv, &d_out);
+    assert_close(&backward::<f32>(&shape, &qkv, &d_out), &expected, 4.0 * SINGLE);
+    // Its result, which the gradient starts from, was rounded too.
+    assert_close(&backward::<bf16>(&shape, &qkv, &d_out), &expected, 2.0 * BRAIN);
+}
+
+#[test]
+fn two_calls_are_bit_identical_whatever_the_scratch_held() {
+    let shape = Heads { batch: 1, sequence: 70, heads: 2, kv_heads: 1, head_dim: 20 };
+    let larger = Heads { sequence: 130, ..shape };
+    let qkv: Vec<f32> = stored(&qkv(&larger));
+    let d_out: Vec<f32> = stored(&random(2, shape.tokens() * shape.out_width()));
+    let mut scratch = Scratch::default();
+    let run = |scratch: &mut Scratch| {
+        let qkv = &qkv[..shape.tokens() * shape.qkv_width()];
+        let mut out = vec![0.0; d_out.len()];
+        let mut lse = vec![0.0; shape.tokens() * shape.heads];
+        attention(&shape, qkv, &mut out, &mut lse, scratch);
+        let mut d_qkv = vec![f32::NAN; qkv.len()];
+        attention_backward(&shape, qkv, &out, &lse, &d_out, &mut d_qkv, scratch);
+        [out, lse, d_qkv].map(|values| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>())
+    };
+    let first = run(&mut scratch);
+    let mut out = vec![0.0; larger.tokens() * larger.out_width()];
+    attention(&larger, &qkv, &mut out, &mut vec![0.0; larger.tokens() * larger.heads], &mut scratch);
+    assert_eq!(first, run(&mut scratch));
+}

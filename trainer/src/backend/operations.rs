@@ -1,0 +1,76 @@
+//! The shapes and settings of operations.
+
+/// A matrix product, `out (+)= a · b`, all row by row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// Rows of the result.
+    pub rows: usize,
+    /// Columns of the result.
+    pub columns: usize,
+    /// What is summed over.
+    pub inner: usize,
+    /// Whether `a` is stored inner × rows.
+    pub transpose_a: bool,
+    /// Whether `b` is stored columns × inner.
+    pub transpose_b: bool,
+    /// Whether the result is added to what is there.
+    pub accumulate: bool,
+}
+
+/// The heads of an attention: a row of `qkv` is all query heads, then the key heads, then the value heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Sequences.
+    pub batch: usize,
+    /// Tokens of each.
+    pub sequence: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+}
+
+impl Heads {
+    /// Rows of qkv.
+    pub(crate) fn tokens(&self) -> usize {
+        self.batch * self.sequence
+    }
+
+    /// Elements of a row of qkv.
+    pub(crate) fn qkv_width(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+
+    /// Elements of a row of the result.
+    pub(crate) fn out_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+}
+
+/// Which way a rotation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// As in the forward pass.
+    Forward,
+    /// Back: the gradient of it.
+    Backward,
+}
+
+/// The settings of AdamW, and which step it takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// How far a step goes.
+    pub learning_rate: f64,
+    /// Memory of the mean.
+    pub beta1: f64,
+    /// Memory of the square.
+    pub beta2: f64,
+    /// Keeps the division finite.
+    pub epsilon: f64,
+    /// How fast weights shrink.
+    pub weight_decay: f64,
+    /// Which step this is, from 1.
+    pub step: u64,
+}

@@ -1,0 +1,213 @@
+//! Checkpoints: everything training goes on from, in safetensors files that any tool opens.
+//!
+//! A checkpoint is a directory with a file for each stage and tensor rank. Shards of replicas are put together when it
+//! is written, so it can be read into another number of replicas and another stage of ZeRO.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde::{Deserialize, Serialize};
+use stepscope_plan::{Coordinates, ModelShape, Part, Slot};
+use stepscope_traces::MemoryCategory;
+
+use crate::{
+    backend::{Stream, Tensor},
+    comm::Groups,
+    config::TrainConfig,
+    data::map_file,
+    error::TrainError,
+    rank::RankParts,
+    state::State,
+};
+
+/// The file that says what a checkpoint is of; it is written last.
+const DESCRIPTION: &str = "checkpoint.json";
+
+#[derive(Serialize, Deserialize)]
+struct Description {
+    /// Steps that were taken.
+    step: u64,
+    seed: u64,
+    model: ModelShape,
+    tp: u64,
+    pp: u64,
+    chunks: u64,
+}
+
+/// Writes a checkpoint of what comes before `step`, under `directory`. All ranks do so together.
+pub(crate) fn save(
+    directory: &Path,
+    config: &TrainConfig,
+    at: Coordinates,
+    step: u64,
+    state: &mut State,
+    parts: &RankParts,
+    groups: &Groups,
+) -> Result<(), TrainError> {
+    let path = directory.join(format!("step-{step:06}"));
+    let partial = path.with_extension("partial");
+    parts.backend.synchronize()?;
+    let gathered = gather(state, parts, groups)?;
+    if at.dp == 0 {
+        fs::create_dir_all(&partial).map_err(TrainError::file("create", &partial))?;
+        write(&partial.join(file_name(at)), state, &gathered)?;
+    }
+    // The description makes it a checkpoint, so everyone's part has to be there before.
+    if let Some(world) = &groups.world {
+        parts.communicator.barrier(world, Stream::Compute);
+        parts.backend.synchronize()?;
+    }
+    if (at.dp, at.tp, at.stage) == (0, 0, 0) {
+        let layout = config.layout;
+        let (model, seed) = (config.model.clone(), config.seed);
+        let description = Description { step, seed, model, tp: layout.tp, pp: layout.pp, chunks: layout.chunks };
+        let file = partial.join(DESCRIPTION);
+        let text = serde_json::to_string_pretty(&description).map_err(TrainError::file("write", &file))?;
+        fs::write(&file, text + "\n").map_err(TrainError::file("write", &file))?;
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(TrainError::file("replace", &path))?;
+        }
+        fs::rename(&partial, &path).map_err(TrainError::file("rename", &partial))?;
+    }
+    Ok(())
+}
+
+fn file_name(at: Coordinates) -> String {
+    format!("stage-{}-tensor-{}.safetensors", at.stage, at.tp)
+}
+
+/// The name of a tensor in a file.
+fn tensor_name(slot: &Slot, kind: &str) -> String {
+    let part = match slot.part {
+        Part::Embedding => "embedding".to_owned(),
+        Part::TiedEmbedding => "tied_embedding".to_owned(),
+        Part::Layer(layer) => format!("layers.{layer}"),
+        Part::Head => "head".to_owned(),
+    };
+    format!("{part}.{}.{kind}", slot.name)
+}
+
+/// What is saved, each as large as what this rank updates.
+fn saved(state: &State, unit: usize) -> Vec<(&'static str, Tensor)> {
+    let owned = state.owned(unit);
+    let optimizer = state.optimizer.tensors().into_iter().map(|(kind, tensor)| (kind, tensor.slice(owned.clone())));
+    let mut saved: Vec<(&'static str, Tensor)> = optimizer.collect();
+    // What has no master copy is its own.
+    if state.optimizer.master.is_none() {
+        saved.push(("master", state.owned_weights(unit)));
+    }
+    saved
+}
+
+/// The values of every unit, whole: by unit and kind.
+fn gather(
+    state: &State,
+    parts: &RankParts,
+    groups: &Groups,
+) -> Result<HashMap<(usize, &'static str), Vec<f32>>, TrainError> {
+    let mut gathered = HashMap::new();
+    for unit in 0..state.placement.units.len() {
+        let elements = state.range(unit).len();
+        for (kind, mine) in saved(state, unit) {
+            let whole = match &groups.data {
+                Some(group) if mine.elements() < elements => {
+                    let whole = parts.backend.allocate(elements, mine.dtype(), MemoryCategory::Communication);
+                    parts.communicator.all_gather(group, Stream::Compute, &mine, &whole);
+                    whole
+                }
+                _ => mine,
+            };
+            let values = parts.backend.download(&whole)?;
+            gathered.insert((unit, kind), values.into_iter().map(|value| value as f32).collect());
+        }
+    }
+    Ok(gathered)
+}
+
+fn write(path: &Path, state: &State, gathered: &HashMap<(usize, &'static str), Vec<f32>>) -> Result<(), TrainError> {
+    let mut views = Vec::new();
+    for ((unit, kind), values) in gathered {
+        let unit = &state.placement.units[*unit];
+        for slot in state.placement.slots_of(unit) {
+            let values = bytemuck::cast_slice(&values[place(slot, unit.range.start)]);
+            let shape = vec![slot.rows as usize, slot.columns as usize];
+            let view = TensorView::new(Dtype::F32, shape, values).map_err(TrainError::file("write", path))?;
+            views.push((tensor_name(slot, kind), view));
+        }
+    }
+    safetensors::serialize_to_file(views, None, path).map_err(TrainError::file("write", path))
+}
+
+/// Where a tensor lies in its unit.
+fn place(slot: &Slot, unit_start: u64) -> Range<usize> {
+    let range = slot.range();
+    (range.start - unit_start) as usize..(range.end - unit_start) as usize
+}
+
+/// Reads a checkpoint into a rank's state: the step to go on with.
+pub(crate) fn restore(
+    path: &Path,
+    config: &TrainConfig,
+    at: Coordinates,
+    state: &mut State,
+) -> Result<u64, TrainError> {
+    let path = find(path)?;
+    let description: Description = {
+        let file = path.join(DESCRIPTION);
+        let text = fs::read_to_string(&file).map_err(TrainError::file("read", &file))?;
+        serde_json::from_str(&text).map_err(TrainError::file("understand", &file))?
+    };
+    let layout = config.layout;
+    let wrong = |why: String| Err(TrainError::File { action: "go on from", path: path.clone(), why });
+    if description.model != config.model {
+        return wrong(format!("it is of another model, {}", description.model.name));
+    }
+    let Description { step, seed, tp, pp, chunks, .. } = description;
+    if (tp, pp, chunks) != (layout.tp, layout.pp, layout.chunks) {
+        return wrong(format!(
+            "it is of tp {tp}, pp {pp} and {chunks} chunks of each stage; only dp and zero may differ"
+        ));
+    }
+    if seed != config.seed {
+        return wrong(format!("its seed is {seed}, and data would come in another order"));
+    }
+    let file = path.join(file_name(at));
+    let bytes = File::open(&file).and_then(|opened| map_file(&opened)).map_err(TrainError::file("open", &file))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(TrainError::file("read", &file))?;
+    for unit in 0..state.placement.units.len() {
+        let of = &state.placement.units[unit];
+        for kind in ["master", "first_moment", "second_moment"] {
+            let mut values = vec![0.0_f32; of.elements() as usize];
+            for slot in state.placement.slots_of(of) {
+                let name = tensor_name(slot, kind);
+                let tensor = tensors.tensor(&name).map_err(TrainError::file("read", &file))?;
+                let shape = [slot.rows as usize, slot.columns as usize];
+                if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
+                    let (shape, dtype) = (tensor.shape(), tensor.dtype());
+                    return wrong(format!("{name} in it is {dtype:?} of {shape:?}"));
+                }
+                let target = &mut values[place(slot, of.range.start)];
+                bytemuck::cast_slice_mut(target).copy_from_slice(tensor.data());
+            }
+            state.restore(unit, kind, values);
+        }
+    }
+    Ok(step)
+}
+
+/// The checkpoint that is meant: a checkpoint, or the newest one of a run.
+fn find(path: &Path) -> Result<PathBuf, TrainError> {
+    if path.join(DESCRIPTION).exists() {
+        return Ok(path.to_owned());
+    }
+    let inside = [path.join("checkpoints"), path.to_owned()];
+    let entries = inside.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten();
+    let checkpoints = entries.flatten().map(|entry| entry.path()).filter(|path| path.join(DESCRIPTION).exists());
+    let why = if path.exists() { "there is no checkpoint in it" } else { "it does not exist" };
+    checkpoints.max().ok_or(TrainError::File { action: "go on from", path: path.to_owned(), why: why.into() })
+}

@@ -1,0 +1,357 @@
+//! Ranks that are threads of one process: they read each other's memory.
+//!
+//! A collective is a meeting. Every rank brings the view of its tensor; when all are there, each reads what it needs
+//! of the others, in the order of the ranks, so that sums are the same every time; and nobody leaves, and so changes
+//! its tensor, before all have read.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::Range,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use half::bf16;
+use stepscope_plan::shard;
+use stepscope_traces::{Group, Rank, Sequence, SpanKind};
+
+use super::{Communicator, ProcessGroup, Reduction};
+use crate::{
+    backend::{
+        DType, Stream, Tensor,
+        cpu::{CpuBackend, Element, View, view, with_element},
+    },
+    error::TrainError,
+};
+
+/// How often a waiting rank looks whether another one is gone.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Messages on their way, by group, sender and receiver.
+type Mail = HashMap<(Group, Rank, Rank), VecDeque<Vec<u8>>>;
+
+/// What the ranks of a process share.
+#[derive(Default)]
+pub struct LocalWorld {
+    meetings: Mutex<HashMap<(Group, Sequence), Arc<Meeting>>>,
+    mail: Mutex<Mail>,
+    mail_came: Condvar,
+    gone: AtomicBool,
+    first_gone: Mutex<Option<(Rank, String)>>,
+}
+
+impl LocalWorld {
+    /// Says that a rank will never come to a meeting again: everyone else fails instead of waiting for it.
+    pub fn leave(&self, rank: Rank, why: String) {
+        lock(&self.first_gone).get_or_insert((rank, why));
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Waits until there is something, or somebody is gone.
+    fn wait<T, R>(
+        &self,
+        mutex: &Mutex<T>,
+        changed: &Condvar,
+        mut ready: impl FnMut(&mut T) -> Option<R>,
+    ) -> Result<R, TrainError> {
+        let mut state = lock(mutex);
+        loop {
+            if let Some(result) = ready(&mut state) {
+                return Ok(result);
+            }
+            if self.gone.load(Ordering::Acquire) {
+                let gone = lock(&self.first_gone).clone();
+                let (rank, why) = gone.unwrap_or((Rank(0), "it did not say why".into()));
+                return Err(TrainError::RankGone { rank, why });
+            }
+            let waited = changed.wait_timeout(state, LOOK_EVERY);
+            state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+        }
+    }
+}
+
+/// One collective, from the first rank that comes to the last that leaves.
+struct Meeting {
+    state: Mutex<MeetingState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct MeetingState {
+    offers: Vec<Option<Offer>>,
+    /// Results that all may copy, by member.
+    results: Vec<Option<Arc<Vec<u8>>>>,
+    done: usize,
+}
+
+/// What a rank brings.
+#[derive(Clone)]
+struct Offer {
+    operation: SpanKind,
+    elements: usize,
+    dtype: DType,
+    view: View,
+}
+
+impl Offer {
+    fn differs(&self, other: &Offer) -> bool {
+        (self.operation, self.elements, self.dtype) != (other.operation, other.elements, other.dtype)
+    }
+}
+
+/// A rank's seat in a meeting.
+struct Seat {
+    world: Arc<LocalWorld>,
+    key: (Group, Sequence),
+    ranks: Vec<Rank>,
+    index: usize,
+}
+
+impl Seat {
+    /// Comes to the meeting, and waits for everyone: their offers, by member.
+    fn meet(&self, offer: Offer) -> Result<(Arc<Meeting>, Vec<Offer>), TrainError> {
+        let size = self.ranks.len();
+        let meeting = lock(&self.world.meetings)
+            .entry(self.key)
+            .or_insert_with(|| {
+                let state = MeetingState { offers: vec![None; size], results: vec![None; size], done: 0 };
+                Arc::new(Meeting { state: Mutex::new(state), changed: Condvar::new() })
+            })
+            .clone();
+        lock(&meeting.state).offers[self.index] = Some(offer);
+        meeting.changed.notify_all();
+        let all_here = |state: &mut MeetingState| state.offers.iter().cloned().collect::<Option<Vec<Offer>>>();
+        let offers = self.world.wait(&meeting.state, &meeting.changed, all_here)?;
+        if let Some(member) = offers.iter().position(|offer| offer.differs(&offers[0])) {
+            let say = |member: usize| {
+                let Offer { operation, elements, dtype, .. } = &offers[member];
+                format!("rank {} has an {operation} of {elements} {dtype:?}", self.ranks[member].0)
+            };
+            return Err(TrainError::Disagreement(format!("{}, {}", say(0), say(member))));
+        }
+        Ok((meeting, offers))
+    }
+
+    /// Shows everyone a result, and waits for theirs.
+    fn exchange(&self, meeting: &Meeting, result: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>, TrainError> {
+        lock(&meeting.state).results[self.index] = Some(Arc::new(result));
+        meeting.changed.notify_all();
+        let all = |state: &mut MeetingState| state.results.iter().cloned().collect::<Option<Vec<_>>>();
+        self.world.wait(&meeting.state, &meeting.changed, all)
+    }
+
+    /// Leaves; the last one ends the meeting.
+    fn leave(&self, meeting: &Meeting) {
+        let mut state = lock(&meeting.state);
+        state.done += 1;
+        if state.done == self.ranks.len() {
+            lock(&self.world.meetings).remove(&self.key);
+        }
+    }
+
+    /// Leaves once everyone has read what they need.
+    fn leave_together(&self, meeting: &Meeting) -> Result<(), TrainError> {
+        self.leave(meeting);
+        meeting.changed.notify_all();
+        let all = self.ranks.len();
+        self.world.wait(&meeting.state, &meeting.changed, |state| (state.done == all).then_some(()))
+    }
+
+    fn shard(&self, elements: usize) -> Range<usize> {
+        part(elements, self.ranks.len(), self.index)
+    }
+}
+
+fn part(elements: usize, parts: usize, index: usize) -> Range<usize> {
+    let range = shard(elements as u64, parts as u64, index as u64);
+    range.start as usize..range.end as usize
+}
+
+/// One rank's way to the others of its process.
+pub struct LocalCommunicator {
+    world: Arc<LocalWorld>,
+    backend: Arc<CpuBackend>,
+    /// How many operations each group has had; how many messages went each way.
+    collectives: Mutex<HashMap<Group, u64>>,
+    messages: Mutex<HashMap<(Group, Rank, Rank), u64>>,
+}
+
+impl LocalCommunicator {
+    /// Joins the others.
+    pub fn new(world: Arc<LocalWorld>, backend: Arc<CpuBackend>) -> LocalCommunicator {
+        LocalCommunicator { world, backend, collectives: Mutex::default(), messages: Mutex::default() }
+    }
+
+    fn collective(
+        &self,
+        group: &ProcessGroup,
+        stream: Stream,
+        (operation, whole): (SpanKind, &Tensor),
+        offered: &Tensor,
+        work: impl FnOnce(&Seat, Offer) -> Result<(), TrainError> + Send + 'static,
+    ) {
+        let sequence = Sequence(next(&self.collectives, group.group));
+        let key = (group.group, sequence);
+        let seat = Seat { world: self.world.clone(), key, ranks: group.ranks.clone(), index: group.index };
+        let view = view(offered);
+        let offer = Offer { operation, elements: offered.elements(), dtype: offered.dtype(), view };
+        self.backend.communicate(stream, (operation, whole.bytes()), key, move || work(&seat, offer));
+    }
+}
+
+/// Counts up, from zero.
+fn next<K: std::hash::Hash + Eq>(counts: &Mutex<HashMap<K, u64>>, key: K) -> u64 {
+    let mut counts = lock(counts);
+    let count = counts.entry(key).or_default();
+    *count += 1;
+    *count - 1
+}
+
+impl Communicator for LocalCommunicator {
+    fn all_reduce(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, reduction: Reduction) {
+        let dtype = tensor.dtype();
+        self.collective(group, stream, (SpanKind::AllReduce, tensor), tensor, move |seat, offer| {
+            with_element!(dtype, E => {
+                let mine = offer.view.clone();
+                let (meeting, offers) = seat.meet(offer)?;
+                let reduced = reduce::<E>(&offers, seat.shard(mine.range.len()), reduction)?;
+                // Everyone has read everything when all results are there.
+                let results = seat.exchange(&meeting, cast_slice(&reduced).to_vec())?;
+                let mut target = mine.write::<E>()?;
+                let mut place = 0;
+                for result in results {
+                    let bytes: &mut [u8] = cast_slice_mut(&mut target);
+                    bytes[place..place + result.len()].copy_from_slice(&result);
+                    place += result.len();
+                }
+                seat.leave(&meeting);
+                Ok(())
+            })
+        });
+    }
+
+    fn reduce_scatter(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor) {
+        let (dtype, target) = (from.dtype(), view(to));
+        self.collective(group, stream, (SpanKind::ReduceScatter, from), from, move |seat, offer| {
+            with_element!(dtype, E => {
+                let shard = seat.shard(offer.elements);
+                let (meeting, offers) = seat.meet(offer)?;
+                let reduced = reduce::<E>(&offers, shard, Reduction::Sum)?;
+                // Of this rank's tensor the others read only their own parts.
+                target.write::<E>()?.copy_from_slice(&reduced);
+                seat.leave_together(&meeting)
+            })
+        });
+    }
+
+    fn all_gather(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor) {
+        let (dtype, target) = (from.dtype(), view(to));
+        self.collective(group, stream, (SpanKind::AllGather, to), from, move |seat, offer| {
+            with_element!(dtype, E => {
+                let (meeting, offers) = seat.meet(offer)?;
+                for (member, offer) in offers.iter().enumerate() {
+                    let place = target.slice(part(target.range.len(), offers.len(), member));
+                    if !place.is(&offer.view) {
+                        copy::<E>(&offer.view, &place)?;
+                    }
+                }
+                seat.leave_together(&meeting)
+            })
+        });
+    }
+
+    fn broadcast(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, root: usize) {
+        let dtype = tensor.dtype();
+        self.collective(group, stream, (SpanKind::Broadcast, tensor), tensor, move |seat, offer| {
+            with_element!(dtype, E => {
+                let mine = offer.view.clone();
+                let (meeting, offers) = seat.meet(offer)?;
+                if seat.index != root {
+                    copy::<E>(&offers[root].view, &mine)?;
+                }
+                seat.leave_together(&meeting)
+            })
+        });
+    }
+
+    fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize) {
+        let key = (group.group, group.ranks[group.index], group.ranks[to]);
+        let sequence = Sequence(next(&self.messages, key));
+        let (world, bytes, dtype, view) = (self.world.clone(), tensor.bytes(), tensor.dtype(), view(tensor));
+        self.backend.communicate(stream, (SpanKind::Send, bytes), (group.group, sequence), move || {
+            with_element!(dtype, E => {
+                let message = cast_slice::<E, u8>(&view.read()?).to_vec();
+                lock(&world.mail).entry(key).or_default().push_back(message);
+                world.mail_came.notify_all();
+                Ok(())
+            })
+        });
+    }
+
+    fn receive(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, from: usize) {
+        let key = (group.group, group.ranks[from], group.ranks[group.index]);
+        let sequence = Sequence(next(&self.messages, key));
+        let (world, bytes, dtype, view) = (self.world.clone(), tensor.bytes(), tensor.dtype(), view(tensor));
+        self.backend.communicate(stream, (SpanKind::Receive, bytes), (group.group, sequence), move || {
+            let next = |mail: &mut Mail| mail.get_mut(&key).and_then(VecDeque::pop_front);
+            let message = world.wait(&world.mail, &world.mail_came, next)?;
+            if message.len() as u64 != bytes {
+                let (from, sent) = (key.1.0, message.len());
+                return Err(TrainError::Disagreement(format!("rank {from} sent {sent} bytes, not {bytes}")));
+            }
+            with_element!(dtype, E => {
+                cast_slice_mut::<E, u8>(&mut view.write()?).copy_from_slice(&message);
+                Ok(())
+            })
+        });
+    }
+
+    fn barrier(&self, group: &ProcessGroup, stream: Stream) {
+        let nothing = self.nothing();
+        self.collective(group, stream, (SpanKind::Barrier, &nothing), &nothing, move |seat, offer| {
+            let (meeting, _) = seat.meet(offer)?;
+            seat.leave_together(&meeting)
+        });
+    }
+}
+
+impl LocalCommunicator {
+    /// What a barrier brings.
+    fn nothing(&self) -> Tensor {
+        use crate::backend::Backend;
+        self.backend.allocate(0, DType::F32, stepscope_traces::MemoryCategory::Communication)
+    }
+}
+
+/// A part of all tensors together, summed in the order of the ranks and rounded once.
+fn reduce<E: Element>(offers: &[Offer], part: Range<usize>, reduction: Reduction) -> Result<Vec<E>, TrainError> {
+    let first = offers[0].view.slice(part.clone()).read::<E>()?;
+    let mut reduced: Vec<E::Sum> = first.iter().map(|value| value.widen()).collect();
+    drop(first);
+    for offer in &offers[1..] {
+        let values = offer.view.slice(part.clone()).read::<E>()?;
+        let pairs = reduced.iter_mut().zip(values.iter());
+        match reduction {
+            Reduction::Sum => pairs.for_each(|(sum, value)| *sum = *sum + value.widen()),
+            Reduction::Maximum => pairs.for_each(|(most, value)| {
+                if value.widen() > *most {
+                    *most = value.widen();
+                }
+            }),
+        }
+    }
+    Ok(reduced.into_iter().map(E::narrow).collect())
+}
+
+fn copy<E: Pod>(from: &View, to: &View) -> Result<(), TrainError> {
+    to.write::<E>()?.copy_from_slice(&from.read::<E>()?);
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

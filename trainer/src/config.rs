@@ -1,0 +1,108 @@
+//! What a training run is told to do.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use stepscope_plan::{ModelShape, ParallelLayout};
+
+use crate::{backend::AdamW, data::BYTE_VALUES, error::TrainError, model, numbers::Numbers};
+
+/// What a training run is told to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainConfig {
+    /// The model.
+    pub model: ModelShape,
+    /// How it is spread over ranks.
+    pub layout: ParallelLayout,
+    /// What numbers it computes with.
+    pub numbers: Numbers,
+    /// The step after the last one.
+    pub steps: u64,
+    /// What initial weights and the order of the data follow from.
+    pub seed: u64,
+    /// How replicas reduce gradients.
+    pub reduction: GradientReduction,
+    /// How far a step goes, once warmed up.
+    pub learning_rate: f64,
+    /// Files to train on; a built-in text, if there are none.
+    pub data: Vec<PathBuf>,
+    /// Where and how often checkpoints are written, if they are.
+    pub save: Option<SaveEvery>,
+    /// A checkpoint to go on from.
+    pub resume: Option<PathBuf>,
+}
+
+/// When checkpoints are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaveEvery {
+    /// After every so many steps.
+    pub steps: u64,
+    /// Under this directory.
+    pub directory: PathBuf,
+}
+
+/// How replicas reduce gradients and gather parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GradientReduction {
+    /// Unit by unit, beside the computation.
+    #[default]
+    Bucketed,
+    /// At the end, while nothing is computed.
+    Naive,
+}
+
+/// Steps over which the learning rate rises.
+const WARM_UP: u64 = 5;
+
+impl TrainConfig {
+    /// A run of a model on a layout, with the usual settings.
+    pub fn new(model: ModelShape, layout: ParallelLayout) -> TrainConfig {
+        TrainConfig {
+            numbers: Numbers::from(&layout),
+            model,
+            layout,
+            steps: 20,
+            seed: 0,
+            reduction: GradientReduction::default(),
+            learning_rate: 3e-3,
+            data: Vec::new(),
+            save: None,
+            resume: None,
+        }
+    }
+
+    /// Says what does not go together.
+    pub fn check(&self) -> Result<(), TrainError> {
+        self.layout.check(&self.model)?;
+        model::check(&self.model)?;
+        let wrong = |why: String| Err(TrainError::Settings(why));
+        if self.model.vocabulary < BYTE_VALUES {
+            return wrong(format!("a token is a byte, and {} have no place in this vocabulary", BYTE_VALUES));
+        }
+        if self.steps == 0 {
+            return wrong("no steps are asked for".into());
+        }
+        if self.save.as_ref().is_some_and(|save| save.steps == 0) {
+            return wrong("checkpoints after every 0 steps cannot be".into());
+        }
+        if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
+            return wrong(format!("a learning rate is a positive number, not {}", self.learning_rate));
+        }
+        Ok(())
+    }
+
+    /// The optimizer's settings at a step, from 0. The rate does not depend on how many steps there will be, so that a
+    /// run can be made longer.
+    pub(crate) fn optimizer(&self, step: u64) -> AdamW {
+        let warm = (step + 1).min(WARM_UP) as f64 / WARM_UP as f64;
+        AdamW {
+            learning_rate: self.learning_rate * warm,
+            beta1: 0.9,
+            beta2: 0.95,
+            epsilon: 1e-8,
+            weight_decay: 0.1,
+            step: step + 1,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What is trained on: bytes of files, or a built-in text that a model can visibly learn.
+
+use std::{fs::File, path::PathBuf};
+
+use memmap2::Mmap;
+
+use crate::{error::TrainError, seed::mixed};
+
+/// Bytes to train on; a token is a byte.
+pub struct Dataset {
+    files: Vec<Bytes>,
+}
+
+enum Bytes {
+    Mapped(Mmap),
+    Written(Vec<u8>),
+}
+
+impl Bytes {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Written(text) => text,
+        }
+    }
+}
+
+/// Tokens there are at least: bytes.
+pub(crate) const BYTE_VALUES: u64 = 256;
+
+/// Sentences of the built-in text.
+const SENTENCES: usize = 4096;
+
+impl Dataset {
+    /// A text in simple sentences, the same every time.
+    pub fn built_in() -> Dataset {
+        let pick = |words: &[&'static str], number: u64| words[number as usize % words.len()];
+        let mut text = String::new();
+        for sentence in 0..SENTENCES as u64 {
+            let random = |word: u64| mixed(&[sentence, word]);
+            let subject = pick(&["a kernel", "the optimizer", "every rank", "the pipeline", "one gradient"], random(0));
+            let verb = pick(&["waits for", "overlaps", "reduces", "gathers", "computes"], random(1));
+            let object = pick(&["the next layer", "a micro-batch", "its shard", "the last bucket"], random(2));
+            let (left, right) = (random(3) % 10, random(4) % 10);
+            text += &format!("{subject} {verb} {object}. {left} and {right} make {}.\n", left + right);
+        }
+        Dataset { files: vec![Bytes::Written(text.into_bytes())] }
+    }
+
+    /// The bytes of files, as they are when they are read.
+    pub fn of_files(paths: &[PathBuf], sequence_length: u64) -> Result<Dataset, TrainError> {
+        let map = |path: &PathBuf| {
+            let file = File::open(path).map_err(TrainError::file("open", path))?;
+            let length = file.metadata().map_err(TrainError::file("look at", path))?.len();
+            if length <= sequence_length {
+                let why = format!("it has {length} bytes, and a sequence takes {}", sequence_length + 1);
+                return Err(TrainError::File { action: "train on", path: path.clone(), why });
+            }
+            map_file(&file).map(Bytes::Mapped).map_err(TrainError::file("map", path))
+        };
+        Ok(Dataset { files: paths.iter().map(map).collect::<Result<_, _>>()? })
+    }
+
+    /// A sequence and one token more: which one follows from the seed, the step and its place in the global batch, and
+    /// so not from the layout.
+    pub fn sequence(&self, seed: u64, step: u64, index: u64, length: usize) -> &[u8] {
+        let places = |bytes: &Bytes| bytes.as_slice().len().saturating_sub(length) as u64;
+        let all: u64 = self.files.iter().map(places).sum();
+        let mut place = mixed(&[seed, step, index]) % all.max(1);
+        for file in &self.files {
+            if place < places(file) {
+                let start = place as usize;
+                return &file.as_slice()[start..start + length + 1];
+            }
+            place -= places(file);
+        }
+        &[]
+    }
+}
+
+#[allow(unsafe_code)]
+pub(crate) fn map_file(file: &File) -> std::io::Result<Mmap> {
+    // SAFETY: the map is only read, as bytes, of which every value is fine. A file that is cut short while it is mapped
+    // ends the process with SIGBUS, as it does every program that maps files.
+    unsafe { Mmap::map(file) }
+}

@@ -1,0 +1,82 @@
+//! Why training ends early.
+
+use std::path::PathBuf;
+
+use stepscope_collector::RecordError;
+use stepscope_plan::PlanError;
+use stepscope_traces::{Rank, TraceError};
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// The model and the layout do not go together.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A model this trainer has no code for.
+    #[error("the trainer trains Llama-style models: {0}")]
+    Model(String),
+    /// Settings that make no sense.
+    #[error("{0}")]
+    Settings(String),
+    /// The run directory.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The recording.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// Another rank failed, so this one cannot go on.
+    #[error("rank {} is gone: {why}", rank.0)]
+    RankGone {
+        /// Which one.
+        rank: Rank,
+        /// What it said.
+        why: String,
+    },
+    /// Ranks do different things at the same point of the program.
+    #[error("ranks disagree: {0}")]
+    Disagreement(String),
+    /// Work touched memory that other work was using: a missing wait.
+    #[error("two streams use the same memory at once: {0}")]
+    Race(String),
+    /// Data or checkpoints that cannot be read or written.
+    #[error("cannot {action} {path}: {why}")]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What came of it.
+        why: String,
+    },
+    /// A panic, which is a bug of ours.
+    #[error("it panicked: {0}")]
+    Panicked(String),
+    /// A loss that is not a number.
+    #[error("the loss of step {step} is {loss}")]
+    Diverged {
+        /// At which step.
+        step: u64,
+        /// What it was.
+        loss: f64,
+    },
+}
+
+impl TrainError {
+    /// For `map_err`: names the file and what was tried with it.
+    pub(crate) fn file<E: std::fmt::Display>(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(E) -> TrainError {
+        let path = path.into();
+        move |error| TrainError::File { action, path, why: error.to_string() }
+    }
+}
+
+impl TrainError {
+    /// What a caught panic said.
+    pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> TrainError {
+        let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+        TrainError::Panicked(said.unwrap_or_else(|| "it did not say why".into()))
+    }
+}

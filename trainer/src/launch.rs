@@ -1,0 +1,150 @@
+//! Ranks as threads of this process, on its cores.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    thread::{self, available_parallelism},
+};
+
+use stepscope_collector::Recorder;
+use stepscope_plan::{Attention, MemoryPlan};
+use stepscope_traces::{Rank, RankInfo, Stage};
+
+use crate::{
+    backend::{
+        Backend,
+        cpu::{self, CpuBackend, measured_peak},
+    },
+    comm::local::{LocalCommunicator, LocalWorld},
+    config::TrainConfig,
+    data::Dataset,
+    error::TrainError,
+    rank::{RankParts, StepReport, TrainingRank},
+};
+
+/// More threads than this are no rehearsal of anything.
+const MOST_RANKS: u64 = 128;
+
+/// Trains on the CPU, with a thread for each rank, and records into the run at `run`, if there is one. Every step is
+/// reported once.
+pub fn train_on_cpu(
+    config: &TrainConfig,
+    run: Option<&Path>,
+    report: &(dyn Fn(StepReport) + Sync),
+) -> Result<(), TrainError> {
+    config.check()?;
+    check_memory(config)?;
+    let data = match config.data.as_slice() {
+        [] => Dataset::built_in(),
+        files => Dataset::of_files(files, config.layout.sequence_length)?,
+    };
+    let world = Arc::new(LocalWorld::default());
+    let ranks = config.layout.world_size();
+    let peak = share_of_peak(config, ranks);
+    let (data, world) = (&data, &world);
+    thread::scope(|scope| {
+        let body = |rank: Rank| {
+            let result = train_rank(config, rank, run, world, peak, data, report);
+            if let Err(error) = &result {
+                world.leave(rank, error.to_string());
+            }
+            result
+        };
+        let spawn = |rank: u64| {
+            let rank = Rank(rank as u32);
+            let thread = thread::Builder::new().name(format!("rank {}", rank.0));
+            thread.spawn_scoped(scope, move || {
+                let gone = Leaving { world, rank };
+                let result = body(rank);
+                std::mem::forget(gone);
+                result
+            })
+        };
+        let threads: Vec<_> = (0..ranks).map(spawn).collect();
+        let results = threads.into_iter().enumerate().map(|(rank, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| Err(TrainError::panicked(&*panic))),
+            Err(error) => {
+                world.leave(Rank(rank as u32), error.to_string());
+                Err(TrainError::Settings(format!("cannot start a thread: {error}")))
+            }
+        });
+        // That another rank is gone says less than why it went.
+        let failures = results.filter_map(Result::err).collect::<Vec<_>>();
+        let own = failures.iter().position(|error| !matches!(error, TrainError::RankGone { .. })).unwrap_or(0);
+        failures.into_iter().nth(own).map_or(Ok(()), Err)
+    })
+}
+
+/// Tells the others if the thread of a rank ends in a panic.
+struct Leaving<'a> {
+    world: &'a LocalWorld,
+    rank: Rank,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.world.leave(self.rank, "it panicked".into());
+    }
+}
+
+fn train_rank(
+    config: &TrainConfig,
+    rank: Rank,
+    run: Option<&Path>,
+    world: &Arc<LocalWorld>,
+    peak: f64,
+    data: &Dataset,
+    report: &(dyn Fn(StepReport) + Sync),
+) -> Result<(), TrainError> {
+    let at = config.layout.coordinates(rank.0.into());
+    let recorder = match run {
+        None => Recorder::disabled(),
+        Some(run) => {
+            let mut info = RankInfo::of_this_process(rank);
+            info.stage = Some(Stage(at.stage as i16));
+            info.device = Some(CpuBackend::describe(peak));
+            Recorder::start(run, info)?
+        }
+    };
+    let backend = Arc::new(CpuBackend::start(recorder.clone())?);
+    let communicator = Arc::new(LocalCommunicator::new(world.clone(), backend.clone()));
+    let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };
+    let mut training = TrainingRank::new(config, rank, parts)?;
+    while training.next_step() < config.steps {
+        let done = training.step(data)?;
+        if rank == Rank(0) {
+            report(done);
+        }
+    }
+    drop(training);
+    backend.synchronize()?;
+    drop(backend);
+    Ok(recorder.finish()?)
+}
+
+/// What one rank computes at most: a core, or its share of the cores when there are more ranks than those.
+fn share_of_peak(config: &TrainConfig, ranks: u64) -> f64 {
+    let cores = available_parallelism().map_or(1, usize::from) as f64;
+    measured_peak(config.numbers.compute) * (cores / ranks as f64).min(1.0)
+}
+
+/// Refuses what this machine has no memory for, before it tries.
+fn check_memory(config: &TrainConfig) -> Result<(), TrainError> {
+    let (model, layout) = (&config.model, &config.layout);
+    let ranks = layout.world_size();
+    if ranks > MOST_RANKS {
+        return Err(TrainError::Settings(format!("{ranks} ranks are more than the {MOST_RANKS} that run as threads")));
+    }
+    let needed = ranks.saturating_mul(MemoryPlan::fullest(model, layout, Attention::Flash)?.total());
+    match cpu::memory_bytes() {
+        Some(there) if needed > there => {
+            let gigabytes = |bytes: u64| bytes as f64 / 1e9;
+            let (needed, there) = (gigabytes(needed), gigabytes(there));
+            Err(TrainError::Settings(format!(
+                "{} would take {needed:.1} GB of memory on this machine of {there:.1} GB",
+                model.name
+            )))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,32 @@
+//! The reference trainer: a Llama-style model under every parallelism the field uses, as a job whose truth is known.
+//!
+//! ```no_run
+//! use stepscope_plan::{ModelShape, ParallelLayout};
+//! use stepscope_trainer::{TrainConfig, train_on_cpu};
+//!
+//! let layout = ParallelLayout { dp: 2, micro_batch: 4, micro_batches: 2, sequence_length: 128, ..Default::default() };
+//! let config = TrainConfig::new(ModelShape::preset("tiny")?, layout);
+//! train_on_cpu(&config, None, &|step| println!("step {}: loss {:.3}", step.step, step.loss))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod backend;
+mod checkpoint;
+pub mod comm;
+mod config;
+mod data;
+mod error;
+mod launch;
+mod model;
+mod numbers;
+mod parallel;
+mod rank;
+mod seed;
+mod state;
+
+pub use config::{GradientReduction, SaveEvery, TrainConfig};
+pub use data::Dataset;
+pub use error::TrainError;
+pub use launch::train_on_cpu;
+pub use numbers::Numbers;
+pub use rank::{RankParts, StepReport, TrainingRank};

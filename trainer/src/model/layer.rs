@@ -1,0 +1,170 @@
+//! A decoder layer.
+//!
+//! ```text
+//! input ─┬─► norm ─► qkv ─► rope ─► attention ─► output ─► + ─┬─► norm ─► gate, up ─► swiglu ─► down ─► + ─► output
+//!        └───────────────────────────────────────────────► ┘ └────────────────────────────────────────► ┘
+//! ```
+
+use stepscope_plan::Recompute;
+use stepscope_traces::{MemoryCategory, Phase};
+
+use super::{Engine, weights::LayerTensors};
+use crate::backend::{AttentionTensors, Direction, Tensor};
+
+/// What a layer keeps from the forward pass for the backward pass.
+pub(crate) struct Kept {
+    /// The layer's input. Tokens × hidden.
+    input: Tensor,
+    /// The rest, unless all of it is computed again.
+    rest: Option<Rest>,
+}
+
+struct Rest {
+    /// The output of the first norm. Tokens × hidden.
+    attention_input: Tensor,
+    /// What attention had and made, unless it is computed again.
+    attention: Option<Attention>,
+    /// Between attention and the network, where the second norm begins. Tokens × hidden.
+    middle: Tensor,
+    /// The output of the second norm. Tokens × hidden.
+    ffn_input: Tensor,
+    /// Tokens × two widths of the network.
+    gate_up: Tensor,
+    /// Their product. Tokens × width of the network.
+    product: Tensor,
+}
+
+struct Attention {
+    /// Rotated queries and keys, and values. Tokens × their widths.
+    qkv: Tensor,
+    /// Tokens × width of the queries.
+    out: Tensor,
+    /// Logarithms of sums. Tokens × heads.
+    lse: Tensor,
+}
+
+impl Engine {
+    /// The output of a layer, as memory of this category, and what to keep.
+    pub(crate) fn layer_forward(
+        &self,
+        weights: &LayerTensors,
+        input: Tensor,
+        recompute: Recompute,
+        output: MemoryCategory,
+    ) -> (Tensor, Kept) {
+        let (rest, output) = self.forward_rest(weights, &input, recompute, output);
+        let rest = (recompute != Recompute::Full).then_some(rest);
+        (output, Kept { input, rest })
+    }
+
+    fn forward_rest(
+        &self,
+        weights: &LayerTensors,
+        input: &Tensor,
+        recompute: Recompute,
+        output: MemoryCategory,
+    ) -> (Rest, Tensor) {
+        let (backend, hidden) = (&self.backend, self.sizes.hidden);
+        let attention_input = self.activation(hidden);
+        backend.rms_norm(input, &weights.attention_norm, &attention_input);
+        let attention = self.attention(weights, &attention_input);
+        let middle = self.activation(hidden);
+        self.project(&attention.out, &weights.output, &middle);
+        self.tensor.sum(&middle);
+        backend.add(&middle, input);
+        let attention = (recompute != Recompute::Selective).then_some(attention);
+
+        let ffn_input = self.activation(hidden);
+        backend.rms_norm(&middle, &weights.ffn_norm, &ffn_input);
+        let gate_up = self.activation(2 * self.sizes.ffn);
+        self.project(&ffn_input, &weights.gate_up, &gate_up);
+        let product = self.activation(self.sizes.ffn);
+        backend.swiglu(&gate_up, &product, self.sizes.ffn);
+        let output = self.rows(hidden, output);
+        self.project(&product, &weights.down, &output);
+        self.tensor.sum(&output);
+        backend.add(&output, &middle);
+        (Rest { attention_input, attention, middle, ffn_input, gate_up, product }, output)
+    }
+
+    fn attention(&self, weights: &LayerTensors, input: &Tensor) -> Attention {
+        let (backend, heads) = (&self.backend, self.sizes.heads);
+        let qkv = self.activation(self.sizes.heads.qkv_width());
+        self.project(input, &weights.qkv, &qkv);
+        backend.rope(heads, &qkv, Direction::Forward);
+        let out = self.activation(self.sizes.heads.out_width());
+        let lse = self.sums(heads.heads, MemoryCategory::Activations);
+        backend.attention(heads, &qkv, &out, &lse);
+        Attention { qkv, out, lse }
+    }
+
+    /// Turns the gradient of a layer's output into that of its input, in place, and adds to those of its weights.
+    pub(crate) fn layer_backward(
+        &self,
+        weights: &LayerTensors,
+        gradients: &LayerTensors,
+        kept: Kept,
+        gradient: &Tensor,
+    ) {
+        let Kept { input, rest } = kept;
+        let rest = rest.unwrap_or_else(|| {
+            let _again = self.recorder.phase(Phase::Recompute);
+            self.forward_rest(weights, &input, Recompute::None, MemoryCategory::Workspace).0
+        });
+        let Rest { attention_input, attention, middle, ffn_input, gate_up, product } = rest;
+        self.ffn_backward(weights, gradients, (&ffn_input, gate_up, product), gradient, &middle);
+        drop((ffn_input, middle));
+        let attention = attention.unwrap_or_else(|| {
+            let _again = self.recorder.phase(Phase::Recompute);
+            self.attention(weights, &attention_input)
+        });
+        self.attention_backward(weights, gradients, (&attention_input, attention), gradient, &input);
+    }
+
+    fn ffn_backward(
+        &self,
+        weights: &LayerTensors,
+        gradients: &LayerTensors,
+        (ffn_input, gate_up, product): (&Tensor, Tensor, Tensor),
+        gradient: &Tensor,
+        middle: &Tensor,
+    ) {
+        let backend = &self.backend;
+        let d_product = self.temporary(self.sizes.ffn);
+        self.project_backward(gradient, &weights.down, &d_product);
+        self.weight_backward(gradient, &product, &gradients.down);
+        drop(product);
+        let d_gate_up = self.temporary(2 * self.sizes.ffn);
+        backend.swiglu_backward(&gate_up, &d_product, &d_gate_up, self.sizes.ffn);
+        drop((gate_up, d_product));
+        self.weight_backward(&d_gate_up, ffn_input, &gradients.gate_up);
+        let d_input = self.temporary(self.sizes.hidden);
+        self.project_backward(&d_gate_up, &weights.gate_up, &d_input);
+        self.tensor.sum(&d_input);
+        backend.rms_norm_backward(middle, &weights.ffn_norm, &d_input, gradient, &gradients.ffn_norm);
+    }
+
+    fn attention_backward(
+        &self,
+        weights: &LayerTensors,
+        gradients: &LayerTensors,
+        (attention_input, attention): (&Tensor, Attention),
+        gradient: &Tensor,
+        input: &Tensor,
+    ) {
+        let (backend, heads) = (&self.backend, self.sizes.heads);
+        let d_out = self.temporary(self.sizes.heads.out_width());
+        self.project_backward(gradient, &weights.output, &d_out);
+        let Attention { qkv, out, lse } = attention;
+        self.weight_backward(gradient, &out, &gradients.output);
+        let d_qkv = self.temporary(self.sizes.heads.qkv_width());
+        backend.attention_backward(heads, AttentionTensors { qkv: &qkv, out: &out, lse: &lse }, &d_out, &d_qkv);
+        drop((qkv, out, lse, d_out));
+        backend.rope(heads, &d_qkv, Direction::Backward);
+        self.weight_backward(&d_qkv, attention_input, &gradients.qkv);
+        let d_input = self.temporary(self.sizes.hidden);
+        self.project_backward(&d_qkv, &weights.qkv, &d_input);
+        self.tensor.sum(&d_input);
+        backend.rms_norm_backward(input, &weights.attention_norm, &d_input, gradient, &gradients.attention_norm);
+    }
+}

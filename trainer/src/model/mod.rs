@@ -1,0 +1,132 @@
+//! A Llama-style decoder, forward and backward, by hand: what each part computes, and nothing of how it is spread.
+
+mod embedding;
+mod head;
+mod initial;
+mod layer;
+mod stage;
+mod weights;
+
+pub(crate) use initial::initial;
+pub(crate) use stage::{Batch, Stage};
+
+use std::sync::Arc;
+
+use stepscope_collector::Recorder;
+use stepscope_plan::{FeedForward, ModelShape, Norm, ParallelLayout};
+use stepscope_traces::MemoryCategory;
+
+use crate::{
+    backend::{Backend, DType, Heads, Product, Tensor},
+    error::TrainError,
+    numbers::Numbers,
+    parallel::tensor::TensorParallel,
+};
+
+/// Says what this trainer has no code for.
+pub(crate) fn check(model: &ModelShape) -> Result<(), TrainError> {
+    let missing = [
+        (model.norm != Norm::Rms, "its norms are not RMS norms"),
+        (model.feed_forward != FeedForward::Gated, "its feed-forward network is not gated"),
+        (model.biases != Default::default(), "it has biases"),
+        (model.qk_norm, "it normalises queries and keys"),
+        (model.learned_positions.is_some(), "it has learned positions"),
+        (model.experts.is_some(), "it has experts"),
+        (!model.head_dim.is_multiple_of(2), "its head_dim is odd, and rotations take pairs"),
+    ];
+    match missing.into_iter().find(|(missing, _)| *missing) {
+        Some((_, what)) => Err(TrainError::Model(format!("{} is not one, since {what}", model.name))),
+        None => Ok(()),
+    }
+}
+
+/// What the parts of a model compute with, on one rank.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) recorder: Recorder,
+    pub(crate) tensor: TensorParallel,
+    pub(crate) numbers: Numbers,
+    pub(crate) sizes: Sizes,
+}
+
+/// The sizes of one micro-batch on one tensor rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) tokens: usize,
+    pub(crate) hidden: usize,
+    /// Width of the feed-forward network here.
+    pub(crate) ffn: usize,
+    pub(crate) heads: Heads,
+}
+
+impl Sizes {
+    pub(crate) fn of(model: &ModelShape, layout: &ParallelLayout) -> Sizes {
+        let here = |whole: u64| (whole / layout.tp) as usize;
+        Sizes {
+            tokens: layout.micro_batch_tokens() as usize,
+            hidden: model.hidden as usize,
+            ffn: here(model.ffn),
+            heads: Heads {
+                batch: layout.micro_batch as usize,
+                sequence: layout.sequence_length as usize,
+                heads: here(model.heads),
+                kv_heads: here(model.kv_heads),
+                head_dim: model.head_dim as usize,
+            },
+        }
+    }
+}
+
+impl Engine {
+    /// A row of numbers for each token, kept for the backward pass.
+    pub(crate) fn activation(&self, width: usize) -> Tensor {
+        self.rows(width, MemoryCategory::Activations)
+    }
+
+    /// A row of numbers for each token, used at once.
+    pub(crate) fn temporary(&self, width: usize) -> Tensor {
+        self.rows(width, MemoryCategory::Workspace)
+    }
+
+    pub(crate) fn rows(&self, width: usize, category: MemoryCategory) -> Tensor {
+        self.backend.allocate(self.sizes.tokens * width, self.numbers.compute, category)
+    }
+
+    /// Sums of rows, which are kept more exactly.
+    pub(crate) fn sums(&self, per_token: usize, category: MemoryCategory) -> Tensor {
+        self.backend.allocate(self.sizes.tokens * per_token, self.numbers.compute.sum(), category)
+    }
+
+    pub(crate) fn tokens(&self) -> Tensor {
+        self.backend.allocate(self.sizes.tokens, DType::U32, MemoryCategory::Inputs)
+    }
+
+    /// `y = x · weightᵀ`, a weight being outputs × inputs.
+    pub(crate) fn project(&self, x: &Tensor, weight: &Tensor, y: &Tensor) {
+        let (inputs, outputs) = self.widths(x, y);
+        self.backend.matmul(Product { transpose_b: true, ..self.product(outputs, inputs) }, x, weight, y);
+    }
+
+    /// The gradient of a projection's input: `d_x = d_y · weight`.
+    pub(crate) fn project_backward(&self, d_y: &Tensor, weight: &Tensor, d_x: &Tensor) {
+        let (inputs, outputs) = self.widths(d_x, d_y);
+        self.backend.matmul(self.product(inputs, outputs), d_y, weight, d_x);
+    }
+
+    /// The gradient of a projection's weight: `d_weight += d_yᵀ · x`.
+    pub(crate) fn weight_backward(&self, d_y: &Tensor, x: &Tensor, d_weight: &Tensor) {
+        let (inputs, outputs) = self.widths(x, d_y);
+        let product = Product { rows: outputs, inner: self.sizes.tokens, ..self.product(inputs, 0) };
+        self.backend.matmul(Product { transpose_a: true, accumulate: true, ..product }, d_y, x, d_weight);
+    }
+
+    fn product(&self, columns: usize, inner: usize) -> Product {
+        let rows = self.sizes.tokens;
+        Product { rows, columns, inner, transpose_a: false, transpose_b: false, accumulate: false }
+    }
+
+    fn widths(&self, x: &Tensor, y: &Tensor) -> (usize, usize) {
+        (x.elements() / self.sizes.tokens, y.elements() / self.sizes.tokens)
+    }
+}

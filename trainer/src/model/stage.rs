@@ -1,0 +1,261 @@
+//! The part of a model that one rank computes: chunks of layers, and perhaps the embedding and the head.
+
+use std::collections::{HashMap, VecDeque};
+
+use stepscope_plan::{Part, Placement, Recompute, Unit};
+use stepscope_traces::{Layer, MemoryCategory};
+
+use super::{
+    Engine,
+    head::{self, HeadTensors},
+    layer,
+    weights::{LayerTensors, named},
+};
+use crate::{backend::Tensor, state::State};
+
+/// Tokens of a micro-batch, and what should follow each of them.
+pub(crate) struct Batch {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) targets: Vec<u32>,
+}
+
+/// The part of a model that one rank computes.
+pub(crate) struct Stage {
+    engine: Engine,
+    recompute: Recompute,
+    chunks: Vec<Chunk>,
+    /// What passes on to another stage is memory for communication.
+    sends: bool,
+    /// By chunk and micro-batch.
+    kept: HashMap<(usize, u64), Kept>,
+    /// Scales the loss of a token, so that those of a step add up to their mean.
+    loss_scale: f64,
+    /// The loss of the step so far.
+    pub(crate) loss: Tensor,
+}
+
+/// Units of a chunk, in the order of the forward pass.
+struct Chunk {
+    embedding: Option<usize>,
+    layers: Vec<(u64, usize)>,
+    head: Option<Head>,
+}
+
+struct Head {
+    unit: usize,
+    /// The unit that holds the matrix: its own, or an embedding.
+    matrix: usize,
+    matrix_name: &'static str,
+}
+
+#[derive(Default)]
+struct Kept {
+    tokens: Option<Tensor>,
+    targets: Option<Tensor>,
+    layers: Vec<layer::Kept>,
+    head: Option<head::Kept>,
+}
+
+impl Chunk {
+    fn of(placement: &Placement, chunk: u64) -> Chunk {
+        let units = || placement.units.iter().enumerate().filter(move |(_, unit)| unit.chunk == chunk);
+        let find = |part: Part| units().find(|(_, unit)| unit.part == part).map(|(index, _)| index);
+        let layers = units().filter_map(|(index, unit)| match unit.part {
+            Part::Layer(layer) => Some((layer, index)),
+            _ => None,
+        });
+        let head = find(Part::Head).map(|unit| {
+            let tied = find(Part::TiedEmbedding).or_else(|| {
+                // One stage has them both.
+                let all = placement.units.iter();
+                all.enumerate().find(|(_, unit)| unit.part == Part::Embedding).map(|(index, _)| index)
+            });
+            let own = placement.slots_of(&placement.units[unit]).iter().any(|slot| slot.name == "head");
+            match tied.filter(|_| !own) {
+                Some(matrix) => Head { unit, matrix, matrix_name: "embedding" },
+                None => Head { unit, matrix: unit, matrix_name: "head" },
+            }
+        });
+        Chunk { embedding: find(Part::Embedding), layers: layers.collect(), head }
+    }
+
+    /// The units whose parameters a forward pass needs, in order.
+    fn forward_units(&self) -> Coming {
+        let layers = self.layers.iter().map(|(_, unit)| *unit);
+        Coming(self.embedding.into_iter().chain(layers).chain(self.head_units()).collect())
+    }
+
+    /// Those a backward pass needs: the gradient of an embedding needs no parameters.
+    fn backward_units(&self) -> Coming {
+        Coming(self.head_units().into_iter().chain(self.layers.iter().rev().map(|(_, unit)| *unit)).collect())
+    }
+
+    fn head_units(&self) -> Vec<usize> {
+        let head = self.head.iter();
+        head.flat_map(|head| [Some(head.unit), (head.matrix != head.unit).then_some(head.matrix)]).flatten().collect()
+    }
+}
+
+impl Stage {
+    pub(crate) fn new(
+        engine: Engine,
+        placement: &Placement,
+        chunks: u64,
+        recompute: Recompute,
+        global_tokens: u64,
+    ) -> Stage {
+        let chunks: Vec<Chunk> = (0..chunks).map(|chunk| Chunk::of(placement, chunk)).collect();
+        let loss = engine.backend.allocate(1, engine.numbers.compute.sum(), MemoryCategory::Workspace);
+        let sends = chunks.iter().any(|chunk| chunk.head.is_none());
+        let loss_scale = 1.0 / global_tokens as f64;
+        Stage { engine, recompute, chunks, sends, kept: HashMap::new(), loss_scale, loss }
+    }
+
+    /// Begins a step.
+    pub(crate) fn clear_loss(&self) {
+        self.engine.backend.zero(&self.loss);
+    }
+
+    /// What comes in from another stage: tokens × hidden.
+    pub(crate) fn incoming(&self, category: MemoryCategory) -> Tensor {
+        self.engine.rows(self.engine.sizes.hidden, category)
+    }
+
+    /// Takes a micro-batch forward through a chunk. The first chunk looks at the batch instead of an input; the last
+    /// adds to the loss and passes nothing on.
+    pub(crate) fn forward(
+        &mut self,
+        state: &mut State,
+        (chunk, micro_batch): (usize, u64),
+        input: Option<Tensor>,
+        batch: &Batch,
+    ) -> Option<Tensor> {
+        let Stage { engine, recompute, chunks, .. } = &*self;
+        let this = &chunks[chunk];
+        let mut coming = this.forward_units();
+        let mut kept = Kept::default();
+        let mut x = input;
+        if let Some(unit) = this.embedding {
+            let weights = coming.weights(state, unit);
+            let tokens = engine.tokens();
+            engine.backend.upload_tokens(batch.tokens.clone(), &tokens);
+            let of = &state.placement.units[unit];
+            let table = named(&state.placement, of, &weights, "embedding");
+            x = Some(engine.embedding_forward(&tokens, &table, &state.placement.slots_of(of)[0]));
+            kept.tokens = Some(tokens);
+            state.release(unit);
+        }
+        for (index, (layer, unit)) in this.layers.iter().enumerate() {
+            let Some(input) = x.take() else { break };
+            let _layer = engine.recorder.layer(Layer(*layer as i32));
+            let weights = coming.weights(state, *unit);
+            let weights = LayerTensors::of(&state.placement, &state.placement.units[*unit], &weights);
+            let leaves = self.sends && index + 1 == this.layers.len() && this.head.is_none();
+            let category = if leaves { MemoryCategory::Communication } else { MemoryCategory::Activations };
+            let (output, layer) = engine.layer_forward(&weights, input, *recompute, category);
+            kept.layers.push(layer);
+            x = Some(output);
+            state.release(*unit);
+        }
+        if let (Some(head), Some(input)) = (&this.head, x.take_if(|_| this.head.is_some())) {
+            let weights = head.weights(state, &mut coming);
+            let targets = engine.tokens();
+            engine.backend.upload_tokens(batch.targets.clone(), &targets);
+            kept.head = Some(engine.head_forward(&weights, input, &targets, self.loss_scale, &self.loss));
+            kept.targets = Some(targets);
+            head.release(state);
+        }
+        self.kept.insert((chunk, micro_batch), kept);
+        x
+    }
+
+    /// Takes the gradient of a chunk's output back through it: the gradient of its input, if there was one.
+    pub(crate) fn backward(
+        &mut self,
+        state: &mut State,
+        (chunk, micro_batch): (usize, u64),
+        gradient: Option<Tensor>,
+        last_micro_batch: bool,
+    ) -> Option<Tensor> {
+        let Kept { tokens, targets, mut layers, head: head_kept } = self.kept.remove(&(chunk, micro_batch))?;
+        let engine = &self.engine;
+        let this = &self.chunks[chunk];
+        let mut coming = this.backward_units();
+        let mut gradient = gradient;
+        if let (Some(head), Some(kept), Some(targets)) = (&this.head, head_kept, targets) {
+            let weights = head.weights(state, &mut coming);
+            let gradients = head.gradients(state);
+            gradient = Some(engine.head_backward(&weights, &gradients, kept, &targets, self.loss_scale));
+            head.release(state);
+            head.complete(state, this.embedding, last_micro_batch);
+        }
+        let gradient = gradient?;
+        for (layer, unit) in this.layers.iter().rev() {
+            let _layer = engine.recorder.layer(Layer(*layer as i32));
+            let (weights, gradients) = (coming.weights(state, *unit), state.gradients(*unit));
+            let of = |tensor| LayerTensors::of(&state.placement, &state.placement.units[*unit], tensor);
+            let kept = layers.pop()?;
+            engine.layer_backward(&of(&weights), &of(&gradients), kept, &gradient);
+            state.release(*unit);
+            state.complete(*unit, last_micro_batch);
+        }
+        let Some(unit) = this.embedding else { return Some(gradient) };
+        let gradients = state.gradients(unit);
+        let of = &state.placement.units[unit];
+        let d_table = named(&state.placement, of, &gradients, "embedding");
+        engine.embedding_backward(&tokens?, &gradient, &d_table, &state.placement.slots_of(of)[0]);
+        state.complete(unit, last_micro_batch);
+        None
+    }
+}
+
+impl Head {
+    fn weights(&self, state: &mut State, coming: &mut Coming) -> HeadTensors {
+        let own = coming.weights(state, self.unit);
+        let matrix = if self.matrix == self.unit { own.clone() } else { coming.weights(state, self.matrix) };
+        self.tensors(&state.placement, &own, &matrix)
+    }
+
+    fn gradients(&self, state: &mut State) -> HeadTensors {
+        let (own, matrix) = (state.gradients(self.unit), state.gradients(self.matrix));
+        self.tensors(&state.placement, &own, &matrix)
+    }
+
+    fn tensors(&self, placement: &Placement, own: &Tensor, matrix: &Tensor) -> HeadTensors {
+        let unit = |index: usize| -> &Unit { &placement.units[index] };
+        let slots = placement.slots_of(unit(self.matrix)).iter();
+        let first = slots.filter(|slot| slot.name == self.matrix_name).map(|slot| slot.first_row).next();
+        HeadTensors {
+            norm: named(placement, unit(self.unit), own, "final_norm"),
+            matrix: named(placement, unit(self.matrix), matrix, self.matrix_name),
+            first: first.unwrap_or(0) as u32,
+        }
+    }
+
+    fn release(&self, state: &mut State) {
+        state.release(self.unit);
+        state.release(self.matrix);
+    }
+
+    /// The embedding of the same chunk completes the matrix they share.
+    fn complete(&self, state: &mut State, embedding: Option<usize>, last_micro_batch: bool) {
+        state.complete(self.unit, last_micro_batch);
+        if self.matrix != self.unit && Some(self.matrix) != embedding {
+            state.complete(self.matrix, last_micro_batch);
+        }
+    }
+}
+
+/// Units in the order in which a pass needs them: while one computes, the next one's parameters come in.
+struct Coming(VecDeque<usize>);
+
+impl Coming {
+    fn weights(&mut self, state: &mut State, unit: usize) -> Tensor {
+        let weights = state.weights(unit);
+        self.0.pop_front();
+        if let Some(next) = self.0.front() {
+            state.prefetch(*next);
+        }
+        weights
+    }
+}

@@ -1,0 +1,120 @@
+//! Data parallelism: replicas see different data and must agree on the gradient.
+//!
+//! The naive way waits for the whole backward pass and then reduces everything at once, on the compute stream. The
+//! bucketed way reduces each unit as soon as its gradient is complete, on the communication stream, while the backward
+//! pass goes on; it is what everyone uses, and the naive one stands beside it to be compared with.
+
+use std::{ops::Range, sync::Arc};
+
+use crate::{
+    backend::{Backend, Event, Stream, Tensor},
+    comm::{Communicator, ProcessGroup, Reduction},
+};
+
+/// The replicas, as one of them reaches the others.
+#[derive(Clone)]
+pub(crate) struct Replicas {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) communicator: Arc<dyn Communicator>,
+    /// Nobody, if there is one.
+    pub(crate) group: Option<ProcessGroup>,
+    /// Whether communication goes on beside computation.
+    pub(crate) overlap: bool,
+}
+
+impl Replicas {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.group.as_ref().map_or(1, ProcessGroup::size)
+    }
+
+    /// Which one this is.
+    pub(crate) fn index(&self) -> usize {
+        self.group.as_ref().map_or(0, |group| group.index)
+    }
+
+    /// Starts an operation once what has been computed so far is there; the event says when it is done.
+    pub(crate) fn start(&self, operation: impl FnOnce(&dyn Communicator, &ProcessGroup, Stream)) -> Option<Event> {
+        let group = self.group.as_ref()?;
+        if !self.overlap {
+            operation(&*self.communicator, group, Stream::Compute);
+            return None;
+        }
+        let computed = self.backend.record(Stream::Compute);
+        self.backend.wait(Stream::Communication, &computed);
+        operation(&*self.communicator, group, Stream::Communication);
+        Some(self.backend.record(Stream::Communication))
+    }
+
+    /// Lets the compute stream go on only when an operation is done.
+    pub(crate) fn wait(&self, started: Option<Event>) {
+        if let Some(event) = started {
+            self.backend.wait(Stream::Compute, &event);
+        }
+    }
+}
+
+/// Gradients that every replica holds whole.
+pub(crate) struct WholeGradients {
+    replicas: Replicas,
+    /// Of all units, one after the other.
+    flat: Tensor,
+    /// What becomes of a unit's gradient.
+    to: Reduced,
+    started: Vec<Event>,
+}
+
+/// What replicas make of a gradient.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reduced {
+    /// Every replica gets all of it.
+    Everywhere,
+    /// Every replica gets its shard of each unit, in place: ZeRO-1.
+    ToShards,
+}
+
+impl WholeGradients {
+    pub(crate) fn new(replicas: Replicas, flat: Tensor, to: Reduced) -> WholeGradients {
+        WholeGradients { replicas, flat, to, started: Vec::new() }
+    }
+
+    /// Where a unit's gradient is added up.
+    pub(crate) fn of(&self, unit: &Range<usize>) -> Tensor {
+        self.flat.slice(unit.clone())
+    }
+
+    pub(crate) fn clear(&self) {
+        self.replicas.backend.zero(&self.flat);
+    }
+
+    /// Says that a unit's gradient of this step is complete. Bucketed: it is reduced now, beside the backward pass.
+    pub(crate) fn complete(&mut self, unit: &Range<usize>) {
+        if self.replicas.overlap {
+            self.started.extend(self.reduce(unit));
+        }
+    }
+
+    /// Says that all gradients are complete, and waits for them. Naive: everything is reduced now, at once.
+    pub(crate) fn finish(&mut self, units: &[Range<usize>]) {
+        if !self.replicas.overlap {
+            match self.to {
+                Reduced::Everywhere => drop(self.reduce(&(0..self.flat.elements()))),
+                Reduced::ToShards => units.iter().for_each(|unit| drop(self.reduce(unit))),
+            }
+        }
+        for event in self.started.drain(..) {
+            self.replicas.wait(Some(event));
+        }
+    }
+
+    fn reduce(&self, unit: &Range<usize>) -> Option<Event> {
+        let gradient = self.of(unit);
+        self.replicas.start(|communicator, group, stream| match self.to {
+            Reduced::Everywhere => communicator.all_reduce(group, stream, &gradient, Reduction::Sum),
+            Reduced::ToShards => {
+                let shard = gradient.slice(super::zero::shard_of(gradient.elements(), &self.replicas));
+                communicator.reduce_scatter(group, stream, &gradient, &shard);
+            }
+        })
+    }
+}

@@ -1,0 +1,6 @@
+//! Strategies that spread training over ranks, one axis of the grid a file.
+
+pub(crate) mod data;
+pub(crate) mod pipeline;
+pub(crate) mod tensor;
+pub(crate) mod zero;

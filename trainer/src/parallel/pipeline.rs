@@ -1,0 +1,110 @@
+//! Pipeline parallelism: each stage does its part of the schedule, which is data, and passes on what comes of it.
+//!
+//! A stage receives on the compute stream, which has nothing better to do than to wait for its input, and sends on the
+//! communication stream while it computes on. Sending does not wait for the other side, so stages cannot wait for each
+//! other in a circle as long as the schedule's own order can be done; that is tested where schedules are made.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use stepscope_collector::Recorder;
+use stepscope_plan::{ParallelLayout, Pass, Work};
+use stepscope_traces::{MemoryCategory, MicroBatch, Phase};
+
+use crate::{
+    backend::{Backend, Event, Stream, Tensor},
+    comm::{Communicator, ProcessGroup},
+    model::{Batch, Stage},
+    state::State,
+};
+
+/// Messages that may be on their way out while the stage computes on.
+const MOST_SENDING: usize = 1;
+
+/// One stage's place in the pipeline.
+pub(crate) struct Pipeline {
+    backend: Arc<dyn Backend>,
+    communicator: Arc<dyn Communicator>,
+    recorder: Recorder,
+    layout: ParallelLayout,
+    stage: u64,
+    /// Where activations go, and where gradients go; nowhere, if there is one stage.
+    groups: Option<(ProcessGroup, ProcessGroup)>,
+    sending: VecDeque<(Tensor, Event)>,
+}
+
+impl Pipeline {
+    pub(crate) fn new(
+        (backend, communicator, recorder): (Arc<dyn Backend>, Arc<dyn Communicator>, Recorder),
+        layout: ParallelLayout,
+        stage: u64,
+        groups: Option<(ProcessGroup, ProcessGroup)>,
+    ) -> Pipeline {
+        Pipeline { backend, communicator, recorder, layout, stage, groups, sending: VecDeque::new() }
+    }
+
+    /// Does a step's forward and backward passes of this stage, in the order of the schedule.
+    pub(crate) fn run(&mut self, stage: &mut Stage, state: &mut State, batches: &[Batch]) {
+        let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = self.layout;
+        for work in schedule.order(self.stage, pp, micro_batches, chunks) {
+            // Of what this work opens nothing stays open behind it.
+            let recorder = self.recorder.clone();
+            let _micro_batch = recorder.micro_batch(MicroBatch(work.micro_batch as i32));
+            let place = (work.chunk as usize, work.micro_batch);
+            let output = match work.pass {
+                Pass::Forward => {
+                    let _phase = recorder.phase(Phase::Forward);
+                    let input = self.receive(work, stage, MemoryCategory::Activations);
+                    stage.forward(state, place, input, &batches[work.micro_batch as usize])
+                }
+                Pass::Backward => {
+                    let _phase = recorder.phase(Phase::Backward);
+                    let gradient = self.receive(work, stage, MemoryCategory::Communication);
+                    // Micro-batches go back through a chunk in their order.
+                    let last = work.micro_batch + 1 == micro_batches;
+                    stage.backward(state, place, gradient, last)
+                }
+            };
+            if let Some(output) = output {
+                self.send(work.pass, output);
+            }
+        }
+        self.settle(0);
+    }
+
+    /// What another stage has made for this work.
+    fn receive(&self, work: Work, stage: &Stage, category: MemoryCategory) -> Option<Tensor> {
+        let (forward, backward) = self.groups.as_ref()?;
+        let (from, _) = work.input(self.stage, self.layout.pp, self.layout.chunks)?;
+        if from == self.stage {
+            return None;
+        }
+        let input = stage.incoming(category);
+        let group = if work.pass == Pass::Forward { forward } else { backward };
+        self.communicator.receive(group, Stream::Compute, &input, from as usize);
+        Some(input)
+    }
+
+    /// Passes on what this stage has made, to the next stage or back to the one before.
+    fn send(&mut self, pass: Pass, output: Tensor) {
+        let Some((forward, backward)) = &self.groups else { return };
+        let stages = self.layout.pp;
+        let (group, to) = match pass {
+            Pass::Forward => (forward, (self.stage + 1) % stages),
+            Pass::Backward => (backward, (self.stage + stages - 1) % stages),
+        };
+        let computed = self.backend.record(Stream::Compute);
+        self.backend.wait(Stream::Communication, &computed);
+        self.communicator.send(group, Stream::Communication, &output, to as usize);
+        self.sending.push_back((output, self.backend.record(Stream::Communication)));
+        self.settle(MOST_SENDING);
+    }
+
+    /// Frees what has been sent, until so many messages are left.
+    fn settle(&mut self, left: usize) {
+        while self.sending.len() > left {
+            if let Some((_, sent)) = self.sending.pop_front() {
+                self.backend.wait(Stream::Compute, &sent);
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Tensor parallelism: each rank has some rows or columns of every matrix, and partial results are summed.
+//!
+//! ```text
+//! x ─► qkv, gate, up (split by rows)  ─► attention, swiglu ─► output, down (split by columns) ─► sum over ranks
+//! ```
+//!
+//! A sum after the second matrix of each pair, and one of the gradient before the first. What a layer does in between
+//! knows nothing of other ranks.
+
+use std::sync::Arc;
+
+use crate::{
+    backend::{Stream, Tensor},
+    comm::{Communicator, ProcessGroup, Reduction},
+};
+
+/// The ranks that share the matrices; nobody, if there is one.
+#[derive(Clone)]
+pub(crate) struct TensorParallel {
+    communicator: Arc<dyn Communicator>,
+    group: Option<ProcessGroup>,
+}
+
+impl TensorParallel {
+    pub(crate) fn new(communicator: Arc<dyn Communicator>, group: Option<ProcessGroup>) -> TensorParallel {
+        TensorParallel { communicator, group }
+    }
+
+    /// Sums partial results. The next operation needs them, so it happens on the compute stream.
+    pub(crate) fn sum(&self, partial: &Tensor) {
+        self.all_reduce(partial, Reduction::Sum);
+    }
+
+    /// The largest of each number.
+    pub(crate) fn maximum(&self, values: &Tensor) {
+        self.all_reduce(values, Reduction::Maximum);
+    }
+
+    fn all_reduce(&self, tensor: &Tensor, reduction: Reduction) {
+        if let Some(group) = &self.group {
+            self.communicator.all_reduce(group, Stream::Compute, tensor, reduction);
+        }
+    }
+}

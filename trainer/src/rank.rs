@@ -1,0 +1,182 @@
+//! What one rank does, whatever it runs on: a function over a backend, a communicator and a recorder.
+
+#[cfg(test)]
+mod gradient_check;
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use stepscope_collector::Recorder;
+use stepscope_plan::{Coordinates, Placement};
+use stepscope_traces::{Counter, Phase, Rank, Stage as StageNumber, Step};
+
+use crate::{
+    backend::{Backend, Stream, Tensor},
+    checkpoint,
+    comm::{Communicator, Groups, Reduction},
+    config::{GradientReduction, TrainConfig},
+    data::Dataset,
+    error::TrainError,
+    model::{Batch, Engine, Sizes, Stage, initial},
+    parallel::{data::Replicas, pipeline::Pipeline, tensor::TensorParallel},
+    state::State,
+};
+
+/// What a rank runs on.
+#[derive(Clone)]
+pub struct RankParts {
+    /// Its device.
+    pub backend: Arc<dyn Backend>,
+    /// Its way to the others.
+    pub communicator: Arc<dyn Communicator>,
+    /// What records it.
+    pub recorder: Recorder,
+}
+
+/// A step that is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Which step, from 0.
+    pub step: u64,
+    /// The mean loss of its tokens, over all ranks.
+    pub loss: f64,
+    /// Tokens of all ranks.
+    pub tokens: u64,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// One rank of a training run, between steps.
+pub struct TrainingRank {
+    config: TrainConfig,
+    at: Coordinates,
+    parts: RankParts,
+    groups: Groups,
+    state: State,
+    stage: Stage,
+    pipeline: Pipeline,
+    next_step: u64,
+}
+
+impl TrainingRank {
+    /// Takes memory and makes the initial weights, or reads those of the checkpoint to go on from.
+    pub fn new(config: &TrainConfig, rank: Rank, parts: RankParts) -> Result<TrainingRank, TrainError> {
+        config.check()?;
+        let (config, layout) = (config.clone(), config.layout);
+        let at = layout.coordinates(rank.0.into());
+        let groups = Groups::of(&layout, rank);
+        let RankParts { backend, communicator, recorder } = parts.clone();
+        let _stage = recorder.stage(StageNumber(at.stage as i16));
+        let placement = Placement::of(&config.model, &layout, at);
+        let engine = Engine {
+            backend: backend.clone(),
+            recorder: recorder.clone(),
+            tensor: TensorParallel::new(communicator.clone(), groups.tensor.clone()),
+            numbers: config.numbers,
+            sizes: Sizes::of(&config.model, &layout),
+        };
+        let overlap = config.reduction == GradientReduction::Bucketed;
+        let (of, group) = (communicator.clone(), groups.data.clone());
+        let replicas = Replicas { backend: backend.clone(), communicator: of, group, overlap };
+        let global_tokens = layout.tokens_per_step();
+        let stage = Stage::new(engine, &placement, layout.chunks, layout.recompute, global_tokens);
+        let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
+        let first_weights = |slot: &_| initial(slot, config.model.layers, config.seed);
+        let mut state = State::new(placement, replicas, layout.zero, config.numbers, ends, first_weights);
+        let mut next_step = 0;
+        if let Some(path) = &config.resume {
+            let _phase = recorder.phase(Phase::Checkpoint);
+            next_step = checkpoint::restore(path, &config, at, &mut state)?;
+        }
+        backend.synchronize()?;
+        let pipes = groups.forward.clone().zip(groups.backward.clone());
+        let pipeline = Pipeline::new((backend, communicator, recorder.clone()), layout, at.stage, pipes);
+        Ok(TrainingRank { config, at, parts, groups, state, stage, pipeline, next_step })
+    }
+
+    /// The step that comes next.
+    pub fn next_step(&self) -> u64 {
+        self.next_step
+    }
+
+    /// Takes one step.
+    pub fn step(&mut self, data: &Dataset) -> Result<StepReport, TrainError> {
+        let began = Instant::now();
+        let (step, layout) = (self.next_step, self.config.layout);
+        let recorder = self.parts.recorder.clone();
+        let _stage = recorder.stage(StageNumber(self.at.stage as i16));
+        let step_scope = recorder.step(Step(step as i32));
+        let batches = {
+            let _phase = recorder.phase(Phase::Data);
+            self.batches(data, step)
+        };
+        self.accumulate(&batches);
+        let optimizer = self.config.optimizer(step);
+        let loss = {
+            let _phase = recorder.phase(Phase::Optimizer);
+            self.state.finish_gradients();
+            self.state.update(optimizer);
+            self.mean_loss()?
+        };
+        self.next_step += 1;
+        drop(step_scope);
+        if !loss.is_finite() {
+            return Err(TrainError::Diverged { step, loss });
+        }
+        recorder.count(Counter::Loss, loss);
+        recorder.count(Counter::Tokens, layout.tokens_per_step() as f64);
+        if let Some(counter) = recorder.counter("learning_rate") {
+            recorder.count(counter, optimizer.learning_rate);
+        }
+        if let Some(save) = self.config.save.clone().filter(|save| self.next_step.is_multiple_of(save.steps)) {
+            self.save(&save.directory)?;
+        }
+        Ok(StepReport { step, loss, tokens: layout.tokens_per_step(), duration: began.elapsed() })
+    }
+
+    /// Adds up the loss and the gradients of a step, on this rank.
+    fn accumulate(&mut self, batches: &[Batch]) {
+        self.state.clear_gradients();
+        self.stage.clear_loss();
+        self.pipeline.run(&mut self.stage, &mut self.state, batches);
+    }
+
+    /// Writes a checkpoint of what has been learned so far; all ranks do so together.
+    fn save(&mut self, directory: &Path) -> Result<(), TrainError> {
+        let _phase = self.parts.recorder.phase(Phase::Checkpoint);
+        checkpoint::save(directory, &self.config, self.at, self.next_step, &mut self.state, &self.parts, &self.groups)
+    }
+
+    /// The sequences this replica sees, as its micro-batches.
+    fn batches(&self, data: &Dataset, step: u64) -> Vec<Batch> {
+        let layout = &self.config.layout;
+        let length = layout.sequence_length as usize;
+        let of_micro_batch = |micro_batch: u64| {
+            let first = (self.at.dp * layout.micro_batches + micro_batch) * layout.micro_batch;
+            let mut batch = Batch { tokens: Vec::new(), targets: Vec::new() };
+            for index in first..first + layout.micro_batch {
+                let sequence = data.sequence(self.config.seed, step, index, length);
+                let tokens = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).collect::<Vec<u32>>();
+                batch.tokens.extend(tokens(&sequence[..length]));
+                batch.targets.extend(tokens(&sequence[1..]));
+            }
+            batch
+        };
+        (0..layout.micro_batches).map(of_micro_batch).collect()
+    }
+
+    /// The loss of all ranks: those that have the head have their share of it, and tensor ranks have the same.
+    fn mean_loss(&self) -> Result<f64, TrainError> {
+        let total: &Tensor = &self.stage.loss;
+        if let Some(world) = &self.groups.world {
+            if self.at.tp > 0 {
+                self.parts.backend.zero(total);
+            }
+            self.parts.communicator.all_reduce(world, Stream::Compute, total, Reduction::Sum);
+        }
+        Ok(self.parts.backend.download(total)?[0])
+    }
+}

@@ -1,0 +1,110 @@
+//! The gradients of a whole model against central differences of its loss, in double precision.
+
+use std::sync::Arc;
+
+use stepscope_collector::Recorder;
+use stepscope_plan::{ModelShape, ParallelLayout, Recompute};
+use stepscope_traces::Rank;
+
+use super::{RankParts, TrainingRank};
+use crate::{
+    backend::cpu::CpuBackend,
+    comm::local::{LocalCommunicator, LocalWorld},
+    config::TrainConfig,
+    data::Dataset,
+    numbers::Numbers,
+};
+
+fn rank(config: &TrainConfig) -> TrainingRank {
+    let recorder = Recorder::disabled();
+    let backend = Arc::new(CpuBackend::start(recorder.clone()).unwrap());
+    let communicator = Arc::new(LocalCommunicator::new(Arc::new(LocalWorld::default()), backend.clone()));
+    TrainingRank::new(config, Rank(0), RankParts { backend, communicator, recorder }).unwrap()
+}
+
+impl TrainingRank {
+    fn loss_at(&mut self, data: &Dataset) -> f64 {
+        let batches = self.batches(data, 0);
+        self.accumulate(&batches);
+        self.mean_loss().unwrap()
+    }
+
+    fn unit_values(&self, unit: usize) -> Vec<f32> {
+        let weights = self.parts.backend.download(&self.state.owned_weights(unit)).unwrap();
+        weights.into_iter().map(|weight| weight as f32).collect()
+    }
+}
+
+/// Compares a few elements of every tensor.
+fn check(tied_embeddings: bool, recompute: Recompute) {
+    let model = ModelShape {
+        layers: 2,
+        hidden: 16,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 4,
+        ffn: 24,
+        vocabulary: 256,
+        tied_embeddings,
+        ..ModelShape::preset("tiny").unwrap()
+    };
+    let layout = ParallelLayout {
+        micro_batch: 2,
+        micro_batches: 2,
+        sequence_length: 12,
+        recompute,
+        ..ParallelLayout::default()
+    };
+    let config = TrainConfig { numbers: Numbers::CHECK, ..TrainConfig::new(model, layout) };
+    let (mut rank, data) = (rank(&config), Dataset::built_in());
+    rank.loss_at(&data);
+    let units = rank.state.placement.units.len();
+    let gradients: Vec<Vec<f64>> =
+        (0..units).map(|unit| rank.parts.backend.download(&rank.state.owned_gradient(unit)).unwrap()).collect();
+    let mut random = fastrand::Rng::with_seed(7);
+    for slot in rank.state.placement.slots.clone() {
+        let unit = rank.state.placement.units.iter().position(|unit| unit.range.contains(&slot.offset)).unwrap();
+        let start = (slot.offset - rank.state.placement.units[unit].range.start) as usize;
+        let of_slot = &gradients[unit][start..start + slot.elements() as usize];
+        let scale = of_slot.iter().map(|gradient| gradient.abs()).fold(0.0, f64::max);
+        assert!(scale > 0.0, "{} of {:?} has no gradient", slot.name, slot.part);
+        for _ in 0..3 {
+            // Where the gradient is not zero: an embedding's is, for tokens that are not in the batch.
+            let element = loop {
+                let element = random.usize(0..of_slot.len());
+                if of_slot[element].abs() > 0.05 * scale {
+                    break start + element;
+                }
+            };
+            let values = rank.unit_values(unit);
+            let mut loss_with = |step: f32| {
+                let mut moved = values.clone();
+                moved[element] += step;
+                let there = f64::from(moved[element]);
+                rank.state.restore(unit, "master", moved);
+                (there, rank.loss_at(&data))
+            };
+            let ((above, loss_above), (below, loss_below)) = (loss_with(5e-5), loss_with(-5e-5));
+            rank.state.restore(unit, "master", values);
+            let (difference, gradient) = ((loss_above - loss_below) / (above - below), gradients[unit][element]);
+            let error = (difference - gradient).abs() / scale;
+            assert!(error < 1e-5, "{} of {:?}: {gradient} is not {difference}", slot.name, slot.part);
+        }
+    }
+}
+
+#[test]
+fn gradients_are_what_the_loss_does() {
+    check(false, Recompute::None);
+}
+
+#[test]
+fn gradients_of_a_tied_embedding_come_from_both_its_uses() {
+    check(true, Recompute::None);
+}
+
+#[test]
+fn gradients_with_recomputation_are_those_without() {
+    check(false, Recompute::Selective);
+    check(false, Recompute::Full);
+}

@@ -1,0 +1,262 @@
+//! What a rank holds between steps: parameters, gradients and the optimizer's state, whole or in shards.
+
+use std::{ops::Range, sync::Arc};
+
+use stepscope_plan::{Part, Placement, Slot, Zero};
+use stepscope_traces::MemoryCategory;
+
+use crate::{
+    backend::{AdamW, Backend, DType, OptimizerTensors, Stream, Tensor},
+    comm::{ProcessGroup, Reduction},
+    numbers::Numbers,
+    parallel::{
+        data::{Reduced, Replicas, WholeGradients},
+        zero::{ShardedGradients, ShardedWeights, WholeWeights, kept, place_among_shards, shard_of},
+    },
+};
+
+/// What a rank holds between steps.
+pub(crate) struct State {
+    pub(crate) placement: Placement,
+    replicas: Replicas,
+    sharded: bool,
+    weights: Weights,
+    gradients: Gradients,
+    pub(crate) optimizer: OptimizerState,
+    /// Who holds the other copy of a tied embedding.
+    ends: Option<ProcessGroup>,
+}
+
+enum Weights {
+    Whole(WholeWeights),
+    Sharded(ShardedWeights),
+}
+
+enum Gradients {
+    Whole(WholeGradients),
+    Sharded(ShardedGradients),
+}
+
+/// Moments and master weights of what this rank updates.
+pub(crate) struct OptimizerState {
+    pub(crate) master: Option<Tensor>,
+    pub(crate) first_moment: Tensor,
+    pub(crate) second_moment: Tensor,
+}
+
+impl OptimizerState {
+    /// Its tensors, by name.
+    pub(crate) fn tensors(&self) -> Vec<(&'static str, &Tensor)> {
+        let master = self.master.iter().map(|master| ("master", master));
+        master.chain([("first_moment", &self.first_moment), ("second_moment", &self.second_moment)]).collect()
+    }
+}
+
+impl State {
+    /// Takes the memory. Weights are what `initial` says of each tensor.
+    pub(crate) fn new(
+        placement: Placement,
+        replicas: Replicas,
+        zero: Zero,
+        numbers: Numbers,
+        ends: Option<ProcessGroup>,
+        initial: impl Fn(&Slot) -> Vec<f32>,
+    ) -> State {
+        // One replica has nothing to share.
+        let zero = if replicas.count() == 1 { Zero::Off } else { zero };
+        let whole = placement.elements as usize;
+        let share = whole / replicas.count();
+        let take =
+            |from: Zero, dtype, category| kept(&replicas, if zero >= from { share } else { whole }, dtype, category);
+        let weights = take(Zero::Three, numbers.compute, MemoryCategory::Parameters);
+        let gradients = take(Zero::Two, numbers.gradients, MemoryCategory::Gradients);
+        let state = || take(Zero::One, numbers.state(), MemoryCategory::OptimizerState);
+        let optimizer = OptimizerState {
+            master: (numbers.compute == DType::Bf16).then(state),
+            first_moment: state(),
+            second_moment: state(),
+        };
+        let weights = if zero == Zero::Three {
+            Weights::Sharded(ShardedWeights::new(replicas.clone(), weights))
+        } else {
+            Weights::Whole(WholeWeights::new(replicas.clone(), weights))
+        };
+        let gradients = if zero >= Zero::Two {
+            Gradients::Sharded(ShardedGradients::new(replicas.clone(), gradients))
+        } else {
+            let to = if zero == Zero::One { Reduced::ToShards } else { Reduced::Everywhere };
+            Gradients::Whole(WholeGradients::new(replicas.clone(), gradients, to))
+        };
+        let sharded = zero >= Zero::One;
+        let state = State { placement, replicas, sharded, weights, gradients, optimizer, ends };
+        state.initialise(initial);
+        state
+    }
+
+    fn initialise(&self, initial: impl Fn(&Slot) -> Vec<f32>) {
+        for (index, unit) in self.placement.units.iter().enumerate() {
+            let mut values = vec![0.0; unit.elements() as usize];
+            for slot in self.placement.slots_of(unit) {
+                let start = (slot.offset - unit.range.start) as usize;
+                values[start..start + slot.elements() as usize].copy_from_slice(&initial(slot));
+            }
+            self.restore(index, "master", values);
+        }
+    }
+
+    /// Replaces what a unit's weights and optimizer state were; `values` are of the whole unit.
+    pub(crate) fn restore(&self, unit: usize, kind: &str, values: Vec<f32>) {
+        let owned = values[self.owned_part(unit)].to_vec();
+        if let Some((_, tensor)) = self.optimizer.tensors().into_iter().find(|(name, _)| *name == kind) {
+            self.backend().upload(owned.clone(), &tensor.slice(self.owned(unit)));
+        }
+        if kind == "master" {
+            self.upload_weights(unit, values, owned);
+        }
+    }
+
+    fn upload_weights(&self, unit: usize, whole: Vec<f32>, owned: Vec<f32>) {
+        match &self.weights {
+            Weights::Whole(weights) => self.backend().upload(whole, &weights.flat.slice(self.range(unit))),
+            Weights::Sharded(weights) => self.backend().upload(owned, &weights.shards.slice(self.owned(unit))),
+        }
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        &self.replicas.backend
+    }
+
+    /// Where a unit lies in the flat allocation.
+    pub(crate) fn range(&self, unit: usize) -> Range<usize> {
+        let range = &self.placement.units[unit].range;
+        range.start as usize..range.end as usize
+    }
+
+    fn ranges(&self) -> Vec<Range<usize>> {
+        (0..self.placement.units.len()).map(|unit| self.range(unit)).collect()
+    }
+
+    /// Where what this rank updates of a unit lies in the optimizer's state.
+    pub(crate) fn owned(&self, unit: usize) -> Range<usize> {
+        let range = self.range(unit);
+        if self.sharded { place_among_shards(&range, &self.replicas) } else { range }
+    }
+
+    /// Where what this rank updates of a unit lies in the whole unit.
+    pub(crate) fn owned_part(&self, unit: usize) -> Range<usize> {
+        let elements = self.range(unit).len();
+        if self.sharded { shard_of(elements, &self.replicas) } else { 0..elements }
+    }
+
+    /// A unit's parameters, ready to compute with.
+    pub(crate) fn weights(&mut self, unit: usize) -> Tensor {
+        let range = self.range(unit);
+        match &mut self.weights {
+            Weights::Whole(weights) => weights.of(unit, &range),
+            Weights::Sharded(weights) => weights.of(unit, &range),
+        }
+    }
+
+    /// Says which unit comes next, so that its parameters are there in time.
+    pub(crate) fn prefetch(&mut self, unit: usize) {
+        let range = self.range(unit);
+        if let Weights::Sharded(weights) = &mut self.weights {
+            weights.prefetch(unit, &range);
+        }
+    }
+
+    /// Says that a unit's parameters are not needed for now.
+    pub(crate) fn release(&mut self, unit: usize) {
+        if let Weights::Sharded(weights) = &mut self.weights {
+            weights.release(unit);
+        }
+    }
+
+    /// Where a unit's gradient is added up.
+    pub(crate) fn gradients(&mut self, unit: usize) -> Tensor {
+        let range = self.range(unit);
+        match &mut self.gradients {
+            Gradients::Whole(gradients) => gradients.of(&range),
+            Gradients::Sharded(gradients) => gradients.of(unit, &range),
+        }
+    }
+
+    /// Says that a unit's gradient of a micro-batch is complete.
+    pub(crate) fn complete(&mut self, unit: usize, last_micro_batch: bool) {
+        let range = self.range(unit);
+        match &mut self.gradients {
+            Gradients::Whole(gradients) if last_micro_batch => gradients.complete(&range),
+            Gradients::Whole(_) => {}
+            Gradients::Sharded(gradients) => gradients.complete(unit, &range),
+        }
+    }
+
+    /// Begins a step: nothing has been added up.
+    pub(crate) fn clear_gradients(&self) {
+        match &self.gradients {
+            Gradients::Whole(gradients) => gradients.clear(),
+            Gradients::Sharded(gradients) => gradients.clear(),
+        }
+    }
+
+    /// Ends a backward pass: the gradient is that of all replicas.
+    pub(crate) fn finish_gradients(&mut self) {
+        let ranges = self.ranges();
+        match &mut self.gradients {
+            Gradients::Whole(gradients) => gradients.finish(&ranges),
+            Gradients::Sharded(gradients) => gradients.settle(),
+        }
+        self.sum_tied_embeddings();
+    }
+
+    /// Both ends of the pipeline use the tied embedding, and each has seen only its own use.
+    fn sum_tied_embeddings(&self) {
+        let tied = [Part::Embedding, Part::TiedEmbedding];
+        let unit = self.placement.units.iter().position(|unit| tied.contains(&unit.part));
+        if let (Some(group), Some(unit)) = (&self.ends, unit) {
+            let gradient = self.owned_gradient(unit);
+            self.replicas.communicator.all_reduce(group, Stream::Compute, &gradient, Reduction::Sum);
+        }
+    }
+
+    /// The gradient of what this rank updates of a unit.
+    pub(crate) fn owned_gradient(&self, unit: usize) -> Tensor {
+        match &self.gradients {
+            Gradients::Whole(gradients) => gradients.of(&self.range(unit)).slice(self.owned_part(unit)),
+            Gradients::Sharded(gradients) => gradients.shards().slice(self.owned(unit)),
+        }
+    }
+
+    /// What this rank updates of a unit's parameters.
+    pub(crate) fn owned_weights(&self, unit: usize) -> Tensor {
+        match &self.weights {
+            Weights::Whole(weights) => weights.flat.slice(self.range(unit)).slice(self.owned_part(unit)),
+            Weights::Sharded(weights) => weights.shards.slice(self.owned(unit)),
+        }
+    }
+
+    /// Takes a step of the optimizer.
+    pub(crate) fn update(&mut self, settings: AdamW) {
+        for unit in 0..self.placement.units.len() {
+            let owned = self.owned(unit);
+            let (gradients, parameters) = (self.owned_gradient(unit), self.owned_weights(unit));
+            let of = |tensor: &Tensor| tensor.slice(owned.clone());
+            let OptimizerState { master, first_moment, second_moment } = &self.optimizer;
+            let master = master.as_ref().map(of);
+            let tensors = OptimizerTensors {
+                gradients: &gradients,
+                parameters: &parameters,
+                master: master.as_ref(),
+                first_moment: &of(first_moment),
+                second_moment: &of(second_moment),
+            };
+            self.backend().adamw(settings, tensors);
+            let range = self.range(unit);
+            if let Weights::Whole(weights) = &mut self.weights
+                && self.sharded
+            {
+                weights.gather(unit, &range);
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+use proptest::{prelude::*, sample::select};
+use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
+use stepscope_trainer::{GradientReduction, TrainConfig};
+
+use crate::support::{GLOBAL_BATCH, config, in_bf16, layouts, losses, single};
+
+fn assert_close(name: &str, losses: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(losses.len(), expected.len(), "{name}");
+    for (step, (loss, expected)) in losses.iter().zip(expected).enumerate() {
+        let error = (loss - expected).abs() / expected;
+        assert!(error < tolerance, "{name}, step {step}: {loss} is not {expected}, by {error:.1e}");
+    }
+}
+
+#[test]
+fn every_layout_has_the_losses_of_a_single_rank() {
+    let expected = losses(&config(single()), None).unwrap();
+    for (name, config) in layouts() {
+        assert_close(&name, &losses(&config, None).unwrap(), &expected, 1e-4);
+    }
+}
+
+#[test]
+fn every_layout_has_them_in_bf16_too() {
+    let expected = losses(&config(single()), None).unwrap();
+    for (name, config) in layouts() {
+        for gradients in [Precision::Bf16, Precision::Fp32] {
+            let name = format!("{name}, bf16 with gradients in {}", gradients.name());
+            assert_close(&name, &losses(&in_bf16(&config, gradients), None).unwrap(), &expected, 2e-2);
+        }
+    }
+}
+
+#[test]
+fn tied_embeddings_are_one_wherever_they_are() {
+    let tied = |layout| {
+        let config = config(layout);
+        TrainConfig { model: ModelShape { tied_embeddings: true, ..config.model.clone() }, ..config }
+    };
+    let expected = losses(&tied(single()), None).unwrap();
+    let base = ParallelLayout { micro_batches: 2, micro_batch: 4, ..single() };
+    for layout in [
+        ParallelLayout { pp: 2, ..base },
+        ParallelLayout { tp: 2, pp: 4, ..base },
+        ParallelLayout { dp: 2, pp: 2, micro_batch: 2, zero: Zero::One, ..base },
+        ParallelLayout { dp: 2, pp: 2, micro_batch: 2, zero: Zero::Three, ..base },
+        ParallelLayout { dp: 2, micro_batch: 2, zero: Zero::Two, ..base },
+        ParallelLayout { dp: 2, micro_batch: 2, zero: Zero::Three, ..base },
+    ] {
+        assert_close(&format!("{layout:?}"), &losses(&tied(layout), None).unwrap(), &expected, 1e-4);
+    }
+}
+
+#[test]
+fn losses_are_the_ones_they_always_were_and_fall() {
+    let found = losses(&config(single()), None).unwrap();
+    let known = [0.0, 0.0, 0.0, 0.0, 0.0];
+    assert_close("the single rank", &found, &known, 1e-4);
+    assert!(found[0] > 5.5 && found[4] < found[0]);
+}
+
+#[test]
+fn two_runs_are_the_same_to_the_last_bit() {
+    for (name, config) in layouts() {
+        let config = in_bf16(&config, Precision::Bf16);
+        assert_eq!(losses(&config, None).unwrap(), losses(&config, None).unwrap(), "{name}");
+    }
+}
+
+prop_compose! {
+    fn any_layout()(
+        sizes in select(&[(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (4, 1, 1), (1, 2, 2), (2, 1, 2)][..]),
+        zero in select(&Zero::ALL[..]),
+        schedule in select(&Schedule::ALL[..]),
+        recompute in select(&Recompute::ALL[..]),
+        micro_batches in select(&[1_u64, 2][..]),
+        naive in any::<bool>(),
+    ) -> TrainConfig {
+        let (dp, tp, pp) = sizes;
+        let schedule = if pp == 1 { Schedule::OneForwardOneBackward } else { schedule };
+        let interleaved = schedule == Schedule::Interleaved;
+        let micro_batches = if interleaved { pp } else { micro_batches };
+        let layout = ParallelLayout {
+            dp, tp, pp, zero, schedule, recompute, micro_batches,
+            chunks: if interleaved { 2 } else { 1 },
+            micro_batch: GLOBAL_BATCH / dp / micro_batches,
+            ..single()
+        };
+        let reduction = if naive { GradientReduction::Naive } else { GradientReduction::Bucketed };
+        TrainConfig { reduction, ..config(layout) }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
+
+    #[test]
+    fn any_layout_has_the_losses_of_a_single_rank(config in any_layout()) {
+        let expected = losses(&crate::support::config(single()), None).unwrap();
+        assert_close(&format!("{:?}", config.layout), &losses(&config, None).unwrap(), &expected, 1e-4);
+    }
+}

@@ -1,0 +1,13 @@
+//! The trainer as a job whose truth is known, seen from outside.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+/// Checkpoints: going on as if nothing had happened, and the state of all ranks put together.
+mod checkpoints;
+/// Every layout trains as a single rank does, and every run as the one before.
+mod equivalence;
+/// Memory is what the plan says.
+mod memory;
+/// What goes wrong is said.
+mod trouble;
+
+mod support;

@@ -1,0 +1,91 @@
+use std::collections::{BTreeMap, HashMap};
+
+use stepscope_plan::{Attention, MemoryPlan, ParallelLayout, Precision, Recompute, Zero};
+use stepscope_traces::{Loss, MemoryCategory, MemoryOperation, Run, RunInfo, Window};
+use stepscope_trainer::TrainConfig;
+use tempfile::TempDir;
+
+use crate::support::{config, in_bf16, layouts, losses, single};
+
+/// The most that each rank had of each category at a time, as it was recorded.
+fn measured(config: &TrainConfig) -> Vec<BTreeMap<MemoryCategory, u64>> {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("memory").create(&path).unwrap();
+    losses(&TrainConfig { steps: 2, ..config.clone() }, Some(&path)).unwrap();
+    let run = Run::open(&path).unwrap();
+    let peaks = run.ranks.iter().map(|rank| {
+        let (data, loss) = rank.read(Window::ALL).unwrap();
+        assert_eq!(loss, Loss::default());
+        let mut events: Vec<_> = data.memory.rows().collect();
+        events.sort_by_key(|event| event.time_ns);
+        let (mut blocks, mut now, mut peaks) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
+        for event in events {
+            match event.op {
+                MemoryOperation::Alloc => {
+                    let (category, bytes) = (event.category.unwrap(), event.bytes.unwrap());
+                    let before = if bytes > 0 { blocks.insert(event.address, (category, bytes)) } else { None };
+                    assert_eq!(before, None, "a block was handed out twice");
+                    let now: &mut u64 = now.entry(category).or_default();
+                    *now += bytes;
+                    let peak: &mut u64 = peaks.entry(category).or_default();
+                    *peak = (*peak).max(*now);
+                }
+                MemoryOperation::Free => {
+                    if let Some((category, bytes)) = blocks.remove(&event.address) {
+                        *now.entry(category).or_default() -= bytes;
+                    }
+                }
+                _ => {}
+            }
+        }
+        peaks
+    });
+    peaks.collect()
+}
+
+fn assert_as_planned(name: &str, config: &TrainConfig) {
+    for (rank, peaks) in measured(config).into_iter().enumerate() {
+        let stage = config.layout.coordinates(rank as u64).stage;
+        let plan = MemoryPlan::of_stage(&config.model, &config.layout, Attention::Flash, stage).unwrap();
+        let peak = |category| peaks.get(&category).copied().unwrap_or(0);
+        assert_eq!(peak(MemoryCategory::Parameters), plan.parameters, "parameters, {name}, rank {rank}");
+        assert_eq!(peak(MemoryCategory::Gradients), plan.gradients, "gradients, {name}, rank {rank}");
+        assert_eq!(peak(MemoryCategory::OptimizerState), plan.optimizer_state, "optimizer, {name}, rank {rank}");
+        let (activations, planned) = (peak(MemoryCategory::Activations) as f64, plan.activations as f64);
+        let error = (activations - planned).abs() / planned;
+        assert!(error < 0.05, "activations, {name}, rank {rank}: {activations}, planned {planned}");
+    }
+}
+
+#[test]
+fn every_layout_has_the_memory_that_was_planned() {
+    for (name, config) in layouts() {
+        assert_as_planned(&name, &config);
+        assert_as_planned(&format!("{name}, bf16"), &in_bf16(&config, Precision::Bf16));
+    }
+}
+
+#[test]
+fn strategies_save_what_theory_says() {
+    let base = ParallelLayout { dp: 2, micro_batch: 2, micro_batches: 2, ..single() };
+    let peaks = |layout| measured(&config(layout))[0].clone();
+    let of = |layout, category| peaks(layout)[&category] as f64;
+    use MemoryCategory::{Activations, Gradients, OptimizerState, Parameters};
+    let zero = |zero| ParallelLayout { zero, ..base };
+    for (category, first) in [(OptimizerState, Zero::One), (Gradients, Zero::Two), (Parameters, Zero::Three)] {
+        let whole = of(zero(Zero::Off), category);
+        for stage in Zero::ALL {
+            let share = if stage >= first { 0.5 } else { 1.0 };
+            assert_eq!(of(zero(stage), category), share * whole, "{category} with {stage:?}");
+        }
+    }
+    let recompute = |recompute| of(ParallelLayout { recompute, ..base }, Activations);
+    let (none, selective, full) =
+        (recompute(Recompute::None), recompute(Recompute::Selective), recompute(Recompute::Full));
+    assert!(full < 0.4 * none && selective < 0.85 * none, "{none} {selective} {full}");
+    let split = ParallelLayout { tp: 2, ..base };
+    assert!(of(split, Parameters) < 0.51 * of(base, Parameters));
+    let staged = ParallelLayout { pp: 2, ..base };
+    assert!(of(staged, Parameters) < 0.51 * of(base, Parameters));
+}

@@ -1,0 +1,94 @@
+//! A model small enough to train in every layout, and runs of it.
+
+use std::{path::Path, sync::Mutex};
+
+use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
+use stepscope_trainer::{GradientReduction, TrainConfig, TrainError, train_on_cpu};
+
+/// Sequences of a step, in every layout.
+pub(crate) const GLOBAL_BATCH: u64 = 8;
+
+/// Divides by tp 4, pp 4 and interleaved pp 2, as `tiny` does.
+pub(crate) fn model() -> ModelShape {
+    ModelShape {
+        name: "small".into(),
+        hidden: 64,
+        heads: 8,
+        kv_heads: 4,
+        head_dim: 8,
+        ffn: 96,
+        vocabulary: 256,
+        ..ModelShape::preset("tiny").unwrap()
+    }
+}
+
+/// One rank, one micro-batch.
+pub(crate) fn single() -> ParallelLayout {
+    ParallelLayout {
+        micro_batch: GLOBAL_BATCH,
+        sequence_length: 32,
+        precision: Precision::Fp32,
+        gradients: Precision::Fp32,
+        ..ParallelLayout::default()
+    }
+}
+
+pub(crate) fn config(layout: ParallelLayout) -> TrainConfig {
+    TrainConfig { steps: 5, ..TrainConfig::new(model(), layout) }
+}
+
+/// The losses of a run.
+pub(crate) fn losses(config: &TrainConfig, run: Option<&Path>) -> Result<Vec<f64>, TrainError> {
+    let losses = Mutex::new(Vec::new());
+    train_on_cpu(config, run, &|step| losses.lock().unwrap().push(step.loss))?;
+    Ok(losses.into_inner().unwrap())
+}
+
+/// The layouts that the field composes, each with the same global batch, named.
+pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
+    let mut layouts = Vec::new();
+    let mut add = |name: String, layout: ParallelLayout| layouts.push((name, config(layout)));
+    let spread = |dp, micro_batches| {
+        let micro_batch = GLOBAL_BATCH / dp / micro_batches;
+        ParallelLayout { dp, micro_batches, micro_batch, ..single() }
+    };
+    add("accumulation".into(), spread(1, 4));
+    for recompute in [Recompute::Selective, Recompute::Full] {
+        add(format!("recompute {}", recompute.name()), ParallelLayout { recompute, ..spread(1, 2) });
+    }
+    for dp in [2, 4] {
+        for zero in Zero::ALL {
+            add(format!("dp {dp} zero {}", u8::from(zero)), ParallelLayout { zero, ..spread(dp, 2) });
+        }
+    }
+    for tp in [2, 4] {
+        add(format!("tp {tp}"), ParallelLayout { tp, ..spread(1, 2) });
+    }
+    for pp in [2, 4] {
+        for schedule in Schedule::ALL {
+            let chunks = if schedule == Schedule::Interleaved { 2 } else { 1 };
+            let layout = ParallelLayout { pp, schedule, chunks, ..spread(1, 4) };
+            add(format!("pp {pp} {}", schedule.name()), layout);
+        }
+    }
+    let zero = Zero::One;
+    add("dp 2 tp 2".into(), ParallelLayout { tp: 2, ..spread(2, 2) });
+    add("dp 2 pp 2".into(), ParallelLayout { pp: 2, ..spread(2, 2) });
+    add("tp 2 pp 2".into(), ParallelLayout { tp: 2, pp: 2, ..spread(1, 4) });
+    add("dp 2 tp 2 pp 2 zero 1".into(), ParallelLayout { tp: 2, pp: 2, zero, ..spread(2, 2) });
+    let full = ParallelLayout { pp: 2, zero: Zero::Three, recompute: Recompute::Full, ..spread(2, 2) };
+    add("dp 2 pp 2 zero 3 recompute full".into(), full);
+    for dp in [2, 4] {
+        let naive = TrainConfig { reduction: GradientReduction::Naive, ..config(spread(dp, 2)) };
+        layouts.push((format!("dp {dp} naive"), naive));
+    }
+    let zero = TrainConfig { reduction: GradientReduction::Naive, ..config(ParallelLayout { zero, ..spread(2, 2) }) };
+    layouts.push(("dp 2 zero 1 naive".into(), zero));
+    layouts
+}
+
+/// The same run in bf16.
+pub(crate) fn in_bf16(config: &TrainConfig, gradients: Precision) -> TrainConfig {
+    let layout = ParallelLayout { precision: Precision::Bf16, gradients, ..config.layout };
+    TrainConfig { numbers: (&layout).into(), layout, ..config.clone() }
+}

@@ -1,0 +1,71 @@
+use std::{fs, time::Instant};
+
+use stepscope_plan::{ModelShape, ParallelLayout, Schedule};
+use stepscope_trainer::TrainConfig;
+use tempfile::TempDir;
+
+use crate::support::{config, losses, single};
+
+fn error(config: &TrainConfig) -> String {
+    losses(config, None).unwrap_err().to_string()
+}
+
+#[test]
+fn layouts_that_do_not_fit_are_refused() {
+    let base = single();
+    for (layout, why) in [
+        (ParallelLayout { tp: 3, ..base }, "tp 3 does not divide 8 heads"),
+        (ParallelLayout { pp: 3, ..base }, "pp 3 does not divide 8 layers"),
+        (ParallelLayout { micro_batches: 0, ..base }, "micro-batches is 0"),
+        (
+            ParallelLayout { pp: 2, schedule: Schedule::Interleaved, chunks: 2, micro_batches: 3, ..base },
+            "micro-batches in multiples of pp 2",
+        ),
+    ] {
+        assert!(error(&config(layout)).contains(why), "{}", error(&config(layout)));
+    }
+}
+
+#[test]
+fn models_without_code_are_refused() {
+    for (name, why) in [("gpt2-124m", "not RMS norms"), ("mixtral-8x7b", "experts"), ("qwen3-8b", "queries and keys")] {
+        let config = TrainConfig::new(ModelShape::preset(name).unwrap(), ParallelLayout::default());
+        assert!(error(&config).contains(why), "{}", error(&config));
+    }
+    let mut few = config(single());
+    few.model.vocabulary = 100;
+    assert!(error(&few).contains("a token is a byte"));
+}
+
+#[test]
+fn a_model_that_is_too_large_for_the_machine_is_refused() {
+    let config = TrainConfig::new(ModelShape::preset("llama-405b").unwrap(), ParallelLayout::default());
+    assert!(error(&config).contains("memory"), "{}", error(&config));
+}
+
+#[test]
+fn data_is_bytes_of_files() {
+    let directory = TempDir::new().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = directory.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let same = file("same", &[b'a'; 1000]);
+    let learned = TrainConfig { data: vec![same.clone(), same], steps: 20, ..config(single()) };
+    let losses = losses(&learned, None).unwrap();
+    assert!(losses[19] < 1.0, "a text of one letter is learned at once: {losses:?}");
+    let short = TrainConfig { data: vec![file("short", b"too short")], ..config(single()) };
+    assert!(error(&short).contains("it has 9 bytes, and a sequence takes 33"), "{}", error(&short));
+    let missing = TrainConfig { data: vec![directory.path().join("missing")], ..config(single()) };
+    assert!(error(&missing).contains("cannot open"));
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_the_run_on_all_ranks() {
+    let layout = ParallelLayout { dp: 2, pp: 2, micro_batch: 2, micro_batches: 2, ..single() };
+    let began = Instant::now();
+    let wild = TrainConfig { learning_rate: 1e30, steps: 100, ..config(layout) };
+    assert!(error(&wild).contains("the loss of step"), "{}", error(&wild));
+    assert!(began.elapsed().as_secs() < 60);
+}
