@@ -12,7 +12,7 @@ use stepscope_plan::{
 };
 use stepscope_traces::Nanos;
 
-use crate::{Format, amount, text};
+use crate::{Format, amount, text, words};
 
 /// Show which configurations fit a model on GPUs, best predicted throughput first.
 #[derive(clap::Args)]
@@ -36,11 +36,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "S", value_parser = amount::parse)]
     seq_len: Option<u64>,
     /// What parameters and activations are in.
-    #[arg(long, value_enum, default_value = "bf16")]
-    precision: PrecisionName,
+    #[arg(long, value_parser = words::precision(), default_value = "bf16")]
+    precision: Precision,
     /// What gradients are in; as the parameters, if it is not said.
-    #[arg(long, value_enum)]
-    grads: Option<PrecisionName>,
+    #[arg(long, value_parser = words::precision())]
+    grads: Option<Precision>,
     /// Tokens to train on: adds the time and the GPU-days it takes.
     #[arg(long, value_name = "TOKENS", value_parser = amount::parse)]
     tokens: Option<u64>,
@@ -83,23 +83,6 @@ struct AssumptionArguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum PrecisionName {
-    /// Two bytes, with an fp32 master copy in the optimizer.
-    Bf16,
-    /// Four bytes.
-    Fp32,
-}
-
-impl From<PrecisionName> for Precision {
-    fn from(name: PrecisionName) -> Precision {
-        match name {
-            PrecisionName::Bf16 => Precision::Bf16,
-            PrecisionName::Fp32 => Precision::Fp32,
-        }
-    }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
 enum AttentionName {
     /// In tiles: the square of scores is never kept.
     Flash,
@@ -138,7 +121,7 @@ const USUAL_LENGTH: u64 = 4096;
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let model = ModelShape::load(&arguments.model.to_string_lossy())?;
     let device = Device::named(&arguments.gpu)?.clone();
-    let precision = arguments.precision.into();
+    let precision = arguments.precision;
     let most = model.learned_positions.unwrap_or(USUAL_LENGTH);
     let sequence_length = arguments.seq_len.unwrap_or(USUAL_LENGTH.min(most));
     let request = Request {
@@ -152,7 +135,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }),
         sequence_length,
         precision,
-        gradients: arguments.grads.map_or(precision, Precision::from),
+        gradients: arguments.grads.unwrap_or(precision),
     };
     let search = request.search()?;
     let report = Report { request: &request, search: &search, tokens: arguments.tokens };

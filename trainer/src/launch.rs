@@ -43,21 +43,12 @@ pub fn train_on_cpu(
     let peak = share_of_peak(config, ranks);
     let (data, world) = (&data, &world);
     thread::scope(|scope| {
-        let body = |rank: Rank| {
-            let result = train_rank(config, rank, run, world, peak, data, report);
-            if let Err(error) = &result {
-                world.leave(rank, error.to_string());
-            }
-            result
-        };
         let spawn = |rank: u64| {
             let rank = Rank(rank as u32);
             let thread = thread::Builder::new().name(format!("rank {}", rank.0));
             thread.spawn_scoped(scope, move || {
-                let gone = Leaving { world, rank };
-                let result = body(rank);
-                std::mem::forget(gone);
-                result
+                let result = train_rank(config, rank, run, world, peak, data, report);
+                result.inspect_err(|error| world.leave(rank, error.to_string()))
             })
         };
         let threads: Vec<_> = (0..ranks).map(spawn).collect();
@@ -73,18 +64,6 @@ pub fn train_on_cpu(
         let own = failures.iter().position(|error| !matches!(error, TrainError::RankGone { .. })).unwrap_or(0);
         failures.into_iter().nth(own).map_or(Ok(()), Err)
     })
-}
-
-/// Tells the others if the thread of a rank ends in a panic.
-struct Leaving<'a> {
-    world: &'a LocalWorld,
-    rank: Rank,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        self.world.leave(self.rank, "it panicked".into());
-    }
 }
 
 fn train_rank(
@@ -110,8 +89,10 @@ fn train_rank(
     let communicator = Arc::new(LocalCommunicator::new(world.clone(), backend.clone()));
     let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };
     let mut training = TrainingRank::new(config, rank, parts)?;
+    // Dropped before what waits for its streams, which may be waiting for the others.
+    let _leaving = Leaving { world, rank };
     while training.next_step() < config.steps {
-        let done = training.step(data)?;
+        let done = training.step(data).inspect_err(|error| world.leave(rank, error.to_string()))?;
         if rank == Rank(0) {
             report(done);
         }
@@ -120,6 +101,20 @@ fn train_rank(
     backend.synchronize()?;
     drop(backend);
     Ok(recorder.finish()?)
+}
+
+/// Tells the others when a rank ends in a panic.
+struct Leaving<'a> {
+    world: &'a LocalWorld,
+    rank: Rank,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.world.leave(self.rank, "it panicked".into());
+        }
+    }
 }
 
 /// What one rank computes at most: a core, or its share of the cores when there are more ranks than those.

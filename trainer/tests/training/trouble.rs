@@ -1,7 +1,7 @@
 use std::{fs, time::Instant};
 
-use stepscope_plan::{ModelShape, ParallelLayout, Schedule};
-use stepscope_trainer::TrainConfig;
+use stepscope_plan::{ModelShape, ParallelLayout, Schedule, Zero};
+use stepscope_trainer::{StepReport, TrainConfig, train_on_cpu};
 use tempfile::TempDir;
 
 use crate::support::{config, losses, single};
@@ -68,4 +68,19 @@ fn a_loss_that_is_no_number_ends_the_run_on_all_ranks() {
     let wild = TrainConfig { learning_rate: 1e30, steps: 100, ..config(layout) };
     assert!(error(&wild).contains("the loss of step"), "{}", error(&wild));
     assert!(began.elapsed().as_secs() < 60);
+}
+
+#[test]
+fn a_rank_that_dies_ends_the_run_within_seconds() {
+    for layout in [
+        ParallelLayout { dp: 4, micro_batch: 2, zero: Zero::Three, ..single() },
+        ParallelLayout { tp: 2, pp: 2, micro_batch: 4, micro_batches: 2, ..single() },
+    ] {
+        let began = Instant::now();
+        // Steps are reported on the thread of rank 0.
+        let dies = |step: StepReport| assert!(step.step < 2, "out of paper");
+        let error = train_on_cpu(&TrainConfig { steps: 100, ..config(layout) }, None, &dies).unwrap_err().to_string();
+        assert!(error.contains("out of paper"), "{error}");
+        assert!(began.elapsed().as_secs() < 20);
+    }
 }

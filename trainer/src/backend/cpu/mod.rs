@@ -216,7 +216,7 @@ impl Backend for CpuBackend {
         let (dtype, target) = (to.dtype(), view(to));
         self.launch_as(SpanKind::Copy, "upload", None, &[to], move || {
             with_element!(dtype, E => {
-                kernels::convert::<f32, E>(&values, &mut *target.write()?);
+                kernels::convert::<f32, E>(&values, &mut target.write()?);
                 Ok(())
             })
         });
