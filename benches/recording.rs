@@ -1,5 +1,7 @@
 //! What recording and reading cost, beside what they may cost: `cargo bench --bench recording`.
 
+mod figures;
+
 use std::{
     error::Error,
     fs,
@@ -14,6 +16,8 @@ use stepscope_traces::{
     Correlation, Nanos, Rank, RankData, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step, Stream, Window,
     synthetic::{Clocks, Recipe},
 };
+
+use crate::figures::{Estimate, Table};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -50,7 +54,8 @@ fn main() -> Outcome<()> {
         return Ok(());
     }
 
-    let span_ns = |bench: &str, spans: u64| -> Outcome<Estimate> { Estimate::read(&results.join(bench), spans as f64) };
+    let span_ns =
+        |bench: &str, spans: u64| -> Outcome<Estimate> { criterion_estimate(&results.join(bench), spans as f64) };
     let count = spans.len() as u64;
     let bytes_per_span = survey.spans.bytes as f64 / survey.spans.rows as f64;
     let mut table = Table::default();
@@ -232,65 +237,12 @@ fn long_recording(scratch: &Path) -> Outcome<(Estimate, u64)> {
     Ok((Estimate::exact(kilobytes * 1024.0 / 1e6), recorded))
 }
 
-/// A figure and how far it may be off.
-struct Estimate {
-    value: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Estimate {
-    fn exact(value: f64) -> Estimate {
-        Estimate { value, low: value, high: value }
-    }
-
-    fn of(mut values: Vec<f64>, choose: impl Fn(&[f64]) -> f64) -> Estimate {
-        values.sort_by(f64::total_cmp);
-        Estimate { value: choose(&values), low: values[0], high: values[values.len() - 1] }
-    }
-
-    /// Nanoseconds for one item, from what criterion found for all of them.
-    fn read(bench: &Path, items: f64) -> Outcome<Estimate> {
-        let estimates = fs::read(bench.join("new/estimates.json"))?;
-        let median = &serde_json::from_slice::<serde_json::Value>(&estimates)?["median"];
-        let number = |value: &serde_json::Value| value.as_f64().map(|value| value / items).ok_or("not an estimate");
-        let interval = &median["confidence_interval"];
-        let (low, high) = (number(&interval["lower_bound"])?, number(&interval["upper_bound"])?);
-        Ok(Estimate { value: number(&median["point_estimate"])?, low, high })
-    }
-
-    /// From nanoseconds for one to millions in a second.
-    fn per_second(self) -> Estimate {
-        Estimate { value: 1e3 / self.value, low: 1e3 / self.high, high: 1e3 / self.low }
-    }
-}
-
-/// The figures beside their goals.
-#[derive(Default)]
-struct Table {
-    rows: Vec<String>,
-}
-
-impl Table {
-    fn at_most(&mut self, figure: &str, unit: &str, goal: f64, measured: Estimate) {
-        self.row(figure, unit, &format!("<= {goal}"), goal / measured.value, &measured);
-    }
-
-    fn at_least(&mut self, figure: &str, unit: &str, goal: f64, measured: Estimate) {
-        self.row(figure, unit, &format!(">= {goal}"), measured.value / goal, &measured);
-    }
-
-    fn row(&mut self, figure: &str, unit: &str, goal: &str, better: f64, measured: &Estimate) {
-        let Estimate { value, low, high } = measured;
-        let verdict = if better >= 1.0 { "" } else { "  missed" };
-        let spread = format!("{low:.1}..{high:.1}");
-        self.rows.push(format!("{figure:<38} {goal:>8} {value:>8.1} {spread:>14} {unit:<6} {better:>6.2}x{verdict}"));
-    }
-}
-
-impl std::fmt::Display for Table {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "{:<38} {:>8} {:>8} {:>14} {:<6} {:>7}", "figure", "goal", "measured", "spread", "", "margin")?;
-        write!(f, "{}", self.rows.join("\n"))
-    }
+/// Nanoseconds for one item, from what criterion found for all of them.
+fn criterion_estimate(bench: &Path, items: f64) -> Outcome<Estimate> {
+    let estimates = fs::read(bench.join("new/estimates.json"))?;
+    let median = &serde_json::from_slice::<serde_json::Value>(&estimates)?["median"];
+    let number = |value: &serde_json::Value| value.as_f64().map(|value| value / items).ok_or("not an estimate");
+    let interval = &median["confidence_interval"];
+    let (low, high) = (number(&interval["lower_bound"])?, number(&interval["upper_bound"])?);
+    Ok(Estimate { value: number(&median["point_estimate"])?, low, high })
 }

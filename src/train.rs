@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_traces::{Nanos, RunInfo};
-use stepscope_trainer::{GradientReduction, SaveEvery, StepReport, TrainConfig, comm::Groups, train_on_cpu};
+use stepscope_trainer::{CpuTraining, GradientReduction, SaveEvery, StepReport, TrainConfig, comm::Groups};
 
 use crate::{text, words};
 
@@ -211,19 +211,18 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         bail!("this version trains on the CPU only; leave --backend out");
     }
     let mut config = TrainConfig { resume, ..settings.config()? };
-    config.check()?;
     let mut info = RunInfo::of_this_process(run_name(&config));
     let path = run.unwrap_or_else(|| info.default_path());
     if let Some(steps) = settings.save_every {
         config.save = Some(SaveEvery { steps, directory: path.join("checkpoints") });
-        config.check()?;
     }
+    let training = CpuTraining::prepare(&config)?;
     if !no_record {
         describe(&mut info, &config);
         info.create(&path)?;
     }
     let progress = Progress::new(&config);
-    train_on_cpu(&config, (!no_record).then_some(&path), &|step| progress.show(&step))?;
+    training.run((!no_record).then_some(&path), &|step| progress.show(&step))?;
     let mut stdout = anstream::stdout().lock();
     stdout.write_all(progress.summary(&config, (!no_record).then_some(&path)).as_bytes())?;
     Ok(())

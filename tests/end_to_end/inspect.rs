@@ -1,7 +1,6 @@
 use std::{
     fs,
-    path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
@@ -11,13 +10,7 @@ use stepscope_traces::{
     synthetic::{Pipeline, Recipe, Schedule, Truth},
 };
 
-fn stepscope(arguments: &[&str], directory: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_stepscope")).args(arguments).current_dir(directory).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+use crate::binary::{json, stepscope, text};
 
 /// A directory with a run of four ranks in `runs/one`.
 fn workplace() -> (tempfile::TempDir, Truth) {
@@ -27,12 +20,6 @@ fn workplace() -> (tempfile::TempDir, Truth) {
     let recipe = Recipe { replicas: 2, pipeline: Some(pipeline), ..Recipe::default() };
     let truth = recipe.write(&directory.path().join("runs/one")).unwrap();
     (directory, truth)
-}
-
-fn json(arguments: &[&str], directory: &Path) -> Value {
-    let output = stepscope(arguments, directory);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod binary;
+
 /// `stepscope inspect`: what it prints, and what it says of things that are not runs.
 mod inspect;
 
@@ -10,3 +12,6 @@ mod plan;
 
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;
+
+/// `stepscope train`: what it trains, records and refuses.
+mod train;

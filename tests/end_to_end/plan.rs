@@ -5,12 +5,10 @@ use std::{
 
 use serde_json::Value;
 
+use crate::binary::text;
+
 fn plan(arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_stepscope")).arg("plan").args(arguments.split_whitespace()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 #[test]

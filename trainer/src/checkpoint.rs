@@ -45,7 +45,7 @@ pub(crate) fn save(
     config: &TrainConfig,
     at: Coordinates,
     step: u64,
-    state: &mut State,
+    state: &State,
     parts: &RankParts,
     groups: &Groups,
 ) -> Result<(), TrainError> {
@@ -149,13 +149,8 @@ fn place(slot: &Slot, unit_start: u64) -> Range<usize> {
     (range.start - unit_start) as usize..(range.end - unit_start) as usize
 }
 
-/// Reads a checkpoint into a rank's state: the step to go on with.
-pub(crate) fn restore(
-    path: &Path,
-    config: &TrainConfig,
-    at: Coordinates,
-    state: &mut State,
-) -> Result<u64, TrainError> {
+/// Finds the checkpoint that is meant, and says why training cannot go on from it.
+pub(crate) fn check(path: &Path, config: &TrainConfig) -> Result<(PathBuf, u64), TrainError> {
     let path = find(path)?;
     let description: Description = {
         let file = path.join(DESCRIPTION);
@@ -163,19 +158,23 @@ pub(crate) fn restore(
         serde_json::from_str(&text).map_err(TrainError::file("understand", &file))?
     };
     let layout = config.layout;
+    let Description { step, seed, model, tp, pp, chunks } = description;
+    let why = if model != config.model {
+        format!("it is of another model, {}", model.name)
+    } else if (tp, pp, chunks) != (layout.tp, layout.pp, layout.chunks) {
+        format!("it is of tp {tp}, pp {pp} and {chunks} chunks of each stage; only dp and zero may differ")
+    } else if seed != config.seed {
+        format!("its seed is {seed}, and data would come in another order")
+    } else {
+        return Ok((path, step));
+    };
+    Err(TrainError::File { action: "go on from", path, why })
+}
+
+/// Reads a checkpoint into a rank's state: the step to go on with.
+pub(crate) fn restore(path: &Path, config: &TrainConfig, at: Coordinates, state: &State) -> Result<u64, TrainError> {
+    let (path, step) = check(path, config)?;
     let wrong = |why: String| Err(TrainError::File { action: "go on from", path: path.clone(), why });
-    if description.model != config.model {
-        return wrong(format!("it is of another model, {}", description.model.name));
-    }
-    let Description { step, seed, tp, pp, chunks, .. } = description;
-    if (tp, pp, chunks) != (layout.tp, layout.pp, layout.chunks) {
-        return wrong(format!(
-            "it is of tp {tp}, pp {pp} and {chunks} chunks of each stage; only dp and zero may differ"
-        ));
-    }
-    if seed != config.seed {
-        return wrong(format!("its seed is {seed}, and data would come in another order"));
-    }
     let file = path.join(file_name(at));
     let bytes = File::open(&file).and_then(|opened| map_file(&opened)).map_err(TrainError::file("open", &file))?;
     let tensors = SafeTensors::deserialize(&bytes).map_err(TrainError::file("read", &file))?;

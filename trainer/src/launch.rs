@@ -15,6 +15,7 @@ use crate::{
         Backend,
         cpu::{self, CpuBackend, measured_peak},
     },
+    checkpoint,
     comm::local::{LocalCommunicator, LocalWorld},
     config::TrainConfig,
     data::Dataset,
@@ -25,45 +26,57 @@ use crate::{
 /// More threads than this are no rehearsal of anything.
 const MOST_RANKS: u64 = 128;
 
-/// Trains on the CPU, with a thread for each rank, and records into the run at `run`, if there is one. Every step is
-/// reported once.
-pub fn train_on_cpu(
-    config: &TrainConfig,
-    run: Option<&Path>,
-    report: &(dyn Fn(StepReport) + Sync),
-) -> Result<(), TrainError> {
-    config.check()?;
-    check_memory(config)?;
-    let data = match config.data.as_slice() {
-        [] => Dataset::built_in(),
-        files => Dataset::of_files(files, config.layout.sequence_length)?,
-    };
-    let world = Arc::new(LocalWorld::default());
-    let ranks = config.layout.world_size();
-    let peak = share_of_peak(config, ranks);
-    let (data, world) = (&data, &world);
-    thread::scope(|scope| {
-        let spawn = |rank: u64| {
-            let rank = Rank(rank as u32);
-            let thread = thread::Builder::new().name(format!("rank {}", rank.0));
-            thread.spawn_scoped(scope, move || {
-                let result = train_rank(config, rank, run, world, peak, data, report);
-                result.inspect_err(|error| world.leave(rank, error.to_string()))
-            })
+/// A training run on the cores of this machine, with a thread for each rank: everything that can be refused has been
+/// looked at.
+pub struct CpuTraining {
+    config: TrainConfig,
+    data: Dataset,
+}
+
+impl CpuTraining {
+    /// Looks at the settings, the data, the checkpoint to go on from, and the memory of the machine.
+    pub fn prepare(config: &TrainConfig) -> Result<CpuTraining, TrainError> {
+        config.check()?;
+        check_memory(config)?;
+        if let Some(path) = &config.resume {
+            checkpoint::check(path, config)?;
+        }
+        let data = match config.data.as_slice() {
+            [] => Dataset::built_in(),
+            files => Dataset::of_files(files, config.layout.sequence_length)?,
         };
-        let threads: Vec<_> = (0..ranks).map(spawn).collect();
-        let results = threads.into_iter().enumerate().map(|(rank, thread)| match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| Err(TrainError::panicked(&*panic))),
-            Err(error) => {
-                world.leave(Rank(rank as u32), error.to_string());
-                Err(TrainError::Settings(format!("cannot start a thread: {error}")))
-            }
-        });
-        // That another rank is gone says less than why it went.
-        let failures = results.filter_map(Result::err).collect::<Vec<_>>();
-        let own = failures.iter().position(|error| !matches!(error, TrainError::RankGone { .. })).unwrap_or(0);
-        failures.into_iter().nth(own).map_or(Ok(()), Err)
-    })
+        Ok(CpuTraining { config: config.clone(), data })
+    }
+
+    /// Trains, and records into the run at `run`, if there is one. Every step is reported once.
+    pub fn run(self, run: Option<&Path>, report: &(dyn Fn(StepReport) + Sync)) -> Result<(), TrainError> {
+        let CpuTraining { config, data } = &self;
+        let world = &Arc::new(LocalWorld::default());
+        let ranks = config.layout.world_size();
+        let peak = share_of_peak(config, ranks);
+        thread::scope(|scope| {
+            let spawn = |rank: u64| {
+                let rank = Rank(rank as u32);
+                let thread = thread::Builder::new().name(format!("rank {}", rank.0));
+                thread.spawn_scoped(scope, move || {
+                    let result = train_rank(config, rank, run, world, peak, data, report);
+                    result.inspect_err(|error| world.leave(rank, error.to_string()))
+                })
+            };
+            let threads: Vec<_> = (0..ranks).map(spawn).collect();
+            let results = threads.into_iter().enumerate().map(|(rank, thread)| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| Err(TrainError::panicked(&*panic))),
+                Err(error) => {
+                    world.leave(Rank(rank as u32), error.to_string());
+                    Err(TrainError::Settings(format!("cannot start a thread: {error}")))
+                }
+            });
+            // That another rank is gone says less than why it went.
+            let failures = results.filter_map(Result::err).collect::<Vec<_>>();
+            let own = failures.iter().position(|error| !matches!(error, TrainError::RankGone { .. })).unwrap_or(0);
+            failures.into_iter().nth(own).map_or(Ok(()), Err)
+        })
+    }
 }
 
 fn train_rank(

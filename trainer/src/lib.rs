@@ -2,11 +2,11 @@
 //!
 //! ```no_run
 //! use stepscope_plan::{ModelShape, ParallelLayout};
-//! use stepscope_trainer::{TrainConfig, train_on_cpu};
+//! use stepscope_trainer::{CpuTraining, TrainConfig};
 //!
 //! let layout = ParallelLayout { dp: 2, micro_batch: 4, micro_batches: 2, sequence_length: 128, ..Default::default() };
 //! let config = TrainConfig::new(ModelShape::preset("tiny")?, layout);
-//! train_on_cpu(&config, None, &|step| println!("step {}: loss {:.3}", step.step, step.loss))?;
+//! CpuTraining::prepare(&config)?.run(None, &|step| println!("step {}: loss {:.3}", step.step, step.loss))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -27,6 +27,6 @@ mod state;
 pub use config::{GradientReduction, SaveEvery, TrainConfig};
 pub use data::Dataset;
 pub use error::TrainError;
-pub use launch::train_on_cpu;
+pub use launch::CpuTraining;
 pub use numbers::Numbers;
 pub use rank::{RankParts, StepReport, TrainingRank};

@@ -85,11 +85,11 @@ impl TrainingRank {
         let stage = Stage::new(engine, &placement, layout.chunks, layout.recompute, global_tokens);
         let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
         let first_weights = |slot: &_| initial(slot, config.model.layers, config.seed);
-        let mut state = State::new(placement, replicas, layout.zero, config.numbers, ends, first_weights);
+        let state = State::new(placement, replicas, layout.zero, config.numbers, ends, first_weights);
         let mut next_step = 0;
         if let Some(path) = &config.resume {
             let _phase = recorder.phase(Phase::Checkpoint);
-            next_step = checkpoint::restore(path, &config, at, &mut state)?;
+            next_step = checkpoint::restore(path, &config, at, &state)?;
         }
         backend.synchronize()?;
         let pipes = groups.forward.clone().zip(groups.backward.clone());
@@ -145,9 +145,9 @@ impl TrainingRank {
     }
 
     /// Writes a checkpoint of what has been learned so far; all ranks do so together.
-    fn save(&mut self, directory: &Path) -> Result<(), TrainError> {
+    fn save(&self, directory: &Path) -> Result<(), TrainError> {
         let _phase = self.parts.recorder.phase(Phase::Checkpoint);
-        checkpoint::save(directory, &self.config, self.at, self.next_step, &mut self.state, &self.parts, &self.groups)
+        checkpoint::save(directory, &self.config, self.at, self.next_step, &self.state, &self.parts, &self.groups)
     }
 
     /// The sequences this replica sees, as its micro-batches.

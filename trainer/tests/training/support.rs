@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Mutex};
 
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
-use stepscope_trainer::{GradientReduction, TrainConfig, TrainError, train_on_cpu};
+use stepscope_trainer::{CpuTraining, GradientReduction, TrainConfig, TrainError};
 
 /// Sequences of a step, in every layout.
 pub(crate) const GLOBAL_BATCH: u64 = 8;
@@ -40,7 +40,7 @@ pub(crate) fn config(layout: ParallelLayout) -> TrainConfig {
 /// The losses of a run.
 pub(crate) fn losses(config: &TrainConfig, run: Option<&Path>) -> Result<Vec<f64>, TrainError> {
     let losses = Mutex::new(Vec::new());
-    train_on_cpu(config, run, &|step| losses.lock().unwrap().push(step.loss))?;
+    CpuTraining::prepare(config)?.run(run, &|step| losses.lock().unwrap().push(step.loss))?;
     Ok(losses.into_inner().unwrap())
 }
 

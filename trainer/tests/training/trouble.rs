@@ -1,7 +1,7 @@
 use std::{fs, time::Instant};
 
 use stepscope_plan::{ModelShape, ParallelLayout, Schedule, Zero};
-use stepscope_trainer::{StepReport, TrainConfig, train_on_cpu};
+use stepscope_trainer::{CpuTraining, StepReport, TrainConfig};
 use tempfile::TempDir;
 
 use crate::support::{config, losses, single};
@@ -79,7 +79,8 @@ fn a_rank_that_dies_ends_the_run_within_seconds() {
         let began = Instant::now();
         // Steps are reported on the thread of rank 0.
         let dies = |step: StepReport| assert!(step.step < 2, "out of paper");
-        let error = train_on_cpu(&TrainConfig { steps: 100, ..config(layout) }, None, &dies).unwrap_err().to_string();
+        let training = CpuTraining::prepare(&TrainConfig { steps: 100, ..config(layout) }).unwrap();
+        let error = training.run(None, &dies).unwrap_err().to_string();
         assert!(error.contains("out of paper"), "{error}");
         assert!(began.elapsed().as_secs() < 20);
     }

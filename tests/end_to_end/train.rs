@@ -1,0 +1,168 @@
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use stepscope_traces::{Counter, CounterId, Run, RunInfo, SpanKind, Window};
+
+use crate::binary::{command, failure, json, stepscope, text};
+
+/// The only run under `runs/`.
+fn only_run(directory: &Path) -> PathBuf {
+    let runs: Vec<PathBuf> = fs::read_dir(directory.join("runs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    runs[0].clone()
+}
+
+/// The values of a counter, on rank 0.
+fn counted(run: &Path, name: &str) -> Vec<f64> {
+    let run = Run::open(run).unwrap();
+    let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
+    let is_named = |id: CounterId| data.names.counter(id) == Some(name);
+    data.counters.rows().filter(|sample| is_named(sample.counter)).map(|sample| sample.value).collect()
+}
+
+#[test]
+fn a_newcomer_trains_and_is_told_what_to_do_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = stepscope(&["train", "--steps", "3"], directory.path());
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
+    assert!(stdout.starts_with("trained tiny for 3 steps in "), "{stdout}");
+    assert_eq!(stderr.lines().filter(|line| line.starts_with("step ")).count(), 3, "{stderr}");
+    let run = only_run(directory.path());
+    let next = stdout.lines().find_map(|line| line.split_once("stepscope ")).unwrap().1;
+    let next: Vec<&str> = next.split_whitespace().collect();
+    let shown = stepscope(&next, directory.path());
+    assert!(text(&shown.stdout).contains("complete"), "{}", text(&shown.stderr));
+    let losses = counted(&run, Counter::Loss.word());
+    assert!(losses.len() == 3 && losses[2] < losses[0], "{losses:?}");
+    for (loss, line) in losses.iter().zip(stderr.lines()) {
+        assert!(line.contains(&format!("loss {loss:.4}")), "{line}");
+    }
+    assert_eq!(counted(&run, Counter::Tokens.word()), [2048.0; 3]);
+    let rates = counted(&run, "learning_rate");
+    assert!(rates.len() == 3 && rates.is_sorted() && rates[0] > 0.0, "{rates:?}");
+}
+
+#[test]
+fn a_run_says_what_it_is_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = "model = 'tiny'\nsteps = 1\ndp = 2\nzero = 1\nmicro-batch = 1\nmicro-batches = 2\nseq-len = 16\n\
+                schedule = '1f1b'\nprecision = 'fp32'\n";
+    fs::write(directory.path().join("run.toml"), file).unwrap();
+    // What is said on the command line wins.
+    let arguments = ["train", "--config", "run.toml", "--pp", "2", "--zero", "3", "--run", "here"];
+    let output = stepscope(&arguments, directory.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = json(&["inspect", "here", "--format", "json"], directory.path());
+    assert_eq!(shown["run"]["world_size"], 4);
+    assert_eq!(shown["run"]["model"]["name"], "tiny");
+    let layout = &shown["run"]["layout"];
+    for (field, value) in [("dp", 2), ("tp", 1), ("pp", 2), ("zero", 3), ("micro_batches", 2), ("micro_batch", 1)] {
+        assert_eq!(layout[field], value, "{field}");
+    }
+    assert_eq!(layout["precision"], "fp32");
+    // Every collective is in a group that the run describes, at the same number on all its ranks.
+    let run = Run::open(&directory.path().join("here")).unwrap();
+    let groups = &run.info.groups;
+    let mut seen = std::collections::HashMap::new();
+    for rank in &run.ranks {
+        let (data, _) = rank.read(Window::ALL).unwrap();
+        for span in data.spans.rows().filter(|span| span.kind.is_communication()) {
+            let group = groups.iter().find(|group| Some(group.group) == span.group).unwrap();
+            assert!(group.ranks.contains(&rank.info.rank));
+            if !matches!(span.kind, SpanKind::Send | SpanKind::Receive) {
+                let first = seen.entry((span.group, span.sequence)).or_insert((span.kind, span.bytes, 0));
+                assert_eq!((first.0, first.1), (span.kind, span.bytes));
+                first.2 += 1;
+                assert!(first.2 <= group.ranks.len());
+            }
+        }
+    }
+    assert!(seen.iter().all(|((group, _), (_, _, ranks))| {
+        *ranks == groups.iter().find(|info| Some(info.group) == *group).unwrap().ranks.len()
+    }));
+}
+
+#[test]
+fn a_run_goes_on_from_its_checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = ["--seq-len", "16", "--micro-batch", "1", "--micro-batches", "1"];
+    let train = |arguments: &[&str]| {
+        let output = stepscope(&[&["train"], arguments, &small].concat(), directory.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    train(&["--steps", "4", "--run", "whole"]);
+    let said = train(&["--steps", "2", "--save-every", "2", "--run", "first"]);
+    assert!(said.contains("first/checkpoints"), "{said}");
+    train(&["--steps", "4", "--resume", "first", "--run", "second"]);
+    let losses = |run: &str| counted(&directory.path().join(run), Counter::Loss.word());
+    assert_eq!([losses("first"), losses("second")].concat(), losses("whole"));
+    let said = train(&["--steps", "2", "--resume", "first", "--no-record"]);
+    assert!(said.starts_with("nothing to do"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_trained_is_said_before_anything_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("odd.toml"), "stepz = 3\n").unwrap();
+    RunInfo::of_this_process("there").create(&directory.path().join("there")).unwrap();
+    for (arguments, why) in [
+        ("--tp 3", "tp 3 does not divide 8 heads"),
+        ("--pp 3", "pp 3 does not divide 8 layers"),
+        ("--micro-batches 0", "micro-batches is 0"),
+        ("--schedule interleaved", "at least 2 stages"),
+        ("--model gpt2-124m", "the trainer trains Llama-style models"),
+        ("--model nothing", "there is no model `nothing`"),
+        ("--model llama-405b", "GB of memory"),
+        ("--dp 100000 --micro-batch 1", "more than the 128 that run as threads"),
+        ("--steps 0", "no steps"),
+        ("--learning-rate NaN", "a learning rate is a positive number"),
+        ("--precision fp32 --grads bf16", "gradients of fp32 parameters are fp32"),
+        ("--data missing.txt", "cannot open missing.txt"),
+        ("--config odd.toml", "stepz"),
+        ("--config missing.toml", "missing.toml"),
+        ("--resume missing", "it does not exist"),
+        ("--run there", "there"),
+        ("--backend cuda", "on the CPU only"),
+        ("--save-every 0", "every 0 steps"),
+    ] {
+        let arguments: Vec<&str> = std::iter::once("train").chain(arguments.split_whitespace()).collect();
+        let said = failure(&arguments, directory.path());
+        assert!(said.starts_with("error: ") && said.contains(why), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+        assert!(!directory.path().join("runs").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn training_without_recording_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = stepscope(&["train", "--steps", "1", "--no-record", "--seq-len", "16"], directory.path());
+    assert!(output.status.success() && text(&output.stdout).contains("not recorded"));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_training_that_is_killed_stays_readable() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut training = command(directory.path())
+        .args(["train", "--steps", "100000", "--dp", "2", "--seq-len", "16", "--run", "killed"])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(training.stderr.take().unwrap()).lines();
+    let steps = lines.map_while(Result::ok).take_while(|line| !line.starts_with("step     20/")).count();
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    training.kill().unwrap();
+    training.wait().unwrap();
+    assert_eq!(steps, 19);
+    let shown = json(&["inspect", "killed", "--format", "json"], directory.path());
+    assert_eq!(shown["state"], "interrupted");
+    assert!(counted(&directory.path().join("killed"), Counter::Loss.word()).len() >= 20);
+}
