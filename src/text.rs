@@ -74,6 +74,11 @@ pub(crate) fn command_line(arguments: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
+/// This program, as it was called, so that what is printed can be typed.
+pub(crate) fn program() -> String {
+    command_line(&[std::env::args().next().unwrap_or_else(|| env!("CARGO_PKG_NAME").into())])
+}
+
 /// A table without lines; columns whose header begins with `>` are aligned to the right.
 pub(crate) fn table(headers: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();

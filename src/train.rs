@@ -18,21 +18,10 @@ use stepscope_trainer::{CpuTraining, GradientReduction, SaveEvery, StepReport, T
 
 use crate::{text, words};
 
-/// The batch, if nothing else is said.
-const USUAL: ParallelLayout = ParallelLayout {
-    dp: 1,
-    tp: 1,
-    pp: 1,
-    zero: Zero::Off,
-    schedule: Schedule::OneForwardOneBackward,
-    chunks: 1,
-    micro_batch: 4,
-    micro_batches: 4,
-    sequence_length: 128,
-    recompute: Recompute::None,
-    precision: Precision::Bf16,
-    gradients: Precision::Bf16,
-};
+/// What is trained, if nothing else is said.
+fn usual() -> ParallelLayout {
+    ParallelLayout { micro_batch: 4, micro_batches: 4, sequence_length: 128, ..ParallelLayout::default() }
+}
 const USUAL_MODEL: &str = "tiny";
 const USUAL_CHUNKS: u64 = 2;
 
@@ -68,28 +57,28 @@ struct Settings {
     /// What to train on; auto takes the best there is.
     #[arg(long, value_enum)]
     backend: Option<BackendName>,
-    #[arg(long, value_name = "N", help = format!("Replicas that each see other data [default: {}]", USUAL.dp))]
+    #[arg(long, value_name = "N", help = format!("Replicas that each see other data [default: {}]", usual().dp))]
     dp: Option<u64>,
-    #[arg(long, value_name = "N", help = format!("Ranks that share each matrix [default: {}]", USUAL.tp))]
+    #[arg(long, value_name = "N", help = format!("Ranks that share each matrix [default: {}]", usual().tp))]
     tp: Option<u64>,
-    #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", USUAL.pp))]
+    #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp))]
     pp: Option<u64>,
     /// What replicas share: nothing, optimizer state, gradients too, parameters too [default: 0]
     #[arg(long, value_parser = words::zero())]
     zero: Option<Zero>,
-    #[arg(long, value_parser = words::schedule(), help = format!("In which order stages work [default: {}]", USUAL.schedule.name()))]
+    #[arg(long, value_parser = words::schedule(), help = format!("In which order stages work [default: {}]", usual().schedule.name()))]
     schedule: Option<Schedule>,
     #[arg(long, value_name = "N", help = format!("Chunks of layers on a stage of an interleaved schedule [default: {USUAL_CHUNKS}]"))]
     chunks: Option<u64>,
-    #[arg(long, value_name = "B", help = format!("Sequences of a micro-batch [default: {}]", USUAL.micro_batch))]
+    #[arg(long, value_name = "B", help = format!("Sequences of a micro-batch [default: {}]", usual().micro_batch))]
     micro_batch: Option<u64>,
-    #[arg(long, value_name = "M", help = format!("Micro-batches of a step, on each replica [default: {}]", USUAL.micro_batches))]
+    #[arg(long, value_name = "M", help = format!("Micro-batches of a step, on each replica [default: {}]", usual().micro_batches))]
     micro_batches: Option<u64>,
-    #[arg(long, value_name = "S", help = format!("Tokens of a sequence [default: {}]", USUAL.sequence_length))]
+    #[arg(long, value_name = "S", help = format!("Tokens of a sequence [default: {}]", usual().sequence_length))]
     seq_len: Option<u64>,
-    #[arg(long, value_parser = words::recompute(), help = format!("What the backward pass computes again [default: {}]", USUAL.recompute.name()))]
+    #[arg(long, value_parser = words::recompute(), help = format!("What the backward pass computes again [default: {}]", usual().recompute.name()))]
     recompute: Option<Recompute>,
-    #[arg(long, value_parser = words::precision(), help = format!("What parameters and activations are in [default: {}]", USUAL.precision.name()))]
+    #[arg(long, value_parser = words::precision(), help = format!("What parameters and activations are in [default: {}]", usual().precision.name()))]
     precision: Option<Precision>,
     /// What gradients are in; as the parameters, if it is not said.
     #[arg(long, value_parser = words::precision())]
@@ -162,20 +151,21 @@ impl Settings {
     }
 
     fn layout(&self) -> ParallelLayout {
-        let schedule = self.schedule.unwrap_or(USUAL.schedule);
-        let usual_chunks = if schedule == Schedule::Interleaved { USUAL_CHUNKS } else { USUAL.chunks };
-        let precision = self.precision.unwrap_or(USUAL.precision);
+        let usual = usual();
+        let schedule = self.schedule.unwrap_or(usual.schedule);
+        let usual_chunks = if schedule == Schedule::Interleaved { USUAL_CHUNKS } else { usual.chunks };
+        let precision = self.precision.unwrap_or(usual.precision);
         ParallelLayout {
-            dp: self.dp.unwrap_or(USUAL.dp),
-            tp: self.tp.unwrap_or(USUAL.tp),
-            pp: self.pp.unwrap_or(USUAL.pp),
-            zero: self.zero.unwrap_or(USUAL.zero),
+            dp: self.dp.unwrap_or(usual.dp),
+            tp: self.tp.unwrap_or(usual.tp),
+            pp: self.pp.unwrap_or(usual.pp),
+            zero: self.zero.unwrap_or(usual.zero),
             schedule,
             chunks: self.chunks.unwrap_or(usual_chunks),
-            micro_batch: self.micro_batch.unwrap_or(USUAL.micro_batch),
-            micro_batches: self.micro_batches.unwrap_or(USUAL.micro_batches),
-            sequence_length: self.seq_len.unwrap_or(USUAL.sequence_length),
-            recompute: self.recompute.unwrap_or(USUAL.recompute),
+            micro_batch: self.micro_batch.unwrap_or(usual.micro_batch),
+            micro_batches: self.micro_batches.unwrap_or(usual.micro_batches),
+            sequence_length: self.seq_len.unwrap_or(usual.sequence_length),
+            recompute: self.recompute.unwrap_or(usual.recompute),
             precision,
             gradients: self.grads.unwrap_or(precision),
         }
@@ -313,19 +303,22 @@ impl Progress {
             return format!("nothing to do: {} steps were taken before\n", config.steps);
         };
         let took = text::duration(Nanos(self.began.elapsed().as_nanos() as i64));
+        let label = |word: &str| format!("{bold}{word:<8}{bold:#}  ");
         let mut text = format!(
-            "{bold}trained{bold:#} {} for {} in {took}: loss {first:.3} → {last:.3}, {} tokens/s\n",
+            "{}{} for {} in {took}: loss {first:.3} → {last:.3}, {} tokens/s\n",
+            label("trained"),
             config.model.name,
             text::counted(seen.steps, "step"),
             text::count((seen.tokens as f64 / seen.time.as_secs_f64()) as u64),
         );
         if let Some(save) = &config.save {
-            text += &format!("{bold}saved{bold:#}   {}\n", save.directory.display());
+            text += &format!("{}{}\n", label("saved"), save.directory.display());
         }
         match run {
             Some(run) => {
-                let run = run.display();
-                text + &format!("{bold}recorded{bold:#} {run}\n{bold}look{bold:#}    stepscope inspect {run}\n")
+                let (recorded, next, program) = (label("recorded"), label("next"), text::program());
+                let run = text::command_line(&[run.display().to_string()]);
+                text + &format!("{recorded}{run}\n{next}{program} inspect {run}\n")
             }
             None => text + "not recorded, as asked\n",
         }

@@ -30,7 +30,7 @@ fn a_newcomer_trains_and_is_told_what_to_do_next() {
     let output = stepscope(&["train", "--steps", "3"], directory.path());
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stderr}");
-    assert!(stdout.starts_with("trained tiny for 3 steps in "), "{stdout}");
+    assert!(stdout.starts_with("trained   tiny for 3 steps in "), "{stdout}");
     assert_eq!(stderr.lines().filter(|line| line.starts_with("step ")).count(), 3, "{stderr}");
     let run = only_run(directory.path());
     let next = stdout.lines().find_map(|line| line.split_once("stepscope ")).unwrap().1;

@@ -17,6 +17,7 @@ mod config;
 mod data;
 mod error;
 mod launch;
+mod lock;
 mod model;
 mod numbers;
 mod parallel;

@@ -11,7 +11,7 @@ use crate::{
     numbers::Numbers,
     parallel::{
         data::{Reduced, Replicas, WholeGradients},
-        zero::{ShardedGradients, ShardedWeights, WholeWeights, kept, place_among_shards, shard_of},
+        zero::{ShardedGradients, ShardedWeights, WholeWeights, place_among_shards, shard_of},
     },
 };
 
@@ -66,8 +66,12 @@ impl State {
         let zero = if replicas.count() == 1 { Zero::Off } else { zero };
         let whole = placement.elements as usize;
         let share = whole / replicas.count();
-        let take =
-            |from: Zero, dtype, category| kept(&replicas, if zero >= from { share } else { whole }, dtype, category);
+        let take = |from: Zero, dtype, category| {
+            let elements = if zero >= from { share } else { whole };
+            let tensor = replicas.backend.allocate(elements, dtype, category);
+            replicas.backend.zero(&tensor);
+            tensor
+        };
         let weights = take(Zero::Three, numbers.compute, MemoryCategory::Parameters);
         let gradients = take(Zero::Two, numbers.gradients, MemoryCategory::Gradients);
         let state = || take(Zero::One, numbers.state(), MemoryCategory::OptimizerState);

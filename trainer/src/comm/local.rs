@@ -8,7 +8,7 @@ use std::{
     collections::{HashMap, VecDeque},
     ops::Range,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard,
+        Arc, Condvar, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -26,6 +26,7 @@ use crate::{
         cpu::{CpuBackend, Element, View, view, with_element},
     },
     error::TrainError,
+    lock::lock,
 };
 
 /// How often a waiting rank looks whether another one is gone.
@@ -350,10 +351,6 @@ fn reduce<E: Element>(offers: &[Offer], part: Range<usize>, reduction: Reduction
 fn copy<E: Pod>(from: &View, to: &View) -> Result<(), TrainError> {
     to.write::<E>()?.copy_from_slice(&from.read::<E>()?);
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

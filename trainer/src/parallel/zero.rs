@@ -15,7 +15,7 @@ use stepscope_plan::shard;
 use stepscope_traces::MemoryCategory;
 
 use super::data::Replicas;
-use crate::backend::{DType, Event, Tensor};
+use crate::backend::{Event, Tensor};
 
 /// Which elements of a unit this replica's shard has.
 pub(crate) fn shard_of(elements: usize, replicas: &Replicas) -> Range<usize> {
@@ -158,11 +158,4 @@ impl ShardedGradients {
     pub(crate) fn shards(&self) -> &Tensor {
         &self.shards
     }
-}
-
-/// A tensor of zeros that training keeps.
-pub(crate) fn kept(replicas: &Replicas, elements: usize, dtype: DType, category: MemoryCategory) -> Tensor {
-    let tensor = replicas.backend.allocate(elements, dtype, category);
-    replicas.backend.zero(&tensor);
-    tensor
 }

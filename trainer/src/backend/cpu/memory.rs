@@ -10,13 +10,13 @@ use std::{
     marker::PhantomData,
     ops::{Deref, DerefMut, Range},
     ptr::NonNull,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
 };
 
 use bytemuck::Pod;
 use stepscope_collector::Recorder;
 
-use crate::error::TrainError;
+use crate::{error::TrainError, lock::lock};
 
 /// What memory comes in: a cache line, which aligns every number.
 #[derive(Clone, Copy)]
@@ -212,10 +212,6 @@ impl View {
     pub(crate) fn is(&self, other: &View) -> bool {
         Arc::ptr_eq(&self.memory, &other.memory) && self.range == other.range
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

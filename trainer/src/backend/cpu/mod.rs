@@ -18,7 +18,7 @@ use stepscope_traces::{Device, Group, MemoryCategory, Sequence, SpanKind};
 pub use self::peak::{measured_peak, memory_bytes};
 pub(crate) use self::{element::Element, memory::View};
 use self::{
-    memory::{Memory, Pool, lock},
+    memory::{Memory, Pool},
     stream::{Signal, SpanOf, Streams},
 };
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
         Vocabulary,
     },
     error::TrainError,
+    lock::lock,
 };
 
 /// What every norm adds to the mean square.

@@ -12,8 +12,7 @@ use std::{
 use stepscope_collector::{Context, Recorder};
 use stepscope_traces::{Group, NameId, Sequence, SpanKind};
 
-use super::memory::lock;
-use crate::{backend::Stream, error::TrainError};
+use crate::{backend::Stream, error::TrainError, lock::lock};
 
 /// How much a stream may be given before the host waits for it.
 const QUEUE: usize = 1024;

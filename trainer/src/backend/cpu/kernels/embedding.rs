@@ -1,5 +1,7 @@
 //! The table of token embeddings, of which this rank may hold a part.
 
+use num_traits::Zero;
+
 use super::{Element, elementwise, vectorised};
 
 /// Looks up the tokens' rows of a table that holds the vocabulary from `first` on; other tokens get zeros.
@@ -13,7 +15,8 @@ pub(crate) fn embedding<E: Element>(tokens: &[u32], table: &[E], out: &mut [E], 
     }
 }
 
-/// Adds the gradients of the tokens' embeddings to the rows of the table.
+/// Adds the gradients of the tokens' embeddings to the rows of the table. Those of one token are summed first, and
+/// rounded once: added to bf16 one by one, those of a frequent token would vanish.
 pub(crate) fn embedding_backward<E: Element, G: Element<Sum = E::Sum>>(
     tokens: &[u32],
     d_out: &[E],
@@ -23,13 +26,19 @@ pub(crate) fn embedding_backward<E: Element, G: Element<Sum = E::Sum>>(
 ) {
     assert!(d_out.len() == tokens.len() * width && d_table.len().is_multiple_of(width), "rows of {width}");
     let rows = d_table.len() / width;
+    let place = |(at, token): (usize, &u32)| row(*token, first, rows).map(|row| (row, at));
+    let mut places: Vec<(usize, usize)> = tokens.iter().enumerate().filter_map(place).collect();
+    places.sort_unstable();
+    let mut sums = vec![E::Sum::zero(); width];
     vectorised(
         #[inline(always)]
         || {
-            for (token, d_out) in tokens.iter().zip(d_out.chunks_exact(width)) {
-                if let Some(row) = row(*token, first, rows) {
-                    elementwise::add_inline(&mut d_table[row * width..][..width], d_out);
+            for same in places.chunk_by(|(one, _), (other, _)| one == other) {
+                sums.fill(E::Sum::zero());
+                for (_, at) in same {
+                    elementwise::add_inline(&mut sums, &d_out[at * width..][..width]);
                 }
+                elementwise::add_inline(&mut d_table[same[0].0 * width..][..width], &sums);
             }
         },
     );

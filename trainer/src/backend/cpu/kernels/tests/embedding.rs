@@ -43,3 +43,11 @@ fn gradients_are_added_in_their_own_precision() {
     embedding_backward(&TOKENS, &stored::<_, bf16>(&d_out), &mut d_table, WIDTH, 0);
     assert_close(&d_table, &expected, 1e-7);
 }
+
+#[test]
+fn gradients_of_a_frequent_token_do_not_vanish() {
+    let ones = vec![bf16::ONE; 1000 * WIDTH];
+    let mut d_table = vec![bf16::ZERO; 8 * WIDTH];
+    embedding_backward(&[5; 1000], &ones, &mut d_table, WIDTH, 0);
+    assert_eq!(d_table[5 * WIDTH], bf16::from_f32(1000.0), "one by one they stop at 256");
+}
