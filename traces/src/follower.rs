@@ -60,6 +60,39 @@ impl Follower {
         Ok(())
     }
 
+    /// As [`Follower::poll`] and [`Follower::finish`] together, but spans and memory events are shown piece by piece
+    /// and not kept, so that a piece is in memory and not the rank. Names and counters are in `data` before.
+    pub(crate) fn visit(
+        &mut self,
+        data: &mut RankData,
+        mut spans: impl FnMut(&RankData, &Spans),
+        mut memory: impl FnMut(&MemoryEvents),
+    ) -> Result<(), TraceError> {
+        let (mut counters, mut strings) = (CounterSamples::default(), Strings::default());
+        self.counters.poll(&mut counters)?;
+        self.counters.finish(&mut counters);
+        self.strings.poll(&mut strings)?;
+        self.strings.finish(&mut strings);
+        self.keep(&counters, &strings, data);
+        let mut piece = Spans::default();
+        let mut show = |piece: &mut Spans| {
+            spans(data, piece);
+            piece.clear();
+        };
+        self.spans.poll_pieces(&mut piece, |_, _, _, _| {}, &mut show)?;
+        self.spans.finish(&mut piece);
+        show(&mut piece);
+        let mut piece = MemoryEvents::default();
+        let mut show = |piece: &mut MemoryEvents| {
+            memory(piece);
+            piece.clear();
+        };
+        self.memory.poll_pieces(&mut piece, |_, _, _, _| {}, &mut show)?;
+        self.memory.finish(&mut piece);
+        show(&mut piece);
+        Ok(())
+    }
+
     /// Appends what can still be read when no more will be written: batches behind a damaged head, for example.
     pub fn finish(&mut self, data: &mut RankData) {
         self.spans.finish(&mut data.spans);
@@ -117,7 +150,18 @@ impl<T: Table> TableTail<T> {
         Ok(TableTail { path, file: None, bytes: 0, scanner, window, table: PhantomData })
     }
 
+    /// Appends what is new to `table`.
     fn poll(&mut self, table: &mut T) -> Result<(), TraceError> {
+        self.poll_pieces(table, make_room, |_| {})
+    }
+
+    /// Appends what is new, and shows it after every chunk of the file; `first` sees what the first chunk held.
+    fn poll_pieces(
+        &mut self,
+        table: &mut T,
+        first: fn(&mut T, &File, u64, usize),
+        mut piece: impl FnMut(&mut T),
+    ) -> Result<(), TraceError> {
         if self.file.is_none() {
             self.file = match open_regular(&self.path) {
                 Ok(file) => Some(file),
@@ -135,9 +179,10 @@ impl<T: Table> TableTail<T> {
             let rows_before = table.len();
             self.scanner.drain(self.window, table);
             if self.bytes == 0 {
-                make_room(table, file, read, table.len() - rows_before);
+                first(table, file, read, table.len() - rows_before);
             }
             self.bytes += read;
+            piece(table);
         }
     }
 

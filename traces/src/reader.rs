@@ -13,6 +13,7 @@ use crate::{
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State},
     run_info::RunInfo,
+    tables::{MemoryEvents, Spans},
     window::Window,
     writer::rank_directory,
 };
@@ -104,6 +105,20 @@ impl RankDirectory {
         let mut data = RankData::default();
         follower.poll(&mut data)?;
         follower.finish(&mut data);
+        Ok((data, follower.loss(&self.info, self.state)))
+    }
+
+    /// As [`RankDirectory::read`], but spans and memory events are shown piece by piece, with the counters and names of
+    /// the rank, and not kept. However long the rank recorded, this takes little memory.
+    pub fn read_in_pieces(
+        &self,
+        window: Window,
+        spans: impl FnMut(&RankData, &Spans),
+        memory: impl FnMut(&MemoryEvents),
+    ) -> Result<(RankData, Loss), TraceError> {
+        let mut follower = Follower::new(&self.path, window)?;
+        let mut data = RankData::default();
+        follower.visit(&mut data, spans, memory)?;
         Ok((data, follower.loss(&self.info, self.state)))
     }
 

@@ -8,6 +8,9 @@ mod events;
 /// What the writer writes, the reader and the follower read.
 mod round_trip;
 
+/// Reading piece by piece.
+mod pieces;
+
 /// Torn and damaged files: nothing panics, nothing wrong is read, what is lost is counted.
 mod damage;
 

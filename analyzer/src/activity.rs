@@ -1,0 +1,118 @@
+//! What a rank did, in as few bytes as the questions need: intervals, and a small table of where they belong.
+
+use std::collections::HashMap;
+
+use stepscope_plan::Axis;
+use stepscope_traces::{GroupInfo, Layer, MicroBatch, Phase, SpanKind, Spans, Step};
+
+/// What an activity is, as far as time is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Class {
+    /// A compute kernel.
+    Compute,
+    /// A collective, a send or a receive.
+    Communication,
+    /// A copy or a fill.
+    Copy,
+}
+
+impl Class {
+    /// What a span is; annotations and launches are no activity.
+    pub(crate) fn of(kind: SpanKind) -> Option<Class> {
+        if kind == SpanKind::Kernel {
+            Some(Class::Compute)
+        } else if kind.is_communication() {
+            Some(Class::Communication)
+        } else if kind.is_copy() {
+            Some(Class::Copy)
+        } else {
+            None
+        }
+    }
+}
+
+/// Where in the training an activity belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) class: Class,
+    pub(crate) step: Option<Step>,
+    pub(crate) micro_batch: Option<MicroBatch>,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) layer: Option<Layer>,
+    /// Along which axis it communicates, where that is known.
+    pub(crate) axis: Option<Axis>,
+}
+
+/// One interval of activity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Activity {
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+    /// Which of the places.
+    pub(crate) place: u32,
+}
+
+/// What a rank did, by time once it is sorted.
+#[derive(Default)]
+pub(crate) struct Activities {
+    pub(crate) items: Vec<Activity>,
+    pub(crate) places: Vec<Place>,
+    numbers: HashMap<Place, u32>,
+    /// Of each group, the axis.
+    axes: HashMap<u32, Axis>,
+}
+
+impl Activities {
+    pub(crate) fn new(groups: &[GroupInfo]) -> Activities {
+        let axes = groups.iter().map(|group| (group.group.0, group.axis)).collect();
+        Activities { axes, ..Activities::default() }
+    }
+
+    /// Takes what is activity of some spans.
+    pub(crate) fn take(&mut self, spans: &Spans) {
+        // Neighbours are of one place, mostly.
+        let mut last: Option<(Place, u32)> = None;
+        for row in 0..spans.len() {
+            let Some(class) = Class::of(spans.kind.get(row)) else { continue };
+            let axis = if class == Class::Communication {
+                spans.group.get(row).and_then(|group| self.axes.get(&group.0).copied())
+            } else {
+                None
+            };
+            let place = Place {
+                class,
+                step: spans.step.get(row),
+                micro_batch: spans.micro_batch.get(row),
+                phase: spans.phase.get(row),
+                layer: spans.layer.get(row),
+                axis,
+            };
+            let number = match last {
+                Some((same, number)) if same == place => number,
+                _ => self.number(place),
+            };
+            last = Some((place, number));
+            let start = spans.start_ns.get(row).0;
+            // A recording that says otherwise is damaged.
+            let duration = spans.duration_ns.get(row).0.max(0);
+            self.items.push(Activity { start, end: start.saturating_add(duration), place: number });
+        }
+    }
+
+    fn number(&mut self, place: Place) -> u32 {
+        let next = self.places.len() as u32;
+        *self.numbers.entry(place).or_insert_with(|| {
+            self.places.push(place);
+            next
+        })
+    }
+
+    /// Sorts by start. Streams are sorted already, and the stable sort finds such runs.
+    pub(crate) fn sort(&mut self) {
+        self.items.sort_by_key(|activity| activity.start);
+    }
+
+    pub(crate) fn place(&self, activity: &Activity) -> &Place {
+        &self.places[activity.place as usize]
+    }
+}

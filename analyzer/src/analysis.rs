@@ -1,0 +1,231 @@
+//! Everything a run says, put together.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, available_parallelism},
+};
+
+use serde::Serialize;
+use stepscope_plan::{ModelShape, ParallelLayout};
+use stepscope_traces::{Device, Rank, RankDirectory, Run, State};
+
+use crate::{
+    bubbles::{PipelineFigures, pipeline},
+    clock::{Alignment, ClockSummary},
+    collectives::{CollectiveFigures, Straggler, collectives},
+    error::AnalysisError,
+    findings::{Finding, findings},
+    kernels::{FamilyFigures, KernelFigures, kernels},
+    memory::RankMemory,
+    mfu::{Mfu, Rates},
+    rank::{RankFigures, RankResult},
+    selection::Selection,
+    steps::StepFigures,
+};
+
+/// The version of what `analyze` says.
+const SCHEMA: u32 = 1;
+
+/// Everything a run says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Analysis {
+    /// The version of this form.
+    pub schema: u32,
+    /// What was run.
+    pub run: RunSummary,
+    /// What of it is lost.
+    pub data_loss: DataLoss,
+    /// How clocks were brought together.
+    pub clock: ClockSummary,
+    /// Where each rank's time goes.
+    pub ranks: Vec<RankFigures>,
+    /// Where each step's time goes.
+    pub steps: Vec<StepFigures>,
+    /// What fills each rank's memory.
+    pub memory: Vec<RankMemory>,
+    /// How much of the devices is used; none where the model or the peak is not known.
+    pub mfu: Option<Mfu>,
+    /// How the stages wait for each other; none without a pipeline.
+    pub pipeline: Option<PipelineFigures>,
+    /// Communication by operation.
+    pub collectives: Vec<CollectiveFigures>,
+    /// Who waits, and for whom.
+    pub stragglers: Vec<Straggler>,
+    /// Kernels by name, the most time first.
+    pub kernels: Vec<KernelFigures>,
+    /// Kernels by family, the most time first.
+    pub families: Vec<FamilyFigures>,
+    /// What stands out, the most important first.
+    pub findings: Vec<Finding>,
+}
+
+/// What was run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// What people call it.
+    pub name: String,
+    /// What recorded it.
+    pub source: Source,
+    /// What became of it.
+    pub state: State,
+    /// How many ranks took part.
+    pub world_size: u32,
+    /// The model, if it is known.
+    pub model: Option<ModelShape>,
+    /// How it was spread over ranks, if that is known.
+    pub layout: Option<ParallelLayout>,
+    /// What computed, if it is known; the first rank's.
+    pub device: Option<Device>,
+}
+
+/// What recorded a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Stepscope itself.
+    Stepscope,
+}
+
+/// What is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DataLoss {
+    /// Events the recorder had no room for.
+    pub dropped_events: u64,
+    /// Bytes of the files that cannot be read.
+    pub unreadable_bytes: u64,
+    /// Events that were in them, as far as that is known.
+    pub unreadable_events: u64,
+}
+
+/// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
+pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
+    let chosen = chosen(run, &selection.ranks)?;
+    let mut ranks = read_ranks(run, &chosen, selection, progress)?;
+    check_steps(&ranks, selection)?;
+    let device = ranks.first().and_then(|rank| rank.info.device.clone());
+    let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
+    let alignment = Alignment::of(&ranks);
+    let rates = Rates::of(&run.info, peak_flops, run.ranks.len(), selection.convention);
+    let tables: Vec<_> = ranks.iter_mut().map(|rank| std::mem::take(&mut rank.kernels)).collect();
+    let (kernels, families) = kernels(&tables, peak_flops)?;
+    let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
+    let mut analysis = Analysis {
+        schema: SCHEMA,
+        run: RunSummary {
+            name: run.info.name.clone(),
+            source: Source::Stepscope,
+            state: run.state(),
+            world_size: run.info.world_size.unwrap_or(run.ranks.len() as u32),
+            model: run.info.model.clone(),
+            layout: run.info.layout,
+            device,
+        },
+        data_loss: DataLoss::of(&ranks),
+        steps: steps(&ranks, &alignment, &rates),
+        mfu: rates.overall(&ranks, selection),
+        pipeline: pipeline(&run.info, &ranks, &alignment),
+        clock: alignment.summary,
+        memory: ranks.iter_mut().filter_map(|rank| rank.memory.take()).collect(),
+        ranks: ranks.into_iter().map(|rank| rank.figures).collect(),
+        collectives,
+        stragglers,
+        kernels,
+        families,
+        findings: Vec::new(),
+    };
+    analysis.findings = findings(&analysis);
+    Ok(analysis)
+}
+
+/// The ranks that were asked for.
+fn chosen<'a>(run: &'a Run, wanted: &[Rank]) -> Result<Vec<&'a RankDirectory>, AnalysisError> {
+    if run.ranks.is_empty() {
+        return Err(AnalysisError::Selection(format!("{} has no ranks: nothing was recorded", run.path.display())));
+    }
+    if wanted.is_empty() {
+        return Ok(run.ranks.iter().collect());
+    }
+    let find = |rank: &Rank| {
+        let there = run.ranks.len();
+        run.rank(*rank).ok_or_else(|| AnalysisError::Selection(format!("there is no rank {} among {there}", rank.0)))
+    };
+    wanted.iter().map(find).collect()
+}
+
+/// Reads ranks on all cores; each is reduced before the next one is read, so that memory does not grow with the run.
+fn read_ranks(
+    run: &Run,
+    chosen: &[&RankDirectory],
+    selection: &Selection,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<RankResult>, AnalysisError> {
+    let threads = available_parallelism().map_or(1, usize::from).min(chosen.len());
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(rank) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = RankResult::of(&run.info, rank, selection);
+            results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+    };
+    let panicked = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().is_err()).fold(false, |any, panicked| any || panicked)
+    });
+    if panicked {
+        return Err(AnalysisError::Panicked);
+    }
+    let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut ranks = results.into_iter().collect::<Result<Vec<RankResult>, AnalysisError>>()?;
+    ranks.sort_by_key(|rank| rank.info.rank);
+    Ok(ranks)
+}
+
+fn check_steps(ranks: &[RankResult], selection: &Selection) -> Result<(), AnalysisError> {
+    if selection.steps != Default::default() && ranks.iter().all(|rank| rank.steps.is_empty()) {
+        return Err(AnalysisError::Selection("none of these steps was recorded".into()));
+    }
+    Ok(())
+}
+
+fn steps(ranks: &[RankResult], alignment: &Alignment, rates: &Rates) -> Vec<StepFigures> {
+    let mut steps = Vec::new();
+    for (index, rank) in ranks.iter().enumerate() {
+        for (window, partition, counters) in &rank.steps {
+            let seconds = partition.span_ns as f64 / 1e9;
+            let tokens_per_second = counters.tokens.filter(|_| seconds > 0.0).map(|tokens| tokens / seconds);
+            let (mfu, hfu) = rates.at(tokens_per_second);
+            steps.push(StepFigures {
+                step: window.step,
+                rank: rank.info.rank,
+                start_ns: window.start,
+                aligned_start_ns: alignment.align(index, window.start),
+                duration_ns: partition.span_ns,
+                partition: *partition,
+                loss: counters.loss,
+                tokens: counters.tokens,
+                tokens_per_second,
+                mfu,
+                hfu,
+            });
+        }
+    }
+    steps.sort_by_key(|step| (step.step, step.rank));
+    steps
+}
+
+impl DataLoss {
+    fn of(ranks: &[RankResult]) -> DataLoss {
+        let mut all = DataLoss::default();
+        for loss in ranks.iter().map(|rank| &rank.loss) {
+            all.dropped_events += loss.dropped_events;
+            all.unreadable_bytes += loss.unreadable_bytes;
+            all.unreadable_events += loss.unreadable_events;
+        }
+        all
+    }
+}

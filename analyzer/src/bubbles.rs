@@ -1,0 +1,199 @@
+//! Pipeline bubbles: the part of a step's passes in which a stage has nothing to do.
+//!
+//! Per step, W runs from the first forward work of any stage to the last backward work of any stage. A stage's bubble is
+//! the part of W in which it has no forward or backward work in progress; `bubble` is the stages' sum over stages × |W|.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stepscope_plan::{Coordinates, ParallelLayout, Schedule};
+use stepscope_traces::{Rank, RunInfo, Step};
+
+use crate::{clock::Alignment, intervals::Intervals, rank::RankResult, work::Pass};
+
+/// The pipeline of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PipelineFigures {
+    /// How many stages.
+    pub stages: u64,
+    /// Micro-batches of a step.
+    pub micro_batches: u64,
+    /// In which order they work.
+    pub schedule: Schedule,
+    /// The idle share of all stages, over all steps.
+    pub bubble: Option<f64>,
+    /// What the schedule leaves idle when all work takes the same time.
+    pub ideal_bubble: f64,
+    /// Whether work was told from kernels alone.
+    pub inferred: bool,
+    /// Each rank of each stage.
+    pub per_stage: Vec<StageFigures>,
+    /// Each step.
+    pub per_step: Vec<StepBubble>,
+    /// The stage whose work takes longest.
+    pub slowest_stage: Option<u64>,
+    /// What the bubble would be if all stages were as fast as their mean, and took no time to talk.
+    pub balanced_bubble: Option<f64>,
+}
+
+/// One rank of a stage.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageFigures {
+    /// Which stage.
+    pub stage: u64,
+    /// Which rank.
+    pub rank: Rank,
+    /// The share of the passes in which it has nothing to do.
+    pub bubble: Option<f64>,
+    /// Of that, before its first work: warm-up.
+    pub warm_up_ns: i64,
+    /// Of that, between its first and its last work.
+    pub steady_ns: i64,
+    /// Of that, after its last work: cool-down.
+    pub cool_down_ns: i64,
+    /// The time of its work, over all steps.
+    pub work_ns: i64,
+}
+
+/// One step of the pipeline.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepBubble {
+    /// Which step.
+    pub step: Step,
+    /// The idle share of all stages.
+    pub bubble: f64,
+}
+
+/// The bubbles of a run with more than one stage.
+pub(crate) fn pipeline(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Option<PipelineFigures> {
+    let layout = run.layout.filter(|layout| layout.pp > 1)?;
+    let mut sums: Vec<StageSum> = ranks.iter().map(|_| StageSum::default()).collect();
+    let mut steps: BTreeMap<Step, (i64, i64)> = BTreeMap::new();
+    for members in pipelines(&layout, ranks) {
+        for (step, window) in step_windows(&members, ranks, alignment) {
+            for &index in &members {
+                let work = work_in(step, &ranks[index], |time| alignment.align(index, time));
+                let idle = sums[index].add(&work, window);
+                let (all_idle, all) = steps.entry(step).or_default();
+                *all_idle += idle;
+                *all += window.1 - window.0;
+            }
+        }
+    }
+    let total = |of: fn(&StageSum) -> i64| sums.iter().map(of).sum::<i64>();
+    let (idle, window) = (total(StageSum::idle), total(|sum| sum.window));
+    let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
+    let stage_of = |rank: &RankResult| layout.coordinates(rank.info.rank.0.into()).stage;
+    let per_stage = ranks.iter().zip(&sums).map(|(rank, sum)| StageFigures {
+        stage: stage_of(rank),
+        rank: rank.info.rank,
+        bubble: share(sum.idle(), sum.window),
+        warm_up_ns: sum.warm_up,
+        steady_ns: sum.steady,
+        cool_down_ns: sum.cool_down,
+        work_ns: sum.work,
+    });
+    let slowest = ranks.iter().zip(&sums).max_by_key(|(_, sum)| sum.work).filter(|(_, sum)| sum.work > 0);
+    Some(PipelineFigures {
+        stages: layout.pp,
+        micro_batches: layout.micro_batches,
+        schedule: layout.schedule,
+        bubble: share(idle, window),
+        ideal_bubble: layout.schedule.ideal_bubble(layout.pp, layout.micro_batches, layout.chunks),
+        inferred: false,
+        slowest_stage: slowest.map(|(rank, _)| stage_of(rank)),
+        balanced_bubble: balanced(&layout, ranks, &sums),
+        per_stage: per_stage.collect(),
+        per_step: steps
+            .into_iter()
+            .filter_map(|(step, (idle, all))| Some(StepBubble { step, bubble: share(idle, all)? }))
+            .collect(),
+    })
+}
+
+/// The ranks that pass micro-batches to each other, by their places in the list: those of one replica and one shard.
+fn pipelines(layout: &ParallelLayout, ranks: &[RankResult]) -> Vec<Vec<usize>> {
+    let mut pipelines: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
+    for (index, rank) in ranks.iter().enumerate() {
+        let Coordinates { dp, tp, .. } = layout.coordinates(rank.info.rank.0.into());
+        pipelines.entry((dp, tp)).or_default().push(index);
+    }
+    // A pipeline of which a stage is missing has no window that means anything.
+    pipelines.into_values().filter(|members| members.len() as u64 == layout.pp).collect()
+}
+
+/// From the first forward to the last backward work of any stage, for each step.
+fn step_windows(members: &[usize], ranks: &[RankResult], alignment: &Alignment) -> BTreeMap<Step, (i64, i64)> {
+    let mut windows: BTreeMap<Step, (Option<i64>, Option<i64>)> = BTreeMap::new();
+    for &index in members {
+        for item in &ranks[index].work {
+            let (first, last) = windows.entry(item.step).or_default();
+            match item.pass {
+                Pass::Forward => {
+                    let start = alignment.align(index, item.start);
+                    *first = Some(first.map_or(start, |first| first.min(start)));
+                }
+                Pass::Backward => {
+                    let end = alignment.align(index, item.end);
+                    *last = Some(last.map_or(end, |last| last.max(end)));
+                }
+            }
+        }
+    }
+    let whole = windows.into_iter().filter_map(|(step, (first, last))| Some((step, (first?, last?))));
+    whole.filter(|(_, (first, last))| first < last).collect()
+}
+
+fn work_in(step: Step, rank: &RankResult, align: impl Fn(i64) -> i64) -> Intervals {
+    let items = rank.work.iter().filter(|item| item.step == step);
+    Intervals::union_of(items.map(|item| (align(item.start), align(item.end))).collect())
+}
+
+/// What a stage's time in the windows of all steps comes to.
+#[derive(Clone, Copy, Default)]
+struct StageSum {
+    window: i64,
+    work: i64,
+    warm_up: i64,
+    steady: i64,
+    cool_down: i64,
+}
+
+impl StageSum {
+    /// Adds a step; its idle time.
+    fn add(&mut self, work: &Intervals, (from, to): (i64, i64)) -> i64 {
+        let work = work.within(from, to);
+        let (first, last) = (work.iter().next(), work.iter().last());
+        let worked = work.length();
+        let idle = to - from - worked;
+        let (warm_up, cool_down) = match (first, last) {
+            (Some((start, _)), Some((_, end))) => (start - from, to - end),
+            _ => (idle, 0),
+        };
+        self.window += to - from;
+        self.work += worked;
+        self.warm_up += warm_up;
+        self.cool_down += cool_down;
+        self.steady += idle - warm_up - cool_down;
+        idle
+    }
+
+    fn idle(&self) -> i64 {
+        self.warm_up + self.steady + self.cool_down
+    }
+}
+
+/// The bubble of the schedule run with the mean time of a forward and of a backward pass, on every stage.
+fn balanced(layout: &ParallelLayout, ranks: &[RankResult], sums: &[StageSum]) -> Option<f64> {
+    let counted = ranks.iter().zip(sums).filter(|(_, sum)| sum.work > 0).flat_map(|(rank, _)| &rank.work);
+    let mut times = [(0_i64, 0_i64); 2];
+    for item in counted {
+        let (time, count) = &mut times[item.pass as usize];
+        *time += item.end - item.start;
+        *count += 1;
+    }
+    let mean = |(time, count): (i64, i64)| (count > 0).then(|| time as f64 / count as f64);
+    let costs = stepscope_plan::Costs { forward: mean(times[0])?, backward: mean(times[1])?, transfer: 0.0 };
+    let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = *layout;
+    Some(stepscope_plan::Simulation::run(schedule, pp, micro_batches, chunks, costs).ok()?.bubble())
+}

@@ -1,0 +1,42 @@
+//! What a run says: where its time goes, what fills its memory, what hides its communication, in figures that add up.
+//!
+//! One file a question. Every figure is defined where it is computed, by the public contract.
+
+mod activity;
+mod analysis;
+mod breakdown;
+mod bubbles;
+mod clock;
+mod collectives;
+mod communication;
+mod error;
+mod family;
+mod findings;
+mod intervals;
+mod kernels;
+mod memory;
+mod mfu;
+mod partition;
+mod rank;
+mod selection;
+mod steps;
+mod sweep;
+mod work;
+
+pub use analysis::{Analysis, DataLoss, RunSummary, Source, analyze};
+pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
+pub use bubbles::{PipelineFigures, StageFigures, StepBubble};
+pub use clock::{AlignedBy, ClockSummary, RankClock};
+pub use collectives::{CollectiveFigures, Straggler};
+pub use error::AnalysisError;
+pub use family::Family;
+pub use findings::Finding;
+pub use intervals::Intervals;
+pub use kernels::{FamilyFigures, KernelFigures};
+pub use memory::{Block, LayerMemory, Ledger, MemoryPoint, RankMemory};
+pub use mfu::Mfu;
+pub use partition::Partition;
+pub use rank::RankFigures;
+pub use selection::{Selection, StepRange};
+pub use steps::{StepFigures, StepWindow};
+pub use work::{Pass, WorkItem};

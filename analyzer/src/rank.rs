@@ -1,0 +1,154 @@
+//! One rank's part of the analysis: read once, in pieces, and reduced to figures and to what other ranks ask of it.
+
+use polars::prelude::DataFrame;
+use serde::Serialize;
+use stepscope_traces::{
+    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RunInfo, Spans, State, Window,
+};
+
+use crate::{
+    activity::{Activities, Class},
+    breakdown::{Breakdown, BreakdownSum},
+    communication::{self, CommunicationSpan},
+    error::AnalysisError,
+    intervals::Intervals,
+    kernels::KernelSums,
+    memory::{MemoryReplay, RankMemory},
+    partition::Partition,
+    selection::Selection,
+    steps::{StepWindow, windows},
+    sweep::sweep,
+    work::{self, WorkItem},
+};
+
+/// Where one rank's time goes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankFigures {
+    /// Which rank.
+    pub rank: Rank,
+    /// Its time.
+    #[serde(flatten)]
+    pub partition: Partition,
+    /// How many compute kernels it ran.
+    pub kernel_count: u64,
+    /// Its time by what it was for.
+    #[serde(flatten)]
+    pub breakdown: Breakdown,
+}
+
+/// What one rank comes to.
+pub(crate) struct RankResult {
+    pub(crate) info: RankInfo,
+    pub(crate) state: State,
+    pub(crate) loss: Loss,
+    pub(crate) figures: RankFigures,
+    /// Its steps, where each lies and where its time goes.
+    pub(crate) steps: Vec<(StepWindow, Partition, StepCounters)>,
+    pub(crate) kernels: DataFrame,
+    pub(crate) communication: Vec<CommunicationSpan>,
+    pub(crate) work: Vec<WorkItem>,
+    pub(crate) memory: Option<RankMemory>,
+}
+
+/// What was counted for a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct StepCounters {
+    pub(crate) loss: Option<f64>,
+    pub(crate) tokens: Option<f64>,
+}
+
+impl RankResult {
+    /// Reads a rank and reduces it.
+    pub(crate) fn of(run: &RunInfo, rank: &RankDirectory, selection: &Selection) -> Result<RankResult, AnalysisError> {
+        let mut activities = Activities::new(&run.groups);
+        let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
+        let mut memory = MemoryReplay::default();
+        let window = selection.window.unwrap_or(Window::ALL);
+        let take = |_: &RankData, spans: &Spans| {
+            activities.take(spans);
+            kernels.take(spans, selection.steps);
+            communication::take(&mut communication, spans, selection.steps);
+        };
+        let (data, loss) = rank.read_in_pieces(window, take, |events| memory.take(events))?;
+        activities.sort();
+        let every_step = windows(&activities);
+        let counters = StepCounters::of(&every_step, data.counters.rows());
+        let chosen: Vec<StepWindow> =
+            every_step.iter().copied().filter(|window| selection.steps.has(Some(window.step))).collect();
+        let (figures, partitions) = reduce(rank.info.rank, &activities, &chosen, selection, &kernels);
+        let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
+        let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
+        communication::expose(&mut communication, &compute);
+        let mut work = work::items(&activities);
+        work.retain(|item| selection.steps.has(Some(item.step)));
+        let counted = |window: &StepWindow| {
+            every_step.iter().position(|other| other == window).map_or(StepCounters::default(), |step| counters[step])
+        };
+        let steps = chosen.iter().zip(partitions).map(|(window, partition)| (*window, partition, counted(window)));
+        Ok(RankResult {
+            info: rank.info.clone(),
+            state: rank.state,
+            loss,
+            steps: steps.collect(),
+            kernels: kernels.table(&data.names)?,
+            memory: memory.finish(rank.info.rank, &every_step, selection.steps),
+            figures,
+            communication,
+            work,
+        })
+    }
+}
+
+/// The figures of a rank, and of each of its chosen steps.
+fn reduce(
+    rank: Rank,
+    activities: &Activities,
+    steps: &[StepWindow],
+    selection: &Selection,
+    kernels: &KernelSums,
+) -> (RankFigures, Vec<Partition>) {
+    let mut borders: Vec<i64> = steps.iter().flat_map(|step| [step.start, step.end]).collect();
+    borders.dedup();
+    let mut partitions = vec![Partition::default(); steps.len()];
+    let (mut whole, mut breakdown) = (Partition::default(), BreakdownSum::new(activities));
+    let everything = selection.steps == Default::default();
+    let mut current = 0;
+    sweep(activities, &borders, |slice| {
+        while steps.get(current).is_some_and(|step| step.end <= slice.start) {
+            current += 1;
+        }
+        let inside = steps.get(current).is_some_and(|step| step.start <= slice.start);
+        if inside {
+            partitions[current].add(slice);
+        }
+        if inside || everything {
+            whole.add(slice);
+            breakdown.add(slice, activities);
+        }
+    });
+    let figures = RankFigures {
+        rank,
+        partition: whole.finished(),
+        kernel_count: kernels.kernel_count(),
+        breakdown: breakdown.finish(activities),
+    };
+    (figures, partitions.into_iter().map(Partition::finished).collect())
+}
+
+impl StepCounters {
+    /// What was counted for each step: a value belongs to the last step that began before it.
+    fn of(steps: &[StepWindow], samples: impl Iterator<Item = CounterSample>) -> Vec<StepCounters> {
+        let mut counters = vec![StepCounters::default(); steps.len()];
+        for sample in samples {
+            let is = |counter: Counter| sample.counter == counter.id();
+            let after = steps.partition_point(|step| step.start <= sample.time_ns.0);
+            let Some(step) = after.checked_sub(1) else { continue };
+            if is(Counter::Loss) {
+                counters[step].loss = Some(sample.value);
+            } else if is(Counter::Tokens) {
+                counters[step].tokens = Some(sample.value);
+            }
+        }
+        counters
+    }
+}

@@ -1,0 +1,41 @@
+//! What of a run is looked at.
+
+use stepscope_plan::Convention;
+use stepscope_traces::{Rank, Step, Window};
+
+/// What of a run is looked at, and what is known besides.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Only these steps.
+    pub steps: StepRange,
+    /// Only these ranks; all, if there are none.
+    pub ranks: Vec<Rank>,
+    /// Only what lies in this window of each rank's clock is read: a live view need not read all of a long run.
+    pub window: Option<Window>,
+    /// What a device computes at most, in FLOP/s, instead of what the run says.
+    pub peak_flops: Option<f64>,
+    /// Which FLOPs count for MFU.
+    pub convention: Convention,
+}
+
+/// Steps from one to before another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepRange {
+    /// The first one, if it is not the first there is.
+    pub from: Option<Step>,
+    /// The one after the last, if it is not the last there is.
+    pub to: Option<Step>,
+}
+
+impl StepRange {
+    /// Every step, and what is in none.
+    pub const ALL: StepRange = StepRange { from: None, to: None };
+
+    /// Whether a step is meant. What belongs to no step is meant where all is.
+    pub fn has(self, step: Option<Step>) -> bool {
+        match step {
+            None => self == StepRange::ALL,
+            Some(step) => self.from.is_none_or(|from| from <= step) && self.to.is_none_or(|to| step < to),
+        }
+    }
+}
