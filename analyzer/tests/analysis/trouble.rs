@@ -69,7 +69,7 @@ fn what_is_not_there_cannot_be_selected() {
 fn torn_and_missing_files_leave_what_is_there() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("run");
-    Recipe { replicas: 2, steps: 30, ..Recipe::default() }.write(&path).unwrap();
+    Recipe { replicas: 2, steps: 30, flush_every: Nanos(1_000_000), ..Recipe::default() }.write(&path).unwrap();
     let spans = path.join("rank-00001/spans.arrows");
     let bytes = fs::read(&spans).unwrap();
     fs::write(&spans, &bytes[..bytes.len() * 2 / 3]).unwrap();
