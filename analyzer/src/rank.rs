@@ -91,7 +91,7 @@ impl RankResult {
             loss,
             steps: steps.collect(),
             kernels: kernels.table(&data.names)?,
-            memory: memory.finish(rank.info.rank, &every_step, selection.steps),
+            memory: memory.finish(run, rank.info.rank, &every_step, selection.steps),
             figures,
             communication,
             work,
