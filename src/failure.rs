@@ -3,6 +3,7 @@
 use std::{io::Write, path::Path};
 
 use anstyle::{AnsiColor, Style};
+use stepscope_analyzer::AnalysisError;
 use stepscope_plan::PlanError;
 use stepscope_traces::{Run, TraceError};
 
@@ -16,7 +17,11 @@ pub(crate) fn explain(error: &anyhow::Error) {
     };
     // Each error already says why; its chain would say it again.
     line(red, "error", &error.to_string());
-    let hint = error.downcast_ref::<TraceError>().and_then(trace_hint);
+    let trace = error.downcast_ref::<TraceError>().or_else(|| match error.downcast_ref::<AnalysisError>() {
+        Some(AnalysisError::Trace(error)) => Some(error),
+        _ => None,
+    });
+    let hint = trace.and_then(trace_hint);
     if let Some(hint) = hint.or_else(|| error.downcast_ref::<PlanError>().and_then(plan_hint)) {
         line(cyan, "hint", &hint);
     }

@@ -1,17 +1,13 @@
 //! `stepscope inspect`: what is in a run.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::PathBuf};
 
 use anstyle::{AnsiColor, Style};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
-use stepscope_plan::ParallelLayout;
 use stepscope_traces::{Device, Loss, Nanos, Rank, RankDirectory, Run, RunInfo, Stage, State, Survey, TableSurvey};
 
-use crate::{Format, text};
+use crate::{Format, source, text};
 
 /// Show what is in a run: ranks, tables, counts, state, loss.
 #[derive(clap::Args)]
@@ -25,11 +21,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let source = match &arguments.source {
-        Some(source) => source.clone(),
-        None => Run::newest_under(Path::new("runs")).context("there is no run under runs/; name a run directory")?,
-    };
-    let contents = Contents::of(&Run::open(&source)?);
+    let contents = Contents::of(&source::open(arguments.source.as_deref())?);
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
         Format::Text => stdout.write_all(contents.text().as_bytes())?,
@@ -103,17 +95,8 @@ impl Contents {
 
     fn text(&self) -> String {
         let run = &self.run;
-        let style = match self.state {
-            State::Complete => AnsiColor::Green.on_default(),
-            State::Recording => AnsiColor::Cyan.on_default(),
-            State::Interrupted => AnsiColor::Yellow.on_default(),
-        };
-        let mut text = format!("{}  {style}{}{style:#}\n", text::printable(&self.path), self.state.word());
-        let present = self.ranks.len() as u64;
-        let ranks = match run.world_size {
-            Some(expected) if u64::from(expected) != present => format!("{present} of {expected} ranks"),
-            _ => text::counted(present, "rank"),
-        };
+        let mut text = format!("{}  {}\n", text::printable(&self.path), text::state(self.state));
+        let ranks = text::ranks(self.ranks.len() as u64, run.world_size);
         let (started, host) = (text::printable(&run.started), text::printable(&run.host));
         text += &format!("  recorded  {started} on {host}, {ranks}\n");
         text += &format!("  command   {}\n", text::command_line(&run.command));
@@ -148,9 +131,8 @@ impl Contents {
             format!("model     {name}, {} parameters", text::parameters(model.parameters()))
         });
         let layout = self.run.layout.map(|layout| {
-            let ParallelLayout { dp, tp, pp, zero, precision, .. } = layout;
             let label = if model.is_some() { "layout" } else { "layout  " };
-            format!("{label}  dp {dp} · tp {tp} · pp {pp} · zero {} · {}", u8::from(zero), precision.name())
+            format!("{label}  {}", text::layout(&layout))
         });
         let known: Vec<String> = model.into_iter().chain(layout).collect();
         if known.is_empty() { String::new() } else { format!("  {}\n", known.join("   ")) }
@@ -159,17 +141,8 @@ impl Contents {
     fn loss_text(&self) -> String {
         let bold = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
         let lines = self.ranks.iter().filter(|rank| !rank.data_loss.is_none()).map(|rank| {
-            let Loss { dropped_events, unreadable_bytes, unreadable_events } = rank.data_loss;
-            let dropped = (dropped_events > 0).then(|| format!("{} dropped", text::counted(dropped_events, "event")));
-            let unreadable = (unreadable_bytes + unreadable_events > 0).then(|| {
-                let events = match unreadable_events {
-                    0 => String::new(),
-                    events => format!(" ({})", text::counted(events, "event")),
-                };
-                format!("{} unreadable{events}", text::counted(unreadable_bytes, "byte"))
-            });
-            let what: Vec<String> = dropped.into_iter().chain(unreadable).collect();
-            format!("{bold}lost{bold:#} on rank {}: {}\n", rank.rank, what.join(", "))
+            let what = text::loss(&rank.data_loss);
+            format!("{bold}lost{bold:#} on rank {}: {what}\n", rank.rank)
         });
         lines.collect()
     }

@@ -1,9 +1,12 @@
 //! Stepscope's command line: flags and glue. Each subcommand is a file of its own.
 
 mod amount;
+mod analyze;
 mod failure;
 mod inspect;
+mod output;
 mod plan;
+mod source;
 mod text;
 mod train;
 mod words;
@@ -22,6 +25,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Analyze(analyze::Arguments),
     Inspect(inspect::Arguments),
     Plan(Box<plan::Arguments>),
     Train(Box<train::Arguments>),
@@ -38,6 +42,7 @@ enum Format {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Analyze(arguments) => analyze::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Train(arguments) => train::run(*arguments),

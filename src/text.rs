@@ -1,7 +1,9 @@
 //! Numbers and tables as people read them.
 
+use anstyle::AnsiColor;
 use comfy_table::{CellAlignment, Table, presets};
-use stepscope_traces::Nanos;
+use stepscope_plan::ParallelLayout;
+use stepscope_traces::{Loss, Nanos, State};
 
 /// A whole number with its thousands apart.
 pub(crate) fn count(number: u64) -> String {
@@ -45,6 +47,59 @@ pub(crate) fn duration(time: Nanos) -> String {
     }
 }
 
+/// A share, in hundredths.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}
+
+/// Operations a second.
+pub(crate) fn flops(rate: f64) -> String {
+    scaled(rate, 1000.0, &["FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"])
+}
+
+/// Bytes a second.
+pub(crate) fn bandwidth(rate: f64) -> String {
+    scaled(rate, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
+}
+
+/// How a model is spread over ranks.
+pub(crate) fn layout(layout: &ParallelLayout) -> String {
+    let ParallelLayout { dp, tp, pp, zero, precision, .. } = layout;
+    format!("dp {dp} · tp {tp} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
+}
+
+/// How many ranks there are, and of how many, where some are missing.
+pub(crate) fn ranks(present: u64, expected: Option<u32>) -> String {
+    match expected {
+        Some(expected) if u64::from(expected) != present => format!("{present} of {expected} ranks"),
+        _ => counted(present, "rank"),
+    }
+}
+
+/// What became of a run, in its colour.
+pub(crate) fn state(state: State) -> String {
+    let style = match state {
+        State::Complete => AnsiColor::Green.on_default(),
+        State::Recording => AnsiColor::Cyan.on_default(),
+        State::Interrupted => AnsiColor::Yellow.on_default(),
+    };
+    format!("{style}{}{style:#}", state.word())
+}
+
+/// What is lost.
+pub(crate) fn loss(loss: &Loss) -> String {
+    let Loss { dropped_events, unreadable_bytes, unreadable_events } = *loss;
+    let dropped = (dropped_events > 0).then(|| format!("{} dropped", counted(dropped_events, "event")));
+    let unreadable = (unreadable_bytes + unreadable_events > 0).then(|| {
+        let events = match unreadable_events {
+            0 => String::new(),
+            events => format!(" ({})", counted(events, "event")),
+        };
+        format!("{} unreadable{events}", counted(unreadable_bytes, "byte"))
+    });
+    dropped.into_iter().chain(unreadable).collect::<Vec<_>>().join(", ")
+}
+
 fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;
     // 999.95 would be written as 1000.0.
@@ -59,6 +114,31 @@ fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
 /// Text from a file, without what could pass for something else on a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
+}
+
+/// At most so many characters of a text, with its middle left out.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let tail = width.saturating_sub(1) / 3;
+    let head: String = text.chars().take(width.saturating_sub(1 + tail)).collect();
+    let tail: String = text.chars().skip(length - tail).collect();
+    format!("{head}…{tail}")
+}
+
+/// A text in lines of at most so many characters, broken between words; a word that is longer is cut.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace().map(|word| shortened(word, width)) {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => *line = word,
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line += &format!(" {word}"),
+            _ => lines.push(word),
+        }
+    }
+    lines
 }
 
 /// A command line that a shell would read the same way.
@@ -121,6 +201,15 @@ mod tests {
         assert_eq!(printable("a\u{1b}[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
         let words = ["train", "--note", "it's two words", ""].map(str::to_owned);
         assert_eq!(command_line(&words), "train --note 'it'\\''s two words' ''");
+    }
+
+    #[test]
+    fn long_texts_fit() {
+        assert_eq!(shortened("matmul", 6), "matmul");
+        assert_eq!(shortened("a_very_long_kernel_name", 10), "a_very…ame");
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("a-word-that-is-long and more", 8), ["a-wor…ng", "and more"]);
+        assert_eq!(wrapped("", 8), [""]);
     }
 
     #[test]

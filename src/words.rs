@@ -1,7 +1,7 @@
 //! Options that are one of a few words.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use stepscope_plan::{Precision, Recompute, Schedule, Zero};
+use stepscope_plan::{Convention, Precision, Recompute, Schedule, Zero};
 
 /// Reads one of the words that `name` has for `all`.
 fn one_of<T: Copy + Send + Sync + 'static>(
@@ -29,4 +29,8 @@ pub(crate) fn recompute() -> impl TypedValueParser<Value = Recompute> {
 
 pub(crate) fn zero() -> impl TypedValueParser<Value = Zero> {
     one_of(&Zero::ALL, |zero| ["0", "1", "2", "3"][zero as usize])
+}
+
+pub(crate) fn convention() -> impl TypedValueParser<Value = Convention> {
+    one_of(&Convention::ALL, Convention::name)
 }

@@ -7,7 +7,7 @@ use stepscope_traces::{GroupInfo, Layer, MicroBatch, Phase, SpanKind, Spans, Ste
 
 /// What an activity is, as far as time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Class {
+pub enum Class {
     /// A compute kernel.
     Compute,
     /// A collective, a send or a receive.

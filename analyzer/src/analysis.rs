@@ -23,6 +23,7 @@ use crate::{
     mfu::{Mfu, Rates},
     rank::{RankFigures, RankResult},
     selection::Selection,
+    step_time::StepTime,
     steps::StepFigures,
 };
 
@@ -42,6 +43,8 @@ pub struct Analysis {
     pub clock: ClockSummary,
     /// Where each rank's time goes.
     pub ranks: Vec<RankFigures>,
+    /// How long a step takes; none without steps.
+    pub step_time: Option<StepTime>,
     /// Where each step's time goes.
     pub steps: Vec<StepFigures>,
     /// What fills each rank's memory.
@@ -111,6 +114,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
     let rates = Rates::of(&run.info, peak_flops, run.ranks.len(), selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| std::mem::take(&mut rank.kernels)).collect();
     let (kernels, families) = kernels(&tables, peak_flops)?;
+    let step_time = StepTime::of(&ranks, selection);
     let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
     let mut analysis = Analysis {
         schema: SCHEMA,
@@ -125,7 +129,8 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
         },
         data_loss: DataLoss::of(&ranks),
         steps: steps(&ranks, &alignment, &rates),
-        mfu: rates.overall(&ranks, selection),
+        mfu: rates.overall(step_time.as_ref()),
+        step_time,
         pipeline: pipeline(&run.info, &ranks, &alignment),
         clock: alignment.summary,
         memory: ranks.iter_mut().filter_map(|rank| rank.memory.take()).collect(),

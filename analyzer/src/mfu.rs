@@ -9,7 +9,7 @@ use serde::Serialize;
 use stepscope_plan::{Attention, Convention, ModelShape, ParallelLayout};
 use stepscope_traces::{RunInfo, Step};
 
-use crate::{rank::RankResult, selection::Selection};
+use crate::step_time::StepTime;
 
 /// MFU over a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -69,9 +69,9 @@ impl Rates {
     }
 
     /// MFU of all steps but the first ones, over all ranks.
-    pub(crate) fn overall(&self, ranks: &[RankResult], selection: &Selection) -> Option<Mfu> {
+    pub(crate) fn overall(&self, step_time: Option<&StepTime>) -> Option<Mfu> {
         let (flops_per_token, peak_flops) = (self.flops_per_token(self.convention)?, self.peak_flops?);
-        let (tokens_per_second, warm_up_steps) = rate(ranks, selection);
+        let tokens_per_second = step_time.and_then(|step_time| step_time.tokens_per_second);
         let (value, hfu) = self.at(tokens_per_second);
         let by_convention = Convention::ALL.into_iter().filter_map(|convention| {
             let value = self.utilisation(self.flops_per_token(convention)?, tokens_per_second?)?;
@@ -85,26 +85,7 @@ impl Rates {
             hfu,
             by_convention: by_convention.collect(),
             tokens_per_second,
-            warm_up_steps,
+            warm_up_steps: step_time.map_or_else(Vec::new, |step_time| step_time.warm_up_steps.clone()),
         })
     }
-}
-
-/// Fewer steps than this are all counted.
-const STEPS_WITH_WARM_UP: usize = 3;
-
-/// Tokens a second of the whole job, and the steps that were left out: the first one, unless the steps were chosen or
-/// there are few. A step takes as long as it does on the rank where it takes longest.
-fn rate(ranks: &[RankResult], selection: &Selection) -> (Option<f64>, Vec<Step>) {
-    let mut steps: BTreeMap<Step, (f64, i64)> = BTreeMap::new();
-    for (window, partition, counters) in ranks.iter().flat_map(|rank| &rank.steps) {
-        let (tokens, longest) = steps.entry(window.step).or_default();
-        *tokens = tokens.max(counters.tokens.unwrap_or(0.0));
-        *longest = partition.span_ns.max(*longest);
-    }
-    let warms_up = selection.steps == Default::default() && steps.len() >= STEPS_WITH_WARM_UP;
-    let warm_up: Vec<Step> = steps.keys().copied().take(usize::from(warms_up)).collect();
-    let counted = steps.iter().filter(|(step, _)| !warm_up.contains(step)).map(|(_, counted)| *counted);
-    let (tokens, time) = counted.fold((0.0, 0), |(tokens, time), (more, longer)| (tokens + more, time + longer));
-    ((tokens > 0.0 && time > 0).then(|| tokens / (time as f64 / 1e9)), warm_up)
 }

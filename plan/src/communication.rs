@@ -24,6 +24,19 @@ pub enum Axis {
     Embedding,
 }
 
+impl Axis {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Axis::Data => "data",
+            Axis::Tensor => "tensor",
+            Axis::Pipeline => "pipeline",
+            Axis::World => "world",
+            Axis::Embedding => "embedding",
+        }
+    }
+}
+
 /// One kind of message in a step, as the busiest rank sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Traffic {

@@ -1,0 +1,119 @@
+//! What the plots have in common: a canvas, colours, legends, and SVG that follows the page's own.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use plotters::{
+    coord::{Shift, types::RangedCoordf64},
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+use stepscope_traces::Nanos;
+
+use super::escaped;
+use crate::text;
+
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// What stands for the page's colours: the style sheet has the same.
+pub(super) const TEXT: RGBColor = RGBColor(1, 1, 1);
+pub(super) const GRID: RGBColor = RGBColor(2, 2, 2);
+pub(super) const BUBBLE: RGBColor = RGBColor(3, 3, 3);
+
+/// Colours that can be told apart, on white and on black.
+pub(super) const BLUE: RGBColor = RGBColor(0x3b, 0x7d, 0xc4);
+pub(super) const DARK_BLUE: RGBColor = RGBColor(0x2c, 0x62, 0x9e);
+pub(super) const ORANGE: RGBColor = RGBColor(0xe6, 0x8a, 0x2e);
+pub(super) const DARK_ORANGE: RGBColor = RGBColor(0xc4, 0x6f, 0x1a);
+pub(super) const GREEN: RGBColor = RGBColor(0x3f, 0x9c, 0x6b);
+pub(super) const RED: RGBColor = RGBColor(0xd1, 0x5b, 0x5b);
+pub(super) const PURPLE: RGBColor = RGBColor(0x93, 0x6a, 0xc2);
+pub(super) const TEAL: RGBColor = RGBColor(0x35, 0xa3, 0xad);
+pub(super) const PINK: RGBColor = RGBColor(0xd4, 0x7f, 0xb4);
+pub(super) const YELLOW: RGBColor = RGBColor(0xcf, 0xb0, 0x3a);
+pub(super) const BROWN: RGBColor = RGBColor(0x9c, 0x75, 0x5f);
+pub(super) const GREY: RGBColor = RGBColor(0xa0, 0xa8, 0xb0);
+
+/// A plot as it stands in the page.
+pub(super) struct Figure {
+    /// Its title.
+    pub(super) title: String,
+    /// What else is to be known.
+    pub(super) note: String,
+    pub(super) legend: Vec<(String, RGBColor)>,
+    pub(super) svg: String,
+}
+
+impl Figure {
+    pub(super) fn written(&self) -> String {
+        format!("<figure>\n{}</figure>\n", self.contents())
+    }
+
+    pub(super) fn contents(&self) -> String {
+        let entry = |(name, RGBColor(red, green, blue)): &(String, RGBColor)| {
+            format!("<li><i style=\"background:#{red:02x}{green:02x}{blue:02x}\"></i>{}</li>", escaped(name))
+        };
+        let legend: String = self.legend.iter().map(entry).collect();
+        format!(
+            "<figcaption>{} <small>{}</small></figcaption>\n<ul class=\"legend\">{legend}</ul>\n\
+             <div class=\"wide\">{}</div>\n",
+            escaped(&self.title),
+            escaped(&self.note),
+            self.svg,
+        )
+    }
+}
+
+/// Draws on a canvas of this size.
+pub(super) fn svg(size: (u32, u32), title: &str, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        draw(&area)?;
+        area.present()?;
+    }
+    // In a page it needs no namespace; what goes without saying is a third of it.
+    let label = format!("role=\"img\" aria-label=\"{}\"", escaped(title));
+    let svg = svg.replacen("xmlns=\"http://www.w3.org/2000/svg\"", &label, 1);
+    let large = if size.0 > WIDTH { "<svg class=\"large\" " } else { "<svg " };
+    Ok(svg.replacen("<svg ", large, 1).replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", ""))
+}
+
+/// The width of most plots, in the units of their fonts.
+pub(super) const WIDTH: u32 = 900;
+/// The size of the letters in them.
+pub(super) const LETTERS: u32 = 15;
+/// Room for the words at the left.
+pub(super) const LEFT: u32 = 84;
+
+/// The axes of a plot.
+pub(super) fn axes<'a, 'b>(area: &'a Area<'b>, left: u32, x: Range<f64>, y: Range<f64>) -> Result<Chart<'a, 'b>> {
+    let widened = |range: Range<f64>| range.start..range.end.max(range.start + 1.0);
+    Ok(ChartBuilder::on(area)
+        .margin_top(10)
+        .margin_right(24)
+        .set_label_area_size(LabelAreaPosition::Left, left)
+        .set_label_area_size(LabelAreaPosition::Bottom, 2 * LETTERS)
+        .build_cartesian_2d(widened(x), widened(y))?)
+}
+
+/// Letters that follow the page's colour.
+pub(super) fn letters(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&TEXT)
+}
+
+/// A word beside a lane: it ends at the left edge, in the middle of the lane.
+pub(super) fn beside<'a>(words: String, (x, y): (i32, i32), size: u32) -> Text<'a, (i32, i32), String> {
+    Text::new(words, (x - 8, y), letters(size).pos(Pos::new(HPos::Right, VPos::Center)))
+}
+
+/// A time at an axis: nanoseconds.
+pub(super) fn time_label(time: &f64) -> String {
+    if *time == 0.0 { "0".into() } else { text::duration(Nanos(*time as i64)) }
+}
+
+/// A size at an axis.
+pub(super) fn bytes_label(bytes: &f64) -> String {
+    if *bytes == 0.0 { "0".into() } else { text::bytes(*bytes as u64) }
+}

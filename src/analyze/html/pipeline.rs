@@ -1,0 +1,89 @@
+//! The pipeline of one step: which micro-batch each stage works on when, and where it has nothing to do.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+use stepscope_analyzer::{Analysis, Pass, RankWork, StepTimeline, WorkItem};
+use stepscope_traces::Rank;
+
+use super::chart::{self, Figure, LETTERS, WIDTH};
+use crate::text;
+
+const WIDE: u32 = WIDTH * 4 / 3;
+const LANE: u32 = 40;
+const NAMES: u32 = 140;
+/// Narrower work has no number in it.
+const ROOM_FOR_A_NUMBER: f64 = 20.0;
+
+/// Of each stage the first rank.
+pub(super) fn ranks(analysis: &Analysis) -> Vec<Rank> {
+    let mut first: BTreeMap<u64, Rank> = BTreeMap::new();
+    for stage in analysis.pipeline.iter().flat_map(|pipeline| &pipeline.per_stage) {
+        let rank = first.entry(stage.stage).or_insert(stage.rank);
+        *rank = stage.rank.min(*rank);
+    }
+    first.into_values().collect()
+}
+
+/// Neighbours differ, so that one can tell where one ends.
+fn colour(item: &WorkItem) -> RGBColor {
+    match (item.pass, item.micro_batch.0 % 2 == 0) {
+        (Pass::Forward, true) => chart::BLUE,
+        (Pass::Forward, false) => chart::DARK_BLUE,
+        (Pass::Backward, true) => chart::ORANGE,
+        (Pass::Backward, false) => chart::DARK_ORANGE,
+    }
+}
+
+pub(super) fn plot(analysis: &Analysis, timeline: &StepTimeline) -> Result<String> {
+    let work = |rank: Rank| timeline.work.iter().find(|work| work.rank == rank);
+    let stages: Vec<&RankWork> = ranks(analysis).into_iter().filter_map(work).collect();
+    let items = || stages.iter().flat_map(|stage| &stage.items);
+    let (Some(begin), Some(end)) = (items().map(|item| item.start).min(), items().map(|item| item.end).max()) else {
+        return Ok(String::new());
+    };
+    let title = format!("The pipeline in step {}", timeline.step);
+    let height = LANE * stages.len() as u32 + 3 * LETTERS;
+    let svg = chart::svg((WIDE, height), &title, |area| {
+        let rows = stages.len() as f64;
+        let whole = (end - begin) as f64;
+        let mut chart = chart::axes(area, NAMES, 0.0..whole, 0.0..rows)?;
+        chart
+            .configure_mesh()
+            .disable_mesh()
+            .disable_y_axis()
+            .axis_style(chart::TEXT)
+            .label_style(chart::letters(LETTERS))
+            .x_labels(10)
+            .x_label_formatter(&chart::time_label)
+            .draw()?;
+        let pixels = f64::from(WIDE - NAMES) / whole.max(1.0);
+        let white = ("sans-serif", LETTERS - 1).into_font().color(&WHITE).pos(Pos::new(HPos::Center, VPos::Center));
+        for (row, stage) in stages.iter().enumerate() {
+            let middle = rows - row as f64 - 0.5;
+            let block = |from: f64, to: f64| [(from, middle - 0.42), (to, middle + 0.42)];
+            chart.draw_series([Rectangle::new(block(0.0, whole), chart::BUBBLE.filled())])?;
+            for item in &stage.items {
+                let (from, to) = ((item.start - begin) as f64, (item.end - begin) as f64);
+                chart.draw_series([Rectangle::new(block(from, to), colour(item).filled())])?;
+                if (to - from) * pixels >= ROOM_FOR_A_NUMBER {
+                    let number = item.micro_batch.to_string();
+                    chart.draw_series([Text::new(number, ((from + to) / 2.0, middle), white.clone())])?;
+                }
+            }
+            let name = format!("stage {row} · rank {}", stage.rank);
+            area.draw(&chart::beside(name, chart.backend_coord(&(0.0, middle)), LETTERS))?;
+        }
+        Ok(())
+    })?;
+    let bubble = analysis.pipeline.iter().flat_map(|pipeline| &pipeline.per_step);
+    let bubble = bubble.into_iter().find(|bubble| bubble.step == timeline.step);
+    let bubble = bubble.map_or_else(String::new, |bubble| format!("bubble {}; ", text::percent(bubble.bubble)));
+    let note = format!("{bubble}numbers are micro-batches, the grey is bubble; the first rank of each stage");
+    let legend = vec![("forward".to_owned(), chart::BLUE), ("backward".to_owned(), chart::ORANGE)];
+    Ok(Figure { title, note, legend, svg }.written())
+}

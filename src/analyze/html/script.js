@@ -1,0 +1,39 @@
+// Tables sort by the column that is clicked: numbers by what they are with their units, largest first.
+const units = { ns: 1, "µs": 1e3, ms: 1e6, s: 1e9, min: 6e10, h: 3.6e12, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
+const value = (text) => {
+  const [, number, unit] = text.replace(/,/g, "").match(/^(-?[\d.]+)\s*([^\s\d]*)/) ?? [];
+  return number === undefined ? NaN : number * (units[unit] ?? (/^[kMGTP](B|FLOP)/.test(unit) ? units[unit[0]] : 1));
+};
+for (const button of document.querySelectorAll("th button")) {
+  button.addEventListener("click", () => {
+    const th = button.parentElement, column = th.cellIndex, body = th.closest("table").tBodies[0];
+    const numbers = th.className === "right";
+    const down = th.ariaSort ? th.ariaSort === "ascending" : numbers;
+    for (const other of th.parentElement.cells) other.removeAttribute("aria-sort");
+    th.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const text = (row) => row.cells[column].textContent;
+    const order = (a, b) => {
+      if (!numbers) return text(a).localeCompare(text(b));
+      const [x, y] = [value(text(a)), value(text(b))];
+      // What is not known stands last.
+      return isNaN(x) || isNaN(y) ? (isNaN(x) - isNaN(y)) * (down ? -1 : 1) : x - y;
+    };
+    body.append(...[...body.rows].sort((a, b) => (down ? order(b, a) : order(a, b))));
+  });
+}
+const time = (us) => (us < 1000 ? `${us.toFixed(1)} µs` : us < 1e6 ? `${(us / 1e3).toFixed(2)} ms` : `${(us / 1e6).toFixed(2)} s`);
+// What is pointed at in a timeline is named below it. The labels are in the order of the rectangles.
+for (const figure of document.querySelectorAll("figure[data-labels]")) {
+  const { names, spans } = JSON.parse(figure.querySelector("script").textContent);
+  const rectangles = [...figure.querySelectorAll("svg rect")], touched = figure.querySelector(".touched");
+  const show = ({ target }) => {
+    const span = spans[rectangles.indexOf(target)];
+    if (!span) return;
+    const [name, belongs, start, length, count] = span;
+    const together = count > 1 ? `${count} spans, drawn as one` : "";
+    const times = `${time(length)}, from ${time(start)}`;
+    touched.textContent = [names[name], names[belongs], times, together].filter((part) => part).join(" · ");
+  };
+  figure.addEventListener("pointerover", show);
+  figure.addEventListener("pointerdown", show);
+}

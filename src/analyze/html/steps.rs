@@ -1,0 +1,72 @@
+//! Where the time of each step goes, part upon part.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use plotters::prelude::*;
+use stepscope_analyzer::Analysis;
+use stepscope_traces::Step;
+
+use super::chart::{self, Figure, LEFT, LETTERS, WIDTH};
+use crate::analyze::time::{PARTS, Time};
+
+const HEIGHT: u32 = 300;
+/// There is no room for more; neighbours share a bar.
+const BARS: usize = 120;
+
+/// In the order of the parts.
+const COLOURS: [RGBColor; PARTS.len()] = [chart::BLUE, chart::ORANGE, chart::PURPLE, chart::GREY];
+
+pub(super) fn plot(analysis: &Analysis) -> Result<String> {
+    let mut steps: BTreeMap<Step, Time> = BTreeMap::new();
+    for step in &analysis.steps {
+        steps.entry(step.step).or_default().add(&step.partition);
+    }
+    if steps.is_empty() {
+        return Ok(String::new());
+    }
+    let steps: Vec<(Step, Time)> = steps.into_iter().collect();
+    let shared = steps.len().div_ceil(BARS);
+    let bars: Vec<(Step, Time)> = steps.chunks(shared).map(|steps| (steps[0].0, Time::sum(steps))).collect();
+    let most = bars.iter().map(|(_, time)| time.span().0).max().unwrap_or(0) as f64;
+    let title = "Where each step's time goes".to_owned();
+    let number = |place: &f64| {
+        let whole = (place - place.round()).abs() < 1e-6;
+        let bar = bars.get(place.round() as usize).filter(|_| whole && *place > -0.5);
+        bar.map_or_else(String::new, |(step, _)| step.to_string())
+    };
+    let svg = chart::svg((WIDTH, HEIGHT), &title, |area| {
+        let mut chart = chart::axes(area, LEFT, -0.6..bars.len() as f64 - 0.4, 0.0..most * 1.05)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(chart::GRID)
+            .axis_style(chart::TEXT)
+            .label_style(chart::letters(LETTERS))
+            .x_labels(bars.len().min(14))
+            .y_labels(6)
+            .x_label_formatter(&number)
+            .y_label_formatter(&chart::time_label)
+            .draw()?;
+        for (place, (_, time)) in bars.iter().enumerate() {
+            let mut level = 0.0;
+            for ((part, _), colour) in time.parts().iter().zip(COLOURS) {
+                let (x, upon) = (place as f64, level + part.0 as f64);
+                if part.0 > 0 {
+                    let corners = [(x - 0.4, level), (x + 0.4, upon)];
+                    chart.draw_series([Rectangle::new(corners, colour.filled())])?;
+                }
+                level = upon;
+            }
+        }
+        Ok(())
+    })?;
+    let ranks = if analysis.ranks.len() > 1 { "mean of ranks" } else { "" };
+    let note = match shared {
+        1 => ranks.to_owned(),
+        _ => format!("{ranks}{}each bar is {shared} steps", if ranks.is_empty() { "" } else { "; " }),
+    };
+    let legend = PARTS.iter().map(|part| (*part).to_owned()).zip(COLOURS).collect();
+    Ok(Figure { title, note, legend, svg }.written())
+}

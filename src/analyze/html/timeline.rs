@@ -1,0 +1,109 @@
+//! One step, by rank and stream.
+
+use anyhow::Result;
+use plotters::prelude::*;
+use serde::Serialize;
+use stepscope_analyzer::{Family, LaneSpan, StepTimeline};
+
+use super::chart::{self, Figure, LETTERS, WIDTH};
+
+/// A step has more to show than other plots.
+const WIDE: u32 = WIDTH * 4 / 3;
+const LANE: u32 = 28;
+const LANES: usize = 48;
+/// Room for the names of the streams.
+const NAMES: u32 = 140;
+
+const fn colour(family: Family) -> RGBColor {
+    match family {
+        Family::Communication => chart::ORANGE,
+        Family::Copy => chart::PURPLE,
+        Family::Attention => chart::TEAL,
+        Family::Matmul => chart::BLUE,
+        Family::Optimizer => chart::GREEN,
+        Family::Norm => chart::YELLOW,
+        Family::Loss => chart::RED,
+        Family::Embedding => chart::BROWN,
+        Family::Elementwise => chart::PINK,
+        Family::Other => chart::GREY,
+    }
+}
+
+pub(super) fn plot(timeline: &StepTimeline) -> Result<String> {
+    let lanes = &timeline.lanes[..timeline.lanes.len().min(LANES)];
+    if lanes.is_empty() {
+        return Ok(String::new());
+    }
+    let title = format!("Step {} by rank and stream", timeline.step);
+    let height = LANE * lanes.len() as u32 + 3 * LETTERS;
+    let mut labels = Labels::default();
+    let svg = chart::svg((WIDE, height), &title, |area| {
+        let rows = lanes.len() as f64;
+        let mut chart = chart::axes(area, NAMES, 0.0..timeline.duration_ns as f64, 0.0..rows)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(chart::GRID)
+            .axis_style(chart::TEXT)
+            .label_style(chart::letters(LETTERS))
+            .x_labels(10)
+            .x_label_formatter(&chart::time_label)
+            .draw()?;
+        // One pixel, so that nothing is too short to be seen.
+        let least = timeline.duration_ns as f64 / f64::from(WIDE - NAMES);
+        for (row, lane) in lanes.iter().enumerate() {
+            let middle = rows - row as f64 - 0.5;
+            for span in &lane.spans {
+                let (start, end) = (span.start as f64, (span.end as f64).max(span.start as f64 + least));
+                let corners = [(start, middle - 0.4), (end, middle + 0.4)];
+                chart.draw_series([Rectangle::new(corners, colour(span.family).filled())])?;
+                labels.add(span);
+            }
+            let stream = lane.stream.map_or("unknown".into(), |stream| stream.to_string());
+            let name = format!("rank {} · stream {stream}", lane.rank);
+            area.draw(&chart::beside(name, chart.backend_coord(&(0.0, middle)), LETTERS))?;
+        }
+        Ok(())
+    })?;
+    let there = |family: &&Family| lanes.iter().flat_map(|lane| &lane.spans).any(|span| span.family == **family);
+    let legend = Family::ALL.iter().filter(there).map(|family| (family.word().to_owned(), colour(*family)));
+    let left_out = timeline.lanes.len() - lanes.len();
+    let more = if left_out > 0 { format!("; {left_out} more streams are left out") } else { String::new() };
+    let note = format!("the step of median length; touch a span to see what it is{more}");
+    let figure = Figure { title, note, legend: legend.collect(), svg };
+    // A text in a script ends where it says so, and nowhere else.
+    let labels = serde_json::to_string(&labels)?.replace('<', "\\u003c");
+    Ok(format!(
+        "<figure data-labels>\n{}<div class=\"touched\"></div>\n\
+         <script type=\"application/json\">{labels}</script>\n</figure>\n",
+        figure.contents(),
+    ))
+}
+
+/// What each rectangle is, in the order in which they are drawn.
+#[derive(Default, Serialize)]
+struct Labels {
+    names: Vec<String>,
+    /// Name, where it belongs, start and length in microseconds, and how many spans it is.
+    spans: Vec<(usize, usize, f64, f64, u32)>,
+}
+
+impl Labels {
+    fn add(&mut self, span: &LaneSpan) {
+        let phase = span.phase.map(|phase| phase.word().to_owned());
+        let micro_batch = span.micro_batch.map(|micro_batch| format!("micro-batch {micro_batch}"));
+        let belongs: Vec<String> = phase.into_iter().chain(micro_batch).collect();
+        let (name, belongs) = (self.number(span.name.clone()), self.number(belongs.join(", ")));
+        let microseconds = |time: i64| (time as f64 / 100.0).round() / 10.0;
+        self.spans.push((name, belongs, microseconds(span.start), microseconds(span.end - span.start), span.count));
+    }
+
+    fn number(&mut self, name: String) -> usize {
+        self.names.iter().position(|other| *other == name).unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        })
+    }
+}

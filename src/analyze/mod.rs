@@ -1,0 +1,93 @@
+//! `stepscope analyze`: where the time and the memory of a run go, and what stands out.
+
+mod html;
+mod markdown;
+mod progress;
+mod ranges;
+mod report;
+mod tables;
+mod text;
+mod time;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use stepscope_analyzer::{Analysis, Selection, StepRange, analyze};
+use stepscope_plan::Convention;
+use stepscope_traces::Run;
+
+use crate::{output::Output, source, words};
+use ranges::RankList;
+
+/// Show where the time and the memory of a run go, and what stands out.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    stepscope analyze runs/2026-11-14T10-22-07-llama-tiny --steps 10..20 --ranks 0,2-5\n  \
+    stepscope analyze --format html -o report.html")]
+pub(crate) struct Arguments {
+    /// A run directory; the newest run under runs/ if none is named.
+    source: Option<PathBuf>,
+    /// How to write it.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    /// The file to write; stdout, if none is named.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Only these steps: A..B is from A to before B, A.. from A on, ..B before B, N only N.
+    #[arg(long, value_name = "A..B", value_parser = ranges::steps, allow_hyphen_values = true)]
+    steps: Option<StepRange>,
+    /// Only these ranks: 0,2-5.
+    #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
+    ranks: Option<RankList>,
+    /// What a device computes at most, in TFLOP/s, dense, in the precision of the run.
+    #[arg(long, value_name = "X", value_parser = tera_flops)]
+    peak_tflops: Option<f64>,
+    /// Which FLOPs count for MFU.
+    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model")]
+    mfu_convention: Convention,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people, on a terminal.
+    Text,
+    /// For programs.
+    Json,
+    /// For a pull request.
+    Markdown,
+    /// For a browser, with plots, in one file.
+    Html,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let run = source::open(arguments.source.as_deref())?;
+    let output = Output::open(arguments.output.as_deref())?;
+    let ranks = arguments.ranks.as_ref().map_or_else(Vec::new, |list| list.among(&run));
+    let selection = Selection {
+        steps: arguments.steps.unwrap_or_default(),
+        peak_flops: arguments.peak_tflops.map(|peak| peak * 1e12),
+        convention: arguments.mfu_convention,
+        window: None,
+        ranks,
+    };
+    let analysis = progress::shown(&run, &selection, |progress| analyze(&run, &selection, progress))?;
+    output.write(&arguments.format.written(&run, &analysis)?)
+}
+
+impl Format {
+    fn written(self, run: &Run, analysis: &Analysis) -> Result<String> {
+        Ok(match self {
+            Format::Text => text::written(analysis),
+            Format::Json => serde_json::to_string_pretty(analysis)? + "\n",
+            Format::Markdown => markdown::written(analysis),
+            Format::Html => html::written(run, analysis)?,
+        })
+    }
+}
+
+fn tera_flops(text: &str) -> Result<f64, String> {
+    let peak = text.parse::<f64>().map_err(|_| format!("`{text}` is not a number"))?;
+    if peak.is_finite() && peak > 0.0 { Ok(peak) } else { Err("a peak is a positive number".into()) }
+}

@@ -1,0 +1,80 @@
+//! Steps and ranks as people type them: `10..20`, `0,2-5`.
+
+use std::ops::RangeInclusive;
+
+use stepscope_analyzer::StepRange;
+use stepscope_traces::{Rank, Run, Step};
+
+/// Reads `A..B`, `A..`, `..B` or `N`.
+pub(super) fn steps(text: &str) -> Result<StepRange, String> {
+    let number =
+        |part: &str| part.parse::<i32>().map_err(|_| format!("`{part}` is not a step: steps are A..B, A.., ..B or N"));
+    let Some((from, to)) = text.split_once("..") else {
+        let step = number(text)?;
+        return Ok(StepRange { from: Some(Step(step)), to: step.checked_add(1).map(Step) });
+    };
+    let side = |part: &str| if part.is_empty() { Ok(None) } else { number(part).map(|step| Some(Step(step))) };
+    match (side(from)?, side(to)?) {
+        (Some(from), Some(to)) if from >= to => Err(format!("there is no step from {from} to before {to}")),
+        (from, to) => Ok(StepRange { from, to }),
+    }
+}
+
+/// Ranks that were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RankList(Vec<RangeInclusive<u32>>);
+
+/// Reads ranks and ranges of ranks with commas between them.
+pub(super) fn ranks(text: &str) -> Result<RankList, String> {
+    let number = |part: &str| part.parse::<u32>().map_err(|_| format!("`{part}` is not a rank: a list is 0,2-5"));
+    let range = |part: &str| match part.split_once('-') {
+        None => number(part).map(|rank| rank..=rank),
+        Some((from, to)) => match (number(from)?, number(to)?) {
+            (from, to) if from > to => Err(format!("there is no rank from {from} to {to}")),
+            (from, to) => Ok(from..=to),
+        },
+    };
+    text.split(',').map(range).collect::<Result<_, _>>().map(RankList)
+}
+
+impl RankList {
+    /// The ranks, each once. The first one that the run does not have is the last, so a long range costs nothing.
+    pub(super) fn among(&self, run: &Run) -> Vec<Rank> {
+        let mut ranks = Vec::new();
+        for rank in self.0.iter().cloned().flatten().map(Rank) {
+            if !ranks.contains(&rank) {
+                ranks.push(rank);
+            }
+            if run.rank(rank).is_none() {
+                break;
+            }
+        }
+        ranks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_type_steps_in_a_few_ways() {
+        let range = |from: Option<i32>, to: Option<i32>| Ok(StepRange { from: from.map(Step), to: to.map(Step) });
+        assert_eq!(steps("3..7"), range(Some(3), Some(7)));
+        assert_eq!(steps("3.."), range(Some(3), None));
+        assert_eq!(steps("..7"), range(None, Some(7)));
+        assert_eq!(steps(".."), range(None, None));
+        assert_eq!(steps("5"), range(Some(5), Some(6)));
+        for text in ["", "x", "7..3", "3..3", "1..2..3", "1-3", "99999999999"] {
+            assert!(steps(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn people_type_ranks_in_a_few_ways() {
+        assert_eq!(ranks("0,2-5"), Ok(RankList(vec![0..=0, 2..=5])));
+        for text in ["", ",", "a", "5-2", "-1", "1..3", "0,,1"] {
+            assert!(ranks(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What every form of a report says first: what was run, how long a step takes, and what fills memory.
+
+use stepscope_analyzer::{AlignedBy, Analysis, PipelineFigures, RankMemory};
+use stepscope_traces::{Loss, Nanos};
+
+use super::time::{self, PARTS};
+use crate::text;
+
+/// A line of the summary: what it is about, and what it says.
+pub(super) struct Fact {
+    pub(super) about: &'static str,
+    pub(super) says: String,
+}
+
+/// What was run, in a few words.
+pub(super) fn what_was_run(analysis: &Analysis) -> String {
+    let run = &analysis.run;
+    let mut words = vec![text::ranks(analysis.ranks.len() as u64, Some(run.world_size))];
+    words.extend(run.model.as_ref().map(|model| format!("{} {}", model.name, text::parameters(model.parameters()))));
+    words.extend(run.layout.as_ref().map(text::layout));
+    words.extend(run.device.as_ref().map(|device| device.name.clone()));
+    words.join(" · ")
+}
+
+/// What is lost, if anything is.
+pub(super) fn loss(analysis: &Analysis) -> Option<String> {
+    let lost = analysis.data_loss;
+    let loss = Loss {
+        dropped_events: lost.dropped_events,
+        unreadable_bytes: lost.unreadable_bytes,
+        unreadable_events: lost.unreadable_events,
+    };
+    (!loss.is_none()).then(|| format!("{}; every figure is of what is left", text::loss(&loss)))
+}
+
+/// The summary; what is not known is left out, except for MFU, which says why.
+pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
+    let fact = |about: &'static str, says: Option<String>| says.map(|says| Fact { about, says });
+    [
+        fact("step", Some(step_time(analysis))),
+        fact("goes to", Some(where_time_goes(analysis))),
+        fact("speed", speed(analysis)),
+        fact("memory", fullest(analysis).map(memory)),
+        fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
+        fact("loss", losses(analysis)),
+        fact("clocks", clocks(analysis)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The rank that has most memory allocated at once.
+pub(super) fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
+    analysis.memory.iter().rev().max_by_key(|memory| memory.peak_bytes)
+}
+
+fn step_time(analysis: &Analysis) -> String {
+    let Some(time) = &analysis.step_time else {
+        return "no steps were recorded: all figures are of the whole recording".into();
+    };
+    let median = text::duration(Nanos(time.median_ns));
+    if time.count == 1 {
+        return format!("{median}, in step {}", time.first_step);
+    }
+    let (low, high) = (text::duration(Nanos(time.low_ns)), text::duration(Nanos(time.high_ns)));
+    let (first, last) = (time.first_step, time.last_step);
+    let warm_up = match time.warm_up_steps.as_slice() {
+        [] => String::new(),
+        [step] => format!("; step {step} is left out: warm-up"),
+        steps => format!("; the first {} steps are left out: warm-up", steps.len()),
+    };
+    format!("{median} median, 80% from {low} to {high}, over steps {first} to {last}{warm_up}")
+}
+
+fn where_time_goes(analysis: &Analysis) -> String {
+    let time = time::of_all(analysis);
+    let parts = PARTS.iter().zip(time.parts()).map(|(part, (_, share))| format!("{part} {}", text::percent(share)));
+    let mean = if analysis.ranks.len() > 1 { " (mean of ranks)" } else { "" };
+    parts.collect::<Vec<_>>().join(", ") + mean
+}
+
+fn speed(analysis: &Analysis) -> Option<String> {
+    let tokens = analysis.step_time.as_ref().and_then(|time| time.tokens_per_second);
+    let tokens = tokens.map(|tokens| format!("{} tokens/s", text::count(tokens.round() as u64)));
+    let utilisation = match (&analysis.mfu, &analysis.run.model) {
+        (Some(mfu), _) => mfu.value.map(|value| {
+            let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
+            let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
+            format!("MFU {}{hardware} (convention {convention}, of {peak} a rank)", text::percent(value))
+        }),
+        (None, None) => Some("MFU unknown: the run does not say its model".into()),
+        (None, Some(_)) => Some("MFU unknown: what the device can do is not known; say it with --peak-tflops".into()),
+    };
+    let known: Vec<String> = tokens.into_iter().chain(utilisation).collect();
+    (!known.is_empty()).then(|| known.join(", "))
+}
+
+fn memory(memory: &RankMemory) -> String {
+    let mut filled: Vec<_> = memory.at_peak.iter().filter(|(_, bytes)| **bytes > 0).collect();
+    filled.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
+    let share = |bytes: u64| text::percent(bytes as f64 / memory.peak_bytes.max(1) as f64);
+    let filled = filled.iter().take(3).map(|(category, bytes)| {
+        let category = category.word().replace('_', " ");
+        format!("{category} {}", share(**bytes))
+    });
+    let mut says = format!("peak {} on rank {}", text::bytes(memory.peak_bytes), memory.rank);
+    says += &memory.peak_step.map_or_else(String::new, |step| format!(", step {step}"));
+    says += &memory.peak_phase.map_or_else(String::new, |phase| format!(", {phase}"));
+    says += &format!(": {}", filled.collect::<Vec<_>>().join(", "));
+    says + &memory.predicted.as_ref().map_or_else(String::new, |plan| {
+        let change = memory.peak_bytes as f64 / plan.total().max(1) as f64 - 1.0;
+        format!("; predicted {} ({:+.1}%)", text::bytes(plan.total()), 100.0 * change)
+    })
+}
+
+fn pipeline(pipeline: &PipelineFigures) -> String {
+    let bubble = pipeline.bubble.map_or_else(|| "unknown".into(), text::percent);
+    let PipelineFigures { stages, micro_batches, schedule, .. } = pipeline;
+    let mut says = format!(
+        "bubble {bubble}, ideal {} ({}, {stages} stages, {micro_batches} micro-batches)",
+        text::percent(pipeline.ideal_bubble),
+        schedule.name(),
+    );
+    if pipeline.inferred {
+        says += ", told from kernels alone";
+    }
+    says += &pipeline.slowest_stage.map_or_else(String::new, |stage| format!("; stage {stage} is the slowest"));
+    let balanced = pipeline.balanced_bubble.map(|bubble| format!(", {} if all were alike", text::percent(bubble)));
+    says + &balanced.unwrap_or_default()
+}
+
+fn losses(analysis: &Analysis) -> Option<String> {
+    let mut losses = analysis.steps.iter().filter_map(|step| Some((step.step, step.loss?)));
+    let (first, last) = (losses.next()?, losses.next_back());
+    Some(match last.filter(|last| last.0 != first.0) {
+        Some((step, loss)) => format!("{:.4} in step {}, {loss:.4} in step {step}", first.1, first.0),
+        None => format!("{:.4} in step {}", first.1, first.0),
+    })
+}
+
+fn clocks(analysis: &Analysis) -> Option<String> {
+    let by = match analysis.clock.aligned_by {
+        _ if analysis.ranks.len() < 2 => return None,
+        AlignedBy::None => return Some("not aligned: nothing ties the ranks' clocks to each other".into()),
+        AlignedBy::Anchors => "the time of day",
+        AlignedBy::Collectives => "collectives, which end together",
+    };
+    let residual = analysis.clock.residual_ns.map(|residual| format!(", to {}", text::duration(Nanos(residual))));
+    Some(format!("aligned by {by}{}", residual.unwrap_or_default()))
+}

@@ -1,0 +1,407 @@
+//! The tables of a report, for every form of it: headers and rows as text, as it came.
+
+use std::collections::BTreeMap;
+
+use stepscope_analyzer::{Analysis, KernelFigures, RankMemory, Share, StepFigures};
+use stepscope_traces::{MemoryCategory, Nanos, Rank, Step};
+
+use super::{
+    report::fullest,
+    time::{self, Time},
+};
+use crate::text;
+
+/// What a table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Topic {
+    Time,
+    Memory,
+    Pipeline,
+    Communication,
+    Kernels,
+}
+
+/// A table. Columns whose header begins with `>` are aligned to the right.
+pub(super) struct Table {
+    pub(super) topic: Topic,
+    pub(super) title: String,
+    pub(super) headers: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+    /// Whether only those look at it who look for it.
+    pub(super) detail: bool,
+}
+
+/// How many rows there is room for.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) ranks: usize,
+    pub(super) steps: usize,
+    pub(super) kernels: usize,
+}
+
+/// Every table that has rows.
+pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
+    let tables = [
+        time_by_rank(analysis, room),
+        time_by_phase(analysis),
+        time_by_layer(analysis),
+        steps(analysis, room),
+        memory_by_category(analysis),
+        memory_by_rank(analysis, room),
+        blocks(analysis),
+        pipeline(analysis, room),
+        collectives(analysis),
+        axes(analysis),
+        stragglers(analysis, room),
+        families(analysis),
+        kernels(analysis, room),
+        conventions(analysis),
+    ];
+    tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
+}
+
+fn unknown() -> String {
+    "-".into()
+}
+
+fn duration(nanoseconds: i64) -> String {
+    text::duration(Nanos(nanoseconds))
+}
+
+fn known<T>(value: Option<T>, written: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(unknown, written)
+}
+
+/// A time and its share, with the shares of a column below each other.
+fn with_share(nanoseconds: i64, share: f64) -> String {
+    format!("{} {:>6}", duration(nanoseconds), text::percent(share))
+}
+
+fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
+    let ranks = time::by_rank(analysis);
+    let row = |name: String, time: &Time| {
+        let parts = time.parts().map(|(time, share)| with_share(time.0, share));
+        let times = [name, text::duration(time.span())].into_iter().chain(parts);
+        times.chain([known(time.overlap(), text::percent)]).collect()
+    };
+    let (shown, others) = ranks.split_at(ranks.len().min(room.ranks));
+    let mut rows: Vec<Vec<String>> = shown.iter().map(|(rank, time)| row(rank.to_string(), time)).collect();
+    if !others.is_empty() {
+        let is_other = |rank: Rank| others.iter().any(|(other, _)| *other == rank);
+        let steps = time::counted(analysis).filter(|step| is_other(step.rank)).map(|step| &step.partition);
+        let whole = analysis.ranks.iter().filter(|rank| is_other(rank.rank)).map(|rank| &rank.partition);
+        let time = if analysis.steps.is_empty() { Time::of(whole) } else { Time::of(steps) };
+        rows.push(row(format!("{} more", others.len()), &time));
+    }
+    let title = match &analysis.step_time {
+        Some(time) => format!("Where a step's time goes (mean of {})", text::counted(time.count, "step")),
+        None => "Where the time goes".into(),
+    };
+    let headers = vec![">rank", ">time", ">compute", ">exposed comm", ">exposed copies", ">idle", ">hidden comm"];
+    Table { topic: Topic::Time, title, headers, rows, detail: false }
+}
+
+/// Shares of time by some key, added up over ranks; and what of all time nothing has.
+fn shares<K: Ord>(keyed: impl Iterator<Item = (K, Share)>) -> BTreeMap<K, Share> {
+    let mut sums: BTreeMap<K, Share> = BTreeMap::new();
+    for (key, share) in keyed {
+        let sum = sums.entry(key).or_default();
+        sum.compute_ns += share.compute_ns;
+        sum.exposed_communication_ns += share.exposed_communication_ns;
+        sum.exposed_copy_ns += share.exposed_copy_ns;
+    }
+    sums
+}
+
+const SHARE_HEADERS: [&str; 5] = [">compute", ">exposed comm", ">exposed copies", ">together", ">share"];
+
+fn share_cells(share: &Share, whole: i64) -> [String; 5] {
+    let Share { compute_ns, exposed_communication_ns, exposed_copy_ns } = *share;
+    let together = compute_ns + exposed_communication_ns + exposed_copy_ns;
+    let [compute, communication, copies] = [compute_ns, exposed_communication_ns, exposed_copy_ns].map(duration);
+    [compute, communication, copies, duration(together), text::percent(together as f64 / whole.max(1) as f64)]
+}
+
+fn all_time(analysis: &Analysis) -> i64 {
+    analysis.ranks.iter().map(|rank| rank.partition.span_ns).sum()
+}
+
+fn time_by_phase(analysis: &Analysis) -> Table {
+    let phases = analysis.ranks.iter().flat_map(|rank| &rank.breakdown.phases);
+    let whole = all_time(analysis);
+    let mut rows: Vec<Vec<String>> = shares(phases.map(|phase| (phase.phase, phase.share)))
+        .iter()
+        .map(|(phase, share)| {
+            let name = phase.map_or("none of these".into(), |phase| phase.word().to_owned());
+            [name].into_iter().chain(share_cells(share, whole)).collect()
+        })
+        .collect();
+    let idle: i64 = analysis.ranks.iter().map(|rank| rank.partition.idle_ns).sum();
+    if !rows.is_empty() {
+        let share = text::percent(idle as f64 / whole.max(1) as f64);
+        rows.push(vec!["idle".into(), unknown(), unknown(), unknown(), duration(idle), share]);
+    }
+    let headers = ["phase"].into_iter().chain(SHARE_HEADERS).collect();
+    let title = over_ranks("Time by phase", analysis);
+    Table { topic: Topic::Time, title, headers, rows, detail: false }
+}
+
+fn time_by_layer(analysis: &Analysis) -> Table {
+    let layers = analysis.ranks.iter().flat_map(|rank| &rank.breakdown.layers);
+    let whole = all_time(analysis);
+    let rows = shares(layers.map(|layer| (layer.layer, layer.share)));
+    let rows = rows.iter().map(|(layer, share)| {
+        let name = layer.map_or("none".into(), |layer| layer.to_string());
+        [name].into_iter().chain(share_cells(share, whole)).collect()
+    });
+    let headers = [">layer"].into_iter().chain(SHARE_HEADERS).collect();
+    let title = over_ranks("Time by layer", analysis);
+    Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: true }
+}
+
+fn over_ranks(title: &str, analysis: &Analysis) -> String {
+    match analysis.ranks.len() {
+        1 => title.into(),
+        ranks => format!("{title} (sum of {ranks} ranks)"),
+    }
+}
+
+fn steps(analysis: &Analysis, room: Room) -> Table {
+    let mut steps: BTreeMap<Step, &StepFigures> = BTreeMap::new();
+    for step in &analysis.steps {
+        let slowest = steps.entry(step.step).or_insert(step);
+        if step.duration_ns > slowest.duration_ns {
+            *slowest = step;
+        }
+    }
+    // The loss is recorded by the ranks that have it.
+    let loss = |step: Step| analysis.steps.iter().filter(|other| other.step == step).find_map(|other| other.loss);
+    let bubble = |step: Step| {
+        let bubbles = analysis.pipeline.iter().flat_map(|pipeline| &pipeline.per_step);
+        bubbles.into_iter().find(|bubble| bubble.step == step).map(|bubble| bubble.bubble)
+    };
+    let left_out = steps.len().saturating_sub(room.steps);
+    let rows = steps.values().skip(left_out).map(|step| {
+        vec![
+            step.step.to_string(),
+            duration(step.duration_ns),
+            step.rank.to_string(),
+            known(step.tokens_per_second, |tokens| text::count(tokens.round() as u64)),
+            known(step.mfu, text::percent),
+            known(bubble(step.step), text::percent),
+            known(loss(step.step), |loss| format!("{loss:.4}")),
+        ]
+    });
+    let headers = vec![">step", ">time", ">slowest rank", ">tokens/s", ">MFU", ">bubble", ">loss"];
+    let title = if left_out > 0 { format!("The last {} steps", room.steps) } else { "Steps".into() };
+    Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: true }
+}
+
+fn memory_by_category(analysis: &Analysis) -> Table {
+    let title = fullest(analysis).map_or_else(String::new, |memory| {
+        let inferred = if memory.inferred { ", categories inferred" } else { "" };
+        format!("What fills memory at the peak of rank {}{inferred}", memory.rank)
+    });
+    let headers = vec!["category", ">at peak", ">share", ">predicted", ">at end"];
+    let rows = fullest(analysis).map_or_else(Vec::new, category_rows);
+    Table { topic: Topic::Memory, title, headers, rows, detail: false }
+}
+
+fn category_rows(memory: &RankMemory) -> Vec<Vec<String>> {
+    let planned = memory.predicted.as_ref().map(|plan| (plan.categories(), plan.total()));
+    let share = |bytes: u64| text::percent(bytes as f64 / memory.peak_bytes.max(1) as f64);
+    let rows = MemoryCategory::ALL.iter().filter_map(|category| {
+        let at = |bytes: &BTreeMap<MemoryCategory, u64>| bytes.get(category).copied().unwrap_or(0);
+        let of_plan = planned.and_then(|(plan, _)| plan.into_iter().find(|(name, _)| *name == category.word()));
+        let of_plan = of_plan.map(|(_, bytes)| bytes);
+        let (at_peak, at_end) = (at(&memory.at_peak), at(&memory.at_end));
+        (at_peak + at_end + of_plan.unwrap_or(0) > 0).then(|| {
+            let name = category.word().replace('_', " ");
+            vec![name, text::bytes(at_peak), share(at_peak), known(of_plan, text::bytes), text::bytes(at_end)]
+        })
+    });
+    let all = memory.at_end.values().sum();
+    let total = known(planned.map(|(_, total)| total), text::bytes);
+    let sum = vec!["all".into(), text::bytes(memory.peak_bytes), share(memory.peak_bytes), total, text::bytes(all)];
+    let mut rows: Vec<Vec<String>> = rows.chain([sum]).collect();
+    let mut add = |name: &str, bytes: String| rows.push(vec![name.into(), bytes, unknown(), unknown(), unknown()]);
+    match (&memory.ledger, memory.fragmentation_bytes) {
+        (Some(ledger), _) => {
+            add("+ fragmentation", text::bytes(ledger.fragmentation_bytes));
+            add("+ driver and libraries", text::bytes(ledger.driver_bytes));
+            let residual = ledger.residual_bytes;
+            let sign = if residual < 0 { "-" } else { "" };
+            add("+ residual", format!("{sign}{}", text::bytes(residual.unsigned_abs())));
+            add("= used, as the device says", text::bytes(ledger.device_used_bytes));
+        }
+        (None, Some(fragmentation)) => add("+ fragmentation", text::bytes(fragmentation)),
+        (None, None) => {}
+    }
+    rows
+}
+
+fn memory_by_rank(analysis: &Analysis, room: Room) -> Table {
+    let row = |memory: &RankMemory| {
+        let growth = memory.growth_bytes_per_step.map(|growth| {
+            let sign = if growth < 0.0 { "-" } else { "" };
+            format!("{sign}{}", text::bytes(growth.abs() as u64))
+        });
+        vec![
+            memory.rank.to_string(),
+            text::bytes(memory.peak_bytes),
+            known(memory.peak_step, |step| step.to_string()),
+            known(memory.peak_phase, |phase| phase.word().into()),
+            known(memory.predicted.as_ref(), |plan| text::bytes(plan.total())),
+            text::bytes(memory.at_end.values().sum()),
+            known(memory.reserved_peak_bytes, text::bytes),
+            known(growth, |growth| growth),
+        ]
+    };
+    let mut fullest: Vec<&RankMemory> = analysis.memory.iter().collect();
+    fullest.sort_by_key(|memory| (std::cmp::Reverse(memory.peak_bytes), memory.rank));
+    let left_out = fullest.len().saturating_sub(room.ranks);
+    let title = match left_out {
+        0 => "Memory by rank, the fullest first".into(),
+        _ => format!("Memory of the {} fullest of {} ranks", room.ranks, fullest.len()),
+    };
+    let rows = fullest.iter().take(room.ranks).map(|memory| row(memory)).collect();
+    let headers = vec![">rank", ">peak", ">in step", "phase", ">predicted", ">at end", ">reserved", ">growth a step"];
+    Table { topic: Topic::Memory, title, headers, rows, detail: analysis.memory.len() == 1 }
+}
+
+fn blocks(analysis: &Analysis) -> Table {
+    let blocks = fullest(analysis).into_iter().flat_map(|memory| &memory.largest_at_peak);
+    let rows = blocks.map(|block| {
+        vec![
+            text::bytes(block.bytes),
+            block.category.word().replace('_', " "),
+            known(block.layer, |layer| layer.to_string()),
+            known(block.phase, |phase| phase.word().into()),
+            known(block.step, |step| step.to_string()),
+        ]
+    });
+    let title = fullest(analysis)
+        .map_or_else(String::new, |memory| format!("The largest blocks at the peak of rank {}", memory.rank));
+    let headers = vec![">size", "category", ">layer", "allocated in", ">step"];
+    Table { topic: Topic::Memory, title, headers, rows: rows.collect(), detail: true }
+}
+
+fn pipeline(analysis: &Analysis, room: Room) -> Table {
+    let stages = analysis.pipeline.iter().flat_map(|pipeline| &pipeline.per_stage);
+    let mut stages: Vec<_> = stages.collect();
+    stages.sort_by_key(|stage| (stage.stage, stage.rank));
+    let left_out = stages.len().saturating_sub(room.ranks.max(16));
+    let rows = stages.iter().take(room.ranks.max(16)).map(|stage| {
+        vec![
+            stage.stage.to_string(),
+            stage.rank.to_string(),
+            duration(stage.work_ns),
+            known(stage.bubble, text::percent),
+            duration(stage.warm_up_ns),
+            duration(stage.steady_ns),
+            duration(stage.cool_down_ns),
+        ]
+    });
+    let headers = vec![">stage", ">rank", ">works", ">bubble", ">warm-up", ">between", ">cool-down"];
+    let more = if left_out > 0 { format!(", without {left_out} more ranks") } else { String::new() };
+    let title = format!("Pipeline by stage: its work, and where it has none, over all steps{more}");
+    Table { topic: Topic::Pipeline, title, headers, rows: rows.collect(), detail: false }
+}
+
+fn collectives(analysis: &Analysis) -> Table {
+    let rows = analysis.collectives.iter().map(|figures| {
+        vec![
+            figures.operation.word().replace('_', "-"),
+            known(figures.axis, |axis| axis.name().into()),
+            known(figures.group_size, |size| size.to_string()),
+            text::count(figures.count),
+            known(figures.bytes, text::bytes),
+            duration(figures.busy_ns),
+            duration(figures.exposed_ns),
+            duration(figures.waiting_ns),
+            known(figures.bus_bandwidth, text::bandwidth),
+        ]
+    });
+    let headers =
+        vec!["operation", "axis", ">ranks", ">count", ">bytes", ">busy", ">exposed", ">waiting", ">bus bandwidth"];
+    let title = "Communication by operation (times are sums over ranks)".into();
+    Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
+}
+
+fn axes(analysis: &Analysis) -> Table {
+    let mut sums: BTreeMap<_, [i64; 3]> = BTreeMap::new();
+    for share in analysis.ranks.iter().flat_map(|rank| &rank.breakdown.axes) {
+        let sum = sums.entry(share.axis).or_default();
+        let parts = [share.communication_ns, share.overlapped_ns, share.exposed_ns];
+        sum.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+    }
+    let rows = sums.iter().map(|(axis, [all, hidden, exposed])| {
+        let share = *hidden as f64 / (*all).max(1) as f64;
+        let name = axis.map_or("unknown", |axis| axis.name()).to_owned();
+        vec![name, duration(*all), with_share(*hidden, share), duration(*exposed)]
+    });
+    let headers = vec!["axis", ">communication", ">hidden", ">exposed"];
+    let title = over_ranks("Communication by axis", analysis);
+    Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
+}
+
+fn stragglers(analysis: &Analysis, room: Room) -> Table {
+    let mut ranks: Vec<_> = analysis.stragglers.iter().collect();
+    ranks.sort_by_key(|rank| (std::cmp::Reverse(rank.caused_wait_ns), rank.rank));
+    let rows = ranks
+        .iter()
+        .take(room.ranks)
+        .map(|rank| vec![rank.rank.to_string(), duration(rank.caused_wait_ns), duration(rank.wait_ns)]);
+    let headers = vec![">rank", ">made others wait", ">waited"];
+    let title = "Who waits for whom in collectives, the rank that others wait for most first".into();
+    Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
+}
+
+fn families(analysis: &Analysis) -> Table {
+    let rows = analysis.families.iter().map(|family| {
+        vec![
+            family.family.word().into(),
+            text::count(family.count),
+            duration(family.total_ns),
+            text::percent(family.share),
+            known(family.flops_per_second, text::flops),
+            known(family.peak_share, text::percent),
+        ]
+    });
+    let headers = vec!["family", ">count", ">total", ">share", ">rate", ">of peak"];
+    let title = "Kernels by family".into();
+    Table { topic: Topic::Kernels, title, headers, rows: rows.collect(), detail: false }
+}
+
+fn kernels(analysis: &Analysis, room: Room) -> Table {
+    let several = analysis.ranks.len() > 1;
+    let row = |kernel: &KernelFigures| {
+        let spread = format!("{} to {}", duration(kernel.least_rank_ns), duration(kernel.most_rank_ns));
+        let mut cells = vec![
+            kernel.name.clone(),
+            text::count(kernel.count),
+            duration(kernel.total_ns),
+            duration(kernel.mean_ns as i64),
+            text::percent(kernel.share),
+            known(kernel.flops_per_second, text::flops),
+        ];
+        cells.extend(several.then_some(spread));
+        cells
+    };
+    let mut headers = vec!["kernel", ">count", ">total", ">mean", ">share", ">rate"];
+    headers.extend(several.then_some(">least to most on a rank"));
+    let all = analysis.kernels.len();
+    let title = match all {
+        all if all > room.kernels => format!("Kernels: the {} of {all} that take most time", room.kernels),
+        _ => "Kernels".into(),
+    };
+    let rows = analysis.kernels.iter().take(room.kernels).map(row).collect();
+    Table { topic: Topic::Kernels, title, headers, rows, detail: false }
+}
+
+fn conventions(analysis: &Analysis) -> Table {
+    let values = analysis.mfu.iter().flat_map(|mfu| &mfu.by_convention);
+    let rows = values.map(|(name, value)| vec![(*name).to_owned(), text::percent(*value)]).collect();
+    let title = "MFU by convention: which FLOPs count".into();
+    Table { topic: Topic::Kernels, title, headers: vec!["convention", ">MFU"], rows, detail: true }
+}

@@ -1,0 +1,73 @@
+//! Where a result goes: to stdout, or to a file that is there only when it is whole.
+
+use std::{
+    fs::{self, File, Permissions},
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use tempfile::NamedTempFile;
+
+/// Where a result goes.
+pub(crate) enum Output {
+    /// To stdout, with colours where it is a terminal.
+    Stdout,
+    /// To a new file, which takes the place of an old one.
+    Whole(NamedTempFile, PathBuf),
+    /// To what is there and is no plain file: a device or a pipe.
+    Special(File, PathBuf),
+}
+
+impl Output {
+    /// Opens a file, so that what is in its way is known before any work is done; stdout, if none is named.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Output> {
+        let Some(path) = path else { return Ok(Output::Stdout) };
+        let cannot = || format!("cannot write {}", path.display());
+        // What a link points to is written, not the link.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        match fs::metadata(&target) {
+            Ok(there) if there.is_dir() => anyhow::bail!("{}: it is a directory", cannot()),
+            Ok(there) if !there.is_file() => {
+                let file = File::options().write(true).open(&target).map_err(|error| because(cannot(), &error))?;
+                return Ok(Output::Special(file, target));
+            }
+            _ => {}
+        }
+        let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = tempfile::Builder::new()
+            .prefix(".stepscope-")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory)
+            .map_err(|error| because(cannot(), &error))?;
+        Ok(Output::Whole(file, target))
+    }
+
+    /// Writes all of it. A file is in its place after that, and not before.
+    pub(crate) fn write(self, text: &str) -> Result<()> {
+        let cannot = |path: &Path| format!("cannot write {}", path.display());
+        match self {
+            Output::Stdout => {
+                let mut stdout = anstream::stdout().lock();
+                stdout.write_all(text.as_bytes())?;
+                stdout.flush()?;
+            }
+            Output::Whole(mut file, path) => {
+                let plain = anstream::adapter::strip_str(text).to_string();
+                file.write_all(plain.as_bytes()).map_err(|error| because(cannot(&path), &error))?;
+                file.persist(&path).map_err(|error| because(cannot(&path), &error.error))?;
+            }
+            Output::Special(mut file, path) => {
+                let plain = anstream::adapter::strip_str(text).to_string();
+                file.write_all(plain.as_bytes()).map_err(|error| because(cannot(&path), &error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Each error says why, since its chain is not shown.
+fn because(what: String, why: &std::io::Error) -> anyhow::Error {
+    anyhow::anyhow!("{what}: {why}")
+}
