@@ -110,15 +110,18 @@ struct Moments(Vec<End>);
 
 impl Moments {
     fn of(ranks: &[RankResult]) -> Moments {
-        let mut ends = Vec::new();
+        let mut ends: Vec<End> = Vec::new();
         for (rank, result) in ranks.iter().enumerate() {
+            let from = ends.len();
             let together = result.communication.iter().filter(|span| ends_together(span.operation));
             ends.extend(together.filter_map(|span| {
                 let (group, sequence) = (span.group?.0, span.sequence?.0);
                 Some(End { group, sequence, operation: span.operation, rank: rank as u32, time: span.end })
             }));
+            ends[from..].sort();
         }
-        ends.sort_unstable();
+        // Each rank's are sorted by now, and the stable sort merges such runs.
+        ends.sort();
         Moments(ends)
     }
 

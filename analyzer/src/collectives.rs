@@ -7,7 +7,10 @@
 //! Collectives without a number cannot be told apart across ranks. The rank that recorded the most of a group stands
 //! for all of them, and of ranks that recorded as many the one that took least time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, HashSet},
+};
 
 use polars::prelude::*;
 use serde::Serialize;
@@ -62,7 +65,7 @@ pub(crate) fn collectives(
     add_messages(ranks, groups, &sizes, &mut sums);
     add_busy_time(ranks, &sizes, &mut sums);
     let mut figures: Vec<CollectiveFigures> = sums.iter().map(|(kind, sum)| sum.figures(kind)).collect();
-    figures.sort_by_key(|figures| std::cmp::Reverse(figures.busy_ns));
+    figures.sort_by_key(|figures| Reverse(figures.busy_ns));
     Ok((figures, stragglers.finish(ranks)))
 }
 
@@ -175,28 +178,28 @@ fn add_collectives(
         "sequence" => spans.iter().map(|(_, span)| span.sequence.map(|number| number.0)).collect::<Vec<_>>(),
         "operation" => column(|span| Some(span.operation as u32)),
     )?;
+    // Rows of a collective are far apart in memory: as little as possible is looked up there.
+    let all: Vec<(u32, i64)> = spans.iter().map(|(rank, span)| (*rank, span.duration())).collect();
     let mut parts: Vec<(u32, i64)> = Vec::new();
     for rows in alike(&table, ["group", "sequence", "operation"])? {
-        let of_row = |row: &u32| &spans[*row as usize];
-        let (_, first) = of_row(&rows[0]);
+        let span = |row: &u32| spans[*row as usize].1;
+        let first = span(&rows[0]);
         let kind = sizes.kind(first);
         let sum = sums.entry(kind).or_default();
+        // The rows are in the order of the ranks.
         parts.clear();
-        parts.extend(rows.iter().map(of_row).map(|(rank, span)| (*rank, span.duration())));
+        parts.extend(rows.iter().map(|row| all[*row as usize]));
         let numbered = first.group.is_some() && first.sequence.is_some();
-        // The rows are in the order of the ranks. Numbers that a rank used twice are none.
+        // Numbers that a rank used twice are none.
         if !numbered || parts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            let most = parts.chunk_by(|one, other| one.0 == other.0);
-            let time = |parts: &&[(u32, i64)]| parts.iter().fold(0_i64, |sum, part| sum.saturating_add(part.1));
-            let most = most.max_by_key(|parts| (parts.len(), std::cmp::Reverse(time(parts))));
-            let chosen = most.and_then(|parts| parts.first()).map(|part| part.0);
-            for (_, span) in rows.iter().map(of_row).filter(|(rank, _)| Some(*rank) == chosen) {
-                sum.add(span.duration(), span.bytes);
+            let chosen = standing_for_all(&parts);
+            for (row, _) in rows.iter().zip(&parts).filter(|(_, part)| Some(part.0) == chosen) {
+                sum.add(span(row).duration(), span(row).bytes);
             }
             continue;
         }
         let own = parts.iter().map(|part| part.1).min().unwrap_or(0);
-        sum.add(own, rows.iter().map(of_row).find_map(|(_, span)| span.bytes));
+        sum.add(own, rows.iter().find_map(|row| span(row).bytes));
         if parts.len() > 1 && kind.group_size == Some(parts.len() as u64) {
             sum.waiting_ns = sum.waiting_ns.saturating_add(stragglers.add(&parts));
         }
@@ -204,16 +207,25 @@ fn add_collectives(
     Ok(())
 }
 
+/// The rank with the most spans, and of such ranks the one that took least time. The parts are in the order of the ranks.
+fn standing_for_all(parts: &[(u32, i64)]) -> Option<u32> {
+    let time = |parts: &[(u32, i64)]| parts.iter().fold(0_i64, |sum, part| sum.saturating_add(part.1));
+    let ranks = parts.chunk_by(|one, other| one.0 == other.0);
+    ranks.max_by_key(|parts| (parts.len(), Reverse(time(parts)))).and_then(|parts| parts.first()).map(|part| part.0)
+}
+
 /// Adds sends and receives. Each is a message of its own.
 fn add_messages(ranks: &[RankResult], groups: &[GroupInfo], sizes: &GroupSizes, sums: &mut BTreeMap<Kind, Sum>) {
-    let mut shorter = HashMap::new();
+    let durations = |rank: &RankResult| rank.communication.iter().map(CommunicationSpan::duration).collect();
+    let mut own: Vec<Vec<i64>> = ranks.iter().map(durations).collect();
     for message in messages(ranks, groups) {
         let [send, receive] = message.spans(ranks).map(CommunicationSpan::duration);
-        shorter.extend([(message.send, send.min(receive)), (message.receive, send.min(receive))]);
+        for (rank, span) in [message.send, message.receive] {
+            own[rank][span] = send.min(receive);
+        }
     }
-    for (rank, result) in ranks.iter().enumerate() {
-        for (index, span) in result.communication.iter().enumerate().filter(|(_, span)| span.is_message()) {
-            let own = shorter.get(&(rank, index)).copied().unwrap_or(span.duration());
+    for (rank, own) in ranks.iter().zip(own) {
+        for (span, own) in rank.communication.iter().zip(own).filter(|(span, _)| span.is_message()) {
             let sum = sums.entry(sizes.kind(span)).or_default();
             sum.add(own, span.bytes);
             sum.waiting_ns = sum.waiting_ns.saturating_add(span.duration() - own);

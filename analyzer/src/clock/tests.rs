@@ -1,9 +1,10 @@
 use proptest::prelude::*;
-use stepscope_plan::Axis;
+use stepscope_plan::{Axis, ModelShape, ParallelLayout};
 use stepscope_traces::{
-    Nanos, Run, Span, SpanKind,
+    Nanos, Run, RunInfo, Span, SpanKind,
     synthetic::{Clocks as BentClocks, Pipeline, Recipe, Schedule, Truth},
 };
+use stepscope_trainer::{CpuTraining, TrainConfig};
 
 use super::*;
 use crate::hand_made::{HandMade, HandMadeRank, ranks, results, talk};
@@ -104,6 +105,34 @@ fn ranks_that_share_a_clock_keep_it() {
     assert_eq!((alignment.summary.aligned_by, alignment.summary.residual_ns), (AlignedBy::Anchors, Some(40)));
     assert_eq!([-7, 0, i64::MAX].map(|time| alignment.align(1, time)), [-7, 0, i64::MAX]);
     assert_eq!((alignment.summary.ranks[1].offset_ns, alignment.summary.ranks[1].drift_ns_per_second), (0, 0.0));
+}
+
+#[test]
+fn trained_ranks_share_the_clock_of_their_host() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let layout = ParallelLayout { dp: 2, pp: 4, micro_batches: 4, sequence_length: 16, ..ParallelLayout::default() };
+    let tiny = ModelShape::preset("tiny").unwrap();
+    let model = ModelShape { hidden: 32, heads: 4, kv_heads: 4, head_dim: 8, ffn: 32, vocabulary: 256, ..tiny };
+    let config = TrainConfig { steps: 2, ..TrainConfig::new(model, layout) };
+    let groups = stepscope_trainer::comm::Groups::describe(&layout);
+    RunInfo { groups, ..RunInfo::of_this_process("trained") }.create(&path).unwrap();
+    CpuTraining::prepare(&config).unwrap().run(Some(&path), &|_| ()).unwrap();
+    let run = Run::open(&path).unwrap();
+    let alignment = alignment(&run);
+    assert_eq!(alignment.summary.aligned_by, AlignedBy::Anchors);
+    assert!(alignment.summary.residual_ns.is_some());
+    for rank in 0..8 {
+        assert_eq!([-7, 0, i64::MAX].map(|time| alignment.align(rank, time)), [-7, 0, i64::MAX]);
+    }
+    // Every message has a send and a receive, and the receive does not end before the send begins.
+    let results = results(&run);
+    let found = messages(&results, &run.info.groups);
+    assert_eq!(found.len(), 2 * 4 * 2 * 3 * 2, "steps, micro-batches, replicas, borders of stages, there and back");
+    for message in found {
+        let [send, receive] = message.spans(&results);
+        assert!(receive.end >= send.start && receive.bytes == send.bytes);
+    }
 }
 
 /// A rank with a clock of its own, of which nothing ties it to the time of day but one reading.

@@ -276,6 +276,7 @@ fn how_long_the_largest_runs_take() {
             let start = number as i64 * 1_000;
             let mut span = CommunicationSpan::between(start, start + 500 + rank);
             (span.group, span.sequence) = (Some(Group((number % 3) as u32)), Some(Sequence(number / 3)));
+            span.bytes = Some(1);
             span
         });
         result.communication = spans.collect();
@@ -284,11 +285,24 @@ fn how_long_the_largest_runs_take() {
     let (figures, stragglers) = collectives(&results, &[]).unwrap();
     eprintln!("figures of {} collectives: {:?}", figures[0].count, began.elapsed());
     assert_eq!((figures[0].count, figures[0].group_size, stragglers.len()), (50_000, Some(64), 64));
-    let began = std::time::Instant::now();
-    crate::clock::Alignment::of(&results, &[]);
-    eprintln!("one clock: {:?}", began.elapsed());
+    let time_clocks = |results: &[RankResult], what: &str| {
+        let began = std::time::Instant::now();
+        crate::clock::Alignment::of(results, &[]);
+        eprintln!("{what}: {:?}", began.elapsed());
+    };
+    time_clocks(&results, "one clock");
     results.iter_mut().for_each(|result| result.info.clock.source = format!("{}", result.info.rank));
+    time_clocks(&results, "64 clocks");
+    // Messages between neighbours, with numbers of their own.
+    for (rank, result) in (0..).zip(&mut results) {
+        for span in &mut result.communication {
+            span.operation = if rank % 2 == 0 { Send } else { Receive };
+            span.group = Some(Group(rank / 2));
+        }
+        result.communication.iter_mut().zip(0..).for_each(|(span, number)| span.sequence = Some(Sequence(number)));
+    }
+    time_clocks(&results, "64 clocks by messages");
     let began = std::time::Instant::now();
-    crate::clock::Alignment::of(&results, &[]);
-    eprintln!("64 clocks: {:?}", began.elapsed());
+    let (figures, _) = collectives(&results, &[]).unwrap();
+    eprintln!("figures of {} messages: {:?}", figures[0].count, began.elapsed());
 }
