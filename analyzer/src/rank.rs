@@ -2,9 +2,7 @@
 
 use polars::prelude::DataFrame;
 use serde::Serialize;
-use stepscope_traces::{
-    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RunInfo, Spans, State, Window,
-};
+use stepscope_traces::{Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RunInfo, Spans, Window};
 
 use crate::{
     activity::{Activities, Class},
@@ -39,7 +37,6 @@ pub struct RankFigures {
 /// What one rank comes to.
 pub(crate) struct RankResult {
     pub(crate) info: RankInfo,
-    pub(crate) state: State,
     pub(crate) loss: Loss,
     pub(crate) figures: RankFigures,
     /// Its steps, where each lies and where its time goes.
@@ -87,7 +84,6 @@ impl RankResult {
         let steps = chosen.iter().zip(partitions).map(|(window, partition)| (*window, partition, counted(window)));
         Ok(RankResult {
             info: rank.info.clone(),
-            state: rank.state,
             loss,
             steps: steps.collect(),
             kernels: kernels.table(&data.names)?,
