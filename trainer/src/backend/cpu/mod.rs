@@ -95,7 +95,7 @@ struct RecordedScratch {
 impl Drop for RecordedScratch {
     fn drop(&mut self) {
         let room = self.room.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        room.place().into_iter().for_each(|(address, _)| self.recorder.free(address));
+        room.place().into_iter().for_each(|place| self.went(place));
     }
 }
 
@@ -106,10 +106,17 @@ impl RecordedScratch {
         work(&mut room);
         let after = room.place();
         if before != after {
-            before.into_iter().for_each(|(address, _)| self.recorder.free(address));
-            let grown = after.into_iter();
-            grown.for_each(|(address, bytes)| self.recorder.allocate(address, bytes, MemoryCategory::Workspace));
+            before.into_iter().for_each(|place| self.went(place));
+            for (address, bytes) in after {
+                self.recorder.reserve(address, bytes);
+                self.recorder.allocate(address, bytes, MemoryCategory::Workspace);
+            }
         }
+    }
+
+    fn went(&self, (address, _): (u64, u64)) {
+        self.recorder.free(address);
+        self.recorder.release(address);
     }
 }
 
