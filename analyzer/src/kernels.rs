@@ -119,7 +119,7 @@ pub(crate) fn kernels(
     if all.height() == 0 {
         return Ok((Vec::new(), Vec::new()));
     }
-    all.align_chunks();
+    all.rechunk_mut();
     let columns = Columns::of(&all)?;
     let whole: i64 = columns.total_ns.iter().sum();
     let share = |total: i64| if whole > 0 { total as f64 / whole as f64 } else { 0.0 };
