@@ -26,14 +26,14 @@ fn main() -> Outcome<()> {
     let small = analysis(&scratch.path().join("small"), &Recipe { steps: 180, ..rank() })?;
     let large = analysis(&scratch.path().join("large"), &Recipe { steps: 1800, ..rank() })?;
     let wide = analysis(&scratch.path().join("wide"), &Recipe { steps: 90, micro_batches: 8, replicas: 64, ..rank() })?;
-    let millions = |analysis: &Timed| analysis.spans as f64 / 1e6;
+    let millions = [&small, &large, &wide].map(|analysis| format!("{:.1} M", analysis.spans as f64 / 1e6)).join(", ");
     let linear = (large.seconds.value / large.spans as f64) / (small.seconds.value / small.spans as f64);
     table.at_most("10 M spans on one rank", "s", 4.0, large.seconds);
     table.at_most("its memory", "MB", 1000.0, Estimate::exact(large.megabytes));
     table.at_most("64 ranks of 1 M spans", "s", 40.0, wide.seconds);
     table.at_most("its memory", "MB", 1000.0, Estimate::exact(wide.megabytes));
     table.at_most("a span of 10 M over one of 1 M", "x", 1.5, Estimate::exact(linear));
-    println!("{table}\n\n{:.1} M, {:.1} M and {:.1} M spans", millions(&small), millions(&large), millions(&wide));
+    println!("{table}\n\nspans of the three runs: {millions}");
     Ok(())
 }
 

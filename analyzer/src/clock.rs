@@ -72,7 +72,7 @@ impl Alignment {
         let clock = |(rank, line): (&RankResult, &Line)| RankClock {
             rank: rank.info.rank,
             offset_ns: line.offset_at(beginning(rank)),
-            drift_ns_per_second: line.drift_ns_per_second(),
+            drift_ns_per_second: line.drift() * 1e9,
         };
         let summary = ClockSummary {
             aligned_by: if ranks.len() > 1 { aligned_by } else { AlignedBy::None },
@@ -190,7 +190,7 @@ impl Clocks {
             of_rank.push(number);
             readings[number].extend(clock.snapshots.iter().map(|snapshot| (snapshot.rank_ns.0, snapshot.wall_ns.0)));
         }
-        let anchors = readings.iter().map(|readings| Line::through(readings, 0.0)).collect();
+        let anchors = readings.iter().map(|readings| Line::through_clocks(readings)).collect();
         Clocks { count, of_rank, anchors }
     }
 
@@ -262,7 +262,7 @@ impl Clocks {
     /// What the second clock gains on the first by the time of day.
     fn expected_drift(&self, one: usize, other: usize) -> f64 {
         let anchors = self.anchors[one].zip(self.anchors[other]);
-        anchors.map_or(0.0, |(one, other)| one.then(other.inverse()).drift_ns_per_second() / 1e9)
+        anchors.map_or(0.0, |(one, other)| one.then(other.inverse()).drift())
     }
 }
 

@@ -2,12 +2,17 @@
 
 /// No two clocks drift apart faster than this: what says so is wrong.
 const LARGEST_DRIFT: f64 = 0.01;
-/// What a few readings may be off by, in nanoseconds; many tell that themselves.
-const NOISE_OF_FEW: f64 = 10_000.0;
-/// So many readings tell how much they are off by.
+/// What two clocks may be off by that are read one after the other, in nanoseconds.
+const NOISE_OF_CLOCKS: f64 = 100.0;
+/// What the ends of a collective may be off by.
+const NOISE_OF_ENDS: f64 = 10_000.0;
+/// So many readings tell themselves how much they are off by.
 const FEW: usize = 4;
 /// A drift counts when it is so many times what chance makes of it.
 const SIGNIFICANT: f64 = 3.0;
+/// Into how many stretches of time bounds are sorted at most, and how many bounds one has at least.
+const MOST_STRETCHES: usize = 64;
+const LEAST_OF_A_STRETCH: usize = 8;
 
 /// A time of one clock and the time of another at the same moment.
 pub(crate) type Reading = (i64, i64);
@@ -18,7 +23,6 @@ pub(crate) struct Line {
     /// Where the offset holds. Wider than a time, as the sum of two times is.
     base: i128,
     offset: i128,
-    /// What the second clock gains on the first, in nanoseconds a nanosecond.
     drift: f64,
 }
 
@@ -40,9 +44,9 @@ impl Line {
         clamped(self.at(time.into()) - i128::from(time))
     }
 
-    /// What to add besides for every second.
-    pub(crate) fn drift_ns_per_second(self) -> f64 {
-        self.drift * 1e9
+    /// What the second clock gains on the first, in nanoseconds a nanosecond.
+    pub(crate) fn drift(self) -> f64 {
+        self.drift
     }
 
     /// From the first clock to a third, by the way from the second to the third.
@@ -57,22 +61,33 @@ impl Line {
         Line { base: self.base + self.offset, offset: -self.offset, drift: -self.drift / (1.0 + self.drift) }
     }
 
+    /// The line through readings of both clocks.
+    pub(crate) fn through_clocks(readings: &[Reading]) -> Option<Line> {
+        Line::fit(readings, 0.0, NOISE_OF_CLOCKS)
+    }
+
+    /// The line through ends that are one moment.
+    pub(crate) fn through(readings: &[Reading], expected_drift: f64) -> Option<Line> {
+        Line::fit(readings, expected_drift, NOISE_OF_ENDS)
+    }
+
     /// The line through readings, of which some may be far off.
     ///
     /// Its drift is the median of those of readings half the list apart, its offset the median of theirs; then least
     /// squares over the readings that lie near. A drift that may be chance is replaced by the expected one.
-    pub(crate) fn through(readings: &[Reading], expected_drift: f64) -> Option<Line> {
+    fn fit(readings: &[Reading], expected_drift: f64, noise_of_few: f64) -> Option<Line> {
         let wide = |(first, second): &Reading| i128::from(*second) - i128::from(*first);
         let base = i128::from(median(readings.iter().map(|(first, _)| *first).collect())?);
         let offset = median(readings.iter().map(wide).collect())?;
         let relative = |reading: &Reading| ((i128::from(reading.0) - base) as f64, (wide(reading) - offset) as f64);
         let mut points: Vec<(f64, f64)> = readings.iter().map(relative).collect();
         points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
-        let (shift, drift) = robust(&points, expected_drift);
+        let (shift, drift) = robust(&points, expected_drift, noise_of_few);
         Some(Line { base, offset: offset + shift.round() as i128, drift })
     }
 
-    /// The line between bounds: readings whose second time is too early at most, and such whose second time is too late at most.
+    /// The line between bounds: readings whose second time is right or too early, and such whose second time is right or
+    /// too late.
     ///
     /// In each of some stretches of time the tightest bounds count, and their middle where there are both: messages
     /// that nothing delayed.
@@ -92,10 +107,6 @@ impl Line {
     }
 }
 
-/// Into how many stretches of time bounds are sorted at most, and how many bounds one has at least.
-const MOST_STRETCHES: usize = 64;
-const LEAST_OF_A_STRETCH: usize = 8;
-
 /// The reading that the tightest of some bounds come to.
 fn tightest(bounds: &[(Reading, bool)], line: Line) -> Option<Reading> {
     let beyond = |reading: &Reading| i128::from(reading.1) - line.at(reading.0.into());
@@ -114,7 +125,7 @@ fn tightest(bounds: &[(Reading, bool)], line: Line) -> Option<Reading> {
 }
 
 /// Offset at zero and drift of points that are sorted.
-fn robust(points: &[(f64, f64)], expected_drift: f64) -> (f64, f64) {
+fn robust(points: &[(f64, f64)], expected_drift: f64, noise_of_few: f64) -> (f64, f64) {
     let half = points.len().div_ceil(2);
     let pairs = points.iter().zip(&points[half.min(points.len())..]).filter(|(one, other)| one.0 < other.0);
     let slopes: Vec<f64> = pairs.map(|(one, other)| (other.1 - one.1) / (other.0 - one.0)).collect();
@@ -133,7 +144,7 @@ fn robust(points: &[(f64, f64)], expected_drift: f64) -> (f64, f64) {
         across += (x - mean.0) * (y - mean.1);
     }
     let fitted = across / along;
-    let noise = if near.len() < FEW { NOISE_OF_FEW } else { noise.max(1.0) };
+    let noise = if near.len() < FEW { noise_of_few } else { noise.max(1.0) };
     // Not so for a drift that is not a number: all readings are of one moment.
     let counts = (fitted - expected_drift).abs() > SIGNIFICANT * noise / along.sqrt() && fitted.abs() < LARGEST_DRIFT;
     if counts { (mean.1 - fitted * mean.0, fitted) } else { (offset(expected_drift), expected_drift) }
@@ -173,10 +184,10 @@ mod tests {
         assert_eq!((one.map(0), one.map(100), one.map(i64::MAX)), (1_000, 1_100, i64::MAX));
         // Two a second apart, and far enough off to be sure of a drift.
         let two = Line::through(&[(0, 0), (SECOND, SECOND + 100_000)], 0.0).unwrap();
-        assert_eq!((two.map(SECOND / 2), two.drift_ns_per_second().round()), (SECOND / 2 + 50_000, 100_000.0));
+        assert_eq!((two.map(SECOND / 2), (two.drift() * 1e9).round()), (SECOND / 2 + 50_000, 100_000.0));
         // Two that may as well be noise: the expected drift it is, from the middle on.
         let noisy = Line::through(&[(0, 0), (SECOND / 1_000, SECOND / 1_000 + 100)], 0.0).unwrap();
-        assert_eq!(noisy.drift_ns_per_second(), 0.0);
+        assert_eq!(noisy.drift(), 0.0);
         // All of one moment.
         let moment = Line::through(&[(7, 10), (7, 11), (7, 12), (7, 13), (7, 14)], 0.0).unwrap();
         assert_eq!(moment.map(7), 12);
