@@ -41,6 +41,7 @@ pub(crate) fn bytes(number: u64) -> String {
 pub(crate) fn duration(time: Nanos) -> String {
     match time.seconds() {
         seconds if seconds < 1.0 => scaled(time.0 as f64, 1000.0, &["ns", "µs", "ms"]),
+        seconds if seconds < 10.0 => format!("{seconds:.2} s"),
         seconds if seconds < 120.0 => format!("{seconds:.1} s"),
         seconds if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
         seconds => format!("{:.1} h", seconds / 3600.0),
@@ -192,6 +193,7 @@ mod tests {
         assert_eq!(bytes(123_456_789), "123.5 MB");
         assert_eq!(duration(Nanos(950)), "950 ns");
         assert_eq!(duration(Nanos(1_500_000)), "1.5 ms");
+        assert_eq!(duration(Nanos(1_234_567_890)), "1.23 s");
         assert_eq!(duration(Nanos(61 * Nanos::SECOND.0)), "61.0 s");
         assert_eq!(duration(Nanos(5400 * Nanos::SECOND.0)), "90.0 min");
     }

@@ -18,7 +18,6 @@ pub(super) fn what_was_run(analysis: &Analysis) -> String {
     let mut words = vec![text::ranks(analysis.ranks.len() as u64, Some(run.world_size))];
     words.extend(run.model.as_ref().map(|model| format!("{} {}", model.name, text::parameters(model.parameters()))));
     words.extend(run.layout.as_ref().map(text::layout));
-    words.extend(run.device.as_ref().map(|device| device.name.clone()));
     words.join(" · ")
 }
 
@@ -43,6 +42,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("memory", fullest(analysis).map(memory)),
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
         fact("loss", losses(analysis)),
+        fact("device", analysis.run.device.as_ref().map(|device| device.name.clone())),
         fact("clocks", clocks(analysis)),
     ]
     .into_iter()
@@ -67,8 +67,8 @@ fn step_time(analysis: &Analysis) -> String {
     let (first, last) = (time.first_step, time.last_step);
     let warm_up = match time.warm_up_steps.as_slice() {
         [] => String::new(),
-        [step] => format!("; step {step} is left out: warm-up"),
-        steps => format!("; the first {} steps are left out: warm-up", steps.len()),
+        [step] => format!("; step {step} is warm-up"),
+        steps => format!("; the first {} steps are warm-up", steps.len()),
     };
     format!("{median} median, 80% from {low} to {high}, over steps {first} to {last}{warm_up}")
 }
@@ -76,8 +76,7 @@ fn step_time(analysis: &Analysis) -> String {
 fn where_time_goes(analysis: &Analysis) -> String {
     let time = time::of_all(analysis);
     let parts = PARTS.iter().zip(time.parts()).map(|(part, (_, share))| format!("{part} {}", text::percent(share)));
-    let mean = if analysis.ranks.len() > 1 { " (mean of ranks)" } else { "" };
-    parts.collect::<Vec<_>>().join(", ") + mean
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 fn speed(analysis: &Analysis) -> Option<String> {
@@ -116,18 +115,17 @@ fn memory(memory: &RankMemory) -> String {
 
 fn pipeline(pipeline: &PipelineFigures) -> String {
     let bubble = pipeline.bubble.map_or_else(|| "unknown".into(), text::percent);
-    let PipelineFigures { stages, micro_batches, schedule, .. } = pipeline;
-    let mut says = format!(
-        "bubble {bubble}, ideal {} ({}, {stages} stages, {micro_batches} micro-batches)",
-        text::percent(pipeline.ideal_bubble),
+    let inferred = if pipeline.inferred { ", told from kernels alone" } else { "" };
+    let balanced = pipeline.balanced_bubble.map(|bubble| format!(", if balanced {}", text::percent(bubble)));
+    let slowest = pipeline.slowest_stage.map(|stage| format!("; slowest: stage {stage}"));
+    let PipelineFigures { stages, micro_batches, schedule, ideal_bubble, .. } = pipeline;
+    format!(
+        "bubble {bubble}{inferred}, ideal {}{} ({}, {stages} stages, {micro_batches} micro-batches){}",
+        text::percent(*ideal_bubble),
+        balanced.unwrap_or_default(),
         schedule.name(),
-    );
-    if pipeline.inferred {
-        says += ", told from kernels alone";
-    }
-    says += &pipeline.slowest_stage.map_or_else(String::new, |stage| format!("; stage {stage} is the slowest"));
-    let balanced = pipeline.balanced_bubble.map(|bubble| format!(", {} if all were alike", text::percent(bubble)));
-    says + &balanced.unwrap_or_default()
+        slowest.unwrap_or_default(),
+    )
 }
 
 fn losses(analysis: &Analysis) -> Option<String> {

@@ -65,7 +65,7 @@ fn unknown() -> String {
 }
 
 fn duration(nanoseconds: i64) -> String {
-    text::duration(Nanos(nanoseconds))
+    if nanoseconds == 0 { "0".into() } else { text::duration(Nanos(nanoseconds)) }
 }
 
 fn known<T>(value: Option<T>, written: impl FnOnce(T) -> String) -> String {
@@ -101,16 +101,17 @@ fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
     Table { topic: Topic::Time, title, headers, rows, detail: false }
 }
 
-/// Shares of time by some key, added up over ranks; and what of all time nothing has.
-fn shares<K: Ord>(keyed: impl Iterator<Item = (K, Share)>) -> BTreeMap<K, Share> {
-    let mut sums: BTreeMap<K, Share> = BTreeMap::new();
+/// Shares of time by some key, added up over ranks; what has no key stands last.
+fn shares<K: Ord>(keyed: impl Iterator<Item = (Option<K>, Share)>) -> Vec<(Option<K>, Share)> {
+    let mut sums: BTreeMap<Option<K>, Share> = BTreeMap::new();
     for (key, share) in keyed {
         let sum = sums.entry(key).or_default();
         sum.compute_ns += share.compute_ns;
         sum.exposed_communication_ns += share.exposed_communication_ns;
         sum.exposed_copy_ns += share.exposed_copy_ns;
     }
-    sums
+    let rest = sums.remove(&None).map(|share| (None, share));
+    sums.into_iter().chain(rest).collect()
 }
 
 const SHARE_HEADERS: [&str; 5] = [">compute", ">exposed comm", ">exposed copies", ">together", ">share"];

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+/// `stepscope analyze`: what it says in every form, and what it refuses.
+mod analyze;
+
 mod binary;
 
 /// `stepscope inspect`: what it prints, and what it says of things that are not runs.

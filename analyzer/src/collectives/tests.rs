@@ -1,7 +1,7 @@
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use stepscope_plan::Axis;
 use stepscope_traces::{
-    Nanos, Rank, Run, Sequence, Span, SpanKind, Stream,
+    Nanos, Rank, Run, Span, SpanKind, Stream,
     synthetic::{Clocks, Pipeline, Recipe, Schedule},
 };
 

@@ -81,11 +81,14 @@ pub(super) fn svg(size: (u32, u32), title: &str, draw: impl FnOnce(&Area<'_>) ->
 }
 
 /// The width of most plots, in the units of their fonts.
-pub(super) const WIDTH: u32 = 900;
+pub(super) const WIDTH: u32 = 680;
+/// The width of those that have much to show.
+pub(super) const WIDE: u32 = 1200;
 /// The size of the letters in them.
-pub(super) const LETTERS: u32 = 15;
-/// Room for the words at the left.
+pub(super) const LETTERS: u32 = 16;
+/// Room for the words at the left, and for the names of streams and stages.
 pub(super) const LEFT: u32 = 84;
+pub(super) const NAMES: u32 = 150;
 
 /// The axes of a plot.
 pub(super) fn axes<'a, 'b>(area: &'a Area<'b>, left: u32, x: Range<f64>, y: Range<f64>) -> Result<Chart<'a, 'b>> {

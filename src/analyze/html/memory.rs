@@ -8,7 +8,7 @@ use stepscope_traces::{MemoryCategory, Nanos};
 use super::chart::{self, Figure, LEFT, LETTERS, WIDTH};
 use crate::text;
 
-const HEIGHT: u32 = 340;
+const HEIGHT: u32 = 320;
 /// There are not many more pixels.
 const POINTS: usize = 400;
 /// Ranks that are drawn, the fullest first.
@@ -49,7 +49,7 @@ fn plot(memory: &RankMemory) -> Result<String> {
             .bold_line_style(chart::GRID)
             .axis_style(chart::TEXT)
             .label_style(chart::letters(LETTERS))
-            .x_labels(8)
+            .x_labels(6)
             .y_labels(6)
             .x_label_formatter(&chart::time_label)
             .y_label_formatter(&chart::bytes_label)

@@ -17,7 +17,7 @@ use super::{
 use crate::text;
 
 const ROOM: Room = Room { ranks: 256, steps: 200, kernels: 200 };
-/// Longer tables are folded.
+/// Longer tables can be folded.
 const SHORT: usize = 16;
 /// Ranks whose spans are drawn; of a pipeline, more, if it has more stages.
 const DRAWN_RANKS: usize = 8;
@@ -123,7 +123,8 @@ fn table(table: &Table) -> String {
     text += "</tbody></table></div>\n";
     let title = escaped(&table.title);
     if table.detail || table.rows.len() > SHORT {
-        format!("<details><summary>{title}</summary>\n{text}</details>\n")
+        let open = if table.detail { "" } else { " open" };
+        format!("<details{open}><summary>{title}</summary>\n{text}</details>\n")
     } else {
         format!("<h3>{title}</h3>\n{text}")
     }

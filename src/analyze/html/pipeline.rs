@@ -10,12 +10,10 @@ use plotters::{
 use stepscope_analyzer::{Analysis, Pass, RankWork, StepTimeline, WorkItem};
 use stepscope_traces::Rank;
 
-use super::chart::{self, Figure, LETTERS, WIDTH};
+use super::chart::{self, Figure, LETTERS, NAMES, WIDE};
 use crate::text;
 
-const WIDE: u32 = WIDTH * 4 / 3;
 const LANE: u32 = 40;
-const NAMES: u32 = 140;
 /// Narrower work has no number in it.
 const ROOM_FOR_A_NUMBER: f64 = 20.0;
 

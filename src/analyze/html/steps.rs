@@ -10,7 +10,7 @@ use stepscope_traces::Step;
 use super::chart::{self, Figure, LEFT, LETTERS, WIDTH};
 use crate::analyze::time::{PARTS, Time};
 
-const HEIGHT: u32 = 300;
+const HEIGHT: u32 = 280;
 /// There is no room for more; neighbours share a bar.
 const BARS: usize = 120;
 
@@ -44,7 +44,7 @@ pub(super) fn plot(analysis: &Analysis) -> Result<String> {
             .bold_line_style(chart::GRID)
             .axis_style(chart::TEXT)
             .label_style(chart::letters(LETTERS))
-            .x_labels(bars.len().min(14))
+            .x_labels(bars.len().min(12))
             .y_labels(6)
             .x_label_formatter(&number)
             .y_label_formatter(&chart::time_label)

@@ -5,14 +5,10 @@ use plotters::prelude::*;
 use serde::Serialize;
 use stepscope_analyzer::{Family, LaneSpan, StepTimeline};
 
-use super::chart::{self, Figure, LETTERS, WIDTH};
+use super::chart::{self, Figure, LETTERS, NAMES, WIDE};
 
-/// A step has more to show than other plots.
-const WIDE: u32 = WIDTH * 4 / 3;
 const LANE: u32 = 28;
 const LANES: usize = 48;
-/// Room for the names of the streams.
-const NAMES: u32 = 140;
 
 const fn colour(family: Family) -> RGBColor {
     match family {
