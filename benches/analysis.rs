@@ -23,9 +23,10 @@ const TRIES: usize = 3;
 fn main() -> Outcome<()> {
     let scratch = tempfile::tempdir()?;
     let mut table = Table::default();
-    let small = analysis(&scratch.path().join("small"), &Recipe { steps: 180, ..rank() })?;
-    let large = analysis(&scratch.path().join("large"), &Recipe { steps: 1800, ..rank() })?;
-    let wide = analysis(&scratch.path().join("wide"), &Recipe { steps: 90, micro_batches: 8, replicas: 64, ..rank() })?;
+    let small = analysis(&scratch.path().join("small"), &Recipe { steps: 232, ..rank() })?;
+    let large = analysis(&scratch.path().join("large"), &Recipe { steps: 2320, ..rank() })?;
+    let wide =
+        analysis(&scratch.path().join("wide"), &Recipe { steps: 116, micro_batches: 8, replicas: 64, ..rank() })?;
     let millions = [&small, &large, &wide].map(|analysis| format!("{:.1} M", analysis.spans as f64 / 1e6)).join(", ");
     let linear = (large.seconds.value / large.spans as f64) / (small.seconds.value / small.spans as f64);
     table.at_most("10 M spans on one rank", "s", 4.0, large.seconds);

@@ -6,9 +6,16 @@ use stepscope_traces::MemoryCategory;
 use super::{Check, Found, percent};
 use crate::{analysis::Analysis, memory::RankMemory};
 
-/// The rank whose memory is fullest.
+/// Of a device's memory, less than this leaves so much room that nothing needs to be saved.
+const LEAST_FULL: f64 = 0.5;
+
+/// The rank whose memory is fullest, unless its device has room enough.
 fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
-    analysis.memory.iter().max_by_key(|memory| memory.peak_bytes).filter(|memory| memory.peak_bytes > 0)
+    let fullest =
+        analysis.memory.iter().max_by_key(|memory| memory.peak_bytes).filter(|memory| memory.peak_bytes > 0)?;
+    let device = analysis.run.device.as_ref().and_then(|device| device.memory_bytes);
+    let has_room = device.is_some_and(|bytes| (fullest.peak_bytes as f64) < LEAST_FULL * bytes as f64);
+    (!has_room).then_some(fullest)
 }
 
 /// Of a peak, what a category takes.
@@ -23,7 +30,7 @@ impl Check for Activations {
     const KIND: &'static str = "activations";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        const LEAST_SHARE: f64 = 0.5;
+        const LEAST_SHARE: f64 = 0.6;
         let layout = analysis.run.layout.filter(|layout| layout.recompute == Recompute::None)?;
         let memory = fullest(analysis)?;
         let share = share(memory, MemoryCategory::Activations);
@@ -80,7 +87,7 @@ impl Check for Growth {
         let (growth, peak) = (memory.growth_bytes_per_step?, memory.peak_bytes as f64);
         Some(Found {
             share: (100.0 * growth / peak).min(1.0),
-            what: format!("memory of rank {} grows by {:.1} MB a step", memory.rank.0, growth / 1e6),
+            what: format!("memory of rank {} grows by {:.1} kB a step", memory.rank.0, growth / 1e3),
             evidence: format!("that is {:.2}% of its peak with every step", 100.0 * growth / peak),
             advice: "look for tensors that are kept from step to step: losses with their graph, lists of outputs"
                 .into(),

@@ -8,6 +8,9 @@ mod support;
 /// A run checked on paper.
 mod by_hand;
 
+/// What stands out, and what does not.
+mod findings;
+
 /// Runs of the generator: what it says is the truth.
 mod synthetic;
 
