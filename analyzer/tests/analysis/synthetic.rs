@@ -1,6 +1,6 @@
 use stepscope_analyzer::{Analysis, Selection};
 use stepscope_traces::{
-    Nanos,
+    Nanos, Step, Window,
     synthetic::{Clocks, Pipeline, Recipe, Schedule, Truth},
 };
 use tempfile::TempDir;
@@ -51,6 +51,24 @@ fn many_ranks_to_the_nanosecond() {
     let clocks = Clocks { largest_offset: Nanos(1 << 40), largest_drift: 20_000, largest_wall_error: Nanos(1_000_000) };
     let (truth, analysis) = made(&Recipe { replicas: 4, waiting: 0.4, clocks, ..Recipe::default() });
     assert_true(&truth, &analysis);
+}
+
+#[test]
+fn the_end_of_a_run_can_be_read_alone() {
+    let directory = TempDir::new().unwrap();
+    let recipe = Recipe { steps: 20, flush_every: Nanos(5_000_000), ..Recipe::default() };
+    let truth = recipe.write(&directory.path().join("run")).unwrap();
+    // From the beginning of a step on, as a live view of the last steps would.
+    let window = Window { from: truth.ranks[0].steps[15].start, to: Nanos(i64::MAX) };
+    let last = analyzed(&directory, &Selection { window: Some(window), ..Selection::default() });
+    let whole = analyzed(&directory, &Selection::default());
+    let figures = |analysis: &Analysis| {
+        let steps = analysis.steps.iter().filter(|step| step.step >= Step(15));
+        steps.map(|step| (step.step, step.start_ns, step.partition)).collect::<Vec<_>>()
+    };
+    assert_eq!(figures(&last), figures(&whole));
+    assert_eq!(figures(&last).len(), 5);
+    assert!(last.kernels[0].count < whole.kernels[0].count / 3);
 }
 
 #[test]
