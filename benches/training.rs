@@ -44,7 +44,7 @@ fn main() -> Outcome<()> {
 
 fn start(config: &TrainConfig, recorder: Recorder) -> Outcome<TrainingRank> {
     let backend = Arc::new(CpuBackend::start(recorder.clone())?);
-    let communicator = Arc::new(LocalCommunicator::new(Arc::new(LocalWorld::default()), backend.clone()));
+    let communicator = Arc::new(LocalCommunicator::new(Arc::new(LocalWorld::default()), Rank(0), backend.clone()));
     Ok(TrainingRank::new(config, Rank(0), RankParts { backend, communicator, recorder })?)
 }
 

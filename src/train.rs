@@ -2,19 +2,19 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::Mutex,
     time::{Duration, Instant},
 };
 
 use anstyle::Style;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use serde::Deserialize;
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_traces::{Nanos, RunInfo};
-use stepscope_trainer::{CpuTraining, GradientReduction, SaveEvery, StepReport, TrainConfig, comm::Groups};
+use stepscope_trainer::{CpuTraining, GradientReduction, SaveEvery, StepReport, TrainConfig, TrainError, comm::Groups};
 
 use crate::{text, words};
 
@@ -32,7 +32,8 @@ const USUAL_CHUNKS: u64 = 2;
     stepscope train --dp 2 --zero 2 --steps 50\n  \
     stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
 pub(crate) struct Arguments {
-    /// Settings as a file: the options below by their names, for example `micro-batch = 8`. Options given here win.
+    /// Settings as a file: any option but this one, --run and --no-record, by its name: `micro-batch = 8`. What is said
+    /// on the command line wins.
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -43,9 +44,6 @@ pub(crate) struct Arguments {
     /// Train without recording.
     #[arg(long)]
     no_record: bool,
-    /// A checkpoint to go on from, or a run whose newest one is meant.
-    #[arg(long, value_name = "DIR")]
-    resume: Option<PathBuf>,
 }
 
 /// What can be said on the command line and in a file.
@@ -101,6 +99,9 @@ struct Settings {
     /// Write a checkpoint into the run directory after every so many steps.
     #[arg(long, value_name = "N")]
     save_every: Option<u64>,
+    /// A checkpoint to go on from, or a run whose newest one is meant.
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -147,6 +148,7 @@ impl Settings {
             learning_rate: self.learning_rate.or(other.learning_rate),
             data: self.data.or(other.data),
             save_every: self.save_every.or(other.save_every),
+            resume: self.resume.or(other.resume),
         }
     }
 
@@ -185,6 +187,7 @@ impl Settings {
             seed: self.seed.unwrap_or(usual.seed),
             learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
             data: self.data.clone().unwrap_or_default(),
+            resume: self.resume.clone(),
             reduction,
             ..usual
         })
@@ -192,7 +195,7 @@ impl Settings {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { config: file, settings, run, no_record, resume } = arguments;
+    let Arguments { config: file, settings, run, no_record } = arguments;
     let settings = match file {
         Some(file) => settings.or(read_settings(&file)?),
         None => settings,
@@ -200,9 +203,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     if settings.backend == Some(BackendName::Cuda) {
         bail!("this version trains on the CPU only; leave --backend out");
     }
-    let mut config = TrainConfig { resume, ..settings.config()? };
+    let mut config = settings.config()?;
     let mut info = RunInfo::of_this_process(run_name(&config));
-    let path = run.unwrap_or_else(|| info.default_path());
+    let path = run.unwrap_or_else(|| free_path(&info.default_path()));
     if let Some(steps) = settings.save_every {
         config.save = Some(SaveEvery { steps, directory: path.join("checkpoints") });
     }
@@ -212,15 +215,34 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         info.create(&path)?;
     }
     let progress = Progress::new(&config);
-    training.run((!no_record).then_some(&path), &|step| progress.show(&step))?;
-    let mut stdout = anstream::stdout().lock();
-    stdout.write_all(progress.summary(&config, (!no_record).then_some(&path)).as_bytes())?;
-    Ok(())
+    let trained = training.run((!no_record).then_some(&path), &|step| progress.show(&step));
+    // A recording that ended early does not undo the training.
+    if matches!(trained, Ok(()) | Err(TrainError::Record(_))) {
+        let summary = progress.summary(&config, (!no_record).then_some(&path));
+        anstream::stdout().lock().write_all(summary.as_bytes())?;
+    }
+    Ok(trained?)
 }
 
 fn read_settings(file: &Path) -> Result<Settings> {
-    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    toml::from_str(&text).map_err(|error| anyhow::anyhow!("cannot understand {}: {}", file.display(), error))
+    let text = read_small(file).map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
+    toml::from_str(&text).map_err(|error| anyhow!("cannot understand {}: {}", file.display(), error))
+}
+
+/// A text of a plain file, which settings take little of.
+fn read_small(file: &Path) -> io::Result<String> {
+    const MOST: u64 = 1 << 20;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > MOST {
+        return Err(io::Error::other("it is no plain file of a megabyte at most"));
+    }
+    fs::read_to_string(file)
+}
+
+/// A path that is not taken: two runs may begin in one second.
+fn free_path(path: &Path) -> PathBuf {
+    let numbered = (2..).map(|number| PathBuf::from(format!("{}-{number}", path.display())));
+    std::iter::once(path.to_owned()).chain(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.to_owned())
 }
 
 /// The model, and along which axes it is spread.
@@ -299,9 +321,7 @@ impl Progress {
     fn summary(&self, config: &TrainConfig, run: Option<&Path>) -> String {
         let seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let bold = Style::new().bold();
-        let Some((first, last)) = seen.losses else {
-            return format!("nothing to do: {} steps were taken before\n", config.steps);
-        };
+        let Some((first, last)) = seen.losses else { return String::new() };
         let took = text::duration(Nanos(self.began.elapsed().as_nanos() as i64));
         let label = |word: &str| format!("{bold}{word:<8}{bold:#}  ");
         let mut text = format!(
@@ -311,8 +331,12 @@ impl Progress {
             text::counted(seen.steps, "step"),
             text::count((seen.tokens as f64 / seen.time.as_secs_f64()) as u64),
         );
-        if let Some(save) = &config.save {
-            text += &format!("{}{}\n", label("saved"), save.directory.display());
+        // The last multiple, if any step of this run was one.
+        if let Some(save) = &config.save
+            && config.steps % save.steps < seen.steps
+        {
+            let last = config.steps - config.steps % save.steps;
+            text += &format!("{}{}\n", label("saved"), save.directory.join(format!("step-{last:06}")).display());
         }
         match run {
             Some(run) => {

@@ -15,7 +15,7 @@ use stepscope_traces::{Device, Rank, RankDirectory, Run, State};
 use crate::{
     bubbles::{PipelineFigures, pipeline},
     clock::{Alignment, ClockSummary},
-    collectives::{CollectiveFigures, Straggler, collectives},
+    collectives::{CollectiveFigures, collectives},
     error::AnalysisError,
     findings::{Finding, findings},
     kernels::{FamilyFigures, KernelFigures, kernels},
@@ -25,6 +25,7 @@ use crate::{
     selection::Selection,
     step_time::StepTime,
     steps::StepFigures,
+    stragglers::Straggler,
 };
 
 /// The version of what `analyze` says.
@@ -110,7 +111,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
     check_steps(&ranks, selection)?;
     let device = ranks.first().and_then(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
-    let alignment = Alignment::of(&ranks);
+    let alignment = Alignment::of(&ranks, &run.info.groups);
     let rates = Rates::of(&run.info, peak_flops, run.ranks.len(), selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| std::mem::take(&mut rank.kernels)).collect();
     let (kernels, families) = kernels(&tables, peak_flops)?;
@@ -179,7 +180,8 @@ fn read_ranks(
     };
     let panicked = thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().is_err()).fold(false, |any, panicked| any || panicked)
+        // Every one is waited for.
+        threads.into_iter().filter_map(|thread| thread.join().err()).count() > 0
     });
     if panicked {
         return Err(AnalysisError::Panicked);

@@ -1,13 +1,30 @@
-//! Collectives by operation and size of group, and who waits for whom in them.
+//! Collectives by operation and size of group.
 //!
-//! A collective's own time is the least duration over its ranks; the rest of each rank's time in it is waiting, and the
-//! straggler is the rank that waits least.
+//! Spans of several ranks with the same group, number and operation are one collective. Its own time is the least
+//! duration over its ranks; where all its ranks recorded it, the rest of each rank's time in it is waiting. A message
+//! is one on each side: both have the shorter side's time as their own, where both are known.
+//!
+//! Collectives without a number cannot be told apart across ranks. The rank that recorded the most of a group stands
+//! for all of them, and of ranks that recorded as many the one that took least time.
 
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, HashSet},
+};
+
+use polars::prelude::*;
 use serde::Serialize;
 use stepscope_plan::Axis;
-use stepscope_traces::{GroupInfo, Rank, SpanKind};
+use stepscope_traces::{Group, GroupInfo, SpanKind};
 
-use crate::{error::AnalysisError, rank::RankResult};
+use crate::{
+    communication::{CommunicationSpan, union},
+    error::AnalysisError,
+    kernels::groups as alike,
+    messages::messages,
+    rank::RankResult,
+    stragglers::{Straggler, Stragglers},
+};
 
 /// All collectives of one operation in groups of one size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -16,7 +33,7 @@ pub struct CollectiveFigures {
     pub operation: SpanKind,
     /// Along which axis, where that is known.
     pub axis: Option<Axis>,
-    /// How many ranks take part, where that is known.
+    /// How many ranks the group has, where that is known.
     pub group_size: Option<u64>,
     /// How many there were; one is counted once, however many ranks take part.
     pub count: u64,
@@ -30,27 +47,207 @@ pub struct CollectiveFigures {
     pub own_ns: i64,
     /// Time ranks waited in them for others, summed over ranks.
     pub waiting_ns: i64,
-    /// Bytes a second of own time.
+    /// Bytes a second of own time, of those whose bytes are known.
     pub algorithm_bandwidth: Option<f64>,
     /// The same, as what crosses a rank's link.
     pub bus_bandwidth: Option<f64>,
 }
 
-/// A rank's waiting.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Straggler {
-    /// Which rank.
-    pub rank: Rank,
-    /// How long it waited in collectives for others.
-    pub wait_ns: i64,
-    /// How long others waited in collectives of which it was the last.
-    pub caused_wait_ns: i64,
+/// The figures of all collectives, the most time first, and of every rank's waiting.
+pub(crate) fn collectives(
+    ranks: &[RankResult],
+    groups: &[GroupInfo],
+) -> Result<(Vec<CollectiveFigures>, Vec<Straggler>), AnalysisError> {
+    let sizes = GroupSizes::of(ranks, groups);
+    let mut sums: BTreeMap<Kind, Sum> = BTreeMap::new();
+    let mut stragglers = Stragglers::of(ranks);
+    add_collectives(ranks, &sizes, &mut sums, &mut stragglers)?;
+    add_messages(ranks, groups, &sizes, &mut sums);
+    add_busy_time(ranks, &sizes, &mut sums);
+    let mut figures: Vec<CollectiveFigures> = sums.iter().map(|(kind, sum)| sum.figures(kind)).collect();
+    figures.sort_by_key(|figures| Reverse(figures.busy_ns));
+    Ok((figures, stragglers.finish(ranks)))
 }
 
-/// The figures of all collectives, and of every rank's waiting.
-pub(crate) fn collectives(
-    _ranks: &[RankResult],
-    _groups: &[GroupInfo],
-) -> Result<(Vec<CollectiveFigures>, Vec<Straggler>), AnalysisError> {
-    Ok((Vec::new(), Vec::new()))
+/// What collectives are put together by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    operation: SpanKind,
+    axis: Option<Axis>,
+    group_size: Option<u64>,
 }
+
+/// What is known of groups: the axis, and how many ranks.
+struct GroupSizes(HashMap<Group, (Option<Axis>, Option<u64>)>);
+
+impl GroupSizes {
+    /// A group that nobody described has as many ranks as used it, if that is more than one.
+    fn of(ranks: &[RankResult], groups: &[GroupInfo]) -> GroupSizes {
+        let describe = |group: &GroupInfo| (group.group, (Some(group.axis), Some(group.ranks.len() as u64)));
+        let mut sizes: HashMap<_, _> = groups.iter().map(describe).collect();
+        let mut users: HashMap<Group, HashSet<usize>> = HashMap::new();
+        for (rank, result) in ranks.iter().enumerate() {
+            let undescribed = result.communication.iter().filter_map(|span| span.group);
+            for group in undescribed.filter(|group| !sizes.contains_key(group)) {
+                users.entry(group).or_default().insert(rank);
+            }
+        }
+        let size = |users: HashSet<usize>| (users.len() > 1).then_some(users.len() as u64);
+        sizes.extend(users.into_iter().map(|(group, users)| (group, (None, size(users)))));
+        GroupSizes(sizes)
+    }
+
+    fn kind(&self, span: &CommunicationSpan) -> Kind {
+        let group = span.group.and_then(|group| self.0.get(&group).copied());
+        let (axis, group_size) = group.unwrap_or_default();
+        Kind { operation: span.operation, axis, group_size }
+    }
+}
+
+/// All collectives of one kind.
+#[derive(Default)]
+struct Sum {
+    count: u64,
+    bytes: Option<u64>,
+    /// Own time of those whose bytes are known.
+    bytes_ns: i64,
+    own_ns: i64,
+    waiting_ns: i64,
+    busy_ns: i64,
+    exposed_ns: i64,
+}
+
+impl Sum {
+    fn add(&mut self, own: i64, bytes: Option<u64>) {
+        self.count += 1;
+        self.own_ns = self.own_ns.saturating_add(own);
+        if let Some(bytes) = bytes {
+            self.bytes = Some(self.bytes.unwrap_or(0).saturating_add(bytes));
+            self.bytes_ns = self.bytes_ns.saturating_add(own);
+        }
+    }
+
+    fn figures(&self, kind: &Kind) -> CollectiveFigures {
+        let known = self.bytes.filter(|_| self.bytes_ns > 0);
+        let bandwidth = known.map(|bytes| bytes as f64 / (self.bytes_ns as f64 / 1e9));
+        CollectiveFigures {
+            operation: kind.operation,
+            axis: kind.axis,
+            group_size: kind.group_size,
+            count: self.count,
+            bytes: self.bytes,
+            busy_ns: self.busy_ns,
+            exposed_ns: self.exposed_ns,
+            own_ns: self.own_ns,
+            waiting_ns: self.waiting_ns,
+            algorithm_bandwidth: bandwidth,
+            bus_bandwidth: bandwidth.zip(kind.bus_factor()).map(|(bandwidth, factor)| bandwidth * factor),
+        }
+    }
+}
+
+impl Kind {
+    /// What crosses a rank's link, as a share of the message.
+    fn bus_factor(&self) -> Option<f64> {
+        let others = || self.group_size.map(|size| size.saturating_sub(1) as f64 / size.max(1) as f64);
+        match self.operation {
+            SpanKind::AllReduce => others().map(|others| 2.0 * others),
+            SpanKind::AllGather | SpanKind::ReduceScatter => others(),
+            _ => Some(1.0),
+        }
+    }
+}
+
+/// Adds what several ranks do together.
+fn add_collectives(
+    ranks: &[RankResult],
+    sizes: &GroupSizes,
+    sums: &mut BTreeMap<Kind, Sum>,
+    stragglers: &mut Stragglers,
+) -> Result<(), AnalysisError> {
+    let mut spans: Vec<(u32, &CommunicationSpan)> = Vec::new();
+    for (rank, result) in (0..).zip(ranks) {
+        spans.extend(result.communication.iter().filter(|span| !span.is_message()).map(|span| (rank, span)));
+    }
+    if spans.is_empty() {
+        return Ok(());
+    }
+    let column = |of: fn(&CommunicationSpan) -> Option<u32>| spans.iter().map(|(_, span)| of(span)).collect::<Vec<_>>();
+    let table = df!(
+        "group" => column(|span| span.group.map(|group| group.0)),
+        "sequence" => spans.iter().map(|(_, span)| span.sequence.map(|number| number.0)).collect::<Vec<_>>(),
+        "operation" => column(|span| Some(span.operation as u32)),
+    )?;
+    // Rows of a collective are far apart in memory: as little as possible is looked up there.
+    let all: Vec<(u32, i64)> = spans.iter().map(|(rank, span)| (*rank, span.duration())).collect();
+    let mut parts: Vec<(u32, i64)> = Vec::new();
+    for rows in alike(&table, ["group", "sequence", "operation"])? {
+        let span = |row: &u32| spans[*row as usize].1;
+        let first = span(&rows[0]);
+        let kind = sizes.kind(first);
+        let sum = sums.entry(kind).or_default();
+        // The rows are in the order of the ranks.
+        parts.clear();
+        parts.extend(rows.iter().map(|row| all[*row as usize]));
+        let numbered = first.group.is_some() && first.sequence.is_some();
+        // Numbers that a rank used twice are none.
+        if !numbered || parts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            let chosen = standing_for_all(&parts);
+            for (row, _) in rows.iter().zip(&parts).filter(|(_, part)| Some(part.0) == chosen) {
+                sum.add(span(row).duration(), span(row).bytes);
+            }
+            continue;
+        }
+        let own = parts.iter().map(|part| part.1).min().unwrap_or(0);
+        sum.add(own, rows.iter().find_map(|row| span(row).bytes));
+        if parts.len() > 1 && kind.group_size == Some(parts.len() as u64) {
+            sum.waiting_ns = sum.waiting_ns.saturating_add(stragglers.add(&parts));
+        }
+    }
+    Ok(())
+}
+
+/// The rank with the most spans, and of such ranks the one that took least time. The parts are in the order of the ranks.
+fn standing_for_all(parts: &[(u32, i64)]) -> Option<u32> {
+    let time = |parts: &[(u32, i64)]| parts.iter().fold(0_i64, |sum, part| sum.saturating_add(part.1));
+    let ranks = parts.chunk_by(|one, other| one.0 == other.0);
+    ranks.max_by_key(|parts| (parts.len(), Reverse(time(parts)))).and_then(|parts| parts.first()).map(|part| part.0)
+}
+
+/// Adds sends and receives. Each is a message of its own.
+fn add_messages(ranks: &[RankResult], groups: &[GroupInfo], sizes: &GroupSizes, sums: &mut BTreeMap<Kind, Sum>) {
+    let durations = |rank: &RankResult| rank.communication.iter().map(CommunicationSpan::duration).collect();
+    let mut own: Vec<Vec<i64>> = ranks.iter().map(durations).collect();
+    for message in messages(ranks, groups) {
+        let [send, receive] = message.spans(ranks).map(CommunicationSpan::duration);
+        for (rank, span) in [message.send, message.receive] {
+            own[rank][span] = send.min(receive);
+        }
+    }
+    for (rank, own) in ranks.iter().zip(own) {
+        for (span, own) in rank.communication.iter().zip(own).filter(|(span, _)| span.is_message()) {
+            let sum = sums.entry(sizes.kind(span)).or_default();
+            sum.add(own, span.bytes);
+            sum.waiting_ns = sum.waiting_ns.saturating_add(span.duration() - own);
+        }
+    }
+}
+
+/// Adds the time they cover: on each rank a union, since they may overlap there.
+fn add_busy_time(ranks: &[RankResult], sizes: &GroupSizes, sums: &mut BTreeMap<Kind, Sum>) {
+    for rank in ranks {
+        let mut kinds: BTreeMap<Kind, Vec<&CommunicationSpan>> = BTreeMap::new();
+        for span in &rank.communication {
+            kinds.entry(sizes.kind(span)).or_default().push(span);
+        }
+        for (kind, spans) in kinds {
+            let (busy, exposed) = union(spans);
+            let sum = sums.entry(kind).or_default();
+            sum.busy_ns = sum.busy_ns.saturating_add(busy);
+            sum.exposed_ns = sum.exposed_ns.saturating_add(exposed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -73,6 +73,7 @@ impl Intervals {
     pub fn within(&self, from: i64, to: i64) -> Intervals {
         let first = self.0.partition_point(|(_, end)| *end <= from);
         let clipped = self.0[first..].iter().take_while(|(start, _)| *start < to);
+        let clipped = clipped.filter(|_| from < to);
         Intervals(clipped.map(|(start, end)| (*start.max(&from), *end.min(&to))).collect())
     }
 

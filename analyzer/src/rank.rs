@@ -2,9 +2,7 @@
 
 use polars::prelude::DataFrame;
 use serde::Serialize;
-use stepscope_traces::{
-    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RunInfo, Spans, State, Window,
-};
+use stepscope_traces::{Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RunInfo, Spans, Window};
 
 use crate::{
     activity::{Activities, Class},
@@ -39,7 +37,6 @@ pub struct RankFigures {
 /// What one rank comes to.
 pub(crate) struct RankResult {
     pub(crate) info: RankInfo,
-    pub(crate) state: State,
     pub(crate) loss: Loss,
     pub(crate) figures: RankFigures,
     /// Its steps, where each lies and where its time goes.
@@ -87,11 +84,10 @@ impl RankResult {
         let steps = chosen.iter().zip(partitions).map(|(window, partition)| (*window, partition, counted(window)));
         Ok(RankResult {
             info: rank.info.clone(),
-            state: rank.state,
             loss,
             steps: steps.collect(),
             kernels: kernels.table(&data.names)?,
-            memory: memory.finish(rank.info.rank, &every_step, selection.steps),
+            memory: memory.finish(run, rank.info.rank, &every_step, selection.steps),
             figures,
             communication,
             work,

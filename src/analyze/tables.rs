@@ -160,10 +160,11 @@ fn time_by_layer(analysis: &Analysis) -> Table {
     Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: true }
 }
 
+/// A title that says of what its figures are: not of a step, but of all that was chosen.
 fn over_ranks(title: &str, analysis: &Analysis) -> String {
     match analysis.ranks.len() {
-        1 => title.into(),
-        ranks => format!("{title} (sum of {ranks} ranks)"),
+        1 => format!("{title}, in all (warm-up and what is between steps included)"),
+        ranks => format!("{title}, in all (sum of {ranks} ranks, warm-up and what is between steps included)"),
     }
 }
 

@@ -102,8 +102,9 @@ fn a_run_goes_on_from_its_checkpoint() {
     train(&["--steps", "4", "--resume", "first", "--run", "second"]);
     let losses = |run: &str| counted(&directory.path().join(run), Counter::Loss.word());
     assert_eq!([losses("first"), losses("second")].concat(), losses("whole"));
-    let said = train(&["--steps", "2", "--resume", "first", "--no-record"]);
-    assert!(said.starts_with("nothing to do"), "{said}");
+    let again = [&["train", "--steps", "2", "--resume", "first", "--no-record"], &small[..]].concat();
+    let said = failure(&again, directory.path());
+    assert!(said.contains("2 steps have been taken"), "{said}");
 }
 
 #[test]
@@ -129,7 +130,11 @@ fn what_cannot_be_trained_is_said_before_anything_is_written() {
         ("--resume missing", "it does not exist"),
         ("--run there", "there"),
         ("--backend cuda", "on the CPU only"),
-        ("--save-every 0", "every 0 steps"),
+        ("--save-every 0", "--save-every takes at least 1"),
+        ("--seq-len 300000 --micro-batch 1", "the built-in text: it has 213394 bytes"),
+        ("--micro-batches 16777216 --micro-batch 1", "more than 65536"),
+        ("--config /dev/zero", "no plain file"),
+        ("--data /dev/zero", "no plain file"),
     ] {
         let arguments: Vec<&str> = std::iter::once("train").chain(arguments.split_whitespace()).collect();
         let said = failure(&arguments, directory.path());

@@ -6,13 +6,15 @@
 use std::{
     collections::HashMap,
     fs::{self, File},
+    io::Read,
     ops::Range,
     path::{Path, PathBuf},
 };
 
+use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
-use stepscope_plan::{Coordinates, ModelShape, Part, Slot};
+use stepscope_plan::{Coordinates, ModelShape, ParallelLayout, Part, Slot};
 use stepscope_traces::MemoryCategory;
 
 use crate::{
@@ -28,6 +30,9 @@ use crate::{
 /// The file that says what a checkpoint is of; it is written last.
 const DESCRIPTION: &str = "checkpoint.json";
 
+/// More than any description has.
+const MOST_DESCRIPTION: u64 = 1 << 20;
+
 #[derive(Serialize, Deserialize)]
 struct Description {
     /// Steps that were taken.
@@ -37,6 +42,9 @@ struct Description {
     tp: u64,
     pp: u64,
     chunks: u64,
+    /// Sequences of a step and tokens of each: the same data needs the same.
+    global_batch: u64,
+    sequence_length: u64,
 }
 
 /// Writes a checkpoint of what comes before `step`, under `directory`. All ranks do so together.
@@ -54,8 +62,14 @@ pub(crate) fn save(
     parts.backend.synchronize()?;
     let gathered = gather(state, parts, groups)?;
     if at.dp == 0 {
-        fs::create_dir_all(&partial).map_err(TrainError::file("create", &partial))?;
-        write(&partial.join(file_name(at)), state, &gathered)?;
+        let written = fs::create_dir_all(&partial)
+            .map_err(TrainError::file("create", &partial))
+            .and_then(|()| write(&partial.join(file_name(at)), state, &gathered));
+        if written.is_err() {
+            // A disk that is full needs it more than anyone else does.
+            drop(fs::remove_dir_all(&partial));
+        }
+        written?;
     }
     // The description makes it a checkpoint, so everyone's part has to be there before.
     if let Some(world) = &groups.world {
@@ -65,7 +79,9 @@ pub(crate) fn save(
     if (at.dp, at.tp, at.stage) == (0, 0, 0) {
         let layout = config.layout;
         let (model, seed) = (config.model.clone(), config.seed);
-        let description = Description { step, seed, model, tp: layout.tp, pp: layout.pp, chunks: layout.chunks };
+        let ParallelLayout { tp, pp, chunks, sequence_length, .. } = layout;
+        let global_batch = layout.global_batch();
+        let description = Description { step, seed, model, tp, pp, chunks, global_batch, sequence_length };
         let file = partial.join(DESCRIPTION);
         let text = serde_json::to_string_pretty(&description).map_err(TrainError::file("write", &file))?;
         fs::write(&file, text + "\n").map_err(TrainError::file("write", &file))?;
@@ -154,21 +170,47 @@ pub(crate) fn check(path: &Path, config: &TrainConfig) -> Result<(PathBuf, u64),
     let path = find(path)?;
     let description: Description = {
         let file = path.join(DESCRIPTION);
-        let text = fs::read_to_string(&file).map_err(TrainError::file("read", &file))?;
+        let mut text = String::new();
+        // Whatever it is, it is not read without end.
+        let read = File::open(&file).and_then(|opened| opened.take(MOST_DESCRIPTION).read_to_string(&mut text));
+        read.map_err(TrainError::file("read", &file))?;
         serde_json::from_str(&text).map_err(TrainError::file("understand", &file))?
     };
     let layout = config.layout;
-    let Description { step, seed, model, tp, pp, chunks } = description;
+    let Description { step, seed, model, tp, pp, chunks, global_batch, sequence_length } = description;
     let why = if model != config.model {
         format!("it is of another model, {}", model.name)
     } else if (tp, pp, chunks) != (layout.tp, layout.pp, layout.chunks) {
         format!("it is of tp {tp}, pp {pp} and {chunks} chunks of each stage; only dp and zero may differ")
     } else if seed != config.seed {
         format!("its seed is {seed}, and data would come in another order")
+    } else if (global_batch, sequence_length) != (layout.global_batch(), layout.sequence_length) {
+        let (batch, length) = (layout.global_batch(), layout.sequence_length);
+        format!(
+            "its steps are of {global_batch} sequences of {sequence_length}, and these would be of {batch} of {length}"
+        )
+    } else if step >= config.steps {
+        format!("{step} steps have been taken, and --steps {} asks for no more", config.steps)
     } else {
         return Ok((path, step));
     };
     Err(TrainError::File { action: "go on from", path, why })
+}
+
+/// As [`check`], and that the files of all ranks are there and whole.
+pub(crate) fn check_files(path: &Path, config: &TrainConfig) -> Result<(), TrainError> {
+    let (path, _) = check(path, config)?;
+    let ParallelLayout { tp, pp, .. } = config.layout;
+    for (stage, tp) in (0..pp).flat_map(|stage| (0..tp).map(move |tp| (stage, tp))) {
+        let file = path.join(file_name(Coordinates { stage, dp: 0, tp }));
+        SafeTensors::deserialize(&open(&file)?).map_err(TrainError::file("read", &file))?;
+    }
+    Ok(())
+}
+
+fn open(file: &Path) -> Result<Mmap, TrainError> {
+    let opened = File::open(file).and_then(|opened| map_file(&opened));
+    opened.map_err(TrainError::file("open", file))
 }
 
 /// Reads a checkpoint into a rank's state: the step to go on with.
@@ -176,7 +218,7 @@ pub(crate) fn restore(path: &Path, config: &TrainConfig, at: Coordinates, state:
     let (path, step) = check(path, config)?;
     let wrong = |why: String| Err(TrainError::File { action: "go on from", path: path.clone(), why });
     let file = path.join(file_name(at));
-    let bytes = File::open(&file).and_then(|opened| map_file(&opened)).map_err(TrainError::file("open", &file))?;
+    let bytes = open(&file)?;
     let tensors = SafeTensors::deserialize(&bytes).map_err(TrainError::file("read", &file))?;
     for unit in 0..state.placement.units.len() {
         let of = &state.placement.units[unit];
@@ -206,7 +248,13 @@ fn find(path: &Path) -> Result<PathBuf, TrainError> {
     }
     let inside = [path.join("checkpoints"), path.to_owned()];
     let entries = inside.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten();
+    let step = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("step-")?.parse::<u64>().ok();
     let checkpoints = entries.flatten().map(|entry| entry.path()).filter(|path| path.join(DESCRIPTION).exists());
+    let newest = checkpoints.filter_map(|path| Some((step(&path)?, path))).max();
     let why = if path.exists() { "there is no checkpoint in it" } else { "it does not exist" };
-    checkpoints.max().ok_or(TrainError::File { action: "go on from", path: path.to_owned(), why: why.into() })
+    newest.map(|(_, path)| path).ok_or(TrainError::File {
+        action: "go on from",
+        path: path.to_owned(),
+        why: why.into(),
+    })
 }

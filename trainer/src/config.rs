@@ -52,6 +52,9 @@ pub enum GradientReduction {
     Naive,
 }
 
+/// Micro-batches times chunks of a step, at most.
+const MOST_WORK: u64 = 1 << 16;
+
 /// Steps over which the learning rate rises.
 const WARM_UP: u64 = 5;
 
@@ -78,13 +81,20 @@ impl TrainConfig {
         model::check(&self.model)?;
         let wrong = |why: String| Err(TrainError::Settings(why));
         if self.model.vocabulary < BYTE_VALUES {
-            return wrong(format!("a token is a byte, and {} have no place in this vocabulary", BYTE_VALUES));
+            return wrong(format!(
+                "a token is a byte, so a vocabulary has at least {BYTE_VALUES}, not {}",
+                self.model.vocabulary
+            ));
+        }
+        let work = self.layout.micro_batches.saturating_mul(self.layout.chunks);
+        if work > MOST_WORK {
+            return wrong(format!("a step of {work} pieces of work on each stage is more than {MOST_WORK}"));
         }
         if self.steps == 0 {
             return wrong("no steps are asked for".into());
         }
         if self.save.as_ref().is_some_and(|save| save.steps == 0) {
-            return wrong("checkpoints after every 0 steps cannot be".into());
+            return wrong("--save-every takes at least 1 step".into());
         }
         if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
             return wrong(format!("a learning rate is a positive number, not {}", self.learning_rate));

@@ -32,6 +32,20 @@ pub(crate) const BYTE_VALUES: u64 = 256;
 const SENTENCES: usize = 4096;
 
 impl Dataset {
+    /// The bytes of files, or the built-in text where there are none; long enough for a sequence.
+    pub fn open(paths: &[PathBuf], sequence_length: u64) -> Result<Dataset, TrainError> {
+        let data = if paths.is_empty() { Dataset::built_in() } else { Dataset::of_files(paths)? };
+        for (index, file) in data.files.iter().enumerate() {
+            let length = file.as_slice().len() as u64;
+            if length <= sequence_length {
+                let path = paths.get(index).cloned().unwrap_or_else(|| "the built-in text".into());
+                let why = format!("it has {length} bytes, and a sequence takes {}", sequence_length + 1);
+                return Err(TrainError::File { action: "train on", path, why });
+            }
+        }
+        Ok(data)
+    }
+
     /// A text in simple sentences, the same every time.
     pub fn built_in() -> Dataset {
         let pick = |words: &[&'static str], number: u64| words[number as usize % words.len()];
@@ -48,29 +62,32 @@ impl Dataset {
     }
 
     /// The bytes of files, as they are when they are read.
-    pub fn of_files(paths: &[PathBuf], sequence_length: u64) -> Result<Dataset, TrainError> {
+    fn of_files(paths: &[PathBuf]) -> Result<Dataset, TrainError> {
         let map = |path: &PathBuf| {
-            let file = File::open(path).map_err(TrainError::file("open", path))?;
-            let length = file.metadata().map_err(TrainError::file("look at", path))?.len();
-            if length <= sequence_length {
-                let why = format!("it has {length} bytes, and a sequence takes {}", sequence_length + 1);
-                return Err(TrainError::File { action: "train on", path: path.clone(), why });
+            // Opening a pipe would wait for whoever writes to it.
+            let metadata = path.metadata().map_err(TrainError::file("open", path))?;
+            if !metadata.is_file() {
+                return Err(TrainError::File {
+                    action: "train on",
+                    path: path.clone(),
+                    why: "it is no plain file".into(),
+                });
             }
+            let file = File::open(path).map_err(TrainError::file("open", path))?;
             map_file(&file).map(Bytes::Mapped).map_err(TrainError::file("map", path))
         };
         Ok(Dataset { files: paths.iter().map(map).collect::<Result<_, _>>()? })
     }
 
     /// A sequence and one token more: which one follows from the seed, the step and its place in the global batch, and
-    /// so not from the layout.
+    /// so not from the layout. The data is longer than a sequence, or this is empty.
     pub fn sequence(&self, seed: u64, step: u64, index: u64, length: usize) -> &[u8] {
         let places = |bytes: &Bytes| bytes.as_slice().len().saturating_sub(length) as u64;
         let all: u64 = self.files.iter().map(places).sum();
         let mut place = mixed(&[seed, step, index]) % all.max(1);
         for file in &self.files {
             if place < places(file) {
-                let start = place as usize;
-                return &file.as_slice()[start..start + length + 1];
+                return &file.as_slice()[place as usize..place as usize + length + 1];
             }
             place -= places(file);
         }

@@ -51,10 +51,13 @@ pub enum TrainError {
     /// A panic, which is a bug of ours.
     #[error("it panicked: {0}")]
     Panicked(String),
+    /// Work for a rank that has failed.
+    #[error("this rank has failed before")]
+    FailedBefore,
     /// A loss that is not a number.
     #[error("the loss of step {step} is {loss}")]
     Diverged {
-        /// At which step.
+        /// At which step, from 1.
         step: u64,
         /// What it was.
         loss: f64,
@@ -70,9 +73,7 @@ impl TrainError {
         let path = path.into();
         move |error| TrainError::File { action, path, why: error.to_string() }
     }
-}
 
-impl TrainError {
     /// What a caught panic said.
     pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> TrainError {
         let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

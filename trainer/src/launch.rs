@@ -1,6 +1,7 @@
 //! Ranks as threads of this process, on its cores.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::Arc,
     thread::{self, available_parallelism},
@@ -23,7 +24,7 @@ use crate::{
     rank::{RankParts, StepReport, TrainingRank},
 };
 
-/// More threads than this are no rehearsal of anything.
+/// So many ranks take three times as many threads; more would only take turns.
 const MOST_RANKS: u64 = 128;
 
 /// A training run on the cores of this machine, with a thread for each rank: everything that can be refused has been
@@ -39,12 +40,9 @@ impl CpuTraining {
         config.check()?;
         check_memory(config)?;
         if let Some(path) = &config.resume {
-            checkpoint::check(path, config)?;
+            checkpoint::check_files(path, config)?;
         }
-        let data = match config.data.as_slice() {
-            [] => Dataset::built_in(),
-            files => Dataset::of_files(files, config.layout.sequence_length)?,
-        };
+        let data = Dataset::open(&config.data, config.layout.sequence_length)?;
         Ok(CpuTraining { config: config.clone(), data })
     }
 
@@ -57,19 +55,18 @@ impl CpuTraining {
         thread::scope(|scope| {
             let spawn = |rank: u64| {
                 let rank = Rank(rank as u32);
-                let thread = thread::Builder::new().name(format!("rank {}", rank.0));
-                thread.spawn_scoped(scope, move || {
-                    let result = train_rank(config, rank, run, world, peak, data, report);
+                let thread = thread::Builder::new().name(format!("rank {}", rank.0)).spawn_scoped(scope, move || {
+                    let body = AssertUnwindSafe(|| train_rank(config, rank, run, world, peak, data, report));
+                    let result = catch_unwind(body).unwrap_or_else(|panic| Err(TrainError::panicked(&*panic)));
                     result.inspect_err(|error| world.leave(rank, error.to_string()))
-                })
+                });
+                // Others may be waiting for it already.
+                thread.inspect_err(|error| world.leave(rank, format!("its thread cannot start: {error}")))
             };
             let threads: Vec<_> = (0..ranks).map(spawn).collect();
-            let results = threads.into_iter().enumerate().map(|(rank, thread)| match thread {
+            let results = threads.into_iter().map(|thread| match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| Err(TrainError::panicked(&*panic))),
-                Err(error) => {
-                    world.leave(Rank(rank as u32), error.to_string());
-                    Err(TrainError::Settings(format!("cannot start a thread: {error}")))
-                }
+                Err(error) => Err(TrainError::Settings(format!("cannot start a thread: {error}"))),
             });
             // That another rank is gone says less than why it went.
             let failures = results.filter_map(Result::err).collect::<Vec<_>>();
@@ -99,7 +96,7 @@ fn train_rank(
         }
     };
     let backend = Arc::new(CpuBackend::start(recorder.clone())?);
-    let communicator = Arc::new(LocalCommunicator::new(world.clone(), backend.clone()));
+    let communicator = Arc::new(LocalCommunicator::new(world.clone(), rank, backend.clone()));
     let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };
     let mut training = TrainingRank::new(config, rank, parts)?;
     // Dropped before what waits for its streams, which may be waiting for the others.
@@ -144,12 +141,12 @@ fn check_memory(config: &TrainConfig) -> Result<(), TrainError> {
         return Err(TrainError::Settings(format!("{ranks} ranks are more than the {MOST_RANKS} that run as threads")));
     }
     let needed = ranks.saturating_mul(MemoryPlan::fullest(model, layout, Attention::Flash)?.total());
-    match cpu::memory_bytes() {
+    match cpu::available_memory() {
         Some(there) if needed > there => {
             let gigabytes = |bytes: u64| bytes as f64 / 1e9;
             let (needed, there) = (gigabytes(needed), gigabytes(there));
             Err(TrainError::Settings(format!(
-                "{} would take {needed:.1} GB of memory on this machine of {there:.1} GB",
+                "{} would take {needed:.1} GB of memory, of which this machine has {there:.1} GB to spare",
                 model.name
             )))
         }

@@ -80,7 +80,8 @@ impl TrainingRank {
         };
         let overlap = config.reduction == GradientReduction::Bucketed;
         let (of, group) = (communicator.clone(), groups.data.clone());
-        let replicas = Replicas { backend: backend.clone(), communicator: of, group, overlap };
+        let replicas =
+            Replicas { backend: backend.clone(), communicator: of, recorder: recorder.clone(), group, overlap };
         let global_tokens = layout.tokens_per_step();
         let stage = Stage::new(engine, &placement, layout.chunks, layout.recompute, global_tokens);
         let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
@@ -109,11 +110,7 @@ impl TrainingRank {
         let recorder = self.parts.recorder.clone();
         let _stage = recorder.stage(StageNumber(self.at.stage as i16));
         let step_scope = recorder.step(Step(step as i32));
-        let batches = {
-            let _phase = recorder.phase(Phase::Data);
-            self.batches(data, step)
-        };
-        self.accumulate(&batches);
+        self.accumulate(data);
         let optimizer = self.config.optimizer(step);
         let loss = {
             let _phase = recorder.phase(Phase::Optimizer);
@@ -124,48 +121,35 @@ impl TrainingRank {
         self.next_step += 1;
         drop(step_scope);
         if !loss.is_finite() {
-            return Err(TrainError::Diverged { step, loss });
+            return Err(TrainError::Diverged { step: step + 1, loss });
         }
         recorder.count(Counter::Loss, loss);
         recorder.count(Counter::Tokens, layout.tokens_per_step() as f64);
         if let Some(counter) = recorder.counter("learning_rate") {
             recorder.count(counter, optimizer.learning_rate);
         }
+        // Saving is no part of the step.
+        let report = StepReport { step, loss, tokens: layout.tokens_per_step(), duration: began.elapsed() };
         if let Some(save) = self.config.save.clone().filter(|save| self.next_step.is_multiple_of(save.steps)) {
             self.save(&save.directory)?;
         }
-        Ok(StepReport { step, loss, tokens: layout.tokens_per_step(), duration: began.elapsed() })
+        Ok(report)
     }
 
-    /// Adds up the loss and the gradients of a step, on this rank.
-    fn accumulate(&mut self, batches: &[Batch]) {
+    /// Adds up the loss and the gradients of the next step, on this rank.
+    fn accumulate(&mut self, data: &Dataset) {
+        let TrainingRank { config, at, next_step, .. } = self;
+        let (config, at, step) = (&*config, *at, *next_step);
         self.state.clear_gradients();
         self.stage.clear_loss();
-        self.pipeline.run(&mut self.stage, &mut self.state, batches);
+        let batch = |micro_batch: u64| batch(config, at, data, step, micro_batch);
+        self.pipeline.run(&mut self.stage, &mut self.state, &batch);
     }
 
     /// Writes a checkpoint of what has been learned so far; all ranks do so together.
     fn save(&self, directory: &Path) -> Result<(), TrainError> {
         let _phase = self.parts.recorder.phase(Phase::Checkpoint);
         checkpoint::save(directory, &self.config, self.at, self.next_step, &self.state, &self.parts, &self.groups)
-    }
-
-    /// The sequences this replica sees, as its micro-batches.
-    fn batches(&self, data: &Dataset, step: u64) -> Vec<Batch> {
-        let layout = &self.config.layout;
-        let length = layout.sequence_length as usize;
-        let of_micro_batch = |micro_batch: u64| {
-            let first = (self.at.dp * layout.micro_batches + micro_batch) * layout.micro_batch;
-            let mut batch = Batch { tokens: Vec::new(), targets: Vec::new() };
-            for index in first..first + layout.micro_batch {
-                let sequence = data.sequence(self.config.seed, step, index, length);
-                let tokens = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).collect::<Vec<u32>>();
-                batch.tokens.extend(tokens(&sequence[..length]));
-                batch.targets.extend(tokens(&sequence[1..]));
-            }
-            batch
-        };
-        (0..layout.micro_batches).map(of_micro_batch).collect()
     }
 
     /// The loss of all ranks: those that have the head have their share of it, and tensor ranks have the same.
@@ -179,4 +163,19 @@ impl TrainingRank {
         }
         Ok(self.parts.backend.download(total)?[0])
     }
+}
+
+/// The sequences that a replica sees in a micro-batch.
+fn batch(config: &TrainConfig, at: Coordinates, data: &Dataset, step: u64, micro_batch: u64) -> Batch {
+    let layout = &config.layout;
+    let length = layout.sequence_length as usize;
+    let first = (at.dp * layout.micro_batches + micro_batch) * layout.micro_batch;
+    let mut batch = Batch { tokens: Vec::new(), targets: Vec::new() };
+    for index in first..first + layout.micro_batch {
+        let sequence = data.sequence(config.seed, step, index, length);
+        let tokens = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).collect::<Vec<u32>>();
+        batch.tokens.extend(tokens(&sequence[..length]));
+        batch.targets.extend(tokens(&sequence[1..]));
+    }
+    batch
 }

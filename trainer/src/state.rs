@@ -2,8 +2,9 @@
 
 use std::{ops::Range, sync::Arc};
 
+use stepscope_collector::Context;
 use stepscope_plan::{Part, Placement, Slot, Zero};
-use stepscope_traces::MemoryCategory;
+use stepscope_traces::{Layer, MemoryCategory};
 
 use crate::{
     backend::{AdamW, Backend, DType, OptimizerTensors, Stream, Tensor},
@@ -164,6 +165,8 @@ impl State {
     /// Says which unit comes next, so that its parameters are there in time.
     pub(crate) fn prefetch(&mut self, unit: usize) {
         let range = self.range(unit);
+        let recorder = self.replicas.recorder.clone();
+        let _layer = recorder.enter(self.context(unit));
         if let Weights::Sharded(weights) = &mut self.weights {
             weights.prefetch(unit, &range);
         }
@@ -188,11 +191,22 @@ impl State {
     /// Says that a unit's gradient of a micro-batch is complete.
     pub(crate) fn complete(&mut self, unit: usize, last_micro_batch: bool) {
         let range = self.range(unit);
+        let recorder = self.replicas.recorder.clone();
+        let _layer = recorder.enter(self.context(unit));
         match &mut self.gradients {
             Gradients::Whole(gradients) if last_micro_batch => gradients.complete(&range),
             Gradients::Whole(_) => {}
             Gradients::Sharded(gradients) => gradients.complete(unit, &range),
         }
+    }
+
+    /// Where in the training work for a unit is, which may not be where the pass is.
+    fn context(&self, unit: usize) -> Context {
+        let layer = match self.placement.units[unit].part {
+            Part::Layer(layer) => Some(Layer(layer as i32)),
+            _ => None,
+        };
+        Context { layer, ..self.replicas.recorder.context() }
     }
 
     /// Begins a step: nothing has been added up.
@@ -241,7 +255,9 @@ impl State {
 
     /// Takes a step of the optimizer.
     pub(crate) fn update(&mut self, settings: AdamW) {
+        let recorder = self.replicas.recorder.clone();
         for unit in 0..self.placement.units.len() {
+            let _layer = recorder.enter(self.context(unit));
             let owned = self.owned(unit);
             let (gradients, parameters) = (self.owned_gradient(unit), self.owned_weights(unit));
             let of = |tensor: &Tensor| tensor.slice(owned.clone());

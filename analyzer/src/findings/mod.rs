@@ -1,4 +1,11 @@
-//! What stands out in a run: plain sentences with their evidence, and what to try. Each kind of finding is a small type.
+//! What stands out in a run: plain sentences with their evidence, and what to try.
+//!
+//! A finding is a small type that looks at the whole analysis, and finds something or nothing. None says anything
+//! without a figure, and a healthy run has none.
+
+mod memory;
+mod pipeline;
+mod time;
 
 use serde::Serialize;
 
@@ -9,7 +16,7 @@ use crate::analysis::Analysis;
 pub struct Finding {
     /// Which kind, for programs.
     pub kind: &'static str,
-    /// How much of the step it concerns, or of memory: findings are ranked by it.
+    /// How much of the time, or of memory, it concerns: findings are ranked by it.
     pub share: f64,
     /// What it is, in a sentence.
     pub what: String,
@@ -19,7 +26,47 @@ pub struct Finding {
     pub advice: String,
 }
 
+/// A kind of finding.
+trait Check {
+    /// Its name.
+    const KIND: &'static str;
+
+    /// What it finds in a run.
+    fn find(analysis: &Analysis) -> Option<Found>;
+}
+
+/// What a check finds.
+struct Found {
+    share: f64,
+    what: String,
+    evidence: String,
+    advice: String,
+}
+
+fn check<C: Check>(analysis: &Analysis) -> Option<Finding> {
+    let Found { share, what, evidence, advice } = C::find(analysis)?;
+    Some(Finding { kind: C::KIND, share, what, evidence, advice })
+}
+
 /// What stands out in a run, the most important first.
-pub(crate) fn findings(_analysis: &Analysis) -> Vec<Finding> {
-    Vec::new()
+pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
+    let checks = [
+        check::<time::ExposedCommunication>,
+        check::<time::SlowRank>,
+        check::<time::HostBound>,
+        check::<time::LowUtilisation>,
+        check::<pipeline::LargeBubble>,
+        check::<pipeline::FewMicroBatches>,
+        check::<memory::Activations>,
+        check::<memory::ReplicatedOptimizer>,
+        check::<memory::Growth>,
+    ];
+    let mut found: Vec<Finding> = checks.into_iter().filter_map(|check| check(analysis)).collect();
+    found.sort_by(|one, other| other.share.total_cmp(&one.share));
+    found
+}
+
+/// A share, as people read it.
+fn percent(share: f64) -> String {
+    format!("{:.0}%", 100.0 * share)
 }

@@ -213,6 +213,7 @@ impl RankBuilder {
             stage: self.stage,
             bytes: Some(activity.bytes),
             group: activity.axis.map(|axis| recipe.group(axis, self.truth.rank)),
+            sequence: activity.sequence,
             flops: activity.flops,
             ..Span::new(activity.kind, name, start, end - start)
         })?;

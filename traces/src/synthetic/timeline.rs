@@ -5,7 +5,7 @@ use stepscope_plan::{Axis, Pass as Direction, Schedule, Work};
 
 use super::{Pipeline, PipelineTruth, Recipe};
 use crate::{
-    ids::{Layer, MicroBatch, Nanos, Stage, Step, Stream},
+    ids::{Layer, MicroBatch, Nanos, Sequence, Stage, Step, Stream},
     vocabulary::{Phase, SpanKind},
 };
 
@@ -52,6 +52,16 @@ pub(super) struct Activity {
     pub(super) flops: Option<u64>,
     /// How much earlier a rank may begin to wait in it.
     pub(super) earlier: i64,
+    /// Its number in its group, if ranks talk.
+    pub(super) sequence: Option<Sequence>,
+}
+
+/// How much was said in earlier steps: numbers go on from there.
+struct Said {
+    /// By each stage about its gradients.
+    reduces: Vec<u64>,
+    /// From stage to stage.
+    messages: u64,
 }
 
 /// Bytes of gradient of one layer.
@@ -66,14 +76,15 @@ impl Recipe {
     /// Every step in turn. The same each time it is asked for.
     pub(super) fn timeline(&self) -> impl Iterator<Item = StepTimeline> + '_ {
         let mut start = 1_000_000;
+        let mut said = Said { reduces: vec![0; self.stages() as usize], messages: 0 };
         (0..self.steps).map(move |step| {
-            let step = self.step(step, start);
+            let step = self.step(step, start, &mut said);
             start = step.end + 50_000;
             step
         })
     }
 
-    fn step(&self, step: u32, start: i64) -> StepTimeline {
+    fn step(&self, step: u32, start: i64, said: &mut Said) -> StepTimeline {
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(step)));
         let (stages, chunks) = (u64::from(self.stages()), u64::from(self.chunks()));
         let schedule = self.pipeline.map_or(Schedule::Gpipe, |pipeline| pipeline.schedule);
@@ -82,7 +93,7 @@ impl Recipe {
             (0..stages).map(|stage| schedule.order(stage, stages, u64::from(self.micro_batches), chunks)).collect();
 
         let mut builders: Vec<StageBuilder> =
-            (0..self.stages()).map(|stage| StageBuilder::begin(self, stage, start)).collect();
+            (0..self.stages()).map(|stage| StageBuilder::begin(self, stage, start, said)).collect();
         // Work is placed in rounds: each stage does what its order says next as soon as its input is there.
         let mut placed = true;
         while placed {
@@ -96,8 +107,10 @@ impl Recipe {
                         let Some(end) = builders[from].pass_end(input) else { continue };
                         let sent = if from == stage { 0 } else { transfer };
                         if sent > 0 {
-                            builders[from].transfer(SpanKind::Send, input, (end, end + sent));
-                            builders[stage].transfer(SpanKind::Receive, input, (end, end + sent));
+                            let number = Sequence(said.messages);
+                            builders[from].transfer(SpanKind::Send, input, (end, end + sent), number);
+                            builders[stage].transfer(SpanKind::Receive, input, (end, end + sent), number);
+                            said.messages += 1;
                         }
                         end + sent
                     }
@@ -106,6 +119,7 @@ impl Recipe {
                 placed = true;
             }
         }
+        said.reduces = builders.iter().map(|builder| builder.reduces).collect();
         let stages: Vec<StageTimeline> = builders.into_iter().map(|builder| builder.finish(&mut rng)).collect();
         let ends = stages.iter().flat_map(|stage| &stage.activities).map(|activity| activity.end);
         StepTimeline { step: Step(step as i32), start, end: ends.max().unwrap_or(start), stages }
@@ -134,13 +148,16 @@ struct StageBuilder<'a> {
     stage: u32,
     /// When the first stream is free.
     free: i64,
+    /// How many gradients were reduced.
+    reduces: u64,
     timeline: StageTimeline,
 }
 
 impl<'a> StageBuilder<'a> {
     /// A stage begins with its copy of the batch.
-    fn begin(recipe: &'a Recipe, stage: u32, start: i64) -> StageBuilder<'a> {
-        let mut builder = StageBuilder { recipe, stage, free: start, timeline: StageTimeline::default() };
+    fn begin(recipe: &'a Recipe, stage: u32, start: i64, said: &Said) -> StageBuilder<'a> {
+        let reduces = said.reduces[stage as usize];
+        let mut builder = StageBuilder { recipe, stage, free: start, reduces, timeline: StageTimeline::default() };
         let copy = builder.activity(SpanKind::Copy, 0, recipe.side_stream(2), (start, start + 20_000), Phase::Data);
         builder.timeline.activities.push(Activity { bytes: 1 << 20, ..copy });
         builder.free = copy.end;
@@ -161,6 +178,7 @@ impl<'a> StageBuilder<'a> {
             bytes: 0,
             flops: None,
             earlier: 0,
+            sequence: None,
         }
     }
 
@@ -240,19 +258,22 @@ impl<'a> StageBuilder<'a> {
             micro_batch: kernel.micro_batch,
             axis: Some(Axis::Data),
             bytes: GRADIENT_BYTES,
+            sequence: Some(Sequence(self.reduces)),
             earlier: (room as f64 * recipe.waiting.clamp(0.0, 0.3)) as i64,
             ..self.activity(SpanKind::AllReduce, 0, recipe.side_stream(0), interval, Phase::Backward)
         };
         self.timeline.activities.push(reduce);
+        self.reduces += 1;
         self.free = interval.1;
     }
 
     /// A send to another stage, or the receive on the other side.
-    fn transfer(&mut self, kind: SpanKind, work: Work, interval: (i64, i64)) {
+    fn transfer(&mut self, kind: SpanKind, work: Work, interval: (i64, i64), number: Sequence) {
         let transfer = Activity {
             micro_batch: Some(MicroBatch(work.micro_batch as i32)),
             axis: Some(Axis::Pipeline),
             bytes: 8 << 20,
+            sequence: Some(number),
             ..self.activity(kind, 0, self.recipe.side_stream(1), interval, phase_of(work))
         };
         self.timeline.activities.push(transfer);

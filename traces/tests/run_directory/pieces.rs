@@ -4,7 +4,7 @@ use stepscope_traces::{MemoryEvent, RankData, Run, Span, Window, synthetic::Reci
 fn pieces_are_the_whole() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");
-    Recipe { steps: 200, ..Recipe::default() }.write(&path).unwrap();
+    Recipe { steps: 2000, ..Recipe::default() }.write(&path).unwrap();
     let rank = &Run::open(&path).unwrap().ranks[0];
     let (whole, loss) = rank.read(Window::ALL).unwrap();
     let (mut spans, mut memory, mut pieces) = (Vec::<Span>::new(), Vec::<MemoryEvent>::new(), 0);
@@ -14,7 +14,7 @@ fn pieces_are_the_whole() {
         spans.extend(piece.rows());
     };
     let (rest, same_loss) = rank.read_in_pieces(Window::ALL, take, |piece| memory.extend(piece.rows())).unwrap();
-    assert!(pieces > 2);
+    assert!(pieces > 1);
     assert_eq!(loss, same_loss);
     assert!(spans.iter().copied().eq(whole.spans.rows()));
     assert!(memory.iter().copied().eq(whole.memory.rows()));

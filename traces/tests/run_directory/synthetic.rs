@@ -59,6 +59,26 @@ fn who_talks_is_known() {
     }
 }
 
+#[test]
+fn what_is_said_has_a_number() {
+    let pipeline = Pipeline { stages: 3, schedule: Schedule::Interleaved, chunks: 2, transfer: Nanos(10_000) };
+    let recipe = Recipe { replicas: 2, micro_batches: 3, pipeline: Some(pipeline), ..Recipe::default() };
+    let (_directory, run, _) = write(&recipe);
+    let mut numbers = BTreeMap::<_, Vec<(Rank, Nanos)>>::new();
+    for rank in &run.ranks {
+        for span in rank.read(Window::ALL).unwrap().0.spans.rows() {
+            assert_eq!(span.kind.is_communication(), span.sequence.is_some());
+            if let Some(sequence) = span.sequence {
+                numbers.entry((span.group, sequence)).or_default().push((rank.info.rank, span.interval().1));
+            }
+        }
+    }
+    assert_eq!(numbers.len(), 3 * 4 * 4 + 2 * 4 * 3 * 2 * 5, "each stage's gradients, and each replica's messages");
+    for parts in numbers.values() {
+        assert!(matches!(parts[..], [(one, end), (other, same)] if one != other && end == same), "{parts:?}");
+    }
+}
+
 /// Coverage nanosecond by nanosecond, which nobody would do in earnest.
 #[test]
 fn the_figures_are_those_of_the_files() {

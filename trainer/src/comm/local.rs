@@ -17,12 +17,12 @@ use std::{
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use half::bf16;
 use stepscope_plan::shard;
-use stepscope_traces::{Group, Rank, Sequence, SpanKind};
+use stepscope_traces::{Group, MemoryCategory, Rank, Sequence, SpanKind};
 
 use super::{Communicator, ProcessGroup, Reduction};
 use crate::{
     backend::{
-        DType, Stream, Tensor,
+        Backend, DType, Stream, Tensor,
         cpu::{CpuBackend, Element, View, view, with_element},
     },
     error::TrainError,
@@ -93,14 +93,24 @@ struct MeetingState {
 #[derive(Clone)]
 struct Offer {
     operation: SpanKind,
+    /// What a reduction makes, or from whom a broadcast comes.
+    how: Option<How>,
     elements: usize,
     dtype: DType,
     view: View,
 }
 
+/// What members of a collective have to agree on besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Reduce(Reduction),
+    From(usize),
+}
+
 impl Offer {
     fn differs(&self, other: &Offer) -> bool {
-        (self.operation, self.elements, self.dtype) != (other.operation, other.elements, other.dtype)
+        let terms = |offer: &Offer| (offer.operation, offer.how, offer.elements, offer.dtype);
+        terms(self) != terms(other)
     }
 }
 
@@ -150,6 +160,8 @@ impl Seat {
         let mut state = lock(&meeting.state);
         state.done += 1;
         if state.done == self.ranks.len() {
+            // Views of others' memory go as soon as nobody needs them.
+            state.offers.clear();
             lock(&self.world.meetings).remove(&self.key);
         }
     }
@@ -183,7 +195,9 @@ pub struct LocalCommunicator {
 
 impl LocalCommunicator {
     /// Joins the others.
-    pub fn new(world: Arc<LocalWorld>, backend: Arc<CpuBackend>) -> LocalCommunicator {
+    pub fn new(world: Arc<LocalWorld>, rank: Rank, backend: Arc<CpuBackend>) -> LocalCommunicator {
+        let told = world.clone();
+        backend.on_failure(move |error| told.leave(rank, error.to_string()));
         LocalCommunicator { world, backend, collectives: Mutex::default(), messages: Mutex::default() }
     }
 
@@ -191,7 +205,7 @@ impl LocalCommunicator {
         &self,
         group: &ProcessGroup,
         stream: Stream,
-        (operation, whole): (SpanKind, &Tensor),
+        (operation, how, whole): (SpanKind, Option<How>, &Tensor),
         offered: &Tensor,
         work: impl FnOnce(&Seat, Offer) -> Result<(), TrainError> + Send + 'static,
     ) {
@@ -199,9 +213,15 @@ impl LocalCommunicator {
         let key = (group.group, sequence);
         let seat = Seat { world: self.world.clone(), key, ranks: group.ranks.clone(), index: group.index };
         let view = view(offered);
-        let offer = Offer { operation, elements: offered.elements(), dtype: offered.dtype(), view };
+        let offer = Offer { operation, how, elements: offered.elements(), dtype: offered.dtype(), view };
         self.backend.communicate(stream, (operation, whole.bytes()), key, move || work(&seat, offer));
     }
+}
+
+/// The number of a message in its group: the same at both ends, and no other message's, since a member sends to one
+/// other in a group.
+fn message_sequence(number: u64, group: &ProcessGroup, sender: usize) -> Sequence {
+    Sequence(number * group.size() as u64 + sender as u64)
 }
 
 /// Counts up, from zero.
@@ -215,29 +235,35 @@ fn next<K: std::hash::Hash + Eq>(counts: &Mutex<HashMap<K, u64>>, key: K) -> u64
 impl Communicator for LocalCommunicator {
     fn all_reduce(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, reduction: Reduction) {
         let dtype = tensor.dtype();
-        self.collective(group, stream, (SpanKind::AllReduce, tensor), tensor, move |seat, offer| {
-            with_element!(dtype, E => {
-                let mine = offer.view.clone();
-                let (meeting, offers) = seat.meet(offer)?;
-                let reduced = reduce::<E>(&offers, seat.shard(mine.range.len()), reduction)?;
-                // Everyone has read everything when all results are there.
-                let results = seat.exchange(&meeting, cast_slice(&reduced).to_vec())?;
-                let mut target = mine.write::<E>()?;
-                let mut place = 0;
-                for result in results {
-                    let bytes: &mut [u8] = cast_slice_mut(&mut target);
-                    bytes[place..place + result.len()].copy_from_slice(&result);
-                    place += result.len();
-                }
-                seat.leave(&meeting);
-                Ok(())
-            })
-        });
+        self.collective(
+            group,
+            stream,
+            (SpanKind::AllReduce, Some(How::Reduce(reduction)), tensor),
+            tensor,
+            move |seat, offer| {
+                with_element!(dtype, E => {
+                    let mine = offer.view.clone();
+                    let (meeting, offers) = seat.meet(offer)?;
+                    let reduced = reduce::<E>(&offers, seat.shard(mine.range.len()), reduction)?;
+                    // Everyone has read everything when all results are there.
+                    let results = seat.exchange(&meeting, cast_slice(&reduced).to_vec())?;
+                    let mut target = mine.write::<E>()?;
+                    let mut place = 0;
+                    for result in results {
+                        let bytes: &mut [u8] = cast_slice_mut(&mut target);
+                        bytes[place..place + result.len()].copy_from_slice(&result);
+                        place += result.len();
+                    }
+                    seat.leave(&meeting);
+                    Ok(())
+                })
+            },
+        );
     }
 
     fn reduce_scatter(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor) {
         let (dtype, target) = (from.dtype(), view(to));
-        self.collective(group, stream, (SpanKind::ReduceScatter, from), from, move |seat, offer| {
+        self.collective(group, stream, (SpanKind::ReduceScatter, None, from), from, move |seat, offer| {
             with_element!(dtype, E => {
                 let shard = seat.shard(offer.elements);
                 let (meeting, offers) = seat.meet(offer)?;
@@ -251,7 +277,7 @@ impl Communicator for LocalCommunicator {
 
     fn all_gather(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor) {
         let (dtype, target) = (from.dtype(), view(to));
-        self.collective(group, stream, (SpanKind::AllGather, to), from, move |seat, offer| {
+        self.collective(group, stream, (SpanKind::AllGather, None, to), from, move |seat, offer| {
             with_element!(dtype, E => {
                 let (meeting, offers) = seat.meet(offer)?;
                 for (member, offer) in offers.iter().enumerate() {
@@ -267,21 +293,27 @@ impl Communicator for LocalCommunicator {
 
     fn broadcast(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, root: usize) {
         let dtype = tensor.dtype();
-        self.collective(group, stream, (SpanKind::Broadcast, tensor), tensor, move |seat, offer| {
-            with_element!(dtype, E => {
-                let mine = offer.view.clone();
-                let (meeting, offers) = seat.meet(offer)?;
-                if seat.index != root {
-                    copy::<E>(&offers[root].view, &mine)?;
-                }
-                seat.leave_together(&meeting)
-            })
-        });
+        self.collective(
+            group,
+            stream,
+            (SpanKind::Broadcast, Some(How::From(root)), tensor),
+            tensor,
+            move |seat, offer| {
+                with_element!(dtype, E => {
+                    let mine = offer.view.clone();
+                    let (meeting, offers) = seat.meet(offer)?;
+                    if seat.index != root {
+                        copy::<E>(&offers[root].view, &mine)?;
+                    }
+                    seat.leave_together(&meeting)
+                })
+            },
+        );
     }
 
     fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize) {
         let key = (group.group, group.ranks[group.index], group.ranks[to]);
-        let sequence = Sequence(next(&self.messages, key));
+        let sequence = message_sequence(next(&self.messages, key), group, group.index);
         let (world, bytes, dtype, view) = (self.world.clone(), tensor.bytes(), tensor.dtype(), view(tensor));
         self.backend.communicate(stream, (SpanKind::Send, bytes), (group.group, sequence), move || {
             with_element!(dtype, E => {
@@ -295,7 +327,7 @@ impl Communicator for LocalCommunicator {
 
     fn receive(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, from: usize) {
         let key = (group.group, group.ranks[from], group.ranks[group.index]);
-        let sequence = Sequence(next(&self.messages, key));
+        let sequence = message_sequence(next(&self.messages, key), group, from);
         let (world, bytes, dtype, view) = (self.world.clone(), tensor.bytes(), tensor.dtype(), view(tensor));
         self.backend.communicate(stream, (SpanKind::Receive, bytes), (group.group, sequence), move || {
             let next = |mail: &mut Mail| mail.get_mut(&key).and_then(VecDeque::pop_front);
@@ -313,7 +345,7 @@ impl Communicator for LocalCommunicator {
 
     fn barrier(&self, group: &ProcessGroup, stream: Stream) {
         let nothing = self.nothing();
-        self.collective(group, stream, (SpanKind::Barrier, &nothing), &nothing, move |seat, offer| {
+        self.collective(group, stream, (SpanKind::Barrier, None, &nothing), &nothing, move |seat, offer| {
             let (meeting, _) = seat.meet(offer)?;
             seat.leave_together(&meeting)
         });
@@ -323,8 +355,7 @@ impl Communicator for LocalCommunicator {
 impl LocalCommunicator {
     /// What a barrier brings.
     fn nothing(&self) -> Tensor {
-        use crate::backend::Backend;
-        self.backend.allocate(0, DType::F32, stepscope_traces::MemoryCategory::Communication)
+        self.backend.allocate(0, DType::F32, MemoryCategory::Communication)
     }
 }
 
@@ -359,10 +390,8 @@ mod tests {
 
     use proptest::prelude::*;
     use stepscope_collector::Recorder;
-    use stepscope_traces::MemoryCategory;
 
     use super::*;
-    use crate::backend::Backend;
 
     /// What a rank has in its two tensors at the end.
     type Ended = Result<(Vec<f64>, Vec<f64>), TrainError>;
@@ -377,7 +406,7 @@ mod tests {
         let ranks: Vec<Rank> = (0..inputs.len() as u32).map(Rank).collect();
         let rank = |index: usize| {
             let backend = Arc::new(CpuBackend::start(Recorder::disabled()).unwrap());
-            let communicator = LocalCommunicator::new(world.clone(), backend.clone());
+            let communicator = LocalCommunicator::new(world.clone(), ranks[index], backend.clone());
             let group = ProcessGroup { group: Group(0), ranks: ranks.clone(), index };
             let take = |elements| backend.allocate(elements, DType::F32, MemoryCategory::Other);
             let (from, to) = (take(inputs[index].len()), take(outputs));
@@ -483,6 +512,18 @@ mod tests {
             assert!(error.contains("rank 0 is gone: the power went"), "{error}");
         }
         assert!(began.elapsed().as_secs() < 5);
+    }
+
+    #[test]
+    fn a_stream_that_fails_frees_the_other_one() {
+        let backend = Arc::new(CpuBackend::start(Recorder::disabled()).unwrap());
+        let communicator = LocalCommunicator::new(Arc::default(), Rank(0), backend.clone());
+        let group = ProcessGroup { group: Group(0), ranks: vec![Rank(0), Rank(1)], index: 0 };
+        let tensor = backend.allocate(1, DType::F32, MemoryCategory::Other);
+        // The other rank never comes, and there is more to do than fits into a queue.
+        backend.copy(&tensor, &communicator.nothing());
+        (0..2000).for_each(|_| communicator.all_reduce(&group, Stream::Communication, &tensor, Reduction::Sum));
+        assert!(backend.synchronize().unwrap_err().to_string().contains("panicked"));
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 use std::{ops::Range, sync::Arc};
 
+use stepscope_collector::Recorder;
+
 use crate::{
     backend::{Backend, Event, Stream, Tensor},
     comm::{Communicator, ProcessGroup, Reduction},
@@ -16,6 +18,7 @@ use crate::{
 pub(crate) struct Replicas {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) communicator: Arc<dyn Communicator>,
+    pub(crate) recorder: Recorder,
     /// Nobody, if there is one.
     pub(crate) group: Option<ProcessGroup>,
     /// Whether communication goes on beside computation.

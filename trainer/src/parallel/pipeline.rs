@@ -43,7 +43,7 @@ impl Pipeline {
     }
 
     /// Does a step's forward and backward passes of this stage, in the order of the schedule.
-    pub(crate) fn run(&mut self, stage: &mut Stage, state: &mut State, batches: &[Batch]) {
+    pub(crate) fn run(&mut self, stage: &mut Stage, state: &mut State, batch: &dyn Fn(u64) -> Batch) {
         let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = self.layout;
         for work in schedule.order(self.stage, pp, micro_batches, chunks) {
             // Of what this work opens nothing stays open behind it.
@@ -52,9 +52,13 @@ impl Pipeline {
             let place = (work.chunk as usize, work.micro_batch);
             let output = match work.pass {
                 Pass::Forward => {
+                    let batch = {
+                        let _phase = recorder.phase(Phase::Data);
+                        batch(work.micro_batch)
+                    };
                     let _phase = recorder.phase(Phase::Forward);
                     let input = self.receive(work, stage, MemoryCategory::Activations);
-                    stage.forward(state, place, input, &batches[work.micro_batch as usize])
+                    stage.forward(state, place, input, &batch)
                 }
                 Pass::Backward => {
                     let _phase = recorder.phase(Phase::Backward);

@@ -11,6 +11,7 @@
 
 use std::{collections::HashMap, ops::Range};
 
+use stepscope_collector::Context;
 use stepscope_plan::shard;
 use stepscope_traces::MemoryCategory;
 
@@ -111,8 +112,19 @@ pub(crate) struct ShardedGradients {
     shards: Tensor,
     /// Units whose backward pass is going on, whole.
     open: HashMap<usize, Tensor>,
-    /// The unit that is being reduced: where its shard belongs, and the buffer.
-    reducing: Option<(Range<usize>, Tensor, Option<Event>)>,
+    /// The unit that is being reduced.
+    reducing: Option<Reducing>,
+}
+
+/// A unit's gradient on its way to the shards.
+struct Reducing {
+    /// Where its shard belongs.
+    place: Range<usize>,
+    /// Where its shard is, in the buffer.
+    reduced: Tensor,
+    done: Option<Event>,
+    /// To which micro-batch and layer it belongs: adding it up comes when another one is at work.
+    context: Context,
 }
 
 impl ShardedGradients {
@@ -140,17 +152,19 @@ impl ShardedGradients {
         self.settle();
         if let Some(buffer) = self.open.remove(&unit) {
             let mine = buffer.slice(shard_of(buffer.elements(), &self.replicas));
-            let started = self.replicas.start(|communicator, group, stream| {
+            let done = self.replicas.start(|communicator, group, stream| {
                 communicator.reduce_scatter(group, stream, &buffer, &mine);
             });
-            self.reducing = Some((place_among_shards(range, &self.replicas), mine, started));
+            let (place, context) = (place_among_shards(range, &self.replicas), self.replicas.recorder.context());
+            self.reducing = Some(Reducing { place, reduced: mine, done, context });
         }
     }
 
     /// Adds what has been reduced to the shards, and frees the buffer.
     pub(crate) fn settle(&mut self) {
-        if let Some((place, reduced, started)) = self.reducing.take() {
-            self.replicas.wait(started);
+        if let Some(Reducing { place, reduced, done, context }) = self.reducing.take() {
+            let _context = self.replicas.recorder.enter(context);
+            self.replicas.wait(done);
             self.replicas.backend.add(&self.shards.slice(place), &reduced);
         }
     }

@@ -18,14 +18,13 @@ use crate::{
 fn rank(config: &TrainConfig) -> TrainingRank {
     let recorder = Recorder::disabled();
     let backend = Arc::new(CpuBackend::start(recorder.clone()).unwrap());
-    let communicator = Arc::new(LocalCommunicator::new(Arc::new(LocalWorld::default()), backend.clone()));
+    let communicator = Arc::new(LocalCommunicator::new(Arc::new(LocalWorld::default()), Rank(0), backend.clone()));
     TrainingRank::new(config, Rank(0), RankParts { backend, communicator, recorder }).unwrap()
 }
 
 impl TrainingRank {
     fn loss_at(&mut self, data: &Dataset) -> f64 {
-        let batches = self.batches(data, 0);
-        self.accumulate(&batches);
+        self.accumulate(data);
         self.mean_loss().unwrap()
     }
 

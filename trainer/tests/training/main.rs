@@ -7,6 +7,8 @@ mod checkpoints;
 mod equivalence;
 /// Memory is what the plan says.
 mod memory;
+/// What is recorded says what it is.
+mod recording;
 /// What goes wrong is said.
 mod trouble;
 

@@ -1,22 +1,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use stepscope_plan::{Attention, MemoryPlan, ParallelLayout, Precision, Recompute, Zero};
-use stepscope_traces::{Loss, MemoryCategory, MemoryOperation, Run, RunInfo, Window};
+use stepscope_traces::{MemoryCategory, MemoryOperation};
 use stepscope_trainer::TrainConfig;
-use tempfile::TempDir;
 
-use crate::support::{config, in_bf16, layouts, losses, single};
+use crate::support::{config, in_bf16, layouts, recorded, single};
 
 /// The most that each rank had of each category at a time, as it was recorded.
 fn measured(config: &TrainConfig) -> Vec<BTreeMap<MemoryCategory, u64>> {
-    let directory = TempDir::new().unwrap();
-    let path = directory.path().join("run");
-    RunInfo::of_this_process("memory").create(&path).unwrap();
-    losses(&TrainConfig { steps: 2, ..config.clone() }, Some(&path)).unwrap();
-    let run = Run::open(&path).unwrap();
-    let peaks = run.ranks.iter().map(|rank| {
-        let (data, loss) = rank.read(Window::ALL).unwrap();
-        assert_eq!(loss, Loss::default());
+    let peaks = recorded(&TrainConfig { steps: 2, ..config.clone() }).into_iter().map(|data| {
         let mut events: Vec<_> = data.memory.rows().collect();
         events.sort_by_key(|event| event.time_ns);
         let (mut blocks, mut now, mut peaks) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());

@@ -3,7 +3,9 @@
 use std::{path::Path, sync::Mutex};
 
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
+use stepscope_traces::{Loss, RankData, RankDirectory, Run, RunInfo, Window};
 use stepscope_trainer::{CpuTraining, GradientReduction, TrainConfig, TrainError};
+use tempfile::TempDir;
 
 /// Sequences of a step, in every layout.
 pub(crate) const GLOBAL_BATCH: u64 = 8;
@@ -91,4 +93,18 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
 pub(crate) fn in_bf16(config: &TrainConfig, gradients: Precision) -> TrainConfig {
     let layout = ParallelLayout { precision: Precision::Bf16, gradients, ..config.layout };
     TrainConfig { numbers: (&layout).into(), layout, ..config.clone() }
+}
+
+/// What every rank of a run recorded.
+pub(crate) fn recorded(config: &TrainConfig) -> Vec<RankData> {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("recorded").create(&path).unwrap();
+    losses(config, Some(&path)).unwrap();
+    let read = |rank: &RankDirectory| {
+        let (data, loss) = rank.read(Window::ALL).unwrap();
+        assert_eq!(loss, Loss::default());
+        data
+    };
+    Run::open(&path).unwrap().ranks.iter().map(read).collect()
 }

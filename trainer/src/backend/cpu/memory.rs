@@ -27,33 +27,33 @@ struct Line([u8; 64]);
 pub(crate) struct Pool {
     recorder: Recorder,
     free: Mutex<HashMap<usize, Vec<Box<[Line]>>>>,
+    /// Where all blocks are, handed out or not.
+    reserved: Mutex<Vec<u64>>,
 }
 
 impl Pool {
     pub(crate) fn new(recorder: Recorder) -> Arc<Pool> {
-        Arc::new(Pool { recorder, free: Mutex::default() })
+        Arc::new(Pool { recorder, free: Mutex::default(), reserved: Mutex::default() })
     }
 
     fn take(&self, lines: usize) -> Box<[Line]> {
         let reused = lock(&self.free).get_mut(&lines).and_then(Vec::pop);
         reused.unwrap_or_else(|| {
             let fresh = vec![Line([0; 64]); lines].into_boxed_slice();
-            self.recorder.reserve(fresh.as_ptr() as u64, size_of_val(&*fresh) as u64);
+            let address = fresh.as_ptr() as u64;
+            self.recorder.reserve(address, size_of_val(&*fresh) as u64);
+            lock(&self.reserved).push(address);
             fresh
         })
     }
 
+    /// Records that everything goes back to the system. Other ranks may still hold a view of it, for a moment.
+    pub(crate) fn close(&self) {
+        lock(&self.reserved).drain(..).for_each(|address| self.recorder.release(address));
+    }
+
     fn give_back(&self, block: Box<[Line]>) {
         lock(&self.free).entry(block.len()).or_default().push(block);
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let free = self.free.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        for block in free.values().flatten() {
-            self.recorder.release(block.as_ptr() as u64);
-        }
     }
 }
 
@@ -81,7 +81,8 @@ impl Memory {
     pub(crate) fn materialize(&self) -> u64 {
         let block = self.pool.take(self.bytes.div_ceil(size_of::<Line>()));
         let block = NonNull::from(Box::leak(block));
-        lock(&self.ledger).block = Some(block);
+        let before = lock(&self.ledger).block.replace(block);
+        assert!(before.is_none(), "memory is taken once");
         address(block)
     }
 
@@ -93,7 +94,7 @@ impl Memory {
     fn borrow<E: Pod>(self: &Arc<Self>, elements: &Range<usize>, writes: bool) -> Result<Borrow<E>, TrainError> {
         let bytes = elements.start * size_of::<E>()..elements.end * size_of::<E>();
         let race = |why: String| Err(TrainError::Race(why));
-        if bytes.end > self.bytes {
+        if bytes.start > bytes.end || bytes.end > self.bytes {
             return race(format!("bytes {bytes:?} of a block of {}", self.bytes));
         }
         let mut ledger = lock(&self.ledger);

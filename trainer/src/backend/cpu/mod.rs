@@ -15,7 +15,7 @@ use half::bf16;
 use stepscope_collector::Recorder;
 use stepscope_traces::{Device, Group, MemoryCategory, Sequence, SpanKind};
 
-pub use self::peak::{measured_peak, memory_bytes};
+pub use self::peak::{available_memory, measured_peak};
 pub(crate) use self::{element::Element, memory::View};
 use self::{
     memory::{Memory, Pool},
@@ -92,6 +92,13 @@ struct RecordedScratch {
     room: Mutex<kernels::Scratch>,
 }
 
+impl Drop for RecordedScratch {
+    fn drop(&mut self) {
+        let room = self.room.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        room.place().into_iter().for_each(|place| self.went(place));
+    }
+}
+
 impl RecordedScratch {
     fn lend(&self, work: impl FnOnce(&mut kernels::Scratch)) {
         let mut room = lock(&self.room);
@@ -99,10 +106,17 @@ impl RecordedScratch {
         work(&mut room);
         let after = room.place();
         if before != after {
-            before.into_iter().for_each(|(address, _)| self.recorder.free(address));
-            let grown = after.into_iter();
-            grown.for_each(|(address, bytes)| self.recorder.allocate(address, bytes, MemoryCategory::Workspace));
+            before.into_iter().for_each(|place| self.went(place));
+            for (address, bytes) in after {
+                self.recorder.reserve(address, bytes);
+                self.recorder.allocate(address, bytes, MemoryCategory::Workspace);
+            }
         }
+    }
+
+    fn went(&self, (address, _): (u64, u64)) {
+        self.recorder.free(address);
+        self.recorder.release(address);
     }
 }
 
@@ -134,6 +148,11 @@ impl CpuBackend {
     /// What a rank's share of this machine is.
     pub fn describe(peak_flops: f64) -> Device {
         Device { name: peak::cpu_name(), memory_bytes: peak::memory_bytes(), peak_flops: Some(peak_flops) }
+    }
+
+    /// Says whom to tell, at once, when work on a stream has failed.
+    pub(crate) fn on_failure(&self, tell: impl Fn(&TrainError) + Send + Sync + 'static) {
+        self.streams.on_failure(tell);
     }
 
     /// Queues communication, which is recorded with its group and its number in it.
@@ -180,6 +199,7 @@ impl Drop for CpuBackend {
             // A stream catches the panics of its work.
             drop(thread.join());
         }
+        self.pool.close();
     }
 }
 
@@ -207,7 +227,10 @@ impl Backend for CpuBackend {
         let memory = Arc::new(Memory::new(bytes, self.pool.clone()));
         let (taken, recorder) = (memory.clone(), self.streams.recorder.clone());
         self.streams.launch(Stream::Compute, None, move || {
-            recorder.allocate(taken.materialize(), bytes as u64, category);
+            let address = taken.materialize();
+            if bytes > 0 {
+                recorder.allocate(address, bytes as u64, category);
+            }
             Ok(())
         });
         Tensor::new(Arc::new(Block { memory, streams: self.streams.clone() }), elements, dtype)

@@ -2,6 +2,8 @@
 
 use std::{fs, time::Instant};
 
+use num_traits::One;
+
 use super::{Element, kernels};
 use crate::backend::{DType, Product};
 
@@ -20,7 +22,7 @@ pub fn measured_peak(dtype: DType) -> f64 {
 }
 
 fn measure<E: Element>() -> f64 {
-    let ones = vec![E::default(); SIZE * SIZE];
+    let ones = vec![E::narrow(E::Sum::one()); SIZE * SIZE];
     let mut out = vec![E::default(); SIZE * SIZE];
     let mut scratch = kernels::Scratch::default();
     let product =
@@ -44,9 +46,18 @@ pub(crate) fn cpu_name() -> String {
 }
 
 /// The memory of the machine, if it says so.
-pub fn memory_bytes() -> Option<u64> {
+pub(crate) fn memory_bytes() -> Option<u64> {
+    memory("MemTotal:")
+}
+
+/// What of it can be had now.
+pub fn available_memory() -> Option<u64> {
+    memory("MemAvailable:")
+}
+
+fn memory(which: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemTotal"))?;
+    let line = text.lines().find(|line| line.starts_with(which))?;
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(1024 * kilobytes)
 }

@@ -3,7 +3,8 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Condvar, Mutex,
+        Arc, Condvar, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -65,20 +66,28 @@ pub(crate) struct Streams {
     failure: Arc<Failure>,
 }
 
+/// Whom to tell of a failure.
+type Tell = Box<dyn Fn(&TrainError) + Send + Sync>;
+
 #[derive(Default)]
 struct Failure {
     first: Mutex<Option<TrainError>>,
-    failed: std::sync::atomic::AtomicBool,
+    failed: AtomicBool,
+    tell: OnceLock<Tell>,
 }
 
 impl Failure {
+    /// The host may be waiting for the other stream, and that for other ranks: they have to hear of it now.
     fn set(&self, error: TrainError) {
+        if let Some(tell) = self.tell.get() {
+            tell(&error);
+        }
         lock(&self.first).get_or_insert(error);
-        self.failed.store(true, std::sync::atomic::Ordering::Release);
+        self.failed.store(true, Ordering::Release);
     }
 
     fn is_set(&self) -> bool {
-        self.failed.load(std::sync::atomic::Ordering::Acquire)
+        self.failed.load(Ordering::Acquire)
     }
 }
 
@@ -97,6 +106,12 @@ impl Streams {
         };
         let queues = [start(Stream::Compute)?, start(Stream::Communication)?];
         Ok((Arc::new(Streams { queues, recorder, failure }), threads))
+    }
+
+    /// Says whom to tell, at once, when work has failed.
+    pub(crate) fn on_failure(&self, tell: impl Fn(&TrainError) + Send + Sync + 'static) {
+        // The first one is told.
+        drop(self.failure.tell.set(Box::new(tell)));
     }
 
     fn give(&self, stream: Stream, job: Job) {
@@ -139,7 +154,7 @@ impl Streams {
     fn result(&self) -> Result<(), TrainError> {
         if self.failure.is_set() {
             let error = lock(&self.failure.first).take();
-            return Err(error.unwrap_or_else(|| TrainError::Panicked("work was queued after a failure".into())));
+            return Err(error.unwrap_or(TrainError::FailedBefore));
         }
         Ok(())
     }

@@ -1,0 +1,89 @@
+//! Findings about memory.
+
+use stepscope_plan::{Recompute, Zero};
+use stepscope_traces::MemoryCategory;
+
+use super::{Check, Found, percent};
+use crate::{analysis::Analysis, memory::RankMemory};
+
+/// The rank whose memory is fullest.
+fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
+    analysis.memory.iter().max_by_key(|memory| memory.peak_bytes).filter(|memory| memory.peak_bytes > 0)
+}
+
+/// Of a peak, what a category takes.
+fn share(memory: &RankMemory, category: MemoryCategory) -> f64 {
+    memory.at_peak.get(&category).copied().unwrap_or(0) as f64 / memory.peak_bytes as f64
+}
+
+/// Activations that fill memory and are not computed again.
+pub(super) struct Activations;
+
+impl Check for Activations {
+    const KIND: &'static str = "activations";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_SHARE: f64 = 0.5;
+        let layout = analysis.run.layout.filter(|layout| layout.recompute == Recompute::None)?;
+        let memory = fullest(analysis)?;
+        let share = share(memory, MemoryCategory::Activations);
+        (share >= LEAST_SHARE).then(|| Found {
+            share,
+            what: format!("activations fill {} of the memory at its peak", percent(share)),
+            evidence: format!(
+                "on rank {}, with nothing computed again and micro-batches of {}",
+                memory.rank.0, layout.micro_batch
+            ),
+            advice: "compute attention or whole layers again in the backward pass, or use smaller micro-batches".into(),
+        })
+    }
+}
+
+/// Optimizer state that every replica holds.
+pub(super) struct ReplicatedOptimizer;
+
+impl Check for ReplicatedOptimizer {
+    const KIND: &'static str = "replicated-optimizer";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_SHARE: f64 = 0.25;
+        let layout = analysis.run.layout.filter(|layout| layout.dp > 1 && layout.zero == Zero::Off)?;
+        let memory = fullest(analysis)?;
+        let share = share(memory, MemoryCategory::OptimizerState);
+        let saved = share * (1.0 - 1.0 / layout.dp as f64);
+        (share >= LEAST_SHARE).then(|| Found {
+            share: saved,
+            what: format!("each of {} replicas holds the whole optimizer state", layout.dp),
+            evidence: format!(
+                "it fills {} of the memory at its peak; shared it would fill {}",
+                percent(share),
+                percent(share - saved)
+            ),
+            advice: "share it: ZeRO stage 1".into(),
+        })
+    }
+}
+
+/// Memory that grows from step to step.
+pub(super) struct Growth;
+
+impl Check for Growth {
+    const KIND: &'static str = "memory-growth";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_SHARE: f64 = 1e-3;
+        let grows =
+            |memory: &&RankMemory| memory.growth_bytes_per_step.unwrap_or(0.0) > LEAST_SHARE * memory.peak_bytes as f64;
+        let memory = analysis.memory.iter().filter(grows).max_by(|one, other| {
+            one.growth_bytes_per_step.unwrap_or(0.0).total_cmp(&other.growth_bytes_per_step.unwrap_or(0.0))
+        })?;
+        let (growth, peak) = (memory.growth_bytes_per_step?, memory.peak_bytes as f64);
+        Some(Found {
+            share: (100.0 * growth / peak).min(1.0),
+            what: format!("memory of rank {} grows by {:.1} MB a step", memory.rank.0, growth / 1e6),
+            evidence: format!("that is {:.2}% of its peak with every step", 100.0 * growth / peak),
+            advice: "look for tensors that are kept from step to step: losses with their graph, lists of outputs"
+                .into(),
+        })
+    }
+}

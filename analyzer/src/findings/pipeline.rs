@@ -1,0 +1,50 @@
+//! Findings about pipelines.
+
+use super::{Check, Found, percent};
+use crate::analysis::Analysis;
+
+/// A bubble far above what the schedule leaves.
+pub(super) struct LargeBubble;
+
+impl Check for LargeBubble {
+    const KIND: &'static str = "large-bubble";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_EXCESS: f64 = 0.1;
+        let pipeline = analysis.pipeline.as_ref()?;
+        let (bubble, ideal) = (pipeline.bubble?, pipeline.ideal_bubble);
+        let slowest = pipeline.slowest_stage?;
+        (bubble - ideal >= LEAST_EXCESS).then(|| Found {
+            share: bubble - ideal,
+            what: format!(
+                "the pipeline idles {} of the time, and its schedule needs only {}",
+                percent(bubble),
+                percent(ideal)
+            ),
+            evidence: format!(
+                "stage {slowest} works longest; balanced stages would idle {}",
+                pipeline.balanced_bubble.map_or("less".into(), percent)
+            ),
+            advice: format!("move layers away from stage {slowest}, or look at what stages wait for"),
+        })
+    }
+}
+
+/// Too few micro-batches to fill a pipeline.
+pub(super) struct FewMicroBatches;
+
+impl Check for FewMicroBatches {
+    const KIND: &'static str = "few-micro-batches";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_IDEAL: f64 = 0.2;
+        let pipeline = analysis.pipeline.as_ref()?;
+        let (bubble, ideal) = (pipeline.bubble?, pipeline.ideal_bubble);
+        (ideal >= LEAST_IDEAL).then(|| Found {
+            share: ideal.min(bubble),
+            what: format!("{} micro-batches are few for {} stages", pipeline.micro_batches, pipeline.stages),
+            evidence: format!("the schedule itself leaves {} idle; {} was measured", percent(ideal), percent(bubble)),
+            advice: "use more, smaller micro-batches, or an interleaved schedule".into(),
+        })
+    }
+}

@@ -1,0 +1,18 @@
+//! Whole analyses, from outside: of runs small enough to check on paper, of runs with known answers, and of real ones.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+/// Runs by hand.
+mod support;
+
+/// A run checked on paper.
+mod by_hand;
+
+/// Runs of the generator: what it says is the truth.
+mod synthetic;
+
+/// Runs of the trainer: what theory says is there.
+mod trained;
+
+/// Runs that are damaged, empty or odd.
+mod trouble;

@@ -1,0 +1,70 @@
+use stepscope_analyzer::{Analysis, Selection};
+use stepscope_traces::{
+    Nanos,
+    synthetic::{Clocks, Pipeline, Recipe, Schedule, Truth},
+};
+use tempfile::TempDir;
+
+use crate::support::analyzed;
+
+fn made(recipe: &Recipe) -> (Truth, Analysis) {
+    let directory = TempDir::new().unwrap();
+    let truth = recipe.write(&directory.path().join("run")).unwrap();
+    let analysis = analyzed(&directory, &Selection::default());
+    (truth, analysis)
+}
+
+/// Every figure of every step and rank, to the nanosecond and the byte.
+fn assert_true(truth: &Truth, analysis: &Analysis) {
+    for rank in &truth.ranks {
+        let steps: Vec<_> = analysis.steps.iter().filter(|step| step.rank == rank.rank).collect();
+        assert_eq!(steps.len(), rank.steps.len());
+        for (step, truth) in steps.iter().zip(&rank.steps) {
+            let (found, figures) = (&step.partition, &truth.figures);
+            assert_eq!((step.step, step.start_ns), (truth.step, truth.start.0));
+            assert_eq!(found.span_ns, figures.span.0);
+            assert_eq!(found.compute_ns, figures.compute.0);
+            assert_eq!(found.communication_ns, figures.communication.0);
+            assert_eq!(found.overlapped_communication_ns, figures.overlapped_communication.0);
+            assert_eq!(found.exposed_communication_ns, figures.exposed_communication().0);
+            assert_eq!(found.copy_ns, figures.copy.0);
+            assert_eq!(found.exposed_copy_ns, figures.exposed_copy.0);
+            assert_eq!(found.idle_ns, figures.idle.0);
+            assert_eq!(found.overlap, figures.overlap());
+            assert_eq!((step.loss, step.tokens), (Some(truth.loss), Some(truth.tokens)));
+        }
+        let found = analysis.ranks.iter().find(|found| found.rank == rank.rank).unwrap();
+        assert_eq!(found.kernel_count, rank.kernels);
+    }
+}
+
+#[test]
+fn one_rank_to_the_nanosecond() {
+    for seed in 0..5 {
+        let (truth, analysis) = made(&Recipe { seed, steps: 6, compute_streams: 3, ..Recipe::default() });
+        assert_true(&truth, &analysis);
+    }
+}
+
+#[test]
+fn many_ranks_to_the_nanosecond() {
+    let clocks = Clocks { largest_offset: Nanos(1 << 40), largest_drift: 20_000, largest_wall_error: Nanos(1_000_000) };
+    let (truth, analysis) = made(&Recipe { replicas: 4, waiting: 0.4, clocks, ..Recipe::default() });
+    assert_true(&truth, &analysis);
+}
+
+#[test]
+fn bubbles_are_the_ones_that_were_made() {
+    for (schedule, chunks) in [(Schedule::Gpipe, 1), (Schedule::OneForwardOneBackward, 1), (Schedule::Interleaved, 2)] {
+        let pipeline = Pipeline { stages: 4, schedule, chunks, transfer: Nanos(10_000) };
+        let recipe = Recipe { micro_batches: 8, layers: 4, pipeline: Some(pipeline), ..Recipe::default() };
+        let (truth, analysis) = made(&recipe);
+        assert_true(&truth, &analysis);
+        let (found, truth) = (analysis.pipeline.unwrap(), truth.pipeline.unwrap());
+        assert_eq!(found.ideal_bubble, truth.ideal_bubble);
+        for (step, found) in found.per_step.iter().enumerate() {
+            let (bubble, truth) = (found.bubble, truth.bubble(step));
+            assert!((bubble - truth).abs() < 1e-9, "{schedule:?}, step {step}: {bubble} is not {truth}");
+        }
+    }
+}
