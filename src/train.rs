@@ -342,7 +342,7 @@ impl Progress {
             Some(run) => {
                 let (recorded, next, program) = (label("recorded"), label("next"), text::program());
                 let run = text::command_line(&[run.display().to_string()]);
-                text + &format!("{recorded}{run}\n{next}{program} inspect {run}\n")
+                text + &format!("{recorded}{run}\n{next}{program} analyze {run}\n")
             }
             None => text + "not recorded, as asked\n",
         }

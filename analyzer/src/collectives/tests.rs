@@ -1,7 +1,7 @@
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use stepscope_plan::Axis;
 use stepscope_traces::{
-    Nanos, Rank, Run, Sequence, Span, SpanKind, Stream,
+    Nanos, Rank, Run, Span, SpanKind, Stream,
     synthetic::{Clocks, Pipeline, Recipe, Schedule},
 };
 
@@ -262,47 +262,4 @@ proptest! {
         let listed: i64 = analysis.stragglers.iter().map(|straggler| straggler.wait_ns).sum();
         prop_assert_eq!(listed, wait.iter().sum::<i64>());
     }
-}
-
-/// Prints how long the largest runs take: `cargo test --release -p stepscope-analyzer how_long -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn how_long_the_largest_runs_take() {
-    let nothing: &[Span] = &[];
-    let empty = HandMade::of(&[], &ranks(&[nothing; 64]));
-    let mut results = empty.results();
-    for (rank, result) in (0..).zip(&mut results) {
-        let spans = (0..50_000_u64).map(|number| {
-            let start = number as i64 * 1_000;
-            let mut span = CommunicationSpan::between(start, start + 500 + rank);
-            (span.group, span.sequence) = (Some(Group((number % 3) as u32)), Some(Sequence(number / 3)));
-            span.bytes = Some(1);
-            span
-        });
-        result.communication = spans.collect();
-    }
-    let began = std::time::Instant::now();
-    let (figures, stragglers) = collectives(&results, &[]).unwrap();
-    eprintln!("figures of {} collectives: {:?}", figures[0].count, began.elapsed());
-    assert_eq!((figures[0].count, figures[0].group_size, stragglers.len()), (50_000, Some(64), 64));
-    let time_clocks = |results: &[RankResult], what: &str| {
-        let began = std::time::Instant::now();
-        crate::clock::Alignment::of(results, &[]);
-        eprintln!("{what}: {:?}", began.elapsed());
-    };
-    time_clocks(&results, "one clock");
-    results.iter_mut().for_each(|result| result.info.clock.source = format!("{}", result.info.rank));
-    time_clocks(&results, "64 clocks");
-    // Messages between neighbours, with numbers of their own.
-    for (rank, result) in (0..).zip(&mut results) {
-        for span in &mut result.communication {
-            span.operation = if rank % 2 == 0 { Send } else { Receive };
-            span.group = Some(Group(rank / 2));
-        }
-        result.communication.iter_mut().zip(0..).for_each(|(span, number)| span.sequence = Some(Sequence(number)));
-    }
-    time_clocks(&results, "64 clocks by messages");
-    let began = std::time::Instant::now();
-    let (figures, _) = collectives(&results, &[]).unwrap();
-    eprintln!("figures of {} messages: {:?}", figures[0].count, began.elapsed());
 }

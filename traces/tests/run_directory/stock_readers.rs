@@ -5,10 +5,6 @@ use arrow_array::{
     cast::AsArray,
     types::{Float64Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type},
 };
-use polars_arrow::{
-    array::{DictionaryArray, PrimitiveArray, Utf8Array},
-    io::ipc::read::{StreamReader, StreamState, read_stream_metadata},
-};
 use stepscope_traces::synthetic::Recipe;
 
 use crate::events::read;
@@ -115,32 +111,6 @@ fn the_columns_are_those_of_the_contract() {
     );
     assert_eq!(columns("counters.arrows"), "time_ns int64, counter uint16, value float64");
     assert_eq!(columns("strings.arrows"), "id uint32, text utf8");
-}
-
-/// The reader under polars, which shares no code with the one above.
-#[test]
-fn polars_reads_the_same() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("run");
-    recipe().write(&path).unwrap();
-    let (data, _) = read(&path, stepscope_traces::Window::ALL);
-    let mut file = File::open(path.join("rank-00000/spans.arrows")).unwrap();
-    let metadata = read_stream_metadata(&mut file).unwrap();
-    let (mut starts, mut layers, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
-    for state in StreamReader::new(&mut file, metadata, None) {
-        let StreamState::Some(batch) = state.unwrap() else { break };
-        let (_, columns) = batch.into_schema_and_arrays();
-        let start = columns[0].as_any().downcast_ref::<PrimitiveArray<i64>>().unwrap();
-        starts.extend(start.values_iter().copied());
-        let layer = columns[9].as_any().downcast_ref::<PrimitiveArray<i32>>().unwrap();
-        layers.extend(layer.iter().map(|layer| layer.copied()));
-        let kind = columns[2].as_any().downcast_ref::<DictionaryArray<u8>>().unwrap();
-        let words = kind.values().as_any().downcast_ref::<Utf8Array<i32>>().unwrap();
-        kinds.extend(kind.keys_values_iter().map(|code| words.value(code).to_owned()));
-    }
-    assert_eq!(starts, data.spans.start_ns.numbers());
-    assert_eq!(layers, data.spans.layer.iter().map(|layer| layer.map(|layer| layer.0)).collect::<Vec<_>>());
-    assert_eq!(kinds, data.spans.kind.iter().map(|kind| kind.word().to_owned()).collect::<Vec<_>>());
 }
 
 #[test]

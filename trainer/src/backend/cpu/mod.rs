@@ -107,7 +107,7 @@ impl RecordedScratch {
         let after = room.place();
         if before != after {
             before.into_iter().for_each(|place| self.went(place));
-            for (address, bytes) in after {
+            if let Some((address, bytes)) = after {
                 self.recorder.reserve(address, bytes);
                 self.recorder.allocate(address, bytes, MemoryCategory::Workspace);
             }
