@@ -160,11 +160,15 @@ fn time_by_layer(analysis: &Analysis) -> Table {
     Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: true }
 }
 
-/// A title that says of what its figures are: not of a step, but of all that was chosen.
+/// A title that says of what its figures are: not of a step that counts, but of all that was chosen.
 fn over_ranks(title: &str, analysis: &Analysis) -> String {
-    match analysis.ranks.len() {
-        1 => format!("{title}, in all (warm-up and what is between steps included)"),
-        ranks => format!("{title}, in all (sum of {ranks} ranks, warm-up and what is between steps included)"),
+    let ranks = analysis.ranks.len();
+    let ranks = (ranks > 1).then(|| format!("sum of {ranks} ranks"));
+    let warms_up = analysis.step_time.as_ref().is_some_and(|time| !time.warm_up_steps.is_empty());
+    let all = warms_up.then(|| "with warm-up and what is between steps".to_owned());
+    match ranks.into_iter().chain(all).collect::<Vec<_>>().join(", ") {
+        nothing if nothing.is_empty() => title.into(),
+        what => format!("{title} ({what})"),
     }
 }
 
