@@ -46,11 +46,11 @@ pub struct StageFigures {
     /// The share of the passes in which it has nothing to do.
     pub bubble: Option<f64>,
     /// Of that, before its first work: warm-up.
-    pub warm_up_ns: i64,
+    pub warm_up_ns: Option<i64>,
     /// Of that, between its first and its last work.
-    pub steady_ns: i64,
+    pub steady_ns: Option<i64>,
     /// Of that, after its last work: cool-down.
-    pub cool_down_ns: i64,
+    pub cool_down_ns: Option<i64>,
     /// The time of its work, over all steps.
     pub work_ns: i64,
 }
@@ -88,10 +88,10 @@ pub(crate) fn pipeline(run: &RunInfo, ranks: &[RankResult], alignment: &Alignmen
         stage: stage_of(rank),
         rank: rank.info.rank,
         bubble: share(sum.idle(), sum.window),
-        warm_up_ns: sum.warm_up,
-        steady_ns: sum.steady,
-        cool_down_ns: sum.cool_down,
-        work_ns: sum.work,
+        warm_up_ns: sum.known(sum.warm_up),
+        steady_ns: sum.known(sum.steady),
+        cool_down_ns: sum.known(sum.cool_down),
+        work_ns: rank.work.iter().map(|item| item.end - item.start).sum(),
     });
     let slowest = ranks.iter().zip(&sums).max_by_key(|(_, sum)| sum.work).filter(|(_, sum)| sum.work > 0);
     Some(PipelineFigures {
@@ -176,6 +176,11 @@ impl StageSum {
         self.cool_down += cool_down;
         self.steady += idle - warm_up - cool_down;
         idle
+    }
+
+    /// A part of the windows, where there are any: a pipeline of which a stage is missing has none.
+    fn known(&self, part: i64) -> Option<i64> {
+        (self.window > 0).then_some(part)
     }
 
     fn idle(&self) -> i64 {

@@ -43,10 +43,10 @@ pub struct CollectiveFigures {
     pub busy_ns: i64,
     /// What of that no compute covers.
     pub exposed_ns: i64,
-    /// The sum of their own times.
-    pub own_ns: i64,
-    /// Time ranks waited in them for others, summed over ranks.
-    pub waiting_ns: i64,
+    /// The sum of their own times, of those that were seen on all their ranks.
+    pub own_ns: Option<i64>,
+    /// Time ranks waited in those for others, summed over ranks.
+    pub waiting_ns: Option<i64>,
     /// Bytes a second of own time, of those whose bytes are known.
     pub algorithm_bandwidth: Option<f64>,
     /// The same, as what crosses a rank's link.
@@ -61,7 +61,8 @@ pub(crate) fn collectives(
     let sizes = GroupSizes::of(ranks, groups);
     let mut sums: BTreeMap<Kind, Sum> = BTreeMap::new();
     let mut stragglers = Stragglers::of(ranks);
-    add_collectives(ranks, &sizes, &mut sums, &mut stragglers)?;
+    let stages = groups.iter().any(|group| group.axis == Axis::Pipeline);
+    add_collectives(ranks, &sizes, stages, &mut sums, &mut stragglers)?;
     add_messages(ranks, groups, &sizes, &mut sums);
     add_busy_time(ranks, &sizes, &mut sums);
     let mut figures: Vec<CollectiveFigures> = sums.iter().map(|(kind, sum)| sum.figures(kind)).collect();
@@ -109,27 +110,36 @@ impl GroupSizes {
 struct Sum {
     count: u64,
     bytes: Option<u64>,
-    /// Own time of those whose bytes are known.
-    bytes_ns: i64,
-    own_ns: i64,
-    waiting_ns: i64,
+    /// Own time of those that were seen on all their ranks, if any was.
+    own_ns: Option<i64>,
+    /// Bytes and own time of those whose bytes and own time are known.
+    timed: (u64, i64),
+    waiting_ns: Option<i64>,
     busy_ns: i64,
     exposed_ns: i64,
 }
 
 impl Sum {
-    fn add(&mut self, own: i64, bytes: Option<u64>) {
+    fn add(&mut self, own: Option<i64>, bytes: Option<u64>) {
         self.count += 1;
-        self.own_ns = self.own_ns.saturating_add(own);
+        if let Some(own) = own {
+            self.own_ns = Some(self.own_ns.unwrap_or(0).saturating_add(own));
+        }
         if let Some(bytes) = bytes {
             self.bytes = Some(self.bytes.unwrap_or(0).saturating_add(bytes));
-            self.bytes_ns = self.bytes_ns.saturating_add(own);
+        }
+        if let (Some(own), Some(bytes)) = (own, bytes) {
+            self.timed = (self.timed.0.saturating_add(bytes), self.timed.1.saturating_add(own));
         }
     }
 
+    fn wait(&mut self, waited: i64) {
+        self.waiting_ns = Some(self.waiting_ns.unwrap_or(0).saturating_add(waited));
+    }
+
     fn figures(&self, kind: &Kind) -> CollectiveFigures {
-        let known = self.bytes.filter(|_| self.bytes_ns > 0);
-        let bandwidth = known.map(|bytes| bytes as f64 / (self.bytes_ns as f64 / 1e9));
+        let (bytes, time) = self.timed;
+        let bandwidth = (time > 0).then(|| bytes as f64 / (time as f64 / 1e9));
         CollectiveFigures {
             operation: kind.operation,
             axis: kind.axis,
@@ -162,6 +172,7 @@ impl Kind {
 fn add_collectives(
     ranks: &[RankResult],
     sizes: &GroupSizes,
+    stages: bool,
     sums: &mut BTreeMap<Kind, Sum>,
     stragglers: &mut Stragglers,
 ) -> Result<(), AnalysisError> {
@@ -194,14 +205,19 @@ fn add_collectives(
         if !numbered || parts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             let chosen = standing_for_all(&parts);
             for (row, _) in rows.iter().zip(&parts).filter(|(_, part)| Some(part.0) == chosen) {
-                sum.add(span(row).duration(), span(row).bytes);
+                sum.add(Some(span(row).duration()), span(row).bytes);
             }
             continue;
         }
         let own = parts.iter().map(|part| part.1).min().unwrap_or(0);
-        sum.add(own, rows.iter().find_map(|row| span(row).bytes));
+        let missing = kind.group_size.is_some_and(|size| size > parts.len() as u64);
+        sum.add((!missing).then_some(own), rows.iter().find_map(|row| span(row).bytes));
         if parts.len() > 1 && kind.group_size == Some(parts.len() as u64) {
-            sum.waiting_ns = sum.waiting_ns.saturating_add(stragglers.add(&parts));
+            sum.wait(parts.iter().fold(0_i64, |sum, part| sum.saturating_add(part.1.saturating_sub(own))));
+            // Stages do not end together, so who comes last among them says nothing.
+            if !(stages && matches!(kind.axis, Some(Axis::World | Axis::Embedding))) {
+                stragglers.add(&parts);
+            }
         }
     }
     Ok(())
@@ -216,19 +232,21 @@ fn standing_for_all(parts: &[(u32, i64)]) -> Option<u32> {
 
 /// Adds sends and receives. Each is a message of its own.
 fn add_messages(ranks: &[RankResult], groups: &[GroupInfo], sizes: &GroupSizes, sums: &mut BTreeMap<Kind, Sum>) {
-    let durations = |rank: &RankResult| rank.communication.iter().map(CommunicationSpan::duration).collect();
-    let mut own: Vec<Vec<i64>> = ranks.iter().map(durations).collect();
+    let unknown = |rank: &RankResult| vec![None; rank.communication.len()];
+    let mut own: Vec<Vec<Option<i64>>> = ranks.iter().map(unknown).collect();
     for message in messages(ranks, groups) {
         let [send, receive] = message.spans(ranks).map(CommunicationSpan::duration);
         for (rank, span) in [message.send, message.receive] {
-            own[rank][span] = send.min(receive);
+            own[rank][span] = Some(send.min(receive));
         }
     }
     for (rank, own) in ranks.iter().zip(own) {
         for (span, own) in rank.communication.iter().zip(own).filter(|(span, _)| span.is_message()) {
             let sum = sums.entry(sizes.kind(span)).or_default();
             sum.add(own, span.bytes);
-            sum.waiting_ns = sum.waiting_ns.saturating_add(span.duration() - own);
+            if let Some(own) = own {
+                sum.wait(span.duration() - own);
+            }
         }
     }
 }

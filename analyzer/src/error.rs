@@ -1,7 +1,7 @@
 //! Why a run cannot be analyzed.
 
 use polars::error::PolarsError;
-use stepscope_traces::TraceError;
+use stepscope_traces::{Rank, TraceError};
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +12,16 @@ pub enum AnalysisError {
     /// What was selected is not there.
     #[error("{0}")]
     Selection(String),
+    /// A recording whose times cannot be.
+    #[error("rank {} has times from {first} to {last} ns, further apart than any run lasts: its recording is damaged", rank.0)]
+    Times {
+        /// Of which rank.
+        rank: Rank,
+        /// The first.
+        first: i64,
+        /// The last.
+        last: i64,
+    },
     /// A table that cannot be made: a bug of ours.
     #[error("cannot put the figures together: {0}")]
     Table(#[from] PolarsError),

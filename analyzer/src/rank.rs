@@ -1,8 +1,12 @@
 //! One rank's part of the analysis: read once, in pieces, and reduced to figures and to what other ranks ask of it.
 
+use std::collections::BTreeSet;
+
 use polars::prelude::DataFrame;
 use serde::Serialize;
-use stepscope_traces::{Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RunInfo, Spans, Window};
+use stepscope_traces::{
+    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RunInfo, SpanKind, Spans, Step, Window,
+};
 
 use crate::{
     activity::{Activities, Class},
@@ -52,6 +56,8 @@ pub(crate) struct RankResult {
 pub(crate) struct StepCounters {
     pub(crate) loss: Option<f64>,
     pub(crate) tokens: Option<f64>,
+    /// Whether it ended while it was recorded.
+    pub(crate) finished: bool,
 }
 
 impl RankResult {
@@ -60,16 +66,20 @@ impl RankResult {
         let mut activities = Activities::new(&run.groups);
         let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
         let mut memory = MemoryReplay::default();
+        let mut finished = BTreeSet::new();
         let window = selection.window.unwrap_or(Window::ALL);
         let take = |_: &RankData, spans: &Spans| {
             activities.take(spans);
             kernels.take(spans, selection.steps);
             communication::take(&mut communication, spans, selection.steps);
+            let steps = (0..spans.len()).filter(|row| spans.kind.get(*row) == SpanKind::Step);
+            finished.extend(steps.filter_map(|row| spans.step.get(row)));
         };
         let (data, loss) = rank.read_in_pieces(window, take, |events| memory.take(events))?;
         activities.sort();
+        check_times(rank.info.rank, &activities)?;
         let every_step = windows(&activities);
-        let counters = StepCounters::of(&every_step, data.counters.rows());
+        let counters = StepCounters::of(&every_step, &finished, data.counters.rows());
         let chosen: Vec<StepWindow> =
             every_step.iter().copied().filter(|window| selection.steps.has(Some(window.step))).collect();
         let (figures, partitions) = reduce(rank.info.rank, &activities, &chosen, selection, &kernels);
@@ -94,6 +104,19 @@ impl RankResult {
         })
     }
 }
+
+/// Refuses times that lie further apart than any run lasts: they would not add up.
+fn check_times(rank: Rank, activities: &Activities) -> Result<(), AnalysisError> {
+    let first = activities.items.first().map_or(0, |activity| activity.start);
+    let last = activities.items.iter().map(|activity| activity.end).max().unwrap_or(first);
+    match last.checked_sub(first) {
+        Some(extent) if extent <= LONGEST_NS => Ok(()),
+        _ => Err(AnalysisError::Times { rank, first, last }),
+    }
+}
+
+/// A hundred years.
+const LONGEST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
 
 /// The figures of a rank, and of each of its chosen steps.
 fn reduce(
@@ -132,17 +155,25 @@ fn reduce(
 }
 
 impl StepCounters {
-    /// What was counted for each step: a value belongs to the last step that began before it.
-    fn of(steps: &[StepWindow], samples: impl Iterator<Item = CounterSample>) -> Vec<StepCounters> {
-        let mut counters = vec![StepCounters::default(); steps.len()];
+    /// What was counted for each step: the first value after it began is its own. The annotation of a step is recorded
+    /// when it ends: where there are any, a step without one was cut off, and what was counted is of more than is there.
+    fn of(
+        steps: &[StepWindow],
+        finished: &BTreeSet<Step>,
+        samples: impl Iterator<Item = CounterSample>,
+    ) -> Vec<StepCounters> {
+        let ended = |step: &StepWindow| finished.is_empty() || finished.contains(&step.step);
+        let of = |step: &StepWindow| StepCounters { finished: ended(step), ..StepCounters::default() };
+        let mut counters: Vec<StepCounters> = steps.iter().map(of).collect();
         for sample in samples {
             let is = |counter: Counter| sample.counter == counter.id();
             let after = steps.partition_point(|step| step.start <= sample.time_ns.0);
             let Some(step) = after.checked_sub(1) else { continue };
+            let counted = &mut counters[step];
             if is(Counter::Loss) {
-                counters[step].loss = Some(sample.value);
-            } else if is(Counter::Tokens) {
-                counters[step].tokens = Some(sample.value);
+                counted.loss.get_or_insert(sample.value);
+            } else if is(Counter::Tokens) && counted.finished {
+                counted.tokens.get_or_insert(sample.value);
             }
         }
         counters

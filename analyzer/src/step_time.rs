@@ -3,7 +3,7 @@
 //! A step takes as long as it does on the rank where it takes longest. A run warms up: its first step is left out,
 //! unless the steps were chosen or there are few.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use stepscope_traces::Step;
@@ -24,6 +24,8 @@ pub struct StepTime {
     pub count: u64,
     /// Steps that do not, since a run warms up.
     pub warm_up_steps: Vec<Step>,
+    /// Steps that do not, since they were cut off while they were recorded.
+    pub cut_off_steps: Vec<Step>,
     /// Half of the steps take at most this long.
     pub median_ns: i64,
     /// The step that takes this long.
@@ -40,10 +42,20 @@ impl StepTime {
     /// The time of some ranks' steps; none without steps.
     pub(crate) fn of(ranks: &[RankResult], selection: &Selection) -> Option<StepTime> {
         let mut steps: BTreeMap<Step, (f64, i64)> = BTreeMap::new();
+        let mut cut_off = BTreeSet::new();
         for (window, partition, counters) in ranks.iter().flat_map(|rank| &rank.steps) {
             let (tokens, longest) = steps.entry(window.step).or_default();
             *tokens = tokens.max(counters.tokens.unwrap_or(0.0));
             *longest = partition.span_ns.max(*longest);
+            if !counters.finished {
+                cut_off.insert(window.step);
+            }
+        }
+        // Where there is nothing else, they are what there is.
+        if cut_off.len() < steps.len() {
+            steps.retain(|step, _| !cut_off.contains(step));
+        } else {
+            cut_off.clear();
         }
         let warms_up = selection.steps == Default::default() && steps.len() >= STEPS_WITH_WARM_UP;
         let warm_up_steps: Vec<Step> = steps.keys().copied().take(usize::from(warms_up)).collect();
@@ -60,6 +72,7 @@ impl StepTime {
             last_step: *steps.last_key_value()?.0,
             count: steps.len() as u64,
             warm_up_steps,
+            cut_off_steps: cut_off.into_iter().collect(),
             median_ns,
             median_step,
             low_ns: at(10)?.0,
@@ -70,6 +83,6 @@ impl StepTime {
 
     /// Whether a step counts.
     pub fn counts(&self, step: Step) -> bool {
-        (self.first_step..=self.last_step).contains(&step)
+        (self.first_step..=self.last_step).contains(&step) && !self.cut_off_steps.contains(&step)
     }
 }

@@ -8,8 +8,8 @@ use stepscope_traces::Rank;
 
 use crate::rank::RankResult;
 
-/// A rank's waiting, in collectives that all their ranks recorded. Not in messages: a stage that waits for its input
-/// is a bubble of the pipeline.
+/// A rank's waiting, in collectives that all their ranks recorded. Not in messages, and not in collectives of several
+/// stages: that is a bubble of the pipeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Straggler {
     /// Which rank.
@@ -28,10 +28,9 @@ impl Stragglers {
         Stragglers(vec![None; ranks.len()])
     }
 
-    /// Adds a collective: its ranks, each with how long it took there, in the order of the ranks. How long they waited
-    /// together.
-    pub(crate) fn add(&mut self, parts: &[(u32, i64)]) -> i64 {
-        let Some(&(last, own)) = parts.iter().min_by_key(|(_, duration)| *duration) else { return 0 };
+    /// Adds a collective: its ranks, each with how long it took there, in the order of the ranks.
+    pub(crate) fn add(&mut self, parts: &[(u32, i64)]) {
+        let Some(&(last, own)) = parts.iter().min_by_key(|(_, duration)| *duration) else { return };
         let mut all = 0_i64;
         for (rank, duration) in parts {
             let (waited, _) = self.0[*rank as usize].get_or_insert_default();
@@ -40,7 +39,6 @@ impl Stragglers {
         }
         let (_, caused) = self.0[last as usize].get_or_insert_default();
         *caused = caused.saturating_add(all);
-        all
     }
 
     pub(crate) fn finish(self, ranks: &[RankResult]) -> Vec<Straggler> {

@@ -29,7 +29,7 @@ pub(super) fn written(analysis: &Analysis) -> String {
     }
     for (number, finding) in (1..).zip(&analysis.findings) {
         let [what, evidence, advice] = [&finding.what, &finding.evidence, &finding.advice].map(|part| escaped(part));
-        text += &format!("{number}. **{what}**\n   {evidence}\n   *Try:* {advice}\n");
+        text += &format!("{number}. **{what}**<br>\n   {evidence}<br>\n   *Try:* {advice}\n");
     }
     for table in tables(analysis, ROOM) {
         text += &if table.detail || table.rows.len() > SHORT {

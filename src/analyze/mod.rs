@@ -9,9 +9,9 @@ mod tables;
 mod text;
 mod time;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 use stepscope_analyzer::{Analysis, Selection, StepRange, analyze};
 use stepscope_plan::Convention;
@@ -63,6 +63,9 @@ enum Format {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let run = source::open(arguments.source.as_deref())?;
+    if let Some(path) = arguments.output.as_deref().filter(|path| is_part_of(path, &run)) {
+        bail!("{} is a part of the run; write the report elsewhere", path.display());
+    }
     let output = Output::open(arguments.output.as_deref())?;
     let ranks = arguments.ranks.as_ref().map_or_else(Vec::new, |list| list.among(&run));
     let selection = Selection {
@@ -74,6 +77,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let analysis = progress::shown(&run, &selection, |progress| analyze(&run, &selection, progress))?;
     output.write(&arguments.format.written(&run, &analysis)?)
+}
+
+/// Whether a path is a file that a run is made of.
+fn is_part_of(path: &Path, run: &Run) -> bool {
+    let Ok(path) = path.canonicalize() else { return false };
+    let inside = run.path.canonicalize().is_ok_and(|run| path.starts_with(run));
+    inside && path.extension().is_some_and(|extension| extension == "json" || extension == "arrows")
 }
 
 impl Format {

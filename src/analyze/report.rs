@@ -37,7 +37,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
     let fact = |about: &'static str, says: Option<String>| says.map(|says| Fact { about, says });
     [
         fact("step", Some(step_time(analysis))),
-        fact("goes to", Some(where_time_goes(analysis))),
+        fact("goes to", where_time_goes(analysis)),
         fact("speed", speed(analysis)),
         fact("memory", fullest(analysis).map(memory)),
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
@@ -57,7 +57,13 @@ pub(super) fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
 
 fn step_time(analysis: &Analysis) -> String {
     let Some(time) = &analysis.step_time else {
-        return "no steps were recorded: all figures are of the whole recording".into();
+        let nothing = analysis.ranks.iter().all(|rank| rank.partition.span_ns == 0);
+        let what = if nothing {
+            "no activity was recorded"
+        } else {
+            "no steps were recorded: all figures are of the whole recording"
+        };
+        return what.into();
     };
     let median = text::duration(Nanos(time.median_ns));
     if time.count == 1 {
@@ -70,19 +76,27 @@ fn step_time(analysis: &Analysis) -> String {
         [step] => format!("; step {step} is warm-up"),
         steps => format!("; the first {} steps are warm-up", steps.len()),
     };
-    format!("{median} median, 80% from {low} to {high}, over steps {first} to {last}{warm_up}")
+    let cut_off = match time.cut_off_steps.as_slice() {
+        [] => String::new(),
+        [step] => format!("; step {step} was cut off"),
+        steps => format!("; {} steps were cut off", steps.len()),
+    };
+    // A tenth of fewer steps is none of them.
+    let spread = if time.count < 10 { "from" } else { "80% from" };
+    format!("{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}")
 }
 
-fn where_time_goes(analysis: &Analysis) -> String {
+fn where_time_goes(analysis: &Analysis) -> Option<String> {
     let time = time::of_all(analysis);
     let parts = PARTS.iter().zip(time.parts()).map(|(part, (_, share))| format!("{part} {}", text::percent(share)));
-    parts.collect::<Vec<_>>().join(", ")
+    (time.span() > Nanos(0)).then(|| parts.collect::<Vec<_>>().join(", "))
 }
 
 fn speed(analysis: &Analysis) -> Option<String> {
     let tokens = analysis.step_time.as_ref().and_then(|time| time.tokens_per_second);
     let tokens = tokens.map(|tokens| format!("{} tokens/s", text::count(tokens.round() as u64)));
     let utilisation = match (&analysis.mfu, &analysis.run.model) {
+        (Some(mfu), _) if mfu.value.is_none() => Some("MFU unknown: no tokens were counted".into()),
         (Some(mfu), _) => mfu.value.map(|value| {
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
             let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
@@ -138,8 +152,10 @@ fn losses(analysis: &Analysis) -> Option<String> {
 }
 
 fn clocks(analysis: &Analysis) -> Option<String> {
+    let shared = analysis.clock.ranks.iter().all(|rank| rank.offset_ns == 0 && rank.drift_ns_per_second == 0.0);
     let by = match analysis.clock.aligned_by {
         _ if analysis.ranks.len() < 2 => return None,
+        AlignedBy::Anchors if shared => return Some("one, shared by all ranks".into()),
         AlignedBy::None => return Some("not aligned: nothing ties the ranks' clocks to each other".into()),
         AlignedBy::Anchors => "the time of day",
         AlignedBy::Collectives => "collectives, which end together",

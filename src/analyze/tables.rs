@@ -64,6 +64,10 @@ fn unknown() -> String {
     "-".into()
 }
 
+fn optional_duration(nanoseconds: Option<i64>) -> String {
+    nanoseconds.map_or_else(|| "-".into(), duration)
+}
+
 fn duration(nanoseconds: i64) -> String {
     if nanoseconds == 0 { "0".into() } else { text::duration(Nanos(nanoseconds)) }
 }
@@ -160,10 +164,15 @@ fn time_by_layer(analysis: &Analysis) -> Table {
     Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: true }
 }
 
+/// A title that says of what its figures are: not of a step that counts, but of all that was chosen.
 fn over_ranks(title: &str, analysis: &Analysis) -> String {
-    match analysis.ranks.len() {
-        1 => title.into(),
-        ranks => format!("{title} (sum of {ranks} ranks)"),
+    let ranks = analysis.ranks.len();
+    let ranks = (ranks > 1).then(|| format!("sum of {ranks} ranks"));
+    let warms_up = analysis.step_time.as_ref().is_some_and(|time| !time.warm_up_steps.is_empty());
+    let all = warms_up.then(|| "with warm-up and what is between steps".to_owned());
+    match ranks.into_iter().chain(all).collect::<Vec<_>>().join(", ") {
+        nothing if nothing.is_empty() => title.into(),
+        what => format!("{title} ({what})"),
     }
 }
 
@@ -298,9 +307,9 @@ fn pipeline(analysis: &Analysis, room: Room) -> Table {
             stage.rank.to_string(),
             duration(stage.work_ns),
             known(stage.bubble, text::percent),
-            duration(stage.warm_up_ns),
-            duration(stage.steady_ns),
-            duration(stage.cool_down_ns),
+            optional_duration(stage.warm_up_ns),
+            optional_duration(stage.steady_ns),
+            optional_duration(stage.cool_down_ns),
         ]
     });
     let headers = vec![">stage", ">rank", ">works", ">bubble", ">warm-up", ">between", ">cool-down"];
@@ -319,7 +328,7 @@ fn collectives(analysis: &Analysis) -> Table {
             known(figures.bytes, text::bytes),
             duration(figures.busy_ns),
             duration(figures.exposed_ns),
-            duration(figures.waiting_ns),
+            optional_duration(figures.waiting_ns),
             known(figures.bus_bandwidth, text::bandwidth),
         ]
     });

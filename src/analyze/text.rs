@@ -58,9 +58,9 @@ pub(super) fn written(analysis: &Analysis) -> String {
 /// A label, and what is said beside it.
 fn labelled(label: &str, says: &str, style: Style) -> String {
     let lines = text::wrapped(says, COLUMNS - INDENT);
-    let lines = lines.iter().enumerate().map(|(index, line)| {
-        let label = if index == 0 { label } else { "" };
-        format!("{style}{label}{style:#}{}{line}\n", " ".repeat(INDENT - label.len()))
+    let lines = lines.iter().enumerate().map(|(index, line)| match index {
+        0 => format!("{style}{label}{style:#}{}{line}\n", " ".repeat(INDENT - label.len())),
+        _ => format!("{}{line}\n", " ".repeat(INDENT)),
     });
     lines.collect()
 }

@@ -35,8 +35,8 @@ fn every_figure_is_what_paper_says() {
         bytes: Some(2_000),
         busy_ns: 500 + 200 + 200 + 300,
         exposed_ns: 400 + 200 + 200 + 300,
-        own_ns: 200 + 200,
-        waiting_ns: 300 + 100,
+        own_ns: Some(200 + 200),
+        waiting_ns: Some(300 + 100),
         algorithm_bandwidth: Some(2_000.0 / 400e-9),
         bus_bandwidth: Some(2_000.0 / 400e-9),
     };
@@ -65,7 +65,7 @@ fn what_overlaps_on_a_rank_is_covered_once() {
     other.stream = Some(Stream(2));
     let spans = [talk(AllReduce, 0, 0, 0, 100), other, span(Kernel, 80, 120)];
     let figures = &HandMade::of(&[], &ranks(&[&spans])).analyze().collectives[0];
-    assert_eq!((figures.count, figures.busy_ns, figures.exposed_ns, figures.own_ns), (2, 150, 110, 200));
+    assert_eq!((figures.count, figures.busy_ns, figures.exposed_ns, figures.own_ns), (2, 150, 110, Some(200)));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn axes_and_sizes_are_kept_apart() {
 fn one_rank_waits_for_nobody() {
     let analysis = HandMade::of(&[], &ranks(&[&[talk(AllReduce, 0, 0, 0, 10)]])).analyze();
     let figures = &analysis.collectives[0];
-    assert_eq!((figures.group_size, figures.axis, figures.waiting_ns), (None, None, 0));
+    assert_eq!((figures.group_size, figures.axis, figures.waiting_ns), (None, None, None));
     assert_eq!(figures.algorithm_bandwidth, Some(1_000.0 / 10e-9));
     assert_eq!(figures.bus_bandwidth, None, "nobody knows how many ranks there were");
     assert!(analysis.stragglers.is_empty());
@@ -97,11 +97,11 @@ fn waiting_counts_where_every_rank_is_there() {
     let third = [talk(AllReduce, 0, 1, late, 300)];
     let three = HandMade::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&early, &early, &third])).analyze();
     assert_eq!(three.collectives[0].count, 2);
-    assert_eq!(three.collectives[0].waiting_ns, 100);
+    assert_eq!(three.collectives[0].waiting_ns, Some(100));
     assert_eq!(waits(&three.stragglers), [(0, 50, 0), (1, 50, 0), (2, 0, 100)]);
     // Without it nothing is known of waiting.
     let two = HandMade::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&early, &early])).analyze();
-    assert_eq!((two.collectives[0].group_size, two.collectives[0].waiting_ns), (Some(3), 0));
+    assert_eq!((two.collectives[0].group_size, two.collectives[0].waiting_ns), (Some(3), None));
     assert!(two.stragglers.is_empty());
     // A group that nobody described has the ranks that used it.
     let undescribed = HandMade::of(&[], &ranks(&[&early, &[talk(AllReduce, 0, 0, 60, 100)]])).analyze();
@@ -116,13 +116,17 @@ fn without_numbers_the_rank_with_the_most_stands_for_all() {
     let also_two = [unnumbered(50, 100), unnumbered(290, 300)];
     let analysis = HandMade::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&two, &also_two, &two[..1]])).analyze();
     let figures = &analysis.collectives[0];
-    assert_eq!((figures.count, figures.bytes, figures.own_ns), (2, Some(2_000), 60), "the one that took least time");
-    assert_eq!((figures.busy_ns, figures.waiting_ns), (360, 0));
+    assert_eq!(
+        (figures.count, figures.bytes, figures.own_ns),
+        (2, Some(2_000), Some(60)),
+        "the one that took least time"
+    );
+    assert_eq!((figures.busy_ns, figures.waiting_ns), (360, None));
     assert!(analysis.stragglers.is_empty());
     // Nor does a number count that a rank used twice.
     let twice = [talk(AllReduce, 0, 7, 0, 100), talk(AllReduce, 0, 7, 200, 300)];
     let analysis = HandMade::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&twice, &twice])).analyze();
-    assert_eq!((analysis.collectives[0].count, analysis.collectives[0].waiting_ns), (2, 0));
+    assert_eq!((analysis.collectives[0].count, analysis.collectives[0].waiting_ns), (2, None));
 }
 
 #[test]
@@ -139,14 +143,14 @@ fn a_receive_waits_for_its_send() {
     let group: &[(u32, Axis, &[u32])] = &[(0, Axis::Pipeline, &[0, 1, 2])];
     let analysis = HandMade::of(group, &ranks(&[&first, &second, &third])).analyze();
     let (send, receive) = (find(&analysis.collectives, Send), find(&analysis.collectives, Receive));
-    assert_eq!((send.count, send.bytes, send.own_ns, send.waiting_ns), (4, Some(4_000), 40, 0));
-    assert_eq!((receive.count, receive.own_ns, receive.busy_ns), (4, 40, 112 + 52 + 162 + 100));
-    assert_eq!(receive.waiting_ns, receive.busy_ns - 40);
+    assert_eq!((send.count, send.bytes, send.own_ns, send.waiting_ns), (4, Some(4_000), Some(40), Some(0)));
+    assert_eq!((receive.count, receive.own_ns, receive.busy_ns), (4, Some(40), 112 + 52 + 162 + 100));
+    assert_eq!(receive.waiting_ns, Some(receive.busy_ns - 40));
     assert!(analysis.stragglers.is_empty(), "a stage that waits for its input is a bubble");
     // With a rank missing nobody knows whose they are.
     let analysis = HandMade::of(group, &ranks(&[&first, &second])).analyze();
     let receive = find(&analysis.collectives, Receive);
-    assert_eq!((receive.own_ns, receive.waiting_ns), (164, 0));
+    assert_eq!((receive.own_ns, receive.waiting_ns), (None, None));
 }
 
 #[test]
@@ -174,7 +178,7 @@ fn waiting_is_what_the_truth_says() {
         let sum = |of: fn(&Straggler) -> i64| analysis.stragglers.iter().map(of).sum::<i64>();
         assert_eq!(sum(|straggler| straggler.wait_ns), sum(|straggler| straggler.caused_wait_ns));
         let reduces = find(&analysis.collectives, AllReduce);
-        assert_eq!(reduces.waiting_ns, sum(|straggler| straggler.wait_ns));
+        assert_eq!(reduces.waiting_ns, Some(sum(|straggler| straggler.wait_ns)));
         assert_eq!(reduces.count, 6 * 4 * u64::from(recipe.world_size() / replicas));
         assert_eq!(reduces.bytes, Some(reduces.count * (25 << 20)));
     }
@@ -218,7 +222,8 @@ proptest! {
                     prop_assert!(all.is_empty());
                     continue;
                 };
-                let (mut count, mut own, mut waiting, mut busy, mut exposed) = (0, 0, 0, 0, 0);
+                let (mut count, mut busy, mut exposed) = (0, 0, 0);
+                let (mut own, mut waiting) = (None, None);
                 for number in [None, Some(0), Some(1), Some(2), Some(3)] {
                     let of = |rank| of_rank(rank).filter(|span| chosen(&span)).filter(move |span| {
                         span.sequence.map(|sequence| sequence.0) == number
@@ -228,14 +233,17 @@ proptest! {
                     count += most as u64;
                     let times = [0, 1, 2].map(|rank| of(rank).map(|span| span.duration_ns.0).sum::<i64>());
                     let least = (0..3).filter(|rank| counts[*rank] == most).map(|rank| times[rank]).min().unwrap();
-                    own += least;
                     let members = size.unwrap_or(0) as usize;
                     let everyone = most == 1 && counts.iter().sum::<usize>() == members;
-                    if number.is_some() && group.is_some() && everyone {
+                    let numbered = number.is_some() && group.is_some() && most == 1;
+                    if most > 0 && (!numbered || everyone) {
+                        own = Some(own.unwrap_or(0) + least);
+                    }
+                    if numbered && everyone {
                         let there = (0..3).filter(|rank| counts[*rank] == 1);
                         there.clone().for_each(|rank| wait[rank] += times[rank] - least);
                         let all: i64 = there.clone().map(|rank| times[rank] - least).sum();
-                        waiting += all;
+                        waiting = Some(waiting.unwrap_or(0) + all);
                         caused[there.min_by_key(|rank| times[*rank]).unwrap()] += all;
                     }
                 }

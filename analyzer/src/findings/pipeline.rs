@@ -1,5 +1,7 @@
 //! Findings about pipelines.
 
+use stepscope_plan::Schedule;
+
 use super::{Check, Found, percent};
 use crate::analysis::Analysis;
 
@@ -10,11 +12,12 @@ impl Check for LargeBubble {
     const KIND: &'static str = "large-bubble";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        const LEAST_EXCESS: f64 = 0.1;
+        const LEAST_EXCESS: f64 = 0.05;
+        const LEAST_TIMES: f64 = 0.5;
         let pipeline = analysis.pipeline.as_ref()?;
         let (bubble, ideal) = (pipeline.bubble?, pipeline.ideal_bubble);
         let slowest = pipeline.slowest_stage?;
-        (bubble - ideal >= LEAST_EXCESS).then(|| Found {
+        (bubble - ideal >= LEAST_EXCESS.max(LEAST_TIMES * ideal)).then(|| Found {
             share: bubble - ideal,
             what: format!(
                 "the pipeline idles {} of the time, and its schedule needs only {}",
@@ -44,7 +47,10 @@ impl Check for FewMicroBatches {
             share: ideal.min(bubble),
             what: format!("{} micro-batches are few for {} stages", pipeline.micro_batches, pipeline.stages),
             evidence: format!("the schedule itself leaves {} idle; {} was measured", percent(ideal), percent(bubble)),
-            advice: "use more, smaller micro-batches, or an interleaved schedule".into(),
+            advice: match pipeline.schedule {
+                Schedule::Interleaved => "use more, smaller micro-batches, or fewer stages".into(),
+                _ => "use more, smaller micro-batches, or an interleaved schedule".into(),
+            },
         })
     }
 }

@@ -3,17 +3,20 @@
 use stepscope_plan::Axis;
 
 use super::{Check, Found, percent};
-use crate::{analysis::Analysis, family::Family};
+use crate::{analysis::Analysis, family::Family, partition::Partition, steps::StepFigures};
 
-/// Of all ranks' time, a figure's share.
-fn share(analysis: &Analysis, of: impl Fn(&crate::Partition) -> i64) -> Option<f64> {
-    let sum =
-        |of: &dyn Fn(&crate::Partition) -> i64| analysis.ranks.iter().map(|rank| of(&rank.partition)).sum::<i64>();
-    let whole = sum(&|partition| partition.span_ns);
-    (whole > 0).then(|| sum(&of) as f64 / whole as f64)
+/// Of all ranks' time in the steps that count, a figure's share; where there are no steps, of all their time.
+fn share(analysis: &Analysis, of: impl Fn(&Partition) -> i64) -> Option<f64> {
+    let counted = |step: &&StepFigures| analysis.step_time.as_ref().is_some_and(|time| time.counts(step.step));
+    let mut partitions: Vec<&Partition> = analysis.steps.iter().filter(counted).map(|step| &step.partition).collect();
+    if partitions.is_empty() {
+        partitions = analysis.ranks.iter().map(|rank| &rank.partition).collect();
+    }
+    let whole: i64 = partitions.iter().map(|partition| partition.span_ns).sum();
+    (whole > 0).then(|| partitions.into_iter().map(of).sum::<i64>() as f64 / whole as f64)
 }
 
-/// Replicas' communication that the backward pass could hide, and does not.
+/// Communication that compute could hide, and does not. That of a pipeline is its bubble.
 pub(super) struct ExposedCommunication;
 
 impl Check for ExposedCommunication {
@@ -22,25 +25,33 @@ impl Check for ExposedCommunication {
     fn find(analysis: &Analysis) -> Option<Found> {
         const LEAST_SHARE: f64 = 0.05;
         const MOST_OVERLAP: f64 = 0.5;
-        let data =
-            analysis.ranks.iter().flat_map(|rank| &rank.breakdown.axes).filter(|axis| axis.axis == Some(Axis::Data));
-        let (mut communication, mut overlapped, mut exposed) = (0, 0, 0);
-        for axis in data {
-            communication += axis.communication_ns;
-            overlapped += axis.overlapped_ns;
-            exposed += axis.exposed_ns;
-        }
         let whole: i64 = analysis.ranks.iter().map(|rank| rank.partition.span_ns).sum();
-        if communication == 0 || whole == 0 {
-            return None;
-        }
+        let of_axis = |axis: Axis| {
+            let of_ranks = analysis.ranks.iter().flat_map(|rank| &rank.breakdown.axes);
+            let sums =
+                of_ranks.filter(|share| share.axis == Some(axis)).fold((0, 0, 0), |(all, hidden, exposed), share| {
+                    (all + share.communication_ns, hidden + share.overlapped_ns, exposed + share.exposed_ns)
+                });
+            (axis, sums)
+        };
+        let worst = [Axis::Data, Axis::Tensor].map(of_axis).into_iter().max_by_key(|(_, (_, _, exposed))| *exposed);
+        let (axis, (communication, overlapped, exposed)) = worst.filter(|(_, (all, ..))| *all > 0 && whole > 0)?;
         let (share, overlap) = (exposed as f64 / whole as f64, overlapped as f64 / communication as f64);
+        let (what, advice) = match axis {
+            Axis::Tensor => (
+                "tensor ranks to sum partial results",
+                "use fewer tensor ranks, or sum while something else is computed",
+            ),
+            _ => (
+                "replicas to exchange gradients or parameters",
+                "reduce gradients in buckets beside the backward pass, or accumulate more micro-batches a step",
+            ),
+        };
         (share >= LEAST_SHARE && overlap <= MOST_OVERLAP).then(|| Found {
             share,
-            what: format!("{} of the time waits for replicas to exchange gradients or parameters", percent(share)),
+            what: format!("{} of the time waits for {what}", percent(share)),
             evidence: format!("only {} of that communication is hidden behind compute", percent(overlap)),
-            advice: "reduce gradients in buckets beside the backward pass, or accumulate more micro-batches a step"
-                .into(),
+            advice: advice.into(),
         })
     }
 }
@@ -60,12 +71,15 @@ impl Check for SlowRank {
         if all == 0 || whole == 0 || analysis.stragglers.len() < 2 {
             return None;
         }
-        let (share, blame) = (worst.caused_wait_ns as f64 / whole as f64, worst.caused_wait_ns as f64 / all as f64);
+        // What it waited itself it did not cause, and waiting that compute hides costs nothing.
+        let net = (worst.caused_wait_ns - worst.wait_ns).max(0) as f64 / whole as f64;
+        let share = net.min(share(analysis, |partition| partition.exposed_communication_ns)?);
+        let blame = worst.caused_wait_ns as f64 / all as f64;
         (share >= LEAST_SHARE && blame >= LEAST_BLAME).then(|| Found {
             share,
             what: format!("rank {} makes the others wait", worst.rank.0),
             evidence: format!(
-                "{} of all waiting in collectives was for it, {} of all ranks' time",
+                "{} of all waiting in collectives was for it, about {} of all ranks' time",
                 percent(blame),
                 percent(share)
             ),
@@ -113,7 +127,8 @@ impl Check for LowUtilisation {
         let mfu = analysis.mfu.as_ref()?.value?;
         let matmul = analysis.families.iter().find(|family| family.family == Family::Matmul)?;
         let rate = matmul.peak_share?;
-        (mfu < MOST_OF_RATE * rate).then(|| Found {
+        // Faster than the peak means that the peak is wrong.
+        (mfu < MOST_OF_RATE * rate && rate <= 1.0).then(|| Found {
             share: 1.0 - mfu / rate,
             what: format!("MFU is {}, and matrix products alone reach {}", percent(mfu), percent(rate)),
             evidence: format!("matrix products take {} of all kernels' time", percent(matmul.share)),

@@ -163,8 +163,8 @@ fn bubbles_of_two_stages() {
         let figures = &pipeline.per_stage[stage];
         (figures.bubble, figures.warm_up_ns, figures.steady_ns, figures.cool_down_ns, figures.work_ns)
     };
-    assert_eq!(parts(0), (Some(0.25), 0, 20_000, 0, 60_000));
-    assert_eq!(parts(1), (Some(0.375), 10_000, 0, 20_000, 50_000));
+    assert_eq!(parts(0), (Some(0.25), Some(0), Some(20_000), Some(0), 60_000));
+    assert_eq!(parts(1), (Some(0.375), Some(10_000), Some(0), Some(20_000), 50_000));
     assert_eq!(pipeline.slowest_stage, Some(0));
     assert_eq!(pipeline.per_step.len(), 1);
     assert!(!pipeline.inferred);

@@ -113,10 +113,21 @@ pub(super) fn beside<'a>(words: String, (x, y): (i32, i32), size: u32) -> Text<'
 
 /// A time at an axis: nanoseconds.
 pub(super) fn time_label(time: &f64) -> String {
-    if *time == 0.0 { "0".into() } else { text::duration(Nanos(*time as i64)) }
+    shortest(text::duration(Nanos(*time as i64)))
 }
 
 /// A size at an axis.
 pub(super) fn bytes_label(bytes: &f64) -> String {
-    if *bytes == 0.0 { "0".into() } else { text::bytes(*bytes as u64) }
+    shortest(text::bytes(*bytes as u64))
+}
+
+/// Without digits that say nothing; nothing has no unit.
+fn shortest(words: String) -> String {
+    match words.split_once(' ') {
+        Some(("0", _)) => "0".into(),
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => words,
+    }
 }

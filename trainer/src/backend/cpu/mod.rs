@@ -147,7 +147,11 @@ impl CpuBackend {
 
     /// What a rank's share of this machine is.
     pub fn describe(peak_flops: f64) -> Device {
-        Device { name: peak::cpu_name(), memory_bytes: peak::memory_bytes(), peak_flops: Some(peak_flops) }
+        Device {
+            name: format!("{}, a core, peak measured", peak::cpu_name()),
+            memory_bytes: peak::memory_bytes(),
+            peak_flops: Some(peak_flops),
+        }
     }
 
     /// Says whom to tell, at once, when work on a stream has failed.
