@@ -254,7 +254,7 @@ proptest! {
         prop_assert!(worst < 10_000, "off by {worst} ns");
     }
 
-    /// Some collectives end at any time at all on one rank, at the ends of time too.
+    /// Some collectives end at any time at all on one rank, decades away too.
     #[test]
     fn a_few_outliers_do_not_matter(
         wrong in proptest::collection::vec((0..100_usize, any::<i64>()), 0..12),
@@ -268,7 +268,7 @@ proptest! {
         let one: Vec<Span> = (0..100).map(|at| reduce(at, base + time(at))).collect();
         let mut two: Vec<Span> = (0..100).map(|at| reduce(at, shows(at))).collect();
         for (at, end) in wrong {
-            two[at] = reduce(at as i64, end.max(i64::MIN / 2));
+            two[at] = reduce(at as i64, shows(0) + end % (1 << 60));
         }
         let made = HandMade::of(&[], &[own_clock(0, None, one), own_clock(1, None, two)]);
         let alignment = alignment(&made.run);

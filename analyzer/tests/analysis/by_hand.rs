@@ -28,7 +28,8 @@ fn one_rank() -> Hand {
         .add("adamw", within(span(SpanKind::Kernel, 40, 50), 1, 0, Phase::Optimizer, 1))
         .add("all_reduce", reduce)
         .add("copy", within(span(SpanKind::Copy, 24, 30), 0, 0, Phase::Backward, 0))
-        .add("step", within(span(SpanKind::Step, 0, 35), 0, 0, Phase::Forward, 0));
+        .add("step", within(span(SpanKind::Step, 0, 35), 0, 0, Phase::Forward, 0))
+        .add("step", within(span(SpanKind::Step, 38, 52), 1, 0, Phase::Forward, 0));
     let count = |counter: Counter, at: i64, value: f64| CounterSample {
         time_ns: Nanos(1000 * at),
         counter: counter.id(),

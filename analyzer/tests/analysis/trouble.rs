@@ -1,7 +1,9 @@
 use std::fs;
 
 use stepscope_analyzer::{AnalysisError, Selection, StepRange, analyze};
-use stepscope_traces::{Nanos, Phase, Rank, Run, RunInfo, Span, SpanKind, State, Step, synthetic::Recipe};
+use stepscope_traces::{
+    Counter, CounterSample, Nanos, Phase, Rank, Run, RunInfo, Span, SpanKind, State, Step, synthetic::Recipe,
+};
 use tempfile::TempDir;
 
 use crate::support::{Hand, analyzed, assert_adds_up, span, within, write};
@@ -47,6 +49,38 @@ fn spans_without_length_and_times_at_the_ends_of_time() {
     hand.add("late", at(i64::MAX - 10, 10)).add("later", at(i64::MAX - 5, 100)).add("negative", at(i64::MAX - 3, -7));
     let analysis = analyzed(&one(hand), &Selection::default());
     assert_eq!((analysis.ranks[0].partition.span_ns, analysis.ranks[0].partition.compute_ns), (10, 10));
+}
+
+#[test]
+fn times_that_cannot_be_are_refused() {
+    let at = |start: i64| Span::new(SpanKind::Kernel, stepscope_traces::FIRST_NAME, Nanos(start), Nanos(10));
+    let mut hand = Hand::default();
+    hand.add("early", at(i64::MIN)).add("late", at(i64::MAX - 10));
+    let run = Run::open(&one(hand).path().join("run")).map(|run| analyze(&run, &Selection::default(), &|_| {}));
+    let error = run.unwrap().unwrap_err().to_string();
+    assert!(error.contains("its recording is damaged"), "{error}");
+}
+
+#[test]
+fn a_step_that_was_cut_off_does_not_count() {
+    let mut hand = Hand::default();
+    for step in 0..6 {
+        let start = 100 * i64::from(step);
+        let end = if step == 5 { start + 10 } else { start + 100 };
+        hand.add("kernel", within(span(SpanKind::Kernel, start, end), step, 0, Phase::Forward, 0));
+        // What says that a step is over is recorded when it is.
+        if step < 5 {
+            hand.add("step", within(span(SpanKind::Step, start, end), step, 0, Phase::Forward, 0));
+            let time_ns = Nanos(1000 * (end - 1));
+            hand.counters.push(CounterSample { time_ns, counter: Counter::Tokens.id(), value: 10.0 });
+        }
+    }
+    let analysis = analyzed(&one(hand), &Selection::default());
+    let time = analysis.step_time.unwrap();
+    assert_eq!((time.count, time.cut_off_steps.as_slice()), (4, &[Step(5)][..]));
+    assert_eq!((time.median_ns, time.low_ns), (100_000, 100_000));
+    assert!((time.tokens_per_second.unwrap() - 10.0 / 100e-6).abs() < 1e-6);
+    assert_eq!(analysis.steps.last().unwrap().tokens, None);
 }
 
 #[test]
