@@ -2,6 +2,10 @@
 //!
 //! Per step, W runs from the first forward work of any stage to the last backward work of any stage. A stage's bubble is
 //! the part of W in which it has no forward or backward work in progress; `bubble` is the stages' sum over stages × |W|.
+//! Replicas and tensor shards are pipelines of their own, each with its own W.
+//!
+//! Where no stage says what it worked on, its work is what it computed, W runs from the first to the last of that, and the
+//! figures are inferred.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +95,10 @@ pub(crate) fn pipeline(run: &RunInfo, ranks: &[RankResult], alignment: &Alignmen
         warm_up_ns: sum.known(sum.warm_up),
         steady_ns: sum.known(sum.steady),
         cool_down_ns: sum.known(sum.cool_down),
-        work_ns: rank.work.iter().map(|item| item.end - item.start).sum(),
+        work_ns: {
+            let unlabelled: i64 = rank.unlabelled_work.iter().map(|(_, work)| work.length()).sum();
+            unlabelled + rank.work.iter().map(|item| item.end - item.start).sum::<i64>()
+        },
     });
     let slowest = ranks.iter().zip(&sums).max_by_key(|(_, sum)| sum.work).filter(|(_, sum)| sum.work > 0);
     Some(PipelineFigures {
@@ -100,7 +107,7 @@ pub(crate) fn pipeline(run: &RunInfo, ranks: &[RankResult], alignment: &Alignmen
         schedule: layout.schedule,
         bubble: share(idle, window),
         ideal_bubble: layout.schedule.ideal_bubble(layout.pp, layout.micro_batches, layout.chunks),
-        inferred: false,
+        inferred: ranks.iter().any(|rank| !rank.unlabelled_work.is_empty()),
         slowest_stage: slowest.map(|(rank, _)| stage_of(rank)),
         balanced_bubble: balanced(&layout, ranks, &sums),
         per_stage: per_stage.collect(),
@@ -126,6 +133,14 @@ fn pipelines(layout: &ParallelLayout, ranks: &[RankResult]) -> Vec<Vec<usize>> {
 fn step_windows(members: &[usize], ranks: &[RankResult], alignment: &Alignment) -> BTreeMap<Step, (i64, i64)> {
     let mut windows: BTreeMap<Step, (Option<i64>, Option<i64>)> = BTreeMap::new();
     for &index in members {
+        for (step, computed) in &ranks[index].unlabelled_work {
+            let (first, last) = windows.entry(*step).or_default();
+            for (start, end) in computed.iter() {
+                let (start, end) = (alignment.align(index, start), alignment.align(index, end));
+                *first = Some(first.map_or(start, |first| first.min(start)));
+                *last = Some(last.map_or(end, |last| last.max(end)));
+            }
+        }
         for item in &ranks[index].work {
             let (first, last) = windows.entry(item.step).or_default();
             match item.pass {
@@ -145,8 +160,9 @@ fn step_windows(members: &[usize], ranks: &[RankResult], alignment: &Alignment) 
 }
 
 fn work_in(step: Step, rank: &RankResult, align: impl Fn(i64) -> i64) -> Intervals {
-    let items = rank.work.iter().filter(|item| item.step == step);
-    Intervals::union_of(items.map(|item| (align(item.start), align(item.end))).collect())
+    let items = rank.work.iter().filter(|item| item.step == step).map(|item| (item.start, item.end));
+    let unlabelled = rank.unlabelled_work.iter().filter(|(other, _)| *other == step).flat_map(|(_, work)| work.iter());
+    Intervals::union_of(items.chain(unlabelled).map(|(start, end)| (align(start), align(end))).collect())
 }
 
 /// What a stage's time in the windows of all steps comes to.

@@ -48,6 +48,8 @@ pub(crate) struct RankResult {
     pub(crate) kernels: DataFrame,
     pub(crate) communication: Vec<CommunicationSpan>,
     pub(crate) work: Vec<WorkItem>,
+    /// When it computed in each step, where a stage did not say what it worked on.
+    pub(crate) unlabelled_work: Vec<(Step, Intervals)>,
     pub(crate) memory: Option<RankMemory>,
 }
 
@@ -88,6 +90,9 @@ impl RankResult {
         communication::expose(&mut communication, &compute);
         let mut work = work::items(&activities);
         work.retain(|item| selection.steps.has(Some(item.step)));
+        let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
+        let unlabelled = chosen.iter().filter(|_| is_stage && work.is_empty());
+        let unlabelled_work = unlabelled.map(|step| (step.step, compute.within(step.start, step.end))).collect();
         let counted = |window: &StepWindow| {
             every_step.iter().position(|other| other == window).map_or(StepCounters::default(), |step| counters[step])
         };
@@ -101,6 +106,7 @@ impl RankResult {
             figures,
             communication,
             work,
+            unlabelled_work,
         })
     }
 }

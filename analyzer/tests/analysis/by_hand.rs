@@ -129,6 +129,29 @@ fn a_part_of_the_steps() {
     assert_eq!(analysis.steps.len(), 1);
 }
 
+/// As below, without a word of what is worked on: only kernels count, and the two microseconds between two of them are
+/// idle too.
+#[test]
+fn bubbles_of_stages_that_say_nothing_are_inferred() {
+    let mut info = RunInfo::of_this_process("pipeline");
+    info.world_size = Some(2);
+    info.layout = Some(ParallelLayout { pp: 2, micro_batches: 2, ..ParallelLayout::default() });
+    let stage = |kernels: &[(i64, i64)]| {
+        let mut hand = Hand::default();
+        for &(start, end) in kernels {
+            hand.add("kernel", Span { step: Some(Step(0)), ..span(SpanKind::Kernel, start, end) });
+        }
+        hand
+    };
+    let (first, second) = (stage(&[(0, 10), (12, 20), (40, 80)]), stage(&[(10, 60)]));
+    let pipeline = analyzed(&write(info, &[first, second]), &Selection::default()).pipeline.unwrap();
+    assert!(pipeline.inferred);
+    // Of 80 each: 22 and 30 idle.
+    assert_eq!(pipeline.bubble, Some(52.0 / 160.0));
+    assert_eq!((pipeline.per_stage[0].work_ns, pipeline.per_stage[1].work_ns), (58_000, 50_000));
+    assert_eq!(pipeline.balanced_bubble, None, "nothing is known of passes");
+}
+
 /// Two stages, two micro-batches, all forwards first, in microseconds:
 ///
 /// ```text
