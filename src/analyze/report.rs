@@ -29,7 +29,10 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
         unreadable_bytes: lost.unreadable_bytes,
         unreadable_events: lost.unreadable_events,
     };
-    (!loss.is_none()).then(|| format!("{}; every figure is of what is left", text::loss(&loss)))
+    let silent = analysis.ranks.iter().filter(|rank| rank.partition.span_ns == 0);
+    let silent: Vec<String> = silent.map(|rank| rank.rank.to_string()).collect();
+    let without = if silent.is_empty() { String::new() } else { format!(", nothing of rank {}", silent.join(", ")) };
+    (!loss.is_none()).then(|| format!("{}; every figure is of what is left{without}", text::loss(&loss)))
 }
 
 /// The summary; what is not known is left out, except for MFU, which says why.

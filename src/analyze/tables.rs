@@ -64,10 +64,6 @@ fn unknown() -> String {
     "-".into()
 }
 
-fn optional_duration(nanoseconds: Option<i64>) -> String {
-    nanoseconds.map_or_else(|| "-".into(), duration)
-}
-
 fn duration(nanoseconds: i64) -> String {
     if nanoseconds == 0 { "0".into() } else { text::duration(Nanos(nanoseconds)) }
 }
@@ -84,8 +80,11 @@ fn with_share(nanoseconds: i64, share: f64) -> String {
 fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
     let ranks = time::by_rank(analysis);
     let row = |name: String, time: &Time| {
-        let parts = time.parts().map(|(time, share)| with_share(time.0, share));
-        let times = [name, text::duration(time.span())].into_iter().chain(parts);
+        // A rank of which nothing is left has no parts.
+        let is_known = time.span() > Nanos(0);
+        let parts =
+            time.parts().map(|(time, share)| known(is_known.then_some(share), |share| with_share(time.0, share)));
+        let times = [name, known(is_known.then_some(time.span()), text::duration)].into_iter().chain(parts);
         times.chain([known(time.overlap(), text::percent)]).collect()
     };
     let (shown, others) = ranks.split_at(ranks.len().min(room.ranks));
@@ -307,9 +306,9 @@ fn pipeline(analysis: &Analysis, room: Room) -> Table {
             stage.rank.to_string(),
             duration(stage.work_ns),
             known(stage.bubble, text::percent),
-            optional_duration(stage.warm_up_ns),
-            optional_duration(stage.steady_ns),
-            optional_duration(stage.cool_down_ns),
+            known(stage.warm_up_ns, duration),
+            known(stage.steady_ns, duration),
+            known(stage.cool_down_ns, duration),
         ]
     });
     let headers = vec![">stage", ">rank", ">works", ">bubble", ">warm-up", ">between", ">cool-down"];
@@ -328,7 +327,7 @@ fn collectives(analysis: &Analysis) -> Table {
             known(figures.bytes, text::bytes),
             duration(figures.busy_ns),
             duration(figures.exposed_ns),
-            optional_duration(figures.waiting_ns),
+            known(figures.waiting_ns, duration),
             known(figures.bus_bandwidth, text::bandwidth),
         ]
     });
