@@ -23,7 +23,7 @@ use crate::{
     config::TrainConfig,
     data::map_file,
     error::TrainError,
-    rank::RankParts,
+    parts::RankParts,
     state::State,
 };
 

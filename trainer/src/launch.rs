@@ -21,7 +21,8 @@ use crate::{
     config::TrainConfig,
     data::Dataset,
     error::TrainError,
-    rank::{RankParts, StepReport, TrainingRank},
+    parts::RankParts,
+    rank::{StepReport, TrainingRank},
 };
 
 /// So many ranks take three times as many threads; more would only take turns.

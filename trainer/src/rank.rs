@@ -5,36 +5,24 @@ mod gradient_check;
 
 use std::{
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use stepscope_collector::Recorder;
 use stepscope_plan::{Coordinates, Placement};
 use stepscope_traces::{Counter, Phase, Rank, Stage as StageNumber, Step};
 
 use crate::{
-    backend::{Backend, Stream, Tensor},
+    backend::{Stream, Tensor},
     checkpoint,
-    comm::{Communicator, Groups, Reduction},
+    comm::{Groups, Reduction},
     config::{GradientReduction, TrainConfig},
     data::Dataset,
     error::TrainError,
     model::{Batch, Engine, Sizes, Stage, initial},
     parallel::{data::Replicas, pipeline::Pipeline, tensor::TensorParallel},
+    parts::RankParts,
     state::State,
 };
-
-/// What a rank runs on.
-#[derive(Clone)]
-pub struct RankParts {
-    /// Its device.
-    pub backend: Arc<dyn Backend>,
-    /// Its way to the others.
-    pub communicator: Arc<dyn Communicator>,
-    /// What records it.
-    pub recorder: Recorder,
-}
 
 /// A step that is done.
 #[derive(Clone, Copy, Debug, PartialEq)]

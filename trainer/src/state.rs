@@ -12,7 +12,7 @@ use crate::{
     numbers::Numbers,
     parallel::{
         data::{Reduced, Replicas, WholeGradients},
-        zero::{ShardedGradients, ShardedWeights, WholeWeights, place_among_shards, shard_of},
+        zero::{ShardedGradients, ShardedWeights, WholeWeights},
     },
 };
 
@@ -144,13 +144,13 @@ impl State {
     /// Where what this rank updates of a unit lies in the optimizer's state.
     pub(crate) fn owned(&self, unit: usize) -> Range<usize> {
         let range = self.range(unit);
-        if self.sharded { place_among_shards(&range, &self.replicas) } else { range }
+        if self.sharded { self.replicas.place_among_shards(&range) } else { range }
     }
 
     /// Where what this rank updates of a unit lies in the whole unit.
     pub(crate) fn owned_part(&self, unit: usize) -> Range<usize> {
         let elements = self.range(unit).len();
-        if self.sharded { shard_of(elements, &self.replicas) } else { 0..elements }
+        if self.sharded { self.replicas.shard(elements) } else { 0..elements }
     }
 
     /// A unit's parameters, ready to compute with.

@@ -7,6 +7,7 @@
 use std::{ops::Range, sync::Arc};
 
 use stepscope_collector::Recorder;
+use stepscope_plan::shard;
 
 use crate::{
     backend::{Backend, Event, Stream, Tensor},
@@ -34,6 +35,18 @@ impl Replicas {
     /// Which one this is.
     pub(crate) fn index(&self) -> usize {
         self.group.as_ref().map_or(0, |group| group.index)
+    }
+
+    /// Which elements of a unit this replica's shard has.
+    pub(crate) fn shard(&self, elements: usize) -> Range<usize> {
+        let shard = shard(elements as u64, self.count() as u64, self.index() as u64);
+        shard.start as usize..shard.end as usize
+    }
+
+    /// Where a unit's shard lies among this replica's shards of all units: units are padded to multiples of the
+    /// replicas.
+    pub(crate) fn place_among_shards(&self, unit: &Range<usize>) -> Range<usize> {
+        unit.start / self.count()..unit.end / self.count()
     }
 
     /// Starts an operation once what has been computed so far is there; the event says when it is done.
@@ -115,7 +128,7 @@ impl WholeGradients {
         self.replicas.start(|communicator, group, stream| match self.to {
             Reduced::Everywhere => communicator.all_reduce(group, stream, &gradient, Reduction::Sum),
             Reduced::ToShards => {
-                let shard = gradient.slice(super::zero::shard_of(gradient.elements(), &self.replicas));
+                let shard = gradient.slice(self.replicas.shard(gradient.elements()));
                 communicator.reduce_scatter(group, stream, &gradient, &shard);
             }
         })

@@ -12,22 +12,10 @@
 use std::{collections::HashMap, ops::Range};
 
 use stepscope_collector::Context;
-use stepscope_plan::shard;
 use stepscope_traces::MemoryCategory;
 
 use super::data::Replicas;
 use crate::backend::{Event, Tensor};
-
-/// Which elements of a unit this replica's shard has.
-pub(crate) fn shard_of(elements: usize, replicas: &Replicas) -> Range<usize> {
-    let shard = shard(elements as u64, replicas.count() as u64, replicas.index() as u64);
-    shard.start as usize..shard.end as usize
-}
-
-/// Where a unit's shard lies among this replica's shards of all units: units are padded to multiples of the replicas.
-pub(crate) fn place_among_shards(unit: &Range<usize>, replicas: &Replicas) -> Range<usize> {
-    unit.start / replicas.count()..unit.end / replicas.count()
-}
 
 /// Parameters that every replica holds whole.
 pub(crate) struct WholeWeights {
@@ -51,7 +39,7 @@ impl WholeWeights {
     /// Gathers what each replica has updated of a unit: ZeRO-1 and ZeRO-2.
     pub(crate) fn gather(&mut self, unit: usize, range: &Range<usize>) {
         let whole = self.flat.slice(range.clone());
-        let mine = whole.slice(shard_of(whole.elements(), &self.replicas));
+        let mine = whole.slice(self.replicas.shard(whole.elements()));
         let started = self.replicas.start(|communicator, group, stream| {
             communicator.all_gather(group, stream, &mine, &whole);
         });
@@ -82,7 +70,7 @@ impl ShardedWeights {
     fn gather(&self, range: &Range<usize>) -> (Tensor, Option<Event>) {
         let dtype = self.shards.dtype();
         let whole = self.replicas.backend.allocate(range.len(), dtype, MemoryCategory::Communication);
-        let mine = self.shards.slice(place_among_shards(range, &self.replicas));
+        let mine = self.shards.slice(self.replicas.place_among_shards(range));
         let started = self.replicas.start(|communicator, group, stream| {
             communicator.all_gather(group, stream, &mine, &whole);
         });
@@ -151,11 +139,11 @@ impl ShardedGradients {
     pub(crate) fn complete(&mut self, unit: usize, range: &Range<usize>) {
         self.settle();
         if let Some(buffer) = self.open.remove(&unit) {
-            let mine = buffer.slice(shard_of(buffer.elements(), &self.replicas));
+            let mine = buffer.slice(self.replicas.shard(buffer.elements()));
             let done = self.replicas.start(|communicator, group, stream| {
                 communicator.reduce_scatter(group, stream, &buffer, &mine);
             });
-            let (place, context) = (place_among_shards(range, &self.replicas), self.replicas.recorder.context());
+            let (place, context) = (self.replicas.place_among_shards(range), self.replicas.recorder.context());
             self.reducing = Some(Reducing { place, reduced: mine, done, context });
         }
     }

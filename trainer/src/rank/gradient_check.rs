@@ -6,13 +6,14 @@ use stepscope_collector::Recorder;
 use stepscope_plan::{ModelShape, ParallelLayout, Recompute};
 use stepscope_traces::Rank;
 
-use super::{RankParts, TrainingRank};
+use super::TrainingRank;
 use crate::{
     backend::cpu::CpuBackend,
     comm::local::{LocalCommunicator, LocalWorld},
     config::TrainConfig,
     data::Dataset,
     numbers::Numbers,
+    parts::RankParts,
 };
 
 fn rank(config: &TrainConfig) -> TrainingRank {
