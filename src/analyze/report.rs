@@ -103,7 +103,8 @@ fn speed(analysis: &Analysis) -> Option<String> {
         (Some(mfu), _) => mfu.value.map(|value| {
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
             let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
-            format!("MFU {}{hardware} (convention {convention}, of {peak} a rank)", text::percent(value))
+            let doubt = if value > 1.0 { "; more than a peak, so that is too low" } else { "" };
+            format!("MFU {}{hardware} (convention {convention}, of {peak} a rank{doubt})", text::percent(value))
         }),
         (None, None) => Some("MFU unknown: the run does not say its model".into()),
         (None, Some(_)) => Some("MFU unknown: what the device can do is not known; say it with --peak-tflops".into()),
