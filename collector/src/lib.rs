@@ -33,6 +33,7 @@
 mod context;
 mod error;
 mod lane;
+pub mod libraries;
 mod names;
 mod packed;
 mod queue;

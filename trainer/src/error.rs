@@ -48,6 +48,17 @@ pub enum TrainError {
         /// What came of it.
         why: String,
     },
+    /// A library that is not there.
+    #[error(transparent)]
+    Missing(#[from] stepscope_collector::libraries::Missing),
+    /// The device or one of its libraries refused.
+    #[error("cannot {action} on the GPU: {why}")]
+    Device {
+        /// What was tried.
+        action: String,
+        /// What came of it.
+        why: String,
+    },
     /// A panic, which is a bug of ours.
     #[error("it panicked: {0}")]
     Panicked(String),
@@ -72,6 +83,12 @@ impl TrainError {
     ) -> impl FnOnce(E) -> TrainError {
         let path = path.into();
         move |error| TrainError::File { action, path, why: error.to_string() }
+    }
+
+    /// For `map_err`: says what was tried on the device.
+    pub(crate) fn device<E: std::fmt::Debug>(action: impl Into<String>) -> impl FnOnce(E) -> TrainError {
+        let action = action.into();
+        move |error| TrainError::Device { action, why: format!("{error:?}") }
     }
 
     /// What a caught panic said.

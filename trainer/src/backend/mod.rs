@@ -1,6 +1,7 @@
 //! What a device does: memory, streams, and the operations a model is made of.
 
 pub mod cpu;
+pub mod cuda;
 mod operations;
 mod tensor;
 

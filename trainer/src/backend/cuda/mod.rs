@@ -1,0 +1,3 @@
+//! An NVIDIA GPU as a device.
+
+mod array;
