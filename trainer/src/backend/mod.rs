@@ -4,6 +4,7 @@ pub mod cpu;
 pub mod cuda;
 mod operations;
 mod tensor;
+mod work;
 
 use std::{any::Any, sync::Arc};
 

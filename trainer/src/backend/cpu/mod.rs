@@ -25,6 +25,7 @@ use crate::{
     backend::{
         AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, OptimizerTensors, Product, Stream, Tensor,
         Vocabulary,
+        work::{self, Work},
     },
     error::TrainError,
     lock::lock,
@@ -172,14 +173,9 @@ impl CpuBackend {
         self.streams.launch(stream, Some(span), work);
     }
 
-    fn launch(
-        &self,
-        name: &str,
-        flops: usize,
-        touched: &[&Tensor],
-        work: impl FnOnce() -> Result<(), TrainError> + Send + 'static,
-    ) {
-        self.launch_as(SpanKind::Kernel, name, Some(flops as u64), touched, work);
+    fn launch(&self, name: &str, takes: Work, work: impl FnOnce() -> Result<(), TrainError> + Send + 'static) {
+        let Work { flops, bytes } = takes;
+        self.launch_as(SpanKind::Kernel, name, Some(flops), bytes, work);
     }
 
     fn launch_as(
@@ -187,10 +183,9 @@ impl CpuBackend {
         kind: SpanKind,
         name: &str,
         flops: Option<u64>,
-        touched: &[&Tensor],
+        bytes: u64,
         work: impl FnOnce() -> Result<(), TrainError> + Send + 'static,
     ) {
-        let bytes = touched.iter().map(|tensor| tensor.bytes()).sum();
         let span = SpanOf { kind, name: self.streams.recorder.name(name), bytes, flops, collective: None };
         self.streams.launch(Stream::Compute, Some(span), work);
     }
@@ -242,7 +237,7 @@ impl Backend for CpuBackend {
 
     fn upload(&self, values: Vec<f32>, to: &Tensor) {
         let (dtype, target) = (to.dtype(), view(to));
-        self.launch_as(SpanKind::Copy, "upload", None, &[to], move || {
+        self.launch_as(SpanKind::Copy, "upload", None, to.bytes(), move || {
             with_element!(dtype, E => {
                 kernels::convert::<f32, E>(&values, &mut target.write()?);
                 Ok(())
@@ -252,7 +247,7 @@ impl Backend for CpuBackend {
 
     fn upload_tokens(&self, tokens: Vec<u32>, to: &Tensor) {
         let target = view(to);
-        self.launch_as(SpanKind::Copy, "upload", None, &[to], move || {
+        self.launch_as(SpanKind::Copy, "upload", None, to.bytes(), move || {
             target.write::<u32>()?.copy_from_slice(&tokens);
             Ok(())
         });
@@ -270,7 +265,7 @@ impl Backend for CpuBackend {
     fn copy(&self, from: &Tensor, to: &Tensor) {
         let (source, target) = (view(from), view(to));
         let (from_dtype, to_dtype) = (from.dtype(), to.dtype());
-        self.launch_as(SpanKind::Copy, "copy", None, &[from, to], move || {
+        self.launch_as(SpanKind::Copy, "copy", None, from.bytes() + to.bytes(), move || {
             with_element!(from_dtype, A => with_element!(to_dtype, B => {
                 kernels::convert::<A, B>(&source.read::<A>()?, &mut target.write::<B>()?);
                 Ok(())
@@ -280,7 +275,7 @@ impl Backend for CpuBackend {
 
     fn zero(&self, tensor: &Tensor) {
         let (dtype, target) = (tensor.dtype(), view(tensor));
-        self.launch_as(SpanKind::Set, "zero", None, &[tensor], move || {
+        self.launch_as(SpanKind::Set, "zero", None, tensor.bytes(), move || {
             with_element!(dtype, E => {
                 target.write::<E>()?.fill(E::default());
                 Ok(())
@@ -301,8 +296,7 @@ impl Backend for CpuBackend {
     }
 
     fn matmul(&self, product: Product, a: &Tensor, b: &Tensor, out: &Tensor) {
-        let Product { rows, columns, inner, transpose_a, transpose_b, .. } = product;
-        let name = match (transpose_a, transpose_b) {
+        let name = match (product.transpose_a, product.transpose_b) {
             (false, false) => "matmul_nn",
             (false, true) => "matmul_nt",
             (true, false) => "matmul_tn",
@@ -311,7 +305,7 @@ impl Backend for CpuBackend {
         let dtypes = (a.dtype(), out.dtype());
         let [a_view, b_view, out_view] = [a, b, out].map(view);
         let scratch = self.scratch.clone();
-        self.launch(name, 2 * rows * columns * inner, &[a, b, out], move || {
+        self.launch(name, work::matmul(product, a, b, out), move || {
             with_elements!(dtypes, (E, O) => {
                 let (a, b, mut out) = (a_view.read::<E>()?, b_view.read::<E>()?, out_view.write::<O>()?);
                 scratch.lend(|scratch| kernels::matmul(&product, &a, &b, &mut out, scratch));
@@ -322,7 +316,7 @@ impl Backend for CpuBackend {
 
     fn add(&self, target: &Tensor, other: &Tensor) {
         let (dtype, sum, more) = (target.dtype(), view(target), view(other));
-        self.launch("add", target.elements(), &[target, target, other], move || {
+        self.launch("add", work::add(target, other), move || {
             with_element!(dtype, E => {
                 kernels::add(&mut sum.write::<E>()?, &more.read::<E>()?);
                 Ok(())
@@ -333,7 +327,7 @@ impl Backend for CpuBackend {
     fn rms_norm(&self, x: &Tensor, weight: &Tensor, y: &Tensor) {
         let dtype = x.dtype();
         let [x_view, weight_view, y_view] = [x, weight, y].map(view);
-        self.launch("rms_norm", 4 * x.elements(), &[x, weight, y], move || {
+        self.launch("rms_norm", work::rms_norm(x, weight, y), move || {
             with_element!(dtype, E => {
                 let (x, weight) = (x_view.read::<E>()?, weight_view.read::<E>()?);
                 kernels::rms_norm(&x, &weight, &mut y_view.write::<E>()?, NORM_EPSILON);
@@ -345,8 +339,8 @@ impl Backend for CpuBackend {
     fn rms_norm_backward(&self, x: &Tensor, weight: &Tensor, d_y: &Tensor, d_x: &Tensor, d_weight: &Tensor) {
         let dtypes = (x.dtype(), d_weight.dtype());
         let [x_view, weight_view, d_y_view, d_x_view, d_weight_view] = [x, weight, d_y, d_x, d_weight].map(view);
-        let touched = [x, weight, d_y, d_x, d_x, d_weight, d_weight];
-        self.launch("rms_norm_backward", 11 * x.elements(), &touched, move || {
+        let takes = work::rms_norm_backward(x, weight, d_y, d_x, d_weight);
+        self.launch("rms_norm_backward", takes, move || {
             with_elements!(dtypes, (E, G) => {
                 let (x, weight, d_y) = (x_view.read::<E>()?, weight_view.read::<E>()?, d_y_view.read::<E>()?);
                 let (mut d_x, mut d_weight) = (d_x_view.write::<E>()?, d_weight_view.write::<G>()?);
@@ -362,8 +356,7 @@ impl Backend for CpuBackend {
             Direction::Forward => "rope",
             Direction::Backward => "rope_backward",
         };
-        let rotated = heads.batch * heads.sequence * (heads.heads + heads.kv_heads) * heads.head_dim;
-        self.launch(name, 3 * rotated, &[qkv, qkv], move || {
+        self.launch(name, work::rope(&heads, qkv), move || {
             with_element!(dtype, E => {
                 kernels::rope(&heads, &mut qkv_view.write::<E>()?, direction, ROPE_BASE);
                 Ok(())
@@ -375,8 +368,7 @@ impl Backend for CpuBackend {
         let dtype = qkv.dtype();
         let [qkv_view, out_view, lse_view] = [qkv, out, lse].map(view);
         let scratch = self.scratch.clone();
-        // Scores and their sums over values.
-        self.launch("attention", 2 * pair_flops(&heads), &[qkv, out, lse], move || {
+        self.launch("attention", work::attention(&heads, qkv, out, lse), move || {
             with_element!(dtype, E => {
                 let (mut out, mut lse) = (out_view.write::<E>()?, lse_view.write::<<E as Element>::Sum>()?);
                 let qkv = qkv_view.read::<E>()?;
@@ -390,10 +382,8 @@ impl Backend for CpuBackend {
         let dtype = d_out.dtype();
         let AttentionTensors { qkv, out, lse } = of;
         let [qkv_view, out_view, lse_view, d_out_view, d_qkv_view] = [qkv, out, lse, d_out, d_qkv].map(view);
-        let touched = [qkv, out, lse, d_out, d_qkv];
         let scratch = self.scratch.clone();
-        // Scores again, and the gradients of probabilities, values, queries and keys.
-        self.launch("attention_backward", 5 * pair_flops(&heads), &touched, move || {
+        self.launch("attention_backward", work::attention_backward(&heads, of, d_out, d_qkv), move || {
             with_element!(dtype, E => {
                 let (qkv, out, d_out) = (qkv_view.read::<E>()?, out_view.read::<E>()?, d_out_view.read::<E>()?);
                 let lse = lse_view.read::<<E as Element>::Sum>()?;
@@ -408,7 +398,7 @@ impl Backend for CpuBackend {
 
     fn swiglu(&self, gate_up: &Tensor, product: &Tensor, width: usize) {
         let (dtype, gate_up_view, product_view) = (product.dtype(), view(gate_up), view(product));
-        self.launch("swiglu", 5 * product.elements(), &[gate_up, product], move || {
+        self.launch("swiglu", work::swiglu(gate_up, product), move || {
             with_element!(dtype, E => {
                 kernels::swiglu(&gate_up_view.read::<E>()?, &mut product_view.write::<E>()?, width);
                 Ok(())
@@ -419,7 +409,7 @@ impl Backend for CpuBackend {
     fn swiglu_backward(&self, gate_up: &Tensor, d_product: &Tensor, d_gate_up: &Tensor, width: usize) {
         let dtype = d_product.dtype();
         let [gate_up_view, d_product_view, d_gate_up_view] = [gate_up, d_product, d_gate_up].map(view);
-        self.launch("swiglu_backward", 11 * d_product.elements(), &[gate_up, d_product, d_gate_up], move || {
+        self.launch("swiglu_backward", work::swiglu_backward(gate_up, d_product, d_gate_up), move || {
             with_element!(dtype, E => {
                 let (gate_up, d_product) = (gate_up_view.read::<E>()?, d_product_view.read::<E>()?);
                 kernels::swiglu_backward(&gate_up, &d_product, &mut d_gate_up_view.write::<E>()?, width);
@@ -431,7 +421,7 @@ impl Backend for CpuBackend {
     fn embedding(&self, tokens: &Tensor, table: &Tensor, out: &Tensor, width: usize, first: u32) {
         let dtype = out.dtype();
         let [tokens_view, table_view, out_view] = [tokens, table, out].map(view);
-        self.launch("embedding", 0, &[tokens, out, out], move || {
+        self.launch("embedding", work::embedding(tokens, out), move || {
             with_element!(dtype, E => {
                 let (tokens, table) = (tokens_view.read::<u32>()?, table_view.read::<E>()?);
                 kernels::embedding(&tokens, &table, &mut out_view.write::<E>()?, width, first);
@@ -443,7 +433,7 @@ impl Backend for CpuBackend {
     fn embedding_backward(&self, tokens: &Tensor, d_out: &Tensor, d_table: &Tensor, width: usize, first: u32) {
         let dtypes = (d_out.dtype(), d_table.dtype());
         let [tokens_view, d_out_view, d_table_view] = [tokens, d_out, d_table].map(view);
-        self.launch("embedding_backward", d_out.elements(), &[tokens, d_out, d_out, d_out], move || {
+        self.launch("embedding_backward", work::embedding_backward(tokens, d_out), move || {
             with_elements!(dtypes, (E, G) => {
                 let (tokens, d_out) = (tokens_view.read::<u32>()?, d_out_view.read::<E>()?);
                 kernels::embedding_backward::<E, G>(&tokens, &d_out, &mut d_table_view.write::<G>()?, width, first);
@@ -454,7 +444,7 @@ impl Backend for CpuBackend {
 
     fn row_maxima(&self, logits: &Tensor, maxima: &Tensor) {
         let (dtype, logits_view, maxima_view) = (logits.dtype(), view(logits), view(maxima));
-        self.launch("row_maxima", logits.elements(), &[logits, maxima], move || {
+        self.launch("row_maxima", work::row_maxima(logits, maxima), move || {
             with_element!(dtype, E => {
                 let mut maxima = maxima_view.write::<<E as Element>::Sum>()?;
                 let logits = logits_view.read::<E>()?;
@@ -468,7 +458,7 @@ impl Backend for CpuBackend {
     fn row_sums(&self, logits: &Tensor, vocabulary: Vocabulary<'_>, maxima: &Tensor, sums: &Tensor) {
         let (dtype, first) = (logits.dtype(), vocabulary.first);
         let [logits_view, targets_view, maxima_view, sums_view] = [logits, vocabulary.targets, maxima, sums].map(view);
-        self.launch("row_sums", 3 * logits.elements(), &[logits, vocabulary.targets, maxima, sums], move || {
+        self.launch("row_sums", work::row_sums(logits, vocabulary.targets, maxima, sums), move || {
             with_element!(dtype, E => {
                 let (logits, targets) = (logits_view.read::<E>()?, targets_view.read::<u32>()?);
                 let maxima = maxima_view.read::<<E as Element>::Sum>()?;
@@ -482,7 +472,7 @@ impl Backend for CpuBackend {
     fn loss(&self, maxima: &Tensor, sums: &Tensor, scale: f64, total: &Tensor) {
         let dtype = maxima.dtype();
         let [maxima_view, sums_view, total_view] = [maxima, sums, total].map(view);
-        self.launch("loss", 4 * maxima.elements(), &[maxima, sums, total], move || {
+        self.launch("loss", work::loss(maxima, sums, total), move || {
             with_element!(dtype, E => {
                 let (maxima, sums) = (maxima_view.read()?, sums_view.read()?);
                 kernels::loss::<<E as Element>::Sum>(&maxima, &sums, scale, &mut total_view.write()?);
@@ -502,8 +492,8 @@ impl Backend for CpuBackend {
         let (dtype, first) = (logits.dtype(), vocabulary.first);
         let [logits_view, targets_view, d_logits_view] = [logits, vocabulary.targets, d_logits].map(view);
         let [maxima_view, sums_view] = [maxima, sums].map(view);
-        let touched = [logits, vocabulary.targets, maxima, sums, d_logits];
-        self.launch("loss_backward", 4 * logits.elements(), &touched, move || {
+        let takes = work::loss_backward(logits, vocabulary.targets, (maxima, sums), d_logits);
+        self.launch("loss_backward", takes, move || {
             with_element!(dtype, E => {
                 let (logits, targets) = (logits_view.read::<E>()?, targets_view.read::<u32>()?);
                 let (maxima, sums) = (maxima_view.read()?, sums_view.read()?);
@@ -516,16 +506,13 @@ impl Backend for CpuBackend {
     }
 
     fn adamw(&self, settings: AdamW, tensors: OptimizerTensors<'_>) {
+        let takes = work::adamw(&tensors);
         let OptimizerTensors { gradients, parameters, master, first_moment, second_moment } = tensors;
         let dtypes = (parameters.dtype(), gradients.dtype());
         let [gradients_view, parameters_view] = [gradients, parameters].map(view);
         let [first_view, second_view] = [first_moment, second_moment].map(view);
         let master_view = master.map(view);
-        let state = [first_moment, first_moment, second_moment, second_moment];
-        let mut touched = vec![gradients, parameters];
-        touched.extend(state);
-        touched.extend(master.into_iter().chain(master));
-        self.launch("adamw", 14 * parameters.elements(), &touched, move || {
+        self.launch("adamw", takes, move || {
             with_elements!(dtypes, (E, G) => {
                 let gradients = gradients_view.read::<G>()?;
                 let (mut parameters, mut first) = (parameters_view.write::<E>()?, first_view.write()?);
@@ -536,10 +523,4 @@ impl Backend for CpuBackend {
             })
         });
     }
-}
-
-/// Two FLOPs for every number of every pair of a query and a key it may see.
-fn pair_flops(heads: &Heads) -> usize {
-    let pairs = heads.sequence * (heads.sequence + 1) / 2;
-    2 * heads.batch * heads.heads * pairs * heads.head_dim
 }
