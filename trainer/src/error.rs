@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use stepscope_collector::RecordError;
 use stepscope_plan::PlanError;
-use stepscope_traces::{Rank, TraceError};
+use stepscope_traces::{MemoryCategory, Rank, TraceError};
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,16 @@ pub enum TrainError {
         /// What came of it.
         why: String,
     },
+    /// A device has no memory left.
+    #[error("the GPU has no {} left for {category}; in use: {in_use}", gigabytes(*.wanted))]
+    OutOfMemory {
+        /// How much was asked for.
+        wanted: u64,
+        /// What for.
+        category: MemoryCategory,
+        /// What fills it.
+        in_use: Box<MemoryInUse>,
+    },
     /// A panic, which is a bug of ours.
     #[error("it panicked: {0}")]
     Panicked(String),
@@ -96,5 +106,39 @@ impl TrainError {
         let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
         TrainError::Panicked(said.unwrap_or_else(|| "it did not say why".into()))
+    }
+}
+
+/// What fills a device's memory at one moment.
+#[derive(Debug)]
+pub struct MemoryInUse {
+    /// What is handed out, by category.
+    pub categories: Vec<(MemoryCategory, u64)>,
+    /// What is taken from the device and not handed out.
+    pub fragmentation: u64,
+    /// What the device has left, if it says so.
+    pub free: Option<u64>,
+    /// What it has in all, if it says so.
+    pub total: Option<u64>,
+}
+
+impl std::fmt::Display for MemoryInUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (category, bytes) in &self.categories {
+            write!(f, "{category} {}, ", gigabytes(*bytes))?;
+        }
+        write!(f, "fragmentation {}", gigabytes(self.fragmentation))?;
+        match (self.free, self.total) {
+            (Some(free), Some(total)) => write!(f, "; {} of {} are free", gigabytes(free), gigabytes(total)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn gigabytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{} kB", bytes.div_ceil(1000)),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
     }
 }

@@ -1,7 +1,7 @@
 //! The shapes and settings of operations.
 
 /// A matrix product, `out (+)= a · b`, all row by row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Product {
     /// Rows of the result.
     pub rows: usize,

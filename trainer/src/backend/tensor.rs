@@ -5,7 +5,7 @@ use std::{any::Any, ops::Range, sync::Arc};
 use stepscope_plan::Precision;
 
 /// How a number is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// Two bytes: the upper half of an `f32`.
     Bf16,

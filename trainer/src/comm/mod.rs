@@ -1,5 +1,6 @@
 //! How ranks talk: collectives and messages, on a stream, in a group.
 
+pub(crate) mod alone;
 mod groups;
 pub mod local;
 

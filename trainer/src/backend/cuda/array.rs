@@ -12,3 +12,10 @@ pub(crate) struct Array {
     /// How each is stored.
     pub(crate) dtype: DType,
 }
+
+impl Array {
+    /// How many bytes they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.elements * self.dtype.bytes()
+    }
+}

@@ -1,3 +1,338 @@
-//! An NVIDIA GPU as a device.
+//! An NVIDIA GPU as a device: two streams, memory by category, cuBLASLt, and kernels of our own.
 
 mod array;
+mod attention;
+mod cache;
+mod device;
+mod kernels;
+mod matmul;
+mod memory;
+mod transfer;
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use cudarc::driver::{CudaEvent, sys::CUstream};
+use half::bf16;
+use stepscope_collector::{LaunchInfo, Recorder};
+use stepscope_traces::MemoryCategory;
+
+pub(crate) use self::device::Device;
+use self::{
+    array::Array,
+    attention::Attention,
+    kernels::Kernels,
+    matmul::{Matmul, WORKSPACE_BYTES},
+    memory::{Block, Memory},
+};
+use crate::{
+    backend::{
+        AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, OptimizerTensors, Product, Stream, Tensor,
+        Vocabulary,
+        work::{self, Work},
+    },
+    error::TrainError,
+    lock::lock,
+};
+
+/// One rank's GPU.
+pub struct CudaBackend {
+    kernels: Kernels,
+    matmul: Matmul,
+    attention: Attention,
+    /// What cuBLASLt uses beside the matrices; taken when it is first needed.
+    matmul_workspace: OnceLock<Block>,
+    memory: Arc<Memory>,
+    recorder: Recorder,
+    failure: Mutex<Failure>,
+    device: Device,
+}
+
+/// What went wrong first. What comes after it is not tried.
+#[derive(Default)]
+enum Failure {
+    #[default]
+    None,
+    Untold(TrainError),
+    Told,
+}
+
+impl CudaBackend {
+    /// Loads what it takes to compute, and takes no memory yet.
+    pub(crate) fn start(device: Device, recorder: Recorder) -> Result<CudaBackend, TrainError> {
+        device.enter()?;
+        let memory = Memory::new(device.stream(Stream::Compute).clone(), recorder.clone());
+        Ok(CudaBackend {
+            kernels: Kernels::load(device.capability()?)?,
+            matmul: Matmul::open()?,
+            attention: Attention::open(),
+            matmul_workspace: OnceLock::new(),
+            memory,
+            recorder,
+            failure: Mutex::default(),
+            device,
+        })
+    }
+
+    /// What went wrong, if anything did; the whole of it only once.
+    fn tell(&self) -> Result<(), TrainError> {
+        let mut failure = lock(&self.failure);
+        match *failure {
+            Failure::None => Ok(()),
+            Failure::Told => Err(TrainError::FailedBefore),
+            Failure::Untold(_) => match std::mem::replace(&mut *failure, Failure::Told) {
+                Failure::Untold(error) => Err(error),
+                _ => Err(TrainError::FailedBefore),
+            },
+        }
+    }
+
+    fn stream(&self) -> CUstream {
+        self.device.stream(Stream::Compute).cu_stream()
+    }
+
+    /// Queues work, unless something has failed before; remembers why, if this does.
+    fn attempt(&self, work: impl FnOnce() -> Result<(), TrainError>) {
+        let has_failed = !matches!(*lock(&self.failure), Failure::None);
+        if !has_failed && let Err(error) = work() {
+            *lock(&self.failure) = Failure::Untold(error);
+        }
+    }
+
+    /// As [`CudaBackend::attempt`], of kernels that take so much.
+    fn launch(&self, takes: Work, work: impl FnOnce(CUstream) -> Result<(), TrainError>) {
+        let (flops, bytes) = (Some(takes.flops), Some(takes.bytes));
+        let _launching = self.recorder.launching(LaunchInfo { flops, bytes, ..LaunchInfo::default() });
+        self.attempt(|| work(self.stream()));
+    }
+
+    /// Memory for the duration of an operation.
+    fn scratch(&self, bytes: usize) -> Result<(Block, Array), TrainError> {
+        let block = self.memory.allocate(bytes as u64, MemoryCategory::Workspace)?;
+        let array = Array { address: block.address(), elements: bytes / 4, dtype: DType::F32 };
+        Ok((block, array))
+    }
+
+    fn matmul_workspace(&self) -> Result<Array, TrainError> {
+        let block = match self.matmul_workspace.get() {
+            Some(block) => block,
+            None => {
+                let block = self.memory.allocate(WORKSPACE_BYTES as u64, MemoryCategory::Workspace)?;
+                self.matmul_workspace.get_or_init(|| block)
+            }
+        };
+        Ok(Array { address: block.address(), elements: WORKSPACE_BYTES / 4, dtype: DType::F32 })
+    }
+}
+
+/// Where a tensor's numbers are.
+///
+/// # Panics
+/// When another backend made it: tensors never leave the rank they belong to.
+fn array(tensor: &Tensor) -> Array {
+    match tensor.block::<Block>() {
+        Some((block, range)) => {
+            let dtype = tensor.dtype();
+            Array { address: block.address() + (range.start * dtype.bytes()) as u64, elements: range.len(), dtype }
+        }
+        None => panic!("a tensor of another backend"),
+    }
+}
+
+/// None where the device refused to make one, which has been noted.
+fn event(event: &Event) -> Option<&CudaEvent> {
+    match event.0.downcast_ref::<Option<CudaEvent>>() {
+        Some(event) => event.as_ref(),
+        None => panic!("an event of another backend"),
+    }
+}
+
+impl Drop for CudaBackend {
+    fn drop(&mut self) {
+        // Memory goes back in order of the stream; what is still queued may use what the fields hold.
+        drop(self.device.synchronize());
+    }
+}
+
+impl Backend for CudaBackend {
+    fn allocate(&self, elements: usize, dtype: DType, category: MemoryCategory) -> Tensor {
+        let mut block = None;
+        self.attempt(|| {
+            block = Some(self.memory.allocate((elements * dtype.bytes()) as u64, category)?);
+            Ok(())
+        });
+        // After a failure nothing looks at it.
+        let block = block.unwrap_or_else(|| self.memory.nothing());
+        Tensor::new(Arc::new(block), elements, dtype)
+    }
+
+    fn upload(&self, values: Vec<f32>, to: &Tensor) {
+        self.attempt(|| match to.dtype() {
+            DType::F32 => transfer::upload(self.stream(), &values, array(to)),
+            DType::Bf16 => {
+                let values: Vec<bf16> = values.iter().map(|value| bf16::from_f32(*value)).collect();
+                transfer::upload(self.stream(), &values, array(to))
+            }
+            other => Err(TrainError::Disagreement(format!("{other:?} on a GPU"))),
+        });
+    }
+
+    fn upload_tokens(&self, tokens: Vec<u32>, to: &Tensor) {
+        self.attempt(|| transfer::upload(self.stream(), &tokens, array(to)));
+    }
+
+    fn download(&self, from: &Tensor) -> Result<Vec<f64>, TrainError> {
+        self.tell()?;
+        let (stream, array) = (self.stream(), array(from));
+        match from.dtype() {
+            DType::F32 => Ok(transfer::download::<f32>(stream, array)?.into_iter().map(f64::from).collect()),
+            DType::Bf16 => Ok(transfer::download::<bf16>(stream, array)?.into_iter().map(f64::from).collect()),
+            other => Err(TrainError::Disagreement(format!("{other:?} on a GPU"))),
+        }
+    }
+
+    fn copy(&self, from: &Tensor, to: &Tensor) {
+        self.attempt(|| match (array(from), array(to)) {
+            (from, to) if from.elements != to.elements => {
+                Err(TrainError::Disagreement(format!("{} numbers into {}", from.elements, to.elements)))
+            }
+            (from, to) if from.dtype == to.dtype => transfer::copy(self.stream(), from, to),
+            (from, to) => self.kernels.convert(self.stream(), from, to),
+        });
+    }
+
+    fn zero(&self, tensor: &Tensor) {
+        self.attempt(|| transfer::zero(self.stream(), array(tensor)));
+    }
+
+    fn record(&self, stream: Stream) -> Event {
+        let mut event = None;
+        self.attempt(|| {
+            event = Some(self.device.record(stream)?);
+            Ok(())
+        });
+        Event(Arc::new(event))
+    }
+
+    fn wait(&self, stream: Stream, event: &Event) {
+        self.attempt(|| self::event(event).map_or(Ok(()), |event| self.device.wait(stream, event)));
+    }
+
+    fn synchronize(&self) -> Result<(), TrainError> {
+        self.tell()?;
+        self.device.synchronize()
+    }
+
+    fn matmul(&self, product: Product, a: &Tensor, b: &Tensor, out: &Tensor) {
+        self.launch(work::matmul(product, a, b, out), |stream| {
+            let arrays = (array(a), array(b), array(out));
+            self.matmul.launch(stream, product, arrays, self.matmul_workspace()?)
+        });
+    }
+
+    fn add(&self, target: &Tensor, other: &Tensor) {
+        self.launch(work::add(target, other), |stream| self.kernels.add(stream, array(target), array(other)));
+    }
+
+    fn rms_norm(&self, x: &Tensor, weight: &Tensor, y: &Tensor) {
+        self.launch(work::rms_norm(x, weight, y), |stream| {
+            self.kernels.rms_norm(stream, array(x), array(weight), array(y))
+        });
+    }
+
+    fn rms_norm_backward(&self, x: &Tensor, weight: &Tensor, d_y: &Tensor, d_x: &Tensor, d_weight: &Tensor) {
+        self.launch(work::rms_norm_backward(x, weight, d_y, d_x, d_weight), |stream| {
+            let [x, weight, d_y, d_x, d_weight] = [x, weight, d_y, d_x, d_weight].map(array);
+            let (_scratch, sums) = self.scratch(self.kernels.rms_norm_backward_workspace_bytes(x, weight))?;
+            self.kernels.rms_norm_backward(stream, x, weight, d_y, d_x, d_weight, sums)
+        });
+    }
+
+    fn rope(&self, heads: Heads, qkv: &Tensor, direction: Direction) {
+        self.launch(work::rope(&heads, qkv), |stream| self.kernels.rope(stream, heads, array(qkv), direction));
+    }
+
+    fn attention(&self, heads: Heads, qkv: &Tensor, out: &Tensor, lse: &Tensor) {
+        self.launch(work::attention(&heads, qkv, out, lse), |stream| {
+            let [qkv, out, lse] = [qkv, out, lse].map(array);
+            let (_scratch, workspace) = self.scratch(self.attention.forward_workspace_bytes(heads, qkv.dtype)?)?;
+            self.attention.forward(&self.kernels, stream, heads, (qkv, out, lse), workspace)
+        });
+    }
+
+    fn attention_backward(&self, heads: Heads, of: AttentionTensors<'_>, d_out: &Tensor, d_qkv: &Tensor) {
+        self.launch(work::attention_backward(&heads, of, d_out, d_qkv), |stream| {
+            let [qkv, out, lse, d_out, d_qkv] = [of.qkv, of.out, of.lse, d_out, d_qkv].map(array);
+            let (_scratch, workspace) = self.scratch(self.attention.backward_workspace_bytes(heads, qkv.dtype)?)?;
+            self.attention.backward(&self.kernels, stream, heads, (qkv, out, lse), (d_out, d_qkv), workspace)
+        });
+    }
+
+    fn swiglu(&self, gate_up: &Tensor, product: &Tensor, width: usize) {
+        self.launch(work::swiglu(gate_up, product), |stream| {
+            self.kernels.swiglu(stream, array(gate_up), array(product), width)
+        });
+    }
+
+    fn swiglu_backward(&self, gate_up: &Tensor, d_product: &Tensor, d_gate_up: &Tensor, width: usize) {
+        self.launch(work::swiglu_backward(gate_up, d_product, d_gate_up), |stream| {
+            self.kernels.swiglu_backward(stream, array(gate_up), array(d_product), array(d_gate_up), width)
+        });
+    }
+
+    fn embedding(&self, tokens: &Tensor, table: &Tensor, out: &Tensor, width: usize, first: u32) {
+        self.launch(work::embedding(tokens, out), |stream| {
+            self.kernels.embedding(stream, array(tokens), array(table), array(out), width, first)
+        });
+    }
+
+    fn embedding_backward(&self, tokens: &Tensor, d_out: &Tensor, d_table: &Tensor, width: usize, first: u32) {
+        self.launch(work::embedding_backward(tokens, d_out), |stream| {
+            let [tokens, d_out, d_table] = [tokens, d_out, d_table].map(array);
+            let (_scratch, index) = self.scratch(self.kernels.embedding_backward_workspace_bytes(tokens, d_table, width))?;
+            self.kernels.embedding_backward(stream, tokens, d_out, d_table, width, first, index)
+        });
+    }
+
+    fn row_maxima(&self, logits: &Tensor, maxima: &Tensor) {
+        self.launch(work::row_maxima(logits, maxima), |stream| {
+            self.kernels.row_maxima(stream, array(logits), array(maxima))
+        });
+    }
+
+    fn row_sums(&self, logits: &Tensor, vocabulary: Vocabulary<'_>, maxima: &Tensor, sums: &Tensor) {
+        let Vocabulary { targets, first } = vocabulary;
+        self.launch(work::row_sums(logits, targets, maxima, sums), |stream| {
+            self.kernels.row_sums(stream, array(logits), array(targets), first, array(maxima), array(sums))
+        });
+    }
+
+    fn loss(&self, maxima: &Tensor, sums: &Tensor, scale: f64, total: &Tensor) {
+        self.launch(work::loss(maxima, sums, total), |stream| {
+            self.kernels.loss(stream, array(maxima), array(sums), scale, array(total))
+        });
+    }
+
+    fn loss_backward(
+        &self,
+        logits: &Tensor,
+        vocabulary: Vocabulary<'_>,
+        (maxima, sums): (&Tensor, &Tensor),
+        scale: f64,
+        d_logits: &Tensor,
+    ) {
+        let Vocabulary { targets, first } = vocabulary;
+        self.launch(work::loss_backward(logits, targets, (maxima, sums), d_logits), |stream| {
+            let [logits, targets, maxima, sums, d_logits] = [logits, targets, maxima, sums, d_logits].map(array);
+            self.kernels.loss_backward(stream, logits, targets, first, (maxima, sums), scale, d_logits)
+        });
+    }
+
+    fn adamw(&self, settings: AdamW, tensors: OptimizerTensors<'_>) {
+        self.launch(work::adamw(&tensors), |stream| {
+            let OptimizerTensors { gradients, parameters, master, first_moment, second_moment } = tensors;
+            let [gradients, parameters] = [gradients, parameters].map(array);
+            let moments = (array(first_moment), array(second_moment));
+            self.kernels.adamw(stream, settings, gradients, parameters, master.map(array), moments)
+        });
+    }
+}

@@ -7,16 +7,14 @@ use std::{
     thread::{self, available_parallelism},
 };
 
-use stepscope_collector::Recorder;
 use stepscope_plan::{Attention, MemoryPlan};
-use stepscope_traces::{Rank, RankInfo, Stage};
+use stepscope_traces::Rank;
 
 use crate::{
     backend::{
         Backend,
         cpu::{self, CpuBackend, measured_peak},
     },
-    checkpoint,
     comm::local::{LocalCommunicator, LocalWorld},
     config::TrainConfig,
     data::Dataset,
@@ -38,12 +36,8 @@ pub struct CpuTraining {
 impl CpuTraining {
     /// Looks at the settings, the data, the checkpoint to go on from, and the memory of the machine.
     pub fn prepare(config: &TrainConfig) -> Result<CpuTraining, TrainError> {
-        config.check()?;
+        let data = super::prepare(config)?;
         check_memory(config)?;
-        if let Some(path) = &config.resume {
-            checkpoint::check_files(path, config)?;
-        }
-        let data = Dataset::open(&config.data, config.layout.sequence_length)?;
         Ok(CpuTraining { config: config.clone(), data })
     }
 
@@ -86,16 +80,7 @@ fn train_rank(
     data: &Dataset,
     report: &(dyn Fn(StepReport) + Sync),
 ) -> Result<(), TrainError> {
-    let at = config.layout.coordinates(rank.0.into());
-    let recorder = match run {
-        None => Recorder::disabled(),
-        Some(run) => {
-            let mut info = RankInfo::of_this_process(rank);
-            info.stage = Some(Stage(at.stage as i16));
-            info.device = Some(CpuBackend::describe(peak));
-            Recorder::start(run, info)?
-        }
-    };
+    let recorder = super::record(config, rank, CpuBackend::describe(peak), run)?;
     let backend = Arc::new(CpuBackend::start(recorder.clone())?);
     let communicator = Arc::new(LocalCommunicator::new(world.clone(), rank, backend.clone()));
     let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };

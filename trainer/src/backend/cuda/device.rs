@@ -1,0 +1,94 @@
+//! A GPU: its context, its streams, and what it is.
+
+use std::sync::Arc;
+
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaStream,
+    sys::CUevent_flags,
+};
+use stepscope_collector::libraries::{self, Library};
+use stepscope_plan::{Device as KnownDevice, Precision};
+
+use crate::{
+    backend::Stream,
+    error::TrainError,
+};
+
+/// A GPU that this process has a context on.
+pub(crate) struct Device {
+    context: Arc<CudaContext>,
+    compute: Arc<CudaStream>,
+    communication: Arc<CudaStream>,
+}
+
+impl Device {
+    /// How many GPUs there are; an error says why there are none.
+    pub(crate) fn count() -> Result<usize, TrainError> {
+        libraries::open(Library::Cuda)?;
+        let count = CudaContext::device_count().map_err(TrainError::device("look for a device"))?;
+        Ok(count.max(0) as usize)
+    }
+
+    /// Opens the GPU with this number.
+    pub(crate) fn open(ordinal: usize) -> Result<Device, TrainError> {
+        let count = Device::count()?;
+        if ordinal >= count {
+            return Err(TrainError::Settings(format!("there is no GPU {ordinal}, of {count}")));
+        }
+        let opened = CudaContext::new(ordinal).and_then(|context| {
+            let (compute, communication) = (context.new_stream()?, context.new_stream()?);
+            Ok(Device { context, compute, communication })
+        });
+        opened.map_err(TrainError::device(format!("open device {ordinal}")))
+    }
+
+    pub(crate) fn stream(&self, stream: Stream) -> &Arc<CudaStream> {
+        match stream {
+            Stream::Compute => &self.compute,
+            Stream::Communication => &self.communication,
+        }
+    }
+
+    /// Makes this device the one that the calling thread talks to.
+    pub(crate) fn enter(&self) -> Result<(), TrainError> {
+        self.context.bind_to_thread().map_err(TrainError::device("enter the context"))
+    }
+
+    /// Marks the end of what a stream has been given so far.
+    pub(crate) fn record(&self, stream: Stream) -> Result<CudaEvent, TrainError> {
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING;
+        self.stream(stream).record_event(Some(flags)).map_err(TrainError::device("record an event"))
+    }
+
+    /// Lets a stream go on only after an event.
+    pub(crate) fn wait(&self, stream: Stream, event: &CudaEvent) -> Result<(), TrainError> {
+        self.stream(stream).wait(event).map_err(TrainError::device("wait for an event"))
+    }
+
+    /// Waits until everything is done.
+    pub(crate) fn synchronize(&self) -> Result<(), TrainError> {
+        self.context.synchronize().map_err(TrainError::device("finish the work"))
+    }
+
+    /// Major and minor version of what it can do.
+    pub(crate) fn capability(&self) -> Result<(i32, i32), TrainError> {
+        self.context.compute_capability().map_err(TrainError::device("ask for the capability"))
+    }
+
+    /// Its identity, as NVML spells it.
+    pub(crate) fn uuid(&self) -> Result<String, TrainError> {
+        let uuid = self.context.uuid().map_err(TrainError::device("ask for the identity"))?;
+        let hex = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect::<String>();
+        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+        Ok(format!("GPU-{}", parts.join("-")))
+    }
+
+    /// What it is, for a recording. A device that nobody has listed has no peak.
+    pub(crate) fn describe(&self, precision: Precision) -> Result<stepscope_traces::Device, TrainError> {
+        let asked = TrainError::device("ask for the name");
+        let name = self.context.name().map_err(asked)?;
+        let memory = self.context.total_mem().map_err(TrainError::device("ask for the memory"))?;
+        let peak_flops = KnownDevice::named(&name).ok().map(|device| device.peaks.of(precision));
+        Ok(stepscope_traces::Device { name, memory_bytes: Some(memory as u64), peak_flops })
+    }
+}

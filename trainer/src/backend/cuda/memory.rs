@@ -1,0 +1,127 @@
+//! A device's memory: handed out by category, in order of the compute stream, every step of it recorded.
+#![allow(unsafe_code, reason = "memory is an address to the driver")]
+
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::{CudaStream, result};
+use stepscope_collector::Recorder;
+use stepscope_traces::MemoryCategory;
+
+use super::cache::{Cache, Source};
+use crate::{
+    error::{MemoryInUse, TrainError},
+    lock::lock,
+};
+
+/// What one rank has of a device's memory.
+pub(crate) struct Memory(Mutex<Books>);
+
+struct Books {
+    cache: Cache,
+    segments: Segments,
+    /// What is handed out, by category.
+    allocated: [u64; MemoryCategory::ALL.len()],
+}
+
+/// Segments come from the stream-ordered allocator, which makes room of what went back without waiting for the device.
+struct Segments {
+    stream: Arc<CudaStream>,
+    recorder: Recorder,
+    /// What is taken from the device.
+    reserved: u64,
+}
+
+/// A block that is handed out; it goes back, in order of the compute stream, when it is dropped.
+pub(crate) struct Block {
+    memory: Arc<Memory>,
+    address: u64,
+    bytes: u64,
+    category: MemoryCategory,
+}
+
+impl Memory {
+    pub(crate) fn new(stream: Arc<CudaStream>, recorder: Recorder) -> Arc<Memory> {
+        let segments = Segments { stream, recorder, reserved: 0 };
+        Arc::new(Memory(Mutex::new(Books { cache: Cache::default(), segments, allocated: Default::default() })))
+    }
+
+    /// Hands out a block; what is in it is undefined.
+    pub(crate) fn allocate(self: &Arc<Memory>, bytes: u64, category: MemoryCategory) -> Result<Block, TrainError> {
+        if bytes == 0 {
+            return Ok(self.nothing());
+        }
+        let mut books = lock(&self.0);
+        let Books { cache, segments, allocated } = &mut *books;
+        match cache.allocate(bytes, segments) {
+            Some(address) => {
+                allocated[category as usize] += bytes;
+                // Under the lock, so that events are recorded in the order in which they happened.
+                segments.recorder.allocate(address, bytes, category);
+                Ok(Block { memory: self.clone(), address, bytes, category })
+            }
+            None => Err(TrainError::OutOfMemory { wanted: bytes, category, in_use: books.in_use() }),
+        }
+    }
+
+    /// A block without a byte.
+    pub(crate) fn nothing(self: &Arc<Memory>) -> Block {
+        Block { memory: self.clone(), address: 0, bytes: 0, category: MemoryCategory::Other }
+    }
+}
+
+impl Books {
+    fn in_use(&self) -> Box<MemoryInUse> {
+        let categories = MemoryCategory::ALL.iter().copied().zip(self.allocated).filter(|(_, bytes)| *bytes > 0);
+        let allocated: u64 = self.allocated.iter().sum();
+        let (free, total) = result::mem_get_info().map_or((None, None), |(free, total)| (Some(free), Some(total)));
+        Box::new(MemoryInUse {
+            categories: categories.collect(),
+            fragmentation: self.segments.reserved - allocated.min(self.segments.reserved),
+            free: free.map(|bytes| bytes as u64),
+            total: total.map(|bytes| bytes as u64),
+        })
+    }
+}
+
+impl Source for Segments {
+    fn take(&mut self, bytes: u64) -> Option<u64> {
+        // SAFETY: the stream lives as long as the context whose memory this is.
+        let address = unsafe { result::malloc_async(self.stream.cu_stream(), bytes as usize) }.ok()?;
+        self.reserved += bytes;
+        self.recorder.reserve(address, bytes);
+        Some(address)
+    }
+
+    fn give_back(&mut self, address: u64, bytes: u64) {
+        // SAFETY: the segment came from `take`, and work that used it is before this in the stream.
+        let given = unsafe { result::free_async(address, self.stream.cu_stream()) };
+        // What cannot be given back ends with the context, which is then broken anyway.
+        drop(given);
+        self.reserved -= bytes;
+        self.recorder.release(address);
+    }
+}
+
+impl Block {
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            let mut books = lock(&self.memory.0);
+            books.allocated[self.category as usize] -= self.bytes;
+            books.segments.recorder.free(self.address);
+            books.cache.free(self.address);
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let Books { cache, segments, .. } = self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        cache.give_back_unused(segments);
+    }
+}

@@ -1,0 +1,34 @@
+//! Ranks, started: as threads on the cores of this machine, or on a GPU.
+
+mod cpu;
+mod cuda;
+
+use std::path::Path;
+
+use stepscope_collector::Recorder;
+use stepscope_traces::{Device, Rank, RankInfo, Stage};
+
+pub use self::{
+    cpu::CpuTraining,
+    cuda::{CudaTraining, look_for_gpu},
+};
+use crate::{checkpoint, config::TrainConfig, data::Dataset, error::TrainError};
+
+/// Looks at the settings, the checkpoint to go on from, and the data.
+fn prepare(config: &TrainConfig) -> Result<Dataset, TrainError> {
+    config.check()?;
+    if let Some(path) = &config.resume {
+        checkpoint::check_files(path, config)?;
+    }
+    Dataset::open(&config.data, config.layout.sequence_length)
+}
+
+/// Begins to record a rank, if there is a run to record into.
+fn record(config: &TrainConfig, rank: Rank, device: Device, run: Option<&Path>) -> Result<Recorder, TrainError> {
+    let Some(run) = run else { return Ok(Recorder::disabled()) };
+    let at = config.layout.coordinates(rank.0.into());
+    let mut info = RankInfo::of_this_process(rank);
+    info.stage = Some(Stage(at.stage as i16));
+    info.device = Some(device);
+    Ok(Recorder::start(run, info)?)
+}
