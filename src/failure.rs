@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::AnalysisError;
 use stepscope_plan::PlanError;
 use stepscope_traces::{Run, TraceError};
+use stepscope_trainer::TrainError;
 
 /// Writes `error: …` and, where there is one, `hint: …`.
 pub(crate) fn explain(error: &anyhow::Error) {
@@ -21,8 +22,8 @@ pub(crate) fn explain(error: &anyhow::Error) {
         Some(AnalysisError::Trace(error)) => Some(error),
         _ => None,
     });
-    let hint = trace.and_then(trace_hint);
-    if let Some(hint) = hint.or_else(|| error.downcast_ref::<PlanError>().and_then(plan_hint)) {
+    let hint = trace.and_then(trace_hint).or_else(|| error.downcast_ref::<PlanError>().and_then(plan_hint));
+    if let Some(hint) = hint.or_else(|| error.downcast_ref::<TrainError>().and_then(train_hint)) {
         line(cyan, "hint", &hint);
     }
 }
@@ -32,6 +33,20 @@ fn plan_hint(error: &PlanError) -> Option<String> {
         PlanError::UnknownModel { .. } => Some("a Hugging Face config.json or a TOML file will do, too".into()),
         PlanError::ModelFile { .. } => Some(
             "a TOML file needs at least layers, hidden, heads, ffn and vocabulary; a config.json its usual keys".into(),
+        ),
+        _ => None,
+    }
+}
+
+fn train_hint(error: &TrainError) -> Option<String> {
+    match error {
+        TrainError::Plan(error) => plan_hint(error),
+        TrainError::Trace(error) => trace_hint(error),
+        TrainError::Missing(missing) => Some(missing.hint().into()),
+        TrainError::NoGpu => Some("--backend cpu trains on any machine; `stepscope doctor` says what was found".into()),
+        TrainError::OutOfMemory { .. } => Some(
+            "a smaller --micro-batch with more --micro-batches, or --recompute full, takes less; `stepscope plan` says how much"
+                .into(),
         ),
         _ => None,
     }

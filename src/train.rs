@@ -9,12 +9,15 @@ use std::{
 };
 
 use anstyle::Style;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::Deserialize;
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_traces::{Nanos, RunInfo};
-use stepscope_trainer::{CpuTraining, GradientReduction, SaveEvery, StepReport, TrainConfig, TrainError, comm::Groups};
+use stepscope_trainer::{
+    CpuTraining, CudaTraining, GradientReduction, SaveEvery, StepReport, TrainConfig, TrainError, comm::Groups,
+    look_for_gpu,
+};
 
 use crate::{text, words};
 
@@ -200,28 +203,60 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Some(file) => settings.or(read_settings(&file)?),
         None => settings,
     };
-    if settings.backend == Some(BackendName::Cuda) {
-        bail!("this version trains on the CPU only; leave --backend out");
-    }
     let mut config = settings.config()?;
     let mut info = RunInfo::of_this_process(run_name(&config));
     let path = run.unwrap_or_else(|| free_path(&info.default_path()));
     if let Some(steps) = settings.save_every {
         config.save = Some(SaveEvery { steps, directory: path.join("checkpoints") });
     }
-    let training = CpuTraining::prepare(&config)?;
+    let training = Training::prepare(settings.backend.unwrap_or(BackendName::Auto), &config)?;
     if !no_record {
-        describe(&mut info, &config);
+        describe(&mut info, &config, training.name());
         info.create(&path)?;
     }
     let progress = Progress::new(&config);
-    let trained = training.run((!no_record).then_some(&path), &|step| progress.show(&step));
+    let trained = training.run((!no_record).then_some(path.as_path()), &|step| progress.show(&step));
     // A recording that ended early does not undo the training.
     if matches!(trained, Ok(()) | Err(TrainError::Record(_))) {
         let summary = progress.summary(&config, (!no_record).then_some(&path));
         anstream::stdout().lock().write_all(summary.as_bytes())?;
     }
     Ok(trained?)
+}
+
+/// A training run that can begin.
+enum Training {
+    Cpu(CpuTraining),
+    Cuda(Box<CudaTraining>),
+}
+
+impl Training {
+    fn prepare(backend: BackendName, config: &TrainConfig) -> Result<Training, TrainError> {
+        let on_gpu = match backend {
+            BackendName::Cpu => false,
+            BackendName::Cuda => true,
+            BackendName::Auto => config.layout.world_size() == 1 && look_for_gpu().is_ok(),
+        };
+        if on_gpu {
+            Ok(Training::Cuda(Box::new(CudaTraining::prepare(config)?)))
+        } else {
+            Ok(Training::Cpu(CpuTraining::prepare(config)?))
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Training::Cpu(_) => "cpu",
+            Training::Cuda(_) => "cuda",
+        }
+    }
+
+    fn run(self, run: Option<&Path>, report: &(dyn Fn(StepReport) + Sync)) -> Result<(), TrainError> {
+        match self {
+            Training::Cpu(training) => training.run(run, report),
+            Training::Cuda(training) => training.run(run, report),
+        }
+    }
 }
 
 fn read_settings(file: &Path) -> Result<Settings> {
@@ -261,14 +296,14 @@ fn run_name(config: &TrainConfig) -> String {
 }
 
 /// What a reader of the run has to know.
-fn describe(info: &mut RunInfo, config: &TrainConfig) {
+fn describe(info: &mut RunInfo, config: &TrainConfig, backend: &str) {
     info.world_size = Some(config.layout.world_size() as u32);
     info.model = Some(config.model.clone());
     info.layout = Some(config.layout);
     info.groups = Groups::describe(&config.layout);
     let data = config.data.iter().map(|file| file.display().to_string()).collect::<Vec<_>>();
     info.configuration.extend([
-        ("backend".into(), "cpu".into()),
+        ("backend".into(), backend.into()),
         ("steps".into(), config.steps.into()),
         ("seed".into(), config.seed.into()),
         ("learning_rate".into(), config.learning_rate.into()),

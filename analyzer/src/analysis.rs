@@ -16,6 +16,7 @@ use crate::{
     bubbles::{PipelineFigures, pipeline},
     clock::{Alignment, ClockSummary},
     collectives::{CollectiveFigures, collectives},
+    devices::{DeviceFigures, devices},
     error::AnalysisError,
     findings::{Finding, findings},
     kernels::{FamilyFigures, KernelFigures, kernels},
@@ -52,6 +53,8 @@ pub struct Analysis {
     pub memory: Vec<RankMemory>,
     /// How much of the devices is used; none where the model or the peak is not known.
     pub mfu: Option<Mfu>,
+    /// What devices said of themselves, where they were asked.
+    pub devices: Vec<DeviceFigures>,
     /// How the stages wait for each other; none without a pipeline.
     pub pipeline: Option<PipelineFigures>,
     /// Communication by operation.
@@ -131,6 +134,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
         data_loss: DataLoss::of(&ranks),
         steps: steps(&ranks, &alignment, &rates),
         mfu: rates.overall(step_time.as_ref()),
+        devices: devices(&ranks, step_time.as_ref().map_or(&[], |time| &time.warm_up_steps)),
         step_time,
         pipeline: pipeline(&run.info, &ranks, &alignment),
         clock: alignment.summary,

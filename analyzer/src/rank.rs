@@ -12,6 +12,7 @@ use crate::{
     activity::{Activities, Class},
     breakdown::{Breakdown, BreakdownSum},
     communication::{self, CommunicationSpan},
+    devices::DeviceSamples,
     error::AnalysisError,
     intervals::Intervals,
     kernels::KernelSums,
@@ -51,6 +52,7 @@ pub(crate) struct RankResult {
     /// When it computed in each step, where a stage did not say what it worked on.
     pub(crate) unlabelled_work: Vec<(Step, Intervals)>,
     pub(crate) memory: Option<RankMemory>,
+    pub(crate) device: DeviceSamples,
 }
 
 /// What was counted for a step.
@@ -78,6 +80,7 @@ impl RankResult {
             finished.extend(steps.filter_map(|row| spans.step.get(row)));
         };
         let (data, loss) = rank.read_in_pieces(window, take, |events| memory.take(events))?;
+        let device = DeviceSamples::of(&data.counters, &data.names);
         activities.sort();
         check_times(rank.info.rank, &activities)?;
         let every_step = windows(&activities);
@@ -102,7 +105,8 @@ impl RankResult {
             loss,
             steps: steps.collect(),
             kernels: kernels.table(&data.names)?,
-            memory: memory.finish(run, rank.info.rank, &every_step, selection.steps),
+            memory: memory.finish(run, rank.info.rank, &every_step, selection.steps, &device),
+            device,
             figures,
             communication,
             work,

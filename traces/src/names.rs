@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use cpp_demangle::DemangleOptions;
+
 use crate::{
     ids::{CounterId, NameId},
     tables::Strings,
@@ -33,6 +35,36 @@ impl Names {
     }
 
     pub(crate) fn extend(&mut self, strings: &Strings) {
-        self.texts.extend(strings.rows().map(|(id, text)| (id, text.to_owned())));
+        self.texts.extend(strings.rows().map(|(id, text)| (id, readable(text))));
+    }
+}
+
+/// A name as people write it: compilers mangle those of C++, and recording leaves them as they are.
+fn readable(text: &str) -> String {
+    let mangled = text.starts_with("_Z").then(|| cpp_demangle::Symbol::new(text).ok()).flatten();
+    let options = DemangleOptions::new().no_return_type().recursion_limit(MOST_NESTED);
+    mangled.and_then(|symbol| symbol.demangle_with_options(&options).ok()).unwrap_or_else(|| text.to_owned())
+}
+
+/// How deep a mangled name may nest: files may come from anyone.
+const MOST_NESTED: u32 = 96;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_people_write_them() {
+        for (name, readable_name) in [
+            ("rms_norm", "rms_norm"),
+            ("_Z3addIfEvPT_S1_", "add<float>(float*, float*)"),
+            ("_ZN2at6native6kernelILi4EEEv", "at::native::kernel<4>()"),
+            ("_Znot a name", "_Znot a name"),
+            ("_Z", "_Z"),
+        ] {
+            assert_eq!(readable(name), readable_name);
+        }
+        let deep = format!("_Z{}", "N".repeat(100_000));
+        assert_eq!(readable(&deep), deep);
     }
 }

@@ -48,6 +48,9 @@ pub enum TrainError {
         /// What came of it.
         why: String,
     },
+    /// No GPU where one was asked for.
+    #[error("there is no GPU here")]
+    NoGpu,
     /// A library that is not there.
     #[error(transparent)]
     Missing(#[from] stepscope_collector::libraries::Missing),

@@ -74,7 +74,7 @@ impl TrainingRank {
         let stage = Stage::new(engine, &placement, layout.chunks, layout.recompute, global_tokens);
         let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
         let first_weights = |slot: &_| initial(slot, config.model.layers, config.seed);
-        let state = State::new(placement, replicas, layout.zero, config.numbers, ends, first_weights);
+        let state = State::new(placement, replicas, layout.zero, config.numbers, ends, first_weights)?;
         let mut next_step = 0;
         if let Some(path) = &config.resume {
             let _phase = recorder.phase(Phase::Checkpoint);

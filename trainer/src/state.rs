@@ -9,6 +9,7 @@ use stepscope_traces::{Layer, MemoryCategory};
 use crate::{
     backend::{AdamW, Backend, DType, OptimizerTensors, Stream, Tensor},
     comm::{ProcessGroup, Reduction},
+    error::TrainError,
     numbers::Numbers,
     parallel::{
         data::{Reduced, Replicas, WholeGradients},
@@ -62,7 +63,7 @@ impl State {
         numbers: Numbers,
         ends: Option<ProcessGroup>,
         initial: impl Fn(&Slot) -> Vec<f32>,
-    ) -> State {
+    ) -> Result<State, TrainError> {
         // One replica has nothing to share.
         let zero = if replicas.count() == 1 { Zero::Off } else { zero };
         let whole = placement.elements as usize;
@@ -94,8 +95,10 @@ impl State {
         };
         let sharded = zero >= Zero::One;
         let state = State { placement, replicas, sharded, weights, gradients, optimizer, ends };
+        // Weights take time to make: not for a device that has no room for them.
+        state.backend().synchronize()?;
         state.initialise(initial);
-        state
+        Ok(state)
     }
 
     fn initialise(&self, initial: impl Fn(&Slot) -> Vec<f32>) {

@@ -20,7 +20,7 @@ use serde::Serialize;
 use stepscope_plan::{Attention, MemoryPlan};
 use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, RunInfo, Step};
 
-use crate::{selection::StepRange, steps::StepWindow};
+use crate::{devices::DeviceSamples, selection::StepRange, steps::StepWindow};
 
 use growth::growth_per_step;
 use replay::State;
@@ -126,8 +126,10 @@ impl MemoryReplay {
         rank: Rank,
         every_step: &[StepWindow],
         steps: StepRange,
+        device: &DeviceSamples,
     ) -> Option<RankMemory> {
         self.sort();
+        let began = self.events.first()?.time;
         let stretches = stretches(&self.events, every_step, steps);
         let mut watch = Watch::new(Timeline::over(&stretches, &self.events)?);
         let mut state = State::default();
@@ -164,7 +166,7 @@ impl MemoryReplay {
             layers_at_peak,
             growth_bytes_per_step: growth_per_step(&step_ends),
             predicted: predicted(run, rank),
-            ledger: None,
+            ledger: peak.reserved.and_then(|reserved| device.ledger(began, peak.time, peak.allocated, reserved)),
             inferred: false,
             unmatched_events: state.unmatched,
             timeline,

@@ -29,7 +29,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Says why there is no GPU to train on, or none with what it takes.
 pub fn look_for_gpu() -> Result<(), TrainError> {
     if Device::count()? == 0 {
-        return Err(TrainError::Settings("there is no GPU".into()));
+        return Err(TrainError::NoGpu);
     }
     for library in [Library::Nvrtc, Library::CublasLt] {
         libraries::open(library)?;

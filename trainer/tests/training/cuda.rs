@@ -1,0 +1,155 @@
+//! The GPU trains as the CPU does. Without a GPU these say that they were skipped.
+
+use std::{collections::BTreeMap, sync::Mutex};
+
+use stepscope_plan::{Attention, MemoryPlan, ModelShape, ParallelLayout, Precision, Recompute};
+use stepscope_traces::{MemoryCategory, MemoryOperation, Run, RunInfo, SpanKind, Window};
+use stepscope_trainer::{CudaTraining, SaveEvery, TrainConfig, TrainError, look_for_gpu};
+use tempfile::TempDir;
+
+use crate::support::losses;
+
+/// Whether there is a GPU; says so, if there is not.
+fn has_gpu() -> bool {
+    match look_for_gpu() {
+        Ok(()) => true,
+        Err(why) => {
+            eprintln!("SKIPPED, nothing was tested on a GPU: {why}");
+            false
+        }
+    }
+}
+
+fn tiny(precision: Precision, gradients: Precision) -> TrainConfig {
+    let layout = ParallelLayout {
+        micro_batch: 4,
+        micro_batches: 2,
+        sequence_length: 128,
+        precision,
+        gradients,
+        ..ParallelLayout::default()
+    };
+    TrainConfig { steps: 20, ..TrainConfig::new(ModelShape::preset("tiny").unwrap(), layout) }
+}
+
+fn losses_on_gpu(config: &TrainConfig, run: Option<&std::path::Path>) -> Result<Vec<f64>, TrainError> {
+    let losses = Mutex::new(Vec::new());
+    CudaTraining::prepare(config)?.run(run, &|step| losses.lock().unwrap().push(step.loss))?;
+    Ok(losses.into_inner().unwrap())
+}
+
+fn furthest(ours: &[f64], theirs: &[f64]) -> f64 {
+    assert_eq!(ours.len(), theirs.len());
+    ours.iter().zip(theirs).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn losses_are_those_of_the_cpu() {
+    if !has_gpu() {
+        return;
+    }
+    for (precision, gradients, tolerance) in [
+        (Precision::Fp32, Precision::Fp32, 1e-3),
+        (Precision::Bf16, Precision::Bf16, 2e-2),
+        (Precision::Bf16, Precision::Fp32, 2e-2),
+    ] {
+        let config = tiny(precision, gradients);
+        let (gpu, cpu) = (losses_on_gpu(&config, None).unwrap(), losses(&config, None).unwrap());
+        let apart = furthest(&gpu, &cpu);
+        eprintln!("{precision:?} with gradients in {gradients:?}: {apart:.1e} apart over {} steps", gpu.len());
+        assert!(apart < tolerance, "{gpu:?} {cpu:?}");
+        assert!(cpu[19] < 0.8 * cpu[0], "it learns");
+    }
+}
+
+#[test]
+fn accumulation_and_recomputation_change_nothing_but_rounding() {
+    if !has_gpu() {
+        return;
+    }
+    let config = tiny(Precision::Fp32, Precision::Fp32);
+    let usual = losses_on_gpu(&config, None).unwrap();
+    assert_eq!(usual, losses_on_gpu(&config, None).unwrap(), "a run is the same to the last bit each time");
+    let with = |layout| losses_on_gpu(&TrainConfig { layout, ..config.clone() }, None).unwrap();
+    let layout = config.layout;
+    for recompute in [Recompute::Selective, Recompute::Full] {
+        assert_eq!(usual, with(ParallelLayout { recompute, ..layout }), "{}", recompute.name());
+    }
+    let apart = furthest(&usual, &with(ParallelLayout { micro_batch: 2, micro_batches: 4, ..layout }));
+    assert!(apart < 1e-3, "{apart}");
+}
+
+#[test]
+fn checkpoints_go_from_one_backend_to_the_other() {
+    if !has_gpu() {
+        return;
+    }
+    let config = tiny(Precision::Fp32, Precision::Fp32);
+    let whole = losses(&config, None).unwrap();
+    for (first_on_gpu, name) in [(true, "from the GPU to the CPU"), (false, "from the CPU to the GPU")] {
+        let directory = TempDir::new().unwrap();
+        let save = Some(SaveEvery { steps: 10, directory: directory.path().into() });
+        let first = TrainConfig { steps: 10, save, ..config.clone() };
+        let resume = Some(directory.path().join("step-000010"));
+        let second = TrainConfig { resume, ..config.clone() };
+        let run = |on_gpu: bool, config: &TrainConfig| {
+            if on_gpu { losses_on_gpu(config, None) } else { losses(config, None) }.unwrap()
+        };
+        let all = [run(first_on_gpu, &first), run(!first_on_gpu, &second)].concat();
+        let apart = furthest(&all, &whole);
+        assert!(apart < 1e-3, "{name}: {apart}");
+    }
+}
+
+#[test]
+fn what_is_recorded_of_a_gpu_says_what_it_is() {
+    if !has_gpu() {
+        return;
+    }
+    let config = TrainConfig { steps: 5, ..tiny(Precision::Bf16, Precision::Fp32) };
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("gpu").create(&path).unwrap();
+    let recorded = losses_on_gpu(&config, Some(&path)).unwrap();
+    assert_eq!(recorded, losses_on_gpu(&config, None).unwrap(), "recording changes no bit");
+    let run = Run::open(&path).unwrap();
+    let (data, loss) = run.ranks[0].read(Window::ALL).unwrap();
+    assert!(loss.is_none(), "{loss:?}");
+
+    let kernels: Vec<_> = data.spans.rows().filter(|span| span.kind == SpanKind::Kernel).collect();
+    assert!(!kernels.is_empty());
+    let of_steps: Vec<_> = kernels.iter().filter(|kernel| kernel.step.is_some()).collect();
+    assert!(of_steps.iter().all(|kernel| kernel.phase.is_some() || kernel.micro_batch.is_none()), "phases are known");
+    let mut by_step = BTreeMap::<i32, (u64, u64)>::new();
+    for kernel in &of_steps {
+        let sum = by_step.entry(kernel.step.unwrap().0).or_default();
+        *sum = (sum.0 + 1, sum.1 + kernel.flops.unwrap_or(0));
+    }
+    eprintln!("kernels and FLOPs of each step: {by_step:?}");
+    assert_eq!(by_step.len(), 5);
+    assert!(by_step.values().all(|sum| *sum == by_step[&0]), "every step does the same: {by_step:?}");
+
+    let plan = MemoryPlan::fullest(&config.model, &config.layout, Attention::Flash).unwrap();
+    let mut allocated = BTreeMap::<MemoryCategory, u64>::new();
+    for event in data.memory.rows().filter(|event| event.op == MemoryOperation::Alloc && event.step.is_none()) {
+        *allocated.entry(event.category.unwrap()).or_default() += event.bytes.unwrap();
+    }
+    for (category, planned) in plan.categories() {
+        let exact = ["parameters", "gradients", "optimizer_state"].contains(&category);
+        let found = allocated.iter().find(|(found, _)| found.word() == category).map_or(0, |(_, bytes)| *bytes);
+        assert!(!exact || found == planned, "{category}: {found} where the plan says {planned}");
+    }
+}
+
+#[test]
+fn without_memory_it_says_what_fills_it() {
+    if !has_gpu() {
+        return;
+    }
+    let layout = ParallelLayout { micro_batch: 1, sequence_length: 128, ..ParallelLayout::default() };
+    let config = TrainConfig::new(ModelShape::preset("llama-70b").unwrap(), layout);
+    let error = losses_on_gpu(&config, None).unwrap_err();
+    assert!(matches!(error, TrainError::OutOfMemory { .. }), "{error}");
+    eprintln!("{error}");
+    assert!(error.to_string().contains("parameters"), "{error}");
+}
