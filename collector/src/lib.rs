@@ -31,6 +31,7 @@
 //! Recording never blocks the program, never ends it, and drops and counts what it has no room for.
 
 mod context;
+pub mod doctor;
 mod error;
 mod lane;
 pub mod libraries;

@@ -53,7 +53,7 @@ pub enum NvmlUnavailable {
 }
 
 /// NVML, started once and for the life of the process.
-pub(crate) fn nvml() -> Result<&'static Nvml, NvmlUnavailable> {
+fn nvml() -> Result<&'static Nvml, NvmlUnavailable> {
     static NVML: OnceLock<Result<Nvml, String>> = OnceLock::new();
     let found = libraries::open(Library::Nvml)?;
     let started = NVML.get_or_init(|| {
@@ -61,6 +61,16 @@ pub(crate) fn nvml() -> Result<&'static Nvml, NvmlUnavailable> {
         nvml.map_err(|error| error.to_string())
     });
     started.as_ref().map_err(|reason| NvmlUnavailable::DoesNotStart(reason.clone()))
+}
+
+/// The driver's version, as in 580.95.05.
+pub(crate) fn driver_version() -> Option<String> {
+    nvml().ok()?.sys_driver_version().ok()
+}
+
+/// NVML's own version.
+pub(crate) fn library_version() -> Option<String> {
+    nvml().ok()?.sys_nvml_version().ok()
 }
 
 pub(super) fn find(device: &DeviceSelector) -> Result<Device<'static>, NvmlUnavailable> {

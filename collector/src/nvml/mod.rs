@@ -15,5 +15,6 @@ mod readings;
 mod sampler;
 
 pub use devices::{DeviceSelector, Gpu, NvmlUnavailable, survey};
+pub(crate) use devices::{driver_version, library_version};
 pub use gauges::{LeftOut, Reading};
 pub use sampler::{SAMPLE_EVERY, Sampler};
