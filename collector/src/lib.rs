@@ -31,12 +31,15 @@
 //! Recording never blocks the program, never ends it, and drops and counts what it has no room for.
 
 mod context;
+pub mod doctor;
 mod error;
 mod lane;
 pub mod libraries;
 mod names;
+pub mod nvml;
 mod packed;
 mod queue;
+mod quiet_thread;
 mod recorder;
 mod scope;
 mod settings;

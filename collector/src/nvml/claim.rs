@@ -1,0 +1,46 @@
+//! One sampler per node and device: a device is sampled by whoever claims it first.
+
+use std::{
+    fs::{File, TryLockError},
+    io,
+    path::Path,
+};
+
+/// The right to sample a device, as long as it is held. It goes with the process, however that ends.
+pub(super) struct Claim {
+    _file: File,
+}
+
+impl Claim {
+    /// Claims a device of this node for a run; `None` when somebody else has it.
+    pub(super) fn take(run: &Path, host: &str, device: &str) -> io::Result<Option<Claim>> {
+        let plain = |text: &str| -> String {
+            text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '_' }).collect()
+        };
+        let path = run.join(format!("sampler-{}-{}.lock", plain(host), plain(device)));
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(None),
+            // Where a file system has no locks, being sampled twice is better than not at all.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Claim { _file: file })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_claimed_once_at_a_time() {
+        let run = tempfile::tempdir().unwrap();
+        let take = |host, device| Claim::take(run.path(), host, device).unwrap();
+        let first = take("node", "GPU-1");
+        assert!(first.is_some());
+        assert!(take("node", "GPU-1").is_none());
+        assert!(take("node", "GPU-2").is_some());
+        assert!(take("../other node", "GPU-1").is_some());
+        drop(first);
+        assert!(take("node", "GPU-1").is_some());
+    }
+}

@@ -1,0 +1,211 @@
+//! Every counter that comes from NVML: its name, its unit, what it means, and how it is read.
+
+use std::{process, sync::Arc};
+
+use nvml_wrapper::{
+    Device, GpmSample,
+    bitmasks::{device::ThrottleReasons, event::EventTypes},
+    enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor},
+    enums::{
+        device::UsedGpuMemory,
+        event::XidError,
+        gpm::GpmMetricId::{
+            self, AnyTensorUtil, DramBwUtil, HmmaTensorUtil, NvlinkTotalRxPerSec, NvlinkTotalTxPerSec, PcieRxPerSec,
+            PcieTxPerSec, SmOccupancy, SmUtil,
+        },
+    },
+    error::NvmlError,
+    gpm::gpm_metrics_get,
+};
+
+use super::gauges::{Failure, Gauge, Gauges, Reading, Value};
+
+const fn reading(name: &'static str, unit: &'static str, meaning: &'static str) -> Reading {
+    Reading { name, unit, meaning }
+}
+
+const UTILISATION: [Reading; 2] = [
+    reading("gpu.utilisation", "%", "of the time, in which any kernel ran"),
+    reading("gpu.memory_utilisation", "%", "of the time, in which memory was read or written"),
+];
+const MEMORY: [Reading; 2] = [
+    reading("gpu.memory_used", "B", "taken by all processes, as nvidia-smi shows it"),
+    reading("gpu.memory_reserved", "B", "kept by the driver for itself, and not part of the used"),
+];
+const MEMORY_OF_PROCESS: [Reading; 1] =
+    [reading("gpu.memory_used_by_process", "B", "taken by the process that samples, with its CUDA context")];
+const POWER: [Reading; 1] = [reading("gpu.power", "W", "drawn by the whole board")];
+const ENERGY: [Reading; 1] = [reading("gpu.energy", "J", "drawn since sampling began")];
+const SM_CLOCK: [Reading; 1] = [reading("gpu.sm_clock_mhz", "MHz", "of the multiprocessors")];
+const MEMORY_CLOCK: [Reading; 1] = [reading("gpu.memory_clock_mhz", "MHz", "of the memory")];
+const TEMPERATURE: [Reading; 1] = [reading("gpu.temperature", "°C", "of the chip")];
+const THROTTLE: [Reading; 4] = [
+    reading("gpu.throttle", "", "why clocks are below their highest: NVML's bit mask of clock event reasons"),
+    reading("gpu.throttle.power", "", "1 while clocks are low to save power, by software or by the power brake"),
+    reading("gpu.throttle.thermal", "", "1 while clocks are low because it is too hot"),
+    reading("gpu.throttle.hardware", "", "1 while the hardware itself halves the clocks, or worse"),
+];
+const ECC_CORRECTED: [Reading; 1] = [reading("gpu.ecc.corrected", "", "errors of memory since the driver was loaded")];
+const ECC_UNCORRECTED: [Reading; 1] = [reading("gpu.ecc.uncorrected", "", "the same, that could not be corrected")];
+const XID: [Reading; 1] = [reading("gpu.xid", "", "the code of a critical error, at the time it was reported")];
+const PCIE_RECEIVED: Reading = reading("pcie.rx", "B/s", "to the GPU from its host and its neighbours");
+const PCIE_SENT: Reading = reading("pcie.tx", "B/s", "from the GPU to its host and its neighbours");
+const PCIE: [Reading; 2] = [PCIE_RECEIVED, PCIE_SENT];
+/// What performance monitoring (GPM, Hopper and newer) tells of the time between two samples.
+const MONITORING: [Reading; 9] = [
+    reading("gpu.sm_activity", "%", "of the multiprocessors' time, in which they had a warp"),
+    reading("gpu.sm_occupancy", "%", "of the warps that fit, those that were there"),
+    reading("gpu.tensor_activity", "%", "of the tensor cores' time, in which any of them worked"),
+    reading("gpu.tensor_activity.hmma", "%", "the same, for products of 16-bit floating point numbers"),
+    reading("gpu.dram_activity", "%", "of the memory's bandwidth, what was used of it"),
+    PCIE_RECEIVED,
+    PCIE_SENT,
+    reading("nvlink.rx", "B/s", "to the GPU over all its NVLinks"),
+    reading("nvlink.tx", "B/s", "from the GPU over all its NVLinks"),
+];
+/// Where each of [`MONITORING`] comes from, and what makes its unit of it.
+const METRICS: [(GpmMetricId, f64); MONITORING.len()] = [
+    (SmUtil, 1.0),
+    (SmOccupancy, 1.0),
+    (AnyTensorUtil, 1.0),
+    (HmmaTensorUtil, 1.0),
+    (DramBwUtil, 1.0),
+    (PcieRxPerSec, MIB),
+    (PcieTxPerSec, MIB),
+    (NvlinkTotalRxPerSec, MIB),
+    (NvlinkTotalTxPerSec, MIB),
+];
+const MIB: f64 = 1048576.0;
+
+/// All readings of a device.
+pub(super) fn of(device: Device<'static>) -> Gauges {
+    let device = &Arc::new(device);
+    let mut gauges = vec![
+        several(device, &UTILISATION, |device| {
+            let now = device.utilization_rates()?;
+            Ok([f64::from(now.gpu), f64::from(now.memory)])
+        }),
+        several(device, &MEMORY, |device| {
+            let now = device.memory_info()?;
+            Ok([now.used as f64, now.reserved as f64])
+        }),
+        memory_of_process(device.clone()),
+        one(device, &POWER, |device| Ok(f64::from(device.power_usage()?) / 1e3)),
+        energy(device.clone()),
+        one(device, &SM_CLOCK, |device| Ok(f64::from(device.clock_info(Clock::SM)?))),
+        one(device, &MEMORY_CLOCK, |device| Ok(f64::from(device.clock_info(Clock::Memory)?))),
+        one(device, &TEMPERATURE, |device| Ok(f64::from(device.temperature(TemperatureSensor::Gpu)?))),
+        several(device, &THROTTLE, |device| Ok(throttle(device.current_throttle_reasons()?))),
+        one(device, &ECC_CORRECTED, |device| {
+            Ok(device.total_ecc_errors(MemoryError::Corrected, EccCounter::Volatile)? as f64)
+        }),
+        one(device, &ECC_UNCORRECTED, |device| {
+            Ok(device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)? as f64)
+        }),
+        errors(device),
+        monitoring(device.clone()),
+    ];
+    // Each of these takes 20 ms of its thread, so they are read only where nothing better tells.
+    if !matches!(device.gpm_support(), Ok(true)) {
+        gauges.push(several(device, &PCIE, |device| {
+            let rate = |counter| Ok::<_, NvmlError>(f64::from(device.pcie_throughput(counter)?) * 1e3);
+            Ok([rate(PcieUtilCounter::Receive)?, rate(PcieUtilCounter::Send)?])
+        }));
+    }
+    Gauges::new(gauges)
+}
+
+fn several<const N: usize>(
+    device: &Arc<Device<'static>>,
+    readings: &'static [Reading; N],
+    read: fn(&Device<'static>) -> Result<[f64; N], NvmlError>,
+) -> Gauge {
+    let device = device.clone();
+    Gauge::new(readings, move || Ok(read(&device)?.map(Ok).into()))
+}
+
+fn one(
+    device: &Arc<Device<'static>>,
+    readings: &'static [Reading; 1],
+    read: fn(&Device<'static>) -> Result<f64, NvmlError>,
+) -> Gauge {
+    let device = device.clone();
+    Gauge::new(readings, move || Ok(vec![Ok(read(&device)?)]))
+}
+
+fn throttle(reasons: ThrottleReasons) -> [f64; THROTTLE.len()] {
+    let any = |these| f64::from(u8::from(reasons.intersects(these)));
+    [
+        reasons.bits() as f64,
+        any(ThrottleReasons::SW_POWER_CAP | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN),
+        any(ThrottleReasons::SW_THERMAL_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN),
+        any(ThrottleReasons::HW_SLOWDOWN),
+    ]
+}
+
+fn memory_of_process(device: Arc<Device<'static>>) -> Gauge {
+    let id = process::id();
+    Gauge::new(&MEMORY_OF_PROCESS, move || {
+        let processes = device.running_compute_processes()?;
+        // A process has no memory on the GPU before it has a context; in a container it may go by another number.
+        let own = processes.iter().find(|process| process.pid == id).ok_or(Failure::ForNow)?;
+        match own.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Ok(vec![Ok(bytes as f64)]),
+            UsedGpuMemory::Unavailable => Err(NvmlError::NotSupported.into()),
+        }
+    })
+}
+
+fn energy(device: Arc<Device<'static>>) -> Gauge {
+    let mut began = None;
+    Gauge::new(&ENERGY, move || {
+        let millijoules = device.total_energy_consumption()?;
+        let since = millijoules.saturating_sub(*began.get_or_insert(millijoules));
+        Ok(vec![Ok(since as f64 / 1e3)])
+    })
+}
+
+/// Events wait in their set until they are asked for, one in each round.
+fn errors(device: &Arc<Device<'static>>) -> Gauge {
+    let set = device.nvml().create_event_set().and_then(|set| {
+        let registered = device.register_events(EventTypes::CRITICAL_XID_ERROR, set);
+        registered.map_err(|error| error.error)
+    });
+    let mut set = set.map_err(|error| match Failure::from(error) {
+        Failure::ForNow => Failure::ForGood("its events cannot be asked for".into()),
+        for_good => for_good,
+    });
+    Gauge::new(&XID, move || {
+        let event = set.as_mut().map_err(|failure| failure.clone())?.wait(0)?;
+        match event.event_data {
+            Some(XidError::Value(code)) => Ok(vec![Ok(code as f64)]),
+            Some(XidError::Unknown) | None => Err(Failure::ForNow),
+        }
+    })
+}
+
+fn monitoring(device: Arc<Device<'static>>) -> Gauge {
+    let mut last: Option<GpmSample<'static>> = None;
+    Gauge::new(&MONITORING, move || {
+        let sample = device.gpm_sample()?;
+        let pair = last.replace(sample).zip(last.as_ref());
+        let (before, now) = pair.ok_or(Failure::ForNow)?;
+        let metrics = gpm_metrics_get(device.nvml(), &before, now, &METRICS.map(|(metric, _)| metric))?;
+        let values = metrics.into_iter().zip(METRICS);
+        Ok(values.map(|(metric, (_, scale))| -> Value { Ok(metric?.value * scale) }).collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_told_apart() {
+        let idle = throttle(ThrottleReasons::GPU_IDLE);
+        assert_eq!(idle, [1.0, 0.0, 0.0, 0.0]);
+        let hot = throttle(ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN);
+        assert_eq!(&hot[1..], [0.0, 1.0, 1.0]);
+        assert_eq!(&throttle(ThrottleReasons::SW_POWER_CAP)[1..], [1.0, 0.0, 0.0]);
+    }
+}

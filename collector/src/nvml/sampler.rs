@@ -1,0 +1,176 @@
+//! The thread that samples a device.
+
+use std::{
+    collections::HashMap,
+    io, mem,
+    path::Path,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{
+    claim::Claim,
+    devices::{self, DeviceSelector, NvmlUnavailable},
+    gauges::{Gauges, LeftOut},
+    readings,
+};
+use crate::{Recorder, quiet_thread};
+
+/// How often a device is sampled, unless one asks for something else.
+pub const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+
+/// Samples one device into a run until it is dropped. It is to be finished before its recorder is.
+pub struct Sampler {
+    ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Vec<LeftOut>>>,
+    /// The process that samples; a forked child does not have the thread.
+    process: u32,
+}
+
+impl Sampler {
+    /// Begins to sample a device into the run at `run`; `None` when another process, or another rank of this one,
+    /// does so already.
+    pub fn start(
+        run: &Path,
+        recorder: &Recorder,
+        device: &DeviceSelector,
+        every: Duration,
+    ) -> Result<Option<Sampler>, NvmlUnavailable> {
+        let device = devices::find(device)?;
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let uuid = device.uuid().map_err(NvmlUnavailable::Failed)?;
+        match Claim::take(run, &host.to_string_lossy(), &uuid)? {
+            Some(claim) => Ok(Some(Sampler::spawn(recorder.clone(), readings::of(device), every, claim)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn spawn(recorder: Recorder, gauges: Gauges, every: Duration, claim: impl Send + 'static) -> io::Result<Sampler> {
+        let ending = Arc::new(AtomicBool::new(false));
+        let ended = ending.clone();
+        let body = move || {
+            let _claim = claim;
+            sample(&recorder, gauges, every, &ended)
+        };
+        let thread = quiet_thread::spawn("stepscope-nvml", body)?;
+        Ok(Sampler { ending, thread: Some(thread), process: process::id() })
+    }
+
+    /// Stops, and tells what the device or its driver did not have.
+    pub fn finish(mut self) -> Vec<LeftOut> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Vec<LeftOut> {
+        let Some(thread) = self.thread.take() else { return Vec::new() };
+        if self.process != process::id() {
+            mem::forget(thread);
+            return Vec::new();
+        }
+        self.ending.store(true, Relaxed);
+        thread.thread().unpark();
+        // If it panicked, that was said on stderr; the job goes on.
+        thread.join().unwrap_or_default()
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn sample(recorder: &Recorder, mut gauges: Gauges, every: Duration, ended: &AtomicBool) -> Vec<LeftOut> {
+    let mut counters = HashMap::new();
+    let mut pace = Pace::new(Instant::now(), every);
+    while !ended.load(Relaxed) && !gauges.is_empty() {
+        gauges.read(|reading, value| {
+            let counter = *counters.entry(reading.name).or_insert_with(|| recorder.counter(reading.name));
+            if let Some(counter) = counter {
+                recorder.count(counter, value);
+            }
+        });
+        let next = pace.next(Instant::now());
+        while !ended.load(Relaxed) && Instant::now() < next {
+            thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        }
+    }
+    gauges.left_out()
+}
+
+/// Moments at equal distances. Those that have passed are skipped, so that being late once is not being late for ever.
+struct Pace {
+    next: Instant,
+    every: Duration,
+}
+
+impl Pace {
+    fn new(now: Instant, every: Duration) -> Pace {
+        Pace { next: now, every: every.max(Duration::from_millis(1)) }
+    }
+
+    fn next(&mut self, now: Instant) -> Instant {
+        let passed = now.saturating_duration_since(self.next).as_nanos() / self.every.as_nanos();
+        self.next += self.every * (1 + u32::try_from(passed).unwrap_or(u32::MAX - 1));
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::{Rank, RankInfo, Run, RunInfo, Window};
+
+    use super::{
+        super::gauges::{Failure, Gauge, Reading},
+        *,
+    };
+
+    #[test]
+    fn what_was_missed_is_skipped() {
+        let began = Instant::now();
+        let after = |milliseconds| began + Duration::from_millis(milliseconds);
+        let mut pace = Pace::new(began, Duration::from_millis(100));
+        assert_eq!(pace.next(after(3)), after(100));
+        assert_eq!(pace.next(after(130)), after(200));
+        assert_eq!(pace.next(after(470)), after(500));
+        assert_eq!(pace.next(after(500)), after(600));
+    }
+
+    #[test]
+    fn a_sampler_records_counters_until_it_is_finished() {
+        const READINGS: [Reading; 2] =
+            [Reading { name: "test.here", unit: "", meaning: "" }, Reading { name: "test.not", unit: "", meaning: "" }];
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run");
+        RunInfo::of_this_process("test").create(&path).unwrap();
+        let recorder = Recorder::start(&path, RankInfo::of_this_process(Rank(0))).unwrap();
+        let mut value = 0.0;
+        let read = move || {
+            value += 1.0;
+            Ok(vec![Ok(value), Err(Failure::ForGood("not supported".into()))])
+        };
+        let gauges = Gauges::new(vec![Gauge::new(&READINGS, read)]);
+        let claim = Claim::take(&path, "node", "GPU-1").unwrap().unwrap();
+        let sampler = Sampler::spawn(recorder.clone(), gauges, Duration::from_millis(5), claim).unwrap();
+        assert!(Claim::take(&path, "node", "GPU-1").unwrap().is_none());
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(sampler.finish(), [LeftOut { name: "test.not", reason: "not supported".into() }]);
+        assert!(Claim::take(&path, "node", "GPU-1").unwrap().is_some());
+        recorder.finish().unwrap();
+
+        let run = Run::open(&path).unwrap();
+        let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
+        let named = |name: &str| {
+            let samples = data.counters.rows().filter(|sample| data.names.counter(sample.counter) == Some(name));
+            samples.map(|sample| sample.value).collect::<Vec<f64>>()
+        };
+        let values = named("test.here");
+        assert!(values.len() > 2 && values.is_sorted(), "{values:?}");
+        assert!(named("test.not").is_empty());
+    }
+}
