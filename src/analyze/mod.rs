@@ -1,5 +1,6 @@
 //! `stepscope analyze`: where the time and the memory of a run go, and what stands out.
 
+mod devices;
 mod html;
 mod markdown;
 mod progress;

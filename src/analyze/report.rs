@@ -3,7 +3,10 @@
 use stepscope_analyzer::{AlignedBy, Analysis, PipelineFigures, RankMemory};
 use stepscope_traces::{Loss, Nanos};
 
-use super::time::{self, PARTS};
+use super::{
+    devices,
+    time::{self, PARTS},
+};
 use crate::text;
 
 /// A line of the summary: what it is about, and what it says.
@@ -45,7 +48,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("memory", fullest(analysis).map(memory)),
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
         fact("loss", losses(analysis)),
-        fact("device", analysis.run.device.as_ref().map(|device| device.name.clone())),
+        fact("device", devices::summary(analysis)),
         fact("clocks", clocks(analysis)),
     ]
     .into_iter()

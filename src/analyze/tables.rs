@@ -6,6 +6,7 @@ use stepscope_analyzer::{Analysis, KernelFigures, RankMemory, Share, StepFigures
 use stepscope_traces::{MemoryCategory, Nanos, Rank, Step};
 
 use super::{
+    devices,
     report::fullest,
     time::{self, Time},
 };
@@ -19,6 +20,7 @@ pub(super) enum Topic {
     Pipeline,
     Communication,
     Kernels,
+    Devices,
 }
 
 /// A table. Columns whose header begins with `>` are aligned to the right.
@@ -56,6 +58,7 @@ pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
         families(analysis),
         kernels(analysis, room),
         conventions(analysis),
+        devices::table(analysis),
     ];
     tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
 }

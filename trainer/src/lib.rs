@@ -29,7 +29,7 @@ mod state;
 pub use config::{GradientReduction, SaveEvery, TrainConfig};
 pub use data::Dataset;
 pub use error::TrainError;
-pub use launch::{CpuTraining, CudaTraining, look_for_gpu};
+pub use launch::{CpuTraining, CudaRank, CudaTraining, look_for_gpu};
 pub use numbers::Numbers;
 pub use parts::RankParts;
 pub use rank::{StepReport, TrainingRank};

@@ -45,6 +45,7 @@ pub(super) fn written(run: &Run, analysis: &Analysis) -> Result<String> {
     section("Pipeline", Topic::Pipeline, optional(&timeline, |timeline| pipeline::plot(analysis, timeline))?);
     section("Communication", Topic::Communication, String::new());
     section("Kernels", Topic::Kernels, String::new());
+    section("Devices", Topic::Devices, String::new());
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

@@ -1,18 +1,20 @@
-//! A rank on a GPU of this machine, watched by CUPTI and NVML.
+//! A rank on a GPU of this machine.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use stepscope_collector::{
     Recorder,
-    cupti::Activity,
     libraries::{self, Library},
-    nvml::Sampler,
 };
 use stepscope_traces::Rank;
 
+use super::watch::Watch;
 use crate::{
     backend::{
-        Backend, Stream,
+        Backend,
         cuda::{CudaBackend, Device},
     },
     comm::alone::Alone,
@@ -22,9 +24,6 @@ use crate::{
     parts::RankParts,
     rank::{StepReport, TrainingRank},
 };
-
-/// How often the device is asked what it does.
-const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// Says why there is no GPU to train on, or none with what it takes.
 pub fn look_for_gpu() -> Result<(), TrainError> {
@@ -50,7 +49,8 @@ impl CudaTraining {
         let data = super::prepare(config)?;
         let ranks = config.layout.world_size();
         if ranks > 1 {
-            return Err(TrainError::Settings(format!("{ranks} ranks train on the CPU only: one rank is what a GPU takes")));
+            let why = format!("{ranks} ranks train on the CPU only for now; on a GPU it is one");
+            return Err(TrainError::Settings(why));
         }
         look_for_gpu()?;
         Ok(CudaTraining { config: config.clone(), data, device: Device::open(0)? })
@@ -58,22 +58,75 @@ impl CudaTraining {
 
     /// Trains, and records into the run at `run`, if there is one. Every step is reported.
     pub fn run(self, run: Option<&Path>, report: &(dyn Fn(StepReport) + Sync)) -> Result<(), TrainError> {
+        let steps = self.config.steps;
+        let mut rank = self.start(run)?;
+        while rank.training.next_step() < steps {
+            report(rank.step()?);
+        }
+        rank.finish()
+    }
+
+    /// Takes memory and makes the initial weights; the first step is next.
+    pub fn start(self, run: Option<&Path>) -> Result<CudaRank, TrainError> {
         let CudaTraining { config, data, device } = self;
-        let (rank, described) = (Rank(0), device.describe(config.layout.precision)?);
-        let recorder = super::record(&config, rank, described, run)?;
-        let uuid = device.uuid()?;
-        let watch = run.map(|run| Watch::start(&recorder, &device, run));
+        let rank = Rank(0);
+        let recorder = super::record(&config, rank, device.describe(config.layout.precision)?, run)?;
+        // Before the libraries load, which takes a while: what they launch is recorded too.
+        let mut watch = run.map(|_| Watch::start(&recorder, &device));
         let backend = Arc::new(CudaBackend::start(device, recorder.clone())?);
+        if let (Some(watch), Some(run)) = (&mut watch, run) {
+            watch.sample(run, &backend.device().selector()?);
+        }
         let communicator = Arc::new(Alone(backend.clone()));
         let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };
-        let mut training = TrainingRank::new(&config, rank, parts)?;
-        while training.next_step() < config.steps {
-            report(training.step(&data)?);
+        let training = TrainingRank::new(&config, rank, parts)?;
+        Ok(CudaRank { training, backend, watch, recorder, data, run: run.map(Path::to_owned) })
+    }
+}
+
+/// A rank on a GPU, between steps.
+pub struct CudaRank {
+    training: TrainingRank,
+    backend: Arc<CudaBackend>,
+    watch: Option<Watch>,
+    recorder: Recorder,
+    data: Dataset,
+    run: Option<PathBuf>,
+}
+
+impl CudaRank {
+    /// Takes one step.
+    pub fn step(&mut self) -> Result<StepReport, TrainError> {
+        self.training.step(&self.data)
+    }
+
+    #[cfg(test)]
+    pub(super) fn backend(&self) -> &CudaBackend {
+        &self.backend
+    }
+
+    /// Lets go of the device, so that steps from now on are as if nobody had ever watched.
+    pub fn unwatch(&mut self) -> Result<(), TrainError> {
+        self.backend.synchronize()?;
+        self.watch.take().into_iter().for_each(Watch::finish);
+        Ok(())
+    }
+
+    /// Watches again, if there is a run to record into.
+    pub fn watch(&mut self) -> Result<(), TrainError> {
+        if let (Some(run), None) = (&self.run, &self.watch) {
+            let device = self.backend.device();
+            let mut watch = Watch::start(&self.recorder, device);
+            watch.sample(run, &device.selector()?);
+            self.watch = Some(watch);
         }
-        drop(training);
-        backend.synchronize()?;
-        drop(watch);
-        drop(backend);
-        Ok(recorder.finish()?)
+        Ok(())
+    }
+
+    /// Gives everything back, and ends the recording.
+    pub fn finish(mut self) -> Result<(), TrainError> {
+        self.unwatch()?;
+        drop((self.training, self.backend));
+        Ok(self.recorder.finish()?)
     }
 }

@@ -2,6 +2,9 @@
 
 mod cpu;
 mod cuda;
+#[cfg(test)]
+mod cuda_check;
+mod watch;
 
 use std::path::Path;
 
@@ -10,7 +13,7 @@ use stepscope_traces::{Device, Rank, RankInfo, Stage};
 
 pub use self::{
     cpu::CpuTraining,
-    cuda::{CudaTraining, look_for_gpu},
+    cuda::{CudaRank, CudaTraining, look_for_gpu},
 };
 use crate::{checkpoint, config::TrainConfig, data::Dataset, error::TrainError};
 

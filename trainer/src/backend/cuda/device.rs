@@ -6,7 +6,10 @@ use cudarc::driver::{
     CudaContext, CudaEvent, CudaStream,
     sys::CUevent_flags,
 };
-use stepscope_collector::libraries::{self, Library};
+use stepscope_collector::{
+    libraries::{self, Library},
+    nvml::DeviceSelector,
+};
 use stepscope_plan::{Device as KnownDevice, Precision};
 
 use crate::{
@@ -75,12 +78,10 @@ impl Device {
         self.context.compute_capability().map_err(TrainError::device("ask for the capability"))
     }
 
-    /// Its identity, as NVML spells it.
-    pub(crate) fn uuid(&self) -> Result<String, TrainError> {
+    /// Its name for NVML, whose numbers are others.
+    pub(crate) fn selector(&self) -> Result<DeviceSelector, TrainError> {
         let uuid = self.context.uuid().map_err(TrainError::device("ask for the identity"))?;
-        let hex = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect::<String>();
-        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
-        Ok(format!("GPU-{}", parts.join("-")))
+        Ok(DeviceSelector::from_uuid_bytes(uuid.bytes.map(|byte| byte as u8)))
     }
 
     /// What it is, for a recording. A device that nobody has listed has no peak.

@@ -86,6 +86,11 @@ impl CudaBackend {
         }
     }
 
+    /// The GPU itself.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     fn stream(&self) -> CUstream {
         self.device.stream(Stream::Compute).cu_stream()
     }
