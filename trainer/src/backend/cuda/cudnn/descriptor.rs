@@ -11,7 +11,7 @@ use cudarc::cudnn::sys::{
     cudnnBackendHeurMode_t, cudnnDataType_t, cudnnPointwiseMode_t, cudnnReduceTensorOp_t,
 };
 
-use super::library::{Handle, Library};
+use super::library::{ATTENTION, Handle, Library};
 use crate::error::TrainError;
 
 /// What an attribute can hold.
@@ -138,7 +138,7 @@ impl Descriptor {
     pub(super) unsafe fn execute(&self, handle: &Handle, variant_pack: &Descriptor) -> Result<(), TrainError> {
         // SAFETY: all three live; the rest is the caller's.
         let status = unsafe { (self.library.execute)(handle.raw, self.raw, variant_pack.raw) };
-        self.library.check("run attention through cuDNN", status)
+        self.library.check(ATTENTION, status)
     }
 
     fn set<V>(&self, name: Name, of: Type, values: &[V]) -> Result<(), TrainError> {

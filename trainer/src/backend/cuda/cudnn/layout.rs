@@ -43,7 +43,7 @@ impl Layout {
         Layout::packed([of.batch, of.heads, of.sequence, 1])
     }
 
-    /// One number of each query and key. No memory ever has it.
+    /// One number of each query and key: what kernels hold in tiles.
     pub(super) fn scores(of: Heads) -> Layout {
         Layout::packed([of.batch, of.heads, of.sequence, of.sequence])
     }

@@ -17,6 +17,9 @@ use crate::error::TrainError;
 /// Before it, attention had known bugs.
 const OLDEST: Version = Version(91002);
 
+/// What is tried, in errors.
+pub(super) const ATTENTION: &str = "run attention through cuDNN";
+
 const SUCCESS: c_int = 0;
 
 /// A version, as cuDNN numbers itself: 9.10.2 is 91002.

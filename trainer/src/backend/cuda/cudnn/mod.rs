@@ -1,5 +1,6 @@
 //! Attention through cuDNN's fused kernels: forward and backward, causal, with grouped queries, in `bf16`.
 
+mod arguments;
 mod backward;
 mod descriptor;
 mod forward;
@@ -14,11 +15,12 @@ use std::sync::Mutex;
 
 use cudarc::driver::sys::CUstream;
 
+pub(crate) use self::{arguments::AttentionArrays, backward::Order};
 use self::{
-    backward::{Order, backward},
+    backward::backward,
     forward::forward,
-    graph::{Argument, Graph},
-    library::{Handle, Library, Version, refused},
+    graph::Graph,
+    library::{ATTENTION, Handle, Library, Version, refused},
     plan::Plan,
 };
 use crate::{
@@ -26,10 +28,6 @@ use crate::{
     error::TrainError,
     lock::lock,
 };
-
-/// Until it, the last keys of sequences that do not fill a tile of this many went wrong in the backward pass.
-const PARTIAL_TILES_SINCE: Version = Version(91501);
-const TILE: usize = 128;
 
 /// Bytes of memory that are undefined before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +45,7 @@ pub(crate) struct FusedAttention {
 
 struct State {
     /// With why not, where there is no plan.
-    shapes: Vec<(Heads, Result<Plans, String>)>,
+    shapes: Vec<(Heads, Result<Plans, TrainError>)>,
     handle: Handle,
     order: Order,
 }
@@ -59,12 +57,7 @@ struct Plans {
 
 impl FusedAttention {
     /// Loads cuDNN for the device whose context is current.
-    pub(crate) fn open() -> Result<FusedAttention, TrainError> {
-        FusedAttention::open_with(Order::Fixed)
-    }
-
-    /// As [`FusedAttention::open`], with a say in the order of sums.
-    pub(crate) fn open_with(order: Order) -> Result<FusedAttention, TrainError> {
+    pub(crate) fn open(order: Order) -> Result<FusedAttention, TrainError> {
         let handle = Handle::new(Library::open()?)?;
         Ok(FusedAttention { state: Mutex::new(State { shapes: Vec::new(), handle, order }) })
     }
@@ -72,7 +65,7 @@ impl FusedAttention {
     /// Plans both passes, once per shape: what they need, or why cuDNN cannot do them.
     pub(crate) fn prepare(&self, heads: Heads, dtype: DType) -> Result<Workspace, TrainError> {
         if dtype != DType::Bf16 {
-            return Err(refused("run attention through cuDNN", format!("it is done in bf16 only, not in {dtype:?}")));
+            return Err(refused(ATTENTION, format!("it is done in bf16 only, not in {dtype:?}")));
         }
         lock(&self.state).with_plans(heads, |_, plans| {
             Ok(Workspace { forward: plans.forward.workspace_bytes(), backward: plans.backward.workspace_bytes() })
@@ -101,54 +94,10 @@ impl FusedAttention {
         (d_out, d_qkv): (Array, Array),
         workspace: Array,
     ) -> Result<(), TrainError> {
-        let mut arguments = tensors.arguments(heads)?;
-        check("the gradient of the output", d_out, heads.tokens() * heads.out_width(), DType::Bf16)?;
-        arguments.push((Argument::OutGradient, d_out.address));
-        arguments.extend(parts(
-            heads,
-            d_qkv,
-            [Argument::QueryGradient, Argument::KeyGradient, Argument::ValueGradient],
-        )?);
+        let arguments = tensors.arguments_of_gradient(heads, d_out, d_qkv)?;
         lock(&self.state)
             .with_plans(heads, |handle, plans| plans.backward.execute(handle, stream, &arguments, workspace))
     }
-}
-
-/// What attention has and makes, on the device.
-#[derive(Clone, Copy)]
-pub(crate) struct AttentionArrays {
-    /// Rotated queries and keys, and values.
-    pub(crate) qkv: Array,
-    /// Its output.
-    pub(crate) out: Array,
-    /// The logarithm of each row's sum: sequences × heads × tokens.
-    pub(crate) lse: Array,
-}
-
-impl AttentionArrays {
-    fn arguments(&self, heads: Heads) -> Result<Vec<(Argument, u64)>, TrainError> {
-        check("the output", self.out, heads.tokens() * heads.out_width(), DType::Bf16)?;
-        check("the logarithms", self.lse, heads.tokens() * heads.heads, DType::F32)?;
-        let mut arguments = parts(heads, self.qkv, [Argument::Query, Argument::Key, Argument::Value])?.to_vec();
-        arguments.extend([(Argument::Out, self.out.address), (Argument::Statistics, self.lse.address)]);
-        Ok(arguments)
-    }
-}
-
-/// Where queries, keys and values begin in their rows.
-fn parts(heads: Heads, qkv: Array, arguments: [Argument; 3]) -> Result<[(Argument, u64); 3], TrainError> {
-    check("qkv", qkv, heads.tokens() * heads.qkv_width(), DType::Bf16)?;
-    let first = [0, heads.heads, heads.heads + heads.kv_heads];
-    let bytes = |head: usize| (head * heads.head_dim * DType::Bf16.bytes()) as u64;
-    Ok([0, 1, 2].map(|part| (arguments[part], qkv.address + bytes(first[part]))))
-}
-
-fn check(what: &str, array: Array, elements: usize, dtype: DType) -> Result<(), TrainError> {
-    if array.elements != elements || array.dtype != dtype {
-        let why = format!("{what} should be {elements} of {dtype:?} and is {} of {:?}", array.elements, array.dtype);
-        return Err(refused("run attention through cuDNN", why));
-    }
-    Ok(())
 }
 
 impl State {
@@ -159,23 +108,21 @@ impl State {
         work: impl FnOnce(&Handle, &Plans) -> Result<T, TrainError>,
     ) -> Result<T, TrainError> {
         if !self.shapes.iter().any(|(shape, _)| *shape == heads) {
-            let plans = Plans::new(&self.handle, heads, self.order).map_err(|error| error.to_string());
-            self.shapes.push((heads, plans));
+            self.shapes.push((heads, Plans::new(&self.handle, heads, self.order)));
         }
         match self.shapes.iter().find(|(shape, _)| *shape == heads) {
             Some((_, Ok(plans))) => work(&self.handle, plans),
-            Some((_, Err(why))) => Err(refused("run attention through cuDNN", why)),
-            None => Err(refused("run attention through cuDNN", "it has no plan")),
+            Some((_, Err(TrainError::Device { action, why }))) => Err(refused(action, why)),
+            Some((_, Err(error))) => Err(refused(ATTENTION, error)),
+            None => Err(refused(ATTENTION, "it has no plan")),
         }
     }
 }
 
 impl Plans {
     fn new(handle: &Handle, heads: Heads, order: Order) -> Result<Plans, TrainError> {
-        let version = handle.library.version;
-        if version < PARTIAL_TILES_SINCE && !heads.sequence.is_multiple_of(TILE) {
-            let why = format!("version {version} computes wrong gradients of {} tokens", heads.sequence);
-            return Err(refused("run attention through cuDNN", why));
+        if let Some(why) = not_to_be_trusted(handle.library.version, heads) {
+            return Err(refused(ATTENTION, why));
         }
         let mut graph = Graph::new(&handle.library);
         forward(&mut graph, heads)?;
@@ -184,4 +131,17 @@ impl Plans {
         backward(&mut graph, heads, order)?;
         Ok(Plans { forward, backward: Plan::new(handle, graph)? })
     }
+}
+
+/// Shapes for which cuDNN has kernels that its own front end does not use as they are.
+fn not_to_be_trusted(version: Version, heads: Heads) -> Option<String> {
+    const TILE: usize = 128;
+    const PARTIAL_TILES_SINCE: Version = Version(91501);
+    if heads.sequence == 1 {
+        return Some("it has no gradients of a single token".into());
+    }
+    let whole = heads.sequence.is_multiple_of(TILE);
+    (!whole && version < PARTIAL_TILES_SINCE).then(|| {
+        format!("version {version} needs sequences of multiples of {TILE} tokens; {PARTIAL_TILES_SINCE} does not")
+    })
 }

@@ -13,7 +13,7 @@ use cudarc::{
 use super::{
     descriptor::Descriptor,
     graph::{ALIGNMENT, Argument, Graph, Place},
-    library::{Handle, refused},
+    library::{ATTENTION, Handle, refused},
 };
 use crate::{backend::cuda::array::Array, error::TrainError};
 
@@ -36,7 +36,7 @@ impl Plan {
             .finalize()?;
         let engines =
             heuristics.results(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)?;
-        let mut why = refused("run attention through cuDNN", "it has no kernel for this");
+        let mut why = refused(ATTENTION, "it has no kernel for this");
         for engine in engines {
             let plan = Descriptor::new(&handle.library, Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?
                 .with_descriptors(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&engine])?
@@ -67,7 +67,7 @@ impl Plan {
         workspace: Array,
     ) -> Result<(), TrainError> {
         if workspace.elements * workspace.dtype.bytes() < self.workspace_bytes {
-            return Err(refused("run attention through cuDNN", format!("it needs {} bytes", self.workspace_bytes)));
+            return Err(refused(ATTENTION, format!("it needs {} bytes", self.workspace_bytes)));
         }
         let mut addresses: Vec<*const c_void> = Vec::new();
         for (_, place) in &self.graph.places {
@@ -76,7 +76,7 @@ impl Plan {
                 Place::Scratch(offset) => on_device(workspace.address + *offset as u64)?,
                 Place::Argument(of) => {
                     let found = arguments.iter().find(|(argument, _)| argument == of);
-                    let (_, address) = found.ok_or_else(|| refused("run attention", format!("{of:?} is missing")))?;
+                    let (_, address) = found.ok_or_else(|| refused(ATTENTION, format!("{of:?} is missing")))?;
                     on_device(*address)?
                 }
             });
@@ -89,7 +89,7 @@ impl Plan {
             .with(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[rest])?
             .finalize()?;
         handle.set_stream(stream)?;
-        // SAFETY: the arrays are as long as the layouts say, which `mod.rs` checks, and as arrays of a device they
+        // SAFETY: the arrays are as long as the layouts say, which `arguments.rs` checks, and as arrays of a device they
         // stay until the stream is done with them. Constants are read before this returns.
         unsafe { self.plan.execute(handle, &variant_pack) }
     }
@@ -97,7 +97,7 @@ impl Plan {
 
 fn on_device(address: u64) -> Result<*const c_void, TrainError> {
     if !address.is_multiple_of(ALIGNMENT) {
-        return Err(refused("run attention through cuDNN", format!("address {address:#x} is not aligned")));
+        return Err(refused(ATTENTION, format!("address {address:#x} is not aligned")));
     }
     Ok(std::ptr::without_provenance(address as usize))
 }

@@ -6,7 +6,10 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr, 
 use half::bf16;
 use stepscope_collector::libraries;
 
-use super::{AttentionArrays, FusedAttention, Order, Workspace};
+use super::{
+    AttentionArrays, FusedAttention, Order, Workspace, arguments::parts, graph::Argument, library::Version,
+    not_to_be_trusted,
+};
 use crate::backend::{
     DType, Heads,
     cpu::kernels::{Scratch, attention, attention_backward},
@@ -40,7 +43,7 @@ fn gpu(order: Order) -> Option<Gpu> {
     let open = || -> Result<Gpu, String> {
         libraries::open(libraries::Library::Cuda).map_err(|error| error.to_string())?;
         let context = CudaContext::new(0).map_err(|error| format!("{error:?}"))?;
-        let attention = FusedAttention::open_with(order).map_err(|error| error.to_string())?;
+        let attention = FusedAttention::open(order).map_err(|error| error.to_string())?;
         Ok(Gpu { stream: context.new_stream().map_err(|error| format!("{error:?}"))?, attention })
     };
     open().inspect_err(|why| eprintln!("skipped: {why}")).ok()
@@ -202,6 +205,25 @@ fn check(order: Order) {
 }
 
 #[test]
+fn queries_keys_and_values_lie_beside_each_other() {
+    let heads = shape(2, 3, 4, 2, 8);
+    let qkv = Array { address: 4096, elements: 2 * 3 * (4 + 2 + 2) * 8, dtype: DType::Bf16 };
+    let parts = |qkv| parts(heads, qkv, [Argument::Query, Argument::Key, Argument::Value]);
+    let addresses = parts(qkv).unwrap().map(|(_, address)| address);
+    assert_eq!(addresses, [4096, 4096 + 4 * 8 * 2, 4096 + (4 + 2) * 8 * 2]);
+    parts(Array { elements: qkv.elements - 1, ..qkv }).unwrap_err();
+    parts(Array { dtype: DType::F32, ..qkv }).unwrap_err();
+}
+
+#[test]
+fn what_older_versions_get_wrong_is_not_asked_of_them() {
+    let trusted = |version, sequence| not_to_be_trusted(Version(version), shape(1, sequence, 2, 1, 64)).is_none();
+    assert!(trusted(91400, 256) && trusted(91900, 200));
+    assert!(!trusted(91400, 200) && !trusted(91900, 1));
+    assert_eq!(Version(91002).to_string(), "9.10.2");
+}
+
+#[test]
 fn results_are_those_of_the_cpu() {
     check(Order::Fixed);
 }
@@ -230,7 +252,7 @@ fn what_it_cannot_do_is_refused_with_a_reason() {
     let heads = shape(1, 128, 2, 1, 64);
     let why = gpu.attention.prepare(heads, DType::F32).unwrap_err().to_string();
     assert!(why.contains("bf16"), "{why}");
-    for heads in [shape(1, 128, 2, 1, 20), shape(1, 128, 2, 1, 1024)] {
+    for heads in [shape(1, 128, 2, 1, 20), shape(1, 128, 2, 1, 1024), shape(2, 1, 2, 1, 64)] {
         let why = gpu.attention.prepare(heads, DType::Bf16).unwrap_err().to_string();
         println!("{heads:?}: {why}");
         assert_eq!(why, gpu.attention.prepare(heads, DType::Bf16).unwrap_err().to_string());
