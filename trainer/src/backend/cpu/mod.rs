@@ -1,7 +1,7 @@
 //! The CPU as a device: two streams, memory that is taken and freed in their order, and kernels that anyone can read.
 
 mod element;
-mod kernels;
+pub(crate) mod kernels;
 mod memory;
 mod peak;
 mod stream;

@@ -3,6 +3,7 @@
 mod array;
 mod attention;
 mod cache;
+mod cudnn;
 mod device;
 mod kernels;
 mod matmul;
