@@ -2,6 +2,7 @@
 
 mod amount;
 mod analyze;
+mod doctor;
 mod failure;
 mod inspect;
 mod output;
@@ -26,6 +27,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Analyze(analyze::Arguments),
+    Doctor(doctor::Arguments),
     Inspect(inspect::Arguments),
     Plan(Box<plan::Arguments>),
     Train(Box<train::Arguments>),
@@ -43,6 +45,7 @@ enum Format {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Analyze(arguments) => analyze::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Train(arguments) => train::run(*arguments),

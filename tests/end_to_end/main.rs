@@ -7,6 +7,9 @@ mod analyze;
 
 mod binary;
 
+/// `stepscope doctor`: what it says of whatever machine this is.
+mod doctor;
+
 /// `stepscope inspect`: what it prints, and what it says of things that are not runs.
 mod inspect;
 

@@ -23,10 +23,11 @@ use crate::{
     nvml::{self, Gpu},
 };
 
-/// What this machine has for GPUs; its JSON is public.
+/// What this machine has for GPUs. As JSON it is public; who writes that adds what is known of each GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Examination {
     /// The GPUs of this machine, those that CUDA is not to see among them.
+    #[serde(skip)]
     pub gpus: Vec<Gpu>,
     /// The driver's own version, if there is one.
     pub driver: Option<String>,

@@ -4,11 +4,18 @@
 //! knows. An object of a few hundred bytes that is called `libnccl.so` and needs the file that was found settles both: the
 //! loader takes what is loaded under a name before it looks for files, and looks up symbols in what an object needs, too.
 
-use std::{ffi::CString, io, io::Write, os::fd::AsRawFd, path::Path};
+use std::{
+    ffi::CString,
+    io,
+    io::Write,
+    os::fd::{AsRawFd, IntoRawFd},
+    path::Path,
+};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// A file in memory, to be opened while it is held.
+/// A file in memory. It is held for as long as the object is loaded: the loader knows objects by the path they were opened
+/// by, and would take the next file of the same number for this one.
 pub(super) struct Alias(std::fs::File);
 
 impl Alias {
@@ -23,6 +30,11 @@ impl Alias {
     /// Where the loader can open it.
     pub(super) fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
+    }
+
+    /// Holds it for the life of the process.
+    pub(super) fn keep(self) {
+        let _ = self.0.into_raw_fd();
     }
 }
 

@@ -18,6 +18,7 @@ use super::{Found, Library, Missing, alias::Alias, search::Candidate};
 
 /// Opens the first candidate that is the library, and keeps it.
 pub(super) fn load(library: Library, candidates: &[Candidate]) -> Result<Found, Missing> {
+    let symbol = library.traits().symbol;
     let mut reason = None;
     for candidate in candidates {
         let opened = match candidate {
@@ -25,13 +26,13 @@ pub(super) fn load(library: Library, candidates: &[Candidate]) -> Result<Found, 
             Candidate::Name(name) => open(name.as_ref(), 0),
             Candidate::File(path) => open(path.as_os_str(), 0),
         };
-        let located = opened.and_then(|handle| Ok((locate(&handle, library.traits().symbol)?, handle)));
+        let located = opened.and_then(|handle| Ok((locate(&handle, symbol)?, handle)));
         match located {
             Ok((path, handle)) => {
                 keep(handle);
-                let alias = name_it(&library.plain_file(), &path);
+                let named = name_it(&library.plain_file(), symbol, &path);
                 let because = |reason| Missing { library, reason: Some(reason) };
-                return alias.map(|()| Found { path }).map_err(because);
+                return named.map(|()| Found { path }).map_err(because);
             }
             // What the loader does not find is no reason; a file that is there and does not open is one.
             Err(error) if matches!(candidate, Candidate::File(_)) => reason = reason.or(Some(error)),
@@ -73,15 +74,16 @@ fn locate(handle: &Handle, symbol: &[u8]) -> Result<PathBuf, String> {
     Ok(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// Lets everyone who opens `name` get the library at `path`, if that name does not stand for it already.
-fn name_it(name: &str, path: &Path) -> Result<(), String> {
-    if let Ok(named) = open(name.as_ref(), RTLD_NOLOAD) {
-        keep(named);
-        return Ok(());
+/// Lets everyone who opens the plain name of a library get the one at `path`.
+fn name_it(name: &str, symbol: &[u8], path: &Path) -> Result<(), String> {
+    if open(name.as_ref(), RTLD_NOLOAD).map(keep).is_err() {
+        let alias =
+            Alias::new(name, path).map_err(|error| format!("{} cannot be named {name}: {error}", path.display()))?;
+        open(alias.path().as_ref(), 0).map(keep)?;
+        alias.keep();
     }
-    let alias =
-        Alias::new(name, path).map_err(|error| format!("{} cannot be named {name}: {error}", path.display()))?;
-    open(alias.path().as_ref(), 0).map(keep)
+    let named = open(name.as_ref(), RTLD_NOLOAD).and_then(|handle| locate(&handle, symbol))?;
+    if named == path { Ok(()) } else { Err(format!("{name} is already {}", named.display())) }
 }
 
 /// What `cuDriverGetVersion` says: thousands of the major version and tens of the minor one.
@@ -104,13 +106,21 @@ mod tests {
     }
 
     #[test]
-    fn a_library_is_found_by_the_name_it_was_given() {
+    fn libraries_are_found_by_the_names_they_were_given() {
         let path = some_library();
-        assert!(open("libstepscope-other-name.so".as_ref(), 0).is_err());
-        name_it("libstepscope-other-name.so", &path).unwrap();
-        let handle = open("libstepscope-other-name.so".as_ref(), 0).unwrap();
-        assert_eq!(locate(&handle, b"cos\0").unwrap(), path);
-        name_it("libstepscope-other-name.so", &path).unwrap();
+        for name in ["libstepscope-one.so", "libstepscope-another.so", "libstepscope-third.so"] {
+            assert!(open(name.as_ref(), 0).is_err());
+            name_it(name, b"cos\0", &path).unwrap();
+            let handle = open(name.as_ref(), 0).unwrap();
+            assert_eq!(locate(&handle, b"cos\0").unwrap(), path);
+            name_it(name, b"cos\0", &path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_name_that_stands_for_another_library_is_told() {
+        let reason = name_it("libc.so.6", b"malloc\0", &some_library()).unwrap_err();
+        assert!(reason.starts_with("libc.so.6 is already /"), "{reason}");
     }
 
     #[test]

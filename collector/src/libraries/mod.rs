@@ -123,7 +123,7 @@ impl Library {
             },
             Library::Cudnn => &Traits {
                 name: "cuDNN",
-                purpose: "computes attention; there are kernels of our own without it",
+                purpose: "computes attention (there are kernels of our own, too)",
                 stem: "cudnn",
                 majors: &[9],
                 kind: Kind::Own,
@@ -132,7 +132,7 @@ impl Library {
             },
             Library::Nccl => &Traits {
                 name: "NCCL",
-                purpose: "lets GPUs talk to each other; one GPU needs none",
+                purpose: "lets GPUs talk to each other (one GPU needs none)",
                 stem: "nccl",
                 majors: &[2],
                 kind: Kind::Own,
