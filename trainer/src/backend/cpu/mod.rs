@@ -1,7 +1,7 @@
 //! The CPU as a device: two streams, memory that is taken and freed in their order, and kernels that anyone can read.
 
 mod element;
-mod kernels;
+pub(crate) mod kernels;
 mod memory;
 mod peak;
 mod stream;
@@ -25,15 +25,11 @@ use crate::{
     backend::{
         AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, OptimizerTensors, Product, Stream, Tensor,
         Vocabulary,
+        operations::{NORM_EPSILON, ROPE_BASE},
     },
     error::TrainError,
     lock::lock,
 };
-
-/// What every norm adds to the mean square.
-const NORM_EPSILON: f64 = 1e-5;
-/// The slowest rotation of positions.
-const ROPE_BASE: f64 = 10_000.0;
 
 /// Runs an expression with `$element` as the type that stores a [`DType`].
 macro_rules! with_element {

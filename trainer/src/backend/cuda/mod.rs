@@ -1,3 +1,4 @@
 //! An NVIDIA GPU as a device.
 
 mod array;
+mod kernels;
