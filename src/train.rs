@@ -87,6 +87,9 @@ struct Settings {
     /// How replicas reduce gradients: beside the backward pass, or after it [default: bucketed]
     #[arg(long, value_enum)]
     reduction: Option<ReductionName>,
+    /// On a GPU, add up in one order, so that a run is the same to the last bit each time: a little slower.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    deterministic: Option<bool>,
     /// Steps to take [default: 20]
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -146,6 +149,7 @@ impl Settings {
             precision: self.precision.or(other.precision),
             grads: self.grads.or(other.grads),
             reduction: self.reduction.or(other.reduction),
+            deterministic: self.deterministic.or(other.deterministic),
             steps: self.steps.or(other.steps),
             seed: self.seed.or(other.seed),
             learning_rate: self.learning_rate.or(other.learning_rate),
@@ -188,6 +192,7 @@ impl Settings {
         Ok(TrainConfig {
             steps: self.steps.unwrap_or(usual.steps),
             seed: self.seed.unwrap_or(usual.seed),
+            deterministic: self.deterministic.unwrap_or(usual.deterministic),
             learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
             data: self.data.clone().unwrap_or_default(),
             resume: self.resume.clone(),

@@ -22,6 +22,8 @@ pub struct TrainConfig {
     pub seed: u64,
     /// How replicas reduce gradients.
     pub reduction: GradientReduction,
+    /// Whether a GPU adds up in one order only, so that a run is the same to the last bit each time. The CPU always does.
+    pub deterministic: bool,
     /// How far a step goes, once warmed up.
     pub learning_rate: f64,
     /// Files to train on; a built-in text, if there are none.
@@ -68,6 +70,7 @@ impl TrainConfig {
             steps: 20,
             seed: 0,
             reduction: GradientReduction::default(),
+            deterministic: false,
             learning_rate: 3e-3,
             data: Vec::new(),
             save: None,

@@ -1,5 +1,10 @@
 //! The shapes and settings of operations.
 
+/// What every norm adds to the mean square.
+pub(crate) const NORM_EPSILON: f64 = 1e-5;
+/// The slowest rotation of positions.
+pub(crate) const ROPE_BASE: f64 = 10_000.0;
+
 /// A matrix product, `out (+)= a · b`, all row by row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Product {

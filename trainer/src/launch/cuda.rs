@@ -73,7 +73,7 @@ impl CudaTraining {
         let recorder = super::record(&config, rank, device.describe(config.layout.precision)?, run)?;
         // Before the libraries load, which takes a while: what they launch is recorded too.
         let mut watch = run.map(|_| Watch::start(&recorder, &device));
-        let backend = Arc::new(CudaBackend::start(device, recorder.clone())?);
+        let backend = Arc::new(CudaBackend::start(device, recorder.clone(), config.deterministic)?);
         if let (Some(watch), Some(run)) = (&mut watch, run) {
             watch.sample(run, &backend.device().selector()?);
         }

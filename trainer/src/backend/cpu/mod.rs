@@ -25,16 +25,12 @@ use crate::{
     backend::{
         AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, OptimizerTensors, Product, Stream, Tensor,
         Vocabulary,
+        operations::{NORM_EPSILON, ROPE_BASE},
         work::{self, Work},
     },
     error::TrainError,
     lock::lock,
 };
-
-/// What every norm adds to the mean square.
-const NORM_EPSILON: f64 = 1e-5;
-/// The slowest rotation of positions.
-const ROPE_BASE: f64 = 10_000.0;
 
 /// Runs an expression with `$element` as the type that stores a [`DType`].
 macro_rules! with_element {

@@ -19,3 +19,14 @@ impl Array {
         self.elements * self.dtype.bytes()
     }
 }
+
+/// What attention has and makes.
+#[derive(Clone, Copy)]
+pub(crate) struct AttentionArrays {
+    /// Rotated queries and keys, and values.
+    pub(crate) qkv: Array,
+    /// Its output.
+    pub(crate) out: Array,
+    /// The logarithm of each row's sum: sequences × heads × tokens.
+    pub(crate) lse: Array,
+}

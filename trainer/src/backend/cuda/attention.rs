@@ -2,8 +2,66 @@
 
 use cudarc::driver::sys::CUstream;
 
-use super::{array::Array, cudnn::FusedAttention, kernels::Kernels};
+use super::{
+    array::{Array, AttentionArrays},
+    cudnn::{FusedAttention, Order, Workspace},
+    kernels::Kernels,
+};
 use crate::{
     backend::{DType, Heads},
     error::TrainError,
 };
+
+/// Whoever does attention.
+pub(crate) struct Attention {
+    fused: Option<FusedAttention>,
+}
+
+impl Attention {
+    /// What is repeatable adds up in one order, which takes a little more time and memory.
+    pub(crate) fn open(repeatable: bool) -> Attention {
+        let order = if repeatable { Order::Fixed } else { Order::Any };
+        Attention { fused: FusedAttention::open(order).ok() }
+    }
+
+    /// cuDNN and what it needs, if it takes the shape.
+    fn fused(&self, heads: Heads, dtype: DType) -> Option<(&FusedAttention, Workspace)> {
+        let fused = self.fused.as_ref()?;
+        Some((fused, fused.prepare(heads, dtype).ok()?))
+    }
+
+    /// Bytes that each pass needs beside its arrays.
+    pub(crate) fn workspace(&self, heads: Heads, dtype: DType) -> Workspace {
+        let own = || Workspace { forward: 0, backward: Kernels::attention_backward_workspace_bytes(heads) };
+        self.fused(heads, dtype).map_or_else(own, |(_, workspace)| workspace)
+    }
+
+    pub(crate) fn forward(
+        &self,
+        kernels: &Kernels,
+        stream: CUstream,
+        heads: Heads,
+        arrays: AttentionArrays,
+        workspace: Array,
+    ) -> Result<(), TrainError> {
+        match self.fused(heads, arrays.qkv.dtype) {
+            Some((fused, _)) => fused.forward(stream, heads, arrays, workspace),
+            None => kernels.attention(stream, heads, arrays),
+        }
+    }
+
+    pub(crate) fn backward(
+        &self,
+        kernels: &Kernels,
+        stream: CUstream,
+        heads: Heads,
+        arrays: AttentionArrays,
+        (d_out, d_qkv): (Array, Array),
+        workspace: Array,
+    ) -> Result<(), TrainError> {
+        match self.fused(heads, arrays.qkv.dtype) {
+            Some((fused, _)) => fused.backward(stream, heads, arrays, (d_out, d_qkv), workspace),
+            None => kernels.attention_backward(stream, heads, arrays, (d_out, d_qkv), workspace),
+        }
+    }
+}

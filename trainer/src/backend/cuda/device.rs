@@ -74,8 +74,9 @@ impl Device {
     }
 
     /// Major and minor version of what it can do.
-    pub(crate) fn capability(&self) -> Result<(i32, i32), TrainError> {
-        self.context.compute_capability().map_err(TrainError::device("ask for the capability"))
+    pub(crate) fn capability(&self) -> Result<(u32, u32), TrainError> {
+        let capability = self.context.compute_capability().map_err(TrainError::device("ask for the capability"))?;
+        Ok((capability.0.unsigned_abs(), capability.1.unsigned_abs()))
     }
 
     /// Its name for NVML, whose numbers are others.

@@ -19,9 +19,9 @@ use stepscope_traces::MemoryCategory;
 
 pub(crate) use self::device::Device;
 use self::{
-    array::Array,
+    array::{Array, AttentionArrays},
     attention::Attention,
-    kernels::Kernels,
+    kernels::{Kernels, OptimizerArrays, Targets},
     matmul::{Matmul, WORKSPACE_BYTES},
     memory::{Block, Memory},
 };
@@ -58,14 +58,15 @@ enum Failure {
 }
 
 impl CudaBackend {
-    /// Loads what it takes to compute, and takes no memory yet.
-    pub(crate) fn start(device: Device, recorder: Recorder) -> Result<CudaBackend, TrainError> {
+    /// Loads what it takes to compute, and takes no memory yet. What is repeatable is the same to the last bit each time.
+    pub(crate) fn start(device: Device, recorder: Recorder, repeatable: bool) -> Result<CudaBackend, TrainError> {
         device.enter()?;
+        let (major, minor) = device.capability()?;
         let memory = Memory::new(device.stream(Stream::Compute).clone(), recorder.clone());
         Ok(CudaBackend {
-            kernels: Kernels::load(device.capability()?)?,
+            kernels: Kernels::load(major, minor)?,
             matmul: Matmul::open()?,
-            attention: Attention::open(),
+            attention: Attention::open(repeatable),
             matmul_workspace: OnceLock::new(),
             memory,
             recorder,
@@ -142,6 +143,14 @@ fn array(tensor: &Tensor) -> Array {
         }
         None => panic!("a tensor of another backend"),
     }
+}
+
+fn attention_arrays(of: AttentionTensors<'_>) -> AttentionArrays {
+    AttentionArrays { qkv: array(of.qkv), out: array(of.out), lse: array(of.lse) }
+}
+
+fn targets(vocabulary: Vocabulary<'_>) -> Targets {
+    Targets { tokens: array(vocabulary.targets), first: vocabulary.first }
 }
 
 /// None where the device refused to make one, which has been noted.
@@ -248,7 +257,8 @@ impl Backend for CudaBackend {
     fn rms_norm_backward(&self, x: &Tensor, weight: &Tensor, d_y: &Tensor, d_x: &Tensor, d_weight: &Tensor) {
         self.launch(work::rms_norm_backward(x, weight, d_y, d_x, d_weight), |stream| {
             let [x, weight, d_y, d_x, d_weight] = [x, weight, d_y, d_x, d_weight].map(array);
-            let (_scratch, sums) = self.scratch(self.kernels.rms_norm_backward_workspace_bytes(x, weight))?;
+            let rows = x.elements / weight.elements.max(1);
+            let (_scratch, sums) = self.scratch(Kernels::rms_norm_backward_workspace_bytes(rows, weight.elements))?;
             self.kernels.rms_norm_backward(stream, x, weight, d_y, d_x, d_weight, sums)
         });
     }
@@ -259,17 +269,17 @@ impl Backend for CudaBackend {
 
     fn attention(&self, heads: Heads, qkv: &Tensor, out: &Tensor, lse: &Tensor) {
         self.launch(work::attention(&heads, qkv, out, lse), |stream| {
-            let [qkv, out, lse] = [qkv, out, lse].map(array);
-            let (_scratch, workspace) = self.scratch(self.attention.forward_workspace_bytes(heads, qkv.dtype)?)?;
-            self.attention.forward(&self.kernels, stream, heads, (qkv, out, lse), workspace)
+            let arrays = attention_arrays(AttentionTensors { qkv, out, lse });
+            let (_scratch, workspace) = self.scratch(self.attention.workspace(heads, qkv.dtype()).forward)?;
+            self.attention.forward(&self.kernels, stream, heads, arrays, workspace)
         });
     }
 
     fn attention_backward(&self, heads: Heads, of: AttentionTensors<'_>, d_out: &Tensor, d_qkv: &Tensor) {
         self.launch(work::attention_backward(&heads, of, d_out, d_qkv), |stream| {
-            let [qkv, out, lse, d_out, d_qkv] = [of.qkv, of.out, of.lse, d_out, d_qkv].map(array);
-            let (_scratch, workspace) = self.scratch(self.attention.backward_workspace_bytes(heads, qkv.dtype)?)?;
-            self.attention.backward(&self.kernels, stream, heads, (qkv, out, lse), (d_out, d_qkv), workspace)
+            let gradients = (array(d_out), array(d_qkv));
+            let (_scratch, workspace) = self.scratch(self.attention.workspace(heads, d_out.dtype()).backward)?;
+            self.attention.backward(&self.kernels, stream, heads, attention_arrays(of), gradients, workspace)
         });
     }
 
@@ -293,9 +303,7 @@ impl Backend for CudaBackend {
 
     fn embedding_backward(&self, tokens: &Tensor, d_out: &Tensor, d_table: &Tensor, width: usize, first: u32) {
         self.launch(work::embedding_backward(tokens, d_out), |stream| {
-            let [tokens, d_out, d_table] = [tokens, d_out, d_table].map(array);
-            let (_scratch, index) = self.scratch(self.kernels.embedding_backward_workspace_bytes(tokens, d_table, width))?;
-            self.kernels.embedding_backward(stream, tokens, d_out, d_table, width, first, index)
+            self.kernels.embedding_backward(stream, array(tokens), array(d_out), array(d_table), width, first)
         });
     }
 
@@ -306,9 +314,8 @@ impl Backend for CudaBackend {
     }
 
     fn row_sums(&self, logits: &Tensor, vocabulary: Vocabulary<'_>, maxima: &Tensor, sums: &Tensor) {
-        let Vocabulary { targets, first } = vocabulary;
-        self.launch(work::row_sums(logits, targets, maxima, sums), |stream| {
-            self.kernels.row_sums(stream, array(logits), array(targets), first, array(maxima), array(sums))
+        self.launch(work::row_sums(logits, vocabulary.targets, maxima, sums), |stream| {
+            self.kernels.row_sums(stream, array(logits), targets(vocabulary), array(maxima), array(sums))
         });
     }
 
@@ -326,19 +333,22 @@ impl Backend for CudaBackend {
         scale: f64,
         d_logits: &Tensor,
     ) {
-        let Vocabulary { targets, first } = vocabulary;
-        self.launch(work::loss_backward(logits, targets, (maxima, sums), d_logits), |stream| {
-            let [logits, targets, maxima, sums, d_logits] = [logits, targets, maxima, sums, d_logits].map(array);
-            self.kernels.loss_backward(stream, logits, targets, first, (maxima, sums), scale, d_logits)
+        self.launch(work::loss_backward(logits, vocabulary.targets, (maxima, sums), d_logits), |stream| {
+            let [logits, maxima, sums, d_logits] = [logits, maxima, sums, d_logits].map(array);
+            self.kernels.loss_backward(stream, logits, targets(vocabulary), maxima, sums, scale, d_logits)
         });
     }
 
     fn adamw(&self, settings: AdamW, tensors: OptimizerTensors<'_>) {
         self.launch(work::adamw(&tensors), |stream| {
-            let OptimizerTensors { gradients, parameters, master, first_moment, second_moment } = tensors;
-            let [gradients, parameters] = [gradients, parameters].map(array);
-            let moments = (array(first_moment), array(second_moment));
-            self.kernels.adamw(stream, settings, gradients, parameters, master.map(array), moments)
+            let arrays = OptimizerArrays {
+                gradients: array(tensors.gradients),
+                parameters: array(tensors.parameters),
+                master: tensors.master.map(array),
+                first_moment: array(tensors.first_moment),
+                second_moment: array(tensors.second_moment),
+            };
+            self.kernels.adamw(stream, settings, arrays)
         });
     }
 }

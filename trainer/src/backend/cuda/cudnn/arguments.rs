@@ -5,20 +5,12 @@ use super::{
     library::{ATTENTION, refused},
 };
 use crate::{
-    backend::{DType, Heads, cuda::array::Array},
+    backend::{
+        DType, Heads,
+        cuda::array::{Array, AttentionArrays},
+    },
     error::TrainError,
 };
-
-/// What attention has and makes, on the device.
-#[derive(Clone, Copy)]
-pub(crate) struct AttentionArrays {
-    /// Rotated queries and keys, and values.
-    pub(crate) qkv: Array,
-    /// Its output.
-    pub(crate) out: Array,
-    /// The logarithm of each row's sum: sequences × heads × tokens.
-    pub(crate) lse: Array,
-}
 
 impl AttentionArrays {
     /// Where each argument of the graphs is.

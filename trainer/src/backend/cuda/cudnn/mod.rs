@@ -15,7 +15,7 @@ use std::sync::Mutex;
 
 use cudarc::driver::sys::CUstream;
 
-pub(crate) use self::{arguments::AttentionArrays, backward::Order};
+pub(crate) use self::backward::Order;
 use self::{
     backward::backward,
     forward::forward,
@@ -24,7 +24,10 @@ use self::{
     plan::Plan,
 };
 use crate::{
-    backend::{DType, Heads, cuda::array::Array},
+    backend::{
+        DType, Heads,
+        cuda::array::{Array, AttentionArrays},
+    },
     error::TrainError,
     lock::lock,
 };

@@ -1,0 +1,76 @@
+//! The texts of the kernels, and what they are compiled with.
+
+use std::fmt::Write;
+
+/// A text that is compiled by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    Elementwise,
+    Norm,
+    Rope,
+    Swiglu,
+    Embedding,
+    CrossEntropy,
+    Optimizer,
+}
+
+impl Source {
+    /// All that any training needs.
+    pub(super) const ALWAYS: [Source; 7] = [
+        Source::Elementwise,
+        Source::Norm,
+        Source::Rope,
+        Source::Swiglu,
+        Source::Embedding,
+        Source::CrossEntropy,
+        Source::Optimizer,
+    ];
+
+    /// The file's name, for the compiler's messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Source::Elementwise => "elementwise.cu",
+            Source::Norm => "norm.cu",
+            Source::Rope => "rope.cu",
+            Source::Swiglu => "swiglu.cu",
+            Source::Embedding => "embedding.cu",
+            Source::CrossEntropy => "cross_entropy.cu",
+            Source::Optimizer => "optimizer.cu",
+        }
+    }
+
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Source::Elementwise => &[include_str!("sources/elementwise.cu")],
+            Source::Norm => &[include_str!("sources/norm.cu")],
+            Source::Rope => &[include_str!("sources/rope.cu")],
+            Source::Swiglu => &[include_str!("sources/swiglu.cu")],
+            Source::Embedding => &[include_str!("sources/embedding.cu")],
+            Source::CrossEntropy => &[include_str!("sources/cross_entropy.cu")],
+            Source::Optimizer => &[include_str!("sources/optimizer.cu")],
+        }
+    }
+
+    /// What is compiled: all it consists of, each part with its own line numbers.
+    pub(super) fn text(self) -> String {
+        let mut text = include_str!("sources/prelude.cu").to_owned();
+        for file in self.files() {
+            let _ = writeln!(text, "#line 1 \"{}\"", self.name());
+            text.push_str(file);
+        }
+        text
+    }
+}
+
+/// A source and the constants it is compiled with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Unit {
+    pub(super) source: Source,
+    pub(super) constants: Vec<(&'static str, usize)>,
+}
+
+impl From<Source> for Unit {
+    fn from(source: Source) -> Unit {
+        Unit { source, constants: Vec::new() }
+    }
+}

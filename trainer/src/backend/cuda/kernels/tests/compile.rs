@@ -1,0 +1,48 @@
+use super::super::{
+    compile::Compiler,
+    nvrtc,
+    source::{Source, Unit},
+};
+
+/// The oldest GPUs the kernels are for, and those of today.
+const CAPABILITIES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
+
+#[test]
+fn every_kernel_compiles_for_every_gpu() {
+    if let Err(missing) = nvrtc::open() {
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    for (major, minor) in CAPABILITIES {
+        let compiler = Compiler::new(major, minor, None).unwrap();
+        for unit in Source::ALWAYS.map(Unit::from) {
+            let code = compiler.compile(&unit).unwrap();
+            assert!(code.starts_with(b"\x7fELF"), "{unit:?} for {major}.{minor}");
+        }
+    }
+}
+
+#[test]
+fn the_second_time_it_comes_from_the_cache() {
+    if let Err(missing) = nvrtc::open() {
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let compiler = Compiler::new(9, 0, Some(directory.path().into())).unwrap();
+    let unit = Unit::from(Source::Elementwise);
+    assert_eq!(compiler.cached(&unit), None);
+    let code = compiler.compile(&unit).unwrap();
+    assert_eq!(compiler.cached(&unit), Some(code));
+    assert_eq!(Compiler::new(8, 0, Some(directory.path().into())).unwrap().cached(&unit), None);
+}
+
+#[test]
+fn what_the_compiler_says_is_in_the_error() {
+    if let Err(missing) = nvrtc::open() {
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    let error = nvrtc::compile("broken.cu", "__global__ void broken() { nonsense; }", &[]).unwrap_err();
+    assert!(error.to_string().contains("nonsense"), "{error}");
+}
