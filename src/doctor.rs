@@ -96,13 +96,18 @@ impl Report<'_> {
         if let Some(reason) = &self.rest.nvml.reason {
             return line("samples", &text::printable(reason));
         }
-        let mut text = String::new();
-        for (number, ShownGpu { gpu, .. }) in self.gpus.iter().enumerate() {
+        let of = |gpu: &Gpu, which: &str| {
             let readings = text::counted(gpu.readings.len() as u64, "reading");
             let left_out = LeftOut::line(&gpu.left_out).map_or_else(String::new, |line| format!("; {line}"));
-            text += &line("samples", &format!("{readings} of GPU {number}{left_out}"));
+            line("samples", &format!("{readings} of {which}{left_out}"))
+        };
+        // GPUs of one machine are mostly of one kind.
+        match self.gpus.as_slice() {
+            [first, rest @ ..] if rest.iter().all(|other| other.gpu.left_out == first.gpu.left_out) => {
+                of(first.gpu, "each GPU")
+            }
+            gpus => gpus.iter().enumerate().map(|(number, shown)| of(shown.gpu, &format!("GPU {number}"))).collect(),
         }
-        text
     }
 }
 
@@ -243,7 +248,7 @@ GPU 0     NVIDIA H200, 150.8 GB, compute capability 9.0, at most 989.4 TFLOP/s i
 driver    580.95.05, CUDA up to 13.0
 kernels   CUPTI can be subscribed
 counters  hardware counters are for administrators (RmProfilingAdminOnly: 1); kernels, copies, memory and samples do not need them
-samples   1 reading of GPU 0; not recorded: nvlink.rx (not supported)
+samples   1 reading of each GPU; not recorded: nvlink.rx (not supported)
 python    /venv, PyTorch 2.11.0
 
 library      version  where

@@ -32,17 +32,17 @@ use crate::{
 /// The version that a loaded library says it has.
 pub(super) fn version(library: Library) -> Option<String> {
     libraries::open(library).ok()?;
-    let (mut major, mut minor, mut number) = (0, 0, 0);
-    let mut api = 0;
     match library {
         Library::Cuda => libraries::driver_version().map(|(major, minor)| format!("{major}.{minor}")),
         Library::Nvml => nvml::library_version(),
         Library::Cupti => {
+            let mut api = 0;
             // SAFETY: the library is loaded, and the number is there to be written to.
             let result = unsafe { cupti::sys::cuptiGetVersion(&mut api) };
             (result == CUptiResult::CUPTI_SUCCESS).then(|| cupti_version(api))
         }
         Library::Nvrtc => {
+            let (mut major, mut minor) = (0, 0);
             // SAFETY: as above.
             let result = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
             (result == nvrtc::sys::nvrtcResult::NVRTC_SUCCESS).then(|| format!("{major}.{minor}"))
@@ -52,6 +52,7 @@ pub(super) fn version(library: Library) -> Option<String> {
         // SAFETY: the library is loaded.
         Library::Cudnn => Some(in_hundreds(unsafe { cudnn::sys::cudnnGetVersion() } as u64)),
         Library::Nccl => {
+            let mut number = 0;
             // SAFETY: as above.
             let result = unsafe { nccl::sys::ncclGetVersion(&mut number) };
             (result == nccl::sys::ncclResult_t::ncclSuccess).then(|| in_hundreds(number as u64))

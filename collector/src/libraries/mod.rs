@@ -14,8 +14,6 @@ use std::{fmt, path::PathBuf, sync::OnceLock};
 
 use search::Environment;
 
-pub use search::FOLDERS_VARIABLE;
-
 /// A library that may or may not be on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {

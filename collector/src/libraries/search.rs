@@ -17,7 +17,7 @@ use std::{
 use super::{Kind, Library};
 
 /// Names folders, with colons between them, that come before all others.
-pub const FOLDERS_VARIABLE: &str = "STEPSCOPE_CUDA_LIBRARIES";
+const FOLDERS_VARIABLE: &str = "STEPSCOPE_CUDA_LIBRARIES";
 
 const TARGET: &str = if cfg!(target_arch = "aarch64") { "targets/sbsa-linux/lib" } else { "targets/x86_64-linux/lib" };
 const TOOLKIT_FOLDERS: [&str; 4] = ["lib64", "lib", "extras/CUPTI/lib64", TARGET];

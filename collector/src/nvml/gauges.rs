@@ -23,10 +23,18 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// All of them in one line; nothing where nothing was left out.
+    /// All of them in one line, those of one reason together; nothing where nothing was left out.
     pub fn line(all: &[LeftOut]) -> Option<String> {
-        let each: Vec<String> = all.iter().map(|LeftOut { name, reason }| format!("{name} ({reason})")).collect();
-        (!each.is_empty()).then(|| format!("not recorded: {}", each.join(", ")))
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for LeftOut { name, reason } in all {
+            match reasons.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, names)) => names.push(name),
+                None => reasons.push((reason, vec![name])),
+            }
+        }
+        let each: Vec<String> =
+            reasons.iter().map(|(reason, names)| format!("{} ({reason})", names.join(", "))).collect();
+        (!each.is_empty()).then(|| format!("not recorded: {}", each.join("; ")))
     }
 }
 
@@ -154,6 +162,14 @@ mod tests {
         assert_eq!(gauges.left_out(), [LeftOut { name: "a", reason: "not supported".into() }]);
         assert_eq!(LeftOut::line(&gauges.left_out()).as_deref(), Some("not recorded: a (not supported)"));
         assert_eq!(LeftOut::line(&[]), None);
+    }
+
+    #[test]
+    fn what_is_left_out_for_one_reason_is_told_together() {
+        let left_out = |name, reason: &str| LeftOut { name, reason: reason.into() };
+        let all = [left_out("a", "not supported"), left_out("b", "not permitted"), left_out("c", "not supported")];
+        let line = LeftOut::line(&all);
+        assert_eq!(line.as_deref(), Some("not recorded: a, c (not supported); b (not permitted)"));
     }
 
     #[test]
