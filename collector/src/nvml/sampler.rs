@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use stepscope_traces::CounterId;
+
 use super::{
     claim::Claim,
     devices::{self, DeviceSelector, NvmlUnavailable},
@@ -34,7 +36,7 @@ pub struct Sampler {
 
 impl Sampler {
     /// Begins to sample a device into the run at `run`; `None` when another process, or another rank of this one,
-    /// does so already.
+    /// does so already. The first sample is taken before this returns: what is in use before anything else is.
     pub fn start(
         run: &Path,
         recorder: &Recorder,
@@ -53,9 +55,11 @@ impl Sampler {
     fn spawn(recorder: Recorder, gauges: Gauges, every: Duration, claim: impl Send + 'static) -> io::Result<Sampler> {
         let ending = Arc::new(AtomicBool::new(false));
         let ended = ending.clone();
+        let mut sampling = Sampling { recorder, gauges, counters: HashMap::new() };
+        sampling.take();
         let body = move || {
             let _claim = claim;
-            sample(&recorder, gauges, every, &ended)
+            sampling.go_on(every, &ended)
         };
         let thread = quiet_thread::spawn("stepscope-nvml", body)?;
         Ok(Sampler { ending, thread: Some(thread), process: process::id() })
@@ -85,22 +89,38 @@ impl Drop for Sampler {
     }
 }
 
-fn sample(recorder: &Recorder, mut gauges: Gauges, every: Duration, ended: &AtomicBool) -> Vec<LeftOut> {
-    let mut counters = HashMap::new();
-    let mut pace = Pace::new(Instant::now(), every);
-    while !ended.load(Relaxed) && !gauges.is_empty() {
+/// What is read, and where it goes.
+struct Sampling {
+    recorder: Recorder,
+    gauges: Gauges,
+    counters: HashMap<&'static str, Option<CounterId>>,
+}
+
+impl Sampling {
+    fn take(&mut self) {
+        let Sampling { recorder, gauges, counters } = self;
         gauges.read(|reading, value| {
             let counter = *counters.entry(reading.name).or_insert_with(|| recorder.counter(reading.name));
             if let Some(counter) = counter {
                 recorder.count(counter, value);
             }
         });
-        let next = pace.next(Instant::now());
-        while !ended.load(Relaxed) && Instant::now() < next {
-            thread::park_timeout(next.saturating_duration_since(Instant::now()));
+    }
+
+    /// Takes the samples after the first one.
+    fn go_on(mut self, every: Duration, ended: &AtomicBool) -> Vec<LeftOut> {
+        let mut pace = Pace::new(Instant::now(), every);
+        loop {
+            let next = pace.next(Instant::now());
+            while !ended.load(Relaxed) && Instant::now() < next {
+                thread::park_timeout(next.saturating_duration_since(Instant::now()));
+            }
+            if ended.load(Relaxed) || self.gauges.is_empty() {
+                return self.gauges.left_out();
+            }
+            self.take();
         }
     }
-    gauges.left_out()
 }
 
 /// Moments at equal distances. Those that have passed are skipped, so that being late once is not being late for ever.

@@ -64,7 +64,12 @@ fn a_step_takes_as_long_as_events_around_it_say() {
     // The first one loads kernels between the event and the work.
     for ((step, (start, end)), events) in windows.into_iter().zip(by_events).skip(1) {
         let recorded = (end - start) as f64;
-        eprintln!("step {step}: recorded {:.3} ms, by events {:.3} ms, {:+.3}%", recorded / 1e6, events / 1e6, 100.0 * (recorded / events - 1.0));
+        eprintln!(
+            "step {step}: recorded {:.3} ms, by events {:.3} ms, {:+.3}%",
+            recorded / 1e6,
+            events / 1e6,
+            100.0 * (recorded / events - 1.0)
+        );
         assert!((recorded / events - 1.0).abs() < 5e-3, "{recorded} {events}");
     }
 }

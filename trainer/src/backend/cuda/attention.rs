@@ -61,7 +61,7 @@ impl Attention {
     ) -> Result<(), TrainError> {
         match self.fused(heads, arrays.qkv.dtype) {
             Some((fused, _)) => fused.backward(stream, heads, arrays, (d_out, d_qkv), workspace),
-            None => kernels.attention_backward(stream, heads, arrays, (d_out, d_qkv), workspace),
+            None => kernels.attention_backward(stream, heads, arrays, d_out, d_qkv, workspace),
         }
     }
 }

@@ -2,20 +2,14 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{
-    CudaContext, CudaEvent, CudaStream,
-    sys::CUevent_flags,
-};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
 use stepscope_collector::{
     libraries::{self, Library},
     nvml::DeviceSelector,
 };
 use stepscope_plan::{Device as KnownDevice, Precision};
 
-use crate::{
-    backend::Stream,
-    error::TrainError,
-};
+use crate::{backend::Stream, error::TrainError};
 
 /// A GPU that this process has a context on.
 pub(crate) struct Device {
