@@ -31,12 +31,15 @@
 //! Recording never blocks the program, never ends it, and drops and counts what it has no room for.
 
 mod context;
+pub mod cupti;
 mod error;
 mod lane;
+mod launch;
 pub mod libraries;
 mod names;
 mod packed;
 mod queue;
+mod quiet_thread;
 mod recorder;
 mod scope;
 mod settings;
@@ -46,6 +49,7 @@ mod writer_thread;
 
 pub use context::Context;
 pub use error::RecordError;
+pub use launch::{LaunchInfo, Launching};
 pub use recorder::Recorder;
 pub use scope::{Entered, OpenSpan, Scope};
 pub use settings::Settings;
