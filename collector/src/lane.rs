@@ -1,12 +1,18 @@
 //! What a thread of the program has of its own: its queue to the writer, and its annotations.
 
-use std::{cell::RefCell, sync::atomic::Ordering::Relaxed, thread::Thread};
+use std::{
+    cell::RefCell,
+    sync::atomic::Ordering::Relaxed,
+    thread::{self, Thread},
+    time::Duration,
+};
 
 use rtrb::PushError;
 use stepscope_traces::Stream;
 
 use crate::{
     context::{Change, Context},
+    launch::LaunchInfo,
     queue::{Event, Queue},
     shared::Shared,
 };
@@ -19,6 +25,8 @@ const MOST_EVENTS: usize = 64 << 10;
 const EVENTS_PER_WAKE: usize = 2048;
 /// Every so many events the thread measures what recording costs it. A prime, to keep step with nothing else.
 const SAMPLE_EVERY: u32 = 1021;
+/// How long a thread that may wait does so before it looks for room again.
+const WAIT_FOR_ROOM: Duration = Duration::from_millis(1);
 
 /// A thread's queue and annotations, for one recorder.
 struct Lane {
@@ -31,6 +39,8 @@ struct Lane {
     scopes: Vec<(u64, Change)>,
     context: Context,
     next_scope: u64,
+    /// What the next launch is.
+    launch: Option<LaunchInfo>,
     /// Events until the writer is woken, which is not for nothing.
     until_wake: usize,
     until_sample: u32,
@@ -68,6 +78,41 @@ pub(crate) fn push(shared: &Shared, make: impl FnOnce(&Context, Stream) -> Event
     }
 }
 
+/// Sends an event to the writer, and waits for room: for threads of the collector's own.
+pub(crate) fn push_waiting(shared: &Shared, event: Event) {
+    if with_lane(shared, |lane| lane.push_waiting(shared, event)) != Some(true) {
+        shared.dropped.fetch_add(1, Relaxed);
+    }
+}
+
+/// Says what the next launch of this thread is, and tells what was said before. `None` when the thread has no lane.
+pub(crate) fn describe_launch(shared: &Shared, launch: Option<LaunchInfo>) -> Option<Option<LaunchInfo>> {
+    with_lane(shared, |lane| std::mem::replace(&mut lane.launch, launch))
+}
+
+/// What is known of a launch that this thread makes now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launched {
+    /// For which recorder the thread works.
+    pub(crate) recorder: u64,
+    pub(crate) context: Context,
+    pub(crate) info: Option<LaunchInfo>,
+}
+
+/// What is known of a launch of a kernel, or else of a copy or a fill, that this thread makes now. `None` when it works
+/// for no recorder. Takes no lock and no memory.
+pub(crate) fn launched(kernel: bool) -> Option<Launched> {
+    LANES
+        .try_with(|lanes| {
+            let mut lanes = lanes.try_borrow_mut().ok()?;
+            let lane = lanes.iter_mut().rev().find(|lane| !lane.queue.events.is_abandoned())?;
+            let info = lane.launch.take_if(|info| info.is_for(kernel));
+            Some(Launched { recorder: lane.recorder, context: lane.context, info })
+        })
+        .ok()
+        .flatten()
+}
+
 /// The annotations of this thread.
 pub(crate) fn context(shared: &Shared) -> Context {
     with_lane(shared, |lane| lane.context).unwrap_or_default()
@@ -103,6 +148,7 @@ impl Lane {
             scopes: Vec::new(),
             context: Context::default(),
             next_scope: 0,
+            launch: None,
             until_wake: EVENTS_PER_WAKE,
             until_sample: SAMPLE_EVERY,
             may_grow: true,
@@ -130,23 +176,39 @@ impl Lane {
         }
     }
 
+    /// Whether it could be sent before the recording ended.
+    fn push_waiting(&mut self, shared: &Shared, mut event: Event) -> bool {
+        while let Err(PushError::Full(back)) = self.queue.events.push(event) {
+            if !shared.accepting.load(Relaxed) || shared.is_forked() {
+                return false;
+            }
+            event = back;
+            if !self.lengthen(shared) {
+                self.writer.unpark();
+                thread::sleep(WAIT_FOR_ROOM);
+            }
+        }
+        true
+    }
+
     /// The writer takes what the full queue holds before it takes anything from the longer one.
     #[cold]
     fn push_to_longer_queue(&mut self, shared: &Shared, event: Event) {
-        let capacity = (self.queue.capacity * GROWTH).min(MOST_EVENTS);
-        if self.may_grow && capacity > self.queue.capacity {
-            // Half of what is left at most: other threads may need the rest.
-            match shared.open_queue(capacity, 2) {
-                Some(longer) => self.queue = longer,
-                // Then it has to be emptied in time.
-                None => {
-                    self.may_grow = false;
-                    self.until_wake = self.until_wake.min(self.queue.capacity / 2);
-                }
-            }
+        if self.may_grow && self.queue.capacity < MOST_EVENTS && !self.lengthen(shared) {
+            // Then it has to be emptied in time.
+            self.may_grow = false;
+            self.until_wake = self.until_wake.min(self.queue.capacity / 2);
         }
         if self.queue.events.push(event).is_err() {
             self.queue.counts.dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Whether there is a longer queue now.
+    fn lengthen(&mut self, shared: &Shared) -> bool {
+        let capacity = (self.queue.capacity * GROWTH).min(MOST_EVENTS);
+        // Half of what is left at most: other threads may need the rest.
+        let longer = (capacity > self.queue.capacity).then(|| shared.open_queue(capacity, 2)).flatten();
+        longer.map(|longer| self.queue = longer).is_some()
     }
 }

@@ -31,9 +31,11 @@
 //! Recording never blocks the program, never ends it, and drops and counts what it has no room for.
 
 mod context;
+pub mod cupti;
 pub mod doctor;
 mod error;
 mod lane;
+mod launch;
 pub mod libraries;
 mod names;
 pub mod nvml;
@@ -49,6 +51,7 @@ mod writer_thread;
 
 pub use context::Context;
 pub use error::RecordError;
+pub use launch::{LaunchInfo, Launching};
 pub use recorder::Recorder;
 pub use scope::{Entered, OpenSpan, Scope};
 pub use settings::Settings;

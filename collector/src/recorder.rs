@@ -18,6 +18,7 @@ use crate::{
     context::{Change, Context},
     error::RecordError,
     lane,
+    launch::{LaunchInfo, Launching},
     names::{KnownName, NameBook},
     packed::PackedSpan,
     queue::Event,
@@ -60,7 +61,13 @@ impl Recorder {
 
     #[inline]
     fn shared(&self) -> Option<&Shared> {
-        let shared = &*self.owner.as_ref()?.shared;
+        self.shared_arc().map(|shared| &**shared)
+    }
+
+    /// What this recorder's threads share, while it records.
+    #[inline]
+    pub(crate) fn shared_arc(&self) -> Option<&Arc<Shared>> {
+        let shared = &self.owner.as_ref()?.shared;
         shared.accepting.load(Relaxed).then_some(shared)
     }
 
@@ -121,6 +128,20 @@ impl Recorder {
     /// Puts this thread where another one is, until the guard is dropped.
     pub fn enter(&self, context: Context) -> Entered<'_> {
         Entered::open(self.shared(), Change::Everything(context)).0
+    }
+
+    /// Says what this thread launches on the device next, for whoever sees it run there. The first launch takes it.
+    /// Costs next to nothing while nobody watches.
+    #[inline]
+    pub fn launching(&self, info: LaunchInfo) -> Launching<'_> {
+        Launching::open(self.shared().filter(|shared| shared.watches_launches.load(Relaxed)), info)
+    }
+
+    /// Notes in the run how this rank is recorded, or why something is not. A later note of the same key replaces it.
+    pub fn note(&self, key: &str, value: impl Into<String>) {
+        if let Some(shared) = self.shared() {
+            shared.note(key, value.into());
+        }
     }
 
     /// Opens a span now; it ends when it is dropped.

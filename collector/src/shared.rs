@@ -42,10 +42,14 @@ pub(crate) struct Shared {
     pub(crate) ending: AtomicU8,
     names: Mutex<NameBook>,
     new_queues: Mutex<NewQueues>,
+    /// What is to stand in `rank.json` and is not there yet.
+    notes: Mutex<Vec<(String, String)>>,
     threads: AtomicU32,
     queue_bytes_left: AtomicUsize,
-    /// Events dropped because a thread had no queue.
+    /// Events dropped because a thread had no queue, or before they came to one.
     pub(crate) dropped: AtomicU64,
+    /// Whether somebody sees what is launched, so that it is worth saying what it is.
+    pub(crate) watches_launches: AtomicBool,
 }
 
 /// Queues the writer has not seen yet, and the writer to wake.
@@ -67,9 +71,11 @@ impl Shared {
             ending: AtomicU8::new(Ending::NotYet as u8),
             names: Mutex::new(NameBook::new()),
             new_queues: Mutex::default(),
+            notes: Mutex::default(),
             threads: AtomicU32::new(0),
             queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
             dropped: AtomicU64::new(0),
+            watches_launches: AtomicBool::new(false),
         }
     }
 
@@ -123,6 +129,17 @@ impl Shared {
 
     pub(crate) fn set_writer(&self, writer: Thread) {
         lock(&self.new_queues).writer = Some(writer);
+    }
+
+    /// Leaves a note for `rank.json`.
+    pub(crate) fn note(&self, key: &str, value: String) {
+        if !self.is_forked() {
+            lock(&self.notes).push((key.to_owned(), value));
+        }
+    }
+
+    pub(crate) fn take_notes(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut lock(&self.notes))
     }
 
     pub(crate) fn take_new_queues(&self) -> Vec<QueueEnd> {

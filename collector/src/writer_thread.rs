@@ -11,12 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::signal::{SigSet, SigmaskHow};
 use stepscope_traces::{ClockSnapshot, Counter, CounterSample, MemoryEvent, RankWriter, TraceError, now};
 
 use crate::{
     error::RecordError,
     queue::{Event, LaneCounts, QueueEnd},
+    quiet_thread,
     settings::Settings,
     shared::{Ending, Shared},
     ticks::TickMap,
@@ -51,14 +51,8 @@ pub(crate) fn spawn(
         }
         outcome
     };
-    // The program's signals are for the program's threads; a new thread has the mask of the one that makes it. A
-    // blocked SIGXFSZ becomes an error of `write`.
-    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-    let thread = thread::Builder::new().name("stepscope".into()).spawn(body);
-    if let Ok(mask) = mask {
-        let _ = mask.thread_set_mask();
-    }
-    let thread = thread.map_err(|error| RecordError::Panicked(format!("no thread to write with: {error}")))?;
+    let thread = quiet_thread::spawn("stepscope", body)
+        .map_err(|error| RecordError::Panicked(format!("no thread to write with: {error}")))?;
     shared.set_writer(thread.thread().clone());
     Ok(thread)
 }
@@ -157,6 +151,9 @@ impl<'a> Drain<'a> {
         let fresh = self.shared.names().take_fresh();
         for (id, text) in fresh {
             self.writer.push_name(id, &text)?;
+        }
+        for (key, value) in self.shared.take_notes() {
+            self.writer.note(&key, &value);
         }
         self.ticks.anchor(&self.shared.counter);
         let ticks = &self.ticks;

@@ -147,6 +147,12 @@ impl RankWriter {
         self.info_changed = true;
     }
 
+    /// Notes how the rank is recorded; it is written with the next flush.
+    pub fn note(&mut self, key: &str, value: &str) {
+        self.info.collector.insert(key.into(), value.into());
+        self.info_changed = true;
+    }
+
     /// Writes what is pending and ends the recording well.
     pub fn finish(mut self) -> Result<(), TraceError> {
         self.flush()?;

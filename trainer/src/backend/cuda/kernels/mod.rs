@@ -2,6 +2,7 @@
 //!
 //! Every one gives the same bits for the same input: sums have one order, and nothing is added by whoever comes first.
 
+mod attention;
 mod check;
 mod compile;
 mod cross_entropy;

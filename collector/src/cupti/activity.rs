@@ -1,0 +1,130 @@
+//! What a program holds while its kernels are recorded.
+
+use std::{
+    sync::{Arc, Mutex, atomic::Ordering::Release},
+    thread::JoinHandle,
+};
+
+use cudarc::driver::CudaStream;
+use stepscope_traces::Stream;
+
+use super::{buffers::BUFFERS, drain::Session, library, unavailable::Unavailable};
+use crate::{
+    quiet_thread,
+    recorder::Recorder,
+    shared::{Shared, lock},
+};
+
+/// Under which key a recording says whether it has kernels.
+const NOTE: &str = "cupti";
+
+/// What is recorded beside kernels, copies and fills.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// Memory that the driver hands out, and its pools: for a program that does not record its memory itself.
+    pub memory: bool,
+}
+
+/// Records what runs on the process's GPUs, until it is finished or dropped.
+///
+/// Several recorders of one process, ranks that are threads, can each have one. A kernel is then the recorder's whose
+/// thread launched it.
+pub struct Activity {
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+}
+
+/// CUPTI is attached to a process once.
+static CURRENT: Mutex<Option<Current>> = Mutex::new(None);
+
+struct Current {
+    session: Arc<Session>,
+    thread: JoinHandle<()>,
+    version: u32,
+}
+
+impl Activity {
+    /// Attaches CUPTI and records kernels, copies and fills. If that cannot be, the recording goes on without, and says
+    /// why.
+    pub fn start(recorder: &Recorder) -> Result<Activity, Unavailable> {
+        Activity::start_with(recorder, Traced::default())
+    }
+
+    /// Records other things too.
+    pub fn start_with(recorder: &Recorder, traced: Traced) -> Result<Activity, Unavailable> {
+        let shared = recorder.shared_arc().filter(|shared| !shared.is_forked()).ok_or(Unavailable::NotRecording)?;
+        let attached = attach(shared, traced);
+        let note = match &attached {
+            Ok((_, version)) => format!("CUPTI, API version {version}"),
+            Err(unavailable) => format!("not recorded: {unavailable}"),
+        };
+        shared.note(NOTE, note);
+        attached.map(|(session, _)| Activity { shared: shared.clone(), session })
+    }
+
+    /// Says which number a stream has in the recording. Streams without one get numbers from 16 on.
+    pub fn name_stream(&self, stream: &CudaStream, number: Stream) -> Result<(), Unavailable> {
+        let place = library::place(stream)?;
+        self.session.translator().streams.name(self.shared.id, place, number);
+        Ok(())
+    }
+
+    /// Records what is left; the last one detaches CUPTI, and the program runs as if it had never been there.
+    ///
+    /// To be called after the work has been waited for, and before the recorder is finished: a kernel that has not ended
+    /// counts as dropped. With several recorders, when all their work has been waited for.
+    pub fn finish(self) {
+        drop(self);
+    }
+
+    fn end(&self) {
+        if self.shared.is_forked() {
+            // CUPTI is the parent's, and so is whoever may hold the locks.
+            return;
+        }
+        let mut current = lock(&CURRENT);
+        let is_last = self.session.translator().has_only(&self.shared);
+        if is_last {
+            library::disable();
+        }
+        library::flush(true);
+        self.session.drain();
+        let is_used = self.session.translator().leave(&self.shared);
+        if let Some(Current { thread, .. }) = current.take_if(|_| !is_used) {
+            self.session.ending.store(true, Release);
+            thread.thread().unpark();
+            // If it panicked, what it would have done was done above.
+            drop(thread.join());
+            library::detach();
+            BUFFERS.clear();
+        }
+    }
+}
+
+impl Drop for Activity {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Joins the session there is, or begins one.
+fn attach(shared: &Arc<Shared>, traced: Traced) -> Result<(Arc<Session>, u32), Unavailable> {
+    let mut current = lock(&CURRENT);
+    if let Some(Current { session, version, .. }) = &*current {
+        library::enable(traced)?;
+        let is_new = session.translator().listen(shared);
+        return if is_new { Ok((session.clone(), *version)) } else { Err(Unavailable::AlreadyStarted) };
+    }
+    // Nothing of a session before this one is to be read.
+    BUFFERS.clear();
+    let session = Arc::new(Session::new());
+    let version = library::attach(traced)?;
+    let for_thread = session.clone();
+    let thread = quiet_thread::spawn("stepscope-cupti", move || for_thread.run()).map_err(|_| {
+        library::detach();
+        Unavailable::NoThread
+    })?;
+    session.translator().listen(shared);
+    *current = Some(Current { session: session.clone(), thread, version });
+    Ok((session, version))
+}

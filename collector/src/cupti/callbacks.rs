@@ -1,0 +1,143 @@
+//! What CUPTI calls. None of it blocks or panics: it runs on the program's threads, in the middle of its calls.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, c_void},
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use cudarc::{
+    cupti::sys::{CUpti_ApiCallbackSite, CUpti_CallbackData, CUpti_CallbackDomain, CUpti_driver_api_trace_cbid},
+    driver::sys::CUcontext,
+};
+use stepscope_traces::now;
+
+use super::{
+    buffers::{BUFFERS, Filled},
+    library, notes,
+};
+
+/// The call at whose end CUPTI is let go of. It does nothing, and we make it ourselves.
+pub(crate) const LAST_CALL: u32 = CUpti_driver_api_trace_cbid::CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion as u32;
+
+/// Set when the next [`LAST_CALL`] is the last call.
+pub(crate) static DETACHING: AtomicBool = AtomicBool::new(false);
+
+/// Lends CUPTI a buffer; without one it drops records and counts them.
+pub(crate) unsafe extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
+    let lent = catch_unwind(|| BUFFERS.lend()).ok().flatten();
+    let (start, length) = lent.map_or((ptr::null_mut(), 0), |lent| {
+        let bytes = size_of_val(&*lent);
+        (Box::into_raw(lent).cast::<u8>(), bytes)
+    });
+    // SAFETY: CUPTI gives three places to write to.
+    unsafe {
+        *buffer = start;
+        *size = length;
+        *most_records = 0;
+    }
+}
+
+/// Takes a buffer back.
+pub(crate) unsafe extern "C" fn buffer_completed(
+    _: CUcontext,
+    _: u32,
+    buffer: *mut u8,
+    size: usize,
+    valid_size: usize,
+) {
+    if buffer.is_null() {
+        return;
+    }
+    let words = size / size_of::<u64>();
+    // SAFETY: it is one that was lent, of the size it was lent with, and CUPTI does not use it any more.
+    let buffer = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), words)) };
+    drop(catch_unwind(AssertUnwindSafe(|| BUFFERS.hand_over(Filled { buffer, valid: valid_size }))));
+}
+
+/// The rank's clock, for CUPTI to put its times in.
+pub(crate) unsafe extern "C" fn timestamp() -> u64 {
+    now().0 as u64
+}
+
+/// A call that launches something begins or ends.
+pub(crate) unsafe extern "C" fn called(_: *mut c_void, _: CUpti_CallbackDomain, call: u32, data: *const c_void) {
+    // SAFETY: that is what calls of the driver come with; it is there until this returns.
+    let Some(data) = (unsafe { data.cast::<CUpti_CallbackData>().as_ref() }) else { return };
+    let begins = data.callbackSite == CUpti_ApiCallbackSite::CUPTI_API_ENTER;
+    if call == LAST_CALL {
+        if !begins && DETACHING.swap(false, SeqCst) {
+            library::finalize();
+        }
+    } else if begins && !data.functionName.is_null() {
+        // SAFETY: it is a constant of CUPTI.
+        let name = unsafe { CStr::from_ptr(data.functionName) };
+        drop(catch_unwind(|| notes::leave(data.correlationId, launches_kernels(name.to_bytes()))));
+    }
+}
+
+/// Calls that put work on a device.
+pub(crate) fn launches_work(name: &str) -> bool {
+    let transfers = ["cuMemcpy", "cu64Memcpy", "cuMemset", "cu64Memset"];
+    launches_kernels(name.as_bytes()) || transfers.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Calls that take memory of a device or give it back.
+pub(crate) fn changes_memory(name: &str) -> bool {
+    ["cuMemAlloc", "cu64MemAlloc", "cuMemFree", "cu64MemFree", "cuMemPool"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// Calls that launch kernels.
+fn launches_kernels(name: &[u8]) -> bool {
+    (name.starts_with(b"cuLaunch") && !name.starts_with(b"cuLaunchHostFunc")) || name.starts_with(b"cuGraphLaunch")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_told_by_their_names() {
+        for name in [
+            "cuLaunchKernel",
+            "cuLaunchKernel_ptsz",
+            "cuLaunchKernelEx_ptsz",
+            "cuLaunchCooperativeKernel",
+            "cuLaunchCooperativeKernelMultiDevice",
+            "cuGraphLaunch_ptsz",
+        ] {
+            assert!(launches_work(name) && launches_kernels(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["cuMemcpyHtoDAsync_v2", "cuMemcpyBatchAsync_ptsz", "cuMemsetD2D32Async", "cuMemcpy", "cu64MemsetD8"]
+        {
+            assert!(launches_work(name) && !launches_kernels(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["cuLaunchHostFunc", "cuMemSetAccess", "cuGraphAddMemcpyNode", "cuMemPrefetchAsync", "cuMemAlloc_v2"]
+        {
+            assert!(!launches_work(name), "{name}");
+        }
+        for name in ["cuMemAlloc_v2", "cuMemAllocAsync", "cuMemFreeAsync_ptsz", "cuMemPoolTrimTo"] {
+            assert!(changes_memory(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn buffers_go_out_and_come_back() {
+        let (mut buffer, mut size, mut most) = (std::ptr::null_mut(), 0, 1);
+        // SAFETY: as CUPTI would.
+        unsafe {
+            buffer_requested(&mut buffer, &mut size, &mut most);
+            assert!(!buffer.is_null() && buffer.align_offset(8) == 0 && (size, most) == (64 << 10, 0));
+            buffer_completed(std::ptr::null_mut(), 0, buffer, size, 48);
+        }
+        let filled = BUFFERS.take_filled().unwrap();
+        assert_eq!((filled.buffer.as_ptr().cast(), filled.records().len()), (buffer.cast_const(), 48));
+        BUFFERS.give_back(filled.buffer);
+    }
+}

@@ -1,0 +1,195 @@
+//! CUPTI itself: the calls we make.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, c_char},
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering::SeqCst},
+};
+
+use cudarc::{
+    cupti::sys::{
+        self, CUpti_ActivityFlag, CUpti_ActivityKind as Kind, CUpti_CallbackDomain, CUpti_Subscriber_st, CUptiResult,
+    },
+    driver::{CudaStream, sys::cuDriverGetVersion},
+};
+
+use super::{
+    activity::Traced,
+    callbacks::{self, DETACHING, LAST_CALL},
+    records::Next,
+    streams::Place,
+    unavailable::Unavailable,
+};
+use crate::libraries::{self, Library};
+
+static SUBSCRIBER: AtomicPtr<CUpti_Subscriber_st> = AtomicPtr::new(ptr::null_mut());
+
+const DRIVER: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
+
+/// Attaches CUPTI to this process, and tells its version.
+pub(crate) fn attach(traced: Traced) -> Result<u32, Unavailable> {
+    libraries::open(Library::Cuda)?;
+    libraries::open(Library::Cupti)?;
+    let mut subscriber = ptr::null_mut();
+    // SAFETY: the libraries are there, so are the functions; the callback wants no data.
+    check("be subscribed to", unsafe {
+        sys::cuptiSubscribe(&mut subscriber, Some(callbacks::called), ptr::null_mut())
+    })?;
+    SUBSCRIBER.store(subscriber, SeqCst);
+    set_up(traced).inspect_err(|_| detach())
+}
+
+fn set_up(traced: Traced) -> Result<u32, Unavailable> {
+    // SAFETY: the callbacks are functions of this program, which stays; the other is a place to write to.
+    unsafe {
+        let mut version = 0;
+        check("tell its version", sys::cuptiGetVersion(&mut version))?;
+        // Before anything is traced: all times are then in this clock. CUPTI measures how the device's own clock runs
+        // against it, and maps the times of what ran there.
+        check("take our clock", sys::cuptiActivityRegisterTimestampCallback(Some(callbacks::timestamp)))?;
+        let (requested, completed) = (Some(callbacks::buffer_requested as _), Some(callbacks::buffer_completed as _));
+        check("take our buffers", sys::cuptiActivityRegisterCallbacks(requested, completed))?;
+        enable(traced)?;
+        Ok(version)
+    }
+}
+
+/// Traces these kinds too.
+pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
+    // Calls are told by their names, so that those of later versions are found too.
+    for (call, name) in calls() {
+        if callbacks::launches_work(&name) || traced.memory && callbacks::changes_memory(&name) {
+            // SAFETY: there is a subscriber; one call after the other.
+            let result = unsafe { sys::cuptiEnableCallback(1, SUBSCRIBER.load(SeqCst), DRIVER, call) };
+            check("watch launches", result)?;
+        }
+    }
+    for kind in kinds(traced) {
+        // SAFETY: callbacks for buffers are registered.
+        check("trace what runs", unsafe { sys::cuptiActivityEnable(kind) })?;
+    }
+    Ok(())
+}
+
+/// The driver's calls, by their numbers.
+fn calls() -> impl Iterator<Item = (u32, String)> {
+    // There are some 870 in CUDA 13.4.
+    const MOST_CALLS: u32 = 2048;
+    (1..MOST_CALLS).filter_map(|call| {
+        let mut name: *const c_char = ptr::null();
+        // SAFETY: a place to write to; what is written there is a constant of CUPTI.
+        let result = unsafe { sys::cuptiGetCallbackName(DRIVER, call, &mut name) };
+        // SAFETY: as above.
+        let name = (is_success(result) && !name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
+        name.map(|name| (call, name.to_string_lossy().into_owned()))
+    })
+}
+
+fn kinds(traced: Traced) -> impl Iterator<Item = Kind> {
+    let work = [
+        Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+        Kind::CUPTI_ACTIVITY_KIND_MEMCPY,
+        Kind::CUPTI_ACTIVITY_KIND_MEMCPY2,
+        Kind::CUPTI_ACTIVITY_KIND_MEMSET,
+    ];
+    let memory = [Kind::CUPTI_ACTIVITY_KIND_MEMORY2, Kind::CUPTI_ACTIVITY_KIND_MEMORY_POOL];
+    work.into_iter().chain(memory.into_iter().filter(move |_| traced.memory))
+}
+
+/// Traces nothing from now on.
+pub(crate) fn disable() {
+    for kind in kinds(Traced { memory: true }) {
+        // SAFETY: it is attached. One that was not enabled is none to worry about.
+        unsafe { sys::cuptiActivityDisable(kind) };
+    }
+}
+
+/// Lets CUPTI hand over the buffers in which every record is complete; or all of them, and what is not complete is lost.
+pub(crate) fn flush(forced: bool) {
+    let flag = if forced { CUpti_ActivityFlag::CUPTI_ACTIVITY_FLAG_FLUSH_FORCED as u32 } else { 0 };
+    // SAFETY: it is attached. If it fails, the buffers come later or not at all, which is then counted.
+    unsafe { sys::cuptiActivityFlushAll(flag) };
+}
+
+/// How many records CUPTI had no room for, since this was asked last.
+pub(crate) fn take_dropped() -> u64 {
+    let mut dropped = 0;
+    // SAFETY: a place to write to; all buffers are global, those of no context.
+    let result = unsafe { sys::cuptiActivityGetNumDroppedRecords(ptr::null_mut(), 0, &mut dropped) };
+    if is_success(result) { dropped as u64 } else { 0 }
+}
+
+/// Tells where the records of a buffer are.
+pub(crate) fn next_record(records: &[u8]) -> impl FnMut(Option<usize>) -> Next + '_ {
+    move |last| {
+        let start = records.as_ptr().cast_mut();
+        let mut record = last.map_or(ptr::null_mut(), |last| start.wrapping_add(last).cast());
+        // SAFETY: these are the records of one buffer and the last one that CUPTI found there; it writes to neither.
+        match unsafe { sys::cuptiActivityGetNextRecord(start, records.len(), &mut record) } {
+            CUptiResult::CUPTI_SUCCESS => Next::At((record as usize).wrapping_sub(start as usize)),
+            CUptiResult::CUPTI_ERROR_MAX_LIMIT_REACHED => Next::End,
+            _ => Next::Broken,
+        }
+    }
+}
+
+/// Where what is launched on a stream runs, as records tell it.
+pub(crate) fn place(stream: &CudaStream) -> Result<Place, Unavailable> {
+    let context = stream.context().cu_ctx();
+    let mut place = Place { context: 0, stream: 0 };
+    // SAFETY: the stream and its context are there, and there are places to write to.
+    unsafe {
+        check("tell a context", sys::cuptiGetContextId(context, &mut place.context))?;
+        check("tell a stream", sys::cuptiGetStreamIdEx(context, stream.cu_stream(), 0, &mut place.stream))?;
+    }
+    Ok(place)
+}
+
+/// Detaches CUPTI from this process.
+pub(crate) fn detach() {
+    // Other threads may be in calls that CUPTI watches. The one place from which it can be let go of then is the end of a
+    // call; so we make one.
+    DETACHING.store(true, SeqCst);
+    let mut version = 0;
+    // SAFETY: there is a subscriber, a driver, and a place to write to.
+    unsafe {
+        sys::cuptiEnableCallback(1, SUBSCRIBER.load(SeqCst), DRIVER, LAST_CALL);
+        let _ = cuDriverGetVersion(&mut version);
+    }
+    if DETACHING.swap(false, SeqCst) {
+        finalize();
+    }
+}
+
+/// Lets go of CUPTI, here and now.
+pub(crate) fn finalize() {
+    let subscriber = SUBSCRIBER.swap(ptr::null_mut(), SeqCst);
+    // SAFETY: it is ours, and nobody uses it after this.
+    unsafe {
+        sys::cuptiUnsubscribe(subscriber);
+        sys::cuptiFinalize();
+    }
+}
+
+fn is_success(result: CUptiResult) -> bool {
+    result == CUptiResult::CUPTI_SUCCESS
+}
+
+fn check(attempt: &'static str, result: CUptiResult) -> Result<(), Unavailable> {
+    match result {
+        CUptiResult::CUPTI_SUCCESS => Ok(()),
+        CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => Err(Unavailable::AnotherClient),
+        CUptiResult::CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
+        | CUptiResult::CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES => Err(Unavailable::NotPermitted),
+        other => {
+            let mut text: *const c_char = ptr::null();
+            // SAFETY: a place to write to.
+            unsafe { sys::cuptiGetResultString(other, &mut text) };
+            // SAFETY: what is written there is a constant of CUPTI.
+            let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
+            let reason = text.unwrap_or_else(|| format!("error {}", other as u32));
+            Err(Unavailable::Refused { attempt, reason })
+        }
+    }
+}

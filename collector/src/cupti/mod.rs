@@ -1,0 +1,26 @@
+//! What runs on an NVIDIA GPU, as CUPTI sees it: kernels, copies, fills, and memory if asked for.
+//!
+//! [`Activity::start`] attaches CUPTI to the process and [`Activity::finish`] detaches it again; in between, whatever the
+//! device does becomes spans of the recorder, in its clock.
+//!
+//! Two streams of data meet on a thread of our own. CUPTI fills buffers with records of what ran, and says of each which
+//! call launched it. The threads that launch leave a note of each such call: where in the training they are, and what
+//! [`Recorder::launching`](crate::Recorder::launching) said of it. Joined, a kernel knows its step, phase, layer and FLOPs.
+//! CUPTI's own way to do that needs a record of every call, which is what makes tracing slow.
+
+mod activity;
+mod buffers;
+mod callbacks;
+mod drain;
+mod join;
+mod library;
+mod memory;
+mod names;
+mod notes;
+mod records;
+mod streams;
+mod translator;
+mod unavailable;
+
+pub use activity::{Activity, Traced};
+pub use unavailable::Unavailable;

@@ -1,0 +1,102 @@
+//! Names of kernels: looked up by where they lie in memory, and sorted into kinds once.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, CString},
+};
+
+use stepscope_traces::{NameId, SpanKind};
+
+use crate::shared::Shared;
+
+/// When there are more, all are looked up anew.
+const MOST_NAMES: usize = 8192;
+
+/// Names that have been seen, for each recorder.
+#[derive(Default)]
+pub(crate) struct KernelNames {
+    seen: HashMap<(usize, u64), Seen>,
+}
+
+struct Seen {
+    text: CString,
+    id: NameId,
+    kind: SpanKind,
+}
+
+impl KernelNames {
+    /// The id of a name, as it is (it is demangled when it is read), and what a kernel of that name does.
+    pub(crate) fn look_up(&mut self, shared: &Shared, name: &CStr) -> (NameId, SpanKind) {
+        let key = (name.as_ptr() as usize, shared.id);
+        // Where a module was unloaded, another one may have its name now.
+        if let Some(seen) = self.seen.get(&key).filter(|seen| seen.text.as_c_str() == name) {
+            return (seen.id, seen.kind);
+        }
+        if self.seen.len() >= MOST_NAMES {
+            self.seen.clear();
+        }
+        let text = name.to_string_lossy();
+        let (id, kind) = (shared.names().name(&text), kind_of(&text));
+        self.seen.insert(key, Seen { text: name.to_owned(), id, kind });
+        (id, kind)
+    }
+}
+
+/// What a kernel does, by its name: NCCL's say what they communicate.
+fn kind_of(name: &str) -> SpanKind {
+    let operation = name.split_once("nccl").and_then(|(_, rest)| {
+        let (before, operation) = rest.split_once("Kernel_")?;
+        before.chars().all(char::is_alphanumeric).then_some(operation)
+    });
+    let words = [
+        ("AllReduce", SpanKind::AllReduce),
+        ("AllGather", SpanKind::AllGather),
+        ("ReduceScatter", SpanKind::ReduceScatter),
+        ("Broadcast", SpanKind::Broadcast),
+        ("Reduce", SpanKind::Reduce),
+        ("AlltoAll", SpanKind::AllToAll),
+    ];
+    operation.map_or(SpanKind::Kernel, |operation| {
+        let known = words.into_iter().find(|(word, _)| operation.starts_with(word));
+        known.map_or(SpanKind::Communication, |(_, kind)| kind)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn kernels_of_nccl_are_told_by_their_names() {
+        for (name, kind) in [
+            ("_Z35ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", SpanKind::AllReduce),
+            ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", SpanKind::AllGather),
+            ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", SpanKind::ReduceScatter),
+            ("ncclDevKernel_Reduce_Sum_bf16_RING_LL", SpanKind::Reduce),
+            ("ncclKernel_Broadcast_RING_LL_Sum_int8_t", SpanKind::Broadcast),
+            ("ncclSymkDevKernel_AllReduce_AGxLL_R_Sum_f16", SpanKind::AllReduce),
+            ("ncclDevKernel_SendRecv", SpanKind::Communication),
+            ("ncclDevKernel_Generic_1", SpanKind::Communication),
+            ("nvjet_sm90_tst_128x256_64x4_4x2_h_bz_coopA_NNN", SpanKind::Kernel),
+            ("_ZN4nccl5utilsE_my_Kernel_of_mine", SpanKind::Kernel),
+        ] {
+            assert_eq!(kind_of(name), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_place_that_has_another_name_now_is_noticed() {
+        let shared = Shared::new(Settings::default());
+        let mut names = KernelNames::default();
+        let mut place = *b"first\0";
+        let mut look_up = |place: &[u8]| names.look_up(&shared, CStr::from_bytes_with_nul(place).unwrap()).0;
+        let first = look_up(&place);
+        assert_eq!(look_up(&place), first);
+        place[..5].copy_from_slice(b"other");
+        let other = look_up(&place);
+        assert_ne!(other, first);
+        let known = ["first", "other"].map(|name| shared.names().name(name));
+        assert_eq!(known, [first, other]);
+    }
+}

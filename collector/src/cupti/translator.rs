@@ -1,0 +1,386 @@
+//! Turns what CUPTI says into what a recording holds: records and notes of launches in, spans out.
+
+use std::{
+    ffi::CStr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use stepscope_traces::{Correlation, Nanos, Span, SpanKind};
+
+use super::{
+    join::Launches,
+    memory::{MemoryChange, Pools},
+    names::KernelNames,
+    notes::{Note, NoteReader},
+    records::{Record, Work},
+    streams::{Place, Streams},
+};
+use crate::{lane, packed::PackedSpan, queue::Event, shared::Shared};
+
+/// Turns records into spans of the recorders that listen.
+pub(crate) struct Translator {
+    listeners: Vec<Arc<Shared>>,
+    notes: NoteReader,
+    launches: Launches,
+    pub(crate) streams: Streams,
+    names: KernelNames,
+    pools: Pools,
+    /// The least time from a launch to its beginning on the device: below zero, the clocks disagree by as much.
+    least_delay: Option<Nanos>,
+}
+
+impl Translator {
+    pub(crate) fn new() -> Translator {
+        Translator {
+            listeners: Vec::new(),
+            notes: NoteReader::new(),
+            launches: Launches::default(),
+            streams: Streams::default(),
+            names: KernelNames::default(),
+            pools: Pools::default(),
+            least_delay: None,
+        }
+    }
+
+    /// Adds a recorder, unless it is there already.
+    pub(crate) fn listen(&mut self, shared: &Arc<Shared>) -> bool {
+        let is_new = self.listeners.iter().all(|listener| listener.id != shared.id);
+        if is_new {
+            self.listeners.push(shared.clone());
+            shared.watches_launches.store(true, Relaxed);
+        }
+        is_new
+    }
+
+    /// Removes a recorder and notes there how well things went; says whether another one is left.
+    pub(crate) fn leave(&mut self, shared: &Shared) -> bool {
+        shared.watches_launches.store(false, Relaxed);
+        if let Some(delay) = self.least_delay {
+            shared.note("cupti_least_launch_delay_ns", delay.0.to_string());
+        }
+        if self.notes.lost() > 0 {
+            shared.note("cupti_lost_annotations", self.notes.lost().to_string());
+        }
+        self.listeners.retain(|listener| listener.id != shared.id);
+        self.streams.forget(shared.id);
+        !self.listeners.is_empty()
+    }
+
+    /// Whether nobody but this one listens.
+    pub(crate) fn has_only(&self, shared: &Shared) -> bool {
+        self.listeners.iter().all(|listener| listener.id == shared.id)
+    }
+
+    /// Takes the notes of launches. To be called between getting a buffer and reading it, so that the launches of all its
+    /// records are known.
+    pub(crate) fn read_notes(&mut self) {
+        let Translator { notes, launches, .. } = self;
+        notes.read(|note| launches.add(note));
+    }
+
+    /// Counts records that are lost. Whose they were nobody can say, so every recording says that it may lack them.
+    pub(crate) fn lose(&self, records: u64) {
+        self.listeners.iter().for_each(|listener| {
+            listener.dropped.fetch_add(records, Relaxed);
+        });
+    }
+
+    /// Records what a record says; `None` is one that could not be read.
+    pub(crate) fn translate(&mut self, record: Option<Record<'_>>) {
+        match record {
+            Some(Record::Kernel { work, name }) => self.work(work, name, None, |kind| kind),
+            Some(Record::Copy { work, bytes, direction }) => {
+                self.work(work, copy_name(direction), Some(bytes), |_| SpanKind::Copy);
+            }
+            Some(Record::Set { work, bytes }) => self.work(work, c"set", Some(bytes), |_| SpanKind::Set),
+            Some(Record::Memory(change)) => self.memory(change),
+            Some(Record::Other) => {}
+            None => self.lose(1),
+        }
+    }
+
+    /// What runs has a name, which says what kind it is if nothing else does.
+    fn work(&mut self, work: Work, name: &CStr, bytes: Option<u64>, kind: impl Fn(SpanKind) -> SpanKind) {
+        // CUPTI had no memory to time it with, or it has not ended.
+        if work.start == 0 || work.end < work.start {
+            return self.lose(1);
+        }
+        let is_kernel = bytes.is_none();
+        let note = self.launches.find(work.correlation, is_kernel);
+        let Some(listener) = self.listener(note.as_ref(), Some(work.place)) else { return };
+        let (name, named_kind) = self.names.look_up(&listener, name);
+        let start = Nanos(work.start as i64);
+        let mut span = Span {
+            stream: Some(self.streams.number(listener.id, work.place)),
+            correlation: Some(Correlation(u64::from(work.correlation))),
+            bytes,
+            ..Span::new(kind(named_kind), name, start, Nanos(work.end as i64) - start)
+        };
+        if let Some(note) = note {
+            describe(&mut span, &note);
+            let delay = start - note.time;
+            self.least_delay = Some(self.least_delay.map_or(delay, |least| least.min(delay)));
+        }
+        lane::push_waiting(&listener, Event::Span(PackedSpan::timed(&span)));
+    }
+
+    fn memory(&mut self, change: MemoryChange) {
+        let note = self.launches.find(change.correlation, false);
+        let Some(listener) = self.listener(note.as_ref(), change.place) else { return };
+        let context = note.map(|note| note.launched.context).unwrap_or_default();
+        for event in self.pools.events(&change, &context) {
+            lane::push_waiting(&listener, Event::Memory(event));
+        }
+    }
+
+    /// Whose a record is: the recorder's whose thread launched it, else the one's whose stream it ran on.
+    fn listener(&self, note: Option<&Note>, place: Option<Place>) -> Option<Arc<Shared>> {
+        let by_id = |id: u64| self.listeners.iter().find(|listener| listener.id == id);
+        let launcher = note.and_then(|note| by_id(note.launched.recorder));
+        let owner = || by_id(self.streams.owner(place?)?);
+        launcher.or_else(owner).or(self.listeners.first()).cloned()
+    }
+}
+
+/// Adds what the launching thread said.
+fn describe(span: &mut Span, note: &Note) {
+    note.launched.context.apply(span);
+    let Some(info) = note.launched.info else { return };
+    span.kind = info.kind.unwrap_or(span.kind);
+    span.name = info.name.unwrap_or(span.name);
+    span.bytes = info.bytes.or(span.bytes);
+    span.flops = info.flops;
+    span.group = info.collective.map(|(group, _)| group);
+    span.sequence = info.collective.map(|(_, sequence)| sequence);
+}
+
+/// The name of a copy, from where to where.
+fn copy_name(direction: u8) -> &'static CStr {
+    match direction {
+        1 => c"copy_host_to_device",
+        2 => c"copy_device_to_host",
+        3 => c"copy_host_to_array",
+        4 => c"copy_array_to_host",
+        5 => c"copy_array_to_array",
+        6 => c"copy_array_to_device",
+        7 => c"copy_device_to_array",
+        8 => c"copy_device_to_device",
+        9 => c"copy_host_to_host",
+        10 => c"copy_peer_to_peer",
+        _ => c"copy",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        path::PathBuf,
+        sync::{Mutex, MutexGuard},
+        time::Duration,
+    };
+
+    use stepscope_traces::{
+        Counter, Group, Layer, MemoryOperation, Phase, Rank, RankData, RankInfo, Run, RunInfo, Sequence, Step, Stream,
+        Window, now,
+    };
+    use tempfile::TempDir;
+
+    use super::{
+        super::{
+            notes,
+            records::{
+                self,
+                tests::{Page, VERSION_12, VERSION_13, WORK},
+            },
+        },
+        *,
+    };
+    use crate::{LaunchInfo, Recorder, Settings};
+
+    /// There is one reader of notes at a time.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    struct Recording {
+        directory: TempDir,
+        recorder: Recorder,
+        shared: Arc<Shared>,
+        translator: Translator,
+        #[expect(dead_code, reason = "goes with the test")]
+        alone: MutexGuard<'static, ()>,
+    }
+
+    impl Recording {
+        fn start(settings: Settings) -> Recording {
+            let alone = crate::shared::lock(&ONE_AT_A_TIME);
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("run");
+            RunInfo::of_this_process("test").create(&path).unwrap();
+            let recorder = Recorder::start_with(&path, RankInfo::of_this_process(Rank(0)), settings).unwrap();
+            let shared = recorder.shared_arc().unwrap().clone();
+            let mut translator = Translator::new();
+            assert!(translator.listen(&shared) && !translator.listen(&shared));
+            Recording { directory, recorder, shared, translator, alone }
+        }
+
+        #[allow(unsafe_code)]
+        fn read(&mut self, page: &Page) {
+            self.translator.read_notes();
+            // SAFETY: the names are static.
+            unsafe { records::read(&page.bytes, page.next(), |record| self.translator.translate(record)) };
+        }
+
+        fn path(&self) -> PathBuf {
+            self.directory.path().join("run")
+        }
+
+        /// Of each rank.
+        fn finish(mut self) -> Vec<(RankData, RankInfo)> {
+            let path = self.path();
+            assert!(!self.translator.leave(&self.shared));
+            self.recorder.finish().unwrap();
+            let ranks = Run::open(&path).unwrap().ranks;
+            ranks.into_iter().map(|rank| (rank.read(Window::ALL).unwrap().0, rank.info)).collect()
+        }
+    }
+
+    fn work(correlation: u32, start: u64) -> Work {
+        Work { start, end: start + 100, correlation, ..WORK }
+    }
+
+    fn dropped(data: &RankData) -> f64 {
+        let mut samples = data.counters.rows().filter(|sample| sample.counter == Counter::DroppedEvents.id());
+        samples.next_back().unwrap().value
+    }
+
+    #[test]
+    fn kernels_have_the_place_in_the_training_they_were_launched_in() {
+        let mut recording = Recording::start(Settings::default());
+        let began = now().0 as u64;
+        {
+            let recorder = &recording.recorder;
+            let _step = recorder.step(Step(3));
+            notes::leave(1, true);
+            let _phase = recorder.phase(Phase::Backward);
+            let _layer = recorder.layer(Layer(5));
+            let info = LaunchInfo { flops: Some(64), name: Some(recorder.name("matmul")), ..LaunchInfo::default() };
+            let _launching = recorder.launching(info);
+            notes::leave(2, false);
+            notes::leave(3, true);
+            notes::leave(4, true);
+            let collective = LaunchInfo {
+                kind: Some(SpanKind::AllReduce),
+                bytes: Some(4096),
+                collective: Some((Group(7), Sequence(9))),
+                ..LaunchInfo::default()
+            };
+            drop(recorder.launching(collective));
+            let _launching = recorder.launching(collective);
+            notes::leave(5, true);
+        }
+        recording.translator.streams.name(recording.shared.id, WORK.place, Stream(1));
+        for lengths in [VERSION_12, VERSION_13] {
+            let mut page = Page::default();
+            page.kernel(lengths, work(1, began + 1_000_000_000), c"first");
+            page.copy(lengths, work(2, began + 1_000_000_100), 512, 1);
+            page.kernel(lengths, work(3, began + 1_000_000_200), c"nvjet");
+            page.kernel(lengths, work(4, began + 1_000_000_300), c"reduce_splitk");
+            page.kernel(lengths, work(5, began + 1_000_000_400), c"ncclDevKernel_Generic_1");
+            page.kernel(lengths, work(6, began + 1_000_000_500), c"ncclDevKernel_Broadcast_RING_LL");
+            recording.read(&page);
+        }
+        let [(data, info)] = recording.finish().try_into().ok().unwrap();
+        let spans: Vec<Span> = data.spans.rows().filter(|span| span.correlation.is_some()).collect();
+        assert_eq!(spans.len(), 12);
+        let told = |span: &Span| (span.kind, data.names.get(span.name).unwrap().to_owned(), span.flops, span.bytes);
+        let expected = [
+            (SpanKind::Kernel, "first", None, None),
+            (SpanKind::Copy, "copy_host_to_device", None, Some(512)),
+            (SpanKind::Kernel, "matmul", Some(64), None),
+            (SpanKind::Kernel, "reduce_splitk", None, None),
+            (SpanKind::AllReduce, "ncclDevKernel_Generic_1", None, Some(4096)),
+            (SpanKind::Broadcast, "ncclDevKernel_Broadcast_RING_LL", None, None),
+        ];
+        for (span, (kind, name, flops, bytes)) in spans.iter().zip(expected) {
+            assert_eq!(told(span), (kind, name.to_owned(), flops, bytes));
+            assert_eq!((span.stream, span.duration_ns), (Some(Stream(1)), Nanos(100)));
+        }
+        let places: Vec<_> = spans.iter().map(|span| (span.step, span.phase, span.layer)).collect();
+        let deep = (Some(Step(3)), Some(Phase::Backward), Some(Layer(5)));
+        assert_eq!(places[..6], [(Some(Step(3)), None, None), deep, deep, deep, deep, (None, None, None)]);
+        assert_eq!((spans[4].group, spans[4].sequence), (Some(Group(7)), Some(Sequence(9))));
+        // The second time each is parsed, what is said of one launch is gone and where it was is not.
+        assert_eq!(told(&spans[8]).1, "nvjet");
+        assert_eq!((spans[8].flops, spans[8].layer), (None, Some(Layer(5))));
+        let delay: i64 = info.collector["cupti_least_launch_delay_ns"].as_str().unwrap().parse().unwrap();
+        assert!((0..=1_000_000_000).contains(&delay), "{delay}");
+    }
+
+    #[test]
+    fn what_is_lost_is_counted_and_what_is_odd_is_skipped() {
+        let mut recording = Recording::start(Settings::default());
+        let mut page = Page::default();
+        page.kernel(VERSION_13, Work { end: 0, ..WORK }, c"still running");
+        page.kernel(VERSION_13, Work { start: 0, ..WORK }, c"untimed");
+        page.unknown(64);
+        page.set(VERSION_13, WORK, 64);
+        page.memory(VERSION_13, 1, 3, None);
+        recording.read(&page);
+        recording.translator.translate(None);
+        recording.translator.lose(10);
+        let [(data, _)] = recording.finish().try_into().ok().unwrap();
+        assert_eq!(dropped(&data), 13.0);
+        let [set] = data.spans.rows().collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!((set.kind, data.names.get(set.name), set.bytes), (SpanKind::Set, Some("set"), Some(64)));
+        assert_eq!(set.stream, Some(Stream(16)), "a stream nobody named");
+        let [memory] = data.memory.rows().collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!((memory.op, memory.address, memory.bytes), (MemoryOperation::Alloc, 0xa000, Some(512)));
+    }
+
+    #[test]
+    fn kernels_wait_for_room() {
+        // Room for hardly more than one short queue.
+        let settings = Settings { queue_bytes: 16 << 10, flush_every: Duration::from_millis(20) };
+        let mut recording = Recording::start(settings);
+        let mut page = Page::default();
+        (0..5000).for_each(|correlation| page.kernel(VERSION_12, work(correlation, 1000), c"many"));
+        let mut offsets = (0..5000).map(|index| records::Next::At(index * VERSION_12[0]));
+        #[allow(unsafe_code)]
+        // SAFETY: the name is static.
+        unsafe {
+            let next = |_| offsets.next().unwrap_or(records::Next::End);
+            records::read(&page.bytes, next, |record| recording.translator.translate(record));
+        }
+        let [(data, _)] = recording.finish().try_into().ok().unwrap();
+        assert_eq!((data.spans.len(), dropped(&data)), (5000, 0.0));
+    }
+
+    #[test]
+    fn kernels_of_several_ranks_go_to_the_one_that_launched_them() {
+        let mut first = Recording::start(Settings::default());
+        let second = Recorder::start(&first.path(), RankInfo::of_this_process(Rank(1))).unwrap();
+        let second_shared = second.shared_arc().unwrap().clone();
+        assert!(first.translator.listen(&second_shared));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _step = second.step(Step(2));
+                notes::leave(1, true);
+            });
+        });
+        let mut page = Page::default();
+        page.kernel(VERSION_13, work(1, 1000), c"launched by the second");
+        page.kernel(VERSION_13, work(2, 2000), c"on the stream of the second");
+        let elsewhere = Place { context: 9, stream: 9 };
+        page.kernel(VERSION_13, Work { place: elsewhere, ..work(3, 3000) }, c"of nobody");
+        first.read(&page);
+        assert!(first.translator.leave(&second_shared));
+        second.finish().unwrap();
+        let [first, second] = first.finish().try_into().ok().unwrap();
+        let kernels = |(data, _): &(RankData, RankInfo)| {
+            let kernels = data.spans.rows().filter(|span| span.kind == SpanKind::Kernel);
+            kernels.map(|span| (data.names.get(span.name).unwrap().to_owned(), span.step)).collect::<Vec<_>>()
+        };
+        assert_eq!(kernels(&first), [("of nobody".to_owned(), None)]);
+        let launched = ("launched by the second".to_owned(), Some(Step(2)));
+        assert_eq!(kernels(&second), [launched, ("on the stream of the second".to_owned(), None)]);
+    }
+}
