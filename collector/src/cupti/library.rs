@@ -57,13 +57,16 @@ fn set_up(traced: Traced) -> Result<u32, Unavailable> {
 
 /// Traces these kinds too.
 pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
-    // Calls are told by their names, so that those of later versions are found too.
-    for (call, name) in calls() {
-        if callbacks::launches_work(&name) || traced.memory && callbacks::changes_memory(&name) {
-            // SAFETY: there is a subscriber; one call after the other.
-            let result = unsafe { sys::cuptiEnableCallback(1, SUBSCRIBER.load(SeqCst), DRIVER, call) };
-            check("watch launches", result)?;
-        }
+    // Calls are told by their names, so that those of later versions are found too. Some are of long ago, and whether they
+    // can be watched is no matter.
+    let is_wanted = |name: &str| callbacks::launches_work(name) || traced.memory && callbacks::changes_memory(name);
+    let wanted = calls().filter(|(_, name)| is_wanted(name));
+    let watched = wanted.filter(|(call, _)| {
+        // SAFETY: there is a subscriber; one call after the other.
+        is_success(unsafe { sys::cuptiEnableCallback(1, SUBSCRIBER.load(SeqCst), DRIVER, *call) })
+    });
+    if watched.count() == 0 {
+        return Err(Unavailable::Refused { attempt: "watch launches", reason: "none can be watched".into() });
     }
     for kind in kinds(traced) {
         // SAFETY: callbacks for buffers are registered.

@@ -27,6 +27,8 @@ pub(crate) struct Translator {
     pools: Pools,
     /// The least time from a launch to its beginning on the device: below zero, the clocks disagree by as much.
     least_delay: Option<Nanos>,
+    /// How many kernels, copies and fills have no note: threads that record nothing launched them, or notes were lost.
+    unnoted: u64,
 }
 
 impl Translator {
@@ -39,6 +41,7 @@ impl Translator {
             names: KernelNames::default(),
             pools: Pools::default(),
             least_delay: None,
+            unnoted: 0,
         }
     }
 
@@ -58,9 +61,8 @@ impl Translator {
         if let Some(delay) = self.least_delay {
             shared.note("cupti_least_launch_delay_ns", delay.0.to_string());
         }
-        if self.notes.lost() > 0 {
-            shared.note("cupti_lost_annotations", self.notes.lost().to_string());
-        }
+        shared.note("cupti_unannotated", self.unnoted.to_string());
+        shared.note("cupti_lost_annotations", self.notes.lost().to_string());
         self.listeners.retain(|listener| listener.id != shared.id);
         self.streams.forget(shared.id);
         !self.listeners.is_empty()
@@ -116,10 +118,13 @@ impl Translator {
             bytes,
             ..Span::new(kind(named_kind), name, start, Nanos(work.end as i64) - start)
         };
-        if let Some(note) = note {
-            describe(&mut span, &note);
-            let delay = start - note.time;
-            self.least_delay = Some(self.least_delay.map_or(delay, |least| least.min(delay)));
+        match note {
+            Some(note) => {
+                describe(&mut span, &note);
+                let delay = start - note.time;
+                self.least_delay = Some(self.least_delay.map_or(delay, |least| least.min(delay)));
+            }
+            None => self.unnoted += 1,
         }
         lane::push_waiting(&listener, Event::Span(PackedSpan::timed(&span)));
     }
@@ -313,6 +318,10 @@ mod tests {
         assert_eq!((spans[8].flops, spans[8].layer), (None, Some(Layer(5))));
         let delay: i64 = info.collector["cupti_least_launch_delay_ns"].as_str().unwrap().parse().unwrap();
         assert!((0..=1_000_000_000).contains(&delay), "{delay}");
+        assert_eq!(
+            (&info.collector["cupti_unannotated"], &info.collector["cupti_lost_annotations"]),
+            (&"2".into(), &"0".into())
+        );
     }
 
     #[test]
