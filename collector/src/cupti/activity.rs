@@ -54,6 +54,9 @@ impl Activity {
     pub fn start_with(recorder: &Recorder, traced: Traced) -> Result<Activity, Unavailable> {
         let shared = recorder.shared_arc().filter(|shared| !shared.is_forked()).ok_or(Unavailable::NotRecording)?;
         let attached = attach(shared, traced);
+        if let Err(Unavailable::AlreadyStarted) = attached {
+            return Err(Unavailable::AlreadyStarted);
+        }
         let note = match &attached {
             Ok((_, version)) => format!("CUPTI, API version {version}"),
             Err(unavailable) => format!("not recorded: {unavailable}"),

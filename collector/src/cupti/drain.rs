@@ -12,8 +12,8 @@ use std::{
 use super::{buffers::BUFFERS, library, records, translator::Translator};
 use crate::shared::lock;
 
-/// How often notes of launches are read; a thread leaves fewer in this time than fit.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often notes of launches are read; a thread leaves far fewer in this time than fit.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How often CUPTI is asked for what is complete.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 

@@ -25,10 +25,6 @@ pub(crate) struct Translator {
     pub(crate) streams: Streams,
     names: KernelNames,
     pools: Pools,
-    /// The least time from a launch to its beginning on the device: below zero, the clocks disagree by as much.
-    least_delay: Option<Nanos>,
-    /// How many kernels, copies and fills have no note: threads that record nothing launched them, or notes were lost.
-    unnoted: u64,
 }
 
 impl Translator {
@@ -40,8 +36,6 @@ impl Translator {
             streams: Streams::default(),
             names: KernelNames::default(),
             pools: Pools::default(),
-            least_delay: None,
-            unnoted: 0,
         }
     }
 
@@ -50,18 +44,18 @@ impl Translator {
         let is_new = self.listeners.iter().all(|listener| listener.id != shared.id);
         if is_new {
             self.listeners.push(shared.clone());
-            shared.watches_launches.store(true, Relaxed);
+            shared.launches.watched.store(true, Relaxed);
         }
         is_new
     }
 
     /// Removes a recorder and notes there how well things went; says whether another one is left.
     pub(crate) fn leave(&mut self, shared: &Shared) -> bool {
-        shared.watches_launches.store(false, Relaxed);
-        if let Some(delay) = self.least_delay {
+        shared.launches.watched.store(false, Relaxed);
+        if let Some(delay) = shared.launches.least_delay() {
             shared.note("cupti_least_launch_delay_ns", delay.0.to_string());
         }
-        shared.note("cupti_unannotated", self.unnoted.to_string());
+        shared.note("cupti_unannotated", shared.launches.unannotated.load(Relaxed).to_string());
         shared.note("cupti_lost_annotations", self.notes.lost().to_string());
         self.listeners.retain(|listener| listener.id != shared.id);
         self.streams.forget(shared.id);
@@ -121,10 +115,11 @@ impl Translator {
         match note {
             Some(note) => {
                 describe(&mut span, &note);
-                let delay = start - note.time;
-                self.least_delay = Some(self.least_delay.map_or(delay, |least| least.min(delay)));
+                listener.launches.add_delay(start - note.time);
             }
-            None => self.unnoted += 1,
+            None => {
+                listener.launches.unannotated.fetch_add(1, Relaxed);
+            }
         }
         lane::push_waiting(&listener, Event::Span(PackedSpan::timed(&span)));
     }
