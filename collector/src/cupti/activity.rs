@@ -122,6 +122,8 @@ fn attach(shared: &Arc<Shared>, traced: Traced) -> Result<(Arc<Session>, u32), U
     BUFFERS.clear();
     let session = Arc::new(Session::new());
     let version = library::attach(traced)?;
+    // The first reading of the clocks, before the first kernel.
+    session.drain();
     let for_thread = session.clone();
     let thread = quiet_thread::spawn("stepscope-cupti", move || for_thread.run()).map_err(|_| {
         library::detach();

@@ -5,9 +5,10 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use stepscope_traces::{Correlation, Nanos, Span, SpanKind};
+use stepscope_traces::{Correlation, Span, SpanKind};
 
 use super::{
+    clock::CuptiClock,
     join::Launches,
     memory::{MemoryChange, Pools},
     names::KernelNames,
@@ -23,6 +24,7 @@ pub(crate) struct Translator {
     notes: NoteReader,
     launches: Launches,
     pub(crate) streams: Streams,
+    pub(crate) clock: CuptiClock,
     names: KernelNames,
     pools: Pools,
 }
@@ -34,6 +36,7 @@ impl Translator {
             notes: NoteReader::new(),
             launches: Launches::default(),
             streams: Streams::default(),
+            clock: CuptiClock::default(),
             names: KernelNames::default(),
             pools: Pools::default(),
         }
@@ -55,6 +58,7 @@ impl Translator {
         if let Some(delay) = shared.launches.least_delay() {
             shared.note("cupti_least_launch_delay_ns", delay.0.to_string());
         }
+        shared.note("cupti_clock_uncertainty_ns", self.clock.uncertainty().0.to_string());
         shared.note("cupti_unannotated", shared.launches.unannotated.load(Relaxed).to_string());
         shared.note("cupti_lost_annotations", self.notes.lost().to_string());
         self.listeners.retain(|listener| listener.id != shared.id);
@@ -105,12 +109,12 @@ impl Translator {
         let note = self.launches.find(work.correlation, is_kernel);
         let Some(listener) = self.listener(note.as_ref(), Some(work.place)) else { return };
         let (name, named_kind) = self.names.look_up(&listener, name);
-        let start = Nanos(work.start as i64);
+        let (start, end) = (self.clock.time(work.start), self.clock.time(work.end));
         let mut span = Span {
             stream: Some(self.streams.number(listener.id, work.place)),
             correlation: Some(Correlation(u64::from(work.correlation))),
             bytes,
-            ..Span::new(kind(named_kind), name, start, Nanos(work.end as i64) - start)
+            ..Span::new(kind(named_kind), name, start, end - start)
         };
         match note {
             Some(note) => {
@@ -128,7 +132,7 @@ impl Translator {
         let note = self.launches.find(change.correlation, false);
         let Some(listener) = self.listener(note.as_ref(), change.place) else { return };
         let context = note.map(|note| note.launched.context).unwrap_or_default();
-        for event in self.pools.events(&change, &context) {
+        for event in self.pools.events(&change, self.clock.time(change.time), &context) {
             lane::push_waiting(&listener, Event::Memory(event));
         }
     }
@@ -180,8 +184,8 @@ mod tests {
     };
 
     use stepscope_traces::{
-        Counter, Group, Layer, MemoryOperation, Phase, Rank, RankData, RankInfo, Run, RunInfo, Sequence, Step, Stream,
-        Window, now,
+        Counter, Group, Layer, MemoryOperation, Nanos, Phase, Rank, RankData, RankInfo, Run, RunInfo, Sequence, Step,
+        Stream, Window, now,
     };
     use tempfile::TempDir;
 
