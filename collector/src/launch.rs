@@ -1,8 +1,11 @@
 //! What a thread says of the work it is about to launch, since only it knows.
 
-use std::marker::PhantomData;
+use std::{
+    marker::PhantomData,
+    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
+};
 
-use stepscope_traces::{Group, NameId, Sequence, SpanKind};
+use stepscope_traces::{Group, NameId, Nanos, Sequence, SpanKind};
 
 use crate::{lane, shared::Shared};
 
@@ -25,6 +28,34 @@ impl LaunchInfo {
     /// Whether it is meant for a launch of a kernel, or of a copy or a fill.
     pub(crate) fn is_for(&self, kernel: bool) -> bool {
         self.kind.is_some_and(SpanKind::is_copy) != kernel
+    }
+}
+
+/// What is seen of a recording's launches, by whoever sees them run.
+pub(crate) struct WatchedLaunches {
+    /// Whether anybody does, so that it is worth saying what they are.
+    pub(crate) watched: AtomicBool,
+    /// How many nothing is known of: threads that record nothing made them, or what they said was lost.
+    pub(crate) unannotated: AtomicU64,
+    least_delay_ns: AtomicI64,
+}
+
+impl Default for WatchedLaunches {
+    fn default() -> WatchedLaunches {
+        let (watched, unannotated) = (AtomicBool::new(false), AtomicU64::new(0));
+        WatchedLaunches { watched, unannotated, least_delay_ns: AtomicI64::new(i64::MAX) }
+    }
+}
+
+impl WatchedLaunches {
+    /// Adds the time from a launch to its beginning on the device.
+    pub(crate) fn add_delay(&self, delay: Nanos) {
+        self.least_delay_ns.fetch_min(delay.0, Relaxed);
+    }
+
+    /// The least such time, if there was a launch: below zero, the clocks disagree by as much.
+    pub(crate) fn least_delay(&self) -> Option<Nanos> {
+        Some(self.least_delay_ns.load(Relaxed)).filter(|least| *least != i64::MAX).map(Nanos)
     }
 }
 

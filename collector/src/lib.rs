@@ -28,6 +28,8 @@
 //! # }
 //! ```
 //!
+//! What runs on a GPU, [`cupti::Activity`] adds.
+//!
 //! Recording never blocks the program, never ends it, and drops and counts what it has no room for.
 
 mod context;

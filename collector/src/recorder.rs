@@ -134,7 +134,7 @@ impl Recorder {
     /// Costs next to nothing while nobody watches.
     #[inline]
     pub fn launching(&self, info: LaunchInfo) -> Launching<'_> {
-        Launching::open(self.shared().filter(|shared| shared.watches_launches.load(Relaxed)), info)
+        Launching::open(self.shared().filter(|shared| shared.launches.watched.load(Relaxed)), info)
     }
 
     /// Notes in the run how this rank is recorded, or why something is not. A later note of the same key replaces it.

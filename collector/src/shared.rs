@@ -14,6 +14,7 @@ use std::{
 use stepscope_traces::Stream;
 
 use crate::{
+    launch::WatchedLaunches,
     names::NameBook,
     queue::{Queue, QueueEnd, queue, queue_bytes},
     settings::Settings,
@@ -48,8 +49,7 @@ pub(crate) struct Shared {
     queue_bytes_left: AtomicUsize,
     /// Events dropped because a thread had no queue, or before they came to one.
     pub(crate) dropped: AtomicU64,
-    /// Whether somebody sees what is launched, so that it is worth saying what it is.
-    pub(crate) watches_launches: AtomicBool,
+    pub(crate) launches: WatchedLaunches,
 }
 
 /// Queues the writer has not seen yet, and the writer to wake.
@@ -75,7 +75,7 @@ impl Shared {
             threads: AtomicU32::new(0),
             queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
             dropped: AtomicU64::new(0),
-            watches_launches: AtomicBool::new(false),
+            launches: WatchedLaunches::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stepscope_collector::{Context, RecordError, Recorder, Settings};
+use stepscope_collector::{Context, LaunchInfo, RecordError, Recorder, Settings, cupti::Activity};
 use stepscope_traces::{
     Correlation, Counter, Group, Layer, Loss, MemoryCategory, MemoryOperation, MicroBatch, Nanos, Phase, Rank,
     RankData, RankInfo, Run, RunInfo, Sequence, Span, SpanKind, Stage, State, Step, Stream, TraceError, Window, now,
@@ -312,4 +312,36 @@ fn a_disabled_recorder_does_nothing() {
     recorder.count(Counter::Loss, 1.0);
     assert_eq!(recorder.context(), Context::default());
     recorder.clone().finish().unwrap();
+}
+
+#[test]
+fn a_later_note_replaces_one() {
+    let recording = Recording::start(Settings::default());
+    recording.recorder.note("tool", "the first");
+    recording.recorder.note("tool", "another");
+    let path = recording.path.clone();
+    recording.recorder.finish().unwrap();
+    assert_eq!(Run::open(&path).unwrap().ranks[0].info.collector["tool"], "another");
+}
+
+#[test]
+fn with_or_without_kernels_the_recording_goes_on_and_says_so() {
+    let recording = Recording::start(Settings::default());
+    let recorder = &recording.recorder;
+    let said = match Activity::start(recorder) {
+        Ok(activity) => {
+            activity.finish();
+            "CUPTI".to_owned()
+        }
+        Err(unavailable) => unavailable.to_string(),
+    };
+    let launching = recorder.launching(LaunchInfo { flops: Some(64), ..LaunchInfo::default() });
+    drop(recorder.span(SpanKind::Kernel, recorder.name("matmul")));
+    drop(launching);
+    let path = recording.path.clone();
+    recording.recorder.finish().unwrap();
+    let rank = &Run::open(&path).unwrap().ranks[0];
+    let noted = rank.info.collector["cupti"].as_str().unwrap();
+    assert!(noted.contains(&said), "{noted}");
+    assert_eq!(rank.read(Window::ALL).unwrap().0.spans.len(), 1);
 }

@@ -54,6 +54,9 @@ impl Activity {
     pub fn start_with(recorder: &Recorder, traced: Traced) -> Result<Activity, Unavailable> {
         let shared = recorder.shared_arc().filter(|shared| !shared.is_forked()).ok_or(Unavailable::NotRecording)?;
         let attached = attach(shared, traced);
+        if let Err(Unavailable::AlreadyStarted) = attached {
+            return Err(Unavailable::AlreadyStarted);
+        }
         let note = match &attached {
             Ok((_, version)) => format!("CUPTI, API version {version}"),
             Err(unavailable) => format!("not recorded: {unavailable}"),
@@ -119,6 +122,8 @@ fn attach(shared: &Arc<Shared>, traced: Traced) -> Result<(Arc<Session>, u32), U
     BUFFERS.clear();
     let session = Arc::new(Session::new());
     let version = library::attach(traced)?;
+    // The first reading of the clocks, before the first kernel.
+    session.drain();
     let for_thread = session.clone();
     let thread = quiet_thread::spawn("stepscope-cupti", move || for_thread.run()).map_err(|_| {
         library::detach();

@@ -12,7 +12,6 @@ use cudarc::{
     cupti::sys::{CUpti_ApiCallbackSite, CUpti_CallbackData, CUpti_CallbackDomain, CUpti_driver_api_trace_cbid},
     driver::sys::CUcontext,
 };
-use stepscope_traces::now;
 
 use super::{
     buffers::{BUFFERS, Filled},
@@ -55,11 +54,6 @@ pub(crate) unsafe extern "C" fn buffer_completed(
     // SAFETY: it is one that was lent, of the size it was lent with, and CUPTI does not use it any more.
     let buffer = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), words)) };
     drop(catch_unwind(AssertUnwindSafe(|| BUFFERS.hand_over(Filled { buffer, valid: valid_size }))));
-}
-
-/// The rank's clock, for CUPTI to put its times in.
-pub(crate) unsafe extern "C" fn timestamp() -> u64 {
-    now().0 as u64
 }
 
 /// A call that launches something begins or ends.

@@ -9,11 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{buffers::BUFFERS, library, records, translator::Translator};
+use super::{buffers::BUFFERS, clock::Reading, library, records, translator::Translator};
 use crate::shared::lock;
 
-/// How often notes of launches are read; a thread leaves fewer in this time than fit.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often the clocks and notes of launches are read; a thread leaves far fewer in this time than fit.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How often CUPTI is asked for what is complete.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
@@ -50,6 +50,9 @@ impl Session {
     pub(crate) fn drain(&self) {
         // Held throughout, so that whoever drains last has drained all.
         let mut translator = self.translator();
+        if let Some(reading) = Reading::take(library::timestamp) {
+            translator.clock.add(reading);
+        }
         translator.read_notes();
         while let Some(filled) = BUFFERS.take_filled() {
             translator.read_notes();

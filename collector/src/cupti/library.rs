@@ -45,9 +45,6 @@ fn set_up(traced: Traced) -> Result<u32, Unavailable> {
     unsafe {
         let mut version = 0;
         check("tell its version", sys::cuptiGetVersion(&mut version))?;
-        // Before anything is traced: all times are then in this clock. CUPTI measures how the device's own clock runs
-        // against it, and maps the times of what ran there.
-        check("take our clock", sys::cuptiActivityRegisterTimestampCallback(Some(callbacks::timestamp)))?;
         let (requested, completed) = (Some(callbacks::buffer_requested as _), Some(callbacks::buffer_completed as _));
         check("take our buffers", sys::cuptiActivityRegisterCallbacks(requested, completed))?;
         enable(traced)?;
@@ -57,13 +54,16 @@ fn set_up(traced: Traced) -> Result<u32, Unavailable> {
 
 /// Traces these kinds too.
 pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
-    // Calls are told by their names, so that those of later versions are found too.
-    for (call, name) in calls() {
-        if callbacks::launches_work(&name) || traced.memory && callbacks::changes_memory(&name) {
-            // SAFETY: there is a subscriber; one call after the other.
-            let result = unsafe { sys::cuptiEnableCallback(1, SUBSCRIBER.load(SeqCst), DRIVER, call) };
-            check("watch launches", result)?;
-        }
+    // Calls are told by their names, so that those of later versions are found too. Some are of long ago, and whether they
+    // can be watched is no matter.
+    let is_wanted = |name: &str| callbacks::launches_work(name) || traced.memory && callbacks::changes_memory(name);
+    let wanted = calls().filter(|(_, name)| is_wanted(name));
+    let watched = wanted.filter(|(call, _)| {
+        // SAFETY: there is a subscriber; one call after the other.
+        is_success(unsafe { sys::cuptiEnableCallback(1, SUBSCRIBER.load(SeqCst), DRIVER, *call) })
+    });
+    if watched.count() == 0 {
+        return Err(Unavailable::Refused { attempt: "watch launches", reason: "none can be watched".into() });
     }
     for kind in kinds(traced) {
         // SAFETY: callbacks for buffers are registered.
@@ -118,6 +118,14 @@ pub(crate) fn take_dropped() -> u64 {
     // SAFETY: a place to write to; all buffers are global, those of no context.
     let result = unsafe { sys::cuptiActivityGetNumDroppedRecords(ptr::null_mut(), 0, &mut dropped) };
     if is_success(result) { dropped as u64 } else { 0 }
+}
+
+/// Now, on the clock of the records.
+pub(crate) fn timestamp() -> Option<u64> {
+    let mut timestamp = 0;
+    // SAFETY: a place to write to.
+    let result = unsafe { sys::cuptiGetTimestamp(&mut timestamp) };
+    is_success(result).then_some(timestamp)
 }
 
 /// Tells where the records of a buffer are.

@@ -26,10 +26,10 @@ pub(crate) struct Pools(HashMap<u64, (Pool, u64)>);
 
 impl Pools {
     /// What a change is in a recording. A pool that takes more from the device or gives some back is let go and taken anew.
-    pub(crate) fn events(&mut self, change: &MemoryChange, context: &Context) -> Vec<MemoryEvent> {
+    pub(crate) fn events(&mut self, change: &MemoryChange, time_ns: Nanos, context: &Context) -> Vec<MemoryEvent> {
         let &Context { step, phase, layer, .. } = context;
         let event = |op, address, bytes, pool| MemoryEvent {
-            time_ns: Nanos(change.time as i64),
+            time_ns,
             op,
             address,
             bytes,
@@ -71,7 +71,7 @@ mod tests {
         let mut pools = Pools::default();
         let mut operations = |block, pool| {
             let change = MemoryChange { time: 5, correlation: 0, place: None, block, pool };
-            let events = pools.events(&change, &Context::default());
+            let events = pools.events(&change, Nanos(5), &Context::default());
             events.iter().map(|event| (event.op, event.address, event.bytes, event.pool)).collect::<Vec<_>>()
         };
         use MemoryOperation::{Alloc, Free, Release, Reserve};

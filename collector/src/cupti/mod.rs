@@ -11,6 +11,7 @@
 mod activity;
 mod buffers;
 mod callbacks;
+mod clock;
 mod drain;
 mod join;
 mod library;

@@ -19,8 +19,9 @@ use crate::{
     shared::lock,
 };
 
-/// How many notes a thread can leave before they are read, which is every few milliseconds. About a megabyte.
-const NOTES_PER_THREAD: usize = 8192;
+/// How many notes a thread can leave before they are read, which is every few milliseconds; a launch takes some
+/// microseconds. Two megabytes.
+const NOTES_PER_THREAD: usize = 16 << 10;
 /// How many threads can leave notes at the same time.
 const MOST_THREADS: usize = 32;
 
@@ -82,7 +83,6 @@ pub(crate) struct NoteReader {
 impl NoteReader {
     pub(crate) fn new() -> NoteReader {
         READING_PROCESS.store(std::process::id(), Relaxed);
-        LOST_NOTES.store(0, Relaxed);
         NoteReader { queues: Vec::new() }
     }
 
@@ -102,7 +102,7 @@ impl NoteReader {
         });
     }
 
-    /// How many notes there was no room for.
+    /// How many notes there was no room for, in the life of the process.
     pub(crate) fn lost(&self) -> u64 {
         LOST_NOTES.load(Relaxed)
     }

@@ -5,9 +5,10 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use stepscope_traces::{Correlation, Nanos, Span, SpanKind};
+use stepscope_traces::{Correlation, Span, SpanKind};
 
 use super::{
+    clock::CuptiClock,
     join::Launches,
     memory::{MemoryChange, Pools},
     names::KernelNames,
@@ -23,10 +24,9 @@ pub(crate) struct Translator {
     notes: NoteReader,
     launches: Launches,
     pub(crate) streams: Streams,
+    pub(crate) clock: CuptiClock,
     names: KernelNames,
     pools: Pools,
-    /// The least time from a launch to its beginning on the device: below zero, the clocks disagree by as much.
-    least_delay: Option<Nanos>,
 }
 
 impl Translator {
@@ -36,9 +36,9 @@ impl Translator {
             notes: NoteReader::new(),
             launches: Launches::default(),
             streams: Streams::default(),
+            clock: CuptiClock::default(),
             names: KernelNames::default(),
             pools: Pools::default(),
-            least_delay: None,
         }
     }
 
@@ -47,20 +47,20 @@ impl Translator {
         let is_new = self.listeners.iter().all(|listener| listener.id != shared.id);
         if is_new {
             self.listeners.push(shared.clone());
-            shared.watches_launches.store(true, Relaxed);
+            shared.launches.watched.store(true, Relaxed);
         }
         is_new
     }
 
     /// Removes a recorder and notes there how well things went; says whether another one is left.
     pub(crate) fn leave(&mut self, shared: &Shared) -> bool {
-        shared.watches_launches.store(false, Relaxed);
-        if let Some(delay) = self.least_delay {
+        shared.launches.watched.store(false, Relaxed);
+        if let Some(delay) = shared.launches.least_delay() {
             shared.note("cupti_least_launch_delay_ns", delay.0.to_string());
         }
-        if self.notes.lost() > 0 {
-            shared.note("cupti_lost_annotations", self.notes.lost().to_string());
-        }
+        shared.note("cupti_clock_uncertainty_ns", self.clock.uncertainty().0.to_string());
+        shared.note("cupti_unannotated", shared.launches.unannotated.load(Relaxed).to_string());
+        shared.note("cupti_lost_annotations", self.notes.lost().to_string());
         self.listeners.retain(|listener| listener.id != shared.id);
         self.streams.forget(shared.id);
         !self.listeners.is_empty()
@@ -109,17 +109,21 @@ impl Translator {
         let note = self.launches.find(work.correlation, is_kernel);
         let Some(listener) = self.listener(note.as_ref(), Some(work.place)) else { return };
         let (name, named_kind) = self.names.look_up(&listener, name);
-        let start = Nanos(work.start as i64);
+        let (start, end) = (self.clock.time(work.start), self.clock.time(work.end));
         let mut span = Span {
             stream: Some(self.streams.number(listener.id, work.place)),
             correlation: Some(Correlation(u64::from(work.correlation))),
             bytes,
-            ..Span::new(kind(named_kind), name, start, Nanos(work.end as i64) - start)
+            ..Span::new(kind(named_kind), name, start, end - start)
         };
-        if let Some(note) = note {
-            describe(&mut span, &note);
-            let delay = start - note.time;
-            self.least_delay = Some(self.least_delay.map_or(delay, |least| least.min(delay)));
+        match note {
+            Some(note) => {
+                describe(&mut span, &note);
+                listener.launches.add_delay(start - note.time);
+            }
+            None => {
+                listener.launches.unannotated.fetch_add(1, Relaxed);
+            }
         }
         lane::push_waiting(&listener, Event::Span(PackedSpan::timed(&span)));
     }
@@ -128,7 +132,7 @@ impl Translator {
         let note = self.launches.find(change.correlation, false);
         let Some(listener) = self.listener(note.as_ref(), change.place) else { return };
         let context = note.map(|note| note.launched.context).unwrap_or_default();
-        for event in self.pools.events(&change, &context) {
+        for event in self.pools.events(&change, self.clock.time(change.time), &context) {
             lane::push_waiting(&listener, Event::Memory(event));
         }
     }
@@ -180,8 +184,8 @@ mod tests {
     };
 
     use stepscope_traces::{
-        Counter, Group, Layer, MemoryOperation, Phase, Rank, RankData, RankInfo, Run, RunInfo, Sequence, Step, Stream,
-        Window, now,
+        Counter, Group, Layer, MemoryOperation, Nanos, Phase, Rank, RankData, RankInfo, Run, RunInfo, Sequence, Step,
+        Stream, Window, now,
     };
     use tempfile::TempDir;
 
@@ -313,6 +317,10 @@ mod tests {
         assert_eq!((spans[8].flops, spans[8].layer), (None, Some(Layer(5))));
         let delay: i64 = info.collector["cupti_least_launch_delay_ns"].as_str().unwrap().parse().unwrap();
         assert!((0..=1_000_000_000).contains(&delay), "{delay}");
+        assert_eq!(
+            (&info.collector["cupti_unannotated"], &info.collector["cupti_lost_annotations"]),
+            (&"2".into(), &"0".into())
+        );
     }
 
     #[test]

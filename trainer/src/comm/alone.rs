@@ -6,7 +6,7 @@ use super::{Communicator, ProcessGroup, Reduction};
 use crate::backend::{Backend, Stream, Tensor};
 
 /// In a group of one, everybody already has what all have together.
-pub struct Alone(pub Arc<dyn Backend>);
+pub(crate) struct Alone(pub(crate) Arc<dyn Backend>);
 
 impl Communicator for Alone {
     fn all_reduce(&self, _: &ProcessGroup, _: Stream, _: &Tensor, _: Reduction) {}

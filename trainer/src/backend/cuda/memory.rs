@@ -93,10 +93,9 @@ impl Source for Segments {
     }
 
     fn give_back(&mut self, address: u64, bytes: u64) {
-        // SAFETY: the segment came from `take`, and work that used it is before this in the stream.
-        let given = unsafe { result::free_async(address, self.stream.cu_stream()) };
         // What cannot be given back ends with the context, which is then broken anyway.
-        drop(given);
+        // SAFETY: the segment came from `take`, and work that used it is before this in the stream.
+        let _ = unsafe { result::free_async(address, self.stream.cu_stream()) };
         self.reserved -= bytes;
         self.recorder.release(address);
     }

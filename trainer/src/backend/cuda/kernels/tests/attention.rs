@@ -1,6 +1,6 @@
 use half::bf16;
 
-use super::{super::AttentionArrays, Gpu, Kernels, Stored, assert_near, gpu, random, twice};
+use super::{super::super::array::AttentionArrays, Gpu, Kernels, Stored, assert_near, gpu, random, twice};
 use crate::backend::{
     Heads,
     cpu::kernels::{self, Scratch},

@@ -9,7 +9,6 @@ mod gpu;
 mod norm;
 mod optimizer;
 mod rope;
-mod sweep;
 mod swiglu;
 mod timing;
 

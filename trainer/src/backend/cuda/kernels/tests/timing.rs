@@ -5,7 +5,7 @@ use std::time::Instant;
 use half::bf16;
 
 use super::{
-    super::{AttentionArrays, OptimizerArrays, Targets},
+    super::{super::array::AttentionArrays, OptimizerArrays, Targets},
     Buffer, Gpu, Kernels, Stored, gpu, random,
 };
 use crate::backend::{AdamW, Direction, Heads};
