@@ -2,6 +2,7 @@
 //!
 //! Every one gives the same bits for the same input: sums have one order, and nothing is added by whoever comes first.
 
+mod attention;
 mod check;
 mod compile;
 mod cross_entropy;
@@ -21,12 +22,12 @@ use std::{collections::HashMap, sync::Mutex, thread};
 
 use cudarc::driver::sys::CUstream;
 
+pub(crate) use self::{attention::AttentionArrays, cross_entropy::Targets, optimizer::OptimizerArrays};
 use self::{
     compile::Compiler,
     launch::{Function, Launch, Module},
     source::{Source, Unit},
 };
-pub(crate) use self::{cross_entropy::Targets, optimizer::OptimizerArrays};
 use crate::{error::TrainError, lock::lock};
 
 /// Numbers that a thread reads and writes at a time.

@@ -12,6 +12,9 @@ pub(super) enum Source {
     Embedding,
     CrossEntropy,
     Optimizer,
+    AttentionForward,
+    AttentionBackward,
+    AttentionSingle,
 }
 
 impl Source {
@@ -36,27 +39,47 @@ impl Source {
             Source::Embedding => "embedding.cu",
             Source::CrossEntropy => "cross_entropy.cu",
             Source::Optimizer => "optimizer.cu",
+            Source::AttentionForward => "attention_forward.cu",
+            Source::AttentionBackward => "attention_backward.cu",
+            Source::AttentionSingle => "attention_single.cu",
         }
     }
 
-    fn files(self) -> &'static [&'static str] {
+    fn body(self) -> &'static str {
         match self {
-            Source::Elementwise => &[include_str!("sources/elementwise.cu")],
-            Source::Norm => &[include_str!("sources/norm.cu")],
-            Source::Rope => &[include_str!("sources/rope.cu")],
-            Source::Swiglu => &[include_str!("sources/swiglu.cu")],
-            Source::Embedding => &[include_str!("sources/embedding.cu")],
-            Source::CrossEntropy => &[include_str!("sources/cross_entropy.cu")],
-            Source::Optimizer => &[include_str!("sources/optimizer.cu")],
+            Source::Elementwise => include_str!("sources/elementwise.cu"),
+            Source::Norm => include_str!("sources/norm.cu"),
+            Source::Rope => include_str!("sources/rope.cu"),
+            Source::Swiglu => include_str!("sources/swiglu.cu"),
+            Source::Embedding => include_str!("sources/embedding.cu"),
+            Source::CrossEntropy => include_str!("sources/cross_entropy.cu"),
+            Source::Optimizer => include_str!("sources/optimizer.cu"),
+            Source::AttentionForward => include_str!("sources/attention_forward.cu"),
+            Source::AttentionBackward => include_str!("sources/attention_backward.cu"),
+            Source::AttentionSingle => include_str!("sources/attention_single.cu"),
+        }
+    }
+
+    /// What comes before it.
+    fn preludes(self) -> &'static [(&'static str, &'static str)] {
+        const ALL: &[(&str, &str)] = &[
+            ("prelude.cu", include_str!("sources/prelude.cu")),
+            ("attention_heads.cu", include_str!("sources/attention_heads.cu")),
+            ("attention_tile.cu", include_str!("sources/attention_tile.cu")),
+        ];
+        match self {
+            Source::AttentionForward | Source::AttentionBackward => ALL,
+            Source::AttentionSingle => &ALL[..2],
+            _ => &ALL[..1],
         }
     }
 
     /// What is compiled: all it consists of, each part with its own line numbers.
     pub(super) fn text(self) -> String {
-        let mut text = include_str!("sources/prelude.cu").to_owned();
-        for file in self.files() {
-            let _ = writeln!(text, "#line 1 \"{}\"", self.name());
-            text.push_str(file);
+        let mut text = String::new();
+        for (name, part) in self.preludes().iter().copied().chain([(self.name(), self.body())]) {
+            let _ = writeln!(text, "#line 1 \"{name}\"");
+            text.push_str(part);
         }
         text
     }

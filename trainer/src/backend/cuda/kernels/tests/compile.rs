@@ -1,11 +1,25 @@
 use super::super::{
+    attention::Tiling,
     compile::Compiler,
     nvrtc,
     source::{Source, Unit},
 };
+use crate::backend::DType;
 
 /// The oldest GPUs the kernels are for, and those of today.
 const CAPABILITIES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
+
+/// All sources, attention for a few widths of heads.
+fn units() -> Vec<Unit> {
+    let mut units: Vec<Unit> = Source::ALWAYS.map(Unit::from).into();
+    for (dtype, head_dim, whole_pieces) in
+        [(DType::Bf16, 64, true), (DType::Bf16, 128, true), (DType::Bf16, 20, false), (DType::F32, 80, true)]
+    {
+        units.push(Tiling::forward(dtype, head_dim, whole_pieces).unwrap().unit);
+        units.push(Tiling::backward(dtype, head_dim, whole_pieces).unwrap().unit);
+    }
+    units
+}
 
 #[test]
 fn every_kernel_compiles_for_every_gpu() {
@@ -15,7 +29,7 @@ fn every_kernel_compiles_for_every_gpu() {
     }
     for (major, minor) in CAPABILITIES {
         let compiler = Compiler::new(major, minor, None).unwrap();
-        for unit in Source::ALWAYS.map(Unit::from) {
+        for unit in units() {
             let code = compiler.compile(&unit).unwrap();
             assert!(code.starts_with(b"\x7fELF"), "{unit:?} for {major}.{minor}");
         }

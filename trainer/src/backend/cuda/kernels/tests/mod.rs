@@ -1,5 +1,6 @@
 //! The kernels against those of the CPU, which are the definition of what they compute.
 
+mod attention;
 mod compile;
 mod cross_entropy;
 mod elementwise;

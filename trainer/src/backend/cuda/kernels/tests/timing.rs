@@ -5,7 +5,7 @@ use std::time::Instant;
 use half::bf16;
 
 use super::{
-    super::{OptimizerArrays, Targets},
+    super::{AttentionArrays, OptimizerArrays, Targets},
     Buffer, Gpu, Kernels, Stored, gpu, random,
 };
 use crate::backend::{AdamW, Direction, Heads};
@@ -122,4 +122,34 @@ fn optimizer(gpu: &Gpu) {
     streams(gpu, "sum of squares", 4 * PARAMETERS, || {
         kernels.add_sum_of_squares(stream, gradients.array, total.array, room.array).unwrap();
     });
+}
+
+#[test]
+#[ignore = "prints how fast the kernels are; needs a GPU that nobody else uses"]
+fn attention() {
+    let Some(gpu) = gpu() else { return };
+    for (kv_heads, head_dim) in [(16, 128), (4, 128), (16, 64)] {
+        attention_of(gpu, Heads { batch: 4, sequence: 2048, heads: 16, kv_heads, head_dim });
+    }
+}
+
+fn attention_of(gpu: &Gpu, heads: Heads) {
+    let (stream, kernels) = (gpu.stream(), &gpu.kernels);
+    let [qkv, d_qkv] = [(); 2].map(|()| filled::<bf16>(gpu, heads.tokens() * heads.qkv_width()));
+    let [out, d_out] = [(); 2].map(|()| filled::<bf16>(gpu, heads.tokens() * heads.out_width()));
+    let lse = filled::<f32>(gpu, heads.tokens() * heads.heads);
+    let room = gpu.workspace(Kernels::attention_backward_workspace_bytes(heads));
+    let of = AttentionArrays { qkv: qkv.array, out: out.array, lse: lse.array };
+    // Of a product of all queries with the keys they see.
+    let pairs = heads.sequence * (heads.sequence + 1) / 2;
+    let flops = (2 * heads.batch * heads.heads * pairs * heads.head_dim) as f64;
+    let report = |name: &str, products: f64, seconds: f64| {
+        println!("{name:>24}: {:8.1} us {:7.1} TFLOP/s {heads:?}", seconds * 1e6, products * flops / seconds / 1e12);
+    };
+    let forward = seconds(gpu, || kernels.attention(stream, heads, of).unwrap());
+    report("attention", 2.0, forward);
+    let backward = seconds(gpu, || {
+        kernels.attention_backward(stream, heads, of, d_out.array, d_qkv.array, room.array).unwrap();
+    });
+    report("attention_backward", 5.0, backward);
 }

@@ -1,0 +1,224 @@
+//! Causal attention with grouped queries, in tiles, so that no matrix of sequence × sequence exists.
+//!
+//! The logarithms of rows' sums are batch × heads × sequence here.
+
+use cudarc::driver::sys::CUstream;
+
+use super::{
+    super::array::Array,
+    Kernels, THREADS, WARP,
+    check::{expect, expect_room},
+    launch::Launch,
+    source::{Source, Unit},
+};
+use crate::{
+    backend::{DType, Heads},
+    error::TrainError,
+};
+
+/// Rows that a warp's tensor cores work on at once, and the columns and rows of their operands.
+const STEP: usize = 16;
+/// Numbers that are copied at once, and that rows of tiles are apart beyond their width.
+const PIECE: usize = 8;
+/// The widest heads that fit into registers, on tensor cores and without.
+const WIDEST_BF16: usize = 128;
+const WIDEST_F32: usize = 256;
+/// Rows of a tile in single precision, and the threads that share one.
+const SINGLE_TILE: usize = 32;
+const SINGLE_SHARING: usize = 8;
+
+/// What attention had and made.
+#[derive(Clone, Copy)]
+pub(crate) struct AttentionArrays {
+    /// Rotated queries and keys, and values.
+    pub(crate) qkv: Array,
+    /// Its output.
+    pub(crate) out: Array,
+    /// The logarithm of each row's sum.
+    pub(crate) lse: Array,
+}
+
+/// How a kernel is compiled for a shape of heads, and what a block of it takes.
+#[derive(Debug)]
+pub(super) struct Tiling {
+    pub(super) unit: Unit,
+    /// Queries or keys that a block has for its own.
+    pub(super) rows: usize,
+    pub(super) threads: usize,
+    pub(super) shared_bytes: usize,
+}
+
+impl Tiling {
+    /// On tensor cores: warps of so many tiles of queries each, against tiles of keys.
+    pub(super) fn forward_bf16(head_dim: usize, whole_pieces: bool, warps: usize, tiles: usize, keys: usize) -> Tiling {
+        let rows = warps * tiles * STEP;
+        let constants = vec![
+            ("HEAD_DIM", head_dim),
+            ("WHOLE_PIECES", whole_pieces.into()),
+            ("WARPS", warps),
+            ("WARP_TILES", tiles),
+            ("KEY_TILE", keys),
+        ];
+        let unit = Unit { source: Source::AttentionForward, constants };
+        // Keys and values have two tiles each, of which one is read while the other is filled.
+        Tiling { unit, rows, threads: warps * WARP, shared_bytes: (rows + 4 * keys) * row_bytes(head_dim) }
+    }
+
+    /// On tensor cores: warps of a tile of keys or queries each, against tiles of the other.
+    pub(super) fn backward_bf16(head_dim: usize, whole_pieces: bool, warps: usize, others: usize) -> Tiling {
+        let rows = warps * STEP;
+        let constants = vec![
+            ("HEAD_DIM", head_dim),
+            ("WHOLE_PIECES", whole_pieces.into()),
+            ("WARPS", warps),
+            ("OTHER_TILE", others),
+        ];
+        let unit = Unit { source: Source::AttentionBackward, constants };
+        let numbers = 4 * others * size_of::<f32>();
+        let shared_bytes = (2 * rows + 4 * others) * row_bytes(head_dim) + numbers;
+        Tiling { unit, rows, threads: warps * WARP, shared_bytes }
+    }
+
+    /// In single precision, with so many tiles of heads and of scores.
+    fn single(head_dim: usize, tiles: usize, score_tiles: usize) -> Tiling {
+        let numbers = SINGLE_TILE * (tiles * (head_dim + 1) + score_tiles * (SINGLE_TILE + 1));
+        Tiling {
+            unit: Unit { source: Source::AttentionSingle, constants: vec![("HEAD_DIM", head_dim)] },
+            rows: SINGLE_TILE,
+            threads: SINGLE_TILE * SINGLE_SHARING,
+            shared_bytes: numbers * size_of::<f32>(),
+        }
+    }
+
+    /// What is fastest for a shape; `whole_pieces` where heads lie so that they can be copied by pieces.
+    pub(super) fn forward(dtype: DType, head_dim: usize, whole_pieces: bool) -> Result<Tiling, TrainError> {
+        check_width(dtype, head_dim)?;
+        match dtype {
+            DType::Bf16 => Ok(Tiling::forward_bf16(head_dim, whole_pieces, 4, 2, 64)),
+            _ => Ok(Tiling::single(head_dim, 3, 1)),
+        }
+    }
+
+    /// The same for the gradients.
+    pub(super) fn backward(dtype: DType, head_dim: usize, whole_pieces: bool) -> Result<Tiling, TrainError> {
+        check_width(dtype, head_dim)?;
+        match dtype {
+            DType::Bf16 => Ok(Tiling::backward_bf16(head_dim, whole_pieces, 4, 64)),
+            _ => Ok(Tiling::single(head_dim, 4, 2)),
+        }
+    }
+
+    /// Blocks for so many heads of all sequences.
+    fn launch(&self, shape: Heads, heads: usize) -> Launch {
+        let grid = [heads, shape.batch, shape.sequence.div_ceil(self.rows)];
+        Launch::grid(grid, self.threads).shared(self.shared_bytes)
+    }
+}
+
+/// Bytes of a row of a tile.
+fn row_bytes(head_dim: usize) -> usize {
+    (head_dim.next_multiple_of(STEP) + PIECE) * DType::Bf16.bytes()
+}
+
+fn check_width(dtype: DType, head_dim: usize) -> Result<(), TrainError> {
+    let widest = match dtype {
+        DType::Bf16 => WIDEST_BF16,
+        DType::F32 => WIDEST_F32,
+        DType::F64 | DType::U32 => 0,
+    };
+    if (1..=widest).contains(&head_dim) {
+        return Ok(());
+    }
+    Err(TrainError::Disagreement(format!("heads of {head_dim} in {dtype:?} are not among those up to {widest}")))
+}
+
+fn check_arrays(heads: Heads, of: AttentionArrays) -> Result<(), TrainError> {
+    let AttentionArrays { qkv, out, lse } = of;
+    expect("qkv", qkv, heads.tokens() * heads.qkv_width(), qkv.dtype)?;
+    expect("the result", out, heads.tokens() * heads.out_width(), qkv.dtype)?;
+    expect("the logarithms", lse, heads.tokens() * heads.heads, DType::F32)?;
+    if heads.kv_heads > 0 && heads.heads.is_multiple_of(heads.kv_heads) {
+        return Ok(());
+    }
+    Err(TrainError::Disagreement(format!("{} query heads share {} key heads", heads.heads, heads.kv_heads)))
+}
+
+/// Whether pieces of heads begin where a piece can be copied from.
+fn whole_pieces(heads: Heads, arrays: &[Array]) -> bool {
+    let piece_bytes = (PIECE * DType::Bf16.bytes()) as u64;
+    heads.head_dim.is_multiple_of(PIECE) && arrays.iter().all(|array| array.address.is_multiple_of(piece_bytes))
+}
+
+/// What scores are multiplied by.
+fn scale(heads: Heads) -> f32 {
+    (heads.head_dim as f64).sqrt().recip() as f32
+}
+
+impl Kernels {
+    /// Causal attention; `lse` takes the logarithm of each row's sum.
+    pub(crate) fn attention(&self, stream: CUstream, heads: Heads, of: AttentionArrays) -> Result<(), TrainError> {
+        let pieces = whole_pieces(heads, &[of.qkv, of.out]);
+        self.attention_tiled(stream, heads, of, Tiling::forward(of.qkv.dtype, heads.head_dim, pieces)?)
+    }
+
+    pub(super) fn attention_tiled(
+        &self,
+        stream: CUstream,
+        heads: Heads,
+        of: AttentionArrays,
+        tiling: Tiling,
+    ) -> Result<(), TrainError> {
+        check_arrays(heads, of)?;
+        let launch = tiling.launch(heads, heads.heads).array(of.qkv).array(of.out).array(of.lse);
+        let launch = launch.size(heads.sequence).size(heads.heads).size(heads.kv_heads).float(scale(heads));
+        self.start(tiling.unit, "attention_forward", launch, stream)
+    }
+
+    /// What [`Kernels::attention_backward`] needs.
+    pub(crate) fn attention_backward_workspace_bytes(heads: Heads) -> usize {
+        heads.tokens() * heads.heads * size_of::<f32>()
+    }
+
+    /// Its gradient, from the inputs, the output and the logarithms; overwrites all of `d_qkv`.
+    pub(crate) fn attention_backward(
+        &self,
+        stream: CUstream,
+        heads: Heads,
+        of: AttentionArrays,
+        d_out: Array,
+        d_qkv: Array,
+        workspace: Array,
+    ) -> Result<(), TrainError> {
+        let pieces = whole_pieces(heads, &[of.qkv, d_out, d_qkv]);
+        let tiling = || Tiling::backward(of.qkv.dtype, heads.head_dim, pieces);
+        self.attention_backward_tiled(stream, heads, of, [d_out, d_qkv, workspace], [tiling()?, tiling()?])
+    }
+
+    /// With tilings of its own for the gradients of keys and values, and for those of queries.
+    pub(super) fn attention_backward_tiled(
+        &self,
+        stream: CUstream,
+        heads: Heads,
+        of: AttentionArrays,
+        [d_out, d_qkv, workspace]: [Array; 3],
+        [by_keys, by_queries]: [Tiling; 2],
+    ) -> Result<(), TrainError> {
+        check_arrays(heads, of)?;
+        expect("the result's gradient", d_out, of.out.elements, of.out.dtype)?;
+        expect("the gradient of qkv", d_qkv, of.qkv.elements, of.qkv.dtype)?;
+        expect_room(workspace, Kernels::attention_backward_workspace_bytes(heads))?;
+        let sizes = |launch: Launch| launch.size(heads.sequence).size(heads.heads).size(heads.kv_heads);
+        let rows = heads.tokens() * heads.heads;
+        let launch = Launch::new((rows * WARP).div_ceil(THREADS), THREADS);
+        let launch = sizes(launch.array(of.out).array(d_out).array(workspace).size(heads.batch));
+        self.start(by_keys.unit.clone(), "attention_row_products", launch, stream)?;
+        let gradient = |tiling: &Tiling, blocks_of: usize| {
+            let launch = tiling.launch(heads, blocks_of).array(of.qkv).array(d_out).array(of.lse);
+            sizes(launch.array(workspace).array(d_qkv)).float(scale(heads))
+        };
+        let launch = gradient(&by_keys, heads.kv_heads);
+        self.start(by_keys.unit, "attention_backward_keys", launch, stream)?;
+        let launch = gradient(&by_queries, heads.heads);
+        self.start(by_queries.unit, "attention_backward_queries", launch, stream)
+    }
+}
