@@ -96,7 +96,7 @@ struct Settings {
     /// What initial weights and the order of the data follow from [default: 0]
     #[arg(long, value_name = "K")]
     seed: Option<u64>,
-    /// How far a step goes, once warmed up [default: 0.003]
+    /// How far a step goes, once warmed up [default: 0.001]
     #[arg(long, value_name = "RATE")]
     learning_rate: Option<f64>,
     /// Files whose bytes to train on; a built-in text, if there are none.

@@ -71,7 +71,7 @@ impl TrainConfig {
             seed: 0,
             reduction: GradientReduction::default(),
             deterministic: false,
-            learning_rate: 3e-3,
+            learning_rate: 1e-3,
             data: Vec::new(),
             save: None,
             resume: None,

@@ -12,7 +12,7 @@ use stepscope_plan::{Coordinates, Placement};
 use stepscope_traces::{Counter, Phase, Rank, Stage as StageNumber, Step};
 
 use crate::{
-    backend::{Stream, Tensor},
+    backend::Stream,
     checkpoint,
     comm::{Groups, Reduction},
     config::{GradientReduction, TrainConfig},
@@ -31,6 +31,8 @@ pub struct StepReport {
     pub step: u64,
     /// The mean loss of its tokens, over all ranks.
     pub loss: f64,
+    /// The norm of the whole gradient.
+    pub gradient_norm: f64,
     /// Tokens of all ranks.
     pub tokens: u64,
     /// How long it took.
@@ -73,7 +75,7 @@ impl TrainingRank {
         let global_tokens = layout.tokens_per_step();
         let stage = Stage::new(engine, &placement, layout.chunks, layout.recompute, global_tokens);
         let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
-        let first_weights = |slot: &_| initial(slot, config.model.layers, config.seed);
+        let first_weights = |slot: &_, weights: &mut [f32]| initial(slot, config.model.layers, config.seed, weights);
         let state = State::new(placement, replicas, layout.zero, config.numbers, ends, first_weights)?;
         let mut next_step = 0;
         if let Some(path) = &config.resume {
@@ -100,11 +102,12 @@ impl TrainingRank {
         let step_scope = recorder.step(Step(step as i32));
         self.accumulate(data);
         let optimizer = self.config.optimizer(step);
-        let loss = {
+        let (loss, gradient_norm) = {
             let _phase = recorder.phase(Phase::Optimizer);
             self.state.finish_gradients();
+            self.state.add_squares(self.at, &self.stage.totals.squares);
             self.state.update(optimizer);
-            self.mean_loss()?
+            self.totals()?
         };
         self.next_step += 1;
         drop(step_scope);
@@ -112,12 +115,14 @@ impl TrainingRank {
             return Err(TrainError::Diverged { step: step + 1, loss });
         }
         recorder.count(Counter::Loss, loss);
+        recorder.count(Counter::GradientNorm, gradient_norm);
         recorder.count(Counter::Tokens, layout.tokens_per_step() as f64);
         if let Some(counter) = recorder.counter("learning_rate") {
             recorder.count(counter, optimizer.learning_rate);
         }
         // Saving is no part of the step.
-        let report = StepReport { step, loss, tokens: layout.tokens_per_step(), duration: began.elapsed() };
+        let report =
+            StepReport { step, loss, gradient_norm, tokens: layout.tokens_per_step(), duration: began.elapsed() };
         if let Some(save) = self.config.save.clone().filter(|save| self.next_step.is_multiple_of(save.steps)) {
             self.save(&save.directory)?;
         }
@@ -129,7 +134,7 @@ impl TrainingRank {
         let TrainingRank { config, at, next_step, .. } = self;
         let (config, at, step) = (&*config, *at, *next_step);
         self.state.clear_gradients();
-        self.stage.clear_loss();
+        self.stage.clear_totals();
         let batch = |micro_batch: u64| batch(config, at, data, step, micro_batch);
         self.pipeline.run(&mut self.stage, &mut self.state, &batch);
     }
@@ -140,16 +145,18 @@ impl TrainingRank {
         checkpoint::save(directory, &self.config, self.at, self.next_step, &self.state, &self.parts, &self.groups)
     }
 
-    /// The loss of all ranks: those that have the head have their share of it, and tensor ranks have the same.
-    fn mean_loss(&self) -> Result<f64, TrainError> {
-        let total: &Tensor = &self.stage.loss;
+    /// The loss of all ranks, those that have the head having their share of it, and the norm of the gradient.
+    fn totals(&self) -> Result<(f64, f64), TrainError> {
+        let totals = &self.stage.totals;
         if let Some(world) = &self.groups.world {
             if self.at.tp > 0 {
-                self.parts.backend.zero(total);
+                // Tensor ranks have the same loss.
+                self.parts.backend.zero(&totals.loss);
             }
-            self.parts.communicator.all_reduce(world, Stream::Compute, total, Reduction::Sum);
+            self.parts.communicator.all_reduce(world, Stream::Compute, &totals.all, Reduction::Sum);
         }
-        Ok(self.parts.backend.download(total)?[0])
+        let totals = self.parts.backend.download(&totals.all)?;
+        Ok((totals[0], totals[1].sqrt()))
     }
 }
 

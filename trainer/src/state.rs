@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use stepscope_collector::Context;
-use stepscope_plan::{Part, Placement, Slot, Zero};
+use stepscope_plan::{Coordinates, Part, Placement, Slot, Zero};
 use stepscope_traces::{Layer, MemoryCategory};
 
 use crate::{
@@ -62,7 +62,7 @@ impl State {
         zero: Zero,
         numbers: Numbers,
         ends: Option<ProcessGroup>,
-        initial: impl Fn(&Slot) -> Vec<f32>,
+        initial: impl Fn(&Slot, &mut [f32]),
     ) -> Result<State, TrainError> {
         // One replica has nothing to share.
         let zero = if replicas.count() == 1 { Zero::Off } else { zero };
@@ -101,12 +101,12 @@ impl State {
         Ok(state)
     }
 
-    fn initialise(&self, initial: impl Fn(&Slot) -> Vec<f32>) {
+    fn initialise(&self, initial: impl Fn(&Slot, &mut [f32])) {
         for (index, unit) in self.placement.units.iter().enumerate() {
             let mut values = vec![0.0; unit.elements() as usize];
             for slot in self.placement.slots_of(unit) {
                 let start = (slot.offset - unit.range.start) as usize;
-                values[start..start + slot.elements() as usize].copy_from_slice(&initial(slot));
+                initial(slot, &mut values[start..start + slot.elements() as usize]);
             }
             self.restore(index, "master", values);
         }
@@ -114,19 +114,27 @@ impl State {
 
     /// Replaces what a unit's weights and optimizer state were; `values` are of the whole unit.
     pub(crate) fn restore(&self, unit: usize, kind: &str, values: Vec<f32>) {
-        let owned = values[self.owned_part(unit)].to_vec();
-        if let Some((_, tensor)) = self.optimizer.tensors().into_iter().find(|(name, _)| *name == kind) {
-            self.backend().upload(owned.clone(), &tensor.slice(self.owned(unit)));
-        }
-        if kind == "master" {
-            self.upload_weights(unit, values, owned);
-        }
-    }
-
-    fn upload_weights(&self, unit: usize, whole: Vec<f32>, owned: Vec<f32>) {
-        match &self.weights {
-            Weights::Whole(weights) => self.backend().upload(whole, &weights.flat.slice(self.range(unit))),
-            Weights::Sharded(weights) => self.backend().upload(owned, &weights.shards.slice(self.owned(unit))),
+        let tensors = self.optimizer.tensors();
+        let state = tensors.into_iter().find(|(name, _)| *name == kind).map(|(_, all)| all.slice(self.owned(unit)));
+        let weights = (kind == "master").then(|| match &self.weights {
+            Weights::Whole(weights) => weights.flat.slice(self.range(unit)),
+            Weights::Sharded(weights) => weights.shards.slice(self.owned(unit)),
+        });
+        let owned = |values: &[f32]| values[self.owned_part(unit)].to_vec();
+        match (state, weights) {
+            // As large as each other: what is on the device already need not go there twice.
+            (Some(state), Some(weights)) if state.elements() == weights.elements() => {
+                let values = if values.len() == state.elements() { values } else { owned(&values) };
+                self.backend().upload(values, &state);
+                self.backend().copy(&state, &weights);
+            }
+            (state, weights) => {
+                state.into_iter().for_each(|state| self.backend().upload(owned(&values), &state));
+                if let Some(weights) = weights {
+                    let values = if values.len() == weights.elements() { values } else { owned(&values) };
+                    self.backend().upload(values, &weights);
+                }
+            }
         }
     }
 
@@ -253,6 +261,32 @@ impl State {
         match &self.weights {
             Weights::Whole(weights) => weights.flat.slice(self.range(unit)).slice(self.owned_part(unit)),
             Weights::Sharded(weights) => weights.shards.slice(self.owned(unit)),
+        }
+    }
+
+    /// Adds the squares of the gradient to a total, which over all ranks has each number once.
+    pub(crate) fn add_squares(&self, at: Coordinates, total: &Tensor) {
+        // Replicas that share nothing all have the same.
+        if at.dp > 0 && !self.sharded {
+            return;
+        }
+        for (index, unit) in self.placement.units.iter().enumerate() {
+            let (gradient, owned) = (self.owned_gradient(index), self.owned_part(index));
+            match unit.part {
+                // Its other copy is counted.
+                Part::TiedEmbedding => {}
+                _ if at.tp == 0 => self.backend().add_squares(&gradient, total),
+                _ => {
+                    for slot in self.placement.slots_of(unit).iter().filter(|slot| !slot.replicated) {
+                        let start = (slot.offset - unit.range.start) as usize;
+                        let (from, to) = (start.max(owned.start), (start + slot.elements() as usize).min(owned.end));
+                        if from < to {
+                            let part = gradient.slice(from - owned.start..to - owned.start);
+                            self.backend().add_squares(&part, total);
+                        }
+                    }
+                }
+            }
         }
     }
 

@@ -112,6 +112,8 @@ pub trait Backend: Send + Sync {
         scale: f64,
         d_logits: &Tensor,
     );
+    /// Adds the squares of all values to one number.
+    fn add_squares(&self, values: &Tensor, total: &Tensor);
     /// One step of the optimizer.
     fn adamw(&self, settings: AdamW, tensors: OptimizerTensors<'_>);
 }

@@ -92,6 +92,10 @@ pub(crate) fn loss_backward(
     Work::new(4 * logits.elements(), &[logits, targets, maxima, sums, d_logits])
 }
 
+pub(crate) fn add_squares(values: &Tensor, total: &Tensor) -> Work {
+    Work::new(2 * values.elements(), &[values, total, total])
+}
+
 pub(crate) fn adamw(tensors: &OptimizerTensors<'_>) -> Work {
     let OptimizerTensors { gradients, parameters, master, first_moment, second_moment } = *tensors;
     let mut touched = vec![gradients, parameters, first_moment, first_moment, second_moment, second_moment];

@@ -9,6 +9,7 @@ use stepscope_traces::{Run, RunInfo, Span, Step, Window};
 use super::cuda::{CudaRank, CudaTraining, look_for_gpu};
 use crate::{backend::Stream, config::TrainConfig};
 
+/// Long ones: the host takes a tenth of a millisecond from the first event to the first launch.
 const STEPS: u64 = 8;
 
 /// A mark in the compute stream, with the device's own time.
@@ -24,15 +25,15 @@ fn a_step_takes_as_long_as_events_around_it_say() {
         return;
     }
     let model = ModelShape {
-        hidden: 1024,
+        hidden: 2048,
         heads: 16,
-        kv_heads: 8,
-        head_dim: 64,
-        ffn: 4096,
-        vocabulary: 16000,
+        kv_heads: 4,
+        head_dim: 128,
+        ffn: 7168,
+        vocabulary: 32000,
         ..ModelShape::preset("tiny").unwrap()
     };
-    let layout = ParallelLayout { micro_batch: 8, sequence_length: 1024, ..ParallelLayout::default() };
+    let layout = ParallelLayout { micro_batch: 4, sequence_length: 2048, ..ParallelLayout::default() };
     let config = TrainConfig { steps: STEPS, ..TrainConfig::new(model, layout) };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");

@@ -30,8 +30,25 @@ pub(crate) struct Stage {
     kept: HashMap<(usize, u64), Kept>,
     /// Scales the loss of a token, so that those of a step add up to their mean.
     loss_scale: f64,
-    /// The loss of the step so far.
+    /// What is added up over the step.
+    pub(crate) totals: Totals,
+}
+
+/// Two numbers that are added up over a step, and over ranks in one go.
+pub(crate) struct Totals {
+    /// Both.
+    pub(crate) all: Tensor,
+    /// The loss.
     pub(crate) loss: Tensor,
+    /// The squares of the gradient.
+    pub(crate) squares: Tensor,
+}
+
+impl Totals {
+    fn new(engine: &Engine) -> Totals {
+        let all = engine.backend.allocate(2, engine.numbers.compute.sum(), MemoryCategory::Workspace);
+        Totals { loss: all.slice(0..1), squares: all.slice(1..2), all }
+    }
 }
 
 /// Units of a chunk, in the order of the forward pass.
@@ -105,15 +122,15 @@ impl Stage {
         global_tokens: u64,
     ) -> Stage {
         let chunks: Vec<Chunk> = (0..chunks).map(|chunk| Chunk::of(placement, chunk)).collect();
-        let loss = engine.backend.allocate(1, engine.numbers.compute.sum(), MemoryCategory::Workspace);
+        let totals = Totals::new(&engine);
         let sends = chunks.iter().any(|chunk| chunk.head.is_none());
         let loss_scale = 1.0 / global_tokens as f64;
-        Stage { engine, recompute, chunks, sends, kept: HashMap::new(), loss_scale, loss }
+        Stage { engine, recompute, chunks, sends, kept: HashMap::new(), loss_scale, totals }
     }
 
     /// Begins a step.
-    pub(crate) fn clear_loss(&self) {
-        self.engine.backend.zero(&self.loss);
+    pub(crate) fn clear_totals(&self) {
+        self.engine.backend.zero(&self.totals.all);
     }
 
     /// What comes in from another stage: tokens × hidden.
@@ -161,7 +178,7 @@ impl Stage {
             let weights = head.weights(state, &mut coming);
             let targets = engine.tokens();
             engine.backend.upload_tokens(batch.targets.clone(), &targets);
-            kept.head = Some(engine.head_forward(&weights, input, &targets, self.loss_scale, &self.loss));
+            kept.head = Some(engine.head_forward(&weights, input, &targets, self.loss_scale, &self.totals.loss));
             kept.targets = Some(targets);
             head.release(state);
         }

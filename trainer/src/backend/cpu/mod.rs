@@ -501,6 +501,16 @@ impl Backend for CpuBackend {
         });
     }
 
+    fn add_squares(&self, values: &Tensor, total: &Tensor) {
+        let (dtype, [values_view, total_view]) = (values.dtype(), [values, total].map(view));
+        self.launch("squares", work::add_squares(values, total), move || {
+            with_element!(dtype, E => {
+                kernels::add_squares::<E>(&values_view.read()?, &mut total_view.write()?);
+                Ok(())
+            })
+        });
+    }
+
     fn adamw(&self, settings: AdamW, tensors: OptimizerTensors<'_>) {
         let takes = work::adamw(&tensors);
         let OptimizerTensors { gradients, parameters, master, first_moment, second_moment } = tensors;

@@ -339,6 +339,14 @@ impl Backend for CudaBackend {
         });
     }
 
+    fn add_squares(&self, values: &Tensor, total: &Tensor) {
+        self.launch(work::add_squares(values, total), |stream| {
+            let (values, total) = (array(values), array(total));
+            let (_scratch, sums) = self.scratch(Kernels::sum_of_squares_workspace_bytes(values.elements))?;
+            self.kernels.add_sum_of_squares(stream, values, total, sums)
+        });
+    }
+
     fn adamw(&self, settings: AdamW, tensors: OptimizerTensors<'_>) {
         self.launch(work::adamw(&tensors), |stream| {
             let arrays = OptimizerArrays {

@@ -1,6 +1,6 @@
 //! Operations on every element by itself, and the sum over all of them.
 
-use super::{Element, Real, vectorised};
+use super::{Element, Real, lanes, vectorised};
 
 /// target += other, in whatever either is stored as.
 pub(crate) fn add<E: Element, O: Element<Sum = E::Sum>>(target: &mut [E], other: &[O]) {
@@ -17,6 +17,15 @@ pub(crate) fn add_inline<E: Element, O: Element<Sum = E::Sum>>(target: &mut [E],
     for (target, other) in target.iter_mut().zip(other) {
         *target = E::narrow(target.widen() + other.widen());
     }
+}
+
+/// total += the squares of all values.
+pub(crate) fn add_squares<E: Element>(values: &[E], total: &mut [E::Sum]) {
+    assert_eq!(total.len(), 1);
+    vectorised(
+        #[inline(always)]
+        || total[0] += lanes::dot(values, values),
+    );
 }
 
 /// Copies numbers into another form of storage.

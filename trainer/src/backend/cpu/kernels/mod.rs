@@ -23,7 +23,7 @@ pub(crate) use self::{
     adamw::adamw,
     attention::{attention, attention_backward},
     cross_entropy::{loss, loss_backward, row_maxima, row_sums},
-    elementwise::{add, convert},
+    elementwise::{add, add_squares, convert},
     embedding::{embedding, embedding_backward},
     matmul::matmul,
     norm::{rms_norm, rms_norm_backward},

@@ -53,19 +53,32 @@ impl Tiling {
         Tiling { unit, rows, threads: warps * WARP, shared_bytes: (rows + 4 * keys) * row_bytes(head_dim) }
     }
 
-    /// On tensor cores: warps of a tile of keys or queries each, against tiles of the other.
-    pub(super) fn backward_bf16(head_dim: usize, whole_pieces: bool, warps: usize, others: usize) -> Tiling {
-        let rows = warps * STEP;
+    /// On tensor cores: warps of a tile of keys each, against tiles of queries.
+    pub(super) fn keys_bf16(head_dim: usize, whole_pieces: bool, warps: usize, queries: usize) -> Tiling {
         let constants = vec![
             ("HEAD_DIM", head_dim),
             ("WHOLE_PIECES", whole_pieces.into()),
             ("WARPS", warps),
-            ("OTHER_TILE", others),
+            ("OTHER_TILE", queries),
         ];
-        let unit = Unit { source: Source::AttentionBackward, constants };
-        let numbers = 4 * others * size_of::<f32>();
-        let shared_bytes = (2 * rows + 4 * others) * row_bytes(head_dim) + numbers;
+        let unit = Unit { source: Source::AttentionBackwardKeys, constants };
+        let (rows, numbers) = (warps * STEP, 4 * queries * size_of::<f32>());
+        let shared_bytes = (2 * rows + 4 * queries) * row_bytes(head_dim) + numbers;
         Tiling { unit, rows, threads: warps * WARP, shared_bytes }
+    }
+
+    /// On tensor cores: warps of so many tiles of queries each, against tiles of keys.
+    pub(super) fn queries_bf16(head_dim: usize, whole_pieces: bool, warps: usize, tiles: usize, keys: usize) -> Tiling {
+        let rows = warps * tiles * STEP;
+        let constants = vec![
+            ("HEAD_DIM", head_dim),
+            ("WHOLE_PIECES", whole_pieces.into()),
+            ("WARPS", warps),
+            ("WARP_TILES", tiles),
+            ("OTHER_TILE", keys),
+        ];
+        let unit = Unit { source: Source::AttentionBackwardQueries, constants };
+        Tiling { unit, rows, threads: warps * WARP, shared_bytes: (2 * rows + 4 * keys) * row_bytes(head_dim) }
     }
 
     /// In single precision, with so many tiles of heads and of scores.
@@ -83,17 +96,26 @@ impl Tiling {
     pub(super) fn forward(dtype: DType, head_dim: usize, whole_pieces: bool) -> Result<Tiling, TrainError> {
         check_width(dtype, head_dim)?;
         match dtype {
+            // Narrow heads leave registers for more scores.
+            DType::Bf16 if head_dim <= 64 => Ok(Tiling::forward_bf16(head_dim, whole_pieces, 4, 2, 128)),
             DType::Bf16 => Ok(Tiling::forward_bf16(head_dim, whole_pieces, 4, 2, 64)),
             _ => Ok(Tiling::single(head_dim, 3, 1)),
         }
     }
 
-    /// The same for the gradients.
-    pub(super) fn backward(dtype: DType, head_dim: usize, whole_pieces: bool) -> Result<Tiling, TrainError> {
+    /// The same for the gradients of keys and values, and for those of queries.
+    pub(super) fn backward(dtype: DType, head_dim: usize, whole_pieces: bool) -> Result<[Tiling; 2], TrainError> {
         check_width(dtype, head_dim)?;
         match dtype {
-            DType::Bf16 => Ok(Tiling::backward_bf16(head_dim, whole_pieces, 4, 64)),
-            _ => Ok(Tiling::single(head_dim, 4, 2)),
+            DType::Bf16 if head_dim <= 64 => Ok([
+                Tiling::keys_bf16(head_dim, whole_pieces, 4, 128),
+                Tiling::queries_bf16(head_dim, whole_pieces, 4, 2, 64),
+            ]),
+            DType::Bf16 => Ok([
+                Tiling::keys_bf16(head_dim, whole_pieces, 4, 64),
+                Tiling::queries_bf16(head_dim, whole_pieces, 4, 2, 32),
+            ]),
+            _ => Ok([Tiling::single(head_dim, 4, 2), Tiling::single(head_dim, 4, 2)]),
         }
     }
 
@@ -179,8 +201,8 @@ impl Kernels {
         workspace: Array,
     ) -> Result<(), TrainError> {
         let pieces = whole_pieces(heads, &[of.qkv, d_out, d_qkv]);
-        let tiling = || Tiling::backward(of.qkv.dtype, heads.head_dim, pieces);
-        self.attention_backward_tiled(stream, heads, of, [d_out, d_qkv, workspace], [tiling()?, tiling()?])
+        let tilings = Tiling::backward(of.qkv.dtype, heads.head_dim, pieces)?;
+        self.attention_backward_tiled(stream, heads, of, [d_out, d_qkv, workspace], tilings)
     }
 
     /// With tilings of its own for the gradients of keys and values, and for those of queries.

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{backend::DType, error::TrainError};
 
-/// Tokens that a thread of the backward pass looks at in one go.
-const TOKENS_OF_THREAD: usize = 4;
+/// Tokens that a thread of the backward pass looks at in one go: those that its text says.
+const TOKENS_OF_THREAD: usize = 16;
 
 impl Kernels {
     /// Looks tokens up in a table that holds the vocabulary from `first` on; others give zeros.

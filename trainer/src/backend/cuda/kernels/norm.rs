@@ -4,7 +4,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::{
     super::array::Array,
-    Kernels, WARP,
+    GROUP, Kernels, WARP,
     check::{expect, expect_room, rows, suffix, suffixes},
     launch::Launch,
     source::Source,
@@ -19,7 +19,7 @@ const BACKWARD_THREADS: usize = 512;
 /// on all of them, so that the order of sums is too.
 const SUMMING_THREADS: usize = 132 * 1024;
 /// Threads that add up what those blocks leave, for as many columns as a warp has lanes.
-const ADDING_THREADS: usize = 512;
+const ADDING_THREADS: usize = 1024;
 
 /// Blocks of the backward pass, each of which leaves a row of sums.
 fn summing_blocks(rows: usize, width: usize) -> usize {
@@ -63,11 +63,15 @@ impl Kernels {
         expect("d_weight", d_weight, width, d_weight.dtype)?;
         expect_room(workspace, Kernels::rms_norm_backward_workspace_bytes(rows, width))?;
         suffixes(x.dtype, d_weight.dtype)?;
-        let blocks = summing_blocks(rows, width);
-        let launch = Launch::new(blocks, threads_of_row(width, BACKWARD_THREADS));
+        let (blocks, threads) = (summing_blocks(rows, width), threads_of_row(width, BACKWARD_THREADS));
+        let is_held = width <= threads * GROUP
+            && width.is_multiple_of(GROUP)
+            && [x, weight, d_y, d_x].iter().all(|array| array.address.is_multiple_of(16));
+        let name = if is_held { "rms_norm_backward_held" } else { "rms_norm_backward" };
+        let launch = Launch::new(blocks, threads);
         let launch = launch.array(x).array(weight).array(d_y).array(d_x).array(workspace);
         let launch = launch.size(rows).size(width).float(NORM_EPSILON as f32);
-        self.start(Source::Norm, &format!("rms_norm_backward_{}", suffix(x.dtype)?), launch, stream)?;
+        self.start(Source::Norm, &format!("{name}_{}", suffix(x.dtype)?), launch, stream)?;
         let name = format!("add_partials_{}", suffix(d_weight.dtype)?);
         let launch = Launch::new(width.div_ceil(WARP), ADDING_THREADS);
         let launch = launch.array(workspace).size(blocks).size(width).array(d_weight);

@@ -13,7 +13,8 @@ pub(super) enum Source {
     CrossEntropy,
     Optimizer,
     AttentionForward,
-    AttentionBackward,
+    AttentionBackwardKeys,
+    AttentionBackwardQueries,
     AttentionSingle,
 }
 
@@ -40,7 +41,8 @@ impl Source {
             Source::CrossEntropy => "cross_entropy.cu",
             Source::Optimizer => "optimizer.cu",
             Source::AttentionForward => "attention_forward.cu",
-            Source::AttentionBackward => "attention_backward.cu",
+            Source::AttentionBackwardKeys => "attention_backward_keys.cu",
+            Source::AttentionBackwardQueries => "attention_backward_queries.cu",
             Source::AttentionSingle => "attention_single.cu",
         }
     }
@@ -55,7 +57,8 @@ impl Source {
             Source::CrossEntropy => include_str!("sources/cross_entropy.cu"),
             Source::Optimizer => include_str!("sources/optimizer.cu"),
             Source::AttentionForward => include_str!("sources/attention_forward.cu"),
-            Source::AttentionBackward => include_str!("sources/attention_backward.cu"),
+            Source::AttentionBackwardKeys => include_str!("sources/attention_backward_keys.cu"),
+            Source::AttentionBackwardQueries => include_str!("sources/attention_backward_queries.cu"),
             Source::AttentionSingle => include_str!("sources/attention_single.cu"),
         }
     }
@@ -68,7 +71,7 @@ impl Source {
             ("attention_tile.cu", include_str!("sources/attention_tile.cu")),
         ];
         match self {
-            Source::AttentionForward | Source::AttentionBackward => ALL,
+            Source::AttentionForward | Source::AttentionBackwardKeys | Source::AttentionBackwardQueries => ALL,
             Source::AttentionSingle => &ALL[..2],
             _ => &ALL[..1],
         }

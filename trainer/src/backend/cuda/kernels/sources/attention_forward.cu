@@ -77,7 +77,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             continue;
         }
         float probabilities[WARP_TILES][KEYS / COLUMNS][OF_THREAD];
-        scores<WARP_TILES, KEYS>(probabilities, query_tile + warp * WARP_ROWS * PITCH, key_tiles + stage * KEYS * PITCH);
+        const bf16 *key_tile = key_tiles + stage * KEYS * PITCH, *value_tile = value_tiles + stage * KEYS * PITCH;
+        scores<WARP_TILES, KEYS>(probabilities, query_tile + warp * WARP_ROWS * PITCH, key_tile);
         if (first_key + KEYS > warp_first + 1) {
 #pragma unroll
             for (int tile = 0; tile < WARP_TILES; tile++) {
@@ -100,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             update_softmax(probabilities[tile], maxima[tile], totals[tile], sums[tile], exponent_scale);
             as_weights<KEYS>(weights[tile], probabilities[tile]);
         }
-        combine<WARP_TILES, KEYS>(sums, weights, value_tiles + stage * KEYS * PITCH);
+        combine<WARP_TILES, KEYS>(sums, weights, value_tile);
     }
 #pragma unroll
     for (int tile = 0; tile < WARP_TILES; tile++) {
@@ -117,6 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             }
         }
         bf16* to = out + shape.out(batch, head);
-        store_rows(to, shape.out_width(), tile_first, sequence, 1.0f / totals[tile][0], 1.0f / totals[tile][1], sums[tile]);
+        float upper = 1.0f / totals[tile][0], lower = 1.0f / totals[tile][1];
+        store_rows(to, shape.out_width(), tile_first, sequence, upper, lower, sums[tile]);
     }
 }

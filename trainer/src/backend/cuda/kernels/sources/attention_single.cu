@@ -10,7 +10,8 @@ constexpr int PITCH = HEAD_DIM + 1;
 constexpr int SCORE_PITCH = TILE + 1;
 constexpr int COLUMNS = (HEAD_DIM + SHARING - 1) / SHARING;
 
-__device__ __forceinline__ void load_tile(float* tile, const float* head, long long stride, long long first, long long rows) {
+__device__ __forceinline__ void load_tile(
+    float* tile, const float* head, long long stride, long long first, long long rows) {
     for (int item = threadIdx.x; item < TILE * HEAD_DIM; item += THREADS) {
         int row = item / HEAD_DIM, column = item % HEAD_DIM;
         tile[row * PITCH + column] = first + row < rows ? head[(first + row) * stride + column] : 0.0f;

@@ -29,7 +29,8 @@ __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_
 
 // Begins to copy rows of a head into a tile; those that are not there become zeros.
 template <int ROWS, int THREADS>
-__device__ __forceinline__ void load_tile(bf16* tile, const bf16* head, long long stride, long long first, long long rows) {
+__device__ __forceinline__ void load_tile(
+    bf16* tile, const bf16* head, long long stride, long long first, long long rows) {
     constexpr int PIECES = PADDED_DIM / PIECE;
     const bf16* begin = head + first * stride;
     int left = (int)min(rows - first, (long long)ROWS), width = (int)stride;

@@ -16,7 +16,25 @@ __device__ __forceinline__ void embedding(
     store_group(out + place.row * width + place.column, left, values);
 }
 
-constexpr int TOKENS_OF_THREAD = 4;
+constexpr int TOKENS_OF_THREAD = 16;
+
+// Which of a thread's tokens are this one, as bits.
+__device__ __forceinline__ unsigned places_of(unsigned token, const unsigned* tokens, long long left) {
+    unsigned places = 0;
+    if (left >= TOKENS_OF_THREAD && misalignment(tokens) == 0) {
+#pragma unroll
+        for (int i = 0; i < TOKENS_OF_THREAD; i += 4) {
+            uint4 four = *reinterpret_cast<const uint4*>(tokens + i);
+            places |= (unsigned)(four.x == token) << i | (unsigned)(four.y == token) << (i + 1) |
+                      (unsigned)(four.z == token) << (i + 2) | (unsigned)(four.w == token) << (i + 3);
+        }
+    } else {
+        for (int i = 0; i < TOKENS_OF_THREAD && i < left; i++) {
+            places |= (unsigned)(tokens[i] == token) << i;
+        }
+    }
+    return places;
+}
 
 // Adds each token's gradients to its row of the table, summed in the order of their positions and rounded once.
 //
@@ -38,16 +56,10 @@ __device__ __forceinline__ void embedding_backward(
     unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     float sums[GROUP] = {};
     for (long long begin = 0; begin < count; begin += TOKENS_OF_THREAD * blockDim.x) {
-        bool is_same[TOKENS_OF_THREAD], is_before = false;
-        unsigned found = 0;
         long long at = begin + TOKENS_OF_THREAD * threadIdx.x;
-#pragma unroll
-        for (int i = 0; i < TOKENS_OF_THREAD; i++) {
-            is_same[i] = at + i < count && tokens[at + i] == token;
-            found += is_same[i];
-            is_before |= is_same[i] && at + i < own;
-        }
-        if (__syncthreads_or(is_before)) {
+        unsigned places = places_of(token, tokens + at, count - at), found = __popc(places);
+        unsigned first_place = __ffs(places) - 1;
+        if (__syncthreads_or(found > 0 && at + first_place < own)) {
             return;
         }
         // Where in the list of matches this thread's begin: behind those of the lanes and warps before it.
@@ -67,11 +79,8 @@ __device__ __forceinline__ void embedding_backward(
             total += counts[other];
         }
         unsigned slot = before + until - found;
-#pragma unroll
-        for (int i = 0; i < TOKENS_OF_THREAD; i++) {
-            if (is_same[i]) {
-                matches[slot++] = (unsigned)(at + i - begin);
-            }
+        for (unsigned rest = places; rest != 0; rest &= rest - 1) {
+            matches[slot++] = (unsigned)(at - begin) + __ffs(rest) - 1;
         }
         __syncthreads();
         if (left > 0) {

@@ -9,7 +9,6 @@ constexpr int GROUP = 8;
 constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr float LOG2_E = 1.4426950408889634f;
-constexpr float LN_2 = 0.6931471805599453f;
 
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }

@@ -16,7 +16,7 @@ fn units() -> Vec<Unit> {
         [(DType::Bf16, 64, true), (DType::Bf16, 128, true), (DType::Bf16, 20, false), (DType::F32, 80, true)]
     {
         units.push(Tiling::forward(dtype, head_dim, whole_pieces).unwrap().unit);
-        units.push(Tiling::backward(dtype, head_dim, whole_pieces).unwrap().unit);
+        units.extend(Tiling::backward(dtype, head_dim, whole_pieces).unwrap().map(|tiling| tiling.unit));
     }
     units
 }

@@ -1,6 +1,9 @@
 //! A GPU to test on, where there is one.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 use cudarc::driver::{
     CudaContext, CudaSlice, CudaStream, DevicePtr,
@@ -8,7 +11,7 @@ use cudarc::driver::{
 };
 use stepscope_collector::libraries::{self, Library};
 
-use super::{Kernels, Stored};
+use super::{super::compile::Compiler, Kernels, Stored};
 use crate::backend::{DType, cuda::array::Array};
 
 /// A device, its default stream, and the kernels loaded on it.
@@ -45,17 +48,29 @@ fn has_driver() -> bool {
     libraries::open(Library::Cuda).is_ok() || unsafe { sys::is_culib_present() }
 }
 
+fn capability(context: &CudaContext) -> (u32, u32) {
+    let attribute = |attribute| context.attribute(attribute).unwrap() as u32;
+    (
+        attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+        attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+    )
+}
+
 impl Gpu {
     fn open() -> Result<Gpu, String> {
         if !has_driver() {
             return Err("no NVIDIA driver".into());
         }
         let context = CudaContext::new(0).map_err(|error| format!("no GPU: {error:?}"))?;
-        let capability = |attribute| context.attribute(attribute).unwrap() as u32;
-        let major = capability(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-        let minor = capability(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+        let (major, minor) = capability(&context);
         let kernels = Kernels::load(major, minor).map_err(|error| error.to_string())?;
         Ok(Gpu { stream: context.default_stream(), context, kernels })
+    }
+
+    /// Loads the kernels once more, with a cache of its own.
+    pub(super) fn load_kernels(&self, cache: Option<PathBuf>) -> Kernels {
+        let (major, minor) = capability(&self.context);
+        Kernels::load_with(Compiler::new(major, minor, cache).unwrap()).unwrap()
     }
 
     pub(super) fn stream(&self) -> CUstream {

@@ -18,7 +18,7 @@ const PARAMETERS: usize = 100 << 20;
 const REPEATS: u32 = 20;
 
 /// Seconds that work takes when it is queued again and again.
-pub(super) fn seconds(gpu: &Gpu, work: impl Fn()) -> f64 {
+fn seconds(gpu: &Gpu, work: impl Fn()) -> f64 {
     work();
     gpu.synchronize();
     let begin = Instant::now();
@@ -34,7 +34,7 @@ fn streams(gpu: &Gpu, name: &str, bytes: usize, work: impl Fn()) {
     println!("{name:>24}: {:8.1} us {:7.0} GB/s", seconds * 1e6, bytes as f64 / seconds / 1e9);
 }
 
-pub(super) fn filled<E: Stored>(gpu: &Gpu, count: usize) -> Buffer {
+fn filled<E: Stored>(gpu: &Gpu, count: usize) -> Buffer {
     let pattern = random::<E>(1, 4096);
     gpu.upload(&pattern.into_iter().cycle().take(count).collect::<Vec<_>>())
 }
@@ -129,14 +129,15 @@ fn optimizer(gpu: &Gpu) {
 fn attention() {
     let Some(gpu) = gpu() else { return };
     for (kv_heads, head_dim) in [(16, 128), (4, 128), (16, 64)] {
-        attention_of(gpu, Heads { batch: 4, sequence: 2048, heads: 16, kv_heads, head_dim });
+        attention_of::<bf16>(gpu, Heads { batch: 4, sequence: 2048, heads: 16, kv_heads, head_dim });
     }
+    attention_of::<f32>(gpu, Heads { batch: 4, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128 });
 }
 
-fn attention_of(gpu: &Gpu, heads: Heads) {
+fn attention_of<E: Stored>(gpu: &Gpu, heads: Heads) {
     let (stream, kernels) = (gpu.stream(), &gpu.kernels);
-    let [qkv, d_qkv] = [(); 2].map(|()| filled::<bf16>(gpu, heads.tokens() * heads.qkv_width()));
-    let [out, d_out] = [(); 2].map(|()| filled::<bf16>(gpu, heads.tokens() * heads.out_width()));
+    let [qkv, d_qkv] = [(); 2].map(|()| filled::<E>(gpu, heads.tokens() * heads.qkv_width()));
+    let [out, d_out] = [(); 2].map(|()| filled::<E>(gpu, heads.tokens() * heads.out_width()));
     let lse = filled::<f32>(gpu, heads.tokens() * heads.heads);
     let room = gpu.workspace(Kernels::attention_backward_workspace_bytes(heads));
     let of = AttentionArrays { qkv: qkv.array, out: out.array, lse: lse.array };
@@ -144,7 +145,12 @@ fn attention_of(gpu: &Gpu, heads: Heads) {
     let pairs = heads.sequence * (heads.sequence + 1) / 2;
     let flops = (2 * heads.batch * heads.heads * pairs * heads.head_dim) as f64;
     let report = |name: &str, products: f64, seconds: f64| {
-        println!("{name:>24}: {:8.1} us {:7.1} TFLOP/s {heads:?}", seconds * 1e6, products * flops / seconds / 1e12);
+        println!(
+            "{name:>24}: {:8.1} us {:7.1} TFLOP/s {:?} {heads:?}",
+            seconds * 1e6,
+            products * flops / seconds / 1e12,
+            E::DTYPE
+        );
     };
     let forward = seconds(gpu, || kernels.attention(stream, heads, of).unwrap());
     report("attention", 2.0, forward);
@@ -152,4 +158,16 @@ fn attention_of(gpu: &Gpu, heads: Heads) {
         kernels.attention_backward(stream, heads, of, d_out.array, d_qkv.array, room.array).unwrap();
     });
     report("attention_backward", 5.0, backward);
+}
+
+#[test]
+#[ignore = "prints how long the kernels take to load; needs a GPU"]
+fn loading() {
+    let Some(gpu) = gpu() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["compiled and loaded", "loaded from the cache"] {
+        let begin = Instant::now();
+        gpu.load_kernels(Some(directory.path().into()));
+        println!("{name:>24}: {:8.1} ms", begin.elapsed().as_secs_f64() * 1e3);
+    }
 }

@@ -1,8 +1,8 @@
-// The gradient of attention on tensor cores, with the probabilities computed again tile by tile.
+// The gradients of keys and values on tensor cores: a block to a tile of keys, over double-buffered tiles of queries.
 //
-// One kernel has a block to a tile of keys and sums over queries, the other has a block to a tile of queries and sums
-// over keys. Scores are computed in both, so that every sum stays in one block and has one order. The first computes
-// them transposed: then what a thread holds of them is already laid out as the next product wants it.
+// Gradients of queries have a kernel of their own, and scores are computed in both, so that every sum stays in one
+// block and has one order. Here they are computed transposed: then what a thread holds of them is already laid out as
+// the next product wants it.
 
 constexpr int THREADS = WARPS * WARP;
 constexpr int OWN = WARPS * 16;
@@ -94,66 +94,4 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     store_rows(d_qkv + shape.key(batch, kv_head), shape.row_width(), warp_first, sequence, scale, scale, d_keys[0]);
     store_rows(d_qkv + shape.value(batch, kv_head), shape.row_width(), warp_first, sequence, 1.0f, 1.0f, d_values[0]);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    attention_backward_queries(const bf16* qkv, const bf16* d_out, const float* lse, const float* products,
-                               bf16* d_qkv, long long sequence, long long heads, long long kv_heads, float scale) {
-    extern __shared__ __align__(16) bf16 shared[];
-    Heads<bf16> shape = {sequence, heads, kv_heads};
-    long long first = (long long)(gridDim.z - 1 - blockIdx.z) * OWN, batch = blockIdx.y, head = blockIdx.x;
-    const bf16* keys = qkv + shape.key(batch, head / shape.group());
-    const bf16* values = qkv + shape.value(batch, head / shape.group());
-    bf16 *query_tile = shared, *d_out_tile = shared + OWN * PITCH;
-    bf16 *key_tiles = d_out_tile + OWN * PITCH, *value_tiles = key_tiles + 2 * OTHER * PITCH;
-    load_tile<OWN, THREADS>(query_tile, qkv + shape.query(batch, head), shape.row_width(), first, sequence);
-    load_tile<OWN, THREADS>(d_out_tile, d_out + shape.out(batch, head), shape.out_width(), first, sequence);
-    load_tile<OTHER, THREADS>(key_tiles, keys, shape.row_width(), 0, sequence);
-    load_tile<OTHER, THREADS>(value_tiles, values, shape.row_width(), 0, sequence);
-
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    long long warp_first = first + warp * 16;
-    float logarithms[2], of_rows[2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        long long row = warp_first + lane / 4 + 8 * half;
-        logarithms[half] = row < sequence ? lse[shape.row(batch, head) + row] * LOG2_E : 0.0f;
-        of_rows[half] = row < sequence ? products[shape.row(batch, head) + row] : 0.0f;
-    }
-    float d_queries[1][PADDED_DIM / COLUMNS][OF_THREAD];
-    clear(d_queries);
-    int tiles = (int)((min(sequence, first + OWN) + OTHER - 1) / OTHER);
-    for (int tile = 0; tile < tiles; tile++) {
-        wait_for_copies();
-        __syncthreads();
-        int stage = tile % 2;
-        long long first_key = (long long)tile * OTHER;
-        if (tile + 1 < tiles) {
-            int next = (1 - stage) * OTHER * PITCH;
-            load_tile<OTHER, THREADS>(key_tiles + next, keys, shape.row_width(), first_key + OTHER, sequence);
-            load_tile<OTHER, THREADS>(value_tiles + next, values, shape.row_width(), first_key + OTHER, sequence);
-        }
-        if (first_key >= warp_first + 16) {
-            continue;
-        }
-        float probabilities[1][OTHER / COLUMNS][OF_THREAD], d_scores[1][OTHER / COLUMNS][OF_THREAD];
-        scores<1, OTHER>(probabilities, query_tile + warp * 16 * PITCH, key_tiles + stage * OTHER * PITCH);
-        scores<1, OTHER>(d_scores, d_out_tile + warp * 16 * PITCH, value_tiles + stage * OTHER * PITCH);
-        bool has_diagonal = first_key + OTHER > warp_first + 1;
-#pragma unroll
-        for (int column = 0; column < OTHER / COLUMNS; column++) {
-#pragma unroll
-            for (int i = 0; i < OF_THREAD; i++) {
-                float score = fmaf(probabilities[0][column][i], scale * LOG2_E, -logarithms[i / 2]);
-                int key = (int)(first_key - warp_first) + column * COLUMNS + lane % 4 * 2 + i % 2;
-                bool is_hidden = has_diagonal && key > lane / 4 + i / 2 * 8;
-                float probability = is_hidden ? 0.0f : power_of_two(score);
-                d_scores[0][column][i] = probability * (d_scores[0][column][i] - of_rows[i / 2]);
-            }
-        }
-        unsigned weights[1][OTHER / STEP][4];
-        as_weights<OTHER>(weights[0], d_scores[0]);
-        combine<1, OTHER>(d_queries, weights, key_tiles + stage * OTHER * PITCH);
-    }
-    store_rows(d_qkv + shape.query(batch, head), shape.row_width(), warp_first, sequence, scale, scale, d_queries[0]);
 }
