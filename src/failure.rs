@@ -43,7 +43,7 @@ fn train_hint(error: &TrainError) -> Option<String> {
         TrainError::Plan(error) => plan_hint(error),
         TrainError::Trace(error) => trace_hint(error),
         TrainError::Missing(missing) => Some(missing.hint().into()),
-        TrainError::NoGpu => Some("--backend cpu trains on any machine; `stepscope doctor` says what was found".into()),
+        TrainError::NoGpu { .. } => Some("--backend cpu trains on any machine; `stepscope doctor` says what was found".into()),
         TrainError::OutOfMemory { .. } => Some(
             "a smaller --micro-batch with more --micro-batches, or --recompute full, takes less; `stepscope plan` says how much"
                 .into(),

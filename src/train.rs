@@ -338,11 +338,11 @@ impl Progress {
     }
 
     fn show(&self, step: &StepReport) {
-        let StepReport { step: number, loss, tokens, duration } = *step;
+        let StepReport { step: number, loss, gradient_norm, tokens, duration } = *step;
         let rate = (tokens as f64 / duration.as_secs_f64()) as u64;
         let width = self.steps.to_string().len();
         let line = format!(
-            "step {:>width$}/{}  loss {loss:.4}  {:>9} tokens/s  {:>8}",
+            "step {:>width$}/{}  loss {loss:.4}  gradient {gradient_norm:.3}  {:>9} tokens/s  {:>8}",
             number + 1,
             self.steps,
             text::count(rate),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stepscope_collector::RecordError;
+use stepscope_collector::{RecordError, libraries::Missing};
 use stepscope_plan::PlanError;
 use stepscope_traces::{MemoryCategory, Rank, TraceError};
 
@@ -49,11 +49,14 @@ pub enum TrainError {
         why: String,
     },
     /// No GPU where one was asked for.
-    #[error("there is no GPU here")]
-    NoGpu,
+    #[error("there is no GPU here{}", why.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
+    NoGpu {
+        /// Why, where more is known.
+        why: Option<Missing>,
+    },
     /// A library that is not there.
     #[error(transparent)]
-    Missing(#[from] stepscope_collector::libraries::Missing),
+    Missing(#[from] Missing),
     /// The device or one of its libraries refused.
     #[error("cannot {action} on the GPU: {why}")]
     Device {

@@ -28,7 +28,7 @@ use crate::{
 /// Says why there is no GPU to train on, or none with what it takes.
 pub fn look_for_gpu() -> Result<(), TrainError> {
     if Device::count()? == 0 {
-        return Err(TrainError::NoGpu);
+        return Err(TrainError::NoGpu { why: None });
     }
     for library in [Library::Nvrtc, Library::CublasLt] {
         libraries::open(library)?;
@@ -49,7 +49,7 @@ impl CudaTraining {
         let data = super::prepare(config)?;
         let ranks = config.layout.world_size();
         if ranks > 1 {
-            let why = format!("{ranks} ranks train on the CPU only for now; on a GPU it is one");
+            let why = format!("{ranks} ranks train on the CPU only; on a GPU it is one");
             return Err(TrainError::Settings(why));
         }
         look_for_gpu()?;

@@ -3,25 +3,41 @@
 use std::collections::BTreeMap;
 
 use cudarc::driver::{CudaEvent, sys::CUevent_flags};
+use stepscope_collector::Recorder;
 use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{Run, RunInfo, Span, Step, Window};
+use stepscope_traces::{Rank, RankInfo, Run, RunInfo, Span, Step, Window};
 
-use super::cuda::{CudaRank, CudaTraining, look_for_gpu};
-use crate::{backend::Stream, config::TrainConfig};
+use super::{
+    cuda::{CudaTraining, look_for_gpu},
+    watch::Watch,
+};
+use crate::{
+    backend::{
+        AdamW, AttentionTensors, Backend, DType, Heads, OptimizerTensors, Product, Stream, Tensor,
+        cuda::{CudaBackend, Device},
+    },
+    config::TrainConfig,
+};
 
 /// Long ones: the host takes a tenth of a millisecond from the first event to the first launch.
 const STEPS: u64 = 8;
 
+fn has_gpu() -> bool {
+    look_for_gpu().inspect_err(|why| eprintln!("SKIPPED, nothing was tested on a GPU: {why}")).is_ok()
+}
+
 /// A mark in the compute stream, with the device's own time.
-fn mark(rank: &CudaRank) -> CudaEvent {
-    let stream = rank.backend().device().stream(Stream::Compute);
-    stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).unwrap()
+fn mark(device: &Device) -> CudaEvent {
+    device.stream(Stream::Compute).record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).unwrap()
+}
+
+fn nanoseconds((from, to): &(CudaEvent, CudaEvent)) -> f64 {
+    1e6 * f64::from(from.elapsed_ms(to).unwrap())
 }
 
 #[test]
 fn a_step_takes_as_long_as_events_around_it_say() {
-    if let Err(why) = look_for_gpu() {
-        eprintln!("SKIPPED, nothing was tested on a GPU: {why}");
+    if !has_gpu() {
         return;
     }
     let model = ModelShape {
@@ -41,13 +57,13 @@ fn a_step_takes_as_long_as_events_around_it_say() {
     let mut rank = CudaTraining::prepare(&config).unwrap().start(Some(&path)).unwrap();
     let between: Vec<(CudaEvent, CudaEvent)> = (0..STEPS)
         .map(|_| {
-            let before = mark(&rank);
+            let before = mark(rank.backend().device());
             rank.step().unwrap();
-            (before, mark(&rank))
+            (before, mark(rank.backend().device()))
         })
         .collect();
     rank.unwatch().unwrap();
-    let by_events: Vec<f64> = between.iter().map(|(from, to)| 1e6 * f64::from(from.elapsed_ms(to).unwrap())).collect();
+    let by_events: Vec<f64> = between.iter().map(nanoseconds).collect();
     drop(between);
     rank.finish().unwrap();
 
@@ -72,5 +88,152 @@ fn a_step_takes_as_long_as_events_around_it_say() {
             100.0 * (recorded / events - 1.0)
         );
         assert!((recorded / events - 1.0).abs() < 5e-3, "{recorded} {events}");
+    }
+}
+
+const REPEATS: usize = 40;
+
+/// The largest operations of a training step, by name, with how many kernels each launches where that is ours to say.
+type Operation<'a> = (&'static str, Option<usize>, Box<dyn Fn() + 'a>);
+
+/// Tensors of a layer of 1.1 B parameters, and of what is trained of it at once.
+struct Layer {
+    tokens: Tensor,
+    wide: Tensor,
+    weight: Tensor,
+    gradient: Tensor,
+    gate_up: Tensor,
+    d_gate_up: Tensor,
+    state: [Tensor; 3],
+    qkv: Tensor,
+    lse: Tensor,
+}
+
+const TOKENS: usize = 8192;
+const HIDDEN: usize = 2048;
+const FFN: usize = 7168;
+const HEADS: Heads = Heads { batch: 4, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128 };
+
+impl Layer {
+    fn new(backend: &CudaBackend) -> Layer {
+        let take = |elements: usize, dtype| {
+            let tensor = backend.allocate(elements, dtype, stepscope_traces::MemoryCategory::Other);
+            let values = (0..elements).map(|index| ((index * 2_654_435_761) % 1024) as f32 / 1024.0 - 0.5);
+            backend.upload(values.collect(), &tensor);
+            tensor
+        };
+        let state = |_| take(HIDDEN * FFN, DType::F32);
+        Layer {
+            tokens: take(TOKENS * HIDDEN, DType::Bf16),
+            wide: take(TOKENS * FFN, DType::Bf16),
+            weight: take(HIDDEN * FFN, DType::Bf16),
+            gradient: take(HIDDEN * FFN, DType::Bf16),
+            gate_up: take(TOKENS * 2 * FFN, DType::Bf16),
+            d_gate_up: take(TOKENS * 2 * FFN, DType::Bf16),
+            state: [0, 1, 2].map(state),
+            qkv: take(TOKENS * 3 * HIDDEN, DType::Bf16),
+            lse: take(TOKENS * HEADS.heads, DType::F32),
+        }
+    }
+
+    fn operations<'a>(&'a self, backend: &'a CudaBackend) -> Vec<Operation<'a>> {
+        let product = |rows, columns, inner| Product {
+            rows,
+            columns,
+            inner,
+            transpose_a: false,
+            transpose_b: false,
+            accumulate: false,
+        };
+        let forward = Product { transpose_b: true, ..product(TOKENS, FFN, HIDDEN) };
+        let weight = Product { transpose_a: true, accumulate: true, ..product(HIDDEN, FFN, TOKENS) };
+        let adamw = AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, step: 1 };
+        vec![
+            ("project", None, Box::new(move || backend.matmul(forward, &self.tokens, &self.weight, &self.wide))),
+            (
+                "weight gradient",
+                None,
+                Box::new(move || backend.matmul(weight, &self.tokens, &self.wide, &self.gradient)),
+            ),
+            ("swiglu", Some(1), Box::new(|| backend.swiglu(&self.gate_up, &self.wide, FFN))),
+            (
+                "swiglu backward",
+                Some(1),
+                Box::new(|| backend.swiglu_backward(&self.gate_up, &self.wide, &self.d_gate_up, FFN)),
+            ),
+            ("attention", None, Box::new(|| backend.attention(HEADS, &self.qkv, &self.tokens, &self.lse))),
+            (
+                "attention backward",
+                None,
+                Box::new(|| {
+                    let of = AttentionTensors { qkv: &self.qkv, out: &self.tokens, lse: &self.lse };
+                    let d_qkv = self.gate_up.slice(0..TOKENS * 3 * HIDDEN);
+                    backend.attention_backward(HEADS, of, &self.d_gate_up.slice(0..TOKENS * HIDDEN), &d_qkv);
+                }),
+            ),
+            (
+                "adamw",
+                Some(1),
+                Box::new(move || {
+                    let [master, first_moment, second_moment] = self.state.each_ref();
+                    let (gradients, parameters) = (&self.gradient, &self.weight);
+                    let tensors =
+                        OptimizerTensors { gradients, parameters, master: Some(master), first_moment, second_moment };
+                    backend.adamw(adamw, tensors);
+                }),
+            ),
+        ]
+    }
+}
+
+#[test]
+fn kernels_take_as_long_as_events_around_them_say() {
+    if !has_gpu() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("kernels").create(&path).unwrap();
+    let recorder = Recorder::start(&path, RankInfo::of_this_process(Rank(0))).unwrap();
+    let device = Device::open(0).unwrap();
+    let watch = Watch::start(&recorder, &device);
+    let backend = CudaBackend::start(device, recorder.clone(), false).unwrap();
+    let layer = Layer::new(&backend);
+    let operations = layer.operations(&backend);
+    let by_events: Vec<f64> = operations
+        .iter()
+        .enumerate()
+        .map(|(index, (.., run))| {
+            (0..3).for_each(|_| run());
+            let _step = recorder.step(Step(index as i32));
+            let before = mark(backend.device());
+            (0..REPEATS).for_each(|_| run());
+            let between = (before, mark(backend.device()));
+            backend.synchronize().unwrap();
+            nanoseconds(&between)
+        })
+        .collect();
+    watch.finish();
+    let known: Vec<_> = operations.iter().map(|(name, kernels, _)| (*name, *kernels)).collect();
+    drop(operations);
+    drop((layer, backend));
+    recorder.finish().unwrap();
+
+    let (data, loss) = Run::open(&path).unwrap().ranks[0].read(Window::ALL).unwrap();
+    assert!(loss.is_none(), "{loss:?}");
+    for (index, ((name, kernels), events)) in known.into_iter().zip(by_events).enumerate() {
+        let of_operation = |span: &Span| span.step == Some(Step(index as i32)) && !span.kind.is_annotation();
+        let spans: Vec<Span> = data.spans.rows().filter(of_operation).collect();
+        let recorded: i64 = spans.iter().map(|span| span.duration_ns.0).sum();
+        let change = recorded as f64 / events - 1.0;
+        let each = recorded as f64 / 1e3 / REPEATS as f64;
+        eprintln!(
+            "{name}: {} kernels, {each:.2} µs each time, {:+.2}% of what events say",
+            spans.len(),
+            100.0 * change
+        );
+        assert!(change.abs() < 2e-2, "{name}: {recorded} {events}");
+        assert!(spans.len().is_multiple_of(REPEATS), "{name}: {} kernels", spans.len());
+        assert!(kernels.is_none_or(|kernels| spans.len() == kernels * REPEATS), "{name}: {} kernels", spans.len());
     }
 }

@@ -26,7 +26,7 @@ fn rank(config: &TrainConfig) -> TrainingRank {
 impl TrainingRank {
     fn loss_at(&mut self, data: &Dataset) -> f64 {
         self.accumulate(data);
-        self.mean_loss().unwrap()
+        self.totals().unwrap().0
     }
 
     fn unit_values(&self, unit: usize) -> Vec<f32> {

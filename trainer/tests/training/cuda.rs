@@ -29,7 +29,8 @@ fn tiny(precision: Precision, gradients: Precision) -> TrainConfig {
         gradients,
         ..ParallelLayout::default()
     };
-    TrainConfig { steps: 20, ..TrainConfig::new(ModelShape::preset("tiny").unwrap(), layout) }
+    let model = ModelShape::preset("tiny").unwrap();
+    TrainConfig { steps: 20, deterministic: true, ..TrainConfig::new(model, layout) }
 }
 
 fn losses_on_gpu(config: &TrainConfig, run: Option<&std::path::Path>) -> Result<Vec<f64>, TrainError> {
@@ -58,7 +59,7 @@ fn losses_are_those_of_the_cpu() {
         let apart = furthest(&gpu, &cpu);
         eprintln!("{precision:?} with gradients in {gradients:?}: {apart:.1e} apart over {} steps", gpu.len());
         assert!(apart < tolerance, "{gpu:?} {cpu:?}");
-        assert!(cpu[19] < 0.8 * cpu[0], "it learns");
+        assert!(cpu[19] < 0.6 * cpu[0], "it learns");
     }
 }
 

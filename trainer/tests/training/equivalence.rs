@@ -2,7 +2,7 @@ use proptest::{prelude::*, sample::select};
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_trainer::{GradientReduction, TrainConfig};
 
-use crate::support::{GLOBAL_BATCH, config, in_bf16, layouts, losses, single};
+use crate::support::{GLOBAL_BATCH, config, in_bf16, layouts, losses, reports, single};
 
 fn assert_close(name: &str, losses: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(losses.len(), expected.len(), "{name}");
@@ -12,11 +12,22 @@ fn assert_close(name: &str, losses: &[f64], expected: &[f64], tolerance: f64) {
     }
 }
 
+/// Of each step, the norms being those of the gradient.
+fn losses_and_norms(config: &TrainConfig) -> (Vec<f64>, Vec<f64>) {
+    reports(config, None).unwrap().iter().map(|step| (step.loss, step.gradient_norm)).unzip()
+}
+
+fn assert_same(name: &str, config: &TrainConfig, expected: &(Vec<f64>, Vec<f64>)) {
+    let (losses, norms) = losses_and_norms(config);
+    assert_close(name, &losses, &expected.0, 1e-4);
+    assert_close(&format!("norms, {name}"), &norms, &expected.1, 1e-3);
+}
+
 #[test]
-fn every_layout_has_the_losses_of_a_single_rank() {
-    let expected = losses(&config(single()), None).unwrap();
+fn every_layout_has_the_losses_and_gradients_of_a_single_rank() {
+    let expected = losses_and_norms(&config(single()));
     for (name, config) in layouts() {
-        assert_close(&name, &losses(&config, None).unwrap(), &expected, 1e-4);
+        assert_same(&name, &config, &expected);
     }
 }
 
@@ -37,7 +48,7 @@ fn tied_embeddings_are_one_wherever_they_are() {
         let config = config(layout);
         TrainConfig { model: ModelShape { tied_embeddings: true, ..config.model.clone() }, ..config }
     };
-    let expected = losses(&tied(single()), None).unwrap();
+    let expected = losses_and_norms(&tied(single()));
     let base = ParallelLayout { micro_batches: 2, micro_batch: 4, ..single() };
     for layout in [
         ParallelLayout { pp: 2, ..base },
@@ -47,7 +58,7 @@ fn tied_embeddings_are_one_wherever_they_are() {
         ParallelLayout { dp: 2, micro_batch: 2, zero: Zero::Two, ..base },
         ParallelLayout { dp: 2, micro_batch: 2, zero: Zero::Three, ..base },
     ] {
-        assert_close(&format!("{layout:?}"), &losses(&tied(layout), None).unwrap(), &expected, 1e-4);
+        assert_same(&format!("{layout:?}"), &tied(layout), &expected);
     }
 }
 

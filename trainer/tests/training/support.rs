@@ -4,7 +4,7 @@ use std::{path::Path, sync::Mutex};
 
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_traces::{Loss, RankData, RankDirectory, Run, RunInfo, Window};
-use stepscope_trainer::{CpuTraining, GradientReduction, TrainConfig, TrainError};
+use stepscope_trainer::{CpuTraining, GradientReduction, StepReport, TrainConfig, TrainError};
 use tempfile::TempDir;
 
 /// Sequences of a step, in every layout.
@@ -36,14 +36,19 @@ pub(crate) fn single() -> ParallelLayout {
 }
 
 pub(crate) fn config(layout: ParallelLayout) -> TrainConfig {
-    TrainConfig { steps: 5, ..TrainConfig::new(model(), layout) }
+    TrainConfig { steps: 5, learning_rate: 3e-3, ..TrainConfig::new(model(), layout) }
+}
+
+/// What a run says of each step.
+pub(crate) fn reports(config: &TrainConfig, run: Option<&Path>) -> Result<Vec<StepReport>, TrainError> {
+    let reports = Mutex::new(Vec::new());
+    CpuTraining::prepare(config)?.run(run, &|step| reports.lock().unwrap().push(step))?;
+    Ok(reports.into_inner().unwrap())
 }
 
 /// The losses of a run.
 pub(crate) fn losses(config: &TrainConfig, run: Option<&Path>) -> Result<Vec<f64>, TrainError> {
-    let losses = Mutex::new(Vec::new());
-    CpuTraining::prepare(config)?.run(run, &|step| losses.lock().unwrap().push(step.loss))?;
-    Ok(losses.into_inner().unwrap())
+    Ok(reports(config, run)?.iter().map(|step| step.loss).collect())
 }
 
 /// The layouts that the field composes, each with the same global batch, named.

@@ -21,7 +21,7 @@ pub(crate) struct Device {
 impl Device {
     /// How many GPUs there are; an error says why there are none.
     pub(crate) fn count() -> Result<usize, TrainError> {
-        libraries::open(Library::Cuda)?;
+        libraries::open(Library::Cuda).map_err(|why| TrainError::NoGpu { why: Some(why) })?;
         let count = CudaContext::device_count().map_err(TrainError::device("look for a device"))?;
         Ok(count.max(0) as usize)
     }
