@@ -12,7 +12,7 @@ use stepscope_traces::Stream;
 
 use crate::{
     context::{Change, Context},
-    launch::LaunchInfo,
+    launch::{Guard, LaunchInfo, Said},
     queue::{Event, Queue},
     shared::Shared,
 };
@@ -39,8 +39,9 @@ struct Lane {
     scopes: Vec<(u64, Change)>,
     context: Context,
     next_scope: u64,
-    /// What the next launch is.
-    launch: Option<LaunchInfo>,
+    /// What is launched now.
+    launch: Said,
+    last_guard: Guard,
     /// Events until the writer is woken, which is not for nothing.
     until_wake: usize,
     until_sample: u32,
@@ -85,9 +86,17 @@ pub(crate) fn push_waiting(shared: &Shared, event: Event) {
     }
 }
 
-/// Says what the next launch of this thread is, and tells what was said before. `None` when the thread has no lane.
-pub(crate) fn describe_launch(shared: &Shared, launch: Option<LaunchInfo>) -> Option<Option<LaunchInfo>> {
-    with_lane(shared, |lane| std::mem::replace(&mut lane.launch, launch))
+/// Says what this thread launches next, and tells what was said before. `None` when the thread has no lane.
+pub(crate) fn open_launch(shared: &Shared, info: LaunchInfo) -> Option<Said> {
+    with_lane(shared, |lane| {
+        lane.last_guard = lane.last_guard.next();
+        std::mem::replace(&mut lane.launch, Said { guard: Some(lane.last_guard), info: Some(info) })
+    })
+}
+
+/// Goes back to what was said before.
+pub(crate) fn close_launch(shared: &Shared, outer: Said) {
+    with_lane(shared, |lane| lane.launch = outer);
 }
 
 /// What is known of a launch that this thread makes now.
@@ -96,6 +105,9 @@ pub(crate) struct Launched {
     /// For which recorder the thread works.
     pub(crate) recorder: u64,
     pub(crate) context: Context,
+    /// Under which guard it is made.
+    pub(crate) guard: Option<Guard>,
+    /// What the guard says, with the first launch that it is meant for.
     pub(crate) info: Option<LaunchInfo>,
 }
 
@@ -106,8 +118,8 @@ pub(crate) fn launched(kernel: bool) -> Option<Launched> {
         .try_with(|lanes| {
             let mut lanes = lanes.try_borrow_mut().ok()?;
             let lane = lanes.iter_mut().rev().find(|lane| !lane.queue.events.is_abandoned())?;
-            let info = lane.launch.take_if(|info| info.is_for(kernel));
-            Some(Launched { recorder: lane.recorder, context: lane.context, info })
+            let info = lane.launch.info.take_if(|info| info.is_for(kernel));
+            Some(Launched { recorder: lane.recorder, context: lane.context, guard: lane.launch.guard, info })
         })
         .ok()
         .flatten()
@@ -140,15 +152,17 @@ impl Lane {
     fn open(shared: &Shared) -> Option<Lane> {
         let writer = shared.writer()?;
         let queue = FIRST_EVENTS.into_iter().find_map(|events| shared.open_queue(events, 1))?;
+        let thread = shared.next_thread();
         Some(Lane {
             recorder: shared.id,
-            thread: shared.next_thread(),
+            thread,
             queue,
             writer,
             scopes: Vec::new(),
             context: Context::default(),
             next_scope: 0,
-            launch: None,
+            launch: Said::default(),
+            last_guard: Guard::before_first(thread.0),
             until_wake: EVENTS_PER_WAKE,
             until_sample: SAMPLE_EVERY,
             may_grow: true,

@@ -2,17 +2,21 @@
 
 use std::{
     marker::PhantomData,
+    num::NonZeroU64,
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
 };
 
-use stepscope_traces::{Group, NameId, Nanos, Sequence, SpanKind};
+use stepscope_traces::{Group, NameId, Nanos, Sequence, Span, SpanKind};
 
 use crate::{lane, shared::Shared};
 
-/// What the next launch of a thread is. What is left out is what the device says of it.
+/// What a thread launches next. What is left out is what the device says of it.
+///
+/// A library may launch several kernels for it: one to prepare, one to compute, one to add up. All this is then said of
+/// the one that runs longest, as far as they run on one stream; the others have where in the training they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchInfo {
-    /// What it is. A copy or a fill is for the next of those; everything else is for the next kernel.
+    /// What it is. A copy or a fill is said of one of those; everything else of a kernel.
     pub kind: Option<SpanKind>,
     /// Its name.
     pub name: Option<NameId>,
@@ -29,6 +33,39 @@ impl LaunchInfo {
     pub(crate) fn is_for(&self, kernel: bool) -> bool {
         self.kind.is_some_and(SpanKind::is_copy) != kernel
     }
+
+    /// Adds it to what the device says.
+    pub(crate) fn apply(&self, span: &mut Span) {
+        span.kind = self.kind.unwrap_or(span.kind);
+        span.name = self.name.unwrap_or(span.name);
+        span.bytes = self.bytes.or(span.bytes);
+        span.flops = self.flops;
+        span.group = self.collective.map(|(group, _)| group);
+        span.sequence = self.collective.map(|(_, sequence)| sequence);
+    }
+}
+
+/// The number of a guard, among all of a recorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Guard(NonZeroU64);
+
+impl Guard {
+    /// The one before the first of a thread. No thread comes to the numbers of another.
+    pub(crate) fn before_first(thread: u32) -> Guard {
+        Guard(NonZeroU64::MIN.saturating_add(u64::from(thread) << 40))
+    }
+
+    pub(crate) fn next(self) -> Guard {
+        Guard(self.0.saturating_add(1))
+    }
+}
+
+/// What is said on a thread now.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Said {
+    pub(crate) guard: Option<Guard>,
+    /// Until a launch it is meant for has carried it away.
+    pub(crate) info: Option<LaunchInfo>,
 }
 
 /// What is seen of a recording's launches, by whoever sees them run.
@@ -63,7 +100,7 @@ impl WatchedLaunches {
 #[must_use = "what is launched after this is dropped is not described by it"]
 pub struct Launching<'a> {
     /// What was said before.
-    outer: Option<(&'a Shared, Option<LaunchInfo>)>,
+    outer: Option<(&'a Shared, Said)>,
     /// Belongs to the thread it was opened on.
     thread: PhantomData<*const ()>,
 }
@@ -71,7 +108,7 @@ pub struct Launching<'a> {
 impl<'a> Launching<'a> {
     #[inline]
     pub(crate) fn open(shared: Option<&'a Shared>, info: LaunchInfo) -> Launching<'a> {
-        let outer = shared.and_then(|shared| Some((shared, lane::describe_launch(shared, Some(info))?)));
+        let outer = shared.and_then(|shared| Some((shared, lane::open_launch(shared, info)?)));
         Launching { outer, thread: PhantomData }
     }
 }
@@ -80,7 +117,7 @@ impl Drop for Launching<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some((shared, outer)) = self.outer {
-            lane::describe_launch(shared, outer);
+            lane::close_launch(shared, outer);
         }
     }
 }

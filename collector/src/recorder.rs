@@ -130,8 +130,8 @@ impl Recorder {
         Entered::open(self.shared(), Change::Everything(context)).0
     }
 
-    /// Says what this thread launches on the device next, for whoever sees it run there. The first launch takes it.
-    /// Costs next to nothing while nobody watches.
+    /// Says what this thread launches on the device until the guard is dropped, for whoever sees it run there. Of several
+    /// kernels the one that runs longest gets it. Costs next to nothing while nobody watches.
     #[inline]
     pub fn launching(&self, info: LaunchInfo) -> Launching<'_> {
         Launching::open(self.shared().filter(|shared| shared.launches.watched.load(Relaxed)), info)

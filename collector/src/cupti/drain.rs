@@ -37,11 +37,15 @@ impl Session {
         let mut flushed = Instant::now();
         while !self.ending.load(Acquire) {
             thread::park_timeout(LOOK_EVERY);
-            if flushed.elapsed() >= FLUSH_EVERY {
+            let is_due = flushed.elapsed() >= FLUSH_EVERY;
+            if is_due {
                 library::flush(false);
                 flushed = Instant::now();
             }
             self.drain();
+            if is_due {
+                self.translator().look_for_quiet_streams();
+            }
         }
     }
 

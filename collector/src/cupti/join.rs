@@ -26,7 +26,7 @@ impl Launches {
         self.young.insert(note.correlation, note);
     }
 
-    /// The note of a launch. What it says for one kernel, or else for one copy or fill, is told once.
+    /// The note of a launch. What its guard says for a kernel, or else for a copy or fill, is told once.
     pub(crate) fn find(&mut self, correlation: u32, kernel: bool) -> Option<Note> {
         let note = self.young.get_mut(&correlation).or_else(|| self.old.get_mut(&correlation))?;
         let info = note.launched.info.take_if(|info| info.is_for(kernel));
@@ -38,18 +38,18 @@ impl Launches {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::{Nanos, SpanKind, Step};
+    use stepscope_traces::{SpanKind, Step};
 
     use super::*;
     use crate::{context::Context, lane::Launched, launch::LaunchInfo};
 
     fn note(correlation: u32, info: Option<LaunchInfo>) -> Note {
         let context = Context { step: Some(Step(correlation as i32)), ..Context::default() };
-        Note { correlation, time: Nanos(0), launched: Launched { recorder: 0, context, info } }
+        Note { correlation, time: None, launched: Launched { recorder: 0, context, guard: None, info } }
     }
 
     #[test]
-    fn every_kernel_of_a_launch_has_its_context_and_one_has_its_work() {
+    fn every_kernel_of_a_launch_has_its_context_and_what_is_said_is_told_once() {
         let info = LaunchInfo { flops: Some(64), ..LaunchInfo::default() };
         let mut launches = Launches::default();
         launches.add(note(5, Some(info)));

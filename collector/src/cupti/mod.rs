@@ -13,6 +13,7 @@ mod buffers;
 mod callbacks;
 mod clock;
 mod drain;
+mod groups;
 mod join;
 mod library;
 mod memory;

@@ -22,6 +22,9 @@ use crate::{
 /// How many notes a thread can leave before they are read, which is every few milliseconds; a launch takes some
 /// microseconds. Two megabytes.
 const NOTES_PER_THREAD: usize = 16 << 10;
+/// Every so many calls, one is timed: a clock takes longer than all the rest of a note. A prime, to keep step with nothing
+/// else.
+const TIMED_EVERY: u32 = 13;
 /// How many threads can leave notes at the same time.
 const MOST_THREADS: usize = 32;
 
@@ -30,7 +33,8 @@ const MOST_THREADS: usize = 32;
 pub(crate) struct Note {
     /// The number CUPTI gives the call; what it launched has the same.
     pub(crate) correlation: u32,
-    pub(crate) time: Nanos,
+    /// When it was made, of every so many.
+    pub(crate) time: Option<Nanos>,
     pub(crate) launched: Launched,
 }
 
@@ -49,7 +53,8 @@ thread_local! {
 #[inline]
 pub(crate) fn leave(correlation: u32, kernel: bool) {
     let Some(launched) = lane::launched(kernel) else { return };
-    let note = Note { correlation, time: now(), launched };
+    let time = correlation.is_multiple_of(TIMED_EVERY).then(now);
+    let note = Note { correlation, time, launched };
     let left = QUEUE.try_with(|queue| {
         let mut queue = queue.try_borrow_mut().ok()?;
         // It belongs to a reader that is gone, if it does.

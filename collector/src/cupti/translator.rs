@@ -9,6 +9,7 @@ use stepscope_traces::{Correlation, Span, SpanKind};
 
 use super::{
     clock::CuptiClock,
+    groups::{Groups, Ran},
     join::Launches,
     memory::{MemoryChange, Pools},
     names::KernelNames,
@@ -23,6 +24,7 @@ pub(crate) struct Translator {
     listeners: Vec<Arc<Shared>>,
     notes: NoteReader,
     launches: Launches,
+    groups: Groups,
     pub(crate) streams: Streams,
     pub(crate) clock: CuptiClock,
     names: KernelNames,
@@ -35,6 +37,7 @@ impl Translator {
             listeners: Vec::new(),
             notes: NoteReader::new(),
             launches: Launches::default(),
+            groups: Groups::default(),
             streams: Streams::default(),
             clock: CuptiClock::default(),
             names: KernelNames::default(),
@@ -54,6 +57,7 @@ impl Translator {
 
     /// Removes a recorder and notes there how well things went; says whether another one is left.
     pub(crate) fn leave(&mut self, shared: &Shared) -> bool {
+        self.groups.end(shared.id, |recorder, span| record(&self.listeners, recorder, span));
         shared.launches.watched.store(false, Relaxed);
         if let Some(delay) = shared.launches.least_delay() {
             shared.note("cupti_least_launch_delay_ns", delay.0.to_string());
@@ -85,6 +89,11 @@ impl Translator {
         });
     }
 
+    /// Records what was held back in case there is more to come, and nothing came for long. To be called regularly.
+    pub(crate) fn look_for_quiet_streams(&mut self) {
+        self.groups.end_quiet(|recorder, span| record(&self.listeners, recorder, span));
+    }
+
     /// Records what a record says; `None` is one that could not be read.
     pub(crate) fn translate(&mut self, record: Option<Record<'_>>) {
         match record {
@@ -107,8 +116,8 @@ impl Translator {
         }
         let is_kernel = bytes.is_none();
         let note = self.launches.find(work.correlation, is_kernel);
-        let Some(listener) = self.listener(note.as_ref(), Some(work.place)) else { return };
-        let (name, named_kind) = self.names.look_up(&listener, name);
+        let Some(listener) = listener(&self.listeners, &self.streams, note.as_ref(), Some(work.place)) else { return };
+        let (name, named_kind) = self.names.look_up(listener, name);
         let (start, end) = (self.clock.time(work.start), self.clock.time(work.end));
         let mut span = Span {
             stream: Some(self.streams.number(listener.id, work.place)),
@@ -116,46 +125,50 @@ impl Translator {
             bytes,
             ..Span::new(kind(named_kind), name, start, end - start)
         };
-        match note {
+        match &note {
             Some(note) => {
-                describe(&mut span, &note);
-                listener.launches.add_delay(start - note.time);
+                note.launched.context.apply(&mut span);
+                if let Some(launched) = note.time {
+                    listener.launches.add_delay(start - launched);
+                }
             }
             None => {
                 listener.launches.unannotated.fetch_add(1, Relaxed);
             }
         }
-        lane::push_waiting(&listener, Event::Span(PackedSpan::timed(&span)));
+        let (guard, info) = note.map_or((None, None), |note| (note.launched.guard, note.launched.info));
+        let ran = Ran { recorder: listener.id, place: work.place, guard, info, span };
+        self.groups.add(ran, |recorder, span| record(&self.listeners, recorder, span));
     }
 
     fn memory(&mut self, change: MemoryChange) {
         let note = self.launches.find(change.correlation, false);
-        let Some(listener) = self.listener(note.as_ref(), change.place) else { return };
+        let Some(listener) = listener(&self.listeners, &self.streams, note.as_ref(), change.place) else { return };
         let context = note.map(|note| note.launched.context).unwrap_or_default();
         for event in self.pools.events(&change, self.clock.time(change.time), &context) {
-            lane::push_waiting(&listener, Event::Memory(event));
+            lane::push_waiting(listener, Event::Memory(event));
         }
-    }
-
-    /// Whose a record is: the recorder's whose thread launched it, else the one's whose stream it ran on.
-    fn listener(&self, note: Option<&Note>, place: Option<Place>) -> Option<Arc<Shared>> {
-        let by_id = |id: u64| self.listeners.iter().find(|listener| listener.id == id);
-        let launcher = note.and_then(|note| by_id(note.launched.recorder));
-        let owner = || by_id(self.streams.owner(place?)?);
-        launcher.or_else(owner).or(self.listeners.first()).cloned()
     }
 }
 
-/// Adds what the launching thread said.
-fn describe(span: &mut Span, note: &Note) {
-    note.launched.context.apply(span);
-    let Some(info) = note.launched.info else { return };
-    span.kind = info.kind.unwrap_or(span.kind);
-    span.name = info.name.unwrap_or(span.name);
-    span.bytes = info.bytes.or(span.bytes);
-    span.flops = info.flops;
-    span.group = info.collective.map(|(group, _)| group);
-    span.sequence = info.collective.map(|(_, sequence)| sequence);
+/// Whose a record is: the recorder's whose thread launched it, else the one's whose stream it ran on.
+fn listener<'a>(
+    listeners: &'a [Arc<Shared>],
+    streams: &Streams,
+    note: Option<&Note>,
+    place: Option<Place>,
+) -> Option<&'a Arc<Shared>> {
+    let by_id = |id: u64| listeners.iter().find(|listener| listener.id == id);
+    let launcher = note.and_then(|note| by_id(note.launched.recorder));
+    let owner = || by_id(streams.owner(place?)?);
+    launcher.or_else(owner).or(listeners.first())
+}
+
+/// Sends a span to the recorder it is of.
+fn record(listeners: &[Arc<Shared>], recorder: u64, span: &Span) {
+    if let Some(listener) = listeners.iter().find(|listener| listener.id == recorder) {
+        lane::push_waiting(listener, Event::Span(PackedSpan::timed(span)));
+    }
 }
 
 /// The name of a copy, from where to where.
@@ -263,11 +276,13 @@ mod tests {
         {
             let recorder = &recording.recorder;
             let _step = recorder.step(Step(3));
-            notes::leave(1, true);
+            // A number at which launches are timed.
+            notes::leave(13, true);
             let _phase = recorder.phase(Phase::Backward);
             let _layer = recorder.layer(Layer(5));
             let info = LaunchInfo { flops: Some(64), name: Some(recorder.name("matmul")), ..LaunchInfo::default() };
             let _launching = recorder.launching(info);
+            notes::leave(1, true);
             notes::leave(2, false);
             notes::leave(3, true);
             notes::leave(4, true);
@@ -284,20 +299,23 @@ mod tests {
         recording.translator.streams.name(recording.shared.id, WORK.place, Stream(1));
         for lengths in [VERSION_12, VERSION_13] {
             let mut page = Page::default();
-            page.kernel(lengths, work(1, began + 1_000_000_000), c"first");
-            page.copy(lengths, work(2, began + 1_000_000_100), 512, 1);
-            page.kernel(lengths, work(3, began + 1_000_000_200), c"nvjet");
-            page.kernel(lengths, work(4, began + 1_000_000_300), c"reduce_splitk");
-            page.kernel(lengths, work(5, began + 1_000_000_400), c"ncclDevKernel_Generic_1");
-            page.kernel(lengths, work(6, began + 1_000_000_500), c"ncclDevKernel_Broadcast_RING_LL");
+            page.kernel(lengths, work(13, began + 1_000_000_000), c"first");
+            page.kernel(lengths, work(1, began + 1_000_000_100), c"prepare");
+            page.copy(lengths, work(2, began + 1_000_000_200), 512, 1);
+            let main = work(3, began + 1_000_000_300);
+            page.kernel(lengths, Work { end: main.end + 50, ..main }, c"nvjet");
+            page.kernel(lengths, work(4, began + 1_000_000_500), c"reduce_splitk");
+            page.kernel(lengths, work(5, began + 1_000_000_600), c"ncclDevKernel_Generic_1");
+            page.kernel(lengths, work(6, began + 1_000_000_700), c"ncclDevKernel_Broadcast_RING_LL");
             recording.read(&page);
         }
         let [(data, info)] = recording.finish().try_into().ok().unwrap();
         let spans: Vec<Span> = data.spans.rows().filter(|span| span.correlation.is_some()).collect();
-        assert_eq!(spans.len(), 12);
+        assert_eq!(spans.len(), 14);
         let told = |span: &Span| (span.kind, data.names.get(span.name).unwrap().to_owned(), span.flops, span.bytes);
         let expected = [
             (SpanKind::Kernel, "first", None, None),
+            (SpanKind::Kernel, "prepare", None, None),
             (SpanKind::Copy, "copy_host_to_device", None, Some(512)),
             (SpanKind::Kernel, "matmul", Some(64), None),
             (SpanKind::Kernel, "reduce_splitk", None, None),
@@ -306,21 +324,42 @@ mod tests {
         ];
         for (span, (kind, name, flops, bytes)) in spans.iter().zip(expected) {
             assert_eq!(told(span), (kind, name.to_owned(), flops, bytes));
-            assert_eq!((span.stream, span.duration_ns), (Some(Stream(1)), Nanos(100)));
+            let duration = if flops.is_some() { Nanos(150) } else { Nanos(100) };
+            assert_eq!((span.stream, span.duration_ns), (Some(Stream(1)), duration));
         }
         let places: Vec<_> = spans.iter().map(|span| (span.step, span.phase, span.layer)).collect();
         let deep = (Some(Step(3)), Some(Phase::Backward), Some(Layer(5)));
-        assert_eq!(places[..6], [(Some(Step(3)), None, None), deep, deep, deep, deep, (None, None, None)]);
-        assert_eq!((spans[4].group, spans[4].sequence), (Some(Group(7)), Some(Sequence(9))));
+        assert_eq!(places[..7], [(Some(Step(3)), None, None), deep, deep, deep, deep, deep, (None, None, None)]);
+        assert_eq!((spans[5].group, spans[5].sequence), (Some(Group(7)), Some(Sequence(9))));
         // The second time each is parsed, what is said of one launch is gone and where it was is not.
-        assert_eq!(told(&spans[8]).1, "nvjet");
-        assert_eq!((spans[8].flops, spans[8].layer), (None, Some(Layer(5))));
+        assert_eq!(told(&spans[10]).1, "nvjet");
+        assert_eq!((spans[10].flops, spans[10].layer), (None, Some(Layer(5))));
         let delay: i64 = info.collector["cupti_least_launch_delay_ns"].as_str().unwrap().parse().unwrap();
         assert!((0..=1_000_000_000).contains(&delay), "{delay}");
         assert_eq!(
             (&info.collector["cupti_unannotated"], &info.collector["cupti_lost_annotations"]),
             (&"2".into(), &"0".into())
         );
+    }
+
+    #[test]
+    fn what_is_said_waits_for_the_longest_across_buffers_but_not_for_long() {
+        let mut recording = Recording::start(Settings::default());
+        let recorder = recording.recorder.clone();
+        let launching = recorder.launching(LaunchInfo { flops: Some(64), ..LaunchInfo::default() });
+        (1..=3).for_each(|correlation| notes::leave(correlation, true));
+        drop(launching);
+        for (correlation, duration) in [(1, 10), (2, 30), (3, 90)] {
+            let mut page = Page::default();
+            let work = work(correlation, 1000 * u64::from(correlation));
+            page.kernel(VERSION_13, Work { end: work.start + duration, ..work }, c"part");
+            recording.read(&page);
+            // After the second one comes a break that is too long.
+            (0..correlation * 3).for_each(|_| recording.translator.look_for_quiet_streams());
+        }
+        let [(data, _)] = recording.finish().try_into().ok().unwrap();
+        let flops: Vec<_> = data.spans.rows().map(|span| span.flops).collect();
+        assert_eq!(flops, [None, Some(64), None]);
     }
 
     #[test]
