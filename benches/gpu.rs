@@ -1,7 +1,7 @@
 //! How fast the trainer is on a GPU, and what recording costs it: `cargo bench --bench gpu`.
 //!
-//! Two trainings of one process take turns, block by block of steps: one recorded, by CUPTI and NVML too, and one not,
-//! while nothing is attached. A figure is the median of the ratios of neighbours.
+//! One training takes turns with itself, block by block of steps: recorded, by CUPTI and NVML too, and not, while nothing
+//! is attached. A figure is the median of the ratios of neighbours.
 
 mod figures;
 
@@ -16,7 +16,7 @@ use crate::figures::{Estimate, Table};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Pairs of blocks that are compared.
-const PAIRS: usize = 8;
+const PAIRS: usize = 6;
 /// Steps of each block that are left out: attaching ends in the first one.
 const WARM_UP: usize = 2;
 
@@ -107,40 +107,42 @@ fn measure(case: &Case, run: &Path) -> Outcome<Measured> {
     let config = TrainConfig { steps: u64::MAX, ..TrainConfig::new(case.model.clone(), case.layout) };
     RunInfo::of_this_process("cost").create(run)?;
     let mut plain = CudaTraining::prepare(&config)?.start(None)?;
-    block(&mut plain, case.steps)?;
-    let never = (0..PAIRS).map(|_| block(&mut plain, case.steps)).collect::<Outcome<Vec<f64>>>()?;
-    let mut recorded = CudaTraining::prepare(&config)?.start(Some(run))?;
-    let (mut ratios, mut others) = (Vec::new(), Vec::new());
-    for pair in 0..PAIRS {
+    let blocks = |rank: &mut CudaRank| (0..PAIRS).map(|_| block(rank, case.steps)).collect::<Outcome<Vec<f64>>>();
+    // A device is faster while it is cold.
+    blocks(&mut plain)?;
+    let never = blocks(&mut plain)?;
+    let mut rank = CudaTraining::prepare(&config)?.start(Some(run))?;
+    let mut ratios = Vec::new();
+    for pair in 0..2 * PAIRS {
         let (mut on, mut off) = (0.0, 0.0);
         // Each goes first as often as the other.
         for turn in 0..2 {
             if (pair + turn) % 2 == 0 {
-                recorded.watch()?;
-                on = block(&mut recorded, case.steps)?;
-                recorded.unwatch()?;
+                rank.watch()?;
+                on = block(&mut rank, case.steps)?;
             } else {
-                off = block(&mut plain, case.steps)?;
+                rank.unwatch()?;
+                off = block(&mut rank, case.steps)?;
             }
         }
         ratios.push(on / off);
-        others.push(off);
     }
-    recorded.finish()?;
+    rank.finish()?;
+    let detached = blocks(&mut plain)?;
     plain.finish()?;
-    let after = others.iter().zip(&never).map(|(after, before)| after / before).collect();
-    let steps = (PAIRS * case.steps) as u64;
-    let spans = Run::open(run)?.ranks[0].survey()?.spans.rows / steps;
     let median = |values: Vec<f64>| Estimate::of(values, |sorted| sorted[sorted.len() / 2]);
-    Ok(Measured { ratio: median(ratios), after: median(after), step: median(never), spans })
+    let (before, after) = (median(never), median(detached));
+    let after =
+        Estimate { value: after.value / before.value, low: after.low / before.value, high: after.high / before.value };
+    let steps = (2 * PAIRS * case.steps) as u64;
+    let spans = Run::open(run)?.ranks[0].survey()?.spans.rows / steps;
+    Ok(Measured { ratio: median(ratios), after, step: before, spans })
 }
 
-/// Mean seconds of a block's steps.
+/// Median seconds of a block's steps.
 fn block(rank: &mut CudaRank, steps: usize) -> Outcome<f64> {
-    let mut seconds = 0.0;
-    for step in 0..steps {
-        let took = rank.step()?.duration.as_secs_f64();
-        seconds += if step < WARM_UP { 0.0 } else { took };
-    }
-    Ok(seconds / (steps - WARM_UP) as f64)
+    let took = (0..steps).map(|_| Ok(rank.step()?.duration.as_secs_f64())).collect::<Outcome<Vec<f64>>>()?;
+    let mut took = took[WARM_UP..].to_vec();
+    took.sort_by(f64::total_cmp);
+    Ok(took[took.len() / 2])
 }

@@ -205,6 +205,19 @@ impl Recorder {
         }
     }
 
+    /// Records nothing, for every clone, until [`Recorder::resume`]. What memory is allocated and freed in between is not
+    /// known later, so a program pauses where it holds what it will hold then: between steps.
+    pub fn pause(&self) {
+        self.owner.iter().for_each(|owner| owner.shared.accepting.store(false, Release));
+    }
+
+    /// Records again, unless the recording has ended.
+    pub fn resume(&self) {
+        let going_on = |shared: &&Arc<Shared>| shared.ending() == Ending::NotYet && !shared.failed.load(Acquire);
+        let shared = self.owner.iter().map(|owner| &owner.shared).find(going_on);
+        shared.into_iter().for_each(|shared| shared.accepting.store(true, Release));
+    }
+
     /// Writes everything and ends the recording, for every clone; what is recorded later is ignored. Tells why, if the
     /// recording is not whole.
     pub fn finish(self) -> Result<(), RecordError> {

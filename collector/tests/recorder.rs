@@ -345,3 +345,18 @@ fn with_or_without_kernels_the_recording_goes_on_and_says_so() {
     assert!(noted.contains(&said), "{noted}");
     assert_eq!(rank.read(Window::ALL).unwrap().0.spans.len(), 1);
 }
+
+#[test]
+fn a_pause_leaves_out_what_happens_in_it() {
+    let run = Recording::start(Settings::default());
+    let names = ["before", "within", "after"].map(|name| run.recorder.name(name));
+    let record = |name| drop(run.recorder.span(SpanKind::Kernel, name));
+    record(names[0]);
+    run.recorder.pause();
+    record(names[1]);
+    run.recorder.resume();
+    record(names[2]);
+    let (data, _) = run.finish();
+    let recorded: Vec<_> = data.spans.rows().map(|span| span.name).collect();
+    assert_eq!(recorded, [names[0], names[2]]);
+}

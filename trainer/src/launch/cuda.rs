@@ -105,16 +105,18 @@ impl CudaRank {
         &self.backend
     }
 
-    /// Lets go of the device, so that steps from now on are as if nobody had ever watched.
+    /// Lets go of the device and records nothing, so that steps from now on are as if nobody had ever watched.
     pub fn unwatch(&mut self) -> Result<(), TrainError> {
         self.backend.synchronize()?;
         self.watch.take().into_iter().for_each(Watch::finish);
+        self.recorder.pause();
         Ok(())
     }
 
     /// Watches again, if there is a run to record into.
     pub fn watch(&mut self) -> Result<(), TrainError> {
         if let (Some(run), None) = (&self.run, &self.watch) {
+            self.recorder.resume();
             let device = self.backend.device();
             let mut watch = Watch::start(&self.recorder, device);
             watch.sample(run, &device.selector()?);
@@ -125,7 +127,8 @@ impl CudaRank {
 
     /// Gives everything back, and ends the recording.
     pub fn finish(mut self) -> Result<(), TrainError> {
-        self.unwatch()?;
+        self.backend.synchronize()?;
+        self.watch.take().into_iter().for_each(Watch::finish);
         drop((self.training, self.backend));
         Ok(self.recorder.finish()?)
     }

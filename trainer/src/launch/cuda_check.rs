@@ -96,7 +96,7 @@ const REPEATS: usize = 40;
 /// The largest operations of a training step, by name, with how many kernels each launches where that is ours to say.
 type Operation<'a> = (&'static str, Option<usize>, Box<dyn Fn() + 'a>);
 
-/// Tensors of a layer of 1.1 B parameters, and of what is trained of it at once.
+/// Tensors of a layer of 1.1 B parameters, and what goes through it.
 struct Layer {
     tokens: Tensor,
     wide: Tensor,
@@ -109,25 +109,33 @@ struct Layer {
     lse: Tensor,
 }
 
-const TOKENS: usize = 8192;
+/// Many, so that a kernel takes long beside the pause to the next one.
+const TOKENS: usize = 32768;
 const HIDDEN: usize = 2048;
 const FFN: usize = 7168;
-const HEADS: Heads = Heads { batch: 4, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128 };
+/// Parameters that are updated at once.
+const STATE: usize = 4 * HIDDEN * FFN;
+const HEADS: Heads = Heads { batch: 16, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128 };
 
 impl Layer {
     fn new(backend: &CudaBackend) -> Layer {
         let take = |elements: usize, dtype| {
             let tensor = backend.allocate(elements, dtype, stepscope_traces::MemoryCategory::Other);
-            let values = (0..elements).map(|index| ((index * 2_654_435_761) % 1024) as f32 / 1024.0 - 0.5);
-            backend.upload(values.collect(), &tensor);
+            let some = elements.min(1 << 20);
+            let values = (0..some).map(|index| ((index * 2_654_435_761) % 1024) as f32 / 1024.0 - 0.5);
+            backend.upload(values.collect(), &tensor.slice(0..some));
+            for start in (some..elements).step_by(some) {
+                let part = start..(start + some).min(elements);
+                backend.copy(&tensor.slice(0..part.len()), &tensor.slice(part));
+            }
             tensor
         };
-        let state = |_| take(HIDDEN * FFN, DType::F32);
+        let state = |_| take(STATE, DType::F32);
         Layer {
             tokens: take(TOKENS * HIDDEN, DType::Bf16),
             wide: take(TOKENS * FFN, DType::Bf16),
-            weight: take(HIDDEN * FFN, DType::Bf16),
-            gradient: take(HIDDEN * FFN, DType::Bf16),
+            weight: take(STATE, DType::Bf16),
+            gradient: take(STATE, DType::Bf16),
             gate_up: take(TOKENS * 2 * FFN, DType::Bf16),
             d_gate_up: take(TOKENS * 2 * FFN, DType::Bf16),
             state: [0, 1, 2].map(state),
@@ -149,11 +157,19 @@ impl Layer {
         let weight = Product { transpose_a: true, accumulate: true, ..product(HIDDEN, FFN, TOKENS) };
         let adamw = AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, step: 1 };
         vec![
-            ("project", None, Box::new(move || backend.matmul(forward, &self.tokens, &self.weight, &self.wide))),
+            (
+                "project",
+                None,
+                Box::new(move || {
+                    backend.matmul(forward, &self.tokens, &self.weight.slice(0..HIDDEN * FFN), &self.wide)
+                }),
+            ),
             (
                 "weight gradient",
                 None,
-                Box::new(move || backend.matmul(weight, &self.tokens, &self.wide, &self.gradient)),
+                Box::new(move || {
+                    backend.matmul(weight, &self.tokens, &self.wide, &self.gradient.slice(0..HIDDEN * FFN))
+                }),
             ),
             ("swiglu", Some(1), Box::new(|| backend.swiglu(&self.gate_up, &self.wide, FFN))),
             (
