@@ -36,13 +36,13 @@ families! {
     /// Copies and fills.
     Copy = "copy" [],
     /// Attention.
-    Attention = "attention" ["attention", "flash", "fmha", "sdpa"],
+    Attention = "attention" ["attention", "flash", "fmha", "sdpa", "dot_do_o", "convert_dq"],
     /// Matrix products.
     Matmul = "matmul" ["matmul", "gemm", "nvjet", "cutlass", "cublas", "xmma", "splitk"],
     /// The optimizer's update.
-    Optimizer = "optimizer" ["adam", "optimizer", "multi_tensor", "lamb", "sgd"],
+    Optimizer = "optimizer" ["adam", "optimizer", "multi_tensor", "lamb", "sgd", "squares"],
     /// Norms.
-    Norm = "norm" ["norm"],
+    Norm = "norm" ["norm", "partials"],
     /// Softmax and losses.
     Loss = "loss" ["softmax", "loss", "cross_entropy", "row_maxima", "row_sums"],
     /// Embeddings and other lookups.

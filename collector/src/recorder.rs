@@ -218,6 +218,13 @@ impl Recorder {
         shared.into_iter().for_each(|shared| shared.accepting.store(true, Release));
     }
 
+    /// Says why the program is about to end; a recording that is not finished then says so too.
+    pub fn fail(&self, why: &str) {
+        if let Some(shared) = self.shared().filter(|shared| !shared.is_forked()) {
+            *lock(&shared.reason) = Some(why.to_owned());
+        }
+    }
+
     /// Writes everything and ends the recording, for every clone; what is recorded later is ignored. Tells why, if the
     /// recording is not whole.
     pub fn finish(self) -> Result<(), RecordError> {

@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     new_queues: Mutex<NewQueues>,
     /// What is to stand in `rank.json` and is not there yet.
     notes: Mutex<Vec<(String, String)>>,
+    /// Why the program ends, if it said so.
+    pub(crate) reason: Mutex<Option<String>>,
     threads: AtomicU32,
     queue_bytes_left: AtomicUsize,
     /// Events dropped because a thread had no queue, or before they came to one.
@@ -72,6 +74,7 @@ impl Shared {
             names: Mutex::new(NameBook::new()),
             new_queues: Mutex::default(),
             notes: Mutex::default(),
+            reason: Mutex::default(),
             threads: AtomicU32::new(0),
             queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
             dropped: AtomicU64::new(0),

@@ -18,7 +18,7 @@ use crate::{
     queue::{Event, LaneCounts, QueueEnd},
     quiet_thread,
     settings::Settings,
-    shared::{Ending, Shared},
+    shared::{Ending, Shared, lock},
     ticks::TickMap,
 };
 
@@ -104,7 +104,11 @@ impl<'a> Drain<'a> {
                 self.writer.add_clock_snapshot(ClockSnapshot::take());
                 Ok(self.writer.finish()?)
             }
-            Ok(_) => Ok(self.writer.interrupt("the program dropped its recorder without finishing")?),
+            Ok(_) => {
+                let reason = lock(&self.shared.reason).take();
+                let reason = reason.as_deref().unwrap_or("the program dropped its recorder without finishing");
+                Ok(self.writer.interrupt(reason)?)
+            }
             Err(error) => {
                 // If even this cannot be written, the state is read as interrupted all the same.
                 drop(self.writer.interrupt(&error.to_string()));

@@ -7,6 +7,7 @@ use std::{
     thread::{self, available_parallelism},
 };
 
+use stepscope_collector::Recorder;
 use stepscope_plan::{Attention, MemoryPlan};
 use stepscope_traces::Rank;
 
@@ -81,6 +82,19 @@ fn train_rank(
     report: &(dyn Fn(StepReport) + Sync),
 ) -> Result<(), TrainError> {
     let recorder = super::record(config, rank, CpuBackend::describe(peak), run)?;
+    let trained = train_recorded(config, rank, world, data, report, &recorder);
+    trained.inspect_err(|error| recorder.fail(&error.to_string()))?;
+    Ok(recorder.finish()?)
+}
+
+fn train_recorded(
+    config: &TrainConfig,
+    rank: Rank,
+    world: &Arc<LocalWorld>,
+    data: &Dataset,
+    report: &(dyn Fn(StepReport) + Sync),
+    recorder: &Recorder,
+) -> Result<(), TrainError> {
     let backend = Arc::new(CpuBackend::start(recorder.clone())?);
     let communicator = Arc::new(LocalCommunicator::new(world.clone(), rank, backend.clone()));
     let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };
@@ -94,9 +108,7 @@ fn train_rank(
         }
     }
     drop(training);
-    backend.synchronize()?;
-    drop(backend);
-    Ok(recorder.finish()?)
+    backend.synchronize()
 }
 
 /// Tells the others when a rank ends in a panic.

@@ -25,6 +25,9 @@ use crate::{
     rank::{StepReport, TrainingRank},
 };
 
+/// The only one, so far.
+const RANK: Rank = Rank(0);
+
 /// Says why there is no GPU to train on, or none with what it takes.
 pub fn look_for_gpu() -> Result<(), TrainError> {
     if Device::count()? == 0 {
@@ -69,18 +72,9 @@ impl CudaTraining {
     /// Takes memory and makes the initial weights; the first step is next.
     pub fn start(self, run: Option<&Path>) -> Result<CudaRank, TrainError> {
         let CudaTraining { config, data, device } = self;
-        let rank = Rank(0);
-        let recorder = super::record(&config, rank, device.describe(config.layout.precision)?, run)?;
-        // Before the libraries load, which takes a while: what they launch is recorded too.
-        let mut watch = run.map(|_| Watch::start(&recorder, &device));
-        let backend = Arc::new(CudaBackend::start(device, recorder.clone(), config.deterministic)?);
-        if let (Some(watch), Some(run)) = (&mut watch, run) {
-            watch.sample(run, &backend.device().selector()?);
-        }
-        let communicator = Arc::new(Alone(backend.clone()));
-        let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };
-        let training = TrainingRank::new(&config, rank, parts)?;
-        Ok(CudaRank { training, backend, watch, recorder, data, run: run.map(Path::to_owned) })
+        let recorder = super::record(&config, RANK, device.describe(config.layout.precision)?, run)?;
+        let started = CudaRank::start(config, data, device, run, &recorder);
+        started.inspect_err(|error| recorder.fail(&error.to_string()))
     }
 }
 
@@ -95,9 +89,28 @@ pub struct CudaRank {
 }
 
 impl CudaRank {
+    fn start(
+        config: TrainConfig,
+        data: Dataset,
+        device: Device,
+        run: Option<&Path>,
+        recorder: &Recorder,
+    ) -> Result<CudaRank, TrainError> {
+        // Before the libraries load, which takes a while: what they launch is recorded too.
+        let mut watch = run.map(|_| Watch::start(recorder, &device));
+        let backend = Arc::new(CudaBackend::start(device, recorder.clone(), config.deterministic)?);
+        if let (Some(watch), Some(run)) = (&mut watch, run) {
+            watch.sample(run, &backend.device().selector()?);
+        }
+        let communicator = Arc::new(Alone(backend.clone()));
+        let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };
+        let training = TrainingRank::new(&config, RANK, parts)?;
+        Ok(CudaRank { training, backend, watch, recorder: recorder.clone(), data, run: run.map(Path::to_owned) })
+    }
+
     /// Takes one step.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
-        self.training.step(&self.data)
+        self.training.step(&self.data).inspect_err(|error| self.recorder.fail(&error.to_string()))
     }
 
     #[cfg(test)]

@@ -1,11 +1,24 @@
 //! What is recorded of a GPU, against CUDA's own events. Without a GPU these say that they were skipped.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ffi::c_void,
+    sync::{Mutex, MutexGuard},
+};
 
-use cudarc::driver::{CudaEvent, sys::CUevent_flags};
-use stepscope_collector::Recorder;
+use cudarc::{
+    cupti::sys as cupti,
+    driver::{
+        CudaEvent,
+        sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode},
+    },
+};
+use stepscope_collector::{
+    Recorder,
+    libraries::{self, Library},
+};
 use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{Rank, RankInfo, Run, RunInfo, Span, Step, Window};
+use stepscope_traces::{Rank, RankInfo, Run, RunInfo, Span, SpanKind, Step, Window};
 
 use super::{
     cuda::{CudaTraining, look_for_gpu},
@@ -17,13 +30,17 @@ use crate::{
         cuda::{CudaBackend, Device},
     },
     config::TrainConfig,
+    lock::lock,
 };
 
 /// Long ones: the host takes a tenth of a millisecond from the first event to the first launch.
 const STEPS: u64 = 8;
 
-fn has_gpu() -> bool {
-    look_for_gpu().inspect_err(|why| eprintln!("SKIPPED, nothing was tested on a GPU: {why}")).is_ok()
+/// The GPU, for one test at a time: a profiler has a process to itself.
+fn gpu() -> Option<MutexGuard<'static, ()>> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    look_for_gpu().inspect_err(|why| eprintln!("SKIPPED, nothing was tested on a GPU: {why}")).ok()?;
+    Some(lock(&ONE_AT_A_TIME))
 }
 
 /// A mark in the compute stream, with the device's own time.
@@ -37,9 +54,7 @@ fn nanoseconds((from, to): &(CudaEvent, CudaEvent)) -> f64 {
 
 #[test]
 fn a_step_takes_as_long_as_events_around_it_say() {
-    if !has_gpu() {
-        return;
-    }
+    let Some(_gpu) = gpu() else { return };
     let model = ModelShape {
         hidden: 2048,
         heads: 16,
@@ -204,9 +219,7 @@ impl Layer {
 
 #[test]
 fn kernels_take_as_long_as_events_around_them_say() {
-    if !has_gpu() {
-        return;
-    }
+    let Some(_gpu) = gpu() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");
     RunInfo::of_this_process("kernels").create(&path).unwrap();
@@ -252,4 +265,72 @@ fn kernels_take_as_long_as_events_around_them_say() {
         assert!(spans.len().is_multiple_of(REPEATS), "{name}: {} kernels", spans.len());
         assert!(kernels.is_none_or(|kernels| spans.len() == kernels * REPEATS), "{name}: {} kernels", spans.len());
     }
+}
+
+#[test]
+fn kernels_of_a_graph_are_those_of_the_step_that_launches_it() {
+    let Some(_gpu) = gpu() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("graph").create(&path).unwrap();
+    let recorder = Recorder::start(&path, RankInfo::of_this_process(Rank(0))).unwrap();
+    let device = Device::open(0).unwrap();
+    let watch = Watch::start(&recorder, &device);
+    let backend = CudaBackend::start(device, recorder.clone(), false).unwrap();
+    let take = |elements| backend.allocate(elements, DType::Bf16, stepscope_traces::MemoryCategory::Other);
+    let (gate_up, product) = (take(2 << 20), take(1 << 20));
+    backend.zero(&gate_up);
+    let run = || backend.swiglu(&gate_up, &product, 1024);
+    // Kernels are compiled before a graph is made of them.
+    run();
+    backend.synchronize().unwrap();
+    let stream = backend.device().stream(Stream::Compute);
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    (0..3).for_each(|_| run());
+    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.end_capture(flags).unwrap().unwrap();
+    for step in 0..5 {
+        let _step = recorder.step(Step(step));
+        graph.launch().unwrap();
+    }
+    backend.synchronize().unwrap();
+    watch.finish();
+    drop((graph, gate_up, product));
+    drop(backend);
+    recorder.finish().unwrap();
+    let (data, loss) = Run::open(&path).unwrap().ranks[0].read(Window::ALL).unwrap();
+    assert!(loss.is_none(), "{loss:?}");
+    for step in 0..5 {
+        let of_step = |span: &Span| span.step == Some(Step(step)) && span.kind == SpanKind::Kernel;
+        assert_eq!(data.spans.rows().filter(of_step).count(), 3, "step {step}");
+    }
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn where_another_profiler_is_kernels_are_left_out_and_that_is_said() {
+    let Some(_gpu) = gpu() else { return };
+    if let Err(why) = libraries::open(Library::Cupti) {
+        eprintln!("SKIPPED, nothing was tested with CUPTI: {why}");
+        return;
+    }
+    unsafe extern "C" fn nothing(_: *mut c_void, _: cupti::CUpti_CallbackDomain, _: u32, _: *const c_void) {}
+    let mut other = std::ptr::null_mut();
+    // SAFETY: the callback does nothing, and goes before the test does.
+    let subscribed = unsafe { cupti::cuptiSubscribe(&mut other, Some(nothing), std::ptr::null_mut()) };
+    assert_eq!(subscribed, cupti::CUptiResult::CUPTI_SUCCESS);
+    let layout = ParallelLayout { micro_batch: 1, sequence_length: 32, ..ParallelLayout::default() };
+    let config = TrainConfig { steps: 2, ..TrainConfig::new(ModelShape::preset("tiny").unwrap(), layout) };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("without").create(&path).unwrap();
+    CudaTraining::prepare(&config).unwrap().run(Some(&path), &|_| {}).unwrap();
+    // SAFETY: it is the one from above.
+    unsafe { cupti::cuptiUnsubscribe(other) };
+    let run = Run::open(&path).unwrap();
+    let said = run.ranks[0].info.collector["cupti"].as_str().unwrap().to_owned();
+    assert!(said.contains("another profiler"), "{said}");
+    let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
+    assert_eq!(data.spans.rows().filter(|span| span.kind == SpanKind::Step).count(), 2);
+    assert!(!data.memory.is_empty() && data.spans.rows().all(|span| span.kind != SpanKind::Kernel));
 }

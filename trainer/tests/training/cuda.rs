@@ -1,6 +1,9 @@
 //! The GPU trains as the CPU does. Without a GPU these say that they were skipped.
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+};
 
 use stepscope_plan::{Attention, MemoryPlan, ModelShape, ParallelLayout, Precision, Recompute};
 use stepscope_traces::{MemoryCategory, MemoryOperation, Run, RunInfo, SpanKind, Window};
@@ -9,15 +12,11 @@ use tempfile::TempDir;
 
 use crate::support::losses;
 
-/// Whether there is a GPU; says so, if there is not.
-fn has_gpu() -> bool {
-    match look_for_gpu() {
-        Ok(()) => true,
-        Err(why) => {
-            eprintln!("SKIPPED, nothing was tested on a GPU: {why}");
-            false
-        }
-    }
+/// The GPU, for one test at a time: one of them fills its memory. Says so, if there is none.
+fn gpu() -> Option<MutexGuard<'static, ()>> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    look_for_gpu().inspect_err(|why| eprintln!("SKIPPED, nothing was tested on a GPU: {why}")).ok()?;
+    Some(ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
 fn tiny(precision: Precision, gradients: Precision) -> TrainConfig {
@@ -46,9 +45,7 @@ fn furthest(ours: &[f64], theirs: &[f64]) -> f64 {
 
 #[test]
 fn losses_are_those_of_the_cpu() {
-    if !has_gpu() {
-        return;
-    }
+    let Some(_gpu) = gpu() else { return };
     for (precision, gradients, tolerance) in [
         (Precision::Fp32, Precision::Fp32, 1e-3),
         (Precision::Bf16, Precision::Bf16, 2e-2),
@@ -65,9 +62,7 @@ fn losses_are_those_of_the_cpu() {
 
 #[test]
 fn accumulation_and_recomputation_change_nothing_but_rounding() {
-    if !has_gpu() {
-        return;
-    }
+    let Some(_gpu) = gpu() else { return };
     let config = tiny(Precision::Fp32, Precision::Fp32);
     let usual = losses_on_gpu(&config, None).unwrap();
     assert_eq!(usual, losses_on_gpu(&config, None).unwrap(), "a run is the same to the last bit each time");
@@ -82,9 +77,7 @@ fn accumulation_and_recomputation_change_nothing_but_rounding() {
 
 #[test]
 fn checkpoints_go_from_one_backend_to_the_other() {
-    if !has_gpu() {
-        return;
-    }
+    let Some(_gpu) = gpu() else { return };
     let config = tiny(Precision::Fp32, Precision::Fp32);
     let whole = losses(&config, None).unwrap();
     for (first_on_gpu, name) in [(true, "from the GPU to the CPU"), (false, "from the CPU to the GPU")] {
@@ -104,9 +97,7 @@ fn checkpoints_go_from_one_backend_to_the_other() {
 
 #[test]
 fn what_is_recorded_of_a_gpu_says_what_it_is() {
-    if !has_gpu() {
-        return;
-    }
+    let Some(_gpu) = gpu() else { return };
     let config = TrainConfig { steps: 5, ..tiny(Precision::Bf16, Precision::Fp32) };
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("run");
@@ -144,9 +135,7 @@ fn what_is_recorded_of_a_gpu_says_what_it_is() {
 
 #[test]
 fn without_memory_it_says_what_fills_it() {
-    if !has_gpu() {
-        return;
-    }
+    let Some(_gpu) = gpu() else { return };
     let layout = ParallelLayout { micro_batch: 1, sequence_length: 128, ..ParallelLayout::default() };
     let config = TrainConfig::new(ModelShape::preset("llama-70b").unwrap(), layout);
     let error = losses_on_gpu(&config, None).unwrap_err();

@@ -55,7 +55,7 @@ fn what_is_gathered_ahead_carries_its_own_layer() {
     let (layer, embedding, head) = (bytes_of(Part::Layer(0)), bytes_of(Part::Embedding), bytes_of(Part::Head));
     let data = &recorded(&config)[1];
     let mut seen = HashMap::new();
-    for span in data.spans.rows().filter(|span| span.kind.is_communication() && span.bytes > Some(4)) {
+    for span in data.spans.rows().filter(|span| span.kind.is_communication() && span.bytes > Some(8)) {
         match span.layer {
             Some(number) => assert_eq!(span.bytes, layer, "{number:?}"),
             None => assert!(span.bytes == embedding || span.bytes == head),
