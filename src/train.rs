@@ -232,7 +232,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
 /// A training run that can begin.
 enum Training {
     Cpu(CpuTraining),
-    Cuda(Box<CudaTraining>),
+    Cuda(CudaTraining),
 }
 
 impl Training {
@@ -243,7 +243,7 @@ impl Training {
             BackendName::Auto => config.layout.world_size() == 1 && look_for_gpu().is_ok(),
         };
         if on_gpu {
-            Ok(Training::Cuda(Box::new(CudaTraining::prepare(config)?)))
+            Ok(Training::Cuda(CudaTraining::prepare(config)?))
         } else {
             Ok(Training::Cpu(CpuTraining::prepare(config)?))
         }

@@ -1,7 +1,12 @@
 //! Matrix products by cuBLASLt: an algorithm is picked once for each shape.
 #![allow(unsafe_code, reason = "cuBLASLt is a C library")]
 
-use std::{collections::HashMap, ffi::c_void, mem::size_of_val, sync::Mutex};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    ffi::c_void,
+    mem::size_of_val,
+    sync::Mutex,
+};
 
 use cudarc::{
     cublaslt::{
@@ -90,11 +95,13 @@ impl Matmul {
         let alignments = [a, b, out].map(|array| 1 << array.address.trailing_zeros().min(8));
         let key = Key { product, inputs: a.dtype, out: out.dtype, alignments };
         let mut plans = lock(&self.plans);
-        if !plans.contains_key(&key) {
-            let plan = Plan::new(self.handle, key).map_err(TrainError::device(format!("plan {product:?}")))?;
-            plans.insert(key, plan);
-        }
-        let plan = &plans[&key];
+        let plan = match plans.entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let plan = Plan::new(self.handle, key).map_err(TrainError::device(format!("plan {product:?}")));
+                entry.insert(plan?)
+            }
+        };
         let (alpha, beta) = (1_f32, if accumulate { 1_f32 } else { 0.0 });
         let [b_layout, a_layout, out_layout] = plan.layouts.each_ref().map(|layout| layout.pointer);
         let pointer = |array: Array| array.address as *mut c_void;
