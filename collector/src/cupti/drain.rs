@@ -14,7 +14,8 @@ use crate::shared::lock;
 
 /// How often the clocks and notes of launches are read; a thread leaves far fewer in this time than fit.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How often CUPTI is asked for what is complete.
+/// How long CUPTI may hand nothing over before it is asked for what is complete. Asking makes launches wait, and a busy
+/// program fills buffers without it.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
 /// CUPTI, attached to this process.
@@ -34,37 +35,42 @@ impl Session {
 
     /// Reads what comes until it is told to end.
     pub(crate) fn run(&self) {
-        let mut flushed = Instant::now();
+        let (mut heard, mut looked) = (Instant::now(), Instant::now());
         while !self.ending.load(Acquire) {
             thread::park_timeout(LOOK_EVERY);
-            let is_due = flushed.elapsed() >= FLUSH_EVERY;
-            if is_due {
+            if heard.elapsed() >= FLUSH_EVERY {
                 library::flush(false);
-                flushed = Instant::now();
+                heard = Instant::now();
             }
-            self.drain();
-            if is_due {
+            if self.drain() {
+                heard = Instant::now();
+            }
+            if looked.elapsed() >= FLUSH_EVERY {
                 self.translator().look_for_quiet_streams();
+                looked = Instant::now();
             }
         }
     }
 
-    /// Records what has been handed over.
+    /// Records what has been handed over, if anything has.
     #[allow(unsafe_code)]
-    pub(crate) fn drain(&self) {
+    pub(crate) fn drain(&self) -> bool {
         // Held throughout, so that whoever drains last has drained all.
         let mut translator = self.translator();
         if let Some(reading) = Reading::take(library::timestamp) {
             translator.clock.add(reading);
         }
         translator.read_notes();
+        let mut is_new = false;
         while let Some(filled) = BUFFERS.take_filled() {
             translator.read_notes();
             let bytes = filled.records();
             // SAFETY: CUPTI has written them, and is there until nobody drains any more.
             unsafe { records::read(bytes, library::next_record(bytes), |record| translator.translate(record)) };
             BUFFERS.give_back(filled.buffer);
+            is_new = true;
         }
         translator.lose(library::take_dropped());
+        is_new
     }
 }
