@@ -68,7 +68,7 @@ impl Recorder {
     #[inline]
     pub(crate) fn shared_arc(&self) -> Option<&Arc<Shared>> {
         let shared = &self.owner.as_ref()?.shared;
-        shared.accepting.load(Relaxed).then_some(shared)
+        shared.is_recording().then_some(shared)
     }
 
     /// Interns a name; programs keep what it returns. Past a bound, names share one id and are counted.
@@ -208,21 +208,18 @@ impl Recorder {
     /// Records nothing, for every clone, until [`Recorder::resume`]. What memory is allocated and freed in between is not
     /// known later, so a program pauses where it holds what it will hold then: between steps.
     pub fn pause(&self) {
-        self.owner.iter().for_each(|owner| owner.shared.accepting.store(false, Release));
+        self.owner.iter().for_each(|owner| owner.shared.paused.store(true, Release));
     }
 
-    /// Records again, unless the recording has ended.
+    /// Records again.
     pub fn resume(&self) {
-        let going_on = |shared: &&Arc<Shared>| shared.ending() == Ending::NotYet && !shared.failed.load(Acquire);
-        let shared = self.owner.iter().map(|owner| &owner.shared).find(going_on);
-        shared.into_iter().for_each(|shared| shared.accepting.store(true, Release));
+        self.owner.iter().for_each(|owner| owner.shared.paused.store(false, Release));
     }
 
     /// Says why the program is about to end; a recording that is not finished then says so too.
     pub fn fail(&self, why: &str) {
-        if let Some(shared) = self.shared().filter(|shared| !shared.is_forked()) {
-            *lock(&shared.reason) = Some(why.to_owned());
-        }
+        let shared = self.owner.iter().map(|owner| &owner.shared).find(|shared| !shared.is_forked());
+        shared.into_iter().for_each(|shared| *lock(&shared.reason) = Some(why.to_owned()));
     }
 
     /// Writes everything and ends the recording, for every clone; what is recorded later is ignored. Tells why, if the

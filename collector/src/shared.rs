@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) counter: TickCounter,
     /// The process that records; a forked child has all this memory, but not the writer thread.
     process: u32,
+    /// Whether nothing is recorded for now.
+    pub(crate) paused: AtomicBool,
     /// False once nothing is recorded any more.
     pub(crate) accepting: AtomicBool,
     /// Whether the recording ended early.
@@ -68,6 +70,7 @@ impl Shared {
             id: NEXT.fetch_add(1, Relaxed),
             counter: TickCounter::new(),
             process: std::process::id(),
+            paused: AtomicBool::new(false),
             accepting: AtomicBool::new(true),
             failed: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::NotYet as u8),
@@ -92,6 +95,11 @@ impl Shared {
             ending if ending == Ending::Abandoned as u8 => Ending::Abandoned,
             _ => Ending::NotYet,
         }
+    }
+
+    #[inline]
+    pub(crate) fn is_recording(&self) -> bool {
+        self.accepting.load(Relaxed) && !self.paused.load(Relaxed)
     }
 
     pub(crate) fn is_forked(&self) -> bool {

@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::{
+    cell::Cell,
     ffi::{CStr, c_void},
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
 };
 
 use cudarc::{
@@ -21,8 +21,10 @@ use super::{
 /// The call at whose end CUPTI is let go of. It does nothing, and we make it ourselves.
 pub(crate) const LAST_CALL: u32 = CUpti_driver_api_trace_cbid::CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion as u32;
 
-/// Set when the next [`LAST_CALL`] is the last call.
-pub(crate) static DETACHING: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    /// Set when the next [`LAST_CALL`] of this thread is the last call.
+    pub(crate) static DETACHING: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Lends CUPTI a buffer; without one it drops records and counts them.
 pub(crate) unsafe extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
@@ -62,7 +64,7 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, _: CUpti_CallbackDomain, 
     let Some(data) = (unsafe { data.cast::<CUpti_CallbackData>().as_ref() }) else { return };
     let begins = data.callbackSite == CUpti_ApiCallbackSite::CUPTI_API_ENTER;
     if call == LAST_CALL {
-        if !begins && DETACHING.swap(false, SeqCst) {
+        if !begins && DETACHING.try_with(|detaching| detaching.replace(false)) == Ok(true) {
             library::finalize();
         }
     } else if begins && !data.functionName.is_null() {

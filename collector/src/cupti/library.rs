@@ -158,14 +158,14 @@ pub(crate) fn place(stream: &CudaStream) -> Result<Place, Unavailable> {
 pub(crate) fn detach() {
     // Other threads may be in calls that CUPTI watches. The one place from which it can be let go of then is the end of a
     // call; so we make one.
-    DETACHING.store(true, SeqCst);
+    DETACHING.set(true);
     let mut version = 0;
     // SAFETY: there is a subscriber, a driver, and a place to write to.
     unsafe {
         sys::cuptiEnableCallback(1, SUBSCRIBER.load(SeqCst), DRIVER, LAST_CALL);
         let _ = cuDriverGetVersion(&mut version);
     }
-    if DETACHING.swap(false, SeqCst) {
+    if DETACHING.replace(false) {
         finalize();
     }
 }

@@ -101,7 +101,7 @@ impl Translator {
             Some(Record::Copy { work, bytes, direction }) => {
                 self.work(work, copy_name(direction), Some(bytes), |_| SpanKind::Copy);
             }
-            Some(Record::Set { work, bytes }) => self.work(work, c"set", Some(bytes), |_| SpanKind::Set),
+            Some(Record::Set { work, bytes }) => self.work(work, c"memset", Some(bytes), |_| SpanKind::Set),
             Some(Record::Memory(change)) => self.memory(change),
             Some(Record::Other) => {}
             None => self.lose(1),
@@ -377,7 +377,7 @@ mod tests {
         let [(data, _)] = recording.finish().try_into().ok().unwrap();
         assert_eq!(dropped(&data), 13.0);
         let [set] = data.spans.rows().collect::<Vec<_>>().try_into().unwrap();
-        assert_eq!((set.kind, data.names.get(set.name), set.bytes), (SpanKind::Set, Some("set"), Some(64)));
+        assert_eq!((set.kind, data.names.get(set.name), set.bytes), (SpanKind::Set, Some("memset"), Some(64)));
         assert_eq!(set.stream, Some(Stream(16)), "a stream nobody named");
         let [memory] = data.memory.rows().collect::<Vec<_>>().try_into().unwrap();
         assert_eq!((memory.op, memory.address, memory.bytes), (MemoryOperation::Alloc, 0xa000, Some(512)));

@@ -86,7 +86,7 @@ pub fn examine() -> Examination {
     Examination {
         gpus,
         driver: nvml::driver_version(),
-        cpu_default: !cuda.as_ref().is_some_and(Cuda::works),
+        cpu_default: !(cuda.as_ref().is_some_and(Cuda::works) && can_train()),
         cupti: Cupti::try_out(cuda.as_ref()),
         cuda,
         libraries: Library::ALL.map(LibraryReport::of).into(),
@@ -94,6 +94,11 @@ pub fn examine() -> Examination {
         nvml,
         python: python::environments(&libraries::python_packages()),
     }
+}
+
+/// Whether there is what training on a GPU takes, beside the GPU.
+fn can_train() -> bool {
+    [Library::Nvrtc, Library::CublasLt].into_iter().all(|library| libraries::open(library).is_ok())
 }
 
 impl LibraryReport {
@@ -125,6 +130,6 @@ mod tests {
             assert_eq!(library.missing.is_some(), library.hint.is_some(), "{library:?}");
         }
         assert_eq!(examination.nvml.available, examination.nvml.reason.is_none());
-        assert!(!examination.cpu_default || examination.cuda.is_none_or(|cuda| !cuda.works()));
+        assert_eq!(examination.cpu_default, !(examination.cuda.is_some_and(|cuda| cuda.works()) && can_train()));
     }
 }

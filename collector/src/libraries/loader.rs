@@ -14,7 +14,7 @@ use std::{
 use libloading::os::unix::{Library as Handle, RTLD_LAZY, RTLD_LOCAL};
 use nix::libc::{self, RTLD_NOLOAD};
 
-use super::{Found, Library, Missing, alias::Alias, search::Candidate};
+use super::{Found, Library, Missing, alias::Alias, elf, search::Candidate};
 
 /// Opens the first candidate that is the library, and keeps it.
 pub(super) fn load(library: Library, candidates: &[Candidate]) -> Result<Found, Missing> {
@@ -24,7 +24,7 @@ pub(super) fn load(library: Library, candidates: &[Candidate]) -> Result<Found, 
         let opened = match candidate {
             Candidate::Loaded(name) => open(name.as_ref(), RTLD_NOLOAD),
             Candidate::Name(name) => open(name.as_ref(), 0),
-            Candidate::File(path) => open(path.as_os_str(), 0),
+            Candidate::File(path) => elf::check_whole(path).and_then(|()| open(path.as_os_str(), 0)),
         };
         let located = opened.and_then(|handle| Ok((locate(&handle, symbol)?, handle)));
         match located {

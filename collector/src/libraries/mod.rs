@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `search.rs` | where a library may be, in order |
 //! | `loader.rs` | opens it, once and for good |
+//! | `elf.rs` | whether a file is all there |
 //! | `alias.rs` | makes a library known by a second name |
 
 mod alias;
+mod elf;
 mod loader;
 mod search;
 
@@ -42,7 +44,7 @@ struct Traits {
     /// The versions in its file's name that will do, the newest first.
     majors: &'static [u32],
     kind: Kind,
-    /// What every version of it exports.
+    /// What every version of it that will do exports.
     symbol: &'static [u8],
     hint: &'static str,
 }
@@ -80,7 +82,7 @@ impl Library {
                 stem: "cuda",
                 majors: &[1],
                 kind: Kind::Driver,
-                symbol: b"cuDriverGetVersion\0",
+                symbol: b"cuMemAllocAsync\0",
                 hint: DRIVER_HINT,
             },
             Library::Nvml => &Traits {
