@@ -54,6 +54,9 @@ pub struct OptimizerTensors<'a> {
 ///
 /// Shapes follow from the arguments: `width` is the length of a row. Gradients of parameters are added to what is
 /// there, since micro-batches add up; gradients of activations are overwritten unless it says otherwise.
+///
+/// Memory goes back in order of the compute stream. So before the last tensor of a block that the communication stream
+/// uses is dropped, the compute stream has to wait for that use.
 pub trait Backend: Send + Sync {
     /// Takes memory, in order of the compute stream; what is in it is undefined.
     fn allocate(&self, elements: usize, dtype: DType, category: MemoryCategory) -> Tensor;

@@ -52,11 +52,16 @@ impl CudaTraining {
         let data = super::prepare(config)?;
         let ranks = config.layout.world_size();
         if ranks > 1 {
-            let why = format!("{ranks} ranks train on the CPU only; on a GPU it is one");
+            let why = format!("{ranks} ranks train on the CPU only (--backend cpu); on a GPU it is one");
             return Err(TrainError::Settings(why));
         }
         look_for_gpu()?;
         Ok(CudaTraining { config: config.clone(), data, device: Device::open(0)? })
+    }
+
+    /// What the device is called.
+    pub fn device_name(&self) -> String {
+        self.device.name().unwrap_or_else(|_| "a GPU".into())
     }
 
     /// Trains, and records into the run at `run`, if there is one. Every step is reported.
@@ -76,6 +81,13 @@ impl CudaTraining {
         let started = CudaRank::start(config, data, device, run, &recorder);
         started.inspect_err(|error| recorder.fail(&error.to_string()))
     }
+}
+
+/// Ends it while the device is still there, which what it has not read yet is of.
+fn end_watch(watch: &mut Option<Watch>, backend: &CudaBackend) {
+    // Whatever it says, nothing runs after this.
+    drop(backend.device().synchronize());
+    watch.take().into_iter().for_each(Watch::finish);
 }
 
 /// A rank on a GPU, between steps.
@@ -104,13 +116,17 @@ impl CudaRank {
         }
         let communicator = Arc::new(Alone(backend.clone()));
         let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };
-        let training = TrainingRank::new(&config, RANK, parts)?;
+        let training = TrainingRank::new(&config, RANK, parts).inspect_err(|_| end_watch(&mut watch, &backend))?;
         Ok(CudaRank { training, backend, watch, recorder: recorder.clone(), data, run: run.map(Path::to_owned) })
     }
 
     /// Takes one step.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
-        self.training.step(&self.data).inspect_err(|error| self.recorder.fail(&error.to_string()))
+        let CudaRank { training, backend, watch, recorder, data, .. } = self;
+        training.step(data).inspect_err(|error| {
+            recorder.fail(&error.to_string());
+            end_watch(watch, backend);
+        })
     }
 
     #[cfg(test)]
@@ -140,8 +156,9 @@ impl CudaRank {
 
     /// Gives everything back, and ends the recording.
     pub fn finish(mut self) -> Result<(), TrainError> {
-        self.backend.synchronize()?;
-        self.watch.take().into_iter().for_each(Watch::finish);
+        let done = self.backend.synchronize().inspect_err(|error| self.recorder.fail(&error.to_string()));
+        end_watch(&mut self.watch, &self.backend);
+        done?;
         drop((self.training, self.backend));
         Ok(self.recorder.finish()?)
     }

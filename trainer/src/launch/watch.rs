@@ -10,6 +10,8 @@ use stepscope_collector::{
 
 use crate::backend::{Stream, cuda::Device};
 
+const STREAMS: [Stream; 2] = [Stream::Compute, Stream::Communication];
+
 /// Holds whatever of it there is: what cannot be watched is noted in the recording, and training goes on.
 pub(crate) struct Watch {
     recorder: Recorder,
@@ -20,13 +22,13 @@ pub(crate) struct Watch {
 impl Watch {
     /// Begins to record kernels.
     pub(crate) fn start(recorder: &Recorder, device: &Device) -> Watch {
-        let activity = Activity::start(recorder).and_then(|activity| {
-            for stream in [Stream::Compute, Stream::Communication] {
-                activity.name_stream(device.stream(stream), stream.number())?;
+        let activity = Activity::start(recorder).ok();
+        for (activity, stream) in activity.iter().flat_map(|activity| STREAMS.map(|stream| (activity, stream))) {
+            if let Err(why) = activity.name_stream(device.stream(stream), stream.number()) {
+                recorder.note("streams", format!("numbered by CUPTI: {why}"));
             }
-            Ok(activity)
-        });
-        Watch { recorder: recorder.clone(), activity: activity.ok(), sampler: None }
+        }
+        Watch { recorder: recorder.clone(), activity, sampler: None }
     }
 
     /// Begins to sample the device. Its first sample says what is in use before the rank takes memory.

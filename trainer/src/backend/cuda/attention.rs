@@ -14,19 +14,35 @@ use crate::{
 
 /// Whoever does attention.
 pub(crate) struct Attention {
-    fused: Option<FusedAttention>,
+    /// Or why it is not cuDNN.
+    fused: Result<FusedAttention, TrainError>,
 }
+
+/// Where cuDNN's fixed order has been seen to be one.
+const HOPPER: u32 = 9;
 
 impl Attention {
     /// What is repeatable adds up in one order, which takes a little more time and memory.
-    pub(crate) fn open(repeatable: bool) -> Attention {
-        let order = if repeatable { Order::Fixed } else { Order::Any };
-        Attention { fused: FusedAttention::open(order).ok() }
+    pub(crate) fn open((major, _): (u32, u32), repeatable: bool) -> Attention {
+        let fused = match repeatable {
+            false => FusedAttention::open(Order::Any),
+            true if major == HOPPER => FusedAttention::open(Order::Fixed),
+            true => Err(TrainError::Settings("cuDNN's order is not known to be fixed on this GPU".into())),
+        };
+        Attention { fused }
+    }
+
+    /// Who does it, for shapes that both can do.
+    pub(crate) fn describe(&self) -> String {
+        match &self.fused {
+            Ok(_) => "cuDNN".into(),
+            Err(why) => format!("our own, since {why}"),
+        }
     }
 
     /// cuDNN and what it needs, if it takes the shape.
     fn fused(&self, heads: Heads, dtype: DType) -> Option<(&FusedAttention, Workspace)> {
-        let fused = self.fused.as_ref()?;
+        let fused = self.fused.as_ref().ok()?;
         Some((fused, fused.prepare(heads, dtype).ok()?))
     }
 

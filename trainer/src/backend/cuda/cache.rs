@@ -16,6 +16,8 @@ const PAGE: u64 = 2 << 20;
 pub(crate) trait Source {
     /// Takes so many bytes, if there are any left.
     fn take(&mut self, bytes: u64) -> Option<u64>;
+    /// Waits until what was given back is there to be taken.
+    fn settle(&mut self);
     /// Gives a segment back.
     fn give_back(&mut self, address: u64, bytes: u64);
 }
@@ -77,11 +79,13 @@ impl Cache {
     }
 
     fn take_segment(&mut self, class: Class, bytes: u64, source: &mut impl Source) -> Option<(u64, u64)> {
-        let bytes = class.segment(bytes);
-        let address = source.take(bytes).or_else(|| {
+        let (usual, least) = (class.segment(bytes), bytes.next_multiple_of(PAGE));
+        let taken = source.take(usual).map(|address| (usual, address)).or_else(|| {
             self.give_back_unused(source);
-            source.take(bytes)
-        })?;
+            source.settle();
+            [usual, least].into_iter().find_map(|bytes| Some((bytes, source.take(bytes)?)))
+        });
+        let (bytes, address) = taken?;
         self.add_free(address, Block { bytes, free: true, class, begins_segment: true });
         Some((bytes, address))
     }
@@ -160,6 +164,8 @@ mod tests {
             Some(address)
         }
 
+        fn settle(&mut self) {}
+
         fn give_back(&mut self, address: u64, bytes: u64) {
             assert_eq!(self.segments.remove(&address), Some(bytes), "a segment goes back as it came");
             self.left += bytes;
@@ -191,6 +197,7 @@ mod tests {
         cache.free(block);
         assert!(cache.allocate(80 << 20, &mut device).is_some(), "not both, but one after the other");
         assert_eq!(cache.allocate(80 << 20, &mut device), None);
+        assert!(cache.allocate(18 << 20, &mut device).is_some(), "no whole segment, but enough");
         assert_eq!(cache.allocate(u64::MAX, &mut device), None);
     }
 

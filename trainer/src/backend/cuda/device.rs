@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaStream,
+    sys::{CUdevice_attribute as Attribute, CUevent_flags},
+};
 use stepscope_collector::{
     libraries::{self, Library},
     nvml::DeviceSelector,
@@ -22,7 +25,10 @@ impl Device {
     /// How many GPUs there are; an error says why there are none.
     pub(crate) fn count() -> Result<usize, TrainError> {
         libraries::open(Library::Cuda).map_err(|why| TrainError::NoGpu { why: Some(why) })?;
-        let count = CudaContext::device_count().map_err(TrainError::device("look for a device"))?;
+        let count = CudaContext::device_count().map_err(|error| {
+            let said = error.error_string().map_or_else(|_| format!("{error:?}"), |text| text.to_string_lossy().into());
+            TrainError::Settings(format!("CUDA does not start: {said}; `stepscope doctor` says more"))
+        })?;
         Ok(count.max(0) as usize)
     }
 
@@ -73,16 +79,27 @@ impl Device {
         Ok((capability.0.unsigned_abs(), capability.1.unsigned_abs()))
     }
 
+    /// Shared memory that a block of a kernel can ask for.
+    pub(crate) fn shared_room(&self) -> Result<usize, TrainError> {
+        let most = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let room = self.context.attribute(most).map_err(TrainError::device("ask for the shared memory"))?;
+        Ok(room.unsigned_abs() as usize)
+    }
+
     /// Its name for NVML, whose numbers are others.
     pub(crate) fn selector(&self) -> Result<DeviceSelector, TrainError> {
         let uuid = self.context.uuid().map_err(TrainError::device("ask for the identity"))?;
         Ok(DeviceSelector::from_uuid_bytes(uuid.bytes.map(|byte| byte as u8)))
     }
 
+    /// What its driver calls it.
+    pub(crate) fn name(&self) -> Result<String, TrainError> {
+        self.context.name().map_err(TrainError::device("ask for the name"))
+    }
+
     /// What it is, for a recording. A device that nobody has listed has no peak.
     pub(crate) fn describe(&self, precision: Precision) -> Result<stepscope_traces::Device, TrainError> {
-        let asked = TrainError::device("ask for the name");
-        let name = self.context.name().map_err(asked)?;
+        let name = self.name()?;
         let memory = self.context.total_mem().map_err(TrainError::device("ask for the memory"))?;
         let peak_flops = KnownDevice::named(&name).ok().map(|device| device.peaks.of(precision));
         Ok(stepscope_traces::Device { name, memory_bytes: Some(memory as u64), peak_flops })

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use cudarc::driver::{CudaStream, result};
+use cudarc::driver::{CudaStream, DriverError, result, sys::CUresult};
 use stepscope_collector::Recorder;
 use stepscope_traces::MemoryCategory;
 
@@ -29,6 +29,8 @@ struct Segments {
     recorder: Recorder,
     /// What is taken from the device.
     reserved: u64,
+    /// What went wrong, other than that there is no memory.
+    failure: Option<DriverError>,
 }
 
 /// A block that is handed out; it goes back, in order of the compute stream, when it is dropped.
@@ -41,7 +43,7 @@ pub(crate) struct Block {
 
 impl Memory {
     pub(crate) fn new(stream: Arc<CudaStream>, recorder: Recorder) -> Arc<Memory> {
-        let segments = Segments { stream, recorder, reserved: 0 };
+        let segments = Segments { stream, recorder, reserved: 0, failure: None };
         Arc::new(Memory(Mutex::new(Books { cache: Cache::default(), segments, allocated: Default::default() })))
     }
 
@@ -52,7 +54,11 @@ impl Memory {
         }
         let mut books = lock(&self.0);
         let Books { cache, segments, allocated } = &mut *books;
-        match cache.allocate(bytes, segments) {
+        let taken = cache.allocate(bytes, segments);
+        if let Some(error) = segments.failure.take() {
+            return Err(TrainError::device("take memory")(error));
+        }
+        match taken {
             Some(address) => {
                 allocated[category as usize] += bytes;
                 // Under the lock, so that events are recorded in the order in which they happened.
@@ -86,10 +92,22 @@ impl Books {
 impl Source for Segments {
     fn take(&mut self, bytes: u64) -> Option<u64> {
         // SAFETY: the stream lives as long as the context whose memory this is.
-        let address = unsafe { result::malloc_async(self.stream.cu_stream(), bytes as usize) }.ok()?;
-        self.reserved += bytes;
-        self.recorder.reserve(address, bytes);
-        Some(address)
+        match unsafe { result::malloc_async(self.stream.cu_stream(), bytes as usize) } {
+            Ok(address) => {
+                self.reserved += bytes;
+                self.recorder.reserve(address, bytes);
+                Some(address)
+            }
+            Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => None,
+            Err(error) => {
+                self.failure = Some(error);
+                None
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        self.failure = self.failure.take().or(self.stream.synchronize().err());
     }
 
     fn give_back(&mut self, address: u64, bytes: u64) {

@@ -24,6 +24,7 @@ use self::{
     kernels::{Kernels, OptimizerArrays, Targets},
     matmul::{Matmul, WORKSPACE_BYTES},
     memory::{Block, Memory},
+    transfer::Uploads,
 };
 use crate::{
     backend::{
@@ -35,6 +36,9 @@ use crate::{
     lock::lock,
 };
 
+/// The oldest compute capability that has what the kernels use.
+const OLDEST: (u32, u32) = (8, 0);
+
 /// One rank's GPU.
 pub struct CudaBackend {
     kernels: Kernels,
@@ -43,6 +47,7 @@ pub struct CudaBackend {
     /// What cuBLASLt uses beside the matrices; taken when it is first needed.
     matmul_workspace: OnceLock<Block>,
     memory: Arc<Memory>,
+    uploads: Uploads,
     recorder: Recorder,
     failure: Mutex<Failure>,
     device: Device,
@@ -61,14 +66,21 @@ impl CudaBackend {
     /// Loads what it takes to compute, and takes no memory yet. What is repeatable is the same to the last bit each time.
     pub(crate) fn start(device: Device, recorder: Recorder, repeatable: bool) -> Result<CudaBackend, TrainError> {
         device.enter()?;
-        let (major, minor) = device.capability()?;
+        let capability = device.capability()?;
+        if capability < OLDEST {
+            let why = format!("a GPU of compute capability {}.{} is too old: it takes 8.0", capability.0, capability.1);
+            return Err(TrainError::Settings(why));
+        }
+        let attention = Attention::open(capability, repeatable);
+        recorder.note("attention", attention.describe());
         let memory = Memory::new(device.stream(Stream::Compute).clone(), recorder.clone());
         Ok(CudaBackend {
-            kernels: Kernels::load(major, minor)?,
+            kernels: Kernels::load(capability, device.shared_room()?)?,
             matmul: Matmul::open()?,
-            attention: Attention::open(repeatable),
+            attention,
             matmul_workspace: OnceLock::new(),
             memory,
+            uploads: Uploads::default(),
             recorder,
             failure: Mutex::default(),
             device,
@@ -99,8 +111,14 @@ impl CudaBackend {
 
     /// Queues work, unless something has failed before; remembers why, if this does.
     fn attempt(&self, work: impl FnOnce() -> Result<(), TrainError>) {
-        let has_failed = !matches!(*lock(&self.failure), Failure::None);
-        if !has_failed && let Err(error) = work() {
+        let has_failed = || !matches!(*lock(&self.failure), Failure::None);
+        if has_failed() {
+            return;
+        }
+        // Whichever thread this is.
+        if let Err(error) = self.device.enter().and_then(|()| work())
+            && !has_failed()
+        {
             *lock(&self.failure) = Failure::Untold(error);
         }
     }
@@ -114,8 +132,9 @@ impl CudaBackend {
 
     /// Memory for the duration of an operation.
     fn scratch(&self, bytes: usize) -> Result<(Block, Array), TrainError> {
-        let block = self.memory.allocate(bytes as u64, MemoryCategory::Workspace)?;
-        let array = Array { address: block.address(), elements: bytes / 4, dtype: DType::F32 };
+        let elements = bytes.div_ceil(DType::F32.bytes());
+        let block = self.memory.allocate((elements * DType::F32.bytes()) as u64, MemoryCategory::Workspace)?;
+        let array = Array { address: block.address(), elements, dtype: DType::F32 };
         Ok((block, array))
     }
 
@@ -182,21 +201,22 @@ impl Backend for CudaBackend {
 
     fn upload(&self, values: Vec<f32>, to: &Tensor) {
         self.attempt(|| match to.dtype() {
-            DType::F32 => transfer::upload(self.stream(), &values, array(to)),
+            DType::F32 => self.uploads.upload(self.stream(), values, array(to)),
             DType::Bf16 => {
                 let values: Vec<bf16> = values.iter().map(|value| bf16::from_f32(*value)).collect();
-                transfer::upload(self.stream(), &values, array(to))
+                self.uploads.upload(self.stream(), values, array(to))
             }
             other => Err(TrainError::Disagreement(format!("{other:?} on a GPU"))),
         });
     }
 
     fn upload_tokens(&self, tokens: Vec<u32>, to: &Tensor) {
-        self.attempt(|| transfer::upload(self.stream(), &tokens, array(to)));
+        self.attempt(|| self.uploads.upload(self.stream(), tokens, array(to)));
     }
 
     fn download(&self, from: &Tensor) -> Result<Vec<f64>, TrainError> {
         self.tell()?;
+        self.device.enter()?;
         let (stream, array) = (self.stream(), array(from));
         match from.dtype() {
             DType::F32 => Ok(transfer::download::<f32>(stream, array)?.into_iter().map(f64::from).collect()),
@@ -234,7 +254,10 @@ impl Backend for CudaBackend {
 
     fn synchronize(&self) -> Result<(), TrainError> {
         self.tell()?;
-        self.device.synchronize()
+        self.device.enter()?;
+        self.device.synchronize()?;
+        self.uploads.clear();
+        Ok(())
     }
 
     fn matmul(&self, product: Product, a: &Tensor, b: &Tensor, out: &Tensor) {

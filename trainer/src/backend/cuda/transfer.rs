@@ -1,17 +1,44 @@
 //! Bytes to, from and within a device.
 #![allow(unsafe_code, reason = "memory is an address to the driver")]
 
+use std::{any::Any, sync::Mutex};
+
 use bytemuck::Pod;
 use cudarc::driver::{result, sys::CUstream};
 
 use super::array::Array;
-use crate::error::TrainError;
+use crate::{error::TrainError, lock::lock};
 
-/// Copies numbers of the host. The driver has taken them when this returns.
-pub(crate) fn upload<T: Pod>(stream: CUstream, values: &[T], to: Array) -> Result<(), TrainError> {
-    check(size_of_val(values), to)?;
-    // SAFETY: the array is as large as the values. They are not pinned, so the driver stages them before it returns.
-    unsafe { result::memcpy_htod_async(to.address, values, stream) }.map_err(TrainError::device("upload"))
+/// Numbers of the host that are on their way, kept until they are there: some devices read the host's memory themselves,
+/// long after the call.
+#[derive(Default)]
+pub(crate) struct Uploads(Mutex<(Vec<Box<dyn Any + Send>>, usize)>);
+
+/// So many bytes are kept at most.
+const MOST_KEPT: usize = 256 << 20;
+
+impl Uploads {
+    /// Copies numbers of the host.
+    pub(crate) fn upload<T: Pod + Send>(&self, stream: CUstream, values: Vec<T>, to: Array) -> Result<(), TrainError> {
+        let bytes = size_of_val(values.as_slice());
+        check(bytes, to)?;
+        let mut kept = lock(&self.0);
+        // SAFETY: the array is as large as the values, which are kept until the stream is past this.
+        unsafe { result::memcpy_htod_async(to.address, &values, stream) }.map_err(TrainError::device("upload"))?;
+        kept.0.push(Box::new(values));
+        kept.1 += bytes;
+        if kept.1 > MOST_KEPT {
+            // SAFETY: the stream lives as long as the device.
+            unsafe { result::stream::synchronize(stream) }.map_err(TrainError::device("upload"))?;
+            *kept = Default::default();
+        }
+        Ok(())
+    }
+
+    /// Lets go of all of them. The device has done its work.
+    pub(crate) fn clear(&self) {
+        *lock(&self.0) = Default::default();
+    }
 }
 
 /// Waits for the stream, and copies numbers to the host.

@@ -92,31 +92,50 @@ impl Tiling {
         }
     }
 
-    /// What is fastest for a shape; `whole_pieces` where heads lie so that they can be copied by pieces.
-    pub(super) fn forward(dtype: DType, head_dim: usize, whole_pieces: bool) -> Result<Tiling, TrainError> {
+    /// What is fastest for a shape, of what a block has room for; `whole_pieces` where heads lie so that they can be
+    /// copied by pieces.
+    pub(super) fn forward(
+        dtype: DType,
+        head_dim: usize,
+        whole_pieces: bool,
+        room: usize,
+    ) -> Result<Tiling, TrainError> {
         check_width(dtype, head_dim)?;
-        match dtype {
+        let tensor = |warps, tiles, keys| Tiling::forward_bf16(head_dim, whole_pieces, warps, tiles, keys);
+        let tilings = match dtype {
             // Narrow heads leave registers for more scores.
-            DType::Bf16 if head_dim <= 64 => Ok(Tiling::forward_bf16(head_dim, whole_pieces, 4, 2, 128)),
-            DType::Bf16 => Ok(Tiling::forward_bf16(head_dim, whole_pieces, 4, 2, 64)),
-            _ => Ok(Tiling::single(head_dim, 3, 1)),
-        }
+            DType::Bf16 if head_dim <= 64 => vec![tensor(4, 2, 128), tensor(4, 2, 64)],
+            DType::Bf16 => vec![tensor(4, 2, 64), tensor(4, 1, 64)],
+            _ => vec![Tiling::single(head_dim, 3, 1)],
+        };
+        Tiling::fitting(tilings, head_dim, room)
     }
 
     /// The same for the gradients of keys and values, and for those of queries.
-    pub(super) fn backward(dtype: DType, head_dim: usize, whole_pieces: bool) -> Result<[Tiling; 2], TrainError> {
+    pub(super) fn backward(
+        dtype: DType,
+        head_dim: usize,
+        whole_pieces: bool,
+        room: usize,
+    ) -> Result<[Tiling; 2], TrainError> {
         check_width(dtype, head_dim)?;
-        match dtype {
-            DType::Bf16 if head_dim <= 64 => Ok([
-                Tiling::keys_bf16(head_dim, whole_pieces, 4, 128),
-                Tiling::queries_bf16(head_dim, whole_pieces, 4, 2, 64),
-            ]),
-            DType::Bf16 => Ok([
-                Tiling::keys_bf16(head_dim, whole_pieces, 4, 64),
-                Tiling::queries_bf16(head_dim, whole_pieces, 4, 2, 32),
-            ]),
-            _ => Ok([Tiling::single(head_dim, 4, 2), Tiling::single(head_dim, 4, 2)]),
-        }
+        let keys = |warps, queries| Tiling::keys_bf16(head_dim, whole_pieces, warps, queries);
+        let queries = |warps, tiles, keys| Tiling::queries_bf16(head_dim, whole_pieces, warps, tiles, keys);
+        let (by_keys, by_queries) = match dtype {
+            DType::Bf16 if head_dim <= 64 => (vec![keys(4, 128), keys(4, 64)], vec![queries(4, 2, 64)]),
+            DType::Bf16 => (vec![keys(4, 64), keys(4, 32)], vec![queries(4, 2, 32), queries(4, 1, 32)]),
+            _ => (vec![Tiling::single(head_dim, 4, 2)], vec![Tiling::single(head_dim, 4, 2)]),
+        };
+        Ok([Tiling::fitting(by_keys, head_dim, room)?, Tiling::fitting(by_queries, head_dim, room)?])
+    }
+
+    /// The first that a block has the shared memory for.
+    fn fitting(tilings: Vec<Tiling>, head_dim: usize, room: usize) -> Result<Tiling, TrainError> {
+        let fits = tilings.into_iter().find(|tiling| tiling.shared_bytes <= room);
+        fits.ok_or_else(|| {
+            let room = room / 1024;
+            TrainError::Settings(format!("heads of {head_dim} take more shared memory than the {room} KiB of this GPU"))
+        })
     }
 
     /// Blocks for so many heads of all sequences.
@@ -140,7 +159,9 @@ fn check_width(dtype: DType, head_dim: usize) -> Result<(), TrainError> {
     if (1..=widest).contains(&head_dim) {
         return Ok(());
     }
-    Err(TrainError::Disagreement(format!("heads of {head_dim} in {dtype:?} are not among those up to {widest}")))
+    Err(TrainError::Settings(format!(
+        "heads of {head_dim} in {dtype:?} are wider than the {widest} that our attention has"
+    )))
 }
 
 fn check_arrays(heads: Heads, of: AttentionArrays) -> Result<(), TrainError> {
@@ -169,7 +190,8 @@ impl Kernels {
     /// Causal attention; `lse` takes the logarithm of each row's sum.
     pub(crate) fn attention(&self, stream: CUstream, heads: Heads, of: AttentionArrays) -> Result<(), TrainError> {
         let pieces = whole_pieces(heads, &[of.qkv, of.out]);
-        self.attention_tiled(stream, heads, of, Tiling::forward(of.qkv.dtype, heads.head_dim, pieces)?)
+        let tiling = Tiling::forward(of.qkv.dtype, heads.head_dim, pieces, self.shared_room)?;
+        self.attention_tiled(stream, heads, of, tiling)
     }
 
     pub(super) fn attention_tiled(
@@ -201,7 +223,7 @@ impl Kernels {
         workspace: Array,
     ) -> Result<(), TrainError> {
         let pieces = whole_pieces(heads, &[of.qkv, d_out, d_qkv]);
-        let tilings = Tiling::backward(of.qkv.dtype, heads.head_dim, pieces)?;
+        let tilings = Tiling::backward(of.qkv.dtype, heads.head_dim, pieces, self.shared_room)?;
         self.attention_backward_tiled(stream, heads, of, [d_out, d_qkv, workspace], tilings)
     }
 

@@ -40,6 +40,7 @@ const WARP: usize = 32;
 /// The kernels of one device, in the context that was current when they were loaded.
 pub(crate) struct Kernels {
     compiler: Compiler,
+    shared_room: usize,
     loaded: Mutex<Loaded>,
 }
 
@@ -52,11 +53,12 @@ struct Loaded {
 
 impl Kernels {
     /// Loads what every training needs into the current context; what depends on its shapes is loaded when it is used.
-    pub(crate) fn load(major: u32, minor: u32) -> Result<Kernels, TrainError> {
-        Kernels::load_with(Compiler::new(major, minor, compile::cache_directory())?)
+    /// A block may ask for `shared_room` bytes of shared memory.
+    pub(crate) fn load((major, minor): (u32, u32), shared_room: usize) -> Result<Kernels, TrainError> {
+        Kernels::load_with(Compiler::new(major, minor, compile::cache_directory())?, shared_room)
     }
 
-    fn load_with(compiler: Compiler) -> Result<Kernels, TrainError> {
+    fn load_with(compiler: Compiler, shared_room: usize) -> Result<Kernels, TrainError> {
         let units = Source::ALWAYS.map(Unit::from);
         // The compiler works on as many texts at once as it is asked to.
         let codes: Vec<_> = thread::scope(|scope| {
@@ -75,7 +77,7 @@ impl Kernels {
             let module = module(&compiler, &unit, code?)?;
             loaded.modules.insert(unit, module);
         }
-        Ok(Kernels { compiler, loaded: Mutex::new(loaded) })
+        Ok(Kernels { compiler, shared_room, loaded: Mutex::new(loaded) })
     }
 
     fn start(&self, unit: impl Into<Unit>, name: &str, launch: Launch, stream: CUstream) -> Result<(), TrainError> {

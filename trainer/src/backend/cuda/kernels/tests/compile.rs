@@ -9,16 +9,36 @@ use crate::backend::DType;
 /// The oldest GPUs the kernels are for, and those of today.
 const CAPABILITIES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
 
+/// Shared memory that a block can have, on GPUs for graphics and on those for computing.
+const ROOMS: [usize; 2] = [99 << 10, 163 << 10];
+
 /// All sources, attention for a few widths of heads.
 fn units() -> Vec<Unit> {
     let mut units: Vec<Unit> = Source::ALWAYS.map(Unit::from).into();
     for (dtype, head_dim, whole_pieces) in
         [(DType::Bf16, 64, true), (DType::Bf16, 128, true), (DType::Bf16, 20, false), (DType::F32, 80, true)]
     {
-        units.push(Tiling::forward(dtype, head_dim, whole_pieces).unwrap().unit);
-        units.extend(Tiling::backward(dtype, head_dim, whole_pieces).unwrap().map(|tiling| tiling.unit));
+        for room in ROOMS {
+            let forward = Tiling::forward(dtype, head_dim, whole_pieces, room).unwrap();
+            let backward = Tiling::backward(dtype, head_dim, whole_pieces, room).unwrap();
+            for tiling in backward.into_iter().chain([forward]) {
+                assert!(tiling.shared_bytes <= room);
+                if !units.contains(&tiling.unit) {
+                    units.push(tiling.unit);
+                }
+            }
+        }
     }
     units
+}
+
+#[test]
+fn attention_has_a_tiling_for_every_gpu() {
+    for unit in units() {
+        assert!(units().iter().filter(|other| **other == unit).count() == 1, "{unit:?}");
+    }
+    let wide = Tiling::forward(DType::F32, 256, true, 99 << 10).unwrap_err().to_string();
+    assert!(wide.contains("heads of 256 take more shared memory than the 99 KiB"), "{wide}");
 }
 
 #[test]

@@ -56,6 +56,12 @@ fn capability(context: &CudaContext) -> (u32, u32) {
     )
 }
 
+/// Shared memory that a block can ask for.
+fn room(context: &CudaContext) -> usize {
+    let most = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    context.attribute(most).unwrap() as usize
+}
+
 impl Gpu {
     fn open() -> Result<Gpu, String> {
         if !has_driver() {
@@ -63,14 +69,14 @@ impl Gpu {
         }
         let context = CudaContext::new(0).map_err(|error| format!("no GPU: {error:?}"))?;
         let (major, minor) = capability(&context);
-        let kernels = Kernels::load(major, minor).map_err(|error| error.to_string())?;
+        let kernels = Kernels::load((major, minor), room(&context)).map_err(|error| error.to_string())?;
         Ok(Gpu { stream: context.default_stream(), context, kernels })
     }
 
     /// Loads the kernels once more, with a cache of its own.
     pub(super) fn load_kernels(&self, cache: Option<PathBuf>) -> Kernels {
         let (major, minor) = capability(&self.context);
-        Kernels::load_with(Compiler::new(major, minor, cache).unwrap()).unwrap()
+        Kernels::load_with(Compiler::new(major, minor, cache).unwrap(), room(&self.context)).unwrap()
     }
 
     pub(super) fn stream(&self) -> CUstream {
