@@ -17,7 +17,10 @@ use crate::{Format, text};
 #[derive(clap::Args)]
 #[command(
     after_help = "Libraries are searched for on the loader's path, in CUDA toolkits and in Python environments; \
-                        STEPSCOPE_CUDA_LIBRARIES names folders that come first."
+    STEPSCOPE_CUDA_LIBRARIES names folders that come first.\n\n\
+    Examples:\n  \
+    stepscope doctor\n  \
+    STEPSCOPE_CUDA_LIBRARIES=/opt/cuda/lib64 stepscope doctor --format json"
 )]
 pub(crate) struct Arguments {
     /// How to write it.
@@ -129,6 +132,7 @@ fn driver_text(examination: &Examination) -> String {
         let error = cuda.as_ref().and_then(|cuda| cuda.error.as_ref());
         let reason = match (error, cuda) {
             (Some(error), _) => format!("CUDA does not start: {}", text::printable(error)),
+            (None, Some(cuda)) if cuda.works() => "NVRTC or cuBLASLt is missing".into(),
             (None, Some(_)) => "CUDA sees no device".into(),
             (None, None) => "there is no NVIDIA driver".into(),
         };

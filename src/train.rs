@@ -33,6 +33,7 @@ const USUAL_CHUNKS: u64 = 2;
 #[command(after_help = "Examples:\n  \
     stepscope train\n  \
     stepscope train --dp 2 --zero 2 --steps 50\n  \
+    stepscope train --backend cuda --model llama-1b --seq-len 2048 --micro-batch 2 --deterministic\n  \
     stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
 pub(crate) struct Arguments {
     /// Settings as a file: any option but this one, --run and --no-record, by its name: `micro-batch = 8`. What is said
@@ -214,11 +215,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     if let Some(steps) = settings.save_every {
         config.save = Some(SaveEvery { steps, directory: path.join("checkpoints") });
     }
-    let training = Training::prepare(settings.backend.unwrap_or(BackendName::Auto), &config)?;
+    let (training, why) = Training::prepare(settings.backend.unwrap_or(BackendName::Auto), &config)?;
     if !no_record {
         describe(&mut info, &config, training.name());
         info.create(&path)?;
     }
+    let why = why.map_or_else(String::new, |why| format!(", since {why}"));
+    // A closed stderr leaves nobody to tell.
+    drop(writeln!(anstream::stderr(), "training {} on {}{why}", config.model.name, training.device()));
     let progress = Progress::new(&config);
     let trained = training.run((!no_record).then_some(path.as_path()), &|step| progress.show(&step));
     // A recording that ended early does not undo the training.
@@ -236,16 +240,31 @@ enum Training {
 }
 
 impl Training {
-    fn prepare(backend: BackendName, config: &TrainConfig) -> Result<Training, TrainError> {
-        let on_gpu = match backend {
-            BackendName::Cpu => false,
-            BackendName::Cuda => true,
-            BackendName::Auto => config.layout.world_size() == 1 && look_for_gpu().is_ok(),
+    /// Also says why it is the CPU, where nobody asked for that.
+    fn prepare(backend: BackendName, config: &TrainConfig) -> Result<(Training, Option<String>), TrainError> {
+        let ranks = config.layout.world_size();
+        let why_not = match backend {
+            BackendName::Cuda => None,
+            BackendName::Cpu => Some(None),
+            BackendName::Auto => match look_for_gpu() {
+                Ok(()) if ranks == 1 => None,
+                Ok(()) => Some(Some(format!("on a GPU there is one rank, not {ranks}"))),
+                // Nothing to remark on.
+                Err(TrainError::NoGpu { .. }) => Some(None),
+                Err(error) => Some(Some(error.to_string())),
+            },
         };
-        if on_gpu {
-            Ok(Training::Cuda(CudaTraining::prepare(config)?))
-        } else {
-            Ok(Training::Cpu(CpuTraining::prepare(config)?))
+        Ok(match why_not {
+            None => (Training::Cuda(CudaTraining::prepare(config)?), None),
+            Some(why) => (Training::Cpu(CpuTraining::prepare(config)?), why),
+        })
+    }
+
+    /// What it trains on.
+    fn device(&self) -> String {
+        match self {
+            Training::Cpu(_) => "the CPU".into(),
+            Training::Cuda(training) => training.device_name(),
         }
     }
 
@@ -309,6 +328,7 @@ fn describe(info: &mut RunInfo, config: &TrainConfig, backend: &str) {
     let data = config.data.iter().map(|file| file.display().to_string()).collect::<Vec<_>>();
     info.configuration.extend([
         ("backend".into(), backend.into()),
+        ("deterministic".into(), config.deterministic.into()),
         ("steps".into(), config.steps.into()),
         ("seed".into(), config.seed.into()),
         ("learning_rate".into(), config.learning_rate.into()),

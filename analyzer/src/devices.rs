@@ -64,9 +64,10 @@ impl DeviceSamples {
     fn during(&self, steps: &[&StepWindow]) -> BTreeMap<String, CounterFigures> {
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return BTreeMap::new() };
         let within = |samples: &[(i64, f64)]| {
-            let begin = samples.partition_point(|(time, _)| *time < first.start);
+            // What is measured over the time since the sample before must have been measured in the steps.
+            let begin = samples.partition_point(|(time, _)| *time < first.start) + 1;
             let end = samples.partition_point(|(time, _)| *time <= last.end);
-            CounterFigures::of(&samples[begin..end.max(begin)])
+            CounterFigures::of(samples.get(begin..end)?)
         };
         self.0.iter().filter_map(|(name, samples)| Some((name.clone(), within(samples)?))).collect()
     }
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn samples_of_the_steps_are_counted() {
-        let samples = samples(&[("gpu.power", &[(0, 90.0), (10, 500.0), (20, 700.0), (31, 80.0)])]);
+        let samples = samples(&[("gpu.power", &[(0, 90.0), (6, 200.0), (10, 500.0), (20, 700.0), (31, 80.0)])]);
         let window = |step, start, end| StepWindow { step: Step(step), start, end };
         let (first, last) = (window(1, 5, 15), window(2, 15, 30));
         let power = samples.during(&[&first, &last])["gpu.power"];

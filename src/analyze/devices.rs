@@ -46,9 +46,11 @@ pub(super) fn table(analysis: &Analysis) -> Table {
         let cells = columns.iter().map(|(counter, _, written)| mean(device, counter).map_or("-".into(), written));
         std::iter::once(device.rank.to_string()).chain(cells).collect()
     };
+    let counters = analysis.devices.iter().flat_map(|device| device.counters.values());
+    let samples = counters.map(|figures| figures.samples).max().unwrap_or(0);
     Table {
         topic: Topic::Devices,
-        title: "Devices (means of samples during the steps)".into(),
+        title: format!("Devices (means of {} during the steps)", text::counted(samples, "sample")),
         headers: std::iter::once(">rank").chain(columns.iter().map(|(_, header, _)| *header)).collect(),
         rows: analysis.devices.iter().map(row).collect(),
         detail: false,

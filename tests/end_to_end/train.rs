@@ -39,7 +39,8 @@ fn a_newcomer_trains_and_is_told_what_to_do_next() {
     assert!(text(&shown.stdout).contains("complete"), "{}", text(&shown.stderr));
     let losses = counted(&run, Counter::Loss.word());
     assert!(losses.len() == 3 && losses[2] < losses[0], "{losses:?}");
-    for (loss, line) in losses.iter().zip(stderr.lines()) {
+    assert!(stderr.starts_with("training tiny on "), "{stderr}");
+    for (loss, line) in losses.iter().zip(stderr.lines().skip(1)) {
         assert!(line.contains(&format!("loss {loss:.4}")), "{line}");
     }
     assert_eq!(counted(&run, Counter::Tokens.word()), [2048.0; 3]);
@@ -166,7 +167,7 @@ fn a_training_that_is_killed_stays_readable() {
     std::thread::sleep(std::time::Duration::from_millis(400));
     training.kill().unwrap();
     training.wait().unwrap();
-    assert_eq!(steps, 19);
+    assert_eq!(steps, 20, "the first line says what is trained");
     let shown = json(&["inspect", "killed", "--format", "json"], directory.path());
     assert_eq!(shown["state"], "interrupted");
     assert!(counted(&directory.path().join("killed"), Counter::Loss.word()).len() >= 20);

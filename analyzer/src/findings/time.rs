@@ -105,11 +105,13 @@ impl Check for HostBound {
         }
         let share = share(analysis, |partition| partition.idle_ns)?;
         let kernels: u64 = analysis.ranks.iter().map(|rank| rank.kernel_count).sum();
-        let idle: i64 = analysis.ranks.iter().map(|rank| rank.partition.idle_ns).sum();
+        // Steps do the same kernels, however much time passes between them.
+        let busy: i64 = analysis.ranks.iter().map(|rank| rank.partition.span_ns - rank.partition.idle_ns).sum();
+        let idle = busy as f64 * share / (1.0 - share).max(f64::EPSILON);
         (share >= LEAST_SHARE && kernels > 0).then(|| Found {
             share,
             what: format!("nothing runs for {} of the time", percent(share)),
-            evidence: format!("{:.0} µs without any work for each kernel", idle as f64 / kernels as f64 / 1e3),
+            evidence: format!("{:.1} µs without any work for each kernel", idle / kernels as f64 / 1e3),
             advice: "launch fewer, larger kernels, or remove what makes the host wait: input, synchronisation, Python"
                 .into(),
         })

@@ -32,7 +32,7 @@ pub(super) fn plot(timeline: &StepTimeline) -> Result<String> {
     }
     let title = format!("Step {} by rank and stream", timeline.step);
     let height = LANE * lanes.len() as u32 + 3 * LETTERS;
-    let mut labels = Labels::default();
+    let (mut labels, mut rectangles) = (Labels::default(), String::new());
     let svg = chart::svg((WIDE, height), &title, |area| {
         let rows = lanes.len() as f64;
         let mut chart = chart::axes(area, NAMES, 0.0..timeline.duration_ns as f64, 0.0..rows)?;
@@ -47,14 +47,22 @@ pub(super) fn plot(timeline: &StepTimeline) -> Result<String> {
             .x_labels(10)
             .x_label_formatter(&chart::time_label)
             .draw()?;
-        // One pixel, so that nothing is too short to be seen.
-        let least = timeline.duration_ns as f64 / f64::from(WIDE - NAMES);
+        let left = chart.backend_coord(&(0.0, 0.0)).0;
+        let right = chart.backend_coord(&(timeline.duration_ns as f64, 0.0)).0;
+        let scale = f64::from(right - left) / timeline.duration_ns.max(1) as f64;
         for (row, lane) in lanes.iter().enumerate() {
             let middle = rows - row as f64 - 0.5;
+            let [top, bottom] = [0.4, -0.4].map(|side| chart.backend_coord(&(0.0, middle + side)).1);
             for span in &lane.spans {
-                let (start, end) = (span.start as f64, (span.end as f64).max(span.start as f64 + least));
-                let corners = [(start, middle - 0.4), (end, middle + 0.4)];
-                chart.draw_series([Rectangle::new(corners, colour(span.family).filled())])?;
+                // In parts of a pixel: kernels that take turns with pauses must not look like one that does not.
+                let (x, width) = (f64::from(left) + span.start as f64 * scale, (span.end - span.start) as f64 * scale);
+                let RGBColor(red, green, blue) = colour(span.family);
+                rectangles += &format!(
+                    "<rect x=\"{x:.2}\" y=\"{top}\" width=\"{:.2}\" height=\"{}\" \
+                     fill=\"#{red:02X}{green:02X}{blue:02X}\"/>\n",
+                    width.max(0.02),
+                    bottom - top,
+                );
                 labels.add(span);
             }
             let stream = lane.stream.map_or("unknown".into(), |stream| stream.to_string());
@@ -63,6 +71,7 @@ pub(super) fn plot(timeline: &StepTimeline) -> Result<String> {
         }
         Ok(())
     })?;
+    let svg = svg.replacen("</svg>", &format!("{rectangles}</svg>"), 1);
     let there = |family: &&Family| lanes.iter().flat_map(|lane| &lane.spans).any(|span| span.family == **family);
     let legend = Family::ALL.iter().filter(there).map(|family| (family.word().to_owned(), colour(*family)));
     let left_out = timeline.lanes.len() - lanes.len();
