@@ -68,5 +68,6 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
 
 /// A share, as people read it.
 fn percent(share: f64) -> String {
-    format!("{:.0}%", 100.0 * share)
+    let decimals = if share > 0.0 && share < 0.1 { 1 } else { 0 };
+    format!("{:.decimals$}%", 100.0 * share)
 }

@@ -126,9 +126,14 @@ impl Check for LowUtilisation {
 
     fn find(analysis: &Analysis) -> Option<Found> {
         const MOST_OF_RATE: f64 = 0.5;
+        const MOST_IDLE: f64 = 0.5;
         let mfu = analysis.mfu.as_ref()?.value?;
         let matmul = analysis.families.iter().find(|family| family.family == Family::Matmul)?;
         let rate = matmul.peak_share?;
+        // Then it is known where the time goes.
+        if HostBound::find(analysis).is_some_and(|idle| idle.share > MOST_IDLE) {
+            return None;
+        }
         // Faster than the peak means that the peak is wrong.
         (mfu < MOST_OF_RATE * rate && rate <= 1.0).then(|| Found {
             share: 1.0 - mfu / rate,
