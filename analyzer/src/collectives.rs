@@ -210,8 +210,9 @@ fn add_collectives(
             continue;
         }
         let own = parts.iter().map(|part| part.1).min().unwrap_or(0);
-        let missing = kind.group_size.is_some_and(|size| size > parts.len() as u64);
-        sum.add((!missing).then_some(own), rows.iter().find_map(|row| span(row).bytes));
+        // Where a rank is missing, or one has come that does not belong there, nobody knows how long it took.
+        let odd = kind.group_size.is_some_and(|size| size != parts.len() as u64);
+        sum.add((!odd).then_some(own), rows.iter().find_map(|row| span(row).bytes));
         if parts.len() > 1 && kind.group_size == Some(parts.len() as u64) {
             sum.wait(parts.iter().fold(0_i64, |sum, part| sum.saturating_add(part.1.saturating_sub(own))));
             // Stages do not end together, so who comes last among them says nothing.

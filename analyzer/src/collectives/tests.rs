@@ -154,6 +154,14 @@ fn a_receive_waits_for_its_send() {
 }
 
 #[test]
+fn a_rank_that_does_not_belong_to_a_group_makes_its_time_unknown() {
+    let reduce = [talk(AllReduce, 0, 0, 0, 10)];
+    let analysis = HandMade::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&reduce, &reduce, &reduce])).analyze();
+    let figures = find(&analysis.collectives, AllReduce);
+    assert_eq!((figures.count, figures.own_ns, figures.waiting_ns), (1, None, None));
+}
+
+#[test]
 fn a_run_that_says_nothing_has_no_figures() {
     let analysis = HandMade::of(&[], &ranks(&[&[span(Kernel, 0, 10)], &[]])).analyze();
     assert!(analysis.collectives.is_empty() && analysis.stragglers.is_empty());
@@ -202,7 +210,7 @@ fn any_span() -> impl Strategy<Value = AnySpan> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
     /// One collective at a time, and one nanosecond at a time.
     #[test]
