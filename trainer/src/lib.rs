@@ -24,6 +24,8 @@ mod parallel;
 mod parts;
 mod rank;
 mod seed;
+#[cfg(test)]
+mod skipped;
 mod state;
 
 pub use config::{GradientReduction, SaveEvery, TrainConfig};

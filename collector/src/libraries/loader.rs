@@ -42,6 +42,17 @@ pub(super) fn load(library: Library, candidates: &[Candidate]) -> Result<Found, 
     Err(Missing { library, reason })
 }
 
+/// Opens the files beside a library whose names begin so, and keeps them; whoever needs one says if it is missing.
+pub(super) fn load_beside(path: &Path, beginning: &str) {
+    let folder = path.parent().and_then(|folder| folder.read_dir().ok());
+    let files = folder.into_iter().flatten().filter_map(Result::ok);
+    let beside = files.filter(|file| file.file_name().to_string_lossy().starts_with(beginning));
+    for file in beside.map(|file| file.path()) {
+        let opened = elf::check_whole(&file).and_then(|()| open(file.as_os_str(), 0));
+        opened.into_iter().for_each(keep);
+    }
+}
+
 fn open(name: &OsStr, flags: c_int) -> Result<Handle, String> {
     // SAFETY: these libraries' initialisers have no conditions; they are made to be loaded by any program.
     unsafe { Handle::open(Some(name), RTLD_LAZY | RTLD_LOCAL | flags) }.map_err(|error| told(&error))

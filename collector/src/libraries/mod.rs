@@ -220,7 +220,12 @@ fn find(library: Library) -> Result<Found, Missing> {
         Kind::Toolkit => driver_version().map(|(major, _)| major),
         Kind::Driver | Kind::Own => None,
     };
-    loader::load(library, &search::candidates(library, newest, &Environment::of_this_process()))
+    let found = loader::load(library, &search::candidates(library, newest, &Environment::of_this_process()))?;
+    if library == Library::Nvrtc {
+        // It opens this one by name when it compiles, and does not look beside itself.
+        loader::load_beside(&found.path, "libnvrtc-builtins.so");
+    }
+    Ok(found)
 }
 
 /// The newest CUDA that the driver can run, if there is a driver.

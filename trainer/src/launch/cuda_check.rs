@@ -31,6 +31,7 @@ use crate::{
     },
     config::TrainConfig,
     lock::lock,
+    skipped::skipped,
 };
 
 /// Long ones: the host takes a tenth of a millisecond from the first event to the first launch.
@@ -39,7 +40,7 @@ const STEPS: u64 = 8;
 /// The GPU, for one test at a time: a profiler has a process to itself.
 fn gpu() -> Option<MutexGuard<'static, ()>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    look_for_gpu().inspect_err(|why| eprintln!("SKIPPED, nothing was tested on a GPU: {why}")).ok()?;
+    look_for_gpu().inspect_err(|why| skipped(why)).ok()?;
     Some(lock(&ONE_AT_A_TIME))
 }
 
@@ -311,7 +312,7 @@ fn kernels_of_a_graph_are_those_of_the_step_that_launches_it() {
 fn where_another_profiler_is_kernels_are_left_out_and_that_is_said() {
     let Some(_gpu) = gpu() else { return };
     if let Err(why) = libraries::open(Library::Cupti) {
-        eprintln!("SKIPPED, nothing was tested with CUPTI: {why}");
+        skipped(&why);
         return;
     }
     unsafe extern "C" fn nothing(_: *mut c_void, _: cupti::CUpti_CallbackDomain, _: u32, _: *const c_void) {}

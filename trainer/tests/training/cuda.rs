@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::Write,
     sync::{Mutex, MutexGuard},
 };
 
@@ -15,8 +16,15 @@ use crate::support::losses;
 /// The GPU, for one test at a time: one of them fills its memory. Says so, if there is none.
 fn gpu() -> Option<MutexGuard<'static, ()>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    look_for_gpu().inspect_err(|why| eprintln!("SKIPPED, nothing was tested on a GPU: {why}")).ok()?;
+    look_for_gpu().inspect_err(skipped).ok()?;
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// Says so around the harness, which does not show what a test prints that passes.
+fn skipped(why: &TrainError) {
+    let thread = std::thread::current();
+    let line = format!("SKIPPED {}: {why}\n", thread.name().unwrap_or("a test"));
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 fn tiny(precision: Precision, gradients: Precision) -> TrainConfig {

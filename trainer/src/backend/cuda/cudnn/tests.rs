@@ -10,10 +10,13 @@ use super::{
     AttentionArrays, FusedAttention, Order, Workspace, arguments::parts, graph::Argument, library::Version,
     not_to_be_trusted,
 };
-use crate::backend::{
-    DType, Heads,
-    cpu::kernels::{Scratch, attention, attention_backward},
-    cuda::array::Array,
+use crate::{
+    backend::{
+        DType, Heads,
+        cpu::kernels::{Scratch, attention, attention_backward},
+        cuda::array::Array,
+    },
+    skipped::skipped,
 };
 
 /// The largest relative error of a whole tensor: results are rounded to eight bits, and so are probabilities.
@@ -46,7 +49,7 @@ fn gpu(order: Order) -> Option<Gpu> {
         let attention = FusedAttention::open(order).map_err(|error| error.to_string())?;
         Ok(Gpu { stream: context.new_stream().map_err(|error| format!("{error:?}"))?, attention })
     };
-    open().inspect_err(|why| eprintln!("skipped: {why}")).ok()
+    open().inspect_err(|why| skipped(why)).ok()
 }
 
 /// What a test passes, on the device.
@@ -182,7 +185,7 @@ fn check(order: Order) {
         let workspace = match gpu.attention.prepare(heads, DType::Bf16) {
             Ok(workspace) => workspace,
             Err(why) => {
-                eprintln!("skipped: {heads:?}: {why}");
+                skipped(&format!("{heads:?}: {why}"));
                 continue;
             }
         };

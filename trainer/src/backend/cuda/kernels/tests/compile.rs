@@ -4,7 +4,7 @@ use super::super::{
     nvrtc,
     source::{Source, Unit},
 };
-use crate::backend::DType;
+use crate::{backend::DType, skipped::skipped};
 
 /// The oldest GPUs the kernels are for, and those of today.
 const CAPABILITIES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
@@ -44,7 +44,7 @@ fn attention_has_a_tiling_for_every_gpu() {
 #[test]
 fn every_kernel_compiles_for_every_gpu() {
     if let Err(missing) = nvrtc::open() {
-        eprintln!("skipped: {missing}");
+        skipped(&missing);
         return;
     }
     for (major, minor) in CAPABILITIES {
@@ -59,7 +59,7 @@ fn every_kernel_compiles_for_every_gpu() {
 #[test]
 fn the_second_time_it_comes_from_the_cache() {
     if let Err(missing) = nvrtc::open() {
-        eprintln!("skipped: {missing}");
+        skipped(&missing);
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ fn the_second_time_it_comes_from_the_cache() {
 #[test]
 fn what_the_compiler_says_is_in_the_error() {
     if let Err(missing) = nvrtc::open() {
-        eprintln!("skipped: {missing}");
+        skipped(&missing);
         return;
     }
     let error = nvrtc::compile("broken.cu", "__global__ void broken() { nonsense; }", &[]).unwrap_err();

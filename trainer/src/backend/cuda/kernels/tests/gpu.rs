@@ -12,7 +12,10 @@ use cudarc::driver::{
 use stepscope_collector::libraries::{self, Library};
 
 use super::{super::compile::Compiler, Kernels, Stored};
-use crate::backend::{DType, cuda::array::Array};
+use crate::{
+    backend::{DType, cuda::array::Array},
+    skipped::skipped,
+};
 
 /// A device, its default stream, and the kernels loaded on it.
 pub(super) struct Gpu {
@@ -36,7 +39,7 @@ pub(super) fn gpu() -> Option<&'static Gpu> {
             Some(gpu)
         }
         Err(why) => {
-            eprintln!("skipped: {why}");
+            skipped(why);
             None
         }
     }
