@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use stepscope_plan::{ModelShape, ParallelLayout};
 
-use crate::{backend::AdamW, data::BYTE_VALUES, error::TrainError, model, numbers::Numbers};
+use crate::{backend::AdamW, data::BYTE_VALUES, error::TrainError, model, numbers::Numbers, rendezvous::Patience};
 
 /// What a training run is told to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,8 @@ pub struct TrainConfig {
     pub save: Option<SaveEvery>,
     /// A checkpoint to go on from.
     pub resume: Option<PathBuf>,
+    /// How long ranks that are processes wait for each other.
+    pub patience: Patience,
 }
 
 /// When checkpoints are written.
@@ -75,6 +77,7 @@ impl TrainConfig {
             data: Vec::new(),
             save: None,
             resume: None,
+            patience: Patience::default(),
         }
     }
 
@@ -103,6 +106,24 @@ impl TrainConfig {
             return wrong(format!("a learning rate is a positive number, not {}", self.learning_rate));
         }
         Ok(())
+    }
+
+    /// What all ranks have to agree on, by name. Where checkpoints go is rank 0's to say.
+    pub(crate) fn settings(&self) -> serde_json::Map<String, serde_json::Value> {
+        let settings = serde_json::json!({
+            "model": self.model,
+            "layout": self.layout,
+            "numbers": self.numbers,
+            "steps": self.steps,
+            "seed": self.seed,
+            "reduction": self.reduction,
+            "deterministic": self.deterministic,
+            "learning_rate": self.learning_rate,
+            "data": self.data,
+            "save_every": self.save.as_ref().map(|save| save.steps),
+            "resume": self.resume,
+        });
+        settings.as_object().cloned().unwrap_or_default()
     }
 
     /// The optimizer's settings at a step, from 0. The rate does not depend on how many steps there will be, so that a
