@@ -59,6 +59,9 @@ pub enum GradientReduction {
 /// Micro-batches times chunks of a step, at most.
 const MOST_WORK: u64 = 1 << 16;
 
+/// The longest that ranks wait for each other: days.
+const MOST_SECONDS: u64 = 1_000_000;
+
 /// Steps over which the learning rate rises.
 const WARM_UP: u64 = 5;
 
@@ -101,6 +104,10 @@ impl TrainConfig {
         }
         if self.save.as_ref().is_some_and(|save| save.steps == 0) {
             return wrong("--save-every takes at least 1 step".into());
+        }
+        let bounds = [self.patience.join, self.patience.collective].map(|bound| bound.as_secs());
+        if !bounds.iter().all(|seconds| (1..=MOST_SECONDS).contains(seconds)) {
+            return wrong(format!("--timeout takes 1 to {MOST_SECONDS} seconds"));
         }
         if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
             return wrong(format!("a learning rate is a positive number, not {}", self.learning_rate));

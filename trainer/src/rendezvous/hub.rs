@@ -67,6 +67,8 @@ struct State {
 #[derive(PartialEq, Eq)]
 enum Phase {
     Joining,
+    /// There will be no job, and why: for those who come later.
+    Refused(String),
     Together,
     /// Whoever goes now may.
     Over,
@@ -127,13 +129,12 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 }
 
 impl Shared {
-    /// Takes connections until everyone is here, or somebody will not be.
+    /// Takes connections until everyone is here, or it is over.
     fn join(self: &Arc<Shared>, listener: &TcpListener) {
         let deadline = Instant::now() + self.patience.join;
-        while lock(&self.state).phase == Phase::Joining {
+        while matches!(lock(&self.state).phase, Phase::Joining | Phase::Refused(_)) {
             if Instant::now() > deadline {
                 self.refuse_all(&self.missing());
-                return;
             }
             match listener.accept() {
                 Ok((stream, _)) => self.welcome_stranger(stream),
@@ -169,7 +170,9 @@ impl Shared {
         let Hello { protocol, rank, world, settings } = hello;
         let mut state = lock(&self.state);
         let slot = state.members.get(rank.0 as usize);
-        let why = if *protocol != PROTOCOL {
+        let why = if let Phase::Refused(why) = &state.phase {
+            Some(why.clone())
+        } else if *protocol != PROTOCOL {
             Some(format!("rank {rank} speaks version {protocol} of the protocol, rank 0 version {PROTOCOL}"))
         } else if *world != self.world || slot.is_none() {
             Some(format!("rank {rank} counts {world} ranks, rank 0 {}", self.world))
@@ -208,7 +211,7 @@ impl Shared {
     fn refuse_all(&self, why: &str) {
         let mut state = lock(&self.state);
         if state.phase == Phase::Joining {
-            state.phase = Phase::Over;
+            state.phase = Phase::Refused(why.to_owned());
             state.tell(&FromHub::Refused(why.to_owned()));
         }
     }
