@@ -2,6 +2,7 @@
 
 use std::{fmt::Display, path::PathBuf, sync::Arc};
 
+use stepscope_plan::ParallelLayout;
 use stepscope_traces::Rank;
 
 use super::launcher::die_with_launcher;
@@ -25,10 +26,9 @@ impl Job {
         config.check()?;
         let ranks = config.layout.world_size();
         if ranks != u64::from(place.world) {
-            return Err(TrainError::Settings(format!(
-                "{} processes were started, and dp × tp × pp makes {ranks} ranks",
-                place.world
-            )));
+            let (world, ParallelLayout { dp, tp, pp, .. }) = (place.world, config.layout);
+            let why = format!("{world} processes were started, and dp {dp} × tp {tp} × pp {pp} takes {ranks}");
+            return Err(TrainError::Settings(why));
         }
         die_with_launcher()?;
         let (settings, patience) = (config.settings(), config.patience);

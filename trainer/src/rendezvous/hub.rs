@@ -88,7 +88,7 @@ impl Hub {
         let cannot = |error: io::Error| {
             TrainError::NotJoined(format!("rank 0 cannot listen at {address}, port {port}: {error}"))
         };
-        let listener = TcpListener::bind((address.as_str(), *port)).map_err(cannot)?;
+        let listener = place.listen(*port).map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
         let state =
             State { members: (0..*world).map(|_| None).collect(), offers: HashMap::new(), phase: Phase::Joining };
@@ -175,7 +175,7 @@ impl Shared {
         } else if *protocol != PROTOCOL {
             Some(format!("rank {rank} speaks version {protocol} of the protocol, rank 0 version {PROTOCOL}"))
         } else if *world != self.world || slot.is_none() {
-            Some(format!("rank {rank} counts {world} ranks, rank 0 {}", self.world))
+            Some(format!("rank {rank} of {world} is no rank of a job of {}", self.world))
         } else if slot.is_some_and(Option::is_some) {
             Some(format!("two processes say that they are rank {rank}"))
         } else {

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
     sync::{Arc, Condvar, Mutex},
     thread,
     time::{Duration, Instant},
@@ -51,6 +51,7 @@ pub(crate) struct Link {
     pub(crate) progress: Progress,
     /// How long to wait for others.
     pub(crate) patience: Patience,
+    place: Place,
     groups: HashMap<Group, Vec<Rank>>,
     writer: Mutex<TcpStream>,
     inbox: Mutex<Inbox>,
@@ -84,6 +85,7 @@ impl Link {
             trouble: Trouble::default(),
             progress: Progress::default(),
             patience,
+            place: place.clone(),
             groups: groups.into_iter().map(|group| (group.group, group.ranks)).collect(),
             writer: Mutex::new(stream),
             inbox: Mutex::new(Inbox { offers, health: None, heard, closing: false, ended: false }),
@@ -93,14 +95,25 @@ impl Link {
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.into()).spawn(body).map(drop).map_err(cannot)
         };
-        spawn("link", Box::new(move || hearing.listen(&reader)))?;
+        spawn("link", Box::new(move || hearing.hear(&reader)))?;
         spawn("pulse", Box::new(move || living.live()))?;
         Ok(link)
     }
 
-    /// The address by which others of the job can reach this machine.
-    pub(crate) fn address(&self) -> io::Result<IpAddr> {
-        Ok(lock(&self.writer).local_addr()?.ip())
+    /// Listens for other ranks, and says at which address they may find this one.
+    pub(crate) fn listen(&self) -> io::Result<(TcpListener, SocketAddr)> {
+        let listener = self.place.listen(0)?;
+        let address = SocketAddr::new(lock(&self.writer).local_addr()?.ip(), listener.local_addr()?.port());
+        Ok((listener, address))
+    }
+
+    /// Where this rank finds one that says this address. The machine of rank 0 may have talked to itself, and so not know
+    /// what others call it.
+    pub(crate) fn find(&self, address: SocketAddr) -> io::Result<SocketAddr> {
+        let stream = lock(&self.writer);
+        let (here, hub) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
+        let unknown = address.ip().is_loopback() && !here.is_loopback();
+        Ok(SocketAddr::new(if unknown { hub } else { address.ip() }, address.port()))
     }
 
     /// Everyone's blob of this name, by rank. All ranks take part in each exchange once, in any order.
@@ -155,7 +168,7 @@ impl Link {
     }
 
     /// Hears what the hub says, until it says no more.
-    fn listen(&self, stream: &TcpStream) {
+    fn hear(&self, stream: &TcpStream) {
         let mut reader = io::BufReader::new(stream);
         while let Ok(message) = frame::receive(&mut reader, MOST) {
             let mut inbox = lock(&self.inbox);

@@ -20,3 +20,6 @@ pub(crate) use self::{
     progress::{Lane, Operation},
 };
 pub use self::{patience::Patience, place::Place};
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,12 @@
 //! Which rank of a job this process is, as whoever started it says.
 
-use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
+use std::{
+    fmt::Display,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    ops::RangeInclusive,
+    str::FromStr,
+};
 
 use stepscope_traces::Rank;
 
@@ -45,6 +51,19 @@ impl Place {
             return Err(wrong(format!("there is no rank {} among {}", place.rank, place.world)));
         }
         Ok((place.world > 1).then_some(place))
+    }
+}
+
+impl Place {
+    /// Listens at a port: only on this machine if all ranks are said to be here, else wherever others may come from. What
+    /// a name means on its own machine is often not what it means on others.
+    pub(crate) fn listen(&self, port: u16) -> io::Result<TcpListener> {
+        let address = self.address.parse::<IpAddr>().ok();
+        if self.address == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+            return TcpListener::bind((self.address.as_str(), port));
+        }
+        let anywhere = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+        TcpListener::bind(&anywhere.map(|address| SocketAddr::from((address, port)))[..])
     }
 }
 

@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     io::{self, BufReader, Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpStream},
     sync::{Arc, Condvar, Mutex},
     thread,
     time::{Duration, Instant},
@@ -94,15 +94,18 @@ impl Peers {
     /// Connects every rank with every other.
     pub(crate) fn connect(link: &Arc<Link>) -> Result<Peers, TrainError> {
         let cannot = |error: io::Error| TrainError::NotJoined(format!("cannot connect to the other ranks: {error}"));
-        let listener = TcpListener::bind((link.address().map_err(cannot)?, 0)).map_err(cannot)?;
-        let door = Door { address: listener.local_addr().map_err(cannot)?, secret: fastrand::u64(..) };
+        let (listener, address) = link.listen().map_err(cannot)?;
+        let door = Door { address, secret: fastrand::u64(..) };
         let secret = door.secret;
         let doors = link.exchange("addresses", serde_json::to_vec(&door).map_err(|error| cannot(error.into()))?)?;
         let mut streams: Vec<Option<TcpStream>> = doors.iter().map(|_| None).collect();
         let mine = link.rank.0 as usize;
         for (rank, door) in doors.iter().enumerate().take(mine) {
             let door: Door = serde_json::from_slice(door).map_err(|error| cannot(error.into()))?;
-            let stream = TcpStream::connect_timeout(&door.address, CONNECT_WITHIN).map_err(cannot)?;
+            let stream = link
+                .find(door.address)
+                .and_then(|address| TcpStream::connect_timeout(&address, CONNECT_WITHIN))
+                .map_err(cannot)?;
             send(&stream, &Knock { rank: link.rank, secret: door.secret }).map_err(cannot)?;
             streams[rank] = Some(stream);
         }
