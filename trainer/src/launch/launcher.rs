@@ -26,7 +26,7 @@ const LAUNCHER: &str = "STEPSCOPE_LAUNCHER";
 /// How often to look after the ranks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long the others have to end after one has failed.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(5);
 /// What is kept of a rank's words.
 const MOST_WORDS: usize = 8 << 10;
 

@@ -192,6 +192,8 @@ impl Shared {
         state.members[rank.0 as usize] = Some(member);
         if state.phase == Phase::Joining && state.members.iter().all(Option::is_some) {
             state.phase = Phase::Together;
+            // Until now they had nothing to say.
+            state.members.iter_mut().flatten().for_each(|member| member.heard = Instant::now());
             state.tell(&FromHub::Welcome);
         }
         Some(*rank)
