@@ -10,6 +10,9 @@ use stepscope_trainer::TrainError;
 
 /// Writes `error: …` and, where there is one, `hint: …`.
 pub(crate) fn explain(error: &anyhow::Error) {
+    if matches!(error.downcast_ref(), Some(TrainError::Said)) {
+        return;
+    }
     let mut stderr = anstream::stderr().lock();
     let (red, cyan) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
     let mut line = |style: Style, word: &str, text: &str| {

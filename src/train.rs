@@ -3,7 +3,9 @@
 use std::{
     fs,
     io::{self, Write},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
+    process::Command,
     sync::Mutex,
     time::{Duration, Instant},
 };
@@ -13,10 +15,10 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::Deserialize;
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
-use stepscope_traces::{Nanos, RunInfo};
+use stepscope_traces::{Nanos, Rank, RunInfo};
 use stepscope_trainer::{
-    CpuTraining, CudaTraining, GradientReduction, SaveEvery, StepReport, TrainConfig, TrainError, comm::Groups,
-    look_for_gpu,
+    CpuTraining, CudaTraining, GradientReduction, Job, Patience, Place, RankProcess, SaveEvery, StepReport,
+    TrainConfig, TrainError, comm::Groups, launch_processes, look_for_gpu,
 };
 
 use crate::{text, words};
@@ -34,10 +36,13 @@ const USUAL_CHUNKS: u64 = 2;
     stepscope train\n  \
     stepscope train --dp 2 --zero 2 --steps 50\n  \
     stepscope train --backend cuda --model llama-1b --seq-len 2048 --micro-batch 2 --deterministic\n  \
+    stepscope train --dp 2 --processes\n  \
+    torchrun --no-python --nproc-per-node 4 stepscope train --dp 4\n  \
+    srun --ntasks 8 stepscope train --dp 4 --tp 2\n  \
     stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
 pub(crate) struct Arguments {
-    /// Settings as a file: any option but this one, --run and --no-record, by its name: `micro-batch = 8`. What is said
-    /// on the command line wins.
+    /// Settings as a file: any option but this one, --run, --no-record and --processes, by its name: `micro-batch = 8`.
+    /// What is said on the command line wins.
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -48,6 +53,9 @@ pub(crate) struct Arguments {
     /// Train without recording.
     #[arg(long)]
     no_record: bool,
+    /// Start a process for each rank, instead of a thread. Under torchrun and srun each rank is one already.
+    #[arg(long)]
+    processes: bool,
 }
 
 /// What can be said on the command line and in a file.
@@ -109,6 +117,10 @@ struct Settings {
     /// A checkpoint to go on from, or a run whose newest one is meant.
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
+    /// How long ranks that are processes wait for each other to join, and in each collective, before they give up
+    /// [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -157,6 +169,7 @@ impl Settings {
             data: self.data.or(other.data),
             save_every: self.save_every.or(other.save_every),
             resume: self.resume.or(other.resume),
+            timeout: self.timeout.or(other.timeout),
         }
     }
 
@@ -181,7 +194,7 @@ impl Settings {
         }
     }
 
-    /// What to do; where checkpoints go is known later.
+    /// What to do; checkpoints go into a run that is known later.
     fn config(&self) -> Result<TrainConfig> {
         let model = ModelShape::load(self.model.as_deref().unwrap_or(USUAL_MODEL))?;
         let usual = TrainConfig::new(model, self.layout());
@@ -196,7 +209,9 @@ impl Settings {
             deterministic: self.deterministic.unwrap_or(usual.deterministic),
             learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
             data: self.data.clone().unwrap_or_default(),
+            save: self.save_every.map(|steps| SaveEvery { steps, directory: "checkpoints".into() }),
             resume: self.resume.clone(),
+            patience: self.timeout.map_or(usual.patience, |seconds| Patience::of(Duration::from_secs(seconds))),
             reduction,
             ..usual
         })
@@ -204,29 +219,74 @@ impl Settings {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { config: file, settings, run, no_record } = arguments;
+    let Arguments { config: file, settings, run, no_record, processes } = arguments;
     let settings = match file {
         Some(file) => settings.or(read_settings(&file)?),
         None => settings,
     };
-    let mut config = settings.config()?;
+    let config = settings.config()?;
+    match Place::of_this_process()? {
+        Some(place) => {
+            let job = Job::join(&place, &config)?;
+            let trained = train(&settings, config, run, no_record, Some(&job));
+            job.end(trained)
+        }
+        None if processes && config.layout.world_size() > 1 => Ok(start_processes(&config)?),
+        None => train(&settings, config, run, no_record, None),
+    }
+}
+
+/// Starts this command once for each rank.
+fn start_processes(config: &TrainConfig) -> Result<(), TrainError> {
+    config.check()?;
+    let program =
+        std::env::current_exe().map_err(|error| TrainError::Settings(format!("cannot find this program: {error}")))?;
+    launch_processes(config.layout.world_size() as u32, || {
+        let mut arguments = std::env::args_os();
+        let mut command = Command::new(&program);
+        if let Some(name) = arguments.next() {
+            command.arg0(name);
+        }
+        command.args(arguments);
+        command
+    })
+}
+
+/// Trains, in one process or as one of a job's.
+fn train(
+    settings: &Settings,
+    mut config: TrainConfig,
+    run: Option<PathBuf>,
+    no_record: bool,
+    job: Option<&Job>,
+) -> Result<()> {
     let mut info = RunInfo::of_this_process(run_name(&config));
     let path = run.unwrap_or_else(|| free_path(&info.default_path()));
-    if let Some(steps) = settings.save_every {
-        config.save = Some(SaveEvery { steps, directory: path.join("checkpoints") });
+    let path = match job {
+        Some(job) => job.agree("the run's path", path)?,
+        None => path,
+    };
+    let speaks = job.is_none_or(|job| job.rank() == Rank(0));
+    if let Some(save) = &mut config.save {
+        save.directory = path.join(&save.directory);
     }
-    let (training, why) = Training::prepare(settings.backend.unwrap_or(BackendName::Auto), &config)?;
-    if !no_record {
+    let (training, why) = Training::prepare(settings.backend.unwrap_or(BackendName::Auto), &config, job)?;
+    if !no_record && speaks {
         describe(&mut info, &config, training.name());
         info.create(&path)?;
     }
-    let why = why.map_or_else(String::new, |why| format!(", since {why}"));
-    // A closed stderr leaves nobody to tell.
-    drop(writeln!(anstream::stderr(), "training {} on {}{why}", config.model.name, training.device()));
+    if let Some(job) = job {
+        job.meet("the run")?;
+    }
+    if speaks {
+        let why = why.map_or_else(String::new, |why| format!(", since {why}"));
+        // A closed stderr leaves nobody to tell.
+        drop(writeln!(anstream::stderr(), "training {} on {}{why}", config.model.name, training.device()));
+    }
     let progress = Progress::new(&config);
     let trained = training.run((!no_record).then_some(path.as_path()), &|step| progress.show(&step));
     // A recording that ended early does not undo the training.
-    if matches!(trained, Ok(()) | Err(TrainError::Record(_))) {
+    if speaks && matches!(trained, Ok(()) | Err(TrainError::Record(_))) {
         let summary = progress.summary(&config, (!no_record).then_some(&path));
         anstream::stdout().lock().write_all(summary.as_bytes())?;
     }
@@ -237,11 +297,16 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
 enum Training {
     Cpu(CpuTraining),
     Cuda(CudaTraining),
+    Process(RankProcess),
 }
 
 impl Training {
     /// Also says why it is the CPU, where nobody asked for that.
-    fn prepare(backend: BackendName, config: &TrainConfig) -> Result<(Training, Option<String>), TrainError> {
+    fn prepare(
+        backend: BackendName,
+        config: &TrainConfig,
+        job: Option<&Job>,
+    ) -> Result<(Training, Option<String>), TrainError> {
         let ranks = config.layout.world_size();
         let why_not = match backend {
             BackendName::Cuda => None,
@@ -254,23 +319,24 @@ impl Training {
                 Err(error) => Some(Some(error.to_string())),
             },
         };
-        Ok(match why_not {
-            None => (Training::Cuda(CudaTraining::prepare(config)?), None),
-            Some(why) => (Training::Cpu(CpuTraining::prepare(config)?), why),
+        Ok(match (why_not, job) {
+            (None, _) => (Training::Cuda(CudaTraining::prepare(config)?), None),
+            (Some(why), Some(job)) => (Training::Process(RankProcess::prepare(config, job)?), why),
+            (Some(why), None) => (Training::Cpu(CpuTraining::prepare(config)?), why),
         })
     }
 
     /// What it trains on.
     fn device(&self) -> String {
         match self {
-            Training::Cpu(_) => "the CPU".into(),
+            Training::Cpu(_) | Training::Process(_) => "the CPU".into(),
             Training::Cuda(training) => training.device_name(),
         }
     }
 
     fn name(&self) -> &'static str {
         match self {
-            Training::Cpu(_) => "cpu",
+            Training::Cpu(_) | Training::Process(_) => "cpu",
             Training::Cuda(_) => "cuda",
         }
     }
@@ -279,6 +345,7 @@ impl Training {
         match self {
             Training::Cpu(training) => training.run(run, report),
             Training::Cuda(training) => training.run(run, report),
+            Training::Process(training) => training.run(run, report),
         }
     }
 }

@@ -49,6 +49,29 @@ fn a_newcomer_trains_and_is_told_what_to_do_next() {
 }
 
 #[test]
+fn ranks_may_be_processes() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments =
+        ["train", "--backend", "cpu", "--dp", "2", "--steps", "3", "--micro-batches", "1", "--seq-len", "32"];
+    let train = |more: &[&str]| stepscope(&[&arguments[..], more].concat(), directory.path());
+    let output = train(&["--processes", "--run", "processes"]);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
+    assert!(stdout.starts_with("trained   tiny for 3 steps in "), "{stdout}");
+    assert_eq!(stderr.lines().count(), 3, "{stderr}");
+    assert_eq!(Run::open(&directory.path().join("processes")).unwrap().ranks.len(), 2);
+    assert!(train(&["--run", "threads"]).status.success());
+    let losses = |run: &str| counted(&directory.path().join(run), Counter::Loss.word());
+    assert_eq!(losses("processes"), losses("threads"));
+    // What goes wrong is said once.
+    let output = train(&["--processes", "--run", "threads"]);
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = text(&output.stderr);
+    assert_eq!(stderr.matches("error: ").count(), 1, "{stderr}");
+    assert!(stderr.contains("threads already holds a recording"), "{stderr}");
+}
+
+#[test]
 fn a_run_says_what_it_is_of() {
     let directory = tempfile::tempdir().unwrap();
     let file = "model = 'tiny'\nsteps = 1\ndp = 2\nzero = 1\nmicro-batch = 1\nmicro-batches = 2\nseq-len = 16\n\

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use stepscope_plan::{ModelShape, ParallelLayout};
 
-use crate::{backend::AdamW, data::BYTE_VALUES, error::TrainError, model, numbers::Numbers};
+use crate::{backend::AdamW, data::BYTE_VALUES, error::TrainError, model, numbers::Numbers, rendezvous::Patience};
 
 /// What a training run is told to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,8 @@ pub struct TrainConfig {
     pub save: Option<SaveEvery>,
     /// A checkpoint to go on from.
     pub resume: Option<PathBuf>,
+    /// How long ranks that are processes wait for each other.
+    pub patience: Patience,
 }
 
 /// When checkpoints are written.
@@ -57,6 +59,9 @@ pub enum GradientReduction {
 /// Micro-batches times chunks of a step, at most.
 const MOST_WORK: u64 = 1 << 16;
 
+/// The longest that ranks wait for each other: days.
+const MOST_SECONDS: u64 = 1_000_000;
+
 /// Steps over which the learning rate rises.
 const WARM_UP: u64 = 5;
 
@@ -75,6 +80,7 @@ impl TrainConfig {
             data: Vec::new(),
             save: None,
             resume: None,
+            patience: Patience::default(),
         }
     }
 
@@ -99,10 +105,32 @@ impl TrainConfig {
         if self.save.as_ref().is_some_and(|save| save.steps == 0) {
             return wrong("--save-every takes at least 1 step".into());
         }
+        let bounds = [self.patience.join, self.patience.collective].map(|bound| bound.as_secs());
+        if !bounds.iter().all(|seconds| (1..=MOST_SECONDS).contains(seconds)) {
+            return wrong(format!("--timeout takes 1 to {MOST_SECONDS} seconds"));
+        }
         if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
             return wrong(format!("a learning rate is a positive number, not {}", self.learning_rate));
         }
         Ok(())
+    }
+
+    /// What all ranks have to agree on, by name. Where checkpoints go is rank 0's to say.
+    pub(crate) fn settings(&self) -> serde_json::Map<String, serde_json::Value> {
+        let settings = serde_json::json!({
+            "model": self.model,
+            "layout": self.layout,
+            "numbers": self.numbers,
+            "steps": self.steps,
+            "seed": self.seed,
+            "reduction": self.reduction,
+            "deterministic": self.deterministic,
+            "learning_rate": self.learning_rate,
+            "data": self.data,
+            "save_every": self.save.as_ref().map(|save| save.steps),
+            "resume": self.resume,
+        });
+        settings.as_object().cloned().unwrap_or_default()
     }
 
     /// The optimizer's settings at a step, from 0. The rate does not depend on how many steps there will be, so that a

@@ -32,6 +32,23 @@ pub enum TrainError {
         /// What it said.
         why: String,
     },
+    /// A rank keeps the others waiting for too long.
+    #[error("rank {} {why}", rank.0)]
+    RankLate {
+        /// Which one.
+        rank: Rank,
+        /// For what, and where it is.
+        why: String,
+    },
+    /// Ranks that are processes did not come together.
+    #[error("{0}")]
+    NotJoined(String),
+    /// A rank has said on stderr why it failed.
+    #[error("a rank has failed")]
+    Said,
+    /// A signal ended the ranks.
+    #[error("stopped by {0}")]
+    Stopped(&'static str),
     /// Ranks do different things at the same point of the program.
     #[error("ranks disagree: {0}")]
     Disagreement(String),

@@ -23,6 +23,7 @@ mod numbers;
 mod parallel;
 mod parts;
 mod rank;
+mod rendezvous;
 mod seed;
 #[cfg(test)]
 mod skipped;
@@ -31,7 +32,8 @@ mod state;
 pub use config::{GradientReduction, SaveEvery, TrainConfig};
 pub use data::Dataset;
 pub use error::TrainError;
-pub use launch::{CpuTraining, CudaRank, CudaTraining, look_for_gpu};
+pub use launch::{CpuTraining, CudaRank, CudaTraining, Job, RankProcess, launch_processes, look_for_gpu};
 pub use numbers::Numbers;
 pub use parts::RankParts;
 pub use rank::{StepReport, TrainingRank};
+pub use rendezvous::{Patience, Place};

@@ -1,11 +1,12 @@
 //! What numbers a training run computes with.
 
+use serde::Serialize;
 use stepscope_plan::ParallelLayout;
 
 use crate::backend::DType;
 
 /// How parameters and activations, and how gradients are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Numbers {
     /// Parameters and activations.
     pub compute: DType,

@@ -2,10 +2,11 @@
 
 use std::{any::Any, ops::Range, sync::Arc};
 
+use serde::{Deserialize, Serialize};
 use stepscope_plan::Precision;
 
 /// How a number is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DType {
     /// Two bytes: the upper half of an `f32`.
     Bf16,

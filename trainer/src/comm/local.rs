@@ -7,19 +7,19 @@
 use std::{
     collections::{HashMap, VecDeque},
     ops::Range,
-    sync::{
-        Arc, Condvar, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, Condvar, Mutex},
 };
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use half::bf16;
-use stepscope_plan::shard;
 use stepscope_traces::{Group, MemoryCategory, Rank, Sequence, SpanKind};
 
-use super::{Communicator, ProcessGroup, Reduction};
+use super::{
+    Communicator, ProcessGroup, Reason, Reduction, Trouble,
+    numbering::Numbering,
+    reduce::{Reducer, part},
+    terms::{self, How, Terms},
+};
 use crate::{
     backend::{
         Backend, DType, Stream, Tensor,
@@ -28,9 +28,6 @@ use crate::{
     error::TrainError,
     lock::lock,
 };
-
-/// How often a waiting rank looks whether another one is gone.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Messages on their way, by group, sender and receiver.
 type Mail = HashMap<(Group, Rank, Rank), VecDeque<Vec<u8>>>;
@@ -41,37 +38,13 @@ pub struct LocalWorld {
     meetings: Mutex<HashMap<(Group, Sequence), Arc<Meeting>>>,
     mail: Mutex<Mail>,
     mail_came: Condvar,
-    gone: AtomicBool,
-    first_gone: Mutex<Option<(Rank, String)>>,
+    trouble: Trouble,
 }
 
 impl LocalWorld {
     /// Says that a rank will never come to a meeting again: everyone else fails instead of waiting for it.
     pub fn leave(&self, rank: Rank, why: String) {
-        lock(&self.first_gone).get_or_insert((rank, why));
-        self.gone.store(true, Ordering::Release);
-    }
-
-    /// Waits until there is something, or somebody is gone.
-    fn wait<T, R>(
-        &self,
-        mutex: &Mutex<T>,
-        changed: &Condvar,
-        mut ready: impl FnMut(&mut T) -> Option<R>,
-    ) -> Result<R, TrainError> {
-        let mut state = lock(mutex);
-        loop {
-            if let Some(result) = ready(&mut state) {
-                return Ok(result);
-            }
-            if self.gone.load(Ordering::Acquire) {
-                let gone = lock(&self.first_gone).clone();
-                let (rank, why) = gone.unwrap_or((Rank(0), "it did not say why".into()));
-                return Err(TrainError::RankGone { rank, why });
-            }
-            let waited = changed.wait_timeout(state, LOOK_EVERY);
-            state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
-        }
+        self.trouble.tell(Reason::Gone { rank, why });
     }
 }
 
@@ -92,26 +65,8 @@ struct MeetingState {
 /// What a rank brings.
 #[derive(Clone)]
 struct Offer {
-    operation: SpanKind,
-    /// What a reduction makes, or from whom a broadcast comes.
-    how: Option<How>,
-    elements: usize,
-    dtype: DType,
+    terms: Terms,
     view: View,
-}
-
-/// What members of a collective have to agree on besides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    Reduce(Reduction),
-    From(usize),
-}
-
-impl Offer {
-    fn differs(&self, other: &Offer) -> bool {
-        let terms = |offer: &Offer| (offer.operation, offer.how, offer.elements, offer.dtype);
-        terms(self) != terms(other)
-    }
 }
 
 /// A rank's seat in a meeting.
@@ -136,13 +91,9 @@ impl Seat {
         lock(&meeting.state).offers[self.index] = Some(offer);
         meeting.changed.notify_all();
         let all_here = |state: &mut MeetingState| state.offers.iter().cloned().collect::<Option<Vec<Offer>>>();
-        let offers = self.world.wait(&meeting.state, &meeting.changed, all_here)?;
-        if let Some(member) = offers.iter().position(|offer| offer.differs(&offers[0])) {
-            let say = |member: usize| {
-                let Offer { operation, elements, dtype, .. } = &offers[member];
-                format!("rank {} has an {operation} of {elements} {dtype:?}", self.ranks[member].0)
-            };
-            return Err(TrainError::Disagreement(format!("{}, {}", say(0), say(member))));
+        let offers = self.world.trouble.wait(&meeting.state, &meeting.changed, all_here)?;
+        for (member, offer) in offers.iter().enumerate() {
+            Terms::agree((self.ranks[0], &offers[0].terms), (self.ranks[member], &offer.terms))?;
         }
         Ok((meeting, offers))
     }
@@ -152,7 +103,7 @@ impl Seat {
         lock(&meeting.state).results[self.index] = Some(Arc::new(result));
         meeting.changed.notify_all();
         let all = |state: &mut MeetingState| state.results.iter().cloned().collect::<Option<Vec<_>>>();
-        self.world.wait(&meeting.state, &meeting.changed, all)
+        self.world.trouble.wait(&meeting.state, &meeting.changed, all)
     }
 
     /// Leaves; the last one ends the meeting.
@@ -171,7 +122,7 @@ impl Seat {
         self.leave(meeting);
         meeting.changed.notify_all();
         let all = self.ranks.len();
-        self.world.wait(&meeting.state, &meeting.changed, |state| (state.done == all).then_some(()))
+        self.world.trouble.wait(&meeting.state, &meeting.changed, |state| (state.done == all).then_some(()))
     }
 
     fn shard(&self, elements: usize) -> Range<usize> {
@@ -179,18 +130,11 @@ impl Seat {
     }
 }
 
-fn part(elements: usize, parts: usize, index: usize) -> Range<usize> {
-    let range = shard(elements as u64, parts as u64, index as u64);
-    range.start as usize..range.end as usize
-}
-
 /// One rank's way to the others of its process.
 pub struct LocalCommunicator {
     world: Arc<LocalWorld>,
     backend: Arc<CpuBackend>,
-    /// How many operations each group has had; how many messages went each way.
-    collectives: Mutex<HashMap<Group, u64>>,
-    messages: Mutex<HashMap<(Group, Rank, Rank), u64>>,
+    numbering: Numbering,
 }
 
 impl LocalCommunicator {
@@ -198,7 +142,7 @@ impl LocalCommunicator {
     pub fn new(world: Arc<LocalWorld>, rank: Rank, backend: Arc<CpuBackend>) -> LocalCommunicator {
         let told = world.clone();
         backend.on_failure(move |error| told.leave(rank, error.to_string()));
-        LocalCommunicator { world, backend, collectives: Mutex::default(), messages: Mutex::default() }
+        LocalCommunicator { world, backend, numbering: Numbering::default() }
     }
 
     fn collective(
@@ -209,27 +153,11 @@ impl LocalCommunicator {
         offered: &Tensor,
         work: impl FnOnce(&Seat, Offer) -> Result<(), TrainError> + Send + 'static,
     ) {
-        let sequence = Sequence(next(&self.collectives, group.group));
-        let key = (group.group, sequence);
+        let key = (group.group, self.numbering.collective(group));
         let seat = Seat { world: self.world.clone(), key, ranks: group.ranks.clone(), index: group.index };
-        let view = view(offered);
-        let offer = Offer { operation, how, elements: offered.elements(), dtype: offered.dtype(), view };
+        let offer = Offer { terms: Terms::of(operation, how, offered), view: view(offered) };
         self.backend.communicate(stream, (operation, whole.bytes()), key, move || work(&seat, offer));
     }
-}
-
-/// The number of a message in its group: the same at both ends, and no other message's, since a member sends to one
-/// other in a group.
-fn message_sequence(number: u64, group: &ProcessGroup, sender: usize) -> Sequence {
-    Sequence(number * group.size() as u64 + sender as u64)
-}
-
-/// Counts up, from zero.
-fn next<K: std::hash::Hash + Eq>(counts: &Mutex<HashMap<K, u64>>, key: K) -> u64 {
-    let mut counts = lock(counts);
-    let count = counts.entry(key).or_default();
-    *count += 1;
-    *count - 1
 }
 
 impl Communicator for LocalCommunicator {
@@ -265,7 +193,7 @@ impl Communicator for LocalCommunicator {
         let (dtype, target) = (from.dtype(), view(to));
         self.collective(group, stream, (SpanKind::ReduceScatter, None, from), from, move |seat, offer| {
             with_element!(dtype, E => {
-                let shard = seat.shard(offer.elements);
+                let shard = seat.shard(offer.terms.elements);
                 let (meeting, offers) = seat.meet(offer)?;
                 let reduced = reduce::<E>(&offers, shard, Reduction::Sum)?;
                 // Of this rank's tensor the others read only their own parts.
@@ -313,7 +241,7 @@ impl Communicator for LocalCommunicator {
 
     fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize) {
         let key = (group.group, group.ranks[group.index], group.ranks[to]);
-        let sequence = message_sequence(next(&self.messages, key), group, group.index);
+        let sequence = self.numbering.message(group, group.index, to);
         let (world, bytes, dtype, view) = (self.world.clone(), tensor.bytes(), tensor.dtype(), view(tensor));
         self.backend.communicate(stream, (SpanKind::Send, bytes), (group.group, sequence), move || {
             with_element!(dtype, E => {
@@ -327,15 +255,12 @@ impl Communicator for LocalCommunicator {
 
     fn receive(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, from: usize) {
         let key = (group.group, group.ranks[from], group.ranks[group.index]);
-        let sequence = message_sequence(next(&self.messages, key), group, from);
+        let sequence = self.numbering.message(group, from, group.index);
         let (world, bytes, dtype, view) = (self.world.clone(), tensor.bytes(), tensor.dtype(), view(tensor));
         self.backend.communicate(stream, (SpanKind::Receive, bytes), (group.group, sequence), move || {
             let next = |mail: &mut Mail| mail.get_mut(&key).and_then(VecDeque::pop_front);
-            let message = world.wait(&world.mail, &world.mail_came, next)?;
-            if message.len() as u64 != bytes {
-                let (from, sent) = (key.1.0, message.len());
-                return Err(TrainError::Disagreement(format!("rank {from} sent {sent} bytes, not {bytes}")));
-            }
+            let message = world.trouble.wait(&world.mail, &world.mail_came, next)?;
+            terms::check_length(key.1, message.len(), bytes)?;
             with_element!(dtype, E => {
                 cast_slice_mut::<E, u8>(&mut view.write()?).copy_from_slice(&message);
                 Ok(())
@@ -361,22 +286,11 @@ impl LocalCommunicator {
 
 /// A part of all tensors together, summed in the order of the ranks and rounded once.
 fn reduce<E: Element>(offers: &[Offer], part: Range<usize>, reduction: Reduction) -> Result<Vec<E>, TrainError> {
-    let first = offers[0].view.slice(part.clone()).read::<E>()?;
-    let mut reduced: Vec<E::Sum> = first.iter().map(|value| value.widen()).collect();
-    drop(first);
-    for offer in &offers[1..] {
-        let values = offer.view.slice(part.clone()).read::<E>()?;
-        let pairs = reduced.iter_mut().zip(values.iter());
-        match reduction {
-            Reduction::Sum => pairs.for_each(|(sum, value)| *sum += value.widen()),
-            Reduction::Maximum => pairs.for_each(|(most, value)| {
-                if value.widen() > *most {
-                    *most = value.widen();
-                }
-            }),
-        }
+    let mut reducer = Reducer::new(reduction);
+    for offer in offers {
+        reducer.add(&offer.view.slice(part.clone()).read::<E>()?);
     }
-    Ok(reduced.into_iter().map(E::narrow).collect())
+    Ok(reducer.finish())
 }
 
 fn copy<E: Pod>(from: &View, to: &View) -> Result<(), TrainError> {

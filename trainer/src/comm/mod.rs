@@ -3,13 +3,20 @@
 pub(crate) mod alone;
 mod groups;
 pub mod local;
+mod numbering;
+mod reduce;
+pub mod tcp;
+mod terms;
+mod trouble;
 
 pub use groups::{Groups, ProcessGroup};
+use serde::{Deserialize, Serialize};
+pub use trouble::{Reason, Trouble};
 
 use crate::backend::{Stream, Tensor};
 
 /// How numbers of several ranks become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reduction {
     /// Their sum.
     Sum,

@@ -1,9 +1,13 @@
-//! Ranks, started: as threads on the cores of this machine, or on a GPU.
+//! Ranks, started: as threads or processes on the cores of this machine, or on a GPU.
 
 mod cpu;
+mod cpu_rank;
 mod cuda;
 #[cfg(test)]
 mod cuda_check;
+mod job;
+mod launcher;
+mod process;
 mod watch;
 
 use std::path::Path;
@@ -14,6 +18,9 @@ use stepscope_traces::{Device, Rank, RankInfo, Stage};
 pub use self::{
     cpu::CpuTraining,
     cuda::{CudaRank, CudaTraining, look_for_gpu},
+    job::Job,
+    launcher::launch_processes,
+    process::RankProcess,
 };
 use crate::{checkpoint, config::TrainConfig, data::Dataset, error::TrainError};
 

@@ -9,6 +9,8 @@ mod cuda;
 mod equivalence;
 /// Memory is what the plan says.
 mod memory;
+/// Ranks that are processes train as threads do, and end together.
+mod processes;
 /// What is recorded says what it is.
 mod recording;
 /// What goes wrong is said.

@@ -1,0 +1,194 @@
+//! Which rank of a job this process is, as whoever started it says.
+
+use std::{
+    fmt::Display,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    ops::RangeInclusive,
+    str::FromStr,
+};
+
+use stepscope_traces::Rank;
+
+use super::hosts;
+use crate::error::TrainError;
+
+/// Where a process stands in a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which rank it is.
+    pub rank: Rank,
+    /// How many there are.
+    pub world: u32,
+    /// Which one of its machine it is, if that is known.
+    pub local_rank: Option<u32>,
+    /// The host of rank 0.
+    pub address: String,
+    /// Where rank 0 listens.
+    pub port: u16,
+}
+
+/// Ports that Slurm jobs take: beyond well-known ones, below those that systems hand out.
+const SLURM_PORTS: RangeInclusive<u16> = 20_000..=29_999;
+
+impl Place {
+    /// Where this process stands; nothing, if it is alone.
+    pub fn of_this_process() -> Result<Option<Place>, TrainError> {
+        Place::of(&|name| std::env::var(name).ok())
+    }
+
+    /// Where a process with these variables stands: torchrun's, else Slurm's.
+    pub fn of(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>, TrainError> {
+        let variables = Variables(variable);
+        let place = if variables.0("RANK").is_some() || variables.0("WORLD_SIZE").is_some() {
+            variables.torchrun()?
+        } else if variables.0("SLURM_STEP_ID").is_some_and(|step| step.parse::<u32>().is_ok()) {
+            variables.slurm()?
+        } else {
+            return Ok(None);
+        };
+        if place.world == 0 || place.rank.0 >= place.world {
+            return Err(wrong(format!("there is no rank {} among {}", place.rank, place.world)));
+        }
+        Ok((place.world > 1).then_some(place))
+    }
+}
+
+impl Place {
+    /// Listens at a port: only on this machine if all ranks are said to be here, else wherever others may come from. What
+    /// a name means on its own machine is often not what it means on others.
+    pub(crate) fn listen(&self, port: u16) -> io::Result<TcpListener> {
+        let address = self.address.parse::<IpAddr>().ok();
+        if self.address == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+            return TcpListener::bind((self.address.as_str(), port));
+        }
+        let anywhere = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+        TcpListener::bind(&anywhere.map(|address| SocketAddr::from((address, port)))[..])
+    }
+}
+
+struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl Variables<'_> {
+    fn torchrun(&self) -> Result<Place, TrainError> {
+        let (rank, world) = (self.needed("RANK", "WORLD_SIZE")?, self.needed("WORLD_SIZE", "RANK")?);
+        let local_rank = self.number("LOCAL_RANK")?;
+        if world <= 1 {
+            return Ok(Place { rank: Rank(rank), world, local_rank, address: String::new(), port: 0 });
+        }
+        let address = self.0("MASTER_ADDR").filter(|address| !address.is_empty());
+        let address = address.ok_or_else(|| wrong("WORLD_SIZE is set, but MASTER_ADDR is not"))?;
+        let port: u16 = self.needed("MASTER_PORT", "WORLD_SIZE")?;
+        // There torchrun itself listens.
+        let taken = self.0("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|is| is.eq_ignore_ascii_case("true"));
+        let port = if taken { port.checked_add(1).unwrap_or(port - 1) } else { port };
+        Ok(Place { rank: Rank(rank), world, local_rank, address, port })
+    }
+
+    fn slurm(&self) -> Result<Place, TrainError> {
+        let (rank, world) =
+            (self.needed("SLURM_PROCID", "SLURM_STEP_ID")?, self.needed("SLURM_NTASKS", "SLURM_PROCID")?);
+        let local_rank = self.number("SLURM_LOCALID")?;
+        if world <= 1 {
+            return Ok(Place { rank: Rank(rank), world, local_rank, address: String::new(), port: 0 });
+        }
+        let nodes = || self.0("SLURM_STEP_NODELIST").or_else(|| self.0("SLURM_JOB_NODELIST"));
+        let address = match self.0("MASTER_ADDR").filter(|address| !address.is_empty()) {
+            Some(address) => address,
+            None => {
+                let nodes = nodes().ok_or_else(|| wrong("SLURM_PROCID is set, but SLURM_STEP_NODELIST is not"))?;
+                hosts::first(&nodes).ok_or_else(|| wrong(format!("the list of nodes {nodes:?} has no first one")))?
+            }
+        };
+        let port = match self.number("MASTER_PORT")? {
+            Some(port) => port,
+            None => {
+                let job: u64 = self.needed("SLURM_JOB_ID", "SLURM_PROCID")?;
+                let ports = u64::from(SLURM_PORTS.end() - SLURM_PORTS.start()) + 1;
+                SLURM_PORTS.start() + (job % ports) as u16
+            }
+        };
+        Ok(Place { rank: Rank(rank), world, local_rank, address, port })
+    }
+
+    fn number<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, TrainError> {
+        let Some(text) = self.0(name) else { return Ok(None) };
+        text.trim().parse().map(Some).map_err(|error| wrong(format!("{name} is {text:?}: {error}")))
+    }
+
+    fn needed<T: FromStr<Err: Display>>(&self, name: &str, beside: &str) -> Result<T, TrainError> {
+        self.number(name)?.ok_or_else(|| wrong(format!("{beside} is set, but {name} is not")))
+    }
+}
+
+fn wrong(why: impl Into<String>) -> TrainError {
+    TrainError::NotJoined(format!("cannot tell which rank this is: {}", why.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> Result<Option<Place>, String> {
+        let find = |name: &str| {
+            let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+            pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
+        };
+        Place::of(&find).map_err(|error| error.to_string())
+    }
+
+    fn some(rank: u32, world: u32, local_rank: Option<u32>, address: &str, port: u16) -> Place {
+        Place { rank: Rank(rank), world, local_rank, address: address.into(), port }
+    }
+
+    #[test]
+    fn whoever_starts_ranks_is_understood() {
+        let slurm = "SLURM_STEP_ID=0 SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_LOCALID=1 SLURM_JOB_ID=1234567";
+        for (variables, expected) in [
+            ("", None),
+            ("RANK=0 WORLD_SIZE=1", None),
+            (
+                "RANK=2 WORLD_SIZE=4 LOCAL_RANK=0 MASTER_ADDR=host MASTER_PORT=29500",
+                Some(some(2, 4, Some(0), "host", 29500)),
+            ),
+            ("RANK=0 WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=1", Some(some(0, 2, None, "::1", 1))),
+            (
+                "RANK=0 WORLD_SIZE=2 MASTER_ADDR=host MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True",
+                Some(some(0, 2, None, "host", 29501)),
+            ),
+            (&format!("{slurm} SLURM_STEP_NODELIST=node[003-005,7]"), Some(some(3, 8, Some(1), "node003", 24567))),
+            (&format!("{slurm} SLURM_JOB_NODELIST=a,b MASTER_PORT=5"), Some(some(3, 8, Some(1), "a", 5))),
+            (&format!("{slurm} MASTER_ADDR=other"), Some(some(3, 8, Some(1), "other", 24567))),
+            // torchrun inside a Slurm job.
+            (&format!("{slurm} RANK=1 WORLD_SIZE=2 MASTER_ADDR=host MASTER_PORT=9"), Some(some(1, 2, None, "host", 9))),
+            // The shell of a batch script is no rank.
+            ("SLURM_STEP_ID=batch SLURM_PROCID=0 SLURM_NTASKS=8", None),
+            ("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=5", None),
+            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1", None),
+        ] {
+            assert_eq!(place(variables), Ok(expected), "{variables}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (variables, why) in [
+            ("RANK=0", "RANK is set, but WORLD_SIZE is not"),
+            ("WORLD_SIZE=2", "WORLD_SIZE is set, but RANK is not"),
+            ("RANK=0 WORLD_SIZE=2 MASTER_PORT=1", "MASTER_ADDR is not"),
+            ("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h", "MASTER_PORT is not"),
+            ("RANK=4 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1", "there is no rank 4 among 4"),
+            ("RANK=0 WORLD_SIZE=0", "there is no rank 0 among 0"),
+            ("RANK=-1 WORLD_SIZE=2", "RANK is \"-1\": invalid digit"),
+            ("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=99999", "MASTER_PORT is \"99999\""),
+            ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=x MASTER_ADDR=h MASTER_PORT=1", "LOCAL_RANK is \"x\""),
+            ("SLURM_STEP_ID=0 SLURM_PROCID=0", "SLURM_NTASKS is not"),
+            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2", "SLURM_STEP_NODELIST is not"),
+            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n[", "has no first one"),
+            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n", "SLURM_JOB_ID is not"),
+        ] {
+            let error = place(variables).unwrap_err();
+            assert!(error.contains(why), "{variables}: {error}");
+        }
+    }
+}
