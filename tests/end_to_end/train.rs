@@ -58,7 +58,7 @@ fn ranks_may_be_processes() {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stderr}");
     assert!(stdout.starts_with("trained   tiny for 3 steps in "), "{stdout}");
-    assert_eq!(stderr.lines().count(), 3, "{stderr}");
+    assert_eq!(stderr.lines().count(), 4, "what is trained, and three steps: {stderr}");
     assert_eq!(Run::open(&directory.path().join("processes")).unwrap().ranks.len(), 2);
     assert!(train(&["--run", "threads"]).status.success());
     let losses = |run: &str| counted(&directory.path().join(run), Counter::Loss.word());
