@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaContext, CudaEvent, CudaStream,
-    sys::{CUdevice_attribute as Attribute, CUevent_flags},
+    CudaContext, CudaEvent, CudaStream, DriverError,
+    sys::{CUdevice_attribute as Attribute, CUevent_flags, CUresult},
 };
 use stepscope_collector::{
     libraries::{self, Library},
@@ -25,9 +25,13 @@ impl Device {
     /// How many GPUs there are; an error says why there are none.
     pub(crate) fn count() -> Result<usize, TrainError> {
         libraries::open(Library::Cuda).map_err(|why| TrainError::NoGpu { why: Some(why) })?;
-        let count = CudaContext::device_count().map_err(|error| {
-            let said = error.error_string().map_or_else(|_| format!("{error:?}"), |text| text.to_string_lossy().into());
-            TrainError::Settings(format!("CUDA does not start: {said}; `stepscope doctor` says more"))
+        let count = CudaContext::device_count().map_err(|error| match error {
+            DriverError(CUresult::CUDA_ERROR_NO_DEVICE) => TrainError::NoGpu { why: None },
+            error => {
+                let said =
+                    error.error_string().map_or_else(|_| format!("{error:?}"), |text| text.to_string_lossy().into());
+                TrainError::Settings(format!("CUDA does not start: {said}; `stepscope doctor` says more"))
+            }
         })?;
         Ok(count.max(0) as usize)
     }

@@ -218,11 +218,14 @@ impl Backend for CudaBackend {
         self.tell()?;
         self.device.enter()?;
         let (stream, array) = (self.stream(), array(from));
-        match from.dtype() {
-            DType::F32 => Ok(transfer::download::<f32>(stream, array)?.into_iter().map(f64::from).collect()),
-            DType::Bf16 => Ok(transfer::download::<bf16>(stream, array)?.into_iter().map(f64::from).collect()),
-            other => Err(TrainError::Disagreement(format!("{other:?} on a GPU"))),
-        }
+        let values = match from.dtype() {
+            DType::F32 => transfer::download::<f32>(stream, array)?.into_iter().map(f64::from).collect(),
+            DType::Bf16 => transfer::download::<bf16>(stream, array)?.into_iter().map(f64::from).collect(),
+            other => return Err(TrainError::Disagreement(format!("{other:?} on a GPU"))),
+        };
+        // They are on the stream that was waited for.
+        self.uploads.clear();
+        Ok(values)
     }
 
     fn copy(&self, from: &Tensor, to: &Tensor) {
