@@ -11,6 +11,8 @@ use super::chart::{self, Figure, LEFT, LETTERS, WIDTH};
 use crate::analyze::time::{PARTS, Time};
 
 const HEIGHT: u32 = 280;
+/// How many times as high as all others a step that warms up may be.
+const MOST_OVER: i64 = 2;
 /// There is no room for more; neighbours share a bar.
 const BARS: usize = 120;
 
@@ -28,7 +30,12 @@ pub(super) fn plot(analysis: &Analysis) -> Result<String> {
     let steps: Vec<(Step, Time)> = steps.into_iter().collect();
     let shared = steps.len().div_ceil(BARS);
     let bars: Vec<(Step, Time)> = steps.chunks(shared).map(|steps| (steps[0].0, Time::sum(steps))).collect();
-    let most = bars.iter().map(|(_, time)| time.span().0).max().unwrap_or(0) as f64;
+    // A step that warms up may take as long as all others; it ends at the top.
+    let warm_up: &[Step] = analysis.step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
+    let longest = |bars: &mut dyn Iterator<Item = &(Step, Time)>| bars.map(|(_, time)| time.span().0).max();
+    let usual = longest(&mut bars.iter().filter(|(step, _)| !warm_up.contains(step)));
+    let longest = longest(&mut bars.iter()).unwrap_or(0);
+    let most = usual.map_or(longest, |usual| longest.min(MOST_OVER * usual)) as f64;
     let title = "Where each step's time goes".to_owned();
     let number = |place: &f64| {
         let whole = (place - place.round()).abs() < 1e-6;
@@ -52,7 +59,7 @@ pub(super) fn plot(analysis: &Analysis) -> Result<String> {
         for (place, (_, time)) in bars.iter().enumerate() {
             let mut level = 0.0;
             for ((part, _), colour) in time.parts().iter().zip(COLOURS) {
-                let (x, upon) = (place as f64, level + part.0 as f64);
+                let (x, upon) = (place as f64, (level + part.0 as f64).min(most * 1.05));
                 if part.0 > 0 {
                     let corners = [(x - 0.4, level), (x + 0.4, upon)];
                     chart.draw_series([Rectangle::new(corners, colour.filled())])?;
@@ -63,10 +70,10 @@ pub(super) fn plot(analysis: &Analysis) -> Result<String> {
         Ok(())
     })?;
     let ranks = if analysis.ranks.len() > 1 { "mean of ranks" } else { "" };
-    let note = match shared {
-        1 => ranks.to_owned(),
-        _ => format!("{ranks}{}each bar is {shared} steps", if ranks.is_empty() { "" } else { "; " }),
-    };
+    let together = if shared > 1 { format!("each bar is {shared} steps") } else { String::new() };
+    let cut = if most < longest as f64 { "the bar of the warm-up is cut off" } else { "" };
+    let notes: Vec<&str> = [ranks, &together, cut].into_iter().filter(|note| !note.is_empty()).collect();
+    let note = notes.join("; ");
     let legend = PARTS.iter().map(|part| (*part).to_owned()).zip(COLOURS).collect();
     Ok(Figure { title, note, legend, svg }.written())
 }
