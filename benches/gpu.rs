@@ -32,7 +32,7 @@ struct Case {
 }
 
 fn main() -> Outcome<()> {
-    if let Err(why) = look_for_gpu() {
+    if let Err(why) = look_for_gpu(1) {
         println!("SKIPPED, nothing was measured: {why}");
         return Ok(());
     }
@@ -106,12 +106,12 @@ struct Measured {
 fn measure(case: &Case, run: &Path) -> Outcome<Measured> {
     let config = TrainConfig { steps: u64::MAX, ..TrainConfig::new(case.model.clone(), case.layout) };
     RunInfo::of_this_process("cost").create(run)?;
-    let mut plain = CudaTraining::prepare(&config)?.start(None)?;
+    let mut plain = CudaTraining::prepare(&config, None)?.start(None)?;
     let blocks = |rank: &mut CudaRank| (0..PAIRS).map(|_| block(rank, case.steps)).collect::<Outcome<Vec<f64>>>();
     // A device is faster while it is cold.
     blocks(&mut plain)?;
     let never = blocks(&mut plain)?;
-    let mut rank = CudaTraining::prepare(&config)?.start(Some(run))?;
+    let mut rank = CudaTraining::prepare(&config, None)?.start(Some(run))?;
     let mut ratios = Vec::new();
     for pair in 0..2 * PAIRS {
         let (mut on, mut off) = (0.0, 0.0);

@@ -222,6 +222,13 @@ impl Recorder {
         shared.into_iter().for_each(|shared| *lock(&shared.reason) = Some(why.to_owned()));
     }
 
+    /// Writes everything and ends the recording, for every clone, as one that was cut off: the program ends, and says why.
+    pub fn abandon(self, why: &str) {
+        self.fail(why);
+        // The writer thread has said on stderr what went wrong, if anything did.
+        drop(self.owner.map(|owner| owner.end(Ending::Abandoned)));
+    }
+
     /// Writes everything and ends the recording, for every clone; what is recorded later is ignored. Tells why, if the
     /// recording is not whole.
     pub fn finish(self) -> Result<(), RecordError> {

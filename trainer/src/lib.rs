@@ -32,7 +32,9 @@ mod state;
 pub use config::{GradientReduction, SaveEvery, TrainConfig};
 pub use data::Dataset;
 pub use error::TrainError;
-pub use launch::{CpuTraining, CudaRank, CudaTraining, Job, RankProcess, launch_processes, look_for_gpu};
+pub use launch::{
+    CpuTraining, CudaRank, CudaTraining, Job, RankProcess, launch_processes, look_for_gpu, variables_for_ranks,
+};
 pub use numbers::Numbers;
 pub use parts::RankParts;
 pub use rank::{StepReport, TrainingRank};

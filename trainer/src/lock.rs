@@ -1,13 +1,29 @@
 //! Locks that a panic elsewhere does not close: what they guard is whole at every moment.
 
 use std::{
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Condvar, Mutex, MutexGuard, TryLockError},
+    thread,
     time::{Duration, Instant},
 };
 
 /// What a mutex guards, whatever became of those who held it before.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// How often to look whether a lock is open.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// As [`lock`], if whoever holds it lets go before a deadline.
+pub(crate) fn lock_until<T>(mutex: &Mutex<T>, deadline: Instant) -> Option<MutexGuard<'_, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() > deadline => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(LOOK_EVERY),
+        }
+    }
 }
 
 /// Waits until there is something, for so long at most.

@@ -15,16 +15,21 @@ pub use tensor::{DType, Tensor};
 
 use crate::error::TrainError;
 
-/// A queue of work that is done in order; two of them make progress side by side.
+/// A queue of work that is done in order; several of them make progress side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Where the model is computed.
     Compute,
-    /// Where ranks talk while it is.
+    /// Where replicas talk while it is.
     Communication,
+    /// Where a stage hands on what it has made: that may wait for the next stage, and replicas must not wait behind it.
+    Messages,
 }
 
 impl Stream {
+    /// All of them.
+    pub const ALL: [Stream; 3] = [Stream::Compute, Stream::Communication, Stream::Messages];
+
     /// Its number in a recording.
     pub fn number(self) -> stepscope_traces::Stream {
         stepscope_traces::Stream(self as u32)
@@ -55,7 +60,7 @@ pub struct OptimizerTensors<'a> {
 /// Shapes follow from the arguments: `width` is the length of a row. Gradients of parameters are added to what is
 /// there, since micro-batches add up; gradients of activations are overwritten unless it says otherwise.
 ///
-/// Memory goes back in order of the compute stream. So before the last tensor of a block that the communication stream
+/// Memory goes back in order of the compute stream. So before the last tensor of a block that another stream
 /// uses is dropped, the compute stream has to wait for that use.
 pub trait Backend: Send + Sync {
     /// Takes memory, in order of the compute stream; what is in it is undefined.

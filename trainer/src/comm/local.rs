@@ -299,4 +299,4 @@ fn copy<E: Pod>(from: &View, to: &View) -> Result<(), TrainError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

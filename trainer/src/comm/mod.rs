@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 mod groups;
 pub mod local;
+pub(crate) mod nccl;
 mod numbering;
 mod reduce;
 pub mod tcp;
@@ -38,7 +39,7 @@ pub trait Communicator: Send + Sync {
     fn all_gather(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor);
     /// Every rank gets what the member `root` has.
     fn broadcast(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, root: usize);
-    /// Hands a copy to the member `to`. The stream goes on without waiting for it.
+    /// Hands a copy to the member `to`. The stream may wait until it is taken.
     fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize);
     /// Takes the next tensor that the member `from` has sent in this group.
     fn receive(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, from: usize);

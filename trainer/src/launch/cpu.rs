@@ -20,7 +20,7 @@ use crate::{
     rank::StepReport,
 };
 
-/// So many ranks take three times as many threads; more would only take turns.
+/// So many ranks take four times as many threads; more would only take turns.
 const MOST_RANKS: u64 = 128;
 
 /// A training run on the cores of this machine, with a thread for each rank: everything that can be refused has been

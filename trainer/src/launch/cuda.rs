@@ -1,62 +1,78 @@
-//! A rank on a GPU of this machine.
+//! A rank on a GPU: alone, or a process among others.
 
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use stepscope_collector::{
-    Recorder,
-    libraries::{self, Library},
-};
+use stepscope_collector::libraries::{self, Library};
 use stepscope_traces::Rank;
 
-use super::watch::Watch;
+use super::{cuda_parts::CudaParts, job::Job, neighbours::Neighbours};
 use crate::{
-    backend::{
-        Backend,
-        cuda::{CudaBackend, Device},
-    },
-    comm::alone::Alone,
+    backend::{Backend, cuda::Device},
+    comm::nccl::sharing,
     config::TrainConfig,
     data::Dataset,
     error::TrainError,
-    parts::RankParts,
     rank::{StepReport, TrainingRank},
+    rendezvous::Link,
 };
 
-/// The only one, so far.
-const RANK: Rank = Rank(0);
-
-/// Says why there is no GPU to train on, or none with what it takes.
-pub fn look_for_gpu() -> Result<(), TrainError> {
+/// Says why there is no GPU for one of so many ranks to train on, or none with what it takes.
+pub fn look_for_gpu(ranks: u64) -> Result<(), TrainError> {
     if Device::count()? == 0 {
         return Err(TrainError::NoGpu { why: None });
     }
-    for library in [Library::Nvrtc, Library::CublasLt] {
-        libraries::open(library)?;
-    }
-    Ok(())
+    let alone = [Library::Nvrtc, Library::CublasLt];
+    let among_others = (ranks > 1).then_some(Library::Nccl);
+    alone.into_iter().chain(among_others).try_for_each(|library| Ok(libraries::open(library).map(drop)?))
 }
 
-/// A training run on a GPU of this machine: everything that can be refused has been looked at.
+/// What so many ranks have to find in their environment to train on the GPUs of this machine: something, if they share
+/// them.
+pub fn variables_for_ranks(ranks: u64) -> Result<Vec<(&'static str, u64)>, TrainError> {
+    look_for_gpu(ranks)?;
+    let ranks_on_one = ranks.div_ceil(Device::count()?.max(1) as u64);
+    if ranks_on_one == 1 {
+        return Ok(Vec::new());
+    }
+    sharing::check_version(ranks_on_one)?;
+    Ok(sharing::variables(ranks_on_one).to_vec())
+}
+
+/// A rank that can begin to train on a GPU: everything that can be refused has been looked at.
 pub struct CudaTraining {
     config: TrainConfig,
     data: Dataset,
-    device: Device,
+    pub(super) device: Device,
+    pub(super) seat: Seat,
+}
+
+/// Where a rank is.
+pub(super) struct Seat {
+    pub(super) rank: Rank,
+    /// To the others, if there are any.
+    pub(super) link: Option<Arc<Link>>,
+    /// The ranks on its device, itself too.
+    pub(super) sharing: u64,
 }
 
 impl CudaTraining {
-    /// Looks at the settings, the data, the checkpoint to go on from, and the device.
-    pub fn prepare(config: &TrainConfig) -> Result<CudaTraining, TrainError> {
+    /// Looks at the settings, the data, the checkpoint to go on from, and the device. Ranks of a job come together here.
+    pub fn prepare(config: &TrainConfig, job: Option<&Job>) -> Result<CudaTraining, TrainError> {
         let data = super::prepare(config)?;
         let ranks = config.layout.world_size();
-        if ranks > 1 {
-            let why = format!("{ranks} ranks train on the CPU only (--backend cpu); on a GPU it is one");
+        if ranks > 1 && job.is_none() {
+            let why = format!("{ranks} ranks on GPUs are as many processes, and this is one: --processes starts them");
             return Err(TrainError::Settings(why));
         }
-        look_for_gpu()?;
-        Ok(CudaTraining { config: config.clone(), data, device: Device::open(0)? })
+        look_for_gpu(ranks)?;
+        let (device, seat) = match job {
+            Some(job) => take_seat(job.link())?,
+            None => (Device::open(0)?, Seat { rank: Rank(0), link: None, sharing: 1 }),
+        };
+        Ok(CudaTraining { config: config.clone(), data, device, seat })
     }
 
     /// What the device is called.
@@ -64,102 +80,93 @@ impl CudaTraining {
         self.device.name().unwrap_or_else(|_| "a GPU".into())
     }
 
-    /// Trains, and records into the run at `run`, if there is one. Every step is reported.
+    /// What there is to say of the device before a person takes figures for more than they are.
+    pub fn warning(&self) -> Option<String> {
+        (self.seat.sharing > 1).then(|| sharing::warning(self.seat.sharing))
+    }
+
+    /// Trains, and records into the run at `run`, if there is one. Rank 0 reports every step.
     pub fn run(self, run: Option<&Path>, report: &(dyn Fn(StepReport) + Sync)) -> Result<(), TrainError> {
-        let steps = self.config.steps;
+        let (steps, speaks) = (self.config.steps, self.seat.rank == Rank(0));
         let mut rank = self.start(run)?;
         while rank.training.next_step() < steps {
-            report(rank.step()?);
+            let done = rank.step()?;
+            if speaks {
+                report(done);
+            }
         }
         rank.finish()
     }
 
     /// Takes memory and makes the initial weights; the first step is next.
     pub fn start(self, run: Option<&Path>) -> Result<CudaRank, TrainError> {
-        let CudaTraining { config, data, device } = self;
-        let recorder = super::record(&config, RANK, device.describe(config.layout.precision)?, run)?;
-        let started = CudaRank::start(config, data, device, run, &recorder);
-        started.inspect_err(|error| recorder.fail(&error.to_string()))
+        let CudaTraining { config, data, device, seat } = self;
+        let (rank, precision) = (seat.rank, config.layout.precision);
+        let recorder = super::record(&config, rank, device.describe(precision, seat.sharing)?, run)?;
+        if seat.sharing > 1 {
+            recorder.note("shared_gpu", seat.sharing.to_string());
+        }
+        let started = CudaParts::start(&config, device, seat, run, &recorder);
+        let mut parts = started.inspect_err(|error| recorder.clone().abandon(&error.to_string()))?;
+        match TrainingRank::new(&config, rank, parts.for_training()) {
+            Ok(training) => Ok(CudaRank { training, parts, data, run: run.map(Path::to_owned) }),
+            Err(error) => Err(parts.fail(error)),
+        }
     }
 }
 
-/// Ends it while the device is still there, which what it has not read yet is of.
-fn end_watch(watch: &mut Option<Watch>, backend: &CudaBackend) {
-    // Whatever it says, nothing runs after this.
-    drop(backend.device().synchronize());
-    watch.take().into_iter().for_each(Watch::finish);
+/// Takes the GPU that is this rank's among those of its machine, and finds out who else has taken it.
+fn take_seat(link: &Arc<Link>) -> Result<(Device, Seat), TrainError> {
+    let neighbours = Neighbours::ask(link, "GPU")?;
+    let local = link.local_rank().map_or(neighbours.index, |rank| rank as usize);
+    let device = Device::open(local % Device::count()?.max(1))?;
+    let mine = device.identity()?.to_vec();
+    let sharing = link.exchange("GPUs", mine.clone())?.iter().filter(|other| **other == mine).count() as u64;
+    if sharing > 1 {
+        sharing::check_version(sharing)?;
+        sharing::check_environment(sharing)?;
+    }
+    Ok((device, Seat { rank: link.rank, link: Some(link.clone()), sharing }))
 }
 
 /// A rank on a GPU, between steps.
 pub struct CudaRank {
     training: TrainingRank,
-    backend: Arc<CudaBackend>,
-    watch: Option<Watch>,
-    recorder: Recorder,
+    parts: CudaParts,
     data: Dataset,
     run: Option<PathBuf>,
 }
 
 impl CudaRank {
-    fn start(
-        config: TrainConfig,
-        data: Dataset,
-        device: Device,
-        run: Option<&Path>,
-        recorder: &Recorder,
-    ) -> Result<CudaRank, TrainError> {
-        // Before the libraries load, which takes a while: what they launch is recorded too.
-        let mut watch = run.map(|_| Watch::start(recorder, &device));
-        let backend = Arc::new(CudaBackend::start(device, recorder.clone(), config.deterministic)?);
-        if let (Some(watch), Some(run)) = (&mut watch, run) {
-            watch.sample(run, &backend.device().selector()?);
-        }
-        let communicator = Arc::new(Alone(backend.clone()));
-        let parts = RankParts { backend: backend.clone(), communicator, recorder: recorder.clone() };
-        let training = TrainingRank::new(&config, RANK, parts).inspect_err(|_| end_watch(&mut watch, &backend))?;
-        Ok(CudaRank { training, backend, watch, recorder: recorder.clone(), data, run: run.map(Path::to_owned) })
-    }
-
     /// Takes one step.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
-        let CudaRank { training, backend, watch, recorder, data, .. } = self;
-        training.step(data).inspect_err(|error| {
-            recorder.fail(&error.to_string());
-            end_watch(watch, backend);
-        })
+        self.training.step(&self.data).map_err(|error| self.parts.fail(error))
     }
 
     #[cfg(test)]
-    pub(super) fn backend(&self) -> &CudaBackend {
-        &self.backend
+    pub(super) fn backend(&self) -> &crate::backend::cuda::CudaBackend {
+        &self.parts.backend
     }
 
     /// Lets go of the device and records nothing, so that steps from now on are as if nobody had ever watched.
     pub fn unwatch(&mut self) -> Result<(), TrainError> {
-        self.backend.synchronize()?;
-        self.watch.take().into_iter().for_each(Watch::finish);
-        self.recorder.pause();
+        self.parts.backend.synchronize()?;
+        self.parts.unwatch();
         Ok(())
     }
 
     /// Watches again, if there is a run to record into.
     pub fn watch(&mut self) -> Result<(), TrainError> {
-        if let (Some(run), None) = (&self.run, &self.watch) {
-            self.recorder.resume();
-            let device = self.backend.device();
-            let mut watch = Watch::start(&self.recorder, device);
-            watch.sample(run, &device.selector()?);
-            self.watch = Some(watch);
-        }
-        Ok(())
+        self.run.as_deref().map_or(Ok(()), |run| self.parts.watch(run))
     }
 
     /// Gives everything back, and ends the recording.
-    pub fn finish(mut self) -> Result<(), TrainError> {
-        let done = self.backend.synchronize().inspect_err(|error| self.recorder.fail(&error.to_string()));
-        end_watch(&mut self.watch, &self.backend);
-        done?;
-        drop((self.training, self.backend));
-        Ok(self.recorder.finish()?)
+    pub fn finish(self) -> Result<(), TrainError> {
+        let CudaRank { training, mut parts, .. } = self;
+        if let Err(error) = parts.settle() {
+            return Err(parts.fail(error));
+        }
+        drop(training);
+        parts.finish()
     }
 }

@@ -40,7 +40,7 @@ const STEPS: u64 = 8;
 /// The GPU, for one test at a time: a profiler has a process to itself.
 fn gpu() -> Option<MutexGuard<'static, ()>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    look_for_gpu().inspect_err(|why| skipped(why)).ok()?;
+    look_for_gpu(1).inspect_err(|why| skipped(why)).ok()?;
     Some(lock(&ONE_AT_A_TIME))
 }
 
@@ -70,7 +70,7 @@ fn a_step_takes_as_long_as_events_around_it_say() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");
     RunInfo::of_this_process("events").create(&path).unwrap();
-    let mut rank = CudaTraining::prepare(&config).unwrap().start(Some(&path)).unwrap();
+    let mut rank = CudaTraining::prepare(&config, None).unwrap().start(Some(&path)).unwrap();
     let between: Vec<(CudaEvent, CudaEvent)> = (0..STEPS)
         .map(|_| {
             let before = mark(rank.backend().device());
@@ -325,7 +325,7 @@ fn where_another_profiler_is_kernels_are_left_out_and_that_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");
     RunInfo::of_this_process("without").create(&path).unwrap();
-    CudaTraining::prepare(&config).unwrap().run(Some(&path), &|_| {}).unwrap();
+    CudaTraining::prepare(&config, None).unwrap().run(Some(&path), &|_| {}).unwrap();
     // SAFETY: it is the one from above.
     unsafe { cupti::cuptiUnsubscribe(other) };
     let run = Run::open(&path).unwrap();

@@ -5,8 +5,11 @@ mod cpu_rank;
 mod cuda;
 #[cfg(test)]
 mod cuda_check;
+mod cuda_parts;
 mod job;
+mod last_resort;
 mod launcher;
+mod neighbours;
 mod process;
 mod watch;
 
@@ -17,7 +20,7 @@ use stepscope_traces::{Device, Rank, RankInfo, Stage};
 
 pub use self::{
     cpu::CpuTraining,
-    cuda::{CudaRank, CudaTraining, look_for_gpu},
+    cuda::{CudaRank, CudaTraining, look_for_gpu, variables_for_ranks},
     job::Job,
     launcher::launch_processes,
     process::RankProcess,

@@ -6,6 +6,7 @@ use super::{
     cpu::{check_memory, share_of_peak},
     cpu_rank::CpuRank,
     job::Job,
+    neighbours::Neighbours,
 };
 use crate::{
     backend::cpu::measured_peak,
@@ -25,23 +26,12 @@ pub struct RankProcess {
     neighbours: Neighbours,
 }
 
-/// The ranks of one machine.
-struct Neighbours {
-    count: u64,
-    /// The first of them.
-    first: usize,
-}
-
 impl RankProcess {
     /// Looks at the settings, the data, the checkpoint to go on from, and the memory of the machine.
     pub fn prepare(config: &TrainConfig, job: &Job) -> Result<RankProcess, TrainError> {
         let data = super::prepare(config)?;
         let link = job.link().clone();
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        let hosts = link.exchange("hosts", host.clone().into_bytes())?;
-        let here = || hosts.iter().enumerate().filter(|(_, other)| **other == host.as_bytes());
-        let first = here().next().map_or(0, |(rank, _)| rank);
-        let neighbours = Neighbours { count: here().count() as u64, first };
+        let neighbours = Neighbours::ask(&link, "CPU")?;
         check_memory(config, neighbours.count)?;
         Ok(RankProcess { config: config.clone(), data, link, neighbours })
     }
@@ -58,10 +48,10 @@ impl RankProcess {
 
     /// This rank's share of what its machine computes at most. One rank of each machine measures, while the others wait.
     fn peak(&self) -> Result<f64, TrainError> {
-        let measures = self.neighbours.first == self.link.rank.0 as usize;
+        let measures = self.neighbours.first == self.link.rank;
         let measured = if measures { measured_peak(self.config.numbers.compute) } else { 0.0 };
         let peaks = self.link.exchange("peaks", measured.to_le_bytes().to_vec())?;
-        let peak = peaks[self.neighbours.first].as_slice().try_into().map_or(0.0, f64::from_le_bytes);
+        let peak = peaks[self.neighbours.first.0 as usize].as_slice().try_into().map_or(0.0, f64::from_le_bytes);
         Ok(share_of_peak(peak, self.neighbours.count))
     }
 }

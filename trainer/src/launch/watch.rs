@@ -10,8 +10,6 @@ use stepscope_collector::{
 
 use crate::backend::{Stream, cuda::Device};
 
-const STREAMS: [Stream; 2] = [Stream::Compute, Stream::Communication];
-
 /// Holds whatever of it there is: what cannot be watched is noted in the recording, and training goes on.
 pub(crate) struct Watch {
     recorder: Recorder,
@@ -23,7 +21,7 @@ impl Watch {
     /// Begins to record kernels.
     pub(crate) fn start(recorder: &Recorder, device: &Device) -> Watch {
         let activity = Activity::start(recorder).ok();
-        for (activity, stream) in activity.iter().flat_map(|activity| STREAMS.map(|stream| (activity, stream))) {
+        for (activity, stream) in activity.iter().flat_map(|activity| Stream::ALL.map(|stream| (activity, stream))) {
             if let Err(why) = activity.name_stream(device.stream(stream), stream.number()) {
                 recorder.note("streams", format!("numbered by CUPTI: {why}"));
             }

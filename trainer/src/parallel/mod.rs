@@ -2,5 +2,7 @@
 
 pub(crate) mod data;
 pub(crate) mod pipeline;
+#[cfg(test)]
+mod rendezvous_check;
 pub(crate) mod tensor;
 pub(crate) mod zero;

@@ -1,8 +1,8 @@
 //! Pipeline parallelism: each stage does its part of the schedule, which is data, and passes on what comes of it.
 //!
-//! A stage receives on the compute stream, which has nothing better to do than to wait for its input, and sends on the
-//! communication stream while it computes on. Sending does not wait for the other side, so stages cannot wait for each
-//! other in a circle as long as the schedule's own order can be done; that is tested where schedules are made.
+//! A stage receives on the compute stream, which has nothing better to do than to wait for its input, and sends on a
+//! stream of its own while it computes on. Between processes on GPUs a message is sent only when it is taken: stages
+//! must not wait for each other in a circle then either, which is tested for every schedule.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -17,8 +17,9 @@ use crate::{
     state::State,
 };
 
-/// Messages that may be on their way out while the stage computes on.
-const MOST_SENDING: usize = 1;
+/// Messages that may be on their way out while the stage computes on. With one, stages of an interleaved schedule, where
+/// the last one sends to the first, would wait for each other in a circle.
+const MOST_SENDING: usize = 2;
 
 /// One stage's place in the pipeline.
 pub(crate) struct Pipeline {
@@ -97,9 +98,9 @@ impl Pipeline {
             Pass::Backward => (backward, (self.stage + stages - 1) % stages),
         };
         let computed = self.backend.record(Stream::Compute);
-        self.backend.wait(Stream::Communication, &computed);
-        self.communicator.send(group, Stream::Communication, &output, to as usize);
-        self.sending.push_back((output, self.backend.record(Stream::Communication)));
+        self.backend.wait(Stream::Messages, &computed);
+        self.communicator.send(group, Stream::Messages, &output, to as usize);
+        self.sending.push_back((output, self.backend.record(Stream::Messages)));
         self.settle(MOST_SENDING);
     }
 

@@ -34,6 +34,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 const VERDICT_WITHIN: Duration = Duration::from_secs(5);
 /// How long the hub may take to say how everyone is.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// How long it may take until it is heard that a rank is gone.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// How long the hub may take to read the last words.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
 /// How often to look whether something takes too long, at most.
@@ -100,6 +102,11 @@ impl Link {
         Ok(link)
     }
 
+    /// Which one of its machine this rank is, if whoever started it said so.
+    pub(crate) fn local_rank(&self) -> Option<u32> {
+        self.place.local_rank
+    }
+
     /// Listens for other ranks, and says at which address they may find this one.
     pub(crate) fn listen(&self) -> io::Result<(TcpListener, SocketAddr)> {
         let listener = self.place.listen(0)?;
@@ -146,6 +153,15 @@ impl Link {
     /// Tells everyone that this rank has failed.
     pub(crate) fn fail(&self, error: &TrainError) {
         self.tell(Reason::of(self.rank, error));
+    }
+
+    /// Why a device failed: when a rank goes, the devices of others fail with it, and often sooner than it is heard of.
+    pub(crate) fn cause_of(&self, error: TrainError) -> TrainError {
+        if !matches!(error, TrainError::Device { .. } | TrainError::FailedBefore) {
+            return error;
+        }
+        let heard = |_: &mut Inbox| self.trouble.check().err();
+        wait_for(&self.inbox, &self.changed, HEARD_WITHIN, heard).unwrap_or(error)
     }
 
     /// Tells everyone that this rank will not come to anything again.

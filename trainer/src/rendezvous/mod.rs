@@ -17,7 +17,7 @@ pub(crate) use self::{
     frame::{receive, send},
     hub::Hub,
     link::Link,
-    progress::{Lane, Operation},
+    progress::{Lane, Operation, Progress},
 };
 pub use self::{patience::Patience, place::Place};
 

@@ -14,14 +14,14 @@ use tempfile::TempDir;
 use crate::support::losses;
 
 /// The GPU, for one test at a time: one of them fills its memory. Says so, if there is none.
-fn gpu() -> Option<MutexGuard<'static, ()>> {
+pub(crate) fn gpu() -> Option<MutexGuard<'static, ()>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    look_for_gpu().inspect_err(skipped).ok()?;
+    look_for_gpu(1).inspect_err(skipped).ok()?;
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
 /// Says so around the harness, which does not show what a test prints that passes.
-fn skipped(why: &TrainError) {
+pub(crate) fn skipped(why: &TrainError) {
     let thread = std::thread::current();
     let line = format!("SKIPPED {}: {why}\n", thread.name().unwrap_or("a test"));
     std::io::stderr().write_all(line.as_bytes()).unwrap();
@@ -40,9 +40,9 @@ fn tiny(precision: Precision, gradients: Precision) -> TrainConfig {
     TrainConfig { steps: 20, deterministic: true, ..TrainConfig::new(model, layout) }
 }
 
-fn losses_on_gpu(config: &TrainConfig, run: Option<&std::path::Path>) -> Result<Vec<f64>, TrainError> {
+pub(crate) fn losses_on_gpu(config: &TrainConfig, run: Option<&std::path::Path>) -> Result<Vec<f64>, TrainError> {
     let losses = Mutex::new(Vec::new());
-    CudaTraining::prepare(config)?.run(run, &|step| losses.lock().unwrap().push(step.loss))?;
+    CudaTraining::prepare(config, None)?.run(run, &|step| losses.lock().unwrap().push(step.loss))?;
     Ok(losses.into_inner().unwrap())
 }
 

@@ -9,6 +9,8 @@ mod cuda;
 mod equivalence;
 /// Memory is what the plan says.
 mod memory;
+/// Ranks on GPUs train as a single one does, and end together.
+mod nccl;
 /// Ranks that are processes train as threads do, and end together.
 mod processes;
 /// What is recorded says what it is.

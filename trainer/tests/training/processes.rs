@@ -13,27 +13,34 @@ use nix::{
     unistd::Pid,
 };
 use serde::{Deserialize, Serialize};
-use stepscope_plan::{ParallelLayout, Zero};
+use stepscope_plan::{ModelShape, ParallelLayout, Zero};
 use stepscope_traces::{Loss, Run, RunInfo, Window};
-use stepscope_trainer::{Job, Patience, Place, RankProcess, TrainConfig, TrainError, launch_processes};
+use stepscope_trainer::{
+    CudaTraining, GradientReduction, Job, Patience, Place, RankProcess, StepReport, TrainConfig, TrainError,
+    launch_processes, variables_for_ranks,
+};
 use tempfile::TempDir;
 
 use crate::support::{config, losses, single};
 
 /// What the ranks of a test are told to do. They find it in a variable: they are this program, started again.
 #[derive(Clone, Serialize, Deserialize)]
-struct Told {
-    layout: ParallelLayout,
-    steps: u64,
+pub(crate) struct Told {
+    pub(crate) layout: ParallelLayout,
+    pub(crate) steps: u64,
     /// The bounds, in seconds, for joining and for collectives.
-    join: u64,
-    collective: u64,
+    pub(crate) join: u64,
+    pub(crate) collective: u64,
     /// Where the run, the steps and the outcomes go.
-    directory: PathBuf,
+    pub(crate) directory: PathBuf,
     /// Which rank has another seed.
-    differs: Option<u32>,
+    pub(crate) differs: Option<u32>,
     /// Which rank panics after a few steps.
-    panics: Option<u32>,
+    pub(crate) panics: Option<u32>,
+    /// Which model to train on GPUs, if not the small one on the CPU.
+    pub(crate) on_gpus: Option<ModelShape>,
+    pub(crate) reduction: GradientReduction,
+    pub(crate) is_recorded: bool,
 }
 
 const TOLD: &str = "STEPSCOPE_TEST_RANK";
@@ -60,31 +67,45 @@ fn train(told: &Told, place: &Place) -> Result<(), TrainError> {
         ..Patience::default()
     };
     let seed = u64::from(told.differs == Some(place.rank.0));
-    let config = TrainConfig { steps: told.steps, seed, patience, ..config(told.layout) };
+    let reduction = told.reduction;
+    let config = TrainConfig { steps: told.steps, seed, patience, reduction, ..told.config() };
     let job = Job::join(place, &config)?;
     let trained = train_joined(told, &config, &job);
     job.end(trained)
 }
 
+impl Told {
+    pub(crate) fn config(&self) -> TrainConfig {
+        match &self.on_gpus {
+            Some(model) => TrainConfig { model: model.clone(), deterministic: true, ..config(self.layout) },
+            None => config(self.layout),
+        }
+    }
+}
+
 fn train_joined(told: &Told, config: &TrainConfig, job: &Job) -> Result<(), TrainError> {
-    let training = RankProcess::prepare(config, job)?;
     let run = job.agree("run", told.directory.join(format!("run of rank {}", job.rank())))?;
     if job.rank().0 == 0 {
         RunInfo::of_this_process("processes").create(&run)?;
     }
     job.meet("recording")?;
     let steps = told.directory.join("steps");
-    training.run(Some(&run), &|step| {
+    let report = |step: StepReport| {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(&steps).unwrap();
         writeln!(file, "{}", step.loss.to_bits()).unwrap();
         assert!(told.panics != Some(0) || step.step < 2, "out of paper");
-    })
+    };
+    let run = told.is_recorded.then_some(run.as_path());
+    match told.on_gpus {
+        Some(_) => CudaTraining::prepare(config, Some(job))?.run(run, &report),
+        None => RankProcess::prepare(config, job)?.run(run, &report),
+    }
 }
 
 /// Ranks of a test, killed with it.
-struct Ranks {
+pub(crate) struct Ranks {
     told: Told,
-    directory: TempDir,
+    pub(crate) directory: TempDir,
     port: u16,
     children: Vec<(u32, Child)>,
 }
@@ -98,10 +119,21 @@ impl Drop for Ranks {
     }
 }
 
-fn told(layout: ParallelLayout) -> (Told, TempDir) {
+pub(crate) fn told(layout: ParallelLayout) -> (Told, TempDir) {
     let directory = TempDir::new().unwrap();
-    let path = directory.path().to_owned();
-    (Told { layout, steps: 5, join: 20, collective: 20, directory: path, differs: None, panics: None }, directory)
+    let told = Told {
+        layout,
+        steps: 5,
+        join: 20,
+        collective: 20,
+        directory: directory.path().to_owned(),
+        differs: None,
+        panics: None,
+        on_gpus: None,
+        reduction: GradientReduction::default(),
+        is_recorded: true,
+    };
+    (told, directory)
 }
 
 fn command(told: &Told) -> Command {
@@ -112,7 +144,7 @@ fn command(told: &Told) -> Command {
 }
 
 impl Ranks {
-    fn new((told, directory): (Told, TempDir)) -> Ranks {
+    pub(crate) fn new((told, directory): (Told, TempDir)) -> Ranks {
         let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
         Ranks { told, directory, port, children: Vec::new() }
     }
@@ -122,21 +154,25 @@ impl Ranks {
         let mut command = command(&self.told);
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", self.port.to_string());
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", world.to_string());
+        if self.told.on_gpus.is_some() {
+            command
+                .envs(variables_for_ranks(world).unwrap().into_iter().map(|(name, value)| (name, value.to_string())));
+        }
         self.children.push((rank, command.spawn().unwrap()));
     }
 
-    fn start_all(mut self) -> Ranks {
+    pub(crate) fn start_all(mut self) -> Ranks {
         (0..self.told.layout.world_size() as u32).for_each(|rank| self.start(rank));
         self
     }
 
-    fn signal(&self, rank: u32, signal: Signal) {
+    pub(crate) fn signal(&self, rank: u32, signal: Signal) {
         let child = &self.children.iter().find(|(number, _)| *number == rank).unwrap().1;
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     }
 
     /// How a rank ends, which it does within a time.
-    fn outcome(&mut self, rank: u32, within: u64) -> String {
+    pub(crate) fn outcome(&mut self, rank: u32, within: u64) -> String {
         let child = &mut self.children.iter_mut().find(|(number, _)| *number == rank).unwrap().1;
         let deadline = Instant::now() + Duration::from_secs(within);
         while child.try_wait().unwrap().is_none() {
@@ -146,8 +182,8 @@ impl Ranks {
         fs::read_to_string(self.directory.path().join(format!("outcome-{rank}"))).unwrap()
     }
 
-    fn wait_for_steps(&self, count: usize) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+    pub(crate) fn wait_for_steps(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(40);
         while steps(self.directory.path()).len() < count {
             assert!(Instant::now() < deadline, "there are no {count} steps");
             thread::sleep(Duration::from_millis(10));
@@ -158,7 +194,7 @@ impl Ranks {
 }
 
 /// The losses so far.
-fn steps(directory: &Path) -> Vec<f64> {
+pub(crate) fn steps(directory: &Path) -> Vec<f64> {
     let text = fs::read_to_string(directory.join("steps")).unwrap_or_default();
     text.lines().map(|line| f64::from_bits(line.parse().unwrap())).collect()
 }
@@ -167,7 +203,7 @@ fn dp2() -> ParallelLayout {
     ParallelLayout { dp: 2, micro_batch: 4, ..single() }
 }
 
-fn dp2_pp2() -> ParallelLayout {
+pub(crate) fn dp2_pp2() -> ParallelLayout {
     ParallelLayout { dp: 2, pp: 2, micro_batch: 2, micro_batches: 2, ..single() }
 }
 

@@ -106,10 +106,15 @@ pub(crate) fn recorded(config: &TrainConfig) -> Vec<RankData> {
     let path = directory.path().join("run");
     RunInfo::of_this_process("recorded").create(&path).unwrap();
     losses(config, Some(&path)).unwrap();
+    read(&path)
+}
+
+/// What every rank of a run that is whole recorded.
+pub(crate) fn read(path: &Path) -> Vec<RankData> {
     let read = |rank: &RankDirectory| {
         let (data, loss) = rank.read(Window::ALL).unwrap();
         assert_eq!(loss, Loss::default());
         data
     };
-    Run::open(&path).unwrap().ranks.iter().map(read).collect()
+    Run::open(path).unwrap().ranks.iter().map(read).collect()
 }

@@ -1,4 +1,4 @@
-//! Memory that two streams and other ranks use at once, with borrows checked while the program runs.
+//! Memory that several streams and other ranks use at once, with borrows checked while the program runs.
 //!
 //! Streams order what uses a block, as on a GPU, so the compiler cannot know that two uses never meet. A ledger in each
 //! block does: a use that overlaps another, where one of the two writes, is an error of the program and ends it. That

@@ -1,4 +1,4 @@
-//! The CPU as a device: two streams, memory that is taken and freed in their order, and kernels that anyone can read.
+//! The CPU as a device: streams, memory that is taken and freed in their order, and kernels that anyone can read.
 
 mod element;
 pub(crate) mod kernels;

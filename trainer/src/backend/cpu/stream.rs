@@ -61,7 +61,7 @@ impl Signal {
 /// The streams of a rank. Once work has failed, the rest is skipped and only signals are raised, so that nobody waits
 /// for ever.
 pub(crate) struct Streams {
-    queues: [SyncSender<Job>; 2],
+    queues: [SyncSender<Job>; Stream::ALL.len()],
     pub(crate) recorder: Recorder,
     failure: Arc<Failure>,
 }
@@ -104,7 +104,8 @@ impl Streams {
             threads.push(thread.map_err(|error| TrainError::Settings(format!("cannot start a thread: {error}")))?);
             Ok::<_, TrainError>(sender)
         };
-        let queues = [start(Stream::Compute)?, start(Stream::Communication)?];
+        let [compute, communication, messages] = Stream::ALL.map(&mut start);
+        let queues = [compute?, communication?, messages?];
         Ok((Arc::new(Streams { queues, recorder, failure }), threads))
     }
 
@@ -139,9 +140,9 @@ impl Streams {
         self.give(stream, Job::Wait(signal));
     }
 
-    /// Waits for both streams.
+    /// Waits for all streams.
     pub(crate) fn synchronize(&self) -> Result<(), TrainError> {
-        [Stream::Compute, Stream::Communication].map(|stream| self.signal(stream)).iter().for_each(|done| done.wait());
+        Stream::ALL.map(|stream| self.signal(stream)).iter().for_each(|done| done.wait());
         self.result()
     }
 
@@ -159,9 +160,9 @@ impl Streams {
         Ok(())
     }
 
-    /// Lets both threads end after what they have been given.
+    /// Lets all threads end after what they have been given.
     pub(crate) fn stop(&self) {
-        [Stream::Compute, Stream::Communication].into_iter().for_each(|stream| self.give(stream, Job::Stop));
+        Stream::ALL.into_iter().for_each(|stream| self.give(stream, Job::Stop));
     }
 }
 

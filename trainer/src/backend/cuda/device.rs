@@ -17,8 +17,8 @@ use crate::{backend::Stream, error::TrainError};
 /// A GPU that this process has a context on.
 pub(crate) struct Device {
     context: Arc<CudaContext>,
-    compute: Arc<CudaStream>,
-    communication: Arc<CudaStream>,
+    /// By [`Stream`].
+    streams: [Arc<CudaStream>; Stream::ALL.len()],
 }
 
 impl Device {
@@ -43,17 +43,14 @@ impl Device {
             return Err(TrainError::Settings(format!("there is no GPU {ordinal}, of {count}")));
         }
         let opened = CudaContext::new(ordinal).and_then(|context| {
-            let (compute, communication) = (context.new_stream()?, context.new_stream()?);
-            Ok(Device { context, compute, communication })
+            let streams = [context.new_stream()?, context.new_stream()?, context.new_stream()?];
+            Ok(Device { context, streams })
         });
         opened.map_err(TrainError::device(format!("open device {ordinal}")))
     }
 
     pub(crate) fn stream(&self, stream: Stream) -> &Arc<CudaStream> {
-        match stream {
-            Stream::Compute => &self.compute,
-            Stream::Communication => &self.communication,
-        }
+        &self.streams[stream as usize]
     }
 
     /// Makes this device the one that the calling thread talks to.
@@ -90,10 +87,15 @@ impl Device {
         Ok(room.unsigned_abs() as usize)
     }
 
+    /// What no other GPU of any machine is called.
+    pub(crate) fn identity(&self) -> Result<[u8; 16], TrainError> {
+        let uuid = self.context.uuid().map_err(TrainError::device("ask for the identity"))?;
+        Ok(uuid.bytes.map(|byte| byte as u8))
+    }
+
     /// Its name for NVML, whose numbers are others.
     pub(crate) fn selector(&self) -> Result<DeviceSelector, TrainError> {
-        let uuid = self.context.uuid().map_err(TrainError::device("ask for the identity"))?;
-        Ok(DeviceSelector::from_uuid_bytes(uuid.bytes.map(|byte| byte as u8)))
+        self.identity().map(DeviceSelector::from_uuid_bytes)
     }
 
     /// What its driver calls it.
@@ -101,11 +103,11 @@ impl Device {
         self.context.name().map_err(TrainError::device("ask for the name"))
     }
 
-    /// What it is, for a recording. A device that nobody has listed has no peak.
-    pub(crate) fn describe(&self, precision: Precision) -> Result<stepscope_traces::Device, TrainError> {
+    /// What it is, for a recording of one of the ranks on it. A device that nobody has listed has no peak.
+    pub(crate) fn describe(&self, precision: Precision, ranks: u64) -> Result<stepscope_traces::Device, TrainError> {
         let name = self.name()?;
         let memory = self.context.total_mem().map_err(TrainError::device("ask for the memory"))?;
-        let peak_flops = KnownDevice::named(&name).ok().map(|device| device.peaks.of(precision));
+        let peak_flops = KnownDevice::named(&name).ok().map(|device| device.peaks.of(precision) / ranks as f64);
         Ok(stepscope_traces::Device { name, memory_bytes: Some(memory as u64), peak_flops })
     }
 }

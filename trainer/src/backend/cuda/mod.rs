@@ -1,4 +1,4 @@
-//! An NVIDIA GPU as a device: two streams, memory by category, cuBLASLt, and kernels of our own.
+//! An NVIDIA GPU as a device: streams, memory by category, cuBLASLt, and kernels of our own.
 
 mod array;
 mod attention;
@@ -17,9 +17,9 @@ use half::bf16;
 use stepscope_collector::{LaunchInfo, Recorder};
 use stepscope_traces::MemoryCategory;
 
-pub(crate) use self::device::Device;
+pub(crate) use self::{array::Array, device::Device};
 use self::{
-    array::{Array, AttentionArrays},
+    array::AttentionArrays,
     attention::Attention,
     kernels::{Kernels, OptimizerArrays, Targets},
     matmul::{Matmul, WORKSPACE_BYTES},
@@ -110,16 +110,21 @@ impl CudaBackend {
     }
 
     /// Queues work, unless something has failed before; remembers why, if this does.
-    fn attempt(&self, work: impl FnOnce() -> Result<(), TrainError>) {
-        let has_failed = || !matches!(*lock(&self.failure), Failure::None);
-        if has_failed() {
+    pub(crate) fn attempt(&self, work: impl FnOnce() -> Result<(), TrainError>) {
+        if !matches!(*lock(&self.failure), Failure::None) {
             return;
         }
         // Whichever thread this is.
-        if let Err(error) = self.device.enter().and_then(|()| work())
-            && !has_failed()
-        {
-            *lock(&self.failure) = Failure::Untold(error);
+        if let Err(error) = self.device.enter().and_then(|()| work()) {
+            self.fail(error);
+        }
+    }
+
+    /// Remembers what went wrong, unless something has before.
+    pub(crate) fn fail(&self, error: TrainError) {
+        let mut failure = lock(&self.failure);
+        if matches!(*failure, Failure::None) {
+            *failure = Failure::Untold(error);
         }
     }
 
@@ -154,7 +159,7 @@ impl CudaBackend {
 ///
 /// # Panics
 /// When another backend made it: tensors never leave the rank they belong to.
-fn array(tensor: &Tensor) -> Array {
+pub(crate) fn array(tensor: &Tensor) -> Array {
     match tensor.block::<Block>() {
         Some((block, range)) => {
             let dtype = tensor.dtype();
@@ -225,7 +230,8 @@ impl Backend for CudaBackend {
         };
         // They are on the stream that was waited for.
         self.uploads.clear();
-        Ok(values)
+        // What came of work that was given up meanwhile is nothing to go on with.
+        self.tell().map(|()| values)
     }
 
     fn copy(&self, from: &Tensor, to: &Tensor) {
@@ -260,7 +266,7 @@ impl Backend for CudaBackend {
         self.device.enter()?;
         self.device.synchronize()?;
         self.uploads.clear();
-        Ok(())
+        self.tell()
     }
 
     fn matmul(&self, product: Product, a: &Tensor, b: &Tensor, out: &Tensor) {

@@ -8,10 +8,10 @@ use stepscope_collector::Recorder;
 use super::*;
 
 /// What a rank has in its two tensors at the end.
-type Ended = Result<(Vec<f64>, Vec<f64>), TrainError>;
+pub(crate) type Ended = Result<(Vec<f64>, Vec<f64>), TrainError>;
 
 /// Does the same on every rank of a group, each with its own numbers, and returns what each ends up with.
-fn together(
+pub(crate) fn together(
     inputs: &[Vec<f32>],
     outputs: usize,
     operation: impl Fn(&LocalCommunicator, &ProcessGroup, &Tensor, &Tensor) + Sync,
@@ -36,14 +36,14 @@ fn together(
     })
 }
 
-fn numbers() -> impl Strategy<Value = Vec<Vec<f32>>> {
+pub(crate) fn numbers() -> impl Strategy<Value = Vec<Vec<f32>>> {
     (1..5_usize, 0..40_usize).prop_flat_map(|(ranks, elements)| {
         let whole = (-1000..1000_i32).prop_map(|number| number as f32);
         prop::collection::vec(prop::collection::vec(whole, elements), ranks)
     })
 }
 
-fn wide(numbers: &[f32]) -> Vec<f64> {
+pub(crate) fn wide(numbers: &[f32]) -> Vec<f64> {
     numbers.iter().map(|number| f64::from(*number)).collect()
 }
 

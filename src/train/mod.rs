@@ -1,0 +1,183 @@
+//! `stepscope train`: the reference trainer, recorded.
+
+mod progress;
+mod settings;
+mod training;
+
+use std::{
+    io::Write,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anstyle::AnsiColor;
+use anyhow::Result;
+use stepscope_plan::{ParallelLayout, Zero};
+use stepscope_traces::{Rank, RunInfo};
+use stepscope_trainer::{Job, Place, TrainConfig, TrainError, comm::Groups, launch_processes};
+
+use self::{
+    progress::Progress,
+    settings::{BackendName, Settings},
+    training::{Choice, Training, Variables},
+};
+
+/// Train a Llama-style model and record where every step goes.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    stepscope train\n  \
+    stepscope train --dp 2 --zero 2 --steps 50\n  \
+    stepscope train --backend cuda --model llama-1b --seq-len 2048 --micro-batch 2 --deterministic\n  \
+    stepscope train --dp 2 --processes\n  \
+    torchrun --no-python --nproc-per-node 4 stepscope train --dp 4\n  \
+    srun --ntasks 8 stepscope train --dp 4 --tp 2\n  \
+    stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
+pub(crate) struct Arguments {
+    /// Settings as a file: any option but this one, --run, --no-record and --processes, by its name: `micro-batch = 8`.
+    /// What is said on the command line wins.
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+    /// The run directory to make; one under runs/, if it is not said.
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Train without recording.
+    #[arg(long)]
+    no_record: bool,
+    /// Start a process for each rank, instead of a thread. Under torchrun and srun each rank is one already.
+    #[arg(long)]
+    processes: bool,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    let Arguments { config: file, settings, run, no_record, processes } = arguments;
+    let settings = match file {
+        Some(file) => settings.or(settings::read(&file)?),
+        None => settings,
+    };
+    let config = settings.config()?;
+    let (backend, ranks) = (settings.backend.unwrap_or(BackendName::Auto), config.layout.world_size());
+    if let Some(place) = Place::of_this_process()? {
+        let job = Job::join(&place, &config)?;
+        let trained = train(&Choice::of(backend, ranks), config, run, no_record, Some(&job));
+        return job.end(trained);
+    }
+    config.check()?;
+    let (choice, variables) = Choice::for_launch(backend, ranks)?;
+    if ranks > 1 && (processes || matches!(choice, Choice::Cuda)) {
+        return Ok(start_processes(ranks, &choice, &variables)?);
+    }
+    train(&choice, config, run, no_record, None)
+}
+
+/// Starts this command once for each rank.
+fn start_processes(ranks: u64, choice: &Choice, variables: &Variables) -> Result<(), TrainError> {
+    let program =
+        std::env::current_exe().map_err(|error| TrainError::Settings(format!("cannot find this program: {error}")))?;
+    launch_processes(ranks as u32, || {
+        let mut arguments = std::env::args_os();
+        let mut command = Command::new(&program);
+        if let Some(name) = arguments.next() {
+            command.arg0(name);
+        }
+        command.args(arguments).args(["--backend", choice.name()]);
+        let unset = variables.iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        command.envs(unset.map(|(name, value)| (name, value.to_string())));
+        command
+    })
+}
+
+/// Trains, in one process or as one of a job's.
+fn train(
+    choice: &Choice,
+    mut config: TrainConfig,
+    run: Option<PathBuf>,
+    no_record: bool,
+    job: Option<&Job>,
+) -> Result<()> {
+    let mut info = RunInfo::of_this_process(run_name(&config));
+    let path = run.unwrap_or_else(|| free_path(&info.default_path()));
+    let path = match job {
+        Some(job) => job.agree("the run's path", path)?,
+        None => path,
+    };
+    let speaks = job.is_none_or(|job| job.rank() == Rank(0));
+    if let Some(save) = &mut config.save {
+        save.directory = path.join(&save.directory);
+    }
+    let training = Training::prepare(choice, &config, job)?;
+    if !no_record && speaks {
+        describe(&mut info, &config, choice.name());
+        info.create(&path)?;
+    }
+    if let Some(job) = job {
+        job.meet("the run")?;
+    }
+    if speaks {
+        introduce(&config, choice, &training);
+    }
+    let progress = Progress::new(&config);
+    let trained = training.run((!no_record).then_some(path.as_path()), &|step| progress.show(&step));
+    // A recording that ended early does not undo the training.
+    if speaks && matches!(trained, Ok(()) | Err(TrainError::Record(_))) {
+        let summary = progress.summary(&config, (!no_record).then_some(&path));
+        anstream::stdout().lock().write_all(summary.as_bytes())?;
+    }
+    Ok(trained?)
+}
+
+/// Says what is trained on what, and what is to be known of that.
+fn introduce(config: &TrainConfig, choice: &Choice, training: &Training) {
+    let why = match choice {
+        Choice::Cpu(Some(why)) => format!(", since {why}"),
+        Choice::Cpu(None) | Choice::Cuda => String::new(),
+    };
+    let mut stderr = anstream::stderr().lock();
+    // A closed stderr leaves nobody to tell.
+    drop(writeln!(stderr, "training {} on {}{why}", config.model.name, training.device()));
+    if let Some(warning) = training.warning() {
+        let yellow = AnsiColor::Yellow.on_default().bold();
+        drop(writeln!(stderr, "{yellow}warning:{yellow:#} {warning}"));
+    }
+}
+
+/// A path that is not taken: two runs may begin in one second.
+fn free_path(path: &Path) -> PathBuf {
+    let numbered = (2..).map(|number| PathBuf::from(format!("{}-{number}", path.display())));
+    std::iter::once(path.to_owned()).chain(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.to_owned())
+}
+
+/// The model, and along which axes it is spread.
+fn run_name(config: &TrainConfig) -> String {
+    let ParallelLayout { dp, tp, pp, zero, .. } = config.layout;
+    let mut name = config.model.name.clone();
+    for (axis, ranks) in [("dp", dp), ("tp", tp), ("pp", pp)] {
+        if ranks > 1 {
+            name += &format!("-{axis}{ranks}");
+        }
+    }
+    if zero > Zero::Off {
+        name += &format!("-zero{}", u8::from(zero));
+    }
+    name
+}
+
+/// What a reader of the run has to know.
+fn describe(info: &mut RunInfo, config: &TrainConfig, backend: &str) {
+    info.world_size = Some(config.layout.world_size() as u32);
+    info.model = Some(config.model.clone());
+    info.layout = Some(config.layout);
+    info.groups = Groups::describe(&config.layout);
+    let data = config.data.iter().map(|file| file.display().to_string()).collect::<Vec<_>>();
+    info.configuration.extend([
+        ("backend".into(), backend.into()),
+        ("deterministic".into(), config.deterministic.into()),
+        ("steps".into(), config.steps.into()),
+        ("seed".into(), config.seed.into()),
+        ("learning_rate".into(), config.learning_rate.into()),
+        ("reduction".into(), serde_json::json!(config.reduction)),
+        ("data".into(), if data.is_empty() { "built-in".into() } else { data.into() }),
+    ]);
+}

@@ -1,0 +1,198 @@
+//! What can be said of a training run, on the command line and in a file.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+use serde::Deserialize;
+use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
+use stepscope_trainer::{GradientReduction, Patience, SaveEvery, TrainConfig};
+
+use crate::words;
+
+/// What is trained, if nothing else is said.
+fn usual() -> ParallelLayout {
+    ParallelLayout { micro_batch: 4, micro_batches: 4, sequence_length: 128, ..ParallelLayout::default() }
+}
+const USUAL_MODEL: &str = "tiny";
+const USUAL_CHUNKS: u64 = 2;
+
+/// What can be said on the command line and in a file.
+#[derive(clap::Args, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Settings {
+    #[arg(long, value_name = "NAME|FILE", help = format!("A preset, a config.json or a TOML file [default: {USUAL_MODEL}]"))]
+    model: Option<String>,
+    /// What to train on; auto takes the best there is.
+    #[arg(long, value_enum, overrides_with = "backend")]
+    pub(super) backend: Option<BackendName>,
+    #[arg(long, value_name = "N", help = format!("Replicas that each see other data [default: {}]", usual().dp))]
+    dp: Option<u64>,
+    #[arg(long, value_name = "N", help = format!("Ranks that share each matrix [default: {}]", usual().tp))]
+    tp: Option<u64>,
+    #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp))]
+    pp: Option<u64>,
+    /// What replicas share: nothing, optimizer state, gradients too, parameters too [default: 0]
+    #[arg(long, value_parser = words::zero())]
+    zero: Option<Zero>,
+    #[arg(long, value_parser = words::schedule(), help = format!("In which order stages work [default: {}]", usual().schedule.name()))]
+    schedule: Option<Schedule>,
+    #[arg(long, value_name = "N", help = format!("Chunks of layers on a stage of an interleaved schedule [default: {USUAL_CHUNKS}]"))]
+    chunks: Option<u64>,
+    #[arg(long, value_name = "B", help = format!("Sequences of a micro-batch [default: {}]", usual().micro_batch))]
+    micro_batch: Option<u64>,
+    #[arg(long, value_name = "M", help = format!("Micro-batches of a step, on each replica [default: {}]", usual().micro_batches))]
+    micro_batches: Option<u64>,
+    #[arg(long, value_name = "S", help = format!("Tokens of a sequence [default: {}]", usual().sequence_length))]
+    seq_len: Option<u64>,
+    #[arg(long, value_parser = words::recompute(), help = format!("What the backward pass computes again [default: {}]", usual().recompute.name()))]
+    recompute: Option<Recompute>,
+    #[arg(long, value_parser = words::precision(), help = format!("What parameters and activations are in [default: {}]", usual().precision.name()))]
+    precision: Option<Precision>,
+    /// What gradients are in; as the parameters, if it is not said.
+    #[arg(long, value_parser = words::precision())]
+    grads: Option<Precision>,
+    /// How replicas reduce gradients: beside the backward pass, or after it [default: bucketed]
+    #[arg(long, value_enum)]
+    reduction: Option<ReductionName>,
+    /// On a GPU, add up in one order, so that a run is the same to the last bit each time: a little slower.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    deterministic: Option<bool>,
+    /// Steps to take [default: 20]
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// What initial weights and the order of the data follow from [default: 0]
+    #[arg(long, value_name = "K")]
+    seed: Option<u64>,
+    /// How far a step goes, once warmed up [default: 0.001]
+    #[arg(long, value_name = "RATE")]
+    learning_rate: Option<f64>,
+    /// Files whose bytes to train on; a built-in text, if there are none.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    data: Option<Vec<PathBuf>>,
+    /// Write a checkpoint into the run directory after every so many steps.
+    #[arg(long, value_name = "N")]
+    save_every: Option<u64>,
+    /// A checkpoint to go on from, or a run whose newest one is meant.
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    /// How long ranks that are processes wait for each other to join, and in each collective, before they give up
+    /// [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum BackendName {
+    /// The best there is.
+    Auto,
+    /// The cores of this machine.
+    Cpu,
+    /// GPUs.
+    Cuda,
+}
+
+#[derive(Clone, Copy, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ReductionName {
+    /// Unit by unit, beside the backward pass.
+    Bucketed,
+    /// All at once, after it: to compare with.
+    Naive,
+}
+
+impl Settings {
+    /// These, and where they say nothing, those of `other`.
+    pub(super) fn or(self, other: Settings) -> Settings {
+        Settings {
+            model: self.model.or(other.model),
+            backend: self.backend.or(other.backend),
+            dp: self.dp.or(other.dp),
+            tp: self.tp.or(other.tp),
+            pp: self.pp.or(other.pp),
+            zero: self.zero.or(other.zero),
+            schedule: self.schedule.or(other.schedule),
+            chunks: self.chunks.or(other.chunks),
+            micro_batch: self.micro_batch.or(other.micro_batch),
+            micro_batches: self.micro_batches.or(other.micro_batches),
+            seq_len: self.seq_len.or(other.seq_len),
+            recompute: self.recompute.or(other.recompute),
+            precision: self.precision.or(other.precision),
+            grads: self.grads.or(other.grads),
+            reduction: self.reduction.or(other.reduction),
+            deterministic: self.deterministic.or(other.deterministic),
+            steps: self.steps.or(other.steps),
+            seed: self.seed.or(other.seed),
+            learning_rate: self.learning_rate.or(other.learning_rate),
+            data: self.data.or(other.data),
+            save_every: self.save_every.or(other.save_every),
+            resume: self.resume.or(other.resume),
+            timeout: self.timeout.or(other.timeout),
+        }
+    }
+
+    fn layout(&self) -> ParallelLayout {
+        let usual = usual();
+        let schedule = self.schedule.unwrap_or(usual.schedule);
+        let usual_chunks = if schedule == Schedule::Interleaved { USUAL_CHUNKS } else { usual.chunks };
+        let precision = self.precision.unwrap_or(usual.precision);
+        ParallelLayout {
+            dp: self.dp.unwrap_or(usual.dp),
+            tp: self.tp.unwrap_or(usual.tp),
+            pp: self.pp.unwrap_or(usual.pp),
+            zero: self.zero.unwrap_or(usual.zero),
+            schedule,
+            chunks: self.chunks.unwrap_or(usual_chunks),
+            micro_batch: self.micro_batch.unwrap_or(usual.micro_batch),
+            micro_batches: self.micro_batches.unwrap_or(usual.micro_batches),
+            sequence_length: self.seq_len.unwrap_or(usual.sequence_length),
+            recompute: self.recompute.unwrap_or(usual.recompute),
+            precision,
+            gradients: self.grads.unwrap_or(precision),
+        }
+    }
+
+    /// What to do; checkpoints go into a run that is known later.
+    pub(super) fn config(&self) -> Result<TrainConfig> {
+        let model = ModelShape::load(self.model.as_deref().unwrap_or(USUAL_MODEL))?;
+        let usual = TrainConfig::new(model, self.layout());
+        let reduction = match self.reduction {
+            None => usual.reduction,
+            Some(ReductionName::Bucketed) => GradientReduction::Bucketed,
+            Some(ReductionName::Naive) => GradientReduction::Naive,
+        };
+        Ok(TrainConfig {
+            steps: self.steps.unwrap_or(usual.steps),
+            seed: self.seed.unwrap_or(usual.seed),
+            deterministic: self.deterministic.unwrap_or(usual.deterministic),
+            learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
+            data: self.data.clone().unwrap_or_default(),
+            save: self.save_every.map(|steps| SaveEvery { steps, directory: "checkpoints".into() }),
+            resume: self.resume.clone(),
+            patience: self.timeout.map_or(usual.patience, |seconds| Patience::of(Duration::from_secs(seconds))),
+            reduction,
+            ..usual
+        })
+    }
+}
+
+/// Those of a file.
+pub(super) fn read(file: &Path) -> Result<Settings> {
+    let text = read_small(file).map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
+    toml::from_str(&text).map_err(|error| anyhow!("cannot understand {}: {}", file.display(), error))
+}
+
+/// A text of a plain file, which settings take little of.
+fn read_small(file: &Path) -> io::Result<String> {
+    const MOST: u64 = 1 << 20;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > MOST {
+        return Err(io::Error::other("it is no plain file of a megabyte at most"));
+    }
+    fs::read_to_string(file)
+}

@@ -1,0 +1,98 @@
+//! A rank's ends of its groups, and the thread that watches over them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use cudarc::driver::{CudaEvent, sys::CUstream};
+use stepscope_traces::Group;
+
+use super::{call::Call, flights::Flights, library::Member};
+use crate::{
+    backend::cuda::CudaBackend,
+    comm::trouble::LOOK_EVERY,
+    error::TrainError,
+    lock::{lock, lock_until},
+    rendezvous::Link,
+};
+
+/// How long to wait for a call to end before NCCL is let go of.
+const CALL_ENDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// A rank's ends of its groups, and what it has asked of them.
+pub(super) struct Members {
+    link: Arc<Link>,
+    backend: Weak<CudaBackend>,
+    /// Nothing in a group's place when NCCL has been let go of.
+    members: HashMap<Group, Mutex<Option<Member>>>,
+    pub(super) flights: Flights<CudaEvent>,
+    ended: Mutex<bool>,
+}
+
+impl Members {
+    pub(super) fn new(link: &Arc<Link>, backend: &Arc<CudaBackend>, members: Vec<(Group, Member)>) -> Members {
+        Members {
+            link: link.clone(),
+            backend: Arc::downgrade(backend),
+            members: members.into_iter().map(|(group, member)| (group, Mutex::new(Some(member)))).collect(),
+            flights: Flights::default(),
+            ended: Mutex::new(false),
+        }
+    }
+
+    /// Queues a call of tensors' arrays on a stream of their device.
+    #[allow(unsafe_code, reason = "NCCL takes addresses")]
+    pub(super) fn call(&self, group: Group, call: &Call, stream: CUstream) -> Result<(), String> {
+        let member = self.members.get(&group).map(lock);
+        match member.as_deref() {
+            // SAFETY: arrays of tensors are the device's memory, and whoever queues an operation keeps its tensors until
+            // the stream is past it.
+            Some(Some(member)) => unsafe { member.call(call, stream) },
+            Some(None) => Err("NCCL has been let go of".into()),
+            None => Err(format!("this rank is not in group {group}")),
+        }
+    }
+
+    /// Follows what the device does, until the rank ends or there is trouble.
+    pub(super) fn watch(&self) {
+        while !*lock(&self.ended) {
+            if let Err(error) = self.link.trouble.check() {
+                // Before kernels are let go of, so that nobody takes what they leave for a result.
+                if let Some(backend) = self.backend.upgrade() {
+                    backend.fail(error);
+                }
+                return self.abort();
+            }
+            // What the device says is wrong the rank hears too, and can tell more of.
+            if self.flights.look(&self.link.progress, CudaEvent::try_is_complete).is_err() {
+                return;
+            }
+            let members = self.members.values().filter_map(|member| member.try_lock().ok());
+            let trouble = members.filter_map(|member| member.as_ref().and_then(Member::trouble)).next();
+            if let Some(why) = trouble {
+                let error = TrainError::Device { action: "talk to other ranks".into(), why };
+                self.link.fail(&self.link.cause_of(error));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Ends the watch.
+    pub(super) fn end(&self) {
+        *lock(&self.ended) = true;
+    }
+
+    /// Lets go of NCCL, whatever is queued.
+    pub(super) fn abort(&self) {
+        let deadline = Instant::now() + CALL_ENDS_WITHIN;
+        for member in self.members.values() {
+            // A call that does not end keeps it; the process has to go with it.
+            if let Some(mut member) = lock_until(member, deadline) {
+                member.take().into_iter().for_each(Member::abort);
+            }
+        }
+    }
+}

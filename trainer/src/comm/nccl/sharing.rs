@@ -1,0 +1,95 @@
+//! Several ranks on one GPU: not how anyone trains, but enough to develop with, where NCCL allows it.
+
+use std::path::{Path, PathBuf};
+
+use super::library;
+use crate::error::TrainError;
+
+/// The first version of NCCL that lets ranks share a GPU.
+const FROM: (i32, i32) = (2, 30);
+/// What it wants to be told for that.
+const ENABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
+/// How many blocks of a GPU a kernel of NCCL takes. Kernels of all ranks have to run at once, or they wait for each other
+/// for ever.
+const BLOCKS: &str = "NCCL_MAX_CTAS";
+/// A rank's part of the GPU, in percent, under MPS.
+const PART: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+/// Where MPS listens.
+const PIPES: (&str, &str) = ("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
+
+/// What ranks have to find in their environment to share a GPU.
+pub(crate) fn variables(ranks_on_one: u64) -> [(&'static str, u64); 3] {
+    let blocks = if ranks_on_one > 4 { 4 } else { 8 };
+    [(ENABLE, 1), (BLOCKS, blocks), (PART, (100 / ranks_on_one).max(1))]
+}
+
+/// Says when this NCCL, which has to be loaded, does not let ranks share a GPU.
+pub(crate) fn check_version(ranks_on_one: u64) -> Result<(), TrainError> {
+    let version = library::version();
+    let version = version.map_err(|why| TrainError::Device { action: "ask for NCCL's version".into(), why })?;
+    too_old(version, ranks_on_one).map_or(Ok(()), |why| Err(TrainError::Settings(why)))
+}
+
+/// Says when NCCL is not told that ranks share a GPU. Whoever starts ranks has to: NCCL reads it when it loads.
+pub(crate) fn check_environment(ranks_on_one: u64) -> Result<(), TrainError> {
+    if std::env::var_os(ENABLE).is_some_and(|value| value != "0") {
+        return Ok(());
+    }
+    let wanted = variables(ranks_on_one).map(|(name, value)| format!("{name}={value}")).join(" ");
+    let why = format!("{ranks_on_one} ranks share a GPU, which NCCL allows only where it is told: {wanted}");
+    Err(TrainError::Settings(why))
+}
+
+fn too_old((major, minor, patch): (i32, i32, i32), ranks: u64) -> Option<String> {
+    let (needed_major, needed_minor) = FROM;
+    ((major, minor) < FROM).then(|| {
+        format!(
+            "{ranks} ranks would share a GPU, which NCCL {major}.{minor}.{patch} does not allow; \
+             {needed_major}.{needed_minor} does (pip install nvidia-nccl-cu13)"
+        )
+    })
+}
+
+/// What to say of it to a person.
+pub(crate) fn warning(ranks_on_one: u64) -> String {
+    let turns = match is_mps_there(&pipes()) {
+        true => "",
+        false => ", and they take turns: `nvidia-cuda-mps-control -d` lets them run side by side",
+    };
+    format!("{ranks_on_one} ranks share it: times are not those of {ranks_on_one} GPUs{turns}")
+}
+
+fn pipes() -> PathBuf {
+    std::env::var_os(PIPES.0).map_or_else(|| PIPES.1.into(), PathBuf::from)
+}
+
+fn is_mps_there(pipes: &Path) -> bool {
+    pipes.join("control").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sharing_takes_a_new_nccl() {
+        let old = too_old((2, 28, 9), 2).unwrap();
+        assert!(old.starts_with("2 ranks would share a GPU, which NCCL 2.28.9 does not allow; 2.30 does"), "{old}");
+        assert_eq!((too_old((2, 30, 0), 4), too_old((3, 0, 0), 4)), (None, None));
+    }
+
+    #[test]
+    fn a_share_is_a_part_of_the_gpu() {
+        assert_eq!(variables(4), [(ENABLE, 1), (BLOCKS, 8), (PART, 25)]);
+        assert_eq!(variables(8).map(|(_, value)| value), [1, 4, 12]);
+        assert_eq!(variables(200)[2].1, 1);
+    }
+
+    #[test]
+    fn mps_is_there_when_it_listens() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!is_mps_there(directory.path()));
+        std::fs::write(directory.path().join("control"), "").unwrap();
+        assert!(is_mps_there(directory.path()));
+    }
+}

@@ -1,0 +1,165 @@
+//! Ranks on GPUs, as processes over NCCL: they train as a single one does, and end together. Without a GPU, or without an
+//! NCCL that lets ranks share it, these say that they were skipped.
+
+use std::{
+    sync::MutexGuard,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use stepscope_plan::{ModelShape, ParallelLayout, Precision};
+use stepscope_traces::{RankData, Run, SpanKind, Window};
+use stepscope_trainer::{TrainConfig, variables_for_ranks};
+
+use crate::{
+    cuda::{gpu, losses_on_gpu, skipped},
+    memory::assert_as_planned,
+    processes::{Ranks, Told, dp2_pp2, steps, told},
+    support::{config, in_bf16, layouts, read, single},
+};
+
+/// As many ranks as the GPU of a developer can take at a time.
+const MOST_RANKS: u64 = 4;
+/// Seconds for a job of a few steps: ranks take a while to load what they need.
+const WITHIN: u64 = 90;
+
+/// GPUs for several ranks, for one test at a time.
+fn gpus() -> Option<MutexGuard<'static, ()>> {
+    variables_for_ranks(MOST_RANKS).inspect_err(skipped).ok()?;
+    gpu()
+}
+
+fn model() -> ModelShape {
+    ModelShape::preset("tiny").unwrap()
+}
+
+/// The same job on GPUs.
+fn on_gpus(config: &TrainConfig) -> Ranks {
+    let (told, directory) = told(config.layout);
+    let told = Told { on_gpus: Some(model()), reduction: config.reduction, steps: config.steps, ..told };
+    Ranks::new((told, directory))
+}
+
+/// Trains to the end: what each step lost, and what every rank recorded.
+fn trained(name: &str, ranks: Ranks, world: u64) -> (Vec<f64>, Vec<RankData>) {
+    let mut ranks = ranks.start_all();
+    for rank in 0..world as u32 {
+        assert_eq!(ranks.outcome(rank, WITHIN), "trained", "{name}");
+    }
+    (steps(ranks.directory.path()), read(&ranks.directory.path().join("run of rank 0")))
+}
+
+/// The layouts of the CPU's tests, with a model that a GPU takes.
+fn gpu_layouts() -> impl Iterator<Item = (String, TrainConfig)> {
+    let of_ranks = layouts().into_iter().filter(|(_, config)| (2..=MOST_RANKS).contains(&config.layout.world_size()));
+    of_ranks.map(|(name, config)| (name, TrainConfig { model: model(), deterministic: true, ..config }))
+}
+
+fn furthest(found: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let apart = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs() / expected);
+    apart.fold(0.0, f64::max)
+}
+
+/// A collective is one event on every rank that takes part, with the same name on all of them.
+fn assert_collectives_meet(name: &str, ranks: &[RankData]) {
+    let of = |data: &RankData| {
+        let spans = data.spans.rows().filter(|span| span.sequence.is_some());
+        let mut seen: Vec<_> = spans.map(|span| (span.group, span.sequence, span.bytes)).collect();
+        seen.sort();
+        assert!(seen.windows(2).all(|pair| pair[0] != pair[1]), "{name}: one operation, one event");
+        seen
+    };
+    let seen: Vec<_> = ranks.iter().map(of).collect();
+    for (rank, operations) in seen.iter().enumerate() {
+        assert!(!operations.is_empty(), "{name}: rank {rank} talks to others");
+        for operation in operations {
+            let elsewhere = seen.iter().enumerate().filter(|(other, _)| *other != rank);
+            assert!(
+                elsewhere.flat_map(|(_, operations)| operations).any(|other| other == operation),
+                "{name}: {operation:?} of rank {rank} is nowhere else"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_layout_trains_on_gpus_as_a_single_one() {
+    let Some(_gpus) = gpus() else { return };
+    let alone = TrainConfig { model: model(), deterministic: true, ..config(single()) };
+    for (precision, tolerance) in [(Precision::Fp32, 1e-3), (Precision::Bf16, 2e-2)] {
+        let as_said = |config: &TrainConfig| match precision {
+            Precision::Fp32 => config.clone(),
+            Precision::Bf16 => in_bf16(config, Precision::Bf16),
+        };
+        let expected = losses_on_gpu(&as_said(&alone), None).unwrap();
+        for (name, config) in gpu_layouts() {
+            let name = format!("{name}, {}", precision.name());
+            let config = as_said(&config);
+            let began = Instant::now();
+            let (losses, ranks) = trained(&name, on_gpus(&config), config.layout.world_size());
+            let apart = furthest(&losses, &expected);
+            eprintln!("{name}: {apart:.1e} apart, {:.1} s", began.elapsed().as_secs_f64());
+            assert!(apart < tolerance, "{name}: {losses:?} {expected:?}");
+            assert_collectives_meet(&name, &ranks);
+            assert_as_planned(&name, &config, ranks);
+        }
+    }
+}
+
+#[test]
+fn recording_ranks_on_gpus_changes_no_loss() {
+    let Some(_gpus) = gpus() else { return };
+    let config = in_bf16(&config(dp2_pp2()), Precision::Bf16);
+    let (recorded, ranks) = trained("recorded", on_gpus(&config), 4);
+    let kernels = |data: &RankData| data.spans.rows().filter(|span| span.kind == SpanKind::Kernel).count();
+    assert!(ranks.iter().all(|data| kernels(data) > 100));
+    let (told, directory) = told(config.layout);
+    let told = Told { on_gpus: Some(model()), is_recorded: false, ..told };
+    let mut ranks = Ranks::new((told, directory)).start_all();
+    (0..4).for_each(|rank| assert_eq!(ranks.outcome(rank, WITHIN), "trained"));
+    assert_eq!(steps(ranks.directory.path()), recorded);
+}
+
+/// Starts a long job, does something to one of its ranks, and returns how the others end, and when.
+fn disturbed(rank: u32, signal: Signal, collective: u64) -> (Vec<String>, Duration, Ranks) {
+    let layout = ParallelLayout { precision: Precision::Bf16, gradients: Precision::Bf16, ..dp2_pp2() };
+    let (told, directory) = told(layout);
+    let told = Told { on_gpus: Some(model()), steps: 1_000_000, collective, ..told };
+    let mut ranks = Ranks::new((told, directory)).start_all();
+    ranks.wait_for_steps(3);
+    let began = Instant::now();
+    ranks.signal(rank, signal);
+    let others = (0..4).filter(|other| *other != rank);
+    let outcomes = others.map(|other| ranks.outcome(other, 30)).collect();
+    (outcomes, began.elapsed(), ranks)
+}
+
+#[test]
+fn a_rank_that_is_killed_on_a_gpu_ends_the_others_within_seconds() {
+    let Some(_gpus) = gpus() else { return };
+    let (outcomes, took, ranks) = disturbed(2, Signal::SIGKILL, 20);
+    eprintln!("killed: {took:?}, {outcomes:?}");
+    for outcome in outcomes {
+        assert!(outcome.starts_with("rank 2 is gone: its connection closed"), "{outcome}");
+    }
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let run = Run::open(&ranks.directory.path().join("run of rank 0")).unwrap();
+    assert_eq!(run.ranks.len(), 4);
+    for rank in &run.ranks {
+        let (data, _) = rank.read(Window::ALL).unwrap();
+        assert!(data.spans.rows().any(|span| span.kind == SpanKind::Kernel), "{:?}", rank.info.rank);
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_on_a_gpu_is_named_with_what_it_keeps_waiting() {
+    let Some(_gpus) = gpus() else { return };
+    let (outcomes, took, ranks) = disturbed(2, Signal::SIGSTOP, 3);
+    eprintln!("stopped: {took:?}, {outcomes:?}");
+    ranks.signal(2, Signal::SIGKILL);
+    for outcome in outcomes {
+        let named = outcome.starts_with("rank 2 has not come to ") && outcome.contains("the last it finished is ");
+        assert!(named && outcome.contains(" of group "), "{outcome}");
+    }
+}
