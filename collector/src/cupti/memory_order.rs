@@ -9,7 +9,7 @@ use super::{
 };
 use crate::ticks::{TickCounter, TickMap};
 
-/// How many launches and events of all threads may wait, at 96 bytes at most. A busy job has as many in half a second.
+/// How many launches and events of all threads may wait, some 10 MB. A busy job has as many in half a second.
 const MOST_WAITING: usize = 128 << 10;
 
 /// Where the events of each thread wait for the launches around them.

@@ -139,7 +139,10 @@ fn events_past_the_room_for_notes_are_not_lost() {
         recording.recorder.allocate(address, 1, MemoryCategory::Other);
     }
     recording.ran(1, 1000);
+    notes::leave(2, true);
+    recording.ran(2, 2000);
     let [(data, info)] = recording.finish().try_into().ok().unwrap();
+    assert!(times(&data).iter().all(|(.., time)| *time > 2000), "those that found room are before those that did not");
     let mut addresses: Vec<u64> = times(&data).into_iter().map(|(_, address, _)| address).collect();
     addresses.sort_unstable();
     assert!(addresses.into_iter().eq(0..MANY));
