@@ -81,9 +81,6 @@ pub(crate) fn push(shared: &Shared, make: impl FnOnce(&Context, Stream) -> Event
 
 /// Sends an event to the writer, and waits for room: for threads of the collector's own.
 pub(crate) fn push_waiting(shared: &Shared, event: Event) {
-    if shared.paused.load(Relaxed) {
-        return;
-    }
     if with_lane(shared, |lane| lane.push_waiting(shared, event)) != Some(true) {
         shared.dropped.fetch_add(1, Relaxed);
     }

@@ -3,7 +3,10 @@
 use std::{
     marker::PhantomData,
     num::NonZeroU64,
-    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use stepscope_traces::{Group, NameId, Nanos, Sequence, Span, SpanKind};
@@ -75,12 +78,24 @@ pub(crate) struct WatchedLaunches {
     /// How many nothing is known of: threads that record nothing made them, or what they said was lost.
     pub(crate) unannotated: AtomicU64,
     least_delay_ns: AtomicI64,
+    /// Whether memory events are to be placed between launches, which tell their time.
+    pub(crate) order_memory: AtomicBool,
+    /// How many of those have the host's time all the same.
+    pub(crate) memory_by_host: AtomicU64,
+    /// Hands over the memory events that wait for their time, before the recording ends.
+    pub(crate) before_end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Default for WatchedLaunches {
     fn default() -> WatchedLaunches {
-        let (watched, unannotated) = (AtomicBool::new(false), AtomicU64::new(0));
-        WatchedLaunches { watched, unannotated, least_delay_ns: AtomicI64::new(i64::MAX) }
+        WatchedLaunches {
+            watched: AtomicBool::new(false),
+            unannotated: AtomicU64::new(0),
+            least_delay_ns: AtomicI64::new(i64::MAX),
+            order_memory: AtomicBool::new(false),
+            memory_by_host: AtomicU64::new(0),
+            before_end: Mutex::default(),
+        }
     }
 }
 

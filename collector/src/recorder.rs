@@ -16,6 +16,7 @@ use stepscope_traces::{
 
 use crate::{
     context::{Change, Context},
+    cupti::{self, MemoryNote},
     error::RecordError,
     lane,
     launch::{LaunchInfo, Launching},
@@ -179,14 +180,20 @@ impl Recorder {
     }
 
     fn memory(&self, op: MemoryOperation, address: u64, bytes: Option<u64>, category: Option<MemoryCategory>) {
-        if let Some(shared) = self.shared() {
-            let time = shared.counter.read();
-            lane::push(shared, |context, _| {
-                let (&Context { step, phase, layer, .. }, time_ns, pool) = (context, Nanos(0), None);
-                let event = MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool };
-                Event::TickedMemory(event, time)
-            });
+        let Some(shared) = self.shared() else { return };
+        let event = |context: &Context| {
+            let (&Context { step, phase, layer, .. }, time_ns, pool) = (context, Nanos(0), None);
+            MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool }
+        };
+        if shared.launches.order_memory.load(Relaxed) {
+            let (time, event) = (shared.counter.read(), event(&lane::context(shared)));
+            if cupti::leave_memory(MemoryNote { recorder: shared.id, time, event }) {
+                return;
+            }
+            shared.launches.memory_by_host.fetch_add(1, Relaxed);
         }
+        let time = shared.counter.read();
+        lane::push(shared, |context, _| Event::TickedMemory(event(context), time));
     }
 
     /// Records a memory event that was timed elsewhere, as it is.
@@ -250,6 +257,9 @@ impl Owner {
             std::mem::forget(handle);
             return Ok(());
         }
+        // Not under the lock: it sends events, for which the writer makes room.
+        let before_end = lock(&self.shared.launches.before_end).take();
+        before_end.into_iter().for_each(|hand_over| hand_over());
         match lock(&self.thread).take() {
             Some(thread) => {
                 // In this order: the last drain then comes after the last event.

@@ -72,6 +72,18 @@ impl Activity {
         Ok(())
     }
 
+    /// Says that the program hands out memory in order of a stream. What it records of its memory from now on then has the
+    /// time at which that is so on the device: an allocation where the next launch there begins, and a free where the
+    /// last one before it ended. Where that cannot be known, it is the host's time.
+    ///
+    /// Launches and memory events are in order within a thread. So the thread that records a block's memory is the one
+    /// that launches what uses it.
+    pub fn order_memory_by(&self, stream: &CudaStream) -> Result<(), Unavailable> {
+        let place = library::place(stream)?;
+        self.session.translator().order_memory(&self.shared, place);
+        Ok(())
+    }
+
     /// Records what is left; the last one detaches CUPTI, and the program runs as if it had never been there.
     ///
     /// To be called after the work has been waited for, and before the recorder is finished: a kernel that has not ended
@@ -115,7 +127,7 @@ fn attach(shared: &Arc<Shared>, traced: Traced) -> Result<(Arc<Session>, u32), U
     let mut current = lock(&CURRENT);
     if let Some(Current { session, version, .. }) = &*current {
         library::enable(traced)?;
-        let is_new = session.translator().listen(shared);
+        let is_new = session.listen(shared);
         return if is_new { Ok((session.clone(), *version)) } else { Err(Unavailable::AlreadyStarted) };
     }
     // Nothing of a session before this one is to be read.
@@ -129,7 +141,7 @@ fn attach(shared: &Arc<Shared>, traced: Traced) -> Result<(Arc<Session>, u32), U
         library::detach();
         Unavailable::NoThread
     })?;
-    session.translator().listen(shared);
+    session.listen(shared);
     *current = Some(Current { session: session.clone(), thread, version });
     Ok((session, version))
 }

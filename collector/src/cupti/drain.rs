@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Acquire},
     },
     thread,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{buffers::BUFFERS, clock::Reading, library, records, translator::Translator};
-use crate::shared::lock;
+use crate::shared::{Shared, lock};
 
 /// How often the clocks and notes of launches are read; a thread leaves far fewer in this time than fit.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -31,6 +31,21 @@ impl Session {
 
     pub(crate) fn translator(&self) -> MutexGuard<'_, Translator> {
         lock(&self.translator)
+    }
+
+    /// Adds a recorder, unless it is there already. If it ends before it leaves, it gets what waits here first.
+    pub(crate) fn listen(self: &Arc<Session>, shared: &Arc<Shared>) -> bool {
+        let is_new = self.translator().listen(shared);
+        if is_new {
+            let (session, recording) = (Arc::downgrade(self), Arc::downgrade(shared));
+            let end_order = move || {
+                if let (Some(session), Some(recording)) = (session.upgrade(), recording.upgrade()) {
+                    session.translator().end_order(&recording);
+                }
+            };
+            *lock(&shared.launches.before_end) = Some(Box::new(end_order));
+        }
+        is_new
     }
 
     /// Reads what comes until it is told to end.
@@ -70,6 +85,7 @@ impl Session {
             BUFFERS.give_back(filled.buffer);
             is_new = true;
         }
+        translator.settle_memory();
         translator.lose(library::take_dropped());
         is_new
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::notes::Note;
+use super::{memory_order::Position, notes::LaunchNote};
 
 /// How many notes a generation has.
 const GENERATION: usize = 32 << 10;
@@ -13,25 +13,33 @@ const GENERATION: usize = 32 << 10;
 /// until so many others have come. The oldest generation then goes as a whole.
 #[derive(Default)]
 pub(crate) struct Launches {
-    young: HashMap<u32, Note>,
-    old: HashMap<u32, Note>,
+    young: HashMap<u32, Launch>,
+    old: HashMap<u32, Launch>,
+}
+
+/// A launch, as the thread that made it left it.
+#[derive(Clone, Copy)]
+pub(crate) struct Launch {
+    pub(crate) note: LaunchNote,
+    /// Its place among the memory events of the thread, if they are to be in order of launches.
+    pub(crate) position: Option<Position>,
 }
 
 impl Launches {
-    pub(crate) fn add(&mut self, note: Note) {
+    pub(crate) fn add(&mut self, note: LaunchNote, position: Option<Position>) {
         if self.young.len() >= GENERATION {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.clear();
         }
-        self.young.insert(note.correlation, note);
+        self.young.insert(note.correlation, Launch { note, position });
     }
 
-    /// The note of a launch. What its guard says for a kernel, or else for a copy or fill, is told once.
-    pub(crate) fn find(&mut self, correlation: u32, kernel: bool) -> Option<Note> {
-        let note = self.young.get_mut(&correlation).or_else(|| self.old.get_mut(&correlation))?;
-        let info = note.launched.info.take_if(|info| info.is_for(kernel));
-        let mut found = *note;
-        found.launched.info = info;
+    /// A launch. What its guard says for a kernel, or else for a copy or fill, is told once.
+    pub(crate) fn find(&mut self, correlation: u32, kernel: bool) -> Option<Launch> {
+        let launch = self.young.get_mut(&correlation).or_else(|| self.old.get_mut(&correlation))?;
+        let info = launch.note.launched.info.take_if(|info| info.is_for(kernel));
+        let mut found = *launch;
+        found.note.launched.info = info;
         Some(found)
     }
 }
@@ -43,20 +51,20 @@ mod tests {
     use super::*;
     use crate::{context::Context, lane::Launched, launch::LaunchInfo};
 
-    fn note(correlation: u32, info: Option<LaunchInfo>) -> Note {
+    fn note(correlation: u32, info: Option<LaunchInfo>) -> LaunchNote {
         let context = Context { step: Some(Step(correlation as i32)), ..Context::default() };
-        Note { correlation, time: None, launched: Launched { recorder: 0, context, guard: None, info } }
+        LaunchNote { correlation, time: None, launched: Launched { recorder: 0, context, guard: None, info } }
     }
 
     #[test]
     fn every_kernel_of_a_launch_has_its_context_and_what_is_said_is_told_once() {
         let info = LaunchInfo { flops: Some(64), ..LaunchInfo::default() };
         let mut launches = Launches::default();
-        launches.add(note(5, Some(info)));
+        launches.add(note(5, Some(info)), None);
         assert!(launches.find(6, true).is_none());
-        let copy = launches.find(5, false).unwrap().launched;
+        let copy = launches.find(5, false).unwrap().note.launched;
         assert_eq!((copy.context.step, copy.info), (Some(Step(5)), None), "not meant for a copy");
-        let kernels = [(); 3].map(|()| launches.find(5, true).unwrap().launched);
+        let kernels = [(); 3].map(|()| launches.find(5, true).unwrap().note.launched);
         assert_eq!(kernels.map(|kernel| kernel.info), [Some(info), None, None]);
         assert_eq!(kernels.map(|kernel| kernel.context.step), [Some(Step(5)); 3]);
     }
@@ -65,16 +73,16 @@ mod tests {
     fn what_is_said_of_a_copy_is_for_a_copy() {
         let info = LaunchInfo { kind: Some(SpanKind::Copy), ..LaunchInfo::default() };
         let mut launches = Launches::default();
-        launches.add(note(5, Some(info)));
-        assert_eq!(launches.find(5, true).unwrap().launched.info, None);
-        assert_eq!(launches.find(5, false).unwrap().launched.info, Some(info));
+        launches.add(note(5, Some(info)), None);
+        assert_eq!(launches.find(5, true).unwrap().note.launched.info, None);
+        assert_eq!(launches.find(5, false).unwrap().note.launched.info, Some(info));
     }
 
     #[test]
     fn the_oldest_go_and_the_latest_stay() {
         let mut launches = Launches::default();
         let last = 5 * GENERATION as u32;
-        (0..=last).for_each(|correlation| launches.add(note(correlation, None)));
+        (0..=last).for_each(|correlation| launches.add(note(correlation, None), None));
         assert!(launches.young.len() + launches.old.len() <= 2 * GENERATION);
         assert!((last - GENERATION as u32..=last).all(|correlation| launches.find(correlation, true).is_some()));
         assert!(launches.find(0, true).is_none());

@@ -7,6 +7,10 @@
 //! call launched it. The threads that launch leave a note of each such call: where in the training they are, and what
 //! [`Recorder::launching`](crate::Recorder::launching) said of it. Joined, a kernel knows its step, phase, layer and FLOPs.
 //! CUPTI's own way to do that needs a record of every call, which is what makes tracing slow.
+//!
+//! Memory that a program hands out in order of a stream ([`Activity::order_memory_by`]) takes the same way: events and
+//! launches of a thread come in the order in which it made them, so each event is between two launches, and gets its time
+//! when those have run.
 
 mod activity;
 mod buffers;
@@ -17,12 +21,15 @@ mod groups;
 mod join;
 mod library;
 mod memory;
+mod memory_order;
 mod names;
 mod notes;
 mod records;
 mod streams;
+mod thread_order;
 mod translator;
 mod unavailable;
 
 pub use activity::{Activity, Traced};
+pub(crate) use notes::{MemoryNote, leave_memory};
 pub use unavailable::Unavailable;

@@ -1,22 +1,23 @@
-//! Notes of launches: what the thread that launches knows, on its way to where the records are read.
+//! Notes: what the thread that launches knows, on its way to where the records are read.
 
 use std::{
     cell::RefCell,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{
-            AtomicU32, AtomicU64, AtomicUsize,
-            Ordering::{Relaxed, SeqCst},
+            AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+            Ordering::{AcqRel, Relaxed, Release, SeqCst},
         },
     },
 };
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use stepscope_traces::{Nanos, now};
+use stepscope_traces::{MemoryEvent, Nanos, now};
 
 use crate::{
     lane::{self, Launched},
     shared::lock,
+    ticks::Ticks,
 };
 
 /// How many notes a thread can leave before they are read, which is every few milliseconds; a launch takes some
@@ -28,9 +29,16 @@ const TIMED_EVERY: u32 = 13;
 /// How many threads can leave notes at the same time.
 const MOST_THREADS: usize = 32;
 
+/// What a thread leaves.
+#[derive(Clone, Copy)]
+enum Note {
+    Launch(LaunchNote),
+    Memory(MemoryNote),
+}
+
 /// What is known of one launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Note {
+pub(crate) struct LaunchNote {
     /// The number CUPTI gives the call; what it launched has the same.
     pub(crate) correlation: u32,
     /// When it was made, of every so many.
@@ -38,15 +46,53 @@ pub(crate) struct Note {
     pub(crate) launched: Launched,
 }
 
+/// A memory event that happens between the thread's launches.
+#[derive(Clone, Copy)]
+pub(crate) struct MemoryNote {
+    pub(crate) recorder: u64,
+    /// When it was recorded; the event's own time is still to be found.
+    pub(crate) time: Ticks,
+    pub(crate) event: MemoryEvent,
+}
+
+/// A thread that leaves notes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoteThread(pub(crate) u64);
+
+/// What is read of a thread.
+pub(crate) enum Heard {
+    Launch(LaunchNote),
+    Memory(MemoryNote),
+    /// There was no room for some memory events, which were recorded without. They are among those that were read before
+    /// this.
+    PassedBy,
+    /// It leaves no more.
+    Ended,
+}
+
 /// Queues that the reader has not seen yet.
-static NEW_QUEUES: Mutex<Vec<Consumer<Note>>> = Mutex::new(Vec::new());
+static NEW_QUEUES: Mutex<Vec<QueueEnd>> = Mutex::new(Vec::new());
 static OPEN_QUEUES: AtomicUsize = AtomicUsize::new(0);
 static LOST_NOTES: AtomicU64 = AtomicU64::new(0);
 /// Who reads; a forked child has its memory and not its threads.
 static READING_PROCESS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    static QUEUE: RefCell<Option<Producer<Note>>> = const { RefCell::new(None) };
+    static QUEUE: RefCell<Option<Queue>> = const { RefCell::new(None) };
+}
+
+/// A thread's end of its queue.
+struct Queue {
+    notes: Producer<Note>,
+    /// Whether there was no room for a memory event.
+    passed_by: Arc<AtomicBool>,
+}
+
+/// The reader's end.
+struct QueueEnd {
+    thread: NoteThread,
+    notes: Consumer<Note>,
+    passed_by: Arc<AtomicBool>,
 }
 
 /// Leaves a note of a call that this thread makes now. Takes no lock and no memory, but for a thread's first note.
@@ -54,35 +100,59 @@ thread_local! {
 pub(crate) fn leave(correlation: u32, kernel: bool) {
     let Some(launched) = lane::launched(kernel) else { return };
     let time = correlation.is_multiple_of(TIMED_EVERY).then(now);
-    let note = Note { correlation, time, launched };
-    let left = QUEUE.try_with(|queue| {
-        let mut queue = queue.try_borrow_mut().ok()?;
-        // It belongs to a reader that is gone, if it does.
-        if queue.as_ref().is_none_or(Producer::is_abandoned) {
-            *queue = open();
-        }
-        queue.as_mut()?.push(note).ok()
-    });
-    if left.ok().flatten().is_none() {
+    let note = LaunchNote { correlation, time, launched };
+    if with_queue(|queue| queue.notes.push(Note::Launch(note)).is_ok()) != Some(true) {
         LOST_NOTES.fetch_add(1, Relaxed);
     }
 }
 
+/// Leaves a memory event between the launches of this thread. Whether it could; else the event is to be recorded in the
+/// host's time, read after this.
+#[inline]
+pub(crate) fn leave_memory(note: MemoryNote) -> bool {
+    let left = with_queue(|queue| {
+        let is_left = queue.notes.push(Note::Memory(note)).is_ok();
+        if !is_left {
+            queue.passed_by.store(true, Release);
+        }
+        is_left
+    });
+    left == Some(true)
+}
+
+/// Runs `action` on this thread's queue, and makes one if there is none and can be one.
+#[inline]
+fn with_queue<R>(action: impl FnOnce(&mut Queue) -> R) -> Option<R> {
+    QUEUE
+        .try_with(|queue| {
+            let mut queue = queue.try_borrow_mut().ok()?;
+            // It belongs to a reader that is gone, if it does.
+            if queue.as_ref().is_none_or(|queue| queue.notes.is_abandoned()) {
+                *queue = open();
+            }
+            queue.as_mut().map(action)
+        })
+        .ok()
+        .flatten()
+}
+
 #[cold]
-fn open() -> Option<Producer<Note>> {
+fn open() -> Option<Queue> {
+    static NEXT_THREAD: AtomicU64 = AtomicU64::new(0);
     if std::process::id() != READING_PROCESS.load(Relaxed) {
         return None;
     }
     let one_more = |open: usize| (open < MOST_THREADS).then_some(open + 1);
     OPEN_QUEUES.try_update(SeqCst, SeqCst, one_more).ok()?;
     let (producer, consumer) = RingBuffer::new(NOTES_PER_THREAD);
-    lock(&NEW_QUEUES).push(consumer);
-    Some(producer)
+    let (thread, passed_by) = (NoteThread(NEXT_THREAD.fetch_add(1, Relaxed)), Arc::<AtomicBool>::default());
+    lock(&NEW_QUEUES).push(QueueEnd { thread, notes: consumer, passed_by: passed_by.clone() });
+    Some(Queue { notes: producer, passed_by })
 }
 
 /// Reads the notes of all threads. There is one at a time.
 pub(crate) struct NoteReader {
-    queues: Vec<Consumer<Note>>,
+    queues: Vec<QueueEnd>,
 }
 
 impl NoteReader {
@@ -91,19 +161,29 @@ impl NoteReader {
         NoteReader { queues: Vec::new() }
     }
 
-    /// Takes the notes there are now.
-    pub(crate) fn read(&mut self, mut each: impl FnMut(Note)) {
+    /// Takes the notes there are now, of one thread after the other and in the order of each.
+    pub(crate) fn read(&mut self, mut each: impl FnMut(NoteThread, Heard)) {
         self.queues.append(&mut lock(&NEW_QUEUES));
-        for queue in &mut self.queues {
-            let waiting = queue.slots();
-            std::iter::from_fn(|| queue.pop().ok()).take(waiting).for_each(&mut each);
-        }
-        self.queues.retain(|queue| {
-            let ended = queue.is_abandoned() && queue.is_empty();
-            if ended {
+        self.queues.retain_mut(|QueueEnd { thread, notes, passed_by }| {
+            // In this order: what it leaves last is then read.
+            let has_ended = notes.is_abandoned();
+            let waiting = notes.slots();
+            for note in std::iter::from_fn(|| notes.pop().ok()).take(waiting) {
+                let heard = match note {
+                    Note::Launch(note) => Heard::Launch(note),
+                    Note::Memory(note) => Heard::Memory(note),
+                };
+                each(*thread, heard);
+            }
+            // After the notes: whoever left one of these had said by then what it recorded before that.
+            if passed_by.swap(false, AcqRel) {
+                each(*thread, Heard::PassedBy);
+            }
+            if has_ended {
+                each(*thread, Heard::Ended);
                 OPEN_QUEUES.fetch_sub(1, SeqCst);
             }
-            !ended
+            !has_ended
         });
     }
 
@@ -117,5 +197,15 @@ impl Drop for NoteReader {
     fn drop(&mut self) {
         let unread = lock(&NEW_QUEUES).drain(..).count();
         OPEN_QUEUES.fetch_sub(self.queues.len() + unread, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_events_make_notes_of_launches_no_larger() {
+        assert_eq!(size_of::<Note>(), size_of::<LaunchNote>());
     }
 }

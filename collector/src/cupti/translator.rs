@@ -12,10 +12,12 @@ use super::{
     groups::{Groups, Ran},
     join::Launches,
     memory::{MemoryChange, Pools},
+    memory_order::MemoryOrder,
     names::KernelNames,
-    notes::{Note, NoteReader},
+    notes::{Heard, LaunchNote, NoteReader},
     records::{Record, Work},
     streams::{Place, Streams},
+    thread_order::Settled,
 };
 use crate::{lane, packed::PackedSpan, queue::Event, shared::Shared};
 
@@ -29,6 +31,7 @@ pub(crate) struct Translator {
     pub(crate) clock: CuptiClock,
     names: KernelNames,
     pools: Pools,
+    memory_order: MemoryOrder,
 }
 
 impl Translator {
@@ -42,6 +45,7 @@ impl Translator {
             clock: CuptiClock::default(),
             names: KernelNames::default(),
             pools: Pools::default(),
+            memory_order: MemoryOrder::new(),
         }
     }
 
@@ -57,6 +61,7 @@ impl Translator {
 
     /// Removes a recorder and notes there how well things went; says whether another one is left.
     pub(crate) fn leave(&mut self, shared: &Shared) -> bool {
+        self.end_order(shared);
         self.groups.end(shared.id, |recorder, span| record(&self.listeners, recorder, span));
         shared.launches.watched.store(false, Relaxed);
         if let Some(delay) = shared.launches.least_delay() {
@@ -75,11 +80,42 @@ impl Translator {
         self.listeners.iter().all(|listener| listener.id == shared.id)
     }
 
+    /// Places the memory events of a recorder between launches on this stream, from now on.
+    pub(crate) fn order_memory(&mut self, shared: &Shared, place: Place) {
+        self.memory_order.by(shared.id, place);
+        shared.launches.order_memory.store(true, Relaxed);
+        shared.note("memory_times", "the device's, in order of a stream".into());
+    }
+
+    /// Records the memory events of a recorder that still wait, and leaves later ones to it.
+    pub(crate) fn end_order(&mut self, shared: &Shared) {
+        if shared.launches.order_memory.swap(false, Relaxed) {
+            self.read_notes();
+            self.memory_order.end(shared.id, |settled| record_settled(&self.listeners, shared.id, settled));
+            let by_host = shared.launches.memory_by_host.load(Relaxed);
+            shared.note("memory_times_of_host", by_host.to_string());
+        }
+    }
+
     /// Takes the notes of launches. To be called between getting a buffer and reading it, so that the launches of all its
     /// records are known.
     pub(crate) fn read_notes(&mut self) {
-        let Translator { notes, launches, .. } = self;
-        notes.read(|note| launches.add(note));
+        let Translator { notes, launches, memory_order, listeners, .. } = self;
+        memory_order.read_clocks();
+        notes.read(|thread, heard| match heard {
+            Heard::Launch(note) => launches.add(note, memory_order.launched(thread, note.launched.recorder)),
+            Heard::Memory(note) => memory_order.add(thread, &note),
+            Heard::PassedBy => {
+                memory_order.passed_by(thread, |recorder, settled| record_settled(listeners, recorder, settled));
+            }
+            Heard::Ended => memory_order.thread_ended(thread),
+        });
+    }
+
+    /// Records the memory events whose time is known by now. To be called after records have been read.
+    pub(crate) fn settle_memory(&mut self) {
+        let Translator { memory_order, listeners, .. } = self;
+        memory_order.settle(|recorder, settled| record_settled(listeners, recorder, settled));
     }
 
     /// Counts records that are lost. Whose they were nobody can say, so every recording says that it may lack them.
@@ -92,6 +128,8 @@ impl Translator {
     /// Records what was held back in case there is more to come, and nothing came for long. To be called regularly.
     pub(crate) fn look_for_quiet_streams(&mut self) {
         self.groups.end_quiet(|recorder, span| record(&self.listeners, recorder, span));
+        self.memory_order.look();
+        self.settle_memory();
     }
 
     /// Records what a record says; `None` is one that could not be read.
@@ -115,10 +153,14 @@ impl Translator {
             return self.lose(1);
         }
         let is_kernel = bytes.is_none();
-        let note = self.launches.find(work.correlation, is_kernel);
+        let (start, end) = (self.clock.time(work.start), self.clock.time(work.end));
+        let launch = self.launches.find(work.correlation, is_kernel);
+        if let Some(position) = launch.and_then(|launch| launch.position) {
+            self.memory_order.ran(position, Some((work.place, start, end)));
+        }
+        let note = launch.map(|launch| launch.note);
         let Some(listener) = listener(&self.listeners, &self.streams, note.as_ref(), Some(work.place)) else { return };
         let (name, named_kind) = self.names.look_up(listener, name);
-        let (start, end) = (self.clock.time(work.start), self.clock.time(work.end));
         let mut span = Span {
             stream: Some(self.streams.number(listener.id, work.place)),
             correlation: Some(Correlation(u64::from(work.correlation))),
@@ -142,11 +184,17 @@ impl Translator {
     }
 
     fn memory(&mut self, change: MemoryChange) {
-        let note = self.launches.find(change.correlation, false);
+        let launch = self.launches.find(change.correlation, false);
+        if let Some(position) = launch.and_then(|launch| launch.position) {
+            self.memory_order.ran(position, None);
+        }
+        let note = launch.map(|launch| launch.note);
         let Some(listener) = listener(&self.listeners, &self.streams, note.as_ref(), change.place) else { return };
         let context = note.map(|note| note.launched.context).unwrap_or_default();
         for event in self.pools.events(&change, self.clock.time(change.time), &context) {
-            lane::push_waiting(listener, Event::Memory(event));
+            if !listener.paused.load(Relaxed) {
+                lane::push_waiting(listener, Event::Memory(event));
+            }
         }
     }
 }
@@ -155,7 +203,7 @@ impl Translator {
 fn listener<'a>(
     listeners: &'a [Arc<Shared>],
     streams: &Streams,
-    note: Option<&Note>,
+    note: Option<&LaunchNote>,
     place: Option<Place>,
 ) -> Option<&'a Arc<Shared>> {
     let by_id = |id: u64| listeners.iter().find(|listener| listener.id == id);
@@ -164,10 +212,19 @@ fn listener<'a>(
     launcher.or_else(owner).or(listeners.first())
 }
 
-/// Sends a span to the recorder it is of.
+/// Sends a span to the recorder it is of, unless that records nothing for now.
 fn record(listeners: &[Arc<Shared>], recorder: u64, span: &Span) {
-    if let Some(listener) = listeners.iter().find(|listener| listener.id == recorder) {
+    let listener = listeners.iter().find(|listener| listener.id == recorder);
+    if let Some(listener) = listener.filter(|listener| !listener.paused.load(Relaxed)) {
         lane::push_waiting(listener, Event::Span(PackedSpan::timed(span)));
+    }
+}
+
+/// Sends a memory event to the recorder that took it, even if that has paused since: its other half may come later.
+fn record_settled(listeners: &[Arc<Shared>], recorder: u64, settled: Settled) {
+    if let Some(listener) = listeners.iter().find(|listener| listener.id == recorder) {
+        listener.launches.memory_by_host.fetch_add(u64::from(settled.by_host), Relaxed);
+        lane::push_waiting(listener, Event::Memory(settled.event));
     }
 }
 
@@ -189,245 +246,4 @@ fn copy_name(direction: u8) -> &'static CStr {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        path::PathBuf,
-        sync::{Mutex, MutexGuard},
-        time::Duration,
-    };
-
-    use stepscope_traces::{
-        Counter, Group, Layer, MemoryOperation, Nanos, Phase, Rank, RankData, RankInfo, Run, RunInfo, Sequence, Step,
-        Stream, Window, now,
-    };
-    use tempfile::TempDir;
-
-    use super::{
-        super::{
-            notes,
-            records::{
-                self,
-                tests::{Page, VERSION_12, VERSION_13, WORK},
-            },
-        },
-        *,
-    };
-    use crate::{LaunchInfo, Recorder, Settings};
-
-    /// There is one reader of notes at a time.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-    struct Recording {
-        directory: TempDir,
-        recorder: Recorder,
-        shared: Arc<Shared>,
-        translator: Translator,
-        #[expect(dead_code, reason = "goes with the test")]
-        alone: MutexGuard<'static, ()>,
-    }
-
-    impl Recording {
-        fn start(settings: Settings) -> Recording {
-            let alone = crate::shared::lock(&ONE_AT_A_TIME);
-            let directory = tempfile::tempdir().unwrap();
-            let path = directory.path().join("run");
-            RunInfo::of_this_process("test").create(&path).unwrap();
-            let recorder = Recorder::start_with(&path, RankInfo::of_this_process(Rank(0)), settings).unwrap();
-            let shared = recorder.shared_arc().unwrap().clone();
-            let mut translator = Translator::new();
-            assert!(translator.listen(&shared) && !translator.listen(&shared));
-            Recording { directory, recorder, shared, translator, alone }
-        }
-
-        #[allow(unsafe_code)]
-        fn read(&mut self, page: &Page) {
-            self.translator.read_notes();
-            // SAFETY: the names are static.
-            unsafe { records::read(&page.bytes, page.next(), |record| self.translator.translate(record)) };
-        }
-
-        fn path(&self) -> PathBuf {
-            self.directory.path().join("run")
-        }
-
-        /// Of each rank.
-        fn finish(mut self) -> Vec<(RankData, RankInfo)> {
-            let path = self.path();
-            assert!(!self.translator.leave(&self.shared));
-            self.recorder.finish().unwrap();
-            let ranks = Run::open(&path).unwrap().ranks;
-            ranks.into_iter().map(|rank| (rank.read(Window::ALL).unwrap().0, rank.info)).collect()
-        }
-    }
-
-    fn work(correlation: u32, start: u64) -> Work {
-        Work { start, end: start + 100, correlation, ..WORK }
-    }
-
-    fn dropped(data: &RankData) -> f64 {
-        let mut samples = data.counters.rows().filter(|sample| sample.counter == Counter::DroppedEvents.id());
-        samples.next_back().unwrap().value
-    }
-
-    #[test]
-    fn kernels_have_the_place_in_the_training_they_were_launched_in() {
-        let mut recording = Recording::start(Settings::default());
-        let began = now().0 as u64;
-        {
-            let recorder = &recording.recorder;
-            let _step = recorder.step(Step(3));
-            // A number at which launches are timed.
-            notes::leave(13, true);
-            let _phase = recorder.phase(Phase::Backward);
-            let _layer = recorder.layer(Layer(5));
-            let info = LaunchInfo { flops: Some(64), name: Some(recorder.name("matmul")), ..LaunchInfo::default() };
-            let _launching = recorder.launching(info);
-            notes::leave(1, true);
-            notes::leave(2, false);
-            notes::leave(3, true);
-            notes::leave(4, true);
-            let collective = LaunchInfo {
-                kind: Some(SpanKind::AllReduce),
-                bytes: Some(4096),
-                collective: Some((Group(7), Sequence(9))),
-                ..LaunchInfo::default()
-            };
-            drop(recorder.launching(collective));
-            let _launching = recorder.launching(collective);
-            notes::leave(5, true);
-        }
-        recording.translator.streams.name(recording.shared.id, WORK.place, Stream(1));
-        for lengths in [VERSION_12, VERSION_13] {
-            let mut page = Page::default();
-            page.kernel(lengths, work(13, began + 1_000_000_000), c"first");
-            page.kernel(lengths, work(1, began + 1_000_000_100), c"prepare");
-            page.copy(lengths, work(2, began + 1_000_000_200), 512, 1);
-            let main = work(3, began + 1_000_000_300);
-            page.kernel(lengths, Work { end: main.end + 50, ..main }, c"nvjet");
-            page.kernel(lengths, work(4, began + 1_000_000_500), c"reduce_splitk");
-            page.kernel(lengths, work(5, began + 1_000_000_600), c"ncclDevKernel_Generic_1");
-            page.kernel(lengths, work(6, began + 1_000_000_700), c"ncclDevKernel_Broadcast_RING_LL");
-            recording.read(&page);
-        }
-        let [(data, info)] = recording.finish().try_into().ok().unwrap();
-        let spans: Vec<Span> = data.spans.rows().filter(|span| span.correlation.is_some()).collect();
-        assert_eq!(spans.len(), 14);
-        let told = |span: &Span| (span.kind, data.names.get(span.name).unwrap().to_owned(), span.flops, span.bytes);
-        let expected = [
-            (SpanKind::Kernel, "first", None, None),
-            (SpanKind::Kernel, "prepare", None, None),
-            (SpanKind::Copy, "copy_host_to_device", None, Some(512)),
-            (SpanKind::Kernel, "matmul", Some(64), None),
-            (SpanKind::Kernel, "reduce_splitk", None, None),
-            (SpanKind::AllReduce, "ncclDevKernel_Generic_1", None, Some(4096)),
-            (SpanKind::Broadcast, "ncclDevKernel_Broadcast_RING_LL", None, None),
-        ];
-        for (span, (kind, name, flops, bytes)) in spans.iter().zip(expected) {
-            assert_eq!(told(span), (kind, name.to_owned(), flops, bytes));
-            let duration = if flops.is_some() { Nanos(150) } else { Nanos(100) };
-            assert_eq!((span.stream, span.duration_ns), (Some(Stream(1)), duration));
-        }
-        let places: Vec<_> = spans.iter().map(|span| (span.step, span.phase, span.layer)).collect();
-        let deep = (Some(Step(3)), Some(Phase::Backward), Some(Layer(5)));
-        assert_eq!(places[..7], [(Some(Step(3)), None, None), deep, deep, deep, deep, deep, (None, None, None)]);
-        assert_eq!((spans[5].group, spans[5].sequence), (Some(Group(7)), Some(Sequence(9))));
-        // The second time each is parsed, what is said of one launch is gone and where it was is not.
-        assert_eq!(told(&spans[10]).1, "nvjet");
-        assert_eq!((spans[10].flops, spans[10].layer), (None, Some(Layer(5))));
-        let delay: i64 = info.collector["cupti_least_launch_delay_ns"].as_str().unwrap().parse().unwrap();
-        assert!((0..=1_000_000_000).contains(&delay), "{delay}");
-        assert_eq!(
-            (&info.collector["cupti_unannotated"], &info.collector["cupti_lost_annotations"]),
-            (&"2".into(), &"0".into())
-        );
-    }
-
-    #[test]
-    fn what_is_said_waits_for_the_longest_across_buffers_but_not_for_long() {
-        let mut recording = Recording::start(Settings::default());
-        let recorder = recording.recorder.clone();
-        let launching = recorder.launching(LaunchInfo { flops: Some(64), ..LaunchInfo::default() });
-        (1..=3).for_each(|correlation| notes::leave(correlation, true));
-        drop(launching);
-        for (correlation, duration) in [(1, 10), (2, 30), (3, 90)] {
-            let mut page = Page::default();
-            let work = work(correlation, 1000 * u64::from(correlation));
-            page.kernel(VERSION_13, Work { end: work.start + duration, ..work }, c"part");
-            recording.read(&page);
-            // After the second one comes a break that is too long.
-            (0..correlation * 3).for_each(|_| recording.translator.look_for_quiet_streams());
-        }
-        let [(data, _)] = recording.finish().try_into().ok().unwrap();
-        let flops: Vec<_> = data.spans.rows().map(|span| span.flops).collect();
-        assert_eq!(flops, [None, Some(64), None]);
-    }
-
-    #[test]
-    fn what_is_lost_is_counted_and_what_is_odd_is_skipped() {
-        let mut recording = Recording::start(Settings::default());
-        let mut page = Page::default();
-        page.kernel(VERSION_13, Work { end: 0, ..WORK }, c"still running");
-        page.kernel(VERSION_13, Work { start: 0, ..WORK }, c"untimed");
-        page.unknown(64);
-        page.set(VERSION_13, WORK, 64);
-        page.memory(VERSION_13, 1, 3, None);
-        recording.read(&page);
-        recording.translator.translate(None);
-        recording.translator.lose(10);
-        let [(data, _)] = recording.finish().try_into().ok().unwrap();
-        assert_eq!(dropped(&data), 13.0);
-        let [set] = data.spans.rows().collect::<Vec<_>>().try_into().unwrap();
-        assert_eq!((set.kind, data.names.get(set.name), set.bytes), (SpanKind::Set, Some("memset"), Some(64)));
-        assert_eq!(set.stream, Some(Stream(16)), "a stream nobody named");
-        let [memory] = data.memory.rows().collect::<Vec<_>>().try_into().unwrap();
-        assert_eq!((memory.op, memory.address, memory.bytes), (MemoryOperation::Alloc, 0xa000, Some(512)));
-    }
-
-    #[test]
-    fn kernels_wait_for_room() {
-        // Room for hardly more than one short queue.
-        let settings = Settings { queue_bytes: 16 << 10, flush_every: Duration::from_millis(20) };
-        let mut recording = Recording::start(settings);
-        let mut page = Page::default();
-        (0..5000).for_each(|correlation| page.kernel(VERSION_12, work(correlation, 1000), c"many"));
-        let mut offsets = (0..5000).map(|index| records::Next::At(index * VERSION_12[0]));
-        #[allow(unsafe_code)]
-        // SAFETY: the name is static.
-        unsafe {
-            let next = |_| offsets.next().unwrap_or(records::Next::End);
-            records::read(&page.bytes, next, |record| recording.translator.translate(record));
-        }
-        let [(data, _)] = recording.finish().try_into().ok().unwrap();
-        assert_eq!((data.spans.len(), dropped(&data)), (5000, 0.0));
-    }
-
-    #[test]
-    fn kernels_of_several_ranks_go_to_the_one_that_launched_them() {
-        let mut first = Recording::start(Settings::default());
-        let second = Recorder::start(&first.path(), RankInfo::of_this_process(Rank(1))).unwrap();
-        let second_shared = second.shared_arc().unwrap().clone();
-        assert!(first.translator.listen(&second_shared));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let _step = second.step(Step(2));
-                notes::leave(1, true);
-            });
-        });
-        let mut page = Page::default();
-        page.kernel(VERSION_13, work(1, 1000), c"launched by the second");
-        page.kernel(VERSION_13, work(2, 2000), c"on the stream of the second");
-        let elsewhere = Place { context: 9, stream: 9 };
-        page.kernel(VERSION_13, Work { place: elsewhere, ..work(3, 3000) }, c"of nobody");
-        first.read(&page);
-        assert!(first.translator.leave(&second_shared));
-        second.finish().unwrap();
-        let [first, second] = first.finish().try_into().ok().unwrap();
-        let kernels = |(data, _): &(RankData, RankInfo)| {
-            let kernels = data.spans.rows().filter(|span| span.kind == SpanKind::Kernel);
-            kernels.map(|span| (data.names.get(span.name).unwrap().to_owned(), span.step)).collect::<Vec<_>>()
-        };
-        assert_eq!(kernels(&first), [("of nobody".to_owned(), None)]);
-        let launched = ("launched by the second".to_owned(), Some(Step(2)));
-        assert_eq!(kernels(&second), [launched, ("on the stream of the second".to_owned(), None)]);
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use std::{
 use stepscope_collector::libraries::{self, Library};
 use stepscope_traces::Rank;
 
-use super::{cuda_parts::CudaParts, job::Job, neighbours::Neighbours};
+use super::{cuda_parts::CudaParts, job::Job, last_resort::LastResort, neighbours::Neighbours};
 use crate::{
     backend::{Backend, cuda::Device},
     comm::nccl::sharing,
@@ -56,6 +56,8 @@ pub(super) struct Seat {
     pub(super) link: Option<Arc<Link>>,
     /// The ranks on its device, itself too.
     pub(super) sharing: u64,
+    /// What ends its recording, if it hangs.
+    pub(super) last_resort: Option<LastResort>,
 }
 
 impl CudaTraining {
@@ -69,8 +71,8 @@ impl CudaTraining {
         }
         look_for_gpu(ranks)?;
         let (device, seat) = match job {
-            Some(job) => take_seat(job.link())?,
-            None => (Device::open(0)?, Seat { rank: Rank(0), link: None, sharing: 1 }),
+            Some(job) => take_seat(job)?,
+            None => (Device::open(0)?, Seat { rank: Rank(0), link: None, sharing: 1, last_resort: None }),
         };
         Ok(CudaTraining { config: config.clone(), data, device, seat })
     }
@@ -106,6 +108,9 @@ impl CudaTraining {
         if seat.sharing > 1 {
             recorder.note("shared_gpu", seat.sharing.to_string());
         }
+        if let Some(last_resort) = &seat.last_resort {
+            last_resort.end_too(&recorder);
+        }
         let started = CudaParts::start(&config, device, seat, run, &recorder);
         let mut parts = started.inspect_err(|error| recorder.clone().abandon(&error.to_string()))?;
         match TrainingRank::new(&config, rank, parts.for_training()) {
@@ -116,7 +121,8 @@ impl CudaTraining {
 }
 
 /// Takes the GPU that is this rank's among those of its machine, and finds out who else has taken it.
-fn take_seat(link: &Arc<Link>) -> Result<(Device, Seat), TrainError> {
+fn take_seat(job: &Job) -> Result<(Device, Seat), TrainError> {
+    let link = job.link();
     let neighbours = Neighbours::ask(link, "GPU")?;
     let local = link.local_rank().map_or(neighbours.index, |rank| rank as usize);
     let device = Device::open(local % Device::count()?.max(1))?;
@@ -126,7 +132,8 @@ fn take_seat(link: &Arc<Link>) -> Result<(Device, Seat), TrainError> {
         sharing::check_version(sharing)?;
         sharing::check_environment(sharing)?;
     }
-    Ok((device, Seat { rank: link.rank, link: Some(link.clone()), sharing }))
+    let last_resort = Some(job.last_resort().clone());
+    Ok((device, Seat { rank: link.rank, link: Some(link.clone()), sharing, last_resort }))
 }
 
 /// A rank on a GPU, between steps.

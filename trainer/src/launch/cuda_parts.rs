@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use stepscope_collector::Recorder;
 
-use super::{cuda::Seat, last_resort::LastResort, watch::Watch};
+use super::{cuda::Seat, watch::Watch};
 use crate::{
     backend::{
         Backend,
@@ -29,7 +29,6 @@ pub(super) struct CudaParts {
 struct Others {
     communicator: Arc<NcclCommunicator>,
     link: Arc<Link>,
-    last_resort: LastResort,
 }
 
 impl CudaParts {
@@ -41,17 +40,14 @@ impl CudaParts {
         run: Option<&Path>,
         recorder: &Recorder,
     ) -> Result<CudaParts, TrainError> {
-        let last_resort = seat.link.as_ref().map(|link| LastResort::prepare(link, recorder));
         // Before the libraries load, which takes a while: what they launch is recorded too.
         let watch = run.map(|_| Watch::start(recorder, &device));
         let backend = Arc::new(CudaBackend::start(device, recorder.clone(), config.deterministic)?);
         let mut parts = CudaParts { others: None, watch, backend, recorder: recorder.clone() };
-        if let Some((link, last_resort)) = seat.link.zip(last_resort) {
+        if let Some(link) = seat.link {
             let groups = Groups::of(&config.layout, seat.rank);
             match NcclCommunicator::connect(&link, &groups, &parts.backend, recorder) {
-                Ok(communicator) => {
-                    parts.others = Some(Others { communicator: Arc::new(communicator), link, last_resort });
-                }
+                Ok(communicator) => parts.others = Some(Others { communicator: Arc::new(communicator), link }),
                 Err(error) => {
                     let error = link.cause_of(error);
                     link.fail(&error);
@@ -79,7 +75,7 @@ impl CudaParts {
     /// behind it.
     pub(super) fn fail(&mut self, error: TrainError) -> TrainError {
         let error = match &self.others {
-            Some(Others { communicator, link, .. }) => {
+            Some(Others { communicator, link }) => {
                 let error = link.cause_of(error);
                 link.fail(&error);
                 communicator.abort();
@@ -130,9 +126,8 @@ impl CudaParts {
     pub(super) fn finish(mut self) -> Result<(), TrainError> {
         self.end_watch();
         let CudaParts { others, backend, recorder, .. } = self;
-        let last_resort = others.map(|Others { last_resort, .. }| last_resort);
+        drop(others);
         drop(backend);
-        last_resort.into_iter().for_each(LastResort::call_off);
         Ok(recorder.finish()?)
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt::Display, path::PathBuf, sync::Arc};
 use stepscope_plan::ParallelLayout;
 use stepscope_traces::Rank;
 
-use super::launcher::die_with_launcher;
+use super::{last_resort::LastResort, launcher::die_with_launcher};
 use crate::{
     comm::Groups,
     config::TrainConfig,
@@ -13,9 +13,10 @@ use crate::{
     rendezvous::{Hub, Link, Place},
 };
 
-/// A job that this process has joined.
+/// A job that this process has joined. When it is in trouble and the process does not get out of it, the process is ended.
 pub struct Job {
     link: Arc<Link>,
+    last_resort: LastResort,
     hub: Option<Hub>,
     ended: bool,
 }
@@ -37,7 +38,7 @@ impl Job {
             _ => None,
         };
         match Link::join(place, &settings, Groups::describe(&config.layout), patience) {
-            Ok(link) => Ok(Job { link, hub, ended: false }),
+            Ok(link) => Ok(Job { last_resort: LastResort::prepare(&link), link, hub, ended: false }),
             Err(error) => {
                 hub.into_iter().for_each(Hub::close);
                 Err(error)
@@ -52,6 +53,10 @@ impl Job {
 
     pub(super) fn link(&self) -> &Arc<Link> {
         &self.link
+    }
+
+    pub(super) fn last_resort(&self) -> &LastResort {
+        &self.last_resort
     }
 
     /// The path that rank 0 has for something.
@@ -69,8 +74,9 @@ impl Job {
     /// Leaves the job: after everyone has done its part, or at once, telling them why.
     pub fn end<E: Display + From<TrainError>>(mut self, outcome: Result<(), E>) -> Result<(), E> {
         let outcome = outcome.and_then(|()| Ok(self.link.part()?));
-        if let Err(error) = &outcome {
-            self.link.leave(error.to_string());
+        match &outcome {
+            Ok(()) => self.last_resort.call_off(),
+            Err(error) => self.link.leave(error.to_string()),
         }
         self.ended = true;
         outcome

@@ -21,9 +21,14 @@ impl Watch {
     /// Begins to record kernels.
     pub(crate) fn start(recorder: &Recorder, device: &Device) -> Watch {
         let activity = Activity::start(recorder).ok();
-        for (activity, stream) in activity.iter().flat_map(|activity| Stream::ALL.map(|stream| (activity, stream))) {
-            if let Err(why) = activity.name_stream(device.stream(stream), stream.number()) {
-                recorder.note("streams", format!("numbered by CUPTI: {why}"));
+        if let Some(activity) = &activity {
+            for stream in Stream::ALL {
+                if let Err(why) = activity.name_stream(device.stream(stream), stream.number()) {
+                    recorder.note("streams", format!("numbered by CUPTI: {why}"));
+                }
+            }
+            if let Err(why) = activity.order_memory_by(device.stream(Stream::Compute)) {
+                recorder.note("memory_times", format!("the host's: {why}"));
             }
         }
         Watch { recorder: recorder.clone(), activity, sampler: None }

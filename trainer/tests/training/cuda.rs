@@ -1,13 +1,13 @@
 //! The GPU trains as the CPU does. Without a GPU these say that they were skipped.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::Write,
     sync::{Mutex, MutexGuard},
 };
 
 use stepscope_plan::{Attention, MemoryPlan, ModelShape, ParallelLayout, Precision, Recompute};
-use stepscope_traces::{MemoryCategory, MemoryOperation, Run, RunInfo, SpanKind, Window};
+use stepscope_traces::{MemoryCategory, MemoryOperation, Run, RunInfo, SpanKind, Stream, Window};
 use stepscope_trainer::{CudaTraining, SaveEvery, TrainConfig, TrainError, look_for_gpu};
 use tempfile::TempDir;
 
@@ -128,6 +128,20 @@ fn what_is_recorded_of_a_gpu_says_what_it_is() {
     eprintln!("kernels and FLOPs of each step: {by_step:?}");
     assert_eq!(by_step.len(), 5);
     assert!(by_step.values().all(|sum| *sum == by_step[&0]), "every step does the same: {by_step:?}");
+
+    // Memory is in the device's time: everything of a step happens where something on the compute stream begins or ends.
+    let work = data.spans.rows().filter(|span| !span.kind.is_annotation() && span.stream == Some(Stream(0)));
+    let borders: BTreeSet<i64> = work.flat_map(|span| [span.interval().0.0, span.interval().1.0]).collect();
+    let of_steps = data.memory.rows().filter(|event| event.step.is_some());
+    let (mut events, mut between) = (0, 0);
+    for event in of_steps {
+        events += 1;
+        between += usize::from(!borders.contains(&event.time_ns.0));
+    }
+    let by_host = run.ranks[0].info.collector.get("memory_times_of_host").cloned();
+    eprintln!("{events} memory events in steps, {between} of them off the kernels; by the host in all: {by_host:?}");
+    assert!(events > 0 && between == 0 && by_host.is_some());
+    assert!(data.memory.rows().is_sorted_by_key(|event| event.time_ns), "in the order in which they were recorded");
 
     let plan = MemoryPlan::fullest(&config.model, &config.layout, Attention::Flash).unwrap();
     let mut allocated = BTreeMap::<MemoryCategory, u64>::new();

@@ -136,7 +136,7 @@ fn disturbed(rank: u32, signal: Signal, collective: u64) -> (Vec<String>, Durati
 }
 
 #[test]
-fn a_rank_that_is_killed_on_a_gpu_ends_the_others_within_seconds() {
+fn when_a_rank_is_killed_the_others_end_within_seconds() {
     let Some(_gpus) = gpus() else { return };
     let (outcomes, took, ranks) = disturbed(2, Signal::SIGKILL, 20);
     eprintln!("killed: {took:?}, {outcomes:?}");
@@ -153,7 +153,7 @@ fn a_rank_that_is_killed_on_a_gpu_ends_the_others_within_seconds() {
 }
 
 #[test]
-fn a_rank_that_hangs_on_a_gpu_is_named_with_what_it_keeps_waiting() {
+fn when_a_rank_hangs_it_is_named_with_what_it_keeps_waiting() {
     let Some(_gpus) = gpus() else { return };
     let (outcomes, took, ranks) = disturbed(2, Signal::SIGSTOP, 3);
     eprintln!("stopped: {took:?}, {outcomes:?}");

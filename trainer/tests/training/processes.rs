@@ -179,7 +179,8 @@ impl Ranks {
             assert!(Instant::now() < deadline, "rank {rank} goes on");
             thread::sleep(Duration::from_millis(10));
         }
-        fs::read_to_string(self.directory.path().join(format!("outcome-{rank}"))).unwrap()
+        let outcome = fs::read_to_string(self.directory.path().join(format!("outcome-{rank}")));
+        outcome.unwrap_or_else(|_| panic!("rank {rank} was ended: {:?}", child.try_wait()))
     }
 
     pub(crate) fn wait_for_steps(&self, count: usize) {

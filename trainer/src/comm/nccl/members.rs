@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Mutex, Weak, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -19,15 +19,15 @@ use crate::{
     rendezvous::Link,
 };
 
-/// How long to wait for a call to end before NCCL is let go of.
-const CALL_ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// How long to wait until NCCL is let go of.
+const ABORTED_WITHIN: Duration = Duration::from_secs(3);
 
 /// A rank's ends of its groups, and what it has asked of them.
 pub(super) struct Members {
     link: Arc<Link>,
     backend: Weak<CudaBackend>,
     /// Nothing in a group's place when NCCL has been let go of.
-    members: HashMap<Group, Mutex<Option<Member>>>,
+    members: HashMap<Group, Arc<Mutex<Option<Member>>>>,
     pub(super) flights: Flights<CudaEvent>,
     ended: Mutex<bool>,
 }
@@ -37,7 +37,7 @@ impl Members {
         Members {
             link: link.clone(),
             backend: Arc::downgrade(backend),
-            members: members.into_iter().map(|(group, member)| (group, Mutex::new(Some(member)))).collect(),
+            members: members.into_iter().map(|(group, member)| (group, Arc::new(Mutex::new(Some(member))))).collect(),
             flights: Flights::default(),
             ended: Mutex::new(false),
         }
@@ -46,7 +46,7 @@ impl Members {
     /// Queues a call of tensors' arrays on a stream of their device.
     #[allow(unsafe_code, reason = "NCCL takes addresses")]
     pub(super) fn call(&self, group: Group, call: &Call, stream: CUstream) -> Result<(), String> {
-        let member = self.members.get(&group).map(lock);
+        let member = self.members.get(&group).map(|member| lock(member));
         match member.as_deref() {
             // SAFETY: arrays of tensors are the device's memory, and whoever queues an operation keeps its tensors until
             // the stream is past it.
@@ -85,14 +85,24 @@ impl Members {
         *lock(&self.ended) = true;
     }
 
-    /// Lets go of NCCL, whatever is queued.
+    /// Lets go of NCCL, whatever is queued: of all groups at once, since giving back the memory of one waits for the kernels
+    /// of all. What takes longer than it should, since it waits for other ranks, is left behind.
     pub(super) fn abort(&self) {
-        let deadline = Instant::now() + CALL_ENDS_WITHIN;
+        let deadline = Instant::now() + ABORTED_WITHIN;
+        let (tell, hear) = mpsc::channel();
         for member in self.members.values() {
-            // A call that does not end keeps it; the process has to go with it.
-            if let Some(mut member) = lock_until(member, deadline) {
-                member.take().into_iter().for_each(Member::abort);
-            }
+            let (member, tell) = (member.clone(), tell.clone());
+            let abort = move || {
+                // A call that does not end keeps it.
+                let taken = lock_until(&member, deadline).and_then(|mut member| member.take());
+                taken.into_iter().for_each(Member::abort);
+                drop(tell);
+            };
+            // Without a thread it stays as it is, and goes with the process.
+            drop(thread::Builder::new().name("letting go".into()).spawn(abort));
         }
+        drop(tell);
+        // Nothing is ever said: it ends when all threads have.
+        let _: Result<(), _> = hear.recv_timeout(ABORTED_WITHIN);
     }
 }
