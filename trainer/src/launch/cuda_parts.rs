@@ -40,10 +40,8 @@ impl CudaParts {
         run: Option<&Path>,
         recorder: &Recorder,
     ) -> Result<CudaParts, TrainError> {
-        // Before the libraries load, which takes a while: what they launch is recorded too.
-        let watch = run.map(|_| Watch::start(recorder, &device));
         let backend = Arc::new(CudaBackend::start(device, recorder.clone(), config.deterministic)?);
-        let mut parts = CudaParts { others: None, watch, backend, recorder: recorder.clone() };
+        let mut parts = CudaParts { others: None, watch: None, backend, recorder: recorder.clone() };
         if let Some(link) = seat.link {
             let groups = Groups::of(&config.layout, seat.rank);
             match NcclCommunicator::connect(&link, &groups, &parts.backend, recorder) {
@@ -55,9 +53,9 @@ impl CudaParts {
                 }
             }
         }
-        // Its first sample comes after what libraries take, and before what the rank does.
-        if let (Some(watch), Some(run)) = (&mut parts.watch, run) {
-            watch.sample(run, &parts.backend.device().selector()?);
+        // After what libraries do and take for themselves, and before what the rank does.
+        if let Some(run) = run {
+            parts.watch(run)?;
         }
         Ok(parts)
     }
