@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaContext, CudaEvent, CudaStream, DriverError,
-    sys::{CUdevice_attribute as Attribute, CUevent_flags, CUresult},
+    CudaContext, CudaStream, DriverError,
+    sys::{CUdevice_attribute as Attribute, CUresult},
 };
 use stepscope_collector::{
     libraries::{self, Library},
@@ -12,6 +12,7 @@ use stepscope_collector::{
 };
 use stepscope_plan::{Device as KnownDevice, Precision};
 
+use super::mark::{Mark, Marks};
 use crate::{backend::Stream, error::TrainError};
 
 /// A GPU that this process has a context on.
@@ -19,6 +20,7 @@ pub(crate) struct Device {
     context: Arc<CudaContext>,
     /// By [`Stream`].
     streams: [Arc<CudaStream>; Stream::ALL.len()],
+    marks: Marks,
 }
 
 impl Device {
@@ -44,7 +46,7 @@ impl Device {
         }
         let opened = CudaContext::new(ordinal).and_then(|context| {
             let streams = [context.new_stream()?, context.new_stream()?, context.new_stream()?];
-            Ok(Device { context, streams })
+            Ok(Device { marks: Marks::new(context.clone()), context, streams })
         });
         opened.map_err(TrainError::device(format!("open device {ordinal}")))
     }
@@ -59,14 +61,13 @@ impl Device {
     }
 
     /// Marks the end of what a stream has been given so far.
-    pub(crate) fn record(&self, stream: Stream) -> Result<CudaEvent, TrainError> {
-        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING;
-        self.stream(stream).record_event(Some(flags)).map_err(TrainError::device("record an event"))
+    pub(crate) fn record(&self, stream: Stream) -> Result<Mark, TrainError> {
+        self.marks.make(self.stream(stream)).map_err(TrainError::device("record an event"))
     }
 
-    /// Lets a stream go on only after an event.
-    pub(crate) fn wait(&self, stream: Stream, event: &CudaEvent) -> Result<(), TrainError> {
-        self.stream(stream).wait(event).map_err(TrainError::device("wait for an event"))
+    /// Lets a stream go on only after a place in another.
+    pub(crate) fn wait(&self, stream: Stream, mark: &Mark) -> Result<(), TrainError> {
+        mark.hold(self.stream(stream)).map_err(TrainError::device("wait for an event"))
     }
 
     /// Waits until everything is done.

@@ -6,18 +6,19 @@ mod cache;
 mod cudnn;
 mod device;
 mod kernels;
+mod mark;
 mod matmul;
 mod memory;
 mod transfer;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use cudarc::driver::{CudaEvent, sys::CUstream};
+use cudarc::driver::sys::CUstream;
 use half::bf16;
 use stepscope_collector::{LaunchInfo, Recorder};
 use stepscope_traces::MemoryCategory;
 
-pub(crate) use self::{array::Array, device::Device};
+pub(crate) use self::{array::Array, device::Device, mark::Mark};
 use self::{
     array::AttentionArrays,
     attention::Attention,
@@ -178,8 +179,8 @@ fn targets(vocabulary: Vocabulary<'_>) -> Targets {
 }
 
 /// None where the device refused to make one, which has been noted.
-fn event(event: &Event) -> Option<&CudaEvent> {
-    match event.0.downcast_ref::<Option<CudaEvent>>() {
+fn event(event: &Event) -> Option<&Mark> {
+    match event.0.downcast_ref::<Option<Mark>>() {
         Some(event) => event.as_ref(),
         None => panic!("an event of another backend"),
     }

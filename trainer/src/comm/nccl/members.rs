@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cudarc::driver::{CudaEvent, sys::CUstream};
+use cudarc::driver::sys::CUstream;
 use stepscope_traces::Group;
 
 use super::{call::Call, flights::Flights, library::Member};
 use crate::{
-    backend::cuda::CudaBackend,
+    backend::cuda::{CudaBackend, Mark},
     comm::trouble::LOOK_EVERY,
     error::TrainError,
     lock::{lock, lock_until},
@@ -28,7 +28,7 @@ pub(super) struct Members {
     backend: Weak<CudaBackend>,
     /// Nothing in a group's place when NCCL has been let go of.
     members: HashMap<Group, Arc<Mutex<Option<Member>>>>,
-    pub(super) flights: Flights<CudaEvent>,
+    pub(super) flights: Flights<Mark>,
     ended: Mutex<bool>,
 }
 
@@ -67,7 +67,7 @@ impl Members {
                 return self.abort();
             }
             // What the device says is wrong the rank hears too, and can tell more of.
-            if self.flights.look(&self.link.progress, CudaEvent::try_is_complete).is_err() {
+            if self.flights.look(&self.link.progress, Mark::is_past).is_err() {
                 return;
             }
             let members = self.members.values().filter_map(|member| member.try_lock().ok());

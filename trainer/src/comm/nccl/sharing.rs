@@ -3,24 +3,26 @@
 use std::path::{Path, PathBuf};
 
 use super::library;
-use crate::error::TrainError;
+use crate::{backend::Stream, error::TrainError};
 
 /// The first version of NCCL that lets ranks share a GPU.
 const FROM: (i32, i32) = (2, 30);
 /// What it wants to be told for that.
 const ENABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
-/// How many blocks of a GPU a kernel of NCCL takes. Kernels of all ranks have to run at once, or they wait for each other
-/// for ever.
+/// How many blocks a kernel of NCCL has. Such a kernel waits for those of other ranks and keeps a processor of the GPU for
+/// each block meanwhile: if all are kept, what the others wait for never runs.
 const BLOCKS: &str = "NCCL_MAX_CTAS";
-/// A rank's part of the GPU, in percent, under MPS.
-const PART: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+/// More does not make it faster.
+const MOST_BLOCKS: u64 = 8;
+/// Processors that may be kept at a time: half of those of a GPU that people train on.
+const KEPT: u64 = 64;
 /// Where MPS listens.
 const PIPES: (&str, &str) = ("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
 
 /// What ranks have to find in their environment to share a GPU.
-pub(crate) fn variables(ranks_on_one: u64) -> [(&'static str, u64); 3] {
-    let blocks = if ranks_on_one > 4 { 4 } else { 8 };
-    [(ENABLE, 1), (BLOCKS, blocks), (PART, (100 / ranks_on_one).max(1))]
+pub(crate) fn variables(ranks_on_one: u64) -> [(&'static str, u64); 2] {
+    let kernels = ranks_on_one * Stream::ALL.len() as u64;
+    [(ENABLE, 1), (BLOCKS, (KEPT / kernels).clamp(1, MOST_BLOCKS))]
 }
 
 /// Says when this NCCL, which has to be loaded, does not let ranks share a GPU.
@@ -79,10 +81,9 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_a_part_of_the_gpu() {
-        assert_eq!(variables(4), [(ENABLE, 1), (BLOCKS, 8), (PART, 25)]);
-        assert_eq!(variables(8).map(|(_, value)| value), [1, 4, 12]);
-        assert_eq!(variables(200)[2].1, 1);
+    fn more_ranks_have_fewer_blocks_each() {
+        assert_eq!(variables(2), [(ENABLE, 1), (BLOCKS, 8)]);
+        assert_eq!([4, 8, 200].map(|ranks| variables(ranks)[1].1), [5, 2, 1]);
     }
 
     #[test]
