@@ -86,6 +86,8 @@ pub struct RunSummary {
     pub layout: Option<ParallelLayout>,
     /// What computed, if it is known; the first rank's.
     pub device: Option<Device>,
+    /// How many ranks share a device, at most, if they do: then times are not those of as many devices.
+    pub ranks_on_a_device: Option<u32>,
 }
 
 /// What recorded a run.
@@ -130,6 +132,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
             model: run.info.model.clone(),
             layout: run.info.layout,
             device,
+            ranks_on_a_device: ranks.iter().filter_map(|rank| rank.info.sharing()).max(),
         },
         data_loss: DataLoss::of(&ranks),
         steps: steps(&ranks, &alignment, &rates),

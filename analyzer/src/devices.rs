@@ -9,8 +9,9 @@ use crate::{memory::Ledger, rank::RankResult, steps::StepWindow};
 
 /// How counters of devices and of the links between them begin.
 const PREFIXES: [&str; 3] = ["gpu.", "pcie.", "nvlink."];
-/// What a device says is in use.
+/// What a device says is in use; where ranks share it, what the one that asked has of it.
 const MEMORY_USED: &str = "gpu.memory_used";
+const MEMORY_USED_BY_PROCESS: &str = "gpu.memory_used_by_process";
 
 /// What one rank's device said while the steps that count ran.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,10 +37,13 @@ pub struct CounterFigures {
 
 /// The samples of a rank's device: time and value of each, by counter, in order.
 #[derive(Default)]
-pub(crate) struct DeviceSamples(BTreeMap<String, Vec<(i64, f64)>>);
+pub(crate) struct DeviceSamples {
+    by_counter: BTreeMap<String, Vec<(i64, f64)>>,
+    is_shared: bool,
+}
 
 impl DeviceSamples {
-    pub(crate) fn of(samples: &CounterSamples, names: &Names) -> DeviceSamples {
+    pub(crate) fn of(samples: &CounterSamples, names: &Names, is_shared: bool) -> DeviceSamples {
         let mut by_id = BTreeMap::<CounterId, Vec<(i64, f64)>>::new();
         for sample in samples.rows().filter(|sample| sample.value.is_finite()) {
             by_id.entry(sample.counter).or_default().push((sample.time_ns.0, sample.value));
@@ -49,13 +53,13 @@ impl DeviceSamples {
             samples.sort_by_key(|(time, _)| *time);
             Some((name.to_owned(), samples))
         });
-        DeviceSamples(named.collect())
+        DeviceSamples { by_counter: named.collect(), is_shared }
     }
 
     /// What fills the device at the peak: what it said first was there before the program took anything, and memory that
     /// was taken stays, so the next sample after the peak has all of it.
     pub(crate) fn ledger(&self, taken_first: i64, peak: i64, allocated: u64, reserved: u64) -> Option<Ledger> {
-        let used = self.0.get(MEMORY_USED)?;
+        let used = self.by_counter.get(if self.is_shared { MEMORY_USED_BY_PROCESS } else { MEMORY_USED })?;
         let (_, before) = used.iter().rfind(|(time, _)| *time <= taken_first)?;
         let (_, at_peak) = used.iter().find(|(time, _)| *time >= peak)?;
         Ledger::of(*at_peak as u64, allocated, reserved, *before as u64)
@@ -69,7 +73,7 @@ impl DeviceSamples {
             let end = samples.partition_point(|(time, _)| *time <= last.end);
             CounterFigures::of(samples.get(begin..end)?)
         };
-        self.0.iter().filter_map(|(name, samples)| Some((name.clone(), within(samples)?))).collect()
+        self.by_counter.iter().filter_map(|(name, samples)| Some((name.clone(), within(samples)?))).collect()
     }
 }
 
@@ -100,7 +104,8 @@ mod tests {
     use super::*;
 
     fn samples(of: &[(&str, &[(i64, f64)])]) -> DeviceSamples {
-        DeviceSamples(of.iter().map(|(name, samples)| ((*name).to_owned(), samples.to_vec())).collect())
+        let by_counter = of.iter().map(|(name, samples)| ((*name).to_owned(), samples.to_vec())).collect();
+        DeviceSamples { by_counter, is_shared: false }
     }
 
     #[test]
@@ -121,5 +126,7 @@ mod tests {
         assert_eq!((ledger.driver_bytes, ledger.device_used_bytes, ledger.residual_bytes), (600, 2000, 50));
         assert_eq!(samples.ledger(-1, 15, 1000, 1350), None, "nothing is known of before");
         assert_eq!(samples.ledger(12, 31, 1000, 1350), None, "nothing is known of after");
+        let shared = DeviceSamples { is_shared: true, ..samples };
+        assert_eq!(shared.ledger(12, 15, 1000, 1350), None, "others have taken of it too");
     }
 }

@@ -80,7 +80,7 @@ impl RankResult {
             finished.extend(steps.filter_map(|row| spans.step.get(row)));
         };
         let (data, loss) = rank.read_in_pieces(window, take, |events| memory.take(events))?;
-        let device = DeviceSamples::of(&data.counters, &data.names);
+        let device = DeviceSamples::of(&data.counters, &data.names, rank.info.sharing().is_some());
         activities.sort();
         check_times(rank.info.rank, &activities)?;
         let every_step = windows(&activities);

@@ -25,6 +25,9 @@ const COLUMNS: [(&str, &str, Written); 8] = [
 /// A device, and what it did during the steps that count: the first one that was asked.
 pub(super) fn summary(analysis: &Analysis) -> Option<String> {
     let mut says = analysis.run.device.as_ref()?.name.clone();
+    if let Some(ranks) = analysis.run.ranks_on_a_device {
+        let _ = write!(says, ", shared by {ranks} ranks: times are not those of {ranks} devices");
+    }
     if let Some(figures) = analysis.devices.first() {
         let measured = [("tensor cores", 0), ("SMs", 1), ("memory traffic", 2), ("power", 3)].map(|(word, column)| {
             let (counter, _, written) = COLUMNS[column];

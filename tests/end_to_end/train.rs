@@ -153,7 +153,7 @@ fn what_cannot_be_trained_is_said_before_anything_is_written() {
         ("--config missing.toml", "missing.toml"),
         ("--resume missing", "it does not exist"),
         ("--run there", "there"),
-        ("--backend cuda --dp 2", "on the CPU only"),
+        ("--backend cuda --dp 2", "there is no GPU here"),
         ("--save-every 0", "--save-every takes at least 1"),
         ("--seq-len 300000 --micro-batch 1", "the built-in text: it has 213394 bytes"),
         ("--micro-batches 16777216 --micro-batch 1", "more than 65536"),

@@ -56,7 +56,7 @@ pub use ids::{
 pub use loss::Loss;
 pub use names::{FIRST_NAME, Names};
 pub use rank_data::{RankData, Survey, TableSurvey};
-pub use rank_info::{Device, RankInfo, State, Written};
+pub use rank_info::{Device, RANKS_ON_DEVICE, RankInfo, State, Written};
 pub use reader::{RankDirectory, Run};
 pub use run_info::{GitRevision, GroupInfo, RunInfo};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};

@@ -45,6 +45,9 @@ pub struct RankInfo {
     pub written: Option<Written>,
 }
 
+/// What is noted of a rank, by this name, when others are on its device: how many they are, with it.
+pub const RANKS_ON_DEVICE: &str = "ranks_on_device";
+
 /// What computes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
@@ -116,6 +119,11 @@ impl RankInfo {
             reason: None,
             written: None,
         }
+    }
+
+    /// How many ranks are on its device, itself too, if there are others.
+    pub fn sharing(&self) -> Option<u32> {
+        self.collector.get(RANKS_ON_DEVICE)?.as_str()?.parse().ok().filter(|ranks| *ranks > 1)
     }
 
     /// What is left of a rank whose `rank.json` says nothing that can be understood.

@@ -158,7 +158,8 @@ impl std::fmt::Display for MemoryInUse {
     }
 }
 
-fn gigabytes(bytes: u64) -> String {
+/// For people.
+pub(crate) fn gigabytes(bytes: u64) -> String {
     match bytes {
         0..1_000_000 => format!("{} kB", bytes.div_ceil(1000)),
         1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),

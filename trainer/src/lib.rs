@@ -16,6 +16,7 @@ pub mod comm;
 mod config;
 mod data;
 mod error;
+mod late;
 mod launch;
 mod lock;
 mod model;

@@ -1,4 +1,7 @@
 //! What a rank holds between steps: parameters, gradients and the optimizer's state, whole or in shards.
+//!
+//! As in the frameworks that people use, gradients take their memory in the first backward pass, and the optimizer's
+//! moments theirs in the first update.
 
 use std::{ops::Range, sync::Arc};
 
@@ -10,6 +13,7 @@ use crate::{
     backend::{AdamW, Backend, DType, OptimizerTensors, Stream, Tensor},
     comm::{ProcessGroup, Reduction},
     error::TrainError,
+    late::Late,
     numbers::Numbers,
     parallel::{
         data::{Reduced, Replicas, WholeGradients},
@@ -42,20 +46,31 @@ enum Gradients {
 /// Moments and master weights of what this rank updates.
 pub(crate) struct OptimizerState {
     pub(crate) master: Option<Tensor>,
-    pub(crate) first_moment: Tensor,
-    pub(crate) second_moment: Tensor,
+    first_moment: Late,
+    second_moment: Late,
 }
+
+/// What its tensors are called.
+const NAMES: [&str; 3] = ["master", "first_moment", "second_moment"];
 
 impl OptimizerState {
     /// Its tensors, by name.
     pub(crate) fn tensors(&self) -> Vec<(&'static str, &Tensor)> {
-        let master = self.master.iter().map(|master| ("master", master));
-        master.chain([("first_moment", &self.first_moment), ("second_moment", &self.second_moment)]).collect()
+        NAMES.iter().filter_map(|name| Some((*name, self.tensor(name)?))).collect()
+    }
+
+    fn tensor(&self, name: &str) -> Option<&Tensor> {
+        match name {
+            "master" => self.master.as_ref(),
+            "first_moment" => Some(self.first_moment.get()),
+            "second_moment" => Some(self.second_moment.get()),
+            _ => None,
+        }
     }
 }
 
 impl State {
-    /// Takes the memory. Weights are what `initial` says of each tensor.
+    /// Takes the memory of weights, which are what `initial` says of each tensor.
     pub(crate) fn new(
         placement: Placement,
         replicas: Replicas,
@@ -68,17 +83,15 @@ impl State {
         let zero = if replicas.count() == 1 { Zero::Off } else { zero };
         let whole = placement.elements as usize;
         let share = whole / replicas.count();
-        let take = |from: Zero, dtype, category| {
+        let late = |from: Zero, dtype, category| {
             let elements = if zero >= from { share } else { whole };
-            let tensor = replicas.backend.allocate(elements, dtype, category);
-            replicas.backend.zero(&tensor);
-            tensor
+            Late::new(replicas.backend.clone(), elements, dtype, category)
         };
-        let weights = take(Zero::Three, numbers.compute, MemoryCategory::Parameters);
-        let gradients = take(Zero::Two, numbers.gradients, MemoryCategory::Gradients);
-        let state = || take(Zero::One, numbers.state(), MemoryCategory::OptimizerState);
+        let weights = late(Zero::Three, numbers.compute, MemoryCategory::Parameters).get().clone();
+        let gradients = late(Zero::Two, numbers.gradients, MemoryCategory::Gradients);
+        let state = || late(Zero::One, numbers.state(), MemoryCategory::OptimizerState);
         let optimizer = OptimizerState {
-            master: (numbers.compute == DType::Bf16).then(state),
+            master: (numbers.compute == DType::Bf16).then(|| state().get().clone()),
             first_moment: state(),
             second_moment: state(),
         };
@@ -114,8 +127,7 @@ impl State {
 
     /// Replaces what a unit's weights and optimizer state were; `values` are of the whole unit.
     pub(crate) fn restore(&self, unit: usize, kind: &str, values: Vec<f32>) {
-        let tensors = self.optimizer.tensors();
-        let state = tensors.into_iter().find(|(name, _)| *name == kind).map(|(_, all)| all.slice(self.owned(unit)));
+        let state = self.optimizer.tensor(kind).map(|all| all.slice(self.owned(unit)));
         let weights = (kind == "master").then(|| match &self.weights {
             Weights::Whole(weights) => weights.flat.slice(self.range(unit)),
             Weights::Sharded(weights) => weights.shards.slice(self.owned(unit)),
@@ -304,8 +316,8 @@ impl State {
                 gradients: &gradients,
                 parameters: &parameters,
                 master: master.as_ref(),
-                first_moment: &of(first_moment),
-                second_moment: &of(second_moment),
+                first_moment: &of(first_moment.get()),
+                second_moment: &of(second_moment.get()),
             };
             self.backend().adamw(settings, tensors);
             let range = self.range(unit);

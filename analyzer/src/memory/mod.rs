@@ -131,7 +131,7 @@ impl MemoryReplay {
         self.sort();
         let began = self.events.first()?.time;
         let stretches = stretches(&self.events, every_step, steps);
-        let mut watch = Watch::new(Timeline::over(&stretches, &self.events)?);
+        let mut watch = Watch::new(Timeline::over(&stretches));
         let mut state = State::default();
         let mut step_ends = Vec::new();
         let mut played = 0;

@@ -17,18 +17,6 @@ pub(super) struct Stretch {
     pub(super) events: Range<usize>,
 }
 
-impl Stretch {
-    /// The first moment of it that says something: its beginning, if anything is known by then, or its first event.
-    pub(super) fn first_moment(&self, events: &[Event]) -> Option<i64> {
-        if self.events.start > 0 { Some(self.from) } else { Some(events[self.events.clone()].first()?.time) }
-    }
-
-    /// The last one.
-    pub(super) fn last_moment(&self, events: &[Event]) -> Option<i64> {
-        events[self.events.clone()].last().map(|event| event.time).or(self.first_moment(events))
-    }
-}
-
 /// The windows of the chosen steps, in order; where all are chosen, what is outside of them too. The events are sorted
 /// by time, and the windows by their beginnings.
 pub(super) fn stretches(events: &[Event], every_step: &[StepWindow], steps: StepRange) -> Vec<Stretch> {

@@ -1,24 +1,26 @@
 //! Memory over time in a few points, of which none that stands out is lost.
 
-use super::{MemoryPoint, replay::Event, stretch::Stretch};
+use super::{MemoryPoint, stretch::Stretch};
 
 /// How many points there are at most.
-pub(super) const MOST_POINTS: usize = 400;
-/// Two points stand for all of a bucket: the fullest, and the last, whose memory is held until the next bucket.
-pub(super) const BUCKETS: u64 = MOST_POINTS as u64 / 2;
+pub(super) const MOST_POINTS: usize = 600;
+/// Three points stand for all of a bucket: the first, the fullest, and the last, whose memory is held until the next one.
+pub(super) const BUCKETS: usize = MOST_POINTS / 3;
 
 /// Makes a timeline.
 pub(super) struct Timeline {
     points: Vec<MemoryPoint>,
-    from: i64,
-    /// How long a bucket is; none where every point can be kept.
-    width: Option<u64>,
+    /// How many points a bucket takes; none where every point can be kept. Not how long it is: a step in which much
+    /// happens may be short beside the wait before it.
+    width: Option<usize>,
+    added: usize,
     bucket: Option<Bucket>,
 }
 
 /// The bucket that points are put in.
 struct Bucket {
-    number: u64,
+    number: usize,
+    first: MemoryPoint,
     /// The first of its fullest points, and what it comes to.
     fullest: MemoryPoint,
     total: u64,
@@ -26,18 +28,15 @@ struct Bucket {
 }
 
 impl Timeline {
-    /// One over some stretches of time; none where nothing happened.
-    pub(super) fn over(stretches: &[Stretch], events: &[Event]) -> Option<Timeline> {
-        let from = stretches.iter().find_map(|stretch| stretch.first_moment(events))?;
-        let to = stretches.iter().rev().find_map(|stretch| stretch.last_moment(events))?;
-        let points: usize = stretches.iter().map(|stretch| stretch.events.len() + 1).sum();
-        Some(Timeline::new(from, to, points))
+    /// One over some stretches of time.
+    pub(super) fn over(stretches: &[Stretch]) -> Timeline {
+        Timeline::new(stretches.iter().map(|stretch| stretch.events.len() + 1).sum())
     }
 
-    /// One of at most so many points, from a moment to another.
-    fn new(from: i64, to: i64, points: usize) -> Timeline {
-        let width = (points > MOST_POINTS).then(|| to.abs_diff(from) / BUCKETS + 1);
-        Timeline { points: Vec::new(), from, width, bucket: None }
+    /// One of so many points, before they are thinned.
+    fn new(points: usize) -> Timeline {
+        let width = (points > MOST_POINTS).then(|| points.div_ceil(BUCKETS));
+        Timeline { points: Vec::new(), width, added: 0, bucket: None }
     }
 
     /// Adds what was allocated at a time, which is not before that of the last one, and what it comes to.
@@ -46,7 +45,8 @@ impl Timeline {
             self.points.push(point);
             return;
         };
-        let number = point.time_ns.abs_diff(self.from) / width;
+        let number = self.added / width;
+        self.added += 1;
         match &mut self.bucket {
             Some(bucket) if bucket.number == number => {
                 if total > bucket.total {
@@ -56,17 +56,16 @@ impl Timeline {
             }
             _ => {
                 self.close_bucket();
-                self.bucket = Some(Bucket { number, fullest: point, total, last: point });
+                self.bucket = Some(Bucket { number, first: point, fullest: point, total, last: point });
             }
         }
     }
 
     fn close_bucket(&mut self) {
-        let Some(Bucket { fullest, last, .. }) = self.bucket.take() else { return };
-        self.points.push(fullest);
-        if last != fullest {
-            self.points.push(last);
-        }
+        let Some(Bucket { first, fullest, last, .. }) = self.bucket.take() else { return };
+        self.points.push(first);
+        self.points.extend(Some(fullest).filter(|fullest| *fullest != first));
+        self.points.extend(Some(last).filter(|last| *last != fullest));
     }
 
     /// The points, by time.
@@ -90,15 +89,14 @@ mod tests {
     }
 
     fn thinned(points: &[MemoryPoint]) -> Vec<MemoryPoint> {
-        let (from, to) = (points[0].time_ns, points[points.len() - 1].time_ns);
-        let mut timeline = Timeline::new(from, to, points.len());
+        let mut timeline = Timeline::new(points.len());
         points.iter().for_each(|point| timeline.add(*point, point.total()));
         timeline.finish()
     }
 
     #[test]
     fn few_points_are_all_kept() {
-        let points: Vec<_> = (0..400).map(|time| point(time / 7, time as u64 * 31 % 17)).collect();
+        let points: Vec<_> = (0..600).map(|time| point(time / 7, time as u64 * 31 % 17)).collect();
         assert_eq!(thinned(&points), points);
     }
 
@@ -113,31 +111,28 @@ mod tests {
     }
 
     #[test]
-    fn all_of_time_can_be_thinned() {
-        let points: Vec<_> = [i64::MIN; 300]
-            .into_iter()
-            .chain([i64::MAX; 300])
-            .map(|time| point(time, time.unsigned_abs() % 3))
-            .collect();
-        assert_eq!(thinned(&points), [points[0], points[300]]);
+    fn a_short_step_after_a_long_wait_is_not_lost() {
+        let wait = (0..10).map(|time| point(time, 5));
+        let step = (0..990).map(|time| point(1_000_000 + time, (time as u64 / 10) % 50));
+        let points: Vec<_> = wait.chain(step).collect();
+        let kept = thinned(&points);
+        assert!(kept.iter().filter(|point| point.time_ns >= 1_000_000).count() > 190, "{}", kept.len());
     }
 
     proptest! {
         #[test]
-        fn each_bucket_keeps_its_fullest_and_its_last_point(
-            steps in prop::collection::vec((0..50_i64, 0..1000_u64), 401..1500),
-            begin in -1_000_000..1_000_000_i64,
+        fn each_bucket_keeps_its_first_its_fullest_and_its_last_point(
+            steps in prop::collection::vec((0..50_i64, 0..1000_u64), 601..1500),
         ) {
-            let mut time = begin - steps[0].0;
+            let mut time = 0;
             let points: Vec<_> = steps.iter().map(|(step, bytes)| { time += step; point(time, *bytes) }).collect();
             let kept = thinned(&points);
             prop_assert!(kept.len() <= MOST_POINTS);
             prop_assert!(kept.is_sorted_by_key(|point| point.time_ns));
-            let width = (time - begin) / BUCKETS as i64 + 1;
-            for bucket in points.chunk_by(|one, two| (one.time_ns - begin) / width == (two.time_ns - begin) / width) {
+            for bucket in points.chunks(points.len().div_ceil(BUCKETS)) {
                 let most = bucket.iter().map(MemoryPoint::total).max();
                 let fullest = bucket.iter().find(|point| Some(point.total()) == most).unwrap();
-                prop_assert!(kept.contains(fullest) && kept.contains(&bucket[bucket.len() - 1]));
+                prop_assert!([&bucket[0], fullest, &bucket[bucket.len() - 1]].iter().all(|point| kept.contains(point)));
             }
             prop_assert!(kept.iter().all(|point| points.contains(point)));
         }

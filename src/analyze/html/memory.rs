@@ -5,12 +5,15 @@ use plotters::prelude::*;
 use stepscope_analyzer::{Analysis, MemoryPoint, RankMemory};
 use stepscope_traces::{MemoryCategory, Nanos};
 
-use super::chart::{self, Figure, LEFT, LETTERS, WIDTH};
+use super::{
+    chart::{self, Figure, LEFT, LETTERS, WIDTH},
+    step_axis::StepAxis,
+};
 use crate::text;
 
 const HEIGHT: u32 = 320;
 /// There are not many more pixels.
-const POINTS: usize = 400;
+const POINTS: usize = 600;
 /// Ranks that are drawn, the fullest first.
 const RANKS: usize = 4;
 
@@ -22,7 +25,7 @@ const COLOURS: [RGBColor; MemoryCategory::ALL.len()] =
 pub(super) fn plots(analysis: &Analysis) -> Result<String> {
     let mut ranks: Vec<&RankMemory> = analysis.memory.iter().filter(|memory| memory.timeline.len() > 1).collect();
     ranks.sort_by_key(|memory| (std::cmp::Reverse(memory.peak_bytes), memory.rank));
-    let mut plots = ranks.into_iter().take(RANKS).map(plot);
+    let mut plots = ranks.into_iter().take(RANKS).map(|memory| plot(analysis, memory));
     let first = plots.next().transpose()?.unwrap_or_default();
     let others = plots.collect::<Result<String>>()?;
     if others.is_empty() {
@@ -31,17 +34,24 @@ pub(super) fn plots(analysis: &Analysis) -> Result<String> {
     Ok(format!("{first}<details><summary>Memory over time on other ranks</summary>\n{others}</details>\n"))
 }
 
-fn plot(memory: &RankMemory) -> Result<String> {
+fn plot(analysis: &Analysis, memory: &RankMemory) -> Result<String> {
+    let axis = StepAxis::of(analysis, memory.rank);
     let points = thinned(&memory.timeline);
     let used = |category: &usize| points.iter().any(|point| point.bytes[*category] > 0);
     let categories: Vec<usize> = (0..COLOURS.len()).filter(used).collect();
     let title = format!("Memory over time on rank {}", memory.rank);
     let begin = points.first().map_or(0, |point| point.time_ns);
-    let since = |time: i64| time.saturating_sub(begin) as f64;
-    let last = points.last().map_or(0.0, |point| since(point.time_ns));
+    let end = points.last().map_or(0, |point| point.time_ns);
+    let since = |time: i64| match &axis {
+        Some(axis) => axis.place(time, (begin, end)),
+        None => time.saturating_sub(begin) as f64,
+    };
+    let (first, last) = (since(begin), since(end));
+    let label = |place: &f64| axis.as_ref().map_or_else(|| chart::time_label(place), |axis| axis.label(*place));
+    let labels = axis.as_ref().map_or(6, |axis| axis.steps().clamp(2, 8));
     let most = points.iter().map(total).max().unwrap_or(0).max(memory.peak_bytes) as f64;
     let svg = chart::svg((WIDTH, HEIGHT), &title, |area| {
-        let mut chart = chart::axes(area, LEFT, 0.0..last, 0.0..most * 1.05)?;
+        let mut chart = chart::axes(area, LEFT, first..last, 0.0..most * 1.05)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -49,9 +59,9 @@ fn plot(memory: &RankMemory) -> Result<String> {
             .bold_line_style(chart::GRID)
             .axis_style(chart::TEXT)
             .label_style(chart::letters(LETTERS))
-            .x_labels(6)
+            .x_labels(labels)
             .y_labels(6)
-            .x_label_formatter(&chart::time_label)
+            .x_label_formatter(&label)
             .y_label_formatter(&chart::bytes_label)
             .draw()?;
         let mut below = vec![0; points.len()];
@@ -63,7 +73,7 @@ fn plot(memory: &RankMemory) -> Result<String> {
             chart.draw_series([Polygon::new(outline, COLOURS[*category].filled())])?;
             below = upon;
         }
-        let peak = (since(memory.peak_time_ns).clamp(0.0, last), memory.peak_bytes as f64);
+        let peak = (since(memory.peak_time_ns).clamp(first, last), memory.peak_bytes as f64);
         chart.draw_series([Circle::new(peak, 4, chart::TEXT.filled())])?;
         Ok(())
     })?;
@@ -72,8 +82,9 @@ fn plot(memory: &RankMemory) -> Result<String> {
         .iter()
         .rev()
         .map(|category| (MemoryCategory::ALL[*category].word().replace('_', " "), COLOURS[*category]));
-    let at = text::duration(Nanos(since(memory.peak_time_ns) as i64));
-    let note = format!("the peak, {} at {at}, is marked", text::bytes(memory.peak_bytes));
+    let at = text::duration(Nanos(memory.peak_time_ns.saturating_sub(begin)));
+    let wide = if axis.is_some() { "; each step is as wide as any other" } else { "" };
+    let note = format!("the peak, {} after {at}, is marked{wide}", text::bytes(memory.peak_bytes));
     Ok(Figure { title, note, legend: legend.collect(), svg }.written())
 }
 

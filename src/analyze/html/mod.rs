@@ -3,6 +3,7 @@
 mod chart;
 mod memory;
 mod pipeline;
+mod step_axis;
 mod steps;
 mod timeline;
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use stepscope_collector::libraries::{self, Library};
-use stepscope_traces::Rank;
+use stepscope_plan::{Attention, MemoryPlan};
+use stepscope_traces::{RANKS_ON_DEVICE, Rank};
 
 use super::{cuda_parts::CudaParts, job::Job, last_resort::LastResort, neighbours::Neighbours};
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     comm::nccl::sharing,
     config::TrainConfig,
     data::Dataset,
-    error::TrainError,
+    error::{TrainError, gigabytes},
     rank::{StepReport, TrainingRank},
     rendezvous::Link,
 };
@@ -74,6 +75,7 @@ impl CudaTraining {
             Some(job) => take_seat(job)?,
             None => (Device::open(0)?, Seat { rank: Rank(0), link: None, sharing: 1, last_resort: None }),
         };
+        check_memory(config, device.total_memory()?, seat.sharing)?;
         Ok(CudaTraining { config: config.clone(), data, device, seat })
     }
 
@@ -106,7 +108,7 @@ impl CudaTraining {
         let (rank, precision) = (seat.rank, config.layout.precision);
         let recorder = super::record(&config, rank, device.describe(precision, seat.sharing)?, run)?;
         if seat.sharing > 1 {
-            recorder.note("shared_gpu", seat.sharing.to_string());
+            recorder.note(RANKS_ON_DEVICE, seat.sharing.to_string());
         }
         if let Some(last_resort) = &seat.last_resort {
             last_resort.end_too(&recorder);
@@ -118,6 +120,27 @@ impl CudaTraining {
             Err(error) => Err(parts.fail(error)),
         }
     }
+}
+
+/// Refuses what a GPU has no memory to hold between steps, whatever else a step takes.
+fn check_memory(config: &TrainConfig, total: u64, sharing: u64) -> Result<(), TrainError> {
+    let plan = MemoryPlan::fullest(&config.model, &config.layout, Attention::Flash)?;
+    let MemoryPlan { parameters, gradients, optimizer_state, .. } = plan;
+    let held = parameters + gradients + optimizer_state;
+    if held.saturating_mul(sharing) <= total {
+        return Ok(());
+    }
+    let [held, parameters, gradients, optimizer_state, total] =
+        [held, parameters, gradients, optimizer_state, total].map(gigabytes);
+    let device = match sharing {
+        1 => format!("the GPU has {total}"),
+        _ => format!("{sharing} ranks share a GPU that has {total}"),
+    };
+    Err(TrainError::Settings(format!(
+        "a rank of {} holds {held} (parameters {parameters}, gradients {gradients}, optimizer state {optimizer_state}), \
+         and {device}",
+        config.model.name
+    )))
 }
 
 /// Takes the GPU that is this rank's among those of its machine, and finds out who else has taken it.

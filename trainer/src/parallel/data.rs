@@ -12,6 +12,7 @@ use stepscope_plan::shard;
 use crate::{
     backend::{Backend, Event, Stream, Tensor},
     comm::{Communicator, ProcessGroup, Reduction},
+    late::Late,
 };
 
 /// The replicas, as one of them reaches the others.
@@ -74,7 +75,7 @@ impl Replicas {
 pub(crate) struct WholeGradients {
     replicas: Replicas,
     /// Of all units, one after the other.
-    flat: Tensor,
+    flat: Late,
     /// What becomes of a unit's gradient.
     to: Reduced,
     started: Vec<Event>,
@@ -90,17 +91,17 @@ pub(crate) enum Reduced {
 }
 
 impl WholeGradients {
-    pub(crate) fn new(replicas: Replicas, flat: Tensor, to: Reduced) -> WholeGradients {
+    pub(crate) fn new(replicas: Replicas, flat: Late, to: Reduced) -> WholeGradients {
         WholeGradients { replicas, flat, to, started: Vec::new() }
     }
 
     /// Where a unit's gradient is added up.
     pub(crate) fn of(&self, unit: &Range<usize>) -> Tensor {
-        self.flat.slice(unit.clone())
+        self.flat.get().slice(unit.clone())
     }
 
     pub(crate) fn clear(&self) {
-        self.replicas.backend.zero(&self.flat);
+        self.flat.clear();
     }
 
     /// Says that a unit's gradient of this step is complete. Bucketed: it is reduced now, beside the backward pass.

@@ -15,7 +15,10 @@ use stepscope_collector::Context;
 use stepscope_traces::MemoryCategory;
 
 use super::data::Replicas;
-use crate::backend::{Event, Tensor};
+use crate::{
+    backend::{Event, Tensor},
+    late::Late,
+};
 
 /// Parameters that every replica holds whole.
 pub(crate) struct WholeWeights {
@@ -97,7 +100,7 @@ impl ShardedWeights {
 /// Gradients of which this replica keeps its shards: ZeRO-2 and ZeRO-3.
 pub(crate) struct ShardedGradients {
     replicas: Replicas,
-    shards: Tensor,
+    shards: Late,
     /// Units whose backward pass is going on, whole.
     open: HashMap<usize, Tensor>,
     /// The unit that is being reduced.
@@ -116,12 +119,12 @@ struct Reducing {
 }
 
 impl ShardedGradients {
-    pub(crate) fn new(replicas: Replicas, shards: Tensor) -> ShardedGradients {
+    pub(crate) fn new(replicas: Replicas, shards: Late) -> ShardedGradients {
         ShardedGradients { replicas, shards, open: HashMap::new(), reducing: None }
     }
 
     pub(crate) fn clear(&self) {
-        self.replicas.backend.zero(&self.shards);
+        self.shards.clear();
     }
 
     /// Where a unit's gradient of this micro-batch is added up.
@@ -153,11 +156,11 @@ impl ShardedGradients {
         if let Some(Reducing { place, reduced, done, context }) = self.reducing.take() {
             let _context = self.replicas.recorder.enter(context);
             self.replicas.wait(done);
-            self.replicas.backend.add(&self.shards.slice(place), &reduced);
+            self.replicas.backend.add(&self.shards.get().slice(place), &reduced);
         }
     }
 
     pub(crate) fn shards(&self) -> &Tensor {
-        &self.shards
+        self.shards.get()
     }
 }

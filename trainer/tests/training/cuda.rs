@@ -158,10 +158,15 @@ fn what_is_recorded_of_a_gpu_says_what_it_is() {
 #[test]
 fn without_memory_it_says_what_fills_it() {
     let Some(_gpu) = gpu() else { return };
-    let layout = ParallelLayout { micro_batch: 1, sequence_length: 128, ..ParallelLayout::default() };
-    let config = TrainConfig::new(ModelShape::preset("llama-70b").unwrap(), layout);
+    // What is held fits; what a batch takes does not.
+    let layout = ParallelLayout { micro_batch: 512, sequence_length: 2048, ..ParallelLayout::default() };
+    let config = TrainConfig::new(ModelShape::preset("llama-1b").unwrap(), layout);
     let error = losses_on_gpu(&config, None).unwrap_err();
     assert!(matches!(error, TrainError::OutOfMemory { .. }), "{error}");
     eprintln!("{error}");
-    assert!(error.to_string().contains("parameters"), "{error}");
+    assert!(error.to_string().contains("in use: parameters "), "{error}");
+    let layout = ParallelLayout { micro_batch: 1, ..layout };
+    let config = TrainConfig::new(ModelShape::preset("llama-70b").unwrap(), layout);
+    let error = losses_on_gpu(&config, None).unwrap_err().to_string();
+    assert!(error.starts_with("a rank of llama-70b holds "), "{error}");
 }

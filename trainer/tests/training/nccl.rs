@@ -86,7 +86,8 @@ fn assert_collectives_meet(name: &str, ranks: &[RankData]) {
 #[test]
 fn every_layout_trains_on_gpus_as_a_single_one() {
     let Some(_gpus) = gpus() else { return };
-    let alone = TrainConfig { model: model(), deterministic: true, ..config(single()) };
+    let (told, _directory) = told(single());
+    let alone = Told { on_gpus: Some(model()), ..told }.config();
     for (precision, tolerance) in [(Precision::Fp32, 1e-3), (Precision::Bf16, 2e-2)] {
         let as_said = |config: &TrainConfig| match precision {
             Precision::Fp32 => config.clone(),

@@ -77,7 +77,11 @@ fn train(told: &Told, place: &Place) -> Result<(), TrainError> {
 impl Told {
     pub(crate) fn config(&self) -> TrainConfig {
         match &self.on_gpus {
-            Some(model) => TrainConfig { model: model.clone(), deterministic: true, ..config(self.layout) },
+            // A step that is not too long: in bf16 rounding grows with it.
+            Some(model) => {
+                let learning_rate = 1e-3;
+                TrainConfig { model: model.clone(), deterministic: true, learning_rate, ..config(self.layout) }
+            }
             None => config(self.layout),
         }
     }

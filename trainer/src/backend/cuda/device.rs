@@ -99,6 +99,12 @@ impl Device {
         self.identity().map(DeviceSelector::from_uuid_bytes)
     }
 
+    /// The bytes of its memory.
+    pub(crate) fn total_memory(&self) -> Result<u64, TrainError> {
+        let total = self.context.total_mem().map_err(TrainError::device("ask for the memory"))?;
+        Ok(total as u64)
+    }
+
     /// What its driver calls it.
     pub(crate) fn name(&self) -> Result<String, TrainError> {
         self.context.name().map_err(TrainError::device("ask for the name"))
@@ -107,8 +113,8 @@ impl Device {
     /// What it is, for a recording of one of the ranks on it. A device that nobody has listed has no peak.
     pub(crate) fn describe(&self, precision: Precision, ranks: u64) -> Result<stepscope_traces::Device, TrainError> {
         let name = self.name()?;
-        let memory = self.context.total_mem().map_err(TrainError::device("ask for the memory"))?;
+        let memory = self.total_memory()?;
         let peak_flops = KnownDevice::named(&name).ok().map(|device| device.peaks.of(precision) / ranks as f64);
-        Ok(stepscope_traces::Device { name, memory_bytes: Some(memory as u64), peak_flops })
+        Ok(stepscope_traces::Device { name, memory_bytes: Some(memory), peak_flops })
     }
 }
