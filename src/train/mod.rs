@@ -67,13 +67,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     config.check()?;
     let (choice, variables) = Choice::for_launch(backend, ranks)?;
     if ranks > 1 && (processes || matches!(choice, Choice::Cuda)) {
-        return Ok(start_processes(ranks, &choice, &variables)?);
+        // What was chosen for all is not left to each.
+        let chosen = (backend == BackendName::Auto).then(|| choice.name());
+        return Ok(start_processes(ranks, chosen, &variables)?);
     }
     train(&choice, config, run, no_record, None)
 }
 
 /// Starts this command once for each rank.
-fn start_processes(ranks: u64, choice: &Choice, variables: &Variables) -> Result<(), TrainError> {
+fn start_processes(ranks: u64, backend: Option<&str>, variables: &Variables) -> Result<(), TrainError> {
     let program =
         std::env::current_exe().map_err(|error| TrainError::Settings(format!("cannot find this program: {error}")))?;
     launch_processes(ranks as u32, || {
@@ -82,7 +84,10 @@ fn start_processes(ranks: u64, choice: &Choice, variables: &Variables) -> Result
         if let Some(name) = arguments.next() {
             command.arg0(name);
         }
-        command.args(arguments).args(["--backend", choice.name()]);
+        command.args(arguments);
+        if let Some(backend) = backend {
+            command.args(["--backend", backend]);
+        }
         let unset = variables.iter().filter(|(name, _)| std::env::var_os(name).is_none());
         command.envs(unset.map(|(name, value)| (name, value.to_string())));
         command

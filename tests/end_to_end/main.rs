@@ -16,6 +16,9 @@ mod inspect;
 /// `stepscope plan`: what it predicts, and what it refuses.
 mod plan;
 
+/// Real runs from a GPU.
+mod samples;
+
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;
 

@@ -6,12 +6,12 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use stepscope_plan::{Attention, MemoryPlan, ModelShape, ParallelLayout, Precision, Recompute};
-use stepscope_traces::{MemoryCategory, MemoryOperation, Run, RunInfo, SpanKind, Stream, Window};
+use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute};
+use stepscope_traces::{Run, RunInfo, SpanKind, Stream, Window};
 use stepscope_trainer::{CudaTraining, SaveEvery, TrainConfig, TrainError, look_for_gpu};
 use tempfile::TempDir;
 
-use crate::support::losses;
+use crate::{memory::assert_as_planned, support::losses};
 
 /// The GPU, for one test at a time: one of them fills its memory. Says so, if there is none.
 pub(crate) fn gpu() -> Option<MutexGuard<'static, ()>> {
@@ -143,16 +143,7 @@ fn what_is_recorded_of_a_gpu_says_what_it_is() {
     assert!(events > 0 && between == 0 && by_host.is_some());
     assert!(data.memory.rows().is_sorted_by_key(|event| event.time_ns), "in the order in which they were recorded");
 
-    let plan = MemoryPlan::fullest(&config.model, &config.layout, Attention::Flash).unwrap();
-    let mut allocated = BTreeMap::<MemoryCategory, u64>::new();
-    for event in data.memory.rows().filter(|event| event.op == MemoryOperation::Alloc && event.step.is_none()) {
-        *allocated.entry(event.category.unwrap()).or_default() += event.bytes.unwrap();
-    }
-    for (category, planned) in plan.categories() {
-        let exact = ["parameters", "gradients", "optimizer_state"].contains(&category);
-        let found = allocated.iter().find(|(found, _)| found.word() == category).map_or(0, |(_, bytes)| *bytes);
-        assert!(!exact || found == planned, "{category}: {found} where the plan says {planned}");
-    }
+    assert_as_planned("a GPU", &config, vec![data]);
 }
 
 #[test]

@@ -1,0 +1,128 @@
+//! Real runs from an H200, in `traces/samples`: what `analyze` says of them, and that it is what it should be.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::binary::{json, stepscope, text};
+
+const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples");
+
+fn analysis(name: &str) -> Value {
+    json(&["analyze", name, "--format", "json"], Path::new(SAMPLES))
+}
+
+/// A figure of every step of every rank, but for the one that warms up.
+fn of_steps(analysis: &Value, figure: &str) -> Vec<f64> {
+    let steps = analysis["steps"].as_array().unwrap().iter().filter(|step| step["step"] != 0);
+    steps.map(|step| step[figure].as_f64().unwrap_or_else(|| panic!("{figure} of {step}"))).collect()
+}
+
+/// What rank 0 had of a category at its peak.
+fn at_peak(analysis: &Value, category: &str) -> f64 {
+    analysis["memory"][0]["at_peak"][category].as_f64().unwrap_or(0.0)
+}
+
+fn median_step(analysis: &Value) -> f64 {
+    analysis["step_time"]["median_ns"].as_f64().unwrap()
+}
+
+/// Every sample, in the order of the page that lists them.
+const NAMES: [&str; 10] = [
+    "single",
+    "first-steps",
+    "recompute-none",
+    "recompute-full",
+    "dp2-naive",
+    "dp2-bucketed",
+    "dp2-zero3",
+    "tp2",
+    "pp2-gpipe",
+    "pp2-1f1b",
+];
+
+#[test]
+fn what_is_said_of_samples_stays_as_it_is() {
+    for name in NAMES {
+        let output = stepscope(&["analyze", name], Path::new(SAMPLES));
+        assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+        insta::assert_snapshot!(name, text(&output.stdout));
+    }
+}
+
+#[test]
+fn samples_are_whole_and_their_figures_add_up() {
+    for name in NAMES {
+        let analysis = analysis(name);
+        assert_eq!(analysis["run"]["state"], "complete", "{name}");
+        assert!(analysis["data_loss"].as_object().unwrap().values().all(|lost| *lost == 0), "{name}");
+        for figures in analysis["ranks"].as_array().unwrap().iter().chain(analysis["steps"].as_array().unwrap()) {
+            let of = |part: &str| figures[part].as_i64().unwrap();
+            let parts = of("compute_ns") + of("exposed_communication_ns") + of("exposed_copy_ns") + of("idle_ns");
+            assert_eq!(parts, of("span_ns"), "{name}");
+        }
+        // What is held between steps is what was planned, to the byte; all of it within a few percent.
+        for memory in analysis["memory"].as_array().unwrap() {
+            for held in ["parameters", "gradients", "optimizer_state"] {
+                assert_eq!(memory["at_peak"][held], memory["predicted"][held], "{name}: {held}");
+            }
+            let planned = memory["predicted"].as_object().unwrap().values().filter_map(Value::as_f64).sum::<f64>();
+            let peak = memory["peak_bytes"].as_f64().unwrap();
+            assert!((peak / planned - 1.0).abs() < 0.05, "{name}: {peak} where {planned} were planned");
+        }
+    }
+}
+
+#[test]
+fn buckets_hide_communication_and_the_naive_way_does_not() {
+    let (naive, bucketed) = (analysis("dp2-naive"), analysis("dp2-bucketed"));
+    assert!(of_steps(&naive, "overlap").iter().all(|overlap| *overlap < 0.01));
+    assert!(of_steps(&bucketed, "overlap").iter().all(|overlap| *overlap > 0.4));
+    assert!(median_step(&bucketed) < median_step(&naive));
+    assert_eq!(naive["steps"][4]["loss"], bucketed["steps"][4]["loss"]);
+}
+
+#[test]
+fn shards_are_half_as_large() {
+    let (whole, shared) = (analysis("dp2-bucketed"), analysis("dp2-zero3"));
+    for category in ["parameters", "gradients", "optimizer_state"] {
+        assert_eq!(at_peak(&shared, category), at_peak(&whole, category) / 2.0, "{category}");
+    }
+    let operations = |analysis: &Value| -> Vec<String> {
+        let all = analysis["collectives"].as_array().unwrap().iter();
+        all.map(|collective| collective["operation"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(
+        operations(&shared).contains(&"all_gather".into()) && operations(&shared).contains(&"reduce_scatter".into())
+    );
+}
+
+#[test]
+fn recomputation_takes_time_and_saves_memory() {
+    let (none, full) = (analysis("recompute-none"), analysis("recompute-full"));
+    assert!(at_peak(&full, "activations") < 0.3 * at_peak(&none, "activations"));
+    assert!(median_step(&full) > 1.15 * median_step(&none));
+    let (mfu, hfu) = (full["mfu"]["value"].as_f64().unwrap(), full["mfu"]["hfu"].as_f64().unwrap());
+    assert!(hfu > 1.2 * mfu, "{mfu} {hfu}");
+    assert_eq!(none["steps"][4]["loss"], full["steps"][4]["loss"]);
+}
+
+#[test]
+fn stages_have_bubbles_and_gpipe_keeps_more() {
+    let (gpipe, one) = (analysis("pp2-gpipe"), analysis("pp2-1f1b"));
+    for pipeline in [&gpipe["pipeline"], &one["pipeline"]] {
+        assert_eq!((&pipeline["stages"], &pipeline["micro_batches"]), (&2.into(), &8.into()));
+        let (bubble, ideal) = (pipeline["bubble"].as_f64().unwrap(), pipeline["ideal_bubble"].as_f64().unwrap());
+        assert!((ideal - 1.0 / 9.0).abs() < 1e-9 && bubble > ideal && bubble < 0.5, "{bubble}");
+    }
+    assert!(at_peak(&gpipe, "activations") > 3.0 * at_peak(&one, "activations"));
+}
+
+#[test]
+fn ranks_that_shared_a_gpu_say_so() {
+    for (name, ranks) in [("single", Value::Null), ("tp2", 2.into())] {
+        assert_eq!(analysis(name)["run"]["ranks_on_a_device"], ranks, "{name}");
+    }
+    let output = stepscope(&["analyze", "tp2"], Path::new(SAMPLES));
+    assert!(text(&output.stdout).contains("shared by 2 ranks: times are not those of 2 devices"));
+}
