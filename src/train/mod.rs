@@ -30,7 +30,7 @@ use self::{
     stepscope train --dp 2 --zero 2 --steps 50\n  \
     stepscope train --backend cuda --model llama-1b --seq-len 2048 --micro-batch 2 --deterministic\n  \
     stepscope train --dp 2 --processes\n  \
-    torchrun --no-python --nproc-per-node 4 stepscope train --dp 4\n  \
+    torchrun --no-python --nproc-per-node 4 -- stepscope train --dp 4\n  \
     srun --ntasks 8 stepscope train --dp 4 --tp 2\n  \
     stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
 pub(crate) struct Arguments {
