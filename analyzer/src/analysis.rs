@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{Device, Rank, RankDirectory, Run, State};
+use stepscope_traces::{Device, Rank, RankDirectory, Run, State, Step};
 
 use crate::{
     bubbles::{PipelineFigures, pipeline},
@@ -119,8 +119,11 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
     let alignment = Alignment::of(&ranks, &run.info.groups);
     let rates = Rates::of(&run.info, peak_flops, run.ranks.len(), selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| std::mem::take(&mut rank.kernels)).collect();
-    let (kernels, families) = kernels(&tables, peak_flops)?;
+    let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
+    // Where ranks share a device, a kernel has more of it than the rank's part, or less: nobody knows.
+    let (kernels, families) = kernels(&tables, peak_flops.filter(|_| ranks_on_a_device.is_none()))?;
     let step_time = StepTime::of(&ranks, selection);
+    let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
     let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
     let mut analysis = Analysis {
         schema: SCHEMA,
@@ -132,14 +135,14 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
             model: run.info.model.clone(),
             layout: run.info.layout,
             device,
-            ranks_on_a_device: ranks.iter().filter_map(|rank| rank.info.sharing()).max(),
+            ranks_on_a_device,
         },
         data_loss: DataLoss::of(&ranks),
         steps: steps(&ranks, &alignment, &rates),
         mfu: rates.overall(step_time.as_ref()),
-        devices: devices(&ranks, step_time.as_ref().map_or(&[], |time| &time.warm_up_steps)),
-        step_time,
-        pipeline: pipeline(&run.info, &ranks, &alignment),
+        devices: devices(&ranks, warm_up),
+        pipeline: pipeline(&run.info, &ranks, &alignment, warm_up),
+        step_time: step_time.clone(),
         clock: alignment.summary,
         memory: ranks.iter_mut().filter_map(|rank| rank.memory.take()).collect(),
         ranks: ranks.into_iter().map(|rank| rank.figures).collect(),

@@ -2,7 +2,8 @@
 //!
 //! Per step, W runs from the first forward work of any stage to the last backward work of any stage. A stage's bubble is
 //! the part of W in which it has no forward or backward work in progress; `bubble` is the stages' sum over stages × |W|.
-//! Replicas and tensor shards are pipelines of their own, each with its own W.
+//! Replicas and tensor shards are pipelines of their own, each with its own W. Of a run, it is the sum over its steps, those
+//! of the warm-up left out.
 //!
 //! Where no stage says what it worked on, its work is what it computed, W runs from the first to the last of that, and the
 //! figures are inferred.
@@ -24,7 +25,7 @@ pub struct PipelineFigures {
     pub micro_batches: u64,
     /// In which order they work.
     pub schedule: Schedule,
-    /// The idle share of all stages, over all steps.
+    /// The idle share of all stages, over the steps that count.
     pub bubble: Option<f64>,
     /// What the schedule leaves idle when all work takes the same time.
     pub ideal_bubble: f64,
@@ -55,7 +56,7 @@ pub struct StageFigures {
     pub steady_ns: Option<i64>,
     /// Of that, after its last work: cool-down.
     pub cool_down_ns: Option<i64>,
-    /// The time of its work, over all steps.
+    /// The time of its work, over the steps that count.
     pub work_ns: i64,
 }
 
@@ -69,7 +70,13 @@ pub struct StepBubble {
 }
 
 /// The bubbles of a run with more than one stage.
-pub(crate) fn pipeline(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Option<PipelineFigures> {
+pub(crate) fn pipeline(
+    run: &RunInfo,
+    ranks: &[RankResult],
+    alignment: &Alignment,
+    warm_up: &[Step],
+) -> Option<PipelineFigures> {
+    let counts = |step: Step| !warm_up.contains(&step);
     let layout = run.layout.filter(|layout| layout.pp > 1)?;
     let mut sums: Vec<StageSum> = ranks.iter().map(|_| StageSum::default()).collect();
     let mut steps: BTreeMap<Step, (i64, i64)> = BTreeMap::new();
@@ -77,7 +84,9 @@ pub(crate) fn pipeline(run: &RunInfo, ranks: &[RankResult], alignment: &Alignmen
         for (step, window) in step_windows(&members, ranks, alignment) {
             for &index in &members {
                 let work = work_in(step, &ranks[index], |time| alignment.align(index, time));
-                let idle = sums[index].add(&work, window);
+                let mut aside = StageSum::default();
+                let sum = if counts(step) { &mut sums[index] } else { &mut aside };
+                let idle = sum.add(&work, window);
                 let (all_idle, all) = steps.entry(step).or_default();
                 *all_idle += idle;
                 *all += window.1 - window.0;
@@ -96,8 +105,10 @@ pub(crate) fn pipeline(run: &RunInfo, ranks: &[RankResult], alignment: &Alignmen
         steady_ns: sum.known(sum.steady),
         cool_down_ns: sum.known(sum.cool_down),
         work_ns: {
-            let unlabelled: i64 = rank.unlabelled_work.iter().map(|(_, work)| work.length()).sum();
-            unlabelled + rank.work.iter().map(|item| item.end - item.start).sum::<i64>()
+            let unlabelled = rank.unlabelled_work.iter().filter(|(step, _)| counts(*step));
+            let items = rank.work.iter().filter(|item| counts(item.step));
+            unlabelled.map(|(_, work)| work.length()).sum::<i64>()
+                + items.map(|item| item.end - item.start).sum::<i64>()
         },
     });
     let slowest = ranks.iter().zip(&sums).max_by_key(|(_, sum)| sum.work).filter(|(_, sum)| sum.work > 0);
@@ -109,7 +120,7 @@ pub(crate) fn pipeline(run: &RunInfo, ranks: &[RankResult], alignment: &Alignmen
         ideal_bubble: layout.schedule.ideal_bubble(layout.pp, layout.micro_batches, layout.chunks),
         inferred: ranks.iter().any(|rank| !rank.unlabelled_work.is_empty()),
         slowest_stage: slowest.map(|(rank, _)| stage_of(rank)),
-        balanced_bubble: balanced(&layout, ranks, &sums),
+        balanced_bubble: balanced(&layout, ranks, &sums, &counts),
         per_stage: per_stage.collect(),
         per_step: steps
             .into_iter()
@@ -205,10 +216,15 @@ impl StageSum {
 }
 
 /// The bubble of the schedule run with the mean time of a forward and of a backward pass, on every stage.
-fn balanced(layout: &ParallelLayout, ranks: &[RankResult], sums: &[StageSum]) -> Option<f64> {
+fn balanced(
+    layout: &ParallelLayout,
+    ranks: &[RankResult],
+    sums: &[StageSum],
+    counts: &dyn Fn(Step) -> bool,
+) -> Option<f64> {
     let counted = ranks.iter().zip(sums).filter(|(_, sum)| sum.work > 0).flat_map(|(rank, _)| &rank.work);
     let mut times = [(0_i64, 0_i64); 2];
-    for item in counted {
+    for item in counted.filter(|item| counts(item.step)) {
         let (time, count) = &mut times[item.pass as usize];
         *time += item.end - item.start;
         *count += 1;

@@ -160,13 +160,16 @@ fn losses(analysis: &Analysis) -> Option<String> {
 
 fn clocks(analysis: &Analysis) -> Option<String> {
     let shared = analysis.clock.ranks.iter().all(|rank| rank.offset_ns == 0 && rank.drift_ns_per_second == 0.0);
+    let residual = analysis.clock.residual_ns.map(|residual| text::duration(Nanos(residual)));
     let by = match analysis.clock.aligned_by {
         _ if analysis.ranks.len() < 2 => return None,
-        AlignedBy::Anchors if shared => return Some("one, shared by all ranks".into()),
+        AlignedBy::Anchors if shared => {
+            let apart = residual.map(|residual| format!("; collectives end within {residual} of each other"));
+            return Some(format!("one, shared by all ranks{}", apart.unwrap_or_default()));
+        }
         AlignedBy::None => return Some("not aligned: nothing ties the ranks' clocks to each other".into()),
         AlignedBy::Anchors => "the time of day",
         AlignedBy::Collectives => "collectives, which end together",
     };
-    let residual = analysis.clock.residual_ns.map(|residual| format!(", to {}", text::duration(Nanos(residual))));
-    Some(format!("aligned by {by}{}", residual.unwrap_or_default()))
+    Some(format!("aligned by {by}{}", residual.map(|residual| format!(", to {residual}")).unwrap_or_default()))
 }

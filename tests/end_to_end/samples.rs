@@ -113,7 +113,7 @@ fn stages_have_bubbles_and_gpipe_keeps_more() {
     for pipeline in [&gpipe["pipeline"], &one["pipeline"]] {
         assert_eq!((&pipeline["stages"], &pipeline["micro_batches"]), (&2.into(), &8.into()));
         let (bubble, ideal) = (pipeline["bubble"].as_f64().unwrap(), pipeline["ideal_bubble"].as_f64().unwrap());
-        assert!((ideal - 1.0 / 9.0).abs() < 1e-9 && bubble > ideal && bubble < 0.5, "{bubble}");
+        assert!((ideal - 1.0 / 9.0).abs() < 1e-9 && (bubble - ideal).abs() < 0.03, "{bubble}");
     }
     assert!(at_peak(&gpipe, "activations") > 3.0 * at_peak(&one, "activations"));
 }

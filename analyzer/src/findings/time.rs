@@ -5,13 +5,16 @@ use stepscope_plan::Axis;
 use super::{Check, Found, percent};
 use crate::{analysis::Analysis, family::Family, partition::Partition, steps::StepFigures};
 
-/// Of all ranks' time in the steps that count, a figure's share; where there are no steps, of all their time.
+/// Where the time of all ranks goes in the steps that count; where there are no steps, all their time.
+fn counted(analysis: &Analysis) -> Vec<&Partition> {
+    let counts = |step: &&StepFigures| analysis.step_time.as_ref().is_some_and(|time| time.counts(step.step));
+    let partitions: Vec<&Partition> = analysis.steps.iter().filter(counts).map(|step| &step.partition).collect();
+    if partitions.is_empty() { analysis.ranks.iter().map(|rank| &rank.partition).collect() } else { partitions }
+}
+
+/// Of that time, a figure's share.
 fn share(analysis: &Analysis, of: impl Fn(&Partition) -> i64) -> Option<f64> {
-    let counted = |step: &&StepFigures| analysis.step_time.as_ref().is_some_and(|time| time.counts(step.step));
-    let mut partitions: Vec<&Partition> = analysis.steps.iter().filter(counted).map(|step| &step.partition).collect();
-    if partitions.is_empty() {
-        partitions = analysis.ranks.iter().map(|rank| &rank.partition).collect();
-    }
+    let partitions = counted(analysis);
     let whole: i64 = partitions.iter().map(|partition| partition.span_ns).sum();
     (whole > 0).then(|| partitions.into_iter().map(of).sum::<i64>() as f64 / whole as f64)
 }
@@ -25,18 +28,23 @@ impl Check for ExposedCommunication {
     fn find(analysis: &Analysis) -> Option<Found> {
         const LEAST_SHARE: f64 = 0.05;
         const MOST_OVERLAP: f64 = 0.5;
-        let whole: i64 = analysis.ranks.iter().map(|rank| rank.partition.span_ns).sum();
-        let of_axis = |axis: Axis| {
+        let of_axis = |axis: Option<Axis>| {
             let of_ranks = analysis.ranks.iter().flat_map(|rank| &rank.breakdown.axes);
-            let sums =
-                of_ranks.filter(|share| share.axis == Some(axis)).fold((0, 0, 0), |(all, hidden, exposed), share| {
-                    (all + share.communication_ns, hidden + share.overlapped_ns, exposed + share.exposed_ns)
-                });
-            (axis, sums)
+            let chosen = of_ranks.filter(|share| axis.is_none_or(|axis| share.axis == Some(axis)));
+            chosen.fold((0, 0, 0), |(all, hidden, exposed), share| {
+                (all + share.communication_ns, hidden + share.overlapped_ns, exposed + share.exposed_ns)
+            })
         };
-        let worst = [Axis::Data, Axis::Tensor].map(of_axis).into_iter().max_by_key(|(_, (_, _, exposed))| *exposed);
-        let (axis, (communication, overlapped, exposed)) = worst.filter(|(_, (all, ..))| *all > 0 && whole > 0)?;
-        let (share, overlap) = (exposed as f64 / whole as f64, overlapped as f64 / communication as f64);
+        let (_, _, whole) = of_axis(None);
+        let axes = [Axis::Data, Axis::Tensor].map(|axis| (axis, of_axis(Some(axis))));
+        let (axis, (communication, overlapped, exposed)) =
+            axes.into_iter().max_by_key(|(_, (.., exposed))| *exposed)?;
+        if communication == 0 || whole == 0 {
+            return None;
+        }
+        // Axes are told apart over the whole recording; how much is exposed is that of the steps.
+        let share = share(analysis, |partition| partition.exposed_communication_ns)? * exposed as f64 / whole as f64;
+        let overlap = overlapped as f64 / communication as f64;
         let (what, advice) = match axis {
             Axis::Tensor => (
                 "tensor ranks to sum partial results",
@@ -99,19 +107,20 @@ impl Check for HostBound {
 
     fn find(analysis: &Analysis) -> Option<Found> {
         const LEAST_SHARE: f64 = 0.15;
-        // A stage of a pipeline waits for other stages, not for its host.
-        if analysis.pipeline.is_some() {
+        // A stage of a pipeline waits for other stages, not for its host; and who shares a device, for the others on it.
+        if analysis.pipeline.is_some() || analysis.run.ranks_on_a_device.is_some() {
             return None;
         }
         let share = share(analysis, |partition| partition.idle_ns)?;
         let kernels: u64 = analysis.ranks.iter().map(|rank| rank.kernel_count).sum();
-        // Steps do the same kernels, however much time passes between them.
-        let busy: i64 = analysis.ranks.iter().map(|rank| rank.partition.span_ns - rank.partition.idle_ns).sum();
-        let idle = busy as f64 * share / (1.0 - share).max(f64::EPSILON);
+        let partitions = counted(analysis);
+        let idle: i64 = partitions.iter().map(|partition| partition.idle_ns).sum();
+        // Steps do the same kernels, those of the warm-up too.
+        let part = partitions.len() as f64 / analysis.steps.len().max(partitions.len()) as f64;
         (share >= LEAST_SHARE && kernels > 0).then(|| Found {
             share,
             what: format!("nothing runs for {} of the time", percent(share)),
-            evidence: format!("{:.1} µs without any work for each kernel", idle / kernels as f64 / 1e3),
+            evidence: format!("{:.1} µs without any work for each kernel", idle as f64 / (kernels as f64 * part) / 1e3),
             advice: "launch fewer, larger kernels, or remove what makes the host wait: input, synchronisation, Python"
                 .into(),
         })

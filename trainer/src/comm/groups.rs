@@ -116,12 +116,6 @@ impl Groups {
         groups
     }
 
-    /// All of them, by number.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &ProcessGroup> {
-        let Groups { world, tensor, data, forward, backward, ends } = self;
-        [world, tensor, data, forward, backward, ends].into_iter().flatten()
-    }
-
     /// Every group of a layout, as a run describes them.
     pub fn describe(layout: &ParallelLayout) -> Vec<GroupInfo> {
         let describe = |(number, (purpose, members)): (usize, (Use, Vec<u64>))| GroupInfo {

@@ -202,7 +202,12 @@ fn outcome(processes: Vec<Process>) -> Result<(), TrainError> {
     }
     let failed = processes.into_iter().filter(|process| process.has_failed() && !process.killed);
     match failed.min_by_key(|process| process.ended.map(|(_, when)| when)) {
-        Some(first) => Err(TrainError::RankGone { rank: first.rank, why: first.why() }),
+        Some(first) => {
+            let (rank, why) = (first.rank, first.why());
+            // One that speaks of another is only its witness.
+            let speaks_of_another = why.strip_prefix("rank ").is_some_and(|rest| rest.starts_with(char::is_numeric));
+            Err(if speaks_of_another { TrainError::NotJoined(why) } else { TrainError::RankGone { rank, why } })
+        }
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! How members of groups find each other, and see that they do.
+//! How ranks that talk through NCCL find each other, and see that they do.
 
 use std::{
     collections::HashMap,
@@ -6,82 +6,109 @@ use std::{
     thread,
 };
 
-use stepscope_traces::Group;
+use cudarc::driver::sys::CUstream;
 
 use super::{
     call::Call,
-    library::{self, Id, Member},
+    library::{Id, Member},
 };
 use crate::{
     backend::{
         Stream,
         cuda::{Array, CudaBackend},
     },
-    comm::{ProcessGroup, Reduction},
+    comm::{Groups, ProcessGroup, Reduction},
     error::TrainError,
     lock::lock,
-    rendezvous::Link,
+    rendezvous::{Lane, Link},
 };
 
-/// The first member of each group makes its name, and everyone hears of all.
-pub(super) fn exchange_ids(link: &Link, groups: &[ProcessGroup]) -> Result<HashMap<Group, Id>, TrainError> {
-    let mut made = Vec::new();
-    for group in groups.iter().filter(|group| group.index == 0) {
-        made.push((group.group, Id::new().map_err(not_connected)?.bytes()));
+/// What goes over one of NCCL's communicators, and which of its members this rank is.
+///
+/// NCCL does the operations of a communicator in the order in which they were asked for, whatever their streams. A stage
+/// that sends and receives over one would not receive before what it has sent is taken, and stages of an interleaved
+/// schedule would wait for each other in a circle. So messages have one for each sender and receiver.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) lane: Lane,
+    pub(super) size: usize,
+    pub(super) index: usize,
+}
+
+/// Where the two ends of a message stand.
+pub(super) const SENDER: usize = 0;
+pub(super) const RECEIVER: usize = 1;
+
+/// The lines of a rank, in the order that all ranks have them in.
+pub(super) fn lines(groups: &Groups) -> Vec<Line> {
+    let Groups { world, tensor, data, forward, backward, ends } = groups;
+    let collective =
+        |group: &ProcessGroup| Line { lane: Lane::Collective(group.group), size: group.size(), index: group.index };
+    let mut lines: Vec<Line> = [world, tensor, data, ends].into_iter().flatten().map(collective).collect();
+    // Activations go to the next stage, gradients to the one before; of an interleaved schedule also around.
+    for (group, step) in [(forward, 1), (backward, -1)] {
+        let Some(group) = group else { continue };
+        let size = group.size();
+        for from in 0..size {
+            let to = (from + size).wrapping_add_signed(step) % size;
+            let ends = [(from, SENDER), (to, RECEIVER)];
+            if let Some((_, index)) = ends.into_iter().find(|(member, _)| *member == group.index) {
+                let lane = Lane::Message { group: group.group, from: group.ranks[from], to: group.ranks[to] };
+                lines.push(Line { lane, size: 2, index });
+            }
+        }
     }
-    let garbled = |why: String| TrainError::Disagreement(format!("the names of NCCL's groups: {why}"));
+    lines
+}
+
+/// The first member of each makes its name, and everyone hears of all.
+pub(super) fn exchange_ids(link: &Link, lines: &[Line]) -> Result<HashMap<Lane, Id>, TrainError> {
+    let mut made = Vec::new();
+    for line in lines.iter().filter(|line| line.index == 0) {
+        made.push((&line.lane, Id::new().map_err(not_connected)?.bytes()));
+    }
+    let garbled = |why: String| TrainError::Disagreement(format!("the names of NCCL's communicators: {why}"));
     let made = serde_json::to_vec(&made).map_err(|error| garbled(error.to_string()))?;
     let mut ids = HashMap::new();
-    for made in link.exchange("the names of NCCL's groups", made)? {
-        let made: Vec<(Group, Vec<u8>)> = serde_json::from_slice(&made).map_err(|error| garbled(error.to_string()))?;
-        for (group, bytes) in made {
-            ids.insert(group, Id::from_bytes(&bytes).ok_or_else(|| garbled(format!("{} bytes", bytes.len())))?);
+    for made in link.exchange("the names of NCCL's communicators", made)? {
+        let made: Vec<(Lane, Vec<u8>)> = serde_json::from_slice(&made).map_err(|error| garbled(error.to_string()))?;
+        for (lane, bytes) in made {
+            ids.insert(lane, Id::from_bytes(&bytes).ok_or_else(|| garbled(format!("{} bytes", bytes.len())))?);
         }
     }
     Ok(ids)
 }
 
-/// Connects to the members of every group, in the order that all have them in, and does a little of everything with each:
-/// NCCL takes its memory at the first use, and waits for the others.
+/// Connects to the other members of every line, and uses each once: NCCL takes its memory at the first use, and waits for
+/// the others.
 pub(super) fn connect_all(
     backend: &CudaBackend,
-    groups: &[ProcessGroup],
-    ids: &HashMap<Group, Id>,
+    lines: &[Line],
+    ids: &HashMap<Lane, Id>,
     token: Array,
-) -> Result<Vec<(Group, Member)>, TrainError> {
+) -> Result<Vec<(Lane, Member)>, TrainError> {
     let device = backend.device();
     device.enter()?;
     let mut members = Vec::new();
-    for group in groups {
-        let id = ids.get(&group.group).ok_or_else(|| not_connected(format!("nobody named group {}", group.group)))?;
-        let member = Member::connect(group.size(), *id, group.index).map_err(not_connected)?;
-        greet(group, &member, token, device.stream(Stream::Communication).cu_stream()).map_err(not_connected)?;
+    for Line { lane, size, index } in lines {
+        let id = ids.get(lane).ok_or_else(|| not_connected(format!("nobody named {lane:?}")))?;
+        let member = Member::connect(*size, *id, *index).map_err(not_connected)?;
+        let first = match (lane, *index) {
+            (Lane::Message { .. }, SENDER) => Call::send(token, RECEIVER),
+            (Lane::Message { .. }, _) => Call::receive(token, SENDER),
+            _ => Call::all_reduce(token, Reduction::Maximum),
+        };
+        use_first(&member, &first, device.stream(Stream::Communication).cu_stream()).map_err(not_connected)?;
         device.synchronize()?;
-        members.push((group.group, member));
+        members.push((lane.clone(), member));
     }
     Ok(members)
 }
 
-/// Sums with all, and hands something on to the members before and after.
 #[allow(unsafe_code, reason = "NCCL takes addresses")]
-fn greet(
-    group: &ProcessGroup,
-    member: &Member,
-    token: Array,
-    stream: cudarc::driver::sys::CUstream,
-) -> Result<(), String> {
-    let place = |number: usize| Array { address: token.address + 4 * number as u64, elements: 1, dtype: token.dtype };
-    // SAFETY: the token has four numbers, and is there for as long as the communicator.
-    let call = |call: Call| unsafe { member.call(&call, stream) };
-    call(Call::all_reduce(place(0), Reduction::Maximum))?;
-    let size = group.size();
-    let (next, previous) = ((group.index + 1) % size, (group.index + size - 1) % size);
-    library::together(|| {
-        call(Call::send(place(0), next))?;
-        call(Call::send(place(1), previous))?;
-        call(Call::receive(place(2), previous))?;
-        call(Call::receive(place(3), next))
-    })
+fn use_first(member: &Member, call: &Call, stream: CUstream) -> Result<(), String> {
+    // SAFETY: the call is of the token, which is there for as long as the communicator.
+    unsafe { member.call(call, stream) }
 }
 
 /// Does what may never end, on a thread that is left behind when there is trouble.
@@ -102,4 +129,38 @@ pub(super) fn patiently<T: Send + 'static>(
 
 pub(super) fn not_connected(why: String) -> TrainError {
     TrainError::Device { action: "connect to other ranks".into(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_plan::ParallelLayout;
+    use stepscope_traces::Rank;
+
+    use super::*;
+
+    #[test]
+    fn nobody_sends_and_receives_over_one_line() {
+        for pp in [2, 3, 4] {
+            let layout = ParallelLayout { dp: 2, pp, ..ParallelLayout::default() };
+            let of = |rank| lines(&Groups::of(&layout, Rank(rank)));
+            let all: Vec<Vec<Line>> = (0..layout.world_size() as u32).map(of).collect();
+            for lines in &all {
+                // To and from both neighbours, in both passes: each a line of its own.
+                let messages: Vec<&Line> = lines.iter().filter(|line| line.size == 2 && is_message(line)).collect();
+                assert_eq!(messages.len(), 4);
+                assert_eq!(messages.iter().filter(|line| line.index == SENDER).count(), 2);
+            }
+            // Both ends of a message have it, once each.
+            for line in all.iter().flatten().filter(|line| is_message(line)) {
+                let same = all.iter().flatten().filter(|other| other.lane == line.lane);
+                let mut ends: Vec<usize> = same.map(|line| line.index).collect();
+                ends.sort_unstable();
+                assert_eq!(ends, [SENDER, RECEIVER]);
+            }
+        }
+    }
+
+    fn is_message(line: &Line) -> bool {
+        matches!(line.lane, Lane::Message { .. })
+    }
 }

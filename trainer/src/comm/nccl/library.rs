@@ -91,16 +91,6 @@ impl Member {
     }
 }
 
-/// Does calls as one: those that wait for each other, in any order.
-pub(super) fn together(calls: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-    let failed = |error: result::NcclError| describe(error.0, ptr::null_mut());
-    result::group_start().map_err(failed)?;
-    let called = calls();
-    // What was begun has to be ended, also when a call was refused.
-    let ended = result::group_end().map(drop).map_err(failed);
-    called.and(ended)
-}
-
 /// Major, minor and patch of the library.
 pub(super) fn version() -> Result<(i32, i32, i32), String> {
     let code = result::get_nccl_version().map_err(|error| describe(error.0, ptr::null_mut()))?;

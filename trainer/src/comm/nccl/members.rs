@@ -1,4 +1,4 @@
-//! A rank's ends of its groups, and the thread that watches over them.
+//! A rank's ends of its lines, and the thread that watches over them.
 
 use std::{
     collections::HashMap,
@@ -7,37 +7,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cudarc::driver::sys::CUstream;
-use stepscope_traces::Group;
-
 use super::{call::Call, flights::Flights, library::Member};
 use crate::{
     backend::cuda::{CudaBackend, Mark},
     comm::trouble::LOOK_EVERY,
     error::TrainError,
     lock::{lock, lock_until},
-    rendezvous::Link,
+    rendezvous::{Lane, Link},
 };
+use cudarc::driver::sys::CUstream;
 
 /// How long to wait until NCCL is let go of.
 const ABORTED_WITHIN: Duration = Duration::from_secs(3);
 
-/// A rank's ends of its groups, and what it has asked of them.
+/// A rank's ends of its lines, and what it has asked of them.
 pub(super) struct Members {
     link: Arc<Link>,
     backend: Weak<CudaBackend>,
-    /// Nothing in a group's place when NCCL has been let go of.
-    members: HashMap<Group, Arc<Mutex<Option<Member>>>>,
+    /// Nothing in a lane's place when NCCL has been let go of.
+    members: HashMap<Lane, Arc<Mutex<Option<Member>>>>,
     pub(super) flights: Flights<Mark>,
     ended: Mutex<bool>,
 }
 
 impl Members {
-    pub(super) fn new(link: &Arc<Link>, backend: &Arc<CudaBackend>, members: Vec<(Group, Member)>) -> Members {
+    pub(super) fn new(link: &Arc<Link>, backend: &Arc<CudaBackend>, members: Vec<(Lane, Member)>) -> Members {
         Members {
             link: link.clone(),
             backend: Arc::downgrade(backend),
-            members: members.into_iter().map(|(group, member)| (group, Arc::new(Mutex::new(Some(member))))).collect(),
+            members: members.into_iter().map(|(lane, member)| (lane, Arc::new(Mutex::new(Some(member))))).collect(),
             flights: Flights::default(),
             ended: Mutex::new(false),
         }
@@ -45,14 +43,14 @@ impl Members {
 
     /// Queues a call of tensors' arrays on a stream of their device.
     #[allow(unsafe_code, reason = "NCCL takes addresses")]
-    pub(super) fn call(&self, group: Group, call: &Call, stream: CUstream) -> Result<(), String> {
-        let member = self.members.get(&group).map(|member| lock(member));
+    pub(super) fn call(&self, lane: &Lane, call: &Call, stream: CUstream) -> Result<(), String> {
+        let member = self.members.get(lane).map(|member| lock(member));
         match member.as_deref() {
             // SAFETY: arrays of tensors are the device's memory, and whoever queues an operation keeps its tensors until
             // the stream is past it.
             Some(Some(member)) => unsafe { member.call(call, stream) },
             Some(None) => Err("NCCL has been let go of".into()),
-            None => Err(format!("this rank is not in group {group}")),
+            None => Err(format!("this rank has no part in {lane:?}")),
         }
     }
 
@@ -85,7 +83,7 @@ impl Members {
         *lock(&self.ended) = true;
     }
 
-    /// Lets go of NCCL, whatever is queued: of all groups at once, since giving back the memory of one waits for the kernels
+    /// Lets go of NCCL, whatever is queued: of all lines at once, since giving back the memory of one waits for the kernels
     /// of all. What takes longer than it should, since it waits for other ranks, is left behind.
     pub(super) fn abort(&self) {
         let deadline = Instant::now() + ABORTED_WITHIN;
@@ -93,9 +91,10 @@ impl Members {
         for member in self.members.values() {
             let (member, tell) = (member.clone(), tell.clone());
             let abort = move || {
-                // A call that does not end keeps it.
-                let taken = lock_until(&member, deadline).and_then(|mut member| member.take());
-                taken.into_iter().for_each(Member::abort);
+                // A call that does not end keeps it. Whoever comes second waits for the first.
+                if let Some(mut member) = lock_until(&member, deadline) {
+                    member.take().into_iter().for_each(Member::abort);
+                }
                 drop(tell);
             };
             // Without a thread it stays as it is, and goes with the process.

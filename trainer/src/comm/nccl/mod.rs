@@ -21,7 +21,11 @@ use stepscope_collector::{
 };
 use stepscope_traces::{MemoryCategory, Sequence, SpanKind};
 
-use self::{call::Call, members::Members};
+use self::{
+    call::Call,
+    connect::{RECEIVER, SENDER},
+    members::Members,
+};
 use super::{Communicator, Groups, ProcessGroup, Reduction, numbering::Numbering};
 use crate::{
     backend::{
@@ -31,9 +35,6 @@ use crate::{
     error::TrainError,
     rendezvous::{Lane, Link, Operation},
 };
-
-/// Numbers in the tensor that says nothing.
-const TOKEN: usize = 4;
 
 /// One rank's way to other GPUs.
 pub(crate) struct NcclCommunicator {
@@ -58,7 +59,7 @@ struct Asked<'a> {
 }
 
 impl NcclCommunicator {
-    /// Connects to the other ranks of each group: comes back when all of them are there.
+    /// Connects to the other ranks of all groups: comes back when all of them are there.
     pub(crate) fn connect(
         link: &Arc<Link>,
         groups: &Groups,
@@ -66,16 +67,16 @@ impl NcclCommunicator {
         recorder: &Recorder,
     ) -> Result<NcclCommunicator, TrainError> {
         libraries::open(Library::Nccl)?;
-        let token = backend.allocate(TOKEN, DType::F32, MemoryCategory::Communication);
+        let token = backend.allocate(1, DType::F32, MemoryCategory::Communication);
         backend.zero(&token);
         backend.synchronize()?;
-        let groups: Vec<ProcessGroup> = groups.all().cloned().collect();
-        let ids = connect::exchange_ids(link, &groups)?;
+        let lines = connect::lines(groups);
+        let ids = connect::exchange_ids(link, &lines)?;
         let lane = Lane::Exchange("NCCL's connections".into());
         let operation = Operation { lane, number: 0, kind: SpanKind::Communication };
         let (connecting, place) = (backend.clone(), array(&token));
         let members = link.progress.during(&operation, || {
-            connect::patiently(link, move || connect::connect_all(&connecting, &groups, &ids, place))
+            connect::patiently(link, move || connect::connect_all(&connecting, &lines, &ids, place))
         })?;
         let members = Arc::new(Members::new(link, backend, members));
         let watched = members.clone();
@@ -122,7 +123,7 @@ impl NcclCommunicator {
         self.backend.attempt(|| {
             let (call, device) = (call?, self.backend.device());
             let before = device.record(*stream)?;
-            let called = self.members.call(group.group, &call, device.stream(*stream).cu_stream());
+            let called = self.members.call(lane, &call, device.stream(*stream).cu_stream());
             called.map_err(|why| TrainError::Device { action: format!("do {operation}"), why })?;
             self.members.flights.add(*stream, operation, (before, device.record(*stream)?));
             Ok(())
@@ -156,19 +157,18 @@ impl Communicator for NcclCommunicator {
     }
 
     fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize) {
-        let call = Call::send(array(tensor), to);
+        let call = Call::send(array(tensor), RECEIVER);
         self.message(group, stream, (SpanKind::Send, tensor), (group.index, to), call);
     }
 
     fn receive(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, from: usize) {
-        let call = Call::receive(array(tensor), from);
+        let call = Call::receive(array(tensor), SENDER);
         self.message(group, stream, (SpanKind::Receive, tensor), (from, group.index), call);
     }
 
     fn barrier(&self, group: &ProcessGroup, stream: Stream) {
-        let nothing = self.token.slice(0..1);
-        let call = Call::all_reduce(array(&nothing), Reduction::Maximum);
-        self.collective(group, stream, (SpanKind::Barrier, &nothing.slice(0..0)), Ok(call));
+        let call = Call::all_reduce(array(&self.token), Reduction::Maximum);
+        self.collective(group, stream, (SpanKind::Barrier, &self.token.slice(0..0)), Ok(call));
     }
 }
 

@@ -34,11 +34,13 @@ pub(crate) fn check_version(ranks_on_one: u64) -> Result<(), TrainError> {
 
 /// Says when NCCL is not told that ranks share a GPU. Whoever starts ranks has to: NCCL reads it when it loads.
 pub(crate) fn check_environment(ranks_on_one: u64) -> Result<(), TrainError> {
-    if std::env::var_os(ENABLE).is_some_and(|value| value != "0") {
+    let wanted = variables(ranks_on_one);
+    let [enabled, blocks] = wanted.map(|(name, _)| std::env::var(name).ok().and_then(|value| value.parse().ok()));
+    if enabled.is_some_and(|enabled: u64| enabled > 0) && blocks.is_some_and(|blocks| blocks <= MOST_BLOCKS) {
         return Ok(());
     }
-    let wanted = variables(ranks_on_one).map(|(name, value)| format!("{name}={value}")).join(" ");
-    let why = format!("{ranks_on_one} ranks share a GPU, which NCCL allows only where it is told: {wanted}");
+    let wanted = wanted.map(|(name, value)| format!("{name}={value}")).join(" ");
+    let why = format!("{ranks_on_one} ranks share a GPU, which NCCL allows only where it is told so: set {wanted}");
     Err(TrainError::Settings(why))
 }
 
@@ -58,7 +60,7 @@ pub(crate) fn warning(ranks_on_one: u64) -> String {
         true => "",
         false => ", and they take turns: `nvidia-cuda-mps-control -d` lets them run side by side",
     };
-    format!("{ranks_on_one} ranks share it: times are not those of {ranks_on_one} GPUs{turns}")
+    format!("{ranks_on_one} ranks share this GPU: times are not those of {ranks_on_one} GPUs{turns}")
 }
 
 fn pipes() -> PathBuf {
