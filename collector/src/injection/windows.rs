@@ -1,51 +1,18 @@
-//! What `stepscope record` and the library that it has loaded into programs say to each other.
-//!
-//! The command says where and when to record, in one variable that all processes of the job inherit. Later there is only
-//! the run directory: whoever triggers a recording leaves a file there, which each process looks at.
+//! When a process is recorded: by the clock, by its steps, or when somebody asks.
 
 use std::{
-    env, fs,
+    fs,
     io::{self, Read},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use stepscope_traces::{Nanos, Step};
 
-/// The variable that says what to do.
-pub const VARIABLE: &str = "STEPSCOPE_INJECTION";
-/// The library's file.
-pub const LIBRARY_FILE: &str = "libstepscope_inject.so";
-/// What the driver looks at: the library to load into a process that uses CUDA.
-pub const CUDA_VARIABLE: &str = "CUDA_INJECTION64_PATH";
-/// What NVTX looks at: the library to tell of ranges.
-pub const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
-
 const TRIGGER_FILE: &str = "trigger.json";
 /// No trigger is longer.
 const LONGEST_TRIGGER: u64 = 4096;
-
-/// What a process is to do that the library is loaded into.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Injection {
-    /// The run to record into: a full path, since programs go elsewhere.
-    pub run: PathBuf,
-    /// When to record.
-    pub windows: Windows,
-}
-
-impl Injection {
-    /// As the value of [`VARIABLE`].
-    pub fn to_text(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
-
-    /// What this process is to do, if anything.
-    pub fn of_this_process() -> Option<Result<Injection, serde_json::Error>> {
-        env::var(VARIABLE).ok().map(|text| serde_json::from_str(&text))
-    }
-}
 
 /// When a process is recorded. A [`Trigger`] adds to any of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,19 +170,5 @@ mod tests {
         assert_eq!(left, [TRIGGER_FILE]);
         fs::write(run.join(TRIGGER_FILE), "{").unwrap();
         assert_eq!(Trigger::find(run), None);
-    }
-
-    #[test]
-    fn what_is_said_is_heard() {
-        for windows in [
-            Windows::ALWAYS,
-            Windows::Timed { after: seconds(1.5), duration: Some(seconds(0.25)), every: Some(seconds(60.0)) },
-            Windows::Steps { first: Step(10), end: Some(Step(20)) },
-            Windows::Dormant,
-        ] {
-            let injection = Injection { run: "/runs/some one's".into(), windows };
-            let heard: Injection = serde_json::from_str(&injection.to_text().unwrap()).unwrap();
-            assert_eq!(heard, injection);
-        }
     }
 }
