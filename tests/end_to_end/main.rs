@@ -16,6 +16,9 @@ mod inspect;
 /// `stepscope plan`: what it predicts, and what it refuses.
 mod plan;
 
+/// `stepscope record` and `trigger`: a command's status, its environment, and what is refused.
+mod record;
+
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;
 
