@@ -8,7 +8,7 @@
 //!
 //! - A divider is a kernel name with at least [`LEAST_STEPS`] occurrences, or bursts of them: an optimizer may have several
 //!   kernels of one name. A burst begins after a gap of more than half the longest one. The pieces are from each such
-//!   place to before the next.
+//!   place to before the next, and have [`LEAST_KERNELS`] kernels or more in the mean.
 //! - Of each name, the usual count in a piece is the one that most pieces have. What a piece has more or less of a name
 //!   counts as odd, with that name's mean duration.
 //! - It divides the stream into steps if no more than [`MOST_ODD`] of the time between its first and its last
@@ -21,6 +21,8 @@ use crate::ids::{NameId, Nanos};
 
 /// Fewer pieces that are alike prove nothing.
 const LEAST_STEPS: usize = 4;
+/// No step is made of fewer kernels: a stream of one kernel, over and over, has none that can be seen.
+const LEAST_KERNELS: usize = 6;
 /// The share of time that may be odd.
 const MOST_ODD: f64 = 0.002;
 /// As much of a long stream is looked at to find out what divides it. It has some tens of steps.
@@ -42,7 +44,7 @@ pub struct InferredSteps {
 pub fn infer_steps(kernels: &[(NameId, Nanos)]) -> Option<InferredSteps> {
     let beginning = Names::of(&kernels[..kernels.len().min(LOOKED_AT)]);
     let places = beginning.0.iter().flat_map(|(id, name)| DIVIDERS.map(|divider| (divider(name), *id, divider)));
-    let mut dividers: Vec<_> = places.filter(|(places, ..)| places.len() >= LEAST_STEPS).collect();
+    let mut dividers: Vec<_> = places.filter(|(places, ..)| may_be_steps(places)).collect();
     // From the most places on; of as many, the first one first.
     dividers.sort_by_key(|(places, ..)| (Reverse(places.len()), places.first().copied()));
     let (_, id, divider) = dividers.into_iter().find(|(places, ..)| beginning.odd_share(places) <= MOST_ODD)?;
@@ -51,6 +53,11 @@ pub fn infer_steps(kernels: &[(NameId, Nanos)]) -> Option<InferredSteps> {
     let odd = all.odd_share(&starts);
     let end = close(&mut starts, kernels.len());
     Some(InferredSteps { starts, end, odd })
+}
+
+fn may_be_steps(places: &[usize]) -> bool {
+    let (Some(first), Some(last)) = (places.first(), places.last()) else { return false };
+    places.len() >= LEAST_STEPS && last - first >= LEAST_KERNELS * (places.len() - 1)
 }
 
 /// The places of a name that may divide a stream: all, or where bursts of it begin.
@@ -175,6 +182,8 @@ mod tests {
     fn where_nothing_repeats_there_are_no_steps() {
         assert_eq!(starts(""), None);
         assert_eq!(starts("ABCDEFGH"), None);
+        assert_eq!(starts(&"A".repeat(100)), None);
+        assert_eq!(starts(&"AB".repeat(100)), None);
         assert_eq!(starts("eLMhHbOeLMhHbO"), None, "twice may be chance");
         let mut random = fastrand::Rng::with_seed(7);
         let noise: String = (0..2000).map(|_| char::from(random.u8(b'A'..=b'Z'))).collect();
@@ -186,7 +195,7 @@ mod tests {
 
         #[test]
         fn a_step_that_begins_with_something_of_its_own_is_found(
-            rest in proptest::collection::vec(1_u32..6, 1..60),
+            rest in proptest::collection::vec(1_u32..6, LEAST_KERNELS..60),
             steps in LEAST_STEPS..20,
         ) {
             // The first kernel is long enough not to be odd and short.
