@@ -4,6 +4,7 @@ use std::{io::Write, path::Path};
 
 use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::AnalysisError;
+use stepscope_collector::injection::{JobError, LibraryMissing};
 use stepscope_plan::PlanError;
 use stepscope_traces::{Run, TraceError};
 use stepscope_trainer::TrainError;
@@ -26,6 +27,8 @@ pub(crate) fn explain(error: &anyhow::Error) {
         _ => None,
     });
     let hint = trace.and_then(trace_hint).or_else(|| error.downcast_ref::<PlanError>().and_then(plan_hint));
+    let hint = hint.or_else(|| error.downcast_ref::<LibraryMissing>().map(LibraryMissing::hint));
+    let hint = hint.or_else(|| error.downcast_ref::<JobError>().and_then(job_hint));
     if let Some(hint) = hint.or_else(|| error.downcast_ref::<TrainError>().and_then(train_hint)) {
         line(cyan, "hint", &hint);
     }
@@ -37,6 +40,13 @@ fn plan_hint(error: &PlanError) -> Option<String> {
         PlanError::ModelFile { .. } => Some(
             "a TOML file needs at least layers, hidden, heads, ffn and vocabulary; a config.json its usual keys".into(),
         ),
+        _ => None,
+    }
+}
+
+fn job_hint(error: &JobError) -> Option<String> {
+    match error {
+        JobError::NotFound { .. } => Some("the command comes after --, as a shell would be given it".into()),
         _ => None,
     }
 }

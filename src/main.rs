@@ -7,9 +7,13 @@ mod failure;
 mod inspect;
 mod output;
 mod plan;
+mod record;
+mod run_path;
+mod seconds;
 mod source;
 mod text;
 mod train;
+mod trigger;
 mod words;
 
 use std::{io, process::ExitCode};
@@ -30,7 +34,9 @@ enum Command {
     Doctor(doctor::Arguments),
     Inspect(inspect::Arguments),
     Plan(Box<plan::Arguments>),
+    Record(Box<record::Arguments>),
     Train(Box<train::Arguments>),
+    Trigger(trigger::Arguments),
 }
 
 /// How a result is written.
@@ -43,15 +49,18 @@ enum Format {
 }
 
 fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
     let outcome = match Arguments::parse().command {
-        Command::Analyze(arguments) => analyze::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Inspect(arguments) => inspect::run(&arguments),
-        Command::Plan(arguments) => plan::run(&arguments),
-        Command::Train(arguments) => train::run(*arguments),
+        Command::Analyze(arguments) => analyze::run(&arguments).map(done),
+        Command::Doctor(arguments) => doctor::run(&arguments).map(done),
+        Command::Inspect(arguments) => inspect::run(&arguments).map(done),
+        Command::Plan(arguments) => plan::run(&arguments).map(done),
+        Command::Record(arguments) => record::run(&arguments),
+        Command::Train(arguments) => train::run(*arguments).map(done),
+        Command::Trigger(arguments) => trigger::run(&arguments).map(done),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         // Whoever reads has read enough.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

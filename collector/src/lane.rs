@@ -12,6 +12,7 @@ use stepscope_traces::Stream;
 
 use crate::{
     context::{Change, Context},
+    everywhere,
     launch::{Guard, LaunchInfo, Said},
     queue::{Event, Queue},
     shared::Shared,
@@ -112,8 +113,21 @@ pub(crate) struct Launched {
 }
 
 /// What is known of a launch of a kernel, or else of a copy or a fill, that this thread makes now. `None` when it works
-/// for no recorder. Takes no lock and no memory.
+/// for no recorder, and nothing is said of all threads. Takes no lock and no memory.
 pub(crate) fn launched(kernel: bool) -> Option<Launched> {
+    let launched = said_here(kernel);
+    let Some((recorder, everywhere)) = everywhere::get() else { return launched };
+    match launched {
+        Some(launched) if launched.recorder == recorder => {
+            Some(Launched { context: everywhere.unless_said(launched.context), ..launched })
+        }
+        Some(launched) => Some(launched),
+        None => Some(Launched { recorder, context: everywhere.context(), guard: None, info: None }),
+    }
+}
+
+/// What this thread itself says of a launch that it makes now.
+fn said_here(kernel: bool) -> Option<Launched> {
     LANES
         .try_with(|lanes| {
             let mut lanes = lanes.try_borrow_mut().ok()?;

@@ -10,15 +10,15 @@ use std::{
 };
 
 use stepscope_traces::{
-    CounterId, CounterSample, FIRST_NAME, Layer, MemoryCategory, MemoryEvent, MemoryOperation, MicroBatch, NameId,
-    Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step,
+    CounterId, CounterSample, Device, FIRST_NAME, Layer, MemoryCategory, MemoryEvent, MemoryOperation, MicroBatch,
+    NameId, Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step,
 };
 
 use crate::{
     context::{Change, Context},
     cupti::{self, MemoryNote},
     error::RecordError,
-    lane,
+    everywhere, lane,
     launch::{LaunchInfo, Launching},
     names::{KnownName, NameBook},
     packed::PackedSpan,
@@ -142,6 +142,21 @@ impl Recorder {
     pub fn note(&self, key: &str, value: impl Into<String>) {
         if let Some(shared) = self.shared() {
             shared.note(key, value.into());
+        }
+    }
+
+    /// Says what this rank computes on, for a program that learns it after it began to record.
+    pub fn set_device(&self, device: Device) {
+        if let Some(shared) = self.shared() {
+            shared.set_device(device);
+        }
+    }
+
+    /// Says where the whole process is: a step, or nowhere, and the phase of it. This holds for what is launched on threads
+    /// that do not say themselves, such as those that a framework has for its backward pass.
+    pub fn set_everywhere(&self, step: Option<Step>, phase: Option<Phase>) {
+        if let Some(shared) = self.shared() {
+            everywhere::set(shared.id, step, phase);
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
     thread::Thread,
 };
 
-use stepscope_traces::Stream;
+use stepscope_traces::{Device, Stream};
 
 use crate::{
     launch::WatchedLaunches,
@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     new_queues: Mutex<NewQueues>,
     /// What is to stand in `rank.json` and is not there yet.
     notes: Mutex<Vec<(String, String)>>,
+    /// What the rank computes on, if that is not written yet.
+    device: Mutex<Option<Device>>,
     /// Why the program ends, if it said so.
     pub(crate) reason: Mutex<Option<String>>,
     threads: AtomicU32,
@@ -77,6 +79,7 @@ impl Shared {
             names: Mutex::new(NameBook::new()),
             new_queues: Mutex::default(),
             notes: Mutex::default(),
+            device: Mutex::default(),
             reason: Mutex::default(),
             threads: AtomicU32::new(0),
             queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
@@ -151,6 +154,17 @@ impl Shared {
 
     pub(crate) fn take_notes(&self) -> Vec<(String, String)> {
         std::mem::take(&mut lock(&self.notes))
+    }
+
+    /// Leaves what the rank computes on for `rank.json`.
+    pub(crate) fn set_device(&self, device: Device) {
+        if !self.is_forked() {
+            *lock(&self.device) = Some(device);
+        }
+    }
+
+    pub(crate) fn take_device(&self) -> Option<Device> {
+        lock(&self.device).take()
     }
 
     pub(crate) fn take_new_queues(&self) -> Vec<QueueEnd> {

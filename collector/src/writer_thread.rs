@@ -159,6 +159,9 @@ impl<'a> Drain<'a> {
         for (key, value) in self.shared.take_notes() {
             self.writer.note(&key, &value);
         }
+        if let Some(device) = self.shared.take_device() {
+            self.writer.set_device(device);
+        }
         self.ticks.anchor(&self.shared.counter);
         let ticks = &self.ticks;
         for (queue, waiting) in self.queues.iter_mut().zip(waiting) {

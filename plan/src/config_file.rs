@@ -1,12 +1,40 @@
 //! Models from files: Hugging Face's `config.json`, and TOML in our own words.
 
+use std::{fs, io::Read, path::Path};
+
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::shape::{Biases, Experts, FeedForward, ModelShape, Norm};
+use crate::{
+    error::PlanError,
+    shape::{Biases, Experts, FeedForward, ModelShape, Norm},
+};
+
+/// No description of a model is longer.
+const LONGEST: u64 = 1 << 20;
+
+impl ModelShape {
+    /// A model by its name, or from a file: a Hugging Face `config.json`, or a TOML file of this project.
+    pub fn load(name_or_file: &str) -> Result<ModelShape, PlanError> {
+        match ModelShape::preset(name_or_file) {
+            Err(PlanError::UnknownModel { .. }) if Path::new(name_or_file).exists() => {
+                let wrong = |why: String| PlanError::ModelFile { file: name_or_file.into(), why };
+                if !Path::new(name_or_file).is_file() {
+                    return Err(wrong("it is not a plain file".into()));
+                }
+                let mut text = String::new();
+                let read = fs::File::open(name_or_file).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
+                read.map_err(|error| wrong(error.to_string()))?;
+                let stem = Path::new(name_or_file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                parse(&text, &stem).map_err(wrong)?.check()
+            }
+            known => known,
+        }
+    }
+}
 
 /// Reads a model from the text of a file: JSON is Hugging Face's, everything else is TOML.
-pub(crate) fn parse(text: &str, file_stem: &str) -> Result<ModelShape, String> {
+fn parse(text: &str, file_stem: &str) -> Result<ModelShape, String> {
     let text = text.trim_start_matches('\u{feff}');
     if text.trim_start().starts_with(['{', '[']) {
         let config = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;

@@ -14,6 +14,7 @@
 mod activations;
 mod assumptions;
 mod communication;
+#[cfg(feature = "files")]
 mod config_file;
 mod device;
 mod error;

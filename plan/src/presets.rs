@@ -1,15 +1,9 @@
 //! Models people know by name. Sizes are those of the published `config.json` files and papers.
 
-use std::{fs::File, io::Read, path::Path};
-
 use crate::{
-    config_file,
     error::PlanError,
     shape::{Biases, Experts, FeedForward, ModelShape, Norm},
 };
-
-/// No description of a model is longer.
-const LONGEST: u64 = 1 << 20;
 
 /// The names of the presets.
 const NAMES: [&str; 11] = [
@@ -55,24 +49,6 @@ impl ModelShape {
             _ => return Err(PlanError::UnknownModel { name: name.into(), known: NAMES.join(", ") }),
         };
         ModelShape { name: name.into(), ..shape }.check()
-    }
-
-    /// A model by its name, or from a file: a Hugging Face `config.json`, or a TOML file of this project.
-    pub fn load(name_or_file: &str) -> Result<ModelShape, PlanError> {
-        match ModelShape::preset(name_or_file) {
-            Err(PlanError::UnknownModel { .. }) if Path::new(name_or_file).exists() => {
-                let wrong = |why: String| PlanError::ModelFile { file: name_or_file.into(), why };
-                if !Path::new(name_or_file).is_file() {
-                    return Err(wrong("it is not a plain file".into()));
-                }
-                let mut text = String::new();
-                let read = File::open(name_or_file).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
-                read.map_err(|error| wrong(error.to_string()))?;
-                let stem = Path::new(name_or_file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                config_file::parse(&text, &stem).map_err(wrong)?.check()
-            }
-            known => known,
-        }
     }
 }
 

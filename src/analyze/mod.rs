@@ -4,7 +4,7 @@ mod devices;
 mod html;
 mod markdown;
 mod progress;
-mod ranges;
+pub(crate) mod ranges;
 mod report;
 mod tables;
 mod text;

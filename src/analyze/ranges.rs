@@ -6,7 +6,7 @@ use stepscope_analyzer::StepRange;
 use stepscope_traces::{Rank, Run, Step};
 
 /// Reads `A..B`, `A..`, `..B` or `N`.
-pub(super) fn steps(text: &str) -> Result<StepRange, String> {
+pub(crate) fn steps(text: &str) -> Result<StepRange, String> {
     let number =
         |part: &str| part.parse::<i32>().map_err(|_| format!("`{part}` is not a step: steps are A..B, A.., ..B or N"));
     let Some((from, to)) = text.split_once("..") else {

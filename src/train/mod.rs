@@ -4,12 +4,7 @@ mod progress;
 mod settings;
 mod training;
 
-use std::{
-    io::Write,
-    os::unix::process::CommandExt,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{io::Write, os::unix::process::CommandExt, path::PathBuf, process::Command};
 
 use anstyle::AnsiColor;
 use anyhow::Result;
@@ -22,6 +17,8 @@ use self::{
     settings::{BackendName, Settings},
     training::{Choice, Training, Variables},
 };
+
+use crate::run_path;
 
 /// Train a Llama-style model and record where every step goes.
 #[derive(clap::Args)]
@@ -103,7 +100,7 @@ fn train(
     job: Option<&Job>,
 ) -> Result<()> {
     let mut info = RunInfo::of_this_process(run_name(&config));
-    let path = run.unwrap_or_else(|| free_path(&info.default_path()));
+    let path = run.unwrap_or_else(|| run_path::free(&info.default_path()));
     let path = match job {
         Some(job) => job.agree("the run's path", path)?,
         None => path,
@@ -146,12 +143,6 @@ fn introduce(config: &TrainConfig, choice: &Choice, training: &Training) {
         let yellow = AnsiColor::Yellow.on_default().bold();
         drop(writeln!(stderr, "{yellow}warning:{yellow:#} {warning}"));
     }
-}
-
-/// A path that is not taken: two runs may begin in one second.
-fn free_path(path: &Path) -> PathBuf {
-    let numbered = (2..).map(|number| PathBuf::from(format!("{}-{number}", path.display())));
-    std::iter::once(path.to_owned()).chain(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.to_owned())
 }
 
 /// The model, and along which axes it is spread.

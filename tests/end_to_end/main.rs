@@ -19,6 +19,9 @@ mod plan;
 /// Real runs from a GPU.
 mod samples;
 
+/// `stepscope record` and `trigger`: a command's status, its environment, and what is refused.
+mod record;
+
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;
 

@@ -31,6 +31,7 @@ mod error;
 mod follower;
 mod format;
 mod ids;
+mod inferred_steps;
 mod json_file;
 mod loss;
 mod names;
@@ -53,6 +54,7 @@ pub use format::SCHEMA_VERSION;
 pub use ids::{
     Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,
 };
+pub use inferred_steps::{InferredSteps, infer_steps};
 pub use loss::Loss;
 pub use names::{FIRST_NAME, Names};
 pub use rank_data::{RankData, Survey, TableSurvey};

@@ -15,7 +15,7 @@ use crate::{
     format::{encode::Encoder, frame::END_OF_STREAM},
     ids::{NameId, Rank},
     json_file,
-    rank_info::{self, RankInfo, Written, WrittenState},
+    rank_info::{self, Device, RankInfo, Written, WrittenState},
     run_info::RunInfo,
     tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans, Strings, Table},
     vocabulary::Counter,
@@ -150,6 +150,12 @@ impl RankWriter {
     /// Notes how the rank is recorded; it is written with the next flush.
     pub fn note(&mut self, key: &str, value: &str) {
         self.info.collector.insert(key.into(), value.into());
+        self.info_changed = true;
+    }
+
+    /// Says what the rank computes on, where that is known only after it began; it is written with the next flush.
+    pub fn set_device(&mut self, device: Device) {
+        self.info.device = Some(device);
         self.info_changed = true;
     }
 

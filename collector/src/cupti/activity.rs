@@ -1,6 +1,7 @@
 //! What a program holds while its kernels are recorded.
 
 use std::{
+    mem::ManuallyDrop,
     sync::{Arc, Mutex, atomic::Ordering::Release},
     thread::JoinHandle,
 };
@@ -92,7 +93,20 @@ impl Activity {
         drop(self);
     }
 
-    fn end(&self) {
+    /// Traces nothing that is launched from now on, unless for another recorder. What runs by then comes as it ends: for
+    /// a program that is not waited for, some time before [`Activity::finish`].
+    pub fn stop_tracing(&self) {
+        if !self.shared.is_forked() && self.session.translator().has_only(&self.shared) {
+            library::disable();
+        }
+    }
+
+    /// Records what is left, and leaves CUPTI where it is: for the end of a process, where detaching gains nothing.
+    pub fn finish_with_process(self) {
+        ManuallyDrop::new(self).end(false);
+    }
+
+    fn end(&self, detach: bool) {
         if self.shared.is_forked() {
             // CUPTI is the parent's, and so is whoever may hold the locks.
             return;
@@ -110,15 +124,17 @@ impl Activity {
             thread.thread().unpark();
             // If it panicked, what it would have done was done above.
             drop(thread.join());
-            library::detach();
-            BUFFERS.clear();
+            if detach {
+                library::detach();
+                BUFFERS.clear();
+            }
         }
     }
 }
 
 impl Drop for Activity {
     fn drop(&mut self) {
-        self.end();
+        self.end(true);
     }
 }
 

@@ -1,6 +1,9 @@
 //! The memory that CUPTI writes records to: a bounded pool, used again and again.
 
-use std::{collections::VecDeque, sync::Mutex};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Mutex,
+};
 
 use crate::shared::lock;
 
@@ -34,8 +37,16 @@ pub(crate) struct Buffers(Mutex<Pool>);
 struct Pool {
     free: Vec<Buffer>,
     filled: VecDeque<Filled>,
+    /// Where those are that CUPTI has.
+    lent: BTreeSet<usize>,
     /// Free, filled, or with CUPTI.
     existing: usize,
+}
+
+impl Pool {
+    const fn new() -> Pool {
+        Pool { free: Vec::new(), filled: VecDeque::new(), lent: BTreeSet::new(), existing: 0 }
+    }
 }
 
 /// The pool of this process, since CUPTI has one client in a process and tells it nothing else.
@@ -43,20 +54,28 @@ pub(crate) static BUFFERS: Buffers = Buffers::new();
 
 impl Buffers {
     pub(crate) const fn new() -> Buffers {
-        Buffers(Mutex::new(Pool { free: Vec::new(), filled: VecDeque::new(), existing: 0 }))
+        Buffers(Mutex::new(Pool::new()))
     }
 
     /// A buffer to write to, unless there are too many already.
     pub(crate) fn lend(&self) -> Option<Buffer> {
         let mut pool = lock(&self.0);
-        if let Some(buffer) = pool.free.pop() {
-            return Some(buffer);
-        }
-        if pool.existing >= MOST_BUFFERS {
-            return None;
-        }
-        pool.existing += 1;
-        Some(vec![0; BUFFER_WORDS].into_boxed_slice())
+        let buffer = match pool.free.pop() {
+            Some(buffer) => buffer,
+            None if pool.existing >= MOST_BUFFERS => return None,
+            None => {
+                pool.existing += 1;
+                vec![0; BUFFER_WORDS].into_boxed_slice()
+            }
+        };
+        pool.lent.insert(buffer.as_ptr().addr());
+        Some(buffer)
+    }
+
+    /// Whether the buffer at an address is one of ours, which CUPTI gives back now. A profiler that was here before may
+    /// have left some of its own.
+    pub(crate) fn is_returned(&self, address: usize) -> bool {
+        lock(&self.0).lent.remove(&address)
     }
 
     /// Takes a buffer that has been written to.
@@ -76,7 +95,7 @@ impl Buffers {
 
     /// Frees the memory once CUPTI is gone. What it has not handed over until then stays with it.
     pub(crate) fn clear(&self) {
-        *lock(&self.0) = Pool { free: Vec::new(), filled: VecDeque::new(), existing: 0 };
+        *lock(&self.0) = Pool::new();
     }
 }
 

@@ -49,11 +49,11 @@ pub(crate) unsafe extern "C" fn buffer_completed(
     size: usize,
     valid_size: usize,
 ) {
-    if buffer.is_null() {
+    if catch_unwind(|| BUFFERS.is_returned(buffer.addr())).ok() != Some(true) {
         return;
     }
     let words = size / size_of::<u64>();
-    // SAFETY: it is one that was lent, of the size it was lent with, and CUPTI does not use it any more.
+    // SAFETY: it is one that was lent, as was just seen, of the size it was lent with, and CUPTI does not use it any more.
     let buffer = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), words)) };
     drop(catch_unwind(AssertUnwindSafe(|| BUFFERS.hand_over(Filled { buffer, valid: valid_size }))));
 }
@@ -131,9 +131,15 @@ mod tests {
             buffer_requested(&mut buffer, &mut size, &mut most);
             assert!(!buffer.is_null() && buffer.align_offset(8) == 0 && (size, most) == (64 << 10, 0));
             buffer_completed(std::ptr::null_mut(), 0, buffer, size, 48);
+            // What another profiler lent is not ours to free, and what came back does not come back again.
+            let mut foreign = [0_u64; 16];
+            for not_ours in [foreign.as_mut_ptr().cast(), std::ptr::null_mut(), buffer] {
+                buffer_completed(std::ptr::null_mut(), 0, not_ours, 128, 48);
+            }
         }
         let filled = BUFFERS.take_filled().unwrap();
         assert_eq!((filled.buffer.as_ptr().cast(), filled.records().len()), (buffer.cast_const(), 48));
+        assert!(BUFFERS.take_filled().is_none());
         BUFFERS.give_back(filled.buffer);
     }
 }

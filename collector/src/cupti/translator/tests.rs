@@ -242,3 +242,32 @@ fn kernels_of_several_ranks_go_to_the_one_that_launched_them() {
     let launched = ("launched by the second".to_owned(), Some(Step(2)));
     assert_eq!(kernels(&second), [launched, ("on the stream of the second".to_owned(), None)]);
 }
+
+#[test]
+fn threads_that_say_nothing_are_where_the_process_is() {
+    let mut recording = Recording::start(Settings::default());
+    let recorder = recording.recorder.clone();
+    let on_another_thread = |correlation| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| notes::leave(correlation, true));
+        });
+    };
+    on_another_thread(1);
+    recorder.set_everywhere(Some(Step(7)), Some(Phase::Backward));
+    on_another_thread(2);
+    {
+        // This thread says itself in which phase it is.
+        let _phase = recorder.phase(Phase::Forward);
+        notes::leave(3, true);
+    }
+    recorder.set_everywhere(None, None);
+    on_another_thread(4);
+    let mut page = Page::default();
+    (1..=4).for_each(|correlation| page.kernel(VERSION_13, work(correlation, 1000), c"kernel"));
+    recording.read(&page);
+    let [(data, _)] = recording.finish().try_into().ok().unwrap();
+    let kernels = data.spans.rows().filter(|span| span.kind == SpanKind::Kernel);
+    let places: Vec<_> = kernels.map(|span| (span.step, span.phase)).collect();
+    let step = Some(Step(7));
+    assert_eq!(places, [(None, None), (step, Some(Phase::Backward)), (step, Some(Phase::Forward)), (None, None)]);
+}

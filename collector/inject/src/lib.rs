@@ -1,0 +1,52 @@
+//! The collector inside a program that knows nothing of it.
+//!
+//! `stepscope record` names this library in two variables. The driver loads it into each process that begins to use CUDA and
+//! calls [`InitializeInjection`]; NVTX loads it where a program first names a range and calls [`InitializeInjectionNvtx2`].
+//! Either may come first, or never, and each copy of NVTX in a process makes its own call.
+//!
+//! This is other people's process. Nothing here writes to its stdout, changes how it ends, waits for long, or lets a panic
+//! out. Where it cannot record, the program runs as if it were not there.
+#![allow(unsafe_code, reason = "everything here is called from C")]
+
+mod exit;
+mod gpu;
+mod nvtx;
+mod process;
+mod seat;
+mod session;
+mod watch;
+
+use std::{
+    ffi::c_int,
+    panic::{self, catch_unwind},
+    sync::Once,
+};
+
+/// What the driver calls when CUDA begins in this process, in the middle of its own beginning. Says 1, all is well,
+/// whatever happens: anything else would be a reason for the driver to complain.
+#[unsafe(no_mangle)]
+pub extern "C" fn InitializeInjection() -> c_int {
+    be_quiet();
+    drop(catch_unwind(watch::begin));
+    1
+}
+
+/// What each copy of NVTX calls in this process. Says 1, all is well: otherwise the library would be unloaded.
+///
+/// # Safety
+///
+/// Called by NVTX, with its function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn InitializeInjectionNvtx2(tables: Option<nvtx::GetExportTable>) -> c_int {
+    be_quiet();
+    process::settle();
+    // SAFETY: as the caller promises.
+    drop(catch_unwind(|| tables.map(|tables| unsafe { nvtx::attach(tables) })));
+    1
+}
+
+/// Lets no panic of this library write to the program's stderr. The hook is the library's own, not the program's.
+fn be_quiet() {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| panic::set_hook(Box::new(|_| {})));
+}

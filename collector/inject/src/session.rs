@@ -1,0 +1,157 @@
+//! What is recorded of this process, and when: one recording, in which windows open and close.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use stepscope_collector::{
+    Recorder,
+    cupti::{Activity, Traced},
+    nvml::{LeftOut, SAMPLE_EVERY, Sampler},
+};
+use stepscope_traces::{Nanos, Span, SpanKind, now};
+
+use crate::{
+    gpu::{self, Gpu},
+    process::{self, Given},
+    seat,
+};
+
+/// How long work may take to end on the device after a window closes: the host runs ahead of it.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// What the annotation of a window is called.
+const WINDOW: &str = "recorded window";
+
+/// The recording of this process, from its first window on.
+static RECORDER: OnceLock<Recorder> = OnceLock::new();
+
+/// The recording of this process, if it has begun.
+pub(crate) fn recorder() -> Option<&'static Recorder> {
+    RECORDER.get()
+}
+
+/// The recording, and the window that is open.
+pub(crate) struct Session {
+    run: PathBuf,
+    gpu: Option<Gpu>,
+    window: Option<Window>,
+    /// Whether nothing can be recorded, which was said.
+    failed: bool,
+}
+
+/// Whatever of it there is: what cannot be watched is noted in the recording.
+struct Window {
+    began: Nanos,
+    activity: Option<Activity>,
+    sampler: Option<Sampler>,
+    /// Since when nothing new is traced.
+    closing: Option<Instant>,
+}
+
+impl Session {
+    pub(crate) fn new(run: &Path) -> Session {
+        Session { run: run.to_owned(), gpu: None, window: None, failed: false }
+    }
+
+    /// Opens a window or closes it, as is asked for; finds out on which GPU.
+    pub(crate) fn look(&mut self, is_open: bool) {
+        match self.window.as_ref().map(|window| window.closing) {
+            None if is_open => self.open(),
+            None => {}
+            Some(None) if is_open => self.find_gpu(),
+            Some(None) => self.begin_to_close(),
+            Some(Some(since)) if since.elapsed() < SETTLE => {}
+            Some(Some(_)) => self.close(),
+        }
+    }
+
+    /// Begins to record, or to record again.
+    pub(crate) fn open(&mut self) {
+        if self.failed {
+            return;
+        }
+        let recorder = match recorder() {
+            Some(recorder) => {
+                recorder.resume();
+                recorder
+            }
+            None => match seat::take(&self.run, Given::of_this_process()) {
+                Ok(recorder) => RECORDER.get_or_init(|| recorder),
+                Err(error) => {
+                    self.failed = true;
+                    return process::complain(&error.to_string());
+                }
+            },
+        };
+        // If that cannot be, the recording says why.
+        let activity = Activity::start_with(recorder, Traced { memory: true }).ok();
+        self.window = Some(Window { began: now(), activity, sampler: None, closing: None });
+        self.sample();
+    }
+
+    /// Which GPU a process uses shows only some time after CUDA began.
+    fn find_gpu(&mut self) {
+        if self.gpu.is_some() {
+            return;
+        }
+        self.gpu = Gpu::in_use();
+        if let (Some(gpu), Some(recorder)) = (&self.gpu, recorder()) {
+            recorder.set_device(gpu.description.clone());
+            if gpu.description.peak_flops.is_some() {
+                recorder.note("peak_flops", "of bf16, assumed");
+            }
+            if gpu.beside > 0 {
+                recorder.note("other_gpus", gpu.beside.to_string());
+            }
+            self.sample();
+        }
+    }
+
+    fn sample(&mut self) {
+        let (Some(gpu), Some(window), Some(recorder)) = (&self.gpu, &mut self.window, recorder()) else { return };
+        match Sampler::start(&self.run, recorder, &gpu.selector, SAMPLE_EVERY) {
+            Ok(sampler) => window.sampler = sampler,
+            Err(why) => recorder.note("nvml", format!("not sampled: {why}")),
+        }
+    }
+
+    fn begin_to_close(&mut self) {
+        if let Some(window) = &mut self.window {
+            window.activity.iter().for_each(Activity::stop_tracing);
+            window.closing = Some(Instant::now());
+        }
+    }
+
+    fn close(&mut self) {
+        if let (Some(window), Some(recorder)) = (self.window.take(), recorder()) {
+            window.end(recorder, Activity::finish);
+            recorder.pause();
+        }
+    }
+
+    /// Records what is left, and ends the recording: the process ends.
+    pub(crate) fn finish(mut self) {
+        let Some(recorder) = recorder() else { return };
+        if let Some(window) = self.window.take() {
+            gpu::wait_until_done();
+            window.end(recorder, Activity::finish_with_process);
+        }
+        // The writer has said on stderr what went wrong, if anything did.
+        drop(recorder.clone().finish());
+    }
+}
+
+impl Window {
+    fn end(self, recorder: &Recorder, finish: impl FnOnce(Activity)) {
+        let left_out = self.sampler.map_or_else(Vec::new, Sampler::finish);
+        if let Some(line) = LeftOut::line(&left_out) {
+            recorder.note("nvml", line);
+        }
+        self.activity.map(finish);
+        // What lies between windows was not idle: nobody looked.
+        recorder.record(Span::new(SpanKind::Range, recorder.name(WINDOW), self.began, now() - self.began));
+    }
+}

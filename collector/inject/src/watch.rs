@@ -1,0 +1,107 @@
+//! The thread that opens and closes windows, and ends the recording with the process.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Condvar, Mutex, OnceLock, PoisonError,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+use stepscope_collector::{
+    injection::{Injection, Moment, Trigger, Windows},
+    quiet_thread,
+};
+use stepscope_traces::ClockSnapshot;
+
+use crate::{exit, nvtx, process, session::Session};
+
+/// How often the thread looks at the clock and for a trigger.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long a process that ends waits for its recording at most.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+static THREAD: OnceLock<Thread> = OnceLock::new();
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// Whether the thread has recorded all there is.
+static ENDED: Mutex<bool> = Mutex::new(false);
+static END: Condvar = Condvar::new();
+/// Whether it matters at once that another step begins.
+static AWAITS_STEPS: AtomicBool = AtomicBool::new(false);
+
+/// Begins to watch this process, as its environment says. What is to be recorded from the beginning is so before this
+/// returns.
+pub(crate) fn begin() {
+    if !process::begin() {
+        return;
+    }
+    let injection = match Injection::of_this_process() {
+        Some(Ok(injection)) => injection,
+        Some(Err(error)) => return process::complain(&format!("its settings make no sense: {error}")),
+        None => return,
+    };
+    let mut watch = Watch { session: Session::new(&injection.run), injection, began: Instant::now() };
+    AWAITS_STEPS.store(matches!(watch.injection.windows, Windows::Steps { .. }), Relaxed);
+    if watch.is_open() {
+        watch.session.open();
+    }
+    match quiet_thread::spawn("stepscope-watch", move || watch.run()) {
+        Ok(thread) => {
+            drop(THREAD.set(thread.thread().clone()));
+            exit::call_at_exit();
+        }
+        Err(error) => process::complain(&format!("there is no thread to do it: {error}")),
+    }
+}
+
+/// Says that another step begins.
+pub(crate) fn step_began() {
+    if AWAITS_STEPS.load(Relaxed) {
+        THREAD.get().into_iter().for_each(Thread::unpark);
+    }
+}
+
+/// Ends the recording, within bounds. To be called when the process ends.
+pub(crate) fn end() {
+    let Some(thread) = THREAD.get().filter(|_| !process::is_fork()) else { return };
+    ENDING.store(true, Release);
+    thread.unpark();
+    let ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(END.wait_timeout_while(ended, PATIENCE, |ended| !*ended));
+}
+
+struct Watch {
+    injection: Injection,
+    session: Session,
+    began: Instant,
+}
+
+impl Watch {
+    fn is_open(&self) -> bool {
+        self.injection.windows.is_open(&Moment {
+            since_start: self.began.elapsed(),
+            step: nvtx::current_step(),
+            wall: ClockSnapshot::take().wall_ns,
+            trigger: Trigger::find(&self.injection.run),
+        })
+    }
+
+    fn run(mut self) {
+        // Whatever happens here, a process that ends does not wait for it in vain.
+        drop(catch_unwind(AssertUnwindSafe(|| {
+            while !ENDING.load(Acquire) {
+                thread::park_timeout(LOOK_EVERY);
+                let is_open = self.is_open();
+                self.session.look(is_open);
+            }
+            self.session.finish();
+        })));
+        *ENDED.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        END.notify_all();
+    }
+}

@@ -1,0 +1,356 @@
+//! The library as the driver loads it: into a process that knows nothing of it. There is no GPU in these.
+//!
+//! Each test runs this program again, as the process that is recorded.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+#![allow(unsafe_code, reason = "the library is a C library")]
+
+use std::{
+    env,
+    ffi::{c_char, c_int, c_uint, c_void},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+
+use libloading::os::unix::{Library, Symbol};
+use nix::{
+    sys::wait::{WaitStatus, waitpid},
+    unistd::{ForkResult, fork},
+};
+use stepscope_collector::injection::{Injection, LIBRARY_FILE, Trigger, VARIABLE, Windows};
+use stepscope_traces::{ClockSnapshot, Rank, Run, RunInfo, SpanKind, State, Step, Window};
+use tempfile::TempDir;
+
+/// What a recorded process is to do.
+const MODE: &str = "STEPSCOPE_TEST_MODE";
+
+/// A run to record into.
+struct Recording {
+    directory: TempDir,
+}
+
+impl Recording {
+    fn new() -> Recording {
+        let recording = Recording { directory: tempfile::tempdir().unwrap() };
+        RunInfo::of_this_process("test").create(&recording.path()).unwrap();
+        recording
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    fn command(&self, mode: &str, windows: Windows) -> Command {
+        let injection = Injection { run: self.path(), windows };
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["recorded_process", "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(MODE, mode).env(VARIABLE, injection.to_text().unwrap());
+        for variable in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    fn record(&self, mode: &str, windows: Windows) -> Output {
+        self.command(mode, windows).output().unwrap()
+    }
+
+    fn open(&self) -> Run {
+        Run::open(&self.path()).unwrap()
+    }
+}
+
+/// The status, and that nothing was said.
+fn quiet_status(output: &Output) -> Option<i32> {
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    output.status.code()
+}
+
+#[test]
+fn a_process_is_recorded_to_its_end_and_ends_as_it_wants_to() {
+    let recording = Recording::new();
+    assert_eq!(quiet_status(&recording.record("exit", Windows::ALWAYS)), Some(42));
+    let run = recording.open();
+    assert_eq!((run.ranks.len(), run.state()), (1, State::Complete));
+    let info = &run.ranks[0].info;
+    assert_eq!((info.rank, &info.collector["rank_from"]), (Rank(0), &"order".into()));
+    assert!(info.collector["program"].as_str().unwrap().contains("recorded_process"));
+    // Where there is no driver, the recording says so and goes on.
+    assert!(info.collector.contains_key("cupti"), "{:?}", info.collector);
+    assert!(run.ranks[0].read(Window::ALL).unwrap().1.is_none());
+    assert_eq!(windows_of(&run), 1);
+}
+
+#[test]
+fn a_process_that_is_torn_down_leaves_what_was_written() {
+    for (mode, code) in [("_exit", Some(7)), ("abort", None)] {
+        let recording = Recording::new();
+        assert_eq!(quiet_status(&recording.record(mode, Windows::ALWAYS)), code);
+        let run = recording.open();
+        assert_eq!((run.ranks.len(), run.state()), (1, State::Interrupted), "{mode}");
+        assert!(run.ranks[0].read(Window::ALL).unwrap().1.is_none());
+    }
+}
+
+#[test]
+fn a_fork_records_nothing_and_ends_nothing() {
+    let recording = Recording::new();
+    let output = recording.record("fork", Windows::ALWAYS);
+    assert_eq!(quiet_status(&output), Some(42), "{}", String::from_utf8_lossy(&output.stdout));
+    let run = recording.open();
+    assert_eq!((run.ranks.len(), run.state()), (1, State::Complete));
+    let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
+    let steps: Vec<_> = data.spans.rows().filter(|span| span.kind == SpanKind::Step).map(|span| span.step).collect();
+    assert_eq!(steps, [Some(Step(1)), Some(Step(3))], "step 2 is the child's");
+}
+
+#[test]
+fn a_fork_from_before_cuda_is_a_rank_of_its_own() {
+    let recording = Recording::new();
+    assert_eq!(quiet_status(&recording.record("fork-first", Windows::ALWAYS)), Some(42));
+    let run = recording.open();
+    assert_eq!((run.ranks.len(), run.state()), (2, State::Complete));
+}
+
+#[test]
+fn processes_of_the_same_rank_do_not_meet() {
+    let recording = Recording::new();
+    let spawn = |rank: &str| {
+        recording.command("exit", Windows::ALWAYS).env("RANK", rank).env("WORLD_SIZE", "2").spawn().unwrap()
+    };
+    for mut child in ["0", "1", "1", "1"].map(spawn) {
+        assert_eq!(child.wait().unwrap().code(), Some(42));
+    }
+    let run = recording.open();
+    let ranks: Vec<u32> = run.ranks.iter().map(|rank| rank.info.rank.0).collect();
+    assert_eq!((ranks, run.state()), (vec![0, 1, 2, 3], State::Complete));
+}
+
+#[test]
+fn ranges_of_the_program_are_annotations_and_steps() {
+    let recording = Recording::new();
+    assert_eq!(quiet_status(&recording.record("nvtx", Windows::ALWAYS)), Some(42));
+    let (data, _) = recording.open().ranks[0].read(Window::ALL).unwrap();
+    let mut told: Vec<_> = data
+        .spans
+        .rows()
+        .filter(|span| data.names.get(span.name) != Some("recorded window"))
+        .map(|span| (span.start_ns, span.kind, data.names.get(span.name).unwrap().to_owned(), span.step.map(|s| s.0)))
+        .collect();
+    told.sort();
+    let told: Vec<_> = told.iter().map(|(_, kind, name, step)| (*kind, name.as_str(), *step)).collect();
+    let expected = [
+        (SpanKind::Range, "epoch", None),
+        (SpanKind::Step, "step", Some(4)),
+        (SpanKind::Phase, "forward", Some(4)),
+        (SpanKind::Range, "layer 1", Some(4)),
+        (SpanKind::Range, "transfer", None),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_dormant_process_is_no_rank_until_it_is_triggered() {
+    let recording = Recording::new();
+    assert_eq!(quiet_status(&recording.record("exit", Windows::Dormant)), Some(42));
+    assert_eq!(recording.open().ranks.len(), 0);
+
+    let mut child = recording.command("wait", Windows::Dormant).spawn().unwrap();
+    let trigger = Trigger { wall_ns: ClockSnapshot::take().wall_ns, duration: None };
+    trigger.leave(&recording.path()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(42), "it ends when it is recorded");
+    assert_eq!((recording.open().ranks.len(), recording.open().state()), (1, State::Complete));
+}
+
+#[test]
+fn windows_come_again_in_one_recording() {
+    let recording = Recording::new();
+    let windows = Windows::Timed {
+        after: Duration::ZERO,
+        duration: Some(Duration::from_millis(300)),
+        every: Some(Duration::from_millis(500)),
+    };
+    assert_eq!(quiet_status(&recording.record("two-windows", windows)), Some(42), "it ends when it has seen two");
+    let run = recording.open();
+    assert_eq!((run.ranks.len(), run.state(), windows_of(&run) >= 2), (1, State::Complete, true));
+}
+
+/// The windows that are closed.
+fn windows_of(run: &Run) -> usize {
+    let data = run.ranks.first().and_then(|rank| rank.read(Window::ALL).ok());
+    data.map_or(0, |(data, _)| {
+        data.spans.rows().filter(|span| data.names.get(span.name) == Some("recorded window")).count()
+    })
+}
+
+#[test]
+fn where_it_cannot_record_one_line_says_so() {
+    let recording = Recording::new();
+    std::fs::remove_dir_all(recording.path()).unwrap();
+    let output = recording.record("exit", Windows::ALWAYS);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(42), 1), "{said}");
+    assert!(said.starts_with("stepscope: this process is not recorded: there is nothing at"), "{said}");
+
+    let output = recording.command("exit", Windows::ALWAYS).env(VARIABLE, "{").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(42), 1), "{said}");
+    let output = recording.command("exit", Windows::ALWAYS).env_remove(VARIABLE).output().unwrap();
+    assert_eq!(quiet_status(&output), Some(42), "whoever loads it without settings gets nothing");
+}
+
+/// The library, loaded as the driver and NVTX do it.
+struct Injected(Library);
+
+impl Injected {
+    fn load() -> Injected {
+        let beside = env::current_exe().unwrap();
+        let folders = [beside.parent().unwrap(), beside.parent().and_then(Path::parent).unwrap()];
+        let path = folders.map(|folder| folder.join(LIBRARY_FILE)).into_iter().find(|path| path.exists());
+        // SAFETY: it does nothing when it is loaded.
+        Injected(unsafe { Library::new(path.expect("cargo builds the library for its tests")) }.unwrap())
+    }
+
+    fn cuda_begins(&self) {
+        // SAFETY: that is its type.
+        let initialize: Symbol<unsafe extern "C" fn() -> c_int> =
+            unsafe { self.0.get(b"InitializeInjection") }.unwrap();
+        // SAFETY: the driver may call it at any time.
+        assert_eq!(unsafe { initialize() }, 1);
+    }
+
+    fn nvtx_begins(&self) {
+        type Initialize = unsafe extern "C" fn(unsafe extern "C" fn(u32) -> *const c_void) -> c_int;
+        // SAFETY: that is its type.
+        let initialize: Symbol<Initialize> = unsafe { self.0.get(b"InitializeInjectionNvtx2") }.unwrap();
+        // SAFETY: the tables are as NVTX has them.
+        assert_eq!(unsafe { initialize(nvtx_tables) }, 1);
+    }
+}
+
+/// As NVTX has them: where its functions are, which begin as null.
+static FUNCTIONS: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(ptr::null_mut()) }; 16];
+static PLACES: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(ptr::null_mut()) }; 16];
+
+#[repr(C)]
+struct Callbacks {
+    size: usize,
+    module: unsafe extern "C" fn(c_uint, *mut *const c_void, *mut c_uint) -> c_int,
+}
+
+unsafe extern "C" fn nvtx_module(module: c_uint, table: *mut *const c_void, size: *mut c_uint) -> c_int {
+    if module != 1 {
+        return 0;
+    }
+    for (place, function) in PLACES.iter().zip(&FUNCTIONS) {
+        place.store(function.as_ptr().cast(), SeqCst);
+    }
+    // SAFETY: there are places to write to.
+    unsafe {
+        *table = PLACES.as_ptr().cast();
+        *size = 16;
+    }
+    1
+}
+
+unsafe extern "C" fn nvtx_tables(number: u32) -> *const c_void {
+    static CALLBACKS: Callbacks = Callbacks { size: size_of::<Callbacks>(), module: nvtx_module };
+    if number == 1 { ptr::from_ref(&CALLBACKS).cast() } else { ptr::null() }
+}
+
+fn push(name: &std::ffi::CStr) {
+    // SAFETY: that is what is entered there.
+    unsafe {
+        let push: unsafe extern "C" fn(*const c_char) -> c_int = std::mem::transmute(FUNCTIONS[9].load(SeqCst));
+        push(name.as_ptr());
+    }
+}
+
+fn pop() {
+    // SAFETY: that is what is entered there.
+    unsafe {
+        let pop: unsafe extern "C" fn() -> c_int = std::mem::transmute(FUNCTIONS[11].load(SeqCst));
+        pop();
+    }
+}
+
+/// Starts a range, and ends it on another thread.
+fn across_threads(name: &'static std::ffi::CStr) {
+    // SAFETY: that is what is entered there.
+    unsafe {
+        let start: unsafe extern "C" fn(*const c_char) -> u64 = std::mem::transmute(FUNCTIONS[5].load(SeqCst));
+        let end: unsafe extern "C" fn(u64) = std::mem::transmute(FUNCTIONS[7].load(SeqCst));
+        let id = start(name.as_ptr());
+        thread::spawn(move || end(id)).join().unwrap();
+    }
+}
+
+/// Waits for something to be in the run, which it is within a minute.
+fn wait_until(is_so: impl Fn(&Run) -> bool) {
+    let path = Injection::of_this_process().unwrap().unwrap().run;
+    let began = Instant::now();
+    while !is_so(&Run::open(&path).unwrap()) {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The process that is recorded; in the test run itself it does nothing.
+#[test]
+fn recorded_process() {
+    let Ok(mode) = env::var(MODE) else { return };
+    let injected = Injected::load();
+    if mode == "fork-first" {
+        injected.nvtx_begins();
+        // SAFETY: the child goes on as a program of its own, on its one thread.
+        let child = unsafe { fork() }.unwrap();
+        injected.cuda_begins();
+        if let ForkResult::Parent { child } = child {
+            assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 42));
+        }
+        std::process::exit(42);
+    }
+    injected.cuda_begins();
+    injected.cuda_begins();
+    match mode.as_str() {
+        "exit" => {}
+        // SAFETY: nothing comes after it.
+        "_exit" => unsafe { nix::libc::_exit(7) },
+        "abort" => std::process::abort(),
+        "wait" => wait_until(|run| run.ranks.len() == 1),
+        "two-windows" => wait_until(|run| windows_of(run) == 2),
+        "nvtx" => {
+            injected.nvtx_begins();
+            push(c"epoch");
+            push(c"ProfilerStep#4");
+            push(c"forward");
+            push(c"layer 1");
+            (0..4).for_each(|_| pop());
+            across_threads(c"transfer");
+        }
+        "fork" => {
+            injected.nvtx_begins();
+            push(c"step 1");
+            pop();
+            // SAFETY: the child does what is being tested, and exits.
+            match unsafe { fork() }.unwrap() {
+                ForkResult::Child => {
+                    push(c"step 2");
+                    pop();
+                    std::process::exit(5);
+                }
+                ForkResult::Parent { child } => {
+                    assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 5));
+                }
+            }
+            push(c"step 3");
+            pop();
+        }
+        other => panic!("no such mode: {other}"),
+    }
+    std::process::exit(42);
+}

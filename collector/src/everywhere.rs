@@ -1,0 +1,95 @@
+//! Where a whole process is in its training, for threads that do not say themselves.
+//!
+//! A framework may launch its backward pass on threads of its own, which know nothing of the step that the main thread is
+//! in. There is one such place in a process: ranks that are threads say on each of them where they are.
+
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use stepscope_traces::{Phase, Step};
+
+use crate::context::Context;
+
+/// Whose it is.
+static RECORDER: AtomicU64 = AtomicU64::new(0);
+/// A step and a phase in one word, so that nobody reads half of a change. Nothing is said where it is 0.
+static PLACE: AtomicU64 = AtomicU64::new(0);
+
+const HAS_STEP: u64 = 1 << 32;
+/// Above it the phase, from 1 on.
+const PHASE_SHIFT: u32 = 40;
+
+/// Where a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Everywhere {
+    step: Option<Step>,
+    phase: Option<Phase>,
+}
+
+impl Everywhere {
+    fn pack(self) -> u64 {
+        let step = self.step.map_or(0, |step| HAS_STEP | u64::from(step.0.cast_unsigned()));
+        step | self.phase.map_or(0, |phase| (phase as u64 + 1) << PHASE_SHIFT)
+    }
+
+    fn unpack(place: u64) -> Everywhere {
+        let step = (place & HAS_STEP != 0).then_some(Step((place as u32).cast_signed()));
+        let phase = (place >> PHASE_SHIFT).checked_sub(1).and_then(|phase| Phase::ALL.get(phase as usize).copied());
+        Everywhere { step, phase }
+    }
+
+    /// For a thread that says nothing.
+    pub(crate) fn context(self) -> Context {
+        Context { step: self.step, phase: self.phase, ..Context::default() }
+    }
+
+    /// For a thread that says where it is, as far as it does. One in another step is in no phase of this one.
+    pub(crate) fn unless_said(self, context: Context) -> Context {
+        match context.step {
+            Some(step) if Some(step) != self.step => context,
+            _ => Context { step: context.step.or(self.step), phase: context.phase.or(self.phase), ..context },
+        }
+    }
+}
+
+/// Says where the process of a recorder is.
+pub(crate) fn set(recorder: u64, step: Option<Step>, phase: Option<Phase>) {
+    RECORDER.store(recorder, Relaxed);
+    PLACE.store(Everywhere { step, phase }.pack(), Release);
+}
+
+/// Where the process is, and for which recorder; `None` when nobody says.
+#[inline]
+pub(crate) fn get() -> Option<(u64, Everywhere)> {
+    let place = PLACE.load(Acquire);
+    (place != 0).then(|| (RECORDER.load(Relaxed), Everywhere::unpack(place)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_fits_in_a_word() {
+        for step in [None, Some(Step(0)), Some(Step(-1)), Some(Step(i32::MAX)), Some(Step(i32::MIN))] {
+            for phase in Phase::ALL.iter().copied().map(Some).chain([None]) {
+                let place = Everywhere { step, phase };
+                assert_eq!(Everywhere::unpack(place.pack()), place);
+                assert_eq!(place.pack() == 0, step.is_none() && phase.is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_thread_says_comes_first() {
+        let everywhere = Everywhere { step: Some(Step(3)), phase: Some(Phase::Backward) };
+        let said = |step, phase| Context { step, phase, ..Context::default() };
+        let (step, phase) = (Some(Step(3)), Some(Phase::Backward));
+        assert_eq!(everywhere.unless_said(said(None, None)), said(step, phase));
+        assert_eq!(everywhere.unless_said(said(step, None)), said(step, phase));
+        assert_eq!(everywhere.unless_said(said(None, Some(Phase::Forward))), said(step, Some(Phase::Forward)));
+        assert_eq!(everywhere.unless_said(said(Some(Step(4)), None)), said(Some(Step(4)), None));
+    }
+}

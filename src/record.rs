@@ -1,0 +1,216 @@
+//! `stepscope record`: any CUDA program, unchanged.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, ExitStatus},
+    time::Duration,
+};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::{Result, bail};
+use stepscope_analyzer::StepRange;
+use stepscope_collector::injection::{self, Injection, Job, Windows, exit_status};
+use stepscope_traces::{Loss, RankDirectory, Run, RunInfo, State, Step, TraceError, Window};
+
+use crate::{analyze::ranges, run_path, seconds, text};
+
+/// Under which key a run says what it is, and what it says there.
+const SOURCE: (&str, &str) = ("source", "recorded program");
+/// Shorter windows would open and close between two looks.
+const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
+
+/// Record any CUDA program, unchanged.
+///
+/// Each process of the command that uses CUDA becomes a rank: the one that RANK says, or the next. Its kernels, copies,
+/// fills, memory and NVTX ranges are recorded, and how its GPU is. The exit status is the command's own.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    stepscope record -- python train.py --lr 3e-4\n  \
+    stepscope record --after 60 --duration 10 -- torchrun --nproc-per-node 8 train.py\n  \
+    stepscope record --duration 5 --every 600 -- python train.py\n  \
+    stepscope record --steps 10..20 -- python train.py       # where NVTX ranges number steps\n  \
+    stepscope record --dormant --run runs/mine -- python train.py &\n  \
+    stepscope trigger runs/mine --duration 5")]
+pub(crate) struct Arguments {
+    /// The run directory to make; one under runs/, if it is not said.
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Begin so many seconds after CUDA does.
+    #[arg(long, value_name = "S", value_parser = seconds::parse)]
+    after: Option<Duration>,
+    /// Record for so many seconds; to the end, if it is not said.
+    #[arg(long, value_name = "S", value_parser = seconds::parse)]
+    duration: Option<Duration>,
+    /// Record again every so many seconds, from one beginning to the next.
+    #[arg(long, value_name = "S", value_parser = seconds::parse, requires = "duration")]
+    every: Option<Duration>,
+    /// Record these steps: A..B, A.., ..B or N. The program has to number them, in NVTX ranges such as `step 5`.
+    #[arg(long, value_name = "A..B", value_parser = ranges::steps, conflicts_with_all = ["after", "duration", "every"])]
+    steps: Option<StepRange>,
+    /// Record nothing until `stepscope trigger` says so.
+    #[arg(long, conflicts_with_all = ["after", "duration", "every", "steps"])]
+    dormant: bool,
+    /// The command, and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Arguments {
+    fn windows(&self) -> Result<Windows> {
+        if self.dormant {
+            return Ok(Windows::Dormant);
+        }
+        if let Some(StepRange { from, to }) = &self.steps {
+            return Ok(Windows::Steps { first: from.unwrap_or(Step(0)), end: *to });
+        }
+        let &Arguments { duration, every, .. } = self;
+        if duration.is_some_and(|duration| duration < SHORTEST_WINDOW) {
+            bail!("--duration is at least {} s", SHORTEST_WINDOW.as_secs_f64());
+        }
+        if every.zip(duration).is_some_and(|(every, duration)| every <= duration) {
+            bail!("--every is from one beginning to the next, and so longer than --duration");
+        }
+        Ok(Windows::Timed { after: self.after.unwrap_or_default(), duration, every })
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let windows = arguments.windows()?;
+    let library = injection::library()?;
+    if let Some(tool) = injection::other_tool() {
+        bail!("{} is set to be loaded into programs, and there is room for one such tool", tool.display());
+    }
+    let (info, mut command) = describe(arguments);
+    let path = arguments.run.clone().unwrap_or_else(|| run_path::free(&info.default_path()));
+    info.create(&path)?;
+    Injection { run: path.canonicalize()?, windows: windows.clone() }.apply(&mut command, &library)?;
+    if windows == Windows::Dormant {
+        tell(&format!("{}{}\n{}", label("dormant"), shown(&path), hint_to_trigger(&path)));
+    }
+    let job = Job::start(command).inspect_err(|_| forget(&path))?;
+    let status = job.wait()?;
+    tell(&summary(&path, &windows, status)?);
+    Ok(ExitCode::from(exit_status(status)))
+}
+
+/// Whether a run is of a program that was recorded from here.
+pub(crate) fn is_recorded_program(info: &RunInfo) -> bool {
+    info.configuration.get(SOURCE.0).is_some_and(|source| source == SOURCE.1)
+}
+
+/// What is run, in the words of a run, and for the system.
+fn describe(arguments: &Arguments) -> (RunInfo, Command) {
+    let words: Vec<String> = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut info = RunInfo::of_this_process(name(&words));
+    info.configuration.insert(SOURCE.0.into(), SOURCE.1.into());
+    info.configuration.insert("program".into(), words.into());
+    let mut command = Command::new(arguments.command.first().cloned().unwrap_or_default());
+    command.args(arguments.command.iter().skip(1));
+    (info, command)
+}
+
+/// What people would call a command: its script, where there is one, or its program.
+fn name(words: &[String]) -> String {
+    let script = words.iter().find(|word| word.ends_with(".py"));
+    let named = script.or(words.first()).map(String::as_str).unwrap_or_default();
+    Path::new(named).file_stem().map_or_else(|| "program".into(), |stem| stem.to_string_lossy().into_owned())
+}
+
+/// Takes back a run of a command that did not start. What is not empty stays.
+fn forget(path: &Path) {
+    drop(fs::remove_file(path.join("run.json")));
+    drop(fs::remove_dir(path));
+}
+
+/// What is said at the end.
+fn summary(path: &Path, windows: &Windows, status: ExitStatus) -> Result<String, TraceError> {
+    let run = Run::open(path)?;
+    let mut lines = Vec::new();
+    if !status.success() {
+        lines.push(format!("{}{status}", label("command")));
+    }
+    if run.ranks.is_empty() {
+        lines.push(format!("{}nothing: {}", label("recorded"), why_nothing(windows)));
+        return Ok(lines.join("\n"));
+    }
+    let (kernels, loss) = count(&run)?;
+    let ranks = text::ranks(run.ranks.len() as u64, None);
+    let state = if run.state() == State::Complete { "" } else { ", interrupted" };
+    lines.push(format!("{}{}: {ranks}, {}{state}", label("recorded"), shown(path), text::counted(kernels, "kernel")));
+    lines.extend(run.ranks.iter().filter_map(problem));
+    if !loss.is_none() {
+        let red = AnsiColor::Red.on_default().bold();
+        lines.push(format!("{red}{:<8}{red:#}  {}", "lost", text::loss(&loss)));
+    }
+    lines.push(format!("{}{} analyze {}", label("next"), text::program(), shown(path)));
+    Ok(lines.join("\n"))
+}
+
+fn why_nothing(windows: &Windows) -> &'static str {
+    match windows {
+        windows if *windows == Windows::ALWAYS => "no process of the command used CUDA",
+        Windows::Timed { .. } => "no process of the command used CUDA for so long",
+        Windows::Steps { .. } => {
+            "no process of the command used CUDA and came to these steps, as NVTX ranges such as `step 5` number them"
+        }
+        Windows::Dormant => "it was not triggered, or no process of the command used CUDA",
+    }
+}
+
+/// The kernels of all ranks, communication among them, and what is lost.
+fn count(run: &Run) -> Result<(u64, Loss), TraceError> {
+    let (mut kernels, mut lost) = (0, Loss::default());
+    for rank in &run.ranks {
+        let spans = |_: &_, spans: &stepscope_traces::Spans| {
+            let ran = spans.rows().filter(|span| !span.kind.is_annotation() && !span.kind.is_copy());
+            kernels += ran.count() as u64;
+        };
+        let (_, loss) = rank.read_in_pieces(Window::ALL, spans, |_| {})?;
+        lost += loss;
+    }
+    Ok((kernels, lost))
+}
+
+/// Why a rank has no kernels, if the recorder said so, or why it ended early.
+fn problem(rank: &RankDirectory) -> Option<String> {
+    let cupti = rank.info.collector.get("cupti").and_then(|note| note.as_str());
+    let why = cupti.and_then(|note| note.strip_prefix("not recorded: ")).map(|why| format!("no kernels, since {why}"));
+    let why = why.or_else(|| rank.info.reason.clone())?;
+    Some(format!("{}{}: {}", label("rank"), rank.info.rank, text::printable(&why)))
+}
+
+fn hint_to_trigger(path: &Path) -> String {
+    format!("{}{} trigger {}", label("next"), text::program(), shown(path))
+}
+
+fn shown(path: &Path) -> String {
+    text::command_line(&[path.display().to_string()])
+}
+
+fn label(word: &str) -> String {
+    let bold = Style::new().bold();
+    format!("{bold}{word:<8}{bold:#}  ")
+}
+
+/// Says something beside what the command says: its stdout is its own.
+fn tell(said: &str) {
+    // A closed stderr leaves nobody to tell.
+    drop(writeln!(anstream::stderr().lock(), "{said}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_called_as_its_script() {
+        let called = |line: &str| name(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(called("python -u src/train.py --lr 3"), "train");
+        assert_eq!(called("torchrun --nproc-per-node 8 train_gpt2.py"), "train_gpt2");
+        assert_eq!(called("/opt/bin/simulate --gpu"), "simulate");
+        assert_eq!(called(""), "program");
+    }
+}
