@@ -111,7 +111,7 @@ impl Collected {
 
     fn take(&mut self, meaning: Meaning, event: &Event<'_>) {
         if meaning == Meaning::ThreadName {
-            let name = text(event.arguments.name).unwrap_or_default();
+            let name = text(event.arguments().name).unwrap_or_default();
             self.autograd.extend(event.thread().filter(|_| name.contains("pt_autograd")));
             return;
         }
@@ -125,7 +125,7 @@ impl Collected {
             Meaning::Copy => self.activity(SpanKind::Copy, event, start, duration),
             Meaning::Set => self.activity(SpanKind::Set, event, start, duration),
             Meaning::Launch => {
-                if let Some(correlation) = number(event.arguments.correlation) {
+                if let Some(correlation) = number(event.arguments().correlation) {
                     let call =
                         Call { correlation, start, duration, thread: event.thread(), name: self.names.id(&event.name) };
                     keep(&mut self.calls, call, &mut self.dropped);
@@ -143,7 +143,7 @@ impl Collected {
     }
 
     fn activity(&mut self, kind: SpanKind, event: &Event<'_>, start: Nanos, duration: Nanos) {
-        let arguments = &event.arguments;
+        let arguments = event.arguments();
         let mut span = Span {
             // Where the arguments do not say, the thread of an activity is its stream.
             stream: number(arguments.stream).or(event.thread()).map(Stream),
@@ -163,17 +163,17 @@ impl Collected {
 
     /// The group of a collective. One that the trace did not list gets a number that is the same on all ranks.
     fn group(&self, event: &Event<'_>) -> Option<Group> {
-        let name = text(event.arguments.group)?;
+        let name = text(event.arguments().group)?;
         Some(self.groups.get(name.as_ref()).copied().unwrap_or_else(|| {
             let mut key = crc32fast::Hasher::new();
             key.update(name.as_bytes());
-            key.update(event.arguments.group_ranks.map_or("", RawValue::get).as_bytes());
+            key.update(event.arguments().group_ranks.map_or("", RawValue::get).as_bytes());
             Group(key.finalize() | UNLISTED)
         }))
     }
 
     fn memory(&mut self, event: &Event<'_>, time: Nanos) {
-        let arguments = &event.arguments;
+        let arguments = event.arguments();
         let is_host = number(arguments.memory_device_type) == Some(HOST);
         let (Some(address), Some(size)) = (number(arguments.address), number::<i64>(arguments.size)) else {
             self.timeless += u64::from(!is_host);
@@ -198,8 +198,8 @@ impl Collected {
 const UNLISTED: u32 = 1 << 31;
 
 fn kernel_kind(event: &Event<'_>) -> SpanKind {
-    if communicates(&event.name, &event.arguments) {
-        operation(&event.name, &event.arguments)
+    if communicates(&event.name, event.arguments()) {
+        operation(&event.name, event.arguments())
     } else {
         SpanKind::Kernel
     }

@@ -57,7 +57,7 @@ fn element_bytes(element_type: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::event::BoxedArguments, *};
 
     #[test]
     fn operations_are_known_by_their_names() {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn arguments_say_how_much_and_what() {
-        let arguments = |text| serde_json::from_str::<Arguments<'_>>(text).unwrap();
+        let arguments = |text| serde_json::from_str::<BoxedArguments<'_>>(text).unwrap().0;
         let gather = arguments(
             r#"{"Collective name": "_allgather_base", "In msg nelems": 10, "Out msg nelems": 40, "dtype": "BFloat16"}"#,
         );

@@ -14,6 +14,8 @@ use crate::loss::Loss;
 
 /// No value of a trace is longer. Those of Kineto have kilobytes.
 const LONGEST_VALUE: usize = 16 << 20;
+/// How much text is checked in one go.
+const STRETCH: usize = 64 << 10;
 /// How many numbers of an event may be none: each has it read once more.
 const MOST_PATCHES: usize = 64;
 /// What the C++ of some versions writes where a division has no result, though JSON has no such numbers.
@@ -189,6 +191,7 @@ impl<S: Supply> Walk<S> {
     /// Reads events to the end of their array, or of the bytes.
     fn events(&mut self, visit: &mut impl Visit) -> ControlFlow<()> {
         loop {
+            self.whole_events(visit)?;
             match self.next_byte() {
                 Some(b'{') => self.event(visit)?,
                 Some(b',') => self.at += 1,
@@ -201,6 +204,35 @@ impl<S: Supply> Walk<S> {
                     self.lose_to_object(0);
                 }
                 None => return ControlFlow::Continue(()),
+            }
+        }
+    }
+
+    /// Reads events as long as nothing is in the way: damage, the end of the buffer, or the end of the events. Text is
+    /// checked for being some in one go, which takes a tenth of the time that it takes for each name.
+    fn whole_events(&mut self, visit: &mut impl Visit) -> ControlFlow<()> {
+        loop {
+            let bytes = &self.buffer[self.at..self.buffer.len().min(self.at + STRETCH)];
+            let mut text = match std::str::from_utf8(bytes) {
+                Ok(text) => text,
+                Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+            };
+            let (begin, length) = (self.at, text.len());
+            loop {
+                text = text.trim_ascii_start();
+                text = text.strip_prefix(',').map_or(text, str::trim_ascii_start);
+                let mut events = Deserializer::from_str(text).into_iter::<Event<'_>>();
+                let Some(event) = events.next().filter(|_| text.starts_with('{')).and_then(Result::ok) else { break };
+                if !event.is_one() {
+                    break;
+                }
+                let goes_on = visit.event(&event);
+                text = &text[events.byte_offset()..];
+                self.at = begin + length - text.len();
+                goes_on?;
+            }
+            if self.at == begin {
+                return ControlFlow::Continue(());
             }
         }
     }

@@ -24,8 +24,8 @@ pub(super) struct Event<'a> {
     time: Option<&'a RawValue>,
     duration: Option<&'a RawValue>,
     thread: Option<&'a RawValue>,
-    /// What it says besides.
-    pub(super) arguments: Arguments<'a>,
+    /// What it says besides. Most events are skipped before that, and should be small.
+    arguments: Option<Box<Arguments<'a>>>,
 }
 
 /// What kind of mark an event leaves.
@@ -71,7 +71,12 @@ pub(super) enum Meaning {
     ThreadName,
 }
 
-impl Event<'_> {
+impl<'a> Event<'a> {
+    /// What it says besides.
+    pub(super) fn arguments(&self) -> &Arguments<'a> {
+        self.arguments.as_deref().unwrap_or(const { &Arguments::NONE })
+    }
+
     /// Whether this is an event at all: every one says what mark it leaves.
     pub(super) fn is_one(&self) -> bool {
         self.mark.is_some()
@@ -186,7 +191,7 @@ impl<'de> Visitor<'de> for EventVisitor {
                 Key::Tid => event.thread = map.next_value()?,
                 Key::Ts => event.time = map.next_value()?,
                 Key::Dur => event.duration = map.next_value()?,
-                Key::Args => event.arguments = map.next_value()?,
+                Key::Args => event.arguments = Some(map.next_value::<BoxedArguments<'_>>()?.0),
                 Key::Other => _ = map.next_value::<IgnoredAny>()?,
             }
             let unwanted = match (event.mark, event.category) {
@@ -205,9 +210,13 @@ impl<'de> Visitor<'de> for EventVisitor {
 macro_rules! arguments {
     ($($(#[$doc:meta])* $field:ident = $key:literal,)*) => {
         /// What an event says of itself.
-        #[derive(Debug, Default)]
+        #[derive(Debug)]
         pub(super) struct Arguments<'a> {
             $($(#[$doc])* pub(super) $field: Option<&'a RawValue>,)*
+        }
+
+        impl Arguments<'_> {
+            const NONE: Self = Arguments { $($field: None,)* };
         }
 
         #[derive(Deserialize)]
@@ -220,18 +229,18 @@ macro_rules! arguments {
         }
 
         impl<'de> Visitor<'de> for ArgumentVisitor {
-            type Value = Arguments<'de>;
+            type Value = Box<Arguments<'de>>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("arguments")
             }
 
-            fn visit_unit<E>(self) -> Result<Arguments<'de>, E> {
-                Ok(Arguments::default())
+            fn visit_unit<E>(self) -> Result<Box<Arguments<'de>>, E> {
+                Ok(Box::new(Arguments::NONE))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Arguments<'de>, A::Error> {
-                let mut arguments = Arguments::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Box<Arguments<'de>>, A::Error> {
+                let mut arguments = Box::new(Arguments::NONE);
                 while let Some(key) = map.next_key::<ArgumentKey>()? {
                     match key {
                         $(ArgumentKey::$field => arguments.$field = map.next_value()?,)*
@@ -285,9 +294,12 @@ arguments! {
 
 struct ArgumentVisitor;
 
-impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
+/// Arguments where they are to stay.
+pub(super) struct BoxedArguments<'a>(pub(super) Box<Arguments<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for BoxedArguments<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ArgumentVisitor)
+        deserializer.deserialize_any(ArgumentVisitor).map(BoxedArguments)
     }
 }
 
@@ -307,7 +319,7 @@ mod tests {
         for event in [event(one), event(other)] {
             assert_eq!(event.meaning(), Some(Meaning::Kernel));
             assert_eq!((event.time(), event.duration()), (Some(Nanos(1500)), Some(Nanos(2000))));
-            assert_eq!((event.thread(), number(event.arguments.correlation)), (Some(7), Some(3_u64)));
+            assert_eq!((event.thread(), number(event.arguments().correlation)), (Some(7), Some(3_u64)));
             assert_eq!(event.name, "k");
         }
     }
@@ -334,7 +346,7 @@ mod tests {
         let event = event(odd);
         assert_eq!((event.time(), event.duration(), event.thread()), (None, None, None));
         assert_eq!(event.name, "\u{1b}[31m");
-        let Arguments { correlation, stream, device, bytes, .. } = event.arguments;
+        let Arguments { correlation, stream, device, bytes, .. } = *event.arguments();
         assert_eq!([correlation, stream, device, bytes].map(number::<u64>), [None; 4]);
     }
 
