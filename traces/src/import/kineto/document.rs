@@ -9,7 +9,7 @@ use std::{io, ops::ControlFlow};
 use memchr::{memchr, memchr_iter, memmem};
 use serde_json::{Deserializer, value::RawValue};
 
-use super::event::Event;
+use super::{event::Event, skip::skipped};
 use crate::loss::Loss;
 
 /// No value of a trace is longer. Those of Kineto have kilobytes.
@@ -35,7 +35,7 @@ pub(super) trait Visit {
     /// The events begin; whether they are wanted.
     fn begin(&mut self) -> ControlFlow<()>;
 
-    /// An event; whether more of them are wanted.
+    /// An event that may be of use; whether more of them are wanted.
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()>;
 }
 
@@ -221,6 +221,11 @@ impl<S: Supply> Walk<S> {
             loop {
                 text = text.trim_ascii_start();
                 text = text.strip_prefix(',').map_or(text, str::trim_ascii_start);
+                if let Some(bytes) = skipped(text) {
+                    text = &text[bytes..];
+                    self.at = begin + length - text.len();
+                    continue;
+                }
                 let mut events = Deserializer::from_str(text).into_iter::<Event<'_>>();
                 let Some(event) = events.next().filter(|_| text.starts_with('{')).and_then(Result::ok) else { break };
                 if !event.is_one() {

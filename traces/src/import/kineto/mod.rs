@@ -16,6 +16,7 @@ mod memory;
 mod names;
 mod open;
 mod places;
+mod skip;
 mod trace;
 
 pub(crate) use open::open;

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// How much is unpacked to see what a file is.
-const LONGEST_HEAD: u64 = 32 << 20;
+const LONGEST_HEAD: u64 = 8 << 20;
 /// How many events are looked at to see when it began.
 const MOST_HEAD_EVENTS: u32 = 4096;
 
