@@ -3,7 +3,7 @@
 //! A time since 1970 in microseconds with three decimals has more digits than a float holds, so it never becomes one.
 
 /// Digits that fit a number together; what follows them is finer than anything we keep.
-const MOST_DIGITS: u32 = 30;
+const MOST_DIGITS: u32 = 19;
 
 /// A JSON number of microseconds in nanoseconds, to the nearest; none where it is no number, or none of our times.
 pub(super) fn nanoseconds(text: &str) -> Option<i64> {
@@ -16,7 +16,7 @@ pub(super) fn nanoseconds(text: &str) -> Option<i64> {
     if whole.is_empty() {
         return None;
     }
-    let (mut digits, mut kept) = (0_i128, 0_u32);
+    let (mut digits, mut kept) = (0_u64, 0_u32);
     // A nanosecond is the third decimal.
     let mut scale = exponent.checked_add(3)?;
     for (digit, is_fraction) in whole.bytes().map(|digit| (digit, false)).chain(fraction.bytes().map(|d| (d, true))) {
@@ -24,19 +24,23 @@ pub(super) fn nanoseconds(text: &str) -> Option<i64> {
             return None;
         }
         if kept < MOST_DIGITS {
-            digits = digits * 10 + i128::from(digit - b'0');
+            digits = digits * 10 + u64::from(digit - b'0');
             kept += u32::from(digits > 0);
             scale = scale.checked_sub(i32::from(is_fraction))?;
         } else {
             scale = scale.checked_add(i32::from(!is_fraction))?;
         }
     }
-    let nanoseconds = scaled(digits, scale)?;
+    let nanoseconds = scaled(digits.into(), scale)?;
     i64::try_from(if negative { -nanoseconds } else { nanoseconds }).ok()
 }
 
 /// `digits` times ten to the power of `scale`, to the nearest.
 fn scaled(digits: i128, scale: i32) -> Option<i128> {
+    // Three decimals, as Kineto writes them.
+    if scale == 0 {
+        return Some(digits);
+    }
     let power = 10_i128.checked_pow(scale.unsigned_abs());
     match power {
         _ if digits == 0 => Some(0),
