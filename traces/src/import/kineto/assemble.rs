@@ -29,8 +29,7 @@ pub(super) fn assemble(mut collected: Collected, window: Window) -> RankData {
     let launches = collected.calls.iter().map(|call| (call.thread, call.start));
     let places = Places::of(&annotated, std::mem::take(&mut collected.autograd), launches);
     let launched = join(&mut collected.activities, &collected.calls, &places);
-    let mut spans: Vec<Span> = Vec::with_capacity(collected.activities.len() + collected.annotations.len());
-    spans.extend(on_streams(std::mem::take(&mut collected.activities)));
+    let mut spans: Vec<Span> = on_streams(std::mem::take(&mut collected.activities)).collect();
     spans.sort_by_key(|span| span.start_ns);
     number_collectives(&mut spans);
     spans.extend(collected.annotations.iter().map(|(annotated, name)| annotation(annotated, *name, &places)));

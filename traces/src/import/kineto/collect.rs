@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How many rows of each kind are kept. Files of ten gigabytes have fewer.
-const MOST_ROWS: usize = 1 << 24;
+const MOST_ROWS: usize = 1 << 23;
 
 /// PyTorch's number for memory of the host.
 const HOST: i32 = 0;

@@ -14,10 +14,13 @@ use crate::loss::Loss;
 
 /// No value of a trace is longer. Those of Kineto have kilobytes.
 const LONGEST_VALUE: usize = 16 << 20;
-/// How much text is checked in one go.
-const STRETCH: usize = 64 << 10;
+/// How much text is checked in one go at most, and behind damage.
+const LONGEST_STRETCH: usize = 64 << 10;
+const SHORTEST_STRETCH: usize = 1 << 10;
 /// How many numbers of an event may be none: each has it read once more.
-const MOST_PATCHES: usize = 64;
+const MOST_PATCHES: usize = 16;
+/// After so many places that cannot be read the rest is not tried: this is no trace, or nothing is left of it.
+const MOST_DAMAGE: u64 = 1 << 20;
 /// What the C++ of some versions writes where a division has no result, though JSON has no such numbers.
 const NO_NUMBERS: [&[u8]; 8] = [b"-Infinity", b"Infinity", b"-nan(ind)", b"-nan", b"nan", b"-inf", b"inf", b"NaN"];
 
@@ -67,7 +70,8 @@ pub(super) enum Instead {
 
 /// Walks through a trace.
 pub(super) fn walk(supply: impl Supply, visit: &mut impl Visit) -> Walked {
-    let mut walk = Walk { supply, buffer: Vec::new(), at: 0, ended: false, walked: Walked::default() };
+    let (buffer, walked) = (Vec::new(), Walked::default());
+    let mut walk = Walk { supply, buffer, at: 0, ended: false, stretch: LONGEST_STRETCH, walked };
     walk.document(visit);
     walk.walked
 }
@@ -78,6 +82,9 @@ struct Walk<S> {
     buffer: Vec<u8>,
     at: usize,
     ended: bool,
+    /// How much text is checked in one go: nothing where the last event could not be read, so that text which is nothing
+    /// but damage is not checked again and again.
+    stretch: usize,
     walked: Walked,
 }
 
@@ -193,6 +200,7 @@ impl<S: Supply> Walk<S> {
         loop {
             self.whole_events(visit)?;
             match self.next_byte() {
+                Some(_) if self.walked.loss.unreadable_events >= MOST_DAMAGE => self.lose_rest(),
                 Some(b'{') => self.event(visit)?,
                 Some(b',') => self.at += 1,
                 Some(b']') => {
@@ -212,7 +220,7 @@ impl<S: Supply> Walk<S> {
     /// checked for being some in one go, which takes a tenth of the time that it takes for each name.
     fn whole_events(&mut self, visit: &mut impl Visit) -> ControlFlow<()> {
         loop {
-            let bytes = &self.buffer[self.at..self.buffer.len().min(self.at + STRETCH)];
+            let bytes = &self.buffer[self.at..self.buffer.len().min(self.at + self.stretch)];
             let mut text = match std::str::from_utf8(bytes) {
                 Ok(text) => text,
                 Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
@@ -239,6 +247,7 @@ impl<S: Supply> Walk<S> {
             if self.at == begin {
                 return ControlFlow::Continue(());
             }
+            self.stretch = (2 * self.stretch).min(LONGEST_STRETCH);
         }
     }
 
@@ -252,6 +261,7 @@ impl<S: Supply> Walk<S> {
                 Some(Ok(event)) if event.is_one() => {
                     let goes_on = visit.event(&event);
                     self.at += events.byte_offset();
+                    self.stretch = self.stretch.max(SHORTEST_STRETCH);
                     return goes_on;
                 }
                 Some(Ok(_)) => events.byte_offset(),
@@ -320,6 +330,7 @@ impl<S: Supply> Walk<S> {
 
     /// Goes to the next place where an object may begin, at least some bytes on.
     fn lose_to_object(&mut self, least: usize) {
+        self.stretch = 0;
         self.lose(least);
         loop {
             match memchr(b'{', &self.buffer[self.at..]) {
@@ -545,6 +556,17 @@ mod tests {
                 assert!(walked.loss.is_none(), "{word}");
             }
         }
+    }
+
+    #[test]
+    fn nothing_but_damage_is_not_gone_through() {
+        let mut text = trace(&[kernel("a"), "{?".repeat(MOST_DAMAGE as usize), kernel("b")]).into_bytes();
+        text.extend([b' '; 100]);
+        let (notes, walked) = notes(&text, 1 << 20);
+        assert_eq!((notes.events, walked.is_whole), (names(&["a"]), false));
+        assert_eq!(walked.loss.unreadable_events, MOST_DAMAGE);
+        let before = memmem::find(&text, b"{?").unwrap() as u64;
+        assert_eq!(walked.loss.unreadable_bytes, text.len() as u64 - before);
     }
 
     #[test]
