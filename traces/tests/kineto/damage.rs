@@ -75,8 +75,8 @@ fn odd_events_are_counted_or_kept() {
 
 #[test]
 fn what_unpacks_without_end_takes_no_memory() {
-    // A thousand times as long as its file. Whoever kept it would have to hold 256 MB.
-    let spaces = packed(&vec![b' '; 64 << 20]);
+    // Hundreds of times as long as its file, and longer than any value may be.
+    let spaces = packed(&vec![b' '; 16 << 20]);
     let mut bomb = packed(b"{\"schemaVersion\": 1, \"traceEvents\": [");
     (0..4).for_each(|_| bomb.extend(&spaces));
     bomb.extend(packed(b"]}"));
@@ -86,7 +86,7 @@ fn what_unpacks_without_end_takes_no_memory() {
     let mut bomb = packed(b"{\"schemaVersion\": 1, \"traceEvents\": [{\"ph\": \"X\", \"name\": \"");
     (0..4).for_each(|_| bomb.extend(&spaces));
     let (data, loss) = read_bytes(&bomb);
-    assert!(data.spans.is_empty() && loss.unreadable_bytes > 200 << 20, "{loss:?}");
+    assert!(data.spans.is_empty() && loss.unreadable_bytes > 60 << 20, "{loss:?}");
 }
 
 #[test]
