@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::format::SCHEMA_VERSION;
+use crate::{format::SCHEMA_VERSION, ids::Rank};
 
 /// Something a run directory could not do, and where.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +20,24 @@ pub enum TraceError {
         path: PathBuf,
         /// What is missing.
         why: &'static str,
+    },
+    /// There is a file at the path, and we know of no tool that writes such a one.
+    #[error("{path} is neither a run directory nor a PyTorch trace: it is {what}")]
+    NotATrace {
+        /// The path.
+        path: PathBuf,
+        /// What it is instead.
+        what: &'static str,
+    },
+    /// Two traces are of one rank.
+    #[error("{one} and {other} are both of rank {rank}; only one of them can be looked at")]
+    SameRank {
+        /// The rank.
+        rank: Rank,
+        /// One of the traces.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
     },
     /// The run was written by a newer version.
     #[error(

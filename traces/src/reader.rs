@@ -1,7 +1,7 @@
 //! Opens run directories and reads them, whole or a window of them.
 
 use std::{
-    fs, io,
+    fs, io, mem,
     path::{Path, PathBuf},
 };
 
@@ -9,16 +9,17 @@ use crate::{
     error::TraceError,
     follower::Follower,
     ids::Rank,
+    import::kineto::{self, KinetoTrace},
     loss::Loss,
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State},
-    run_info::RunInfo,
+    run_info::{self, RunInfo},
     tables::{MemoryEvents, Spans},
     window::Window,
     writer::rank_directory,
 };
 
-/// A run directory.
+/// A run: a directory of our own, or what another tool recorded.
 #[derive(Debug)]
 pub struct Run {
     /// Where it is.
@@ -30,6 +31,17 @@ pub struct Run {
 }
 
 impl Run {
+    /// Opens what people name as a source, by its content: a run directory, a trace of PyTorch's profiler, or a
+    /// directory with one for each rank.
+    pub fn of_source(path: &Path) -> Result<Run, TraceError> {
+        match path.metadata() {
+            Ok(metadata) if metadata.is_dir() && path.join(run_info::FILE).exists() => Run::open(path),
+            Ok(_) => kineto::open(path),
+            // It knows the words for this.
+            Err(_) => Run::open(path),
+        }
+    }
+
     /// Opens a run directory.
     pub fn open(path: &Path) -> Result<Run, TraceError> {
         let info = RunInfo::read(path)?;
@@ -48,7 +60,7 @@ impl Run {
                     Err(error) => RankInfo::lost(rank, &error.to_string()),
                 };
                 let state = info.state(&directory);
-                let rank = RankDirectory { path: directory, info, state };
+                let rank = RankDirectory { path: directory, info, state, origin: Origin::Directory };
                 // A rank that has recorded nothing and has no `rank.json` is about to begin, or was killed before it did.
                 if !(unnamed && rank.survey().is_ok_and(|survey| survey.is_empty())) {
                     ranks.push(rank);
@@ -87,7 +99,7 @@ impl Run {
     }
 }
 
-/// One rank's directory.
+/// One rank of a run: its directory, or its trace.
 #[derive(Debug)]
 pub struct RankDirectory {
     /// Where it is.
@@ -96,11 +108,26 @@ pub struct RankDirectory {
     pub info: RankInfo,
     /// What became of it, when the run was opened.
     pub state: State,
+    /// What is there.
+    pub(crate) origin: Origin,
+}
+
+/// What holds a rank's tables.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A directory of our own.
+    Directory,
+    /// A trace of PyTorch's profiler.
+    Kineto(Box<KinetoTrace>),
 }
 
 impl RankDirectory {
     /// Reads what lies in a window, and tells what of the whole rank is lost.
     pub fn read(&self, window: Window) -> Result<(RankData, Loss), TraceError> {
+        if let Origin::Kineto(trace) = &self.origin {
+            let read = trace.read(window)?;
+            return Ok((read.data, read.loss));
+        }
         let mut follower = Follower::new(&self.path, window)?;
         let mut data = RankData::default();
         follower.poll(&mut data)?;
@@ -108,27 +135,59 @@ impl RankDirectory {
         Ok((data, follower.loss(&self.info, self.state)))
     }
 
+    /// Reads all, with what a trace of another tool says of its rank only at its end.
+    pub(crate) fn read_with_info(&self) -> Result<(RankInfo, RankData, Loss), TraceError> {
+        let mut info = self.info.clone();
+        let (data, loss) = match &self.origin {
+            Origin::Directory => self.read(Window::ALL)?,
+            Origin::Kineto(trace) => {
+                let read = trace.read(Window::ALL)?;
+                info.device = read.device.or(info.device);
+                info.reason = read.cut;
+                (read.data, read.loss)
+            }
+        };
+        Ok((info, data, loss))
+    }
+
     /// As [`RankDirectory::read`], but spans and memory events are shown piece by piece, with the counters and names of
-    /// the rank, and not kept. However long the rank recorded, this takes little memory.
+    /// the rank, and not kept. However long the rank recorded, this takes little memory; a trace of another tool is one
+    /// piece.
     pub fn read_in_pieces(
         &self,
         window: Window,
-        spans: impl FnMut(&RankData, &Spans),
-        memory: impl FnMut(&MemoryEvents),
+        mut spans: impl FnMut(&RankData, &Spans),
+        mut memory: impl FnMut(&MemoryEvents),
     ) -> Result<(RankData, Loss), TraceError> {
+        if let Origin::Kineto(_) = &self.origin {
+            let (mut data, loss) = self.read(window)?;
+            let (all_spans, all_memory) = (mem::take(&mut data.spans), mem::take(&mut data.memory));
+            spans(&data, &all_spans);
+            drop(all_spans);
+            memory(&all_memory);
+            return Ok((data, loss));
+        }
         let mut follower = Follower::new(&self.path, window)?;
         let mut data = RankData::default();
         follower.visit(&mut data, spans, memory)?;
         Ok((data, follower.loss(&self.info, self.state)))
     }
 
-    /// Follows the rank from its beginning.
+    /// Follows the rank from its beginning. A trace of another tool is written when all is over, and cannot be followed.
     pub fn follow(&self) -> Result<Follower, TraceError> {
+        if let Origin::Kineto(_) = &self.origin {
+            return Err(TraceError::NotARun { path: self.path.clone(), why: "it is a trace, which does not grow" });
+        }
         Follower::new(&self.path, Window::ALL)
     }
 
-    /// Counts what is there without decompressing it; every checksum is checked.
+    /// Counts what is there without decompressing it; every checksum is checked. A trace of another tool is read whole.
     pub fn survey(&self) -> Result<Survey, TraceError> {
+        if let Origin::Kineto(_) = &self.origin {
+            let (data, loss) = self.read(Window::ALL)?;
+            let bytes = self.path.metadata().map_err(TraceError::io("look at", &self.path))?.len();
+            return Ok(Survey::of(&data, bytes, loss));
+        }
         let mut follower = Follower::new(&self.path, Window::NONE)?;
         let mut nothing = RankData::default();
         follower.poll(&mut nothing)?;

@@ -1,0 +1,4 @@
+//! What other tools recorded, as runs.
+
+pub(crate) mod kineto;
+mod write;
