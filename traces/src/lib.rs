@@ -31,6 +31,7 @@ mod error;
 mod follower;
 mod format;
 mod ids;
+pub mod import;
 mod json_file;
 mod loss;
 mod names;

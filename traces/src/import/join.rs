@@ -1,0 +1,166 @@
+//! Puts the memory that one source recorded beside what another recorded of the same rank.
+
+use super::ImportedRank;
+use crate::{
+    clock::ClockMap,
+    ids::{Nanos, Rank, Step},
+    rank_info::RankInfo,
+    tables::{MemoryEvent, MemoryEvents, Spans},
+    vocabulary::SpanKind,
+};
+
+/// Why two sources are not put together.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// They are of different ranks.
+    #[error("the memory is of rank {memory}, and the rest of rank {rest}")]
+    Ranks {
+        /// The rank of the memory.
+        memory: Rank,
+        /// The rank of the rest.
+        rest: Rank,
+    },
+    /// One of them does not say what time of day its times are.
+    #[error("without the time of day, memory and the rest of a rank cannot be brought onto one clock")]
+    NoTimeOfDay,
+    /// They were recorded at different times.
+    #[error("the memory was not recorded while the rest of rank {rank} was")]
+    Apart {
+        /// Which rank.
+        rank: Rank,
+    },
+}
+
+impl ImportedRank {
+    /// Takes the memory events of another source of this rank in place of its own, on its own clock.
+    ///
+    /// Both must tell the time of day, and one moment at least must lie in both. Events keep the step that their own
+    /// source knows; others get that of this rank's annotation around them.
+    pub fn take_memory_of(&mut self, other: ImportedRank) -> Result<(), JoinError> {
+        if self.info.rank != other.info.rank {
+            return Err(JoinError::Ranks { memory: other.info.rank, rest: self.info.rank });
+        }
+        let to_wall = time_of_day(&other.info).ok_or(JoinError::NoTimeOfDay)?;
+        let from_wall = from_time_of_day(&self.info).ok_or(JoinError::NoTimeOfDay)?;
+        let mut steps = Steps::of(&self.data.spans);
+        let mut memory = MemoryEvents::default();
+        for event in other.data.memory.rows() {
+            let time = to_wall.map(event.time_ns.0).and_then(|wall| from_wall.map(wall)).map(Nanos);
+            let time_ns = time.ok_or(JoinError::NoTimeOfDay)?;
+            let step = event.step.or_else(|| steps.at(time_ns));
+            memory.push(&MemoryEvent { time_ns, step, ..event });
+        }
+        if !meet(&memory, &self.data.spans) {
+            return Err(JoinError::Apart { rank: self.info.rank });
+        }
+        self.data.memory = memory;
+        self.loss += other.loss;
+        for (key, value) in other.info.collector {
+            self.info.collector.entry(key).or_insert(value);
+        }
+        Ok(())
+    }
+}
+
+fn time_of_day(info: &RankInfo) -> Option<ClockMap> {
+    (!info.clock.snapshots.is_empty()).then(|| info.clock.wall_clock())
+}
+
+fn from_time_of_day(info: &RankInfo) -> Option<ClockMap> {
+    let mut map = ClockMap::default();
+    info.clock.snapshots.iter().for_each(|snapshot| map.add(snapshot.wall_ns.0, snapshot.rank_ns.0));
+    (!info.clock.snapshots.is_empty()).then_some(map)
+}
+
+/// Whether something of both lies in one stretch of time.
+fn meet(memory: &MemoryEvents, spans: &Spans) -> bool {
+    let times = || memory.rows().map(|event| event.time_ns);
+    let (first, last) = (times().min(), times().max());
+    let within = |(start, end): (Nanos, Nanos)| first.is_some_and(|first| first <= end) && last >= Some(start);
+    spans.rows().any(|span| within(span.interval()))
+}
+
+/// The steps of a rank, by time.
+struct Steps {
+    windows: Vec<(Nanos, Nanos, Step)>,
+}
+
+impl Steps {
+    fn of(spans: &Spans) -> Steps {
+        let steps = spans.rows().filter(|span| span.kind == SpanKind::Step);
+        let mut windows: Vec<_> =
+            steps.filter_map(|span| Some((span.start_ns, span.interval().1, span.step?))).collect();
+        windows.sort_unstable();
+        Steps { windows }
+    }
+
+    fn at(&mut self, time: Nanos) -> Option<Step> {
+        let after = self.windows.partition_point(|(start, _, _)| *start <= time);
+        let (_, end, step) = self.windows.get(after.checked_sub(1)?)?;
+        (time <= *end).then_some(*step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::{ClockRecord, ClockSnapshot},
+        loss::Loss,
+        names::FIRST_NAME,
+        rank_data::RankData,
+        rank_info::State,
+        tables::Span,
+        vocabulary::MemoryOperation,
+    };
+
+    /// A rank whose clock showed 0 at a time of day.
+    fn rank(rank: u32, zero_at: Option<i64>) -> ImportedRank {
+        let snapshot = |wall| ClockSnapshot { rank_ns: Nanos(0), wall_ns: Nanos(wall) };
+        let clock = ClockRecord { source: "test".into(), snapshots: zero_at.map(snapshot).into_iter().collect() };
+        let info = RankInfo::elsewhere(Rank(rank), clock);
+        ImportedRank { info, state: State::Complete, data: RankData::default(), loss: Loss::default() }
+    }
+
+    fn with_step(mut rank: ImportedRank) -> ImportedRank {
+        let step = Span { step: Some(Step(3)), ..Span::new(SpanKind::Step, FIRST_NAME, Nanos(10), Nanos(20)) };
+        rank.data.spans.push(&step);
+        rank
+    }
+
+    fn with_memory(mut rank: ImportedRank, times: &[i64]) -> ImportedRank {
+        for time in times {
+            rank.data.memory.push(&MemoryEvent {
+                time_ns: Nanos(*time),
+                op: MemoryOperation::Alloc,
+                address: 1,
+                bytes: Some(1),
+                category: None,
+                step: None,
+                phase: None,
+                layer: None,
+                pool: None,
+            });
+        }
+        rank
+    }
+
+    #[test]
+    fn memory_comes_onto_the_clock_of_the_rest() {
+        let mut rest = with_memory(with_step(rank(2, Some(1000))), &[1, 2, 3]);
+        let memory = with_memory(rank(2, Some(0)), &[500, 1015, 1031]);
+        rest.take_memory_of(memory).unwrap();
+        let rows: Vec<_> = rest.data.memory.rows().map(|event| (event.time_ns.0, event.step)).collect();
+        assert_eq!(rows, [(-500, None), (15, Some(Step(3))), (31, None)]);
+    }
+
+    #[test]
+    fn what_does_not_belong_together_is_refused() {
+        let join = |rest: ImportedRank, memory: ImportedRank| with_step(rest).take_memory_of(memory);
+        let memory = || with_memory(rank(2, Some(0)), &[5, 1015]);
+        assert_eq!(join(rank(1, Some(0)), memory()), Err(JoinError::Ranks { memory: Rank(2), rest: Rank(1) }));
+        assert_eq!(join(rank(2, None), memory()), Err(JoinError::NoTimeOfDay));
+        assert_eq!(join(rank(2, Some(9000)), memory()), Err(JoinError::Apart { rank: Rank(2) }));
+        assert_eq!(join(rank(2, Some(0)), with_memory(rank(2, None), &[5])), Err(JoinError::NoTimeOfDay));
+    }
+}
