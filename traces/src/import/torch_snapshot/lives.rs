@@ -1,6 +1,6 @@
 //! The blocks of a history: when each was handed out and when it came back.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::{
     document::DeviceHistory,
@@ -27,9 +27,8 @@ pub(super) struct Life {
 /// Every block of a history.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
+    /// Those that begin in the history are in its order.
     pub(super) lives: Vec<Life>,
-    /// Of each event that begins a life, which.
-    pub(super) of_event: HashMap<usize, usize>,
 }
 
 impl Lives {
@@ -37,48 +36,47 @@ impl Lives {
     /// so was one that is there in the end without having been handed out: PyTorch keeps the newest events only.
     pub(super) fn of(history: &DeviceHistory) -> Lives {
         let mut lives = Lives::default();
-        let mut live: HashMap<u64, usize> = HashMap::new();
-        let mut known: HashSet<u64> = HashSet::new();
+        // Of each address that the history has spoken of, the block that is there, if there is one.
+        let mut known: HashMap<u64, Option<usize>> = HashMap::new();
         for (index, event) in history.events.iter().enumerate() {
             let Some(address) = event.address else { continue };
             match event.action {
                 Action::Alloc => {
-                    known.insert(address);
                     let life = lives.begin(address, event, Some(index));
                     // One whose end was not recorded ends here.
-                    if let Some(lost) = live.insert(address, life) {
+                    if let Some(lost) = known.insert(address, Some(life)).flatten() {
                         lives.lives[lost].to = Some(index);
                     }
                 }
                 Action::FreeRequested | Action::FreeCompleted => {
-                    if known.insert(address) {
-                        let life = lives.begin(address, &Event { stack: None, ..*event }, None);
-                        live.insert(address, life);
-                    }
+                    let before = || Some(lives.begin(address, &Event { stack: None, ..*event }, None));
+                    let there = known.entry(address).or_insert_with(before);
+                    let Some(life) = *there else { continue };
                     if event.action == Action::FreeRequested {
-                        if let Some(life) = live.get(&address) {
-                            lives.lives[*life].returned = Some(index);
-                        }
-                    } else if let Some(life) = live.remove(&address) {
+                        lives.lives[life].returned = Some(index);
+                    } else {
                         lives.lives[life].to = Some(index);
+                        *there = None;
                     }
                 }
                 _ => {}
             }
         }
         for (address, block) in history.end.iter().flat_map(|end| &end.blocks) {
-            match live.get(address) {
+            match known.get(address) {
                 // The block remembers who asked for it for longer than the history does.
-                Some(life) => {
+                Some(Some(life)) => {
                     let life = &mut lives.lives[*life];
                     life.stack = life.stack.or(block.stack);
                 }
-                None if known.insert(*address) => {
+                Some(None) => {}
+                None => {
                     let bytes = block.requested_bytes.unwrap_or(block.bytes);
                     let (address, stack) = (*address, block.stack);
+                    let life = lives.lives.len();
                     lives.lives.push(Life { address, bytes, stack, from: None, returned: None, to: None });
+                    known.insert(address, Some(life));
                 }
-                None => {}
             }
         }
         lives
@@ -88,15 +86,17 @@ impl Lives {
         let life = self.lives.len();
         let Event { bytes, stack, .. } = *event;
         self.lives.push(Life { address, bytes, stack, from, returned: None, to: None });
-        if let Some(from) = from {
-            self.of_event.insert(from, life);
-        }
         life
     }
 
     /// The blocks that were there from the beginning.
-    pub(super) fn there_from_the_beginning(&self) -> impl Iterator<Item = (usize, &Life)> {
-        self.lives.iter().enumerate().filter(|(_, life)| life.from.is_none())
+    pub(super) fn there_from_the_beginning(&self) -> impl Iterator<Item = &Life> {
+        self.lives.iter().filter(|life| life.from.is_none())
+    }
+
+    /// The blocks that the history handed out, in its order.
+    pub(super) fn handed_out(&self) -> impl Iterator<Item = &Life> {
+        self.lives.iter().filter(|life| life.from.is_some())
     }
 }
 

@@ -34,9 +34,6 @@ mod ranges;
 mod records;
 mod tables;
 
-#[cfg(test)]
-mod tests;
-
 use std::{
     io::{Read, Seek},
     path::Path,

@@ -55,16 +55,17 @@ impl DeviceTables {
         for (address, bytes) in ranges.iter() {
             rows.range(first, Change::Taken(address, bytes));
         }
-        for (_, life) in lives.there_from_the_beginning() {
+        for life in lives.there_from_the_beginning() {
             rows.block(first, MemoryOperation::Alloc, life.address, life.bytes, Some(rules.category(life)), None);
         }
         let mut changes = Vec::new();
+        let mut handed_out = lives.handed_out();
         for (index, event) in events.iter().enumerate() {
             let time = times[index];
             let during = || event_phase(event.stack, passes.at(index).map(phase));
             match (event.action, event.address) {
                 (Action::Alloc, Some(address)) => {
-                    let category = lives.of_event.get(&index).map(|life| rules.category(&lives.lives[*life]));
+                    let category = handed_out.next().map(|life| rules.category(life));
                     rows.block(time, MemoryOperation::Alloc, address, event.bytes, category, during());
                 }
                 (Action::FreeCompleted, Some(address)) => {

@@ -55,7 +55,7 @@ pub(in super::super) fn read<F: Fold>(reader: impl Read, fold: &mut F) -> Result
         objects: Objects::new(),
         items: 0,
         texts: 0,
-        last_texts: [const { String::new() }; 2],
+        last_texts: [const { Vec::new() }; 2],
         text: Vec::new(),
         frame_end: 0,
     };
@@ -100,7 +100,7 @@ struct Machine<'fold, F: Fold, R> {
     /// Texts, however often the same.
     texts: u64,
     /// The two newest texts, for the name of what a pickle wants to run.
-    last_texts: [String; 2],
+    last_texts: [Vec<u8>; 2],
     text: Vec<u8>,
     /// Where the newest frame says that it ends.
     frame_end: u64,
@@ -269,11 +269,11 @@ impl<F: Fold, R: Read> Machine<'_, F, R> {
     }
 
     /// The beginning of a line.
-    fn line(&mut self) -> Result<String, Stop> {
+    fn line(&mut self) -> Result<Vec<u8>, Stop> {
         let mut line = Vec::new();
         loop {
             match self.source.byte()? {
-                b'\n' => return Ok(String::from_utf8_lossy(&line).into_owned()),
+                b'\n' => return Ok(line),
                 byte if line.len() < LONGEST_NAME => line.push(byte),
                 _ => {}
             }
@@ -379,7 +379,7 @@ impl<F: Fold, R: Read> Machine<'_, F, R> {
         let id = self.fold.text(&text);
         self.last_texts.swap(0, 1);
         self.last_texts[1].clear();
-        self.last_texts[1].extend(text.chars().take(LONGEST_NAME));
+        self.last_texts[1].extend_from_slice(&self.text[..self.text.len().min(LONGEST_NAME)]);
         self.texts += 1;
         self.push(Value::Text(id))
     }
@@ -479,7 +479,9 @@ impl<F: Fold, R: Read> Machine<'_, F, R> {
     fn close_lists_above(&mut self, mark: usize) {
         while let [.., Value::List(_), item] = self.stack[mark..] {
             let position = self.stack.len() - 1 - mark;
-            if !position.is_multiple_of(2) || matches!(item, Value::Text(_)) || self.append(self.stack.len() - 1, false).is_err()
+            if !position.is_multiple_of(2)
+                || matches!(item, Value::Text(_))
+                || self.append(self.stack.len() - 1, false).is_err()
             {
                 break;
             }
@@ -490,6 +492,6 @@ impl<F: Fold, R: Read> Machine<'_, F, R> {
 const TUPLE: &str = "a tuple";
 const SET: &str = "a set";
 
-fn dotted(module: &str, name: &str) -> String {
-    format!("{module}.{name}").escape_debug().to_string()
+fn dotted(module: &[u8], name: &[u8]) -> String {
+    format!("{}.{}", module.escape_ascii(), name.escape_ascii())
 }
