@@ -12,6 +12,7 @@ mod error;
 mod instruction;
 mod machine;
 mod source;
+mod store;
 mod value;
 
 pub use error::PickleError;
