@@ -204,5 +204,5 @@ fn without_stacks_nothing_is_claimed() {
     s.alloc(2, 8, &[]);
     s.free(2, 8, &[]);
     s.segment(0, 100, &[(1, 8, "active_allocated", &[]), (50, 8, "active_allocated", &[])]);
-    check(&s, &[(1, Other), (2, Workspace), (50, Other)]);
+    check(&s, &[(1, Other), (2, Other), (50, Other)]);
 }

@@ -22,6 +22,7 @@
 //! | in the forward pass | given back before a backward pass began | workspace |
 //! | in the forward pass | never given back, and there in a later forward pass after a backward pass | workspace |
 //! | in the forward pass | otherwise | activations |
+//! | in no pass, by nobody knows whom | whatever | other |
 //! | while a module is built, moved, cast or loaded | whatever | parameters |
 //! | by a data loader, or drawn as random integers | whatever | inputs |
 //! | in no pass, before the first forward pass | never given back | parameters |
@@ -98,6 +99,7 @@ impl<'history> Rules<'history> {
             Some(Pass::Backward) => self.backward(life, in_same_pass),
             _ if stack.has(Sign::Loss) => MemoryCategory::Workspace,
             Some(Pass::Forward) => self.forward(life),
+            None if life.stack.is_none() => MemoryCategory::Other,
             None => self.no_pass(life, stack),
         }
     }
