@@ -55,9 +55,8 @@ impl ImportedRank {
         }
         self.data.memory = memory;
         self.loss += other.loss;
-        for (key, value) in other.info.collector {
-            self.info.collector.entry(key).or_insert(value);
-        }
+        // What is said of memory is the other's now; where the rest came from is not.
+        self.info.collector.extend(other.info.collector.into_iter().filter(|(key, _)| key != "source"));
         Ok(())
     }
 }
@@ -148,8 +147,11 @@ mod tests {
     #[test]
     fn memory_comes_onto_the_clock_of_the_rest() {
         let mut rest = with_memory(with_step(rank(2, Some(1000))), &[1, 2, 3]);
-        let memory = with_memory(rank(2, Some(0)), &[500, 1015, 1031]);
+        rest.info.collector.insert("memory_categories".into(), "unknown".into());
+        let mut memory = with_memory(rank(2, Some(0)), &[500, 1015, 1031]);
+        memory.info.collector.insert("memory_categories".into(), "inferred".into());
         rest.take_memory_of(memory).unwrap();
+        assert_eq!(rest.info.collector["memory_categories"], "inferred");
         let rows: Vec<_> = rest.data.memory.rows().map(|event| (event.time_ns.0, event.step)).collect();
         assert_eq!(rows, [(-500, None), (15, Some(Step(3))), (31, None)]);
     }

@@ -145,11 +145,10 @@ fn imported_rank(
     tables: DeviceTables,
     missing_bytes: Option<u64>,
 ) -> ImportedRank {
-    let (source, snapshots) = match tables.began {
-        Some(began) => ("time of day", vec![ClockSnapshot { rank_ns: Nanos(began), wall_ns: Nanos(began) }]),
-        None => ("order of events", Vec::new()),
-    };
-    let mut info = RankInfo::elsewhere(rank, ClockRecord { source: source.into(), snapshots });
+    let anchor = tables.began.map(|began| ClockSnapshot { rank_ns: Nanos(began), wall_ns: Nanos(began) });
+    // Ranks may be of different machines, whose clocks differ.
+    let source = anchor.map_or("order of events".to_owned(), |_| format!("CLOCK_REALTIME of rank {rank}"));
+    let mut info = RankInfo::elsewhere(rank, ClockRecord { source, snapshots: anchor.into_iter().collect() });
     let mut note = |key: &str, value: String| info.collector.insert(key.into(), value.into());
     note("source", SOURCE.into());
     note("memory_categories", "inferred".into());
