@@ -5,7 +5,8 @@ use stepscope_traces::{MemoryCategory, import::torch_snapshot};
 
 use crate::replay::replay;
 
-/// The first blocks of every kind, of a training with DistributedDataParallel: cut out of a snapshot of PyTorch 2.11.
+/// Some blocks of a training with DistributedDataParallel, with all their events: cut out of a snapshot of PyTorch 2.11,
+/// names shortened and frames of the interpreter left out.
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ddp-rank0.pickle")
 }
