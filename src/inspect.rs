@@ -5,7 +5,9 @@ use std::{io::Write, path::PathBuf};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use serde::Serialize;
-use stepscope_traces::{Device, Loss, Nanos, Rank, RankDirectory, Run, RunInfo, Stage, State, Survey, TableSurvey};
+use stepscope_traces::{
+    Device, Loss, Nanos, Rank, RankDirectory, RankReport, Run, RunInfo, Stage, State, Survey, TableSurvey,
+};
 
 use crate::{Format, source, text};
 
@@ -13,15 +15,17 @@ use crate::{Format, source, text};
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  stepscope inspect runs/2026-11-14T10-22-07-llama-tiny --format json")]
 pub(crate) struct Arguments {
-    /// A run directory; the newest run under runs/ if none is named.
-    source: Option<PathBuf>,
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these;
+    /// the newest run under runs/ if nothing is named.
+    #[arg(value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
     /// How to write it.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let contents = Contents::of(&source::open(arguments.source.as_deref())?);
+    let contents = Contents::of(&source::open(&arguments.sources)?);
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
         Format::Text => stdout.write_all(contents.text().as_bytes())?,
@@ -151,22 +155,23 @@ impl Contents {
 impl RankContents {
     fn of(directory: &RankDirectory) -> RankContents {
         // One rank that cannot be read does not hide the others.
-        let (survey, error) = match directory.survey() {
-            Ok(survey) => (survey, None),
-            Err(error) => (Survey::default(), Some(error.to_string())),
-        };
+        let (survey, report) = directory.survey_with_report().unwrap_or_else(|error| {
+            let mut info = directory.info.clone();
+            info.reason = Some(error.to_string());
+            (Survey::default(), RankReport { info, state: directory.state, loss: Loss::default() })
+        });
         let Survey { spans, memory, counters, strings, loss } = survey;
         let times = [spans.time, memory.time, counters.time];
         let times = || times.into_iter().flatten();
-        let info = &directory.info;
+        let RankReport { info, state, .. } = report;
         RankContents {
             rank: info.rank,
-            host: info.host.clone(),
+            host: info.host,
             pid: info.pid,
-            device: info.device.clone(),
+            device: info.device,
             stage: info.stage,
-            state: directory.state,
-            reason: error.or_else(|| info.reason.clone()),
+            state,
+            reason: info.reason,
             start_ns: times().map(|(start, _)| start).min(),
             end_ns: times().map(|(_, end)| end).max(),
             tables: Tables {

@@ -4,9 +4,11 @@ mod amount;
 mod analyze;
 mod doctor;
 mod failure;
+mod import;
 mod inspect;
 mod output;
 mod plan;
+mod progress;
 mod source;
 mod text;
 mod train;
@@ -28,6 +30,7 @@ struct Arguments {
 enum Command {
     Analyze(analyze::Arguments),
     Doctor(doctor::Arguments),
+    Import(import::Arguments),
     Inspect(inspect::Arguments),
     Plan(Box<plan::Arguments>),
     Train(Box<train::Arguments>),
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Analyze(arguments) => analyze::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Train(arguments) => train::run(*arguments),

@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{Device, Rank, RankDirectory, Run, State};
+use stepscope_traces::{Device, Rank, RankDirectory, Run, RunSource, State};
 
 use crate::{
     bubbles::{PipelineFigures, pipeline},
@@ -75,7 +75,7 @@ pub struct RunSummary {
     /// What people call it.
     pub name: String,
     /// What recorded it.
-    pub source: Source,
+    pub source: RunSource,
     /// What became of it.
     pub state: State,
     /// How many ranks took part.
@@ -86,14 +86,6 @@ pub struct RunSummary {
     pub layout: Option<ParallelLayout>,
     /// What computed, if it is known; the first rank's.
     pub device: Option<Device>,
-}
-
-/// What recorded a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Source {
-    /// Stepscope itself.
-    Stepscope,
 }
 
 /// What is lost.
@@ -124,8 +116,8 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
         schema: SCHEMA,
         run: RunSummary {
             name: run.info.name.clone(),
-            source: Source::Stepscope,
-            state: run.state(),
+            source: run.info.source,
+            state: state(run, &ranks),
             world_size: run.info.world_size.unwrap_or(run.ranks.len() as u32),
             model: run.info.model.clone(),
             layout: run.info.layout,
@@ -148,6 +140,12 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
     };
     analysis.findings = findings(&analysis);
     Ok(analysis)
+}
+
+/// What became of a run. That a trace of another tool is cut off is known when it has been read.
+fn state(run: &Run, ranks: &[RankResult]) -> State {
+    let cut_off = ranks.iter().any(|rank| rank.state == State::Interrupted);
+    if cut_off && run.state() == State::Complete { State::Interrupted } else { run.state() }
 }
 
 /// The ranks that were asked for.

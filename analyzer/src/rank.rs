@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use polars::prelude::DataFrame;
 use serde::Serialize;
 use stepscope_traces::{
-    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RunInfo, SpanKind, Spans, Step, Window,
+    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, SpanKind, Spans, State,
+    Step, Window,
 };
 
 use crate::{
@@ -32,7 +33,7 @@ pub struct RankFigures {
     /// Its time.
     #[serde(flatten)]
     pub partition: Partition,
-    /// How many compute kernels it ran.
+    /// How many kernels it ran, those that communicate included; no copies.
     pub kernel_count: u64,
     /// Its time by what it was for.
     #[serde(flatten)]
@@ -42,6 +43,7 @@ pub struct RankFigures {
 /// What one rank comes to.
 pub(crate) struct RankResult {
     pub(crate) info: RankInfo,
+    pub(crate) state: State,
     pub(crate) loss: Loss,
     pub(crate) figures: RankFigures,
     /// Its steps, where each lies and where its time goes.
@@ -79,7 +81,8 @@ impl RankResult {
             let steps = (0..spans.len()).filter(|row| spans.kind.get(*row) == SpanKind::Step);
             finished.extend(steps.filter_map(|row| spans.step.get(row)));
         };
-        let (data, loss) = rank.read_in_pieces(window, take, |events| memory.take(events))?;
+        let (data, RankReport { info, state, loss }) =
+            rank.read_in_pieces(window, take, |events| memory.take(events))?;
         let device = DeviceSamples::of(&data.counters, &data.names);
         activities.sort();
         check_times(rank.info.rank, &activities)?;
@@ -101,11 +104,12 @@ impl RankResult {
         };
         let steps = chosen.iter().zip(partitions).map(|(window, partition)| (*window, partition, counted(window)));
         Ok(RankResult {
-            info: rank.info.clone(),
             loss,
+            state,
             steps: steps.collect(),
             kernels: kernels.table(&data.names)?,
-            memory: memory.finish(run, rank.info.rank, &every_step, selection.steps, &device),
+            memory: memory.finish(run, &info, &every_step, selection.steps, &device),
+            info,
             device,
             figures,
             communication,

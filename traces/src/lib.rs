@@ -54,11 +54,12 @@ pub use format::SCHEMA_VERSION;
 pub use ids::{
     Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,
 };
+pub use import::{JoinError, PickleError, SnapshotError};
 pub use loss::Loss;
 pub use names::{FIRST_NAME, Names};
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, RankInfo, State, Written};
-pub use reader::{RankDirectory, Run};
+pub use reader::{RankDirectory, RankReport, Run};
 pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
 pub use vocabulary::{Counter, MemoryCategory, MemoryOperation, Phase, SpanKind};

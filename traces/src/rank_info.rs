@@ -118,6 +118,23 @@ impl RankInfo {
         }
     }
 
+    /// A rank that another tool recorded: nothing is known of it but its clock.
+    pub(crate) fn elsewhere(rank: Rank, clock: ClockRecord) -> RankInfo {
+        RankInfo {
+            rank,
+            host: "unknown".into(),
+            pid: 0,
+            device: None,
+            stage: None,
+            clock,
+            collector: serde_json::Map::new(),
+            locked: false,
+            state: WrittenState::Recording,
+            reason: None,
+            written: None,
+        }
+    }
+
     /// What is left of a rank whose `rank.json` says nothing that can be understood.
     pub(crate) fn lost(rank: Rank, why: &str) -> RankInfo {
         RankInfo {

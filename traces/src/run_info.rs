@@ -76,6 +76,8 @@ pub enum RunSource {
     Stepscope,
     /// PyTorch's profiler.
     Kineto,
+    /// A memory snapshot of PyTorch's.
+    TorchSnapshot,
 }
 
 impl RunSource {

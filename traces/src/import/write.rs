@@ -7,10 +7,11 @@ use crate::{
     ids::Nanos,
     loss::Loss,
     names::FIRST_NAME,
-    rank_info::{RankInfo, WrittenState},
-    reader::{RankDirectory, Run},
+    rank_info::{RankInfo, State, WrittenState},
+    reader::{RankDirectory, RankReport, Run},
     tables::CounterSample,
     vocabulary::Counter,
+    window::Window,
     writer::RankWriter,
 };
 
@@ -27,7 +28,7 @@ impl Run {
 }
 
 fn write_rank(rank: &RankDirectory, directory: &Path) -> Result<(), TraceError> {
-    let (info, data, loss) = rank.read_with_info()?;
+    let (data, RankReport { info, state, loss }) = rank.read_with_report(Window::ALL)?;
     let reason = info.reason.clone();
     let mut writer = RankWriter::create(directory, RankInfo { state: WrittenState::Recording, written: None, ..info })?;
     for (id, text) in data.names.iter().filter(|(id, _)| *id >= FIRST_NAME) {
@@ -42,11 +43,11 @@ fn write_rank(rank: &RankDirectory, directory: &Path) -> Result<(), TraceError> 
     for sample in data.counters.rows() {
         writer.push_counter(&sample)?;
     }
-    let begin = data.spans.start_ns.iter().next().unwrap_or_default();
+    let begin = data.spans.start_ns.iter().chain(data.memory.time_ns.iter()).next().unwrap_or_default();
     note_loss(&mut writer, loss, begin)?;
-    match reason {
-        None => writer.finish(),
-        Some(reason) => writer.interrupt(&reason),
+    match state {
+        State::Complete => writer.finish(),
+        _ => writer.interrupt(reason.as_deref().unwrap_or("the source is not whole")),
     }
 }
 

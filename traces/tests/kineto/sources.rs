@@ -30,7 +30,6 @@ fn other_files_are_named_for_what_they_are() {
     for (bytes, what) in [
         (&b""[..], "empty"),
         (b"hello, world", "text, and no JSON"),
-        (b"\x80\x04\x95\x10\x00\x00\x00\x00", "a Python pickle"),
         (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive"),
         (b"{\"a\": 1}", "JSON without traceEvents"),
         (b"[{\"ph\": \"X\"}]", "a JSON array, and no object with traceEvents"),
@@ -41,7 +40,7 @@ fn other_files_are_named_for_what_they_are() {
     ] {
         fs::write(&path, bytes).unwrap();
         let error = Run::of_source(&path).unwrap_err().to_string();
-        let expected = format!("{} is neither a run directory nor a PyTorch trace: it is {what}", path.display());
+        let expected = format!("{} is neither a PyTorch trace nor a memory snapshot: it is {what}", path.display());
         assert_eq!(error, expected);
     }
     assert!(matches!(Run::of_source(&directory.path().join("nothing")), Err(TraceError::Missing { .. })));

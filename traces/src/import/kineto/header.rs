@@ -13,7 +13,7 @@ const MOST_LISTED: usize = 1 << 16;
 
 /// What a trace says of itself.
 #[derive(Debug, Default)]
-pub(super) struct Header {
+pub(crate) struct Header {
     /// What to add to its times to have nanoseconds since 1970.
     pub(super) base_ns: i64,
     /// The devices of its machine.

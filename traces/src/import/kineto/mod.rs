@@ -19,5 +19,5 @@ mod places;
 mod skip;
 mod trace;
 
-pub(crate) use open::open;
+pub(crate) use open::{Opening, look_at, run_of};
 pub(crate) use trace::KinetoTrace;

@@ -1,14 +1,14 @@
-//! Traces of a job's ranks as a run: one file, or a directory of them.
+//! Traces of a job's ranks as a run.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fs,
     path::{Path, PathBuf},
 };
 
 use chrono::{DateTime, SecondsFormat};
 
 use super::{
+    super::rank_name::rank_in_name,
     header::{Header, ProcessGroup},
     trace::{KinetoTrace, Opened},
 };
@@ -17,58 +17,36 @@ use crate::{
     error::TraceError,
     format::SCHEMA_VERSION,
     ids::{Group, Rank},
-    rank_info::{RankInfo, State, WrittenState},
+    rank_info::{RankInfo, State},
     reader::{Origin, RankDirectory, Run},
     run_info::{GroupInfo, RunInfo, RunSource},
 };
 
-/// How many files of a directory are looked at.
-const MOST_FILES: usize = 1 << 16;
-
 /// A trace that was opened, and what it says of itself.
-type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
+pub(crate) type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
 
-/// Opens a trace, or a directory with one for each rank.
-pub(crate) fn open(path: &Path) -> Result<Run, TraceError> {
-    let traces = if path.is_dir() { traces_in(path)? } else { vec![trace_at(path)?] };
-    let ranks = ranks_of(&traces)?;
-    let groups = Groups::of(traces.iter().map(|(_, _, header)| header.as_ref()));
-    let info = run_info(path, &traces, &groups);
-    let mut directories = Vec::new();
-    for ((path, mut trace, header), rank) in traces.into_iter().zip(ranks) {
-        trace.groups = groups.on(&header);
-        let info = rank_info(rank, &path, &trace, &header);
-        directories.push(RankDirectory { path, info, state: State::Complete, origin: Origin::Kineto(trace) });
-    }
-    directories.sort_by_key(|rank| rank.info.rank);
-    Ok(Run { path: path.to_owned(), info, ranks: directories })
-}
-
-fn trace_at(path: &Path) -> Result<Opening, TraceError> {
+/// Looks at the beginning of a file; an error where it is no trace.
+pub(crate) fn look_at(path: &Path) -> Result<Opening, TraceError> {
     match KinetoTrace::open(path)? {
         Opened::Trace(trace, header) => Ok((path.to_owned(), trace, header)),
         Opened::SomethingElse(what) => Err(TraceError::NotATrace { path: path.to_owned(), what }),
     }
 }
 
-/// The traces among the files of a directory, by name. What else is there does not matter.
-fn traces_in(directory: &Path) -> Result<Vec<Opening>, TraceError> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory).map_err(TraceError::io("list", directory))?.take(MOST_FILES) {
-        let file = entry.map_err(TraceError::io("list", directory))?.path();
-        files.extend(Some(file).filter(|file| file.is_file()));
+/// The run that some traces are of.
+pub(crate) fn run_of(path: &Path, name: String, traces: Vec<Opening>) -> Result<Run, TraceError> {
+    let ranks = ranks_of(&traces)?;
+    let groups = Groups::of(traces.iter().map(|(_, _, header)| header.as_ref()));
+    let info = run_info(name, &traces, &groups);
+    let mut directories = Vec::new();
+    for ((path, mut trace, header), rank) in traces.into_iter().zip(ranks) {
+        trace.groups = groups.on(&header);
+        let info = rank_info(rank, &path, &trace, &header);
+        let origin = Origin::Kineto { trace, memory: None };
+        directories.push(RankDirectory { path, info, state: State::Complete, origin });
     }
-    files.sort();
-    let mut traces = Vec::new();
-    for file in &files {
-        if let Opened::Trace(trace, header) = KinetoTrace::open(file)? {
-            traces.push((file.clone(), trace, header));
-        }
-    }
-    if traces.is_empty() {
-        return Err(TraceError::NotARun { path: directory.to_owned(), why: "it has no run.json" });
-    }
-    Ok(traces)
+    directories.sort_by_key(|rank| rank.info.rank);
+    Ok(Run { path: path.to_owned(), info, ranks: directories })
 }
 
 /// The rank of each trace: as it says, else as its file is called, else the lowest that no other has.
@@ -86,14 +64,6 @@ fn ranks_of(traces: &[Opening]) -> Result<Vec<Rank>, TraceError> {
     }
     let mut free = (0..).map(Rank).filter(|rank| !taken.contains_key(rank));
     Ok(traces.iter().filter_map(|trace| said(trace).or_else(|| free.next())).collect())
-}
-
-/// The number behind `rank` in the name of a file.
-fn rank_in_name(path: &Path) -> Option<Rank> {
-    let name = path.file_name()?.to_string_lossy().to_lowercase();
-    let behind = name.rsplit_once("rank")?.1.trim_start_matches(['-', '_', '.', ' ', '=']);
-    let digits = behind.find(|letter: char| !letter.is_ascii_digit()).map_or(behind, |end| &behind[..end]);
-    digits.parse().ok().map(Rank)
 }
 
 /// The groups of a job, each with a number.
@@ -130,7 +100,7 @@ impl Groups {
     }
 }
 
-fn run_info(path: &Path, traces: &[Opening], groups: &Groups) -> RunInfo {
+fn run_info(name: String, traces: &[Opening], groups: &Groups) -> RunInfo {
     let distributed = || traces.iter().filter_map(|(_, _, header)| header.distributed.as_ref());
     let world_size = distributed().filter_map(|distributed| distributed.world_size).max();
     let mut configuration = serde_json::Map::new();
@@ -145,7 +115,7 @@ fn run_info(path: &Path, traces: &[Opening], groups: &Groups) -> RunInfo {
         schema: SCHEMA_VERSION,
         stepscope: env!("CARGO_PKG_VERSION").into(),
         source: RunSource::Kineto,
-        name: run_name(path),
+        name,
         started: DateTime::from_timestamp_nanos(first).to_rfc3339_opts(SecondsFormat::Millis, true),
         command: Vec::new(),
         directory: String::new(),
@@ -157,16 +127,6 @@ fn run_info(path: &Path, traces: &[Opening], groups: &Groups) -> RunInfo {
         groups: groups.described(world_size),
         configuration,
     }
-}
-
-/// What people call it: the name of the file or directory, without its endings.
-fn run_name(path: &Path) -> String {
-    let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let name = whole.file_name().map_or("trace".into(), |name| name.to_string_lossy().into_owned());
-    [".gz", ".json", ".trace", ".pt"]
-        .iter()
-        .fold(name.as_str(), |name, end| name.strip_suffix(end).unwrap_or(name))
-        .into()
 }
 
 /// The host and the process that PyTorch's handler puts into the name of a file: `HOST_PID.TIME.pt.trace.json`.
@@ -189,43 +149,18 @@ fn rank_info(rank: Rank, path: &Path, trace: &KinetoTrace, header: &Header) -> R
         ("memory_at_start", "inferred from the first totals".into()),
         ("peak", "of the device's data sheet, in bf16".into()),
     ];
-    RankInfo {
-        rank,
-        host,
-        pid,
-        device: header.device(None),
-        stage: None,
-        clock: ClockRecord {
-            // Each process fits its own line to the time of day, so that no two ranks share one.
-            source: format!("CLOCK_REALTIME of rank {rank}"),
-            snapshots: vec![ClockSnapshot { rank_ns: trace.first, wall_ns: trace.first }],
-        },
-        collector: notes.into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
-        locked: false,
-        state: WrittenState::Complete,
-        reason: None,
-        written: None,
-    }
+    let clock = ClockRecord {
+        // Each process fits its own line to the time of day, so that no two ranks share one.
+        source: format!("CLOCK_REALTIME of rank {rank}"),
+        snapshots: vec![ClockSnapshot { rank_ns: trace.first, wall_ns: trace.first }],
+    };
+    let collector = notes.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+    RankInfo { host, pid, device: header.device(None), collector, ..RankInfo::elsewhere(rank, clock) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_in_the_names_of_files() {
-        for (name, rank) in [
-            ("rank0.json.gz", Some(0)),
-            ("trace_rank-12.json", Some(12)),
-            ("Rank_3.pt.trace.json", Some(3)),
-            ("job-rank7-step10.json", Some(7)),
-            ("trace.json", None),
-            ("ranking.json", None),
-            ("rank99999999999.json", None),
-        ] {
-            assert_eq!(rank_in_name(Path::new(name)), rank.map(Rank), "{name}");
-        }
-    }
 
     #[test]
     fn hosts_in_the_names_of_files() {

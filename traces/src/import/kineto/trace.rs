@@ -13,6 +13,7 @@ use std::{
 use serde_json::value::RawValue;
 
 use super::{
+    super::ImportedRank,
     assemble::{assemble, main_device},
     bytes::{self, Blocks},
     collect::Collected,
@@ -24,9 +25,7 @@ use crate::{
     error::TraceError,
     ids::{Group, Nanos},
     json_file::open_regular,
-    loss::Loss,
-    rank_data::RankData,
-    rank_info::Device,
+    rank_info::{RankInfo, State},
     window::Window,
 };
 
@@ -53,19 +52,6 @@ pub(crate) struct KinetoTrace {
     pub(super) first: Nanos,
 }
 
-/// What a whole trace comes to.
-#[derive(Debug)]
-pub(crate) struct ReadTrace {
-    /// Its tables.
-    pub(crate) data: RankData,
-    /// What of it is lost.
-    pub(crate) loss: Loss,
-    /// The device that did most, by which the rank is known to use it.
-    pub(crate) device: Option<Device>,
-    /// Why it ends early, if it does.
-    pub(crate) cut: Option<String>,
-}
-
 impl KinetoTrace {
     /// Looks at the beginning of a file.
     pub(super) fn open(path: &Path) -> Result<Opened, TraceError> {
@@ -82,8 +68,8 @@ impl KinetoTrace {
         Ok(Opened::Trace(Box::new(trace), Box::new(header)))
     }
 
-    /// Reads what lies in a window, and tells what of the whole trace is lost.
-    pub(crate) fn read(&self, window: Window) -> Result<ReadTrace, TraceError> {
+    /// Reads what lies in a window of the rank that `info` tells of, and tells what of the whole trace is lost.
+    pub(crate) fn read(&self, mut info: RankInfo, window: Window) -> Result<ImportedRank, TraceError> {
         let file = open_regular(&self.path).map_err(TraceError::io("open", &self.path))?;
         let length = file.metadata().map_err(TraceError::io("look at", &self.path))?.len();
         let (collected, walked, left) = self.collect(file, length).map_err(TraceError::io("read", &self.path))?;
@@ -95,9 +81,11 @@ impl KinetoTrace {
             loss.unreadable_bytes = (loss.unreadable_bytes + left).max(1);
         }
         let cut = walked.cut.map(|error| format!("it cannot be unpacked to its end: {error}"));
-        let cut = cut.or((!walked.is_whole).then(|| "it is cut off".into()));
-        let device = collected.header.device(main_device(&collected.activities));
-        Ok(ReadTrace { device, data: assemble(collected, window), loss, cut })
+        info.reason = cut.or((!walked.is_whole).then(|| "it is cut off".into()));
+        // The device that did most is the one that the rank uses.
+        info.device = collected.header.device(main_device(&collected.activities)).or(info.device);
+        let state = if info.reason.is_some() { State::Interrupted } else { State::Complete };
+        Ok(ImportedRank { info, state, data: assemble(collected, window), loss })
     }
 
     /// Reads all events, while another thread unpacks; and how much of the file was not even looked at.
