@@ -76,8 +76,7 @@ fn trace_hint(error: &TraceError) -> Option<String> {
             _ => "a run directory has a run.json in it".into(),
         }),
         TraceError::NotATrace { .. } => Some(
-            "a trace is what torch.profiler's export_chrome_trace writes; a snapshot what torch.cuda.memory._dump_snapshot does"
-                .into(),
+            "torch.profiler's export_chrome_trace writes traces, torch.cuda.memory._dump_snapshot snapshots".into(),
         ),
         TraceError::SameRank { .. } => Some("name the files that belong together, one for each rank".into()),
         TraceError::WhoseMemory { .. } => Some("put its rank into its name, as in rank0.pickle".into()),

@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let run = source::open(&arguments.sources)?;
-    if run.info.source == RunSource::Stepscope {
+    if run.path.join("run.json").exists() {
         bail!("{} is a run directory already", run.path.display());
     }
     progress::shown(run.ranks.iter(), |progress| run.write_to(&arguments.run, progress))?;

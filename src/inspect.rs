@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use serde::Serialize;
 use stepscope_traces::{
-    Device, Loss, Nanos, Rank, RankDirectory, RankReport, Run, RunInfo, Stage, State, Survey, TableSurvey,
+    Device, Loss, Nanos, Rank, RankDirectory, RankReport, Run, RunInfo, RunSource, Stage, State, Survey, TableSurvey,
 };
 
 use crate::{Format, source, text};
@@ -36,7 +36,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 const HEADERS: [&str; 10] =
     [">rank", "host", "device", "state", ">time", ">spans", ">memory", ">counters", ">size", ">bytes/span"];
-const DEVICE_COLUMN: usize = 2;
+/// What stands where nothing is known.
+const UNKNOWN: &str = "-";
+/// What other tools' traces have for a host.
+const UNKNOWN_HOST: &str = "unknown";
 
 /// What is in a run; its JSON is public.
 #[derive(Serialize)]
@@ -84,7 +87,9 @@ struct TableContents {
 impl From<TableSurvey> for TableContents {
     fn from(survey: TableSurvey) -> TableContents {
         let TableSurvey { rows, batches, bytes, .. } = survey;
-        TableContents { rows, batches, bytes, bytes_per_row: (rows > 0).then(|| bytes as f64 / rows as f64) }
+        // The file of another tool's trace has much that is no row.
+        let bytes_per_row = (rows > 0 && batches > 0).then(|| bytes as f64 / rows as f64);
+        TableContents { rows, batches, bytes, bytes_per_row }
     }
 }
 
@@ -102,8 +107,16 @@ impl Contents {
         let mut text = format!("{}  {}\n", text::printable(&self.path), text::state(self.state));
         let ranks = text::ranks(self.ranks.len() as u64, run.world_size);
         let (started, host) = (text::printable(&run.started), text::printable(&run.host));
-        text += &format!("  recorded  {started} on {host}, {ranks}\n");
-        text += &format!("  command   {}\n", text::command_line(&run.command));
+        let by = match run.source {
+            RunSource::Stepscope => "",
+            RunSource::Kineto => ", by PyTorch's profiler",
+            RunSource::TorchSnapshot => ", a memory snapshot of PyTorch's",
+        };
+        let on = if run.host == UNKNOWN_HOST { String::new() } else { format!(" on {host}") };
+        text += &format!("  recorded  {started}{on}, {ranks}{by}\n");
+        if !run.command.is_empty() {
+            text += &format!("  command   {}\n", text::command_line(&run.command));
+        }
         if let Some(git) = &run.git {
             let modified = if git.modified { ", with changes" } else { "" };
             let (commit, directory) = (text::printable(&git.commit), text::printable(&run.directory));
@@ -111,14 +124,12 @@ impl Contents {
         }
         text += &self.trained_text();
         text += "\n";
-        // Most runs on a CPU know no device: a column of nothing would only make the table wider.
-        let shown = |column: &usize| *column != DEVICE_COLUMN || self.ranks.iter().any(|rank| rank.device.is_some());
+        // A column of nothing would only make the table wider: most runs on a CPU know no device.
+        let rows: Vec<_> = self.ranks.iter().map(RankContents::row).collect();
+        let shown = |column: &usize| *column == 0 || rows.is_empty() || rows.iter().any(|row| row[*column] != UNKNOWN);
         let columns: Vec<usize> = (0..HEADERS.len()).filter(shown).collect();
         let headers: Vec<&str> = columns.iter().map(|column| HEADERS[*column]).collect();
-        let rows = self.ranks.iter().map(|rank| {
-            let row = rank.row();
-            columns.iter().map(|column| row[*column].clone()).collect()
-        });
+        let rows = rows.iter().map(|row| columns.iter().map(|column| row[*column].clone()).collect());
         text += &text::table(&headers, rows);
         for rank in &self.ranks {
             if let Some(reason) = &rank.reason {
@@ -186,10 +197,10 @@ impl RankContents {
 
     fn row(&self) -> [String; HEADERS.len()] {
         let Tables { spans, memory, counters, strings } = &self.tables;
-        let unknown = || "-".to_owned();
+        let unknown = || UNKNOWN.to_owned();
         [
             self.rank.to_string(),
-            text::printable(&self.host),
+            if self.host == UNKNOWN_HOST { unknown() } else { text::printable(&self.host) },
             self.device.as_ref().map_or_else(unknown, |device| text::printable(&device.name)),
             self.state.word().into(),
             self.start_ns.zip(self.end_ns).map_or_else(unknown, |(start, end)| text::duration(end - start)),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use polars::prelude::DataFrame;
 use serde::Serialize;
 use stepscope_traces::{
-    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, SpanKind, Spans, State,
-    Step, Window,
+    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
+    State, Step, Window,
 };
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     memory::{MemoryReplay, RankMemory},
     partition::Partition,
     selection::Selection,
-    steps::{StepWindow, windows},
+    steps::{self, StepWindow, windows},
     sweep::sweep,
     work::{self, WorkItem},
 };
@@ -72,14 +72,13 @@ impl RankResult {
         let mut activities = Activities::new(&run.groups);
         let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
         let mut memory = MemoryReplay::default();
-        let mut finished = BTreeSet::new();
+        let mut annotated = Vec::new();
         let window = selection.window.unwrap_or(Window::ALL);
         let take = |_: &RankData, spans: &Spans| {
             activities.take(spans);
             kernels.take(spans, selection.steps);
             communication::take(&mut communication, spans, selection.steps);
-            let steps = (0..spans.len()).filter(|row| spans.kind.get(*row) == SpanKind::Step);
-            finished.extend(steps.filter_map(|row| spans.step.get(row)));
+            annotated.extend(steps::annotated(spans));
         };
         let (data, RankReport { info, state, loss }) =
             rank.read_in_pieces(window, take, |events| memory.take(events))?;
@@ -87,6 +86,7 @@ impl RankResult {
         activities.sort();
         check_times(rank.info.rank, &activities)?;
         let every_step = windows(&activities);
+        let finished = annotated.iter().map(|window: &StepWindow| window.step).collect();
         let counters = StepCounters::of(&every_step, &finished, data.counters.rows());
         let chosen: Vec<StepWindow> =
             every_step.iter().copied().filter(|window| selection.steps.has(Some(window.step))).collect();
@@ -108,7 +108,12 @@ impl RankResult {
             state,
             steps: steps.collect(),
             kernels: kernels.table(&data.names)?,
-            memory: memory.finish(run, &info, &every_step, selection.steps, &device),
+            memory: {
+                // Our own recorder brings memory into the device's time; other tools have the host's, which runs ahead.
+                let host_time = run.source != RunSource::Stepscope;
+                let steps = if host_time { &steps::on_the_host(annotated) } else { &every_step };
+                memory.finish(run, &info, steps, selection.steps, &device)
+            },
             info,
             device,
             figures,
