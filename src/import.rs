@@ -9,7 +9,7 @@ use crate::{progress, source, text};
 
 /// Write traces and memory snapshots of PyTorch's as a run directory.
 ///
-/// Every command takes such a source as it is, too. A run directory is a tenth as large, reads many times as fast, and
+/// `analyze` and `inspect` take such a source as it is, too. A run directory is smaller, reads many times as fast, and
 /// opens in any Arrow reader.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \

@@ -181,7 +181,11 @@ fn time_by_phase(analysis: &Analysis) -> Table {
 fn time_by_layer(analysis: &Analysis) -> Table {
     let layers = analysis.ranks.iter().flat_map(|rank| &rank.breakdown.layers);
     let whole = all_time(analysis);
-    let rows = shares(layers.map(|layer| (layer.layer, layer.share)));
+    let mut rows = shares(layers.map(|layer| (layer.layer, layer.share)));
+    // Where no layer is known, this is what the other tables say.
+    if rows.iter().all(|(layer, _)| layer.is_none()) {
+        rows.clear();
+    }
     let rows = rows.iter().map(|(layer, share)| {
         let name = layer.map_or("none".into(), |layer| layer.to_string());
         [name].into_iter().chain(share_cells(share, whole)).collect()
@@ -235,12 +239,14 @@ fn steps(analysis: &Analysis, room: Room) -> Table {
 }
 
 fn memory_by_category(analysis: &Analysis) -> Table {
-    let title = fullest(analysis).map_or_else(String::new, |memory| {
+    let told_apart = analysis.memory.iter().rev().filter(|memory| is_told_apart(memory));
+    let fullest = told_apart.max_by_key(|memory| memory.peak_bytes);
+    let title = fullest.map_or_else(String::new, |memory| {
         let inferred = if memory.inferred { ", categories inferred" } else { "" };
         format!("What fills memory at the peak of rank {}{inferred}", memory.rank)
     });
     let headers = vec!["category", ">at peak", ">share", ">predicted", ">at end"];
-    let rows = fullest(analysis).filter(|memory| is_told_apart(memory)).map_or_else(Vec::new, category_rows);
+    let rows = fullest.map_or_else(Vec::new, category_rows);
     Table { topic: Topic::Memory, title, headers, rows, detail: false }
 }
 
@@ -374,6 +380,10 @@ fn axes(analysis: &Analysis) -> Table {
         let parts = [share.communication_ns, share.overlapped_ns, share.exposed_ns];
         sum.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
     }
+    sums.retain(|_, [all, ..]| *all > 0);
+    if sums.keys().all(Option::is_none) {
+        sums.clear();
+    }
     let rows = sums.iter().map(|(axis, [all, hidden, exposed])| {
         let share = *hidden as f64 / (*all).max(1) as f64;
         let name = axis.map_or("unknown", |axis| axis.name()).to_owned();
@@ -393,7 +403,7 @@ fn stragglers(analysis: &Analysis, room: Room) -> Table {
         .map(|rank| vec![rank.rank.to_string(), duration(rank.caused_wait_ns), duration(rank.wait_ns)]);
     let headers = vec![">rank", ">made others wait", ">waited"];
     // Kineto numbers no collectives: which ones belong together is told from their order.
-    let inferred = if analysis.run.source == RunSource::Kineto { " (inferred from their order)" } else { "" };
+    let inferred = if analysis.run.source == RunSource::Kineto { " (inferred)" } else { "" };
     let title = format!("Who waits for whom in collectives{inferred}, the rank that others wait for most first");
     Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
 }

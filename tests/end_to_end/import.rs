@@ -131,6 +131,34 @@ fn a_snapshot_gives_its_rank_its_memory() {
     assert_eq!(analyzed(&["rank1.json.gz", "memory.pickle"], here.path())["memory"][0]["rank"], 1);
 }
 
+#[test]
+fn text_says_what_is_inferred_and_fits() {
+    let here = tempfile::tempdir().unwrap();
+    let shown = |sources: &[&Path]| {
+        let sources = sources.iter().map(|source| path(source));
+        let arguments: Vec<&str> = std::iter::once("analyze").chain(sources).collect();
+        let shown = text(&stepscope(&arguments, here.path()).stdout);
+        shown.lines().for_each(|line| assert!(line.chars().count() <= 100, "{line}"));
+        shown
+    };
+    let (traces, snapshot) = (fixture("kineto/ddp"), fixture("ddp-rank0.pickle"));
+    let apart = shown(&[&traces]);
+    assert!(apart.starts_with("ddp  complete  2 of 4 ranks · PyTorch profiler\n"), "{apart}");
+    for part in [
+        "MFU unknown: a trace does not say its model",
+        "a memory snapshot of the rank beside its trace",
+        "Time by phase, partly inferred",
+    ] {
+        assert!(apart.contains(part), "{part} is missing from {apart}");
+    }
+    // What nobody knows is not there to be read.
+    for part in ["What fills memory", "Time by layer", "predicted", "of peak"] {
+        assert!(!apart.contains(part), "{part} is in {apart}");
+    }
+    let joined = shown(&[&traces, &snapshot]);
+    assert!(joined.contains("What fills memory at the peak of rank 0, categories inferred\n"), "{joined}");
+}
+
 /// A trace with some events, of kernels that last a microsecond each.
 fn trace(events: &[&str]) -> String {
     let events = events.join(",\n");

@@ -6,7 +6,7 @@ use stepscope_analyzer::{Analysis, MemoryPoint, RankMemory};
 use stepscope_traces::{MemoryCategory, Nanos};
 
 use super::chart::{self, Figure, LEFT, LETTERS, WIDTH};
-use crate::text;
+use crate::{analyze::report::is_told_apart, text};
 
 const HEIGHT: u32 = 320;
 /// There are not many more pixels.
@@ -35,7 +35,12 @@ fn plot(memory: &RankMemory) -> Result<String> {
     let points = thinned(&memory.timeline);
     let used = |category: &usize| points.iter().any(|point| point.bytes[*category] > 0);
     let categories: Vec<usize> = (0..COLOURS.len()).filter(used).collect();
-    let title = format!("Memory over time on rank {}", memory.rank);
+    let inferred = match (memory.inferred, is_told_apart(memory)) {
+        (true, true) => ", categories inferred",
+        (true, false) => ", categories unknown",
+        (false, _) => "",
+    };
+    let title = format!("Memory over time on rank {}{inferred}", memory.rank);
     let begin = points.first().map_or(0, |point| point.time_ns);
     let since = |time: i64| time.saturating_sub(begin) as f64;
     let last = points.last().map_or(0.0, |point| since(point.time_ns));
