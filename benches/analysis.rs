@@ -1,24 +1,18 @@
 //! What an analysis takes, beside what it may take: `cargo bench --bench analysis`.
-//!
-//! Each is the binary itself, so that its memory is its own.
 
+mod binary;
 mod figures;
 
-use std::{
-    error::Error,
-    path::Path,
-    process::{Command, Stdio},
-    time::Instant,
-};
+use std::{error::Error, path::Path};
 
 use stepscope_traces::{Run, synthetic::Recipe};
 
-use crate::figures::{Estimate, Table};
+use crate::{
+    binary::Timed,
+    figures::{Estimate, Table},
+};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
-
-/// How often each is done.
-const TRIES: usize = 3;
 
 fn main() -> Outcome<()> {
     let scratch = tempfile::tempdir()?;
@@ -43,39 +37,16 @@ fn rank() -> Recipe {
     Recipe { micro_batches: 4, layers: 32, kernels_per_layer: 14, ..Recipe::default() }
 }
 
-struct Timed {
+struct Analyzed {
     spans: u64,
     seconds: Estimate,
     megabytes: f64,
 }
 
-fn analysis(path: &Path, recipe: &Recipe) -> Outcome<Timed> {
+fn analysis(path: &Path, recipe: &Recipe) -> Outcome<Analyzed> {
     recipe.write(path)?;
     let run = Run::open(path)?;
     let spans = run.ranks.iter().map(|rank| Ok(rank.survey()?.spans.rows)).sum::<Outcome<u64>>()?;
-    let (mut seconds, mut megabytes) = (Vec::new(), 0.0_f64);
-    for _ in 0..TRIES {
-        let began = Instant::now();
-        let mut analysis = Command::new(env!("CARGO_BIN_EXE_stepscope"));
-        analysis.arg("analyze").arg(path).args(["--format", "json"]).stdout(Stdio::null());
-        let mut child = analysis.spawn()?;
-        megabytes = megabytes.max(peak_while_running(&mut child)?);
-        seconds.push(began.elapsed().as_secs_f64());
-    }
-    Ok(Timed { spans, seconds: Estimate::of(seconds, |sorted| sorted[sorted.len() / 2]), megabytes })
-}
-
-/// The most memory a process has had, looked at until it ends.
-fn peak_while_running(child: &mut std::process::Child) -> Outcome<f64> {
-    let mut peak = 0.0_f64;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return if status.success() { Ok(peak) } else { Err("the analysis failed".into()) };
-        }
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-        let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse().unwrap_or(0.0);
-        peak = peak.max(kilobytes * 1024.0 / 1e6);
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    let Timed { seconds, megabytes } = binary::analysis(path)?;
+    Ok(Analyzed { spans, seconds, megabytes })
 }

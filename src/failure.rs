@@ -6,8 +6,10 @@ use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::AnalysisError;
 use stepscope_collector::injection::{JobError, LibraryMissing};
 use stepscope_plan::PlanError;
-use stepscope_traces::{Run, TraceError};
+use stepscope_traces::{PickleError, Run, SnapshotError, TraceError};
 use stepscope_trainer::TrainError;
+
+use crate::text;
 
 /// Writes `error: …` and, where there is one, `hint: …`.
 pub(crate) fn explain(error: &anyhow::Error) {
@@ -21,7 +23,7 @@ pub(crate) fn explain(error: &anyhow::Error) {
         drop(writeln!(stderr, "{style}{word}:{style:#} {text}"));
     };
     // Each error already says why; its chain would say it again.
-    line(red, "error", &error.to_string());
+    line(red, "error", &harmless(&error.to_string()));
     let trace = error.downcast_ref::<TraceError>().or_else(|| match error.downcast_ref::<AnalysisError>() {
         Some(AnalysisError::Trace(error)) => Some(error),
         _ => None,
@@ -30,8 +32,13 @@ pub(crate) fn explain(error: &anyhow::Error) {
     let hint = hint.or_else(|| error.downcast_ref::<LibraryMissing>().map(LibraryMissing::hint));
     let hint = hint.or_else(|| error.downcast_ref::<JobError>().and_then(job_hint));
     if let Some(hint) = hint.or_else(|| error.downcast_ref::<TrainError>().and_then(train_hint)) {
-        line(cyan, "hint", &hint);
+        line(cyan, "hint", &harmless(&hint));
     }
+}
+
+/// A message that may name what others wrote: a path, a piece of a file. Its own lines stay.
+fn harmless(message: &str) -> String {
+    message.split('\n').map(text::printable).collect::<Vec<_>>().join("\n")
 }
 
 fn plan_hint(error: &PlanError) -> Option<String> {
@@ -69,7 +76,7 @@ fn trace_hint(error: &TraceError) -> Option<String> {
     match error {
         TraceError::Missing { .. } => Some(match Run::newest_under(Path::new("runs")) {
             Some(newest) => format!("the newest run here is {}", newest.display()),
-            None => "name a run directory: it has a run.json in it".into(),
+            None => "name a run directory, which has a run.json in it, or a PyTorch trace".into(),
         }),
         TraceError::NotARun { path, .. } => Some(match (Run::newest_under(path), path.parent()) {
             (Some(newest), _) => format!("the newest run in it is {}", newest.display()),
@@ -78,6 +85,19 @@ fn trace_hint(error: &TraceError) -> Option<String> {
             }
             _ => "a run directory has a run.json in it".into(),
         }),
+        TraceError::NotATrace { .. } => Some(
+            "torch.profiler's export_chrome_trace writes traces, torch.cuda.memory._dump_snapshot snapshots".into(),
+        ),
+        TraceError::SameRank { .. } => Some("name the files that belong together, one for each rank".into()),
+        TraceError::WhoseMemory { .. } => Some("put its rank into its name, as in rank0.pickle".into()),
+        TraceError::Snapshot(SnapshotError::Pickle { source: PickleError::WantsToRun { .. }, .. }) => {
+            Some("a snapshot is plain data; this is something else, such as a checkpoint".into())
+        }
+        TraceError::Snapshot(SnapshotError::SomethingElse { .. }) => {
+            Some("a snapshot is what torch.cuda.memory._dump_snapshot writes".into())
+        }
+        TraceError::Snapshot(SnapshotError::CutShort { .. }) => Some("was it copied to its end?".into()),
+        TraceError::Join(_) => Some("look at each alone: name the trace, or the snapshot".into()),
         TraceError::NewerSchema { written_by, .. } if written_by.is_empty() => Some("use a newer stepscope".into()),
         TraceError::NewerSchema { written_by, .. } => Some(format!("use stepscope {written_by} or newer")),
         TraceError::AlreadyRecorded { .. } => Some("record into another directory, or remove this one".into()),

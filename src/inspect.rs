@@ -5,7 +5,9 @@ use std::{io::Write, path::PathBuf};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use serde::Serialize;
-use stepscope_traces::{Device, Loss, Nanos, Rank, RankDirectory, Run, RunInfo, Stage, State, Survey, TableSurvey};
+use stepscope_traces::{
+    Device, Loss, Nanos, Rank, RankDirectory, RankReport, Run, RunInfo, RunSource, Stage, State, Survey, TableSurvey,
+};
 
 use crate::{Format, source, text};
 
@@ -13,15 +15,17 @@ use crate::{Format, source, text};
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  stepscope inspect runs/2026-11-14T10-22-07-llama-tiny --format json")]
 pub(crate) struct Arguments {
-    /// A run directory; the newest run under runs/ if none is named.
-    source: Option<PathBuf>,
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these;
+    /// the newest run under runs/ if nothing is named.
+    #[arg(value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
     /// How to write it.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let contents = Contents::of(&source::open(arguments.source.as_deref())?);
+    let contents = Contents::of(&source::open(&arguments.sources)?);
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
         Format::Text => stdout.write_all(contents.text().as_bytes())?,
@@ -32,7 +36,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 const HEADERS: [&str; 10] =
     [">rank", "host", "device", "state", ">time", ">spans", ">memory", ">counters", ">size", ">bytes/span"];
-const DEVICE_COLUMN: usize = 2;
+/// What stands where nothing is known.
+const UNKNOWN: &str = "-";
+/// What other tools' traces have for a host.
+const UNKNOWN_HOST: &str = "unknown";
 
 /// What is in a run; its JSON is public.
 #[derive(Serialize)]
@@ -80,7 +87,9 @@ struct TableContents {
 impl From<TableSurvey> for TableContents {
     fn from(survey: TableSurvey) -> TableContents {
         let TableSurvey { rows, batches, bytes, .. } = survey;
-        TableContents { rows, batches, bytes, bytes_per_row: (rows > 0).then(|| bytes as f64 / rows as f64) }
+        // The file of another tool's trace has much that is no row.
+        let bytes_per_row = (rows > 0 && batches > 0).then(|| bytes as f64 / rows as f64);
+        TableContents { rows, batches, bytes, bytes_per_row }
     }
 }
 
@@ -98,8 +107,16 @@ impl Contents {
         let mut text = format!("{}  {}\n", text::printable(&self.path), text::state(self.state));
         let ranks = text::ranks(self.ranks.len() as u64, run.world_size);
         let (started, host) = (text::printable(&run.started), text::printable(&run.host));
-        text += &format!("  recorded  {started} on {host}, {ranks}\n");
-        text += &format!("  command   {}\n", text::command_line(&run.command));
+        let by = match run.source {
+            RunSource::Stepscope => "",
+            RunSource::Kineto => ", by PyTorch's profiler",
+            RunSource::TorchSnapshot => ", a memory snapshot of PyTorch's",
+        };
+        let on = if run.host == UNKNOWN_HOST { String::new() } else { format!(" on {host}") };
+        text += &format!("  recorded  {started}{on}, {ranks}{by}\n");
+        if !run.command.is_empty() {
+            text += &format!("  command   {}\n", text::command_line(&run.command));
+        }
         if let Some(git) = &run.git {
             let modified = if git.modified { ", with changes" } else { "" };
             let (commit, directory) = (text::printable(&git.commit), text::printable(&run.directory));
@@ -107,14 +124,12 @@ impl Contents {
         }
         text += &self.trained_text();
         text += "\n";
-        // Most runs on a CPU know no device: a column of nothing would only make the table wider.
-        let shown = |column: &usize| *column != DEVICE_COLUMN || self.ranks.iter().any(|rank| rank.device.is_some());
+        // A column of nothing would only make the table wider: most runs on a CPU know no device.
+        let rows: Vec<_> = self.ranks.iter().map(RankContents::row).collect();
+        let shown = |column: &usize| *column == 0 || rows.is_empty() || rows.iter().any(|row| row[*column] != UNKNOWN);
         let columns: Vec<usize> = (0..HEADERS.len()).filter(shown).collect();
         let headers: Vec<&str> = columns.iter().map(|column| HEADERS[*column]).collect();
-        let rows = self.ranks.iter().map(|rank| {
-            let row = rank.row();
-            columns.iter().map(|column| row[*column].clone()).collect()
-        });
+        let rows = rows.iter().map(|row| columns.iter().map(|column| row[*column].clone()).collect());
         text += &text::table(&headers, rows);
         for rank in &self.ranks {
             if let Some(reason) = &rank.reason {
@@ -151,22 +166,23 @@ impl Contents {
 impl RankContents {
     fn of(directory: &RankDirectory) -> RankContents {
         // One rank that cannot be read does not hide the others.
-        let (survey, error) = match directory.survey() {
-            Ok(survey) => (survey, None),
-            Err(error) => (Survey::default(), Some(error.to_string())),
-        };
+        let (survey, report) = directory.survey_with_report().unwrap_or_else(|error| {
+            let mut info = directory.info.clone();
+            info.reason = Some(error.to_string());
+            (Survey::default(), RankReport { info, state: directory.state, loss: Loss::default() })
+        });
         let Survey { spans, memory, counters, strings, loss } = survey;
         let times = [spans.time, memory.time, counters.time];
         let times = || times.into_iter().flatten();
-        let info = &directory.info;
+        let RankReport { info, state, .. } = report;
         RankContents {
             rank: info.rank,
-            host: info.host.clone(),
+            host: info.host,
             pid: info.pid,
-            device: info.device.clone(),
+            device: info.device,
             stage: info.stage,
-            state: directory.state,
-            reason: error.or_else(|| info.reason.clone()),
+            state,
+            reason: info.reason,
             start_ns: times().map(|(start, _)| start).min(),
             end_ns: times().map(|(_, end)| end).max(),
             tables: Tables {
@@ -181,10 +197,10 @@ impl RankContents {
 
     fn row(&self) -> [String; HEADERS.len()] {
         let Tables { spans, memory, counters, strings } = &self.tables;
-        let unknown = || "-".to_owned();
+        let unknown = || UNKNOWN.to_owned();
         [
             self.rank.to_string(),
-            text::printable(&self.host),
+            if self.host == UNKNOWN_HOST { unknown() } else { text::printable(&self.host) },
             self.device.as_ref().map_or_else(unknown, |device| text::printable(&device.name)),
             self.state.word().into(),
             self.start_ns.zip(self.end_ns).map_or_else(unknown, |(start, end)| text::duration(end - start)),

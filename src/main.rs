@@ -4,9 +4,11 @@ mod amount;
 mod analyze;
 mod doctor;
 mod failure;
+mod import;
 mod inspect;
 mod output;
 mod plan;
+mod progress;
 mod record;
 mod run_path;
 mod seconds;
@@ -32,6 +34,7 @@ struct Arguments {
 enum Command {
     Analyze(analyze::Arguments),
     Doctor(doctor::Arguments),
+    Import(import::Arguments),
     Inspect(inspect::Arguments),
     Plan(Box<plan::Arguments>),
     Record(Box<record::Arguments>),
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Analyze(arguments) => analyze::run(&arguments).map(done),
         Command::Doctor(arguments) => doctor::run(&arguments).map(done),
+        Command::Import(arguments) => import::run(&arguments).map(done),
         Command::Inspect(arguments) => inspect::run(&arguments).map(done),
         Command::Plan(arguments) => plan::run(&arguments).map(done),
         Command::Record(arguments) => record::run(&arguments),

@@ -168,8 +168,8 @@ fn count(run: &Run) -> Result<(u64, Loss), TraceError> {
             let ran = spans.rows().filter(|span| !span.kind.is_annotation() && !span.kind.is_copy());
             kernels += ran.count() as u64;
         };
-        let (_, loss) = rank.read_in_pieces(Window::ALL, spans, |_| {})?;
-        lost += loss;
+        let (_, report) = rank.read_in_pieces(Window::ALL, spans, |_| {})?;
+        lost += report.loss;
     }
     Ok((kernels, lost))
 }

@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{Device, Rank, RankDirectory, Run, State, Step};
+use stepscope_traces::{Device, Rank, RankDirectory, Run, RunSource, State, Step};
 
 use crate::{
     bubbles::{PipelineFigures, pipeline},
@@ -75,7 +75,7 @@ pub struct RunSummary {
     /// What people call it.
     pub name: String,
     /// What recorded it.
-    pub source: Source,
+    pub source: RunSource,
     /// What became of it.
     pub state: State,
     /// How many ranks took part.
@@ -88,14 +88,6 @@ pub struct RunSummary {
     pub device: Option<Device>,
     /// How many ranks share a device, at most, if they do: then times are not those of as many devices.
     pub ranks_on_a_device: Option<u32>,
-}
-
-/// What recorded a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Source {
-    /// Stepscope itself.
-    Stepscope,
 }
 
 /// What is lost.
@@ -129,8 +121,8 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
         schema: SCHEMA,
         run: RunSummary {
             name: run.info.name.clone(),
-            source: Source::Stepscope,
-            state: run.state(),
+            source: run.info.source,
+            state: state(run, &ranks),
             world_size: run.info.world_size.unwrap_or(run.ranks.len() as u32),
             model: run.info.model.clone(),
             layout: run.info.layout,
@@ -154,6 +146,12 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
     };
     analysis.findings = findings(&analysis);
     Ok(analysis)
+}
+
+/// What became of a run. That a trace of another tool is cut off is known when it has been read.
+fn state(run: &Run, ranks: &[RankResult]) -> State {
+    let cut_off = ranks.iter().any(|rank| rank.state == State::Interrupted);
+    if cut_off && run.state() == State::Complete { State::Interrupted } else { run.state() }
 }
 
 /// The ranks that were asked for.

@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use stepscope_plan::{Coordinates, ParallelLayout, Schedule};
+use stepscope_plan::Schedule;
 use stepscope_traces::{Rank, RunInfo, Step};
 
-use crate::{clock::Alignment, intervals::Intervals, rank::RankResult, work::Pass};
+use crate::{clock::Alignment, intervals::Intervals, rank::RankResult, stages::Stages, work::Pass};
 
 /// The pipeline of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,7 +29,7 @@ pub struct PipelineFigures {
     pub bubble: Option<f64>,
     /// What the schedule leaves idle when all work takes the same time.
     pub ideal_bubble: f64,
-    /// Whether work was told from kernels alone.
+    /// Whether stages were told from when ranks work, or work from kernels alone.
     pub inferred: bool,
     /// Each rank of each stage.
     pub per_stage: Vec<StageFigures>,
@@ -77,12 +77,12 @@ pub(crate) fn pipeline(
     warm_up: &[Step],
 ) -> Option<PipelineFigures> {
     let counts = |step: Step| !warm_up.contains(&step);
-    let layout = run.layout.filter(|layout| layout.pp > 1)?;
+    let stages = Stages::of(run, ranks, alignment)?;
     let mut sums: Vec<StageSum> = ranks.iter().map(|_| StageSum::default()).collect();
     let mut steps: BTreeMap<Step, (i64, i64)> = BTreeMap::new();
-    for members in pipelines(&layout, ranks) {
-        for (step, window) in step_windows(&members, ranks, alignment) {
-            for &index in &members {
+    for members in &stages.pipelines {
+        for (step, window) in step_windows(members, ranks, alignment) {
+            for &index in members {
                 let work = work_in(step, &ranks[index], |time| alignment.align(index, time));
                 let mut aside = StageSum::default();
                 let sum = if counts(step) { &mut sums[index] } else { &mut aside };
@@ -96,9 +96,8 @@ pub(crate) fn pipeline(
     let total = |of: fn(&StageSum) -> i64| sums.iter().map(of).sum::<i64>();
     let (idle, window) = (total(StageSum::idle), total(|sum| sum.window));
     let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
-    let stage_of = |rank: &RankResult| layout.coordinates(rank.info.rank.0.into()).stage;
-    let per_stage = ranks.iter().zip(&sums).map(|(rank, sum)| StageFigures {
-        stage: stage_of(rank),
+    let per_stage = ranks.iter().zip(&sums).zip(&stages.of_ranks).map(|((rank, sum), stage)| StageFigures {
+        stage: *stage,
         rank: rank.info.rank,
         bubble: share(sum.idle(), sum.window),
         warm_up_ns: sum.known(sum.warm_up),
@@ -111,33 +110,22 @@ pub(crate) fn pipeline(
                 + items.map(|item| item.end - item.start).sum::<i64>()
         },
     });
-    let slowest = ranks.iter().zip(&sums).max_by_key(|(_, sum)| sum.work).filter(|(_, sum)| sum.work > 0);
+    let slowest = stages.of_ranks.iter().zip(&sums).max_by_key(|(_, sum)| sum.work).filter(|(_, sum)| sum.work > 0);
     Some(PipelineFigures {
-        stages: layout.pp,
-        micro_batches: layout.micro_batches,
-        schedule: layout.schedule,
+        stages: stages.count,
+        micro_batches: stages.micro_batches,
+        schedule: stages.schedule,
         bubble: share(idle, window),
-        ideal_bubble: layout.schedule.ideal_bubble(layout.pp, layout.micro_batches, layout.chunks),
-        inferred: ranks.iter().any(|rank| !rank.unlabelled_work.is_empty()),
-        slowest_stage: slowest.map(|(rank, _)| stage_of(rank)),
-        balanced_bubble: balanced(&layout, ranks, &sums, &counts),
+        ideal_bubble: stages.schedule.ideal_bubble(stages.count, stages.micro_batches, stages.chunks),
+        inferred: stages.inferred || ranks.iter().any(|rank| !rank.unlabelled_work.is_empty()),
+        slowest_stage: slowest.map(|(stage, _)| *stage),
+        balanced_bubble: balanced(&stages, ranks, &sums, &counts),
         per_stage: per_stage.collect(),
         per_step: steps
             .into_iter()
             .filter_map(|(step, (idle, all))| Some(StepBubble { step, bubble: share(idle, all)? }))
             .collect(),
     })
-}
-
-/// The ranks that pass micro-batches to each other, by their places in the list: those of one replica and one shard.
-fn pipelines(layout: &ParallelLayout, ranks: &[RankResult]) -> Vec<Vec<usize>> {
-    let mut pipelines: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
-    for (index, rank) in ranks.iter().enumerate() {
-        let Coordinates { dp, tp, .. } = layout.coordinates(rank.info.rank.0.into());
-        pipelines.entry((dp, tp)).or_default().push(index);
-    }
-    // A pipeline of which a stage is missing has no window that means anything.
-    pipelines.into_values().filter(|members| members.len() as u64 == layout.pp).collect()
 }
 
 /// From the first forward to the last backward work of any stage, for each step.
@@ -216,12 +204,7 @@ impl StageSum {
 }
 
 /// The bubble of the schedule run with the mean time of a forward and of a backward pass, on every stage.
-fn balanced(
-    layout: &ParallelLayout,
-    ranks: &[RankResult],
-    sums: &[StageSum],
-    counts: &dyn Fn(Step) -> bool,
-) -> Option<f64> {
+fn balanced(stages: &Stages, ranks: &[RankResult], sums: &[StageSum], counts: &dyn Fn(Step) -> bool) -> Option<f64> {
     let counted = ranks.iter().zip(sums).filter(|(_, sum)| sum.work > 0).flat_map(|(rank, _)| &rank.work);
     let mut times = [(0_i64, 0_i64); 2];
     for item in counted.filter(|item| counts(item.step)) {
@@ -231,6 +214,6 @@ fn balanced(
     }
     let mean = |(time, count): (i64, i64)| (count > 0).then(|| time as f64 / count as f64);
     let costs = stepscope_plan::Costs { forward: mean(times[0])?, backward: mean(times[1])?, transfer: 0.0 };
-    let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = *layout;
-    Some(stepscope_plan::Simulation::run(schedule, pp, micro_batches, chunks, costs).ok()?.bubble())
+    let Stages { schedule, count, micro_batches, chunks, .. } = *stages;
+    Some(stepscope_plan::Simulation::run(schedule, count, micro_batches, chunks, costs).ok()?.bubble())
 }

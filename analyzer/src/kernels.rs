@@ -86,9 +86,9 @@ impl KernelSums {
         }
     }
 
-    /// How many compute kernels there were.
+    /// How many kernels there were, those that communicate included.
     pub(crate) fn kernel_count(&self) -> u64 {
-        self.sums.iter().filter(|((_, class), _)| *class == Class::Compute).map(|(_, sum)| sum.count).sum()
+        self.sums.iter().filter(|((_, class), _)| *class != Class::Copy).map(|(_, sum)| sum.count).sum()
     }
 
     /// A row for each name.

@@ -24,6 +24,7 @@ mod mfu;
 mod partition;
 mod rank;
 mod selection;
+mod stages;
 mod step_time;
 mod steps;
 mod stragglers;
@@ -32,7 +33,7 @@ mod timeline;
 mod work;
 
 pub use activity::Class;
-pub use analysis::{Analysis, DataLoss, RunSummary, Source, analyze};
+pub use analysis::{Analysis, DataLoss, RunSummary, analyze};
 pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
 pub use bubbles::{PipelineFigures, StageFigures, StepBubble};
 pub use clock::{AlignedBy, ClockSummary, RankClock};

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use polars::prelude::DataFrame;
 use serde::Serialize;
 use stepscope_traces::{
-    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RunInfo, SpanKind, Spans, Step, Window,
+    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
+    State, Step, Window,
 };
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     memory::{MemoryReplay, RankMemory},
     partition::Partition,
     selection::Selection,
-    steps::{StepWindow, windows},
+    steps::{self, StepWindow, windows},
     sweep::sweep,
     work::{self, WorkItem},
 };
@@ -32,7 +33,7 @@ pub struct RankFigures {
     /// Its time.
     #[serde(flatten)]
     pub partition: Partition,
-    /// How many compute kernels it ran.
+    /// How many kernels it ran, those that communicate included; no copies.
     pub kernel_count: u64,
     /// Its time by what it was for.
     #[serde(flatten)]
@@ -42,6 +43,7 @@ pub struct RankFigures {
 /// What one rank comes to.
 pub(crate) struct RankResult {
     pub(crate) info: RankInfo,
+    pub(crate) state: State,
     pub(crate) loss: Loss,
     pub(crate) figures: RankFigures,
     /// Its steps, where each lies and where its time goes.
@@ -70,20 +72,21 @@ impl RankResult {
         let mut activities = Activities::new(&run.groups);
         let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
         let mut memory = MemoryReplay::default();
-        let mut finished = BTreeSet::new();
+        let mut annotated = Vec::new();
         let window = selection.window.unwrap_or(Window::ALL);
         let take = |_: &RankData, spans: &Spans| {
             activities.take(spans);
             kernels.take(spans, selection.steps);
             communication::take(&mut communication, spans, selection.steps);
-            let steps = (0..spans.len()).filter(|row| spans.kind.get(*row) == SpanKind::Step);
-            finished.extend(steps.filter_map(|row| spans.step.get(row)));
+            annotated.extend(steps::annotated(spans));
         };
-        let (data, loss) = rank.read_in_pieces(window, take, |events| memory.take(events))?;
-        let device = DeviceSamples::of(&data.counters, &data.names, rank.info.sharing().is_some());
+        let (data, RankReport { info, state, loss }) =
+            rank.read_in_pieces(window, take, |events| memory.take(events))?;
+        let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
         check_times(rank.info.rank, &activities)?;
         let every_step = windows(&activities);
+        let finished = annotated.iter().map(|window: &StepWindow| window.step).collect();
         let counters = StepCounters::of(&every_step, &finished, data.counters.rows());
         let chosen: Vec<StepWindow> =
             every_step.iter().copied().filter(|window| selection.steps.has(Some(window.step))).collect();
@@ -101,11 +104,17 @@ impl RankResult {
         };
         let steps = chosen.iter().zip(partitions).map(|(window, partition)| (*window, partition, counted(window)));
         Ok(RankResult {
-            info: rank.info.clone(),
             loss,
+            state,
             steps: steps.collect(),
             kernels: kernels.table(&data.names)?,
-            memory: memory.finish(run, rank.info.rank, &every_step, selection.steps, &device),
+            memory: {
+                // Our own recorder brings memory into the device's time; other tools have the host's, which runs ahead.
+                let host_time = run.source != RunSource::Stepscope;
+                let steps = if host_time { &steps::on_the_host(annotated) } else { &every_step };
+                memory.finish(run, &info, steps, selection.steps, &device)
+            },
+            info,
             device,
             figures,
             communication,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use stepscope_traces::{Rank, Step};
+use stepscope_traces::{Rank, SpanKind, Spans, Step};
 
 use crate::{activity::Activities, partition::Partition};
 
@@ -68,4 +68,33 @@ pub(crate) fn windows(activities: &Activities) -> Vec<StepWindow> {
         end: next.unwrap_or(last),
     };
     starts.iter().zip(ends).map(window).collect()
+}
+
+/// The annotations of steps among some spans: where the program was in each, in the host's time.
+pub(crate) fn annotated(spans: &Spans) -> impl Iterator<Item = StepWindow> {
+    (0..spans.len()).filter(|row| spans.kind.get(*row) == SpanKind::Step).filter_map(|row| {
+        let (start, duration) = (spans.start_ns.get(row).0, spans.duration_ns.get(row).0.max(0));
+        Some(StepWindow { step: spans.step.get(row)?, start, end: start.saturating_add(duration) })
+    })
+}
+
+/// The windows of steps in the host's time: each ends where the next one begins, the last one with its annotation.
+pub(crate) fn on_the_host(mut annotated: Vec<StepWindow>) -> Vec<StepWindow> {
+    annotated.sort_by_key(|window| (window.start, window.step));
+    annotated.dedup_by_key(|window| window.step);
+    let starts: Vec<i64> = annotated.iter().skip(1).map(|next| next.start).collect();
+    annotated.iter_mut().zip(starts).for_each(|(window, next)| window.end = next);
+    annotated
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_on_the_host_follow_each_other() {
+        let window = |step, start, end| StepWindow { step: Step(step), start, end };
+        let annotated = vec![window(2, 30, 50), window(1, 10, 25), window(2, 31, 49)];
+        assert_eq!(on_the_host(annotated), [window(1, 10, 30), window(2, 30, 50)]);
+    }
 }

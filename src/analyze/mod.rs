@@ -3,7 +3,6 @@
 mod devices;
 mod html;
 mod markdown;
-mod progress;
 pub(crate) mod ranges;
 mod report;
 mod tables;
@@ -18,17 +17,20 @@ use stepscope_analyzer::{Analysis, Selection, StepRange, analyze};
 use stepscope_plan::Convention;
 use stepscope_traces::Run;
 
-use crate::{output::Output, source, words};
+use crate::{output::Output, progress, source, words};
 use ranges::RankList;
 
 /// Show where the time and the memory of a run go, and what stands out.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope analyze runs/2026-11-14T10-22-07-llama-tiny --steps 10..20 --ranks 0,2-5\n  \
-    stepscope analyze --format html -o report.html")]
+    stepscope analyze --format html -o report.html\n  \
+    stepscope analyze traces/rank*.json.gz traces/rank0.pickle")]
 pub(crate) struct Arguments {
-    /// A run directory; the newest run under runs/ if none is named.
-    source: Option<PathBuf>,
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these;
+    /// the newest run under runs/ if nothing is named.
+    #[arg(value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
     /// How to write it.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -63,7 +65,7 @@ enum Format {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let run = source::open(arguments.source.as_deref())?;
+    let run = source::open(&arguments.sources)?;
     if let Some(path) = arguments.output.as_deref().filter(|path| is_part_of(path, &run)) {
         bail!("{} is a part of the run; write the report elsewhere", path.display());
     }
@@ -74,15 +76,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         peak_flops: arguments.peak_tflops.map(|peak| peak * 1e12),
         convention: arguments.mfu_convention,
         window: None,
-        ranks,
+        ranks: ranks.clone(),
     };
-    let analysis = progress::shown(&run, &selection, |progress| analyze(&run, &selection, progress))?;
+    let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));
+    let analysis = progress::shown(chosen, |progress| analyze(&run, &selection, progress))?;
     output.write(&arguments.format.written(&run, &analysis)?)
 }
 
 /// Whether a path is a file that a run is made of.
 fn is_part_of(path: &Path, run: &Run) -> bool {
     let Ok(path) = path.canonicalize() else { return false };
+    if run.ranks.iter().any(|rank| rank.path.canonicalize().is_ok_and(|rank| rank == path)) {
+        return true;
+    }
     let inside = run.path.canonicalize().is_ok_and(|run| path.starts_with(run));
     inside && path.extension().is_some_and(|extension| extension == "json" || extension == "arrows")
 }

@@ -1,7 +1,7 @@
 //! What every form of a report says first: what was run, how long a step takes, and what fills memory.
 
-use stepscope_analyzer::{AlignedBy, Analysis, PipelineFigures, RankMemory};
-use stepscope_traces::{Loss, Nanos};
+use stepscope_analyzer::{AlignedBy, Analysis, PipelineFigures, RankFigures, RankMemory};
+use stepscope_traces::{Loss, MemoryCategory, Nanos, RunSource};
 
 use super::{
     devices,
@@ -21,6 +21,11 @@ pub(super) fn what_was_run(analysis: &Analysis) -> String {
     let mut words = vec![text::ranks(analysis.ranks.len() as u64, Some(run.world_size))];
     words.extend(run.model.as_ref().map(|model| format!("{} {}", model.name, text::parameters(model.parameters()))));
     words.extend(run.layout.as_ref().map(text::layout));
+    words.extend(match run.source {
+        RunSource::Stepscope => None,
+        RunSource::Kineto => Some("PyTorch profiler".into()),
+        RunSource::TorchSnapshot => Some("PyTorch memory snapshot".into()),
+    });
     words.join(" · ")
 }
 
@@ -32,7 +37,8 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
         unreadable_bytes: lost.unreadable_bytes,
         unreadable_events: lost.unreadable_events,
     };
-    let silent = analysis.ranks.iter().filter(|rank| rank.partition.span_ns == 0);
+    let is_silent = |rank: &&RankFigures| rank.partition.span_ns == 0 && !is_memory_alone(analysis);
+    let silent = analysis.ranks.iter().filter(is_silent);
     let silent: Vec<String> = silent.map(|rank| rank.rank.to_string()).collect();
     let without = if silent.is_empty() { String::new() } else { format!(", nothing of rank {}", silent.join(", ")) };
     (!loss.is_none()).then(|| format!("{}; every figure is of what is left{without}", text::loss(&loss)))
@@ -42,7 +48,7 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
 pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
     let fact = |about: &'static str, says: Option<String>| says.map(|says| Fact { about, says });
     [
-        fact("step", Some(step_time(analysis))),
+        fact("step", (!is_memory_alone(analysis)).then(|| step_time(analysis))),
         fact("goes to", where_time_goes(analysis)),
         fact("speed", speed(analysis)),
         fact("memory", fullest(analysis).map(memory)),
@@ -59,6 +65,17 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
 /// The rank that has most memory allocated at once.
 pub(super) fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
     analysis.memory.iter().rev().max_by_key(|memory| memory.peak_bytes)
+}
+
+/// Whether it is known what memory is for.
+pub(super) fn is_told_apart(memory: &RankMemory) -> bool {
+    !memory.inferred || memory.at_peak.keys().any(|category| *category != MemoryCategory::Other)
+}
+
+/// Whether memory is all that was recorded, as in a snapshot of it.
+pub(super) fn is_memory_alone(analysis: &Analysis) -> bool {
+    let nothing = analysis.ranks.iter().all(|rank| rank.partition.span_ns == 0);
+    nothing && analysis.run.source == RunSource::TorchSnapshot
 }
 
 fn step_time(analysis: &Analysis) -> String {
@@ -109,6 +126,10 @@ fn speed(analysis: &Analysis) -> Option<String> {
             let doubt = if value > 1.0 { "; more than a peak, so that is too low" } else { "" };
             format!("MFU {}{hardware} (convention {convention}, of {peak} a rank{doubt})", text::percent(value))
         }),
+        (None, None) if is_memory_alone(analysis) => None,
+        (None, None) if analysis.run.source == RunSource::Kineto => {
+            Some("MFU unknown: a trace does not say its model and its tokens".into())
+        }
         (None, None) => Some("MFU unknown: the run does not say its model".into()),
         (None, Some(_)) => Some("MFU unknown: what the device can do is not known; say it with --peak-tflops".into()),
     };
@@ -127,7 +148,12 @@ fn memory(memory: &RankMemory) -> String {
     let mut says = format!("peak {} on rank {}", text::bytes(memory.peak_bytes), memory.rank);
     says += &memory.peak_step.map_or_else(String::new, |step| format!(", step {step}"));
     says += &memory.peak_phase.map_or_else(String::new, |phase| format!(", {phase}"));
-    says += &format!(": {}", filled.collect::<Vec<_>>().join(", "));
+    if is_told_apart(memory) {
+        let inferred = if memory.inferred { " (inferred)" } else { "" };
+        says += &format!(": {}{inferred}", filled.collect::<Vec<_>>().join(", "));
+    } else {
+        says += "; a memory snapshot of the rank beside its trace would tell what fills it";
+    }
     says + &memory.predicted.as_ref().map_or_else(String::new, |plan| {
         let change = memory.peak_bytes as f64 / plan.total().max(1) as f64 - 1.0;
         format!("; predicted {} ({:+.1}%)", text::bytes(plan.total()), 100.0 * change)
@@ -136,7 +162,7 @@ fn memory(memory: &RankMemory) -> String {
 
 fn pipeline(pipeline: &PipelineFigures) -> String {
     let bubble = pipeline.bubble.map_or_else(|| "unknown".into(), text::percent);
-    let inferred = if pipeline.inferred { ", told from kernels alone" } else { "" };
+    let inferred = if pipeline.inferred { " (inferred)" } else { "" };
     let balanced = pipeline.balanced_bubble.map(|bubble| format!(", if balanced {}", text::percent(bubble)));
     let slowest = pipeline.slowest_stage.map(|stage| format!("; slowest: stage {stage}"));
     let PipelineFigures { stages, micro_batches, schedule, ideal_bubble, .. } = pipeline;
@@ -163,7 +189,7 @@ fn clocks(analysis: &Analysis) -> Option<String> {
     let residual = analysis.clock.residual_ns.map(|residual| text::duration(Nanos(residual)));
     let by = match analysis.clock.aligned_by {
         _ if analysis.ranks.len() < 2 => return None,
-        AlignedBy::Anchors if shared => {
+        AlignedBy::Anchors if shared && analysis.run.source == RunSource::Stepscope => {
             let apart = residual.map(|residual| format!("; collectives end within {residual} of each other"));
             return Some(format!("one, shared by all ranks{}", apart.unwrap_or_default()));
         }

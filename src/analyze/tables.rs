@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use stepscope_analyzer::{Analysis, KernelFigures, RankMemory, Share, StepFigures};
-use stepscope_traces::{MemoryCategory, Nanos, Rank, Step};
+use stepscope_traces::{MemoryCategory, Nanos, Rank, RunSource, Step};
 
 use super::{
     devices,
-    report::fullest,
+    report::{fullest, is_told_apart},
     time::{self, Time},
 };
 use crate::text;
@@ -60,11 +60,32 @@ pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
         conventions(analysis),
         devices::table(analysis),
     ];
-    tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
+    tables.into_iter().map(Table::without_unknown).filter(|table| !table.rows.is_empty()).collect()
 }
 
+impl Table {
+    /// Leaves out columns in which nothing is known, and rows that have nothing but their name.
+    fn without_unknown(mut self) -> Table {
+        let is_known = |column: usize| column == 0 || self.rows.iter().any(|row| row[column] != UNKNOWN);
+        let kept: Vec<bool> = (0..self.headers.len()).map(is_known).collect();
+        let mut columns = kept.iter();
+        self.headers.retain(|_| columns.next() == Some(&true));
+        for row in &mut self.rows {
+            let mut columns = kept.iter();
+            row.retain(|_| columns.next() == Some(&true));
+        }
+        if self.headers.len() == 1 {
+            self.rows.clear();
+        }
+        self
+    }
+}
+
+/// What stands where nothing is known.
+const UNKNOWN: &str = "-";
+
 fn unknown() -> String {
-    "-".into()
+    UNKNOWN.into()
 }
 
 fn duration(nanoseconds: i64) -> String {
@@ -149,14 +170,22 @@ fn time_by_phase(analysis: &Analysis) -> Table {
         rows.push(vec!["idle".into(), unknown(), unknown(), unknown(), duration(idle), share]);
     }
     let headers = ["phase"].into_iter().chain(SHARE_HEADERS).collect();
-    let title = over_ranks("Time by phase", analysis);
+    let inferred = match analysis.run.source {
+        RunSource::Kineto => "Time by phase, partly inferred",
+        _ => "Time by phase",
+    };
+    let title = over_ranks(inferred, analysis);
     Table { topic: Topic::Time, title, headers, rows, detail: false }
 }
 
 fn time_by_layer(analysis: &Analysis) -> Table {
     let layers = analysis.ranks.iter().flat_map(|rank| &rank.breakdown.layers);
     let whole = all_time(analysis);
-    let rows = shares(layers.map(|layer| (layer.layer, layer.share)));
+    let mut rows = shares(layers.map(|layer| (layer.layer, layer.share)));
+    // Where no layer is known, this is what the other tables say.
+    if rows.iter().all(|(layer, _)| layer.is_none()) {
+        rows.clear();
+    }
     let rows = rows.iter().map(|(layer, share)| {
         let name = layer.map_or("none".into(), |layer| layer.to_string());
         [name].into_iter().chain(share_cells(share, whole)).collect()
@@ -210,12 +239,14 @@ fn steps(analysis: &Analysis, room: Room) -> Table {
 }
 
 fn memory_by_category(analysis: &Analysis) -> Table {
-    let title = fullest(analysis).map_or_else(String::new, |memory| {
+    let told_apart = analysis.memory.iter().rev().filter(|memory| is_told_apart(memory));
+    let fullest = told_apart.max_by_key(|memory| memory.peak_bytes);
+    let title = fullest.map_or_else(String::new, |memory| {
         let inferred = if memory.inferred { ", categories inferred" } else { "" };
         format!("What fills memory at the peak of rank {}{inferred}", memory.rank)
     });
     let headers = vec!["category", ">at peak", ">share", ">predicted", ">at end"];
-    let rows = fullest(analysis).map_or_else(Vec::new, category_rows);
+    let rows = fullest.map_or_else(Vec::new, category_rows);
     Table { topic: Topic::Memory, title, headers, rows, detail: false }
 }
 
@@ -316,7 +347,9 @@ fn pipeline(analysis: &Analysis, room: Room) -> Table {
     });
     let headers = vec![">stage", ">rank", ">works", ">bubble", ">warm-up", ">between", ">cool-down"];
     let more = if left_out > 0 { format!(", without {left_out} more ranks") } else { String::new() };
-    let title = format!("Pipeline by stage: its work, and where it has none, over all steps{more}");
+    let inferred =
+        if analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.inferred) { " (inferred)" } else { "" };
+    let title = format!("Pipeline by stage{inferred}: its work, and where it has none, over all steps{more}");
     Table { topic: Topic::Pipeline, title, headers, rows: rows.collect(), detail: false }
 }
 
@@ -347,6 +380,10 @@ fn axes(analysis: &Analysis) -> Table {
         let parts = [share.communication_ns, share.overlapped_ns, share.exposed_ns];
         sum.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
     }
+    sums.retain(|_, [all, ..]| *all > 0);
+    if sums.keys().all(Option::is_none) {
+        sums.clear();
+    }
     let rows = sums.iter().map(|(axis, [all, hidden, exposed])| {
         let share = *hidden as f64 / (*all).max(1) as f64;
         let name = axis.map_or("unknown", |axis| axis.name()).to_owned();
@@ -365,7 +402,9 @@ fn stragglers(analysis: &Analysis, room: Room) -> Table {
         .take(room.ranks)
         .map(|rank| vec![rank.rank.to_string(), duration(rank.caused_wait_ns), duration(rank.wait_ns)]);
     let headers = vec![">rank", ">made others wait", ">waited"];
-    let title = "Who waits for whom in collectives, the rank that others wait for most first".into();
+    // Kineto numbers no collectives: which ones belong together is told from their order.
+    let inferred = if analysis.run.source == RunSource::Kineto { " (inferred)" } else { "" };
+    let title = format!("Who waits for whom in collectives{inferred}, the rank that others wait for most first");
     Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
 }
 

@@ -130,16 +130,20 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
     fs::create_dir(here.join("broken")).unwrap();
     fs::write(here.join("broken/run.json"), "{\"schema\": 1,").unwrap();
     let a_run = "hint: a run directory has a run.json in it";
+    let no_run = |path: &str| {
+        let why = "it has no run.json, and nothing in it is a PyTorch trace or memory snapshot";
+        format!("error: {path} is not a run directory: {why}")
+    };
     for (source, error, hint) in [
         ("nowhere", "error: there is nothing at nowhere", "hint: the newest run here is runs/one"),
-        ("notes.txt", "error: notes.txt is not a run directory: it is a file", a_run),
-        ("empty", "error: empty is not a run directory: it has no run.json", a_run),
-        ("runs", "error: runs is not a run directory: it has no run.json", "hint: the newest run in it is runs/one"),
         (
-            "runs/one/rank-00000",
-            "error: runs/one/rank-00000 is not a run directory: it has no run.json",
-            "hint: it is a part of the run runs/one",
+            "notes.txt",
+            "error: notes.txt is neither a PyTorch trace nor a memory snapshot: it is text, and no JSON",
+            "hint: torch.profiler's export_chrome_trace writes traces, torch.cuda.memory._dump_snapshot snapshots",
         ),
+        ("empty", &no_run("empty"), a_run),
+        ("runs", &no_run("runs"), "hint: the newest run in it is runs/one"),
+        ("runs/one/rank-00000", &no_run("runs/one/rank-00000"), "hint: it is a part of the run runs/one"),
         (
             "future",
             "error: future has schema version 9, written by stepscope 4.0.0; this stepscope reads versions up to 1",

@@ -10,6 +10,9 @@ mod binary;
 /// `stepscope doctor`: what it says of whatever machine this is.
 mod doctor;
 
+/// `stepscope import`, and traces and memory snapshots of PyTorch's in place of runs.
+mod import;
+
 /// `stepscope inspect`: what it prints, and what it says of things that are not runs.
 mod inspect;
 

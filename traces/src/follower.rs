@@ -107,7 +107,7 @@ impl Follower {
         let dropped = counters.rows().filter(|sample| sample.counter == Counter::DroppedEvents.id());
         self.dropped_events = dropped.map(|sample| sample.value as u64).fold(self.dropped_events, u64::max);
         data.counters.append_within(counters, self.window);
-        data.names.extend(strings);
+        data.names.extend(strings.rows());
     }
 
     /// What is lost so far of a rank in this state. What is pending counts once nobody records any more.

@@ -31,6 +31,7 @@ mod error;
 mod follower;
 mod format;
 mod ids;
+mod import;
 mod inferred_steps;
 mod json_file;
 mod loss;
@@ -54,13 +55,14 @@ pub use format::SCHEMA_VERSION;
 pub use ids::{
     Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,
 };
+pub use import::{JoinError, PickleError, SnapshotError};
 pub use inferred_steps::{InferredSteps, infer_steps};
 pub use loss::Loss;
 pub use names::{FIRST_NAME, Names};
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, RANKS_ON_DEVICE, RankInfo, State, Written};
-pub use reader::{RankDirectory, Run};
-pub use run_info::{GitRevision, GroupInfo, RunInfo};
+pub use reader::{RankDirectory, RankReport, Run};
+pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
 pub use vocabulary::{Counter, MemoryCategory, MemoryOperation, Phase, SpanKind};
 pub use window::Window;

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use cpp_demangle::DemangleOptions;
 
-use crate::{
-    ids::{CounterId, NameId},
-    tables::Strings,
-};
+use crate::ids::{CounterId, NameId};
 
 /// Ids below this are counters, so that one table holds both and a counter's id fits in 16 bits.
 pub const FIRST_NAME: NameId = NameId(4096);
@@ -34,8 +31,8 @@ impl Names {
         self.texts.iter().map(|(id, text)| (*id, text.as_str()))
     }
 
-    pub(crate) fn extend(&mut self, strings: &Strings) {
-        self.texts.extend(strings.rows().map(|(id, text)| (id, readable(text))));
+    pub(crate) fn extend<'a>(&mut self, names: impl Iterator<Item = (NameId, &'a str)>) {
+        self.texts.extend(names.map(|(id, text)| (id, readable(text))));
     }
 }
 

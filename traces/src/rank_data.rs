@@ -46,6 +46,22 @@ pub struct Survey {
 }
 
 impl Survey {
+    /// What tables hold that are in memory, of a file of so many bytes.
+    pub(crate) fn of(data: &RankData, bytes: u64, loss: Loss) -> Survey {
+        fn table<T: Table>(table: &T) -> TableSurvey {
+            TableSurvey { rows: table.len() as u64, time: table.time_range(), ..TableSurvey::default() }
+        }
+        let names = data.names.iter().count() as u64;
+        Survey {
+            // All of them stand in one file.
+            spans: TableSurvey { bytes, ..table(&data.spans) },
+            memory: table(&data.memory),
+            counters: table(&data.counters),
+            strings: TableSurvey { rows: names, ..TableSurvey::default() },
+            loss,
+        }
+    }
+
     /// Whether nothing was recorded.
     pub(crate) fn is_empty(&self) -> bool {
         self.spans.rows + self.memory.rows + self.counters.rows == 0

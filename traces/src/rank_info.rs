@@ -126,6 +126,23 @@ impl RankInfo {
         self.collector.get(RANKS_ON_DEVICE)?.as_str()?.parse().ok().filter(|ranks| *ranks > 1)
     }
 
+    /// A rank that another tool recorded: nothing is known of it but its clock.
+    pub(crate) fn elsewhere(rank: Rank, clock: ClockRecord) -> RankInfo {
+        RankInfo {
+            rank,
+            host: "unknown".into(),
+            pid: 0,
+            device: None,
+            stage: None,
+            clock,
+            collector: serde_json::Map::new(),
+            locked: false,
+            state: WrittenState::Recording,
+            reason: None,
+            written: None,
+        }
+    }
+
     /// What is left of a rank whose `rank.json` says nothing that can be understood.
     pub(crate) fn lost(rank: Rank, why: &str) -> RankInfo {
         RankInfo {

@@ -1,7 +1,7 @@
 //! Opens run directories and reads them, whole or a window of them.
 
 use std::{
-    fs, io,
+    fs, io, mem,
     path::{Path, PathBuf},
 };
 
@@ -9,16 +9,17 @@ use crate::{
     error::TraceError,
     follower::Follower,
     ids::Rank,
+    import::{ImportedRank, kineto::KinetoTrace, take_notes},
     loss::Loss,
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State},
-    run_info::RunInfo,
+    run_info::{RunInfo, RunSource},
     tables::{MemoryEvents, Spans},
     window::Window,
     writer::rank_directory,
 };
 
-/// A run directory.
+/// A run: a directory of our own, or what another tool recorded.
 #[derive(Debug)]
 pub struct Run {
     /// Where it is.
@@ -48,7 +49,7 @@ impl Run {
                     Err(error) => RankInfo::lost(rank, &error.to_string()),
                 };
                 let state = info.state(&directory);
-                let rank = RankDirectory { path: directory, info, state };
+                let rank = RankDirectory { path: directory, info, state, origin: Origin::Directory };
                 // A rank that has recorded nothing and has no `rank.json` is about to begin, or was killed before it did.
                 if !(unnamed && rank.survey().is_ok_and(|survey| survey.is_empty())) {
                     ranks.push(rank);
@@ -68,10 +69,12 @@ impl Run {
         runs.max().map(|(_, path)| path)
     }
 
-    /// What became of the run. It goes on while any rank does, and is complete when every rank is there and is.
+    /// What became of the run. It goes on while any rank does, and is complete when every rank is there and is. Which ranks
+    /// of another tool's there are is up to who chose them.
     pub fn state(&self) -> State {
         let all = |state| self.ranks.iter().all(|rank| rank.state == state);
-        let expected = self.info.world_size.map_or(1, |ranks| ranks as usize);
+        let expected = self.info.world_size.filter(|_| self.info.source == RunSource::Stepscope);
+        let expected = expected.map_or(1, |ranks| ranks as usize);
         if self.ranks.iter().any(|rank| rank.state == State::Recording) {
             State::Recording
         } else if all(State::Complete) && self.ranks.len() >= expected {
@@ -87,7 +90,7 @@ impl Run {
     }
 }
 
-/// One rank's directory.
+/// One rank of a run: its directory, or its trace.
 #[derive(Debug)]
 pub struct RankDirectory {
     /// Where it is.
@@ -96,43 +99,133 @@ pub struct RankDirectory {
     pub info: RankInfo,
     /// What became of it, when the run was opened.
     pub state: State,
+    /// What is there.
+    pub(crate) origin: Origin,
+}
+
+/// What holds a rank's tables.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A directory of our own.
+    Directory,
+    /// A trace of PyTorch's profiler; where a snapshot of its memory is there too, with that.
+    Kineto {
+        /// The trace, which is read when it is asked for.
+        trace: Box<KinetoTrace>,
+        /// The memory.
+        memory: Option<Box<ImportedRank>>,
+    },
+    /// The tables themselves.
+    Tables(Box<ImportedRank>),
+}
+
+/// What is known of a rank once it has been read. A trace of another tool says some of it only at its end.
+#[derive(Clone, Debug)]
+pub struct RankReport {
+    /// What it says of itself.
+    pub info: RankInfo,
+    /// What became of it.
+    pub state: State,
+    /// What of the whole rank is lost.
+    pub loss: Loss,
 }
 
 impl RankDirectory {
+    /// A rank whose tables are there already.
+    pub(crate) fn of_tables(path: PathBuf, rank: ImportedRank) -> RankDirectory {
+        RankDirectory { path, info: rank.info.clone(), state: rank.state, origin: Origin::Tables(Box::new(rank)) }
+    }
+
+    /// Gives a trace the memory of a snapshot of the same rank.
+    pub(crate) fn join(&mut self, snapshot: ImportedRank) {
+        if let Origin::Kineto { memory, .. } = &mut self.origin {
+            take_notes(&mut self.info, &snapshot.info);
+            *memory = Some(Box::new(snapshot));
+        }
+    }
+
     /// Reads what lies in a window, and tells what of the whole rank is lost.
     pub fn read(&self, window: Window) -> Result<(RankData, Loss), TraceError> {
+        let (data, report) = self.read_with_report(window)?;
+        Ok((data, report.loss))
+    }
+
+    /// As [`RankDirectory::read`], with all that is known of the rank.
+    pub(crate) fn read_with_report(&self, window: Window) -> Result<(RankData, RankReport), TraceError> {
+        if let Some(ImportedRank { info, state, data, loss }) = self.imported(window)? {
+            return Ok((data, RankReport { info, state, loss }));
+        }
         let mut follower = Follower::new(&self.path, window)?;
         let mut data = RankData::default();
         follower.poll(&mut data)?;
         follower.finish(&mut data);
-        Ok((data, follower.loss(&self.info, self.state)))
+        Ok((data, self.report(&follower)))
     }
 
     /// As [`RankDirectory::read`], but spans and memory events are shown piece by piece, with the counters and names of
-    /// the rank, and not kept. However long the rank recorded, this takes little memory.
+    /// the rank, and not kept. However long the rank recorded, this takes little memory; a trace of another tool is one
+    /// piece.
     pub fn read_in_pieces(
         &self,
         window: Window,
-        spans: impl FnMut(&RankData, &Spans),
-        memory: impl FnMut(&MemoryEvents),
-    ) -> Result<(RankData, Loss), TraceError> {
+        mut spans: impl FnMut(&RankData, &Spans),
+        mut memory: impl FnMut(&MemoryEvents),
+    ) -> Result<(RankData, RankReport), TraceError> {
+        if let Some(ImportedRank { info, state, mut data, loss }) = self.imported(window)? {
+            let (all_spans, all_memory) = (mem::take(&mut data.spans), mem::take(&mut data.memory));
+            spans(&data, &all_spans);
+            drop(all_spans);
+            memory(&all_memory);
+            return Ok((data, RankReport { info, state, loss }));
+        }
         let mut follower = Follower::new(&self.path, window)?;
         let mut data = RankData::default();
         follower.visit(&mut data, spans, memory)?;
-        Ok((data, follower.loss(&self.info, self.state)))
+        let report = self.report(&follower);
+        Ok((data, report))
     }
 
-    /// Follows the rank from its beginning.
+    /// Follows the rank from its beginning. A trace of another tool is written when all is over, and cannot be followed.
     pub fn follow(&self) -> Result<Follower, TraceError> {
-        Follower::new(&self.path, Window::ALL)
+        match self.origin {
+            Origin::Directory => Follower::new(&self.path, Window::ALL),
+            _ => Err(TraceError::NotARun { path: self.path.clone(), why: "it is a trace, which does not grow" }),
+        }
     }
 
-    /// Counts what is there without decompressing it; every checksum is checked.
+    /// Counts what is there without decompressing it; every checksum is checked. A trace of another tool is read whole.
     pub fn survey(&self) -> Result<Survey, TraceError> {
+        Ok(self.survey_with_report()?.0)
+    }
+
+    /// As [`RankDirectory::survey`], with all that is known of the rank.
+    pub fn survey_with_report(&self) -> Result<(Survey, RankReport), TraceError> {
+        if let Some(ImportedRank { info, state, data, loss }) = self.imported(Window::ALL)? {
+            let bytes = self.path.metadata().map_err(TraceError::io("look at", &self.path))?.len();
+            return Ok((Survey::of(&data, bytes, loss), RankReport { info, state, loss }));
+        }
         let mut follower = Follower::new(&self.path, Window::NONE)?;
         let mut nothing = RankData::default();
         follower.poll(&mut nothing)?;
         follower.finish(&mut nothing);
-        Ok(follower.survey(&self.info, self.state))
+        Ok((follower.survey(&self.info, self.state), self.report(&follower)))
+    }
+
+    /// What another tool recorded of the rank, in a window; none where the rank is our own.
+    fn imported(&self, window: Window) -> Result<Option<ImportedRank>, TraceError> {
+        match &self.origin {
+            Origin::Directory => Ok(None),
+            Origin::Tables(rank) => Ok(Some(rank.within(window))),
+            Origin::Kineto { trace, memory: None } => Ok(Some(trace.read(self.info.clone(), window)?)),
+            Origin::Kineto { trace, memory: Some(memory) } => {
+                let mut rank = trace.read(self.info.clone(), Window::ALL)?;
+                rank.take_memory_of(memory)?;
+                Ok(Some(if window == Window::ALL { rank } else { rank.within(window) }))
+            }
+        }
+    }
+
+    fn report(&self, follower: &Follower) -> RankReport {
+        RankReport { info: self.info.clone(), state: self.state, loss: follower.loss(&self.info, self.state) }
     }
 }

@@ -36,6 +36,9 @@ pub struct RunInfo {
     pub schema: u32,
     /// The version of Stepscope that wrote it.
     pub stepscope: String,
+    /// What recorded it.
+    #[serde(default, skip_serializing_if = "RunSource::is_stepscope")]
+    pub source: RunSource,
     /// What people call the run.
     pub name: String,
     /// When it began, in RFC 3339.
@@ -62,6 +65,25 @@ pub struct RunInfo {
     /// What was configured, in the words of the program.
     #[serde(default)]
     pub configuration: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What recorded a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunSource {
+    /// Stepscope itself.
+    #[default]
+    Stepscope,
+    /// PyTorch's profiler.
+    Kineto,
+    /// A memory snapshot of PyTorch's.
+    TorchSnapshot,
+}
+
+impl RunSource {
+    fn is_stepscope(&self) -> bool {
+        *self == RunSource::Stepscope
+    }
 }
 
 /// A process group: what the `group` of a collective stands for.
@@ -91,6 +113,7 @@ impl RunInfo {
         RunInfo {
             schema: SCHEMA_VERSION,
             stepscope: env!("CARGO_PKG_VERSION").into(),
+            source: RunSource::Stepscope,
             name: name.into(),
             started: Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
             command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),

@@ -3,7 +3,7 @@
 use stepscope_plan::{Recompute, Zero};
 use stepscope_traces::MemoryCategory;
 
-use super::{Check, Found, percent};
+use super::{Check, Found, bytes, percent};
 use crate::{analysis::Analysis, memory::RankMemory};
 
 /// Of a device's memory, less than this leaves so much room that nothing needs to be saved.
@@ -87,7 +87,7 @@ impl Check for Growth {
         let (growth, peak) = (memory.growth_bytes_per_step?, memory.peak_bytes as f64);
         Some(Found {
             share: (100.0 * growth / peak).min(1.0),
-            what: format!("memory of rank {} grows by {:.1} kB a step", memory.rank.0, growth / 1e3),
+            what: format!("memory of rank {} grows by {} a step", memory.rank.0, bytes(growth)),
             evidence: format!("that is {:.2}% of its peak with every step", 100.0 * growth / peak),
             advice: "look for tensors that are kept from step to step: losses with their graph, lists of outputs"
                 .into(),

@@ -3,7 +3,12 @@
 use stepscope_plan::Schedule;
 
 use super::{Check, Found, percent};
-use crate::analysis::Analysis;
+use crate::{analysis::Analysis, bubbles::PipelineFigures};
+
+/// What has to be said with figures that the run itself does not vouch for.
+fn doubt(pipeline: &PipelineFigures) -> &'static str {
+    if pipeline.inferred { " (inferred)" } else { "" }
+}
 
 /// A bubble far above what the schedule leaves.
 pub(super) struct LargeBubble;
@@ -25,8 +30,9 @@ impl Check for LargeBubble {
                 percent(ideal)
             ),
             evidence: format!(
-                "stage {slowest} works longest; balanced stages would idle {}",
-                pipeline.balanced_bubble.map_or("less".into(), percent)
+                "stage {slowest} works longest; balanced stages would idle {}{}",
+                pipeline.balanced_bubble.map_or("less".into(), percent),
+                doubt(pipeline)
             ),
             advice: format!("move layers away from stage {slowest}, or look at what stages wait for"),
         })
@@ -46,7 +52,12 @@ impl Check for FewMicroBatches {
         (ideal >= LEAST_IDEAL).then(|| Found {
             share: ideal.min(bubble),
             what: format!("{} micro-batches are few for {} stages", pipeline.micro_batches, pipeline.stages),
-            evidence: format!("the schedule itself leaves {} idle; {} was measured", percent(ideal), percent(bubble)),
+            evidence: format!(
+                "the schedule itself leaves {} idle; {} was measured{}",
+                percent(ideal),
+                percent(bubble),
+                doubt(pipeline)
+            ),
             advice: match pipeline.schedule {
                 Schedule::Interleaved => "use more, smaller micro-batches, or fewer stages".into(),
                 _ => "use more, smaller micro-batches, or an interleaved schedule".into(),

@@ -18,7 +18,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
 use stepscope_plan::{Attention, MemoryPlan};
-use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, RunInfo, Step};
+use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, RankInfo, RunInfo, RunSource, Step};
 
 use crate::{devices::DeviceSamples, selection::StepRange, steps::StepWindow};
 
@@ -123,7 +123,7 @@ impl MemoryReplay {
     pub(crate) fn finish(
         mut self,
         run: &RunInfo,
-        rank: Rank,
+        info: &RankInfo,
         every_step: &[StepWindow],
         steps: StepRange,
         device: &DeviceSamples,
@@ -153,7 +153,7 @@ impl MemoryReplay {
         let (peak, reserved_peak, timeline) = watch.finish()?;
         let (largest_at_peak, layers_at_peak) = self.blocks_after(peak.after);
         Some(RankMemory {
-            rank,
+            rank: info.rank,
             peak_bytes: peak.allocated,
             peak_time_ns: peak.time,
             peak_step: peak.step,
@@ -165,9 +165,9 @@ impl MemoryReplay {
             largest_at_peak,
             layers_at_peak,
             growth_bytes_per_step: growth_per_step(&step_ends),
-            predicted: predicted(run, rank),
+            predicted: predicted(run, info.rank),
             ledger: peak.reserved.and_then(|reserved| device.ledger(began, peak.time, peak.allocated, reserved)),
-            inferred: false,
+            inferred: is_inferred(run, info),
             unmatched_events: state.unmatched,
             timeline,
         })
@@ -192,6 +192,12 @@ impl MemoryReplay {
 /// The categories that have something.
 fn by_category(bytes: &CategoryBytes) -> BTreeMap<MemoryCategory, u64> {
     MemoryCategory::ALL.iter().copied().zip(*bytes).filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// Whether categories are somebody else's guess: only our own recorder is told them, and it may say that it was not.
+fn is_inferred(run: &RunInfo, rank: &RankInfo) -> bool {
+    let says = rank.collector.get("memory_categories").and_then(|categories| categories.as_str());
+    run.source != RunSource::Stepscope || says == Some("inferred")
 }
 
 /// What the plan says of a rank.

@@ -52,7 +52,13 @@ fn replay<'a>(pieces: impl IntoIterator<Item = &'a [MemoryEvent]>) -> MemoryRepl
 }
 
 fn memory_of(events: &[MemoryEvent], windows: &[StepWindow], steps: StepRange) -> Option<RankMemory> {
-    replay([events]).finish(&RunInfo::of_this_process("test"), Rank(3), windows, steps, &DeviceSamples::default())
+    replay([events]).finish(
+        &RunInfo::of_this_process("test"),
+        &RankInfo::of_this_process(Rank(3)),
+        windows,
+        steps,
+        &DeviceSamples::default(),
+    )
 }
 
 /// Windows from each border to the next.
@@ -285,7 +291,7 @@ proptest! {
         let windows = windows(&borders);
         let chosen = if all { EVERYTHING } else { steps(from, from + count) };
         let run = RunInfo::of_this_process("test");
-        let memory = replay(events.chunks(piece)).finish(&run, Rank(0), &windows, chosen, &DeviceSamples::default());
+        let memory = replay(events.chunks(piece)).finish(&run, &RankInfo::of_this_process(Rank(0)), &windows, chosen, &DeviceSamples::default());
 
         let mut sorted = events;
         sorted.sort_by_key(|event| event.time_ns);

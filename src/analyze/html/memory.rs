@@ -9,7 +9,7 @@ use super::{
     chart::{self, Figure, LEFT, LETTERS, WIDTH},
     step_axis::StepAxis,
 };
-use crate::text;
+use crate::{analyze::report::is_told_apart, text};
 
 const HEIGHT: u32 = 320;
 /// There are not many more pixels.
@@ -39,7 +39,12 @@ fn plot(analysis: &Analysis, memory: &RankMemory) -> Result<String> {
     let points = thinned(&memory.timeline);
     let used = |category: &usize| points.iter().any(|point| point.bytes[*category] > 0);
     let categories: Vec<usize> = (0..COLOURS.len()).filter(used).collect();
-    let title = format!("Memory over time on rank {}", memory.rank);
+    let inferred = match (memory.inferred, is_told_apart(memory)) {
+        (true, true) => ", categories inferred",
+        (true, false) => ", categories unknown",
+        (false, _) => "",
+    };
+    let title = format!("Memory over time on rank {}{inferred}", memory.rank);
     let begin = points.first().map_or(0, |point| point.time_ns);
     let end = points.last().map_or(0, |point| point.time_ns);
     let since = |time: i64| match &axis {

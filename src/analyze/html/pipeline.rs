@@ -44,7 +44,8 @@ pub(super) fn plot(analysis: &Analysis, timeline: &StepTimeline) -> Result<Strin
     let (Some(begin), Some(end)) = (items().map(|item| item.start).min(), items().map(|item| item.end).max()) else {
         return Ok(String::new());
     };
-    let title = format!("The pipeline in step {}", timeline.step);
+    let inferred = if analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.inferred) { ", inferred" } else { "" };
+    let title = format!("The pipeline in step {}{inferred}", timeline.step);
     let height = LANE * stages.len() as u32 + 3 * LETTERS;
     let svg = chart::svg((WIDE, height), &title, |area| {
         let rows = stages.len() as f64;

@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod kineto;
 mod memory;
 mod rank;
 mod timeline;
@@ -32,6 +33,7 @@ use crate::{
     run_info::{GroupInfo, RunInfo},
 };
 
+pub use kineto::repeat_kineto;
 pub use stepscope_plan::Schedule;
 pub use truth::{Figures, MemoryTruth, PipelineTruth, RankTruth, StepTruth, Truth};
 

@@ -218,7 +218,7 @@ impl RankBuilder {
             ..Span::new(activity.kind, name, start, end - start)
         })?;
         self.truth.spans += 1;
-        self.truth.kernels += u64::from(activity.kind == SpanKind::Kernel);
+        self.truth.kernels += u64::from(!activity.kind.is_copy());
         self.activity.last_mut().into_iter().for_each(|step| step.push((activity.kind, start, end)));
         Ok(())
     }

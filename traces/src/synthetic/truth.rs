@@ -29,7 +29,7 @@ pub struct RankTruth {
     pub clock_drift: i64,
     /// Rows of the spans table.
     pub spans: u64,
-    /// Of those, kernels.
+    /// Of those, kernels, those that communicate included.
     pub kernels: u64,
     /// Rows of the memory table.
     pub memory_events: u64,

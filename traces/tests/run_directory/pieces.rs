@@ -13,9 +13,9 @@ fn pieces_are_the_whole() {
         pieces += 1;
         spans.extend(piece.rows());
     };
-    let (rest, same_loss) = rank.read_in_pieces(Window::ALL, take, |piece| memory.extend(piece.rows())).unwrap();
+    let (rest, report) = rank.read_in_pieces(Window::ALL, take, |piece| memory.extend(piece.rows())).unwrap();
     assert!(pieces > 1);
-    assert_eq!(loss, same_loss);
+    assert_eq!(loss, report.loss);
     assert!(spans.iter().copied().eq(whole.spans.rows()));
     assert!(memory.iter().copied().eq(whole.memory.rows()));
     assert!(rest.counters.rows().eq(whole.counters.rows()));

@@ -25,7 +25,10 @@ fn the_files_hold_as_much_as_the_truth_says() {
         assert_eq!(data.spans.len() as u64, truth.spans);
         assert_eq!(data.memory.len() as u64, truth.memory_events);
         assert_eq!(data.counters.len() as u64, truth.counter_samples);
-        assert_eq!(data.spans.kind.iter().filter(|kind| *kind == SpanKind::Kernel).count() as u64, truth.kernels);
+        assert_eq!(
+            data.spans.kind.iter().filter(|kind| *kind == SpanKind::Kernel || kind.is_communication()).count() as u64,
+            truth.kernels
+        );
         assert_eq!(rank.info.stage, truth.stage);
         assert!(data.spans.stage.iter().all(|stage| stage == truth.stage));
         assert!(data.spans.name.iter().all(|name| data.names.get(name).is_some()));

@@ -1,0 +1,150 @@
+//! What a range that a program named says of the work in it.
+
+use crate::{
+    ids::{MicroBatch, Stage, Step},
+    vocabulary::{Phase, SpanKind},
+};
+
+/// Where in the training something is, as far as annotations tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) step: Option<Step>,
+    pub(super) phase: Option<Phase>,
+    pub(super) micro_batch: Option<MicroBatch>,
+    pub(super) stage: Option<Stage>,
+}
+
+impl Place {
+    /// What is said here, and by `outer` where nothing is.
+    pub(super) fn within(self, outer: Place) -> Place {
+        Place {
+            step: self.step.or(outer.step),
+            phase: self.phase.or(outer.phase),
+            micro_batch: self.micro_batch.or(outer.micro_batch),
+            stage: self.stage.or(outer.stage),
+        }
+    }
+
+    /// The place that the name of an annotation tells of.
+    pub(super) fn named(name: &str) -> Place {
+        if let Some(step) = name.strip_prefix("ProfilerStep#") {
+            return Place { step: step.parse().ok().map(Step), ..Place::default() };
+        }
+        if let Some(action) = name.strip_prefix("PP:") {
+            return Place::of_action(action).unwrap_or_default();
+        }
+        if name.starts_with("Optimizer.") {
+            return Place { phase: Some(Phase::Optimizer), ..Place::default() };
+        }
+        if name.starts_with("enumerate(DataLoader)") {
+            return Place { phase: Some(Phase::Data), ..Place::default() };
+        }
+        // What PyTorch's wrappers call the forward pass of a model: `DistributedDataParallel.forward`.
+        if name.ends_with("DataParallel.forward") {
+            return Place { phase: Some(Phase::Forward), ..Place::default() };
+        }
+        Place::of_words(name)
+    }
+
+    /// A pipeline's action in PyTorch's words: stage, what, micro-batch, as in `2F0`.
+    fn of_action(action: &str) -> Option<Place> {
+        let (stage, rest) = action.split_at(action.find(|letter: char| !letter.is_ascii_digit())?);
+        let (what, micro_batch) = rest.split_at(rest.find(|letter: char| letter.is_ascii_digit())?);
+        let phase = match what {
+            "F" => Phase::Forward,
+            // Whole, or of the inputs or the weights alone.
+            "B" | "I" | "W" => Phase::Backward,
+            _ => return None,
+        };
+        Some(Place {
+            step: None,
+            phase: Some(phase),
+            micro_batch: micro_batch.parse().ok().map(MicroBatch),
+            stage: stage.parse().ok().map(Stage),
+        })
+    }
+
+    /// One word for a phase, maybe with a number, and nothing else: `## forward ##`, `Backward 3`, `optimizer_step`. A
+    /// number counts micro-batches, as it does for PyTorch's pipelines.
+    fn of_words(name: &str) -> Place {
+        let (mut phase, mut micro_batch) = (None, None);
+        for word in name.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
+            let said = match word.to_ascii_lowercase().as_str() {
+                "forward" | "fwd" => Phase::Forward,
+                "backward" | "bwd" => Phase::Backward,
+                "optimizer" | "optim" => Phase::Optimizer,
+                "pass" | "step" | "compute" => continue,
+                word => match word.parse() {
+                    Ok(number) if micro_batch.is_none() => {
+                        micro_batch = Some(MicroBatch(number));
+                        continue;
+                    }
+                    _ => return Place::default(),
+                },
+            };
+            if phase.replace(said).is_some() {
+                return Place::default();
+            }
+        }
+        match phase {
+            None => Place::default(),
+            Some(Phase::Optimizer) => Place { phase, ..Place::default() },
+            Some(_) => Place { phase, micro_batch, ..Place::default() },
+        }
+    }
+
+    /// What kind of annotation says this.
+    pub(super) fn kind(self) -> SpanKind {
+        match self {
+            Place { step: Some(_), .. } => SpanKind::Step,
+            Place { phase: Some(_), .. } => SpanKind::Phase,
+            _ => SpanKind::Range,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_people_use() {
+        let place = |step: Option<i32>, phase, micro_batch: Option<i32>, stage: Option<i16>| Place {
+            step: step.map(Step),
+            phase,
+            micro_batch: micro_batch.map(MicroBatch),
+            stage: stage.map(Stage),
+        };
+        let (forward, backward) = (Some(Phase::Forward), Some(Phase::Backward));
+        for (name, expected) in [
+            ("ProfilerStep#12", place(Some(12), None, None, None)),
+            ("ProfilerStep#x", Place::default()),
+            ("ProfilerStep#99999999999", Place::default()),
+            ("## forward ##", place(None, forward, None, None)),
+            ("Forward 3", place(None, forward, Some(3), None)),
+            ("Backward 11", place(None, backward, Some(11), None)),
+            ("backward_pass", place(None, backward, None, None)),
+            ("forward-compute", place(None, forward, None, None)),
+            ("DistributedDataParallel.forward", place(None, forward, None, None)),
+            ("FullyShardedDataParallel.forward", place(None, forward, None, None)),
+            ("Optimizer.step#AdamW.step", place(None, Some(Phase::Optimizer), None, None)),
+            ("Optimizer.zero_grad#AdamW.zero_grad", place(None, Some(Phase::Optimizer), None, None)),
+            ("optimizer_step", place(None, Some(Phase::Optimizer), None, None)),
+            ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", place(None, Some(Phase::Data), None, None)),
+            ("PP:2F0", place(None, forward, Some(0), Some(2))),
+            ("PP:0B7", place(None, backward, Some(7), Some(0))),
+            ("PP:1W3", place(None, backward, Some(3), Some(1))),
+            ("PP:1SEND_F3", Place::default()),
+            ("PP:", Place::default()),
+            ("PP:7", Place::default()),
+            ("forward backward", Place::default()),
+            ("forward 1 2", Place::default()),
+            ("forward hook", Place::default()),
+            ("nccl:all_reduce", Place::default()),
+            ("", Place::default()),
+            ("12", Place::default()),
+        ] {
+            assert_eq!(Place::named(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Makes a rank's tables out of what was collected of its trace.
+
+use std::collections::HashMap;
+
+use super::{
+    annotation::Place,
+    collect::{Activity, Call, Collected},
+    memory::memory_events,
+    places::{Annotated, Places},
+};
+use crate::{
+    ids::{Correlation, Group, NameId, Nanos, Sequence, Step, Stream},
+    rank_data::RankData,
+    tables::{CounterSample, Span, Table},
+    vocabulary::{Counter, SpanKind},
+    window::Window,
+};
+
+/// Streams of another device than the one a rank uses most have their device's number above this bit.
+const DEVICE_BIT: u32 = 24;
+/// Devices beyond this one share the numbers of others.
+const MOST_DEVICES: u32 = 0x7f;
+
+/// The tables of a rank, of what lies in a window.
+pub(super) fn assemble(mut collected: Collected, window: Window) -> RankData {
+    collected.move_times(Nanos(collected.header.base_ns));
+    keep_first_calls(&mut collected.calls);
+    let annotated: Vec<Annotated> = collected.annotations.iter().map(|(annotated, _)| *annotated).collect();
+    let launches = collected.calls.iter().map(|call| (call.thread, call.start));
+    let places = Places::of(&annotated, std::mem::take(&mut collected.autograd), launches);
+    let launched = join(&mut collected.activities, &collected.calls, &places);
+    let mut spans: Vec<Span> = on_streams(std::mem::take(&mut collected.activities)).collect();
+    spans.sort_by_key(|span| span.start_ns);
+    number_collectives(&mut spans);
+    spans.extend(collected.annotations.iter().map(|(annotated, name)| annotation(annotated, *name, &places)));
+    let calls = collected.calls.iter().zip(&launched).filter(|(_, launched)| **launched);
+    spans.extend(calls.map(|(call, _)| launch(call, &places)));
+    drop(std::mem::take(&mut collected.calls));
+    spans.sort_by_key(|span| span.start_ns);
+    let begin =
+        spans.first().map(|span| span.start_ns).into_iter().chain(collected.memory.iter().map(|c| c.time)).min();
+    let begin = begin.unwrap_or_default();
+    let mut data = RankData::default();
+    spans.iter().filter(|span| window.touches(span.interval())).for_each(|span| data.spans.push(span));
+    drop(spans);
+    let memory = memory_events(collected.memory, begin, |thread, time| places.at(thread, time));
+    if window == Window::ALL {
+        data.memory = memory;
+    } else {
+        data.memory.append_within(&memory, window);
+    }
+    if collected.names.dropped > 0 {
+        let (counter, value) = (Counter::DroppedNames.id(), collected.names.dropped as f64);
+        data.counters.push(&CounterSample { time_ns: begin, counter, value });
+    }
+    data.names = collected.names.into_names();
+    data
+}
+
+/// Sorts calls by what ties them to their work. Of several with one number the first one launched it.
+fn keep_first_calls(calls: &mut Vec<Call>) {
+    calls.sort_by_key(|call| (call.correlation, call.start));
+    calls.dedup_by_key(|call| call.correlation);
+}
+
+/// Gives every activity the place of its launch; says which calls launched something.
+fn join(activities: &mut [Activity], calls: &[Call], places: &Places) -> Vec<bool> {
+    let mut launched = vec![false; calls.len()];
+    for Activity { span, .. } in activities {
+        let found = span.correlation.and_then(|id| calls.binary_search_by_key(&id.0, |call| call.correlation).ok());
+        if let Some(index) = found {
+            launched[index] = true;
+            put(span, places.at(calls[index].thread, calls[index].start));
+        }
+    }
+    launched
+}
+
+fn put(span: &mut Span, place: Place) {
+    let Place { step, phase, micro_batch, stage } = place;
+    (span.step, span.phase, span.micro_batch, span.stage) = (step, phase, micro_batch, stage);
+}
+
+fn annotation(annotated: &Annotated, name: NameId, places: &Places) -> Span {
+    let Annotated { thread, start, end, place } = *annotated;
+    let mut span = Span { stream: thread.map(Stream), ..Span::new(place.kind(), name, start, end - start) };
+    let around = places.at(thread, start);
+    put(&mut span, Place { step: place.step.or(around.step), ..place });
+    span
+}
+
+fn launch(call: &Call, places: &Places) -> Span {
+    let mut span = Span {
+        stream: call.thread.map(Stream),
+        correlation: Some(Correlation(call.correlation)),
+        ..Span::new(SpanKind::Launch, call.name, call.start, call.duration)
+    };
+    put(&mut span, places.at(call.thread, call.start));
+    span
+}
+
+/// The activities' spans. Devices have streams of the same numbers: those of any but the main one are moved apart.
+fn on_streams(activities: Vec<Activity>) -> impl Iterator<Item = Span> {
+    let main = main_device(&activities);
+    activities.into_iter().map(move |Activity { mut span, device }| {
+        if let Some(device) = device.filter(|device| Some(*device) != main) {
+            let apart = ((device & MOST_DEVICES) + 1) << DEVICE_BIT;
+            span.stream = span.stream.map(|stream| Stream(stream.0 | apart));
+        }
+        span
+    })
+}
+
+/// The device that did most.
+pub(super) fn main_device(activities: &[Activity]) -> Option<u32> {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    for device in activities.iter().filter_map(|activity| activity.device) {
+        *counts.entry(device).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(device, count)| (*count, std::cmp::Reverse(*device))).map(|(device, _)| device)
+}
+
+/// Numbers the collectives of each group that the trace has not numbered, by step and then in order: ranks of a group do
+/// the same ones in the same order, and a step is the same one for all. Without steps ranks may have begun anywhere.
+/// Sends and receives are not numbered: who takes part in one is not known.
+fn number_collectives(spans: &mut [Span]) {
+    let mut counts: HashMap<(Group, Step), u64> = HashMap::new();
+    for span in spans.iter_mut().filter(|span| span.sequence.is_none()) {
+        let is_message = matches!(span.kind, SpanKind::Send | SpanKind::Receive | SpanKind::Communication);
+        let (true, Some(group), Some(step)) = (span.kind.is_communication() && !is_message, span.group, span.step)
+        else {
+            continue;
+        };
+        let count = counts.entry((group, step)).or_default();
+        span.sequence = u64::try_from(step.0).ok().map(|step| Sequence(step << 32 | *count));
+        *count += 1;
+    }
+}

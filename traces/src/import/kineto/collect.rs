@@ -1,0 +1,211 @@
+//! Takes the events of a trace into as few bytes as the run needs.
+//!
+//! Operators of the host are not kept: they are half of a trace, no question of ours is about them, and what they tell of
+//! the device's work its launches tell better. Calls of the host are kept until it is known which of them launched
+//! something. Annotations on the device's side are copies of those of the host.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+};
+
+use serde_json::value::RawValue;
+
+use super::{
+    annotation::Place,
+    collective::{communicates, message_bytes, operation},
+    document::Visit,
+    event::{Event, Meaning, number, text},
+    header::Header,
+    memory::MemoryChange,
+    names::NameBook,
+    places::Annotated,
+};
+use crate::{
+    ids::{Correlation, Group, NameId, Nanos, Sequence, Stream},
+    tables::Span,
+    vocabulary::SpanKind,
+};
+
+/// How many rows of each kind are kept. Files of ten gigabytes have fewer.
+const MOST_ROWS: usize = 1 << 23;
+
+/// PyTorch's number for memory of the host.
+const HOST: i32 = 0;
+
+/// What the events of a trace come to. Times are the trace's own.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub(super) header: Header,
+    /// The groups of the job by the names they have on this rank.
+    groups: HashMap<String, Group>,
+    pub(super) names: NameBook,
+    pub(super) activities: Vec<Activity>,
+    pub(super) calls: Vec<Call>,
+    pub(super) annotations: Vec<(Annotated, NameId)>,
+    pub(super) memory: Vec<MemoryChange>,
+    /// The threads on which autograd works.
+    pub(super) autograd: HashSet<u32>,
+    /// Events that do not say when they were.
+    pub(super) timeless: u64,
+    /// Events for which there was no room.
+    pub(super) dropped: u64,
+}
+
+/// Something a device did. Its place in the training is not known yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Activity {
+    pub(super) span: Span,
+    pub(super) device: Option<u32>,
+}
+
+/// A call of the host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) correlation: u64,
+    pub(super) start: Nanos,
+    pub(super) duration: Nanos,
+    pub(super) thread: Option<u32>,
+    pub(super) name: NameId,
+}
+
+impl Visit for Collected {
+    fn field(&mut self, key: &str, value: &RawValue) {
+        self.header.take(key, value);
+    }
+
+    fn begin(&mut self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
+        if let Some(meaning) = event.meaning() {
+            self.take(meaning, event);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Collected {
+    /// Nothing yet, of a rank that knows these groups.
+    pub(super) fn new(groups: HashMap<String, Group>) -> Collected {
+        Collected { groups, ..Collected::default() }
+    }
+
+    /// Puts all times off by as much.
+    pub(super) fn move_times(&mut self, by: Nanos) {
+        for Activity { span, .. } in &mut self.activities {
+            span.start_ns = span.start_ns + by;
+        }
+        for call in &mut self.calls {
+            call.start = call.start + by;
+        }
+        for (annotated, _) in &mut self.annotations {
+            annotated.start = annotated.start + by;
+            annotated.end = annotated.end + by;
+        }
+        for change in &mut self.memory {
+            change.time = change.time + by;
+        }
+    }
+
+    fn take(&mut self, meaning: Meaning, event: &Event<'_>) {
+        if meaning == Meaning::ThreadName {
+            let name = text(event.arguments().name).unwrap_or_default();
+            self.autograd.extend(event.thread().filter(|_| name.contains("pt_autograd")));
+            return;
+        }
+        let duration = if meaning == Meaning::Memory { Some(Nanos(0)) } else { event.duration() };
+        let (Some(start), Some(duration)) = (event.time(), duration) else {
+            self.timeless += 1;
+            return;
+        };
+        match meaning {
+            Meaning::Kernel => self.activity(kernel_kind(event), event, start, duration),
+            Meaning::Copy => self.activity(SpanKind::Copy, event, start, duration),
+            Meaning::Set => self.activity(SpanKind::Set, event, start, duration),
+            Meaning::Launch => {
+                if let Some(correlation) = number(event.arguments().correlation) {
+                    let call =
+                        Call { correlation, start, duration, thread: event.thread(), name: self.names.id(&event.name) };
+                    keep(&mut self.calls, call, &mut self.dropped);
+                }
+            }
+            Meaning::Annotation => {
+                let place = Place::named(&event.name);
+                let annotated = Annotated { thread: event.thread(), start, end: start + duration, place };
+                let name = self.names.id(&event.name);
+                keep(&mut self.annotations, (annotated, name), &mut self.dropped);
+            }
+            Meaning::Memory => self.memory(event, start),
+            Meaning::ThreadName => {}
+        }
+    }
+
+    fn activity(&mut self, kind: SpanKind, event: &Event<'_>, start: Nanos, duration: Nanos) {
+        let arguments = event.arguments();
+        let mut span = Span {
+            // Where the arguments do not say, the thread of an activity is its stream.
+            stream: number(arguments.stream).or(event.thread()).map(Stream),
+            correlation: number(arguments.correlation).map(Correlation),
+            ..Span::new(kind, self.names.id(&event.name), start, duration)
+        };
+        if kind.is_communication() {
+            span.bytes = message_bytes(arguments);
+            span.group = self.group(event);
+            span.sequence = number(arguments.sequence).map(Sequence);
+        } else if kind.is_copy() {
+            span.bytes = number(arguments.bytes);
+        }
+        let device = number(arguments.device);
+        keep(&mut self.activities, Activity { span, device }, &mut self.dropped);
+    }
+
+    /// The group of a collective. One that the trace did not list gets a number that is the same on all ranks.
+    fn group(&self, event: &Event<'_>) -> Option<Group> {
+        let name = text(event.arguments().group)?;
+        Some(self.groups.get(name.as_ref()).copied().unwrap_or_else(|| {
+            let mut key = crc32fast::Hasher::new();
+            key.update(name.as_bytes());
+            key.update(event.arguments().group_ranks.map_or("", RawValue::get).as_bytes());
+            Group(key.finalize() | UNLISTED)
+        }))
+    }
+
+    fn memory(&mut self, event: &Event<'_>, time: Nanos) {
+        let arguments = event.arguments();
+        let is_host = number(arguments.memory_device_type) == Some(HOST);
+        let (Some(address), Some(size)) = (number(arguments.address), number::<i64>(arguments.size)) else {
+            self.timeless += u64::from(!is_host);
+            return;
+        };
+        if !is_host && size != 0 {
+            let change = MemoryChange {
+                time,
+                thread: event.thread(),
+                device: number(arguments.memory_device).unwrap_or(0),
+                address,
+                size,
+                allocated: number(arguments.allocated),
+                reserved: number(arguments.reserved),
+            };
+            keep(&mut self.memory, change, &mut self.dropped);
+        }
+    }
+}
+
+/// Numbers of groups that no trace listed have this bit.
+const UNLISTED: u32 = 1 << 31;
+
+fn kernel_kind(event: &Event<'_>) -> SpanKind {
+    if communicates(&event.name, event.arguments()) {
+        operation(&event.name, event.arguments())
+    } else {
+        SpanKind::Kernel
+    }
+}
+
+/// Keeps a row if there is room for it, and counts it if not.
+fn keep<T>(rows: &mut Vec<T>, row: T, dropped: &mut u64) {
+    if rows.len() < MOST_ROWS { rows.push(row) } else { *dropped += 1 }
+}

@@ -1,0 +1,359 @@
+//! One event of a trace, as far as we want it.
+//!
+//! Most events of a trace are operators of the host, and arrows between events. What an event is stands at its
+//! beginning, so the rest of those is skipped without being looked at: this is what makes reading fast.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use super::decimal::nanoseconds;
+use crate::ids::Nanos;
+
+/// One event. What of it is missing, or is something else than it should be, is none.
+#[derive(Debug, Default)]
+pub(super) struct Event<'a> {
+    mark: Option<Mark>,
+    category: Option<Category>,
+    /// Its name.
+    pub(super) name: Cow<'a, str>,
+    time: Option<&'a RawValue>,
+    duration: Option<&'a RawValue>,
+    thread: Option<&'a RawValue>,
+    /// What it says besides. Most events are skipped before that, and should be small.
+    arguments: Option<Box<Arguments<'a>>>,
+}
+
+/// What kind of mark an event leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// A stretch of time.
+    Complete,
+    /// A moment.
+    Instant,
+    /// What a process or a thread is called.
+    Metadata,
+    /// What we do not look at: arrows, counters, ends of something else.
+    Other,
+}
+
+/// What an event is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Category {
+    Kernel,
+    Copy,
+    Set,
+    Launch,
+    Annotation,
+    Other,
+}
+
+/// What an event turns out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// A kernel.
+    Kernel,
+    /// A copy.
+    Copy,
+    /// A fill.
+    Set,
+    /// A call of the host that may have launched something.
+    Launch,
+    /// A range that the program named.
+    Annotation,
+    /// An allocation or a free.
+    Memory,
+    /// What a thread is called.
+    ThreadName,
+}
+
+impl<'a> Event<'a> {
+    /// What it says besides.
+    pub(super) fn arguments(&self) -> &Arguments<'a> {
+        self.arguments.as_deref().unwrap_or(const { &Arguments::NONE })
+    }
+
+    /// Whether this is an event at all: every one says what mark it leaves.
+    pub(super) fn is_one(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    /// What it is, if we look at such events.
+    pub(super) fn meaning(&self) -> Option<Meaning> {
+        match (self.mark?, self.category) {
+            (Mark::Complete, Some(Category::Kernel)) => Some(Meaning::Kernel),
+            (Mark::Complete, Some(Category::Copy)) => Some(Meaning::Copy),
+            (Mark::Complete, Some(Category::Set)) => Some(Meaning::Set),
+            (Mark::Complete, Some(Category::Launch)) => Some(Meaning::Launch),
+            (Mark::Complete, Some(Category::Annotation)) => Some(Meaning::Annotation),
+            (Mark::Instant, _) if self.name == "[memory]" => Some(Meaning::Memory),
+            (Mark::Metadata, _) if self.name == "thread_name" => Some(Meaning::ThreadName),
+            _ => None,
+        }
+    }
+
+    /// When it begins, in the trace's own time.
+    pub(super) fn time(&self) -> Option<Nanos> {
+        nanoseconds(self.time?.get()).map(Nanos)
+    }
+
+    /// How long it takes; none where that is not said, or is less than nothing.
+    pub(super) fn duration(&self) -> Option<Nanos> {
+        nanoseconds(self.duration?.get()).filter(|duration| *duration >= 0).map(Nanos)
+    }
+
+    /// The thread it happened on.
+    pub(super) fn thread(&self) -> Option<u32> {
+        number(self.thread)
+    }
+}
+
+impl Mark {
+    fn of(word: &str) -> Mark {
+        match word {
+            "X" => Mark::Complete,
+            "i" | "I" => Mark::Instant,
+            "M" => Mark::Metadata,
+            _ => Mark::Other,
+        }
+    }
+}
+
+impl Category {
+    /// What it is; older versions wrote other words.
+    fn of(word: &str) -> Category {
+        match word {
+            "kernel" | "Kernel" => Category::Kernel,
+            "gpu_memcpy" | "Memcpy" => Category::Copy,
+            "gpu_memset" | "Memset" => Category::Set,
+            "user_annotation" => Category::Annotation,
+            "Runtime" => Category::Launch,
+            _ if word.ends_with("_runtime") || word.ends_with("_driver") => Category::Launch,
+            _ => Category::Other,
+        }
+    }
+}
+
+/// A number, if this is one that fits.
+pub(super) fn number<T: std::str::FromStr>(value: Option<&RawValue>) -> Option<T> {
+    value?.get().parse().ok()
+}
+
+/// A text, if this is one.
+pub(super) fn text<'a>(value: Option<&'a RawValue>) -> Option<Cow<'a, str>> {
+    serde_json::from_str::<Text<'a>>(value?.get()).ok().map(|text| text.0)
+}
+
+/// A text that is borrowed where nothing in it is escaped.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Key {
+    Ph,
+    Cat,
+    Name,
+    Tid,
+    Ts,
+    Dur,
+    Args,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EventVisitor)
+    }
+}
+
+struct EventVisitor;
+
+impl<'de> Visitor<'de> for EventVisitor {
+    type Value = Event<'de>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an event")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event<'de>, A::Error> {
+        let mut event = Event::default();
+        while let Some(key) = map.next_key::<Key>()? {
+            match key {
+                Key::Ph => event.mark = Some(Mark::of(&map.next_value::<Text<'_>>()?.0)),
+                Key::Cat => event.category = Some(Category::of(&map.next_value::<Text<'_>>()?.0)),
+                Key::Name => event.name = map.next_value::<Text<'_>>()?.0,
+                Key::Tid => event.thread = map.next_value()?,
+                Key::Ts => event.time = map.next_value()?,
+                Key::Dur => event.duration = map.next_value()?,
+                Key::Args => event.arguments = Some(map.next_value::<BoxedArguments<'_>>()?.0),
+                Key::Other => _ = map.next_value::<IgnoredAny>()?,
+            }
+            let unwanted = match (event.mark, event.category) {
+                (Some(Mark::Other), _) => true,
+                (Some(Mark::Complete), category) => category == Some(Category::Other),
+                _ => false,
+            };
+            if unwanted {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            }
+        }
+        Ok(event)
+    }
+}
+
+macro_rules! arguments {
+    ($($(#[$doc:meta])* $field:ident = $key:literal,)*) => {
+        /// What an event says of itself.
+        #[derive(Debug)]
+        pub(super) struct Arguments<'a> {
+            $($(#[$doc])* pub(super) $field: Option<&'a RawValue>,)*
+        }
+
+        impl Arguments<'_> {
+            const NONE: Self = Arguments { $($field: None,)* };
+        }
+
+        #[derive(Deserialize)]
+        #[serde(field_identifier)]
+        #[allow(non_camel_case_types)]
+        enum ArgumentKey {
+            $(#[serde(rename = $key)] $field,)*
+            #[serde(other)]
+            Other,
+        }
+
+        impl<'de> Visitor<'de> for ArgumentVisitor {
+            type Value = Box<Arguments<'de>>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("arguments")
+            }
+
+            fn visit_unit<E>(self) -> Result<Box<Arguments<'de>>, E> {
+                Ok(Box::new(Arguments::NONE))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Box<Arguments<'de>>, A::Error> {
+                let mut arguments = Box::new(Arguments::NONE);
+                while let Some(key) = map.next_key::<ArgumentKey>()? {
+                    match key {
+                        $(ArgumentKey::$field => arguments.$field = map.next_value()?,)*
+                        ArgumentKey::Other => _ = map.next_value::<IgnoredAny>()?,
+                    }
+                }
+                Ok(arguments)
+            }
+        }
+    };
+}
+
+arguments! {
+    /// What ties a call to what it launched.
+    correlation = "correlation",
+    /// The stream of an activity.
+    stream = "stream",
+    /// The device of an activity.
+    device = "device",
+    /// The bytes that a copy or a fill moved.
+    bytes = "bytes",
+    /// Which collective.
+    collective = "Collective name",
+    /// The elements a rank puts in.
+    elements_in = "In msg nelems",
+    /// The elements a rank gets out.
+    elements_out = "Out msg nelems",
+    /// Of which type they are.
+    element_type = "dtype",
+    /// The group that communicates.
+    group = "Process Group Name",
+    /// Its ranks.
+    group_ranks = "Process Group Ranks",
+    /// The number of a collective in its group.
+    sequence = "Seq",
+    /// The address of a block of memory.
+    address = "Addr",
+    /// Its size; less than nothing where it is freed.
+    size = "Bytes",
+    /// Which device it is on.
+    memory_device = "Device Id",
+    /// Which kind of device that is.
+    memory_device_type = "Device Type",
+    /// What is allocated on it from then on.
+    allocated = "Total Allocated",
+    /// What is taken from it from then on.
+    reserved = "Total Reserved",
+    /// What something is called.
+    name = "name",
+}
+
+struct ArgumentVisitor;
+
+/// Arguments where they are to stay.
+pub(super) struct BoxedArguments<'a>(pub(super) Box<Arguments<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for BoxedArguments<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ArgumentVisitor).map(BoxedArguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(text: &str) -> Event<'_> {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_an_event_is_does_not_depend_on_the_order_of_its_fields() {
+        let one =
+            r#"{"ph": "X", "cat": "kernel", "name": "k", "tid": 7, "ts": 1.5, "dur": 2, "args": {"correlation": 3}}"#;
+        let other = r#"{"args":{"correlation":3},"dur":2,"ts":1.5,"tid":7,"name":"k","cat":"kernel","ph":"X"}"#;
+        for event in [event(one), event(other)] {
+            assert_eq!(event.meaning(), Some(Meaning::Kernel));
+            assert_eq!((event.time(), event.duration()), (Some(Nanos(1500)), Some(Nanos(2000))));
+            assert_eq!((event.thread(), number(event.arguments().correlation)), (Some(7), Some(3_u64)));
+            assert_eq!(event.name, "k");
+        }
+    }
+
+    #[test]
+    fn what_is_of_no_use_is_skipped() {
+        for text in [
+            r#"{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "args": {"correlation": 3}}"#,
+            r#"{"ph": "s", "id": 1, "cat": "ac2g", "name": "ac2g"}"#,
+            r#"{"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#1", "ts": 1, "dur": 5}"#,
+            r#"{"ph": "C", "name": "counter"}"#,
+            r#"{"ph": "i", "name": "Record Window End", "ts": 1}"#,
+            r#"{"ph": "M", "name": "process_name"}"#,
+        ] {
+            assert!(event(text).is_one() && event(text).meaning().is_none(), "{text}");
+        }
+        assert!(!event(r#"{"name": "no event"}"#).is_one());
+    }
+
+    #[test]
+    fn odd_values_are_none() {
+        let odd = r#"{"ph": "X", "cat": "kernel", "name": "a\u001b\"b", "name": "\u001b[31m", "tid": "main", "ts": "soon",
+            "dur": -1, "args": {"correlation": 1e999, "stream": [7], "device": -1, "bytes": 99999999999999999999}}"#;
+        let event = event(odd);
+        assert_eq!((event.time(), event.duration(), event.thread()), (None, None, None));
+        assert_eq!(event.name, "\u{1b}[31m");
+        let Arguments { correlation, stream, device, bytes, .. } = *event.arguments();
+        assert_eq!([correlation, stream, device, bytes].map(number::<u64>), [None; 4]);
+    }
+
+    #[test]
+    fn events_without_arguments_are_events() {
+        for arguments in ["null", "{}"] {
+            assert!(event(&format!(r#"{{"ph": "X", "cat": "kernel", "args": {arguments}}}"#)).is_one());
+        }
+    }
+}

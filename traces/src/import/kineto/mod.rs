@@ -1,0 +1,23 @@
+//! Traces of PyTorch's profiler, which is called Kineto.
+//!
+//! A file is unpacked by one thread and read by another, event by event and in any size; what is kept is what devices did,
+//! which calls launched it, what the program called it, and its memory.
+
+mod annotation;
+mod assemble;
+mod bytes;
+mod collect;
+mod collective;
+mod decimal;
+mod document;
+mod event;
+mod header;
+mod memory;
+mod names;
+mod open;
+mod places;
+mod skip;
+mod trace;
+
+pub(crate) use open::{Opening, look_at, run_of};
+pub(crate) use trace::KinetoTrace;

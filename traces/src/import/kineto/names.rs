@@ -1,0 +1,81 @@
+//! Names that a trace repeats, kept once each and within bounds.
+
+use std::collections::HashMap;
+
+use crate::{
+    ids::NameId,
+    names::{FIRST_NAME, Names},
+    vocabulary::Counter,
+};
+
+/// How many names are kept. Traces have thousands.
+const MOST_NAMES: usize = 1 << 18;
+/// How long they may be together.
+const MOST_TEXT: usize = 64 << 20;
+
+/// What all names are called for which there is no room.
+const OTHER: &str = "(one of too many names)";
+
+/// The names of a trace.
+#[derive(Debug, Default)]
+pub(super) struct NameBook {
+    ids: HashMap<Box<str>, NameId>,
+    text: usize,
+    /// How often there was no room for a name.
+    pub(super) dropped: u64,
+}
+
+impl NameBook {
+    /// The id of a name.
+    pub(super) fn id(&mut self, name: &str) -> NameId {
+        match self.ids.get(name) {
+            Some(id) => *id,
+            None if self.ids.len() >= MOST_NAMES || self.text + name.len() > MOST_TEXT => {
+                self.dropped += 1;
+                self.ids.get(OTHER).copied().unwrap_or_else(|| self.add(OTHER))
+            }
+            None => self.add(name),
+        }
+    }
+
+    fn add(&mut self, name: &str) -> NameId {
+        let id = NameId(FIRST_NAME.0 + self.ids.len() as u32);
+        self.text += name.len();
+        self.ids.insert(name.into(), id);
+        id
+    }
+
+    /// The names as a reader has them.
+    pub(super) fn into_names(self) -> Names {
+        let counters = Counter::ALL.iter().map(|counter| (NameId(u32::from(counter.id().0)), counter.word()));
+        let mut names = Names::default();
+        names.extend(counters);
+        names.extend(self.ids.iter().map(|(name, id)| (*id, name.as_ref())));
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_kept_once() {
+        let mut book = NameBook::default();
+        let ids = ["a", "b", "a", "\u{1b}[31m"].map(|name| book.id(name));
+        assert_eq!(ids[0], ids[2]);
+        let names = book.into_names();
+        assert_eq!(ids.map(|id| names.get(id).unwrap().to_owned()), ["a", "b", "a", "\u{1b}[31m"]);
+        assert_eq!(names.counter(Counter::Loss.id()), Some("loss"));
+    }
+
+    #[test]
+    fn names_without_end_are_dropped_and_counted() {
+        let mut book = NameBook::default();
+        let long = "x".repeat(MOST_TEXT / 4);
+        let ids: Vec<NameId> = (0..6).map(|index| book.id(&format!("{index}{long}"))).collect();
+        assert!(ids[3] == ids[4] && ids[4] == ids[5] && book.dropped == 3, "{ids:?}");
+        assert_eq!(book.id(&format!("0{long}")), ids[0]);
+        assert_eq!(book.into_names().get(ids[5]), Some(OTHER));
+    }
+}

@@ -1,0 +1,173 @@
+//! Traces of a job's ranks as a run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::{Path, PathBuf},
+};
+
+use chrono::{DateTime, SecondsFormat};
+
+use super::{
+    super::rank_name::rank_in_name,
+    header::{Header, ProcessGroup},
+    trace::{KinetoTrace, Opened},
+};
+use crate::{
+    clock::{ClockRecord, ClockSnapshot},
+    error::TraceError,
+    format::SCHEMA_VERSION,
+    ids::{Group, Rank},
+    rank_info::{RankInfo, State},
+    reader::{Origin, RankDirectory, Run},
+    run_info::{GroupInfo, RunInfo, RunSource},
+};
+
+/// A trace that was opened, and what it says of itself.
+pub(crate) type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
+
+/// Looks at the beginning of a file; an error where it is no trace.
+pub(crate) fn look_at(path: &Path) -> Result<Opening, TraceError> {
+    match KinetoTrace::open(path)? {
+        Opened::Trace(trace, header) => Ok((path.to_owned(), trace, header)),
+        Opened::SomethingElse(what) => Err(TraceError::NotATrace { path: path.to_owned(), what }),
+    }
+}
+
+/// The run that some traces are of.
+pub(crate) fn run_of(path: &Path, name: String, traces: Vec<Opening>) -> Result<Run, TraceError> {
+    let ranks = ranks_of(&traces)?;
+    let groups = Groups::of(traces.iter().map(|(_, _, header)| header.as_ref()));
+    let info = run_info(name, &traces, &groups);
+    let mut directories = Vec::new();
+    for ((path, mut trace, header), rank) in traces.into_iter().zip(ranks) {
+        trace.groups = groups.on(&header);
+        let info = rank_info(rank, &path, &trace, &header);
+        let origin = Origin::Kineto { trace, memory: None };
+        directories.push(RankDirectory { path, info, state: State::Complete, origin });
+    }
+    directories.sort_by_key(|rank| rank.info.rank);
+    Ok(Run { path: path.to_owned(), info, ranks: directories })
+}
+
+/// The rank of each trace: as it says, else as its file is called, else the lowest that no other has.
+fn ranks_of(traces: &[Opening]) -> Result<Vec<Rank>, TraceError> {
+    let said = |(path, _, header): &Opening| {
+        let of_header = header.distributed.as_ref().and_then(|distributed| distributed.rank);
+        of_header.or_else(|| rank_in_name(path))
+    };
+    let mut taken: BTreeMap<Rank, &Path> = BTreeMap::new();
+    for trace in traces {
+        let Some(rank) = said(trace) else { continue };
+        if let Some(one) = taken.insert(rank, &trace.0) {
+            return Err(TraceError::SameRank { rank, one: one.to_owned(), other: trace.0.clone() });
+        }
+    }
+    let mut free = (0..).map(Rank).filter(|rank| !taken.contains_key(rank));
+    Ok(traces.iter().filter_map(|trace| said(trace).or_else(|| free.next())).collect())
+}
+
+/// The groups of a job, each with a number.
+struct Groups(Vec<ProcessGroup>);
+
+impl Groups {
+    /// The groups that any rank is in, in order. Ranks that are in no group together may call theirs the same.
+    fn of<'a>(headers: impl Iterator<Item = &'a Header>) -> Groups {
+        let of_rank = |header: &'a Header| header.distributed.iter().flat_map(|distributed| &distributed.pg_config);
+        let all: BTreeSet<&ProcessGroup> = headers.flat_map(of_rank).collect();
+        let mut groups: Vec<ProcessGroup> = all.into_iter().cloned().collect();
+        groups.dedup_by(|one, other| Groups::key(one) == Groups::key(other));
+        Groups(groups)
+    }
+
+    fn key(group: &ProcessGroup) -> (&str, &[Rank]) {
+        (&group.pg_name, &group.ranks)
+    }
+
+    /// The numbers of the groups that a rank is in, by the names they have there.
+    fn on(&self, header: &Header) -> HashMap<String, Group> {
+        let own = header.distributed.iter().flat_map(|distributed| &distributed.pg_config);
+        let number = |group: &ProcessGroup| self.0.iter().position(|other| Groups::key(other) == Groups::key(group));
+        own.filter_map(|group| Some((group.pg_name.clone(), Group(number(group)? as u32)))).collect()
+    }
+
+    /// Those of which it is known what they are for, and who is in them.
+    fn described(&self, world_size: Option<u32>) -> Vec<GroupInfo> {
+        let numbered = (0..).map(Group).zip(&self.0).filter(|(_, group)| group.is_whole());
+        let describe = |(number, group): (Group, &ProcessGroup)| {
+            Some(GroupInfo { group: number, axis: group.axis(world_size)?, ranks: group.ranks.clone() })
+        };
+        numbered.filter_map(describe).collect()
+    }
+}
+
+fn run_info(name: String, traces: &[Opening], groups: &Groups) -> RunInfo {
+    let distributed = || traces.iter().filter_map(|(_, _, header)| header.distributed.as_ref());
+    let world_size = distributed().filter_map(|distributed| distributed.world_size).max();
+    let mut configuration = serde_json::Map::new();
+    let backend = distributed().find_map(|distributed| distributed.backend.clone());
+    let nccl = distributed().find_map(|distributed| distributed.nccl_version.clone());
+    let notes = traces.first().map(|(_, _, header)| header.notes.clone()).unwrap_or_default();
+    configuration.extend(notes.into_iter().map(|(key, value)| (key.into(), value.into())));
+    configuration.extend(backend.map(|backend| ("backend".into(), backend.into())));
+    configuration.extend(nccl.map(|nccl| ("nccl".into(), nccl.into())));
+    let first = traces.iter().map(|(_, trace, _)| trace.first.0).min().unwrap_or(0);
+    RunInfo {
+        schema: SCHEMA_VERSION,
+        stepscope: env!("CARGO_PKG_VERSION").into(),
+        source: RunSource::Kineto,
+        name,
+        started: DateTime::from_timestamp_nanos(first).to_rfc3339_opts(SecondsFormat::Millis, true),
+        command: Vec::new(),
+        directory: String::new(),
+        host: traces.first().and_then(|(path, ..)| host_and_pid(path)).map_or("unknown".into(), |(host, _)| host),
+        git: None,
+        world_size,
+        model: None,
+        layout: None,
+        groups: groups.described(world_size),
+        configuration,
+    }
+}
+
+/// The host and the process that PyTorch's handler puts into the name of a file: `HOST_PID.TIME.pt.trace.json`.
+fn host_and_pid(path: &Path) -> Option<(String, u32)> {
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".pt.trace.json")?;
+    let (worker, time) = name.rsplit_once('.')?;
+    let (host, pid) = worker.rsplit_once('_')?;
+    time.parse::<u64>().ok().and_then(|_| Some((host.to_owned(), pid.parse().ok()?)))
+}
+
+fn rank_info(rank: Rank, path: &Path, trace: &KinetoTrace, header: &Header) -> RankInfo {
+    let (host, pid) = host_and_pid(path).unwrap_or(("unknown".into(), 0));
+    let notes = [
+        ("source", "PyTorch profiler (Kineto)".into()),
+        ("file", path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())),
+        ("phases", "annotated; elsewhere inferred from which thread launched when".into()),
+        ("sequence", "as recorded; elsewhere inferred from the order in each step".into()),
+        ("memory_categories", "unknown".into()),
+        ("memory_at_start", "inferred from the first totals".into()),
+        ("peak", "of the device's data sheet, in bf16".into()),
+    ];
+    let clock = ClockRecord {
+        // Each process fits its own line to the time of day, so that no two ranks share one.
+        source: format!("CLOCK_REALTIME of rank {rank}"),
+        snapshots: vec![ClockSnapshot { rank_ns: trace.first, wall_ns: trace.first }],
+    };
+    let collector = notes.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+    RankInfo { host, pid, device: header.device(None), collector, ..RankInfo::elsewhere(rank, clock) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_in_the_names_of_files() {
+        let named = |name: &str| host_and_pid(Path::new(name));
+        let found = Some(("node_1.example.org".to_owned(), 4711));
+        assert_eq!(named("node_1.example.org_4711.1700000000000.pt.trace.json.gz"), found);
+        assert_eq!(named("rank0.json.gz"), None);
+        assert_eq!(named("node.pt.trace.json"), None);
+    }
+}

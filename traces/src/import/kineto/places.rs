@@ -1,0 +1,231 @@
+//! Where in the training a thread was at a time.
+//!
+//! What annotations say is taken as it is. Where they say nothing of the phase, it is inferred from how PyTorch trains:
+//!
+//! - What autograd's threads launch belongs to the backward pass. Their micro-batch is that of the main thread, which
+//!   waits for them.
+//! - What the main thread launches before autograd's last launch of a step belongs to a forward pass, and what comes
+//!   between that and the optimizer to the optimizer: clipping, for example.
+//!
+//! The main thread is the one that says most of steps and optimizers. A step's passes end where an optimizer begins, or
+//! without any where the step ends.
+
+use std::collections::{HashMap, HashSet};
+
+use super::annotation::Place;
+use crate::{ids::Nanos, vocabulary::Phase};
+
+/// A range that a program named.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Annotated {
+    pub(super) thread: Option<u32>,
+    pub(super) start: Nanos,
+    pub(super) end: Nanos,
+    pub(super) place: Place,
+}
+
+/// Where each thread was, and when.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    threads: HashMap<Option<u32>, Timeline>,
+    /// Steps, whichever thread said so: other threads work for the same one.
+    steps: Timeline,
+    main: Option<u32>,
+    autograd: HashSet<u32>,
+    /// Where the passes of each step end, and autograd's last launch in them.
+    passes: Vec<(Nanos, Option<Nanos>)>,
+}
+
+impl Places {
+    /// Brings annotations together with autograd's launches: which threads are autograd's, and who launched when.
+    pub(super) fn of(
+        annotations: &[Annotated],
+        autograd: HashSet<u32>,
+        launches: impl Iterator<Item = (Option<u32>, Nanos)>,
+    ) -> Places {
+        let mut by_thread: HashMap<Option<u32>, Vec<Annotated>> = HashMap::new();
+        for annotation in annotations {
+            by_thread.entry(annotation.thread).or_default().push(*annotation);
+        }
+        let leads = |annotations: &[Annotated]| {
+            let says = |place: Place| place.step.is_some() || place.phase == Some(Phase::Optimizer);
+            annotations.iter().filter(|annotation| says(annotation.place)).count()
+        };
+        // Of threads that say as much the one with the lowest number, so that the answer is always the same.
+        let candidates = by_thread.iter().filter_map(|(thread, own)| Some((leads(own), std::cmp::Reverse((*thread)?))));
+        let main = candidates.filter(|(says, _)| *says > 0).max().map(|(_, thread)| thread.0);
+        let steps = annotations.iter().filter(|annotation| annotation.place.step.is_some()).copied();
+        let mut passes = ends_of_passes(annotations, main);
+        for (thread, time) in launches {
+            if thread.is_some_and(|thread| autograd.contains(&thread)) {
+                let pass = passes.partition_point(|(end, _)| *end <= time);
+                if let Some((_, last)) = passes.get_mut(pass) {
+                    *last = (*last).max(Some(time));
+                }
+            }
+        }
+        Places {
+            steps: Timeline::of(steps.collect()),
+            threads: by_thread.into_iter().map(|(thread, own)| (thread, Timeline::of(own))).collect(),
+            main,
+            autograd,
+            passes,
+        }
+    }
+
+    /// Where a thread was at a time.
+    pub(super) fn at(&self, thread: Option<u32>, time: Nanos) -> Place {
+        let of_thread = |thread| self.threads.get(&thread).map_or(Place::default(), |timeline| timeline.at(time));
+        let step = Place { step: self.steps.at(time).step, ..Place::default() };
+        let mut place = of_thread(thread).within(step);
+        if thread.is_some_and(|thread| self.autograd.contains(&thread)) {
+            // The main thread waits in the backward pass, whatever else it is in around that.
+            let main = self.main.map_or(Place::default(), |main| of_thread(Some(main)));
+            place = place.within(Place { step: None, phase: Some(Phase::Backward), ..main });
+        } else if place.phase.is_none() && self.main.is_some() && thread == self.main {
+            place.phase = self.phase_of_main(time);
+        }
+        place
+    }
+
+    fn phase_of_main(&self, time: Nanos) -> Option<Phase> {
+        let pass = self.passes.partition_point(|(end, _)| *end <= time);
+        let (_, last_backward) = self.passes.get(pass)?;
+        Some(if time < (*last_backward)? { Phase::Forward } else { Phase::Optimizer })
+    }
+}
+
+/// Where the passes of each step end on the main thread.
+fn ends_of_passes(annotations: &[Annotated], main: Option<u32>) -> Vec<(Nanos, Option<Nanos>)> {
+    let own = || annotations.iter().filter(|annotation| main.is_some() && annotation.thread == main);
+    let optimizers = own().filter(|annotation| annotation.place.phase == Some(Phase::Optimizer));
+    let mut ends: Vec<Nanos> = optimizers.map(|annotation| annotation.start).collect();
+    if ends.is_empty() {
+        ends.extend(own().filter(|annotation| annotation.place.step.is_some()).map(|annotation| annotation.end));
+    }
+    ends.sort_unstable();
+    ends.into_iter().map(|end| (end, None)).collect()
+}
+
+/// Where one thread was: each place, from when on.
+#[derive(Debug, Default)]
+struct Timeline(Vec<(Nanos, Place)>);
+
+impl Timeline {
+    /// Inner annotations say more than outer ones. What leaves the one it began in is cut there.
+    fn of(mut annotations: Vec<Annotated>) -> Timeline {
+        annotations.sort_by_key(|annotation| (annotation.start, std::cmp::Reverse(annotation.end)));
+        let mut timeline = Timeline::default();
+        // What is open, the innermost last: until when, and where that is.
+        let mut open: Vec<(Nanos, Place)> = Vec::new();
+        for annotation in annotations {
+            timeline.close(&mut open, annotation.start);
+            let (end, outer) = open.last().copied().unwrap_or((Nanos(i64::MAX), Place::default()));
+            let place = annotation.place.within(outer);
+            open.push((annotation.end.min(end), place));
+            timeline.0.push((annotation.start, place));
+        }
+        timeline.close(&mut open, Nanos(i64::MAX));
+        timeline
+    }
+
+    /// Closes what ends until a time.
+    fn close(&mut self, open: &mut Vec<(Nanos, Place)>, until: Nanos) {
+        while let Some((end, _)) = open.pop_if(|(end, _)| *end <= until) {
+            self.0.push((end, open.last().map_or(Place::default(), |(_, place)| *place)));
+        }
+    }
+
+    fn at(&self, time: Nanos) -> Place {
+        let after = self.0.partition_point(|(from, _)| *from <= time);
+        after.checked_sub(1).map_or(Place::default(), |index| self.0[index].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ids::{MicroBatch, Step};
+
+    const MAIN: Option<u32> = Some(1);
+    const AUTOGRAD: Option<u32> = Some(2);
+
+    fn annotated(name: &str, start: i64, end: i64) -> Annotated {
+        Annotated { thread: MAIN, start: Nanos(start), end: Nanos(end), place: Place::named(name) }
+    }
+
+    fn places(annotations: &[Annotated], backward: &[i64]) -> Places {
+        let launches = backward.iter().map(|time| (AUTOGRAD, Nanos(*time)));
+        Places::of(annotations, HashSet::from([2]), launches)
+    }
+
+    #[test]
+    fn a_step_by_hand() {
+        let annotations = [
+            annotated("ProfilerStep#4", 0, 100),
+            annotated("DistributedDataParallel.forward", 10, 30),
+            annotated("Optimizer.step#AdamW.step", 80, 90),
+            annotated("ProfilerStep#5", 100, 200),
+        ];
+        let places = places(&annotations, &[50, 60]);
+        let at = |thread, time| {
+            let place = places.at(thread, Nanos(time));
+            (place.step.map(|step| step.0), place.phase)
+        };
+        assert_eq!(at(MAIN, -1), (None, Some(Phase::Forward)), "before the first step, and before its passes end");
+        assert_eq!(at(MAIN, 10), (Some(4), Some(Phase::Forward)), "as annotated");
+        assert_eq!(at(MAIN, 40), (Some(4), Some(Phase::Forward)), "the loss");
+        assert_eq!(at(AUTOGRAD, 50), (Some(4), Some(Phase::Backward)));
+        assert_eq!(at(MAIN, 70), (Some(4), Some(Phase::Optimizer)), "clipping");
+        assert_eq!(at(MAIN, 80), (Some(4), Some(Phase::Optimizer)), "as annotated");
+        assert_eq!(at(MAIN, 150), (Some(5), None), "nothing tells that this step trains");
+        assert_eq!(at(Some(3), 50), (Some(4), None), "some other thread");
+        assert_eq!(at(None, 50), (Some(4), None));
+        assert_eq!(at(MAIN, 200), (None, None));
+    }
+
+    #[test]
+    fn micro_batches_of_a_pipeline_are_those_of_the_main_thread() {
+        let annotations = [
+            annotated("ProfilerStep#0", 0, 100),
+            annotated("Forward 0", 10, 20),
+            annotated("Forward 1", 20, 30),
+            annotated("Backward 0", 40, 50),
+            annotated("Backward 1", 50, 60),
+        ];
+        let places = places(&annotations, &[45, 55]);
+        let at = |thread, time| {
+            let Place { phase, micro_batch, .. } = places.at(thread, Nanos(time));
+            (phase, micro_batch)
+        };
+        assert_eq!(at(MAIN, 25), (Some(Phase::Forward), Some(MicroBatch(1))));
+        assert_eq!(at(AUTOGRAD, 45), (Some(Phase::Backward), Some(MicroBatch(0))));
+        assert_eq!(at(AUTOGRAD, 55), (Some(Phase::Backward), Some(MicroBatch(1))));
+        assert_eq!(at(MAIN, 56), (Some(Phase::Backward), Some(MicroBatch(1))));
+        assert_eq!(at(MAIN, 70), (Some(Phase::Optimizer), None));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Properly nested or not, the step at a time is one that lies around it.
+        #[test]
+        fn steps_lie_around_what_is_in_them(
+            intervals in prop::collection::vec((0..40_i64, 0..20_i64), 0..8), time in 0..60_i64,
+        ) {
+            let annotations: Vec<Annotated> = intervals.iter().zip(0..).map(|(&(start, length), step)| Annotated {
+                thread: MAIN,
+                start: Nanos(start),
+                end: Nanos(start + length),
+                place: Place { step: Some(Step(step)), ..Place::default() },
+            }).collect();
+            let found = Timeline::of(annotations).at(Nanos(time)).step;
+            if let Some(step) = found {
+                let (start, length) = intervals[step.0 as usize];
+                prop_assert!((start..start + length).contains(&time));
+            }
+        }
+    }
+}

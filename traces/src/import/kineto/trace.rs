@@ -1,0 +1,176 @@
+//! One trace: opened by what stands before its events, and read whole.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+    thread,
+};
+
+use serde_json::value::RawValue;
+
+use super::{
+    super::ImportedRank,
+    assemble::{assemble, main_device},
+    bytes::{self, Blocks},
+    collect::Collected,
+    document::{Instead, Supply, Visit, Walked, walk},
+    event::Event,
+    header::Header,
+};
+use crate::{
+    error::TraceError,
+    ids::{Group, Nanos},
+    json_file::open_regular,
+    rank_info::{RankInfo, State},
+    window::Window,
+};
+
+/// How much is unpacked to see what a file is.
+const LONGEST_HEAD: u64 = 8 << 20;
+/// How many events are looked at to see when it began.
+const MOST_HEAD_EVENTS: u32 = 4096;
+
+/// What a file is.
+pub(super) enum Opened {
+    /// A trace.
+    Trace(Box<KinetoTrace>, Box<Header>),
+    /// Something else; what.
+    SomethingElse(&'static str),
+}
+
+/// A trace of PyTorch's profiler.
+#[derive(Clone, Debug)]
+pub(crate) struct KinetoTrace {
+    path: PathBuf,
+    /// The groups of the job by the names they have on this rank.
+    pub(super) groups: HashMap<String, Group>,
+    /// When its first event was, in the time of day.
+    pub(super) first: Nanos,
+}
+
+impl KinetoTrace {
+    /// Looks at the beginning of a file.
+    pub(super) fn open(path: &Path) -> Result<Opened, TraceError> {
+        let file = open_regular(path).map_err(TraceError::io("open", path))?;
+        let (bytes, _) = bytes::open(file).map_err(TraceError::io("read", path))?;
+        let mut head = Head::default();
+        let walked = walk(Chunks(bytes.take(LONGEST_HEAD)), &mut head);
+        let header = head.header;
+        if let Some(what) = what_else(&walked, &header) {
+            return Ok(Opened::SomethingElse(what));
+        }
+        let first = Nanos(header.base_ns) + head.first.unwrap_or_default();
+        let trace = KinetoTrace { path: path.to_owned(), groups: HashMap::new(), first };
+        Ok(Opened::Trace(Box::new(trace), Box::new(header)))
+    }
+
+    /// Reads what lies in a window of the rank that `info` tells of, and tells what of the whole trace is lost.
+    pub(crate) fn read(&self, mut info: RankInfo, window: Window) -> Result<ImportedRank, TraceError> {
+        let file = open_regular(&self.path).map_err(TraceError::io("open", &self.path))?;
+        let length = file.metadata().map_err(TraceError::io("look at", &self.path))?.len();
+        let (collected, walked, left) = self.collect(file, length).map_err(TraceError::io("read", &self.path))?;
+        let mut loss = walked.loss;
+        loss.dropped_events += collected.dropped;
+        loss.unreadable_events += collected.timeless;
+        if !walked.is_whole {
+            // How much is missing, a file that was cut off does not tell; that something is, it does.
+            loss.unreadable_bytes = (loss.unreadable_bytes + left).max(1);
+        }
+        let cut = walked.cut.map(|error| format!("it cannot be unpacked to its end: {error}"));
+        info.reason = cut.or((!walked.is_whole).then(|| "it is cut off".into()));
+        // The device that did most is the one that the rank uses.
+        info.device = collected.header.device(main_device(&collected.activities)).or(info.device);
+        let state = if info.reason.is_some() { State::Interrupted } else { State::Complete };
+        Ok(ImportedRank { info, state, data: assemble(collected, window), loss })
+    }
+
+    /// Reads all events, while another thread unpacks; and how much of the file was not even looked at.
+    fn collect(&self, file: File, length: u64) -> io::Result<(Collected, Walked, u64)> {
+        let (bytes, taken) = bytes::open(file)?;
+        let mut collected = Collected::new(self.groups.clone());
+        let walked = thread::scope(|scope| Ok::<_, io::Error>(walk(Blocks::of(scope, bytes)?, &mut collected)))?;
+        Ok((collected, walked, length.saturating_sub(taken.load(Ordering::Relaxed))))
+    }
+}
+
+/// What something is that is no trace.
+fn what_else(walked: &Walked, header: &Header) -> Option<&'static str> {
+    match walked.instead {
+        None if header.is_kineto || !header.has_other_fields => None,
+        None => Some("a Chrome trace of another tool"),
+        Some(Instead::Nothing) if walked.cut.is_some() => Some("a gzip file that cannot be unpacked"),
+        Some(Instead::Nothing) => Some("empty"),
+        Some(Instead::Array) => Some("a JSON array, and no object with traceEvents"),
+        Some(Instead::Object) => Some("JSON without traceEvents"),
+        Some(Instead::Bytes(first)) => Some(kind_of_bytes(&first)),
+    }
+}
+
+/// What kind of file begins with these bytes.
+fn kind_of_bytes(first: &[u8; 8]) -> &'static str {
+    const KINDS: [(&[u8], &str); 12] = [
+        (b"PK\x03\x04", "a zip archive"),
+        (b"\x28\xb5\x2f\xfd", "packed by zstd; unpack it first"),
+        (b"BZh", "packed by bzip2; unpack it first"),
+        (b"\xfd7zXZ", "packed by xz; unpack it first"),
+        (b"SQLite", "an SQLite database"),
+        (b"\x89PNG", "a picture"),
+        (b"\x7fELF", "a program"),
+        (b"\x80\x02", "a Python pickle"),
+        (b"\x80\x03", "a Python pickle"),
+        (b"\x80\x04", "a Python pickle"),
+        (b"\x80\x05", "a Python pickle"),
+        (b"\n", "a Perfetto trace"),
+    ];
+    let known = KINDS.iter().find(|(magic, _)| first.starts_with(magic)).map(|(_, kind)| *kind);
+    let is_text = first.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0 | 0x80..));
+    known.unwrap_or(if is_text && first[0] != 0 { "text, and no JSON" } else { "not JSON" })
+}
+
+/// Looks at what stands before the events, and when the first of them was that we look at.
+#[derive(Default)]
+struct Head {
+    header: Header,
+    first: Option<Nanos>,
+    events: u32,
+}
+
+impl Visit for Head {
+    fn field(&mut self, key: &str, value: &RawValue) {
+        self.header.take(key, value);
+    }
+
+    fn begin(&mut self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
+        self.first = event.time();
+        self.events += 1;
+        if self.first.is_some() || self.events >= MOST_HEAD_EVENTS {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+/// Reads on the thread that asks.
+struct Chunks<R>(R);
+
+impl<R: Read> Supply for Chunks<R> {
+    fn append_next(&mut self, to: &mut Vec<u8>) -> io::Result<bool> {
+        let read = (&mut self.0).take(64 << 10).read_to_end(to)?;
+        Ok(read > 0)
+    }
+}
+
+impl Supply for Blocks {
+    fn append_next(&mut self, to: &mut Vec<u8>) -> io::Result<bool> {
+        Blocks::append_next(self, to)
+    }
+}

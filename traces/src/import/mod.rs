@@ -1,0 +1,14 @@
+//! What other tools recorded, as runs.
+
+mod imported;
+mod join;
+pub(crate) mod kineto;
+mod rank_name;
+mod source;
+mod torch_snapshot;
+mod write;
+
+pub(crate) use imported::ImportedRank;
+pub use join::JoinError;
+pub(crate) use join::take_notes;
+pub use torch_snapshot::{PickleError, SnapshotError};

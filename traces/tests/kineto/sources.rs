@@ -1,0 +1,80 @@
+//! What is taken for a trace and what is not, and whose it is.
+
+use std::fs;
+
+use stepscope_traces::{Rank, Run, TraceError};
+
+use crate::{packed, trace_of};
+
+const KERNEL: &str = r#"{"ph": "X", "cat": "kernel", "name": "k", "ts": 5.0, "dur": 1.0, "args": {"stream": 7}}"#;
+
+#[test]
+fn traces_are_known_by_their_content() {
+    let directory = tempfile::tempdir().unwrap();
+    let plain = trace_of(KERNEL).into_bytes();
+    let first = format!("{{\"traceEvents\": [{KERNEL}], \"schemaVersion\": 1}}").into_bytes();
+    for (name, bytes) in
+        [("trace", plain.clone()), ("trace.json.gz", plain.clone()), ("x.json", packed(&plain)), ("y", first)]
+    {
+        let path = directory.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let (data, loss) = crate::read(&path);
+        assert_eq!((data.spans.len(), loss.is_none()), (1, true), "{name}");
+    }
+}
+
+#[test]
+fn other_files_are_named_for_what_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file.json");
+    for (bytes, what) in [
+        (&b""[..], "empty"),
+        (b"hello, world", "text, and no JSON"),
+        (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive"),
+        (b"{\"a\": 1}", "JSON without traceEvents"),
+        (b"[{\"ph\": \"X\"}]", "a JSON array, and no object with traceEvents"),
+        (b"{\"otherData\": {}, \"traceEvents\": []}", "a Chrome trace of another tool"),
+        (b"\x00\x01\x02\x03", "not JSON"),
+        (b"\x1f\x8b\x08\x00junk that is not packed", "a gzip file that cannot be unpacked"),
+        (&packed(b"plain text")[..], "text, and no JSON"),
+    ] {
+        fs::write(&path, bytes).unwrap();
+        let error = Run::of_source(&path).unwrap_err().to_string();
+        let expected = format!("{} is neither a PyTorch trace nor a memory snapshot: it is {what}", path.display());
+        assert_eq!(error, expected);
+    }
+    assert!(matches!(Run::of_source(&directory.path().join("nothing")), Err(TraceError::Missing { .. })));
+    assert!(matches!(Run::of_source(directory.path()), Err(TraceError::NotARun { .. })));
+}
+
+#[test]
+fn ranks_are_those_that_traces_say_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let of_rank = |rank: u32| {
+        let distributed = format!("{{\"distributedInfo\": {{\"rank\": {rank}, \"world_size\": 9}}, ");
+        trace_of(KERNEL).replacen('{', &distributed, 1)
+    };
+    for (name, text) in [
+        ("a.json", of_rank(5)),
+        ("b.json", trace_of(KERNEL)),
+        ("c.json", trace_of(KERNEL)),
+        ("trace-rank1.json", trace_of(KERNEL)),
+        ("notes.txt", "nothing".into()),
+        ("other.json", "{}".into()),
+    ] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    fs::create_dir(directory.path().join("folder.json")).unwrap();
+    let run = Run::of_source(directory.path()).unwrap();
+    let named = |rank: &stepscope_traces::RankDirectory| {
+        (rank.info.rank, rank.path.file_name().unwrap().to_str().unwrap().to_owned())
+    };
+    let expected = [(0, "b.json"), (1, "trace-rank1.json"), (2, "c.json"), (5, "a.json")];
+    assert_eq!(run.ranks.iter().map(named).collect::<Vec<_>>(), expected.map(|(rank, name)| (Rank(rank), name.into())));
+    assert_eq!(run.info.world_size, Some(9));
+
+    fs::write(directory.path().join("d.json"), of_rank(5)).unwrap();
+    let error = Run::of_source(directory.path()).unwrap_err();
+    assert!(matches!(&error, TraceError::SameRank { rank: Rank(5), .. }), "{error}");
+    assert!(error.to_string().contains("a.json") && error.to_string().contains("d.json"));
+}
