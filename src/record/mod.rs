@@ -1,5 +1,7 @@
 //! `stepscope record`: any CUDA program, unchanged.
 
+mod ranks;
+
 use std::{
     ffi::OsString,
     fs,
@@ -92,6 +94,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let job = Job::start(command).inspect_err(|_| forget(&path))?;
     let status = job.wait()?;
+    // A run whose ranks have other numbers is a run all the same.
+    if let Err(error) = ranks::settle(&path) {
+        tell(&text::printable(&error.to_string()));
+    }
     tell(&summary(&path, &windows, status)?);
     Ok(ExitCode::from(exit_status(status)))
 }
