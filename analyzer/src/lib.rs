@@ -15,6 +15,7 @@ mod family;
 mod findings;
 #[cfg(test)]
 mod hand_made;
+mod inferred_steps;
 mod intervals;
 mod kernels;
 mod line;

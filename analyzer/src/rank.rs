@@ -15,6 +15,7 @@ use crate::{
     communication::{self, CommunicationSpan},
     devices::DeviceSamples,
     error::AnalysisError,
+    inferred_steps::UnnumberedKernels,
     intervals::Intervals,
     kernels::KernelSums,
     memory::{MemoryReplay, RankMemory},
@@ -48,6 +49,8 @@ pub(crate) struct RankResult {
     pub(crate) figures: RankFigures,
     /// Its steps, where each lies and where its time goes.
     pub(crate) steps: Vec<(StepWindow, Partition, StepCounters)>,
+    /// Whether nothing says of them but what repeats.
+    pub(crate) steps_are_inferred: bool,
     pub(crate) kernels: DataFrame,
     pub(crate) communication: Vec<CommunicationSpan>,
     pub(crate) work: Vec<WorkItem>,
@@ -73,19 +76,25 @@ impl RankResult {
         let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
         let mut memory = MemoryReplay::default();
         let mut annotated = Vec::new();
+        let mut unnumbered = UnnumberedKernels::of(&rank.info);
         let window = selection.window.unwrap_or(Window::ALL);
         let take = |_: &RankData, spans: &Spans| {
             activities.take(spans);
             kernels.take(spans, selection.steps);
             communication::take(&mut communication, spans, selection.steps);
             annotated.extend(steps::annotated(spans));
+            unnumbered.take(spans);
         };
         let (data, RankReport { info, state, loss }) =
             rank.read_in_pieces(window, take, |events| memory.take(events))?;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
         check_times(rank.info.rank, &activities)?;
-        let every_step = windows(&activities);
+        let mut every_step = windows(&activities);
+        let steps_are_inferred = every_step.is_empty();
+        if steps_are_inferred {
+            every_step = unnumbered.steps();
+        }
         let finished = annotated.iter().map(|window: &StepWindow| window.step).collect();
         let counters = StepCounters::of(&every_step, &finished, data.counters.rows());
         let chosen: Vec<StepWindow> =
@@ -107,6 +116,7 @@ impl RankResult {
             loss,
             state,
             steps: steps.collect(),
+            steps_are_inferred,
             kernels: kernels.table(&data.names)?,
             memory: {
                 // Our own recorder brings memory into the device's time; other tools have the host's, which runs ahead.

@@ -36,6 +36,8 @@ pub struct StepTime {
     pub high_ns: i64,
     /// Tokens a second of the whole job.
     pub tokens_per_second: Option<f64>,
+    /// Whether steps were told from what repeats in the kernels alone.
+    pub inferred: bool,
 }
 
 impl StepTime {
@@ -78,6 +80,7 @@ impl StepTime {
             low_ns: at(10)?.0,
             high_ns: at(90)?.0,
             tokens_per_second: (tokens > 0.0 && time > 0).then(|| tokens / (time as f64 / 1e9)),
+            inferred: ranks.iter().any(|rank| rank.steps_are_inferred && !rank.steps.is_empty()),
         })
     }
 

@@ -88,9 +88,10 @@ fn step_time(analysis: &Analysis) -> String {
         };
         return what.into();
     };
+    let inferred = if time.inferred { "; steps are inferred from kernels that repeat" } else { "" };
     let median = text::duration(Nanos(time.median_ns));
     if time.count == 1 {
-        return format!("{median}, in step {}", time.first_step);
+        return format!("{median}, in step {}{inferred}", time.first_step);
     }
     let (low, high) = (text::duration(Nanos(time.low_ns)), text::duration(Nanos(time.high_ns)));
     let (first, last) = (time.first_step, time.last_step);
@@ -106,7 +107,7 @@ fn step_time(analysis: &Analysis) -> String {
     };
     // A tenth of fewer steps is none of them.
     let spread = if time.count < 10 { "from" } else { "80% from" };
-    format!("{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}")
+    format!("{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{inferred}")
 }
 
 fn where_time_goes(analysis: &Analysis) -> Option<String> {
