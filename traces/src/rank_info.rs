@@ -145,20 +145,9 @@ impl RankInfo {
 
     /// What is left of a rank whose `rank.json` says nothing that can be understood.
     pub(crate) fn lost(rank: Rank, why: &str) -> RankInfo {
-        RankInfo {
-            rank,
-            host: "unknown".into(),
-            pid: 0,
-            device: None,
-            stage: None,
-            clock: ClockRecord { source: "unknown".into(), snapshots: Vec::new() },
-            collector: serde_json::Map::new(),
-            // A recorder that has only begun has a lock before it has a `rank.json`.
-            locked: true,
-            state: WrittenState::Recording,
-            reason: Some(why.to_owned()),
-            written: None,
-        }
+        let clock = ClockRecord { source: "unknown".into(), snapshots: Vec::new() };
+        // A recorder that has only begun has a lock before it has a `rank.json`.
+        RankInfo { locked: true, reason: Some(why.to_owned()), ..RankInfo::elsewhere(rank, clock) }
     }
 
     pub(crate) fn read(directory: &Path) -> Result<RankInfo, TraceError> {

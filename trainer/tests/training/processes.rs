@@ -77,11 +77,7 @@ fn train(told: &Told, place: &Place) -> Result<(), TrainError> {
 impl Told {
     pub(crate) fn config(&self) -> TrainConfig {
         match &self.on_gpus {
-            // A step that is not too long: in bf16 rounding grows with it.
-            Some(model) => {
-                let learning_rate = 1e-3;
-                TrainConfig { model: model.clone(), deterministic: true, learning_rate, ..config(self.layout) }
-            }
+            Some(model) => TrainConfig { model: model.clone(), deterministic: true, ..config(self.layout) },
             None => config(self.layout),
         }
     }
