@@ -104,8 +104,17 @@ pub struct DataLoss {
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
     let chosen = chosen(run, &selection.ranks)?;
-    let mut ranks = read_ranks(run, &chosen, selection, progress)?;
+    let ranks = read_ranks(run, &chosen, selection, progress)?;
     check_steps(&ranks, selection)?;
+    assemble(run, selection, ranks)
+}
+
+/// Puts together what the ranks of a run come to.
+pub(crate) fn assemble(
+    run: &Run,
+    selection: &Selection,
+    mut ranks: Vec<RankResult>,
+) -> Result<Analysis, AnalysisError> {
     let device = ranks.first().and_then(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
     let alignment = Alignment::of(&ranks, &run.info.groups);
@@ -208,27 +217,12 @@ fn check_steps(ranks: &[RankResult], selection: &Selection) -> Result<(), Analys
 }
 
 fn steps(ranks: &[RankResult], alignment: &Alignment, rates: &Rates) -> Vec<StepFigures> {
-    let mut steps = Vec::new();
-    for (index, rank) in ranks.iter().enumerate() {
-        for (window, partition, counters) in &rank.steps {
-            let seconds = partition.span_ns as f64 / 1e9;
-            let tokens_per_second = counters.tokens.filter(|_| seconds > 0.0).map(|tokens| tokens / seconds);
-            let (mfu, hfu) = rates.at(tokens_per_second);
-            steps.push(StepFigures {
-                step: window.step,
-                rank: rank.info.rank,
-                start_ns: window.start,
-                aligned_start_ns: alignment.align(index, window.start),
-                duration_ns: partition.span_ns,
-                partition: *partition,
-                loss: counters.loss,
-                tokens: counters.tokens,
-                tokens_per_second,
-                mfu,
-                hfu,
-            });
-        }
-    }
+    let of_rank = |(index, rank): (usize, &RankResult)| {
+        let number = rank.info.rank;
+        let figures = |step| StepFigures::of(number, step, |time| alignment.align(index, time), rates);
+        rank.steps.iter().map(figures).collect::<Vec<_>>()
+    };
+    let mut steps: Vec<StepFigures> = ranks.iter().enumerate().flat_map(of_rank).collect();
     steps.sort_by_key(|step| (step.step, step.rank));
     steps
 }

@@ -1,6 +1,6 @@
 //! What devices said of themselves while the steps ran: activity, power, clocks, memory in use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use stepscope_traces::{CounterId, CounterSamples, Names, Rank, Step};
@@ -75,6 +75,27 @@ impl DeviceSamples {
         };
         self.by_counter.iter().filter_map(|(name, samples)| Some((name.clone(), within(samples)?))).collect()
     }
+}
+
+/// Which samples the ledger needs, of all there are: what was used last before memory was taken, and first at the peak.
+pub(crate) fn needed_for_ledger(
+    samples: &CounterSamples,
+    names: &Names,
+    began: Option<i64>,
+    peak: Option<i64>,
+) -> BTreeSet<usize> {
+    let mut needed = BTreeSet::new();
+    for used in [MEMORY_USED, MEMORY_USED_BY_PROCESS] {
+        let times = samples.rows().enumerate().filter(|(_, sample)| names.counter(sample.counter) == Some(used));
+        let times: Vec<(i64, usize)> = times.map(|(row, sample)| (sample.time_ns.0, row)).collect();
+        // Before anything was taken, each one may be the last.
+        needed.extend(
+            times.iter().filter(|(time, _)| began.is_none_or(|began| *time <= began)).max().map(|(_, row)| row),
+        );
+        needed
+            .extend(times.iter().filter(|(time, _)| peak.is_some_and(|peak| *time >= peak)).min().map(|(_, row)| row));
+    }
+    needed
 }
 
 impl CounterFigures {

@@ -55,6 +55,23 @@ impl Partition {
         }
     }
 
+    /// Adds another window's time.
+    pub(crate) fn add_window(&mut self, other: &Partition) {
+        for (sum, more) in [
+            (&mut self.span_ns, other.span_ns),
+            (&mut self.compute_ns, other.compute_ns),
+            (&mut self.communication_ns, other.communication_ns),
+            (&mut self.overlapped_communication_ns, other.overlapped_communication_ns),
+            (&mut self.exposed_communication_ns, other.exposed_communication_ns),
+            (&mut self.copy_ns, other.copy_ns),
+            (&mut self.exposed_copy_ns, other.exposed_copy_ns),
+            (&mut self.idle_ns, other.idle_ns),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        *self = self.finished();
+    }
+
     /// Fills in what follows from the rest.
     pub(crate) fn finished(mut self) -> Partition {
         let share = self.overlapped_communication_ns as f64 / self.communication_ns as f64;

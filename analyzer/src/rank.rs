@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use polars::prelude::DataFrame;
 use serde::Serialize;
 use stepscope_traces::{
-    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
-    State, Step, Window,
+    Counter, CounterSample, CounterSamples, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo,
+    RunSource, Spans, State, Step, Window,
 };
 
 use crate::{
@@ -20,9 +20,9 @@ use crate::{
     kernels::KernelSums,
     memory::{MemoryReplay, RankMemory},
     partition::Partition,
-    selection::Selection,
+    selection::{Selection, StepRange},
     steps::{self, StepWindow, windows},
-    sweep::sweep,
+    sweep::{Slice, sweep},
     work::{self, WorkItem},
 };
 
@@ -48,7 +48,7 @@ pub(crate) struct RankResult {
     pub(crate) loss: Loss,
     pub(crate) figures: RankFigures,
     /// Its steps, where each lies and where its time goes.
-    pub(crate) steps: Vec<(StepWindow, Partition, StepCounters)>,
+    pub(crate) steps: Vec<RankStep>,
     /// Whether nothing says of them but what repeats.
     pub(crate) steps_are_inferred: bool,
     pub(crate) kernels: DataFrame,
@@ -59,6 +59,9 @@ pub(crate) struct RankResult {
     pub(crate) memory: Option<RankMemory>,
     pub(crate) device: DeviceSamples,
 }
+
+/// A step of a rank: where it lies, where its time goes, and what was counted for it.
+pub(crate) type RankStep = (StepWindow, Partition, StepCounters);
 
 /// What was counted for a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -72,24 +75,61 @@ pub(crate) struct StepCounters {
 impl RankResult {
     /// Reads a rank and reduces it.
     pub(crate) fn of(run: &RunInfo, rank: &RankDirectory, selection: &Selection) -> Result<RankResult, AnalysisError> {
-        let mut activities = Activities::new(&run.groups);
-        let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
+        let mut reading = RankReading::new(run, &rank.info, selection.steps);
         let mut memory = MemoryReplay::default();
-        let mut annotated = Vec::new();
-        let mut unnumbered = UnnumberedKernels::of(&rank.info);
         let window = selection.window.unwrap_or(Window::ALL);
-        let take = |_: &RankData, spans: &Spans| {
-            activities.take(spans);
-            kernels.take(spans, selection.steps);
-            communication::take(&mut communication, spans, selection.steps);
-            annotated.extend(steps::annotated(spans));
-            unnumbered.take(spans);
-        };
-        let (data, RankReport { info, state, loss }) =
-            rank.read_in_pieces(window, take, |events| memory.take(events))?;
+        let (data, report) =
+            rank.read_in_pieces(window, |_, spans| reading.take(spans), |events| memory.take(events))?;
+        let info = report.info.clone();
+        let memory =
+            |steps: &[StepWindow], device: &DeviceSamples| memory.finish(run, &info, steps, selection.steps, device);
+        reading.finish(run, report, &data, memory)
+    }
+}
+
+/// What is collected of a rank while its spans are read.
+pub(crate) struct RankReading {
+    /// The steps that are asked for.
+    steps: StepRange,
+    activities: Activities,
+    kernels: KernelSums,
+    communication: Vec<CommunicationSpan>,
+    annotated: Vec<StepWindow>,
+    unnumbered: UnnumberedKernels,
+}
+
+impl RankReading {
+    pub(crate) fn new(run: &RunInfo, info: &RankInfo, steps: StepRange) -> RankReading {
+        RankReading {
+            steps,
+            activities: Activities::new(&run.groups),
+            kernels: KernelSums::default(),
+            communication: Vec::new(),
+            annotated: Vec::new(),
+            unnumbered: UnnumberedKernels::of(info),
+        }
+    }
+
+    pub(crate) fn take(&mut self, spans: &Spans) {
+        self.activities.take(spans);
+        self.kernels.take(spans, self.steps);
+        communication::take(&mut self.communication, spans, self.steps);
+        self.annotated.extend(steps::annotated(spans));
+        self.unnumbered.take(spans);
+    }
+
+    /// What all of it comes to. What memory says depends on when steps are, and on what the device says.
+    pub(crate) fn finish(
+        self,
+        run: &RunInfo,
+        RankReport { info, state, loss }: RankReport,
+        data: &RankData,
+        memory: impl FnOnce(&[StepWindow], &DeviceSamples) -> Option<RankMemory>,
+    ) -> Result<RankResult, AnalysisError> {
+        let RankReading { steps: wanted, mut activities, kernels, mut communication, annotated, unnumbered } = self;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
-        check_times(rank.info.rank, &activities)?;
+        check_times(info.rank, &activities)?;
         let mut every_step = windows(&activities);
         let steps_are_inferred = every_step.is_empty();
         if steps_are_inferred {
@@ -97,32 +137,31 @@ impl RankResult {
         }
         let finished = annotated.iter().map(|window: &StepWindow| window.step).collect();
         let counters = StepCounters::of(&every_step, &finished, data.counters.rows());
-        let chosen: Vec<StepWindow> =
-            every_step.iter().copied().filter(|window| selection.steps.has(Some(window.step))).collect();
-        let (figures, partitions) = reduce(rank.info.rank, &activities, &chosen, selection, &kernels);
+        let (figures, partitions) = reduce(info.rank, &activities, &every_step, wanted, &kernels);
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);
         let mut work = work::items(&activities);
-        work.retain(|item| selection.steps.has(Some(item.step)));
+        work.retain(|item| wanted.has(Some(item.step)));
         let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
-        let unlabelled = chosen.iter().filter(|_| is_stage && work.is_empty());
-        let unlabelled_work = unlabelled.map(|step| (step.step, compute.within(step.start, step.end))).collect();
-        let counted = |window: &StepWindow| {
-            every_step.iter().position(|other| other == window).map_or(StepCounters::default(), |step| counters[step])
-        };
-        let steps = chosen.iter().zip(partitions).map(|(window, partition)| (*window, partition, counted(window)));
+        let steps = every_step.iter().zip(partitions).zip(counters);
+        let steps: Vec<RankStep> = steps
+            .map(|((window, partition), counters)| (*window, partition, counters))
+            .filter(|(window, ..)| wanted.has(Some(window.step)))
+            .collect();
+        let unlabelled = steps.iter().filter(|_| is_stage && work.is_empty());
+        let unlabelled_work = unlabelled.map(|(step, ..)| (step.step, compute.within(step.start, step.end))).collect();
         Ok(RankResult {
             loss,
             state,
-            steps: steps.collect(),
+            steps,
             steps_are_inferred,
             kernels: kernels.table(&data.names)?,
             memory: {
                 // Our own recorder brings memory into the device's time; other tools have the host's, which runs ahead.
                 let host_time = run.source != RunSource::Stepscope;
-                let steps = if host_time { &steps::on_the_host(annotated) } else { &every_step };
-                memory.finish(run, &info, steps, selection.steps, &device)
+                let steps = if host_time { steps::on_the_host(annotated) } else { every_step };
+                memory(&steps, &device)
             },
             info,
             device,
@@ -147,29 +186,17 @@ fn check_times(rank: Rank, activities: &Activities) -> Result<(), AnalysisError>
 /// A hundred years.
 const LONGEST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
 
-/// The figures of a rank, and of each of its chosen steps.
+/// The figures of a rank in the steps that are wanted, and where the time of every step goes.
 fn reduce(
     rank: Rank,
     activities: &Activities,
     steps: &[StepWindow],
-    selection: &Selection,
+    wanted: StepRange,
     kernels: &KernelSums,
 ) -> (RankFigures, Vec<Partition>) {
-    let mut borders: Vec<i64> = steps.iter().flat_map(|step| [step.start, step.end]).collect();
-    borders.dedup();
-    let mut partitions = vec![Partition::default(); steps.len()];
     let (mut whole, mut breakdown) = (Partition::default(), BreakdownSum::new(activities));
-    let everything = selection.steps == Default::default();
-    let mut current = 0;
-    sweep(activities, &borders, |slice| {
-        while steps.get(current).is_some_and(|step| step.end <= slice.start) {
-            current += 1;
-        }
-        let inside = steps.get(current).is_some_and(|step| step.start <= slice.start);
-        if inside {
-            partitions[current].add(slice);
-        }
-        if inside || everything {
+    let partitions = partitions(activities, steps, |step, slice| {
+        if wanted.has(step) {
             whole.add(slice);
             breakdown.add(slice, activities);
         }
@@ -180,7 +207,48 @@ fn reduce(
         kernel_count: kernels.kernel_count(),
         breakdown: breakdown.finish(activities),
     };
-    (figures, partitions.into_iter().map(Partition::finished).collect())
+    (figures, partitions)
+}
+
+/// Where the time of every step goes. `show` is shown every stretch of time, with its step.
+fn partitions(
+    activities: &Activities,
+    steps: &[StepWindow],
+    mut show: impl FnMut(Option<Step>, &Slice<'_>),
+) -> Vec<Partition> {
+    let mut borders: Vec<i64> = steps.iter().flat_map(|step| [step.start, step.end]).collect();
+    borders.dedup();
+    let mut partitions = vec![Partition::default(); steps.len()];
+    let mut current = 0;
+    sweep(activities, &borders, |slice| {
+        while steps.get(current).is_some_and(|step| step.end <= slice.start) {
+            current += 1;
+        }
+        let inside = steps.get(current).filter(|step| step.start <= slice.start);
+        if inside.is_some() {
+            partitions[current].add(slice);
+        }
+        show(inside.map(|step| step.step), slice);
+    });
+    partitions.into_iter().map(Partition::finished).collect()
+}
+
+/// The steps that some spans of a rank are of, and nothing else of them.
+pub(crate) fn steps_alone<'a>(
+    run: &RunInfo,
+    spans: impl Iterator<Item = &'a Spans>,
+    counters: &CounterSamples,
+) -> Vec<RankStep> {
+    let (mut activities, mut finished) = (Activities::new(&run.groups), BTreeSet::new());
+    for spans in spans {
+        activities.take(spans);
+        finished.extend(steps::annotated(spans).map(|window| window.step));
+    }
+    activities.sort();
+    let every_step = windows(&activities);
+    let counters = StepCounters::of(&every_step, &finished, counters.rows());
+    let partitions = partitions(&activities, &every_step, |_, _| {});
+    every_step.iter().zip(partitions).zip(counters).map(|((window, part), counted)| (*window, part, counted)).collect()
 }
 
 impl StepCounters {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use stepscope_traces::{Rank, SpanKind, Spans, Step};
 
-use crate::{activity::Activities, partition::Partition};
+use crate::{activity::Activities, mfu::Rates, partition::Partition, rank::RankStep};
 
 /// One step of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,6 +38,29 @@ pub struct StepFigures {
     pub hfu: Option<f64>,
 }
 
+impl StepFigures {
+    /// A rank's step, with where its beginning lies in the clock of all ranks, and at which rates it went.
+    pub(crate) fn of(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i64, rates: &Rates) -> StepFigures {
+        let (window, partition, counters) = step;
+        let seconds = partition.span_ns as f64 / 1e9;
+        let tokens_per_second = counters.tokens.filter(|_| seconds > 0.0).map(|tokens| tokens / seconds);
+        let (mfu, hfu) = rates.at(tokens_per_second);
+        StepFigures {
+            step: window.step,
+            rank,
+            start_ns: window.start,
+            aligned_start_ns: align(window.start),
+            duration_ns: partition.span_ns,
+            partition: *partition,
+            loss: counters.loss,
+            tokens: counters.tokens,
+            tokens_per_second,
+            mfu,
+            hfu,
+        }
+    }
+}
+
 /// Where a step lies on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepWindow {
@@ -49,25 +72,56 @@ pub struct StepWindow {
     pub end: i64,
 }
 
-/// The windows of a rank's steps, in order. The activities are sorted by start.
+/// The windows of a rank's steps, in order.
 pub(crate) fn windows(activities: &Activities) -> Vec<StepWindow> {
-    // Of each step: its first start, and its last end.
-    let mut steps: BTreeMap<Step, (i64, i64)> = BTreeMap::new();
+    let mut extents = StepExtents::default();
     for activity in &activities.items {
         if let Some(step) = activities.place(activity).step {
-            let (_, last) = steps.entry(step).or_insert((activity.start, activity.end));
-            *last = activity.end.max(*last);
+            extents.add(step, activity.start, activity.end);
         }
     }
-    let mut starts: Vec<(i64, Step, i64)> = steps.into_iter().map(|(step, (start, end))| (start, step, end)).collect();
-    starts.sort_unstable();
-    let ends = starts.iter().skip(1).map(|(start, ..)| Some(*start)).chain([None]);
-    let window = |(&(start, step, last), next): (&(i64, Step, i64), Option<i64>)| StepWindow {
-        step,
-        start,
-        end: next.unwrap_or(last),
-    };
-    starts.iter().zip(ends).map(window).collect()
+    extents.windows()
+}
+
+/// From where to where the activity of each step reaches.
+#[derive(Default)]
+pub(crate) struct StepExtents(BTreeMap<Step, (i64, i64)>);
+
+impl StepExtents {
+    /// Adds an activity.
+    pub(crate) fn add(&mut self, step: Step, start: i64, end: i64) {
+        let (first, last) = self.0.entry(step).or_insert((start, end));
+        (*first, *last) = (start.min(*first), end.max(*last));
+    }
+
+    /// The steps, in order.
+    pub(crate) fn steps(&self) -> impl DoubleEndedIterator<Item = Step> {
+        self.0.keys().copied()
+    }
+
+    /// When a step begins.
+    pub(crate) fn start(&self, step: Step) -> Option<i64> {
+        self.0.get(&step).map(|(start, _)| *start)
+    }
+
+    /// Forgets the steps before one.
+    pub(crate) fn forget_before(&mut self, step: Step) {
+        self.0 = self.0.split_off(&step);
+    }
+
+    /// The windows that follow from them: each ends where the next one begins, the last one with its last activity.
+    pub(crate) fn windows(&self) -> Vec<StepWindow> {
+        let mut starts: Vec<(i64, Step, i64)> =
+            self.0.iter().map(|(step, (start, end))| (*start, *step, *end)).collect();
+        starts.sort_unstable();
+        let ends = starts.iter().skip(1).map(|(start, ..)| Some(*start)).chain([None]);
+        let window = |(&(start, step, last), next): (&(i64, Step, i64), Option<i64>)| StepWindow {
+            step,
+            start,
+            end: next.unwrap_or(last),
+        };
+        starts.iter().zip(ends).map(window).collect()
+    }
 }
 
 /// The annotations of steps among some spans: where the program was in each, in the host's time.

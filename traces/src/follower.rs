@@ -34,6 +34,15 @@ pub struct Follower {
     dropped_events: u64,
 }
 
+/// Of which tables there may be more than was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct More {
+    /// Of spans.
+    pub spans: bool,
+    /// Of memory events.
+    pub memory: bool,
+}
+
 impl Follower {
     pub(crate) fn new(directory: &Path, window: Window) -> Result<Follower, TraceError> {
         Ok(Follower {
@@ -58,6 +67,19 @@ impl Follower {
         self.strings.poll(&mut strings)?;
         self.keep(&counters, &strings, data);
         Ok(())
+    }
+
+    /// Appends to `data` a part of what was recorded since the last call: of spans and of memory events, where those are
+    /// wanted, what one chunk of the file holds. Says of what there may be more. However much there is to catch up with, it
+    /// takes little memory.
+    pub fn poll_some(&mut self, data: &mut RankData, memory_too: bool) -> Result<More, TraceError> {
+        let spans = self.spans.poll_chunk(&mut data.spans)? == CHUNK;
+        let memory = !memory_too || self.memory.poll_chunk(&mut data.memory)? == CHUNK;
+        let (mut counters, mut strings) = (CounterSamples::default(), Strings::default());
+        self.counters.poll(&mut counters)?;
+        self.strings.poll(&mut strings)?;
+        self.keep(&counters, &strings, data);
+        Ok(More { spans, memory })
     }
 
     /// As [`Follower::poll`] and [`Follower::finish`] together, but spans and memory events are shown piece by piece
@@ -162,6 +184,20 @@ impl<T: Table> TableTail<T> {
         first: fn(&mut T, &File, u64, usize),
         mut piece: impl FnMut(&mut T),
     ) -> Result<(), TraceError> {
+        loop {
+            let (before, rows_before) = (self.bytes, table.len());
+            if self.poll_chunk(table)? == 0 {
+                return Ok(());
+            }
+            if let Some(file) = self.file.as_ref().filter(|_| before == 0) {
+                first(table, file, self.bytes, table.len() - rows_before);
+            }
+            piece(table);
+        }
+    }
+
+    /// Appends what the next chunk of the file holds; says how many bytes that are.
+    fn poll_chunk(&mut self, table: &mut T) -> Result<u64, TraceError> {
         if self.file.is_none() {
             self.file = match open_regular(&self.path) {
                 Ok(file) => Some(file),
@@ -169,21 +205,14 @@ impl<T: Table> TableTail<T> {
                 Err(error) => return Err(TraceError::io("open", &self.path)(error)),
             };
         }
-        let Some(file) = &self.file else { return Ok(()) };
-        loop {
-            let pending = self.scanner.pending_mut();
-            let read = file.take(CHUNK).read_to_end(pending).map_err(TraceError::io("read", &self.path))? as u64;
-            if read == 0 {
-                return Ok(());
-            }
-            let rows_before = table.len();
+        let Some(file) = &self.file else { return Ok(0) };
+        let pending = self.scanner.pending_mut();
+        let read = file.take(CHUNK).read_to_end(pending).map_err(TraceError::io("read", &self.path))? as u64;
+        if read > 0 {
             self.scanner.drain(self.window, table);
-            if self.bytes == 0 {
-                first(table, file, read, table.len() - rows_before);
-            }
             self.bytes += read;
-            piece(table);
         }
+        Ok(read)
     }
 
     fn finish(&mut self, table: &mut T) {

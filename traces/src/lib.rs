@@ -50,7 +50,7 @@ mod writer;
 pub use clock::{ClockMap, ClockRecord, ClockSnapshot, now};
 pub use columns::{Cell, Column, OptionalColumn};
 pub use error::TraceError;
-pub use follower::Follower;
+pub use follower::{Follower, More};
 pub use format::SCHEMA_VERSION;
 pub use ids::{
     Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,

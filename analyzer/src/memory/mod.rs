@@ -6,6 +6,7 @@
 
 mod growth;
 mod ledger;
+mod player;
 mod replay;
 mod stretch;
 mod timeline;
@@ -14,7 +15,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use stepscope_plan::{Attention, MemoryPlan};
@@ -23,10 +24,8 @@ use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, RankInfo, RunInfo, Ru
 use crate::{devices::DeviceSamples, selection::StepRange, steps::StepWindow};
 
 use growth::growth_per_step;
-use replay::State;
-use stretch::stretches;
-use timeline::Timeline;
-use watch::Watch;
+use player::Player;
+use stretch::Stretch;
 
 pub use ledger::Ledger;
 pub(crate) use replay::MemoryReplay;
@@ -129,64 +128,58 @@ impl MemoryReplay {
         device: &DeviceSamples,
     ) -> Option<RankMemory> {
         self.sort();
-        let began = self.events.first()?.time;
-        let stretches = stretches(&self.events, every_step, steps);
-        let mut watch = Watch::new(Timeline::over(&stretches));
-        let mut state = State::default();
-        let mut step_ends = Vec::new();
-        let mut played = 0;
-        for stretch in &stretches {
-            self.events[played..stretch.events.start].iter().for_each(|event| state.apply(event, &self.places));
-            played = stretch.events.start;
-            if played > 0 {
-                watch.look(played, stretch.from, stretch.step, None, &state);
-            }
-            for event in &self.events[stretch.events.clone()] {
-                state.apply(event, &self.places);
-                played += 1;
-                watch.look(played, event.time, stretch.step, self.place(event), &state);
-            }
-            if stretch.step.is_some() && played > 0 {
-                step_ends.push(state.allocated);
-            }
+        let stretches = Stretch::of_steps(every_step, steps);
+        // What happens after all that is looked at does not matter.
+        let after = stretches.iter().rposition(|stretch| stretch.chosen).map_or(0, |last| last + 1);
+        if let Some(end) = stretches.get(after).filter(|_| !steps.has(None)) {
+            self.events.truncate(self.events.partition_point(|event| event.time < end.from));
         }
-        let (peak, reserved_peak, timeline) = watch.finish()?;
-        let (largest_at_peak, layers_at_peak) = self.blocks_after(peak.after);
-        Some(RankMemory {
-            rank: info.rank,
-            peak_bytes: peak.allocated,
-            peak_time_ns: peak.time,
-            peak_step: peak.step,
-            peak_phase: peak.phase,
-            at_peak: by_category(&peak.bytes),
-            at_end: by_category(&state.bytes),
-            reserved_peak_bytes: reserved_peak,
-            fragmentation_bytes: peak.reserved.and_then(|reserved| reserved.checked_sub(peak.allocated)),
-            largest_at_peak,
-            layers_at_peak,
-            growth_bytes_per_step: growth_per_step(&step_ends),
-            predicted: predicted(run, info.rank),
-            ledger: peak.reserved.and_then(|reserved| device.ledger(began, peak.time, peak.allocated, reserved)),
-            inferred: is_inferred(run, info),
-            unmatched_events: state.unmatched,
-            timeline,
-        })
+        let mut player = Player::new(Stretch::before_steps(steps));
+        player.play(&self.events, &stretches, &self.places);
+        rank_memory(player, run, info, device)
     }
 
-    /// The largest blocks after some of the events, and what each layer has.
-    fn blocks_after(&self, events: usize) -> (Vec<Block>, Vec<LayerMemory>) {
-        let mut state = State::default();
-        self.events[..events].iter().for_each(|event| state.apply(event, &self.places));
-        let mut blocks: Vec<(u64, Block)> = state.blocks(&self.places).filter(|(_, block)| block.bytes > 0).collect();
-        let mut layers: BTreeMap<Option<Layer>, u64> = BTreeMap::new();
-        for (_, block) in &blocks {
-            *layers.entry(block.layer).or_default() += block.bytes;
-        }
-        // Equal ones in the order of their addresses, so that the answer is always the same.
-        blocks.sort_unstable_by_key(|(address, block)| (Reverse(block.bytes), *address));
-        let largest = blocks.into_iter().map(|(_, block)| block).take(MOST_BLOCKS).collect();
-        (largest, layers.into_iter().map(|(layer, bytes)| LayerMemory { layer, bytes }).collect())
+    /// What the events of a recording that goes on come to so far, over all its steps.
+    pub(crate) fn so_far(
+        &mut self,
+        run: &RunInfo,
+        info: &RankInfo,
+        every_step: &[StepWindow],
+        device: &DeviceSamples,
+    ) -> Option<RankMemory> {
+        self.sort();
+        let mut player = self.settled.clone().unwrap_or_else(|| Player::new(Stretch::before_steps(StepRange::ALL)));
+        let mut stretches = Stretch::of_steps(every_step, StepRange::ALL);
+        stretches.retain(|stretch| stretch.from > player.stretch.from);
+        player.play(&self.events, &stretches, &self.places);
+        rank_memory(player, run, info, device)
     }
+}
+
+/// What was played, as figures.
+fn rank_memory(player: Player, run: &RunInfo, info: &RankInfo, device: &DeviceSamples) -> Option<RankMemory> {
+    let Player { state, watch, step_ends, began, at_peak, .. } = player;
+    let (peak, reserved_peak, timeline) = watch.finish()?;
+    let ledger = |reserved| device.ledger(began?, peak.time, peak.allocated, reserved);
+    Some(RankMemory {
+        rank: info.rank,
+        peak_bytes: peak.allocated,
+        peak_time_ns: peak.time,
+        peak_step: peak.step,
+        peak_phase: peak.phase,
+        at_peak: by_category(&peak.bytes),
+        at_end: by_category(&state.bytes),
+        reserved_peak_bytes: reserved_peak,
+        fragmentation_bytes: peak.reserved.and_then(|reserved| reserved.checked_sub(peak.allocated)),
+        largest_at_peak: at_peak.largest,
+        layers_at_peak: at_peak.layers,
+        growth_bytes_per_step: growth_per_step(&step_ends),
+        predicted: predicted(run, info.rank),
+        ledger: peak.reserved.and_then(ledger),
+        inferred: is_inferred(run, info),
+        unmatched_events: state.unmatched,
+        timeline,
+    })
 }
 
 /// The categories that have something.

@@ -1,19 +1,25 @@
 //! A rank's memory events, played again: what is live after each of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use polars::prelude::PlHashMap;
 use stepscope_traces::{Layer, MemoryCategory, MemoryEvents, MemoryOperation, Phase, Step};
 
-use super::{Block, CategoryBytes};
+use super::{Block, CategoryBytes, player::Player, stretch::Stretch};
+use crate::{selection::StepRange, steps::StepWindow};
+
+/// How many places there may be, before those that nothing is at any more are forgotten.
+const MANY_PLACES: usize = 4096;
 
 /// Collects a rank's memory events, in as few bytes as the questions need.
 #[derive(Default)]
 pub(crate) struct MemoryReplay {
-    /// By time, once they are sorted.
+    /// What has not been played; by time, once it is sorted.
     pub(super) events: Vec<Event>,
     pub(super) places: Vec<Place>,
     numbers: HashMap<Place, u32>,
+    /// What has been played, of a recording that goes on.
+    pub(super) settled: Option<Player>,
 }
 
 /// One event.
@@ -88,17 +94,81 @@ impl MemoryReplay {
         self.events.sort_by_key(|event| event.time);
     }
 
+    /// How many events have not been played.
+    pub(crate) fn pending(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether there were no events at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.settled.is_none()
+    }
+
+    /// The beginning of the stretch that was played last for good.
+    pub(crate) fn settled_to(&self) -> i64 {
+        self.settled.as_ref().map_or(i64::MIN, |player| player.stretch.from)
+    }
+
+    /// When the first event happened and when the peak was, of what has been played for good.
+    pub(crate) fn began_and_peak(&self) -> (Option<i64>, Option<i64>) {
+        let settled = self.settled.as_ref();
+        (settled.and_then(|player| player.began), settled.and_then(|player| Some(player.watch.peak()?.time)))
+    }
+
+    /// Plays for good what happened before a time, of a recording that goes on: no more of that is to come, and no step
+    /// begins there that is not among these.
+    pub(crate) fn settle(&mut self, before: i64, every_step: &[StepWindow]) {
+        self.sort();
+        let end = self.events.partition_point(|event| event.time < before);
+        if end == 0 {
+            return;
+        }
+        let player = self.settled.get_or_insert_with(|| Player::new(Stretch::before_steps(StepRange::ALL)));
+        let stretches: Vec<Stretch> = Stretch::of_steps(every_step, StepRange::ALL)
+            .into_iter()
+            .filter(|stretch| stretch.step.is_some() && stretch.from > player.stretch.from && stretch.from < before)
+            .collect();
+        player.play(&self.events[..end], &stretches, &self.places);
+        self.events.drain(..end);
+        if self.places.len() > MANY_PLACES {
+            self.forget_places();
+        }
+    }
+
+    /// Keeps the places that something is still at: there are new ones with every step.
+    fn forget_places(&mut self) {
+        let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+        let held =
+            self.settled.iter_mut().flat_map(|player| player.state.live.values_mut().map(|held| &mut held.place));
+        let pending = self.events.iter_mut().filter_map(|event| match &mut event.what {
+            What::Alloc { place, .. } => Some(place),
+            _ => None,
+        });
+        let mut places = Vec::new();
+        for place in held.chain(pending) {
+            let kept = &self.places[*place as usize];
+            *place = *numbers.entry(*place).or_insert_with(|| {
+                places.push(*kept);
+                places.len() as u32 - 1
+            });
+        }
+        self.numbers = places.iter().copied().zip(0..).collect();
+        self.places = places;
+    }
+}
+
+impl Event {
     /// Where in the training an allocation was made.
-    pub(super) fn place(&self, event: &Event) -> Option<&Place> {
-        match event.what {
-            What::Alloc { place, .. } => Some(&self.places[place as usize]),
+    pub(super) fn place<'a>(&self, places: &'a [Place]) -> Option<&'a Place> {
+        match self.what {
+            What::Alloc { place, .. } => Some(&places[place as usize]),
             _ => None,
         }
     }
 }
 
 /// What there is after some events.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct State {
     /// By address, in polars' map: most of the time goes here, and it takes less than half of what std's does.
     live: PlHashMap<u64, Held>,

@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::{cmp::Reverse, path::Path};
 
 use proptest::prelude::*;
 use stepscope_plan::{ModelShape, ParallelLayout};
@@ -9,7 +9,7 @@ use stepscope_traces::{
 use stepscope_trainer::{CpuTraining, TrainConfig};
 use tempfile::TempDir;
 
-use super::{timeline::MOST_POINTS, *};
+use super::{replay::State, timeline::MOST_POINTS, *};
 use crate::devices::DeviceSamples;
 use crate::{Analysis, Selection, analyze};
 

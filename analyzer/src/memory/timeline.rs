@@ -1,25 +1,28 @@
 //! Memory over time in a few points, of which none that stands out is lost.
 
-use super::{MemoryPoint, stretch::Stretch};
+use super::MemoryPoint;
 
 /// How many points there are at most.
 pub(super) const MOST_POINTS: usize = 600;
 /// Three points stand for all of a bucket: the first, the fullest, and the last, whose memory is held until the next one.
 pub(super) const BUCKETS: usize = MOST_POINTS / 3;
 
-/// Makes a timeline.
+/// Makes a timeline of any number of points, which need not be known before: whenever there are too many buckets, each two
+/// become one. A bucket is so many points, and not so long: a step in which much happens may be short beside the wait
+/// before it.
+#[derive(Clone, Default)]
 pub(super) struct Timeline {
+    /// All points, as long as they are few.
     points: Vec<MemoryPoint>,
-    /// How many points a bucket takes; none where every point can be kept. Not how long it is: a step in which much
-    /// happens may be short beside the wait before it.
+    buckets: Vec<Bucket>,
+    /// How many points a bucket takes; none as long as every point is kept.
     width: Option<usize>,
-    added: usize,
-    bucket: Option<Bucket>,
 }
 
-/// The bucket that points are put in.
+/// Neighbours that three of them stand for.
+#[derive(Clone)]
 struct Bucket {
-    number: usize,
+    count: usize,
     first: MemoryPoint,
     /// The first of its fullest points, and what it comes to.
     fullest: MemoryPoint,
@@ -28,50 +31,66 @@ struct Bucket {
 }
 
 impl Timeline {
-    /// One over some stretches of time.
-    pub(super) fn over(stretches: &[Stretch]) -> Timeline {
-        Timeline::new(stretches.iter().map(|stretch| stretch.events.len() + 1).sum())
-    }
-
-    /// One of so many points, before they are thinned.
-    fn new(points: usize) -> Timeline {
-        let width = (points > MOST_POINTS).then(|| points.div_ceil(BUCKETS));
-        Timeline { points: Vec::new(), width, added: 0, bucket: None }
-    }
-
     /// Adds what was allocated at a time, which is not before that of the last one, and what it comes to.
     pub(super) fn add(&mut self, point: MemoryPoint, total: u64) {
-        let Some(width) = self.width else {
-            self.points.push(point);
-            return;
-        };
-        let number = self.added / width;
-        self.added += 1;
-        match &mut self.bucket {
-            Some(bucket) if bucket.number == number => {
-                if total > bucket.total {
-                    (bucket.fullest, bucket.total) = (point, total);
+        match self.width {
+            None if self.points.len() < MOST_POINTS => self.points.push(point),
+            None => {
+                // Half of the buckets there may be, so that there is room for as many again.
+                self.width = Some(MOST_POINTS.div_ceil(BUCKETS / 2));
+                for point in std::mem::take(&mut self.points) {
+                    self.put(Bucket::of(point, point.total()));
                 }
-                bucket.last = point;
+                self.put(Bucket::of(point, total));
             }
-            _ => {
-                self.close_bucket();
-                self.bucket = Some(Bucket { number, first: point, fullest: point, total, last: point });
-            }
+            Some(_) => self.put(Bucket::of(point, total)),
         }
     }
 
-    fn close_bucket(&mut self) {
-        let Some(Bucket { first, fullest, last, .. }) = self.bucket.take() else { return };
-        self.points.push(first);
-        self.points.extend(Some(fullest).filter(|fullest| *fullest != first));
-        self.points.extend(Some(last).filter(|last| *last != fullest));
+    /// Puts a point where it belongs.
+    fn put(&mut self, point: Bucket) {
+        let (width, is_full) = (self.width.unwrap_or(1), self.buckets.len() == BUCKETS);
+        match self.buckets.last_mut() {
+            Some(bucket) if bucket.count < width => bucket.join(&point),
+            Some(_) if is_full => {
+                self.width = Some(2 * width);
+                self.buckets = self.buckets.chunks(2).map(Bucket::of_neighbours).collect();
+                self.buckets.push(point);
+            }
+            _ => self.buckets.push(point),
+        }
     }
 
     /// The points, by time.
-    pub(super) fn finish(mut self) -> Vec<MemoryPoint> {
-        self.close_bucket();
-        self.points
+    pub(super) fn finish(self) -> Vec<MemoryPoint> {
+        let mut points = self.points;
+        for Bucket { first, fullest, last, .. } in self.buckets {
+            points.push(first);
+            points.extend(Some(fullest).filter(|fullest| *fullest != first));
+            points.extend(Some(last).filter(|last| *last != fullest));
+        }
+        points
+    }
+}
+
+impl Bucket {
+    fn of(point: MemoryPoint, total: u64) -> Bucket {
+        Bucket { count: 1, first: point, fullest: point, total, last: point }
+    }
+
+    fn of_neighbours(neighbours: &[Bucket]) -> Bucket {
+        let mut all = neighbours[0].clone();
+        neighbours[1..].iter().for_each(|next| all.join(next));
+        all
+    }
+
+    /// Takes what comes after it.
+    fn join(&mut self, next: &Bucket) {
+        self.count += next.count;
+        if next.total > self.total {
+            (self.fullest, self.total) = (next.fullest, next.total);
+        }
+        self.last = next.last;
     }
 }
 
@@ -89,7 +108,7 @@ mod tests {
     }
 
     fn thinned(points: &[MemoryPoint]) -> Vec<MemoryPoint> {
-        let mut timeline = Timeline::new(points.len());
+        let mut timeline = Timeline::default();
         points.iter().for_each(|point| timeline.add(*point, point.total()));
         timeline.finish()
     }
@@ -122,14 +141,19 @@ mod tests {
     proptest! {
         #[test]
         fn each_bucket_keeps_its_first_its_fullest_and_its_last_point(
-            steps in prop::collection::vec((0..50_i64, 0..1000_u64), 601..1500),
+            steps in prop::collection::vec((0..50_i64, 0..1000_u64), 601..6000),
         ) {
             let mut time = 0;
             let points: Vec<_> = steps.iter().map(|(step, bytes)| { time += step; point(time, *bytes) }).collect();
             let kept = thinned(&points);
             prop_assert!(kept.len() <= MOST_POINTS);
             prop_assert!(kept.is_sorted_by_key(|point| point.time_ns));
-            for bucket in points.chunks(points.len().div_ceil(BUCKETS)) {
+            // Six points a bucket, and twice as many each time that there are more than two hundred of them.
+            let mut width = 6;
+            while points.len() > width * BUCKETS {
+                width *= 2;
+            }
+            for bucket in points.chunks(width) {
                 let most = bucket.iter().map(MemoryPoint::total).max();
                 let fullest = bucket.iter().find(|point| Some(point.total()) == most).unwrap();
                 prop_assert!([&bucket[0], fullest, &bucket[bucket.len() - 1]].iter().all(|point| kept.contains(point)));

@@ -9,6 +9,7 @@ use super::{
 };
 
 /// Remembers the fullest moment, and all of them in a few points.
+#[derive(Clone, Default)]
 pub(super) struct Watch {
     peak: Option<Peak>,
     reserved_peak: Option<u64>,
@@ -16,6 +17,7 @@ pub(super) struct Watch {
 }
 
 /// The fullest moment, the first of them.
+#[derive(Clone)]
 pub(super) struct Peak {
     /// How many events had happened by then.
     pub(super) after: usize,
@@ -28,8 +30,9 @@ pub(super) struct Peak {
 }
 
 impl Watch {
-    pub(super) fn new(timeline: Timeline) -> Watch {
-        Watch { peak: None, reserved_peak: None, timeline }
+    /// The fullest moment so far.
+    pub(super) fn peak(&self) -> Option<&Peak> {
+        self.peak.as_ref()
     }
 
     /// Looks at what there is after some events: at a time, in a step's window, after an allocation at a place. An

@@ -1,0 +1,238 @@
+//! One rank of a run that grows: the spans of its last steps, and what is left of the others.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    mem,
+    sync::Arc,
+};
+
+use stepscope_traces::{
+    CounterSamples, Follower, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, SpanKind, Spans, State,
+    Step,
+};
+
+use crate::{
+    activity::Class,
+    devices::{self, DeviceSamples},
+    error::AnalysisError,
+    memory::{MemoryReplay, RankMemory},
+    rank::{RankReading, RankResult, RankStep, steps_alone},
+    selection::StepRange,
+    steps::StepExtents,
+};
+
+/// How many memory events wait for the spans around them, at most.
+const MOST_WAITING: usize = 200_000;
+
+/// One rank of a run that grows.
+pub(super) struct GrowingRank {
+    pub(super) info: RankInfo,
+    pub(super) state: State,
+    /// What was recorded so long before the newest is there.
+    late_ns: i64,
+    follower: Follower,
+    /// Names, and counters of late.
+    data: RankData,
+    /// Spans of late, as they came in.
+    pieces: VecDeque<Piece>,
+    /// How many spans those are.
+    pub(super) rows: usize,
+    /// Where steps begin, from the first one that anything is asked of.
+    extents: StepExtents,
+    /// Steps whose annotation has ended.
+    finished: BTreeSet<Step>,
+    /// Steps before this one are done with.
+    settled_to: Option<Step>,
+    /// The end of the newest activity.
+    pub(super) newest: Option<i64>,
+    memory: MemoryReplay,
+    /// The newest event of memory, and whether there may be more to read.
+    newest_memory: i64,
+    more_memory: bool,
+    /// What memory came to when it was asked last; none where there is something new.
+    memory_figures: Option<Option<Arc<RankMemory>>>,
+}
+
+/// Spans that came in together.
+struct Piece {
+    spans: Spans,
+    /// When the last of them ends.
+    to: i64,
+}
+
+impl GrowingRank {
+    pub(super) fn follow(rank: &RankDirectory, late_ns: i64) -> Result<GrowingRank, AnalysisError> {
+        Ok(GrowingRank {
+            info: rank.info.clone(),
+            state: rank.state,
+            late_ns,
+            follower: rank.follow()?,
+            data: RankData::default(),
+            pieces: VecDeque::new(),
+            rows: 0,
+            extents: StepExtents::default(),
+            finished: BTreeSet::new(),
+            settled_to: None,
+            newest: None,
+            memory: MemoryReplay::default(),
+            newest_memory: i64::MIN,
+            more_memory: false,
+            memory_figures: None,
+        })
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        self.info.rank
+    }
+
+    /// Reads a part of what is new; says whether there was anything, and whether there is more.
+    pub(super) fn read(&mut self) -> Result<(bool, bool), AnalysisError> {
+        let memory_too = self.memory.pending() < MOST_WAITING;
+        let more = self.follower.poll_some(&mut self.data, memory_too)?;
+        self.more_memory = more.memory;
+        Ok((self.take(), more.spans || more.memory))
+    }
+
+    /// Reads what can still be read when no more will be written.
+    pub(super) fn finish(&mut self) {
+        self.follower.finish(&mut self.data);
+        self.take();
+    }
+
+    /// Takes in what was read; says whether that was anything.
+    fn take(&mut self) -> bool {
+        let spans = mem::take(&mut self.data.spans);
+        let events = mem::take(&mut self.data.memory);
+        let mut to = i64::MIN;
+        for row in 0..spans.len() {
+            let (kind, step) = (spans.kind.get(row), spans.step.get(row));
+            let start = spans.start_ns.get(row).0;
+            let end = start.saturating_add(spans.duration_ns.get(row).0.max(0));
+            to = end.max(to);
+            if kind == SpanKind::Step {
+                self.finished.extend(step);
+            } else if Class::of(kind).is_some() {
+                self.newest = self.newest.max(Some(end));
+                if let Some(step) = step {
+                    self.extents.add(step, start, end);
+                }
+            }
+        }
+        let anything = !spans.is_empty() || !events.is_empty();
+        self.memory.take(&events);
+        if !events.is_empty() {
+            self.newest_memory = events.time_ns.iter().map(|time| time.0).fold(self.newest_memory, i64::max);
+            self.memory_figures = None;
+        }
+        if !spans.is_empty() {
+            self.rows += spans.len();
+            self.pieces.push_back(Piece { spans, to });
+        }
+        if let Some(newest) = self.newest {
+            let newest = if self.more_memory { newest.min(self.newest_memory) } else { newest };
+            self.memory.settle(newest.saturating_sub(self.late_ns), &self.extents.windows());
+        }
+        anything
+    }
+
+    /// The last step that is whole: its annotation has ended, where there are any, and another one has begun.
+    pub(super) fn last_whole(&self) -> Option<Step> {
+        let newest = self.extents.steps().next_back()?;
+        let whole = |step: &Step| *step < newest && (self.finished.is_empty() || self.finished.contains(step));
+        self.extents.steps().rev().find(whole)
+    }
+
+    /// The first step of which all is there.
+    pub(super) fn first_whole(&self) -> Option<Step> {
+        self.extents.steps().find(|step| self.settled_to.is_none_or(|settled| *step >= settled))
+    }
+
+    /// The step that it is in, and how long it has been in that.
+    pub(super) fn running(&self) -> Option<(Step, i64)> {
+        let step = self.extents.steps().next_back()?;
+        let newest = self.newest?;
+        (!self.finished.contains(&step)).then(|| Some((step, newest.saturating_sub(self.extents.start(step)?))))?
+    }
+
+    /// The steps of which all is there and that are whole.
+    pub(super) fn whole_steps(&self) -> impl Iterator<Item = Step> {
+        let (first, last) = (self.first_whole(), self.last_whole());
+        self.extents.steps().filter(move |step| Some(*step) >= first && Some(*step) <= last)
+    }
+
+    /// Lets go of the spans of steps before one, and of what is only theirs; gives what those steps come to. The last whole
+    /// one stays, and so does what may not be whole yet.
+    pub(super) fn settle(&mut self, run: &RunInfo, first: Step) -> Vec<RankStep> {
+        let Some(first) = self.last_whole().map(|last| first.min(last)) else { return Vec::new() };
+        let Some(cut) = self.extents.start(self.extents.steps().find(|step| *step >= first).unwrap_or(first)) else {
+            return Vec::new();
+        };
+        if self.settled_to >= Some(first) || self.newest.is_none_or(|newest| newest.saturating_sub(cut) < self.late_ns)
+        {
+            return Vec::new();
+        }
+        let mut steps = steps_alone(run, self.pieces.iter().map(|piece| &piece.spans), &self.data.counters);
+        steps
+            .retain(|(window, ..)| window.step < first && self.settled_to.is_none_or(|settled| window.step >= settled));
+        self.settled_to = Some(first);
+        self.drop_before(cut);
+        self.finished = self.finished.split_off(&first);
+        // Memory still asks for those that it has not come to.
+        let played = if self.memory.is_empty() { i64::MAX } else { self.memory.settled_to() };
+        let coming = self.extents.windows().into_iter().find(|window| window.start > played);
+        self.extents.forget_before(coming.map_or(first, |coming| coming.step.min(first)));
+        self.forget_counters(cut);
+        steps
+    }
+
+    /// Lets go of the oldest spans, whatever they are of: steps that are cut by this are never told of.
+    pub(super) fn drop_oldest(&mut self) {
+        if let Some(piece) = self.pieces.pop_front() {
+            self.rows -= piece.spans.len();
+            self.settled_to = self.extents.steps().next_back().or(self.settled_to).max(self.settled_to);
+            self.forget_counters(piece.to);
+        }
+    }
+
+    fn drop_before(&mut self, cut: i64) {
+        while let Some(piece) = self.pieces.pop_front_if(|piece| piece.to <= cut) {
+            self.rows -= piece.spans.len();
+        }
+    }
+
+    fn forget_counters(&mut self, before: i64) {
+        let before = before.min(self.newest.map_or(i64::MIN, |newest| newest.saturating_sub(self.late_ns)));
+        let (began, peak) = self.memory.began_and_peak();
+        let mut kept = CounterSamples::default();
+        let all = &self.data.counters;
+        let needed = devices::needed_for_ledger(all, &self.data.names, began, peak);
+        for (row, sample) in all.rows().enumerate() {
+            if sample.time_ns.0 >= before || needed.contains(&row) {
+                kept.push(&sample);
+            }
+        }
+        self.data.counters = kept;
+    }
+
+    /// What its spans come to in some steps.
+    pub(super) fn result(&mut self, run: &RunInfo, steps: StepRange) -> Result<RankResult, AnalysisError> {
+        let mut reading = RankReading::new(run, &self.info, steps);
+        self.pieces.iter().for_each(|piece| reading.take(&piece.spans));
+        let memory = self.memory(run);
+        reading.finish(run, self.report(), &self.data, |_, _| memory.map(|memory| (*memory).clone()))
+    }
+
+    /// What fills its memory, over all of the run.
+    pub(super) fn memory(&mut self, run: &RunInfo) -> Option<Arc<RankMemory>> {
+        if let Some(figures) = &self.memory_figures {
+            return figures.clone();
+        }
+        let device = DeviceSamples::of(&self.data.counters, &self.data.names, self.info.sharing().is_some());
+        let figures = self.memory.so_far(run, &self.info, &self.extents.windows(), &device).map(Arc::new);
+        self.memory_figures.insert(figures).clone()
+    }
+
+    pub(super) fn report(&self) -> RankReport {
+        RankReport { info: self.info.clone(), state: self.state, loss: self.follower.loss(&self.info, self.state) }
+    }
+}

@@ -1,0 +1,153 @@
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use proptest::prelude::*;
+use stepscope_traces::synthetic::{Pipeline, Recipe, Schedule};
+use tempfile::TempDir;
+
+use super::*;
+use crate::analyze;
+
+/// So little that a small run is too much to keep. What is made up comes in order of time, up to a batch.
+const SMALL: Bounds = Bounds { wanted_rows: 2_000, most_rows: 100_000, late_ns: 60_000_000 };
+
+/// A copy of a run, whose files grow.
+struct Growing {
+    directory: TempDir,
+    /// Each file: what it is to be, and how much of it is there.
+    files: Vec<(PathBuf, Vec<u8>, usize)>,
+}
+
+impl Growing {
+    /// Begins with what is written once.
+    fn of(run: &Path) -> Growing {
+        let (directory, mut files) = (TempDir::new().unwrap(), Vec::new());
+        let mut look = vec![PathBuf::new()];
+        while let Some(inside) = look.pop() {
+            fs::create_dir_all(directory.path().join(&inside)).unwrap();
+            for entry in fs::read_dir(run.join(&inside)).unwrap().map(Result::unwrap) {
+                let path = inside.join(entry.file_name());
+                if entry.path().is_dir() {
+                    look.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "arrows") {
+                    files.push((path, fs::read(entry.path()).unwrap(), 0));
+                } else {
+                    fs::copy(entry.path(), directory.path().join(&path)).unwrap();
+                }
+            }
+        }
+        Growing { directory, files }
+    }
+
+    /// Lets each file grow by a share of what it is to be.
+    fn grow(&mut self, share: f64) {
+        for (path, bytes, there) in &mut self.files {
+            let to = (*there + (bytes.len() as f64 * share) as usize + 1).min(bytes.len());
+            let path = self.directory.path().join(path);
+            File::options().create(true).append(true).open(path).unwrap().write_all(&bytes[*there..to]).unwrap();
+            *there = to;
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.files.iter().all(|(_, bytes, there)| bytes.len() == *there)
+    }
+}
+
+/// Follows a run while it grows by such shares, again and again, and compares what it says with the analysis of the whole.
+fn compare(recipe: &Recipe, shares: &[f64]) {
+    let made = TempDir::new().unwrap();
+    let path = made.path().join("run");
+    recipe.write(&path).unwrap();
+    let whole = analyze(&Run::open(&path).unwrap(), &Selection::default(), &|_| {}).unwrap();
+    let mut files = Growing::of(&path);
+    let mut growing = GrowingRun::within(SMALL, files.directory.path()).unwrap();
+    for share in shares.iter().cycle() {
+        files.grow(*share);
+        growing.look().unwrap();
+        while growing.read().unwrap() {}
+        if growing.has_news() {
+            growing.analyze().unwrap();
+        }
+        growing.picture();
+        if files.is_whole() {
+            break;
+        }
+    }
+    growing.finish();
+    growing.analyze().unwrap();
+    let (first, last) = growing.recent_steps().unwrap();
+    let picture = growing.picture();
+    assert!(picture.settled.len() > recipe.steps as usize / 2, "{} are settled", picture.settled.len());
+    let summaries = StepSummary::of_all(&whole.steps);
+    for (settled, summary) in picture.settled.values().zip(&summaries) {
+        assert_eq!(settled, summary);
+    }
+    assert!(
+        picture.settled.keys().copied().eq(whole
+            .steps
+            .iter()
+            .step_by(whole.ranks.len())
+            .map(|step| step.step)
+            .take(picture.settled.len()))
+    );
+    assert!(picture.memory.iter().map(|memory| &**memory).eq(&whole.memory), "memory differs");
+    let steps = StepRange { from: Some(first), to: Some(Step(last.0 + 1)) };
+    let chosen = Selection { steps, ..Selection::default() };
+    let recent = analyze(&Run::open(&path).unwrap(), &chosen, &|_| {}).unwrap();
+    let analysis = picture.analysis.unwrap();
+    assert_eq!(analysis.steps, recent.steps);
+    assert_eq!(analysis.ranks, recent.ranks);
+    assert_eq!(analysis.step_time, recent.step_time);
+    assert_eq!(analysis.collectives, recent.collectives);
+    assert_eq!(analysis.stragglers, recent.stragglers);
+    assert_eq!(analysis.kernels, recent.kernels);
+    assert_eq!(analysis.pipeline, recent.pipeline);
+    assert_eq!(analysis.mfu, recent.mfu);
+    assert_eq!(analysis.clock, recent.clock);
+    assert!(growing.ranks.values().map(|rank| rank.rows).sum::<usize>() < SMALL.most_rows);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn what_grows_says_what_the_whole_says(
+        seed in 0..1000_u64,
+        replicas in 1..4_u32,
+        stages in 1..3_u32,
+        shares in prop::collection::vec(0.001..0.05, 1..5),
+    ) {
+        let schedule = Schedule::OneForwardOneBackward;
+        let pipeline = (stages > 1).then_some(Pipeline { stages, schedule, chunks: 1, transfer: Nanos(10_000) });
+        let flush_every = Nanos(5_000_000);
+        compare(&Recipe { seed, replicas, pipeline, steps: 60, flush_every, ..Recipe::default() }, &shares);
+    }
+}
+
+#[test]
+fn a_step_that_does_not_fit_is_not_told_of() {
+    let made = TempDir::new().unwrap();
+    let path = made.path().join("run");
+    Recipe { steps: 4, micro_batches: 50, ..Recipe::default() }.write(&path).unwrap();
+    let bounds = Bounds { wanted_rows: 100, most_rows: 500, late_ns: 0 };
+    let mut growing = GrowingRun::within(bounds, &path).unwrap();
+    while growing.read().unwrap() {}
+    growing.analyze().unwrap();
+    assert!(growing.ranks.values().all(|rank| rank.rows <= 500));
+    assert!(growing.picture().settled.is_empty());
+}
+
+#[test]
+fn a_run_that_has_only_begun_says_nothing() {
+    let directory = TempDir::new().unwrap();
+    stepscope_traces::RunInfo::of_this_process("begun").create(directory.path()).unwrap();
+    let mut growing = GrowingRun::open(directory.path()).unwrap();
+    assert!(!growing.read().unwrap() && !growing.has_news());
+    growing.analyze().unwrap();
+    let picture = growing.picture();
+    assert!(picture.analysis.is_none() && picture.memory.is_empty() && picture.running.is_none());
+}
