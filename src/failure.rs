@@ -8,6 +8,7 @@ use stepscope_collector::injection::{JobError, LibraryMissing};
 use stepscope_plan::PlanError;
 use stepscope_traces::{PickleError, Run, SnapshotError, TraceError};
 use stepscope_trainer::TrainError;
+use stepscope_tui::DashboardError;
 
 use crate::text;
 
@@ -26,11 +27,15 @@ pub(crate) fn explain(error: &anyhow::Error) {
     line(red, "error", &harmless(&error.to_string()));
     let trace = error.downcast_ref::<TraceError>().or_else(|| match error.downcast_ref::<AnalysisError>() {
         Some(AnalysisError::Trace(error)) => Some(error),
-        _ => None,
+        _ => match error.downcast_ref::<DashboardError>() {
+            Some(DashboardError::Analysis(AnalysisError::Trace(error))) => Some(error),
+            _ => None,
+        },
     });
     let hint = trace.and_then(trace_hint).or_else(|| error.downcast_ref::<PlanError>().and_then(plan_hint));
     let hint = hint.or_else(|| error.downcast_ref::<LibraryMissing>().map(LibraryMissing::hint));
     let hint = hint.or_else(|| error.downcast_ref::<JobError>().and_then(job_hint));
+    let hint = hint.or_else(|| error.downcast_ref::<DashboardError>().and_then(dashboard_hint));
     if let Some(hint) = hint.or_else(|| error.downcast_ref::<TrainError>().and_then(train_hint)) {
         line(cyan, "hint", &harmless(&hint));
     }
@@ -54,6 +59,15 @@ fn plan_hint(error: &PlanError) -> Option<String> {
 fn job_hint(error: &JobError) -> Option<String> {
     match error {
         JobError::NotFound { .. } => Some("the command comes after --, as a shell would be given it".into()),
+        _ => None,
+    }
+}
+
+fn dashboard_hint(error: &DashboardError) -> Option<String> {
+    match error {
+        DashboardError::Missing(_) => {
+            Some("`stepscope live` without --once waits for a run; `stepscope train` begins one".into())
+        }
         _ => None,
     }
 }

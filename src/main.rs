@@ -6,6 +6,7 @@ mod doctor;
 mod failure;
 mod import;
 mod inspect;
+mod live;
 mod output;
 mod plan;
 mod progress;
@@ -36,6 +37,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Import(import::Arguments),
     Inspect(inspect::Arguments),
+    Live(live::Arguments),
     Plan(Box<plan::Arguments>),
     Record(Box<record::Arguments>),
     Train(Box<train::Arguments>),
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments).map(done),
         Command::Import(arguments) => import::run(&arguments).map(done),
         Command::Inspect(arguments) => inspect::run(&arguments).map(done),
+        Command::Live(arguments) => live::run(arguments).map(done),
         Command::Plan(arguments) => plan::run(&arguments).map(done),
         Command::Record(arguments) => record::run(&arguments),
         Command::Train(arguments) => train::run(*arguments).map(done),

@@ -1,81 +1,10 @@
-//! Numbers and tables as people read them.
+//! Tables and command lines as people read them; numbers are written as the dashboard writes them.
 
 use anstyle::AnsiColor;
 use comfy_table::{CellAlignment, Table, presets};
-use stepscope_plan::ParallelLayout;
-use stepscope_traces::{Loss, Nanos, State};
+use stepscope_traces::State;
 
-/// A whole number with its thousands apart.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A number with what it counts, in the singular where it is one.
-pub(crate) fn counted(number: u64, what: &str) -> String {
-    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
-}
-
-/// A parameter count as people say it.
-pub(crate) fn parameters(number: u64) -> String {
-    match number {
-        0..1_000_000_000 => format!("{:.1} M", number as f64 / 1e6),
-        1_000_000_000..1_000_000_000_000 => format!("{:.1} B", number as f64 / 1e9),
-        _ => format!("{:.1} T", number as f64 / 1e12),
-    }
-}
-
-/// A size in the unit that leaves one to three digits before the point.
-pub(crate) fn bytes(number: u64) -> String {
-    scaled(number as f64, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB"])
-}
-
-/// A length of time in the unit that leaves one to three digits before the point.
-pub(crate) fn duration(time: Nanos) -> String {
-    match time.seconds() {
-        seconds if seconds < 1.0 => scaled(time.0 as f64, 1000.0, &["ns", "µs", "ms"]),
-        seconds if seconds < 10.0 => format!("{seconds:.2} s"),
-        seconds if seconds < 120.0 => format!("{seconds:.1} s"),
-        seconds if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
-        seconds => format!("{:.1} h", seconds / 3600.0),
-    }
-}
-
-/// A share, in hundredths.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.1}%", 100.0 * share)
-}
-
-/// Operations a second.
-pub(crate) fn flops(rate: f64) -> String {
-    scaled(rate, 1000.0, &["FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"])
-}
-
-/// Bytes a second.
-pub(crate) fn bandwidth(rate: f64) -> String {
-    scaled(rate, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
-}
-
-/// How a model is spread over ranks.
-pub(crate) fn layout(layout: &ParallelLayout) -> String {
-    let ParallelLayout { dp, tp, pp, zero, precision, .. } = layout;
-    format!("dp {dp} · tp {tp} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
-}
-
-/// How many ranks there are, and of how many, where some are missing.
-pub(crate) fn ranks(present: u64, expected: Option<u32>) -> String {
-    match expected {
-        Some(expected) if u64::from(expected) != present => format!("{present} of {expected} ranks"),
-        _ => counted(present, "rank"),
-    }
-}
+pub(crate) use stepscope_tui::text::*;
 
 /// What became of a run, in its colour.
 pub(crate) fn state(state: State) -> String {
@@ -85,61 +14,6 @@ pub(crate) fn state(state: State) -> String {
         State::Interrupted => AnsiColor::Yellow.on_default(),
     };
     format!("{style}{}{style:#}", state.word())
-}
-
-/// What is lost.
-pub(crate) fn loss(loss: &Loss) -> String {
-    let Loss { dropped_events, unreadable_bytes, unreadable_events } = *loss;
-    let dropped = (dropped_events > 0).then(|| format!("{} dropped", counted(dropped_events, "event")));
-    let unreadable = (unreadable_bytes + unreadable_events > 0).then(|| {
-        let events = match unreadable_events {
-            0 => String::new(),
-            events => format!(" ({})", counted(events, "event")),
-        };
-        format!("{} unreadable{events}", counted(unreadable_bytes, "byte"))
-    });
-    dropped.into_iter().chain(unreadable).collect::<Vec<_>>().join(", ")
-}
-
-fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
-    let mut unit = 0;
-    // 999.95 would be written as 1000.0.
-    while number >= step - 0.05 && unit + 1 < units.len() {
-        number /= step;
-        unit += 1;
-    }
-    let decimals = usize::from(unit > 0);
-    format!("{number:.decimals$} {}", units[unit])
-}
-
-/// Text from a file, without what could pass for something else on a terminal.
-pub(crate) fn printable(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
-}
-
-/// At most so many characters of a text, with its middle left out.
-pub(crate) fn shortened(text: &str, width: usize) -> String {
-    let length = text.chars().count();
-    if length <= width {
-        return text.to_owned();
-    }
-    let tail = width.saturating_sub(1) / 3;
-    let head: String = text.chars().take(width.saturating_sub(1 + tail)).collect();
-    let tail: String = text.chars().skip(length - tail).collect();
-    format!("{head}…{tail}")
-}
-
-/// A text in lines of at most so many characters, broken between words; a word that is longer is cut.
-pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace().map(|word| shortened(word, width)) {
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => *line = word,
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line += &format!(" {word}"),
-            _ => lines.push(word),
-        }
-    }
-    lines
 }
 
 /// A command line that a shell would read the same way.
@@ -179,39 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
-        assert_eq!(count(0), "0");
-        assert_eq!(count(999), "999");
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(counted(1, "event"), "1 event");
-        assert_eq!(counted(2, "event"), "2 events");
-        assert_eq!(parameters(1_706_112), "1.7 M");
-        assert_eq!(parameters(405_853_388_800), "405.9 B");
-        assert_eq!(bytes(999), "999 B");
-        assert_eq!(bytes(1_000), "1.0 kB");
-        assert_eq!(bytes(999_999), "1.0 MB");
-        assert_eq!(bytes(123_456_789), "123.5 MB");
-        assert_eq!(duration(Nanos(950)), "950 ns");
-        assert_eq!(duration(Nanos(1_500_000)), "1.5 ms");
-        assert_eq!(duration(Nanos(1_234_567_890)), "1.23 s");
-        assert_eq!(duration(Nanos(61 * Nanos::SECOND.0)), "61.0 s");
-        assert_eq!(duration(Nanos(5400 * Nanos::SECOND.0)), "90.0 min");
-    }
-
-    #[test]
-    fn text_of_others_does_no_harm() {
-        assert_eq!(printable("a\u{1b}[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
+    fn a_shell_reads_a_command_line_back() {
         let words = ["train", "--note", "it's two words", ""].map(str::to_owned);
         assert_eq!(command_line(&words), "train --note 'it'\\''s two words' ''");
-    }
-
-    #[test]
-    fn long_texts_fit() {
-        assert_eq!(shortened("matmul", 6), "matmul");
-        assert_eq!(shortened("a_very_long_kernel_name", 10), "a_very…ame");
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("a-word-that-is-long and more", 8), ["a-wor…ng", "and more"]);
-        assert_eq!(wrapped("", 8), [""]);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 mod progress;
 mod settings;
 mod training;
+mod watched;
 
 use std::{io::Write, os::unix::process::CommandExt, path::PathBuf, process::Command};
 
 use anstyle::AnsiColor;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use stepscope_plan::{ParallelLayout, Zero};
 use stepscope_traces::{Rank, RunInfo};
 use stepscope_trainer::{Job, Place, TrainConfig, TrainError, comm::Groups, launch_processes};
@@ -24,14 +25,14 @@ use crate::run_path;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope train\n  \
-    stepscope train --dp 2 --zero 2 --steps 50\n  \
+    stepscope train --dp 2 --zero 2 --steps 50 --live\n  \
     stepscope train --backend cuda --model llama-1b --seq-len 2048 --micro-batch 2 --deterministic\n  \
     stepscope train --dp 2 --processes\n  \
     torchrun --no-python --nproc-per-node 4 -- stepscope train --dp 4\n  \
     srun --ntasks 8 stepscope train --dp 4 --tp 2\n  \
     stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
 pub(crate) struct Arguments {
-    /// Settings as a file: any option but this one, --run, --no-record and --processes, by its name: `micro-batch = 8`.
+    /// Settings as a file: any option but this one, --run, --no-record, --processes and --live, by its name: `micro-batch = 8`.
     /// What is said on the command line wins.
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
@@ -46,17 +47,33 @@ pub(crate) struct Arguments {
     /// Start a process for each rank, instead of a thread. Under torchrun and srun each rank is one already.
     #[arg(long)]
     processes: bool,
+    /// Open the dashboard, with the training in the background. What it says goes into a file beside the run. Leaving the
+    /// dashboard asks whether the training is to go on.
+    #[arg(long, conflicts_with = "no_record")]
+    live: bool,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { config: file, settings, run, no_record, processes } = arguments;
+    let Arguments { config: file, settings, run, no_record, processes, live } = arguments;
     let settings = match file {
         Some(file) => settings.or(settings::read(&file)?),
         None => settings,
     };
     let config = settings.config()?;
     let (backend, ranks) = (settings.backend.unwrap_or(BackendName::Auto), config.layout.world_size());
-    if let Some(place) = Place::of_this_process()? {
+    let place = Place::of_this_process()?;
+    if live {
+        if place.is_some() {
+            bail!(
+                "--live belongs to one terminal, and this is a rank of several; open `stepscope live` beside the job"
+            );
+        }
+        config.check()?;
+        let is_named = run.is_some();
+        let run = run.unwrap_or_else(|| default_path(&RunInfo::of_this_process(run_name(&config))));
+        return watched::train(&run, is_named);
+    }
+    if let Some(place) = place {
         let job = Job::join(&place, &config)?;
         let trained = train(&Choice::of(backend, ranks), config, run, no_record, Some(&job));
         return job.end(trained);
@@ -100,7 +117,7 @@ fn train(
     job: Option<&Job>,
 ) -> Result<()> {
     let mut info = RunInfo::of_this_process(run_name(&config));
-    let path = run.unwrap_or_else(|| run_path::free(&info.default_path()));
+    let path = run.unwrap_or_else(|| default_path(&info));
     let path = match job {
         Some(job) => job.agree("the run's path", path)?,
         None => path,
@@ -128,6 +145,11 @@ fn train(
         anstream::stdout().lock().write_all(summary.as_bytes())?;
     }
     Ok(trained?)
+}
+
+/// Where a run goes, if nothing else is said.
+fn default_path(info: &RunInfo) -> PathBuf {
+    run_path::free(&info.default_path())
 }
 
 /// Says what is trained on what, and what is to be known of that.

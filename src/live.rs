@@ -1,0 +1,67 @@
+//! `stepscope live`: the dashboard.
+
+use std::{
+    io::{IsTerminal, Write, stdout},
+    path::PathBuf,
+};
+
+use anyhow::{Result, bail};
+
+use stepscope_tui::{Options, Size, Source, ThemeName, View, once, run as open};
+
+use crate::words;
+
+/// Watch a run in the terminal, while it goes on or after it.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    stepscope live\n  \
+    stepscope live runs/2026-11-14T10-22-07-llama-tiny --view memory\n  \
+    stepscope live traces/rank*.json.gz\n  \
+    stepscope live --once --size 100x30 > frame.txt\n\n\
+    ? shows what keys do. A run that has not begun is waited for; a run that grows is followed.")]
+pub(crate) struct Arguments {
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these;
+    /// the newest run under runs/ if nothing is named.
+    #[arg(value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
+    /// What to look at first.
+    #[arg(long, value_name = "NAME", value_parser = words::one_of(View::ALL, View::name), default_value = "overview")]
+    view: View,
+    /// Print one frame as text instead of opening the dashboard.
+    #[arg(long)]
+    once: bool,
+    /// How large that frame is, in columns and lines.
+    #[arg(long, value_name = "WxH", requires = "once", default_value = "120x40")]
+    size: Size,
+    /// The colours: plain has none; what suits the terminal, by NO_COLOR and COLORFGBG, if it is not said.
+    #[arg(long, value_name = "NAME", value_parser = words::one_of(&ThemeName::ALL, ThemeName::name))]
+    theme: Option<ThemeName>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    let Arguments { sources, view, once: only_once, size, theme } = arguments;
+    let source = if sources.is_empty() { Source::Newest { under: "runs".into() } } else { Source::Named(sources) };
+    let options = Options { source, view, theme: theme.unwrap_or_else(suited_theme) };
+    if only_once {
+        let frame = once(&options, size)?;
+        anstream::stdout().lock().write_all(frame.as_bytes())?;
+        return Ok(());
+    }
+    check_terminal()?;
+    open(options, None)?;
+    Ok(())
+}
+
+/// The theme that suits the terminal.
+pub(crate) fn suited_theme() -> ThemeName {
+    let variable = |name| std::env::var(name).ok();
+    ThemeName::suited_to(variable("NO_COLOR").as_deref(), variable("COLORFGBG").as_deref())
+}
+
+/// Refuses to draw where nobody sees it.
+pub(crate) fn check_terminal() -> Result<()> {
+    if !stdout().is_terminal() {
+        bail!("the dashboard needs a terminal; --once prints one frame of it as text");
+    }
+    Ok(())
+}

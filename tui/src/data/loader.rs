@@ -1,0 +1,234 @@
+//! Reads a run on a thread of its own, and gives the dashboard a snapshot whenever there is something new.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Sender,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use stepscope_analyzer::{AnalysisError, GrowingRun, Picture, Selection, StepSummary, analyze};
+use stepscope_traces::{RankDirectory, Run, RunSource, State, TraceError};
+
+use super::{
+    snapshot::{RunFacts, Snapshot, Stage},
+    source::Source,
+};
+use crate::event::Event;
+
+/// How often it is looked for something new.
+const EVERY: Duration = Duration::from_millis(200);
+/// How often it is looked which ranks there are, and whether they still record.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Analyzing takes at most this part of the time.
+const REST: u32 = 9;
+/// A rank with more bytes of spans is never read whole: it would not fit into memory.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// The thread that reads a run; it ends when this is dropped.
+pub(crate) struct Loader {
+    stop: Arc<AtomicBool>,
+}
+
+impl Loader {
+    /// Begins to read.
+    pub(crate) fn start(source: Source, events: Sender<Event>) -> std::io::Result<Loader> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let reading = Reading { source, events, stop: stop.clone() };
+        thread::Builder::new().name("reader".into()).spawn(move || reading.run())?;
+        Ok(Loader { stop })
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Everything that there is of a source now; nothing where it is not there.
+pub(crate) fn load(source: &Source) -> Result<Option<Snapshot>, AnalysisError> {
+    let Some(run) = source.open()? else { return Ok(None) };
+    if !grows(&run) && fits(&run) {
+        return Ok(Some(Snapshot::whole(&run, analyze(&run, &Selection::default(), &|_| {})?)));
+    }
+    let mut growing = GrowingRun::open(&run.path)?;
+    while growing.read()? {}
+    growing.analyze()?;
+    let picture = growing.picture();
+    let steps = Arc::new(picture.steps());
+    Ok(Some(Snapshot::growing(growing.run(), picture, steps)))
+}
+
+/// Whether more may come: it is being recorded, or has no ranks yet.
+fn grows(run: &Run) -> bool {
+    run.info.source == RunSource::Stepscope && (run.state() == State::Recording || run.ranks.is_empty())
+}
+
+fn fits(run: &Run) -> bool {
+    let spans = |rank: &RankDirectory| rank.path.join("spans.arrows").metadata().map(|file| file.len());
+    run.ranks.iter().all(|rank| spans(rank).unwrap_or(0) <= MOST_BYTES)
+}
+
+/// What the thread has.
+struct Reading {
+    source: Source,
+    events: Sender<Event>,
+    stop: Arc<AtomicBool>,
+}
+
+/// The dashboard is gone.
+struct Stopped;
+
+impl Reading {
+    fn run(&self) {
+        if let Err(Some(error)) = self.read().map_err(|why| why.err()) {
+            let _ = self.show(Snapshot::at(Stage::Failed(error.to_string())));
+        }
+    }
+
+    fn show(&self, snapshot: Snapshot) -> Result<(), Stopped> {
+        self.events.send(Event::Data(Arc::new(snapshot))).map_err(|_| Stopped)
+    }
+
+    fn rest(&self, time: Duration) -> Result<(), Stopped> {
+        thread::sleep(time);
+        if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// Waits for the run, follows it while it grows, and reads all of it when it has ended.
+    fn read(&self) -> Result<(), Why> {
+        let run = loop {
+            match self.source.open()? {
+                Some(run) => break run,
+                None => self.show(Snapshot::at(Stage::Waiting(self.source.words())))?,
+            }
+            self.rest(EVERY)?;
+        };
+        let mut followed = None;
+        let run = if grows(&run) || !fits(&run) {
+            let (growing, last) = self.follow(&run)?;
+            followed = Some(last);
+            Run::open(growing.run().path.as_path())?
+        } else {
+            run
+        };
+        if fits(&run) {
+            self.read_whole(&run, followed)?;
+        } else if let Some(last) = followed {
+            self.show(Snapshot { stage: Stage::Read, ..last })?;
+        }
+        Ok(())
+    }
+
+    /// Follows a run until it has ended; gives what it said last.
+    fn follow(&self, run: &Run) -> Result<(GrowingRun, Snapshot), Why> {
+        let mut growing = GrowingRun::open(&run.path)?;
+        let mut looked = Instant::now();
+        let mut next_analysis = Instant::now();
+        let mut steps = Steps::default();
+        loop {
+            let ended = !grows(growing.run());
+            let began = Instant::now();
+            // What is long is shown while it is read.
+            let mut more = growing.read()?;
+            while more && began.elapsed() < EVERY {
+                more = growing.read()?;
+            }
+            if ended && !more {
+                growing.finish();
+                next_analysis = Instant::now();
+            }
+            if growing.has_news() && Instant::now() >= next_analysis {
+                let began = Instant::now();
+                growing.analyze()?;
+                next_analysis = Instant::now() + REST * began.elapsed();
+            }
+            let picture = growing.picture();
+            let steps = steps.of(&picture);
+            let snapshot = Snapshot::growing(growing.run(), picture, steps);
+            if ended && !more {
+                return Ok((growing, snapshot));
+            }
+            self.show(snapshot)?;
+            self.rest(if more { Duration::ZERO } else { EVERY.saturating_sub(began.elapsed()) })?;
+            if looked.elapsed() >= LOOK_EVERY {
+                growing.look()?;
+                looked = Instant::now();
+            }
+        }
+    }
+
+    /// Reads all of a run; what it said while it was followed is shown meanwhile.
+    fn read_whole(&self, run: &Run, followed: Option<Snapshot>) -> Result<(), Why> {
+        let all = run.ranks.len();
+        let reading = |done: usize| {
+            let stage = Stage::Reading { done, all };
+            let mut snapshot = followed.clone().unwrap_or_else(|| Snapshot::at(stage.clone()));
+            snapshot.run.get_or_insert_with(|| RunFacts::of(run));
+            drop(self.show(Snapshot { stage, ..snapshot }));
+        };
+        reading(0);
+        let analysis = analyze(run, &Selection::default(), &reading)?;
+        Ok(self.show(Snapshot::whole(run, analysis))?)
+    }
+}
+
+/// The list of steps, made again only when there are others.
+#[derive(Default)]
+struct Steps {
+    made_of: Option<(Picture, Arc<Vec<StepSummary>>)>,
+}
+
+impl Steps {
+    fn of(&mut self, picture: &Picture) -> Arc<Vec<StepSummary>> {
+        let same = |other: &Picture| {
+            let analysis = picture.analysis.as_ref().map(Arc::as_ptr) == other.analysis.as_ref().map(Arc::as_ptr);
+            analysis && Arc::ptr_eq(&picture.settled, &other.settled)
+        };
+        match &self.made_of {
+            Some((other, steps)) if same(other) => steps.clone(),
+            _ => {
+                let steps = Arc::new(picture.steps());
+                self.made_of = Some((picture.clone(), steps.clone()));
+                steps
+            }
+        }
+    }
+}
+
+/// Why reading ended early.
+enum Why {
+    Stopped,
+    Failed(AnalysisError),
+}
+
+impl Why {
+    fn err(self) -> Option<AnalysisError> {
+        match self {
+            Why::Stopped => None,
+            Why::Failed(error) => Some(error),
+        }
+    }
+}
+
+impl From<Stopped> for Why {
+    fn from(_: Stopped) -> Why {
+        Why::Stopped
+    }
+}
+
+impl From<AnalysisError> for Why {
+    fn from(error: AnalysisError) -> Why {
+        Why::Failed(error)
+    }
+}
+
+impl From<TraceError> for Why {
+    fn from(error: TraceError) -> Why {
+        Why::Failed(error.into())
+    }
+}

@@ -1,0 +1,155 @@
+//! What is known of a run at a moment: all that views draw, and nothing that changes.
+
+use std::{path::PathBuf, sync::Arc};
+
+use stepscope_analyzer::{Analysis, Picture, RankMemory, RunningStep, StepSummary};
+use stepscope_plan::{ModelShape, ParallelLayout};
+use stepscope_traces::{Device, Loss, Nanos, Rank, Run, RunSource, State};
+
+/// What is known of a run at a moment.
+#[derive(Clone)]
+pub(crate) struct Snapshot {
+    /// How far reading is.
+    pub(crate) stage: Stage,
+    /// What was run, once it is there.
+    pub(crate) run: Option<RunFacts>,
+    /// What the analyzer says of the steps in scope.
+    pub(crate) analysis: Option<Arc<Analysis>>,
+    /// Which steps the analysis is of.
+    pub(crate) scope: Scope,
+    /// Every step, in order.
+    pub(crate) steps: Arc<Vec<StepSummary>>,
+    /// The step that is being made.
+    pub(crate) running: Option<RunningStep>,
+    /// What fills the memory of each rank, over all of the run.
+    pub(crate) memory: Vec<Arc<RankMemory>>,
+    /// What is lost.
+    pub(crate) loss: Loss,
+    /// When the newest activity ended, since 1970, UTC.
+    pub(crate) newest: Option<Nanos>,
+    /// When this was taken, on that clock.
+    pub(crate) taken: Nanos,
+}
+
+/// How far reading is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// There is nothing yet: what is waited for.
+    Waiting(String),
+    /// It is being read for the first time.
+    Reading {
+        /// Ranks that are read.
+        done: usize,
+        /// All of them.
+        all: usize,
+    },
+    /// It grows, and is followed.
+    Following,
+    /// All of it is read, and no more will come.
+    Read,
+    /// It cannot be read: why.
+    Failed(String),
+}
+
+/// Which steps an analysis is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All of the run.
+    Whole,
+    /// The last steps that all ranks have made.
+    Recent,
+}
+
+/// What was run.
+#[derive(Clone, Debug)]
+pub(crate) struct RunFacts {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) source: RunSource,
+    pub(crate) state: State,
+    /// The ranks that there are.
+    pub(crate) ranks: Vec<Rank>,
+    /// How many there should be, if that is known.
+    pub(crate) world_size: Option<u32>,
+    pub(crate) model: Option<ModelShape>,
+    pub(crate) layout: Option<ParallelLayout>,
+    /// The first rank's.
+    pub(crate) device: Option<Device>,
+    /// Steps that it is to make, where it says so.
+    pub(crate) planned_steps: Option<u64>,
+}
+
+impl RunFacts {
+    pub(crate) fn of(run: &Run) -> RunFacts {
+        RunFacts {
+            name: run.info.name.clone(),
+            path: run.path.clone(),
+            source: run.info.source,
+            state: run.state(),
+            ranks: run.ranks.iter().map(|rank| rank.info.rank).collect(),
+            world_size: run.info.world_size,
+            model: run.info.model.clone(),
+            layout: run.info.layout,
+            device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),
+            planned_steps: run.info.configuration.get("steps").and_then(|steps| steps.as_u64()),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Nothing, at a stage.
+    pub(crate) fn at(stage: Stage) -> Snapshot {
+        Snapshot {
+            stage,
+            run: None,
+            analysis: None,
+            scope: Scope::Whole,
+            steps: Arc::default(),
+            running: None,
+            memory: Vec::new(),
+            loss: Loss::default(),
+            newest: None,
+            taken: stepscope_traces::ClockSnapshot::take().wall_ns,
+        }
+    }
+
+    /// All of a run.
+    pub(crate) fn whole(run: &Run, analysis: Analysis) -> Snapshot {
+        let mut facts = RunFacts::of(run);
+        facts.state = analysis.run.state;
+        facts.device = analysis.run.device.clone();
+        let lost = analysis.data_loss;
+        Snapshot {
+            run: Some(facts),
+            steps: Arc::new(StepSummary::of_all(&analysis.steps)),
+            memory: analysis.memory.iter().cloned().map(Arc::new).collect(),
+            loss: Loss {
+                dropped_events: lost.dropped_events,
+                unreadable_bytes: lost.unreadable_bytes,
+                unreadable_events: lost.unreadable_events,
+            },
+            analysis: Some(Arc::new(analysis)),
+            ..Snapshot::at(Stage::Read)
+        }
+    }
+
+    /// What a run that grows says.
+    pub(crate) fn growing(run: &Run, picture: Picture, steps: Arc<Vec<StepSummary>>) -> Snapshot {
+        Snapshot {
+            run: Some(RunFacts::of(run)),
+            analysis: picture.analysis,
+            scope: Scope::Recent,
+            steps,
+            running: picture.running,
+            memory: picture.memory,
+            loss: picture.loss,
+            newest: picture.newest_wall,
+            ..Snapshot::at(Stage::Following)
+        }
+    }
+
+    /// What became of the run, if there is one.
+    pub(crate) fn state(&self) -> Option<State> {
+        self.run.as_ref().map(|run| run.state)
+    }
+}

@@ -1,0 +1,22 @@
+//! Everything that happens to the dashboard, as one type.
+
+use std::sync::Arc;
+
+use ratatui::crossterm::event::{KeyEvent, MouseEvent};
+
+use crate::data::Snapshot;
+
+/// Something that happens.
+#[derive(Clone)]
+pub(crate) enum Event {
+    /// A key was pressed.
+    Key(KeyEvent),
+    /// The mouse did something.
+    Mouse(MouseEvent),
+    /// The terminal has another size.
+    Resized,
+    /// There is something new of the run.
+    Data(Arc<Snapshot>),
+    /// The job that the dashboard belongs to has ended; with why, if it failed.
+    JobEnded(Option<String>),
+}

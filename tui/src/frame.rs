@@ -1,0 +1,225 @@
+//! What is around every view: what was run and how it is at the top, keys at the bottom.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+use stepscope_traces::{Nanos, RunSource, State};
+
+use crate::{
+    data::{Snapshot, Stage},
+    help::centered,
+    keys::{Binding, EVERYWHERE},
+    scene::Scene,
+    text,
+    theme::Theme,
+    views::View,
+    widgets::{below, row, say, say_right},
+};
+
+/// Data that is so old makes one look.
+const OLD: Nanos = Nanos(5 * Nanos::SECOND.0);
+const VERY_OLD: Nanos = Nanos(30 * Nanos::SECOND.0);
+
+/// Where things are.
+pub(crate) struct Places {
+    /// The titles of the views.
+    pub(crate) tabs: Vec<(Rect, View)>,
+    /// The view.
+    pub(crate) body: Rect,
+}
+
+/// Draws what is around a view, and says where that goes.
+pub(crate) fn draw(scene: &Scene<'_>, view: View, is_frozen: bool, area: Rect, buffer: &mut Buffer) -> Places {
+    let theme = scene.theme;
+    draw_run(scene, row(area, 0), buffer);
+    draw_facts(scene, is_frozen, row(area, 1), buffer);
+    let mut top = 2;
+    if let Some(lost) = loss(scene.snapshot) {
+        say(buffer, row(area, top), Line::styled(format!(" {lost}"), theme.bad()));
+        top += 1;
+    }
+    let tabs = draw_tabs(view, theme, row(area, top), buffer);
+    let rest = below(area, top + 1);
+    let body = Rect { height: rest.height.saturating_sub(1), ..rest };
+    draw_keys(view, theme, below(rest, body.height), buffer);
+    Places { tabs, body }
+}
+
+/// What is lost: nobody may take figures for more than they are.
+fn loss(snapshot: &Snapshot) -> Option<String> {
+    let lost = &snapshot.loss;
+    (!lost.is_none()).then(|| format!("LOST {}: figures are of what is left", text::loss(lost)))
+}
+
+/// The run, what became of it, and how old the newest of it is.
+fn draw_run(scene: &Scene<'_>, place: Rect, buffer: &mut Buffer) {
+    let (snapshot, theme) = (scene.snapshot, scene.theme);
+    let Some(run) = &snapshot.run else {
+        say(buffer, place, Line::from(vec![Span::styled(" stepscope", theme.title())]));
+        return;
+    };
+    let (style, shape) = theme.state(run.state);
+    let mut right = Vec::new();
+    if run.state == State::Recording {
+        let age = snapshot.newest.map(|newest| Nanos((scene.now - newest).0.max(0)));
+        right.push(match age {
+            None => Span::styled("nothing recorded yet ", theme.quiet()),
+            Some(age) if age < OLD => Span::styled(format!("newest data {} old ", seconds(age)), theme.quiet()),
+            Some(age) if age < VERY_OLD => Span::styled(format!("newest data {} old ", seconds(age)), theme.warning()),
+            Some(age) => Span::styled(format!("NO NEW DATA for {} ", seconds(age)), theme.bad()),
+        });
+    }
+    let mut left = vec![Span::raw(" "), Span::styled(text::printable(&run.name), theme.strong()), Span::raw("  ")];
+    left.push(Span::styled(format!("{shape} {}", run.state.word()), style));
+    let newest = snapshot.running.map(|running| running.step).or(snapshot.steps.last().map(|step| step.step));
+    if let Some(step) = newest {
+        // Steps count from 0, and people from 1.
+        let made = u64::try_from(step.0).map_or(0, |step| step + 1);
+        let planned = run.planned_steps.filter(|planned| made <= *planned);
+        let of = planned.map(|planned| format!(" ({} of {})", text::count(made), text::count(planned)));
+        left.push(Span::raw(format!("  step {step}{}", of.unwrap_or_default())));
+    }
+    if let Some(running) = snapshot.running {
+        left.push(Span::styled(format!("  in it for {}", text::duration(Nanos(running.elapsed_ns))), theme.quiet()));
+    }
+    if let Stage::Reading { done, all } = snapshot.stage {
+        left.push(Span::styled(format!("  reading all of it: {done} of {all} ranks"), theme.quiet()));
+    }
+    say(buffer, place, Line::from(left));
+    say_right(buffer, place, Line::from(right));
+}
+
+/// A time in seconds, to a tenth.
+fn seconds(time: Nanos) -> String {
+    if time < Nanos(10 * Nanos::SECOND.0) { format!("{:.1} s", time.seconds()) } else { text::duration(time) }
+}
+
+/// What was run; what figures are of.
+fn draw_facts(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buffer) {
+    let theme = scene.theme;
+    let Some(run) = &scene.snapshot.run else { return };
+    let mut right = Vec::new();
+    if is_frozen {
+        right.push(Span::styled("FROZEN", theme.warning()));
+    }
+    if let Some(rank) = scene.focus {
+        right.push(Span::styled(format!("rank {rank}"), theme.warning()));
+    }
+    if scene.snapshot.analysis.is_some() {
+        right.push(Span::styled(format!("figures of {}", scene.scope()), theme.quiet()));
+    }
+    let mut spaced = Vec::new();
+    for span in right {
+        spaced.extend([span, Span::raw("  ")]);
+    }
+    if let Some(last) = spaced.last_mut() {
+        *last = Span::raw(" ");
+    }
+    let right = Line::from(spaced);
+    let room = usize::from(place.width).saturating_sub(right.width() + 3);
+    let mut words = vec![text::ranks(run.ranks.len() as u64, run.world_size)];
+    words.extend(run.model.as_ref().map(|model| format!("{} {}", model.name, text::parameters(model.parameters()))));
+    words.extend(run.layout.as_ref().map(text::layout));
+    words.extend(match run.source {
+        RunSource::Stepscope => None,
+        RunSource::Kineto => Some("PyTorch profiler".to_owned()),
+        RunSource::TorchSnapshot => Some("PyTorch memory snapshot".to_owned()),
+    });
+    words.extend(run.device.as_ref().map(|device| device.name.clone()));
+    // What does not fit is left out from the end, as a whole.
+    let mut facts = String::new();
+    for word in words.iter().map(|word| text::printable(word)) {
+        let more = if facts.is_empty() { word } else { format!("{facts} · {word}") };
+        if more.chars().count() > room && !facts.is_empty() {
+            break;
+        }
+        facts = more;
+    }
+    say(buffer, place, Line::styled(format!(" {facts}"), theme.quiet()));
+    say_right(buffer, place, right);
+}
+
+/// The titles of the views, with their numbers.
+fn draw_tabs(current: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> Vec<(Rect, View)> {
+    buffer.set_style(place, theme.quiet());
+    let mut tabs = Vec::new();
+    let mut x = place.x;
+    for (index, view) in View::ALL.iter().enumerate() {
+        let title = format!(" {} {} ", index + 1, view.title());
+        let width = title.chars().count() as u16;
+        let tab = Rect { x, width, ..place }.intersection(place);
+        let style = if *view == current { theme.chosen().patch(theme.strong()) } else { theme.quiet() };
+        say(buffer, tab, Line::styled(title, style));
+        tabs.push((tab, *view));
+        x = x.saturating_add(width);
+    }
+    let line = Rect { x, width: place.right().saturating_sub(x), ..place };
+    say(buffer, line, Line::styled("─".repeat(line.width.into()), theme.quiet()));
+    tabs
+}
+
+/// What keys do: of the view, and everywhere, as many as there is room for. What comes last always has its place.
+fn draw_keys(view: View, theme: &Theme, place: Rect, buffer: &mut Buffer) {
+    let shown = |binding: &&Binding| !binding.short.is_empty();
+    let words = |binding: &Binding| {
+        [
+            Span::styled(format!(" {}", binding.names()), theme.strong()),
+            Span::styled(format!(" {} ", binding.short), theme.quiet()),
+        ]
+    };
+    let width = |binding: &&Binding| words(binding).iter().map(Span::width).sum::<usize>();
+    let all: Vec<&Binding> = view.bindings().iter().chain(EVERYWHERE).filter(shown).collect();
+    let (rest, last) = all.split_at(all.len().saturating_sub(2));
+    let mut room = usize::from(place.width).saturating_sub(last.iter().map(width).sum());
+    let mut spans: Vec<Span<'_>> = Vec::new();
+    for binding in rest {
+        if let Some(left) = room.checked_sub(width(binding)) {
+            room = left;
+            spans.extend(words(binding));
+        }
+    }
+    spans.extend(last.iter().flat_map(|binding| words(binding)));
+    say(buffer, place, Line::from(spans));
+}
+
+/// Says what there is instead of a view, if there is nothing to show in one.
+pub(crate) fn draw_message(scene: &Scene<'_>, body: Rect, buffer: &mut Buffer) -> bool {
+    let (snapshot, theme) = (scene.snapshot, scene.theme);
+    let lines: Vec<(String, Style)> = match &snapshot.stage {
+        Stage::Failed(why) => {
+            let why = text::wrapped(&text::printable(why), usize::from(body.width).saturating_sub(4).max(1));
+            std::iter::once(("This cannot be read".to_owned(), theme.bad()))
+                .chain(why.into_iter().map(|line| (line, Style::new())))
+                .collect()
+        }
+        _ if snapshot.analysis.is_some() || !snapshot.memory.is_empty() => return false,
+        Stage::Waiting(what) => vec![
+            (format!("Waiting for {}", text::printable(what)), theme.strong()),
+            ("It is shown as soon as it begins.".into(), theme.quiet()),
+            ("`stepscope train` or `stepscope record -- COMMAND` begins one.".into(), theme.quiet()),
+        ],
+        Stage::Reading { done, all } => {
+            let filled = if *all > 0 { 30 * done / all } else { 0 };
+            vec![
+                (format!("Reading {done} of {}", text::counted(*all as u64, "rank")), theme.strong()),
+                (format!("{}{}", "█".repeat(filled), "░".repeat(30 - filled.min(30))), theme.title()),
+            ]
+        }
+        Stage::Following => vec![
+            ("The run has begun, and nothing is recorded yet".into(), theme.strong()),
+            ("What is recorded is shown within half a second.".into(), theme.quiet()),
+        ],
+        Stage::Read => vec![
+            ("Nothing was recorded".into(), theme.strong()),
+            ("The run has ranks, and no spans and no memory in them.".into(), theme.quiet()),
+        ],
+    };
+    let place = centered(body, body.width, lines.len() as u16);
+    for (index, (line, style)) in lines.into_iter().enumerate() {
+        say(buffer, row(place, index as u16), Line::styled(line, style).centered());
+    }
+    true
+}

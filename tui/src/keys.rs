@@ -1,0 +1,150 @@
+//! What keys do: one table, which the help, the line at the bottom and the loop all read.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use crate::views::View;
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Leave the dashboard.
+    Quit,
+    /// Show what keys do, or no longer.
+    Help,
+    /// Go back: close what is open, let go of what is chosen.
+    Back,
+    /// Another view.
+    Show(View),
+    /// The next view.
+    NextView,
+    /// The view before.
+    PreviousView,
+    /// Take no more news, or take them again.
+    Freeze,
+    /// The step before the chosen one.
+    PreviousStep,
+    /// The step after the chosen one.
+    NextStep,
+    /// The first step.
+    FirstStep,
+    /// The newest step, whichever that is.
+    LastStep,
+    /// The rank before the one in focus.
+    PreviousRank,
+    /// The rank after the one in focus.
+    NextRank,
+    /// All ranks together.
+    AllRanks,
+    /// Up a line.
+    Up,
+    /// Down a line.
+    Down,
+    /// Nearer.
+    ZoomIn,
+    /// Farther.
+    ZoomOut,
+    /// Another order.
+    Sort,
+}
+
+/// Keys that ask for the same.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub(crate) keys: &'static [KeyCode],
+    pub(crate) action: Action,
+    /// What it does, in a word for the line at the bottom; nothing where there is no need to say it there.
+    pub(crate) short: &'static str,
+    /// What it does, in a sentence for the help.
+    pub(crate) long: &'static str,
+}
+
+const fn key(letter: char) -> KeyCode {
+    KeyCode::Char(letter)
+}
+
+/// Keys that do the same in every view, after those of the view itself.
+pub(crate) const EVERYWHERE: &[Binding] = &[
+    Binding { keys: &[KeyCode::Tab], action: Action::NextView, short: "view", long: "the next view" },
+    Binding { keys: &[KeyCode::BackTab], action: Action::PreviousView, short: "", long: "the view before" },
+    Binding {
+        keys: &[key(' ')],
+        action: Action::Freeze,
+        short: "freeze",
+        long: "freeze what is seen, or follow again",
+    },
+    Binding {
+        keys: &[KeyCode::Left, key('h')],
+        action: Action::PreviousStep,
+        short: "step",
+        long: "choose the step before",
+    },
+    Binding { keys: &[KeyCode::Right, key('l')], action: Action::NextStep, short: "", long: "choose the step after" },
+    Binding { keys: &[KeyCode::Home, key('g')], action: Action::FirstStep, short: "", long: "choose the first step" },
+    Binding { keys: &[KeyCode::End, key('G')], action: Action::LastStep, short: "", long: "back to the newest step" },
+    Binding { keys: &[key('[')], action: Action::PreviousRank, short: "", long: "focus every view on the rank before" },
+    Binding { keys: &[key(']')], action: Action::NextRank, short: "rank", long: "focus every view on the rank after" },
+    Binding { keys: &[key('a')], action: Action::AllRanks, short: "", long: "all ranks together" },
+    Binding { keys: &[KeyCode::Esc], action: Action::Back, short: "", long: "let go of what is chosen" },
+    Binding { keys: &[key('?')], action: Action::Help, short: "help", long: "what keys do" },
+    Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "leave" },
+];
+
+/// What a key asks for, in a view whose own keys these are.
+pub(crate) fn action(event: &KeyEvent, own: &[Binding]) -> Option<Action> {
+    if event.kind == KeyEventKind::Release {
+        return None;
+    }
+    if event.modifiers.contains(KeyModifiers::CONTROL) {
+        return (event.code == key('c')).then_some(Action::Quit);
+    }
+    if let KeyCode::Char(digit @ '1'..='9') = event.code {
+        return View::numbered(digit as usize - '0' as usize).map(Action::Show);
+    }
+    let bindings = own.iter().chain(EVERYWHERE);
+    bindings.into_iter().find(|binding| binding.keys.contains(&event.code)).map(|binding| binding.action)
+}
+
+impl Binding {
+    /// Its keys, as people call them.
+    pub(crate) fn names(&self) -> String {
+        self.keys.iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn name(key: &KeyCode) -> String {
+    match key {
+        KeyCode::Char(' ') => "space".into(),
+        KeyCode::Char(letter) => letter.to_string(),
+        KeyCode::Left => "←".into(),
+        KeyCode::Right => "→".into(),
+        KeyCode::Up => "↑".into(),
+        KeyCode::Down => "↓".into(),
+        KeyCode::BackTab => "shift-tab".into(),
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_means_two_things() {
+        for view in View::ALL {
+            let own = view.bindings();
+            let keys: Vec<&KeyCode> = own.iter().flat_map(|binding| binding.keys).collect();
+            for (index, key) in keys.iter().enumerate() {
+                assert!(!keys[..index].contains(key), "{key} means two things in {}", view.name());
+            }
+        }
+        let keys: Vec<&KeyCode> = EVERYWHERE.iter().flat_map(|binding| binding.keys).collect();
+        assert!((0..keys.len()).all(|index| !keys[..index].contains(&keys[index])));
+    }
+
+    #[test]
+    fn control_c_leaves() {
+        let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(action(&event, &[]), Some(Action::Quit));
+        assert_eq!(action(&KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE), &[]), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! The dashboard: a run in a terminal, while it goes on or after it.
+//!
+//! A thread of its own reads the run and makes snapshots (`data`); the loop takes keys and snapshots (`app`), and draws what
+//! it has (`frame`, `views`). Drawing never waits for reading, and no figure is computed here: all of them are the
+//! analyzer's.
+
+mod app;
+mod data;
+mod event;
+mod export_frame;
+mod frame;
+mod help;
+mod keys;
+mod scene;
+mod session;
+mod terminal;
+pub mod text;
+mod theme;
+mod views;
+mod widgets;
+
+#[cfg(test)]
+mod tests;
+
+pub use data::Source;
+pub use export_frame::Size;
+pub use session::{DashboardError, Job, Left, Options, once, run};
+pub use theme::ThemeName;
+pub use views::View;

@@ -1,0 +1,61 @@
+//! What a view draws: a snapshot, and what of it is chosen.
+
+use stepscope_analyzer::{RankMemory, StepSummary};
+use stepscope_traces::{Nanos, Rank, Step};
+
+use crate::{
+    data::{Scope, Snapshot},
+    text,
+    theme::Theme,
+};
+
+/// What a view draws.
+pub(crate) struct Scene<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) theme: &'a Theme,
+    /// The rank that every view is about; all of them, if there is none.
+    pub(crate) focus: Option<Rank>,
+    /// The step that is chosen; the newest, if there is none.
+    pub(crate) chosen: Option<Step>,
+    /// The time of day.
+    pub(crate) now: Nanos,
+}
+
+impl Scene<'_> {
+    /// The steps of what is in focus: every step of the job, or those of one rank that are in scope.
+    pub(crate) fn steps(&self) -> Vec<StepSummary> {
+        match (self.focus, &self.snapshot.analysis) {
+            (None, _) => self.snapshot.steps.to_vec(),
+            (Some(_), None) => Vec::new(),
+            (Some(rank), Some(analysis)) => {
+                analysis.steps.iter().filter(|step| step.rank == rank).map(StepSummary::of).collect()
+            }
+        }
+    }
+
+    /// The memory of the rank in focus; without one, of the rank that is fullest.
+    pub(crate) fn memory(&self) -> Option<&RankMemory> {
+        let memory = self.snapshot.memory.iter().map(|memory| &**memory);
+        match self.focus {
+            Some(rank) => memory.into_iter().find(|memory| memory.rank == rank),
+            None => memory.rev().max_by_key(|memory| memory.peak_bytes),
+        }
+    }
+
+    /// What a device has of memory, if that is known.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        self.snapshot.run.as_ref()?.device.as_ref()?.memory_bytes
+    }
+
+    /// Which steps figures are of, in words.
+    pub(crate) fn scope(&self) -> String {
+        let time = self.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
+        match (time, self.snapshot.scope) {
+            (Some(time), _) if time.count == 1 => format!("step {}", time.first_step),
+            (Some(time), Scope::Recent) => format!("steps {} to {}", time.first_step, time.last_step),
+            (Some(time), Scope::Whole) => format!("all {}", text::counted(time.count, "step")),
+            (None, Scope::Recent) => "the newest spans".into(),
+            (None, Scope::Whole) => "the whole recording".into(),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The whole dashboard on a screen that is no terminal.
+
+/// Runs to look at.
+mod cases;
+
+/// Anything that anybody presses.
+mod keys;
+
+/// What each view looks like: one line a view.
+mod views;

@@ -1,0 +1,152 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use ratatui::{buffer::Buffer, layout::Rect};
+use stepscope_traces::{
+    FIRST_NAME, Nanos, Rank, RankInfo, RankWriter, RunInfo, Span, SpanKind, Step, Stream, now,
+    synthetic::{Pipeline, Recipe, Schedule},
+};
+use tempfile::TempDir;
+
+use crate::{
+    app::App,
+    data::{Snapshot, Source, load},
+    event::Event,
+    theme::{Theme, ThemeName},
+    views::View,
+};
+
+pub(crate) const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+/// A run to look at, by name.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) snapshot: Arc<Snapshot>,
+}
+
+/// Every run that views are looked at with; made once.
+pub(crate) fn all() -> &'static [Case] {
+    static CASES: OnceLock<Vec<Case>> = OnceLock::new();
+    CASES.get_or_init(|| {
+        vec![
+            Case { name: "sample", snapshot: read(&sample("tp2")) },
+            Case { name: "one_rank", snapshot: read(&sample("single")) },
+            Case { name: "synthetic", snapshot: made(&synthetic(), |_| {}) },
+            Case { name: "interrupted", snapshot: made(&synthetic(), interrupt) },
+            Case { name: "lossy", snapshot: made(&synthetic(), damage) },
+            Case { name: "many_ranks", snapshot: made(&many_ranks(), |_| {}) },
+            Case { name: "recording", snapshot: recording() },
+            Case { name: "empty", snapshot: empty() },
+        ]
+    })
+}
+
+/// Looks at a view of every run, at every size.
+pub(crate) fn look_at(view: View) {
+    for Case { name, snapshot } in all() {
+        for (width, height) in SIZES {
+            let frame = frame(view, ThemeName::Plain, snapshot.clone(), width, height);
+            insta::assert_snapshot!(format!("{}_{name}_{width}x{height}", view.name()), frame);
+        }
+    }
+}
+
+/// One frame, as text without its colours.
+pub(crate) fn frame(view: View, theme: ThemeName, snapshot: Arc<Snapshot>, width: u16, height: u16) -> String {
+    let mut app = App::new(view, Theme::new(theme), false);
+    let moment = snapshot.newest.map_or(snapshot.taken, |newest| newest + Nanos(300_000_000));
+    app.handle(Event::Data(snapshot));
+    drawn(&mut app, moment, width, height)
+}
+
+/// What an app draws, as text without its colours.
+pub(crate) fn drawn(app: &mut App, now: Nanos, width: u16, height: u16) -> String {
+    let area = Rect::new(0, 0, width, height);
+    let mut buffer = Buffer::empty(area);
+    app.draw(now, area, &mut buffer);
+    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned() + "\n";
+    (0..height).map(line).collect()
+}
+
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/samples").join(name)
+}
+
+fn read(path: &Path) -> Arc<Snapshot> {
+    Arc::new(load(&Source::Named(vec![path.to_owned()])).unwrap().unwrap())
+}
+
+fn synthetic() -> Recipe {
+    let pipeline = Pipeline { stages: 2, schedule: Schedule::Gpipe, chunks: 1, transfer: Nanos(20_000) };
+    Recipe { replicas: 2, steps: 40, overlap: 0.3, pipeline: Some(pipeline), ..Recipe::default() }
+}
+
+fn many_ranks() -> Recipe {
+    let small = Recipe { micro_batches: 1, layers: 1, kernels_per_layer: 4, ..Recipe::default() };
+    Recipe { replicas: 512, steps: 3, compute_streams: 1, ..small }
+}
+
+/// A run that is made up, and then changed.
+fn made(recipe: &Recipe, change: fn(&Path)) -> Arc<Snapshot> {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("run");
+    recipe.write(&path).unwrap();
+    change(&path);
+    read(&path)
+}
+
+fn interrupt(run: &Path) {
+    let file = run.join("rank-00001/rank.json");
+    let text = fs::read_to_string(&file).unwrap();
+    let changed = text.replace("\"complete\"", "\"interrupted\"");
+    assert_ne!(text, changed);
+    fs::write(file, changed).unwrap();
+}
+
+fn damage(run: &Path) {
+    let file = run.join("rank-00000/spans.arrows");
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].fill(0xff);
+    fs::write(file, bytes).unwrap();
+}
+
+/// A run that is being recorded: three steps are made, and a fourth one is going on.
+fn recording() -> Arc<Snapshot> {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("run");
+    let mut info = RunInfo::of_this_process("going-on");
+    info.world_size = Some(1);
+    info.configuration.insert("steps".into(), 10.into());
+    info.create(&path).unwrap();
+    let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();
+    writer.push_name(FIRST_NAME, "matmul").unwrap();
+    let begin = now().0;
+    let mut push = |kind, step, start: i64, length: i64| {
+        let span = Span::new(kind, FIRST_NAME, Nanos(begin + start * 1_000_000), Nanos(length * 1_000_000));
+        writer.push_span(&Span { step: Some(Step(step)), stream: Some(Stream(0)), ..span }).unwrap();
+    };
+    for step in 0..4 {
+        let start = i64::from(step) * 100;
+        push(SpanKind::Kernel, step, start, 60);
+        push(SpanKind::AllReduce, step, start + 50, 30);
+        if step < 3 {
+            push(SpanKind::Step, step, start, 99);
+        }
+    }
+    writer.flush().unwrap();
+    let snapshot = read(&path);
+    drop(writer);
+    snapshot
+}
+
+/// A run of which there is a `run.json`, and nothing else.
+fn empty() -> Arc<Snapshot> {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("begun").create(&path).unwrap();
+    read(&path)
+}

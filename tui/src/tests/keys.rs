@@ -1,0 +1,69 @@
+use ratatui::crossterm::event::{
+    KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
+use stepscope_traces::Nanos;
+
+use super::cases::{all, drawn};
+use crate::{
+    app::App,
+    event::Event,
+    theme::{Theme, ThemeName},
+    views::View,
+};
+
+/// How many events there are.
+const EVENTS: usize = 20_000;
+
+fn any_key(random: &mut fastrand::Rng) -> Event {
+    let code = match random.u8(0..12) {
+        0 => KeyCode::Left,
+        1 => KeyCode::Right,
+        2 => KeyCode::Up,
+        3 => KeyCode::Down,
+        4 => KeyCode::Home,
+        5 => KeyCode::End,
+        6 => KeyCode::Tab,
+        7 => KeyCode::BackTab,
+        8 => KeyCode::Esc,
+        9 => KeyCode::F(random.u8(1..13)),
+        _ => KeyCode::Char(random.char(' '..='~')),
+    };
+    let modifiers = *random.choice(&[KeyModifiers::NONE, KeyModifiers::SHIFT, KeyModifiers::ALT]).unwrap();
+    let kind = *random.choice(&[KeyEventKind::Press, KeyEventKind::Repeat, KeyEventKind::Release]).unwrap();
+    Event::Key(KeyEvent::new_with_kind(code, modifiers, kind))
+}
+
+fn any_mouse(random: &mut fastrand::Rng) -> Event {
+    let kind = match random.u8(0..5) {
+        0 => MouseEventKind::ScrollUp,
+        1 => MouseEventKind::ScrollDown,
+        2 => MouseEventKind::Moved,
+        3 => MouseEventKind::Down(MouseButton::Right),
+        _ => MouseEventKind::Down(MouseButton::Left),
+    };
+    Event::Mouse(MouseEvent { kind, column: random.u16(0..210), row: random.u16(0..70), modifiers: KeyModifiers::NONE })
+}
+
+#[test]
+fn whatever_is_pressed_there_is_something_to_see() {
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut app = App::new(View::Overview, Theme::new(ThemeName::Dark), true);
+    for event in 0..EVENTS {
+        let next = match random.u8(0..20) {
+            0 => Event::Data(random.choice(all()).unwrap().snapshot.clone()),
+            1 => Event::Resized,
+            2..5 => any_mouse(&mut random),
+            _ => any_key(&mut random),
+        };
+        app.handle(next);
+        // Somebody who leaves comes back.
+        if app.left.take().is_some() {
+            app = App::new(View::Memory, Theme::new(ThemeName::Plain), random.bool());
+        }
+        if event % 10 == 0 {
+            let (width, height) = (random.u16(1..210), random.u16(1..70));
+            let text = drawn(&mut app, Nanos(0), width, height);
+            assert_eq!(text.lines().count(), usize::from(height));
+        }
+    }
+}

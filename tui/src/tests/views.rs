@@ -1,0 +1,27 @@
+use super::cases::{all, frame, look_at};
+use crate::{theme::ThemeName, views::View};
+
+#[test]
+fn overview() {
+    look_at(View::Overview);
+}
+
+#[test]
+fn memory() {
+    look_at(View::Memory);
+}
+
+/// Whatever the size, all is drawn and nothing beside it.
+#[test]
+fn every_size() {
+    for case in all() {
+        for view in View::ALL {
+            for theme in ThemeName::ALL {
+                for (width, height) in [(1, 1), (2, 40), (200, 2), (10, 5), (39, 11), (400, 120)] {
+                    let text = frame(*view, theme, case.snapshot.clone(), width, height);
+                    assert_eq!(text.lines().count(), usize::from(height), "{}", case.name);
+                }
+            }
+        }
+    }
+}

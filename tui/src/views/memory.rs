@@ -1,0 +1,96 @@
+//! What fills memory: over time, at its peak, on every rank.
+
+mod area;
+mod categories;
+mod ranks;
+
+use ratatui::{
+    buffer::Buffer,
+    crossterm::event::{KeyCode, MouseEvent},
+    layout::Rect,
+    text::Line,
+};
+
+use super::{Choice, ViewBody};
+use crate::{
+    keys::{Action, Binding},
+    scene::Scene,
+    widgets::{below, right_of, row, say},
+};
+
+/// Keys of its own.
+pub(crate) const BINDINGS: &[Binding] = &[
+    Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "", long: "scroll ranks up" },
+    Binding {
+        keys: &[KeyCode::Down, KeyCode::Char('j')],
+        action: Action::Down,
+        short: "scroll",
+        long: "scroll ranks down",
+    },
+    Binding {
+        keys: &[KeyCode::Char('s')],
+        action: Action::Sort,
+        short: "sort",
+        long: "sort ranks by number, or by their peak",
+    },
+];
+
+/// From this width on, ranks stand beside all the rest.
+const WIDE: u16 = 150;
+const RANKS: u16 = 52;
+
+/// What fills memory.
+#[derive(Default)]
+pub(crate) struct Memory {
+    ranks: ranks::Ranks,
+}
+
+impl ViewBody for Memory {
+    fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+        let Some(memory) = scene.memory() else {
+            let words = match scene.focus {
+                Some(rank) => format!(" no memory is recorded of rank {rank}"),
+                None => " no memory is recorded".into(),
+            };
+            say(buffer, row(area, 0), Line::styled(words, scene.theme.quiet()));
+            return;
+        };
+        let (main, beside) = if area.width >= WIDE {
+            (Rect { width: area.width - RANKS - 2, ..area }, Some(right_of(area, area.width - RANKS)))
+        } else {
+            (area, None)
+        };
+        let table = categories::height(scene, memory);
+        // Over time has what the table leaves, and a third at least.
+        let upper = main.height.saturating_sub(table + 1).max(main.height / 3);
+        area::draw(scene, memory, Rect { height: upper, ..main }, buffer);
+        let lower = below(main, upper);
+        match beside {
+            Some(beside) => {
+                categories::draw(scene, memory, Rect { width: lower.width.min(categories::WIDTH), ..lower }, buffer);
+                categories::draw_details(scene, memory, right_of(lower, categories::WIDTH + 3), buffer);
+                self.ranks.draw(scene, beside, buffer);
+            }
+            None => {
+                categories::draw(scene, memory, Rect { width: lower.width.min(categories::WIDTH), ..lower }, buffer);
+                let right = right_of(lower, categories::WIDTH + 2);
+                let details = categories::details_height(memory).min(right.height / 2);
+                categories::draw_details(scene, memory, Rect { height: details, ..right }, buffer);
+                self.ranks.draw(scene, below(right, details), buffer);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action, _scene: &Scene<'_>) {
+        match action {
+            Action::Up => self.ranks.scroll_up(),
+            Action::Down => self.ranks.scroll_down(),
+            Action::Sort => self.ranks.sort(),
+            _ => {}
+        }
+    }
+
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
+        self.ranks.rank_at(event.column, event.row).map(Choice::Rank)
+    }
+}

@@ -1,0 +1,135 @@
+//! What was live at the peak: by category beside what was predicted, as the device counts, and the largest blocks.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+use stepscope_analyzer::{Block, RankMemory};
+use stepscope_traces::MemoryCategory;
+
+use crate::{
+    scene::Scene,
+    text,
+    theme::Theme,
+    widgets::{below, row, say},
+};
+
+/// How wide the table is.
+pub(super) const WIDTH: u16 = 58;
+
+/// The categories that something is known of, in order: what is there, and what was predicted.
+fn rows(memory: &RankMemory) -> Vec<(MemoryCategory, u64, u64, Option<u64>)> {
+    let predicted = |category: MemoryCategory| {
+        let plan = memory.predicted.as_ref()?;
+        let named = plan.categories().into_iter().find(|(name, _)| *name == category.word());
+        named.map(|(_, bytes)| bytes)
+    };
+    let of = |map: &std::collections::BTreeMap<MemoryCategory, u64>, category| map.get(category).copied().unwrap_or(0);
+    let all = MemoryCategory::ALL
+        .iter()
+        .map(|category| (*category, of(&memory.at_peak, category), of(&memory.at_end, category), predicted(*category)));
+    all.filter(|(_, peak, end, predicted)| *peak > 0 || *end > 0 || predicted.unwrap_or(0) > 0).collect()
+}
+
+/// How many lines the table takes, or the details beside it.
+pub(super) fn height(scene: &Scene<'_>, memory: &RankMemory) -> u16 {
+    let ranks = if scene.snapshot.memory.len() > 1 { 4 } else { 0 };
+    (rows(memory).len() as u16 + 2).max(details_height(memory).min(8) + ranks)
+}
+
+/// The table: each category at the peak, its share, what was predicted, and at the end.
+pub(super) fn draw(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &mut Buffer) {
+    let theme = scene.theme;
+    let is_recording = scene.snapshot.state() == Some(stepscope_traces::State::Recording);
+    let has_prediction = memory.predicted.is_some();
+    let now = if is_recording { "now" } else { "at end" };
+    let predicted = if has_prediction { "predicted" } else { "" };
+    let header = format!(" {:<17}{:>9} {:>6} {predicted:>10} {now:>9}", "", "at peak", "share");
+    say(buffer, row(area, 0), Line::styled(header, theme.quiet()));
+    let peak = memory.peak_bytes.max(1) as f64;
+    let rows = rows(memory);
+    for (index, (category, bytes, end, plan)) in rows.iter().enumerate() {
+        let (glyph, style) = theme.filled(theme.category(*category));
+        let name = category.word().replace('_', " ");
+        let plan = plan.map_or_else(String::new, |plan| predicted_bytes(plan));
+        let line = Line::from(vec![
+            Span::raw(" "),
+            Span::styled(glyph.to_string(), style),
+            Span::raw(format!(" {name:<15}{:>9} {:>6}", text::bytes(*bytes), text::percent(*bytes as f64 / peak))),
+            Span::styled(format!(" {plan:>10}"), theme.quiet()),
+            Span::raw(format!(" {:>9}", text::bytes(*end))),
+        ]);
+        say(buffer, row(area, index as u16 + 1), line);
+    }
+    draw_total(scene, memory, row(area, rows.len() as u16 + 1), buffer);
+}
+
+fn predicted_bytes(bytes: u64) -> String {
+    text::bytes(bytes)
+}
+
+fn draw_total(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut Buffer) {
+    let theme = scene.theme;
+    let end: u64 = memory.at_end.values().sum();
+    let plan = memory.predicted.as_ref().map(|plan| plan.total());
+    let written = plan.map_or_else(String::new, text::bytes);
+    let mut spans = vec![
+        Span::styled(format!(" {:<17}{:>9} {:>6}", "all", text::bytes(memory.peak_bytes), ""), theme.strong()),
+        Span::styled(format!(" {written:>10}"), theme.quiet()),
+        Span::styled(format!(" {:>9}", text::bytes(end)), theme.strong()),
+    ];
+    if let Some(plan) = plan.filter(|plan| *plan > 0) {
+        let change = memory.peak_bytes as f64 / plan as f64 - 1.0;
+        // More than was planned for is what makes a run end.
+        let style = if change > 0.1 { theme.warning() } else { theme.quiet() };
+        spans.push(Span::styled(format!(" {:>+6.1}%", 100.0 * change), style));
+    }
+    say(buffer, place, Line::from(spans));
+}
+
+/// How many lines the details take.
+pub(super) fn details_height(memory: &RankMemory) -> u16 {
+    let ledger = if memory.ledger.is_some() { 7 } else { 0 };
+    ledger + if memory.largest_at_peak.is_empty() { 0 } else { 1 + memory.largest_at_peak.len() as u16 }
+}
+
+/// The ledger, and the largest blocks.
+pub(super) fn draw_details(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &mut Buffer) {
+    let theme = scene.theme;
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    if let Some(ledger) = &memory.ledger {
+        let line = |name: &str, bytes: String| Line::raw(format!("{name:<24}{bytes:>10}"));
+        lines.push(Line::styled("What the device has in use", theme.title()));
+        lines.push(line("allocated", text::bytes(ledger.allocated_bytes)));
+        lines.push(line("+ fragmentation", text::bytes(ledger.fragmentation_bytes)));
+        lines.push(line("+ driver and libraries", text::bytes(ledger.driver_bytes)));
+        lines.push(line("+ unexplained", signed(ledger.residual_bytes)));
+        let used = line("= in use at the peak", text::bytes(ledger.device_used_bytes));
+        lines.push(used.style(theme.strong()));
+        lines.push(Line::default());
+    }
+    if !memory.largest_at_peak.is_empty() {
+        lines.push(Line::styled("Largest blocks at the peak", theme.title()));
+        lines.extend(memory.largest_at_peak.iter().map(|block| block_line(block, theme)));
+    }
+    for (index, line) in lines.into_iter().enumerate() {
+        say(buffer, row(below(area, 0), index as u16), line);
+    }
+}
+
+fn signed(bytes: i64) -> String {
+    let sign = if bytes < 0 { "-" } else { "" };
+    format!("{sign}{}", text::bytes(bytes.unsigned_abs()))
+}
+
+fn block_line(block: &Block, theme: &Theme) -> Line<'static> {
+    let (glyph, style) = theme.filled(theme.category(block.category));
+    let layer = block.layer.map_or_else(String::new, |layer| format!(", layer {layer}"));
+    let phase = block.phase.map_or_else(String::new, |phase| format!(", {phase}"));
+    Line::from(vec![
+        Span::raw(format!("{:>9} ", text::bytes(block.bytes))),
+        Span::styled(glyph.to_string(), style),
+        Span::raw(format!(" {}{layer}{phase}", block.category.word().replace('_', " "))),
+    ])
+}

@@ -1,0 +1,95 @@
+//! What can be looked at: one file for each view, and one list of them.
+
+mod memory;
+mod overview;
+
+use ratatui::{buffer::Buffer, crossterm::event::MouseEvent, layout::Rect};
+
+use crate::{
+    keys::{Action, Binding},
+    scene::Scene,
+};
+
+/// What every view has. What of it is its own (what is scrolled, how things are sorted) it keeps itself.
+pub(crate) trait ViewBody {
+    /// Draws it.
+    fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer);
+
+    /// Does what one of its own keys asks for.
+    fn act(&mut self, action: Action, scene: &Scene<'_>);
+
+    /// What a click on it asks for.
+    fn click(&mut self, _event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
+        None
+    }
+}
+
+/// What a click chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// A step.
+    Step(stepscope_traces::Step),
+    /// A rank.
+    Rank(stepscope_traces::Rank),
+}
+
+macro_rules! views {
+    ($($(#[$doc:meta])* $name:ident in $module:ident: $word:literal, $title:literal;)*) => {
+        /// Something that can be looked at.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum View {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl View {
+            /// Every view, in the order of their numbers.
+            pub const ALL: &[View] = &[$(View::$name),*];
+
+            /// The word for it on the command line.
+            pub fn name(self) -> &'static str {
+                match self { $(View::$name => $word,)* }
+            }
+
+            pub(crate) fn title(self) -> &'static str {
+                match self { $(View::$name => $title,)* }
+            }
+
+            /// The keys that mean something in it alone.
+            pub(crate) fn bindings(self) -> &'static [Binding] {
+                match self { $(View::$name => $module::BINDINGS,)* }
+            }
+        }
+
+        /// The state of every view.
+        #[derive(Default)]
+        pub(crate) struct Views {
+            $($module: $module::$name,)*
+        }
+
+        impl Views {
+            pub(crate) fn of(&mut self, view: View) -> &mut dyn ViewBody {
+                match view { $(View::$name => &mut self.$module,)* }
+            }
+        }
+    };
+}
+
+views! {
+    /// Where steps go, and what stands out.
+    Overview in overview: "overview", "Overview";
+    /// What fills memory.
+    Memory in memory: "memory", "Memory";
+}
+
+impl View {
+    /// The view that a number key shows.
+    pub(crate) fn numbered(number: usize) -> Option<View> {
+        View::ALL.get(number.checked_sub(1)?).copied()
+    }
+
+    /// The view so many places on, around the end.
+    pub(crate) fn after(self, places: usize) -> View {
+        let place = View::ALL.iter().position(|view| *view == self).unwrap_or(0);
+        View::ALL[(place + places) % View::ALL.len()]
+    }
+}

@@ -1,0 +1,128 @@
+//! The few figures that people look for first.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+use stepscope_traces::{Nanos, RunSource};
+
+use crate::{
+    scene::Scene,
+    text,
+    widgets::{row, say},
+};
+
+/// Lines of it.
+pub(super) const HEIGHT: u16 = 3;
+
+/// A figure: what it is called, what it is, and what to know of it.
+struct Figure {
+    name: &'static str,
+    value: String,
+    style: Style,
+    note: String,
+}
+
+/// Draws the figures beside each other.
+pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+    let figures = [step_time(scene), speed(scene), mfu(scene), loss(scene), memory(scene)];
+    let width = area.width / figures.len() as u16;
+    for (index, figure) in figures.into_iter().enumerate() {
+        let place = Rect { x: area.x + index as u16 * width, width: width.saturating_sub(1), ..area };
+        say(buffer, row(place, 0), Line::styled(format!(" {}", figure.name), scene.theme.quiet()));
+        say(buffer, row(place, 1), Line::from(vec![Span::raw(" "), Span::styled(figure.value, figure.style)]));
+        say(buffer, row(place, 2), Line::styled(format!(" {}", figure.note), scene.theme.quiet()));
+    }
+}
+
+fn figure(scene: &Scene<'_>, name: &'static str, value: Option<String>, note: String) -> Figure {
+    let style = if value.is_some() { scene.theme.strong() } else { scene.theme.quiet() };
+    Figure { name, value: value.unwrap_or_else(|| "unknown".into()), style, note }
+}
+
+fn step_time(scene: &Scene<'_>) -> Figure {
+    let time = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
+    let note = match time {
+        None => "no steps yet".into(),
+        Some(time) if time.inferred => "steps inferred".into(),
+        Some(time) if time.count < 2 => "one step".into(),
+        Some(time) => range(time.low_ns, time.high_ns),
+    };
+    figure(scene, "step, median", time.map(|time| text::duration(Nanos(time.median_ns))), note)
+}
+
+/// Two times, with their unit once where it is the same.
+fn range(low: i64, high: i64) -> String {
+    let (low, high) = (text::duration(Nanos(low)), text::duration(Nanos(high)));
+    match (low.split_once(' '), high.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {high}"),
+        _ => format!("{low} to {high}"),
+    }
+}
+
+fn speed(scene: &Scene<'_>) -> Figure {
+    let time = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
+    let speed = time.and_then(|time| time.tokens_per_second);
+    let tokens = scene.snapshot.steps.iter().rev().find_map(|step| step.tokens);
+    let note = match tokens {
+        Some(tokens) => format!("{} a step", text::count(tokens.round() as u64)),
+        None => "none counted".into(),
+    };
+    figure(scene, "tokens/s", speed.map(|speed| text::count(speed.round() as u64)), note)
+}
+
+fn mfu(scene: &Scene<'_>) -> Figure {
+    let mfu = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.mfu.as_ref());
+    let value = mfu.and_then(|mfu| mfu.value);
+    let run = scene.snapshot.run.as_ref();
+    let note = match (mfu, run) {
+        (Some(mfu), _) => match mfu.hfu.filter(|hfu| Some(*hfu) != value) {
+            Some(hfu) => format!("HFU {}", text::percent(hfu)),
+            None => format!("of {}", text::flops(mfu.peak_flops)),
+        },
+        (None, Some(run)) if run.source != RunSource::Stepscope => "no model in it".into(),
+        (None, Some(run)) if run.model.is_none() => "no model known".into(),
+        (None, _) => "no peak known".into(),
+    };
+    figure(scene, "MFU", value.map(text::percent), note)
+}
+
+fn loss(scene: &Scene<'_>) -> Figure {
+    let mut losses = scene.snapshot.steps.iter().filter_map(|step| Some((step.step, step.loss?)));
+    let (first, last) = (losses.next(), losses.next_back());
+    let note = match first {
+        Some((step, loss)) if last.is_some() => format!("{} in step {step}", short(loss)),
+        Some((step, _)) => format!("in step {step}"),
+        None => "none recorded".into(),
+    };
+    let value = last.or(first).map(|(_, loss)| loss);
+    let mut figure = figure(scene, "loss", value.map(short), note);
+    if value.is_some_and(|loss| !loss.is_finite()) {
+        figure.style = scene.theme.bad();
+    }
+    figure
+}
+
+fn short(loss: f64) -> String {
+    format!("{loss:.4}")
+}
+
+/// From this part of a device on, memory may not last.
+const NEARLY_FULL: f64 = 0.9;
+
+fn memory(scene: &Scene<'_>) -> Figure {
+    let memory = scene.memory();
+    let share = memory.zip(scene.capacity()).map(|(memory, all)| (memory.peak_bytes as f64 / all as f64, all));
+    let note = match (memory, share) {
+        (_, Some((share, all))) => format!("{:.0}% of {}", 100.0 * share, text::bytes(all)),
+        (Some(memory), None) => format!("on rank {}", memory.rank),
+        (None, None) => "none recorded".into(),
+    };
+    let mut figure = figure(scene, "memory, peak", memory.map(|memory| text::bytes(memory.peak_bytes)), note);
+    if share.is_some_and(|(share, _)| share >= NEARLY_FULL) {
+        figure.style = scene.theme.warning();
+    }
+    figure
+}

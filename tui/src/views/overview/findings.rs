@@ -1,0 +1,82 @@
+//! What stands out, in plain words.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+use crate::{
+    scene::Scene,
+    text,
+    widgets::{below, row, say, say_right},
+};
+
+/// What stands out, and how far it is scrolled.
+#[derive(Default)]
+pub(super) struct Findings {
+    first_line: usize,
+    /// How far it can be.
+    last_first_line: usize,
+}
+
+impl Findings {
+    pub(super) fn scroll_up(&mut self) {
+        self.first_line = self.first_line.saturating_sub(1);
+    }
+
+    pub(super) fn scroll_down(&mut self) {
+        self.first_line = (self.first_line + 1).min(self.last_first_line);
+    }
+
+    /// How many lines it would take, with its title.
+    pub(super) fn height(&self, scene: &Scene<'_>, width: u16) -> u16 {
+        1 + u16::try_from(lines(scene, width).len()).unwrap_or(u16::MAX - 1)
+    }
+
+    pub(super) fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+        let lines = lines(scene, area.width);
+        let room = usize::from(area.height.saturating_sub(1));
+        self.last_first_line = lines.len().saturating_sub(room);
+        self.first_line = self.first_line.min(self.last_first_line);
+        say(buffer, row(area, 0), Line::styled(" What stands out", scene.theme.title()));
+        let hidden = lines.len().saturating_sub(self.first_line + room);
+        if hidden > 0 {
+            say_right(
+                buffer,
+                row(area, 0),
+                Line::styled(format!("↓ {} ", text::counted(hidden as u64, "line")), scene.theme.warning()),
+            );
+        }
+        for (index, line) in lines.into_iter().skip(self.first_line).take(room).enumerate() {
+            say(buffer, row(below(area, 1), index as u16), line);
+        }
+    }
+}
+
+/// Every finding: what it is, the figures it rests on, what to try.
+fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
+    let theme = scene.theme;
+    let Some(analysis) = &scene.snapshot.analysis else {
+        return vec![Line::styled(" Nothing yet: no spans are recorded.", theme.quiet())];
+    };
+    if analysis.findings.is_empty() {
+        return vec![Line::from(vec![
+            Span::styled(" ✔ ", theme.good()),
+            Span::raw(format!("Nothing stands out in {}.", scene.scope())),
+        ])];
+    }
+    let room = usize::from(width).saturating_sub(5).max(1);
+    let mut lines = Vec::new();
+    for (index, finding) in analysis.findings.iter().enumerate() {
+        for (line, words) in text::wrapped(&text::printable(&finding.what), room).into_iter().enumerate() {
+            let mark = if line == 0 { format!(" {} ", index + 1) } else { "   ".into() };
+            lines.push(Line::from(vec![Span::styled(mark, theme.warning()), Span::styled(words, theme.strong())]));
+        }
+        let details = [finding.evidence.clone(), format!("try: {}", finding.advice)];
+        for words in details.iter().flat_map(|detail| text::wrapped(&text::printable(detail), room)) {
+            lines.push(Line::styled(format!("   {words}"), theme.quiet()));
+        }
+    }
+    lines
+}

@@ -1,0 +1,107 @@
+//! Beside the steps, where there is room: how loss and speed went, what kernels do, how full memory is.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+use stepscope_traces::MemoryCategory;
+
+use crate::{
+    scene::Scene,
+    text,
+    widgets::{Part, below, draw_curve, draw_parts, row, say, say_right},
+};
+
+pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+    // Kernels and memory have their lines, the curves what is left.
+    let families = families(scene);
+    let fixed = 2 + families.len() as u16 + 3;
+    let curves = area.height.saturating_sub(fixed) / 2;
+    let steps = &scene.snapshot.steps;
+    let losses: Vec<f64> = steps.iter().map(|step| step.loss.unwrap_or(f64::NAN)).collect();
+    let speeds: Vec<f64> = steps.iter().map(|step| step.tokens_per_second.unwrap_or(f64::NAN)).collect();
+    let mut rest = area;
+    if curves >= 3 {
+        curve(scene, "Loss", &losses, |loss| format!("{loss:.3}"), Rect { height: curves, ..rest }, buffer);
+        rest = below(rest, curves);
+        let speed = |speed: f64| format!("{} tokens/s", text::count(speed.round() as u64));
+        curve(scene, "Speed", &speeds, speed, Rect { height: curves, ..rest }, buffer);
+        rest = below(rest, curves);
+    }
+    memory(scene, Rect { height: rest.height.min(3), ..rest }, buffer);
+    let rest = below(rest, 3);
+    if !families.is_empty() {
+        say(buffer, row(rest, 0), Line::styled("Kernels, by kind", scene.theme.title()));
+        for (index, line) in families.into_iter().enumerate() {
+            say(buffer, row(below(rest, 1), index as u16), line);
+        }
+    }
+}
+
+fn curve(
+    scene: &Scene<'_>,
+    title: &'static str,
+    values: &[f64],
+    written: impl Fn(f64) -> String,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let theme = scene.theme;
+    let body = below(area, 1);
+    let body = Rect { height: body.height.saturating_sub(1), ..body };
+    let extent = draw_curve(buffer, body, values, theme.title());
+    say(buffer, row(area, 0), Line::styled(title, theme.title()));
+    let newest = values.iter().rev().find(|value| value.is_finite());
+    let words = match (extent, newest) {
+        (Some((least, most)), Some(newest)) if least < most => {
+            format!("{}, from {} to {}", written(*newest), number(&written(least)), number(&written(most)))
+        }
+        (_, Some(newest)) => written(*newest),
+        _ => "unknown".into(),
+    };
+    let room = usize::from(area.width).saturating_sub(title.len() + 1);
+    say_right(buffer, row(area, 0), Line::styled(text::shortened(&words, room), theme.quiet()));
+}
+
+/// A number without its unit.
+fn number(words: &str) -> &str {
+    words.split(' ').next().unwrap_or(words)
+}
+
+/// The memory of the rank in focus, or the fullest: a bar of what it has at its peak, as long as its device.
+fn memory(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+    let theme = scene.theme;
+    let Some(memory) = scene.memory() else { return };
+    say(buffer, row(area, 0), Line::styled("Memory, at its peak", theme.title()));
+    let full = scene.capacity().unwrap_or(0).max(memory.peak_bytes);
+    let of = scene.capacity().map_or_else(String::new, |all| format!(" of {}", text::bytes(all)));
+    let words = format!("rank {}: {}{of}", memory.rank, text::bytes(memory.peak_bytes));
+    say_right(buffer, row(area, 0), Line::styled(words, theme.quiet()));
+    let parts: Vec<Part> = MemoryCategory::ALL
+        .iter()
+        .map(|category| Part {
+            mark: theme.category(*category),
+            amount: memory.at_peak.get(category).copied().unwrap_or(0) as f64,
+        })
+        .collect();
+    say(buffer, row(area, 1), Line::styled("░".repeat(area.width.into()), theme.quiet()));
+    draw_parts(buffer, row(area, 1), theme, &parts, full as f64);
+}
+
+/// How many kinds of kernels are listed.
+const MOST_FAMILIES: usize = 5;
+
+fn families(scene: &Scene<'_>) -> Vec<Line<'static>> {
+    let Some(analysis) = &scene.snapshot.analysis else { return Vec::new() };
+    let theme = scene.theme;
+    let line = |family: &stepscope_analyzer::FamilyFigures| {
+        let (glyph, style) = theme.filled(theme.family(family.family));
+        let bar = (family.share * 16.0).round() as usize;
+        Line::from(vec![
+            Span::raw(format!("{:<13} {:>6} ", family.family.word(), text::percent(family.share))),
+            Span::styled(glyph.to_string().repeat(bar), style),
+        ])
+    };
+    analysis.families.iter().take(MOST_FAMILIES).map(line).collect()
+}

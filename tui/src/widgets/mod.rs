@@ -1,0 +1,38 @@
+//! Pieces that views are made of. None of them draws outside of its place, however small that is.
+
+mod columns;
+mod curve;
+mod meter;
+
+use ratatui::{buffer::Buffer, layout::Rect, text::Line, widgets::Widget};
+
+pub(crate) use columns::{Columns, Part};
+pub(crate) use curve::draw_curve;
+pub(crate) use meter::{draw_parts, parts_line};
+
+/// A line of an area, counted from its top; nothing below its end.
+pub(crate) fn row(area: Rect, line: u16) -> Rect {
+    if line < area.height { Rect { y: area.y + line, height: 1, ..area } } else { Rect { height: 0, ..area } }
+}
+
+/// What is left of an area without its first lines.
+pub(crate) fn below(area: Rect, lines: u16) -> Rect {
+    let lines = lines.min(area.height);
+    Rect { y: area.y + lines, height: area.height - lines, ..area }
+}
+
+/// What is left of an area without its first columns.
+pub(crate) fn right_of(area: Rect, columns: u16) -> Rect {
+    let columns = columns.min(area.width);
+    Rect { x: area.x + columns, width: area.width - columns, ..area }
+}
+
+/// Writes a line into a place, from its left end.
+pub(crate) fn say<'a>(buffer: &mut Buffer, place: Rect, line: impl Into<Line<'a>>) {
+    line.into().render(place, buffer);
+}
+
+/// Writes a line into a place, up to its right end.
+pub(crate) fn say_right<'a>(buffer: &mut Buffer, place: Rect, line: impl Into<Line<'a>>) {
+    line.into().right_aligned().render(place, buffer);
+}
