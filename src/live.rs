@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Result, bail};
 
-use stepscope_tui::{Options, Size, Source, ThemeName, View, once, run as open};
+use stepscope_tui::{Dashboard, Options, Size, Source, ThemeName, View, run as open};
 
 use crate::words;
 
@@ -39,11 +39,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { sources, view, once: only_once, size, theme } = arguments;
+    let Arguments { sources, view, once, size, theme } = arguments;
     let source = if sources.is_empty() { Source::Newest { under: "runs".into() } } else { Source::Named(sources) };
     let options = Options { source, view, theme: theme.unwrap_or_else(suited_theme) };
-    if only_once {
-        let frame = once(&options, size)?;
+    if once {
+        let frame = Dashboard::read(&options)?.frame(size);
         anstream::stdout().lock().write_all(frame.as_bytes())?;
         return Ok(());
     }

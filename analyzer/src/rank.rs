@@ -49,6 +49,8 @@ pub(crate) struct RankResult {
     pub(crate) figures: RankFigures,
     /// Its steps, where each lies and where its time goes.
     pub(crate) steps: Vec<RankStep>,
+    /// Those that were not asked for.
+    pub(crate) other_steps: Vec<RankStep>,
     /// Whether nothing says of them but what repeats.
     pub(crate) steps_are_inferred: bool,
     pub(crate) kernels: DataFrame,
@@ -145,16 +147,16 @@ impl RankReading {
         work.retain(|item| wanted.has(Some(item.step)));
         let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
         let steps = every_step.iter().zip(partitions).zip(counters);
-        let steps: Vec<RankStep> = steps
+        let (steps, other_steps): (Vec<RankStep>, Vec<RankStep>) = steps
             .map(|((window, partition), counters)| (*window, partition, counters))
-            .filter(|(window, ..)| wanted.has(Some(window.step)))
-            .collect();
+            .partition(|(window, ..)| wanted.has(Some(window.step)));
         let unlabelled = steps.iter().filter(|_| is_stage && work.is_empty());
         let unlabelled_work = unlabelled.map(|(step, ..)| (step.step, compute.within(step.start, step.end))).collect();
         Ok(RankResult {
             loss,
             state,
             steps,
+            other_steps,
             steps_are_inferred,
             kernels: kernels.table(&data.names)?,
             memory: {

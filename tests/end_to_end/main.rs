@@ -16,6 +16,9 @@ mod import;
 /// `stepscope inspect`: what it prints, and what it says of things that are not runs.
 mod inspect;
 
+/// `stepscope live`: a frame of it, and what it refuses.
+mod live;
+
 /// `stepscope plan`: what it predicts, and what it refuses.
 mod plan;
 

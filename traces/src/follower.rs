@@ -70,11 +70,11 @@ impl Follower {
     }
 
     /// Appends to `data` a part of what was recorded since the last call: of spans and of memory events, where those are
-    /// wanted, what one chunk of the file holds. Says of what there may be more. However much there is to catch up with, it
-    /// takes little memory.
-    pub fn poll_some(&mut self, data: &mut RankData, memory_too: bool) -> Result<More, TraceError> {
-        let spans = self.spans.poll_chunk(&mut data.spans)? == CHUNK;
-        let memory = !memory_too || self.memory.poll_chunk(&mut data.memory)? == CHUNK;
+    /// wanted, what so many bytes of the file hold. Says of what there may be more. However much there is to catch up with,
+    /// it takes little memory.
+    pub fn poll_some(&mut self, data: &mut RankData, bytes: u64, memory_too: bool) -> Result<More, TraceError> {
+        let spans = self.spans.poll_chunk(&mut data.spans, bytes)? == bytes;
+        let memory = !memory_too || self.memory.poll_chunk(&mut data.memory, bytes)? == bytes;
         let (mut counters, mut strings) = (CounterSamples::default(), Strings::default());
         self.counters.poll(&mut counters)?;
         self.strings.poll(&mut strings)?;
@@ -186,7 +186,7 @@ impl<T: Table> TableTail<T> {
     ) -> Result<(), TraceError> {
         loop {
             let (before, rows_before) = (self.bytes, table.len());
-            if self.poll_chunk(table)? == 0 {
+            if self.poll_chunk(table, CHUNK)? == 0 {
                 return Ok(());
             }
             if let Some(file) = self.file.as_ref().filter(|_| before == 0) {
@@ -196,8 +196,8 @@ impl<T: Table> TableTail<T> {
         }
     }
 
-    /// Appends what the next chunk of the file holds; says how many bytes that are.
-    fn poll_chunk(&mut self, table: &mut T) -> Result<u64, TraceError> {
+    /// Appends what the next so many bytes of the file hold; says how many there were.
+    fn poll_chunk(&mut self, table: &mut T, bytes: u64) -> Result<u64, TraceError> {
         if self.file.is_none() {
             self.file = match open_regular(&self.path) {
                 Ok(file) => Some(file),
@@ -207,7 +207,7 @@ impl<T: Table> TableTail<T> {
         }
         let Some(file) = &self.file else { return Ok(0) };
         let pending = self.scanner.pending_mut();
-        let read = file.take(CHUNK).read_to_end(pending).map_err(TraceError::io("read", &self.path))? as u64;
+        let read = file.take(bytes).read_to_end(pending).map_err(TraceError::io("read", &self.path))? as u64;
         if read > 0 {
             self.scanner.drain(self.window, table);
             self.bytes += read;

@@ -39,7 +39,7 @@ pub(crate) struct App {
     /// The step that is chosen.
     chosen: Option<Step>,
     /// Whether a job goes on that began with the dashboard.
-    has_job: bool,
+    pub(crate) has_job: bool,
     places: frame::Places,
     /// How it was left.
     pub(crate) left: Option<Left>,

@@ -72,24 +72,45 @@ fn draw_run(scene: &Scene<'_>, place: Rect, buffer: &mut Buffer) {
             Some(age) => Span::styled(format!("NO NEW DATA for {} ", seconds(age)), theme.bad()),
         });
     }
-    let mut left = vec![Span::raw(" "), Span::styled(text::printable(&run.name), theme.strong()), Span::raw("  ")];
-    left.push(Span::styled(format!("{shape} {}", run.state.word()), style));
-    let newest = snapshot.running.map(|running| running.step).or(snapshot.steps.last().map(|step| step.step));
-    if let Some(step) = newest {
-        // Steps count from 0, and people from 1.
-        let made = u64::try_from(step.0).map_or(0, |step| step + 1);
-        let planned = run.planned_steps.filter(|planned| made <= *planned);
-        let of = planned.map(|planned| format!(" ({} of {})", text::count(made), text::count(planned)));
-        left.push(Span::raw(format!("  step {step}{}", of.unwrap_or_default())));
-    }
-    if let Some(running) = snapshot.running {
-        left.push(Span::styled(format!("  in it for {}", text::duration(Nanos(running.elapsed_ns))), theme.quiet()));
-    }
-    if let Stage::Reading { done, all } = snapshot.stage {
-        left.push(Span::styled(format!("  reading all of it: {done} of {all} ranks"), theme.quiet()));
+    let right = Line::from(right);
+    let state = Span::styled(format!("  {shape} {}", run.state.word()), style);
+    let mut room = usize::from(place.width).saturating_sub(right.width() + state.width() + 2);
+    let name = text::shortened(&text::printable(&run.name), room.max(1));
+    room = room.saturating_sub(name.chars().count());
+    let mut left = vec![Span::raw(" "), Span::styled(name, theme.strong()), state];
+    // What does not fit is left out as a whole, and so is what comes after it.
+    for span in progress(scene) {
+        match room.checked_sub(span.width()) {
+            Some(rest) => room = rest,
+            None => break,
+        }
+        left.push(span);
     }
     say(buffer, place, Line::from(left));
-    say_right(buffer, place, Line::from(right));
+    say_right(buffer, place, right);
+}
+
+/// How far the run is, and how far reading it is.
+fn progress(scene: &Scene<'_>) -> Vec<Span<'static>> {
+    let (snapshot, theme) = (scene.snapshot, scene.theme);
+    let mut spans = Vec::new();
+    if let Stage::Reading { done, all } = snapshot.stage {
+        spans.push(Span::styled(format!("  reading {done} of {all} ranks"), theme.warning()));
+    }
+    let newest = snapshot.running.map(|running| running.step).or(snapshot.steps.last().map(|step| step.step));
+    if let Some(step) = newest {
+        spans.push(Span::raw(format!("  step {step}")));
+        // Steps count from 0, and people from 1.
+        let made = u64::try_from(step.0).map_or(0, |step| step + 1);
+        let planned = snapshot.run.as_ref().and_then(|run| run.planned_steps).filter(|planned| made <= *planned);
+        let of = planned.map(|planned| format!(" ({} of {})", text::count(made), text::count(planned)));
+        spans.extend(of.map(Span::raw));
+    }
+    if let Some(running) = snapshot.running {
+        let elapsed = text::duration(Nanos(running.elapsed_ns));
+        spans.push(Span::styled(format!("  in it for {elapsed}"), theme.quiet()));
+    }
+    spans
 }
 
 /// A time in seconds, to a tenth.
@@ -163,25 +184,24 @@ fn draw_tabs(current: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> 
 
 /// What keys do: of the view, and everywhere, as many as there is room for. What comes last always has its place.
 fn draw_keys(view: View, theme: &Theme, place: Rect, buffer: &mut Buffer) {
-    let shown = |binding: &&Binding| !binding.short.is_empty();
-    let words = |binding: &Binding| {
-        [
-            Span::styled(format!(" {}", binding.names()), theme.strong()),
-            Span::styled(format!(" {} ", binding.short), theme.quiet()),
-        ]
+    let shown: Vec<&Binding> = view.bindings().iter().chain(EVERYWHERE).filter(|key| !key.short.is_empty()).collect();
+    let words = |together: &[&Binding]| {
+        let keys: Vec<String> = together.iter().map(|binding| binding.first_name()).collect();
+        let (keys, word) = (keys.join(" "), together[0].short);
+        [Span::styled(format!(" {keys}"), theme.strong()), Span::styled(format!(" {word} "), theme.quiet())]
     };
-    let width = |binding: &&Binding| words(binding).iter().map(Span::width).sum::<usize>();
-    let all: Vec<&Binding> = view.bindings().iter().chain(EVERYWHERE).filter(shown).collect();
-    let (rest, last) = all.split_at(all.len().saturating_sub(2));
+    let groups: Vec<_> = shown.chunk_by(|one, other| one.short == other.short).map(words).collect();
+    let width = |group: &[Span<'_>; 2]| group.iter().map(Span::width).sum::<usize>();
+    let (rest, last) = groups.split_at(groups.len().saturating_sub(2));
     let mut room = usize::from(place.width).saturating_sub(last.iter().map(width).sum());
     let mut spans: Vec<Span<'_>> = Vec::new();
-    for binding in rest {
-        if let Some(left) = room.checked_sub(width(binding)) {
+    for group in rest {
+        if let Some(left) = room.checked_sub(width(group)) {
             room = left;
-            spans.extend(words(binding));
+            spans.extend(group.iter().cloned());
         }
     }
-    spans.extend(last.iter().flat_map(|binding| words(binding)));
+    spans.extend(last.iter().flatten().cloned());
     say(buffer, place, Line::from(spans));
 }
 

@@ -52,7 +52,8 @@ pub(crate) enum Action {
 pub(crate) struct Binding {
     pub(crate) keys: &'static [KeyCode],
     pub(crate) action: Action,
-    /// What it does, in a word for the line at the bottom; nothing where there is no need to say it there.
+    /// What it does, in a word for the line at the bottom, where neighbours of one word stand together; nothing where there
+    /// is no need to say it there.
     pub(crate) short: &'static str,
     /// What it does, in a sentence for the help.
     pub(crate) long: &'static str,
@@ -78,10 +79,20 @@ pub(crate) const EVERYWHERE: &[Binding] = &[
         short: "step",
         long: "choose the step before",
     },
-    Binding { keys: &[KeyCode::Right, key('l')], action: Action::NextStep, short: "", long: "choose the step after" },
+    Binding {
+        keys: &[KeyCode::Right, key('l')],
+        action: Action::NextStep,
+        short: "step",
+        long: "choose the step after",
+    },
     Binding { keys: &[KeyCode::Home, key('g')], action: Action::FirstStep, short: "", long: "choose the first step" },
     Binding { keys: &[KeyCode::End, key('G')], action: Action::LastStep, short: "", long: "back to the newest step" },
-    Binding { keys: &[key('[')], action: Action::PreviousRank, short: "", long: "focus every view on the rank before" },
+    Binding {
+        keys: &[key('[')],
+        action: Action::PreviousRank,
+        short: "rank",
+        long: "focus every view on the rank before",
+    },
     Binding { keys: &[key(']')], action: Action::NextRank, short: "rank", long: "focus every view on the rank after" },
     Binding { keys: &[key('a')], action: Action::AllRanks, short: "", long: "all ranks together" },
     Binding { keys: &[KeyCode::Esc], action: Action::Back, short: "", long: "let go of what is chosen" },
@@ -105,6 +116,11 @@ pub(crate) fn action(event: &KeyEvent, own: &[Binding]) -> Option<Action> {
 }
 
 impl Binding {
+    /// The key that people press, of several.
+    pub(crate) fn first_name(&self) -> String {
+        self.keys.first().map(name).unwrap_or_default()
+    }
+
     /// Its keys, as people call them.
     pub(crate) fn names(&self) -> String {
         self.keys.iter().map(name).collect::<Vec<_>>().join(" ")

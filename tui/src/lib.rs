@@ -24,6 +24,6 @@ mod tests;
 
 pub use data::Source;
 pub use export_frame::Size;
-pub use session::{DashboardError, Job, Left, Options, once, run};
+pub use session::{Dashboard, DashboardError, Job, Left, Options, run};
 pub use theme::ThemeName;
 pub use views::View;

@@ -72,38 +72,78 @@ pub enum DashboardError {
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
     /// There is no source.
-    #[error("there is no {0}")]
+    #[error("cannot find {0}")]
     Missing(String),
+}
+
+/// A dashboard without a terminal: what it would show, and nobody who presses keys.
+pub struct Dashboard {
+    app: App,
+    /// What comes from the thread that reads, and what keeps that going.
+    reading: Option<(Receiver<Event>, Loader)>,
+}
+
+impl Dashboard {
+    /// Begins to read, and to follow what grows.
+    pub fn follow(options: Options) -> Result<Dashboard, DashboardError> {
+        let app = App::new(options.view, Theme::new(options.theme), false);
+        let (send, events) = channel();
+        let loader = Loader::start(options.source, send)?;
+        Ok(Dashboard { app, reading: Some((events, loader)) })
+    }
+
+    /// Reads all there is now.
+    pub fn read(options: &Options) -> Result<Dashboard, DashboardError> {
+        let snapshot = load(&options.source)?.ok_or_else(|| DashboardError::Missing(options.source.words()))?;
+        let mut app = App::new(options.view, Theme::new(options.theme), false);
+        app.handle(Event::Data(Arc::new(snapshot)));
+        Ok(Dashboard { app, reading: None })
+    }
+
+    /// Takes in what was read since the last call; says whether that was anything.
+    pub fn take_news(&mut self) -> bool {
+        let news: Vec<Event> = self.reading.iter().flat_map(|(events, _)| events.try_iter()).collect();
+        let any = !news.is_empty();
+        news.into_iter().for_each(|event| self.app.handle(event));
+        any
+    }
+
+    /// What is to be seen now, as text, with its colours as a terminal is told them.
+    pub fn frame(&mut self, size: Size) -> String {
+        let area = Rect::from(size);
+        let mut buffer = Buffer::empty(area);
+        self.app.draw(now(), area, &mut buffer);
+        written(&buffer)
+    }
 }
 
 /// Opens the dashboard, and comes back when it is left.
 pub fn run(options: Options, mut job: Option<&mut dyn Job>) -> Result<Left, DashboardError> {
     let ended = signals()?;
-    let mut app = App::new(options.view, Theme::new(options.theme), job.is_some());
-    let (send, events) = channel();
-    let loader = Loader::start(options.source, send)?;
+    let mut dashboard = Dashboard::follow(options)?;
+    dashboard.app.has_job = job.is_some();
     let mut screen = Screen::take()?;
     let mut drawn: Option<Instant> = None;
-    while app.left.is_none() && !ended.load(Ordering::Relaxed) {
+    while dashboard.app.left.is_none() && !ended.load(Ordering::Relaxed) {
         if drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW_EVERY) {
-            screen.terminal.draw(|frame| app.draw(now(), frame.area(), frame.buffer_mut()))?;
+            screen.terminal.draw(|frame| dashboard.app.draw(now(), frame.area(), frame.buffer_mut()))?;
             drawn = Some(Instant::now());
         }
-        if take_events(&mut app, &events)? {
+        let pressed = take_keys(&mut dashboard.app)?;
+        if dashboard.take_news() || pressed {
             drawn = None;
         }
         if let Some(end) = job.as_mut().and_then(|job| job.ended()) {
-            app.handle(Event::JobEnded(end.err()));
+            dashboard.app.handle(Event::JobEnded(end.err()));
             (job, drawn) = (None, None);
         }
     }
-    drop(loader);
     // A signal that ends the dashboard is none for the job.
-    Ok(app.left.unwrap_or(if job.is_some() { Left::JobGoesOn } else { Left::Alone }))
+    Ok(dashboard.app.left.unwrap_or(if job.is_some() { Left::JobGoesOn } else { Left::Alone }))
 }
 
-/// Takes in all that has happened, or waits a little for something; says whether anything did.
-fn take_events(app: &mut App, events: &Receiver<Event>) -> io::Result<bool> {
+/// Takes in what was pressed, or waits a little for something; says whether anything was.
+fn take_keys(app: &mut App) -> io::Result<bool> {
     let mut anything = false;
     let mut patience = PATIENCE;
     while input::poll(patience)? {
@@ -116,10 +156,6 @@ fn take_events(app: &mut App, events: &Receiver<Event>) -> io::Result<bool> {
         anything |= event.is_some();
         event.into_iter().for_each(|event| app.handle(event));
         patience = Duration::ZERO;
-    }
-    for event in events.try_iter() {
-        app.handle(event);
-        anything = true;
     }
     Ok(anything)
 }
@@ -135,15 +171,4 @@ fn signals() -> io::Result<Arc<AtomicBool>> {
 
 fn now() -> Nanos {
     ClockSnapshot::take().wall_ns
-}
-
-/// One frame as text, with its colours as a terminal is told them.
-pub fn once(options: &Options, size: Size) -> Result<String, DashboardError> {
-    let snapshot = load(&options.source)?.ok_or_else(|| DashboardError::Missing(options.source.words()))?;
-    let mut app = App::new(options.view, Theme::new(options.theme), false);
-    app.handle(Event::Data(Arc::new(snapshot)));
-    let area = Rect::from(size);
-    let mut buffer = Buffer::empty(area);
-    app.draw(now(), area, &mut buffer);
-    Ok(written(&buffer))
 }

@@ -22,12 +22,13 @@ use crate::{
     error::AnalysisError,
     memory::RankMemory,
     mfu::Rates,
+    rank::RankStep,
     selection::{Selection, StepRange},
     step_summary::StepSummary,
     steps::StepFigures,
 };
 
-use rank::GrowingRank;
+use self::rank::GrowingRank;
 
 /// How much of a run is kept.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,10 @@ struct Bounds {
     late_ns: i64,
 }
 
-const BOUNDS: Bounds = Bounds { wanted_rows: 150_000, most_rows: 4_000_000, late_ns: 2 * Nanos::SECOND.0 };
+const BOUNDS: Bounds = Bounds { wanted_rows: 150_000, most_rows: 12_000_000, late_ns: 2 * Nanos::SECOND.0 };
+/// How much of the files is read at once: of all ranks, and of each at least.
+const BYTES_AT_ONCE: u64 = 4 << 20;
+const FEWEST_BYTES: u64 = 32 << 10;
 /// How many steps are analyzed, at least and at most.
 const FEWEST_STEPS: usize = 3;
 const MOST_STEPS: usize = 32;
@@ -60,6 +64,8 @@ pub struct GrowingRun {
     settled: Arc<BTreeMap<Step, StepSummary>>,
     /// The newest analysis, and the last of its steps.
     analysis: Option<(Arc<Analysis>, Option<Step>)>,
+    /// Steps before those of the analysis whose spans were still kept then.
+    before_analysis: Arc<BTreeMap<Step, StepSummary>>,
     /// Whether something came in since.
     is_stale: bool,
 }
@@ -69,8 +75,10 @@ pub struct GrowingRun {
 pub struct Picture {
     /// Of the last steps that all ranks have made; before there are any, and where there are no steps, of what there is.
     pub analysis: Option<Arc<Analysis>>,
-    /// The steps before those.
+    /// The steps before those, as far as their spans are no longer kept.
     pub settled: Arc<BTreeMap<Step, StepSummary>>,
+    /// And as far as they were when it was analyzed.
+    pub before_analysis: Arc<BTreeMap<Step, StepSummary>>,
     /// The step that is being made.
     pub running: Option<RunningStep>,
     /// What fills the memory of each rank, over all of the run.
@@ -104,6 +112,7 @@ impl GrowingRun {
             ranks: BTreeMap::new(),
             settled: Arc::default(),
             analysis: None,
+            before_analysis: Arc::default(),
             is_stale: false,
         };
         growing.meet_ranks()?;
@@ -136,8 +145,9 @@ impl GrowingRun {
     /// Reads a part of what is new of every rank; says whether there is more.
     pub fn read(&mut self) -> Result<bool, AnalysisError> {
         let mut more_to_come = false;
+        let bytes = (BYTES_AT_ONCE / self.ranks.len().max(1) as u64).clamp(FEWEST_BYTES, BYTES_AT_ONCE);
         for rank in self.ranks.values_mut() {
-            let (anything, more) = rank.read()?;
+            let (anything, more) = rank.read(bytes)?;
             self.is_stale |= anything;
             more_to_come |= more;
         }
@@ -171,11 +181,7 @@ impl GrowingRun {
             let settled = Arc::make_mut(&mut self.settled);
             for rank in self.ranks.values_mut() {
                 for step in rank.settle(&self.run.info, first) {
-                    let figures = StepFigures::of(rank.rank(), &step, |time| time, &rates);
-                    let known = settled.get_mut(&figures.step).map(|summary| summary.add(&figures));
-                    if known.is_none() {
-                        settled.insert(figures.step, StepSummary::of(&figures));
-                    }
+                    add_step(settled, &StepFigures::of(rank.rank(), &step, |time| time, &rates));
                 }
             }
             while settled.len() > MOST_REMEMBERED {
@@ -241,6 +247,17 @@ impl GrowingRun {
         let selection = Selection { steps, ..Selection::default() };
         let info = &self.run.info;
         let ranks = self.ranks.values_mut().map(|rank| rank.result(info, steps)).collect::<Result<Vec<_>, _>>()?;
+        let rates = self.rates();
+        let mut before = BTreeMap::new();
+        for result in &ranks {
+            let (rank, kept) = (result.info.rank, self.ranks[&result.info.rank].first_whole());
+            let is_before =
+                |step: &&RankStep| Some(step.0.step) >= kept && recent.is_some_and(|(first, _)| step.0.step < first);
+            for step in result.other_steps.iter().filter(is_before) {
+                add_step(&mut before, &StepFigures::of(rank, step, |time| time, &rates));
+            }
+        }
+        self.before_analysis = Arc::new(before);
         let analysis = assemble(&self.run, &selection, ranks)?;
         self.analysis = Some((Arc::new(analysis), recent.map(|(_, last)| last)));
         Ok(())
@@ -251,7 +268,7 @@ impl GrowingRun {
         let info = &self.run.info;
         let memory = self.ranks.values_mut().filter_map(|rank| rank.memory(info)).collect();
         let mut loss = Loss::default();
-        self.ranks.values().for_each(|rank| loss += rank.report().loss);
+        self.ranks.values().for_each(|rank| loss += rank.loss());
         let wall = |rank: &GrowingRank| rank.info.clock.wall_clock().map(rank.newest?).map(Nanos);
         let running =
             self.ranks.values().filter(|rank| rank.state == State::Recording).filter_map(GrowingRank::running);
@@ -259,6 +276,7 @@ impl GrowingRun {
         Picture {
             analysis: self.analysis.as_ref().map(|(analysis, _)| analysis.clone()),
             settled: self.settled.clone(),
+            before_analysis: self.before_analysis.clone(),
             running,
             memory,
             newest_wall: self.ranks.values().filter_map(wall).max(),
@@ -268,11 +286,23 @@ impl GrowingRun {
 }
 
 impl Picture {
-    /// Every step that is known to have been made, in order.
+    /// Every step that is known to have been made, in order. What a step came to when all of it was analyzed together is
+    /// what counts.
     pub fn steps(&self) -> Vec<StepSummary> {
         let recent = self.analysis.as_ref().map_or_else(Vec::new, |analysis| StepSummary::of_all(&analysis.steps));
-        let first = recent.first().map(|first| first.step);
-        let settled = self.settled.values().filter(|step| first.is_none_or(|first| step.step < first)).cloned();
-        settled.chain(recent).collect()
+        let recent: BTreeMap<Step, StepSummary> = recent.into_iter().map(|step| (step.step, step)).collect();
+        let mut steps = (*self.settled).clone();
+        for newer in [(*self.before_analysis).clone(), recent] {
+            steps.extend(newer);
+        }
+        steps.into_values().collect()
+    }
+}
+
+/// Adds what a rank made of a step to what others did.
+fn add_step(steps: &mut BTreeMap<Step, StepSummary>, figures: &StepFigures) {
+    match steps.get_mut(&figures.step) {
+        Some(summary) => summary.add(figures),
+        None => _ = steps.insert(figures.step, StepSummary::of(figures)),
     }
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use stepscope_traces::{
-    CounterSamples, Follower, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, SpanKind, Spans, State,
-    Step,
+    CounterSamples, Follower, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, SpanKind, Spans,
+    State, Step,
 };
 
 use crate::{
@@ -85,10 +85,10 @@ impl GrowingRank {
         self.info.rank
     }
 
-    /// Reads a part of what is new; says whether there was anything, and whether there is more.
-    pub(super) fn read(&mut self) -> Result<(bool, bool), AnalysisError> {
+    /// Reads so many bytes of what is new; says whether there was anything, and whether there is more.
+    pub(super) fn read(&mut self, bytes: u64) -> Result<(bool, bool), AnalysisError> {
         let memory_too = self.memory.pending() < MOST_WAITING;
-        let more = self.follower.poll_some(&mut self.data, memory_too)?;
+        let more = self.follower.poll_some(&mut self.data, bytes, memory_too)?;
         self.more_memory = more.memory;
         Ok((self.take(), more.spans || more.memory))
     }
@@ -163,12 +163,14 @@ impl GrowingRank {
     /// Lets go of the spans of steps before one, and of what is only theirs; gives what those steps come to. The last whole
     /// one stays, and so does what may not be whole yet.
     pub(super) fn settle(&mut self, run: &RunInfo, first: Step) -> Vec<RankStep> {
-        let Some(first) = self.last_whole().map(|last| first.min(last)) else { return Vec::new() };
-        let Some(cut) = self.extents.start(self.extents.steps().find(|step| *step >= first).unwrap_or(first)) else {
+        let (Some(last), Some(newest)) = (self.last_whole(), self.newest) else { return Vec::new() };
+        let is_sure =
+            |step: &Step| self.extents.start(*step).is_some_and(|start| newest.saturating_sub(start) >= self.late_ns);
+        let first = self.extents.steps().rev().find(|step| *step <= first.min(last) && is_sure(step));
+        let Some((first, cut)) = first.and_then(|first| Some((first, self.extents.start(first)?))) else {
             return Vec::new();
         };
-        if self.settled_to >= Some(first) || self.newest.is_none_or(|newest| newest.saturating_sub(cut) < self.late_ns)
-        {
+        if self.settled_to >= Some(first) {
             return Vec::new();
         }
         let mut steps = steps_alone(run, self.pieces.iter().map(|piece| &piece.spans), &self.data.counters);
@@ -232,7 +234,12 @@ impl GrowingRank {
         self.memory_figures.insert(figures).clone()
     }
 
-    pub(super) fn report(&self) -> RankReport {
-        RankReport { info: self.info.clone(), state: self.state, loss: self.follower.loss(&self.info, self.state) }
+    fn report(&self) -> RankReport {
+        RankReport { info: self.info.clone(), state: self.state, loss: self.loss() }
+    }
+
+    /// What of it is lost.
+    pub(super) fn loss(&self) -> Loss {
+        self.follower.loss(&self.info, self.state)
     }
 }

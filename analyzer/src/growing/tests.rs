@@ -12,7 +12,7 @@ use super::*;
 use crate::analyze;
 
 /// So little that a small run is too much to keep. What is made up comes in order of time, up to a batch.
-const SMALL: Bounds = Bounds { wanted_rows: 2_000, most_rows: 100_000, late_ns: 60_000_000 };
+const SMALL: Bounds = Bounds { wanted_rows: 2_000, most_rows: 100_000, late_ns: 20_000_000 };
 
 /// A copy of a run, whose files grow.
 struct Growing {
@@ -42,9 +42,11 @@ impl Growing {
         Growing { directory, files }
     }
 
-    /// Lets each file grow by a share of what it is to be.
+    /// Lets each file grow by a share of what it is to be. Readers look at spans first, so the others are a little ahead.
     fn grow(&mut self, share: f64) {
         for (path, bytes, there) in &mut self.files {
+            let is_ahead = *there == 0 && !path.ends_with("spans.arrows");
+            let share = if is_ahead { share + 0.1 } else { share };
             let to = (*there + (bytes.len() as f64 * share) as usize + 1).min(bytes.len());
             let path = self.directory.path().join(path);
             File::options().create(true).append(true).open(path).unwrap().write_all(&bytes[*there..to]).unwrap();
@@ -83,17 +85,9 @@ fn compare(recipe: &Recipe, shares: &[f64]) {
     let picture = growing.picture();
     assert!(picture.settled.len() > recipe.steps as usize / 2, "{} are settled", picture.settled.len());
     let summaries = StepSummary::of_all(&whole.steps);
-    for (settled, summary) in picture.settled.values().zip(&summaries) {
-        assert_eq!(settled, summary);
-    }
-    assert!(
-        picture.settled.keys().copied().eq(whole
-            .steps
-            .iter()
-            .step_by(whole.ranks.len())
-            .map(|step| step.step)
-            .take(picture.settled.len()))
-    );
+    let told = picture.steps();
+    assert_eq!(told, summaries[..told.len()], "{} of {}", told.len(), summaries.len());
+    assert!(told.len() + 1 >= summaries.len(), "{} of {}", told.len(), summaries.len());
     assert!(picture.memory.iter().map(|memory| &**memory).eq(&whole.memory), "memory differs");
     let steps = StepRange { from: Some(first), to: Some(Step(last.0 + 1)) };
     let chosen = Selection { steps, ..Selection::default() };

@@ -1,6 +1,6 @@
 //! What is known of a run at a moment: all that views draw, and nothing that changes.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use stepscope_analyzer::{Analysis, Picture, RankMemory, RunningStep, StepSummary};
 use stepscope_plan::{ModelShape, ParallelLayout};
@@ -27,8 +27,6 @@ pub(crate) struct Snapshot {
     pub(crate) loss: Loss,
     /// When the newest activity ended, since 1970, UTC.
     pub(crate) newest: Option<Nanos>,
-    /// When this was taken, on that clock.
-    pub(crate) taken: Nanos,
 }
 
 /// How far reading is.
@@ -64,7 +62,6 @@ pub(crate) enum Scope {
 #[derive(Clone, Debug)]
 pub(crate) struct RunFacts {
     pub(crate) name: String,
-    pub(crate) path: PathBuf,
     pub(crate) source: RunSource,
     pub(crate) state: State,
     /// The ranks that there are.
@@ -83,7 +80,6 @@ impl RunFacts {
     pub(crate) fn of(run: &Run) -> RunFacts {
         RunFacts {
             name: run.info.name.clone(),
-            path: run.path.clone(),
             source: run.info.source,
             state: run.state(),
             ranks: run.ranks.iter().map(|rank| rank.info.rank).collect(),
@@ -109,7 +105,6 @@ impl Snapshot {
             memory: Vec::new(),
             loss: Loss::default(),
             newest: None,
-            taken: stepscope_traces::ClockSnapshot::take().wall_ns,
         }
     }
 

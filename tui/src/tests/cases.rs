@@ -57,7 +57,7 @@ pub(crate) fn look_at(view: View) {
 /// One frame, as text without its colours.
 pub(crate) fn frame(view: View, theme: ThemeName, snapshot: Arc<Snapshot>, width: u16, height: u16) -> String {
     let mut app = App::new(view, Theme::new(theme), false);
-    let moment = snapshot.newest.map_or(snapshot.taken, |newest| newest + Nanos(300_000_000));
+    let moment = snapshot.newest.map_or(Nanos(0), |newest| newest + Nanos(300_000_000));
     app.handle(Event::Data(snapshot));
     drawn(&mut app, moment, width, height)
 }

@@ -20,7 +20,7 @@ use crate::{
 
 /// Keys of its own.
 pub(crate) const BINDINGS: &[Binding] = &[
-    Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "", long: "scroll ranks up" },
+    Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "scroll", long: "scroll ranks up" },
     Binding {
         keys: &[KeyCode::Down, KeyCode::Char('j')],
         action: Action::Down,
@@ -60,21 +60,28 @@ impl ViewBody for Memory {
         } else {
             (area, None)
         };
-        let table = categories::height(scene, memory);
+        let is_narrow = main.width < categories::WIDTH + categories::DETAILS;
+        let table = categories::height(memory, is_narrow);
         // Over time has what the table leaves, and a third at least.
         let upper = main.height.saturating_sub(table + 1).max(main.height / 3);
         area::draw(scene, memory, Rect { height: upper, ..main }, buffer);
         let lower = below(main, upper);
+        categories::draw(scene, memory, Rect { width: lower.width.min(categories::WIDTH), ..lower }, buffer);
+        let right = right_of(lower, categories::WIDTH + 2);
+        if is_narrow {
+            categories::draw_ledger_line(scene, memory, below(lower, table - 1), buffer);
+            self.ranks.draw(scene, Rect { height: right.height.min(table - 1), ..right }, buffer);
+            return;
+        }
         match beside {
             Some(beside) => {
-                categories::draw(scene, memory, Rect { width: lower.width.min(categories::WIDTH), ..lower }, buffer);
-                categories::draw_details(scene, memory, right_of(lower, categories::WIDTH + 3), buffer);
+                categories::draw_details(scene, memory, right, buffer);
                 self.ranks.draw(scene, beside, buffer);
             }
             None => {
-                categories::draw(scene, memory, Rect { width: lower.width.min(categories::WIDTH), ..lower }, buffer);
-                let right = right_of(lower, categories::WIDTH + 2);
-                let details = categories::details_height(memory).min(right.height / 2);
+                // Ranks have a line each, as long as half of the room is left to the rest.
+                let ranks = (scene.snapshot.memory.len() as u16).saturating_add(2).min(right.height / 2);
+                let details = right.height - ranks;
                 categories::draw_details(scene, memory, Rect { height: details, ..right }, buffer);
                 self.ranks.draw(scene, below(right, details), buffer);
             }

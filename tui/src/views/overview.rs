@@ -26,8 +26,18 @@ pub(crate) const BINDINGS: &[Binding] = &[
         short: "zoom",
         long: "wider bars",
     },
-    Binding { keys: &[KeyCode::Char('-')], action: Action::ZoomOut, short: "", long: "narrower bars, then all steps" },
-    Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "", long: "scroll findings up" },
+    Binding {
+        keys: &[KeyCode::Char('-')],
+        action: Action::ZoomOut,
+        short: "zoom",
+        long: "narrower bars, then all steps",
+    },
+    Binding {
+        keys: &[KeyCode::Up, KeyCode::Char('k')],
+        action: Action::Up,
+        short: "scroll",
+        long: "scroll findings up",
+    },
     Binding {
         keys: &[KeyCode::Down, KeyCode::Char('j')],
         action: Action::Down,

@@ -8,7 +8,7 @@ const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x
 const NO_DOTS: u32 = 0x2800;
 
 /// Draws values from left to right, over the width of the area, between the least and the most of them; gives those. Of
-/// more values than there are columns of dots, each column shows the mean of its own.
+/// more values than there are columns of dots, each column shows the mean of its own; few are joined by straight lines.
 pub(crate) fn draw_curve(buffer: &mut Buffer, area: Rect, values: &[f64], style: Style) -> Option<(f64, f64)> {
     let known = || values.iter().copied().filter(|value| value.is_finite());
     let (least, most) = (known().reduce(f64::min)?, known().reduce(f64::max)?);
@@ -18,16 +18,12 @@ pub(crate) fn draw_curve(buffer: &mut Buffer, area: Rect, values: &[f64], style:
     }
     let mut cells = vec![0_u32; usize::from(area.width) * usize::from(area.height)];
     let mut before: Option<usize> = None;
-    let columns = width.min(values.len());
-    for column in 0..columns {
-        let (from, to) = (column * values.len() / columns, (column + 1) * values.len() / columns);
-        let here: Vec<f64> = values[from..to].iter().copied().filter(|value| value.is_finite()).collect();
-        if here.is_empty() {
+    for x in 0..width {
+        let Some(value) = value_at(values, x, width) else {
             before = None;
             continue;
-        }
-        let mean = here.iter().sum::<f64>() / here.len() as f64;
-        let share = if most > least { (mean - least) / (most - least) } else { 0.5 };
+        };
+        let share = if most > least { (value - least) / (most - least) } else { 0.5 };
         let line = ((1.0 - share) * (height - 1) as f64).round() as usize;
         // The dots between two columns belong to the later one.
         let (low, high) = match before {
@@ -35,7 +31,6 @@ pub(crate) fn draw_curve(buffer: &mut Buffer, area: Rect, values: &[f64], style:
             Some(before) if line + 1 < before => (line, before - 1),
             _ => (line, line),
         };
-        let x = if columns > 1 { column * (width - 1) / (columns - 1) } else { 0 };
         for y in low..=high {
             cells[y / 4 * usize::from(area.width) + x / 2] |= DOTS[y % 4][x % 2];
         }
@@ -49,6 +44,18 @@ pub(crate) fn draw_curve(buffer: &mut Buffer, area: Rect, values: &[f64], style:
         }
     }
     Some((least, most))
+}
+
+/// What a column of dots shows, of so many.
+fn value_at(values: &[f64], column: usize, columns: usize) -> Option<f64> {
+    if values.len() >= columns {
+        let (from, to) = (column * values.len() / columns, (column + 1) * values.len() / columns);
+        let here: Vec<f64> = values[from..to].iter().copied().filter(|value| value.is_finite()).collect();
+        return (!here.is_empty()).then(|| here.iter().sum::<f64>() / here.len() as f64);
+    }
+    let place = column as f64 * (values.len().saturating_sub(1)) as f64 / (columns - 1).max(1) as f64;
+    let (left, right) = (*values.get(place.floor() as usize)?, *values.get(place.ceil() as usize)?);
+    Some(left + (right - left) * place.fract()).filter(|value| value.is_finite())
 }
 
 #[cfg(test)]
@@ -72,7 +79,7 @@ mod tests {
 
     #[test]
     fn few_values_take_all_of_the_width() {
-        let two = drawn(&[1.0, 0.0]);
-        assert!(two.starts_with('⠁') && two.chars().last() != Some(' '), "{two}");
+        assert_eq!(drawn(&[0.0, 7.0]), drawn(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]));
+        assert_eq!(drawn(&[1.0]), "⠤⠤⠤⠤");
     }
 }

@@ -12,11 +12,15 @@ use crate::{
     scene::Scene,
     text,
     theme::Theme,
-    widgets::{below, row, say},
+    widgets::{row, say},
 };
 
 /// How wide the table is.
-pub(super) const WIDTH: u16 = 58;
+pub(super) const WIDTH: u16 = 60;
+/// How wide what stands beside it is.
+pub(super) const DETAILS: u16 = 46;
+/// How many lines that asks for.
+const MOST_DETAILS: u16 = 16;
 
 /// The categories that something is known of, in order: what is there, and what was predicted.
 fn rows(memory: &RankMemory) -> Vec<(MemoryCategory, u64, u64, Option<u64>)> {
@@ -32,10 +36,10 @@ fn rows(memory: &RankMemory) -> Vec<(MemoryCategory, u64, u64, Option<u64>)> {
     all.filter(|(_, peak, end, predicted)| *peak > 0 || *end > 0 || predicted.unwrap_or(0) > 0).collect()
 }
 
-/// How many lines the table takes, or the details beside it.
-pub(super) fn height(scene: &Scene<'_>, memory: &RankMemory) -> u16 {
-    let ranks = if scene.snapshot.memory.len() > 1 { 4 } else { 0 };
-    (rows(memory).len() as u16 + 2).max(details_height(memory).min(8) + ranks)
+/// How many lines the table takes, or the details beside it; where there is no room beside it, with the ledger below.
+pub(super) fn height(memory: &RankMemory, is_narrow: bool) -> u16 {
+    let table = rows(memory).len() as u16 + 2;
+    if is_narrow { table + 1 } else { table.max(details_height(memory).min(MOST_DETAILS)) }
 }
 
 /// The table: each category at the peak, its share, what was predicted, and at the end.
@@ -52,7 +56,7 @@ pub(super) fn draw(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &
     for (index, (category, bytes, end, plan)) in rows.iter().enumerate() {
         let (glyph, style) = theme.filled(theme.category(*category));
         let name = category.word().replace('_', " ");
-        let plan = plan.map_or_else(String::new, |plan| predicted_bytes(plan));
+        let plan = plan.map_or_else(String::new, text::bytes);
         let line = Line::from(vec![
             Span::raw(" "),
             Span::styled(glyph.to_string(), style),
@@ -63,10 +67,6 @@ pub(super) fn draw(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &
         say(buffer, row(area, index as u16 + 1), line);
     }
     draw_total(scene, memory, row(area, rows.len() as u16 + 1), buffer);
-}
-
-fn predicted_bytes(bytes: u64) -> String {
-    text::bytes(bytes)
 }
 
 fn draw_total(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut Buffer) {
@@ -88,8 +88,27 @@ fn draw_total(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut 
     say(buffer, place, Line::from(spans));
 }
 
+/// What the device has in use at the peak, in one line.
+pub(super) fn draw_ledger_line(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &mut Buffer) {
+    let Some(ledger) = &memory.ledger else { return };
+    let line = Line::from(vec![
+        Span::styled(format!(" device {}", text::bytes(ledger.device_used_bytes)), scene.theme.strong()),
+        Span::styled(
+            format!(
+                " = allocated {} + fragmented {} + driver {} + other {}",
+                text::bytes(ledger.allocated_bytes),
+                text::bytes(ledger.fragmentation_bytes),
+                text::bytes(ledger.driver_bytes),
+                signed(ledger.residual_bytes),
+            ),
+            scene.theme.quiet(),
+        ),
+    ]);
+    say(buffer, row(area, 0), line);
+}
+
 /// How many lines the details take.
-pub(super) fn details_height(memory: &RankMemory) -> u16 {
+fn details_height(memory: &RankMemory) -> u16 {
     let ledger = if memory.ledger.is_some() { 7 } else { 0 };
     ledger + if memory.largest_at_peak.is_empty() { 0 } else { 1 + memory.largest_at_peak.len() as u16 }
 }
@@ -114,7 +133,7 @@ pub(super) fn draw_details(scene: &Scene<'_>, memory: &RankMemory, area: Rect, b
         lines.extend(memory.largest_at_peak.iter().map(|block| block_line(block, theme)));
     }
     for (index, line) in lines.into_iter().enumerate() {
-        say(buffer, row(below(area, 0), index as u16), line);
+        say(buffer, row(area, index as u16), line);
     }
 }
 

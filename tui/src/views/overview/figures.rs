@@ -53,13 +53,17 @@ fn step_time(scene: &Scene<'_>) -> Figure {
     figure(scene, "step, median", time.map(|time| text::duration(Nanos(time.median_ns))), note)
 }
 
-/// Two times, with their unit once where it is the same.
+/// Two times in the unit of the longer one: short, since figures stand beside each other.
 fn range(low: i64, high: i64) -> String {
-    let (low, high) = (text::duration(Nanos(low)), text::duration(Nanos(high)));
-    match (low.split_once(' '), high.split_once(' ')) {
-        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {high}"),
-        _ => format!("{low} to {high}"),
-    }
+    let (unit, name) = match high {
+        ..1_000 => (1.0, "ns"),
+        ..1_000_000 => (1e3, "µs"),
+        ..1_000_000_000 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    };
+    let (low, high) = (low as f64 / unit, high as f64 / unit);
+    let decimals = if high < 10.0 { 2 } else { 1 };
+    format!("{low:.decimals$}–{high:.decimals$} {name}")
 }
 
 fn speed(scene: &Scene<'_>) -> Figure {
@@ -80,7 +84,7 @@ fn mfu(scene: &Scene<'_>) -> Figure {
     let note = match (mfu, run) {
         (Some(mfu), _) => match mfu.hfu.filter(|hfu| Some(*hfu) != value) {
             Some(hfu) => format!("HFU {}", text::percent(hfu)),
-            None => format!("of {}", text::flops(mfu.peak_flops)),
+            None => format!("of {}", peak(mfu.peak_flops)),
         },
         (None, Some(run)) if run.source != RunSource::Stepscope => "no model in it".into(),
         (None, Some(run)) if run.model.is_none() => "no model known".into(),
@@ -89,11 +93,20 @@ fn mfu(scene: &Scene<'_>) -> Figure {
     figure(scene, "MFU", value.map(text::percent), note)
 }
 
+/// What a device can do, without what nobody asks for.
+fn peak(flops: f64) -> String {
+    let words = text::flops(flops);
+    match words.split_once(' ') {
+        Some((number, unit)) => format!("{:.0} {unit}", number.parse::<f64>().unwrap_or(0.0)),
+        None => words,
+    }
+}
+
 fn loss(scene: &Scene<'_>) -> Figure {
     let mut losses = scene.snapshot.steps.iter().filter_map(|step| Some((step.step, step.loss?)));
     let (first, last) = (losses.next(), losses.next_back());
     let note = match first {
-        Some((step, loss)) if last.is_some() => format!("{} in step {step}", short(loss)),
+        Some((_, loss)) if last.is_some() => format!("from {}", short(loss)),
         Some((step, _)) => format!("in step {step}"),
         None => "none recorded".into(),
     };
@@ -116,7 +129,7 @@ fn memory(scene: &Scene<'_>) -> Figure {
     let memory = scene.memory();
     let share = memory.zip(scene.capacity()).map(|(memory, all)| (memory.peak_bytes as f64 / all as f64, all));
     let note = match (memory, share) {
-        (_, Some((share, all))) => format!("{:.0}% of {}", 100.0 * share, text::bytes(all)),
+        (_, Some((share, all))) => format!("{} of {}", text::percent(share), text::bytes(all)),
         (Some(memory), None) => format!("on rank {}", memory.rank),
         (None, None) => "none recorded".into(),
     };

@@ -52,16 +52,19 @@ fn curve(
     let body = Rect { height: body.height.saturating_sub(1), ..body };
     let extent = draw_curve(buffer, body, values, theme.title());
     say(buffer, row(area, 0), Line::styled(title, theme.title()));
-    let newest = values.iter().rev().find(|value| value.is_finite());
-    let words = match (extent, newest) {
-        (Some((least, most)), Some(newest)) if least < most => {
-            format!("{}, from {} to {}", written(*newest), number(&written(least)), number(&written(most)))
-        }
-        (_, Some(newest)) => written(*newest),
-        _ => "unknown".into(),
+    let Some(newest) = values.iter().rev().find(|value| value.is_finite()) else {
+        say_right(buffer, row(area, 0), Line::styled("unknown", theme.quiet()));
+        return;
     };
-    let room = usize::from(area.width).saturating_sub(title.len() + 1);
-    say_right(buffer, row(area, 0), Line::styled(text::shortened(&words, room), theme.quiet()));
+    let range = extent
+        .filter(|(least, most)| least < most)
+        .map(|(least, most)| format!("{}–{}, now ", number(&written(least)), number(&written(most))));
+    let room = usize::from(area.width).saturating_sub(title.len() + 2);
+    let words = written(*newest);
+    // The range is left out where there is no room for it.
+    let range = range.filter(|range| range.chars().count() + words.chars().count() <= room).unwrap_or_default();
+    let line = vec![Span::styled(range, theme.quiet()), Span::styled(words, theme.strong())];
+    say_right(buffer, row(area, 0), Line::from(line));
 }
 
 /// A number without its unit.
@@ -73,7 +76,7 @@ fn number(words: &str) -> &str {
 fn memory(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
     let Some(memory) = scene.memory() else { return };
-    say(buffer, row(area, 0), Line::styled("Memory, at its peak", theme.title()));
+    say(buffer, row(area, 0), Line::styled("Memory peak", theme.title()));
     let full = scene.capacity().unwrap_or(0).max(memory.peak_bytes);
     let of = scene.capacity().map_or_else(String::new, |all| format!(" of {}", text::bytes(all)));
     let words = format!("rank {}: {}{of}", memory.rank, text::bytes(memory.peak_bytes));

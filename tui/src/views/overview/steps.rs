@@ -17,6 +17,8 @@ use crate::{
 
 /// How wide the times beside the bars are.
 const AXIS: u16 = 9;
+/// How wide a bar is at most, unless it is asked for.
+const WIDEST: usize = 10;
 /// A bar so much longer than the median is cut off, or the others would be too small to see.
 const MOST_MEDIANS: i64 = 3;
 
@@ -123,14 +125,15 @@ impl Steps {
     fn visible(&self, steps: &[StepSummary], scene: &Scene<'_>, width: u16) -> (Vec<Bar>, u16) {
         let room = usize::from(width).max(1);
         // The step that is being made is drawn, too.
-        let count = steps.len() + 1;
+        let running = usize::from(scene.snapshot.running.is_some());
+        let count = steps.len() + running;
         if self.zoom < 0 && count > room {
             let together = count.div_ceil(room);
             return (steps.chunks(together).filter_map(|steps| Bar::of(steps, scene.theme)).collect(), 1);
         }
-        let fitting = (room / count).clamp(1, 5);
+        let fitting = (room / count).clamp(1, WIDEST);
         let wide = (fitting + usize::try_from(self.zoom).unwrap_or(0)).min(room);
-        let most = (room / wide).saturating_sub(1).max(1);
+        let most = (room / wide).saturating_sub(running).max(1);
         let chosen = scene.chosen.map(|chosen| steps.partition_point(|step| step.step < chosen));
         let end = match chosen {
             // A chosen step is seen with what comes after it, as far as there is room.

@@ -1,0 +1,53 @@
+//! The dashboard, one frame at a time.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::binary::{failure, stepscope, text};
+
+const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples");
+
+fn frame(arguments: &[&str], directory: &Path) -> String {
+    let output = stepscope(&[&["live", "--once"], arguments].concat(), directory);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn a_frame_is_as_large_as_asked_and_has_no_colours_in_a_file() {
+    let overview = frame(&["dp2-bucketed", "--size", "100x30"], Path::new(SAMPLES));
+    assert_eq!(overview.lines().count(), 30);
+    assert!(overview.lines().all(|line| line.chars().count() <= 100), "{overview}");
+    assert!(!overview.contains('\u{1b}'), "{overview}");
+    for word in ["complete", "2 ranks", "compute", "exposed comm", "tokens/s", "MFU", "What stands out"] {
+        assert!(overview.contains(word), "{word} is not in\n{overview}");
+    }
+    let memory = frame(&["dp2-bucketed", "--view", "memory"], Path::new(SAMPLES));
+    assert_eq!(memory.lines().count(), 40);
+    for word in ["optimizer state", "predicted", "peak", "Largest blocks"] {
+        assert!(memory.contains(word), "{word} is not in\n{memory}");
+    }
+}
+
+#[test]
+fn a_frame_has_the_figures_of_the_report() {
+    let report = text(&stepscope(&["analyze", "single"], Path::new(SAMPLES)).stdout);
+    let median = report.lines().find(|line| line.starts_with("step ")).unwrap();
+    let median: Vec<&str> = median.split_whitespace().skip(1).take(2).collect();
+    assert!(frame(&["single"], Path::new(SAMPLES)).contains(&median.join(" ")));
+}
+
+#[test]
+fn what_cannot_be_shown_is_said() {
+    let empty = TempDir::new().unwrap();
+    let said = failure(&["live", "--once"], empty.path());
+    assert!(said.contains("cannot find a run under runs/") && said.contains("hint: "), "{said}");
+    let said = failure(&["live", "."], empty.path());
+    assert!(said.contains("needs a terminal") && said.contains("--once"), "{said}");
+    let said = failure(&["train", "--live"], empty.path());
+    assert!(said.contains("needs a terminal"), "{said}");
+    assert!(!empty.path().join("runs").exists());
+    let output = stepscope(&["live", "--once", "--size", "0x7"], empty.path());
+    assert_eq!(output.status.code(), Some(2));
+}
