@@ -22,6 +22,7 @@ use crate::{
     kernels::{FamilyFigures, KernelFigures, kernels},
     memory::RankMemory,
     mfu::{Mfu, Rates},
+    partition::Partition,
     rank::{RankFigures, RankResult},
     selection::Selection,
     step_time::StepTime,
@@ -99,6 +100,20 @@ pub struct DataLoss {
     pub unreadable_bytes: u64,
     /// Events that were in them, as far as that is known.
     pub unreadable_events: u64,
+}
+
+impl Analysis {
+    /// Where the time goes in the steps that count, on a rank or on all of them; where there are no steps, in all of it.
+    pub fn counted_time(&self, rank: Option<Rank>) -> Vec<&Partition> {
+        let is_asked = |other: Rank| rank.is_none_or(|rank| rank == other);
+        let counts = |step: &&StepFigures| self.step_time.as_ref().is_some_and(|time| time.counts(step.step));
+        let steps = self.steps.iter().filter(counts).filter(|step| is_asked(step.rank));
+        let partitions: Vec<&Partition> = steps.map(|step| &step.partition).collect();
+        if partitions.is_empty() {
+            return self.ranks.iter().filter(|other| is_asked(other.rank)).map(|rank| &rank.partition).collect();
+        }
+        partitions
+    }
 }
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.

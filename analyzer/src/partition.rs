@@ -55,6 +55,14 @@ impl Partition {
         }
     }
 
+    /// The time of some windows, added up.
+    pub fn sum<'a>(windows: impl IntoIterator<Item = &'a Partition>) -> Partition {
+        windows.into_iter().fold(Partition::default(), |mut sum, window| {
+            sum.add_window(window);
+            sum
+        })
+    }
+
     /// Adds another window's time.
     pub(crate) fn add_window(&mut self, other: &Partition) {
         for (sum, more) in [

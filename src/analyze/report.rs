@@ -18,15 +18,9 @@ pub(super) struct Fact {
 /// What was run, in a few words.
 pub(super) fn what_was_run(analysis: &Analysis) -> String {
     let run = &analysis.run;
-    let mut words = vec![text::ranks(analysis.ranks.len() as u64, Some(run.world_size))];
-    words.extend(run.model.as_ref().map(|model| format!("{} {}", model.name, text::parameters(model.parameters()))));
-    words.extend(run.layout.as_ref().map(text::layout));
-    words.extend(match run.source {
-        RunSource::Stepscope => None,
-        RunSource::Kineto => Some("PyTorch profiler".into()),
-        RunSource::TorchSnapshot => Some("PyTorch memory snapshot".into()),
-    });
-    words.join(" · ")
+    let ranks = text::ranks(analysis.ranks.len() as u64, Some(run.world_size));
+    let what = text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source);
+    std::iter::once(ranks).chain(what).collect::<Vec<_>>().join(" · ")
 }
 
 /// What is lost, if anything is.
@@ -64,7 +58,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
 
 /// The rank that has most memory allocated at once.
 pub(super) fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
-    analysis.memory.iter().rev().max_by_key(|memory| memory.peak_bytes)
+    RankMemory::fullest(analysis.memory.iter())
 }
 
 /// Whether it is known what memory is for.

@@ -6,7 +6,7 @@ use ratatui::{
     style::Style,
     text::{Line, Span},
 };
-use stepscope_traces::{Nanos, RunSource, State};
+use stepscope_traces::{Nanos, State};
 
 use crate::{
     data::{Snapshot, Stage},
@@ -142,13 +142,7 @@ fn draw_facts(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buff
     let right = Line::from(spaced);
     let room = usize::from(place.width).saturating_sub(right.width() + 3);
     let mut words = vec![text::ranks(run.ranks.len() as u64, run.world_size)];
-    words.extend(run.model.as_ref().map(|model| format!("{} {}", model.name, text::parameters(model.parameters()))));
-    words.extend(run.layout.as_ref().map(text::layout));
-    words.extend(match run.source {
-        RunSource::Stepscope => None,
-        RunSource::Kineto => Some("PyTorch profiler".to_owned()),
-        RunSource::TorchSnapshot => Some("PyTorch memory snapshot".to_owned()),
-    });
+    words.extend(text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source));
     words.extend(run.device.as_ref().map(|device| device.name.clone()));
     // What does not fit is left out from the end, as a whole.
     let mut facts = String::new();

@@ -1,6 +1,8 @@
 //! What a view draws: a snapshot, and what of it is chosen.
 
-use stepscope_analyzer::{RankMemory, StepSummary};
+use std::borrow::Cow;
+
+use stepscope_analyzer::{Partition, RankMemory, StepSummary};
 use stepscope_traces::{Nanos, Rank, Step};
 
 use crate::{
@@ -23,14 +25,20 @@ pub(crate) struct Scene<'a> {
 
 impl Scene<'_> {
     /// The steps of what is in focus: every step of the job, or those of one rank that are in scope.
-    pub(crate) fn steps(&self) -> Vec<StepSummary> {
+    pub(crate) fn steps(&self) -> Cow<'_, [StepSummary]> {
         match (self.focus, &self.snapshot.analysis) {
-            (None, _) => self.snapshot.steps.to_vec(),
-            (Some(_), None) => Vec::new(),
+            (None, _) => Cow::Borrowed(&self.snapshot.steps),
+            (Some(_), None) => Cow::Borrowed(&[]),
             (Some(rank), Some(analysis)) => {
                 analysis.steps.iter().filter(|step| step.rank == rank).map(StepSummary::of).collect()
             }
         }
+    }
+
+    /// Where the time of what is in focus goes, in the steps that count; nothing where no time is known.
+    pub(crate) fn time(&self) -> Option<Partition> {
+        let time = Partition::sum(self.snapshot.analysis.as_ref()?.counted_time(self.focus));
+        (time.span_ns > 0).then_some(time)
     }
 
     /// The memory of the rank in focus; without one, of the rank that is fullest.
@@ -38,7 +46,7 @@ impl Scene<'_> {
         let memory = self.snapshot.memory.iter().map(|memory| &**memory);
         match self.focus {
             Some(rank) => memory.into_iter().find(|memory| memory.rank == rank),
-            None => memory.rev().max_by_key(|memory| memory.peak_bytes),
+            None => RankMemory::fullest(memory),
         }
     }
 

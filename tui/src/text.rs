@@ -1,7 +1,7 @@
 //! Numbers and texts as people read them, on a terminal and in a report.
 
-use stepscope_plan::ParallelLayout;
-use stepscope_traces::{Loss, Nanos};
+use stepscope_plan::{ModelShape, ParallelLayout};
+use stepscope_traces::{Loss, Nanos, RunSource};
 
 /// A whole number with its thousands apart.
 pub fn count(number: u64) -> String {
@@ -65,6 +65,17 @@ pub fn bandwidth(rate: f64) -> String {
 pub fn layout(layout: &ParallelLayout) -> String {
     let ParallelLayout { dp, tp, pp, zero, precision, .. } = layout;
     format!("dp {dp} · tp {tp} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
+}
+
+/// What was run, in a few words each: the model, how it was spread, and what recorded it, where that was not Stepscope.
+pub fn what_was_run(model: Option<&ModelShape>, layout: Option<&ParallelLayout>, source: RunSource) -> Vec<String> {
+    let model = model.map(|model| format!("{} {}", model.name, parameters(model.parameters())));
+    let source = match source {
+        RunSource::Stepscope => None,
+        RunSource::Kineto => Some("PyTorch profiler".into()),
+        RunSource::TorchSnapshot => Some("PyTorch memory snapshot".into()),
+    };
+    [model, layout.map(self::layout), source].into_iter().flatten().collect()
 }
 
 /// How many ranks there are, and of how many, where some are missing.

@@ -11,8 +11,7 @@ const LEAST_FULL: f64 = 0.5;
 
 /// The rank whose memory is fullest, unless its device has room enough.
 fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
-    let fullest =
-        analysis.memory.iter().rev().max_by_key(|memory| memory.peak_bytes).filter(|memory| memory.peak_bytes > 0)?;
+    let fullest = RankMemory::fullest(analysis.memory.iter()).filter(|memory| memory.peak_bytes > 0)?;
     let device = analysis.run.device.as_ref().and_then(|device| device.memory_bytes);
     let has_room = device.is_some_and(|bytes| (fullest.peak_bytes as f64) < LEAST_FULL * bytes as f64);
     (!has_room).then_some(fullest)

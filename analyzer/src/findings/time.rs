@@ -3,18 +3,11 @@
 use stepscope_plan::Axis;
 
 use super::{Check, Found, percent};
-use crate::{analysis::Analysis, family::Family, partition::Partition, steps::StepFigures};
+use crate::{analysis::Analysis, family::Family, partition::Partition};
 
-/// Where the time of all ranks goes in the steps that count; where there are no steps, all their time.
-fn counted(analysis: &Analysis) -> Vec<&Partition> {
-    let counts = |step: &&StepFigures| analysis.step_time.as_ref().is_some_and(|time| time.counts(step.step));
-    let partitions: Vec<&Partition> = analysis.steps.iter().filter(counts).map(|step| &step.partition).collect();
-    if partitions.is_empty() { analysis.ranks.iter().map(|rank| &rank.partition).collect() } else { partitions }
-}
-
-/// Of that time, a figure's share.
+/// Of the time of all ranks in the steps that count, a figure's share.
 fn share(analysis: &Analysis, of: impl Fn(&Partition) -> i64) -> Option<f64> {
-    let partitions = counted(analysis);
+    let partitions = analysis.counted_time(None);
     let whole: i64 = partitions.iter().map(|partition| partition.span_ns).sum();
     (whole > 0).then(|| partitions.into_iter().map(of).sum::<i64>() as f64 / whole as f64)
 }
@@ -113,7 +106,7 @@ impl Check for HostBound {
         }
         let share = share(analysis, |partition| partition.idle_ns)?;
         let kernels: u64 = analysis.ranks.iter().map(|rank| rank.kernel_count).sum();
-        let partitions = counted(analysis);
+        let partitions = analysis.counted_time(None);
         let idle: i64 = partitions.iter().map(|partition| partition.idle_ns).sum();
         // Steps do the same kernels, those of the warm-up too.
         let part = partitions.len() as f64 / analysis.steps.len().max(partitions.len()) as f64;

@@ -119,11 +119,11 @@ impl GrowingRank {
             }
         }
         let anything = !spans.is_empty() || !events.is_empty();
-        self.memory.take(&events);
-        if !events.is_empty() {
-            self.newest_memory = events.time_ns.iter().map(|time| time.0).fold(self.newest_memory, i64::max);
+        if anything {
             self.memory_figures = None;
         }
+        self.memory.take(&events);
+        self.newest_memory = events.time_ns.iter().map(|time| time.0).fold(self.newest_memory, i64::max);
         if !spans.is_empty() {
             self.rows += spans.len();
             self.pieces.push_back(Piece { spans, to });

@@ -77,6 +77,13 @@ pub struct RankMemory {
     pub timeline: Vec<MemoryPoint>,
 }
 
+impl RankMemory {
+    /// The rank that has most allocated at once; of several, the first.
+    pub fn fullest<'a>(ranks: impl DoubleEndedIterator<Item = &'a RankMemory>) -> Option<&'a RankMemory> {
+        ranks.rev().max_by_key(|memory| memory.peak_bytes)
+    }
+}
+
 /// A block of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Block {

@@ -94,7 +94,7 @@ impl Steps {
             return;
         }
         let (columns, width) = self.visible(&steps, scene, bars.width);
-        let full = full_height(&steps, &columns, scene);
+        let full = full_height(&columns, scene);
         draw_axis(full, Rect { width: AXIS, height: bars.height, ..body }, scene, buffer);
         let chart = Columns { theme: scene.theme, area: bars, full };
         let gap = u16::from(width > 2);
@@ -146,26 +146,18 @@ impl Steps {
 
     /// Where there are no steps, all of the time is one bar.
     fn draw_without_steps(&self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
-        let Some(analysis) = &scene.snapshot.analysis else { return };
-        let ranks = analysis.ranks.iter().filter(|rank| scene.focus.is_none_or(|focus| rank.rank == focus));
-        let whole: Vec<&Partition> = ranks.map(|rank| &rank.partition).collect();
-        let sum = |of: fn(&Partition) -> i64| whole.iter().map(|partition| of(partition) as f64).sum::<f64>();
-        let parts = parts(scene.theme).map(|(_, mark, of)| Part { mark, amount: sum(of) });
-        let span = sum(|partition| partition.span_ns);
-        if span > 0.0 {
-            let mean = text::duration(Nanos((span / whole.len() as f64) as i64));
-            let words = format!("no steps are recorded: all {mean} of a rank, on average");
-            say(buffer, row(area, 0), Line::styled(words, scene.theme.quiet()));
-            say(buffer, row(area, 1), parts_line(scene.theme, &parts, span, area.width));
-        }
+        let Some(time) = scene.time() else { return };
+        let parts = parts(scene.theme).map(|(_, mark, of)| Part { mark, amount: of(&time) as f64 });
+        let words = format!("no steps are recorded: all {} of time", text::duration(Nanos(time.span_ns)));
+        say(buffer, row(area, 0), Line::styled(words, scene.theme.quiet()));
+        say(buffer, row(area, 1), parts_line(scene.theme, &parts, time.span_ns as f64, area.width));
     }
 }
 
 /// The time that reaches the top.
-fn full_height(steps: &[StepSummary], bars: &[Bar], scene: &Scene<'_>) -> f64 {
-    let mut durations: Vec<i64> = steps.iter().map(|step| step.duration_ns).collect();
-    durations.sort_unstable();
-    let limit = durations.get(durations.len() / 2).map_or(0, |median| median.saturating_mul(MOST_MEDIANS)) as f64;
+fn full_height(bars: &[Bar], scene: &Scene<'_>) -> f64 {
+    let median = scene.snapshot.analysis.as_ref().and_then(|analysis| Some(analysis.step_time.as_ref()?.median_ns));
+    let limit = median.map_or(f64::INFINITY, |median| median.saturating_mul(MOST_MEDIANS) as f64);
     let longest = bars.iter().map(|bar| bar.duration).fold(0.0, f64::max);
     let running =
         scene.snapshot.running.filter(|_| scene.focus.is_none()).map_or(0.0, |running| running.elapsed_ns as f64);
@@ -177,24 +169,8 @@ fn full_height(steps: &[StepSummary], bars: &[Bar], scene: &Scene<'_>) -> f64 {
 /// What colours mean, and what share of the time each has in the steps in scope.
 fn draw_legend(scene: &Scene<'_>, place: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
-    let whole = scene.snapshot.analysis.as_ref().map(|analysis| {
-        let counts = |step: &&stepscope_analyzer::StepFigures| {
-            let in_focus = scene.focus.is_none_or(|focus| step.rank == focus);
-            in_focus && analysis.step_time.as_ref().is_some_and(|time| time.counts(step.step))
-        };
-        let mut partitions: Vec<&Partition> =
-            analysis.steps.iter().filter(counts).map(|step| &step.partition).collect();
-        if partitions.is_empty() {
-            let ranks = analysis.ranks.iter().filter(|rank| scene.focus.is_none_or(|focus| rank.rank == focus));
-            partitions = ranks.map(|rank| &rank.partition).collect();
-        }
-        partitions
-    });
-    let share = |of: fn(&Partition) -> i64| {
-        let partitions = whole.as_ref()?;
-        let span: f64 = partitions.iter().map(|partition| partition.span_ns as f64).sum();
-        (span > 0.0).then(|| partitions.iter().map(|partition| of(partition) as f64).sum::<f64>() / span)
-    };
+    let time = scene.time();
+    let share = |of: fn(&Partition) -> i64| time.map(|time| of(&time) as f64 / time.span_ns as f64);
     let mut spans = vec![Span::styled(" Steps", theme.title())];
     let is_narrow = place.width < 84;
     for (name, mark, of) in parts(theme) {
