@@ -169,7 +169,7 @@ impl RankContents {
         let (survey, report) = directory.survey_with_report().unwrap_or_else(|error| {
             let mut info = directory.info.clone();
             info.reason = Some(error.to_string());
-            (Survey::default(), RankReport { info, state: directory.state, loss: Loss::default() })
+            (Survey::default(), RankReport::new(info, directory.state, Loss::default()))
         });
         let Survey { spans, memory, counters, strings, loss } = survey;
         let times = [spans.time, memory.time, counters.time];

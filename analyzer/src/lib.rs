@@ -15,7 +15,6 @@ mod family;
 mod findings;
 #[cfg(test)]
 mod hand_made;
-mod inferred_steps;
 mod intervals;
 mod kernels;
 mod line;

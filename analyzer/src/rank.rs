@@ -15,7 +15,6 @@ use crate::{
     communication::{self, CommunicationSpan},
     devices::DeviceSamples,
     error::AnalysisError,
-    inferred_steps::UnnumberedKernels,
     intervals::Intervals,
     kernels::KernelSums,
     memory::{MemoryReplay, RankMemory},
@@ -76,25 +75,19 @@ impl RankResult {
         let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
         let mut memory = MemoryReplay::default();
         let mut annotated = Vec::new();
-        let mut unnumbered = UnnumberedKernels::of(&rank.info);
         let window = selection.window.unwrap_or(Window::ALL);
         let take = |_: &RankData, spans: &Spans| {
             activities.take(spans);
             kernels.take(spans, selection.steps);
             communication::take(&mut communication, spans, selection.steps);
             annotated.extend(steps::annotated(spans));
-            unnumbered.take(spans);
         };
-        let (data, RankReport { info, state, loss }) =
+        let (data, RankReport { info, state, loss, steps_are_inferred }) =
             rank.read_in_pieces(window, take, |events| memory.take(events))?;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
         check_times(rank.info.rank, &activities)?;
-        let mut every_step = windows(&activities);
-        let steps_are_inferred = every_step.is_empty();
-        if steps_are_inferred {
-            every_step = unnumbered.steps();
-        }
+        let every_step = windows(&activities);
         let finished = annotated.iter().map(|window: &StepWindow| window.step).collect();
         let counters = StepCounters::of(&every_step, &finished, data.counters.rows());
         let chosen: Vec<StepWindow> =

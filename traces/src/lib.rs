@@ -56,7 +56,6 @@ pub use ids::{
     Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,
 };
 pub use import::{JoinError, PickleError, SnapshotError};
-pub use inferred_steps::{InferredSteps, infer_steps};
 pub use loss::Loss;
 pub use names::{FIRST_NAME, Names};
 pub use rank_data::{RankData, Survey, TableSurvey};

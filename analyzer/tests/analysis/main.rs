@@ -11,6 +11,9 @@ mod by_hand;
 /// What stands out, and what does not.
 mod findings;
 
+/// Programs that were recorded as they are.
+mod recorded;
+
 /// Runs of the generator: what it says is the truth.
 mod synthetic;
 
