@@ -10,8 +10,8 @@ use std::{
 };
 
 use stepscope_traces::{
-    CounterId, CounterSample, Device, FIRST_NAME, Layer, MemoryCategory, MemoryEvent, MemoryOperation, MicroBatch,
-    NameId, Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step,
+    CounterId, CounterSample, Device, FIRST_NAME, Layer, Membership, MemoryCategory, MemoryEvent, MemoryOperation,
+    MicroBatch, NameId, Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step,
 };
 
 use crate::{
@@ -149,6 +149,13 @@ impl Recorder {
     pub fn set_device(&self, device: Device) {
         if let Some(shared) = self.shared() {
             shared.set_device(device);
+        }
+    }
+
+    /// Says that this rank is in a group, of which nobody said so when the run began.
+    pub fn join_group(&self, membership: Membership) {
+        if let Some(shared) = self.shared() {
+            shared.join_group(membership);
         }
     }
 

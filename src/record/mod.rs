@@ -14,7 +14,7 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use stepscope_analyzer::StepRange;
-use stepscope_collector::injection::{self, Injection, Job, Windows, exit_status};
+use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, Windows, exit_status};
 use stepscope_traces::{Loss, RankDirectory, Run, RunInfo, State, Step, TraceError, Window};
 
 use crate::{analyze::ranges, run_path, seconds, text};
@@ -27,7 +27,8 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
 /// Record any CUDA program, unchanged.
 ///
 /// Each process of the command that uses CUDA becomes a rank: the one that RANK says, or the next. Its kernels, copies,
-/// fills, memory and NVTX ranges are recorded, and how its GPU is. The exit status is the command's own.
+/// fills, memory and NVTX ranges are recorded, what NCCL communicates, and how its GPU is. The exit status is the
+/// command's own.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope record -- python train.py --lr 3e-4\n  \
@@ -147,6 +148,7 @@ fn summary(path: &Path, windows: &Windows, status: ExitStatus) -> Result<String,
     let state = if run.state() == State::Complete { "" } else { ", interrupted" };
     lines.push(format!("{}{}: {ranks}, {}{state}", label("recorded"), shown(path), text::counted(kernels, "kernel")));
     lines.extend(run.ranks.iter().filter_map(problem));
+    lines.extend(injection::other_nccl_profiler().map(|other| other_profiler(&other)));
     if !loss.is_none() {
         let red = AnsiColor::Red.on_default().bold();
         lines.push(format!("{red}{:<8}{red:#}  {}", "lost", text::loss(&loss)));
@@ -186,6 +188,12 @@ fn problem(rank: &RankDirectory) -> Option<String> {
     let why = cupti.and_then(|note| note.strip_prefix("not recorded: ")).map(|why| format!("no kernels, since {why}"));
     let why = why.or_else(|| rank.info.reason.clone())?;
     Some(format!("{}{}: {}", label("rank"), rank.info.rank, text::printable(&why)))
+}
+
+/// What is missing where NCCL tells another profiler of its operations.
+fn other_profiler(other: &Path) -> String {
+    let named = text::printable(&other.display().to_string());
+    format!("{}kernels by their names alone, since {NCCL_VARIABLE} is {named}", label("nccl"))
 }
 
 fn hint_to_trigger(path: &Path) -> String {

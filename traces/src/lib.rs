@@ -35,6 +35,7 @@ mod import;
 mod inferred_steps;
 mod json_file;
 mod loss;
+mod membership;
 mod names;
 mod rank_data;
 mod rank_info;
@@ -57,6 +58,7 @@ pub use ids::{
 };
 pub use import::{JoinError, PickleError, SnapshotError};
 pub use loss::Loss;
+pub use membership::Membership;
 pub use names::{FIRST_NAME, Names};
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, RANKS_ON_DEVICE, RankInfo, State, Written};

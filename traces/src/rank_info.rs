@@ -10,6 +10,7 @@ use crate::{
     error::TraceError,
     ids::{Rank, Stage},
     json_file::{self, open_regular},
+    membership::Membership,
     run_info::host_name,
     tables::{CounterSamples, Spans, Table},
 };
@@ -29,6 +30,9 @@ pub struct RankInfo {
     pub device: Option<Device>,
     /// Its pipeline stage, if it has one.
     pub stage: Option<Stage>,
+    /// The groups it is in, as far as it told them while it ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Membership>,
     /// Its clock.
     pub clock: ClockRecord,
     /// How it is recorded.
@@ -112,6 +116,7 @@ impl RankInfo {
             pid: std::process::id(),
             device: None,
             stage: None,
+            groups: Vec::new(),
             clock: ClockRecord::begin(),
             collector: serde_json::Map::new(),
             locked: false,
@@ -134,6 +139,7 @@ impl RankInfo {
             pid: 0,
             device: None,
             stage: None,
+            groups: Vec::new(),
             clock,
             collector: serde_json::Map::new(),
             locked: false,

@@ -12,6 +12,7 @@ use crate::{
     import::{ImportedRank, kineto::KinetoTrace, take_notes},
     inferred_steps::{InferredSteps, UnnumberedKernels},
     loss::Loss,
+    membership,
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State},
     run_info::{RunInfo, RunSource},
@@ -34,7 +35,7 @@ pub struct Run {
 impl Run {
     /// Opens a run directory.
     pub fn open(path: &Path) -> Result<Run, TraceError> {
-        let info = RunInfo::read(path)?;
+        let mut info = RunInfo::read(path)?;
         let mut ranks = Vec::new();
         for entry in fs::read_dir(path).map_err(TraceError::io("list", path))? {
             let directory = entry.map_err(TraceError::io("list", path))?.path();
@@ -58,6 +59,9 @@ impl Run {
             }
         }
         ranks.sort_by_key(|rank| rank.info.rank);
+        if info.groups.is_empty() {
+            info.groups = membership::groups(ranks.iter().map(|rank| &rank.info));
+        }
         Ok(Run { path: path.to_owned(), info, ranks })
     }
 

@@ -15,6 +15,7 @@ use stepscope_traces::{Nanos, Span, SpanKind, now};
 
 use crate::{
     gpu::{self, Gpu},
+    nccl,
     process::{self, Given},
     seat,
 };
@@ -61,7 +62,10 @@ impl Session {
         match self.window.as_ref().map(|window| window.closing) {
             None if is_open => self.open(),
             None => {}
-            Some(None) if is_open => self.find_gpu(),
+            Some(None) if is_open => {
+                self.find_gpu();
+                recorder().into_iter().for_each(nccl::tell);
+            }
             Some(None) => self.begin_to_close(),
             Some(Some(since)) if since.elapsed() < SETTLE => {}
             Some(Some(_)) => self.close(),
@@ -127,6 +131,7 @@ impl Session {
 
     fn close(&mut self) {
         if let (Some(window), Some(recorder)) = (self.window.take(), recorder()) {
+            nccl::tell(recorder);
             window.end(recorder, Activity::finish);
             recorder.pause();
         }
@@ -136,6 +141,7 @@ impl Session {
     pub(crate) fn finish(mut self) {
         let Some(recorder) = recorder() else { return };
         if let Some(window) = self.window.take() {
+            nccl::tell(recorder);
             gpu::wait_until_done();
             window.end(recorder, Activity::finish_with_process);
         }
