@@ -2,7 +2,8 @@
 //!
 //! `stepscope record` names this library in two variables. The driver loads it into each process that begins to use CUDA and
 //! calls [`InitializeInjection`]; NVTX loads it where a program first names a range and calls [`InitializeInjectionNvtx2`].
-//! Either may come first, or never, and each copy of NVTX in a process makes its own call.
+//! Either may come first, or never, and each copy of NVTX in a process makes its own call. Where the program is one of
+//! PyTorch's, a module of ours in its Python calls the functions of `torch`.
 //!
 //! This is other people's process. Nothing here writes to its stdout, changes how it ends, waits for long, or lets a panic
 //! out. Where it cannot record, the program runs as if it were not there.
@@ -14,6 +15,7 @@ mod nvtx;
 mod process;
 mod seat;
 mod session;
+mod torch;
 mod watch;
 
 use std::{
