@@ -14,6 +14,7 @@ mod run_path;
 mod seconds;
 mod source;
 mod text;
+mod torch_memory;
 mod train;
 mod trigger;
 mod words;

@@ -88,6 +88,8 @@ pub struct RunSummary {
     pub device: Option<Device>,
     /// How many ranks share a device, at most, if they do: then times are not those of as many devices.
     pub ranks_on_a_device: Option<u32>,
+    /// Whether phases were told from something else than what the program said, at least in part.
+    pub phases_inferred: bool,
 }
 
 /// What is lost.
@@ -128,6 +130,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
             layout: run.info.layout,
             device,
             ranks_on_a_device,
+            phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),
         },
         data_loss: DataLoss::of(&ranks),
         steps: steps(&ranks, &alignment, &rates),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use polars::prelude::DataFrame;
 use serde::Serialize;
 use stepscope_traces::{
-    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
-    State, Step, Window,
+    Counter, CounterSample, Loss, MEMORY_TIMES, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo,
+    RunSource, Spans, State, Step, TIMES_OF_HOST, Window,
 };
 
 use crate::{
@@ -112,8 +112,9 @@ impl RankResult {
             steps_are_inferred,
             kernels: kernels.table(&data.names)?,
             memory: {
-                // Our own recorder brings memory into the device's time; other tools have the host's, which runs ahead.
-                let host_time = run.source != RunSource::Stepscope;
+                // Our own recorder brings memory into the device's time; frameworks have the host's, which runs ahead.
+                let times = info.collector.get(MEMORY_TIMES).and_then(|times| times.as_str());
+                let host_time = run.source != RunSource::Stepscope || times == Some(TIMES_OF_HOST);
                 let steps = if host_time { &steps::on_the_host(annotated) } else { &every_step };
                 memory.finish(run, &info, steps, selection.steps, &device)
             },

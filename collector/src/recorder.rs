@@ -225,6 +225,13 @@ impl Recorder {
         }
     }
 
+    /// Records memory events that were timed elsewhere, as they are, and waits for room: for threads that may wait.
+    pub fn record_memory_waiting(&self, events: impl IntoIterator<Item = MemoryEvent>) {
+        if let Some(shared) = self.shared() {
+            events.into_iter().for_each(|event| lane::push_waiting(shared, Event::Memory(event)));
+        }
+    }
+
     /// Records a counter's value, now.
     pub fn count(&self, counter: impl Into<CounterId>, value: f64) {
         if let Some(shared) = self.shared() {

@@ -170,10 +170,7 @@ fn time_by_phase(analysis: &Analysis) -> Table {
         rows.push(vec!["idle".into(), unknown(), unknown(), unknown(), duration(idle), share]);
     }
     let headers = ["phase"].into_iter().chain(SHARE_HEADERS).collect();
-    let inferred = match analysis.run.source {
-        RunSource::Kineto => "Time by phase, partly inferred",
-        _ => "Time by phase",
-    };
+    let inferred = if analysis.run.phases_inferred { "Time by phase, partly inferred" } else { "Time by phase" };
     let title = over_ranks(inferred, analysis);
     Table { topic: Topic::Time, title, headers, rows, detail: false }
 }

@@ -14,10 +14,10 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use stepscope_analyzer::StepRange;
-use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, Windows, exit_status};
+use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
 use stepscope_traces::{Loss, RankDirectory, Run, RunInfo, State, Step, TraceError, Window};
 
-use crate::{analyze::ranges, run_path, seconds, text};
+use crate::{analyze::ranges, run_path, seconds, text, torch_memory};
 
 /// Under which key a run says what it is, and what it says there.
 const SOURCE: (&str, &str) = ("source", "recorded program");
@@ -56,6 +56,9 @@ pub(crate) struct Arguments {
     /// Record nothing until `stepscope trigger` says so.
     #[arg(long, conflicts_with_all = ["after", "duration", "every", "steps"])]
     dormant: bool,
+    /// Ask nothing of PyTorch: neither what its memory is for, nor when steps and passes begin and end.
+    #[arg(long)]
+    no_torch: bool,
     /// The command, and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -89,12 +92,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (info, mut command) = describe(arguments);
     let path = arguments.run.clone().unwrap_or_else(|| run_path::free(&info.default_path()));
     info.create(&path)?;
-    Injection { run: path.canonicalize()?, windows: windows.clone() }.apply(&mut command, &library)?;
+    let full_path = path.canonicalize()?;
+    // It goes with this, once the command has ended.
+    let module = if arguments.no_torch { None } else { Some(PythonModule::put_into(&full_path)?) };
+    module.iter().for_each(|module| module.apply(&mut command));
+    Injection { run: full_path, windows: windows.clone() }.apply(&mut command, &library)?;
     if windows == Windows::Dormant {
         tell(&format!("{}{}\n{}", label("dormant"), shown(&path), hint_to_trigger(&path)));
     }
-    let job = Job::start(command).inspect_err(|_| forget(&path))?;
+    let job = match Job::start(command) {
+        Ok(job) => job,
+        Err(error) => {
+            drop(module);
+            forget(&path);
+            return Err(error.into());
+        }
+    };
     let status = job.wait()?;
+    drop(module);
     // A run whose ranks have other numbers is a run all the same.
     if let Err(error) = ranks::settle(&path) {
         tell(&text::printable(&error.to_string()));
@@ -149,6 +164,8 @@ fn summary(path: &Path, windows: &Windows, status: ExitStatus) -> Result<String,
     lines.push(format!("{}{}: {ranks}, {}{state}", label("recorded"), shown(path), text::counted(kernels, "kernel")));
     lines.extend(run.ranks.iter().filter_map(problem));
     lines.extend(injection::other_nccl_profiler().map(|other| other_profiler(&other)));
+    let memory = torch_memory::lines(run.ranks.iter().map(|rank| &rank.info));
+    lines.extend(memory.iter().map(|line| format!("{}{line}", label("memory"))));
     if !loss.is_none() {
         let red = AnsiColor::Red.on_default().bold();
         lines.push(format!("{red}{:<8}{red:#}  {}", "lost", text::loss(&loss)));

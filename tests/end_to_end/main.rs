@@ -25,6 +25,9 @@ mod samples;
 /// `stepscope record` and `trigger`: a command's status, its environment, and what is refused.
 mod record;
 
+/// `stepscope record` of programs of PyTorch's: what their memory is for.
+mod record_torch;
+
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;
 

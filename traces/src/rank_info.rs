@@ -52,6 +52,15 @@ pub struct RankInfo {
 /// What is noted of a rank, by this name, when others are on its device: how many they are, with it.
 pub const RANKS_ON_DEVICE: &str = "ranks_on_device";
 
+/// What is noted of a rank, by this name, of where its phases come from.
+pub const PHASES: &str = "phases";
+
+/// What is noted of a rank, by this name, of whose clock the times of its memory are.
+pub const MEMORY_TIMES: &str = "memory_times";
+
+/// What is noted there if they are the host's, which runs ahead of the device.
+pub const TIMES_OF_HOST: &str = "the host's";
+
 /// What computes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
@@ -129,6 +138,11 @@ impl RankInfo {
     /// How many ranks are on its device, itself too, if there are others.
     pub fn sharing(&self) -> Option<u32> {
         self.collector.get(RANKS_ON_DEVICE)?.as_str()?.parse().ok().filter(|ranks| *ranks > 1)
+    }
+
+    /// Whether phases were told from something else than what the program said, at least in part.
+    pub fn phases_are_inferred(&self) -> bool {
+        self.collector.get(PHASES).and_then(|note| note.as_str()).is_some_and(|note| note.contains("inferred"))
     }
 
     /// A rank that another tool recorded: nothing is known of it but its clock.

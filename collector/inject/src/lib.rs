@@ -3,7 +3,8 @@
 //! `stepscope record` names this library in three variables. The driver loads it into each process that begins to use CUDA
 //! and calls [`InitializeInjection`]; NVTX loads it where a program first names a range and calls
 //! [`InitializeInjectionNvtx2`]; NCCL loads it where a program first makes a communicator and finds `ncclProfiler_v2` to
-//! `ncclProfiler_v6` there. Any may come first, or never, and each copy of NVTX in a process makes its own call.
+//! `ncclProfiler_v6` there. Any may come first, or never, and each copy of NVTX in a process makes its own call. Where the
+//! program is one of PyTorch's, a module of ours in its Python calls the functions of `torch`.
 //!
 //! This is other people's process. Nothing here writes to its stdout, changes how it ends, waits for long, or lets a panic
 //! out. Where it cannot record, the program runs as if it were not there.
@@ -17,6 +18,7 @@ mod nvtx;
 mod process;
 mod seat;
 mod session;
+mod torch;
 mod watch;
 
 use std::{

@@ -17,7 +17,7 @@ use crate::{
     gpu::{self, Gpu},
     nccl,
     process::{self, Given},
-    seat,
+    seat, torch,
 };
 
 /// How long work may take to end on the device after a window closes: the host runs ahead of it.
@@ -91,7 +91,9 @@ impl Session {
             },
         };
         // If that cannot be, the recording says why.
-        let activity = Activity::start_with(recorder, Traced { memory: true }).ok();
+        // What PyTorch takes from the driver it says itself, and what for.
+        let activity = Activity::start_with(recorder, Traced { memory: !torch::is_expected() }).ok();
+        torch::open_window();
         self.window = Some(Window { began: now(), activity, sampler: None, closing: None });
         self.sample();
     }
@@ -126,12 +128,14 @@ impl Session {
         if let Some(window) = &mut self.window {
             window.activity.iter().for_each(Activity::stop_tracing);
             window.closing = Some(Instant::now());
+            torch::begin_to_close_window();
         }
     }
 
     fn close(&mut self) {
         if let (Some(window), Some(recorder)) = (self.window.take(), recorder()) {
             nccl::tell(recorder);
+            torch::close_window();
             window.end(recorder, Activity::finish);
             recorder.pause();
         }
@@ -140,6 +144,7 @@ impl Session {
     /// Records what is left, and ends the recording: the process ends.
     pub(crate) fn finish(mut self) {
         let Some(recorder) = recorder() else { return };
+        torch::end();
         if let Some(window) = self.window.take() {
             nccl::tell(recorder);
             gpu::wait_until_done();

@@ -7,10 +7,12 @@
 //! |---|---|
 //! | `windows.rs` | when a process is recorded |
 //! | `library.rs` | where the library is |
+//! | `python.rs` | what says what PyTorch does, and how it is found |
 //! | `job.rs` | the command: started with the library, given our signals, waited for |
 
 mod job;
 mod library;
+mod python;
 mod windows;
 
 use std::{
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use job::{Job, JobError, exit_status};
 pub use library::{LIBRARY_FILE, LibraryMissing, library};
+pub use python::PythonModule;
 pub use windows::{Moment, Trigger, Windows};
 
 /// The variable that says what to do.

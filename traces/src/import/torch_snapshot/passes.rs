@@ -73,6 +73,11 @@ impl Passes {
         Passes { of_event, begun, counts, first_forward }
     }
 
+    /// The passes of a history that goes on: nothing in it is there from before the training.
+    pub(super) fn going_on(self) -> Passes {
+        Passes { first_forward: None, ..self }
+    }
+
     /// The pass an event is in.
     pub(super) fn at(&self, event: usize) -> Option<Pass> {
         self.of_event[event]
