@@ -82,6 +82,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     limits::check(&diffs, &arguments.fail_on)
 }
 
+/// Runs that were made one after another, in one table.
+pub(crate) fn table_of(paths: &[PathBuf]) -> Result<String> {
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let runs = paths.iter().map(|path| Run::of_source(path)).collect::<Result<Vec<Run>, _>>()?;
+    let profiles = profiles(&runs, &names(&paths), &Selection::default())?;
+    let diffs = with_the_first(&profiles)?;
+    several::written(Format::Text, &several(&profiles, diffs))
+}
+
 /// Each run but the first, compared with it.
 fn with_the_first(profiles: &[Profile<'_>]) -> Result<Vec<Diff>> {
     let Some((base, others)) = profiles.split_first() else { bail!("there is nothing to compare") };

@@ -1,9 +1,9 @@
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde_json::Value;
 use stepscope_traces::{Nanos, synthetic::Recipe};
 
-use crate::binary::{json, stepscope, text};
+use crate::binary::{failure, json, stepscope, text};
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples");
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/tests/fixtures");
@@ -284,4 +284,38 @@ fn names_of_others_stay_names() {
     assert!(!written("html").contains("<script>alert") && written("html").contains("&lt;script&gt;alert(1)"));
     assert!(!written("markdown").contains("<script>"));
     fits(&written("text"));
+}
+
+#[test]
+fn a_sweep_trains_a_list_and_shows_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    let file = "backend = \"cpu\"\nsteps = 9\nseq-len = 16\nmicro-batch = 1\nmicro-batches = 2\n\n[[run]]\nname = \"one\"\n\n\
+                [[run]]\ndp = 2\n\n[[run]]\nrecompute = \"full\"\n";
+    fs::write(here.join("sweep.toml"), file).unwrap();
+    let output = stepscope(&["train", "--sweep", "sweep.toml", "--steps", "4", "--run", "all"], here);
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said, "training one, run 1 of 3\ntraining dp2, run 2 of 3\ntraining recompute-full, run 3 of 3\n");
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(" is fastest: ") && words.contains(" needs least memory: "), "{shown}");
+    for part in ["Settings that differ", "recompute-full", "recorded  3 runs in all\n"] {
+        assert!(shown.contains(part), "{part} is missing from {shown}");
+    }
+    fits(&shown);
+    let analysis = json(&["analyze", "all/dp2", "--format", "json"], here);
+    assert_eq!((&analysis["run"]["world_size"], analysis["steps"].as_array().unwrap().len()), (&2.into(), 8));
+    // What is wrong is said before anything is trained.
+    fs::write(here.join("wrong.toml"), "[[run]]\n[[run]]\npp = 3\n").unwrap();
+    let said = failure(&["train", "--sweep", "wrong.toml", "--run", "none"], here);
+    assert!(said.starts_with("error: run pp3 of wrong.toml: ") && !here.join("none").exists(), "{said}");
+    // A run that fails does not keep the others from being trained.
+    fs::write(here.join("one.toml"), file.replace("[[run]]\ndp = 2", "[[run]]\nresume = \"nowhere\"")).unwrap();
+    let output = stepscope(&["train", "--sweep", "one.toml", "--steps", "2", "--run", "some"], here);
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.code() == Some(2) && shown.contains("recorded  2 runs in some\n"), "{shown}");
+    assert!(
+        said.contains("\nfailed: resume-nowhere: ") && said.ends_with("error: 1 of 3 runs failed: resume-nowhere\n"),
+        "{said}"
+    );
 }

@@ -7,7 +7,7 @@ mod analyze;
 
 mod binary;
 
-/// `stepscope diff`: what changed, how sure that is, and what is refused.
+/// `stepscope diff` and `train --sweep`: what changed, how sure that is, and what is refused.
 mod diff;
 
 /// `stepscope doctor`: what it says of whatever machine this is.
