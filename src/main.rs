@@ -2,8 +2,10 @@
 
 mod amount;
 mod analyze;
+mod diff;
 mod doctor;
 mod failure;
+mod forms;
 mod import;
 mod inspect;
 mod output;
@@ -34,6 +36,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Analyze(analyze::Arguments),
+    Diff(diff::Arguments),
     Doctor(doctor::Arguments),
     Import(import::Arguments),
     Inspect(inspect::Arguments),
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let outcome = match Arguments::parse().command {
         Command::Analyze(arguments) => analyze::run(&arguments).map(done),
+        Command::Diff(arguments) => diff::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments).map(done),
         Command::Import(arguments) => import::run(&arguments).map(done),
         Command::Inspect(arguments) => inspect::run(&arguments).map(done),

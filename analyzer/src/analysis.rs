@@ -22,7 +22,7 @@ use crate::{
     kernels::{FamilyFigures, KernelFigures, kernels},
     memory::RankMemory,
     mfu::{Mfu, Rates},
-    rank::{RankFigures, RankResult},
+    rank::{Detail, RankFigures, RankResult},
     selection::Selection,
     step_time::StepTime,
     steps::StepFigures,
@@ -105,8 +105,19 @@ pub struct DataLoss {
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
+    Ok(analyze_and(run, selection, Detail::Figures, progress, |_, _| ())?.0)
+}
+
+/// Analyzes a run, and has somebody look at its ranks before they are let go.
+pub(crate) fn analyze_and<T>(
+    run: &Run,
+    selection: &Selection,
+    detail: Detail,
+    progress: &(dyn Fn(usize) + Sync),
+    look: impl FnOnce(&[RankResult], &Alignment) -> T,
+) -> Result<(Analysis, T), AnalysisError> {
     let chosen = chosen(run, &selection.ranks)?;
-    let mut ranks = read_ranks(run, &chosen, selection, progress)?;
+    let mut ranks = read_ranks(run, &chosen, selection, detail, progress)?;
     check_steps(&ranks, selection)?;
     let device = ranks.first().and_then(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
@@ -119,6 +130,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
     let step_time = StepTime::of(&ranks, selection);
     let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
     let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
+    let seen = look(&ranks, &alignment);
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {
@@ -148,7 +160,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
         findings: Vec::new(),
     };
     analysis.findings = findings(&analysis);
-    Ok(analysis)
+    Ok((analysis, seen))
 }
 
 /// What became of a run. That a trace of another tool is cut off is known when it has been read.
@@ -177,6 +189,7 @@ fn read_ranks(
     run: &Run,
     chosen: &[&RankDirectory],
     selection: &Selection,
+    detail: Detail,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<RankResult>, AnalysisError> {
     let threads = available_parallelism().map_or(1, usize::from).min(chosen.len());
@@ -184,7 +197,7 @@ fn read_ranks(
     let results = Mutex::new(Vec::new());
     let work = || {
         while let Some(rank) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = RankResult::of(&run.info, rank, selection);
+            let result = RankResult::of(&run.info, rank, selection, detail);
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }

@@ -10,6 +10,7 @@ mod clock;
 mod collectives;
 mod communication;
 mod devices;
+mod diff;
 mod error;
 mod family;
 mod findings;
@@ -39,6 +40,11 @@ pub use bubbles::{PipelineFigures, StageFigures, StepBubble};
 pub use clock::{AlignedBy, ClockSummary, RankClock};
 pub use collectives::CollectiveFigures;
 pub use devices::{CounterFigures, DeviceFigures};
+pub use diff::{
+    BytesDiff, CauseKind, Diff, Interval, KernelDiff, KernelStatus, MemoryCause, MemoryDiff, MemoryPart, MetricDiff,
+    MetricRow, Profile, ScalingPoint, Setting, SettingDiff, SettingRow, Several, TimeCause, TimeDiff, Unit, compare,
+    profile, several,
+};
 pub use error::AnalysisError;
 pub use family::Family;
 pub use findings::Finding;

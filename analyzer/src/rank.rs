@@ -14,6 +14,7 @@ use crate::{
     breakdown::{Breakdown, BreakdownSum},
     communication::{self, CommunicationSpan},
     devices::DeviceSamples,
+    diff::RankParts,
     error::AnalysisError,
     intervals::Intervals,
     kernels::KernelSums,
@@ -57,6 +58,17 @@ pub(crate) struct RankResult {
     pub(crate) unlabelled_work: Vec<(Step, Intervals)>,
     pub(crate) memory: Option<RankMemory>,
     pub(crate) device: DeviceSamples,
+    /// Its steps part by part, if they were asked for.
+    pub(crate) parts: Option<RankParts>,
+}
+
+/// How much of a rank is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Its figures.
+    Figures,
+    /// Each step, part by part, too.
+    Parts,
 }
 
 /// What was counted for a step.
@@ -70,7 +82,12 @@ pub(crate) struct StepCounters {
 
 impl RankResult {
     /// Reads a rank and reduces it.
-    pub(crate) fn of(run: &RunInfo, rank: &RankDirectory, selection: &Selection) -> Result<RankResult, AnalysisError> {
+    pub(crate) fn of(
+        run: &RunInfo,
+        rank: &RankDirectory,
+        selection: &Selection,
+        detail: Detail,
+    ) -> Result<RankResult, AnalysisError> {
         let mut activities = Activities::new(&run.groups);
         let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
         let mut memory = MemoryReplay::default();
@@ -92,11 +109,18 @@ impl RankResult {
         let counters = StepCounters::of(&every_step, &finished, data.counters.rows());
         let chosen: Vec<StepWindow> =
             every_step.iter().copied().filter(|window| selection.steps.has(Some(window.step))).collect();
-        let (figures, partitions) = reduce(rank.info.rank, &activities, &chosen, selection, &kernels);
+        let mut work = work::items(&activities);
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);
-        let mut work = work::items(&activities);
+        // A rank that does not say what it worked on worked when it computed.
+        let worked = match work.as_slice() {
+            [] => compute.clone(),
+            items => Intervals::union_of(items.iter().map(|item| (item.start, item.end)).collect()),
+        };
+        let may_be_stage = run.layout.map_or(!work.is_empty(), |layout| layout.pp > 1);
+        let mut parts = (detail == Detail::Parts).then(|| RankParts::new(&chosen, may_be_stage.then_some(worked)));
+        let (figures, partitions) = reduce(rank.info.rank, &activities, &chosen, selection, &kernels, parts.as_mut());
         work.retain(|item| selection.steps.has(Some(item.step)));
         let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
         let unlabelled = chosen.iter().filter(|_| is_stage && work.is_empty());
@@ -120,6 +144,7 @@ impl RankResult {
             },
             info,
             device,
+            parts: parts.map(|parts| parts.called(data.names)),
             figures,
             communication,
             work,
@@ -148,6 +173,7 @@ fn reduce(
     steps: &[StepWindow],
     selection: &Selection,
     kernels: &KernelSums,
+    mut parts: Option<&mut RankParts>,
 ) -> (RankFigures, Vec<Partition>) {
     let mut borders: Vec<i64> = steps.iter().flat_map(|step| [step.start, step.end]).collect();
     borders.dedup();
@@ -163,11 +189,17 @@ fn reduce(
         if inside {
             partitions[current].add(slice);
         }
+        if let Some(parts) = parts.as_mut().filter(|_| inside || everything && steps.is_empty()) {
+            parts.add(current, slice, activities);
+        }
         if inside || everything {
             whole.add(slice);
             breakdown.add(slice, activities);
         }
     });
+    if let Some(parts) = parts {
+        parts.count(steps, activities);
+    }
     let figures = RankFigures {
         rank,
         partition: whole.finished(),

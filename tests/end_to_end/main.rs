@@ -7,6 +7,9 @@ mod analyze;
 
 mod binary;
 
+/// `stepscope diff` and `train --sweep`: what changed, how sure that is, and what is refused.
+mod diff;
+
 /// `stepscope doctor`: what it says of whatever machine this is.
 mod doctor;
 

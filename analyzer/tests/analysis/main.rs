@@ -8,6 +8,9 @@ mod support;
 /// A run checked on paper.
 mod by_hand;
 
+/// What changed between two runs.
+mod diff;
+
 /// What stands out, and what does not.
 mod findings;
 
