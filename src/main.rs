@@ -3,9 +3,11 @@
 mod amount;
 mod analyze;
 mod doctor;
+mod export;
 mod failure;
 mod import;
 mod inspect;
+mod open;
 mod output;
 mod plan;
 mod progress;
@@ -34,8 +36,10 @@ struct Arguments {
 enum Command {
     Analyze(analyze::Arguments),
     Doctor(doctor::Arguments),
+    Export(export::Arguments),
     Import(import::Arguments),
     Inspect(inspect::Arguments),
+    Open(open::Arguments),
     Plan(Box<plan::Arguments>),
     Record(Box<record::Arguments>),
     Train(Box<train::Arguments>),
@@ -56,8 +60,10 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Analyze(arguments) => analyze::run(&arguments).map(done),
         Command::Doctor(arguments) => doctor::run(&arguments).map(done),
+        Command::Export(arguments) => export::run(&arguments).map(done),
         Command::Import(arguments) => import::run(&arguments).map(done),
         Command::Inspect(arguments) => inspect::run(&arguments).map(done),
+        Command::Open(arguments) => open::run(&arguments).map(done),
         Command::Plan(arguments) => plan::run(&arguments).map(done),
         Command::Record(arguments) => record::run(&arguments),
         Command::Train(arguments) => train::run(*arguments).map(done),

@@ -22,6 +22,7 @@ use crate::{
     kernels::{FamilyFigures, KernelFigures, kernels},
     memory::RankMemory,
     mfu::{Mfu, Rates},
+    overlay::Overlay,
     rank::{RankFigures, RankResult},
     selection::Selection,
     step_time::StepTime,
@@ -103,6 +104,25 @@ pub struct DataLoss {
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
+    Ok(analyze_then(run, selection, progress, |_, _| ())?.0)
+}
+
+/// As [`analyze`], with what it says of single moments and spans.
+pub fn analyze_with_overlay(
+    run: &Run,
+    selection: &Selection,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<(Analysis, Overlay), AnalysisError> {
+    analyze_then(run, selection, progress, |ranks, alignment| Overlay::of(&run.info, ranks, alignment))
+}
+
+/// Analyzes a run, and does something with its ranks before they are let go.
+fn analyze_then<T>(
+    run: &Run,
+    selection: &Selection,
+    progress: &(dyn Fn(usize) + Sync),
+    then: impl FnOnce(&mut [RankResult], &Alignment) -> T,
+) -> Result<(Analysis, T), AnalysisError> {
     let chosen = chosen(run, &selection.ranks)?;
     let mut ranks = read_ranks(run, &chosen, selection, progress)?;
     check_steps(&ranks, selection)?;
@@ -117,6 +137,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
     let step_time = StepTime::of(&ranks, selection);
     let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
     let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
+    let more = then(&mut ranks, &alignment);
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {
@@ -145,7 +166,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
         findings: Vec::new(),
     };
     analysis.findings = findings(&analysis);
-    Ok(analysis)
+    Ok((analysis, more))
 }
 
 /// What became of a run. That a trace of another tool is cut off is known when it has been read.

@@ -128,6 +128,27 @@ pub(crate) fn pipeline(
     })
 }
 
+/// The stretches in which each rank, by its place in the list, has nothing to do: its bubble, in the clock all ranks are
+/// aligned to and in order. Also which stage each is, where there is a pipeline.
+pub(crate) fn stretches(
+    run: &RunInfo,
+    ranks: &[RankResult],
+    alignment: &Alignment,
+) -> Option<(Vec<u64>, Vec<Vec<(i64, i64)>>)> {
+    let stages = Stages::of(run, ranks, alignment)?;
+    let mut idle: Vec<Vec<(i64, i64)>> = vec![Vec::new(); ranks.len()];
+    for members in &stages.pipelines {
+        for (step, (from, to)) in step_windows(members, ranks, alignment) {
+            for &index in members {
+                let work = work_in(step, &ranks[index], |time| alignment.align(index, time));
+                idle[index].extend(Intervals::union_of(vec![(from, to)]).without(&work).iter());
+            }
+        }
+    }
+    idle.iter_mut().for_each(|stretches| stretches.sort_unstable());
+    Some((stages.of_ranks, idle))
+}
+
 /// From the first forward to the last backward work of any stage, for each step.
 fn step_windows(members: &[usize], ranks: &[RankResult], alignment: &Alignment) -> BTreeMap<Step, (i64, i64)> {
     let mut windows: BTreeMap<Step, (Option<i64>, Option<i64>)> = BTreeMap::new();

@@ -22,6 +22,7 @@ use crate::{
     partition::Partition,
     selection::Selection,
     steps::{self, StepWindow, windows},
+    streams::StreamTimes,
     sweep::sweep,
     work::{self, WorkItem},
 };
@@ -58,6 +59,12 @@ pub(crate) struct RankResult {
     pub(crate) unlabelled_work: Vec<(Step, Intervals)>,
     pub(crate) memory: Option<RankMemory>,
     pub(crate) device: DeviceSamples,
+    pub(crate) streams: StreamTimes,
+    pub(crate) memory_events: u64,
+    /// When it communicated and computed nothing, in the steps that were chosen.
+    pub(crate) exposed: Intervals,
+    /// From its first to its last moment.
+    pub(crate) extent: Option<(i64, i64)>,
 }
 
 /// What was counted for a step.
@@ -76,6 +83,7 @@ impl RankResult {
         let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
         let mut memory = MemoryReplay::default();
         let mut annotated = Vec::new();
+        let mut streams = StreamTimes::default();
         let mut unnumbered = UnnumberedKernels::of(&rank.info);
         let window = selection.window.unwrap_or(Window::ALL);
         let take = |_: &RankData, spans: &Spans| {
@@ -84,9 +92,13 @@ impl RankResult {
             communication::take(&mut communication, spans, selection.steps);
             annotated.extend(steps::annotated(spans));
             unnumbered.take(spans);
+            streams.take(spans);
         };
-        let (data, RankReport { info, state, loss }) =
-            rank.read_in_pieces(window, take, |events| memory.take(events))?;
+        let mut memory_events = 0;
+        let (data, RankReport { info, state, loss }) = rank.read_in_pieces(window, take, |events| {
+            memory_events += events.len() as u64;
+            memory.take(events);
+        })?;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
         check_times(rank.info.rank, &activities)?;
@@ -103,6 +115,9 @@ impl RankResult {
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);
+        let talked = Intervals::union_of(communication.iter().map(|span| (span.start, span.end)).collect());
+        let exposed = talked.without(&compute);
+        let extent = extent(&activities, &annotated);
         let mut work = work::items(&activities);
         work.retain(|item| selection.steps.has(Some(item.step)));
         let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
@@ -126,12 +141,23 @@ impl RankResult {
             },
             info,
             device,
+            streams,
+            memory_events,
+            exposed,
+            extent,
             figures,
             communication,
             work,
             unlabelled_work,
         })
     }
+}
+
+/// From the first to the last moment of any activity, or of a step.
+fn extent(activities: &Activities, annotated: &[StepWindow]) -> Option<(i64, i64)> {
+    let activity = activities.items.iter().map(|activity| (activity.start, activity.end));
+    let steps = annotated.iter().map(|window| (window.start, window.end));
+    activity.chain(steps).reduce(|(first, last), (start, end)| (first.min(start), last.max(end)))
 }
 
 /// Refuses times that lie further apart than any run lasts: they would not add up.
