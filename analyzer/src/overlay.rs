@@ -33,8 +33,10 @@ pub struct RankOverlay {
     pub loss: Loss,
     /// Its clock.
     pub clock: AlignedClock,
-    /// From its first to its last moment, in its own clock.
+    /// From the first to the last moment of its activity and its steps, in its own clock.
     pub extent: Option<(i64, i64)>,
+    /// When the first event of its memory or the first sample of a counter was, in its own clock.
+    pub first_other: Option<i64>,
     /// The steps that are looked at, in its own clock.
     pub steps: Vec<StepWindow>,
     /// Its stage, in a pipeline.
@@ -66,6 +68,7 @@ impl Overlay {
             loss: rank.loss,
             clock: alignment.clock(index),
             extent: rank.extent,
+            first_other: Some(rank.first_other).filter(|first| *first < i64::MAX),
             steps: rank.steps.iter().map(|(window, ..)| *window).collect(),
             stage: stages.get(index).copied(),
             streams: rank.streams.uses(),

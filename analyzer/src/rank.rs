@@ -63,8 +63,10 @@ pub(crate) struct RankResult {
     pub(crate) memory_events: u64,
     /// When it communicated and computed nothing, in the steps that were chosen.
     pub(crate) exposed: Intervals,
-    /// From its first to its last moment.
+    /// From the first to the last moment of its activity and its steps.
     pub(crate) extent: Option<(i64, i64)>,
+    /// When anything else was recorded first.
+    pub(crate) first_other: i64,
 }
 
 /// What was counted for a step.
@@ -94,9 +96,10 @@ impl RankResult {
             unnumbered.take(spans);
             streams.take(spans);
         };
-        let mut memory_events = 0;
+        let (mut memory_events, mut first_other) = (0, i64::MAX);
         let (data, RankReport { info, state, loss }) = rank.read_in_pieces(window, take, |events| {
             memory_events += events.len() as u64;
+            first_other = events.time_ns.iter().map(|time| time.0).fold(first_other, i64::min);
             memory.take(events);
         })?;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
@@ -117,6 +120,7 @@ impl RankResult {
         communication::expose(&mut communication, &compute);
         let talked = Intervals::union_of(communication.iter().map(|span| (span.start, span.end)).collect());
         let exposed = talked.without(&compute);
+        first_other = data.counters.time_ns.iter().map(|time| time.0).fold(first_other, i64::min);
         let extent = extent(&activities, &annotated);
         let mut work = work::items(&activities);
         work.retain(|item| selection.steps.has(Some(item.step)));
@@ -145,6 +149,7 @@ impl RankResult {
             memory_events,
             exposed,
             extent,
+            first_other,
             figures,
             communication,
             work,

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use flate2::{Compression, write::GzEncoder};
 use stepscope_analyzer::{Analysis, Overlay, RankOverlay, Selection, StepFigures, analyze_with_overlay};
 use stepscope_traces::{
-    Run, SpanKind,
+    Nanos, Run, SpanKind,
     export::perfetto::{Detail, ExportError, Level, Series, Trace, TracePlan, Unit, Written},
 };
 
@@ -101,7 +101,7 @@ fn write(
 
 /// The most detail that is not surely too large, by what events take at least.
 fn largest_that_may_fit(overlay: &Overlay, limit: u64) -> Detail {
-    const SLICE: u64 = 24;
+    const SLICE: u64 = 30;
     const ARGUMENTS: u64 = 8;
     const MEMORY_EVENT: u64 = 30;
     let spans = |kinds: &dyn Fn(SpanKind) -> bool| {
@@ -130,7 +130,7 @@ fn largest_that_may_fit(overlay: &Overlay, limit: u64) -> Detail {
 
 /// What is written of all ranks together.
 fn plan(run: &Run, analysis: &Analysis, overlay: &Overlay, detail: Detail, limit: u64) -> TracePlan {
-    let first = overlay.ranks.iter().filter_map(|rank| Some(rank.clock.at(rank.extent?.0))).min().unwrap_or(0);
+    let first = overlay.ranks.iter().filter_map(begins).min().unwrap_or(0);
     let last = overlay.ranks.iter().filter_map(|rank| Some(rank.clock.at(rank.extent?.1))).max().unwrap_or(first);
     let anchor = |rank: &RankOverlay| {
         let anchor = rank.info.clock.snapshots.first()?;
@@ -140,13 +140,25 @@ fn plan(run: &Run, analysis: &Analysis, overlay: &Overlay, detail: Detail, limit
         name: format!("{} · all ranks", run.info.name),
         metadata: marks::metadata(run, analysis, detail, limit),
         time_of_day: overlay.ranks.iter().find_map(anchor),
-        shift: first.min(0).saturating_neg(),
+        shift: first.saturating_neg(),
         marks: marks::of_findings(analysis, (first, last)),
         series: series(&analysis.steps),
         detail,
         limit,
         next_flow: overlay.links + 1,
     }
+}
+
+/// When a rank begins, in the clock that all ranks share. What was recorded long before any activity is damaged, and is
+/// shown at the beginning.
+fn begins(rank: &RankOverlay) -> Option<i64> {
+    const LONG: i64 = 86_400 * Nanos::SECOND.0;
+    let first = match (rank.extent, rank.first_other) {
+        (Some((first, _)), Some(other)) if other >= first.saturating_sub(LONG) => first.min(other),
+        (Some((first, _)), _) => first,
+        (None, other) => other?,
+    };
+    Some(rank.clock.at(first))
 }
 
 /// Figures of each step of the whole job: those of the rank on which it takes longest.

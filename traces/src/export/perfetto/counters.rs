@@ -51,7 +51,7 @@ impl Counters {
             Reading::Number(number) if number.is_finite() => (None, Some(number)),
             Reading::Number(_) => return,
         };
-        let sequence = self.sequence.get_or_insert_with(|| into.sequence(None, time));
+        let sequence = self.sequence.get_or_insert_with(|| into.sequence(None));
         sequence.push(&mut into.packets, time, &self.event);
         into.written.values += 1;
     }

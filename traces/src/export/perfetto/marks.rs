@@ -49,9 +49,11 @@ pub struct Stretches {
 pub(super) fn write_marks(marks: &[Mark], track: &str, process: i32, shift: i64, into: &mut Writing<'_>) {
     let mut marks: Vec<&Mark> = marks.iter().collect();
     marks.sort_by_key(|mark| mark.time_ns);
-    let Some(first) = marks.first() else { return };
+    if marks.is_empty() {
+        return;
+    }
     let thread = into.thread(process, process + MARKS, track.into());
-    let mut sequence = into.sequence(Some(thread), shifted(first.time_ns, shift));
+    let mut sequence = into.sequence(Some(thread));
     for mark in marks {
         let argument = |(name, fact): &(String, Fact)| DebugAnnotation {
             name_iid: None,

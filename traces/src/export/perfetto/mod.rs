@@ -19,9 +19,8 @@
 //! - What render stages give in return is the "GPU compute" tab, whose figures are hardware counters that a run does not
 //!   have.
 //!
-//! **How it stays small and in order.** Each track is a sequence of packets: an event says how long after the one before it
-//! was, names and arguments are numbers of texts that the sequence was told once, and what is the same in all of it stands
-//! at its beginning. Beginnings and ends of a track are in the order of time (see `slices` for spans that overlap, and
+//! **How it stays small and in order.** Each track is a sequence of packets: names and arguments are numbers of texts that
+//! the sequence was told once, and what is the same in all of it stands at its beginning. Beginnings and ends of a track are in the order of time (see `slices` for spans that overlap, and
 //! `order` for those that are recorded late). Memory is bounded whatever the length of the run.
 
 mod counters;

@@ -39,36 +39,37 @@ impl<'a> Packets<'a> {
         self.make_room();
     }
 
-    /// Appends an event of a sequence, so many nanoseconds after the one before it. Most of a trace is made of these, so
-    /// that the packet around it is laid out here.
+    /// Appends an event of a sequence. Most of a trace is made of these, so that the packet around it is laid out here. It
+    /// says that it needs what came before only where it adds to that: of a file nothing is lost on the way.
     pub(super) fn push_event(
         &mut self,
         sequence: u32,
-        delta: u64,
+        time: u64,
         event: &TrackEvent,
         interned: Option<&InternedData>,
     ) {
         let mut bytes = std::mem::take(&mut self.event);
         bytes.clear();
         event.encode_raw(&mut bytes);
-        self.push_encoded(sequence, delta, &bytes, interned);
+        self.push_encoded(sequence, time, &bytes, interned);
         self.event = bytes;
     }
 
     /// As [`Packets::push_event`], of an event that is bytes already.
-    pub(super) fn push_encoded(&mut self, sequence: u32, delta: u64, event: &[u8], interned: Option<&InternedData>) {
+    pub(super) fn push_encoded(&mut self, sequence: u32, time: u64, event: &[u8], interned: Option<&InternedData>) {
         let length_of = |value: u64| 1 + encoded_len_varint(value);
-        let length = length_of(delta)
+        let length = length_of(time)
             + length_of(sequence.into())
             + length_of(event.len() as u64)
             + event.len()
-            + interned.map_or(0, |interned| message::encoded_len(INTERNED_DATA, interned))
-            + length_of(NEEDS_INCREMENTAL_STATE.into());
+            + interned.map_or(0, |interned| {
+                message::encoded_len(INTERNED_DATA, interned) + length_of(NEEDS_INCREMENTAL_STATE.into())
+            });
         let into = &mut self.pending;
         encode_key(PACKET, WireType::LengthDelimited, into);
         encode_varint(length as u64, into);
         encode_key(TIMESTAMP, WireType::Varint, into);
-        encode_varint(delta, into);
+        encode_varint(time, into);
         encode_key(SEQUENCE, WireType::Varint, into);
         encode_varint(sequence.into(), into);
         encode_key(TRACK_EVENT, WireType::LengthDelimited, into);
@@ -76,9 +77,9 @@ impl<'a> Packets<'a> {
         into.extend_from_slice(event);
         if let Some(interned) = interned {
             message::encode(INTERNED_DATA, interned, into);
+            encode_key(SEQUENCE_FLAGS, WireType::Varint, into);
+            encode_varint(NEEDS_INCREMENTAL_STATE.into(), into);
         }
-        encode_key(SEQUENCE_FLAGS, WireType::Varint, into);
-        encode_varint(NEEDS_INCREMENTAL_STATE.into(), into);
         self.make_room();
     }
 
@@ -152,10 +153,10 @@ mod tests {
         packets.push_event(7, 1_000_000, &event, Some(&interned));
         packets.push_event(200, 0, &event, None);
         assert_eq!(packets.finish().unwrap(), bytes.len() as u64);
-        let packet = |sequence, delta, interned_data| TracePacket {
-            timestamp: Some(delta),
+        let packet = |sequence, time, interned_data: Option<InternedData>| TracePacket {
+            timestamp: Some(time),
             trusted_packet_sequence_id: Some(sequence),
-            sequence_flags: Some(NEEDS_INCREMENTAL_STATE),
+            sequence_flags: interned_data.as_ref().map(|_| NEEDS_INCREMENTAL_STATE),
             data: Some(Data::TrackEvent(event.clone())),
             interned_data,
             ..Default::default()

@@ -20,7 +20,7 @@ pub struct TracePlan {
     pub metadata: Vec<(String, String)>,
     /// A moment in the clock that all ranks share, and the time of day then, in nanoseconds since 1970.
     pub time_of_day: Option<(i64, i64)>,
-    /// What to add to the clock that all ranks share, so that no time is below zero.
+    /// What to add to the clock that all ranks share, so that the trace begins at zero: small times take few bytes.
     pub shift: i64,
     /// What stands out in all of it.
     pub marks: Vec<Mark>,

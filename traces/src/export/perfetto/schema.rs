@@ -52,8 +52,6 @@ pub(super) const NEEDS_INCREMENTAL_STATE: u32 = 2;
 pub(super) struct TracePacketDefaults {
     #[prost(message, optional, tag = "11")]
     pub(super) track_event_defaults: Option<TrackEventDefaults>,
-    #[prost(uint32, optional, tag = "58")]
-    pub(super) timestamp_clock_id: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -91,8 +89,6 @@ pub(super) struct Clock {
     pub(super) clock_id: Option<u32>,
     #[prost(uint64, optional, tag = "2")]
     pub(super) timestamp: Option<u64>,
-    #[prost(bool, optional, tag = "3")]
-    pub(super) is_incremental: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Message)]

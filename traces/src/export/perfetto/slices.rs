@@ -81,7 +81,7 @@ impl Slices {
         let (lane, start, end) = match self.lanes.iter().position(|lane| lane.takes(start, end, nests)) {
             Some(lane) => (lane, start, end),
             None if self.lanes.len() < MOST_LANES => {
-                self.lanes.push(self.new_lane(into, start));
+                self.lanes.push(self.new_lane(into));
                 (self.lanes.len() - 1, start, end)
             }
             None => {
@@ -97,12 +97,12 @@ impl Slices {
         lane.open.push(end);
     }
 
-    fn new_lane(&self, into: &mut Writing<'_>, time: u64) -> Lane {
+    fn new_lane(&self, into: &mut Writing<'_>) -> Lane {
         let Thread { process, first, name } = &self.thread;
         let number = self.lanes.len();
         let name = if number == 0 { name.clone() } else { format!("{name} (overlapping {number})") };
         let track = into.thread(*process, first + number as i32, name);
-        Lane { sequence: into.sequence(Some(track), time), open: Vec::new() }
+        Lane { sequence: into.sequence(Some(track)), open: Vec::new() }
     }
 
     /// Ends everything.

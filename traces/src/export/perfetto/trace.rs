@@ -11,7 +11,6 @@ use super::{
     packets::Packets,
     plan::{RankPlan, TracePlan},
     schema::{ChromeEventBundle, ChromeMetadata, Clock, ClockSnapshot, Data, ProcessDescriptor, TracePacket},
-    sequence::TRACE_CLOCK,
     spans::SpanSlices,
     text::clean,
     timing::{Timing, shifted},
@@ -21,7 +20,9 @@ use super::{
 };
 use crate::{rank_data::RankData, reader::RankReport};
 
-/// The time of day, as Perfetto numbers clocks.
+/// The clock of the whole trace, as Perfetto numbers clocks. All versions take this one unless they are told otherwise.
+const TRACE_CLOCK: u32 = 6;
+/// The time of day.
 const REAL_TIME: u32 = 1;
 /// How far apart the numbers of processes are: those of their threads lie in between.
 const PROCESS_STRIDE: i32 = 10_000;
@@ -147,7 +148,7 @@ fn packet(data: Data) -> TracePacket {
 
 /// What the trace's clock is, and what time of day it was.
 fn clocks(plan: &TracePlan) -> ClockSnapshot {
-    let clock = |clock_id, time| Clock { clock_id: Some(clock_id), timestamp: Some(time), is_incremental: None };
+    let clock = |clock_id, time| Clock { clock_id: Some(clock_id), timestamp: Some(time) };
     let (time, wall) = plan.time_of_day.unwrap_or((0, 0));
     let mut clocks = vec![clock(TRACE_CLOCK, shifted(time, plan.shift))];
     if let Ok(wall) = u64::try_from(wall)

@@ -38,10 +38,10 @@ impl Tracks {
     }
 
     /// Begins a sequence.
-    pub(super) fn sequence(&mut self, packets: &mut Packets<'_>, track: Option<u64>, time: u64) -> Sequence {
+    pub(super) fn sequence(&mut self, packets: &mut Packets<'_>, track: Option<u64>) -> Sequence {
         let id = self.next_sequence;
         self.next_sequence += 1;
-        Sequence::begin(packets, id, track, time)
+        Sequence::begin(packets, id, track)
     }
 
     /// A process, in its place among all.

@@ -22,8 +22,8 @@ impl<'w> Writing<'w> {
     }
 
     /// Begins a sequence of events, on a track unless they say otherwise.
-    pub(super) fn sequence(&mut self, track: Option<u64>, time: u64) -> Sequence {
-        self.tracks.sequence(&mut self.packets, track, time)
+    pub(super) fn sequence(&mut self, track: Option<u64>) -> Sequence {
+        self.tracks.sequence(&mut self.packets, track)
     }
 
     /// A process, in its place among all.
