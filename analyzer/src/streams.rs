@@ -13,6 +13,8 @@ pub struct StreamUse {
     pub stream: Option<Stream>,
     /// What it does most.
     pub class: Class,
+    /// The time of its compute kernels.
+    pub compute_ns: i64,
 }
 
 /// Adds up what streams do.
@@ -63,7 +65,7 @@ impl StreamTimes {
         let of = |(stream, times): (&Option<Stream>, &[i64; 3])| {
             let classes = [Class::Compute, Class::Communication, Class::Copy];
             let most = classes.into_iter().rev().max_by_key(|class| times[*class as usize])?;
-            Some(StreamUse { stream: *stream, class: most })
+            Some(StreamUse { stream: *stream, class: most, compute_ns: times[Class::Compute as usize] })
         };
         self.times.iter().filter_map(of).collect()
     }
@@ -91,9 +93,9 @@ mod tests {
         }
         let mut times = StreamTimes::default();
         times.take(&spans);
-        let stream_use = |stream, class| StreamUse { stream: Some(Stream(stream)), class };
-        let expected = [(3, Class::Communication), (7, Class::Compute), (9, Class::Copy)];
-        assert_eq!(times.uses(), expected.map(|(stream, class)| stream_use(stream, class)));
+        let stream_use = |(stream, class, compute_ns)| StreamUse { stream: Some(Stream(stream)), class, compute_ns };
+        let expected = [(3, Class::Communication, 0), (7, Class::Compute, 100), (9, Class::Copy, 0)];
+        assert_eq!(times.uses(), expected.map(stream_use));
         assert_eq!((times.counts()[SpanKind::Launch as usize], times.counts().iter().sum::<u64>()), (1, 6));
     }
 }

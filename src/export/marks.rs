@@ -9,7 +9,12 @@ use stepscope_traces::{
 use crate::text;
 
 /// What is known of a run, by name.
-pub(super) fn metadata(run: &Run, analysis: &Analysis, detail: Detail, limit: u64) -> Vec<(String, String)> {
+pub(super) fn metadata(
+    run: &Run,
+    analysis: &Analysis,
+    detail: Detail,
+    limit: u64,
+) -> impl Iterator<Item = (String, String)> {
     let info = &run.info;
     let entry = |name: &str, value: String| Some((format!("stepscope.{name}"), value));
     let clock = &analysis.clock;
@@ -40,7 +45,6 @@ pub(super) fn metadata(run: &Run, analysis: &Analysis, detail: Detail, limit: u6
     ]
     .into_iter()
     .flatten()
-    .collect()
 }
 
 /// Findings. They are of the whole run: so that none hides another, they are spread over its time.
@@ -73,6 +77,14 @@ pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay) -> Vec<Mark> {
             name: format!("memory peak {}", text::bytes(memory.peak_bytes)),
             arguments: [peak].into_iter().chain(step).chain(phase).chain(categories).collect(),
         });
+    }
+    if let Some(times) = overlay.info.collector.get("out_of_memory").and_then(|times| times.as_str())
+        && let Some(memory) = analysis.memory.iter().find(|memory| memory.rank == overlay.rank)
+    {
+        // How often is known, and not when.
+        let arguments =
+            vec![("times".into(), Fact::Text(times.into())), ("time".into(), Fact::Text("inferred".into()))];
+        marks.push(Mark { time_ns: at(memory.peak_time_ns), name: "out of memory".into(), arguments });
     }
     for step in analysis.steps.iter().filter(|step| step.rank == overlay.rank) {
         let Some(loss) = step.loss else { continue };

@@ -62,6 +62,7 @@ impl<'a> RankParts<'a> {
             is_chosen: &is_chosen,
             window: self.window(),
             streams: overlay.streams.iter().map(stream).collect(),
+            main_stream: overlay.streams.iter().rev().max_by_key(|used| used.compute_ns).and_then(|used| used.stream),
             has_launches: overlay.spans[SpanKind::Launch as usize] > 0,
             note: &note,
             marks: marks::of_rank(analysis, overlay),

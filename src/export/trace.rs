@@ -132,14 +132,9 @@ fn largest_that_may_fit(overlay: &Overlay, limit: u64) -> Detail {
 fn plan(run: &Run, analysis: &Analysis, overlay: &Overlay, detail: Detail, limit: u64) -> TracePlan {
     let first = overlay.ranks.iter().filter_map(begins).min().unwrap_or(0);
     let last = overlay.ranks.iter().filter_map(|rank| Some(rank.clock.at(rank.extent?.1))).max().unwrap_or(first);
-    let anchor = |rank: &RankOverlay| {
-        let anchor = rank.info.clock.snapshots.first()?;
-        Some((rank.clock.at(anchor.rank_ns.0), anchor.wall_ns.0))
-    };
     TracePlan {
         name: format!("{} · all ranks", run.info.name),
-        metadata: marks::metadata(run, analysis, detail, limit),
-        time_of_day: overlay.ranks.iter().find_map(anchor),
+        metadata: marks::metadata(run, analysis, detail, limit).chain(time_of_day(overlay, first)).collect(),
         shift: first.saturating_neg(),
         marks: marks::of_findings(analysis, (first, last)),
         series: series(&analysis.steps),
@@ -147,6 +142,15 @@ fn plan(run: &Run, analysis: &Analysis, overlay: &Overlay, detail: Detail, limit
         limit,
         next_flow: overlay.links + 1,
     }
+}
+
+/// The time of day at the beginning of the trace, in nanoseconds since 1970.
+fn time_of_day(overlay: &Overlay, first: i64) -> Option<(String, String)> {
+    let anchor = |rank: &RankOverlay| {
+        let anchor = rank.info.clock.snapshots.first()?;
+        anchor.wall_ns.0.checked_add(first.checked_sub(rank.clock.at(anchor.rank_ns.0))?)
+    };
+    overlay.ranks.iter().find_map(anchor).map(|wall| ("stepscope.time_of_day_ns".into(), wall.to_string()))
 }
 
 /// When a rank begins, in the clock that all ranks share. What was recorded long before any activity is damaged, and is

@@ -21,6 +21,8 @@ pub(super) enum Label {
     Numbered(SpanKind, i32),
     /// A phase.
     Of(Phase),
+    /// A kind of span.
+    Kind(SpanKind),
     /// One of ours.
     Fixed(&'static str),
 }
@@ -35,6 +37,7 @@ impl Label {
             Label::Numbered(SpanKind::MicroBatch, number) => format!("micro-batch {number}"),
             Label::Numbered(kind, number) => format!("{kind} {number}"),
             Label::Of(phase) => phase.word().into(),
+            Label::Kind(kind) => kind.word().into(),
             Label::Fixed(text) => text.into(),
         }
     }

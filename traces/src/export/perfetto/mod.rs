@@ -1,8 +1,8 @@
 //! Traces for ui.perfetto.dev, as protobuf, packet by packet.
 //!
-//! A rank is a process, a stream is a thread of it, and a span is a slice there. Annotations are threads above the streams;
-//! what an analysis found (bubbles, exposed communication, peaks) has tracks of its own between the two; memory and what a
-//! device says of itself are counters below. Collectives are tied together across ranks by flows, and so are messages, and
+//! A rank is a process, a stream is a thread of it, and a span is a slice there. Above the streams are steps, micro-batches,
+//! phases and layers as the device sees them, and what an analysis found: bubbles, exposed communication, peaks. Below them
+//! is what the host annotated and called, and memory and what a device says of itself, as counters. Collectives are tied together across ranks by flows, and so are messages, and
 //! launches with what they launched.
 //!
 //! **Why kernels are track events.** Perfetto has a form of its own for work of GPUs, `GpuRenderStageEvent`, and since
@@ -23,10 +23,13 @@
 //! the sequence was told once, and what is the same in all of it stands at its beginning. Beginnings and ends of a track are in the order of time (see `slices` for spans that overlap, and
 //! `order` for those that are recorded late). Memory is bounded whatever the length of the run.
 
+mod arguments;
 mod counters;
 mod detail;
 mod error;
+mod frames;
 mod labels;
+mod launches;
 mod marks;
 mod memory;
 mod order;

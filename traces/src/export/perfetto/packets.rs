@@ -41,13 +41,7 @@ impl<'a> Packets<'a> {
 
     /// Appends an event of a sequence. Most of a trace is made of these, so that the packet around it is laid out here. It
     /// says that it needs what came before only where it adds to that: of a file nothing is lost on the way.
-    pub(super) fn push_event(
-        &mut self,
-        sequence: u32,
-        time: u64,
-        event: &TrackEvent,
-        interned: Option<&InternedData>,
-    ) {
+    pub(super) fn push_event(&mut self, sequence: u32, time: u64, event: &TrackEvent, interned: Option<&InternedData>) {
         let mut bytes = std::mem::take(&mut self.event);
         bytes.clear();
         event.encode_raw(&mut bytes);

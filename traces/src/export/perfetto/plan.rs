@@ -18,8 +18,6 @@ pub struct TracePlan {
     pub name: String,
     /// What is known of it, by name.
     pub metadata: Vec<(String, String)>,
-    /// A moment in the clock that all ranks share, and the time of day then, in nanoseconds since 1970.
-    pub time_of_day: Option<(i64, i64)>,
     /// What to add to the clock that all ranks share, so that the trace begins at zero: small times take few bytes.
     pub shift: i64,
     /// What stands out in all of it.
@@ -65,6 +63,8 @@ pub struct RankPlan<'a> {
     pub window: Window,
     /// Its streams, in the order in which they are shown, and what they are called.
     pub streams: Vec<(Option<Stream>, String)>,
+    /// The stream that computes most.
+    pub main_stream: Option<Stream>,
     /// Whether it recorded calls that launch work.
     pub has_launches: bool,
     /// What is known of its communication: of what belongs to steps that are chosen, in the order of its files.

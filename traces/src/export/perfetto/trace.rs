@@ -22,8 +22,6 @@ use crate::{rank_data::RankData, reader::RankReport};
 
 /// The clock of the whole trace, as Perfetto numbers clocks. All versions take this one unless they are told otherwise.
 const TRACE_CLOCK: u32 = 6;
-/// The time of day.
-const REAL_TIME: u32 = 1;
 /// How far apart the numbers of processes are: those of their threads lie in between.
 const PROCESS_STRIDE: i32 = 10_000;
 
@@ -39,7 +37,7 @@ impl<'w> Trace<'w> {
     /// Begins a trace: what it is of, and what is said of all ranks.
     pub fn begin(into: &'w mut dyn Write, plan: &'w TracePlan) -> Trace<'w> {
         let mut packets = Packets::new(into, plan.limit);
-        packets.push(&packet(Data::ClockSnapshot(clocks(plan))));
+        packets.push(&packet(Data::ClockSnapshot(clock())));
         packets.push(&packet(Data::ChromeEvents(metadata(plan))));
         let mut into = Writing::begin(packets);
         into.written.next_flow = plan.next_flow;
@@ -146,17 +144,10 @@ fn packet(data: Data) -> TracePacket {
     TracePacket { data: Some(data), ..Default::default() }
 }
 
-/// What the trace's clock is, and what time of day it was.
-fn clocks(plan: &TracePlan) -> ClockSnapshot {
-    let clock = |clock_id, time| Clock { clock_id: Some(clock_id), timestamp: Some(time) };
-    let (time, wall) = plan.time_of_day.unwrap_or((0, 0));
-    let mut clocks = vec![clock(TRACE_CLOCK, shifted(time, plan.shift))];
-    if let Ok(wall) = u64::try_from(wall)
-        && plan.time_of_day.is_some()
-    {
-        clocks.push(clock(REAL_TIME, wall));
-    }
-    ClockSnapshot { clocks, primary_trace_clock: Some(TRACE_CLOCK) }
+/// Which clock times are in. No other is told of: each would have to be converted.
+fn clock() -> ClockSnapshot {
+    let zero = Clock { clock_id: Some(TRACE_CLOCK), timestamp: Some(0) };
+    ClockSnapshot { clocks: vec![zero], primary_trace_clock: Some(TRACE_CLOCK) }
 }
 
 fn metadata(plan: &TracePlan) -> ChromeEventBundle {

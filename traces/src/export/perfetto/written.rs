@@ -12,6 +12,8 @@ pub struct Written {
     pub spans: [u64; SpanKind::ALL.len()],
     /// The time of all kernels.
     pub kernel_ns: u64,
+    /// Annotations as the device sees them.
+    pub frames: u64,
     /// Stretches of time on tracks of their own.
     pub stretches: u64,
     /// Values of counters.
