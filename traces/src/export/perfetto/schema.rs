@@ -242,3 +242,6 @@ pub(super) struct Interned {
     #[prost(string, optional, tag = "2")]
     pub(super) text: Option<String>,
 }
+
+#[cfg(test)]
+mod tests;
