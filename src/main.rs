@@ -4,10 +4,12 @@ mod amount;
 mod analyze;
 mod diff;
 mod doctor;
+mod export;
 mod failure;
 mod forms;
 mod import;
 mod inspect;
+mod open;
 mod output;
 mod plan;
 mod progress;
@@ -38,8 +40,10 @@ enum Command {
     Analyze(analyze::Arguments),
     Diff(diff::Arguments),
     Doctor(doctor::Arguments),
+    Export(export::Arguments),
     Import(import::Arguments),
     Inspect(inspect::Arguments),
+    Open(open::Arguments),
     Plan(Box<plan::Arguments>),
     Record(Box<record::Arguments>),
     Train(Box<train::Arguments>),
@@ -61,8 +65,10 @@ fn main() -> ExitCode {
         Command::Analyze(arguments) => analyze::run(&arguments).map(done),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments).map(done),
+        Command::Export(arguments) => export::run(&arguments).map(done),
         Command::Import(arguments) => import::run(&arguments).map(done),
         Command::Inspect(arguments) => inspect::run(&arguments).map(done),
+        Command::Open(arguments) => open::run(&arguments).map(done),
         Command::Plan(arguments) => plan::run(&arguments).map(done),
         Command::Record(arguments) => record::run(&arguments),
         Command::Train(arguments) => train::run(*arguments).map(done),

@@ -22,6 +22,7 @@ use crate::{
     kernels::{FamilyFigures, KernelFigures, kernels},
     memory::RankMemory,
     mfu::{Mfu, Rates},
+    overlay::Overlay,
     rank::{Detail, RankFigures, RankResult},
     selection::Selection,
     step_time::StepTime,
@@ -108,13 +109,23 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
     Ok(analyze_and(run, selection, Detail::Figures, progress, |_, _| ())?.0)
 }
 
+/// As [`analyze`], with what it says of single moments and spans.
+pub fn analyze_with_overlay(
+    run: &Run,
+    selection: &Selection,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<(Analysis, Overlay), AnalysisError> {
+    let look = |ranks: &mut [RankResult], alignment: &Alignment| Overlay::of(&run.info, ranks, alignment);
+    analyze_and(run, selection, Detail::Figures, progress, look)
+}
+
 /// Analyzes a run, and has somebody look at its ranks before they are let go.
 pub(crate) fn analyze_and<T>(
     run: &Run,
     selection: &Selection,
     detail: Detail,
     progress: &(dyn Fn(usize) + Sync),
-    look: impl FnOnce(&[RankResult], &Alignment) -> T,
+    look: impl FnOnce(&mut [RankResult], &Alignment) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
     let chosen = chosen(run, &selection.ranks)?;
     let mut ranks = read_ranks(run, &chosen, selection, detail, progress)?;
@@ -130,7 +141,7 @@ pub(crate) fn analyze_and<T>(
     let step_time = StepTime::of(&ranks, selection);
     let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
     let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
-    let seen = look(&ranks, &alignment);
+    let seen = look(&mut ranks, &alignment);
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {

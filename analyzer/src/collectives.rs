@@ -75,18 +75,18 @@ pub(crate) fn collectives(
 
 /// What collectives are put together by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+pub(crate) struct Kind {
     operation: SpanKind,
     axis: Option<Axis>,
-    group_size: Option<u64>,
+    pub(crate) group_size: Option<u64>,
 }
 
 /// What is known of groups: the axis, and how many ranks.
-struct GroupSizes(HashMap<Group, (Option<Axis>, Option<u64>)>);
+pub(crate) struct GroupSizes(HashMap<Group, (Option<Axis>, Option<u64>)>);
 
 impl GroupSizes {
     /// A group that nobody described has as many ranks as used it, if that is more than one.
-    fn of(ranks: &[RankResult], groups: &[GroupInfo]) -> GroupSizes {
+    pub(crate) fn of(ranks: &[RankResult], groups: &[GroupInfo]) -> GroupSizes {
         let describe = |group: &GroupInfo| (group.group, (Some(group.axis), Some(group.ranks.len() as u64)));
         let mut sizes: HashMap<_, _> = groups.iter().map(describe).collect();
         let mut users: HashMap<Group, HashSet<usize>> = HashMap::new();
@@ -101,7 +101,7 @@ impl GroupSizes {
         GroupSizes(sizes)
     }
 
-    fn kind(&self, span: &CommunicationSpan) -> Kind {
+    pub(crate) fn kind(&self, span: &CommunicationSpan) -> Kind {
         let group = span.group.and_then(|group| self.0.get(&group).copied());
         let (axis, group_size) = group.unwrap_or_default();
         Kind { operation: span.operation, axis, group_size }
@@ -167,7 +167,7 @@ impl Sum {
 
 impl Kind {
     /// What crosses a rank's link, as a share of the message.
-    fn bus_factor(&self) -> Option<f64> {
+    pub(crate) fn bus_factor(&self) -> Option<f64> {
         let others = || self.group_size.map(|size| size.saturating_sub(1) as f64 / size.max(1) as f64);
         match self.operation {
             SpanKind::AllReduce => others().map(|others| 2.0 * others),

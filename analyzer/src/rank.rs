@@ -22,6 +22,7 @@ use crate::{
     partition::Partition,
     selection::Selection,
     steps::{self, StepWindow, windows},
+    streams::StreamTimes,
     sweep::sweep,
     work::{self, WorkItem},
 };
@@ -58,6 +59,14 @@ pub(crate) struct RankResult {
     pub(crate) unlabelled_work: Vec<(Step, Intervals)>,
     pub(crate) memory: Option<RankMemory>,
     pub(crate) device: DeviceSamples,
+    pub(crate) streams: StreamTimes,
+    pub(crate) memory_events: u64,
+    /// When it communicated and computed nothing, in the steps that were chosen.
+    pub(crate) exposed: Intervals,
+    /// From the first to the last moment of its activity and its steps.
+    pub(crate) extent: Option<(i64, i64)>,
+    /// When anything else was recorded first.
+    pub(crate) first_other: i64,
     /// Its steps part by part, if they were asked for.
     pub(crate) parts: Option<RankParts>,
 }
@@ -92,15 +101,22 @@ impl RankResult {
         let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
         let mut memory = MemoryReplay::default();
         let mut annotated = Vec::new();
+        let mut streams = StreamTimes::default();
         let window = selection.window.unwrap_or(Window::ALL);
         let take = |_: &RankData, spans: &Spans| {
             activities.take(spans);
             kernels.take(spans, selection.steps);
             communication::take(&mut communication, spans, selection.steps);
             annotated.extend(steps::annotated(spans));
+            streams.take(spans);
         };
+        let (mut memory_events, mut first_other) = (0, i64::MAX);
         let (data, RankReport { info, state, loss, steps_are_inferred }) =
-            rank.read_in_pieces(window, take, |events| memory.take(events))?;
+            rank.read_in_pieces(window, take, |events| {
+                memory_events += events.len() as u64;
+                first_other = events.time_ns.iter().map(|time| time.0).fold(first_other, i64::min);
+                memory.take(events);
+            })?;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
         check_times(rank.info.rank, &activities)?;
@@ -121,6 +137,10 @@ impl RankResult {
         let may_be_stage = run.layout.map_or(!work.is_empty(), |layout| layout.pp > 1);
         let mut parts = (detail == Detail::Parts).then(|| RankParts::new(&chosen, may_be_stage.then_some(worked)));
         let (figures, partitions) = reduce(rank.info.rank, &activities, &chosen, selection, &kernels, parts.as_mut());
+        let talked = Intervals::union_of(communication.iter().map(|span| (span.start, span.end)).collect());
+        let exposed = talked.without(&compute);
+        first_other = data.counters.time_ns.iter().map(|time| time.0).fold(first_other, i64::min);
+        let extent = extent(&activities, &annotated);
         work.retain(|item| selection.steps.has(Some(item.step)));
         let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
         let unlabelled = chosen.iter().filter(|_| is_stage && work.is_empty());
@@ -145,12 +165,24 @@ impl RankResult {
             info,
             device,
             parts: parts.map(|parts| parts.called(data.names)),
+            streams,
+            memory_events,
+            exposed,
+            extent,
+            first_other,
             figures,
             communication,
             work,
             unlabelled_work,
         })
     }
+}
+
+/// From the first to the last moment of any activity, or of a step.
+fn extent(activities: &Activities, annotated: &[StepWindow]) -> Option<(i64, i64)> {
+    let activity = activities.items.iter().map(|activity| (activity.start, activity.end));
+    let steps = annotated.iter().map(|window| (window.start, window.end));
+    activity.chain(steps).reduce(|(first, last), (start, end)| (first.min(start), last.max(end)))
 }
 
 /// Refuses times that lie further apart than any run lasts: they would not add up.

@@ -9,7 +9,7 @@ mod tables;
 mod text;
 mod time;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use stepscope_analyzer::{Analysis, Selection, StepRange, analyze};
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let run = source::open(&arguments.sources)?;
-    if let Some(path) = arguments.output.as_deref().filter(|path| is_part_of(path, &run)) {
+    if let Some(path) = arguments.output.as_deref().filter(|path| source::is_part_of(path, &run)) {
         bail!("{} is a part of the run; write the report elsewhere", path.display());
     }
     let output = Output::open(arguments.output.as_deref())?;
@@ -67,16 +67,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));
     let analysis = progress::shown(chosen, |progress| analyze(&run, &selection, progress))?;
     output.write(&written(arguments.format, &run, &analysis)?)
-}
-
-/// Whether a path is a file that a run is made of.
-pub(crate) fn is_part_of(path: &Path, run: &Run) -> bool {
-    let Ok(path) = path.canonicalize() else { return false };
-    if run.ranks.iter().any(|rank| rank.path.canonicalize().is_ok_and(|rank| rank == path)) {
-        return true;
-    }
-    let inside = run.path.canonicalize().is_ok_and(|run| path.starts_with(run));
-    inside && path.extension().is_some_and(|extension| extension == "json" || extension == "arrows")
 }
 
 fn written(format: Format, run: &Run, analysis: &Analysis) -> Result<String> {

@@ -20,10 +20,10 @@ use stepscope_traces::Run;
 
 use self::limits::Limit;
 use crate::{
-    analyze::{is_part_of, ranges, tera_flops},
+    analyze::{ranges, tera_flops},
     forms::Format,
     output::Output,
-    progress, words,
+    progress, source, words,
 };
 
 /// Show what changed between two runs, and why: time and memory, in causes that add up.
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let paths: Vec<&Path> = std::iter::once(&arguments.base).chain(&arguments.others).map(PathBuf::as_path).collect();
     let runs = paths.iter().map(|path| Run::of_source(path)).collect::<Result<Vec<Run>, _>>()?;
     for run in &runs {
-        if let Some(path) = arguments.output.as_deref().filter(|path| is_part_of(path, run)) {
+        if let Some(path) = arguments.output.as_deref().filter(|path| source::is_part_of(path, run)) {
             bail!("{} is a part of a run; write the report elsewhere", path.display());
         }
     }

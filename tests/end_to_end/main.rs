@@ -13,6 +13,9 @@ mod diff;
 /// `stepscope doctor`: what it says of whatever machine this is.
 mod doctor;
 
+/// `stepscope export` and `open`: traces for Perfetto, read back by its official schema.
+mod export;
+
 /// `stepscope import`, and traces and memory snapshots of PyTorch's in place of runs.
 mod import;
 

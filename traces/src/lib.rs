@@ -28,6 +28,8 @@
 mod clock;
 mod columns;
 mod error;
+#[cfg(feature = "perfetto")]
+pub mod export;
 mod follower;
 mod format;
 mod ids;

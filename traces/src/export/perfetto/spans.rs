@@ -1,0 +1,179 @@
+//! Spans as slices: what runs on streams, and below it what the host annotated and called.
+
+use std::{collections::HashMap, mem};
+
+use super::{
+    RankPlan,
+    arguments::{arguments, label, level},
+    detail::{Detail, Level},
+    frames::{ANNOTATIONS, Frames},
+    labels::category,
+    launches::Launched,
+    order::{Timed, Waiting},
+    schema::TrackEvent,
+    slices::{MOST_LANES, Slices, Thread},
+    timing::Timing,
+    writing::Writing,
+};
+use crate::{
+    ids::Stream,
+    names::Names,
+    tables::{Span, Spans},
+    vocabulary::SpanKind,
+};
+
+/// Where a rank's threads begin, in the order in which they are shown.
+const STREAMS: i32 = 100;
+const HOST_ANNOTATIONS: i32 = 4_900;
+const HOST_THREADS: i32 = 5_000;
+/// More streams, or threads, than this share the last one's track, and lie beside each other there.
+const MOST_STREAMS: usize = 500;
+const MOST_HOST_THREADS: usize = 500;
+
+/// The slices of a rank.
+pub(super) struct SpanSlices<'a> {
+    plan: &'a RankPlan<'a>,
+    detail: Detail,
+    process: i32,
+    timing: Timing<'a>,
+    waiting: Waiting<Recorded>,
+    /// How much communication was seen, of the chosen steps.
+    communication: u32,
+    frames: Frames,
+    /// Annotations in the host's time.
+    annotations: [Slices; ANNOTATIONS.len()],
+    streams: HashMap<Option<Stream>, Slices>,
+    host: HashMap<Option<Stream>, Slices>,
+    launched: Launched,
+    /// Used for one event after another.
+    event: TrackEvent,
+}
+
+/// A span that waits to be written.
+#[derive(Clone, Copy)]
+struct Recorded {
+    span: Span,
+    /// Its number among the rank's communication.
+    number: Option<u32>,
+    /// Whether it is shown itself, and not only looked at.
+    is_shown: bool,
+}
+
+impl<'a> SpanSlices<'a> {
+    pub(super) fn new(plan: &'a RankPlan<'a>, detail: Detail, process: i32, timing: Timing<'a>) -> SpanSlices<'a> {
+        let annotations = |place: usize| {
+            let first = process + HOST_ANNOTATIONS + (place * MOST_LANES) as i32;
+            Slices::new(Thread { process, first, name: format!("host · {}", ANNOTATIONS[place].1) }, true)
+        };
+        SpanSlices {
+            frames: Frames::new(process, plan.main_stream, detail),
+            annotations: [0, 1, 2, 3].map(annotations),
+            plan,
+            detail,
+            process,
+            timing,
+            waiting: Waiting::new(),
+            communication: 0,
+            streams: HashMap::new(),
+            host: HashMap::new(),
+            launched: Launched::default(),
+            event: TrackEvent::default(),
+        }
+    }
+
+    /// Takes some spans, and writes those that nothing can come before any more.
+    pub(super) fn take(&mut self, spans: &Spans, names: &Names, into: &mut Writing<'_>) {
+        for span in spans.rows() {
+            let is_chosen = (self.plan.is_chosen)(span.step);
+            let mut number = None;
+            if span.kind.is_communication() && is_chosen {
+                number = Some(self.communication);
+                self.communication += 1;
+            }
+            let unnumbered = span.step.is_none() && self.plan.window.touches(span.interval());
+            let is_shown = level(span.kind).is_none_or(|level| self.detail.has(level));
+            if !(is_chosen || unnumbered) || !(is_shown || self.frames.are_told_by(&span)) {
+                continue;
+            }
+            let (start, end) = self.timing.interval(span.start_ns, span.duration_ns);
+            if self.plan.has_launches && self.detail.has(Level::Host) {
+                self.launched.expect(&span);
+            }
+            self.waiting.push(Timed { start, end, what: Recorded { span, number, is_shown } });
+            if self.waiting.is_full() {
+                self.release(false, names, into);
+            }
+        }
+    }
+
+    /// Writes the rest, and ends everything.
+    pub(super) fn finish(mut self, names: &Names, into: &mut Writing<'_>) {
+        self.release(true, names, into);
+        self.frames.finish(names, into);
+        let rest = self.streams.values_mut().chain(self.host.values_mut());
+        for slices in self.annotations.iter_mut().chain(rest) {
+            slices.finish(into);
+            into.written.clipped += slices.clipped;
+        }
+    }
+
+    fn release(&mut self, all: bool, names: &Names, into: &mut Writing<'_>) {
+        let mut waiting = mem::replace(&mut self.waiting, Waiting::new());
+        waiting.release(all, |event| {
+            if !into.packets.has_failed() {
+                self.slice(event, names, into);
+            }
+        });
+        self.waiting = waiting;
+    }
+
+    fn slice(&mut self, event: Timed<Recorded>, names: &Names, into: &mut Writing<'_>) {
+        let Timed { start, end, what: Recorded { span, number, is_shown } } = event;
+        if self.frames.are_told_by(&span) {
+            self.frames.take(&span, (start, end), names, into);
+        }
+        if !is_shown {
+            return;
+        }
+        let mut event = mem::take(&mut self.event);
+        event.debug_annotations.clear();
+        event.flow_ids_old.clear();
+        event.category_iids.clear();
+        event.category_iids.push(category(span.kind));
+        let note = number.map(|number| (self.plan.note)(number as usize));
+        event.flow_ids_old.extend(note.and_then(|note| note.flow));
+        event.flow_ids_old.extend(self.launched.flow(&span, &mut into.written.next_flow));
+        let is_kernel = level(span.kind) == Some(Level::Kernels);
+        if !is_kernel || self.detail.has(Level::Arguments) {
+            arguments(&mut event, &span, end - start, note);
+        }
+        into.written.count(&span, end - start, &event);
+        let label = label(&span);
+        let slices = self.slices(&span);
+        slices.push(into, (start, end), &mut event, (label, names));
+        self.event = event;
+    }
+
+    /// Where a span is shown.
+    fn slices(&mut self, span: &Span) -> &mut Slices {
+        if let Some(place) = ANNOTATIONS.iter().position(|(kind, ..)| *kind == span.kind) {
+            return &mut self.annotations[place];
+        }
+        let process = self.process;
+        if matches!(span.kind, SpanKind::Range | SpanKind::Launch) {
+            let place = self.host.len().min(MOST_HOST_THREADS - 1);
+            return self.host.entry(span.stream).or_insert_with(|| {
+                let name = span.stream.map_or("host".into(), |thread| format!("thread {thread}"));
+                let first = process + HOST_THREADS + (place * MOST_LANES) as i32;
+                Slices::new(Thread { process, first, name }, true)
+            });
+        }
+        let known = self.plan.streams.iter().position(|(stream, _)| *stream == span.stream);
+        let place = known.unwrap_or(MOST_STREAMS).min(MOST_STREAMS - 1);
+        let name = known.map_or("stream", |place| &self.plan.streams[place].1);
+        self.streams.entry(span.stream).or_insert_with(|| {
+            let first = process + STREAMS + (place * MOST_LANES) as i32;
+            Slices::new(Thread { process, first, name: name.into() }, false)
+        })
+    }
+}
