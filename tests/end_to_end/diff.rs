@@ -86,6 +86,9 @@ fn samples_differ_as_theory_says() {
     let recompute = diff("recompute-none", "recompute-full", here);
     assert!(cause(&recompute, "step_time", "recomputation") > 0.2);
     assert!(cause(&recompute, "peak_memory", "activations") < -0.2);
+    // Some 400 W for some 60,000 tokens a second.
+    let energy = metric(&recompute, "energy_per_token");
+    assert!((0.002..0.02).contains(&energy["base"].as_f64().unwrap()), "{energy}");
     let shards = diff("dp2-bucketed", "dp2-zero3", here);
     assert!(cause(&shards, "step_time", "exposed all-gather (dp)") > 0.1);
     for category in ["parameters", "gradients", "optimizer state"] {

@@ -113,9 +113,7 @@ pub(crate) fn compare(
         ratio(steps, |step| Some((step.hidden_ns as f64, step.communication_ns as f64)))
     });
     add("bubble", Unit::Share, Some(false), &bubble);
-    add("energy_per_token", Unit::Joules, Some(false), &|_, steps| {
-        ratio(steps, |step| Some((step.energy?, step.tokens?)))
-    });
+    add("energy_per_token", Unit::Joules, Some(false), &|_, steps| energy_per_token(steps));
     for (name, kind) in bandwidths(base, other) {
         add(&name, Unit::BytesPerSecond, Some(true), &|profile, steps| bandwidth(profile, steps, &kind));
     }
@@ -174,6 +172,14 @@ fn metric(
 fn ratio(steps: &[ProfileStep], of: impl Fn(&ProfileStep) -> Option<(f64, f64)>) -> Option<Series> {
     let (above, below) = steps.iter().map(of).collect::<Option<Vec<_>>>()?.into_iter().unzip();
     Some(Series { above, below })
+}
+
+/// Devices are asked now and then: at the end of a recording nobody may have asked any more. Steps of which nothing is known
+/// count for nothing, where most are known.
+fn energy_per_token(steps: &[ProfileStep]) -> Option<Series> {
+    let drawn = |step: &ProfileStep| step.energy.zip(step.tokens);
+    let known = steps.iter().filter_map(drawn).count();
+    if 2 * known > steps.len() { ratio(steps, |step| Some(drawn(step).unwrap_or((0.0, 0.0)))) } else { None }
 }
 
 fn tokens_per_step(steps: &[ProfileStep]) -> Option<Series> {

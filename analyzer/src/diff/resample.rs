@@ -151,16 +151,16 @@ mod tests {
         Series::mean((0..steps).map(|_| mean * (1.0 + 0.01 * normal(random))).collect())
     }
 
-    /// How often, of a thousand pairs, the interval has the true change in it.
+    /// How often, of five hundred pairs, the interval has the true change in it.
     fn coverage(steps: usize) -> f64 {
         let mut random = fastrand::Rng::with_seed(7);
         let resampling = Resampling::of(steps, steps).unwrap();
-        let covers = (0..1000).filter(|_| {
+        let covers = (0..500).filter(|_| {
             let (base, other) = (noisy(&mut random, steps, 100.0), noisy(&mut random, steps, 102.0));
             let Interval { low, high } = resampling.change(&base, &other).unwrap();
             low <= 2.0 && 2.0 <= high
         });
-        covers.count() as f64 / 1000.0
+        covers.count() as f64 / 500.0
     }
 
     #[test]
