@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(known.collective(asked(kind), 3).bytes, of_known);
             assert_eq!(unknown.collective(asked(kind), 3).bytes, of_unknown);
             let told = Asked { whole_bytes: Some(300), ..asked(kind) };
-            assert_eq!(unknown.collective(told, 3).bytes.is_some(), true);
+            assert_eq!(unknown.collective(told, 3).bytes, of_unknown.or(Some(300)));
         }
         assert_eq!((known.collective(asked(SpanKind::Reduce), 3).group, group(9)), (Some(group(9)), Group::hashed(9)));
         assert_eq!(unknown.collective(asked(SpanKind::Reduce), 3).group, Some(group(5)));

@@ -83,7 +83,9 @@ impl Version for V2 {
             let Said::Collective { asked, sequence } = said else { return said };
             let whole = (*descriptor.cast::<Descriptor<u8, CollectiveV2>>()).body.traffic_bytes as u64;
             let is_whole = matches!(asked.operation, SpanKind::AllGather | SpanKind::ReduceScatter);
-            Said::Collective { asked: Asked { whole_bytes: is_whole.then_some(whole), ..asked }, sequence }
+            // A newer NCCL that speaks this version for us leaves it empty.
+            let whole_bytes = Some(whole).filter(|whole| is_whole && *whole != 0);
+            Said::Collective { asked: Asked { whole_bytes, ..asked }, sequence }
         }
     }
 }
@@ -96,13 +98,13 @@ impl Version for V3 {
                 COLLECTIVE => {
                     let CollectiveV3 { hash, sequence, function, count, element_type, .. } =
                         (*descriptor.cast::<Descriptor<u8, CollectiveV3>>()).body;
-                    let asked = Asked { hash: Some(hash), ..Asked::new(function, count, element_type) };
+                    let asked = Asked { hash: told(hash), ..Asked::new(function, count, element_type) };
                     Said::Collective { asked, sequence }
                 }
                 MESSAGE => {
                     let Descriptor { rank, body: MessageV3 { hash, message, .. }, .. } =
                         &*descriptor.cast::<Descriptor<u8, MessageV3>>();
-                    message.read(*rank, Some(*hash))
+                    message.read(*rank, told(*hash))
                 }
                 PLAN => Said::Plan,
                 _ => Said::Other,
@@ -170,6 +172,11 @@ impl MessageV4 {
         let asked = unsafe { Asked::new(self.function, self.count, self.element_type) };
         Said::Message { asked: Asked { hash, ..asked }, own, peer: self.peer }
     }
+}
+
+/// A hash. A newer NCCL that speaks an old version for us leaves it empty.
+fn told(hash: u64) -> Option<u64> {
+    Some(hash).filter(|hash| *hash != 0)
 }
 
 /// # Safety

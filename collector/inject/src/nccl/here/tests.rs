@@ -210,6 +210,18 @@ fn every_version_tells_of_plans() {
 }
 
 #[test]
+fn what_an_old_version_leaves_empty_is_not_known() {
+    let mut here = Here::<u32>::default();
+    let collective = CollectiveV3 { hash: 0, ..collective_v3(c"AllGather", 100, c"ncclInt8", 5) };
+    let said = V2::of(COLLECTIVE, CollectiveV2 { collective, traffic_bytes: 0 });
+    let communicator = Communicator::default();
+    here.hear(&communicator, V2::bare(PLAN), Some(7));
+    here.hear(&communicator, said, None);
+    let (_, info) = here.plan_ended().unwrap();
+    assert_eq!((info.kind, info.bytes, info.collective), (Some(SpanKind::AllGather), None, None));
+}
+
+#[test]
 fn operations_outside_of_plans_are_of_no_kernel() {
     let mut thread = Thread::of(known());
     thread.hear(V5::collective(c"AllReduce", 1, c"ncclFloat32", 0));
