@@ -121,7 +121,7 @@ fn analyze_then<T>(
     run: &Run,
     selection: &Selection,
     progress: &(dyn Fn(usize) + Sync),
-    then: impl FnOnce(&mut [RankResult], &Alignment) -> T,
+    then: impl FnOnce(&[RankResult], &Alignment) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
     let chosen = chosen(run, &selection.ranks)?;
     let mut ranks = read_ranks(run, &chosen, selection, progress)?;
@@ -137,7 +137,7 @@ fn analyze_then<T>(
     let step_time = StepTime::of(&ranks, selection);
     let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
     let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
-    let more = then(&mut ranks, &alignment);
+    let more = then(&ranks, &alignment);
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {

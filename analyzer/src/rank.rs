@@ -6,7 +6,7 @@ use polars::prelude::DataFrame;
 use serde::Serialize;
 use stepscope_traces::{
     Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
-    State, Step, Window,
+    State, Step,
 };
 
 use crate::{
@@ -61,8 +61,6 @@ pub(crate) struct RankResult {
     pub(crate) device: DeviceSamples,
     pub(crate) streams: StreamTimes,
     pub(crate) memory_events: u64,
-    /// When it communicated and computed nothing, in the steps that were chosen.
-    pub(crate) exposed: Intervals,
     /// From the first to the last moment of its activity and its steps.
     pub(crate) extent: Option<(i64, i64)>,
     /// When anything else was recorded first.
@@ -87,7 +85,7 @@ impl RankResult {
         let mut annotated = Vec::new();
         let mut streams = StreamTimes::default();
         let mut unnumbered = UnnumberedKernels::of(&rank.info);
-        let window = selection.window.unwrap_or(Window::ALL);
+        let window = selection.window_of(rank.info.rank);
         let take = |_: &RankData, spans: &Spans| {
             activities.take(spans);
             kernels.take(spans, selection.steps);
@@ -118,8 +116,6 @@ impl RankResult {
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);
-        let talked = Intervals::union_of(communication.iter().map(|span| (span.start, span.end)).collect());
-        let exposed = talked.without(&compute);
         first_other = data.counters.time_ns.iter().map(|time| time.0).fold(first_other, i64::min);
         let extent = extent(&activities, &annotated);
         let mut work = work::items(&activities);
@@ -147,7 +143,6 @@ impl RankResult {
             device,
             streams,
             memory_events,
-            exposed,
             extent,
             first_other,
             figures,
