@@ -115,7 +115,7 @@ pub fn analyze_with_overlay(
     selection: &Selection,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<(Analysis, Overlay), AnalysisError> {
-    let look = |ranks: &mut [RankResult], alignment: &Alignment| Overlay::of(&run.info, ranks, alignment);
+    let look = |ranks: &[RankResult], alignment: &Alignment| Overlay::of(&run.info, ranks, alignment);
     analyze_and(run, selection, Detail::Figures, progress, look)
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn analyze_and<T>(
     selection: &Selection,
     detail: Detail,
     progress: &(dyn Fn(usize) + Sync),
-    look: impl FnOnce(&mut [RankResult], &Alignment) -> T,
+    look: impl FnOnce(&[RankResult], &Alignment) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
     let chosen = chosen(run, &selection.ranks)?;
     let mut ranks = read_ranks(run, &chosen, selection, detail, progress)?;
@@ -141,7 +141,7 @@ pub(crate) fn analyze_and<T>(
     let step_time = StepTime::of(&ranks, selection);
     let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
     let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
-    let seen = look(&mut ranks, &alignment);
+    let seen = look(&ranks, &alignment);
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {

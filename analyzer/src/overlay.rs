@@ -48,8 +48,6 @@ pub struct RankOverlay {
     pub spans: [u64; SpanKind::ALL.len()],
     /// How many events of memory.
     pub memory_events: u64,
-    /// When it communicates and computes nothing, in its own clock.
-    pub exposed: Vec<(i64, i64)>,
     /// When it has nothing to do in a pipeline, in the clock all ranks are aligned to.
     pub bubbles: Vec<(i64, i64)>,
     /// What other ranks say of its communication: of what belongs to steps that are looked at, in the order of its files.
@@ -57,13 +55,13 @@ pub struct RankOverlay {
 }
 
 impl Overlay {
-    /// Takes what is left of ranks when they have been analyzed.
-    pub(crate) fn of(run: &RunInfo, ranks: &mut [RankResult], alignment: &Alignment) -> Overlay {
+    /// What ranks say, when they have been analyzed.
+    pub(crate) fn of(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Overlay {
         let (all_links, count) = links(ranks, &run.groups);
         let stages = Stages::of(run, ranks, alignment);
         let idle = stages.as_ref().map(|stages| idle_of_stages(stages, ranks, alignment)).unwrap_or_default();
         let stages = stages.map(|stages| stages.of_ranks).unwrap_or_default();
-        let overlay = |(index, (rank, links)): (usize, (&mut RankResult, Vec<Link>))| RankOverlay {
+        let overlay = |(index, (rank, links)): (usize, (&RankResult, Vec<Link>))| RankOverlay {
             rank: rank.info.rank,
             info: rank.info.clone(),
             state: rank.state,
@@ -76,10 +74,9 @@ impl Overlay {
             streams: rank.streams.uses(),
             spans: rank.streams.counts(),
             memory_events: rank.memory_events,
-            exposed: std::mem::take(&mut rank.exposed).iter().collect(),
             bubbles: idle.get(index).map(|idle| idle.iter().collect()).unwrap_or_default(),
             links,
         };
-        Overlay { ranks: ranks.iter_mut().zip(all_links).enumerate().map(overlay).collect(), links: count }
+        Overlay { ranks: ranks.iter().zip(all_links).enumerate().map(overlay).collect(), links: count }
     }
 }

@@ -6,7 +6,7 @@ use polars::prelude::DataFrame;
 use serde::Serialize;
 use stepscope_traces::{
     Counter, CounterSample, Loss, MEMORY_TIMES, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo,
-    RunSource, Spans, State, Step, TIMES_OF_HOST, Window,
+    RunSource, Spans, State, Step, TIMES_OF_HOST,
 };
 
 use crate::{
@@ -61,8 +61,6 @@ pub(crate) struct RankResult {
     pub(crate) device: DeviceSamples,
     pub(crate) streams: StreamTimes,
     pub(crate) memory_events: u64,
-    /// When it communicated and computed nothing, in the steps that were chosen.
-    pub(crate) exposed: Intervals,
     /// From the first to the last moment of its activity and its steps.
     pub(crate) extent: Option<(i64, i64)>,
     /// When anything else was recorded first.
@@ -102,7 +100,7 @@ impl RankResult {
         let mut memory = MemoryReplay::default();
         let mut annotated = Vec::new();
         let mut streams = StreamTimes::default();
-        let window = selection.window.unwrap_or(Window::ALL);
+        let window = selection.window_of(rank.info.rank);
         let take = |_: &RankData, spans: &Spans| {
             activities.take(spans);
             kernels.take(spans, selection.steps);
@@ -137,8 +135,6 @@ impl RankResult {
         let may_be_stage = run.layout.map_or(!work.is_empty(), |layout| layout.pp > 1);
         let mut parts = (detail == Detail::Parts).then(|| RankParts::new(&chosen, may_be_stage.then_some(worked)));
         let (figures, partitions) = reduce(rank.info.rank, &activities, &chosen, selection, &kernels, parts.as_mut());
-        let talked = Intervals::union_of(communication.iter().map(|span| (span.start, span.end)).collect());
-        let exposed = talked.without(&compute);
         first_other = data.counters.time_ns.iter().map(|time| time.0).fold(first_other, i64::min);
         let extent = extent(&activities, &annotated);
         work.retain(|item| selection.steps.has(Some(item.step)));
@@ -167,7 +163,6 @@ impl RankResult {
             parts: parts.map(|parts| parts.called(data.names)),
             streams,
             memory_events,
-            exposed,
             extent,
             first_other,
             figures,

@@ -61,8 +61,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         steps: arguments.steps.unwrap_or_default(),
         peak_flops: arguments.peak_tflops.map(|peak| peak * 1e12),
         convention: arguments.mfu_convention,
-        window: None,
         ranks: ranks.clone(),
+        ..Selection::default()
     };
     let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));
     let analysis = progress::shown(chosen, |progress| analyze(&run, &selection, progress))?;

@@ -4,6 +4,7 @@ mod amount_of_bytes;
 mod chosen;
 mod marks;
 mod rank;
+mod reach;
 mod trace;
 
 use std::{

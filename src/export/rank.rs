@@ -16,6 +16,8 @@ pub(super) struct RankParts<'a> {
     analysis: &'a Analysis,
     overlay: &'a RankOverlay,
     steps: StepRange,
+    /// What of it was analyzed.
+    analyzed: Window,
 }
 
 impl<'a> RankParts<'a> {
@@ -25,7 +27,8 @@ impl<'a> RankParts<'a> {
         analysis: &'a Analysis,
         overlay: &'a RankOverlay,
     ) -> RankParts<'a> {
-        RankParts { run, analysis, overlay, steps: selection.steps }
+        let analyzed = selection.windows.get(&overlay.rank).copied().unwrap_or(Window::ALL);
+        RankParts { run, analysis, overlay, steps: selection.steps, analyzed }
     }
 
     /// Where a rank stands among all: by stage, replica and shard.
@@ -37,7 +40,7 @@ impl<'a> RankParts<'a> {
 
     /// Writes it.
     pub(super) fn write(&self, trace: &mut Trace<'_>, order: i32) -> Result<(), ExportError> {
-        let RankParts { run, analysis, overlay, steps } = self;
+        let RankParts { run, analysis, overlay, steps, analyzed } = self;
         let Some(rank) = run.rank(overlay.rank) else { return Ok(()) };
         let align = |time: i64| overlay.clock.at(time);
         let is_chosen = |step: Option<Step>| steps.has(step);
@@ -48,9 +51,7 @@ impl<'a> RankParts<'a> {
                 bus_factor: link.bus_factor,
             })
         };
-        let exposed = overlay.exposed.iter().map(|(start, end)| (align(*start), align(*end))).collect();
-        let kinds = [("bubble", overlay.bubbles.clone()), ("exposed communication", exposed)];
-        let stretches = kinds.into_iter().map(|(name, stretches)| Stretches { name, stretches }).collect();
+        let stretches = vec![Stretches { name: "bubble", stretches: overlay.bubbles.clone() }];
         let device = overlay.info.device.iter().map(|device| device.name.clone());
         let plan = RankPlan {
             rank,
@@ -64,6 +65,7 @@ impl<'a> RankParts<'a> {
             streams: overlay.streams.iter().map(stream).collect(),
             main_stream: overlay.streams.iter().rev().max_by_key(|used| used.compute_ns).and_then(|used| used.stream),
             has_launches: overlay.spans[SpanKind::Launch as usize] > 0,
+            analyzed: *analyzed,
             note: &note,
             marks: marks::of_rank(analysis, overlay),
             stretches,

@@ -13,7 +13,11 @@ use stepscope_traces::{
     export::perfetto::{Detail, ExportError, Level, Series, Trace, TracePlan, Unit, Written},
 };
 
-use super::{Chosen, marks, rank::RankParts};
+use super::{
+    Chosen, marks,
+    rank::RankParts,
+    reach::{self, Reach},
+};
 use crate::{progress, text};
 
 /// How a trace is packed.
@@ -32,6 +36,7 @@ pub(crate) struct Exported {
     world_size: Option<u32>,
     written: Written,
     left_out: &'static [Level],
+    reach: Reach,
     /// Of the file, packed or not.
     file_bytes: u64,
     max_size: u64,
@@ -39,13 +44,15 @@ pub(crate) struct Exported {
 
 /// Writes a run into an empty file.
 pub(crate) fn export(run: &Run, chosen: &Chosen, packing: Packing, file: &mut File) -> Result<Exported> {
-    let selection = chosen.of(run);
+    let mut selection = chosen.of(run);
+    let reach = reach::bound(run, &mut selection)?;
     let wanted = |rank: &&_| wanted(&selection, rank);
     let ranks = run.ranks.iter().filter(wanted);
     let (analysis, overlay) = progress::shown(ranks, |progress| analyze_with_overlay(run, &selection, progress))?;
     let mut detail = Some(largest_that_may_fit(&overlay, chosen.max_size));
+    let source = Source { run, selection: &selection, analysis: &analysis, overlay: &overlay, reach };
     while let Some(tried) = detail {
-        match write(run, &selection, (&analysis, &overlay), tried, chosen.max_size, (packing, &mut *file)) {
+        match source.write(tried, chosen.max_size, (packing, &mut *file)) {
             Ok(written) => {
                 return Ok(Exported {
                     name: run.info.name.clone(),
@@ -53,6 +60,7 @@ pub(crate) fn export(run: &Run, chosen: &Chosen, packing: Packing, file: &mut Fi
                     world_size: run.info.world_size,
                     written,
                     left_out: tried.left_out(),
+                    reach,
                     file_bytes: file.metadata()?.len(),
                     max_size: chosen.max_size,
                 });
@@ -73,30 +81,80 @@ fn wanted(selection: &Selection, rank: &stepscope_traces::RankDirectory) -> bool
     selection.ranks.is_empty() || selection.ranks.contains(&rank.info.rank)
 }
 
-/// Writes a trace in some detail, from the beginning of a file.
-fn write(
-    run: &Run,
-    selection: &Selection,
-    (analysis, overlay): (&Analysis, &Overlay),
-    detail: Detail,
-    limit: u64,
-    (packing, file): (Packing, &mut File),
-) -> Result<Written, ExportError> {
-    file.set_len(0).map_err(ExportError::Write)?;
-    file.rewind().map_err(ExportError::Write)?;
-    let plan = plan(run, analysis, overlay, detail, limit);
-    let mut into: Box<dyn Write> = match packing {
-        Packing::None => Box::new(&mut *file),
-        Packing::Gzip => Box::new(GzEncoder::new(BufWriter::new(&mut *file), Compression::fast())),
-    };
-    let mut trace = Trace::begin(&mut into, &plan);
-    let mut order: Vec<usize> = (0..overlay.ranks.len()).collect();
-    order.sort_by_key(|index| RankParts::place(run, &overlay.ranks[*index]));
-    for (place, index) in (0..).zip(order) {
-        let parts = RankParts::of(run, selection, analysis, &overlay.ranks[index]);
-        parts.write(&mut trace, place)?;
+/// What is exported, and what is known of it.
+struct Source<'a> {
+    run: &'a Run,
+    selection: &'a Selection,
+    analysis: &'a Analysis,
+    overlay: &'a Overlay,
+    reach: Reach,
+}
+
+impl Source<'_> {
+    /// Writes a trace in some detail, from the beginning of a file.
+    fn write(&self, detail: Detail, limit: u64, (packing, file): (Packing, &mut File)) -> Result<Written, ExportError> {
+        file.set_len(0).map_err(ExportError::Write)?;
+        file.rewind().map_err(ExportError::Write)?;
+        let plan = self.plan(detail, limit);
+        let mut into: Box<dyn Write> = match packing {
+            Packing::None => Box::new(&mut *file),
+            Packing::Gzip => Box::new(GzEncoder::new(BufWriter::new(&mut *file), Compression::fast())),
+        };
+        let mut trace = Trace::begin(&mut into, &plan);
+        let mut ranks: Vec<&RankOverlay> = self.overlay.ranks.iter().collect();
+        ranks.sort_by_key(|rank| RankParts::place(self.run, rank));
+        for (place, overlay) in (0..).zip(ranks) {
+            RankParts::of(self.run, self.selection, self.analysis, overlay).write(&mut trace, place)?;
+        }
+        trace.finish()
     }
-    trace.finish()
+
+    /// What is written of all ranks together.
+    fn plan(&self, detail: Detail, limit: u64) -> TracePlan {
+        let ranks = &self.overlay.ranks;
+        let first = ranks.iter().filter_map(begins).min().unwrap_or(0);
+        let last = ranks.iter().filter_map(|rank| Some(rank.clock.at(rank.extent?.1))).max().unwrap_or(first);
+        let analyzed = ("stepscope.analyzed".into(), self.reach.words());
+        let metadata = marks::metadata(self.run, self.analysis, detail, limit);
+        TracePlan {
+            name: format!("{} · all ranks", self.run.info.name),
+            metadata: metadata.chain([analyzed]).chain(time_of_day(self.overlay, first)).collect(),
+            shift: first.saturating_neg(),
+            marks: marks::of_findings(self.analysis, (first, last)),
+            series: self.series(),
+            detail,
+            limit,
+            next_flow: self.overlay.links + 1,
+        }
+    }
+
+    /// Figures of each step of the whole job: those of the rank on which it takes longest.
+    fn series(&self) -> Vec<Series> {
+        let steps = &self.analysis.steps;
+        let mut longest: Vec<(i64, &StepFigures)> = Vec::new();
+        for ranks in steps.chunk_by(|one, other| one.step == other.step) {
+            let begins = ranks.iter().map(|step| step.aligned_start_ns).min();
+            longest.extend(begins.zip(ranks.iter().max_by_key(|step| step.duration_ns)));
+        }
+        if self.reach != Reach::All {
+            // The analysis ends in the middle of it.
+            longest.pop();
+        }
+        longest.sort_by_key(|(begins, _)| *begins);
+        let loss =
+            |step: &StepFigures| steps.iter().filter(|other| other.step == step.step).find_map(|other| other.loss);
+        let of = |name: &str, unit: &str, figure: &dyn Fn(&StepFigures) -> Option<f64>| {
+            let values: Vec<_> = longest.iter().filter_map(|(begins, step)| Some((*begins, figure(step)?))).collect();
+            (!values.is_empty()).then(|| Series { name: name.into(), unit: Unit::Named(unit.into()), values })
+        };
+        let all = [
+            of("tokens/s", "tokens/s", &|step| step.tokens_per_second),
+            of("MFU", "%", &|step| step.mfu.map(|mfu| 100.0 * mfu)),
+            of("step time", "ms", &|step| Some(step.duration_ns as f64 / 1e6)),
+            of("loss", "", &loss),
+        ];
+        all.into_iter().flatten().collect()
+    }
 }
 
 /// The most detail that is not surely too large, by what events take at least.
@@ -128,22 +186,6 @@ fn largest_that_may_fit(overlay: &Overlay, limit: u64) -> Detail {
     detail
 }
 
-/// What is written of all ranks together.
-fn plan(run: &Run, analysis: &Analysis, overlay: &Overlay, detail: Detail, limit: u64) -> TracePlan {
-    let first = overlay.ranks.iter().filter_map(begins).min().unwrap_or(0);
-    let last = overlay.ranks.iter().filter_map(|rank| Some(rank.clock.at(rank.extent?.1))).max().unwrap_or(first);
-    TracePlan {
-        name: format!("{} · all ranks", run.info.name),
-        metadata: marks::metadata(run, analysis, detail, limit).chain(time_of_day(overlay, first)).collect(),
-        shift: first.saturating_neg(),
-        marks: marks::of_findings(analysis, (first, last)),
-        series: series(&analysis.steps),
-        detail,
-        limit,
-        next_flow: overlay.links + 1,
-    }
-}
-
 /// The time of day at the beginning of the trace, in nanoseconds since 1970.
 fn time_of_day(overlay: &Overlay, first: i64) -> Option<(String, String)> {
     let anchor = |rank: &RankOverlay| {
@@ -165,28 +207,6 @@ fn begins(rank: &RankOverlay) -> Option<i64> {
     Some(rank.clock.at(first))
 }
 
-/// Figures of each step of the whole job: those of the rank on which it takes longest.
-fn series(steps: &[StepFigures]) -> Vec<Series> {
-    let mut longest: Vec<(i64, &StepFigures)> = Vec::new();
-    for ranks in steps.chunk_by(|one, other| one.step == other.step) {
-        let begins = ranks.iter().map(|step| step.aligned_start_ns).min();
-        longest.extend(begins.zip(ranks.iter().max_by_key(|step| step.duration_ns)));
-    }
-    longest.sort_by_key(|(begins, _)| *begins);
-    let loss = |step: &StepFigures| steps.iter().filter(|other| other.step == step.step).find_map(|other| other.loss);
-    let of = |name: &str, unit: &str, figure: &dyn Fn(&StepFigures) -> Option<f64>| {
-        let values: Vec<_> = longest.iter().filter_map(|(begins, step)| Some((*begins, figure(step)?))).collect();
-        (!values.is_empty()).then(|| Series { name: name.into(), unit: Unit::Named(unit.into()), values })
-    };
-    let all = [
-        of("tokens/s", "tokens/s", &|step| step.tokens_per_second),
-        of("MFU", "%", &|step| step.mfu.map(|mfu| 100.0 * mfu)),
-        of("step time", "ms", &|step| Some(step.duration_ns as f64 / 1e6)),
-        of("loss", "", &loss),
-    ];
-    all.into_iter().flatten().collect()
-}
-
 impl Exported {
     /// What was exported, and what was left out, for people.
     pub(crate) fn summary(&self) -> String {
@@ -200,6 +220,11 @@ impl Exported {
             summary += &format!(
                 "left out  {levels}\n          to stay within {size}: --max-size, --steps or --ranks leaves room for more\n"
             );
+        }
+        if self.reach != Reach::All {
+            let part = self.reach.words();
+            summary +=
+                &format!("analyzed  {part}: bubbles, flows, MFU and findings are of that; --steps chooses others\n");
         }
         if self.written.clipped > 0 {
             let clipped = text::counted(self.written.clipped, "span");

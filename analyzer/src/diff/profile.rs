@@ -75,7 +75,7 @@ pub fn profile<'a>(
     selection: &Selection,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Profile<'a>, AnalysisError> {
-    let look = |ranks: &mut [RankResult], alignment: &Alignment| {
+    let look = |ranks: &[RankResult], alignment: &Alignment| {
         let stages = Stages::of(&run.info, ranks, alignment);
         let tables = Tables::of(ranks, alignment, stages.as_ref());
         let alone = || (0..ranks.len()).map(|index| vec![index]).collect();

@@ -273,7 +273,7 @@ fn packed_and_through_a_pipe_it_is_the_same() {
     let output = stepscope(&["export", "tp2", "-o", packed.to_str().unwrap()], Path::new(SAMPLES));
     assert!(output.status.success() && output.stdout.is_empty());
     let packed = fs::read(packed).unwrap();
-    assert!(packed.len() * 3 < plain.len());
+    assert!(packed.len() * 2 < plain.len());
     assert!(official::packets_of(&packed) == official::packets_of(&plain));
     let piped = stepscope(&["export", "tp2", "-o", "-"], Path::new(SAMPLES));
     assert!(piped.status.success() && piped.stdout == plain);

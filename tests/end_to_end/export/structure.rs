@@ -43,7 +43,6 @@ pub(crate) struct Slice {
     pub(crate) category: String,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    pub(crate) depth: usize,
     pub(crate) arguments: BTreeMap<String, String>,
     pub(crate) flows: Vec<u64>,
 }
@@ -157,8 +156,7 @@ impl Structure {
         assert_eq!(track.is_counter, kind == track_event::Type::TYPE_COUNTER, "{}", track.name);
         match kind {
             track_event::Type::TYPE_SLICE_BEGIN => {
-                let depth = self.open.entry(uuid).or_default().len();
-                let slice = Slice { depth, ..slice(self.sequences.get(&id).unwrap(), uuid, time, event) };
+                let slice = slice(self.sequences.get(&id).unwrap(), uuid, time, event);
                 assert!(!slice.name.is_empty() && !slice.name.contains(char::is_control));
                 self.open.entry(uuid).or_default().push(slice);
             }
@@ -269,7 +267,6 @@ fn slice(sequence: &Sequence, track: u64, time: u64, event: &TrackEvent) -> Slic
         category,
         start: time,
         end: time,
-        depth: 0,
         arguments: event.debug_annotations.iter().map(argument).collect(),
         flows: event.flow_ids_old.clone(),
     }

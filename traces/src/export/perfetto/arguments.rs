@@ -3,8 +3,8 @@
 use super::{
     Note,
     detail::Level,
+    event::Event,
     labels::{Argument, Label},
-    schema::TrackEvent,
 };
 use crate::{tables::Span, vocabulary::SpanKind};
 
@@ -35,38 +35,47 @@ pub(super) fn label(span: &Span) -> Label {
 }
 
 /// What is known of a span besides its name and its time.
-pub(super) fn arguments(event: &mut TrackEvent, span: &Span, duration: u64, note: Option<Note>) {
-    let arguments = &mut event.debug_annotations;
-    let seconds = duration as f64 / 1e9;
-    let rate = |amount: u64| (duration > 0).then(|| amount as f64 / seconds);
-    if span.kind.is_annotation() {
-        arguments.extend(span.step.map(|step| Argument::Step.numbered(step.0)));
-        arguments.extend(span.micro_batch.map(|micro_batch| Argument::MicroBatch.numbered(micro_batch.0)));
+pub(super) fn arguments(event: &mut Event, span: &Span, duration: u64, note: Option<Note>) {
+    let per_second = 1e9 / duration as f64;
+    if span.kind.is_annotation() || span.kind.is_communication() {
+        span.step.iter().for_each(|step| event.number(Argument::Step, step.0));
     }
-    arguments.extend(span.phase.map(Argument::phase));
-    arguments.extend(span.layer.map(|layer| Argument::Layer.numbered(layer.0)));
-    arguments.extend(span.flops.map(|flops| Argument::Flops.counted(flops)));
-    arguments.extend(span.flops.and_then(rate).map(|rate| Argument::TeraFlops.rate(rate / 1e12)));
-    arguments.extend(span.bytes.map(|bytes| Argument::Bytes.counted(bytes)));
-    if span.kind.is_copy() {
-        arguments.extend(span.bytes.and_then(rate).map(|rate| Argument::Bandwidth.rate(rate / 1e9)));
+    if span.kind.is_annotation() {
+        span.micro_batch.iter().for_each(|micro_batch| event.number(Argument::MicroBatch, micro_batch.0));
+    }
+    span.phase.iter().for_each(|phase| event.phase(*phase));
+    span.layer.iter().for_each(|layer| event.number(Argument::Layer, layer.0));
+    if let Some(flops) = span.flops {
+        event.count(Argument::Flops, flops);
+        if duration > 0 {
+            event.rate(Argument::TeraFlops, flops as f64 * per_second / 1e12);
+        }
+    }
+    if let Some(bytes) = span.bytes {
+        event.count(Argument::Bytes, bytes);
+        if duration > 0 && span.kind.is_copy() {
+            event.rate(Argument::Bandwidth, bytes as f64 * per_second / 1e9);
+        }
     }
     if span.kind == SpanKind::Launch {
-        arguments.extend(span.correlation.map(|correlation| Argument::Correlation.counted(correlation.0)));
+        span.correlation.iter().for_each(|correlation| event.count(Argument::Correlation, correlation.0));
     }
-    if !span.kind.is_communication() {
-        return;
+    if span.kind.is_communication() {
+        collective(event, span, duration, note);
     }
-    arguments.push(Argument::operation(span.kind));
-    arguments.extend(span.step.map(|step| Argument::Step.numbered(step.0)));
-    arguments.extend(span.group.map(|group| Argument::Group.counted(group.0.into())));
-    arguments.extend(span.sequence.map(|sequence| Argument::Sequence.counted(sequence.0)));
+}
+
+/// What is known of communication.
+fn collective(event: &mut Event, span: &Span, duration: u64, note: Option<Note>) {
+    event.operation(span.kind);
+    span.group.iter().for_each(|group| event.count(Argument::Group, group.0.into()));
+    span.sequence.iter().for_each(|sequence| event.count(Argument::Sequence, sequence.0));
     let Some(Note { own_ns: Some(own), bus_factor, .. }) = note else { return };
-    arguments.push(Argument::Own.counted(own));
-    arguments.push(Argument::Waiting.counted(duration.saturating_sub(own)));
+    event.count(Argument::Own, own);
+    event.count(Argument::Waiting, duration.saturating_sub(own));
     if let Some(bytes) = span.bytes.filter(|_| own > 0) {
         let bandwidth = bytes as f64 / own as f64;
-        arguments.push(Argument::AlgorithmBandwidth.rate(bandwidth));
-        arguments.extend(bus_factor.map(|factor| Argument::BusBandwidth.rate(bandwidth * f64::from(factor))));
+        event.rate(Argument::AlgorithmBandwidth, bandwidth);
+        bus_factor.iter().for_each(|factor| event.rate(Argument::BusBandwidth, bandwidth * f64::from(*factor)));
     }
 }

@@ -7,16 +7,15 @@
 use super::{
     arguments::{arguments, label},
     detail::{Detail, Level},
-    labels::category,
-    schema::TrackEvent,
+    event::Event,
     slices::{MOST_LANES, Slices, Thread},
     writing::Writing,
 };
 use crate::{
-    ids::{Nanos, Stream},
+    ids::{Layer, MicroBatch, Nanos, Step, Stream},
     names::{FIRST_NAME, Names},
     tables::Span,
-    vocabulary::SpanKind,
+    vocabulary::{Phase, SpanKind},
 };
 
 /// Where these are among the tracks of a process.
@@ -33,9 +32,14 @@ pub(super) const ANNOTATIONS: [(SpanKind, &str, Option<Level>); 4] = [
 /// The frames of a rank.
 pub(super) struct Frames {
     stream: Option<Stream>,
+    /// Where the last kernel belongs.
+    place: Option<Place>,
     /// A track for each annotation, and what is going on there.
     tracks: Vec<(SpanKind, Slices, Option<Frame>)>,
 }
+
+/// Where in the training a kernel belongs.
+type Place = (Option<Step>, Option<MicroBatch>, Option<Phase>, Option<Layer>);
 
 /// Kernels that belong together.
 #[derive(Clone, Copy)]
@@ -54,7 +58,7 @@ impl Frames {
             let slices = Slices::new(Thread { process, first, name: name.into() }, true);
             level.is_none_or(|level| detail.has(level)).then_some((kind, slices, None))
         };
-        Frames { stream, tracks: (0..).zip(ANNOTATIONS).filter_map(track).collect() }
+        Frames { stream, place: None, tracks: (0..).zip(ANNOTATIONS).filter_map(track).collect() }
     }
 
     /// Whether a span is looked at.
@@ -64,6 +68,14 @@ impl Frames {
 
     /// Takes a kernel that begins no earlier than the ones before it.
     pub(super) fn take(&mut self, span: &Span, (start, end): (u64, u64), names: &Names, into: &mut Writing<'_>) {
+        let place = (span.step, span.micro_batch, span.phase, span.layer);
+        if self.place == Some(place) {
+            // Neighbours are of one place, mostly.
+            let open = self.tracks.iter_mut().filter_map(|(_, _, current)| current.as_mut());
+            open.for_each(|frame| frame.end = end.max(frame.end));
+            return;
+        }
+        self.place = Some(place);
         for (kind, slices, current) in &mut self.tracks {
             let what = annotation(*kind, span);
             match (current.as_mut(), what) {
@@ -114,7 +126,8 @@ const _: () = assert!(
 );
 
 fn write(frame: &Frame, slices: &mut Slices, names: &Names, into: &mut Writing<'_>) {
-    let mut event = TrackEvent { category_iids: vec![category(frame.what.kind)], ..Default::default() };
+    let mut event = Event::default();
+    event.begin(Some(frame.what.kind));
     arguments(&mut event, &frame.what, frame.end.saturating_sub(frame.start), None);
     slices.push(into, (frame.start, frame.end), &mut event, (label(&frame.what), names));
     into.written.frames += 1;

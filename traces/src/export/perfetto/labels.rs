@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use super::{
-    schema::{DebugAnnotation, Interned, InternedData, Value},
+    schema::{Interned, InternedData},
     text::clean,
 };
 use crate::{
     ids::NameId,
-    names::Names,
+    names::{FIRST_NAME, Names},
     vocabulary::{Phase, SpanKind},
 };
 
@@ -46,23 +46,38 @@ impl Label {
 /// The numbers of a sequence's event names.
 #[derive(Default)]
 pub(super) struct Labels {
-    numbers: HashMap<Label, u64>,
-    /// What was asked for last: neighbours are often alike.
-    last: Option<(Label, u64)>,
+    /// Of recorded names, by their place: most of them are close together.
+    recorded: Vec<u64>,
+    others: HashMap<Label, u64>,
+    count: u64,
 }
 
 impl Labels {
+    /// Names beyond this many are looked up.
+    const MOST_BY_PLACE: usize = 1 << 14;
+
     /// The number of a label, and what the sequence has to be told first where it is new.
     pub(super) fn number(&mut self, label: Label, names: &Names) -> (u64, Option<InternedData>) {
-        if let Some((_, number)) = self.last.filter(|(last, _)| *last == label) {
-            return (number, None);
+        let place = match label {
+            Label::Recorded(name) => name.0.checked_sub(FIRST_NAME.0).map(|place| place as usize),
+            _ => None,
+        };
+        let number = match place.filter(|place| *place < Self::MOST_BY_PLACE) {
+            Some(place) => {
+                if self.recorded.len() <= place {
+                    self.recorded.resize(place + 1, 0);
+                }
+                &mut self.recorded[place]
+            }
+            None => self.others.entry(label).or_insert(0),
+        };
+        if *number > 0 {
+            return (*number, None);
         }
-        let next = self.numbers.len() as u64 + 1;
-        let number = *self.numbers.entry(label).or_insert(next);
-        self.last = Some((label, number));
-        let is_new = number == next;
-        let event_names = || vec![Interned { iid: Some(number), text: Some(label.text(names)) }];
-        (number, is_new.then(|| InternedData { event_names: event_names(), ..InternedData::default() }))
+        self.count += 1;
+        *number = self.count;
+        let event_names = vec![Interned { iid: Some(*number), text: Some(label.text(names)) }];
+        (*number, Some(InternedData { event_names, ..InternedData::default() }))
     }
 }
 
@@ -116,35 +131,24 @@ arguments! {
 }
 
 impl Argument {
-    /// The argument with a number that counts something.
-    pub(super) fn counted(self, value: u64) -> DebugAnnotation {
-        self.with(Value::Unsigned(value))
+    /// Its number.
+    pub(super) fn number(self) -> u64 {
+        self as u64 + 1
     }
 
-    /// The argument with a number that may be anything.
-    pub(super) fn numbered(self, value: impl Into<i64>) -> DebugAnnotation {
-        self.with(Value::Signed(value.into()))
+    /// The number of a phase among the texts of arguments.
+    pub(super) fn text_of_phase(phase: Phase) -> u64 {
+        phase as u64 + 1
     }
 
-    /// The argument with a rate, to four digits.
-    pub(super) fn rate(self, value: f64) -> DebugAnnotation {
-        self.with(Value::Double(value))
-    }
-
-    /// The argument with a phase.
-    pub(super) fn phase(phase: Phase) -> DebugAnnotation {
-        Argument::Phase.with(Value::TextIid(phase as u64 + 1))
-    }
-
-    /// The argument with an operation.
-    pub(super) fn operation(kind: SpanKind) -> DebugAnnotation {
-        Argument::Operation.with(Value::TextIid(Phase::ALL.len() as u64 + kind as u64 + 1))
-    }
-
-    fn with(self, value: Value) -> DebugAnnotation {
-        DebugAnnotation { name_iid: Some(self as u64 + 1), name: None, value: Some(value) }
+    /// The number of a kind of span among them.
+    pub(super) fn text_of_kind(kind: SpanKind) -> u64 {
+        (Phase::ALL.len() + kind as usize + 1) as u64
     }
 }
+
+// A byte is enough for each.
+const _: () = assert!(Argument::ALL.len() < 127);
 
 /// The category that a kind of span has.
 pub(super) fn category(kind: SpanKind) -> u64 {

@@ -1,6 +1,7 @@
 //! Moments that stand out, and stretches of time that have a track of their own.
 
 use super::{
+    event::Event,
     labels::Label,
     schema::{DebugAnnotation, EventType, TrackEvent, Value},
     slices::{MOST_LANES, Slices, Thread},
@@ -80,8 +81,9 @@ pub(super) fn write_stretches(kinds: &[Stretches], process: i32, shift: i64, int
     for (place, Stretches { name, stretches }) in (0..).zip(kinds) {
         let first = process + STRETCHES + place * MOST_LANES as i32;
         let mut slices = Slices::new(Thread { process, first, name: (*name).into() }, false);
-        let mut event = TrackEvent::default();
+        let mut event = Event::default();
         for (start, end) in stretches {
+            event.begin(None);
             let times = (shifted(*start, shift), shifted(*end, shift));
             slices.push(into, times, &mut event, (Label::Fixed(name), &Names::default()));
             into.written.stretches += 1;

@@ -27,6 +27,8 @@ mod arguments;
 mod counters;
 mod detail;
 mod error;
+mod event;
+mod exposed;
 mod frames;
 mod labels;
 mod launches;

@@ -67,7 +67,10 @@ pub struct RankPlan<'a> {
     pub main_stream: Option<Stream>,
     /// Whether it recorded calls that launch work.
     pub has_launches: bool,
-    /// What is known of its communication: of what belongs to steps that are chosen, in the order of its files.
+    /// What of its time was analyzed.
+    pub analyzed: Window,
+    /// What is known of its communication: of what was analyzed and belongs to steps that are chosen, in the order of its
+    /// files.
     pub note: &'a dyn Fn(usize) -> Note,
     /// What stands out in it.
     pub marks: Vec<Mark>,

@@ -5,6 +5,7 @@
 //! misses among its statistics, which are empty for a trace without fault.
 
 use super::{
+    event::Event,
     labels::{Label, Labels, vocabulary},
     packets::Packets,
     schema::{
@@ -49,19 +50,17 @@ impl Sequence {
         packets.push_event(self.id, self.last, event, None);
     }
 
-    /// As [`Sequence::push`], with a name that stands in the sequence once.
+    /// Appends the beginning of a slice, with a name that stands in the sequence once.
     pub(super) fn push_named(
         &mut self,
         packets: &mut Packets<'_>,
         time: u64,
-        event: &mut TrackEvent,
-        label: Label,
-        names: &Names,
+        event: &mut Event,
+        (label, names): (Label, &Names),
     ) {
         let (number, interned) = self.labels.number(label, names);
-        event.name_iid = Some(number);
         self.last = self.last.max(time);
-        packets.push_event(self.id, self.last, event, interned.as_ref());
+        packets.push_encoded(self.id, self.last, event.named(number), interned.as_ref());
     }
 
     /// As [`Sequence::push`], of an event that is bytes already.

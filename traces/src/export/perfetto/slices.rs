@@ -5,9 +5,9 @@
 //! those, and what fits none of them is clipped to where the last one is free again.
 
 use super::{
+    event::{END, Event},
     labels::Label,
     packets::Packets,
-    schema::{EventType, TrackEvent},
     sequence::Sequence,
     writing::Writing,
 };
@@ -15,9 +15,6 @@ use crate::names::Names;
 
 /// How many tracks stand for one.
 pub(super) const MOST_LANES: usize = 8;
-
-/// What ends a slice: its type, and nothing else.
-const END: [u8; 2] = [9 << 3, EventType::SliceEnd as u8];
 
 /// A track of slices, with those beside it.
 pub(super) struct Slices {
@@ -74,8 +71,8 @@ impl Slices {
         &mut self,
         into: &mut Writing<'_>,
         (start, end): (u64, u64),
-        event: &mut TrackEvent,
-        (label, names): (Label, &Names),
+        event: &mut Event,
+        label: (Label, &Names),
     ) {
         let nests = self.nests;
         let (lane, start, end) = match self.lanes.iter().position(|lane| lane.takes(start, end, nests)) {
@@ -92,8 +89,7 @@ impl Slices {
         };
         let lane = &mut self.lanes[lane];
         lane.close_until(&mut into.packets, start);
-        event.r#type = Some(EventType::SliceBegin as i32);
-        lane.sequence.push_named(&mut into.packets, start, event, label, names);
+        lane.sequence.push_named(&mut into.packets, start, event, label);
         lane.open.push(end);
     }
 

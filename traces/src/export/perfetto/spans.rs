@@ -6,11 +6,11 @@ use super::{
     RankPlan,
     arguments::{arguments, label, level},
     detail::{Detail, Level},
+    event::Event,
+    exposed::Exposed,
     frames::{ANNOTATIONS, Frames},
-    labels::category,
     launches::Launched,
     order::{Timed, Waiting},
-    schema::TrackEvent,
     slices::{MOST_LANES, Slices, Thread},
     timing::Timing,
     writing::Writing,
@@ -42,11 +42,12 @@ pub(super) struct SpanSlices<'a> {
     frames: Frames,
     /// Annotations in the host's time.
     annotations: [Slices; ANNOTATIONS.len()],
-    streams: HashMap<Option<Stream>, Slices>,
-    host: HashMap<Option<Stream>, Slices>,
+    exposed: Exposed,
+    streams: Places,
+    host: Places,
     launched: Launched,
     /// Used for one event after another.
-    event: TrackEvent,
+    event: Event,
 }
 
 /// A span that waits to be written.
@@ -74,10 +75,11 @@ impl<'a> SpanSlices<'a> {
             timing,
             waiting: Waiting::new(),
             communication: 0,
-            streams: HashMap::new(),
-            host: HashMap::new(),
+            exposed: Exposed::new(process),
+            streams: Places::of(plan.streams.iter().map(|(stream, _)| *stream)),
+            host: Places::of([].into_iter()),
             launched: Launched::default(),
-            event: TrackEvent::default(),
+            event: Event::default(),
         }
     }
 
@@ -86,13 +88,14 @@ impl<'a> SpanSlices<'a> {
         for span in spans.rows() {
             let is_chosen = (self.plan.is_chosen)(span.step);
             let mut number = None;
-            if span.kind.is_communication() && is_chosen {
+            if span.kind.is_communication() && is_chosen && self.plan.analyzed.touches(span.interval()) {
                 number = Some(self.communication);
                 self.communication += 1;
             }
             let unnumbered = span.step.is_none() && self.plan.window.touches(span.interval());
             let is_shown = level(span.kind).is_none_or(|level| self.detail.has(level));
-            if !(is_chosen || unnumbered) || !(is_shown || self.frames.are_told_by(&span)) {
+            let is_activity = span.kind == SpanKind::Kernel || span.kind.is_communication();
+            if !(is_chosen || unnumbered) || !(is_shown || is_activity) {
                 continue;
             }
             let (start, end) = self.timing.interval(span.start_ns, span.duration_ns);
@@ -110,7 +113,8 @@ impl<'a> SpanSlices<'a> {
     pub(super) fn finish(mut self, names: &Names, into: &mut Writing<'_>) {
         self.release(true, names, into);
         self.frames.finish(names, into);
-        let rest = self.streams.values_mut().chain(self.host.values_mut());
+        self.exposed.finish(into);
+        let rest = self.streams.tracks.iter_mut().chain(&mut self.host.tracks).flatten();
         for slices in self.annotations.iter_mut().chain(rest) {
             slices.finish(into);
             into.written.clipped += slices.clipped;
@@ -129,6 +133,7 @@ impl<'a> SpanSlices<'a> {
 
     fn slice(&mut self, event: Timed<Recorded>, names: &Names, into: &mut Writing<'_>) {
         let Timed { start, end, what: Recorded { span, number, is_shown } } = event;
+        self.exposed.take(span.kind, (start, end), into);
         if self.frames.are_told_by(&span) {
             self.frames.take(&span, (start, end), names, into);
         }
@@ -136,18 +141,15 @@ impl<'a> SpanSlices<'a> {
             return;
         }
         let mut event = mem::take(&mut self.event);
-        event.debug_annotations.clear();
-        event.flow_ids_old.clear();
-        event.category_iids.clear();
-        event.category_iids.push(category(span.kind));
+        event.begin(Some(span.kind));
         let note = number.map(|number| (self.plan.note)(number as usize));
-        event.flow_ids_old.extend(note.and_then(|note| note.flow));
-        event.flow_ids_old.extend(self.launched.flow(&span, &mut into.written.next_flow));
+        let flows = [note.and_then(|note| note.flow), self.launched.flow(&span, &mut into.written.next_flow)];
+        flows.into_iter().flatten().for_each(|flow| event.flow(flow));
         let is_kernel = level(span.kind) == Some(Level::Kernels);
         if !is_kernel || self.detail.has(Level::Arguments) {
             arguments(&mut event, &span, end - start, note);
         }
-        into.written.count(&span, end - start, &event);
+        into.written.count(&span, end - start, event.flows());
         let label = label(&span);
         let slices = self.slices(&span);
         slices.push(into, (start, end), &mut event, (label, names));
@@ -161,19 +163,46 @@ impl<'a> SpanSlices<'a> {
         }
         let process = self.process;
         if matches!(span.kind, SpanKind::Range | SpanKind::Launch) {
-            let place = self.host.len().min(MOST_HOST_THREADS - 1);
-            return self.host.entry(span.stream).or_insert_with(|| {
+            return self.host.track(span.stream, MOST_HOST_THREADS, |place| {
                 let name = span.stream.map_or("host".into(), |thread| format!("thread {thread}"));
-                let first = process + HOST_THREADS + (place * MOST_LANES) as i32;
-                Slices::new(Thread { process, first, name }, true)
+                Slices::new(Thread { process, first: process + HOST_THREADS + place * MOST_LANES as i32, name }, true)
             });
         }
-        let known = self.plan.streams.iter().position(|(stream, _)| *stream == span.stream);
-        let place = known.unwrap_or(MOST_STREAMS).min(MOST_STREAMS - 1);
-        let name = known.map_or("stream", |place| &self.plan.streams[place].1);
-        self.streams.entry(span.stream).or_insert_with(|| {
-            let first = process + STREAMS + (place * MOST_LANES) as i32;
-            Slices::new(Thread { process, first, name: name.into() }, false)
+        let streams = &self.plan.streams;
+        self.streams.track(span.stream, MOST_STREAMS, |place| {
+            let name = streams.get(place as usize).map_or("other streams", |(_, name)| name).into();
+            Slices::new(Thread { process, first: process + STREAMS + place * MOST_LANES as i32, name }, false)
         })
+    }
+}
+
+/// The tracks of streams, or of threads, in the order in which they are shown.
+struct Places {
+    places: HashMap<Option<Stream>, usize>,
+    tracks: Vec<Option<Slices>>,
+    /// What was asked for last: neighbours are often of one.
+    last: Option<(Option<Stream>, usize)>,
+}
+
+impl Places {
+    /// Places for those that are known, in order.
+    fn of(known: impl Iterator<Item = Option<Stream>>) -> Places {
+        Places { places: known.zip(0..).collect(), tracks: Vec::new(), last: None }
+    }
+
+    /// The track of a stream; beyond `most` they share the last one.
+    fn track(&mut self, stream: Option<Stream>, most: usize, new: impl FnOnce(i32) -> Slices) -> &mut Slices {
+        let place = match self.last {
+            Some((last, place)) if last == stream => place,
+            _ => {
+                let next = self.places.len();
+                (*self.places.entry(stream).or_insert(next)).min(most - 1)
+            }
+        };
+        self.last = Some((stream, place));
+        if self.tracks.len() <= place {
+            self.tracks.resize_with(place + 1, || None);
+        }
+        self.tracks[place].get_or_insert_with(|| new(place as i32))
     }
 }

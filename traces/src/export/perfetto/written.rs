@@ -1,6 +1,5 @@
 //! What was written, counted, so that it can be held against what was recorded.
 
-use super::schema::TrackEvent;
 use crate::{tables::Span, vocabulary::SpanKind};
 
 /// What a trace has.
@@ -29,9 +28,9 @@ pub struct Written {
 }
 
 impl Written {
-    pub(super) fn count(&mut self, span: &Span, duration: u64, event: &TrackEvent) {
+    pub(super) fn count(&mut self, span: &Span, duration: u64, flows: u64) {
         self.spans[span.kind as usize] += 1;
-        self.flow_ends += event.flow_ids_old.len() as u64;
+        self.flow_ends += flows;
         if span.kind == SpanKind::Kernel {
             self.kernel_ns += duration;
         }
