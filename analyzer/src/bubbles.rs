@@ -128,13 +128,17 @@ pub(crate) fn pipeline(
     })
 }
 
-/// The stretches in which each rank, by its place in the list, has nothing to do: its bubble, in the clock all ranks are
-/// aligned to and in order. Also which stage each is, where there is a pipeline.
-pub(crate) fn stretches(
-    run: &RunInfo,
-    ranks: &[RankResult],
-    alignment: &Alignment,
-) -> Option<(Vec<u64>, Vec<Vec<(i64, i64)>>)> {
+/// Where the bubbles of a run are. Ranks are in the order of the list.
+#[derive(Default)]
+pub(crate) struct Stretches {
+    /// Which stage each rank is; nothing without a pipeline.
+    pub(crate) stages: Vec<u64>,
+    /// When each has nothing to do, in the clock all ranks are aligned to and in order.
+    pub(crate) idle: Vec<Vec<(i64, i64)>>,
+}
+
+/// The bubbles of a run, one by one.
+pub(crate) fn stretches(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Option<Stretches> {
     let stages = Stages::of(run, ranks, alignment)?;
     let mut idle: Vec<Vec<(i64, i64)>> = vec![Vec::new(); ranks.len()];
     for members in &stages.pipelines {
@@ -146,7 +150,7 @@ pub(crate) fn stretches(
         }
     }
     idle.iter_mut().for_each(|stretches| stretches.sort_unstable());
-    Some((stages.of_ranks, idle))
+    Some(Stretches { stages: stages.of_ranks, idle })
 }
 
 /// From the first forward to the last backward work of any stage, for each step.

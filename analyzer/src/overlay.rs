@@ -3,7 +3,7 @@
 use stepscope_traces::{Loss, Rank, RankInfo, RunInfo, SpanKind, State};
 
 use crate::{
-    bubbles,
+    bubbles::{Stretches, stretches},
     clock::{AlignedClock, Alignment},
     links::{Link, links},
     rank::RankResult,
@@ -57,8 +57,7 @@ impl Overlay {
     /// What ranks say, when they have been analyzed.
     pub(crate) fn of(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Overlay {
         let (all_links, count) = links(ranks, &run.groups);
-        let (stages, idle) = bubbles::stretches(run, ranks, alignment).unzip();
-        let (stages, idle) = (stages.unwrap_or_default(), idle.unwrap_or_default());
+        let Stretches { stages, idle } = stretches(run, ranks, alignment).unwrap_or_default();
         let overlay = |(index, (rank, links)): (usize, (&RankResult, Vec<Link>))| RankOverlay {
             rank: rank.info.rank,
             info: rank.info.clone(),
