@@ -35,19 +35,31 @@ pub(crate) fn analysis(source: impl AsRef<OsStr>) -> Result<Timed, Box<dyn Error
     Ok(Timed { seconds: Estimate::of(seconds, |sorted| sorted[sorted.len() / 2]), megabytes })
 }
 
-/// What an export took: time of processors, and memory.
-pub(crate) struct Export {
+/// What one command took of processors and of memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken {
     pub(crate) seconds: f64,
     pub(crate) megabytes: f64,
 }
 
-/// Exports a run, however large its trace is.
-pub(crate) fn export(run: &Path, file: &Path) -> Result<Export, Box<dyn Error>> {
-    let before = seconds_of_children()?;
+/// Exports a run into at most so many bytes.
+pub(crate) fn export(run: &Path, file: &Path, limit: u64) -> Result<Taken, Box<dyn Error>> {
     let mut export = Command::new(env!("CARGO_BIN_EXE_stepscope"));
-    export.arg("export").arg(run).arg("-o").arg(file).args(["--max-size", "1T"]).stderr(Stdio::null());
-    let megabytes = peak_while_running(&mut export.spawn()?)?;
-    Ok(Export { seconds: seconds_of_children()? - before, megabytes })
+    export.arg("export").arg(run).arg("-o").arg(file).arg("--max-size").arg(limit.to_string()).stderr(Stdio::null());
+    taken(&mut export)
+}
+
+/// Analyzes a run once.
+pub(crate) fn analyze(run: &Path) -> Result<Taken, Box<dyn Error>> {
+    let mut analyze = Command::new(env!("CARGO_BIN_EXE_stepscope"));
+    analyze.arg("analyze").arg(run).args(["--format", "json"]).stdout(Stdio::null());
+    taken(&mut analyze)
+}
+
+fn taken(command: &mut Command) -> Result<Taken, Box<dyn Error>> {
+    let before = seconds_of_children()?;
+    let megabytes = peak_while_running(&mut command.spawn()?)?;
+    Ok(Taken { seconds: seconds_of_children()? - before, megabytes })
 }
 
 /// The time that processors spent on commands that have ended.

@@ -1,6 +1,6 @@
 //! The binary and the recorder, as a person and a killed job meet them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 /// `stepscope analyze`: what it says in every form, and what it refuses.
 mod analyze;

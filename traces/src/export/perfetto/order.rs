@@ -4,14 +4,16 @@
 //! them is, but for rare ones, what begins next at all. One that comes too late is shown where it belongs, and beside its
 //! track if need be (see [`super::slices`]).
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, mem};
 
 /// How many events wait, at most.
-const MOST_WAITING: usize = 1 << 18;
+const MOST_WAITING: usize = 1 << 17;
 
 /// Events that wait for those that begin earlier.
 pub(super) struct Waiting<T> {
     events: Vec<Timed<T>>,
+    /// Where those go that stay: memory that is used again.
+    staying: Vec<Timed<T>>,
     /// When each begins, the longer first of two that begin together, and its place.
     order: Vec<(u64, Reverse<u64>, u32)>,
     most: usize,
@@ -31,7 +33,7 @@ impl<T: Copy> Waiting<T> {
     }
 
     fn at_most(most: usize) -> Waiting<T> {
-        Waiting { events: Vec::new(), order: Vec::new(), most }
+        Waiting { events: Vec::new(), staying: Vec::new(), order: Vec::new(), most }
     }
 
     /// Adds an event. Whoever does has to [release](Waiting::release) some when there is no more room.
@@ -54,7 +56,9 @@ impl<T: Copy> Waiting<T> {
         let (go, stay) = self.order.split_at(count);
         let event = |(_, _, place): &(u64, Reverse<u64>, u32)| self.events[*place as usize];
         go.iter().map(event).for_each(&mut take);
-        self.events = stay.iter().map(event).collect();
+        self.staying.clear();
+        self.staying.extend(stay.iter().map(event));
+        mem::swap(&mut self.events, &mut self.staying);
     }
 }
 
