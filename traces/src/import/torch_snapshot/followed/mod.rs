@@ -36,7 +36,7 @@ use super::{
 };
 use forward::Ending;
 use marks::Marks;
-use observed::Observed;
+use observed::{Lived, Observed};
 use overlap::Tail;
 use shown::{Moment, Shown};
 
@@ -226,7 +226,8 @@ impl FollowedMemory {
         let category = |life: &Life| {
             let from = life.from.map_or(self.began, |event| times[event]);
             let to = life.given_back().map_or(i64::MAX, |event| times[event]);
-            self.observed.category(life, from, to, rules.category(life))
+            let ended_in = life.given_back().and_then(|event| passes.at(event));
+            self.observed.category(life, Lived { from, to, ended_in }, rules.category(life))
         };
         let there: HashMap<u64, &Life> = lives.there_from_the_beginning().map(|life| (life.address, life)).collect();
         let moment = Moment { time: self.began, step: self.marks.step_at(self.began), phase: None };

@@ -2,7 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{ids::Nanos, import::torch_snapshot::lives::Life, vocabulary::MemoryCategory};
+use crate::{
+    ids::Nanos,
+    import::torch_snapshot::{frame::Pass, lives::Life},
+    vocabulary::MemoryCategory,
+};
 
 /// What a program said of its blocks at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +17,15 @@ pub struct Observation {
     pub category: MemoryCategory,
     /// Where they are: all that were for that.
     pub addresses: Vec<u64>,
+}
+
+/// When a block lived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lived {
+    pub(super) from: i64,
+    pub(super) to: i64,
+    /// The pass in which it was given back, if that was in one.
+    pub(super) ended_in: Option<Pass>,
 }
 
 /// All observations that are still needed.
@@ -44,7 +57,8 @@ impl Observed {
 
     /// What a block is for that lived between two times and is inferred to be for something. What was seen is true. What
     /// would have been seen if it were for that, and was not, is for something else.
-    pub(super) fn category(&self, life: &Life, from: i64, to: i64, inferred: MemoryCategory) -> MemoryCategory {
+    pub(super) fn category(&self, life: &Life, lived: Lived, inferred: MemoryCategory) -> MemoryCategory {
+        let Lived { from, to, ended_in } = lived;
         let meanwhile = |time: i64| (from..=to).contains(&time);
         let seen = self.seen.get(&life.address).into_iter().flatten();
         // A gradient may lie in the memory of something else; parameters and state come first.
@@ -55,7 +69,9 @@ impl Observed {
         if let Some(category) = seen {
             return category;
         }
-        if life.given_back().is_none() && self.buffers.contains(&life.bytes) {
+        // Activations of the same size, by chance, go in the backward pass, and scratch in the pass that it is of.
+        let may_be_buffer = ended_in != Some(Pass::Backward) && inferred != MemoryCategory::Workspace;
+        if may_be_buffer && self.buffers.contains(&life.bytes) {
             return MemoryCategory::Communication;
         }
         let is_denied = self.times.iter().any(|(time, category)| *category == inferred && meanwhile(*time));

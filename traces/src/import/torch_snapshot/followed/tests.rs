@@ -5,6 +5,7 @@ use proptest::{prelude::*, test_runner::Config};
 use super::*;
 use crate::{
     ids::{Nanos, Step},
+    import::torch_snapshot::{frame::Pass, tables::DeviceTables},
     vocabulary::{MemoryOperation, Phase},
 };
 
@@ -331,4 +332,96 @@ proptest! {
         let blocks = told.iter().filter(|event| matches!(event.op, MemoryOperation::Alloc | MemoryOperation::Free)).count();
         prop_assert!(blocks == whole || gaps > 0 || kept < whole, "{} of {}", blocks, whole);
     }
+}
+
+/// A real training, without its stacks: passes are as those say, blocks are observed in the end, and the history comes in
+/// pieces. What is told then is what is told of it with its stacks.
+#[test]
+fn a_real_training_is_told_apart_without_stacks() {
+    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ddp-rank0.pickle");
+    check_real(&std::env::var_os("STEPSCOPE_TORCH_SNAPSHOT").map_or(fixture, Into::into));
+}
+
+fn check_real(path: &std::path::Path) {
+    let document = Document::read(std::fs::File::open(path).unwrap()).unwrap();
+    let history = &document.devices[&0];
+    let known = DeviceTables::of(history, &[]).data.memory;
+    let known: Vec<MemoryEvent> = known.rows().collect();
+    let at_end = replay(&known);
+    let times: Vec<i64> = history.events.iter().map(|event| event.time_us.unwrap() * 1000).collect();
+    let passes = Passes::of(&history.events, &times, &[]);
+    let mut memory = FollowedMemory::default();
+    mark_passes(&mut memory, &passes, &times);
+    let of = |category: MemoryCategory| at_end.iter().filter(move |(_, block)| block.1 == category);
+    for category in [Parameters, Gradients, OptimizerState] {
+        let addresses = of(category).map(|(address, _)| *address).collect();
+        memory.observe(&Observation { time_ns: Nanos(*times.last().unwrap()), category, addresses });
+    }
+    memory.expect_buffers(of(Communication).map(|(_, (bytes, _))| *bytes));
+    let (mut told, mut events) = (Vec::new(), Vec::new());
+    for piece in history.events.chunks(700) {
+        events.extend(piece.iter().map(|event| Event { stack: None, ..*event }));
+        let end = EndState { segments: Vec::new(), blocks: Vec::new() };
+        let piece = DeviceHistory { events: events.clone(), unreadable_events: 0, end: Some(end) };
+        let (taken, rows) = memory.take_history(&piece, 0);
+        assert!(!taken.gap);
+        told.extend(rows);
+        told.extend(memory.tell());
+        events.push(Event { action: Action::Snapshot, address: None, bytes: 0, time_us: None, stack: None });
+    }
+    told.extend(memory.tell_rest());
+    let (told, known) = (by_category(&told), by_category(&known));
+    println!("{told:?}\n{known:?}");
+    for category in [Parameters, Gradients, OptimizerState, Communication] {
+        assert_eq!(told.1.get(&category), known.1.get(&category), "{category} in the end");
+    }
+    let activations = |peak: &BTreeMap<MemoryCategory, u64>| peak.get(&Activations).copied().unwrap_or(0) as f64;
+    assert!((activations(&told.0) / activations(&known.0) - 1.0).abs() < 0.02, "{told:?} {known:?}");
+}
+
+/// Marks where passes begin and end, by those of the events; a step ends with its optimizer. An event that is in no pass is in
+/// that around it, as a program's call of it would be.
+fn mark_passes(memory: &mut FollowedMemory, passes: &Passes, times: &[i64]) {
+    let mut step = 0;
+    let told: Vec<(usize, Pass)> = (0..times.len()).filter_map(|event| Some((event, passes.at(event)?))).collect();
+    for pass in told.chunk_by(|one, other| one.1 == other.1) {
+        let [(first, pass), .., (last, _)] = pass else { continue };
+        let (begins, ends) = match pass {
+            Pass::Forward => continue,
+            Pass::Backward => (TrainingEvent::BackwardBegins, TrainingEvent::BackwardEnds),
+            Pass::Optimizer => (TrainingEvent::OptimizerBegins, TrainingEvent::OptimizerEnds),
+        };
+        let mut mark = |time, event| memory.mark(Mark { time_ns: Nanos(time), event, step: Some(Step(step)) });
+        mark(times[*first], begins);
+        mark(times[*last] + 1, ends);
+        if *pass == Pass::Optimizer {
+            mark(times[*last] + 1, TrainingEvent::StepEnds);
+            step += 1;
+        }
+    }
+}
+
+type ByCategory = BTreeMap<MemoryCategory, u64>;
+
+/// What there is at the peak, and in the end.
+fn by_category(told: &[MemoryEvent]) -> (ByCategory, ByCategory) {
+    let (mut live, mut now, mut peak) = (HashMap::new(), ByCategory::new(), ByCategory::new());
+    for event in told {
+        match event.op {
+            MemoryOperation::Alloc => {
+                let block = (event.category.unwrap(), event.bytes.unwrap());
+                live.insert(event.address, block);
+                *now.entry(block.0).or_default() += block.1;
+            }
+            MemoryOperation::Free => {
+                let (category, bytes) = live.remove(&event.address).unwrap();
+                *now.get_mut(&category).unwrap() -= bytes;
+            }
+            _ => {}
+        }
+        if now.values().sum::<u64>() > peak.values().sum() {
+            peak = now.clone();
+        }
+    }
+    (peak, now)
 }
