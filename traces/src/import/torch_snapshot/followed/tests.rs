@@ -5,7 +5,7 @@ use proptest::{prelude::*, test_runner::Config};
 use super::*;
 use crate::{
     ids::{Nanos, Step},
-    import::torch_snapshot::{frame::Pass, tables::DeviceTables},
+    import::torch_snapshot::tables::DeviceTables,
     vocabulary::{MemoryOperation, Phase},
 };
 
@@ -238,7 +238,7 @@ fn a_program_that_ends_in_a_forward_pass_has_activations() {
 fn steps_and_phases_are_those_of_the_marks() {
     let mut training = Training::new();
     training.run(FIRST);
-    training.run(&LATER.repeat(2));
+    training.run(&LATER.repeat(3));
     let of = |op: MemoryOperation, letter: char| {
         let event = training.told.iter().rev().find(|event| event.op == op && event.address == u64::from(letter));
         event.map(|event| (event.step, event.phase)).unwrap()
@@ -357,7 +357,9 @@ fn check_real(path: &std::path::Path) {
         let addresses = of(category).map(|(address, _)| *address).collect();
         memory.observe(&Observation { time_ns: Nanos(*times.last().unwrap()), category, addresses });
     }
-    memory.expect_buffers(of(Communication).map(|(_, (bytes, _))| *bytes));
+    let buffers = known.iter().filter(|event| event.category == Some(Communication)).filter_map(|event| event.bytes);
+    // Those of a few bytes are of barriers.
+    memory.expect_buffers(buffers.filter(|bytes| *bytes > 1 << 20));
     let (mut told, mut events) = (Vec::new(), Vec::new());
     for piece in history.events.chunks(700) {
         events.extend(piece.iter().map(|event| Event { stack: None, ..*event }));
@@ -371,12 +373,18 @@ fn check_real(path: &std::path::Path) {
     }
     told.extend(memory.tell_rest());
     let (told, known) = (by_category(&told), by_category(&known));
-    println!("{told:?}\n{known:?}");
     for category in [Parameters, Gradients, OptimizerState, Communication] {
-        assert_eq!(told.1.get(&category), known.1.get(&category), "{category} in the end");
+        let bytes = |end: &ByCategory| end.get(&category).copied().unwrap_or(0);
+        assert!(bytes(&told.1).abs_diff(bytes(&known.1)) <= 1, "{category} in the end: {told:?} {known:?}");
     }
-    let activations = |peak: &BTreeMap<MemoryCategory, u64>| peak.get(&Activations).copied().unwrap_or(0) as f64;
-    assert!((activations(&told.0) / activations(&known.0) - 1.0).abs() < 0.02, "{told:?} {known:?}");
+    // Logits count as scratch where a stack tells them, and as activations otherwise, since they are kept for backward; and
+    // what a library keeps for itself may be told from neither data nor scratch.
+    let rest = |peak: &ByCategory| {
+        [Activations, Workspace, Inputs, Other].iter().filter_map(|category| peak.get(category)).sum::<u64>()
+    };
+    assert_eq!(rest(&told.0), rest(&known.0), "{told:?} {known:?}");
+    assert!(told.0.get(&Activations) >= known.0.get(&Activations), "{told:?} {known:?}");
+    assert_eq!(told.0.get(&Communication), known.0.get(&Communication));
 }
 
 /// Marks where passes begin and end, by those of the events; a step ends with its optimizer. An event that is in no pass is in
