@@ -33,7 +33,7 @@ const LEAST_REST: u32 = 9;
 /// So much of what PyTorch keeps may be new.
 const MOST_NEW: f64 = 0.6;
 /// How often the recording says what it costs so far.
-const NOTE_EVERY: Duration = Duration::from_secs(10);
+const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// How long a program that ends waits for a reading that goes on.
 const PATIENCE: Duration = Duration::from_secs(3);
 

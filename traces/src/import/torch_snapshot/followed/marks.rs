@@ -86,9 +86,10 @@ impl Marks {
         self.marks.push(Mark { time_ns: latest, ..mark });
     }
 
-    /// When the step ended before the last one that is over.
-    pub(super) fn last_step_but_one_ended(&self) -> Option<i64> {
-        let mut ends = self.marks.iter().rev().filter(|mark| mark.event == TrainingEvent::StepEnds);
+    /// When the step ended before the last one that was over by a time.
+    pub(super) fn last_step_but_one_ended(&self, by: i64) -> Option<i64> {
+        let known = &self.marks[..self.marks.partition_point(|mark| mark.time_ns.0 <= by)];
+        let mut ends = known.iter().rev().filter(|mark| mark.event == TrainingEvent::StepEnds);
         ends.nth(1).map(|mark| mark.time_ns.0)
     }
 

@@ -27,6 +27,7 @@ use super::{
     annotations::phase,
     category::Rules,
     document::{DeviceHistory, Document, EndState, NoDocument},
+    frame::Pass,
     lives::{Life, Lives},
     passes::Passes,
     pickle::PickleError,
@@ -36,7 +37,7 @@ use super::{
 };
 use forward::Ending;
 use marks::Marks;
-use observed::Observed;
+use observed::{Lived, Observed};
 use overlap::Tail;
 use shown::{Moment, Shown};
 
@@ -184,7 +185,9 @@ impl FollowedMemory {
         if self.waiting.len() > MOST_WAITING {
             return self.tell_rest();
         }
-        self.marks.last_step_but_one_ended().map_or_else(Vec::new, |end| self.tell_until(end, Ending::Open))
+        // Marks may be ahead of the events: of a step that was not over by the last one more are to come.
+        let end = self.marks.last_step_but_one_ended(self.latest);
+        end.map_or_else(Vec::new, |end| self.tell_until(end, Ending::Open))
     }
 
     /// All that is known, whether or not a step is over.
@@ -201,7 +204,7 @@ impl FollowedMemory {
         let (mut events, times) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.times));
         self.marks.give_stacks(&mut events, &times);
         forward::find(&mut events, ending, self.is_training, |index, address| {
-            self.observed.is_seen(address, times[index])
+            self.observed.is_parameter(address, times[index])
         });
         let end_state = EndState { segments: Vec::new(), blocks: blocks.clone() };
         let history = DeviceHistory { events, unreadable_events: 0, end: Some(end_state) };
@@ -226,7 +229,9 @@ impl FollowedMemory {
         let category = |life: &Life| {
             let from = life.from.map_or(self.began, |event| times[event]);
             let to = life.given_back().map_or(i64::MAX, |event| times[event]);
-            self.observed.category(life, from, to, rules.category(life))
+            let in_backward = life.given_back().is_some_and(|event| passes.at(event) == Some(Pass::Backward));
+            let until_backward = in_backward && passes.backwards_between(life.from, life.given_back()) == 1;
+            self.observed.category(life, Lived { from, to, until_backward }, rules.category(life))
         };
         let there: HashMap<u64, &Life> = lives.there_from_the_beginning().map(|life| (life.address, life)).collect();
         let moment = Moment { time: self.began, step: self.marks.step_at(self.began), phase: None };

@@ -15,6 +15,15 @@ pub struct Observation {
     pub addresses: Vec<u64>,
 }
 
+/// When a block lived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lived {
+    pub(super) from: i64,
+    pub(super) to: i64,
+    /// Whether it was given back in the first backward pass after it was handed out.
+    pub(super) until_backward: bool,
+}
+
 /// All observations that are still needed.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
@@ -37,14 +46,16 @@ impl Observed {
         self.buffers.extend(sizes);
     }
 
-    /// Whether the block at an address was seen after a time, as anything.
-    pub(super) fn is_seen(&self, address: u64, from: i64) -> bool {
-        self.seen.get(&address).is_some_and(|seen| seen.iter().any(|(time, _)| *time >= from))
+    /// Whether the block at an address was seen to be a parameter after a time.
+    pub(super) fn is_parameter(&self, address: u64, from: i64) -> bool {
+        let is_it = |(time, category): &(i64, MemoryCategory)| *time >= from && *category == MemoryCategory::Parameters;
+        self.seen.get(&address).is_some_and(|seen| seen.iter().any(is_it))
     }
 
     /// What a block is for that lived between two times and is inferred to be for something. What was seen is true. What
     /// would have been seen if it were for that, and was not, is for something else.
-    pub(super) fn category(&self, life: &Life, from: i64, to: i64, inferred: MemoryCategory) -> MemoryCategory {
+    pub(super) fn category(&self, life: &Life, lived: Lived, inferred: MemoryCategory) -> MemoryCategory {
+        let Lived { from, to, until_backward } = lived;
         let meanwhile = |time: i64| (from..=to).contains(&time);
         let seen = self.seen.get(&life.address).into_iter().flatten();
         // A gradient may lie in the memory of something else; parameters and state come first.
@@ -55,7 +66,9 @@ impl Observed {
         if let Some(category) = seen {
             return category;
         }
-        if life.given_back().is_none() && self.buffers.contains(&life.bytes) {
+        // Activations of the same size, by chance, go in the backward pass, and scratch in the pass that it is of.
+        let may_be_buffer = !until_backward && inferred != MemoryCategory::Workspace;
+        if may_be_buffer && self.buffers.contains(&life.bytes) {
             return MemoryCategory::Communication;
         }
         let is_denied = self.times.iter().any(|(time, category)| *category == inferred && meanwhile(*time));

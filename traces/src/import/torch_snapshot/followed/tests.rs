@@ -5,6 +5,7 @@ use proptest::{prelude::*, test_runner::Config};
 use super::*;
 use crate::{
     ids::{Nanos, Step},
+    import::torch_snapshot::tables::DeviceTables,
     vocabulary::{MemoryOperation, Phase},
 };
 
@@ -237,7 +238,7 @@ fn a_program_that_ends_in_a_forward_pass_has_activations() {
 fn steps_and_phases_are_those_of_the_marks() {
     let mut training = Training::new();
     training.run(FIRST);
-    training.run(&LATER.repeat(2));
+    training.run(&LATER.repeat(3));
     let of = |op: MemoryOperation, letter: char| {
         let event = training.told.iter().rev().find(|event| event.op == op && event.address == u64::from(letter));
         event.map(|event| (event.step, event.phase)).unwrap()
@@ -331,4 +332,104 @@ proptest! {
         let blocks = told.iter().filter(|event| matches!(event.op, MemoryOperation::Alloc | MemoryOperation::Free)).count();
         prop_assert!(blocks == whole || gaps > 0 || kept < whole, "{} of {}", blocks, whole);
     }
+}
+
+/// A real training, without its stacks: passes are as those say, blocks are observed in the end, and the history comes in
+/// pieces. What is told then is what is told of it with its stacks.
+#[test]
+fn a_real_training_is_told_apart_without_stacks() {
+    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ddp-rank0.pickle");
+    check_real(&std::env::var_os("STEPSCOPE_TORCH_SNAPSHOT").map_or(fixture, Into::into));
+}
+
+fn check_real(path: &std::path::Path) {
+    let document = Document::read(std::fs::File::open(path).unwrap()).unwrap();
+    let history = &document.devices[&0];
+    let known = DeviceTables::of(history, &[]).data.memory;
+    let known: Vec<MemoryEvent> = known.rows().collect();
+    let at_end = replay(&known);
+    let times: Vec<i64> = history.events.iter().map(|event| event.time_us.unwrap() * 1000).collect();
+    let passes = Passes::of(&history.events, &times, &[]);
+    let mut memory = FollowedMemory::default();
+    mark_passes(&mut memory, &passes, &times);
+    let of = |category: MemoryCategory| at_end.iter().filter(move |(_, block)| block.1 == category);
+    for category in [Parameters, Gradients, OptimizerState] {
+        let addresses = of(category).map(|(address, _)| *address).collect();
+        memory.observe(&Observation { time_ns: Nanos(*times.last().unwrap()), category, addresses });
+    }
+    let buffers = known.iter().filter(|event| event.category == Some(Communication)).filter_map(|event| event.bytes);
+    // Those of a few bytes are of barriers.
+    memory.expect_buffers(buffers.filter(|bytes| *bytes > 1 << 20));
+    let (mut told, mut events) = (Vec::new(), Vec::new());
+    for piece in history.events.chunks(700) {
+        events.extend(piece.iter().map(|event| Event { stack: None, ..*event }));
+        let end = EndState { segments: Vec::new(), blocks: Vec::new() };
+        let piece = DeviceHistory { events: events.clone(), unreadable_events: 0, end: Some(end) };
+        let (taken, rows) = memory.take_history(&piece, 0);
+        assert!(!taken.gap);
+        told.extend(rows);
+        told.extend(memory.tell());
+        events.push(Event { action: Action::Snapshot, address: None, bytes: 0, time_us: None, stack: None });
+    }
+    told.extend(memory.tell_rest());
+    let (told, known) = (by_category(&told), by_category(&known));
+    for category in [Parameters, Gradients, OptimizerState, Communication] {
+        let bytes = |end: &ByCategory| end.get(&category).copied().unwrap_or(0);
+        assert!(bytes(&told.1).abs_diff(bytes(&known.1)) <= 1, "{category} in the end: {told:?} {known:?}");
+    }
+    // Logits count as scratch where a stack tells them, and as activations otherwise, since they are kept for backward; and
+    // what a library keeps for itself may be told from neither data nor scratch.
+    let rest = |peak: &ByCategory| {
+        [Activations, Workspace, Inputs, Other].iter().filter_map(|category| peak.get(category)).sum::<u64>()
+    };
+    assert_eq!(rest(&told.0), rest(&known.0), "{told:?} {known:?}");
+    assert!(told.0.get(&Activations) >= known.0.get(&Activations), "{told:?} {known:?}");
+    assert_eq!(told.0.get(&Communication), known.0.get(&Communication));
+}
+
+/// Marks where passes begin and end, by those of the events; a step ends with its optimizer. An event that is in no pass is in
+/// that around it, as a program's call of it would be.
+fn mark_passes(memory: &mut FollowedMemory, passes: &Passes, times: &[i64]) {
+    let mut step = 0;
+    let told: Vec<(usize, Pass)> = (0..times.len()).filter_map(|event| Some((event, passes.at(event)?))).collect();
+    for pass in told.chunk_by(|one, other| one.1 == other.1) {
+        let [(first, pass), .., (last, _)] = pass else { continue };
+        let (begins, ends) = match pass {
+            Pass::Forward => continue,
+            Pass::Backward => (TrainingEvent::BackwardBegins, TrainingEvent::BackwardEnds),
+            Pass::Optimizer => (TrainingEvent::OptimizerBegins, TrainingEvent::OptimizerEnds),
+        };
+        let mut mark = |time, event| memory.mark(Mark { time_ns: Nanos(time), event, step: Some(Step(step)) });
+        mark(times[*first], begins);
+        mark(times[*last] + 1, ends);
+        if *pass == Pass::Optimizer {
+            mark(times[*last] + 1, TrainingEvent::StepEnds);
+            step += 1;
+        }
+    }
+}
+
+type ByCategory = BTreeMap<MemoryCategory, u64>;
+
+/// What there is at the peak, and in the end.
+fn by_category(told: &[MemoryEvent]) -> (ByCategory, ByCategory) {
+    let (mut live, mut now, mut peak) = (HashMap::new(), ByCategory::new(), ByCategory::new());
+    for event in told {
+        match event.op {
+            MemoryOperation::Alloc => {
+                let block = (event.category.unwrap(), event.bytes.unwrap());
+                live.insert(event.address, block);
+                *now.entry(block.0).or_default() += block.1;
+            }
+            MemoryOperation::Free => {
+                let (category, bytes) = live.remove(&event.address).unwrap();
+                *now.get_mut(&category).unwrap() -= bytes;
+            }
+            _ => {}
+        }
+        if now.values().sum::<u64>() > peak.values().sum() {
+            peak = now.clone();
+        }
+    }
+    (peak, now)
 }
