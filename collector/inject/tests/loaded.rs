@@ -173,9 +173,10 @@ fn the_library_exports_what_others_look_for_and_nothing_else() {
     let listed = String::from_utf8(output.stdout).unwrap();
     let symbols: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
     let tables = (2..=6).map(|version| format!("ncclProfiler_v{version}"));
-    let expected: Vec<String> =
-        ["InitializeInjection", "InitializeInjectionNvtx2"].map(str::to_owned).into_iter().chain(tables).collect();
-    assert_eq!(symbols, expected);
+    let for_python = ["begin", "blocks", "buffers", "device", "end", "expect", "history", "mark", "refuse"]
+        .map(|name| format!("stepscope_torch_{name}"));
+    let injected = ["InitializeInjection", "InitializeInjectionNvtx2"].map(str::to_owned);
+    assert_eq!(symbols, injected.into_iter().chain(tables).chain(for_python).collect::<Vec<_>>());
 }
 
 #[test]
