@@ -10,10 +10,15 @@ use crate::text;
 pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -> Vec<String> {
     let mut recorded: Vec<TorchNotes> = Vec::new();
     let mut others: BTreeMap<String, u64> = BTreeMap::new();
-    for notes in ranks.into_iter().filter_map(TorchNotes::of) {
-        match notes.is_recorded() {
-            true => recorded.push(notes),
-            false => *others.entry(notes.state).or_default() += 1,
+    for rank in ranks {
+        match TorchNotes::of(rank) {
+            Some(notes) if notes.is_recorded() => recorded.push(TorchNotes {
+                // What a rank that did not end well noted is of its first moments.
+                time_ns: notes.time_ns.filter(|_| rank.written.is_some()),
+                ..notes
+            }),
+            Some(notes) => *others.entry(notes.state).or_default() += 1,
+            None => {}
         }
     }
     let of_ranks = |number: u64| text::ranks(number, None);
@@ -38,7 +43,7 @@ fn share(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::Rank;
+    use stepscope_traces::{Rank, Written};
 
     use super::*;
 
@@ -46,6 +51,7 @@ mod tests {
         let mut info = RankInfo::of_this_process(Rank(0));
         let notes = notes.iter().flat_map(TorchNotes::notes);
         info.collector.extend(notes.map(|(key, note)| (key.to_owned(), note.into())));
+        info.written = Some(Written::default());
         info
     }
 
@@ -70,5 +76,8 @@ mod tests {
             "2 ranks: not recorded: \u{fffd}[31mno",
         ];
         assert_eq!(said, expected);
+        let mut killed = recorded(600_000, 0);
+        killed.written = None;
+        assert_eq!(lines(&[killed]), ["PyTorch's by category, of 1 rank"]);
     }
 }
