@@ -22,8 +22,9 @@ pub(super) fn parse(text: &str) -> Result<Limit, String> {
     let (metric, change) = text.rsplit_once(':').ok_or_else(wrong)?;
     let number = change.strip_suffix('%').ok_or_else(wrong)?;
     let number = number.strip_prefix('+').or_else(|| number.starts_with('-').then_some(number)).ok_or_else(wrong)?;
+    let has_one_sign = change.chars().filter(|character| matches!(character, '+' | '-')).count() == 1;
     let change: f64 = number.parse().map_err(|_| wrong())?;
-    if metric.is_empty() || !change.is_finite() {
+    if metric.is_empty() || !change.is_finite() || !has_one_sign {
         return Err(wrong());
     }
     // -0% is a limit of falling.
@@ -105,9 +106,20 @@ mod tests {
     fn limits_are_typed_in_two_ways() {
         assert_eq!(parse("step_time:+3%"), Ok(Limit { metric: "step_time".into(), change: 0.03 }));
         assert_eq!(parse("mfu:-2%"), Ok(Limit { metric: "mfu".into(), change: -0.02 }));
-        for text in
-            ["", "step_time", "step_time:3%", "step_time:+3", ":+3%", "mfu:-x%", "mfu:+NaN%", "mfu:+inf%", "mfu:%"]
-        {
+        for text in [
+            "",
+            "step_time",
+            "step_time:3%",
+            "step_time:+3",
+            ":+3%",
+            "mfu:-x%",
+            "mfu:+-3%",
+            "mfu:++3%",
+            "mfu:-+3%",
+            "mfu:+NaN%",
+            "mfu:+inf%",
+            "mfu:%",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_traces::Rank;
+use stepscope_traces::{Rank, State};
 
 use super::{
     profile::{Profile, ProfileStep},
@@ -11,6 +11,8 @@ use super::{
 
 /// A rank is the slow one if others waited at least this share of a step for it, and this much more than in the base.
 const LEAST_WAIT: f64 = 0.01;
+/// Peaks that differ by less than this share are the same.
+const SAME_PEAK: f64 = 0.001;
 
 pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>) -> Vec<String> {
     let both = [(&base.name, base), (&other.name, other)];
@@ -54,6 +56,11 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
         Some(format!("{ranks} ranks share a device: times are not those of {ranks} devices"))
     }));
     notes.extend(of_each(&|profile| {
+        let is_whole = profile.analysis.run.state == State::Complete;
+        (!is_whole).then(|| "ranks did not end well: figures are of what was recorded until then".to_owned())
+    }));
+    notes.extend(other_peak(base, other));
+    notes.extend(of_each(&|profile| {
         let lost = profile.analysis.data_loss;
         let is_lost = lost.dropped_events + lost.unreadable_bytes + lost.unreadable_events > 0;
         is_lost.then(|| "parts are lost: figures are of what is left".to_owned())
@@ -66,6 +73,20 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
         notes.push("whether both train the same model, and in the same precision, is not known".into());
     }
     notes
+}
+
+/// A CPU's peak is measured anew in each run, and moves MFU with it.
+fn other_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
+    let [of_base, of_other] = [base, other].map(|profile| profile.analysis.mfu.as_ref().map(|mfu| mfu.peak_flops));
+    let (of_base, of_other) = of_base.zip(of_other).filter(|(base, other)| (base - other).abs() > SAME_PEAK * base)?;
+    let tera = |flops: f64| flops / 1e12;
+    Some(format!(
+        "a rank's peak is {:.3} TFLOP/s in {} and {:.3} in {}, and MFU a share of its own; --peak-tflops sets one for both",
+        tera(of_base),
+        base.name,
+        tera(of_other),
+        other.name
+    ))
 }
 
 fn has_time(profile: &Profile<'_>) -> bool {
