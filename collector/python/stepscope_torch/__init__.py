@@ -28,11 +28,14 @@ def begin(torch, wait_for):
     if torch.version.cuda is None:
         return
     library = says.Library()
-    if torch._C._cuda_getAllocatorBackend() == "native":
-        library.expect()
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_TORCH:
+        why = "PyTorch %s is older than %d.%d" % ((torch.__version__,) + OLDEST_TORCH)
+        return torch.cuda._lazy_call(lambda: library.refuse(why))
     watch = Watch(torch, library)
     torch.cuda._lazy_call(watch.cuda_begins)
     wait_for("torch._dynamo.eval_frame", hide_from_compiler)
+    if torch._C._cuda_getAllocatorBackend() == "native":
+        library.expect()
 
 
 class Watch:
@@ -60,11 +63,7 @@ class Watch:
     def cuda_begins(self):
         """To be called when CUDA begins in this process."""
         try:
-            version = self._torch.__version__
-            found = tuple(int(part) for part in version.split(".")[:2])
-            if found < OLDEST_TORCH:
-                return self._give_up("PyTorch %s is older than %d.%d" % ((version,) + OLDEST_TORCH))
-            wishes = self._library.begin(version)
+            wishes = self._library.begin(self._torch.__version__)
             self._watch_passes()
             self._follow(wishes)
             atexit.register(self._end)
@@ -94,12 +93,18 @@ class Watch:
         torch.cuda.memory._record_memory_history = self._instead_of_record_history()
 
     def _module_has(self, module, name, value):
-        if self._is_on:
-            self._storages.add_module(module)
+        try:
+            if self._is_on:
+                self._storages.add_module(module)
+        except Exception as error:
+            self._give_up(error)
 
     def _module_wraps(self, module, name, submodule):
-        if self._is_on and type(module).__name__ == "DistributedDataParallel":
-            self._storages.add_replica(module)
+        try:
+            if self._is_on and type(module).__name__ == "DistributedDataParallel":
+                self._storages.add_replica(module)
+        except Exception as error:
+            self._give_up(error)
 
     def _around_backward(self, original):
         @functools.wraps(original)

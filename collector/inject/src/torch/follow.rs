@@ -230,7 +230,7 @@ impl Follow {
         let outcome = self.snapshots.read(|pickle| {
             // After it was written: what happened until then is all there.
             inbox::take().give_to(memory);
-            memory.take(pickle, (clock.rank_ns - clock.wall_ns).0)
+            memory.take(pickle, clock)
         });
         match outcome {
             Ok((taken, told)) => {

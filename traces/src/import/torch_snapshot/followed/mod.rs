@@ -21,7 +21,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use crate::{tables::MemoryEvent, vocabulary::MemoryCategory};
+use crate::{clock::ClockSnapshot, tables::MemoryEvent, vocabulary::MemoryCategory};
 
 use super::{
     annotations::phase,
@@ -122,9 +122,8 @@ impl FollowedMemory {
         self.marks.forget_all();
     }
 
-    /// Takes a snapshot: a pickle as PyTorch writes it. Nanoseconds since 1970 are times of the rank's clock when `to_rank`
-    /// is added to them. After a gap all that waits is told.
-    pub fn take(&mut self, pickle: &[u8], to_rank: i64) -> Result<(Taken, Vec<MemoryEvent>), FollowError> {
+    /// Takes a snapshot, a pickle as PyTorch writes it, and when it was taken. After a gap all that waits is told.
+    pub fn take(&mut self, pickle: &[u8], when: ClockSnapshot) -> Result<(Taken, Vec<MemoryEvent>), FollowError> {
         let mut document = Document::read(pickle).map_err(|reason| match reason {
             NoDocument::Pickle(error) => FollowError::Pickle(error),
             NoDocument::SomethingElse(what) => FollowError::SomethingElse(what),
@@ -137,20 +136,20 @@ impl FollowedMemory {
             return Ok((Taken { other_devices, ..Taken::default() }, Vec::new()));
         };
         self.device = Some(number);
-        let (taken, told) = self.take_history(&history, to_rank);
+        let (taken, told) = self.take_history(&history, when);
         Ok((Taken { other_devices, ..taken }, told))
     }
 
-    fn take_history(&mut self, history: &DeviceHistory, to_rank: i64) -> (Taken, Vec<MemoryEvent>) {
+    fn take_history(&mut self, history: &DeviceHistory, when: ClockSnapshot) -> (Taken, Vec<MemoryEvent>) {
         let seen = self.tail.as_ref().map(|tail| tail.end_in(&history.events));
         let told = match seen {
             Some(Some(_)) => Vec::new(),
-            Some(None) | None => self.begin_anew(history, to_rank),
+            Some(None) | None => self.begin_anew(history, when),
         };
         self.tail = Some(Tail::of(&history.events));
         let new = &history.events[seen.flatten().unwrap_or(0)..];
         for event in new {
-            let time = self.time_of(event, to_rank);
+            let time = self.time_of(event, when);
             self.times.push(time);
             self.waiting.push(*event);
         }
@@ -158,19 +157,21 @@ impl FollowedMemory {
     }
 
     /// When an event was. What PyTorch makes its times with may step back from one snapshot to the next.
-    fn time_of(&mut self, event: &Event, to_rank: i64) -> i64 {
+    fn time_of(&mut self, event: &Event, when: ClockSnapshot) -> i64 {
+        let to_rank = when.rank_ns.0.saturating_sub(when.wall_ns.0);
         let time = event.time_us.map(|time_us| time_us.saturating_mul(1000).saturating_add(to_rank));
         self.latest = self.latest.max(time.unwrap_or(self.latest));
         self.latest
     }
 
     /// Brings what is shown to what there was when a history began.
-    fn begin_anew(&mut self, history: &DeviceHistory, to_rank: i64) -> Vec<MemoryEvent> {
+    fn begin_anew(&mut self, history: &DeviceHistory, when: ClockSnapshot) -> Vec<MemoryEvent> {
         let mut told = self.tell_rest();
-        if let Some(first) = history.events.first() {
-            self.time_of(first, to_rank);
-        }
-        self.began = self.latest;
+        self.began = match history.events.first() {
+            Some(first) => self.time_of(first, when),
+            None => self.latest.max(when.rank_ns.0),
+        };
+        self.latest = self.began;
         let segments = history.end.as_ref().map_or(&[][..], |end| end.segments.as_slice());
         let ranges = Ranges::before(history.events.iter().filter_map(range_change), segments);
         let blocks: Vec<(u64, Block)> = Lives::of(history).there_from_the_beginning().map(block).collect();

@@ -9,6 +9,9 @@ use crate::{
     vocabulary::{MemoryOperation, Phase},
 };
 
+/// A rank whose clock is the time of day.
+const SAME: ClockSnapshot = ClockSnapshot { rank_ns: Nanos(0), wall_ns: Nanos(0) };
+
 /// An allocator with the newest events of its history, as PyTorch's.
 struct Allocator {
     history: VecDeque<Event>,
@@ -42,6 +45,12 @@ impl Allocator {
     fn free(&mut self, address: u64) {
         let bytes = self.blocks.remove(&address).unwrap();
         self.push(Action::FreeCompleted, address, bytes);
+    }
+
+    /// Now: of the allocator, and of the rank.
+    fn when(&self) -> ClockSnapshot {
+        let now = Nanos(self.time_us * 1000);
+        ClockSnapshot { rank_ns: now, wall_ns: now }
     }
 
     /// A snapshot; it leaves a mark in the history, too late for itself.
@@ -117,7 +126,7 @@ impl Training {
                     self.step = Some(Step(self.step.map_or(0, |step| step.0 + 1)));
                     self.mark(TrainingEvent::StepEnds);
                     let snapshot = self.allocator.snapshot();
-                    let (_, told) = self.memory.take_history(&snapshot, 0);
+                    let (_, told) = self.memory.take_history(&snapshot, self.allocator.when());
                     self.told.extend(told);
                     self.told.extend(self.memory.tell());
                 }
@@ -130,7 +139,7 @@ impl Training {
     /// What each block was for, the first time that there was one of its name.
     fn categories(mut self) -> HashMap<char, MemoryCategory> {
         let snapshot = self.allocator.snapshot();
-        self.told.extend(self.memory.take_history(&snapshot, 0).1);
+        self.told.extend(self.memory.take_history(&snapshot, self.allocator.when()).1);
         self.told.extend(self.memory.tell_rest());
         let live = replay(&self.told);
         assert!(live.keys().eq(self.allocator.blocks.keys()), "{live:?}");
@@ -274,6 +283,19 @@ fn a_history_that_stops_and_begins_again_is_brought_up_to_date() {
     training.categories();
 }
 
+#[test]
+fn what_was_there_before_a_history_without_events_is_there_from_then_on() {
+    let mut training = Training::new();
+    training.allocator.allocate(u64::from(b'p'), 8);
+    training.allocator.history.clear();
+    training.allocator.time_us = 1000;
+    training.run("|");
+    training.told.extend(training.memory.tell_rest());
+    let told: Vec<_> = training.told.iter().map(|event| (event.op, event.time_ns)).collect();
+    let then = Nanos(1_001_000);
+    assert_eq!(told, [(MemoryOperation::Reserve, then), (MemoryOperation::Alloc, then)]);
+}
+
 fn programs() -> impl Strategy<Value = Vec<(u8, bool, u8)>> {
     prop::collection::vec((0..12_u8, any::<bool>(), 0..20_u8), 0..400)
 }
@@ -290,7 +312,7 @@ proptest! {
             let address = u64::from(what) + 1;
             match (mark, allocator.blocks.contains_key(&address)) {
                 (0, _) => {
-                    let (taken, rows) = memory.take_history(&allocator.snapshot(), 7);
+                    let (taken, rows) = memory.take_history(&allocator.snapshot(), allocator.when());
                     gaps += usize::from(taken.gap);
                     told.extend(rows);
                     told.extend(memory.tell());
@@ -323,7 +345,7 @@ proptest! {
                 }
             }
         }
-        let (taken, rows) = memory.take_history(&allocator.snapshot(), 7);
+        let (taken, rows) = memory.take_history(&allocator.snapshot(), allocator.when());
         gaps += usize::from(taken.gap);
         told.extend(rows);
         told.extend(memory.tell_rest());
@@ -365,7 +387,7 @@ fn check_real(path: &std::path::Path) {
         events.extend(piece.iter().map(|event| Event { stack: None, ..*event }));
         let end = EndState { segments: Vec::new(), blocks: Vec::new() };
         let piece = DeviceHistory { events: events.clone(), unreadable_events: 0, end: Some(end) };
-        let (taken, rows) = memory.take_history(&piece, 0);
+        let (taken, rows) = memory.take_history(&piece, SAME);
         assert!(!taken.gap);
         told.extend(rows);
         told.extend(memory.tell());
