@@ -81,8 +81,8 @@ fn follow(run: &Path, table: &mut Table) -> Outcome<()> {
     let (send, flushed) = mpsc::channel();
     let listener = thread::spawn(move || {
         for line in said.map_while(Result::ok) {
-            let step: Option<i32> = line.parse().ok();
-            if step.is_none_or(|step| send.send((step, Instant::now())).is_err()) {
+            let step = line.parse::<i32>();
+            if step.is_ok_and(|step| send.send((step, Instant::now())).is_err()) {
                 break;
             }
         }
@@ -94,8 +94,7 @@ fn follow(run: &Path, table: &mut Table) -> Outcome<()> {
     let (mut waiting, mut late): (Vec<(i32, Instant)>, Vec<f64>) = (Vec::new(), Vec::new());
     while began.elapsed() < FOLLOWED {
         thread::sleep(Duration::from_millis(40));
-        let flushed_steps = flushed.try_iter().filter_map(|(step, when)| Some((step?, when)));
-        waiting.extend(flushed_steps);
+        waiting.extend(flushed.try_iter());
         if dashboard.take_news() {
             let frame = dashboard.frame(SIZE);
             let newest =

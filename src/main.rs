@@ -2,11 +2,15 @@
 
 mod amount;
 mod analyze;
+mod diff;
 mod doctor;
+mod export;
 mod failure;
+mod forms;
 mod import;
 mod inspect;
 mod live;
+mod open;
 mod output;
 mod plan;
 mod progress;
@@ -15,6 +19,7 @@ mod run_path;
 mod seconds;
 mod source;
 mod text;
+mod torch_memory;
 mod train;
 mod trigger;
 mod words;
@@ -34,10 +39,13 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Analyze(analyze::Arguments),
+    Diff(diff::Arguments),
     Doctor(doctor::Arguments),
+    Export(export::Arguments),
     Import(import::Arguments),
     Inspect(inspect::Arguments),
     Live(live::Arguments),
+    Open(open::Arguments),
     Plan(Box<plan::Arguments>),
     Record(Box<record::Arguments>),
     Train(Box<train::Arguments>),
@@ -57,10 +65,13 @@ fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let outcome = match Arguments::parse().command {
         Command::Analyze(arguments) => analyze::run(&arguments).map(done),
+        Command::Diff(arguments) => diff::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments).map(done),
+        Command::Export(arguments) => export::run(&arguments).map(done),
         Command::Import(arguments) => import::run(&arguments).map(done),
         Command::Inspect(arguments) => inspect::run(&arguments).map(done),
         Command::Live(arguments) => live::run(arguments).map(done),
+        Command::Open(arguments) => open::run(&arguments).map(done),
         Command::Plan(arguments) => plan::run(&arguments).map(done),
         Command::Record(arguments) => record::run(&arguments),
         Command::Train(arguments) => train::run(*arguments).map(done),

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, Permissions},
-    io::Write,
+    io::{self, Seek, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -64,6 +64,31 @@ impl Output {
             }
         }
         Ok(())
+    }
+}
+
+impl Output {
+    /// Writes what `write` leaves in a file, which is empty before. A file is in its place after that, and not before.
+    pub(crate) fn write_file<T>(self, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
+        let cannot = |path: &Path| format!("cannot write {}", path.display());
+        let mut special: (Box<dyn Write>, String) = match self {
+            Output::Whole(mut file, path) => {
+                let outcome = write(file.as_file_mut())?;
+                file.persist(&path).map_err(|error| because(cannot(&path), &error.error))?;
+                return Ok(outcome);
+            }
+            Output::Stdout => (Box::new(io::stdout().lock()), "cannot write".into()),
+            Output::Special(file, path) => (Box::new(file), cannot(&path)),
+        };
+        let mut file = tempfile::tempfile().map_err(|error| because("cannot make a temporary file".into(), &error))?;
+        let outcome = write(&mut file)?;
+        file.rewind()?;
+        match io::copy(&mut file, &mut special.0).and_then(|_| special.0.flush()) {
+            Ok(()) => Ok(outcome),
+            // Whoever reads has read enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(error.into()),
+            Err(error) => Err(because(special.1, &error)),
+        }
     }
 }
 

@@ -13,3 +13,13 @@ pub(crate) fn open(sources: &[PathBuf]) -> Result<Run> {
     }
     Ok(Run::of_sources(sources)?)
 }
+
+/// Whether a path is a file that a run is made of.
+pub(crate) fn is_part_of(path: &Path, run: &Run) -> bool {
+    let Ok(path) = path.canonicalize() else { return false };
+    if run.ranks.iter().any(|rank| rank.path.canonicalize().is_ok_and(|rank| rank == path)) {
+        return true;
+    }
+    let inside = run.path.canonicalize().is_ok_and(|run| path.starts_with(run));
+    inside && path.extension().is_some_and(|extension| extension == "json" || extension == "arrows")
+}

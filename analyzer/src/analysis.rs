@@ -22,8 +22,9 @@ use crate::{
     kernels::{FamilyFigures, KernelFigures, kernels},
     memory::RankMemory,
     mfu::{Mfu, Rates},
+    overlay::Overlay,
     partition::Partition,
-    rank::{RankFigures, RankResult},
+    rank::{Detail, RankFigures, RankResult},
     selection::Selection,
     step_time::StepTime,
     steps::StepFigures,
@@ -89,6 +90,8 @@ pub struct RunSummary {
     pub device: Option<Device>,
     /// How many ranks share a device, at most, if they do: then times are not those of as many devices.
     pub ranks_on_a_device: Option<u32>,
+    /// Whether phases were told from something else than what the program said, at least in part.
+    pub phases_inferred: bool,
 }
 
 /// What is lost.
@@ -118,18 +121,40 @@ impl Analysis {
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
-    let chosen = chosen(run, &selection.ranks)?;
-    let ranks = read_ranks(run, &chosen, selection, progress)?;
-    check_steps(&ranks, selection)?;
-    assemble(run, selection, ranks)
+    Ok(analyze_and(run, selection, Detail::Figures, progress, |_, _| ())?.0)
 }
 
-/// Puts together what the ranks of a run come to.
-pub(crate) fn assemble(
+/// As [`analyze`], with what it says of single moments and spans.
+pub fn analyze_with_overlay(
+    run: &Run,
+    selection: &Selection,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<(Analysis, Overlay), AnalysisError> {
+    let look = |ranks: &[RankResult], alignment: &Alignment| Overlay::of(&run.info, ranks, alignment);
+    analyze_and(run, selection, Detail::Figures, progress, look)
+}
+
+/// Analyzes a run, and has somebody look at its ranks before they are let go.
+pub(crate) fn analyze_and<T>(
+    run: &Run,
+    selection: &Selection,
+    detail: Detail,
+    progress: &(dyn Fn(usize) + Sync),
+    look: impl FnOnce(&[RankResult], &Alignment) -> T,
+) -> Result<(Analysis, T), AnalysisError> {
+    let chosen = chosen(run, &selection.ranks)?;
+    let ranks = read_ranks(run, &chosen, selection, detail, progress)?;
+    check_steps(&ranks, selection)?;
+    assemble(run, selection, ranks, look)
+}
+
+/// Puts together what the ranks of a run come to, and has somebody look at them before they are let go.
+pub(crate) fn assemble<T>(
     run: &Run,
     selection: &Selection,
     mut ranks: Vec<RankResult>,
-) -> Result<Analysis, AnalysisError> {
+    look: impl FnOnce(&[RankResult], &Alignment) -> T,
+) -> Result<(Analysis, T), AnalysisError> {
     let device = ranks.first().and_then(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
     let alignment = Alignment::of(&ranks, &run.info.groups);
@@ -141,6 +166,7 @@ pub(crate) fn assemble(
     let step_time = StepTime::of(&ranks, selection);
     let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
     let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
+    let seen = look(&ranks, &alignment);
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {
@@ -152,6 +178,7 @@ pub(crate) fn assemble(
             layout: run.info.layout,
             device,
             ranks_on_a_device,
+            phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),
         },
         data_loss: DataLoss::of(&ranks),
         steps: steps(&ranks, &alignment, &rates),
@@ -169,7 +196,7 @@ pub(crate) fn assemble(
         findings: Vec::new(),
     };
     analysis.findings = findings(&analysis);
-    Ok(analysis)
+    Ok((analysis, seen))
 }
 
 /// What became of a run. That a trace of another tool is cut off is known when it has been read.
@@ -198,6 +225,7 @@ fn read_ranks(
     run: &Run,
     chosen: &[&RankDirectory],
     selection: &Selection,
+    detail: Detail,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<RankResult>, AnalysisError> {
     let threads = available_parallelism().map_or(1, usize::from).min(chosen.len());
@@ -205,7 +233,7 @@ fn read_ranks(
     let results = Mutex::new(Vec::new());
     let work = || {
         while let Some(rank) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = RankResult::of(&run.info, rank, selection);
+            let result = RankResult::of(&run.info, rank, selection, detail);
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }

@@ -67,6 +67,12 @@ pub struct StepBubble {
     pub step: Step,
     /// The idle share of all stages.
     pub bubble: f64,
+    /// Idle time of all stages.
+    #[serde(skip)]
+    pub idle_ns: i64,
+    /// Of so much time of all stages.
+    #[serde(skip)]
+    pub window_ns: i64,
 }
 
 /// The bubbles of a run with more than one stage.
@@ -123,9 +129,28 @@ pub(crate) fn pipeline(
         per_stage: per_stage.collect(),
         per_step: steps
             .into_iter()
-            .filter_map(|(step, (idle, all))| Some(StepBubble { step, bubble: share(idle, all)? }))
+            .filter_map(|(step, (idle_ns, window_ns))| {
+                Some(StepBubble { step, bubble: share(idle_ns, window_ns)?, idle_ns, window_ns })
+            })
             .collect(),
     })
+}
+
+/// When each rank's stage is idle while its pipeline works, in the clock all ranks are aligned to; never, where it is no
+/// stage.
+pub(crate) fn idle_of_stages(stages: &Stages, ranks: &[RankResult], alignment: &Alignment) -> Vec<Intervals> {
+    let mut idle = vec![Intervals::default(); ranks.len()];
+    for members in &stages.pipelines {
+        let windows = Intervals::union_of(step_windows(members, ranks, alignment).into_values().collect());
+        for &index in members {
+            let rank = &ranks[index];
+            let items = rank.work.iter().map(|item| (item.start, item.end));
+            let unlabelled = rank.unlabelled_work.iter().flat_map(|(_, work)| work.iter());
+            let align = |(start, end)| (alignment.align(index, start), alignment.align(index, end));
+            idle[index] = windows.without(&Intervals::union_of(items.chain(unlabelled).map(align).collect()));
+        }
+    }
+    idle
 }
 
 /// From the first forward to the last backward work of any stage, for each step.

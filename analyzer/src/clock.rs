@@ -82,9 +82,25 @@ impl Alignment {
         Alignment { summary, lines }
     }
 
+    /// The clock of the rank at this place of the list.
+    pub(crate) fn clock(&self, index: usize) -> AlignedClock {
+        AlignedClock(self.lines[index])
+    }
+
     /// A time of the rank at this place of the list, in the first rank's clock.
     pub(crate) fn align(&self, index: usize, time: i64) -> i64 {
         self.lines[index].map(time)
+    }
+}
+
+/// A rank's clock, brought together with the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlignedClock(Line);
+
+impl AlignedClock {
+    /// A time of the rank, in the first rank's clock. What comes later never comes earlier there.
+    pub fn at(self, time: i64) -> i64 {
+        self.0.map(time)
     }
 }
 

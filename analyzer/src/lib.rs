@@ -10,19 +10,21 @@ mod clock;
 mod collectives;
 mod communication;
 mod devices;
+mod diff;
 mod error;
 mod family;
 mod findings;
 mod growing;
 #[cfg(test)]
 mod hand_made;
-mod inferred_steps;
 mod intervals;
 mod kernels;
 mod line;
+mod links;
 mod memory;
 mod messages;
 mod mfu;
+mod overlay;
 mod partition;
 mod rank;
 mod selection;
@@ -31,25 +33,33 @@ mod step_summary;
 mod step_time;
 mod steps;
 mod stragglers;
+mod streams;
 mod sweep;
 mod timeline;
 mod work;
 
 pub use activity::Class;
-pub use analysis::{Analysis, DataLoss, RunSummary, analyze};
+pub use analysis::{Analysis, DataLoss, RunSummary, analyze, analyze_with_overlay};
 pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
 pub use bubbles::{PipelineFigures, StageFigures, StepBubble};
-pub use clock::{AlignedBy, ClockSummary, RankClock};
+pub use clock::{AlignedBy, AlignedClock, ClockSummary, RankClock};
 pub use collectives::CollectiveFigures;
 pub use devices::{CounterFigures, DeviceFigures};
+pub use diff::{
+    BytesDiff, CauseKind, Diff, Interval, KernelDiff, KernelStatus, MemoryCause, MemoryDiff, MemoryPart, MetricDiff,
+    MetricRow, Profile, ScalingPoint, Setting, SettingDiff, SettingRow, Several, TimeCause, TimeDiff, Unit, compare,
+    profile, several,
+};
 pub use error::AnalysisError;
 pub use family::Family;
 pub use findings::Finding;
 pub use growing::{GrowingRun, Picture, RunningStep};
 pub use intervals::Intervals;
 pub use kernels::{FamilyFigures, KernelFigures};
+pub use links::Link;
 pub use memory::{Block, LayerMemory, Ledger, MemoryPoint, RankMemory};
 pub use mfu::Mfu;
+pub use overlay::{Overlay, RankOverlay};
 pub use partition::Partition;
 pub use rank::RankFigures;
 pub use selection::{Selection, StepRange};
@@ -57,5 +67,6 @@ pub use step_summary::StepSummary;
 pub use step_time::StepTime;
 pub use steps::{StepFigures, StepWindow};
 pub use stragglers::Straggler;
+pub use streams::StreamUse;
 pub use timeline::{Lane, LaneSpan, RankWork, StepTimeline, step_timeline};
 pub use work::{Pass, WorkItem};

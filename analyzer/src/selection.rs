@@ -1,5 +1,7 @@
 //! What of a run is looked at.
 
+use std::collections::BTreeMap;
+
 use stepscope_plan::Convention;
 use stepscope_traces::{Rank, Step, Window};
 
@@ -12,10 +14,19 @@ pub struct Selection {
     pub ranks: Vec<Rank>,
     /// Only what lies in this window of each rank's clock is read: a live view need not read all of a long run.
     pub window: Option<Window>,
+    /// Of these ranks only what lies in a window of their own is read instead.
+    pub windows: BTreeMap<Rank, Window>,
     /// What a device computes at most, in FLOP/s, instead of what the run says.
     pub peak_flops: Option<f64>,
     /// Which FLOPs count for MFU.
     pub convention: Convention,
+}
+
+impl Selection {
+    /// What of a rank is read.
+    pub(crate) fn window_of(&self, rank: Rank) -> Window {
+        self.windows.get(&rank).copied().or(self.window).unwrap_or(Window::ALL)
+    }
 }
 
 /// Steps from one to before another.

@@ -133,12 +133,10 @@ pub(crate) fn annotated(spans: &Spans) -> impl Iterator<Item = StepWindow> {
 }
 
 /// The windows of steps in the host's time: each ends where the next one begins, the last one with its annotation.
-pub(crate) fn on_the_host(mut annotated: Vec<StepWindow>) -> Vec<StepWindow> {
-    annotated.sort_by_key(|window| (window.start, window.step));
-    annotated.dedup_by_key(|window| window.step);
-    let starts: Vec<i64> = annotated.iter().skip(1).map(|next| next.start).collect();
-    annotated.iter_mut().zip(starts).for_each(|(window, next)| window.end = next);
-    annotated
+pub(crate) fn on_the_host(annotated: &[StepWindow]) -> Vec<StepWindow> {
+    let mut extents = StepExtents::default();
+    annotated.iter().for_each(|window| extents.add(window.step, window.start, window.end));
+    extents.windows()
 }
 
 #[cfg(test)]
@@ -149,6 +147,6 @@ mod tests {
     fn steps_on_the_host_follow_each_other() {
         let window = |step, start, end| StepWindow { step: Step(step), start, end };
         let annotated = vec![window(2, 30, 50), window(1, 10, 25), window(2, 31, 49)];
-        assert_eq!(on_the_host(annotated), [window(1, 10, 30), window(2, 30, 50)]);
+        assert_eq!(on_the_host(&annotated), [window(1, 10, 30), window(2, 30, 50)]);
     }
 }

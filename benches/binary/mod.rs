@@ -1,11 +1,15 @@
 //! The binary itself, timed, so that its memory is its own.
+#![allow(dead_code, reason = "each bench is a program of its own and uses some of this")]
 
 use std::{
     error::Error,
     ffi::OsStr,
+    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
+
+use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::figures::Estimate;
 
@@ -31,12 +35,46 @@ pub(crate) fn analysis(source: impl AsRef<OsStr>) -> Result<Timed, Box<dyn Error
     Ok(Timed { seconds: Estimate::of(seconds, |sorted| sorted[sorted.len() / 2]), megabytes })
 }
 
+/// What one command took of processors and of memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) seconds: f64,
+    pub(crate) megabytes: f64,
+}
+
+/// Exports a run into at most so many bytes.
+pub(crate) fn export(run: &Path, file: &Path, limit: u64) -> Result<Taken, Box<dyn Error>> {
+    let mut export = Command::new(env!("CARGO_BIN_EXE_stepscope"));
+    export.arg("export").arg(run).arg("-o").arg(file).arg("--max-size").arg(limit.to_string()).stderr(Stdio::null());
+    taken(&mut export)
+}
+
+/// Analyzes a run once.
+pub(crate) fn analyze(run: &Path) -> Result<Taken, Box<dyn Error>> {
+    let mut analyze = Command::new(env!("CARGO_BIN_EXE_stepscope"));
+    analyze.arg("analyze").arg(run).args(["--format", "json"]).stdout(Stdio::null());
+    taken(&mut analyze)
+}
+
+fn taken(command: &mut Command) -> Result<Taken, Box<dyn Error>> {
+    let before = seconds_of_children()?;
+    let megabytes = peak_while_running(&mut command.spawn()?)?;
+    Ok(Taken { seconds: seconds_of_children()? - before, megabytes })
+}
+
+/// The time that processors spent on commands that have ended.
+fn seconds_of_children() -> Result<f64, Box<dyn Error>> {
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(seconds(used.user_time()) + seconds(used.system_time()))
+}
+
 /// The most memory a process has had, looked at until it ends.
 fn peak_while_running(child: &mut Child) -> Result<f64, Box<dyn Error>> {
     let mut peak = 0.0_f64;
     loop {
         if let Some(status) = child.try_wait()? {
-            return if status.success() { Ok(peak) } else { Err("the analysis failed".into()) };
+            return if status.success() { Ok(peak) } else { Err("the command failed".into()) };
         }
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

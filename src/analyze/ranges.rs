@@ -22,10 +22,10 @@ pub(crate) fn steps(text: &str) -> Result<StepRange, String> {
 
 /// Ranks that were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RankList(Vec<RangeInclusive<u32>>);
+pub(crate) struct RankList(Vec<RangeInclusive<u32>>);
 
 /// Reads ranks and ranges of ranks with commas between them.
-pub(super) fn ranks(text: &str) -> Result<RankList, String> {
+pub(crate) fn ranks(text: &str) -> Result<RankList, String> {
     let number = |part: &str| part.parse::<u32>().map_err(|_| format!("`{part}` is not a rank: a list is 0,2-5"));
     let range = |part: &str| match part.split_once('-') {
         None => number(part).map(|rank| rank..=rank),
@@ -39,7 +39,7 @@ pub(super) fn ranks(text: &str) -> Result<RankList, String> {
 
 impl RankList {
     /// The ranks, each once. The first one that the run does not have is the last, so a long range costs nothing.
-    pub(super) fn among(&self, run: &Run) -> Vec<Rank> {
+    pub(crate) fn among(&self, run: &Run) -> Vec<Rank> {
         let mut ranks = Vec::new();
         for rank in self.0.iter().cloned().flatten().map(Rank) {
             if !ranks.contains(&rank) {

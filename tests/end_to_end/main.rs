@@ -1,14 +1,20 @@
 //! The binary and the recorder, as a person and a killed job meet them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 /// `stepscope analyze`: what it says in every form, and what it refuses.
 mod analyze;
 
 mod binary;
 
+/// `stepscope diff` and `train --sweep`: what changed, how sure that is, and what is refused.
+mod diff;
+
 /// `stepscope doctor`: what it says of whatever machine this is.
 mod doctor;
+
+/// `stepscope export` and `open`: traces for Perfetto, read back by its official schema.
+mod export;
 
 /// `stepscope import`, and traces and memory snapshots of PyTorch's in place of runs.
 mod import;
@@ -27,6 +33,9 @@ mod samples;
 
 /// `stepscope record` and `trigger`: a command's status, its environment, and what is refused.
 mod record;
+
+/// `stepscope record` of programs of PyTorch's: what their memory is for.
+mod record_torch;
 
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;

@@ -16,6 +16,7 @@ mod session;
 mod terminal;
 pub mod text;
 mod theme;
+mod time_parts;
 mod views;
 mod widgets;
 

@@ -46,6 +46,22 @@ pub fn duration(time: Nanos) -> String {
     }
 }
 
+/// A change with its sign, in the form of what changes.
+pub fn signed(change: i64, written: impl Fn(u64) -> String) -> String {
+    let sign = if change < 0 { "-" } else { "+" };
+    format!("{sign}{}", written(change.unsigned_abs()))
+}
+
+/// How much longer something takes.
+pub fn longer(nanoseconds: i64) -> String {
+    signed(nanoseconds, |time| duration(Nanos(time.min(i64::MAX as u64) as i64)))
+}
+
+/// How much larger something is.
+pub fn larger(change: i64) -> String {
+    signed(change, bytes)
+}
+
 /// A share, in hundredths.
 pub fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
@@ -59,6 +75,15 @@ pub fn flops(rate: f64) -> String {
 /// Bytes a second.
 pub fn bandwidth(rate: f64) -> String {
     scaled(rate, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
+}
+
+/// Energy.
+pub fn joules(energy: f64) -> String {
+    match energy.abs() {
+        energy_size if energy_size < 1e-3 => format!("{:.1} µJ", energy * 1e6),
+        energy_size if energy_size < 1.0 => format!("{:.1} mJ", energy * 1e3),
+        _ => format!("{energy:.1} J"),
+    }
 }
 
 /// How a model is spread over ranks.

@@ -147,7 +147,7 @@ impl GrowingRun {
         let mut more_to_come = false;
         let bytes = (BYTES_AT_ONCE / self.ranks.len().max(1) as u64).clamp(FEWEST_BYTES, BYTES_AT_ONCE);
         for rank in self.ranks.values_mut() {
-            let (anything, more) = rank.read(bytes)?;
+            let (anything, more) = rank.read(&self.run.info, bytes)?;
             self.is_stale |= anything;
             more_to_come |= more;
         }
@@ -157,7 +157,7 @@ impl GrowingRun {
 
     /// Reads what can still be read when no more will be written.
     pub fn finish(&mut self) {
-        self.ranks.values_mut().for_each(GrowingRank::finish);
+        self.ranks.values_mut().for_each(|rank| rank.finish(&self.run.info));
         self.is_stale = true;
     }
 
@@ -258,7 +258,7 @@ impl GrowingRun {
             }
         }
         self.before_analysis = Arc::new(before);
-        let analysis = assemble(&self.run, &selection, ranks)?;
+        let (analysis, ()) = assemble(&self.run, &selection, ranks, |_, _| ())?;
         self.analysis = Some((Arc::new(analysis), recent.map(|(_, last)| last)));
         Ok(())
     }

@@ -16,9 +16,9 @@ use crate::{
     devices::{self, DeviceSamples},
     error::AnalysisError,
     memory::{MemoryReplay, RankMemory},
-    rank::{RankReading, RankResult, RankStep, steps_alone},
+    rank::{Detail, RankReading, RankResult, RankStep, memory_has_times_of_host, steps_alone},
     selection::StepRange,
-    steps::StepExtents,
+    steps::{StepExtents, StepWindow},
 };
 
 /// How many memory events wait for the spans around them, at most.
@@ -41,6 +41,8 @@ pub(super) struct GrowingRank {
     extents: StepExtents,
     /// Steps whose annotation has ended.
     finished: BTreeSet<Step>,
+    /// Where those annotations are: the steps of memory, where that has the host's times.
+    annotated: StepExtents,
     /// Steps before this one are done with.
     settled_to: Option<Step>,
     /// The end of the newest activity.
@@ -72,6 +74,7 @@ impl GrowingRank {
             rows: 0,
             extents: StepExtents::default(),
             finished: BTreeSet::new(),
+            annotated: StepExtents::default(),
             settled_to: None,
             newest: None,
             memory: MemoryReplay::default(),
@@ -86,21 +89,21 @@ impl GrowingRank {
     }
 
     /// Reads so many bytes of what is new; says whether there was anything, and whether there is more.
-    pub(super) fn read(&mut self, bytes: u64) -> Result<(bool, bool), AnalysisError> {
+    pub(super) fn read(&mut self, run: &RunInfo, bytes: u64) -> Result<(bool, bool), AnalysisError> {
         let memory_too = self.memory.pending() < MOST_WAITING;
         let more = self.follower.poll_some(&mut self.data, bytes, memory_too)?;
         self.more_memory = more.memory;
-        Ok((self.take(), more.spans || more.memory))
+        Ok((self.take(run), more.spans || more.memory))
     }
 
     /// Reads what can still be read when no more will be written.
-    pub(super) fn finish(&mut self) {
+    pub(super) fn finish(&mut self, run: &RunInfo) {
         self.follower.finish(&mut self.data);
-        self.take();
+        self.take(run);
     }
 
     /// Takes in what was read; says whether that was anything.
-    fn take(&mut self) -> bool {
+    fn take(&mut self, run: &RunInfo) -> bool {
         let spans = mem::take(&mut self.data.spans);
         let events = mem::take(&mut self.data.memory);
         let mut to = i64::MIN;
@@ -110,7 +113,10 @@ impl GrowingRank {
             let end = start.saturating_add(spans.duration_ns.get(row).0.max(0));
             to = end.max(to);
             if kind == SpanKind::Step {
-                self.finished.extend(step);
+                if let Some(step) = step {
+                    self.finished.insert(step);
+                    self.annotated.add(step, start, end);
+                }
             } else if Class::of(kind).is_some() {
                 self.newest = self.newest.max(Some(end));
                 if let Some(step) = step {
@@ -128,11 +134,27 @@ impl GrowingRank {
             self.rows += spans.len();
             self.pieces.push_back(Piece { spans, to });
         }
-        if let Some(newest) = self.newest {
-            let newest = if self.more_memory { newest.min(self.newest_memory) } else { newest };
-            self.memory.settle(newest.saturating_sub(self.late_ns), &self.extents.windows());
-        }
+        self.settle_memory(run);
         anything
+    }
+
+    /// Plays for good what memory has before anything that may still come in.
+    fn settle_memory(&mut self, run: &RunInfo) {
+        let Some(newest) = self.newest else { return };
+        let newest = if self.more_memory { newest.min(self.newest_memory) } else { newest };
+        let steps = self.steps_of_memory(run);
+        let mut before = newest.saturating_sub(self.late_ns);
+        if memory_has_times_of_host(run, &self.info) && self.memory.pending() < MOST_WAITING {
+            // An annotation is there once it has ended: when the step after those that have began is not known.
+            before = before.min(steps.last().map_or(i64::MIN, |last| last.end));
+        }
+        self.memory.settle(before, &steps);
+    }
+
+    /// The steps, in the time that memory has.
+    fn steps_of_memory(&self, run: &RunInfo) -> Vec<StepWindow> {
+        let of_host = memory_has_times_of_host(run, &self.info);
+        if of_host { self.annotated.windows() } else { self.extents.windows() }
     }
 
     /// The last step that is whole: its annotation has ended, where there are any, and another one has begun.
@@ -180,9 +202,11 @@ impl GrowingRank {
         self.drop_before(cut);
         self.finished = self.finished.split_off(&first);
         // Memory still asks for those that it has not come to.
-        let played = if self.memory.is_empty() { i64::MAX } else { self.memory.settled_to() };
-        let coming = self.extents.windows().into_iter().find(|window| window.start > played);
-        self.extents.forget_before(coming.map_or(first, |coming| coming.step.min(first)));
+        let played = if self.memory.taken().count == 0 { i64::MAX } else { self.memory.settled_to() };
+        let coming = self.steps_of_memory(run).into_iter().find(|window| window.start > played);
+        let forgotten = coming.map_or(first, |coming| coming.step.min(first));
+        self.extents.forget_before(forgotten);
+        self.annotated.forget_before(forgotten);
         self.forget_counters(cut);
         steps
     }
@@ -218,10 +242,11 @@ impl GrowingRank {
 
     /// What its spans come to in some steps.
     pub(super) fn result(&mut self, run: &RunInfo, steps: StepRange) -> Result<RankResult, AnalysisError> {
-        let mut reading = RankReading::new(run, &self.info, steps);
+        let mut reading = RankReading::new(run, steps, Detail::Figures);
         self.pieces.iter().for_each(|piece| reading.take(&piece.spans));
         let memory = self.memory(run);
-        reading.finish(run, self.report(), &self.data, |_, _| memory.map(|memory| (*memory).clone()))
+        reading
+            .finish(run, self.report(), &self.data, self.memory.taken(), |_, _| memory.map(|memory| (*memory).clone()))
     }
 
     /// What fills its memory, over all of the run.
@@ -230,12 +255,12 @@ impl GrowingRank {
             return figures.clone();
         }
         let device = DeviceSamples::of(&self.data.counters, &self.data.names, self.info.sharing().is_some());
-        let figures = self.memory.so_far(run, &self.info, &self.extents.windows(), &device).map(Arc::new);
+        let figures = self.memory.so_far(run, &self.info, &self.steps_of_memory(run), &device).map(Arc::new);
         self.memory_figures.insert(figures).clone()
     }
 
     fn report(&self) -> RankReport {
-        RankReport { info: self.info.clone(), state: self.state, loss: self.loss() }
+        RankReport::new(self.info.clone(), self.state, self.loss())
     }
 
     /// What of it is lost.

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use stepscope_plan::{Attention, MemoryPlan};
-use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, RankInfo, RunInfo, RunSource, Step};
+use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, RankInfo, RunInfo, RunSource, Step, TorchNotes};
 
 use crate::{devices::DeviceSamples, selection::StepRange, steps::StepWindow};
 
@@ -28,7 +28,7 @@ use player::Player;
 use stretch::Stretch;
 
 pub use ledger::Ledger;
-pub(crate) use replay::MemoryReplay;
+pub(crate) use replay::{MemoryReplay, TakenEvents};
 
 /// How many of the largest blocks are shown.
 const MOST_BLOCKS: usize = 10;
@@ -72,6 +72,8 @@ pub struct RankMemory {
     pub inferred: bool,
     /// Frees of what was not allocated, and allocations of what was not freed: their other half was not recorded.
     pub unmatched_events: u64,
+    /// How often events of it were lost while it was recorded, where that can be: what happened then is not known.
+    pub gaps: Option<u64>,
     /// What was allocated over time, thinned out without losing peaks.
     #[serde(skip)]
     pub timeline: Vec<MemoryPoint>,
@@ -185,6 +187,7 @@ fn rank_memory(player: Player, run: &RunInfo, info: &RankInfo, device: &DeviceSa
         ledger: peak.reserved.and_then(ledger),
         inferred: is_inferred(run, info),
         unmatched_events: state.unmatched,
+        gaps: TorchNotes::of(info).and_then(|notes| notes.gaps),
         timeline,
     })
 }

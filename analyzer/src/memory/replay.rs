@@ -20,6 +20,14 @@ pub(crate) struct MemoryReplay {
     numbers: HashMap<Place, u32>,
     /// What has been played, of a recording that goes on.
     pub(super) settled: Option<Player>,
+    taken: TakenEvents,
+}
+
+/// How many events were taken, and when the first of them was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TakenEvents {
+    pub(crate) count: u64,
+    pub(crate) first: Option<i64>,
 }
 
 /// One event.
@@ -51,6 +59,8 @@ pub(super) struct Place {
 impl MemoryReplay {
     /// Takes some events.
     pub(crate) fn take(&mut self, events: &MemoryEvents) {
+        self.taken.count += events.len() as u64;
+        self.taken.first = events.time_ns.iter().map(|time| time.0).chain(self.taken.first).min();
         self.events.reserve(events.len());
         // Neighbours of one category are of one place, mostly.
         let mut last: [Option<(Place, u32)>; MemoryCategory::ALL.len()] = Default::default();
@@ -99,9 +109,9 @@ impl MemoryReplay {
         self.events.len()
     }
 
-    /// Whether there were no events at all.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.settled.is_none()
+    /// What was taken so far.
+    pub(crate) fn taken(&self) -> TakenEvents {
+        self.taken
     }
 
     /// The beginning of the stretch that was played last for good.

@@ -17,4 +17,5 @@ mod sampler;
 pub use devices::{DeviceSelector, Gpu, NvmlUnavailable, survey};
 pub(crate) use devices::{driver_version, library_version};
 pub use gauges::{LeftOut, Reading};
+pub use readings::unit;
 pub use sampler::{SAMPLE_EVERY, Sampler};

@@ -77,6 +77,28 @@ const METRICS: [(GpmMetricId, f64); MONITORING.len()] = [
 ];
 const MIB: f64 = 1048576.0;
 
+/// Every set of readings.
+const ALL: [&[Reading]; 13] = [
+    &UTILISATION,
+    &MEMORY,
+    &MEMORY_OF_PROCESS,
+    &POWER,
+    &ENERGY,
+    &SM_CLOCK,
+    &MEMORY_CLOCK,
+    &TEMPERATURE,
+    &THROTTLE,
+    &ECC_CORRECTED,
+    &ECC_UNCORRECTED,
+    &XID,
+    &MONITORING,
+];
+
+/// What a counter of NVML's counts in, if it is one.
+pub fn unit(counter: &str) -> Option<&'static str> {
+    ALL.into_iter().flatten().find(|reading| reading.name == counter).map(|reading| reading.unit)
+}
+
 /// All readings of a device.
 pub(super) fn of(device: Device<'static>) -> Gauges {
     let device = &Arc::new(device);
@@ -199,6 +221,14 @@ fn monitoring(device: Arc<Device<'static>>) -> Gauge {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_have_units() {
+        assert_eq!(unit("gpu.power"), Some("W"));
+        assert_eq!(unit("nvlink.tx"), Some("B/s"));
+        assert_eq!(unit("gpu.throttle.power"), Some(""));
+        assert_eq!(unit("loss"), None);
+    }
 
     #[test]
     fn reasons_are_told_apart() {

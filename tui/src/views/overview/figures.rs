@@ -56,10 +56,10 @@ fn step_time(scene: &Scene<'_>) -> Figure {
 /// Two times in the unit of the longer one: short, since figures stand beside each other.
 fn range(low: i64, high: i64) -> String {
     let (unit, name) = match high {
-        ..1_000 => (1.0, "ns"),
-        ..1_000_000 => (1e3, "µs"),
-        ..1_000_000_000 => (1e6, "ms"),
-        _ => (1e9, "s"),
+        1_000_000_000.. => (1e9, "s"),
+        1_000_000..1_000_000_000 => (1e6, "ms"),
+        1_000..1_000_000 => (1e3, "µs"),
+        _ => (1.0, "ns"),
     };
     let (low, high) = (low as f64 / unit, high as f64 / unit);
     let decimals = if high < 10.0 { 2 } else { 1 };

@@ -5,13 +5,14 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_analyzer::{Class, Partition, StepSummary};
+use stepscope_analyzer::StepSummary;
 use stepscope_traces::{Nanos, Step};
 
 use crate::{
     scene::Scene,
     text,
     theme::{Mark, Theme},
+    time_parts::time_parts,
     widgets::{Columns, Part, below, parts_line, right_of, row, say},
 };
 
@@ -32,16 +33,6 @@ pub(super) struct Steps {
     area: Rect,
 }
 
-/// What time goes to, in the order in which it is shown.
-pub(super) fn parts(theme: &Theme) -> [(&'static str, Mark, fn(&Partition) -> i64); 4] {
-    [
-        ("compute", theme.class(Class::Compute), |partition| partition.compute_ns),
-        ("exposed comm", theme.class(Class::Communication), |partition| partition.exposed_communication_ns),
-        ("exposed copies", theme.class(Class::Copy), |partition| partition.exposed_copy_ns),
-        ("idle", theme.idle(), |partition| partition.idle_ns),
-    ]
-}
-
 /// Some steps in one bar.
 struct Bar {
     first: Step,
@@ -58,9 +49,9 @@ impl Bar {
         // All ranks' parts, scaled to the time of the step.
         let whole: f64 = steps.iter().map(|step| step.all_ranks.span_ns as f64).sum();
         let scaled = |part: f64| if whole > 0.0 { duration * part / whole } else { 0.0 };
-        let parts = parts(theme).map(|(_, mark, of)| Part {
-            mark,
-            amount: scaled(steps.iter().map(|step| of(&step.all_ranks) as f64).sum()),
+        let parts = time_parts(theme).map(|part| Part {
+            mark: part.mark,
+            amount: scaled(steps.iter().map(|step| part.of(&step.all_ranks) as f64).sum()),
         });
         Some(Bar { first: first.step, last: last.step, duration, parts: parts.to_vec() })
     }
@@ -147,7 +138,7 @@ impl Steps {
     /// Where there are no steps, all of the time is one bar.
     fn draw_without_steps(&self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
         let Some(time) = scene.time() else { return };
-        let parts = parts(scene.theme).map(|(_, mark, of)| Part { mark, amount: of(&time) as f64 });
+        let parts = time_parts(scene.theme).map(|part| Part { mark: part.mark, amount: part.of(&time) as f64 });
         let words = format!("no steps are recorded: all {} of time", text::duration(Nanos(time.span_ns)));
         say(buffer, row(area, 0), Line::styled(words, scene.theme.quiet()));
         say(buffer, row(area, 1), parts_line(scene.theme, &parts, time.span_ns as f64, area.width));
@@ -170,16 +161,16 @@ fn full_height(bars: &[Bar], scene: &Scene<'_>) -> f64 {
 fn draw_legend(scene: &Scene<'_>, place: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
     let time = scene.time();
-    let share = |of: fn(&Partition) -> i64| time.map(|time| of(&time) as f64 / time.span_ns as f64);
     let mut spans = vec![Span::styled(" Steps", theme.title())];
     let is_narrow = place.width < 84;
-    for (name, mark, of) in parts(theme) {
-        let (glyph, style) = theme.filled(mark);
-        let name = if is_narrow { name.strip_prefix("exposed ").unwrap_or(name) } else { name };
+    for part in time_parts(theme) {
+        let (glyph, style) = theme.filled(part.mark);
+        let name = if is_narrow { part.name.strip_prefix("exposed ").unwrap_or(part.name) } else { part.name };
         spans.push(Span::raw("  "));
         spans.push(Span::styled(glyph.to_string(), style));
         spans.push(Span::raw(format!(" {name}")));
-        if let Some(share) = share(of) {
+        if let Some(time) = time {
+            let share = part.of(&time) as f64 / time.span_ns as f64;
             spans.push(Span::styled(format!(" {}", text::percent(share)), theme.strong()));
         }
     }
@@ -232,9 +223,8 @@ fn draw_step(steps: &[StepSummary], scene: &Scene<'_>, place: Rect, buffer: &mut
     spans.push(Span::raw(format!("  {}", text::duration(Nanos(step.duration_ns)))));
     let span = step.all_ranks.span_ns.max(1) as f64;
     let mut more: Vec<String> = Vec::new();
-    if let Some(worst) = parts(theme)[1..].iter().max_by_key(|(_, _, of)| of(&step.all_ranks)) {
-        let (name, _, of) = worst;
-        more.push(format!("{name} {}", text::percent(of(&step.all_ranks) as f64 / span)));
+    if let Some(worst) = time_parts(theme)[1..].iter().max_by_key(|part| part.of(&step.all_ranks)) {
+        more.push(format!("{} {}", worst.name, text::percent(worst.of(&step.all_ranks) as f64 / span)));
     }
     more.extend(step.loss.map(|loss| format!("loss {loss:.4}")));
     more.extend(step.tokens_per_second.map(|speed| format!("{} tokens/s", text::count(speed.round() as u64))));

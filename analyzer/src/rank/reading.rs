@@ -1,0 +1,145 @@
+//! A rank while it is read: what is collected of its spans, and what all of it comes to.
+
+use stepscope_traces::{MEMORY_TIMES, Rank, RankData, RankInfo, RankReport, RunInfo, RunSource, Spans, TIMES_OF_HOST};
+
+use super::{Detail, RankResult, RankStep, StepCounters, reduce::reduce};
+use crate::{
+    activity::{Activities, Class},
+    communication::{self, CommunicationSpan},
+    devices::DeviceSamples,
+    diff::RankParts,
+    error::AnalysisError,
+    intervals::Intervals,
+    kernels::KernelSums,
+    memory::{RankMemory, TakenEvents},
+    selection::StepRange,
+    steps::{self, StepWindow, windows},
+    streams::StreamTimes,
+    work,
+};
+
+/// What is collected of a rank while its spans are read.
+pub(crate) struct RankReading {
+    /// The steps that are asked for.
+    steps: StepRange,
+    detail: Detail,
+    activities: Activities,
+    kernels: KernelSums,
+    communication: Vec<CommunicationSpan>,
+    annotated: Vec<StepWindow>,
+    streams: StreamTimes,
+}
+
+impl RankReading {
+    pub(crate) fn new(run: &RunInfo, steps: StepRange, detail: Detail) -> RankReading {
+        RankReading {
+            steps,
+            detail,
+            activities: Activities::new(&run.groups),
+            kernels: KernelSums::default(),
+            communication: Vec::new(),
+            annotated: Vec::new(),
+            streams: StreamTimes::default(),
+        }
+    }
+
+    pub(crate) fn take(&mut self, spans: &Spans) {
+        self.activities.take(spans);
+        self.kernels.take(spans, self.steps);
+        communication::take(&mut self.communication, spans, self.steps);
+        self.annotated.extend(steps::annotated(spans));
+        self.streams.take(spans);
+    }
+
+    /// What all of it comes to. What memory says depends on when steps are, and on what the device says.
+    pub(crate) fn finish(
+        self,
+        run: &RunInfo,
+        RankReport { info, state, loss, steps_are_inferred }: RankReport,
+        data: &RankData,
+        events: TakenEvents,
+        memory: impl FnOnce(&[StepWindow], &DeviceSamples) -> Option<RankMemory>,
+    ) -> Result<RankResult, AnalysisError> {
+        let RankReading { steps: wanted, detail, mut activities, kernels, mut communication, annotated, streams } =
+            self;
+        let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
+        activities.sort();
+        check_times(info.rank, &activities)?;
+        let every_step = windows(&activities);
+        let counters = StepCounters::of(&every_step, &annotated, data.counters.rows());
+        let chosen: Vec<StepWindow> =
+            every_step.iter().copied().filter(|window| wanted.has(Some(window.step))).collect();
+        let mut work = work::items(&activities);
+        let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
+        let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
+        communication::expose(&mut communication, &compute);
+        // A rank that does not say what it worked on worked when it computed.
+        let worked = match work.as_slice() {
+            [] => compute.clone(),
+            items => Intervals::union_of(items.iter().map(|item| (item.start, item.end)).collect()),
+        };
+        let may_be_stage = run.layout.map_or(!work.is_empty(), |layout| layout.pp > 1);
+        let mut parts = (detail == Detail::Parts).then(|| RankParts::new(&chosen, may_be_stage.then_some(worked)));
+        let (figures, partitions) =
+            reduce(info.rank, &activities, (&every_step, &chosen), wanted, &kernels, parts.as_mut());
+        let first_counted = data.counters.time_ns.iter().map(|time| time.0).min();
+        work.retain(|item| wanted.has(Some(item.step)));
+        let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
+        let unlabelled = chosen.iter().filter(|_| is_stage && work.is_empty());
+        let unlabelled_work = unlabelled.map(|step| (step.step, compute.within(step.start, step.end))).collect();
+        let steps = every_step.iter().zip(partitions).zip(counters);
+        let (steps, other_steps): (Vec<RankStep>, Vec<RankStep>) = steps
+            .map(|((window, partition), counters)| (*window, partition, counters))
+            .partition(|(window, ..)| wanted.has(Some(window.step)));
+        Ok(RankResult {
+            loss,
+            state,
+            steps,
+            other_steps,
+            steps_are_inferred,
+            kernels: kernels.table(&data.names)?,
+            parts: parts.map(|parts| parts.called(data.names.clone())),
+            streams,
+            memory_events: events.count,
+            extent: extent(&activities, &annotated),
+            first_other: [events.first, first_counted].into_iter().flatten().min(),
+            memory: {
+                let of_host = memory_has_times_of_host(run, &info);
+                let steps = if of_host { steps::on_the_host(&annotated) } else { every_step };
+                memory(&steps, &device)
+            },
+            info,
+            device,
+            figures,
+            communication,
+            work,
+            unlabelled_work,
+        })
+    }
+}
+
+/// Our own recorder brings memory into the device's time; frameworks have the host's, which runs ahead.
+pub(crate) fn memory_has_times_of_host(run: &RunInfo, info: &RankInfo) -> bool {
+    let times = info.collector.get(MEMORY_TIMES).and_then(|times| times.as_str());
+    run.source != RunSource::Stepscope || times == Some(TIMES_OF_HOST)
+}
+
+/// From the first to the last moment of any activity, or of a step.
+fn extent(activities: &Activities, annotated: &[StepWindow]) -> Option<(i64, i64)> {
+    let activity = activities.items.iter().map(|activity| (activity.start, activity.end));
+    let steps = annotated.iter().map(|window| (window.start, window.end));
+    activity.chain(steps).reduce(|(first, last), (start, end)| (first.min(start), last.max(end)))
+}
+
+/// Refuses times that lie further apart than any run lasts: they would not add up.
+fn check_times(rank: Rank, activities: &Activities) -> Result<(), AnalysisError> {
+    let first = activities.items.first().map_or(0, |activity| activity.start);
+    let last = activities.items.iter().map(|activity| activity.end).max().unwrap_or(first);
+    match last.checked_sub(first) {
+        Some(extent) if extent <= LONGEST_NS => Ok(()),
+        _ => Err(AnalysisError::Times { rank, first, last }),
+    }
+}
+
+/// A hundred years.
+const LONGEST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;

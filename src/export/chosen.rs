@@ -1,0 +1,39 @@
+//! What of a run is exported, as people type it.
+
+use std::path::PathBuf;
+
+use stepscope_analyzer::{Selection, StepRange};
+use stepscope_traces::Run;
+
+use super::amount_of_bytes;
+use crate::analyze::ranges::{self, RankList};
+
+/// What of a run is exported.
+#[derive(clap::Args)]
+pub(crate) struct Chosen {
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these;
+    /// the newest run under runs/ if nothing is named.
+    #[arg(value_name = "SOURCE")]
+    pub(crate) sources: Vec<PathBuf>,
+    /// Only these steps: A..B is from A to before B, A.. from A on, ..B before B, N only N.
+    #[arg(long, value_name = "A..B", value_parser = ranges::steps, allow_hyphen_values = true)]
+    steps: Option<StepRange>,
+    /// Only these ranks: 0,2-5.
+    #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
+    ranks: Option<RankList>,
+    /// The largest trace to write, before it is packed: what does not fit is left out level by level, and said. A browser
+    /// opens the default.
+    #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse, default_value = "256M")]
+    pub(super) max_size: u64,
+}
+
+impl Chosen {
+    /// What of a run is analyzed.
+    pub(super) fn of(&self, run: &Run) -> Selection {
+        Selection {
+            steps: self.steps.unwrap_or_default(),
+            ranks: self.ranks.as_ref().map_or_else(Vec::new, |list| list.among(run)),
+            ..Selection::default()
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What is said of a run beside its spans: metadata, findings, and moments that stand out.
+
+use stepscope_analyzer::{Analysis, RankOverlay};
+use stepscope_traces::{
+    Run, State,
+    export::perfetto::{Detail, Fact, Mark},
+};
+
+use crate::text;
+
+/// What is known of a run, by name.
+pub(super) fn metadata(
+    run: &Run,
+    analysis: &Analysis,
+    detail: Detail,
+    limit: u64,
+) -> impl Iterator<Item = (String, String)> {
+    let info = &run.info;
+    let entry = |name: &str, value: String| Some((format!("stepscope.{name}"), value));
+    let clock = &analysis.clock;
+    let aligned = serde_json::to_value(clock.aligned_by).ok().and_then(|by| by.as_str().map(str::to_owned));
+    let left_out = detail.left_out().iter().map(|level| level.words()).collect::<Vec<_>>().join("; ");
+    let lost = analysis.data_loss;
+    let lost_events = lost.dropped_events.saturating_add(lost.unreadable_events);
+    [
+        entry("version", env!("CARGO_PKG_VERSION").into()),
+        entry("run", info.name.clone()),
+        entry("state", analysis.run.state.word().into()),
+        entry("started", info.started.clone()),
+        entry("host", info.host.clone()),
+        Some(text::command_line(&info.command))
+            .filter(|command| !command.is_empty())
+            .and_then(|command| entry("command", command)),
+        entry("world_size", analysis.run.world_size.to_string()),
+        info.layout.and_then(|layout| entry("layout", text::layout(&layout))),
+        info.model.as_ref().and_then(|model| entry("model", serde_json::to_string(model).unwrap_or_default())),
+        info.git.as_ref().and_then(|git| entry("git", git.commit.clone() + if git.modified { "+" } else { "" })),
+        analysis.run.device.as_ref().and_then(|device| entry("device", device.name.clone())),
+        aligned.and_then(|by| entry("clock.aligned_by", by)),
+        clock.residual_ns.and_then(|residual| entry("clock.residual_ns", residual.to_string())),
+        entry("lost_events", lost_events.to_string()),
+        entry("lost_bytes", lost.unreadable_bytes.to_string()),
+        entry("left_out", if left_out.is_empty() { "nothing".into() } else { left_out }),
+        entry("max_size", limit.to_string()),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// Findings. They are of the whole run: so that none hides another, they are spread over its time.
+pub(super) fn of_findings(analysis: &Analysis, (first, last): (i64, i64)) -> Vec<Mark> {
+    let apart = last.saturating_sub(first) / (analysis.findings.len() as i64 + 1);
+    let mark = |(place, finding): (i64, &stepscope_analyzer::Finding)| Mark {
+        time_ns: first.saturating_add(apart.saturating_mul(place)),
+        name: finding.what.clone(),
+        arguments: vec![
+            ("kind".into(), Fact::Text(finding.kind.into())),
+            ("share".into(), Fact::Number(finding.share)),
+            ("evidence".into(), Fact::Text(finding.evidence.clone())),
+            ("try".into(), Fact::Text(finding.advice.clone())),
+        ],
+    };
+    (1..).zip(&analysis.findings).map(mark).collect()
+}
+
+/// What stands out in a rank: its memory's peak, losses, what it lost, and how it ended.
+pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay) -> Vec<Mark> {
+    let at = |time: i64| overlay.clock.at(time);
+    let mut marks: Vec<Mark> = Vec::new();
+    for memory in analysis.memory.iter().filter(|memory| memory.rank == overlay.rank && memory.peak_bytes > 0) {
+        let categories = memory.at_peak.iter().map(|(category, bytes)| (category.word().into(), Fact::Count(*bytes)));
+        let step = memory.peak_step.map(|step| ("step".into(), Fact::Number(step.0.into())));
+        let phase = memory.peak_phase.map(|phase| ("phase".into(), Fact::Text(phase.word().into())));
+        let peak = ("allocated".into(), Fact::Count(memory.peak_bytes));
+        marks.push(Mark {
+            time_ns: at(memory.peak_time_ns),
+            name: format!("memory peak {}", text::bytes(memory.peak_bytes)),
+            arguments: [peak].into_iter().chain(step).chain(phase).chain(categories).collect(),
+        });
+    }
+    if let Some(times) = overlay.info.collector.get("out_of_memory").and_then(|times| times.as_str())
+        && let Some(memory) = analysis.memory.iter().find(|memory| memory.rank == overlay.rank)
+    {
+        // How often is known, and not when.
+        let arguments =
+            vec![("times".into(), Fact::Text(times.into())), ("time".into(), Fact::Text("inferred".into()))];
+        marks.push(Mark { time_ns: at(memory.peak_time_ns), name: "out of memory".into(), arguments });
+    }
+    for step in analysis.steps.iter().filter(|step| step.rank == overlay.rank) {
+        let Some(loss) = step.loss else { continue };
+        marks.push(Mark {
+            time_ns: at(step.start_ns.saturating_add(step.duration_ns)),
+            name: format!("loss {loss:.4}"),
+            arguments: vec![("step".into(), Fact::Number(step.step.0.into())), ("loss".into(), Fact::Number(loss))],
+        });
+    }
+    let Some((_, end)) = overlay.extent else { return marks };
+    let ended = |name: &str, arguments| Mark { time_ns: at(end), name: name.into(), arguments };
+    let reason = overlay.info.reason.iter().map(|reason| ("reason".into(), Fact::Text(reason.clone())));
+    match overlay.state {
+        State::Complete => {}
+        State::Recording => marks.push(ended("still recording", Vec::new())),
+        State::Interrupted => marks.push(ended("interrupted", reason.collect())),
+    }
+    if !overlay.loss.is_none() {
+        marks.push(ended("data lost", vec![("lost".into(), Fact::Text(text::loss(&overlay.loss)))]));
+    }
+    marks
+}

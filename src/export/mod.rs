@@ -1,0 +1,61 @@
+//! `stepscope export`: a run as a trace for ui.perfetto.dev.
+
+mod amount_of_bytes;
+mod chosen;
+mod marks;
+mod rank;
+mod reach;
+mod trace;
+
+use std::{
+    io::{IsTerminal, Write, stdout},
+    path::PathBuf,
+};
+
+use anyhow::{Result, bail};
+
+use crate::{output::Output, source, text};
+pub(crate) use chosen::Chosen;
+pub(crate) use trace::{Packing, export};
+
+/// Write a run as a trace for ui.perfetto.dev.
+///
+/// A rank is a process there and a stream a thread. Above the kernels are steps, micro-batches, phases and layers, and the
+/// stretches of time that nobody needs: bubbles of a pipeline, and communication that nothing hides. Collectives are tied
+/// together across ranks.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    stepscope export runs/2026-11-14T10-22-07-llama-tiny -o llama.pftrace\n  \
+    stepscope export traces/rank*.json.gz -o job.pftrace.gz --steps 3..5 --ranks 0-3")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// The file to write, packed where its name ends in .gz; - is stdout.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let run = source::open(&arguments.chosen.sources)?;
+    let path = Some(arguments.output.as_path()).filter(|path| path.as_os_str() != "-");
+    if let Some(path) = path.filter(|path| source::is_part_of(path, &run)) {
+        bail!("{} is a part of the run; write the trace elsewhere", path.display());
+    }
+    if path.is_none() && stdout().is_terminal() {
+        bail!("a trace is no text: it goes to a file (-o FILE), or through a pipe");
+    }
+    let output = Output::open(path)?;
+    let packing = match path.is_some_and(|path| path.extension().is_some_and(|extension| extension == "gz")) {
+        true => Packing::Gzip,
+        false => Packing::None,
+    };
+    let exported = output.write_file(|file| export(&run, &arguments.chosen, packing, file))?;
+    let mut summary = exported.summary();
+    if let Some(path) = path {
+        let path = text::printable(&path.display().to_string());
+        summary += &format!("next      open {path} in https://ui.perfetto.dev\n");
+    }
+    // A closed stderr leaves nobody to tell.
+    drop(anstream::stderr().lock().write_all(summary.as_bytes()));
+    Ok(())
+}

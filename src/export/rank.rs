@@ -1,0 +1,126 @@
+//! One rank of a trace: what it is called, where it stands, and what the analysis says of its spans.
+
+use stepscope_analyzer::{Analysis, Class, RankOverlay, Selection, StepRange, StreamUse};
+use stepscope_collector::nvml;
+use stepscope_plan::Coordinates;
+use stepscope_traces::{
+    Nanos, Run, SpanKind, Step, Window,
+    export::perfetto::{ExportError, Note, RankPlan, Stretches, Trace, Unit},
+};
+
+use super::marks;
+
+/// What a rank's part of a trace is made of.
+pub(super) struct RankParts<'a> {
+    run: &'a Run,
+    analysis: &'a Analysis,
+    overlay: &'a RankOverlay,
+    steps: StepRange,
+    /// What of it was analyzed.
+    analyzed: Window,
+}
+
+impl<'a> RankParts<'a> {
+    pub(super) fn of(
+        run: &'a Run,
+        selection: &Selection,
+        analysis: &'a Analysis,
+        overlay: &'a RankOverlay,
+    ) -> RankParts<'a> {
+        let analyzed = selection.windows.get(&overlay.rank).copied().unwrap_or(Window::ALL);
+        RankParts { run, analysis, overlay, steps: selection.steps, analyzed }
+    }
+
+    /// Where a rank stands among all: by stage, replica and shard.
+    pub(super) fn place(run: &Run, overlay: &RankOverlay) -> (u64, u64, u64, u32) {
+        let at = coordinates(run, overlay);
+        let stage = at.map(|at| at.stage).or(overlay.stage).unwrap_or(0);
+        (stage, at.map_or(0, |at| at.dp), at.map_or(0, |at| at.tp), overlay.rank.0)
+    }
+
+    /// Writes it.
+    pub(super) fn write(&self, trace: &mut Trace<'_>, order: i32) -> Result<(), ExportError> {
+        let RankParts { run, analysis, overlay, steps, analyzed } = self;
+        let Some(rank) = run.rank(overlay.rank) else { return Ok(()) };
+        let align = |time: i64| overlay.clock.at(time);
+        let is_chosen = |step: Option<Step>| steps.has(step);
+        let note = |number: usize| {
+            overlay.links.get(number).map_or(Note::default(), |link| Note {
+                flow: link.number,
+                own_ns: link.own_ns.and_then(|own| u64::try_from(own).ok()),
+                bus_factor: link.bus_factor,
+            })
+        };
+        let stretches = vec![Stretches { name: "bubble", stretches: overlay.bubbles.clone() }];
+        let device = overlay.info.device.iter().map(|device| device.name.clone());
+        let plan = RankPlan {
+            rank,
+            name: name(run, overlay),
+            labels: device.collect(),
+            command: run.info.command.clone(),
+            order,
+            align: &align,
+            is_chosen: &is_chosen,
+            window: self.window(),
+            streams: overlay.streams.iter().map(stream).collect(),
+            main_stream: overlay.streams.iter().rev().max_by_key(|used| used.compute_ns).and_then(|used| used.stream),
+            has_launches: overlay.spans[SpanKind::Launch as usize] > 0,
+            analyzed: *analyzed,
+            note: &note,
+            marks: marks::of_rank(analysis, overlay),
+            stretches,
+            unit: &unit,
+        };
+        trace.rank(&plan).map(drop)
+    }
+
+    /// From the first to the last step that is chosen; all of time, where all are.
+    fn window(&self) -> Window {
+        let (first, last) = (self.overlay.steps.first(), self.overlay.steps.last());
+        match (self.steps == StepRange::ALL, first, last) {
+            (true, ..) => Window::ALL,
+            (false, Some(first), Some(last)) => Window { from: Nanos(first.start), to: Nanos(last.end) },
+            _ => Window::NONE,
+        }
+    }
+}
+
+fn coordinates(run: &Run, overlay: &RankOverlay) -> Option<Coordinates> {
+    run.info.layout.map(|layout| layout.coordinates(overlay.rank.0.into()))
+}
+
+/// A rank by its number, its place in the layout, as far as there is a choice, and its host.
+fn name(run: &Run, overlay: &RankOverlay) -> String {
+    let mut parts = vec![format!("rank {}", overlay.rank)];
+    match run.info.layout.zip(coordinates(run, overlay)) {
+        Some((layout, at)) => {
+            let axes = [("stage", layout.pp, at.stage), ("dp", layout.dp, at.dp), ("tp", layout.tp, at.tp)];
+            parts.extend(axes.iter().filter(|(_, size, _)| *size > 1).map(|(axis, _, at)| format!("{axis} {at}")));
+        }
+        None => parts.extend(overlay.stage.map(|stage| format!("stage {stage} (inferred)"))),
+    }
+    parts.extend(Some(overlay.info.host.clone()).filter(|host| host != "unknown"));
+    parts.join(" · ")
+}
+
+/// A stream by its number, and what it is for.
+fn stream(used: &StreamUse) -> (Option<stepscope_traces::Stream>, String) {
+    let purpose = match used.class {
+        Class::Compute => "compute",
+        Class::Communication => "communication",
+        Class::Copy => "copies",
+    };
+    let name = used.stream.map_or("no stream".into(), |stream| format!("stream {stream}"));
+    (used.stream, format!("{name} · {purpose}"))
+}
+
+/// What a counter counts in.
+fn unit(counter: &str) -> Unit {
+    match nvml::unit(counter) {
+        Some("B") => Unit::Bytes,
+        Some(unit) => Unit::Named(unit.into()),
+        None if counter.ends_with("_bytes") => Unit::Bytes,
+        None if counter.ends_with("_ns") => Unit::Named("ns".into()),
+        None => Unit::UNKNOWN,
+    }
+}

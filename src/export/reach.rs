@@ -1,0 +1,80 @@
+//! How much of a run is analyzed: all of it, unless that would take more memory than an export may.
+//!
+//! An analysis holds some 60 bytes for each span of a rank, and what is written holds none. Of ranks with very many spans the
+//! beginning is analyzed; where steps are chosen, those.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use stepscope_analyzer::{Selection, StepRange};
+use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, TraceError, Window};
+
+/// So many spans of a rank are analyzed at once.
+const MOST_SPANS: u64 = 2_000_000;
+
+/// How much of a run is analyzed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Reach {
+    /// All of it, or of what was chosen.
+    All,
+    /// Its beginning: this share of its time.
+    Beginning(f64),
+}
+
+impl Reach {
+    /// In words.
+    pub(super) fn words(self) -> String {
+        match self {
+            Reach::All => "all".into(),
+            Reach::Beginning(share) => format!("the first {:.1}% of the time", 100.0 * share),
+        }
+    }
+}
+
+/// Bounds what is analyzed of chosen ranks.
+pub(super) fn bound(run: &Run, selection: &mut Selection) -> Result<Reach> {
+    // A trace of another tool is in memory as a whole.
+    if run.info.source != RunSource::Stepscope {
+        return Ok(Reach::All);
+    }
+    let chosen = |rank: &&RankDirectory| selection.ranks.is_empty() || selection.ranks.contains(&rank.info.rank);
+    let mut times: BTreeMap<Rank, (Nanos, Nanos)> = BTreeMap::new();
+    let mut most = 0;
+    for rank in run.ranks.iter().filter(chosen) {
+        let spans = rank.survey()?.spans;
+        most = most.max(spans.rows);
+        times.extend(spans.time.map(|time| (rank.info.rank, time)));
+    }
+    if most <= MOST_SPANS {
+        return Ok(Reach::All);
+    }
+    if selection.steps != StepRange::ALL {
+        for rank in run.ranks.iter().filter(chosen) {
+            selection.windows.insert(rank.info.rank, around(rank, selection.steps)?);
+        }
+        return Ok(Reach::All);
+    }
+    let share = MOST_SPANS as f64 / most as f64;
+    for (rank, (from, to)) in times {
+        let length = ((to - from).0 as f64 * share) as i64;
+        selection.windows.insert(rank, Window { from: Nanos(i64::MIN), to: from + Nanos(length) });
+    }
+    Ok(Reach::Beginning(share))
+}
+
+/// Where chosen steps of a rank lie.
+fn around(rank: &RankDirectory, steps: StepRange) -> Result<Window, TraceError> {
+    let mut hull: Option<Window> = None;
+    let take = |_: &_, spans: &stepscope_traces::Spans| {
+        for row in (0..spans.len()).filter(|row| spans.step.get(*row).is_some() && steps.has(spans.step.get(*row))) {
+            let (start, duration) = (spans.start_ns.get(row), spans.duration_ns.get(row));
+            let end = start + duration + Nanos(1);
+            hull = Some(hull.map_or(Window { from: start, to: end }, |hull| Window {
+                from: hull.from.min(start),
+                to: hull.to.max(end),
+            }));
+        }
+    };
+    rank.read_in_pieces(Window::ALL, take, |_| {})?;
+    Ok(hull.unwrap_or(Window::NONE))
+}

@@ -1,0 +1,62 @@
+//! `stepscope open`: a run in ui.perfetto.dev, without a file to carry there.
+
+mod browser;
+mod serve;
+
+use std::io::{Seek, Write, stdout};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    export::{Chosen, Packing, export},
+    source,
+};
+use browser::Surroundings;
+use serve::{Server, Site};
+
+/// Show a run in ui.perfetto.dev.
+///
+/// The trace is served on this machine only, to that site only, and only until it has been fetched; it is not uploaded to
+/// anywhere. Ctrl-C ends it before that.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    stepscope open\n  \
+    stepscope open runs/2026-11-14T10-22-07-llama-tiny --steps 10..12")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Only print the link.
+    #[arg(long)]
+    no_browser: bool,
+    /// Where Perfetto's UI is.
+    #[arg(long, value_name = "URL", value_parser = Site::parse, default_value = "https://ui.perfetto.dev")]
+    ui: Site,
+    /// The port to serve on. Perfetto's UI may ask for no other than the default; 0 is any that is free.
+    #[arg(long, value_name = "N", default_value_t = 9001)]
+    port: u16,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let run = source::open(&arguments.chosen.sources)?;
+    // What is in the way is known before any work is done.
+    let server = Server::bind(arguments.port, &run.info.name, arguments.ui.clone())?;
+    // Nobody can open it by a name, and it goes with this process, however that ends.
+    let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
+    let exported = export(&run, &arguments.chosen, Packing::None, &mut file)?;
+    file.rewind()?;
+    let link = server.link();
+    let surroundings = Surroundings::of_this_process();
+    let mut told = exported.summary();
+    if let Some(forward) = surroundings.forward(server.port()) {
+        told += &format!("tunnel    {forward}\n          run this where your browser is, and open the link there\n");
+    }
+    told += "serving   until it has been fetched, or Ctrl-C\n";
+    // A closed stderr leaves nobody to tell.
+    drop(anstream::stderr().lock().write_all(told.as_bytes()));
+    writeln!(stdout().lock(), "{link}")?;
+    if !arguments.no_browser && surroundings.has_browser() {
+        // The link is there all the same.
+        drop(open::that_detached(&link));
+    }
+    server.serve_once(&file)
+}

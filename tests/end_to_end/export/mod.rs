@@ -1,0 +1,402 @@
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use proptest::prelude::*;
+use stepscope_analyzer::{Analysis, Family, Overlay, Selection, analyze_with_overlay};
+use stepscope_traces::{
+    Correlation, FIRST_NAME, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step, Stream,
+    synthetic::{Clocks, Pipeline, Recipe, Schedule},
+};
+
+use crate::binary::{failure, stepscope, text};
+
+/// Perfetto's own trace processor as the judge.
+mod judge;
+mod official;
+/// `stepscope open`.
+mod open;
+mod structure;
+
+use structure::{Slice, Structure};
+
+const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples");
+const KINETO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/tests/fixtures/kineto");
+
+/// Exports something, from a directory, into a file of another one.
+fn exported(from: &Path, arguments: &[&str], into: &Path, name: &str) -> PathBuf {
+    let file = into.join(format!("{name}.pftrace"));
+    let output = stepscope(&[&["export", "-o", file.to_str().unwrap()], arguments].concat(), from);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    file
+}
+
+fn structure(from: &Path, arguments: &[&str]) -> Structure {
+    let directory = tempfile::tempdir().unwrap();
+    Structure::of(&official::packets(&exported(from, arguments, directory.path(), "trace")))
+}
+
+fn analysis(run: &Path) -> (Analysis, Overlay) {
+    let run = Run::of_source(run).unwrap();
+    analyze_with_overlay(&run, &Selection::default(), &|_| ()).unwrap()
+}
+
+/// The process of a rank.
+fn process(trace: &Structure, rank: Rank) -> i32 {
+    let is_it = |name: &str| name == format!("rank {rank}") || name.starts_with(&format!("rank {rank} "));
+    trace.processes().into_iter().find(|(_, name)| is_it(name)).unwrap().0
+}
+
+/// What is read back is what the analyzer says: spans of each kind, time, and memory at its peak. Times are exact where
+/// no rank's clock drifts.
+fn agrees(trace: &Structure, analysis: &Analysis, overlay: &Overlay, drifts: bool) {
+    let is_on_host = |slice: &Slice| trace.tracks[&slice.track].name.starts_with("host · ");
+    for rank in &overlay.ranks {
+        let process = process(trace, rank.rank);
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for slice in trace.slices.iter().filter(|slice| trace.tracks[&slice.track].process == process) {
+            // Those of the device are told from its kernels.
+            let is_frame = ["step", "micro_batch", "phase", "layer"].contains(&slice.category.as_str());
+            if !is_frame || is_on_host(slice) {
+                *counts.entry(&slice.category).or_default() += 1;
+            }
+        }
+        counts.remove("");
+        let recorded = SpanKind::ALL.iter().zip(rank.spans).filter(|(_, count)| *count > 0);
+        let recorded: BTreeMap<&str, u64> = recorded.map(|(kind, count)| (kind.word(), count)).collect();
+        assert_eq!(counts, recorded, "rank {}", rank.rank);
+        let exposed: u64 = trace.on(process, "exposed communication").iter().map(|slice| slice.duration()).sum();
+        let figures = analysis.ranks.iter().find(|figures| figures.rank == rank.rank).unwrap();
+        assert!(drifts || exposed as i64 == figures.partition.exposed_communication_ns, "rank {}", rank.rank);
+        if let Some(memory) = analysis.memory.iter().find(|memory| memory.rank == rank.rank) {
+            let at_peak = memory_at_peak(trace, process);
+            let expected = memory.at_peak.iter().map(|(category, bytes)| (category.word().to_owned(), *bytes as f64));
+            assert_eq!(at_peak, expected.collect(), "rank {}", rank.rank);
+        }
+    }
+    let time: u64 = trace.slices.iter().filter(|slice| slice.category == "kernel").map(Slice::duration).sum();
+    let others = [Family::Communication, Family::Copy];
+    let kernels = analysis.families.iter().filter(|family| !others.contains(&family.family));
+    let expected: i64 = kernels.map(|family| family.total_ns).sum();
+    let off = (time as i64 - expected).abs();
+    assert!(off == 0 || drifts && off as f64 <= 1e-3 * expected as f64, "{time} ns of kernels, and not {expected}");
+}
+
+/// What each category has when all of them together first have the most.
+fn memory_at_peak(trace: &Structure, process: i32) -> BTreeMap<String, f64> {
+    let (mut now, mut peak) = (BTreeMap::new(), (0.0, BTreeMap::new()));
+    for (track, _, value) in trace.values.iter().filter(|(track, ..)| trace.tracks[track].process == process) {
+        let name = &trace.tracks[track].name;
+        if name == "allocated" {
+            if *value > peak.0 {
+                peak = (*value, now.clone());
+            }
+        } else if stepscope_traces::MemoryCategory::ALL.iter().any(|category| category.word() == name) {
+            now.insert(name.clone(), *value);
+        }
+    }
+    peak.1.retain(|_, bytes| *bytes > 0.0);
+    peak.1
+}
+
+#[test]
+fn samples_are_read_back_as_they_were_recorded() {
+    for sample in ["single", "dp2-zero3", "tp2", "pp2-1f1b"] {
+        let trace = structure(Path::new(SAMPLES), &[sample]);
+        let (analysis, overlay) = analysis(&Path::new(SAMPLES).join(sample));
+        agrees(&trace, &analysis, &overlay, false);
+        assert_eq!(trace.metadata["stepscope.run"], analysis.run.name);
+        assert_eq!(trace.metadata["stepscope.left_out"], "nothing");
+        let marks: Vec<&str> = trace.instants.iter().map(|mark| mark.name.as_str()).collect();
+        assert!(marks.iter().any(|mark| mark.starts_with("memory peak ")), "{marks:?}");
+        assert!(marks.iter().any(|mark| mark.starts_with("loss ")), "{marks:?}");
+        for finding in &analysis.findings {
+            assert!(marks.contains(&finding.what.as_str()), "{}", finding.what);
+        }
+    }
+}
+
+#[test]
+fn kernels_say_what_they_did() {
+    let trace = structure(Path::new(SAMPLES), &["single"]);
+    let kernels: Vec<&Slice> = trace.slices.iter().filter(|slice| slice.category == "kernel").collect();
+    let product = kernels.iter().find(|kernel| kernel.name.starts_with("nvjet") && kernel.number("layer").is_some());
+    let product = product.unwrap();
+    let (flops, rate) = (product.number("flops").unwrap(), product.number("TFLOP/s").unwrap());
+    assert!((rate - flops / product.duration() as f64 / 1e3).abs() < 1e-9 * rate && rate < 1000.0, "{rate}");
+    assert!(["forward", "backward"].contains(&product.arguments["phase"].as_str()));
+    assert!(product.number("bytes").is_some());
+    // Each lies in the frames of its step and its phase, as the device sees them.
+    let process = trace.tracks[&product.track].process;
+    let around = |track: &str| {
+        let frames = trace.on(process, track);
+        let frame = frames.iter().find(|frame| frame.start <= product.start && product.end <= frame.end);
+        frame.unwrap_or_else(|| panic!("no frame of {track}")).name.clone()
+    };
+    assert!(around("steps").starts_with("step "));
+    assert_eq!(around("phases"), product.arguments["phase"]);
+    assert_eq!(around("layers"), format!("layer {}", product.arguments["layer"]));
+    assert!(around("micro-batches").starts_with("micro-batch "));
+}
+
+#[test]
+fn a_collective_is_one_thing_on_all_its_ranks() {
+    let trace = structure(Path::new(SAMPLES), &["dp2-zero3"]);
+    let mut flows: BTreeMap<u64, Vec<&Slice>> = BTreeMap::new();
+    for slice in &trace.slices {
+        slice.flows.iter().for_each(|flow| flows.entry(*flow).or_default().push(slice));
+    }
+    assert_eq!(flows.len(), 370 + 180 + 5);
+    for parts in flows.values() {
+        assert_eq!(parts.len(), 2);
+        let same = |argument: &str| parts[0].arguments[argument] == parts[1].arguments[argument];
+        assert!(["operation", "bytes", "group", "sequence", "own_ns"].into_iter().all(same), "{parts:?}");
+        assert_ne!(trace.tracks[&parts[0].track].process, trace.tracks[&parts[1].track].process);
+        let own = parts.iter().map(|part| part.duration()).min().unwrap();
+        for part in parts {
+            assert_eq!(part.number("own_ns"), Some(own as f64));
+            assert_eq!(part.number("waiting_ns"), Some((part.duration() - own) as f64));
+            let bandwidth = part.number("bytes").unwrap() / own as f64;
+            assert!((part.number("algorithm GB/s").unwrap() - bandwidth).abs() < 1e-9 * bandwidth);
+            assert_eq!(part.name, part.arguments["operation"]);
+        }
+    }
+}
+
+#[test]
+fn ranks_stand_in_the_order_of_their_stages_and_their_bubbles_show() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipeline =
+        Pipeline { stages: 2, schedule: Schedule::OneForwardOneBackward, chunks: 1, transfer: Nanos(10_000) };
+    let recipe = Recipe { replicas: 2, micro_batches: 4, pipeline: Some(pipeline), ..Recipe::default() };
+    recipe.write(&directory.path().join("run")).unwrap();
+    let trace = structure(directory.path(), &["run"]);
+    let names: Vec<String> = trace.processes().into_iter().map(|(_, name)| name).collect();
+    let expected =
+        ["rank 0 · stage 0 · dp 0", "rank 1 · stage 0 · dp 1", "rank 2 · stage 1 · dp 0", "rank 3 · stage 1 · dp 1"];
+    assert_eq!(names.len(), 5);
+    for (name, expected) in names[1..].iter().zip(expected) {
+        assert!(name.starts_with(expected), "{name}");
+    }
+    let (analysis, overlay) = analysis(&directory.path().join("run"));
+    agrees(&trace, &analysis, &overlay, false);
+    let pipeline = analysis.pipeline.unwrap();
+    for stage in &pipeline.per_stage {
+        let bubbles = trace.on(process(&trace, stage.rank), "bubble");
+        let warm_up: u64 = bubbles.iter().map(|bubble| bubble.duration()).sum();
+        let counted = stage.warm_up_ns.unwrap() + stage.steady_ns.unwrap() + stage.cool_down_ns.unwrap();
+        assert!(
+            warm_up as i64 >= counted && !bubbles.is_empty(),
+            "all steps have at least those of the ones that count"
+        );
+    }
+    let sent = trace.slices.iter().filter(|slice| slice.category == "send");
+    assert!(sent.clone().count() > 0 && sent.clone().all(|send| send.flows.len() == 1), "a send leads to a receive");
+}
+
+#[test]
+fn training_on_the_cpu_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = ["train", "--backend", "cpu", "--steps", "4", "--seq-len", "16", "--micro-batch", "1", "--run", "run"];
+    let output =
+        stepscope(&[&small[..], &["--dp", "2", "--pp", "2", "--micro-batches", "4"]].concat(), directory.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let trace = structure(directory.path(), &["run"]);
+    let (analysis, overlay) = analysis(&directory.path().join("run"));
+    agrees(&trace, &analysis, &overlay, false);
+    let run = trace.processes()[0].0;
+    for figure in ["tokens/s", "MFU", "step time", "loss"] {
+        assert_eq!(trace.counter(run, figure).len(), 4, "{figure}");
+    }
+}
+
+#[test]
+fn traces_of_pytorch_open_and_launches_lead_to_kernels() {
+    for source in ["ddp", "gpipe"].map(|name| Path::new(KINETO).join(name)).iter().filter(|path| path.exists()) {
+        let trace = structure(source, &["."]);
+        let (analysis, overlay) = analysis(source);
+        agrees(&trace, &analysis, &overlay, true);
+        let launches: Vec<&Slice> = trace.slices.iter().filter(|slice| slice.category == "launch").collect();
+        let linked = launches.iter().filter(|launch| !launch.flows.is_empty()).count();
+        assert!(linked > 0 && linked * 2 > launches.len(), "{linked} of {}", launches.len());
+    }
+}
+
+#[test]
+fn chosen_steps_and_ranks_are_all_there_is() {
+    let trace = structure(Path::new(SAMPLES), &["dp2-bucketed", "--steps", "2..4", "--ranks", "1"]);
+    assert_eq!(trace.processes().len(), 2);
+    let steps: Vec<f64> = trace.slices.iter().filter_map(|slice| slice.number("step")).collect();
+    assert!(!steps.is_empty() && steps.iter().all(|step| [2.0, 3.0].contains(step)));
+    let rank = trace.processes()[1].0;
+    let allocated = trace.counter(rank, "allocated");
+    assert!(allocated[0].1 > 1e9, "memory of before is known: {:?}", allocated[0]);
+    let said = failure(&["export", "dp2-bucketed", "--ranks", "7", "-o", "/dev/null"], Path::new(SAMPLES));
+    assert!(said.contains("rank 7"), "{said}");
+}
+
+#[test]
+fn what_does_not_fit_is_left_out_level_by_level() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("small.pftrace");
+    let mut last = usize::MAX;
+    for (size, missing) in
+        [("900k", "arguments of kernels"), ("400k", "memory over time"), ("150k", "kernels, copies and fills")]
+    {
+        let arguments = ["export", "single", "--max-size", size, "-o", file.to_str().unwrap()];
+        let output = stepscope(&arguments, Path::new(SAMPLES));
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.contains("left out") && said.contains(missing), "{said}");
+        let bytes = fs::metadata(&file).unwrap().len() as usize;
+        assert!(bytes <= size.trim_end_matches('k').parse::<usize>().unwrap() * 1000 && bytes < last, "{bytes}");
+        last = bytes;
+        let trace = Structure::of(&official::packets(&file));
+        assert!(trace.metadata["stepscope.left_out"].contains(missing), "{}", trace.metadata["stepscope.left_out"]);
+        let kernels = trace.slices.iter().filter(|slice| slice.category == "kernel").count();
+        // All of a level, or nothing.
+        assert!(kernels == 0 || kernels as u64 == analysis(&Path::new(SAMPLES).join("single")).1.ranks[0].spans[0]);
+        let process = trace.processes()[1].0;
+        assert_eq!(trace.on(process, "steps").len(), 6, "steps stay");
+    }
+    let said = failure(&["export", "single", "--max-size", "2k", "-o", file.to_str().unwrap()], Path::new(SAMPLES));
+    assert!(said.contains("--steps or --ranks"), "{said}");
+    assert_eq!(fs::metadata(&file).unwrap().len() as usize, last, "what was there stays");
+}
+
+#[test]
+fn packed_and_through_a_pipe_it_is_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let plain = fs::read(exported(Path::new(SAMPLES), &["tp2"], directory.path(), "plain")).unwrap();
+    let packed = directory.path().join("packed.pftrace.gz");
+    let output = stepscope(&["export", "tp2", "-o", packed.to_str().unwrap()], Path::new(SAMPLES));
+    assert!(output.status.success() && output.stdout.is_empty());
+    let packed = fs::read(packed).unwrap();
+    assert!(packed.len() * 2 < plain.len());
+    assert!(official::packets_of(&packed) == official::packets_of(&plain));
+    let piped = stepscope(&["export", "tp2", "-o", "-"], Path::new(SAMPLES));
+    assert!(piped.status.success() && piped.stdout == plain);
+}
+
+/// Writes a run of one rank.
+fn write(path: &Path, names: &[&str], spans: &[Span]) -> RankWriter {
+    RunInfo::of_this_process("hand-made").create(path).unwrap();
+    let mut writer = RankWriter::create(path, RankInfo::of_this_process(Rank(0))).unwrap();
+    for (number, name) in (FIRST_NAME.0..).zip(names) {
+        writer.push_name(stepscope_traces::NameId(number), name).unwrap();
+    }
+    spans.iter().for_each(|span| writer.push_span(span).unwrap());
+    writer
+}
+
+#[test]
+fn names_that_mean_harm_do_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let long = "x".repeat(1 << 20);
+    let names = ["\u{1b}]0;owned\u{7}\0", &long, "", "\u{202e}mirror"];
+    let name = |number: u32| stepscope_traces::NameId(FIRST_NAME.0 + number);
+    let span = |number: u32| {
+        let span = Span::new(SpanKind::Kernel, name(number), Nanos(1_000 * i64::from(number)), Nanos(500));
+        Span { stream: Some(Stream(0)), ..span }
+    };
+    // The last one has no name at all.
+    write(&directory.path().join("run"), &names, &[0, 1, 2, 3, 4].map(span)).finish().unwrap();
+    let file = exported(directory.path(), &["run"], directory.path(), "trace");
+    assert!(fs::metadata(&file).unwrap().len() < 10_000);
+    let trace = Structure::of(&official::packets(&file));
+    let shown: Vec<&str> = trace.slices.iter().map(|slice| slice.name.as_str()).collect();
+    assert_eq!(shown[0], "\u{fffd}]0;owned\u{fffd}\u{fffd}");
+    assert_eq!(shown[1].chars().count(), 512);
+    assert_eq!(shown[2..], ["unnamed", "\u{202e}mirror", "unnamed"]);
+}
+
+#[test]
+fn an_interrupted_run_exports_what_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let span = Span { step: Some(Step(0)), ..Span::new(SpanKind::Kernel, FIRST_NAME, Nanos(10), Nanos(20)) };
+    write(&directory.path().join("run"), &["matmul"], &[span]).interrupt("out of disk").unwrap();
+    let trace = structure(directory.path(), &["run"]);
+    assert_eq!(trace.slices.iter().filter(|slice| slice.category == "kernel").count(), 1);
+    let end = trace.instants.iter().find(|mark| mark.name == "interrupted").unwrap();
+    assert_eq!(end.arguments["reason"], "out of disk");
+    assert_eq!(trace.metadata["stepscope.state"], "interrupted");
+}
+
+#[test]
+fn what_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("run"), &["matmul"], &[]).finish().unwrap();
+    let said = failure(&["export", "run", "-o", "run/rank-00000/spans.arrows"], directory.path());
+    assert!(said.contains("part of the run"), "{said}");
+    let said = failure(&["export", "nothing", "-o", "a.pftrace"], directory.path());
+    assert!(said.contains("nothing") && said.contains("hint"), "{said}");
+    let said = failure(&["export", "run", "-o", "no/such/directory/a.pftrace"], directory.path());
+    assert!(said.contains("cannot write"), "{said}");
+    assert!(!directory.path().join("a.pftrace").exists());
+}
+
+fn any_recipe() -> impl Strategy<Value = Recipe> {
+    let pipeline = prop_oneof![
+        Just(None),
+        Just(Some(Pipeline { stages: 2, schedule: Schedule::Gpipe, chunks: 1, transfer: Nanos(5_000) })),
+        Just(Some(Pipeline { stages: 2, schedule: Schedule::Interleaved, chunks: 2, transfer: Nanos(5_000) })),
+    ];
+    let clocks = prop_oneof![
+        Just(Clocks::default()),
+        Just(Clocks { largest_offset: Nanos(5_000_000_000), largest_drift: 50_000, largest_wall_error: Nanos(1_000) }),
+    ];
+    (0..u64::MAX, 1..3_u32, 1..4_u32, 1..3_u32, 0.0..1.0, pipeline, clocks).prop_map(
+        |(seed, replicas, steps, compute_streams, overlap, pipeline, clocks)| Recipe {
+            seed,
+            replicas,
+            steps,
+            micro_batches: 2,
+            kernels_per_layer: 4,
+            compute_streams,
+            overlap,
+            waiting: 0.2,
+            pipeline,
+            clocks,
+            ..Recipe::default()
+        },
+    )
+}
+
+/// Spans of any kind that overlap in any way, on a few streams, recorded in any order.
+fn any_spans() -> impl Strategy<Value = Vec<Span>> {
+    let span =
+        (0..SpanKind::ALL.len(), 0..200_i64, -5..80_i64, 0..3_u32, prop::option::of(0..40_u64), prop::option::of(0..3));
+    let span = span.prop_map(|(kind, start, duration, stream, correlation, step)| Span {
+        stream: Some(Stream(stream)),
+        correlation: correlation.map(Correlation),
+        step: step.map(Step),
+        ..Span::new(SpanKind::ALL[kind], FIRST_NAME, Nanos(start), Nanos(duration))
+    });
+    prop::collection::vec(span, 1..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10))]
+
+    #[test]
+    fn any_run_is_read_back(recipe in any_recipe()) {
+        let directory = tempfile::tempdir().unwrap();
+        recipe.write(&directory.path().join("run")).unwrap();
+        let trace = structure(directory.path(), &["run"]);
+        let (analysis, overlay) = analysis(&directory.path().join("run"));
+        agrees(&trace, &analysis, &overlay, recipe.clocks.largest_drift > 0);
+    }
+
+    #[test]
+    fn any_spans_make_a_proper_trace(spans in any_spans()) {
+        let directory = tempfile::tempdir().unwrap();
+        write(&directory.path().join("run"), &["something"], &spans).finish().unwrap();
+        let trace = structure(directory.path(), &["run"]);
+        let is_recorded = |slice: &&Slice| {
+            let track = &trace.tracks[&slice.track].name;
+            track.starts_with("host · ") || !["step", "micro_batch", "phase", "layer", ""].contains(&slice.category.as_str())
+        };
+        prop_assert_eq!(trace.slices.iter().filter(is_recorded).count(), spans.len());
+    }
+}

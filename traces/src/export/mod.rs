@@ -1,0 +1,3 @@
+//! What a run is for other tools.
+
+pub mod perfetto;

@@ -1,0 +1,88 @@
+//! What may be left out where a trace would be too large: whole levels of detail, the least telling first.
+
+/// A level of detail. They are left out in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Calls that launch work, ranges that a program named, and what ties launches to kernels.
+    Host,
+    /// Arguments of kernels, copies and fills.
+    Arguments,
+    /// What is allocated after every event.
+    Memory,
+    /// Annotations of layers.
+    Layers,
+    /// Kernels, copies and fills themselves.
+    Kernels,
+    /// Collectives, sends and receives.
+    Communication,
+    /// Annotations of micro-batches and phases.
+    Phases,
+}
+
+impl Level {
+    /// Every level, in the order in which they are left out.
+    pub const ALL: [Level; 7] = [
+        Level::Host,
+        Level::Arguments,
+        Level::Memory,
+        Level::Layers,
+        Level::Kernels,
+        Level::Communication,
+        Level::Phases,
+    ];
+
+    /// What is left out with it, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Level::Host => "launches and ranges of the host",
+            Level::Arguments => "arguments of kernels",
+            Level::Memory => "memory over time",
+            Level::Layers => "layers",
+            Level::Kernels => "kernels, copies and fills",
+            Level::Communication => "collectives and messages",
+            Level::Phases => "micro-batches and phases",
+        }
+    }
+}
+
+/// Which levels are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    left_out: usize,
+}
+
+impl Detail {
+    /// All of them.
+    pub const ALL: Detail = Detail { left_out: 0 };
+
+    /// One level less; none where there is no more to leave out.
+    pub fn less(self) -> Option<Detail> {
+        (self.left_out < Level::ALL.len()).then_some(Detail { left_out: self.left_out + 1 })
+    }
+
+    /// Whether a level is written.
+    pub fn has(self, level: Level) -> bool {
+        level as usize >= self.left_out
+    }
+
+    /// What is not.
+    pub fn left_out(self) -> &'static [Level] {
+        const LEVELS: &[Level] = &Level::ALL;
+        &LEVELS[..self.left_out]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_left_out_one_after_another() {
+        let details: Vec<Detail> = std::iter::successors(Some(Detail::ALL), |detail| detail.less()).collect();
+        assert_eq!(details.len(), Level::ALL.len() + 1);
+        for (count, detail) in details.iter().enumerate() {
+            assert_eq!(detail.left_out(), &Level::ALL[..count]);
+            assert!(Level::ALL.iter().all(|level| detail.has(*level) != detail.left_out().contains(level)));
+        }
+    }
+}
