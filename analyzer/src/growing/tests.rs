@@ -5,7 +5,10 @@ use std::{
 };
 
 use proptest::prelude::*;
-use stepscope_traces::synthetic::{Pipeline, Recipe, Schedule};
+use stepscope_traces::{
+    MEMORY_TIMES, TIMES_OF_HOST,
+    synthetic::{Pipeline, Recipe, Schedule},
+};
 use tempfile::TempDir;
 
 use super::*;
@@ -59,11 +62,24 @@ impl Growing {
     }
 }
 
+/// Has every rank say that its memory has the host's times.
+fn say_that_memory_has_times_of_host(run: &Path) {
+    for rank in Run::open(run).unwrap().ranks {
+        let file = rank.path.join("rank.json");
+        let mut info: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        info["collector"][MEMORY_TIMES] = TIMES_OF_HOST.into();
+        fs::write(file, info.to_string()).unwrap();
+    }
+}
+
 /// Follows a run while it grows by such shares, again and again, and compares what it says with the analysis of the whole.
-fn compare(recipe: &Recipe, shares: &[f64]) {
+fn compare(recipe: &Recipe, memory_of_host: bool, shares: &[f64]) {
     let made = TempDir::new().unwrap();
     let path = made.path().join("run");
     recipe.write(&path).unwrap();
+    if memory_of_host {
+        say_that_memory_has_times_of_host(&path);
+    }
     let whole = analyze(&Run::open(&path).unwrap(), &Selection::default(), &|_| {}).unwrap();
     let mut files = Growing::of(&path);
     let mut growing = GrowingRun::within(SMALL, files.directory.path()).unwrap();
@@ -111,19 +127,21 @@ fn compare(recipe: &Recipe, shares: &[f64]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(6))]
+    #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
     fn what_grows_says_what_the_whole_says(
         seed in 0..1000_u64,
         replicas in 1..4_u32,
         stages in 1..3_u32,
+        memory_of_host: bool,
         shares in prop::collection::vec(0.001..0.05, 1..5),
     ) {
         let schedule = Schedule::OneForwardOneBackward;
         let pipeline = (stages > 1).then_some(Pipeline { stages, schedule, chunks: 1, transfer: Nanos(10_000) });
         let flush_every = Nanos(5_000_000);
-        compare(&Recipe { seed, replicas, pipeline, steps: 60, flush_every, ..Recipe::default() }, &shares);
+        let recipe = Recipe { seed, replicas, pipeline, steps: 60, flush_every, ..Recipe::default() };
+        compare(&recipe, memory_of_host, &shares);
     }
 }
 
