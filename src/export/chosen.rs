@@ -21,19 +21,45 @@ pub(crate) struct Chosen {
     /// Only these ranks: 0,2-5.
     #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
     ranks: Option<RankList>,
-    /// The largest trace to write, before it is packed: what does not fit is left out level by level, and said. A browser
-    /// opens the default.
-    #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse, default_value = "256M")]
+    /// The largest trace to write, before it is packed: what does not fit is left out level by level, and said; 256M, which
+    /// a browser opens, if it is not said.
+    #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse)]
+    max_size: Option<u64>,
+}
+
+/// What is exported, and how.
+pub(crate) struct Wanted {
+    /// What of a run is analyzed.
+    pub(super) selection: Selection,
+    /// How large a trace may be.
     pub(super) max_size: u64,
+    /// Whether a terminal is told how far it is.
+    pub(super) shows_progress: bool,
+}
+
+/// A browser opens a trace of this size.
+const MAX_SIZE: u64 = 256_000_000;
+
+impl Wanted {
+    /// Some of a run, as large as a browser opens it.
+    pub(crate) fn of(selection: Selection) -> Wanted {
+        Wanted { selection, max_size: MAX_SIZE, shows_progress: true }
+    }
+
+    /// Without a word to the terminal.
+    pub(crate) fn quietly(self) -> Wanted {
+        Wanted { shows_progress: false, ..self }
+    }
 }
 
 impl Chosen {
-    /// What of a run is analyzed.
-    pub(super) fn of(&self, run: &Run) -> Selection {
-        Selection {
+    /// What that is, of a run.
+    pub(crate) fn of(&self, run: &Run) -> Wanted {
+        let selection = Selection {
             steps: self.steps.unwrap_or_default(),
             ranks: self.ranks.as_ref().map_or_else(Vec::new, |list| list.among(run)),
             ..Selection::default()
-        }
+        };
+        Wanted { max_size: self.max_size.unwrap_or(MAX_SIZE), ..Wanted::of(selection) }
     }
 }

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Result, bail};
 
 use crate::{output::Output, source, text};
-pub(crate) use chosen::Chosen;
+pub(crate) use chosen::{Chosen, Wanted};
 pub(crate) use trace::{Packing, export};
 
 /// Write a run as a trace for ui.perfetto.dev.
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         true => Packing::Gzip,
         false => Packing::None,
     };
-    let exported = output.write_file(|file| export(&run, &arguments.chosen, packing, file))?;
+    let exported = output.write_file(|file| export(&run, arguments.chosen.of(&run), packing, file))?;
     let mut summary = exported.summary();
     if let Some(path) = path {
         let path = text::printable(&path.display().to_string());

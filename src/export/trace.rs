@@ -14,7 +14,7 @@ use stepscope_traces::{
 };
 
 use super::{
-    Chosen, marks,
+    Wanted, marks,
     rank::RankParts,
     reach::{self, Reach},
 };
@@ -43,16 +43,16 @@ pub(crate) struct Exported {
 }
 
 /// Writes a run into an empty file.
-pub(crate) fn export(run: &Run, chosen: &Chosen, packing: Packing, file: &mut File) -> Result<Exported> {
-    let mut selection = chosen.of(run);
+pub(crate) fn export(run: &Run, wanted: Wanted, packing: Packing, file: &mut File) -> Result<Exported> {
+    let Wanted { mut selection, max_size, shows_progress } = wanted;
     let reach = reach::bound(run, &mut selection)?;
-    let wanted = |rank: &&_| wanted(&selection, rank);
-    let ranks = run.ranks.iter().filter(wanted);
-    let (analysis, overlay) = progress::shown(ranks, |progress| analyze_with_overlay(run, &selection, progress))?;
-    let mut detail = Some(largest_that_may_fit(&overlay, chosen.max_size));
+    let ranks = run.ranks.iter().filter(|rank| is_wanted(&selection, rank));
+    let analyzed = |progress: &(dyn Fn(usize) + Sync)| analyze_with_overlay(run, &selection, progress);
+    let (analysis, overlay) = if shows_progress { progress::shown(ranks, analyzed)? } else { analyzed(&|_| {})? };
+    let mut detail = Some(largest_that_may_fit(&overlay, max_size));
     let source = Source { run, selection: &selection, analysis: &analysis, overlay: &overlay, reach };
     while let Some(tried) = detail {
-        match source.write(tried, chosen.max_size, (packing, &mut *file)) {
+        match source.write(tried, max_size, (packing, &mut *file)) {
             Ok(written) => {
                 return Ok(Exported {
                     name: run.info.name.clone(),
@@ -62,7 +62,7 @@ pub(crate) fn export(run: &Run, chosen: &Chosen, packing: Packing, file: &mut Fi
                     left_out: tried.left_out(),
                     reach,
                     file_bytes: file.metadata()?.len(),
-                    max_size: chosen.max_size,
+                    max_size,
                 });
             }
             Err(ExportError::TooLarge) => detail = tried.less(),
@@ -71,13 +71,10 @@ pub(crate) fn export(run: &Run, chosen: &Chosen, packing: Packing, file: &mut Fi
             Err(ExportError::Write(error)) => return Err(error.into()),
         }
     }
-    bail!(
-        "even the steps alone are larger than {}; --steps or --ranks chooses some of them",
-        text::bytes(chosen.max_size)
-    )
+    bail!("even the steps alone are larger than {}; --steps or --ranks chooses some of them", text::bytes(max_size))
 }
 
-fn wanted(selection: &Selection, rank: &stepscope_traces::RankDirectory) -> bool {
+fn is_wanted(selection: &Selection, rank: &stepscope_traces::RankDirectory) -> bool {
     selection.ranks.is_empty() || selection.ranks.contains(&rank.info.rank)
 }
 
@@ -208,6 +205,11 @@ fn begins(rank: &RankOverlay) -> Option<i64> {
 }
 
 impl Exported {
+    /// How large the file is.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
     /// What was exported, and what was left out, for people.
     pub(crate) fn summary(&self) -> String {
         let ranks = text::ranks(self.ranks, self.world_size);

@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let server = Server::bind(arguments.port, &run.info.name, arguments.ui.clone())?;
     // Nobody can open it by a name, and it goes with this process, however that ends.
     let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
-    let exported = export(&run, &arguments.chosen, Packing::None, &mut file)?;
+    let exported = export(&run, arguments.chosen.of(&run), Packing::None, &mut file)?;
     file.rewind()?;
     let link = server.link();
     let surroundings = Surroundings::of_this_process();

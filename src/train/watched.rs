@@ -30,7 +30,7 @@ pub(super) fn train(run: &Path, is_named: bool) -> Result<()> {
     let mut training = Training::start(run, is_named)?;
     let options =
         Options { source: Source::Named(vec![run.to_owned()]), view: View::Overview, theme: live::suited_theme() };
-    let left = open(options, Some(&mut training)).inspect_err(|_| training.stop())?;
+    let left = open(options, live::outside(Some(&mut training))).inspect_err(|_| training.stop())?;
     match left {
         Left::Alone => training.report(),
         Left::JobGoesOn => training.take_leave(),
@@ -74,8 +74,12 @@ impl Training {
         Ok(Training { child, run: run.to_owned(), log, ended: None })
     }
 
-    /// Asks it to end. One that has ended, and is not yet waited for, takes it in silence.
+    /// Asks it to end. One that has ended, and is not yet waited for, takes it in silence; after that its number may be
+    /// another's.
     fn stop(&self) {
+        if self.ended.is_some() {
+            return;
+        }
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
     }
 

@@ -1,6 +1,6 @@
 //! The state of the dashboard, and what events make of it.
 
-use std::sync::Arc;
+use std::{mem, path::Path};
 
 use ratatui::{
     buffer::Buffer,
@@ -9,15 +9,16 @@ use ratatui::{
     text::Line,
     widgets::{Block, BorderType, Clear, Widget},
 };
-use stepscope_traces::{Nanos, Rank, Step};
+use stepscope_traces::Nanos;
 
 use crate::{
-    data::{Snapshot, Stage},
     event::Event,
     frame,
     help::{self, centered},
     keys::{self, Action},
-    scene::Scene,
+    looking::Looking,
+    notice::Notice,
+    request::Request,
     session::Left,
     theme::Theme,
     views::{Choice, View, Views},
@@ -26,18 +27,14 @@ use crate::{
 
 /// The state of the dashboard.
 pub(crate) struct App {
-    theme: Theme,
+    looking: Looking,
     view: View,
     views: Views,
     mode: Mode,
-    /// The newest there is, and what is shown: another one, when it is frozen.
-    newest: Arc<Snapshot>,
-    shown: Arc<Snapshot>,
-    is_frozen: bool,
-    /// The rank that every view is about.
-    focus: Option<Rank>,
-    /// The step that is chosen.
-    chosen: Option<Step>,
+    /// What became of what was asked for.
+    notice: Option<Notice>,
+    /// What is asked of others.
+    requests: Vec<Request>,
     /// Whether a job goes on that began with the dashboard.
     pub(crate) has_job: bool,
     places: frame::Places,
@@ -58,21 +55,32 @@ enum Mode {
 
 impl App {
     pub(crate) fn new(view: View, theme: Theme, has_job: bool) -> App {
-        let nothing = Arc::new(Snapshot::at(Stage::Reading { done: 0, all: 0 }));
         App {
-            theme,
+            looking: Looking::new(theme),
             view,
             views: Views::default(),
             mode: Mode::Looking,
-            newest: nothing.clone(),
-            shown: nothing,
-            is_frozen: false,
-            focus: None,
-            chosen: None,
+            notice: None,
+            requests: Vec::new(),
             has_job,
-            places: frame::Places { tabs: Vec::new(), body: Rect::default() },
+            places: frame::Places::default(),
             left: None,
         }
+    }
+
+    /// Where the run is, once there is one.
+    pub(crate) fn run_path(&self) -> Option<&Path> {
+        self.looking.run_path()
+    }
+
+    /// Shows another view.
+    pub(crate) fn show(&mut self, view: View) {
+        self.view = view;
+    }
+
+    /// What is asked of others since this was called last.
+    pub(crate) fn take_requests(&mut self) -> Vec<Request> {
+        mem::take(&mut self.requests)
     }
 
     /// Takes in what happened.
@@ -81,35 +89,32 @@ impl App {
             Event::Key(key) => self.press(&key),
             Event::Mouse(mouse) => self.point(&mouse),
             Event::Resized => {}
-            Event::Data(snapshot) => {
-                self.newest = snapshot;
-                if !self.is_frozen {
-                    self.show_newest();
+            Event::Data(snapshot) => self.looking.take(snapshot),
+            Event::Step(step, figures) => {
+                if let Err(why) = &figures {
+                    self.notice = Some(Notice::Failed(format!("step {step} cannot be read again: {why}")));
                 }
+                self.looking.take_step(step, figures);
             }
+            Event::Exported(outcome) => self.notice = Some(outcome.map_or_else(Notice::Failed, Notice::Done)),
             Event::JobEnded(failure) => {
                 self.has_job = false;
                 if self.mode == Mode::Leaving {
                     self.mode = Mode::Looking;
                 }
                 // There is no run to look at.
-                if failure.is_some() && self.newest.run.is_none() {
+                if failure.is_some() && self.run_path().is_none() {
                     self.left = Some(Left::Alone);
                 }
             }
         }
     }
 
-    fn show_newest(&mut self) {
-        self.shown = self.newest.clone();
-        let ranks = self.shown.run.as_ref().map_or(&[][..], |run| &run.ranks);
-        self.focus = self.focus.filter(|focus| ranks.contains(focus));
-    }
-
     fn press(&mut self, key: &KeyEvent) {
         if key.kind == KeyEventKind::Release {
             return;
         }
+        self.notice = self.notice.take().filter(|notice| !notice.is_over());
         match self.mode {
             Mode::Looking => {
                 if let Some(action) = keys::action(key, self.view.bindings()) {
@@ -129,96 +134,102 @@ impl App {
     }
 
     fn act(&mut self, action: Action) {
+        let looking = &mut self.looking;
+        let request = match action {
+            Action::PreviousStep => looking.choose_step(-1),
+            Action::NextStep => looking.choose_step(1),
+            Action::FirstStep => looking.choose_first_step(),
+            Action::LastStep => looking.choose(None),
+            Action::Back => {
+                looking.look_at(None);
+                looking.choose(None)
+            }
+            Action::Export => self.export(),
+            other => {
+                self.turn(other);
+                None
+            }
+        };
+        self.requests.extend(request);
+    }
+
+    /// Does what asks nothing of anybody else.
+    fn turn(&mut self, action: Action) {
         match action {
             Action::Quit if self.has_job => self.mode = Mode::Leaving,
             Action::Quit => self.left = Some(Left::Alone),
             Action::Help => self.mode = Mode::Help,
-            Action::Back => (self.chosen, self.focus) = (None, None),
-            Action::Show(view) => self.view = view,
+            Action::Show(view) => self.show(view),
             Action::NextView => self.view = self.view.after(1),
             Action::PreviousView => self.view = self.view.after(View::ALL.len() - 1),
-            Action::Freeze => {
-                self.is_frozen = !self.is_frozen;
-                if !self.is_frozen {
-                    self.show_newest();
-                }
-            }
-            Action::PreviousStep => self.choose_step(-1),
-            Action::NextStep => self.choose_step(1),
-            Action::FirstStep => self.chosen = self.shown.steps.first().map(|step| step.step),
-            Action::LastStep => self.chosen = None,
-            Action::PreviousRank => self.choose_rank(-1),
-            Action::NextRank => self.choose_rank(1),
-            Action::AllRanks => self.focus = None,
-            own => {
-                let App { views, view, shown, theme, focus, chosen, .. } = self;
-                let scene = Scene { snapshot: shown, theme, focus: *focus, chosen: *chosen, now: Nanos(0) };
-                views.of(*view).act(own, &scene);
-            }
+            Action::Freeze => self.looking.freeze(),
+            Action::PreviousRank => self.looking.choose_rank(-1),
+            Action::NextRank => self.looking.choose_rank(1),
+            Action::AllRanks => self.looking.look_at(None),
+            own => self.views.of(self.view).act(own, &self.looking.scene(Nanos(0))),
         }
     }
 
-    /// Chooses the step so many places on from the chosen one; past the last, the newest.
-    fn choose_step(&mut self, places: isize) {
-        let steps = &self.shown.steps;
-        let at = match self.chosen {
-            Some(chosen) => steps.partition_point(|step| step.step < chosen),
-            None => steps.len(),
-        };
-        let next = at.saturating_add_signed(places);
-        self.chosen = steps.get(next).map(|step| step.step);
-    }
-
-    /// Focuses on the rank so many places on, from all ranks around to all ranks.
-    fn choose_rank(&mut self, places: isize) {
-        let ranks = self.shown.run.as_ref().map_or(&[][..], |run| &run.ranks);
-        // All ranks come before the first one.
-        let at = self.focus.and_then(|focus| ranks.iter().position(|rank| *rank == focus)).map_or(0, |at| at + 1);
-        let next = (at as isize + places).rem_euclid(ranks.len() as isize + 1) as usize;
-        self.focus = next.checked_sub(1).and_then(|index| ranks.get(index)).copied();
+    /// Asks for what is seen as a trace, unless one is being written.
+    fn export(&mut self) -> Option<Request> {
+        if self.notice.as_ref().is_some_and(|notice| !notice.is_over()) {
+            return None;
+        }
+        let seen = self.looking.what_is_seen();
+        self.notice = Some(match &seen {
+            Some(_) => Notice::Busy(format!("writing {} as a trace", self.looking.scene(Nanos(0)).scope())),
+            None => Notice::Failed("there is nothing to write yet".into()),
+        });
+        seen
     }
 
     fn point(&mut self, event: &MouseEvent) {
+        let is_press = matches!(event.kind, MouseEventKind::Down(_));
+        if is_press {
+            self.notice = self.notice.take().filter(|notice| !notice.is_over());
+        }
         if self.mode != Mode::Looking {
-            if matches!(event.kind, MouseEventKind::Down(_)) {
+            if is_press {
                 self.mode = Mode::Looking;
             }
             return;
         }
-        let place = Position { x: event.column, y: event.row };
         match event.kind {
             MouseEventKind::ScrollUp => self.act(Action::Up),
             MouseEventKind::ScrollDown => self.act(Action::Down),
-            MouseEventKind::Down(MouseButton::Left) => {
-                let tab = self.places.tabs.iter().find(|(tab, _)| tab.contains(place)).map(|(_, view)| *view);
-                if let Some(view) = tab {
-                    self.view = view;
-                } else if self.places.body.contains(place) {
-                    let App { views, view, shown, theme, focus, chosen, .. } = self;
-                    let scene = Scene { snapshot: shown, theme, focus: *focus, chosen: *chosen, now: Nanos(0) };
-                    match views.of(*view).click(event, &scene) {
-                        Some(Choice::Step(step)) => self.chosen = Some(step),
-                        Some(Choice::Rank(rank)) => self.focus = Some(rank),
-                        None => {}
-                    }
-                }
-            }
+            MouseEventKind::Down(MouseButton::Left) => self.click(event),
             _ => {}
+        }
+    }
+
+    fn click(&mut self, event: &MouseEvent) {
+        let place = Position { x: event.column, y: event.row };
+        let frame::Places { tabs, body, keys } = &self.places;
+        let tab = tabs.iter().find(|(tab, _)| tab.contains(place)).map(|(_, view)| Action::Show(*view));
+        let key = keys.iter().find(|(key, _)| key.contains(place)).map(|(_, action)| *action);
+        if let Some(action) = tab.or(key) {
+            self.act(action);
+        } else if body.contains(place) {
+            match self.views.of(self.view).click(event, &self.looking.scene(Nanos(0))) {
+                Some(Choice::Step(step)) => self.requests.extend(self.looking.choose(Some(step))),
+                Some(Choice::Rank(rank)) => self.looking.look_at(Some(rank)),
+                None => {}
+            }
         }
     }
 
     /// Draws everything, as it is at a time of day.
     pub(crate) fn draw(&mut self, now: Nanos, area: Rect, buffer: &mut Buffer) {
-        let App { views, view, shown, theme, focus, chosen, .. } = self;
-        let scene = Scene { snapshot: shown, theme, focus: *focus, chosen: *chosen, now };
-        self.places = frame::draw(&scene, *view, self.is_frozen, area, buffer);
+        let Looking { theme, is_frozen, .. } = &self.looking;
+        let scene = self.looking.scene(now);
+        self.places = frame::draw(&scene, self.view, *is_frozen, self.notice.as_ref(), (area, &mut *buffer));
         if !frame::draw_message(&scene, self.places.body, buffer) {
-            views.of(*view).draw(&scene, self.places.body, buffer);
+            self.views.of(self.view).draw(&scene, self.places.body, buffer);
         }
         match self.mode {
             Mode::Looking => {}
-            Mode::Help => help::draw(self.view, &self.theme, area, buffer),
-            Mode::Leaving => draw_leaving(&self.theme, area, buffer),
+            Mode::Help => help::draw(self.view, theme, area, buffer),
+            Mode::Leaving => draw_leaving(theme, area, buffer),
         }
     }
 }

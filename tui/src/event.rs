@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
+use stepscope_analyzer::Analysis;
+use stepscope_traces::Step;
 
 use crate::data::Snapshot;
 
@@ -17,6 +19,10 @@ pub(crate) enum Event {
     Resized,
     /// There is something new of the run.
     Data(Arc<Snapshot>),
+    /// The figures of a step that was asked for; with why, if they cannot be read.
+    Step(Step, Result<Arc<Analysis>, String>),
+    /// What was seen is written, in words; with why, if it cannot be.
+    Exported(Result<String, String>),
     /// The job that the dashboard belongs to has ended; with why, if it failed.
     JobEnded(Option<String>),
 }

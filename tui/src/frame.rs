@@ -11,12 +11,13 @@ use stepscope_traces::{Nanos, State};
 use crate::{
     data::{Snapshot, Stage},
     help::centered,
-    keys::{Binding, EVERYWHERE},
+    keys::{Action, Binding, EVERYWHERE},
+    notice::Notice,
     scene::Scene,
     text,
     theme::Theme,
     views::View,
-    widgets::{below, row, say, say_right},
+    widgets::{below, right_of, row, say, say_right},
 };
 
 /// Data that is so old makes one look.
@@ -24,15 +25,24 @@ const OLD: Nanos = Nanos(5 * Nanos::SECOND.0);
 const VERY_OLD: Nanos = Nanos(30 * Nanos::SECOND.0);
 
 /// Where things are.
+#[derive(Default)]
 pub(crate) struct Places {
     /// The titles of the views.
     pub(crate) tabs: Vec<(Rect, View)>,
     /// The view.
     pub(crate) body: Rect,
+    /// Keys, and what they ask for.
+    pub(crate) keys: Vec<(Rect, Action)>,
 }
 
-/// Draws what is around a view, and says where that goes.
-pub(crate) fn draw(scene: &Scene<'_>, view: View, is_frozen: bool, area: Rect, buffer: &mut Buffer) -> Places {
+/// Draws what is around a view, and says where that goes. What there is to say stands where keys would.
+pub(crate) fn draw(
+    scene: &Scene<'_>,
+    view: View,
+    is_frozen: bool,
+    notice: Option<&Notice>,
+    (area, buffer): (Rect, &mut Buffer),
+) -> Places {
     let theme = scene.theme;
     draw_run(scene, row(area, 0), buffer);
     draw_facts(scene, is_frozen, row(area, 1), buffer);
@@ -44,8 +54,15 @@ pub(crate) fn draw(scene: &Scene<'_>, view: View, is_frozen: bool, area: Rect, b
     let tabs = draw_tabs(view, theme, row(area, top), buffer);
     let rest = below(area, top + 1);
     let body = Rect { height: rest.height.saturating_sub(1), ..rest };
-    draw_keys(view, theme, below(rest, body.height), buffer);
-    Places { tabs, body }
+    let bottom = below(rest, body.height);
+    let keys = match notice {
+        Some(notice) => {
+            say(buffer, bottom, notice.line(theme));
+            Vec::new()
+        }
+        None => draw_keys(view, theme, bottom, buffer),
+    };
+    Places { tabs, body, keys }
 }
 
 /// What is lost: nobody may take figures for more than they are.
@@ -129,7 +146,9 @@ fn draw_facts(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buff
     if let Some(rank) = scene.focus {
         right.push(Span::styled(format!("rank {rank}"), theme.warning()));
     }
-    if scene.snapshot.analysis.is_some() {
+    if let Some(step) = scene.awaits {
+        right.push(Span::styled(format!("reading step {step}"), theme.warning()));
+    } else if scene.snapshot.analysis.is_some() {
         right.push(Span::styled(format!("figures of {}", scene.scope()), theme.quiet()));
     }
     let mut spaced = Vec::new();
@@ -176,27 +195,45 @@ fn draw_tabs(current: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> 
     tabs
 }
 
-/// What keys do: of the view, and everywhere, as many as there is room for. What comes last always has its place.
-fn draw_keys(view: View, theme: &Theme, place: Rect, buffer: &mut Buffer) {
+/// What keys do: of the view, and everywhere, as many as there is room for; gives where each is. What comes last always
+/// has its place.
+fn draw_keys(view: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> Vec<(Rect, Action)> {
     let shown: Vec<&Binding> = view.bindings().iter().chain(EVERYWHERE).filter(|key| !key.short.is_empty()).collect();
-    let words = |together: &[&Binding]| {
-        let keys: Vec<String> = together.iter().map(|binding| binding.first_name()).collect();
-        let (keys, word) = (keys.join(" "), together[0].short);
-        [Span::styled(format!(" {keys}"), theme.strong()), Span::styled(format!(" {word} "), theme.quiet())]
+    let groups: Vec<&[&Binding]> = shown.chunk_by(|one, other| one.short == other.short).collect();
+    // A space before each key, and around the word.
+    let width = |group: &[&Binding]| {
+        let keys: usize = group.iter().map(|binding| 1 + binding.first_name().chars().count()).sum();
+        keys + group[0].short.chars().count() + 2
     };
-    let groups: Vec<_> = shown.chunk_by(|one, other| one.short == other.short).map(words).collect();
-    let width = |group: &[Span<'_>; 2]| group.iter().map(Span::width).sum::<usize>();
     let (rest, last) = groups.split_at(groups.len().saturating_sub(2));
-    let mut room = usize::from(place.width).saturating_sub(last.iter().map(width).sum());
-    let mut spans: Vec<Span<'_>> = Vec::new();
-    for group in rest {
-        if let Some(left) = room.checked_sub(width(group)) {
+    let mut room = usize::from(place.width).saturating_sub(last.iter().map(|group| width(group)).sum());
+    let fits = |group: &&[&Binding]| match room.checked_sub(width(group)) {
+        Some(left) => {
             room = left;
-            spans.extend(group.iter().cloned());
+            true
         }
+        None => false,
+    };
+    let mut drawn = Vec::new();
+    let mut left = place;
+    for group in rest.iter().copied().filter(fits).chain(last.iter().copied()).collect::<Vec<_>>() {
+        for binding in group {
+            let words = format!(" {}", binding.first_name());
+            let key = Rect { width: words.chars().count() as u16, ..left }.intersection(place);
+            say(buffer, key, Line::styled(words, theme.strong()));
+            drawn.push((key, binding.action));
+            left = right_of(left, key.width);
+        }
+        let words = format!(" {} ", group[0].short);
+        let word = Rect { width: words.chars().count() as u16, ..left }.intersection(place);
+        say(buffer, word, Line::styled(words, theme.quiet()));
+        // The word is the key's, where there is one.
+        if let ([_], Some((key, _))) = (group, drawn.last_mut()) {
+            key.width = (key.width + word.width).min(place.right().saturating_sub(key.x));
+        }
+        left = right_of(left, word.width);
     }
-    spans.extend(last.iter().flatten().cloned());
-    say(buffer, place, Line::from(spans));
+    drawn
 }
 
 /// Says what there is instead of a view, if there is nothing to show in one.

@@ -21,6 +21,8 @@ pub(crate) enum Action {
     PreviousView,
     /// Take no more news, or take them again.
     Freeze,
+    /// Write what is seen as a trace.
+    Export,
     /// The step before the chosen one.
     PreviousStep,
     /// The step after the chosen one.
@@ -95,6 +97,12 @@ pub(crate) const EVERYWHERE: &[Binding] = &[
     },
     Binding { keys: &[key(']')], action: Action::NextRank, short: "rank", long: "focus every view on the rank after" },
     Binding { keys: &[key('a')], action: Action::AllRanks, short: "", long: "all ranks together" },
+    Binding {
+        keys: &[key('e')],
+        action: Action::Export,
+        short: "export",
+        long: "write what is seen as a trace for ui.perfetto.dev",
+    },
     Binding { keys: &[KeyCode::Esc], action: Action::Back, short: "", long: "let go of what is chosen" },
     Binding { keys: &[key('?')], action: Action::Help, short: "help", long: "what keys do" },
     Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "leave" },

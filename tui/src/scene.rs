@@ -2,23 +2,26 @@
 
 use std::borrow::Cow;
 
-use stepscope_analyzer::{Partition, RankMemory, StepSummary};
+use stepscope_analyzer::{Analysis, Partition, RankMemory, StepSummary};
 use stepscope_traces::{Nanos, Rank, Step};
 
 use crate::{
     data::{Scope, Snapshot},
-    text,
     theme::Theme,
 };
 
 /// What a view draws.
 pub(crate) struct Scene<'a> {
     pub(crate) snapshot: &'a Snapshot,
+    /// The analysis of all steps in scope, whichever is chosen.
+    pub(crate) in_scope: Option<&'a Analysis>,
     pub(crate) theme: &'a Theme,
     /// The rank that every view is about; all of them, if there is none.
     pub(crate) focus: Option<Rank>,
     /// The step that is chosen; the newest, if there is none.
     pub(crate) chosen: Option<Step>,
+    /// That step, while its figures are on their way: until then those of the others are shown.
+    pub(crate) awaits: Option<Step>,
     /// The time of day.
     pub(crate) now: Nanos,
 }
@@ -26,13 +29,19 @@ pub(crate) struct Scene<'a> {
 impl Scene<'_> {
     /// The steps of what is in focus: every step of the job, or those of one rank that are in scope.
     pub(crate) fn steps(&self) -> Cow<'_, [StepSummary]> {
-        match (self.focus, &self.snapshot.analysis) {
+        match (self.focus, self.in_scope) {
             (None, _) => Cow::Borrowed(&self.snapshot.steps),
             (Some(_), None) => Cow::Borrowed(&[]),
             (Some(rank), Some(analysis)) => {
                 analysis.steps.iter().filter(|step| step.rank == rank).map(StepSummary::of).collect()
             }
         }
+    }
+
+    /// Every step of the job up to the chosen one.
+    pub(crate) fn steps_so_far(&self) -> &[StepSummary] {
+        let steps = &self.snapshot.steps;
+        &steps[..self.chosen.map_or(steps.len(), |chosen| steps.partition_point(|step| step.step <= chosen))]
     }
 
     /// Where the time of what is in focus goes, in the steps that count; nothing where no time is known.
@@ -60,10 +69,9 @@ impl Scene<'_> {
         let time = self.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
         match (time, self.snapshot.scope) {
             (Some(time), _) if time.count == 1 => format!("step {}", time.first_step),
-            (Some(time), Scope::Recent) => format!("steps {} to {}", time.first_step, time.last_step),
-            (Some(time), Scope::Whole) => format!("all {}", text::counted(time.count, "step")),
+            (Some(time), _) => format!("steps {} to {}", time.first_step, time.last_step),
             (None, Scope::Recent) => "the newest spans".into(),
-            (None, Scope::Whole) => "the whole recording".into(),
+            (None, Scope::Whole | Scope::Chosen) => "the whole recording".into(),
         }
     }
 }

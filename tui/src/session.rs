@@ -2,28 +2,30 @@
 
 use std::{
     io,
+    path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, channel},
+        mpsc::{Receiver, Sender, channel},
     },
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use ratatui::{
     buffer::Buffer,
-    crossterm::event::{self as input, Event as Input},
+    crossterm::event::{self as input, Event as Input, KeyCode, KeyEvent},
     layout::Rect,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use stepscope_analyzer::AnalysisError;
 use stepscope_traces::{ClockSnapshot, Nanos};
 
 use crate::{
     app::App,
-    data::{Loader, Source, load},
+    data::{Historian, Loader, Source, load},
     event::Event,
     export_frame::{Size, written},
+    request::{Request, Seen},
+    signals::Signals,
     terminal::Screen,
     theme::{Theme, ThemeName},
     views::View,
@@ -49,6 +51,17 @@ pub struct Options {
 pub trait Job {
     /// How it ended, if it has: with why, if it failed.
     fn ended(&mut self) -> Option<Result<(), String>>;
+}
+
+/// Writes what is seen as a trace for ui.perfetto.dev: says where to, or why not. It is given what to open.
+pub type Export = fn(&[PathBuf], &Seen) -> Result<String, String>;
+
+/// What the dashboard has of the world around it.
+pub struct Outside<'a> {
+    /// A job that began with it.
+    pub job: Option<&'a mut dyn Job>,
+    /// How what is seen is written as a trace.
+    pub export: Export,
 }
 
 /// How the dashboard was left.
@@ -79,8 +92,16 @@ pub enum DashboardError {
 /// A dashboard without a terminal: what it would show, and nobody who presses keys.
 pub struct Dashboard {
     app: App,
-    /// What comes from the thread that reads, and what keeps that going.
-    reading: Option<(Receiver<Event>, Loader)>,
+    source: Source,
+    /// What comes from the threads that read, and what keeps them going.
+    reading: Option<Reading>,
+}
+
+struct Reading {
+    events: Receiver<Event>,
+    send: Sender<Event>,
+    historian: Historian,
+    _loader: Loader,
 }
 
 impl Dashboard {
@@ -88,8 +109,9 @@ impl Dashboard {
     pub fn follow(options: Options) -> Result<Dashboard, DashboardError> {
         let app = App::new(options.view, Theme::new(options.theme), false);
         let (send, events) = channel();
-        let loader = Loader::start(options.source, send)?;
-        Ok(Dashboard { app, reading: Some((events, loader)) })
+        let historian = Historian::start(send.clone())?;
+        let _loader = Loader::start(options.source.clone(), send.clone())?;
+        Ok(Dashboard { app, source: options.source, reading: Some(Reading { events, send, historian, _loader }) })
     }
 
     /// Reads all there is now.
@@ -97,15 +119,26 @@ impl Dashboard {
         let snapshot = load(&options.source)?.ok_or_else(|| DashboardError::Missing(options.source.words()))?;
         let mut app = App::new(options.view, Theme::new(options.theme), false);
         app.handle(Event::Data(Arc::new(snapshot)));
-        Ok(Dashboard { app, reading: None })
+        Ok(Dashboard { app, source: options.source.clone(), reading: None })
     }
 
     /// Takes in what was read since the last call; says whether that was anything.
     pub fn take_news(&mut self) -> bool {
-        let news: Vec<Event> = self.reading.iter().flat_map(|(events, _)| events.try_iter()).collect();
+        let news: Vec<Event> = self.reading.iter().flat_map(|reading| reading.events.try_iter()).collect();
         let any = !news.is_empty();
         news.into_iter().for_each(|event| self.app.handle(event));
         any
+    }
+
+    /// Shows another view.
+    pub fn show(&mut self, view: View) {
+        self.app.show(view);
+    }
+
+    /// Presses a key. What it asks of others is not done.
+    pub fn press(&mut self, key: char) {
+        self.app.handle(Event::Key(KeyEvent::from(KeyCode::Char(key))));
+        self.app.take_requests();
     }
 
     /// What is to be seen now, as text, with its colours as a terminal is told them.
@@ -117,14 +150,40 @@ impl Dashboard {
     }
 }
 
+impl Dashboard {
+    /// Has others do what the dashboard asks for; gives those who write something, who are to be waited for.
+    fn pass_on_requests(&mut self, export: Export) -> io::Result<Vec<JoinHandle<()>>> {
+        let requests = self.app.take_requests();
+        let (Some(reading), Some(run)) = (&self.reading, self.app.run_path()) else { return Ok(Vec::new()) };
+        let files = self.source.files(run);
+        let mut writers = Vec::new();
+        for request in requests {
+            match request {
+                Request::Step(step) => reading.historian.ask(files.clone(), step),
+                Request::Export(seen) => {
+                    let (files, send) = (files.clone(), reading.send.clone());
+                    let write = move || {
+                        // Whoever has left does not ask what became of it.
+                        let _ = send.send(Event::Exported(export(&files, &seen)));
+                    };
+                    writers.push(thread::Builder::new().name("export".into()).spawn(write)?);
+                }
+            }
+        }
+        Ok(writers)
+    }
+}
+
 /// Opens the dashboard, and comes back when it is left.
-pub fn run(options: Options, mut job: Option<&mut dyn Job>) -> Result<Left, DashboardError> {
-    let ended = signals()?;
+pub fn run(options: Options, outside: Outside<'_>) -> Result<Left, DashboardError> {
+    let Outside { mut job, export } = outside;
+    let signals = Signals::register()?;
     let mut dashboard = Dashboard::follow(options)?;
     dashboard.app.has_job = job.is_some();
     let mut screen = Screen::take()?;
     let mut drawn: Option<Instant> = None;
-    while dashboard.app.left.is_none() && !ended.load(Ordering::Relaxed) {
+    let mut writers = Vec::new();
+    while dashboard.app.left.is_none() && !signals.came() {
         if drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW_EVERY) {
             screen.terminal.draw(|frame| dashboard.app.draw(now(), frame.area(), frame.buffer_mut()))?;
             drawn = Some(Instant::now());
@@ -133,11 +192,16 @@ pub fn run(options: Options, mut job: Option<&mut dyn Job>) -> Result<Left, Dash
         if dashboard.take_news() || pressed {
             drawn = None;
         }
+        writers.extend(dashboard.pass_on_requests(export)?);
         if let Some(end) = job.as_mut().and_then(|job| job.ended()) {
             dashboard.app.handle(Event::JobEnded(end.err()));
             (job, drawn) = (None, None);
         }
     }
+    drop(screen);
+    signals.may_end_us();
+    // What is half written is of no use to anybody. One that panicked has said so.
+    writers.into_iter().for_each(|writer| drop(writer.join()));
     // A signal that ends the dashboard is none for the job.
     Ok(dashboard.app.left.unwrap_or(if job.is_some() { Left::JobGoesOn } else { Left::Alone }))
 }
@@ -158,15 +222,6 @@ fn take_keys(app: &mut App) -> io::Result<bool> {
         patience = Duration::ZERO;
     }
     Ok(anything)
-}
-
-/// Raised by signals that end a program, so that it ends as it should.
-fn signals() -> io::Result<Arc<AtomicBool>> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, ended.clone())?;
-    }
-    Ok(ended)
 }
 
 fn now() -> Nanos {

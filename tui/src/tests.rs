@@ -3,6 +3,9 @@
 /// Runs to look at.
 mod cases;
 
+/// Steps that are looked at again, and what is written of them.
+mod history;
+
 /// Anything that anybody presses.
 mod keys;
 

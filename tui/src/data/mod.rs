@@ -1,9 +1,13 @@
 //! What there is to draw, and who finds it.
 
+mod historian;
 mod loader;
 mod snapshot;
 mod source;
 
+pub(crate) use historian::Historian;
+#[cfg(test)]
+pub(crate) use historian::read_step;
 pub(crate) use loader::{Loader, load};
 pub(crate) use snapshot::{Scope, Snapshot, Stage};
 pub use source::Source;

@@ -1,6 +1,6 @@
 //! What is known of a run at a moment: all that views draw, and nothing that changes.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use stepscope_analyzer::{Analysis, Picture, RankMemory, RunningStep, StepSummary};
 use stepscope_plan::{ModelShape, ParallelLayout};
@@ -56,11 +56,14 @@ pub(crate) enum Scope {
     Whole,
     /// The last steps that all ranks have made.
     Recent,
+    /// The one that is chosen.
+    Chosen,
 }
 
 /// What was run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunFacts {
+    pub(crate) path: PathBuf,
     pub(crate) name: String,
     pub(crate) source: RunSource,
     pub(crate) state: State,
@@ -79,6 +82,7 @@ pub(crate) struct RunFacts {
 impl RunFacts {
     pub(crate) fn of(run: &Run) -> RunFacts {
         RunFacts {
+            path: run.path.clone(),
             name: run.info.name.clone(),
             source: run.info.source,
             state: run.state(),

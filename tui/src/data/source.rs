@@ -35,6 +35,14 @@ impl Source {
         }
     }
 
+    /// What to open, to open the same run again.
+    pub(crate) fn files(&self, run: &Path) -> Vec<PathBuf> {
+        match self {
+            Source::Newest { .. } => vec![run.to_owned()],
+            Source::Named(paths) => paths.clone(),
+        }
+    }
+
     /// What is waited for, in words.
     pub(crate) fn words(&self) -> String {
         match self {

@@ -71,11 +71,11 @@ pub(crate) fn drawn(app: &mut App, now: Nanos, width: u16, height: u16) -> Strin
     (0..height).map(line).collect()
 }
 
-fn sample(name: &str) -> PathBuf {
+pub(crate) fn sample(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/samples").join(name)
 }
 
-fn read(path: &Path) -> Arc<Snapshot> {
+pub(crate) fn read(path: &Path) -> Arc<Snapshot> {
     Arc::new(load(&Source::Named(vec![path.to_owned()])).unwrap().unwrap())
 }
 

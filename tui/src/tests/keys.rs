@@ -7,12 +7,13 @@ use super::cases::{all, drawn};
 use crate::{
     app::App,
     event::Event,
+    request::Request,
     theme::{Theme, ThemeName},
     views::View,
 };
 
 /// How many events there are.
-const EVENTS: usize = 20_000;
+const EVENTS: usize = 100_000;
 
 fn any_key(random: &mut fastrand::Rng) -> Event {
     let code = match random.u8(0..12) {
@@ -60,7 +61,18 @@ fn whatever_is_pressed_there_is_something_to_see() {
         if app.left.take().is_some() {
             app = App::new(View::Memory, Theme::new(ThemeName::Plain), random.bool());
         }
-        if event % 10 == 0 {
+        // What is asked of others is answered, or not.
+        for request in app.take_requests() {
+            match request {
+                Request::Step(request) if random.bool() => {
+                    let analysis = random.choice(all()).unwrap().snapshot.analysis.clone();
+                    app.handle(Event::Step(request.step, analysis.ok_or_else(|| "it is gone".into())));
+                }
+                Request::Export(_) if random.bool() => app.handle(Event::Exported(Ok("written".into()))),
+                Request::Step(_) | Request::Export(_) => {}
+            }
+        }
+        if event % 20 == 0 {
             let (width, height) = (random.u16(1..210), random.u16(1..70));
             let text = drawn(&mut app, Nanos(0), width, height);
             assert_eq!(text.lines().count(), usize::from(height));

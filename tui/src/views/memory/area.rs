@@ -5,13 +5,14 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_analyzer::{MemoryPoint, RankMemory};
-use stepscope_traces::{MemoryCategory, Nanos};
+use stepscope_analyzer::{MemoryPoint, RankMemory, StepFigures};
+use stepscope_traces::{Nanos, State};
 
 use crate::{
+    memory_parts::memory_parts,
     scene::Scene,
     text,
-    widgets::{Columns, Part, below, right_of, row, say, say_right},
+    widgets::{Columns, below, right_of, row, say, say_right},
 };
 
 /// How wide the sizes beside it are.
@@ -22,33 +23,21 @@ pub(super) fn draw(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &
     draw_title(scene, memory, row(area, 0), buffer);
     let body = below(area, 2);
     let chart = right_of(Rect { height: body.height.saturating_sub(1), ..body }, AXIS);
-    let (Some(first), Some(last)) = (memory.timeline.first(), memory.timeline.last()) else { return };
+    let Some(time) = Time::of(memory, chart.width) else { return };
     let full = memory.peak_bytes.max(1);
     let columns = Columns { theme, area: chart, full: full as f64 };
-    let time = Time { from: first.time_ns, to: last.time_ns.max(first.time_ns + 1), columns: chart.width };
-    let mut shown: Option<&MemoryPoint> = None;
+    let mut before: Option<&MemoryPoint> = None;
     let mut points = memory.timeline.iter().peekable();
     for column in 0..chart.width {
         // The fullest of a column is seen; where nothing happens, what was there stays.
-        let mut fullest = shown;
+        let mut fullest: Option<&MemoryPoint> = None;
         while let Some(point) = points.next_if(|point| time.column(point.time_ns) <= column) {
-            fullest = match fullest {
-                Some(other)
-                    if other.total() >= point.total() && Some(other.time_ns) != shown.map(|shown| shown.time_ns) =>
-                {
-                    Some(other)
-                }
-                _ => Some(point),
-            };
-            shown = Some(point);
+            fullest = fullest.filter(|other| other.total() >= point.total()).or(Some(point));
+            before = Some(point);
         }
-        let Some(point) = fullest else { continue };
-        let parts: Vec<Part> = MemoryCategory::ALL
-            .iter()
-            .zip(point.bytes)
-            .map(|(category, bytes)| Part { mark: theme.category(*category), amount: bytes as f64 })
-            .collect();
-        columns.draw(buffer, column, 1, &parts);
+        if let Some(point) = fullest.or(before) {
+            columns.draw(buffer, column, 1, &memory_parts(theme, |category| point.bytes[category as usize]));
+        }
     }
     draw_peak(scene, memory, time.column(memory.peak_time_ns), right_of(row(area, 1), AXIS), buffer);
     for (line, share) in
@@ -56,12 +45,31 @@ pub(super) fn draw(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &
     {
         let words = format!("{:>width$} ", text::bytes((full as f64 * share) as u64), width = usize::from(AXIS) - 1);
         if line == 0 || chart.height > 4 {
-            say(buffer, Rect { width: AXIS, ..row(chart, line) }.offset_left(AXIS), Line::styled(words, theme.quiet()));
+            say(buffer, Rect { width: AXIS, ..row(body, line) }, Line::styled(words, theme.quiet()));
         }
     }
     let axis = right_of(below(body, chart.height), AXIS);
-    say(buffer, row(axis, 0), Line::styled("0 s", theme.quiet()));
-    say_right(buffer, row(axis, 0), Line::styled(text::duration(Nanos(time.to - time.from)), theme.quiet()));
+    let since = |moment: i64| text::duration(Nanos(moment.saturating_sub(time.began)));
+    say(buffer, row(axis, 0), Line::styled(since(time.from), theme.quiet()));
+    say_right(buffer, row(axis, 0), Line::styled(since(time.to), theme.quiet()));
+    draw_chosen(scene, memory, &time, row(axis, 0), buffer);
+}
+
+/// A mark under the chosen step, if it is known where that is.
+fn draw_chosen(scene: &Scene<'_>, memory: &RankMemory, time: &Time, place: Rect, buffer: &mut Buffer) {
+    let steps = scene.snapshot.analysis.as_ref().map_or(&[][..], |analysis| &analysis.steps);
+    let chosen = |step: &&StepFigures| Some(step.step) == scene.chosen && step.rank == memory.rank;
+    let Some(step) = steps.iter().find(chosen) else { return };
+    let (from, to) = (time.column(step.start_ns), time.column(step.start_ns.saturating_add(step.duration_ns)));
+    let marks = "▲".repeat(usize::from(to.saturating_sub(from)).max(1));
+    let words = format!("{marks} step {}", step.step);
+    let style = scene.theme.warning();
+    if from + words.chars().count() as u16 <= place.width {
+        say(buffer, right_of(place, from), Line::styled(words, style));
+    } else {
+        let words = format!("step {} {marks}", step.step);
+        say_right(buffer, Rect { width: to.max(from + 1).min(place.width), ..place }, Line::styled(words, style));
+    }
 }
 
 /// Whose memory it is, and what there is of it now.
@@ -74,16 +82,19 @@ fn draw_title(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut 
     };
     let now: u64 = memory.at_end.values().sum();
     let inferred = if memory.inferred { "  categories are inferred" } else { "" };
-    let when = if scene.snapshot.state() == Some(stepscope_traces::State::Recording) { "now" } else { "at the end" };
+    let when = if scene.snapshot.state() == Some(State::Recording) { "now" } else { "at the end" };
     let line = Line::from(vec![
         Span::styled(format!(" Memory of rank {}{which}", memory.rank), theme.title()),
         Span::styled(format!("  {when} {}", text::bytes(now)), theme.strong()),
         Span::styled(inferred, theme.warning()),
     ]);
     say(buffer, place, line);
-    if let Some(growth) = memory.growth_bytes_per_step.filter(|growth| *growth > 0.0) {
-        let words = format!("grows by {} a step ", text::bytes(growth as u64));
-        say_right(buffer, place, Line::styled(words, theme.bad()));
+    let gaps = memory.gaps.filter(|gaps| *gaps > 0).map(|gaps| format!("{} in its events", text::counted(gaps, "gap")));
+    let growth = memory.growth_bytes_per_step.filter(|growth| *growth > 0.0);
+    let growth = growth.map(|growth| format!("grows by {} a step", text::bytes(growth as u64)));
+    let wrong: Vec<String> = [gaps, growth].into_iter().flatten().collect();
+    if !wrong.is_empty() {
+        say_right(buffer, place, Line::styled(format!("{} ", wrong.join(" · ")), theme.bad()));
     }
 }
 
@@ -104,25 +115,27 @@ fn draw_peak(scene: &Scene<'_>, memory: &RankMemory, column: u16, place: Rect, b
 
 /// Time from left to right.
 struct Time {
+    /// When recording memory began.
+    began: i64,
     from: i64,
     to: i64,
     columns: u16,
 }
 
+/// Before there is this share of the peak, nothing is to be seen.
+const LEAST_SEEN: u64 = 100;
+
 impl Time {
+    /// From where there is something to be seen to the end.
+    fn of(memory: &RankMemory, columns: u16) -> Option<Time> {
+        let (first, last) = (memory.timeline.first()?, memory.timeline.last()?);
+        let seen = |point: &&MemoryPoint| point.total() >= memory.peak_bytes / LEAST_SEEN;
+        let from = memory.timeline.iter().find(seen).unwrap_or(first).time_ns;
+        Some(Time { began: first.time_ns, from, to: last.time_ns.max(from.saturating_add(1)), columns })
+    }
+
     fn column(&self, time: i64) -> u16 {
         let share = (time.saturating_sub(self.from)) as f64 / (self.to.saturating_sub(self.from)).max(1) as f64;
         ((share * f64::from(self.columns)) as u16).min(self.columns.saturating_sub(1))
-    }
-}
-
-/// Moves a place to the left.
-trait OffsetLeft {
-    fn offset_left(self, columns: u16) -> Self;
-}
-
-impl OffsetLeft for Rect {
-    fn offset_left(self, columns: u16) -> Rect {
-        Rect { x: self.x.saturating_sub(columns), ..self }
     }
 }

@@ -6,7 +6,7 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{Block, RankMemory};
-use stepscope_traces::MemoryCategory;
+use stepscope_traces::{MemoryCategory, State};
 
 use crate::{
     scene::Scene,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How wide the table is.
-pub(super) const WIDTH: u16 = 60;
+pub(super) const WIDTH: u16 = 62;
 /// How wide what stands beside it is.
 pub(super) const DETAILS: u16 = 46;
 /// How many lines that asks for.
@@ -45,11 +45,11 @@ pub(super) fn height(memory: &RankMemory, is_narrow: bool) -> u16 {
 /// The table: each category at the peak, its share, what was predicted, and at the end.
 pub(super) fn draw(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
-    let is_recording = scene.snapshot.state() == Some(stepscope_traces::State::Recording);
+    let is_recording = scene.snapshot.state() == Some(State::Recording);
     let has_prediction = memory.predicted.is_some();
     let now = if is_recording { "now" } else { "at end" };
     let predicted = if has_prediction { "predicted" } else { "" };
-    let header = format!(" {:<17}{:>9} {:>6} {predicted:>10} {now:>9}", "", "at peak", "share");
+    let header = format!(" {:<17}{:>9} {:>6} {predicted:>9} {now:>9}", "", "at peak", "share");
     say(buffer, row(area, 0), Line::styled(header, theme.quiet()));
     let peak = memory.peak_bytes.max(1) as f64;
     let rows = rows(memory);
@@ -61,7 +61,7 @@ pub(super) fn draw(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &
             Span::raw(" "),
             Span::styled(glyph.to_string(), style),
             Span::raw(format!(" {name:<15}{:>9} {:>6}", text::bytes(*bytes), text::percent(*bytes as f64 / peak))),
-            Span::styled(format!(" {plan:>10}"), theme.quiet()),
+            Span::styled(format!(" {plan:>9}"), theme.quiet()),
             Span::raw(format!(" {:>9}", text::bytes(*end))),
         ]);
         say(buffer, row(area, index as u16 + 1), line);
@@ -76,7 +76,7 @@ fn draw_total(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut 
     let written = plan.map_or_else(String::new, text::bytes);
     let mut spans = vec![
         Span::styled(format!(" {:<17}{:>9} {:>6}", "all", text::bytes(memory.peak_bytes), ""), theme.strong()),
-        Span::styled(format!(" {written:>10}"), theme.quiet()),
+        Span::styled(format!(" {written:>9}"), theme.quiet()),
         Span::styled(format!(" {:>9}", text::bytes(end)), theme.strong()),
     ];
     if let Some(plan) = plan.filter(|plan| *plan > 0) {
@@ -95,11 +95,10 @@ pub(super) fn draw_ledger_line(scene: &Scene<'_>, memory: &RankMemory, area: Rec
         Span::styled(format!(" device {}", text::bytes(ledger.device_used_bytes)), scene.theme.strong()),
         Span::styled(
             format!(
-                " = allocated {} + fragmented {} + driver {} + other {}",
-                text::bytes(ledger.allocated_bytes),
+                " = all + fragmented {} + driver {}, rest {}",
                 text::bytes(ledger.fragmentation_bytes),
                 text::bytes(ledger.driver_bytes),
-                signed(ledger.residual_bytes),
+                text::larger(ledger.residual_bytes),
             ),
             scene.theme.quiet(),
         ),
@@ -123,7 +122,7 @@ pub(super) fn draw_details(scene: &Scene<'_>, memory: &RankMemory, area: Rect, b
         lines.push(line("allocated", text::bytes(ledger.allocated_bytes)));
         lines.push(line("+ fragmentation", text::bytes(ledger.fragmentation_bytes)));
         lines.push(line("+ driver and libraries", text::bytes(ledger.driver_bytes)));
-        lines.push(line("+ unexplained", signed(ledger.residual_bytes)));
+        lines.push(line("and unexplained", text::larger(ledger.residual_bytes)));
         let used = line("= in use at the peak", text::bytes(ledger.device_used_bytes));
         lines.push(used.style(theme.strong()));
         lines.push(Line::default());
@@ -135,11 +134,6 @@ pub(super) fn draw_details(scene: &Scene<'_>, memory: &RankMemory, area: Rect, b
     for (index, line) in lines.into_iter().enumerate() {
         say(buffer, row(area, index as u16), line);
     }
-}
-
-fn signed(bytes: i64) -> String {
-    let sign = if bytes < 0 { "-" } else { "" };
-    format!("{sign}{}", text::bytes(bytes.unsigned_abs()))
 }
 
 fn block_line(block: &Block, theme: &Theme) -> Line<'static> {

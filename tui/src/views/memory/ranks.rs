@@ -8,13 +8,17 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::RankMemory;
-use stepscope_traces::{MemoryCategory, Rank};
+use stepscope_traces::Rank;
 
 use crate::{
+    memory_parts::memory_parts,
     scene::Scene,
     text,
-    widgets::{Part, below, parts_line, row, say, say_right},
+    widgets::{below, parts_line, row, say, say_right},
 };
+
+/// From this width on the title is a whole sentence.
+const WIDE: u16 = 32;
 
 /// The list of ranks: its order, and how far it is scrolled.
 #[derive(Default)]
@@ -53,8 +57,13 @@ impl Ranks {
         let room = usize::from(area.height.saturating_sub(1));
         self.last_first = ranks.len().saturating_sub(room);
         self.first = self.first.min(self.last_first);
-        let order = if self.by_peak { "fullest first" } else { "by number" };
-        say(buffer, row(area, 0), Line::styled(format!("Peak of each rank, {order}"), theme.title()));
+        let title = match (self.by_peak, area.width < WIDE) {
+            (false, false) => "Peak of each rank, by number",
+            (true, false) => "Peak of each rank, fullest first",
+            (false, true) => "Peaks",
+            (true, true) => "Peaks, fullest",
+        };
+        say(buffer, row(area, 0), Line::styled(title, theme.title()));
         let hidden = ranks.len().saturating_sub(self.first + room);
         if hidden > 0 {
             say_right(buffer, row(area, 0), Line::styled(format!("↓ {hidden} more "), theme.warning()));
@@ -68,13 +77,7 @@ impl Ranks {
             let mut line =
                 vec![Span::styled(format!("{:>digits$}", memory.rank), style), Span::raw(format!(" {size:>8} "))];
             let width = usize::from(place.width).saturating_sub(digits + 11);
-            let parts: Vec<Part> = MemoryCategory::ALL
-                .iter()
-                .map(|category| Part {
-                    mark: theme.category(*category),
-                    amount: memory.at_peak.get(category).copied().unwrap_or(0) as f64,
-                })
-                .collect();
+            let parts = memory_parts(theme, |category| memory.at_peak.get(&category).copied().unwrap_or(0));
             line.extend(parts_line(theme, &parts, full as f64, width as u16));
             say(buffer, place, Line::from(line));
             self.drawn.push((place, memory.rank));

@@ -28,9 +28,11 @@ struct Figure {
 /// Draws the figures beside each other.
 pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     let figures = [step_time(scene), speed(scene), mfu(scene), loss(scene), memory(scene)];
-    let width = area.width / figures.len() as u16;
+    let (count, width) = (figures.len(), area.width / figures.len() as u16);
     for (index, figure) in figures.into_iter().enumerate() {
-        let place = Rect { x: area.x + index as u16 * width, width: width.saturating_sub(1), ..area };
+        // A column is free between them.
+        let wide = width.saturating_sub(u16::from(index + 1 < count));
+        let place = Rect { x: area.x + index as u16 * width, width: wide, ..area };
         say(buffer, row(place, 0), Line::styled(format!(" {}", figure.name), scene.theme.quiet()));
         say(buffer, row(place, 1), Line::from(vec![Span::raw(" "), Span::styled(figure.value, figure.style)]));
         say(buffer, row(place, 2), Line::styled(format!(" {}", figure.note), scene.theme.quiet()));
@@ -47,10 +49,11 @@ fn step_time(scene: &Scene<'_>) -> Figure {
     let note = match time {
         None => "no steps yet".into(),
         Some(time) if time.inferred => "steps inferred".into(),
-        Some(time) if time.count < 2 => "one step".into(),
+        Some(time) if time.count < 2 => format!("step {}", time.first_step),
         Some(time) => range(time.low_ns, time.high_ns),
     };
-    figure(scene, "step, median", time.map(|time| text::duration(Nanos(time.median_ns))), note)
+    let name = if time.is_some_and(|time| time.count == 1) { "step" } else { "step, median" };
+    figure(scene, name, time.map(|time| text::duration(Nanos(time.median_ns))), note)
 }
 
 /// Two times in the unit of the longer one: short, since figures stand beside each other.
@@ -69,8 +72,10 @@ fn range(low: i64, high: i64) -> String {
 fn speed(scene: &Scene<'_>) -> Figure {
     let time = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
     let speed = time.and_then(|time| time.tokens_per_second);
-    let tokens = scene.snapshot.steps.iter().rev().find_map(|step| step.tokens);
+    let tokens = scene.steps_so_far().iter().rev().find_map(|step| step.tokens);
     let note = match tokens {
+        // As many as do not fit are said in millions.
+        Some(tokens) if tokens >= 1e6 => format!("{} a step", text::parameters(tokens.round() as u64)),
         Some(tokens) => format!("{} a step", text::count(tokens.round() as u64)),
         None => "none counted".into(),
     };
@@ -103,7 +108,7 @@ fn peak(flops: f64) -> String {
 }
 
 fn loss(scene: &Scene<'_>) -> Figure {
-    let mut losses = scene.snapshot.steps.iter().filter_map(|step| Some((step.step, step.loss?)));
+    let mut losses = scene.steps_so_far().iter().filter_map(|step| Some((step.step, step.loss?)));
     let (first, last) = (losses.next(), losses.next_back());
     let note = match first {
         Some((_, loss)) if last.is_some() => format!("from {}", short(loss)),

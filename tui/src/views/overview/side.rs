@@ -5,12 +5,12 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_traces::MemoryCategory;
 
 use crate::{
+    memory_parts::memory_parts,
     scene::Scene,
     text,
-    widgets::{Part, below, draw_curve, draw_parts, row, say, say_right},
+    widgets::{below, draw_curve, draw_parts, row, say, say_right},
 };
 
 pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
@@ -81,13 +81,7 @@ fn memory(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     let of = scene.capacity().map_or_else(String::new, |all| format!(" of {}", text::bytes(all)));
     let words = format!("rank {}: {}{of}", memory.rank, text::bytes(memory.peak_bytes));
     say_right(buffer, row(area, 0), Line::styled(words, theme.quiet()));
-    let parts: Vec<Part> = MemoryCategory::ALL
-        .iter()
-        .map(|category| Part {
-            mark: theme.category(*category),
-            amount: memory.at_peak.get(category).copied().unwrap_or(0) as f64,
-        })
-        .collect();
+    let parts = memory_parts(theme, |category| memory.at_peak.get(&category).copied().unwrap_or(0));
     say(buffer, row(area, 1), Line::styled("░".repeat(area.width.into()), theme.quiet()));
     draw_parts(buffer, row(area, 1), theme, &parts, full as f64);
 }

@@ -147,7 +147,7 @@ impl Steps {
 
 /// The time that reaches the top.
 fn full_height(bars: &[Bar], scene: &Scene<'_>) -> f64 {
-    let median = scene.snapshot.analysis.as_ref().and_then(|analysis| Some(analysis.step_time.as_ref()?.median_ns));
+    let median = scene.in_scope.and_then(|analysis| Some(analysis.step_time.as_ref()?.median_ns));
     let limit = median.map_or(f64::INFINITY, |median| median.saturating_mul(MOST_MEDIANS) as f64);
     let longest = bars.iter().map(|bar| bar.duration).fold(0.0, f64::max);
     let running =

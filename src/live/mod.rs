@@ -1,5 +1,7 @@
 //! `stepscope live`: the dashboard.
 
+mod trace_of_seen;
+
 use std::{
     io::{IsTerminal, Write, stdout},
     path::PathBuf,
@@ -7,7 +9,7 @@ use std::{
 
 use anyhow::{Result, bail};
 
-use stepscope_tui::{Dashboard, Options, Size, Source, ThemeName, View, run as open};
+use stepscope_tui::{Dashboard, Job, Options, Outside, Size, Source, ThemeName, View, run as open};
 
 use crate::words;
 
@@ -48,8 +50,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         return Ok(());
     }
     check_terminal()?;
-    open(options, None)?;
+    open(options, outside(None))?;
     Ok(())
+}
+
+/// What the dashboard has of the world around it.
+pub(crate) fn outside(job: Option<&mut dyn Job>) -> Outside<'_> {
+    Outside { job, export: trace_of_seen::write }
 }
 
 /// The theme that suits the terminal.
