@@ -1,104 +1,130 @@
 //! What the dashboard takes, beside what it may take: `cargo bench --bench live`.
 //!
-//! A frame is drawn of 64 ranks with a million spans each. Then another process writes 200,000 spans a second, and the
-//! dashboard follows it.
+//! A frame is drawn of 64 ranks with a million spans each. Another process writes 200,000 spans a second, and the dashboard
+//! follows it. And a training is watched by another process, which is held every other while.
 
 mod figures;
+mod growing_run;
 
 use std::{
     error::Error,
-    io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::mpsc,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
-use nix::sys::{
-    resource::{UsageWho, getrusage},
-    time::TimeValLike,
+use nix::{
+    sys::{
+        resource::{UsageWho, getrusage},
+        signal::{Signal, kill},
+        time::TimeValLike,
+    },
+    unistd::Pid,
 };
-use stepscope_traces::{
-    Correlation, FIRST_NAME, NameId, Nanos, Phase, Rank, RankInfo, RankWriter, RunInfo, Span, SpanKind, Step, Stream,
-    now, synthetic::Recipe,
+use stepscope_collector::Recorder;
+use stepscope_plan::{ModelShape, ParallelLayout};
+use stepscope_traces::{Rank, RankInfo, RunInfo, synthetic::Recipe};
+use stepscope_trainer::{
+    Dataset, RankParts, TrainConfig, TrainingRank,
+    backend::cpu::CpuBackend,
+    comm::local::{LocalCommunicator, LocalWorld},
 };
 use stepscope_tui::{Dashboard, Options, Size, Source, ThemeName, View};
 
-use crate::figures::{Estimate, Table};
+use crate::{
+    figures::{Estimate, Table},
+    growing_run::SPANS_A_SECOND,
+};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Tells this program, as another process, to write a run.
+/// Tells this program, as another process, to write a run, or to watch one.
 const WRITE: &str = "--write-a-run";
+const WATCH: &str = "--watch-a-run";
 const SIZE: Size = Size { width: 200, height: 60 };
-const RANKS: u32 = 8;
-const SPANS_A_SECOND: usize = 200_000;
-const SPANS_OF_A_STEP: usize = 2_500;
-const FLUSH: Duration = Duration::from_millis(100);
-const FOLLOWED: Duration = Duration::from_secs(20);
+const FOLLOWED: Duration = Duration::from_secs(30);
+/// How often it is looked for something new, as on a terminal.
+const PATIENCE: Duration = Duration::from_millis(40);
+/// Steps of a training that is watched, or not, in turns; and how many of such turns.
+const STEPS_OF_A_TURN: usize = 6;
+const TURNS: usize = 12;
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().collect();
-    if let Some(place) = arguments.iter().position(|argument| argument == WRITE) {
-        return write_run(Path::new(&arguments[place + 1]));
+    let told_to = |what: &str| arguments.iter().position(|argument| argument == what).map(|at| &arguments[at + 1]);
+    if let Some(run) = told_to(WRITE) {
+        return growing_run::write(Path::new(run));
+    }
+    if let Some(run) = told_to(WATCH) {
+        return watch(Path::new(run));
     }
     let scratch = tempfile::tempdir()?;
     let mut table = Table::default();
     follow(&scratch.path().join("growing"), &mut table)?;
+    train(&scratch.path().join("training"), &mut table)?;
     draw(&scratch.path().join("wide"), &mut table)?;
     println!("{table}");
     Ok(())
 }
 
-fn options(run: PathBuf, view: View) -> Options {
-    Options { source: Source::Named(vec![run]), view, theme: ThemeName::Dark }
+fn options(run: &Path) -> Options {
+    Options { source: Source::Named(vec![run.to_owned()]), view: View::Overview, theme: ThemeName::Dark }
 }
 
-/// Draws frames of a large run.
+/// This program as another process, told to do something with a run.
+fn another(what: &str, run: &Path) -> Outcome<Child> {
+    Ok(Command::new(std::env::current_exe()?).arg(what).arg(run).stdout(Stdio::piped()).spawn()?)
+}
+
+/// Draws frames of a large run, and presses keys.
 fn draw(run: &Path, table: &mut Table) -> Outcome<()> {
     let layers = Recipe { micro_batches: 8, layers: 32, kernels_per_layer: 14, ..Recipe::default() };
     Recipe { steps: 116, replicas: 64, ..layers }.write(run)?;
+    let mut dashboard = Dashboard::read(&options(run))?;
+    let mut pressed = Vec::new();
     for view in View::ALL {
-        let mut dashboard = Dashboard::read(&options(run.to_owned(), *view))?;
-        let times = (0..30).map(|_| {
+        dashboard.show(*view);
+        let frame = |dashboard: &mut Dashboard, key: Option<char>| {
             let began = Instant::now();
+            key.into_iter().for_each(|key| dashboard.press(key));
             dashboard.frame(SIZE);
             began.elapsed().as_secs_f64() * 1e3
-        });
-        let times = Estimate::of(times.collect(), |sorted| sorted[sorted.len() / 2]);
+        };
+        let times: Vec<f64> = (0..30).map(|_| frame(&mut dashboard, None)).collect();
+        let times = Estimate::of(times, |sorted| sorted[sorted.len() / 2]);
         table.at_most(&format!("a frame of {}, 64 x 1 M spans", view.name()), "ms", 16.0, times);
+        pressed.extend("hhl+-jks]][g? G".chars().map(|key| frame(&mut dashboard, Some(key))));
     }
+    let pressed = Estimate::of(pressed, |sorted| sorted[sorted.len() - 1]);
+    table.at_most("from a key to its frame, the slowest", "ms", 50.0, pressed);
     Ok(())
 }
 
 /// Follows a run that another process writes.
 fn follow(run: &Path, table: &mut Table) -> Outcome<()> {
-    let mut writer = Command::new(std::env::current_exe()?);
-    let mut writer = writer.arg(WRITE).arg(run).stdout(Stdio::piped()).spawn()?;
+    let mut writer = another(WRITE, run)?;
     let mut said = BufReader::new(writer.stdout.take().ok_or("no stdout")?).lines();
     said.next().ok_or("the writer did not begin")??;
     let (send, flushed) = mpsc::channel();
     let listener = thread::spawn(move || {
         for line in said.map_while(Result::ok) {
-            let step = line.parse::<i32>();
-            if step.is_ok_and(|step| send.send((step, Instant::now())).is_err()) {
+            if line.parse::<i32>().is_ok_and(|step| send.send((step, Instant::now())).is_err()) {
                 break;
             }
         }
     });
-    let cpu =
-        || getrusage(UsageWho::RUSAGE_SELF).map(|usage| (usage.user_time() + usage.system_time()).num_microseconds());
-    let mut dashboard = Dashboard::follow(options(run.to_owned(), View::Overview))?;
-    let (began, cpu_before) = (Instant::now(), cpu()?);
+    let mut dashboard = Dashboard::follow(options(run))?;
+    let (began, cpu_before) = (Instant::now(), processor_time()?);
     let (mut waiting, mut late): (Vec<(i32, Instant)>, Vec<f64>) = (Vec::new(), Vec::new());
+    let mut half = None;
     while began.elapsed() < FOLLOWED {
-        thread::sleep(Duration::from_millis(40));
+        thread::sleep(PATIENCE);
         waiting.extend(flushed.try_iter());
         if dashboard.take_news() {
-            let frame = dashboard.frame(SIZE);
-            let newest =
-                frame.split("  step ").nth(1).and_then(|rest| rest.split([' ', '\u{1b}']).next()?.parse::<i32>().ok());
+            let newest = newest_step(&dashboard.frame(SIZE));
             let shown = Instant::now();
             waiting.retain(|(step, when)| {
                 let seen = newest >= Some(*step);
@@ -108,77 +134,87 @@ fn follow(run: &Path, table: &mut Table) -> Outcome<()> {
                 !seen
             });
         }
+        if began.elapsed() > FOLLOWED / 2 && half.is_none() {
+            half = Some(megabytes_in_use()?);
+        }
     }
-    let share = (cpu()? - cpu_before) as f64 / 1e6 / began.elapsed().as_secs_f64();
+    let share = (processor_time()? - cpu_before) as f64 / 1e6 / began.elapsed().as_secs_f64();
+    let grown = megabytes_in_use()? / half.ok_or("it never came half way")?;
     writer.kill()?;
     writer.wait()?;
     listener.join().map_err(|_| "the listener panicked")?;
-    let memory = std::fs::read_to_string("/proc/self/status")?;
-    let memory = memory.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-    let megabytes = memory.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) * 1024.0 / 1e6;
-    table.at_most("following 200,000 spans/s, of a core", "%", 20.0, Estimate::exact(100.0 * share));
-    table.at_most("its memory", "MB", 500.0, Estimate::exact(megabytes));
+    table.at_most(&format!("following {SPANS_A_SECOND} spans/s, of a core"), "%", 20.0, Estimate::exact(100.0 * share));
+    table.at_most("its memory at the end, over half way", "x", 1.1, Estimate::exact(grown));
+    table.at_most("its memory at the end", "MB", 500.0, Estimate::exact(megabytes_in_use()?));
     table.at_most("from flushed to drawn", "ms", 500.0, Estimate::of(late, |sorted| sorted[sorted.len() * 95 / 100]));
     Ok(())
 }
 
-/// Writes a run, as fast as it is to be, and says which step it has come to.
-fn write_run(run: &Path) -> Outcome<()> {
-    let mut info = RunInfo::of_this_process("growing");
-    info.world_size = Some(RANKS);
-    info.create(run)?;
-    let mut writers = (0..RANKS)
-        .map(|rank| RankWriter::create(run, RankInfo::of_this_process(Rank(rank))))
-        .collect::<Result<Vec<_>, _>>()?;
-    for writer in &mut writers {
-        (0..40).try_for_each(|name| writer.push_name(NameId(FIRST_NAME.0 + name), &format!("kernel_{name}")))?;
-    }
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "begun")?;
-    stdout.flush()?;
-    let (began, origin) = (Instant::now(), now().0);
-    let length = 1_000_000_000 * i64::from(RANKS) / SPANS_A_SECOND as i64;
-    let (mut written, mut told) = (0_usize, None);
+/// The step that a frame says is being made.
+fn newest_step(frame: &str) -> Option<i32> {
+    frame.split("  step ").nth(1)?.split([' ', '\u{1b}']).next()?.parse().ok()
+}
+
+fn processor_time() -> Outcome<i64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    Ok((usage.user_time() + usage.system_time()).num_microseconds())
+}
+
+fn megabytes_in_use() -> Outcome<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(resident.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0 / 1e6)
+}
+
+/// Watches a run until it is ended, as a terminal would show it.
+fn watch(run: &Path) -> Outcome<()> {
+    let mut dashboard = Dashboard::follow(options(run))?;
     loop {
-        thread::sleep(FLUSH);
-        let due = (began.elapsed().as_secs_f64() * SPANS_A_SECOND as f64) as usize / RANKS as usize;
-        for writer in &mut writers {
-            (written..due).try_for_each(|index| {
-                writer
-                    .push_span(&span(index, origin, length))
-                    .and_then(|()| annotation(index, origin, length).map_or(Ok(()), |span| writer.push_span(&span)))
-            })?;
-            writer.flush()?;
-        }
-        written = due;
-        let step = due.saturating_sub(1) / SPANS_OF_A_STEP;
-        if told != Some(step) {
-            writeln!(stdout, "{step}")?;
-            stdout.flush()?;
-            told = Some(step);
+        thread::sleep(PATIENCE);
+        if dashboard.take_news() {
+            std::hint::black_box(dashboard.frame(SIZE));
         }
     }
 }
 
-fn span(index: usize, origin: i64, length: i64) -> Span {
-    let kind = if index % 10 == 9 { SpanKind::AllReduce } else { SpanKind::Kernel };
-    let name = NameId(FIRST_NAME.0 + (index % 40) as u32);
-    let start = Nanos(origin + index as i64 * length);
-    Span {
-        step: Some(Step((index / SPANS_OF_A_STEP) as i32)),
-        stream: Some(Stream(u32::from(kind != SpanKind::Kernel))),
-        phase: Some(if index % SPANS_OF_A_STEP < SPANS_OF_A_STEP / 3 { Phase::Forward } else { Phase::Backward }),
-        correlation: Some(Correlation(index as u64)),
-        ..Span::new(kind, name, start, Nanos(length * 9 / 10))
+/// Trains, watched and not, in turns.
+fn train(run: &Path, table: &mut Table) -> Outcome<()> {
+    let layout = ParallelLayout { micro_batch: 4, micro_batches: 4, sequence_length: 128, ..ParallelLayout::default() };
+    let config = TrainConfig::new(ModelShape::preset("tiny")?, layout);
+    RunInfo::of_this_process("training").create(run)?;
+    let recorder = Recorder::start(run, RankInfo::of_this_process(Rank(0)))?;
+    let backend = Arc::new(CpuBackend::start(recorder.clone())?);
+    let communicator = Arc::new(LocalCommunicator::new(Arc::new(LocalWorld::default()), Rank(0), backend.clone()));
+    let parts = RankParts { backend, communicator, recorder: recorder.clone() };
+    let (mut rank, data) = (TrainingRank::new(&config, Rank(0), parts)?, Dataset::built_in());
+    let mut steps = |count: usize| -> Outcome<f64> {
+        let times = (0..count).map(|_| Ok(rank.step(&data)?.duration.as_secs_f64())).collect::<Outcome<Vec<f64>>>()?;
+        Ok(Estimate::of(times, |sorted| sorted[sorted.len() / 2]).value)
+    };
+    steps(3)?;
+    let mut watcher = another(WATCH, run)?;
+    let process = Pid::from_raw(watcher.id().cast_signed());
+    let mut ratios = Vec::new();
+    for turn in 0..TURNS {
+        let mut watched = || steps(STEPS_OF_A_TURN);
+        let first = watched()?;
+        kill(process, Signal::SIGSTOP)?;
+        let alone = watched()?;
+        kill(process, Signal::SIGCONT)?;
+        // The first turn reads all that there was.
+        if turn > 0 {
+            ratios.push(first / alone);
+        }
     }
-}
-
-/// The annotation of a step, after its last span.
-fn annotation(index: usize, origin: i64, length: i64) -> Option<Span> {
-    let last = (index + 1).is_multiple_of(SPANS_OF_A_STEP);
-    let first = (index + 1 - SPANS_OF_A_STEP.min(index + 1)) as i64;
-    let step = Some(Step((index / SPANS_OF_A_STEP) as i32));
-    let span =
-        Span::new(SpanKind::Step, FIRST_NAME, Nanos(origin + first * length), Nanos(length * SPANS_OF_A_STEP as i64));
-    last.then_some(Span { step, ..span })
+    watcher.kill()?;
+    watcher.wait()?;
+    drop(rank);
+    recorder.finish()?;
+    table.at_most(
+        "a watched step over one that is not",
+        "x",
+        1.01,
+        Estimate::of(ratios, |sorted| sorted[sorted.len() / 2]),
+    );
+    Ok(())
 }
