@@ -44,9 +44,9 @@ pub use clock::{AlignedBy, AlignedClock, ClockSummary, RankClock};
 pub use collectives::CollectiveFigures;
 pub use devices::{CounterFigures, DeviceFigures};
 pub use diff::{
-    BytesDiff, CauseKind, Diff, Interval, KernelDiff, KernelStatus, MemoryCause, MemoryDiff, MemoryPart, MetricDiff,
-    MetricRow, Profile, ScalingPoint, Setting, SettingDiff, SettingRow, Several, TimeCause, TimeDiff, Unit, compare,
-    profile, several,
+    BUS_BANDWIDTH, BytesDiff, CauseKind, DIFF_METRICS, Diff, Interval, KernelDiff, KernelStatus, MemoryCause,
+    MemoryDiff, MemoryPart, MetricDiff, MetricRow, Profile, ScalingPoint, Setting, SettingDiff, SettingRow, Several,
+    TimeCause, TimeDiff, Unit, compare, profile, several,
 };
 pub use error::AnalysisError;
 pub use family::Family;

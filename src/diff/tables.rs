@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stepscope_analyzer::{Diff, KernelDiff, KernelStatus, MemoryCause, MetricDiff, TimeCause, TimeDiff};
+use stepscope_analyzer::{Diff, KernelDiff, KernelStatus, MemoryCause, MetricDiff, TimeCause, TimeDiff, Unit};
 use stepscope_traces::without_signature;
 
 use super::answer;
@@ -144,6 +144,7 @@ fn metrics(diff: &Diff) -> Table<String> {
             value(metric.base),
             value(metric.other),
             match (metric.relative, metric.change) {
+                (_, Some(change)) if metric.unit == Unit::Share => format!("{:+.1} points", 100.0 * change),
                 (Some(change), _) => format!("{:+.1}%", 100.0 * change),
                 // From nothing there is no share.
                 (None, Some(change)) if change > 0.0 => format!("+{}", answer::value(metric.unit, change)),
