@@ -20,6 +20,9 @@ use super::{
 };
 use crate::{progress, text};
 
+/// When a trace begins. Not at zero: older versions of the UI fail where a counter has a value there.
+const BEGINNING: i64 = 1_000_000;
+
 /// How a trace is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
@@ -118,8 +121,11 @@ impl Source<'_> {
         let metadata = marks::metadata(self.run, self.analysis, detail, limit);
         TracePlan {
             name: format!("{} · all ranks", self.run.info.name),
-            metadata: metadata.chain([analyzed]).chain(time_of_day(self.overlay, first)).collect(),
-            shift: first.saturating_neg(),
+            metadata: metadata
+                .chain([analyzed])
+                .chain(time_of_day(self.overlay, first.saturating_sub(BEGINNING)))
+                .collect(),
+            shift: BEGINNING.saturating_sub(first),
             marks: marks::of_findings(self.analysis, (first, last)),
             series: self.series(),
             detail,
@@ -186,11 +192,11 @@ fn largest_that_may_fit(overlay: &Overlay, limit: u64) -> Detail {
     detail
 }
 
-/// The time of day at the beginning of the trace, in nanoseconds since 1970.
-fn time_of_day(overlay: &Overlay, first: i64) -> Option<(String, String)> {
+/// The time of day when the trace's clock is zero, in nanoseconds since 1970.
+fn time_of_day(overlay: &Overlay, zero: i64) -> Option<(String, String)> {
     let anchor = |rank: &RankOverlay| {
         let anchor = rank.info.clock.snapshots.first()?;
-        anchor.wall_ns.0.checked_add(first.checked_sub(rank.clock.at(anchor.rank_ns.0))?)
+        anchor.wall_ns.0.checked_add(zero.checked_sub(rank.clock.at(anchor.rank_ns.0))?)
     };
     overlay.ranks.iter().find_map(anchor).map(|wall| ("stepscope.time_of_day_ns".into(), wall.to_string()))
 }

@@ -33,6 +33,8 @@ pub(super) struct MemoryCounters<'a> {
     waiting: Waiting<MemoryEvent>,
     /// Whether what there was before the window has been told.
     began: bool,
+    /// When something was told last.
+    last: Option<u64>,
 }
 
 impl<'a> MemoryCounters<'a> {
@@ -47,6 +49,7 @@ impl<'a> MemoryCounters<'a> {
             segments: HashMap::new(),
             waiting: Waiting::new(),
             began: false,
+            last: None,
         }
     }
 
@@ -65,6 +68,11 @@ impl<'a> MemoryCounters<'a> {
     /// Writes the rest.
     pub(super) fn finish(mut self, into: &mut Writing<'_>) {
         self.release(true, into);
+        // Each is told of to the end, also where it changed only once.
+        if let Some(last) = self.last {
+            let told = (0..=RESERVED).filter(|which| self.tracks[*which].is_some()).collect::<Vec<_>>();
+            told.into_iter().for_each(|which| self.tell(which, last, into));
+        }
     }
 
     fn release(&mut self, all: bool, into: &mut Writing<'_>) {
@@ -159,5 +167,6 @@ impl<'a> MemoryCounters<'a> {
             }
         };
         self.counters.push(track, time, Reading::Bytes(self.values[which]), into);
+        self.last = Some(time);
     }
 }
