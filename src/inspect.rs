@@ -6,10 +6,11 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use serde::Serialize;
 use stepscope_traces::{
-    Device, Loss, Nanos, Rank, RankDirectory, RankReport, Run, RunInfo, RunSource, Stage, State, Survey, TableSurvey,
+    Device, Loss, Nanos, Rank, RankDirectory, RankInfo, RankReport, Run, RunInfo, RunSource, Stage, State, Survey,
+    TableSurvey, TorchNotes,
 };
 
-use crate::{Format, source, text};
+use crate::{Format, source, text, torch_memory};
 
 /// Show what is in a run: ranks, tables, counts, state, loss.
 #[derive(clap::Args)]
@@ -66,6 +67,11 @@ struct RankContents {
     end_ns: Option<Nanos>,
     tables: Tables,
     data_loss: Loss,
+    /// How PyTorch's memory was recorded, if it is a program of PyTorch's.
+    torch_memory: Option<TorchNotes>,
+    /// What `rank.json` says, for what is said of all ranks together.
+    #[serde(skip)]
+    info: RankInfo,
 }
 
 #[derive(Serialize)]
@@ -136,6 +142,9 @@ impl Contents {
                 text += &format!("rank {}: {}\n", rank.rank, text::printable(reason));
             }
         }
+        for line in torch_memory::lines(self.ranks.iter().map(|rank| &rank.info)) {
+            text += &format!("memory: {line}\n");
+        }
         text + &self.loss_text()
     }
 
@@ -169,7 +178,7 @@ impl RankContents {
         let (survey, report) = directory.survey_with_report().unwrap_or_else(|error| {
             let mut info = directory.info.clone();
             info.reason = Some(error.to_string());
-            (Survey::default(), RankReport { info, state: directory.state, loss: Loss::default() })
+            (Survey::default(), RankReport::new(info, directory.state, Loss::default()))
         });
         let Survey { spans, memory, counters, strings, loss } = survey;
         let times = [spans.time, memory.time, counters.time];
@@ -177,12 +186,12 @@ impl RankContents {
         let RankReport { info, state, .. } = report;
         RankContents {
             rank: info.rank,
-            host: info.host,
+            host: info.host.clone(),
             pid: info.pid,
-            device: info.device,
+            device: info.device.clone(),
             stage: info.stage,
             state,
-            reason: info.reason,
+            reason: info.reason.clone(),
             start_ns: times().map(|(start, _)| start).min(),
             end_ns: times().map(|(_, end)| end).max(),
             tables: Tables {
@@ -192,6 +201,8 @@ impl RankContents {
                 strings: strings.into(),
             },
             data_loss: loss,
+            torch_memory: TorchNotes::of(&info),
+            info,
         }
     }
 

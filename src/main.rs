@@ -2,9 +2,11 @@
 
 mod amount;
 mod analyze;
+mod diff;
 mod doctor;
 mod export;
 mod failure;
+mod forms;
 mod import;
 mod inspect;
 mod open;
@@ -16,6 +18,7 @@ mod run_path;
 mod seconds;
 mod source;
 mod text;
+mod torch_memory;
 mod train;
 mod trigger;
 mod words;
@@ -35,6 +38,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Analyze(analyze::Arguments),
+    Diff(diff::Arguments),
     Doctor(doctor::Arguments),
     Export(export::Arguments),
     Import(import::Arguments),
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let outcome = match Arguments::parse().command {
         Command::Analyze(arguments) => analyze::run(&arguments).map(done),
+        Command::Diff(arguments) => diff::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments).map(done),
         Command::Export(arguments) => export::run(&arguments).map(done),
         Command::Import(arguments) => import::run(&arguments).map(done),

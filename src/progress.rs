@@ -11,7 +11,13 @@ use stepscope_traces::RankDirectory;
 const LONG: u64 = 32 << 20;
 /// Of other tools' traces too, which are packed text.
 const LONG_TRACE: u64 = 4 << 20;
-const WIDTH: usize = 40;
+const WIDTH: usize = 24;
+
+/// A bar: how many of something are done.
+pub(crate) fn bar(doing: &str, done: usize, all: usize, what: &str) -> String {
+    let filled = WIDTH * done.min(all) / all.max(1);
+    format!("{doing}  {}{}  {done} of {all} {what}", "█".repeat(filled), "░".repeat(WIDTH - filled))
+}
 
 /// Does some work that tells how many of these ranks are done, and shows that where there is somebody to see it.
 pub(crate) fn shown<'a, T>(
@@ -36,8 +42,7 @@ pub(crate) fn shown<'a, T>(
         drop(write!(stderr, "\r{text}").and_then(|()| stderr.flush()));
     };
     let show = |done: usize| {
-        let filled = WIDTH * done / all.max(1);
-        say(&format!("reading  {}{}  {done} of {all} ranks", "█".repeat(filled), "░".repeat(WIDTH - filled)));
+        say(&bar("reading", done, all, "ranks"));
     };
     show(0);
     let result = work(&show);

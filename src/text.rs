@@ -48,6 +48,22 @@ pub(crate) fn duration(time: Nanos) -> String {
     }
 }
 
+/// A change with its sign, in the form of what changes.
+pub(crate) fn signed(change: i64, written: impl Fn(u64) -> String) -> String {
+    let sign = if change < 0 { "-" } else { "+" };
+    format!("{sign}{}", written(change.unsigned_abs()))
+}
+
+/// How much longer something takes.
+pub(crate) fn longer(nanoseconds: i64) -> String {
+    signed(nanoseconds, |time| duration(Nanos(time.min(i64::MAX as u64) as i64)))
+}
+
+/// How much larger something is.
+pub(crate) fn larger(change: i64) -> String {
+    signed(change, bytes)
+}
+
 /// A share, in hundredths.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
@@ -61,6 +77,15 @@ pub(crate) fn flops(rate: f64) -> String {
 /// Bytes a second.
 pub(crate) fn bandwidth(rate: f64) -> String {
     scaled(rate, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
+}
+
+/// Energy.
+pub(crate) fn joules(energy: f64) -> String {
+    match energy.abs() {
+        energy_size if energy_size < 1e-3 => format!("{:.1} µJ", energy * 1e6),
+        energy_size if energy_size < 1.0 => format!("{:.1} mJ", energy * 1e3),
+        _ => format!("{energy:.1} J"),
+    }
 }
 
 /// How a model is spread over ranks.

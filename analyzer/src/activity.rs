@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use stepscope_plan::Axis;
-use stepscope_traces::{GroupInfo, Layer, MicroBatch, Phase, SpanKind, Spans, Step};
+use stepscope_traces::{GroupInfo, Layer, MicroBatch, NameId, Phase, SpanKind, Spans, Step};
 
 /// What an activity is, as far as time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +39,8 @@ pub(crate) struct Place {
     pub(crate) micro_batch: Option<MicroBatch>,
     pub(crate) phase: Option<Phase>,
     pub(crate) layer: Option<Layer>,
+    /// How it communicates, if it does.
+    pub(crate) operation: Option<SpanKind>,
     /// Along which axis it communicates, where that is known.
     pub(crate) axis: Option<Axis>,
 }
@@ -50,6 +52,7 @@ pub(crate) struct Activity {
     pub(crate) end: i64,
     /// Which of the places.
     pub(crate) place: u32,
+    pub(crate) name: NameId,
 }
 
 /// What a rank did, by time once it is sorted.
@@ -73,19 +76,18 @@ impl Activities {
         // Neighbours are of one place, mostly.
         let mut last: Option<(Place, u32)> = None;
         for row in 0..spans.len() {
-            let Some(class) = Class::of(spans.kind.get(row)) else { continue };
-            let axis = if class == Class::Communication {
-                spans.group.get(row).and_then(|group| self.axes.get(&group.0).copied())
-            } else {
-                None
-            };
+            let kind = spans.kind.get(row);
+            let Some(class) = Class::of(kind) else { continue };
+            let communicates = class == Class::Communication;
+            let group = if communicates { spans.group.get(row) } else { None };
             let place = Place {
                 class,
                 step: spans.step.get(row),
                 micro_batch: spans.micro_batch.get(row),
                 phase: spans.phase.get(row),
                 layer: spans.layer.get(row),
-                axis,
+                operation: communicates.then_some(kind),
+                axis: group.and_then(|group| self.axes.get(&group.0).copied()),
             };
             let number = match last {
                 Some((same, number)) if same == place => number,
@@ -95,7 +97,8 @@ impl Activities {
             let start = spans.start_ns.get(row).0;
             // A recording that says otherwise is damaged.
             let duration = spans.duration_ns.get(row).0.max(0);
-            self.items.push(Activity { start, end: start.saturating_add(duration), place: number });
+            let (end, name) = (start.saturating_add(duration), spans.name.get(row));
+            self.items.push(Activity { start, end, place: number, name });
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{
     memory::RankMemory,
     mfu::{Mfu, Rates},
     overlay::Overlay,
-    rank::{RankFigures, RankResult},
+    rank::{Detail, RankFigures, RankResult},
     selection::Selection,
     step_time::StepTime,
     steps::StepFigures,
@@ -89,6 +89,8 @@ pub struct RunSummary {
     pub device: Option<Device>,
     /// How many ranks share a device, at most, if they do: then times are not those of as many devices.
     pub ranks_on_a_device: Option<u32>,
+    /// Whether phases were told from something else than what the program said, at least in part.
+    pub phases_inferred: bool,
 }
 
 /// What is lost.
@@ -104,7 +106,7 @@ pub struct DataLoss {
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
-    Ok(analyze_then(run, selection, progress, |_, _| ())?.0)
+    Ok(analyze_and(run, selection, Detail::Figures, progress, |_, _| ())?.0)
 }
 
 /// As [`analyze`], with what it says of single moments and spans.
@@ -113,18 +115,20 @@ pub fn analyze_with_overlay(
     selection: &Selection,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<(Analysis, Overlay), AnalysisError> {
-    analyze_then(run, selection, progress, |ranks, alignment| Overlay::of(&run.info, ranks, alignment))
+    let look = |ranks: &[RankResult], alignment: &Alignment| Overlay::of(&run.info, ranks, alignment);
+    analyze_and(run, selection, Detail::Figures, progress, look)
 }
 
-/// Analyzes a run, and does something with its ranks before they are let go.
-fn analyze_then<T>(
+/// Analyzes a run, and has somebody look at its ranks before they are let go.
+pub(crate) fn analyze_and<T>(
     run: &Run,
     selection: &Selection,
+    detail: Detail,
     progress: &(dyn Fn(usize) + Sync),
-    then: impl FnOnce(&[RankResult], &Alignment) -> T,
+    look: impl FnOnce(&[RankResult], &Alignment) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
     let chosen = chosen(run, &selection.ranks)?;
-    let mut ranks = read_ranks(run, &chosen, selection, progress)?;
+    let mut ranks = read_ranks(run, &chosen, selection, detail, progress)?;
     check_steps(&ranks, selection)?;
     let device = ranks.first().and_then(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
@@ -137,7 +141,7 @@ fn analyze_then<T>(
     let step_time = StepTime::of(&ranks, selection);
     let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
     let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
-    let more = then(&ranks, &alignment);
+    let seen = look(&ranks, &alignment);
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {
@@ -149,6 +153,7 @@ fn analyze_then<T>(
             layout: run.info.layout,
             device,
             ranks_on_a_device,
+            phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),
         },
         data_loss: DataLoss::of(&ranks),
         steps: steps(&ranks, &alignment, &rates),
@@ -166,7 +171,7 @@ fn analyze_then<T>(
         findings: Vec::new(),
     };
     analysis.findings = findings(&analysis);
-    Ok((analysis, more))
+    Ok((analysis, seen))
 }
 
 /// What became of a run. That a trace of another tool is cut off is known when it has been read.
@@ -195,6 +200,7 @@ fn read_ranks(
     run: &Run,
     chosen: &[&RankDirectory],
     selection: &Selection,
+    detail: Detail,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<RankResult>, AnalysisError> {
     let threads = available_parallelism().map_or(1, usize::from).min(chosen.len());
@@ -202,7 +208,7 @@ fn read_ranks(
     let results = Mutex::new(Vec::new());
     let work = || {
         while let Some(rank) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = RankResult::of(&run.info, rank, selection);
+            let result = RankResult::of(&run.info, rank, selection, detail);
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }

@@ -84,7 +84,7 @@ impl BreakdownSum {
     pub(crate) fn add(&mut self, slice: &Slice<'_>, activities: &Activities) {
         let length = slice.length();
         if let Some(owner) = slice.owner() {
-            self.owned[owner as usize] += length;
+            self.owned[owner.place as usize] += length;
         }
         let [compute, communication, _] = slice.active;
         let mut seen: Vec<Option<Axis>> = Vec::new();

@@ -67,6 +67,12 @@ pub struct StepBubble {
     pub step: Step,
     /// The idle share of all stages.
     pub bubble: f64,
+    /// Idle time of all stages.
+    #[serde(skip)]
+    pub idle_ns: i64,
+    /// Of so much time of all stages.
+    #[serde(skip)]
+    pub window_ns: i64,
 }
 
 /// The bubbles of a run with more than one stage.
@@ -123,34 +129,28 @@ pub(crate) fn pipeline(
         per_stage: per_stage.collect(),
         per_step: steps
             .into_iter()
-            .filter_map(|(step, (idle, all))| Some(StepBubble { step, bubble: share(idle, all)? }))
+            .filter_map(|(step, (idle_ns, window_ns))| {
+                Some(StepBubble { step, bubble: share(idle_ns, window_ns)?, idle_ns, window_ns })
+            })
             .collect(),
     })
 }
 
-/// Where the bubbles of a run are. Ranks are in the order of the list.
-#[derive(Default)]
-pub(crate) struct Stretches {
-    /// Which stage each rank is; nothing without a pipeline.
-    pub(crate) stages: Vec<u64>,
-    /// When each has nothing to do, in the clock all ranks are aligned to and in order.
-    pub(crate) idle: Vec<Vec<(i64, i64)>>,
-}
-
-/// The bubbles of a run, one by one.
-pub(crate) fn stretches(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Option<Stretches> {
-    let stages = Stages::of(run, ranks, alignment)?;
-    let mut idle: Vec<Vec<(i64, i64)>> = vec![Vec::new(); ranks.len()];
+/// When each rank's stage is idle while its pipeline works, in the clock all ranks are aligned to; never, where it is no
+/// stage.
+pub(crate) fn idle_of_stages(stages: &Stages, ranks: &[RankResult], alignment: &Alignment) -> Vec<Intervals> {
+    let mut idle = vec![Intervals::default(); ranks.len()];
     for members in &stages.pipelines {
-        for (step, (from, to)) in step_windows(members, ranks, alignment) {
-            for &index in members {
-                let work = work_in(step, &ranks[index], |time| alignment.align(index, time));
-                idle[index].extend(Intervals::union_of(vec![(from, to)]).without(&work).iter());
-            }
+        let windows = Intervals::union_of(step_windows(members, ranks, alignment).into_values().collect());
+        for &index in members {
+            let rank = &ranks[index];
+            let items = rank.work.iter().map(|item| (item.start, item.end));
+            let unlabelled = rank.unlabelled_work.iter().flat_map(|(_, work)| work.iter());
+            let align = |(start, end)| (alignment.align(index, start), alignment.align(index, end));
+            idle[index] = windows.without(&Intervals::union_of(items.chain(unlabelled).map(align).collect()));
         }
     }
-    idle.iter_mut().for_each(|stretches| stretches.sort_unstable());
-    Some(Stretches { stages: stages.of_ranks, idle })
+    idle
 }
 
 /// From the first forward to the last backward work of any stage, for each step.

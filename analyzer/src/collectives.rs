@@ -15,7 +15,7 @@ use std::{
 use polars::prelude::*;
 use serde::Serialize;
 use stepscope_plan::Axis;
-use stepscope_traces::{Group, GroupInfo, SpanKind};
+use stepscope_traces::{Group, GroupInfo, SpanKind, Step};
 
 use crate::{
     communication::{CommunicationSpan, union},
@@ -51,6 +51,9 @@ pub struct CollectiveFigures {
     pub algorithm_bandwidth: Option<f64>,
     /// The same, as what crosses a rank's link.
     pub bus_bandwidth: Option<f64>,
+    /// Bytes and own time of those whose bytes and own time are known, by step.
+    #[serde(skip)]
+    pub by_step: BTreeMap<Step, (u64, i64)>,
 }
 
 /// The figures of all collectives, the most time first, and of every rank's waiting.
@@ -114,13 +117,14 @@ struct Sum {
     own_ns: Option<i64>,
     /// Bytes and own time of those whose bytes and own time are known.
     timed: (u64, i64),
+    by_step: BTreeMap<Step, (u64, i64)>,
     waiting_ns: Option<i64>,
     busy_ns: i64,
     exposed_ns: i64,
 }
 
 impl Sum {
-    fn add(&mut self, own: Option<i64>, bytes: Option<u64>) {
+    fn add(&mut self, own: Option<i64>, bytes: Option<u64>, step: Option<Step>) {
         self.count += 1;
         if let Some(own) = own {
             self.own_ns = Some(self.own_ns.unwrap_or(0).saturating_add(own));
@@ -130,6 +134,10 @@ impl Sum {
         }
         if let (Some(own), Some(bytes)) = (own, bytes) {
             self.timed = (self.timed.0.saturating_add(bytes), self.timed.1.saturating_add(own));
+            if let Some(step) = step {
+                let (all_bytes, all_own) = self.by_step.entry(step).or_default();
+                (*all_bytes, *all_own) = (all_bytes.saturating_add(bytes), all_own.saturating_add(own));
+            }
         }
     }
 
@@ -152,6 +160,7 @@ impl Sum {
             waiting_ns: self.waiting_ns,
             algorithm_bandwidth: bandwidth,
             bus_bandwidth: bandwidth.zip(kind.bus_factor()).map(|(bandwidth, factor)| bandwidth * factor),
+            by_step: self.by_step.clone(),
         }
     }
 }
@@ -205,14 +214,14 @@ fn add_collectives(
         if !numbered || parts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             let chosen = standing_for_all(&parts);
             for (row, _) in rows.iter().zip(&parts).filter(|(_, part)| Some(part.0) == chosen) {
-                sum.add(Some(span(row).duration()), span(row).bytes);
+                sum.add(Some(span(row).duration()), span(row).bytes, span(row).step);
             }
             continue;
         }
         let own = parts.iter().map(|part| part.1).min().unwrap_or(0);
         // Where a rank is missing, or one has come that does not belong there, nobody knows how long it took.
         let odd = kind.group_size.is_some_and(|size| size != parts.len() as u64);
-        sum.add((!odd).then_some(own), rows.iter().find_map(|row| span(row).bytes));
+        sum.add((!odd).then_some(own), rows.iter().find_map(|row| span(row).bytes), first.step);
         if parts.len() > 1 && kind.group_size == Some(parts.len() as u64) {
             sum.wait(parts.iter().fold(0_i64, |sum, part| sum.saturating_add(part.1.saturating_sub(own))));
             // Stages do not end together, so who comes last among them says nothing.
@@ -244,7 +253,7 @@ fn add_messages(ranks: &[RankResult], groups: &[GroupInfo], sizes: &GroupSizes, 
     for (rank, own) in ranks.iter().zip(own) {
         for (span, own) in rank.communication.iter().zip(own).filter(|(span, _)| span.is_message()) {
             let sum = sums.entry(sizes.kind(span)).or_default();
-            sum.add(own, span.bytes);
+            sum.add(own, span.bytes, span.step);
             if let Some(own) = own {
                 sum.wait(span.duration() - own);
             }

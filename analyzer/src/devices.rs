@@ -13,6 +13,9 @@ const PREFIXES: [&str; 3] = ["gpu.", "pcie.", "nvlink."];
 const MEMORY_USED: &str = "gpu.memory_used";
 const MEMORY_USED_BY_PROCESS: &str = "gpu.memory_used_by_process";
 
+/// What a device drew since it was first asked, in joules.
+const ENERGY: &str = "gpu.energy";
+
 /// What one rank's device said while the steps that count ran.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceFigures {
@@ -63,6 +66,20 @@ impl DeviceSamples {
         let (_, before) = used.iter().rfind(|(time, _)| *time <= taken_first)?;
         let (_, at_peak) = used.iter().find(|(time, _)| *time >= peak)?;
         Ledger::of(*at_peak as u64, allocated, reserved, *before as u64)
+    }
+
+    /// What the device drew in a window, in joules: between samples it drew evenly. None where it did not say at both
+    /// ends.
+    pub(crate) fn energy(&self, window: &StepWindow) -> Option<f64> {
+        let samples = self.by_counter.get(ENERGY)?;
+        let at = |time: i64| {
+            let after = samples.partition_point(|(other, _)| *other < time);
+            let (later, more) = samples.get(after)?;
+            let (earlier, less) = samples.get(after.checked_sub(1)?)?;
+            let share = (time - earlier) as f64 / (later - earlier).max(1) as f64;
+            Some(less + share * (more - less))
+        };
+        Some(at(window.end)? - at(window.start)?)
     }
 
     fn during(&self, steps: &[&StepWindow]) -> BTreeMap<String, CounterFigures> {
@@ -117,6 +134,14 @@ mod tests {
         assert_eq!(power, CounterFigures { mean: 600.0, least: 500.0, most: 700.0, samples: 2 });
         assert!(samples.during(&[&window(3, 21, 30)]).is_empty());
         assert!(samples.during(&[]).is_empty());
+    }
+
+    #[test]
+    fn energy_between_samples_is_drawn_evenly() {
+        let samples = samples(&[(ENERGY, &[(0, 0.0), (10, 100.0), (20, 400.0)])]);
+        let window = |start, end| StepWindow { step: Step(1), start, end };
+        assert_eq!(samples.energy(&window(5, 15)), Some(200.0));
+        assert_eq!(samples.energy(&window(5, 21)), None, "nothing is known of after");
     }
 
     #[test]

@@ -6,7 +6,10 @@ use stepscope_traces::{
     Sequence, Span, SpanKind, Stream,
 };
 
-use crate::{Analysis, Selection, analyze, rank::RankResult};
+use crate::{
+    Analysis, Selection, analyze,
+    rank::{Detail, RankResult},
+};
 
 /// A span on the first stream.
 pub(crate) fn span(kind: SpanKind, start: i64, end: i64) -> Span {
@@ -83,5 +86,8 @@ impl HandMade {
 
 /// What each rank of a run comes to.
 pub(crate) fn results(run: &Run) -> Vec<RankResult> {
-    run.ranks.iter().map(|rank| RankResult::of(&run.info, rank, &Selection::default()).unwrap()).collect()
+    run.ranks
+        .iter()
+        .map(|rank| RankResult::of(&run.info, rank, &Selection::default(), Detail::Figures).unwrap())
+        .collect()
 }

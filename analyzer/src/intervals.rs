@@ -26,7 +26,7 @@ impl Intervals {
     }
 
     /// The intervals.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (i64, i64)> + '_ {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (i64, i64)> + Clone + '_ {
         self.0.iter().copied()
     }
 

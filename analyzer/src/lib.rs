@@ -10,12 +10,12 @@ mod clock;
 mod collectives;
 mod communication;
 mod devices;
+mod diff;
 mod error;
 mod family;
 mod findings;
 #[cfg(test)]
 mod hand_made;
-mod inferred_steps;
 mod intervals;
 mod kernels;
 mod line;
@@ -43,6 +43,11 @@ pub use bubbles::{PipelineFigures, StageFigures, StepBubble};
 pub use clock::{AlignedBy, AlignedClock, ClockSummary, RankClock};
 pub use collectives::CollectiveFigures;
 pub use devices::{CounterFigures, DeviceFigures};
+pub use diff::{
+    BytesDiff, CauseKind, Diff, Interval, KernelDiff, KernelStatus, MemoryCause, MemoryDiff, MemoryPart, MetricDiff,
+    MetricRow, Profile, ScalingPoint, Setting, SettingDiff, SettingRow, Several, TimeCause, TimeDiff, Unit, compare,
+    profile, several,
+};
 pub use error::AnalysisError;
 pub use family::Family;
 pub use findings::Finding;

@@ -3,10 +3,11 @@
 use stepscope_traces::{Loss, Rank, RankInfo, RunInfo, SpanKind, State};
 
 use crate::{
-    bubbles::{Stretches, stretches},
+    bubbles::idle_of_stages,
     clock::{AlignedClock, Alignment},
     links::{Link, links},
     rank::RankResult,
+    stages::Stages,
     steps::StepWindow,
     streams::StreamUse,
 };
@@ -57,7 +58,9 @@ impl Overlay {
     /// What ranks say, when they have been analyzed.
     pub(crate) fn of(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Overlay {
         let (all_links, count) = links(ranks, &run.groups);
-        let Stretches { stages, idle } = stretches(run, ranks, alignment).unwrap_or_default();
+        let stages = Stages::of(run, ranks, alignment);
+        let idle = stages.as_ref().map(|stages| idle_of_stages(stages, ranks, alignment)).unwrap_or_default();
+        let stages = stages.map(|stages| stages.of_ranks).unwrap_or_default();
         let overlay = |(index, (rank, links)): (usize, (&RankResult, Vec<Link>))| RankOverlay {
             rank: rank.info.rank,
             info: rank.info.clone(),
@@ -71,7 +74,7 @@ impl Overlay {
             streams: rank.streams.uses(),
             spans: rank.streams.counts(),
             memory_events: rank.memory_events,
-            bubbles: idle.get(index).cloned().unwrap_or_default(),
+            bubbles: idle.get(index).map(|idle| idle.iter().collect()).unwrap_or_default(),
             links,
         };
         Overlay { ranks: ranks.iter().zip(all_links).enumerate().map(overlay).collect(), links: count }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use polars::prelude::DataFrame;
 use serde::Serialize;
 use stepscope_traces::{
-    Counter, CounterSample, Loss, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
-    State, Step,
+    Counter, CounterSample, Loss, MEMORY_TIMES, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo,
+    RunSource, Spans, State, Step, TIMES_OF_HOST,
 };
 
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
     breakdown::{Breakdown, BreakdownSum},
     communication::{self, CommunicationSpan},
     devices::DeviceSamples,
+    diff::RankParts,
     error::AnalysisError,
-    inferred_steps::UnnumberedKernels,
     intervals::Intervals,
     kernels::KernelSums,
     memory::{MemoryReplay, RankMemory},
@@ -65,6 +65,17 @@ pub(crate) struct RankResult {
     pub(crate) extent: Option<(i64, i64)>,
     /// When anything else was recorded first.
     pub(crate) first_other: i64,
+    /// Its steps part by part, if they were asked for.
+    pub(crate) parts: Option<RankParts>,
+}
+
+/// How much of a rank is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Its figures.
+    Figures,
+    /// Each step, part by part, too.
+    Parts,
 }
 
 /// What was counted for a step.
@@ -78,47 +89,54 @@ pub(crate) struct StepCounters {
 
 impl RankResult {
     /// Reads a rank and reduces it.
-    pub(crate) fn of(run: &RunInfo, rank: &RankDirectory, selection: &Selection) -> Result<RankResult, AnalysisError> {
+    pub(crate) fn of(
+        run: &RunInfo,
+        rank: &RankDirectory,
+        selection: &Selection,
+        detail: Detail,
+    ) -> Result<RankResult, AnalysisError> {
         let mut activities = Activities::new(&run.groups);
         let (mut kernels, mut communication) = (KernelSums::default(), Vec::new());
         let mut memory = MemoryReplay::default();
         let mut annotated = Vec::new();
         let mut streams = StreamTimes::default();
-        let mut unnumbered = UnnumberedKernels::of(&rank.info);
         let window = selection.window_of(rank.info.rank);
         let take = |_: &RankData, spans: &Spans| {
             activities.take(spans);
             kernels.take(spans, selection.steps);
             communication::take(&mut communication, spans, selection.steps);
             annotated.extend(steps::annotated(spans));
-            unnumbered.take(spans);
             streams.take(spans);
         };
         let (mut memory_events, mut first_other) = (0, i64::MAX);
-        let (data, RankReport { info, state, loss }) = rank.read_in_pieces(window, take, |events| {
-            memory_events += events.len() as u64;
-            first_other = events.time_ns.iter().map(|time| time.0).fold(first_other, i64::min);
-            memory.take(events);
-        })?;
+        let (data, RankReport { info, state, loss, steps_are_inferred }) =
+            rank.read_in_pieces(window, take, |events| {
+                memory_events += events.len() as u64;
+                first_other = events.time_ns.iter().map(|time| time.0).fold(first_other, i64::min);
+                memory.take(events);
+            })?;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
         check_times(rank.info.rank, &activities)?;
-        let mut every_step = windows(&activities);
-        let steps_are_inferred = every_step.is_empty();
-        if steps_are_inferred {
-            every_step = unnumbered.steps();
-        }
+        let every_step = windows(&activities);
         let finished = annotated.iter().map(|window: &StepWindow| window.step).collect();
         let counters = StepCounters::of(&every_step, &finished, data.counters.rows());
         let chosen: Vec<StepWindow> =
             every_step.iter().copied().filter(|window| selection.steps.has(Some(window.step))).collect();
-        let (figures, partitions) = reduce(rank.info.rank, &activities, &chosen, selection, &kernels);
+        let mut work = work::items(&activities);
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);
+        // A rank that does not say what it worked on worked when it computed.
+        let worked = match work.as_slice() {
+            [] => compute.clone(),
+            items => Intervals::union_of(items.iter().map(|item| (item.start, item.end)).collect()),
+        };
+        let may_be_stage = run.layout.map_or(!work.is_empty(), |layout| layout.pp > 1);
+        let mut parts = (detail == Detail::Parts).then(|| RankParts::new(&chosen, may_be_stage.then_some(worked)));
+        let (figures, partitions) = reduce(rank.info.rank, &activities, &chosen, selection, &kernels, parts.as_mut());
         first_other = data.counters.time_ns.iter().map(|time| time.0).fold(first_other, i64::min);
         let extent = extent(&activities, &annotated);
-        let mut work = work::items(&activities);
         work.retain(|item| selection.steps.has(Some(item.step)));
         let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
         let unlabelled = chosen.iter().filter(|_| is_stage && work.is_empty());
@@ -134,13 +152,15 @@ impl RankResult {
             steps_are_inferred,
             kernels: kernels.table(&data.names)?,
             memory: {
-                // Our own recorder brings memory into the device's time; other tools have the host's, which runs ahead.
-                let host_time = run.source != RunSource::Stepscope;
+                // Our own recorder brings memory into the device's time; frameworks have the host's, which runs ahead.
+                let times = info.collector.get(MEMORY_TIMES).and_then(|times| times.as_str());
+                let host_time = run.source != RunSource::Stepscope || times == Some(TIMES_OF_HOST);
                 let steps = if host_time { &steps::on_the_host(annotated) } else { &every_step };
                 memory.finish(run, &info, steps, selection.steps, &device)
             },
             info,
             device,
+            parts: parts.map(|parts| parts.called(data.names)),
             streams,
             memory_events,
             extent,
@@ -180,6 +200,7 @@ fn reduce(
     steps: &[StepWindow],
     selection: &Selection,
     kernels: &KernelSums,
+    mut parts: Option<&mut RankParts>,
 ) -> (RankFigures, Vec<Partition>) {
     let mut borders: Vec<i64> = steps.iter().flat_map(|step| [step.start, step.end]).collect();
     borders.dedup();
@@ -195,11 +216,17 @@ fn reduce(
         if inside {
             partitions[current].add(slice);
         }
+        if let Some(parts) = parts.as_mut().filter(|_| inside || everything && steps.is_empty()) {
+            parts.add(current, slice, activities);
+        }
         if inside || everything {
             whole.add(slice);
             breakdown.add(slice, activities);
         }
     });
+    if let Some(parts) = parts {
+        parts.count(steps, activities);
+    }
     let figures = RankFigures {
         rank,
         partition: whole.finished(),

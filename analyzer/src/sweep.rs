@@ -1,5 +1,7 @@
 //! Goes through a rank's activity once, in stretches of time in which nothing begins or ends.
 
+use stepscope_traces::NameId;
+
 use crate::activity::{Activities, Class};
 
 /// A stretch of time in which nothing begins or ends.
@@ -16,6 +18,7 @@ pub(crate) struct Going {
     end: i64,
     /// Which of the places.
     pub(crate) place: u32,
+    pub(crate) name: NameId,
 }
 
 impl Slice<'_> {
@@ -23,9 +26,10 @@ impl Slice<'_> {
         self.end.saturating_sub(self.start)
     }
 
-    /// The place that has this time: that of compute, else of communication, else of a copy; nothing has idle time.
-    pub(crate) fn owner(&self) -> Option<u32> {
-        self.active.iter().find_map(|going| going.first()).map(|going| going.place)
+    /// What has this time: compute, else communication, else a copy, and of several what began first; nothing has idle
+    /// time.
+    pub(crate) fn owner(&self) -> Option<&Going> {
+        self.active.iter().find_map(|going| going.first())
     }
 }
 
@@ -44,7 +48,7 @@ pub(crate) fn sweep(activities: &Activities, borders: &[i64], mut show: impl FnM
             // Without length it covers nothing.
             if activity.end > now {
                 let class = activities.place(activity).class as usize;
-                active[class].push(Going { end: activity.end, place: activity.place });
+                active[class].push(Going { end: activity.end, place: activity.place, name: activity.name });
             }
         }
         while borders.next_if(|border| *border <= now).is_some() {}

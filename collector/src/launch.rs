@@ -27,8 +27,8 @@ pub struct LaunchInfo {
     pub bytes: Option<u64>,
     /// The floating-point operations it does.
     pub flops: Option<u64>,
-    /// The process group of a collective, and the collective's number in it.
-    pub collective: Option<(Group, Sequence)>,
+    /// The process group of a collective, and the collective's number in it, if it has one.
+    pub collective: Option<(Group, Option<Sequence>)>,
 }
 
 impl LaunchInfo {
@@ -44,7 +44,7 @@ impl LaunchInfo {
         span.bytes = self.bytes.or(span.bytes);
         span.flops = self.flops;
         span.group = self.collective.map(|(group, _)| group);
-        span.sequence = self.collective.map(|(_, sequence)| sequence);
+        span.sequence = self.collective.and_then(|(_, sequence)| sequence);
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 };
 
 use stepscope_traces::{
-    CounterId, CounterSample, Device, FIRST_NAME, Layer, MemoryCategory, MemoryEvent, MemoryOperation, MicroBatch,
-    NameId, Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step,
+    CounterId, CounterSample, Device, FIRST_NAME, Layer, Membership, MemoryCategory, MemoryEvent, MemoryOperation,
+    MicroBatch, NameId, Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step,
 };
 
 use crate::{
@@ -152,6 +152,13 @@ impl Recorder {
         }
     }
 
+    /// Says that this rank is in a group, of which nobody said so when the run began.
+    pub fn join_group(&self, membership: Membership) {
+        if let Some(shared) = self.shared() {
+            shared.join_group(membership);
+        }
+    }
+
     /// Says where the whole process is: a step, or nowhere, and the phase of it. This holds for what is launched on threads
     /// that do not say themselves, such as those that a framework has for its backward pass.
     pub fn set_everywhere(&self, step: Option<Step>, phase: Option<Phase>) {
@@ -215,6 +222,13 @@ impl Recorder {
     pub fn record_memory(&self, event: MemoryEvent) {
         if let Some(shared) = self.shared() {
             lane::push(shared, |_, _| Event::Memory(event));
+        }
+    }
+
+    /// Records memory events that were timed elsewhere, as they are, and waits for room: for threads that may wait.
+    pub fn record_memory_waiting(&self, events: impl IntoIterator<Item = MemoryEvent>) {
+        if let Some(shared) = self.shared() {
+            events.into_iter().for_each(|event| lane::push_waiting(shared, Event::Memory(event)));
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
     thread::Thread,
 };
 
-use stepscope_traces::{Device, Stream};
+use stepscope_traces::{Device, Membership, Stream};
 
 use crate::{
     launch::WatchedLaunches,
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     notes: Mutex<Vec<(String, String)>>,
     /// What the rank computes on, if that is not written yet.
     device: Mutex<Option<Device>>,
+    /// The groups it is in, if that is not written yet.
+    memberships: Mutex<Vec<Membership>>,
     /// Why the program ends, if it said so.
     pub(crate) reason: Mutex<Option<String>>,
     threads: AtomicU32,
@@ -80,6 +82,7 @@ impl Shared {
             new_queues: Mutex::default(),
             notes: Mutex::default(),
             device: Mutex::default(),
+            memberships: Mutex::default(),
             reason: Mutex::default(),
             threads: AtomicU32::new(0),
             queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
@@ -165,6 +168,17 @@ impl Shared {
 
     pub(crate) fn take_device(&self) -> Option<Device> {
         lock(&self.device).take()
+    }
+
+    /// Leaves a group the rank is in for `rank.json`.
+    pub(crate) fn join_group(&self, membership: Membership) {
+        if !self.is_forked() {
+            lock(&self.memberships).push(membership);
+        }
+    }
+
+    pub(crate) fn take_memberships(&self) -> Vec<Membership> {
+        std::mem::take(&mut lock(&self.memberships))
     }
 
     pub(crate) fn take_new_queues(&self) -> Vec<QueueEnd> {

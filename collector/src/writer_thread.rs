@@ -162,6 +162,7 @@ impl<'a> Drain<'a> {
         if let Some(device) = self.shared.take_device() {
             self.writer.set_device(device);
         }
+        self.shared.take_memberships().into_iter().for_each(|membership| self.writer.join_group(membership));
         self.ticks.anchor(&self.shared.counter);
         let ticks = &self.ticks;
         for (queue, waiting) in self.queues.iter_mut().zip(waiting) {

@@ -11,8 +11,9 @@ use std::{
 
 use stepscope_collector::{Context, LaunchInfo, RecordError, Recorder, Settings, cupti::Activity};
 use stepscope_traces::{
-    Correlation, Counter, Group, Layer, Loss, MemoryCategory, MemoryOperation, MicroBatch, Nanos, Phase, Rank,
-    RankData, RankInfo, Run, RunInfo, Sequence, Span, SpanKind, Stage, State, Step, Stream, TraceError, Window, now,
+    Correlation, Counter, Group, GroupInfo, Layer, Loss, Membership, MemoryCategory, MemoryOperation, MicroBatch,
+    Nanos, Phase, Rank, RankData, RankInfo, Run, RunInfo, Sequence, Span, SpanKind, Stage, State, Step, Stream,
+    TraceError, Window, now,
 };
 use tempfile::TempDir;
 
@@ -359,4 +360,20 @@ fn a_pause_leaves_out_what_happens_in_it() {
     let (data, _) = run.finish();
     let recorded: Vec<_> = data.spans.rows().map(|span| span.name).collect();
     assert_eq!(recorded, [names[0], names[2]]);
+}
+
+#[test]
+fn groups_that_ranks_tell_of_are_those_of_the_run() {
+    let first = Recording::start(Settings::default());
+    let second = Recorder::start(&first.path, RankInfo::of_this_process(Rank(1))).unwrap();
+    let member = |group, index| Membership { group: Group::hashed(group), index, size: 2, name: None };
+    first.recorder.join_group(member(5, 1));
+    second.join_group(member(5, 0));
+    second.join_group(member(6, 0));
+    second.finish().unwrap();
+    first.recorder.finish().unwrap();
+    let run = Run::open(&first.path).unwrap();
+    let [GroupInfo { group, ranks, .. }] = run.info.groups.as_slice() else { panic!("{:?}", run.info.groups) };
+    assert_eq!((*group, ranks.as_slice()), (Group::hashed(5), [Rank(1), Rank(0)].as_slice()));
+    assert_eq!(run.ranks[1].info.groups.len(), 2, "the other member of one is not there");
 }

@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use stepscope_analyzer::{Analysis, DeviceFigures};
 
-use super::tables::{Table, Topic};
-use crate::text;
+use crate::{
+    forms::table::{Table, Topic},
+    text,
+};
 
 /// How a counter is written.
 type Written = fn(f64) -> String;

@@ -4,13 +4,11 @@ use stepscope_analyzer::Analysis;
 
 use super::{
     report,
-    tables::{Room, Table, tables},
+    tables::{Room, tables},
 };
-use crate::text;
+use crate::forms::markdown::{self, escaped};
 
 const ROOM: Room = Room { ranks: 32, steps: 50, kernels: 30 };
-/// Longer tables are folded.
-const SHORT: usize = 8;
 
 pub(super) fn written(analysis: &Analysis) -> String {
     let run = &analysis.run;
@@ -31,51 +29,6 @@ pub(super) fn written(analysis: &Analysis) -> String {
         let [what, evidence, advice] = [&finding.what, &finding.evidence, &finding.advice].map(|part| escaped(part));
         text += &format!("{number}. **{what}**<br>\n   {evidence}<br>\n   *Try:* {advice}\n");
     }
-    for table in tables(analysis, ROOM) {
-        text += &if table.detail || table.rows.len() > SHORT {
-            format!(
-                "\n<details>\n<summary>{}</summary>\n\n{}\n</details>\n",
-                escaped(&table.title),
-                written_table(&table)
-            )
-        } else {
-            format!("\n### {}\n\n{}", escaped(&table.title), written_table(&table))
-        };
-    }
+    tables(analysis, ROOM).iter().for_each(|table| text += &markdown::titled(table));
     text
-}
-
-fn written_table(table: &Table) -> String {
-    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let mut text = line(table.headers.iter().map(|header| header.trim_start_matches('>').to_owned()).collect());
-    let sides = table.headers.iter().map(|header| if header.starts_with('>') { "--:" } else { "---" });
-    text += &format!("|{}|\n", sides.collect::<Vec<_>>().join("|"));
-    for row in &table.rows {
-        text += &line(row.iter().map(|cell| escaped(&cell.split_whitespace().collect::<Vec<_>>().join(" "))).collect());
-    }
-    text
-}
-
-/// Text that is shown as it is.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for c in text::printable(text).chars() {
-        match c {
-            '<' => escaped += "&lt;",
-            '&' => escaped += "&amp;",
-            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '~' => escaped.extend(['\\', c]),
-            _ => escaped.push(c),
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::escaped;
-
-    #[test]
-    fn names_of_others_are_only_names() {
-        assert_eq!(escaped("a|b<c>*d_e\n"), "a\\|b&lt;c>\\*d\\_e\u{fffd}");
-    }
 }

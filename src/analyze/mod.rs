@@ -1,7 +1,7 @@
 //! `stepscope analyze`: where the time and the memory of a run go, and what stands out.
 
 mod devices;
-mod html;
+pub(crate) mod html;
 mod markdown;
 pub(crate) mod ranges;
 mod report;
@@ -12,12 +12,11 @@ mod time;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
 use stepscope_analyzer::{Analysis, Selection, StepRange, analyze};
 use stepscope_plan::Convention;
 use stepscope_traces::Run;
 
-use crate::{output::Output, progress, source, words};
+use crate::{forms::Format, output::Output, progress, source, words};
 use ranges::RankList;
 
 /// Show where the time and the memory of a run go, and what stands out.
@@ -51,19 +50,6 @@ pub(crate) struct Arguments {
     mfu_convention: Convention,
 }
 
-/// How a report is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people, on a terminal.
-    Text,
-    /// For programs.
-    Json,
-    /// For a pull request.
-    Markdown,
-    /// For a browser, with plots, in one file.
-    Html,
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let run = source::open(&arguments.sources)?;
     if let Some(path) = arguments.output.as_deref().filter(|path| source::is_part_of(path, &run)) {
@@ -80,21 +66,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));
     let analysis = progress::shown(chosen, |progress| analyze(&run, &selection, progress))?;
-    output.write(&arguments.format.written(&run, &analysis)?)
+    output.write(&written(arguments.format, &run, &analysis)?)
 }
 
-impl Format {
-    fn written(self, run: &Run, analysis: &Analysis) -> Result<String> {
-        Ok(match self {
-            Format::Text => text::written(analysis),
-            Format::Json => serde_json::to_string_pretty(analysis)? + "\n",
-            Format::Markdown => markdown::written(analysis),
-            Format::Html => html::written(run, analysis)?,
-        })
-    }
+fn written(format: Format, run: &Run, analysis: &Analysis) -> Result<String> {
+    Ok(match format {
+        Format::Text => text::written(analysis),
+        Format::Json => serde_json::to_string_pretty(analysis)? + "\n",
+        Format::Markdown => markdown::written(analysis),
+        Format::Html => html::written(run, analysis)?,
+    })
 }
 
-fn tera_flops(text: &str) -> Result<f64, String> {
+pub(crate) fn tera_flops(text: &str) -> Result<f64, String> {
     let peak = text.parse::<f64>().map_err(|_| format!("`{text}` is not a number"))?;
     if peak.is_finite() && peak > 0.0 { Ok(peak) } else { Err("a peak is a positive number".into()) }
 }

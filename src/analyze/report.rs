@@ -152,6 +152,8 @@ fn memory(memory: &RankMemory) -> String {
     if is_told_apart(memory) {
         let inferred = if memory.inferred { " (inferred)" } else { "" };
         says += &format!(": {}{inferred}", filled.collect::<Vec<_>>().join(", "));
+        let gaps = memory.gaps.filter(|gaps| *gaps > 0);
+        says += &gaps.map_or_else(String::new, |gaps| format!("; {} in its events", text::counted(gaps, "gap")));
     } else {
         says += "; a memory snapshot of the rank beside its trace would tell what fills it";
     }

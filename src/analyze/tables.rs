@@ -10,28 +10,10 @@ use super::{
     report::{fullest, is_told_apart},
     time::{self, Time},
 };
-use crate::text;
-
-/// What a table is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Topic {
-    Time,
-    Memory,
-    Pipeline,
-    Communication,
-    Kernels,
-    Devices,
-}
-
-/// A table. Columns whose header begins with `>` are aligned to the right.
-pub(super) struct Table {
-    pub(super) topic: Topic,
-    pub(super) title: String,
-    pub(super) headers: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<String>>,
-    /// Whether only those look at it who look for it.
-    pub(super) detail: bool,
-}
+use crate::{
+    forms::table::{Table, Topic, duration, known, unknown},
+    text,
+};
 
 /// How many rows there is room for.
 #[derive(Clone, Copy)]
@@ -61,39 +43,6 @@ pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
         devices::table(analysis),
     ];
     tables.into_iter().map(Table::without_unknown).filter(|table| !table.rows.is_empty()).collect()
-}
-
-impl Table {
-    /// Leaves out columns in which nothing is known, and rows that have nothing but their name.
-    fn without_unknown(mut self) -> Table {
-        let is_known = |column: usize| column == 0 || self.rows.iter().any(|row| row[column] != UNKNOWN);
-        let kept: Vec<bool> = (0..self.headers.len()).map(is_known).collect();
-        let mut columns = kept.iter();
-        self.headers.retain(|_| columns.next() == Some(&true));
-        for row in &mut self.rows {
-            let mut columns = kept.iter();
-            row.retain(|_| columns.next() == Some(&true));
-        }
-        if self.headers.len() == 1 {
-            self.rows.clear();
-        }
-        self
-    }
-}
-
-/// What stands where nothing is known.
-const UNKNOWN: &str = "-";
-
-fn unknown() -> String {
-    UNKNOWN.into()
-}
-
-fn duration(nanoseconds: i64) -> String {
-    if nanoseconds == 0 { "0".into() } else { text::duration(Nanos(nanoseconds)) }
-}
-
-fn known<T>(value: Option<T>, written: impl FnOnce(T) -> String) -> String {
-    value.map_or_else(unknown, written)
 }
 
 /// A time and its share, with the shares of a column below each other.
@@ -170,10 +119,7 @@ fn time_by_phase(analysis: &Analysis) -> Table {
         rows.push(vec!["idle".into(), unknown(), unknown(), unknown(), duration(idle), share]);
     }
     let headers = ["phase"].into_iter().chain(SHARE_HEADERS).collect();
-    let inferred = match analysis.run.source {
-        RunSource::Kineto => "Time by phase, partly inferred",
-        _ => "Time by phase",
-    };
+    let inferred = if analysis.run.phases_inferred { "Time by phase, partly inferred" } else { "Time by phase" };
     let title = over_ranks(inferred, analysis);
     Table { topic: Topic::Time, title, headers, rows, detail: false }
 }

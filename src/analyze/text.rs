@@ -5,20 +5,16 @@ use stepscope_analyzer::{Analysis, Finding};
 
 use super::{
     report,
-    tables::{Room, Table, tables},
+    tables::{Room, tables},
 };
-use crate::text;
+use crate::{
+    forms::text::{BOLD, COLUMNS, GAP, labelled, titled},
+    text,
+};
 
-const COLUMNS: usize = 100;
 const ROOM: Room = Room { ranks: 8, steps: 0, kernels: 10 };
 /// Findings that stand before the tables; the others stand after them.
 const FIRST_FINDINGS: usize = 3;
-/// Where what is said of a fact begins.
-const INDENT: usize = 10;
-/// Space between two columns.
-const GAP: usize = 2;
-
-const BOLD: Style = Style::new().bold();
 
 pub(super) fn written(analysis: &Analysis) -> String {
     let run = &analysis.run;
@@ -46,23 +42,13 @@ pub(super) fn written(analysis: &Analysis) -> String {
     }
     first.iter().enumerate().for_each(|(index, each)| text += &finding(index + 1, each));
     for table in tables(analysis, ROOM).iter().filter(|table| !table.detail) {
-        text += &format!("\n{BOLD}{}{BOLD:#}\n{}", table.title, fitted(table));
+        text += &titled(table);
     }
     if !others.is_empty() {
         text += &format!("\n{BOLD}More findings{BOLD:#}\n");
         others.iter().enumerate().for_each(|(index, each)| text += &finding(FIRST_FINDINGS + index + 1, each));
     }
     text
-}
-
-/// A label, and what is said beside it.
-fn labelled(label: &str, says: &str, style: Style) -> String {
-    let lines = text::wrapped(says, COLUMNS - INDENT);
-    let lines = lines.iter().enumerate().map(|(index, line)| match index {
-        0 => format!("{style}{label}{style:#}{}{line}\n", " ".repeat(INDENT - label.len())),
-        _ => format!("{}{line}\n", " ".repeat(INDENT)),
-    });
-    lines.collect()
 }
 
 fn finding(number: usize, finding: &Finding) -> String {
@@ -78,22 +64,4 @@ fn finding(number: usize, finding: &Finding) -> String {
     paragraph("", &finding.evidence, Style::new());
     paragraph("", &format!("try: {}", finding.advice), AnsiColor::Cyan.on_default());
     text
-}
-
-/// A table that fits: what is too wide is cut in its widest column of text.
-fn fitted(table: &Table) -> String {
-    let mut rows: Vec<Vec<String>> =
-        table.rows.iter().map(|row| row.iter().map(|cell| text::printable(cell)).collect()).collect();
-    let width = |column: usize| {
-        let header = table.headers[column].trim_start_matches('>').chars().count();
-        rows.iter().map(|row| row[column].chars().count()).chain([header]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..table.headers.len()).map(width).collect();
-    let excess = (widths.iter().sum::<usize>() + GAP * (widths.len() - 1)).saturating_sub(COLUMNS);
-    let texts = (0..widths.len()).filter(|column| !table.headers[*column].starts_with('>'));
-    if let Some(widest) = texts.max_by_key(|column| widths[*column]).filter(|_| excess > 0) {
-        let room = widths[widest].saturating_sub(excess);
-        rows.iter_mut().for_each(|row| row[widest] = text::shortened(&row[widest], room));
-    }
-    text::table(&table.headers, rows)
 }

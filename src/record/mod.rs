@@ -14,10 +14,10 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use stepscope_analyzer::StepRange;
-use stepscope_collector::injection::{self, Injection, Job, Windows, exit_status};
+use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
 use stepscope_traces::{Loss, RankDirectory, Run, RunInfo, State, Step, TraceError, Window};
 
-use crate::{analyze::ranges, run_path, seconds, text};
+use crate::{analyze::ranges, run_path, seconds, text, torch_memory};
 
 /// Under which key a run says what it is, and what it says there.
 const SOURCE: (&str, &str) = ("source", "recorded program");
@@ -27,7 +27,8 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
 /// Record any CUDA program, unchanged.
 ///
 /// Each process of the command that uses CUDA becomes a rank: the one that RANK says, or the next. Its kernels, copies,
-/// fills, memory and NVTX ranges are recorded, and how its GPU is. The exit status is the command's own.
+/// fills, memory and NVTX ranges are recorded, what NCCL communicates, and how its GPU is. The exit status is the
+/// command's own.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope record -- python train.py --lr 3e-4\n  \
@@ -55,6 +56,9 @@ pub(crate) struct Arguments {
     /// Record nothing until `stepscope trigger` says so.
     #[arg(long, conflicts_with_all = ["after", "duration", "every", "steps"])]
     dormant: bool,
+    /// Ask nothing of PyTorch: neither what its memory is for, nor when steps and passes begin and end.
+    #[arg(long)]
+    no_torch: bool,
     /// The command, and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -88,12 +92,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (info, mut command) = describe(arguments);
     let path = arguments.run.clone().unwrap_or_else(|| run_path::free(&info.default_path()));
     info.create(&path)?;
-    Injection { run: path.canonicalize()?, windows: windows.clone() }.apply(&mut command, &library)?;
+    let full_path = path.canonicalize()?;
+    // It goes with this, once the command has ended.
+    let module = if arguments.no_torch { None } else { Some(PythonModule::put_into(&full_path)?) };
+    module.iter().for_each(|module| module.apply(&mut command));
+    Injection { run: full_path, windows: windows.clone() }.apply(&mut command, &library)?;
     if windows == Windows::Dormant {
         tell(&format!("{}{}\n{}", label("dormant"), shown(&path), hint_to_trigger(&path)));
     }
-    let job = Job::start(command).inspect_err(|_| forget(&path))?;
+    let job = match Job::start(command) {
+        Ok(job) => job,
+        Err(error) => {
+            drop(module);
+            forget(&path);
+            return Err(error.into());
+        }
+    };
     let status = job.wait()?;
+    drop(module);
     // A run whose ranks have other numbers is a run all the same.
     if let Err(error) = ranks::settle(&path) {
         tell(&text::printable(&error.to_string()));
@@ -147,6 +163,9 @@ fn summary(path: &Path, windows: &Windows, status: ExitStatus) -> Result<String,
     let state = if run.state() == State::Complete { "" } else { ", interrupted" };
     lines.push(format!("{}{}: {ranks}, {}{state}", label("recorded"), shown(path), text::counted(kernels, "kernel")));
     lines.extend(run.ranks.iter().filter_map(problem));
+    lines.extend(injection::other_nccl_profiler().map(|other| other_profiler(&other)));
+    let memory = torch_memory::lines(run.ranks.iter().map(|rank| &rank.info));
+    lines.extend(memory.iter().map(|line| format!("{}{line}", label("memory"))));
     if !loss.is_none() {
         let red = AnsiColor::Red.on_default().bold();
         lines.push(format!("{red}{:<8}{red:#}  {}", "lost", text::loss(&loss)));
@@ -186,6 +205,12 @@ fn problem(rank: &RankDirectory) -> Option<String> {
     let why = cupti.and_then(|note| note.strip_prefix("not recorded: ")).map(|why| format!("no kernels, since {why}"));
     let why = why.or_else(|| rank.info.reason.clone())?;
     Some(format!("{}{}: {}", label("rank"), rank.info.rank, text::printable(&why)))
+}
+
+/// What is missing where NCCL tells another profiler of its operations.
+fn other_profiler(other: &Path) -> String {
+    let named = text::printable(&other.display().to_string());
+    format!("{}kernels by their names alone, since {NCCL_VARIABLE} is {named}", label("nccl"))
 }
 
 fn hint_to_trigger(path: &Path) -> String {

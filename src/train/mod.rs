@@ -2,6 +2,7 @@
 
 mod progress;
 mod settings;
+mod sweep;
 mod training;
 
 use std::{io::Write, os::unix::process::CommandExt, path::PathBuf, process::Command};
@@ -29,15 +30,20 @@ use crate::run_path;
     stepscope train --dp 2 --processes\n  \
     torchrun --no-python --nproc-per-node 4 -- stepscope train --dp 4\n  \
     srun --ntasks 8 stepscope train --dp 4 --tp 2\n  \
+    stepscope train --sweep sweep.toml --steps 30\n  \
     stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
 pub(crate) struct Arguments {
-    /// Settings as a file: any option but this one, --run, --no-record and --processes, by its name: `micro-batch = 8`.
+    /// Settings as a file: any option but this one, --sweep, --run, --no-record and --processes, by its name: `micro-batch = 8`.
     /// What is said on the command line wins.
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
+    /// Train a list of configurations one after the other, into one folder, and show them in one table. The file has settings
+    /// as --config takes them, and a [[run]] for each configuration with those that are its own.
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["config", "no_record"])]
+    sweep: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// The run directory to make; one under runs/, if it is not said.
+    /// The run directory to make, or the folder of a sweep; one under runs/, if it is not said.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Train without recording.
@@ -49,7 +55,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { config: file, settings, run, no_record, processes } = arguments;
+    let Arguments { config: file, sweep, settings, run, no_record, processes } = arguments;
+    if let Some(file) = sweep {
+        return sweep::run(&file, &settings, run, processes);
+    }
     let settings = match file {
         Some(file) => settings.or(settings::read(&file)?),
         None => settings,

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_trainer::{GradientReduction, Patience, SaveEvery, TrainConfig};
 
@@ -22,7 +22,7 @@ const USUAL_MODEL: &str = "tiny";
 const USUAL_CHUNKS: u64 = 2;
 
 /// What can be said on the command line and in a file.
-#[derive(clap::Args, Default, Deserialize)]
+#[derive(clap::Args, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct Settings {
     #[arg(long, value_name = "NAME|FILE", help = format!("A preset, a config.json or a TOML file [default: {USUAL_MODEL}]"))]
@@ -86,7 +86,7 @@ pub(super) struct Settings {
     timeout: Option<u64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BackendName {
     /// The best there is.
@@ -97,7 +97,7 @@ pub(super) enum BackendName {
     Cuda,
 }
 
-#[derive(Clone, Copy, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ReductionName {
     /// Unit by unit, beside the backward pass.
@@ -183,6 +183,15 @@ impl Settings {
 
 /// Those of a file.
 pub(super) fn read(file: &Path) -> Result<Settings> {
+    read_as(file)
+}
+
+/// A file of settings, and of what else is in it.
+pub(super) fn read_table(file: &Path) -> Result<toml::Table> {
+    read_as(file)
+}
+
+fn read_as<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let text = read_small(file).map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
     toml::from_str(&text).map_err(|error| anyhow!("cannot understand {}: {}", file.display(), error))
 }

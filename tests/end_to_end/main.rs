@@ -7,6 +7,9 @@ mod analyze;
 
 mod binary;
 
+/// `stepscope diff` and `train --sweep`: what changed, how sure that is, and what is refused.
+mod diff;
+
 /// `stepscope doctor`: what it says of whatever machine this is.
 mod doctor;
 
@@ -27,6 +30,9 @@ mod samples;
 
 /// `stepscope record` and `trigger`: a command's status, its environment, and what is refused.
 mod record;
+
+/// `stepscope record` of programs of PyTorch's: what their memory is for.
+mod record_torch;
 
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;

@@ -20,9 +20,10 @@ fn a_command_keeps_its_words_and_its_status() {
 }
 
 #[test]
-fn a_command_finds_what_the_driver_and_nvtx_look_for() {
+fn a_command_finds_what_the_driver_nvtx_and_nccl_look_for() {
     let directory = tempfile::tempdir().unwrap();
     let line = "cd / && test -f \"$CUDA_INJECTION64_PATH\" && test \"$CUDA_INJECTION64_PATH\" = \"$NVTX_INJECTION64_PATH\" \
+                && test \"$CUDA_INJECTION64_PATH\" = \"$NCCL_PROFILER_PLUGIN\" \
                 && echo \"$STEPSCOPE_INJECTION\"";
     let (code, stdout, stderr) = record(line, directory.path());
     assert_eq!(code, Some(0), "{stderr}");
@@ -51,6 +52,8 @@ fn what_cannot_be_recorded_is_refused() {
     };
     let (code, said) = run("STEPSCOPE_INJECT", "/no/such/library.so");
     assert!(code == Some(2) && said.contains("not at /no/such/library.so") && said.contains("hint: "), "{said}");
+    let (code, said) = run("NCCL_PROFILER_PLUGIN", "another");
+    assert!(code == Some(0), "there is room for two: {said}");
     let (code, said) = run("CUDA_INJECTION64_PATH", "/another/tool.so");
     assert!(code == Some(2) && said.contains("/another/tool.so"), "{said}");
 }

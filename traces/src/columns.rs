@@ -244,6 +244,12 @@ impl<C: Cell> OptionalColumn<C> {
         self.present.get_bit(row).then(|| C::from_number(self.numbers[row])).flatten()
     }
 
+    /// Gives a row a value. Panics past the end, as slices do.
+    pub(crate) fn set(&mut self, row: usize, value: C) {
+        self.numbers[row] = value.to_number();
+        self.present.set_bit(row, true);
+    }
+
     /// The plain numbers, as any Arrow reader sees them: zero where there is no value.
     pub fn numbers(&self) -> &[C::Number] {
         &self.numbers

@@ -65,7 +65,7 @@ impl Follower {
     pub(crate) fn visit(
         &mut self,
         data: &mut RankData,
-        mut spans: impl FnMut(&RankData, &Spans),
+        mut spans: impl FnMut(&RankData, &mut Spans),
         mut memory: impl FnMut(&MemoryEvents),
     ) -> Result<(), TraceError> {
         let (mut counters, mut strings) = (CounterSamples::default(), Strings::default());

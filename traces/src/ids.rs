@@ -70,6 +70,13 @@ ids! {
     CounterId(u16);
 }
 
+impl Group {
+    /// A group that nobody numbered, by a hash that all its ranks have: no number of those that are counted.
+    pub fn hashed(hash: u32) -> Group {
+        Group(hash | 1 << 31)
+    }
+}
+
 impl Nanos {
     /// One second.
     pub const SECOND: Nanos = Nanos(1_000_000_000);

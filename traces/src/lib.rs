@@ -37,6 +37,7 @@ mod import;
 mod inferred_steps;
 mod json_file;
 mod loss;
+mod membership;
 mod names;
 mod rank_data;
 mod rank_info;
@@ -45,6 +46,7 @@ mod run_info;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
 mod tables;
+mod torch_notes;
 mod vocabulary;
 mod window;
 mod writer;
@@ -57,15 +59,18 @@ pub use format::SCHEMA_VERSION;
 pub use ids::{
     Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,
 };
-pub use import::{JoinError, PickleError, SnapshotError};
-pub use inferred_steps::{InferredSteps, infer_steps};
+pub use import::{
+    FollowError, FollowedMemory, JoinError, Mark, Observation, PickleError, SnapshotError, Taken, TrainingEvent,
+};
 pub use loss::Loss;
+pub use membership::Membership;
 pub use names::{FIRST_NAME, Names};
 pub use rank_data::{RankData, Survey, TableSurvey};
-pub use rank_info::{Device, RANKS_ON_DEVICE, RankInfo, State, Written};
+pub use rank_info::{Device, MEMORY_TIMES, PHASES, RANKS_ON_DEVICE, RankInfo, State, TIMES_OF_HOST, Written};
 pub use reader::{RankDirectory, RankReport, Run};
 pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
+pub use torch_notes::TorchNotes;
 pub use vocabulary::{Counter, MemoryCategory, MemoryOperation, Phase, SpanKind};
 pub use window::Window;
 pub use writer::RankWriter;

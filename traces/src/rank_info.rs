@@ -10,6 +10,7 @@ use crate::{
     error::TraceError,
     ids::{Rank, Stage},
     json_file::{self, open_regular},
+    membership::Membership,
     run_info::host_name,
     tables::{CounterSamples, Spans, Table},
 };
@@ -29,6 +30,9 @@ pub struct RankInfo {
     pub device: Option<Device>,
     /// Its pipeline stage, if it has one.
     pub stage: Option<Stage>,
+    /// The groups it is in, as far as it told them while it ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Membership>,
     /// Its clock.
     pub clock: ClockRecord,
     /// How it is recorded.
@@ -47,6 +51,15 @@ pub struct RankInfo {
 
 /// What is noted of a rank, by this name, when others are on its device: how many they are, with it.
 pub const RANKS_ON_DEVICE: &str = "ranks_on_device";
+
+/// What is noted of a rank, by this name, of where its phases come from.
+pub const PHASES: &str = "phases";
+
+/// What is noted of a rank, by this name, of whose clock the times of its memory are.
+pub const MEMORY_TIMES: &str = "memory_times";
+
+/// What is noted there if they are the host's, which runs ahead of the device.
+pub const TIMES_OF_HOST: &str = "the host's";
 
 /// What computes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,6 +125,7 @@ impl RankInfo {
             pid: std::process::id(),
             device: None,
             stage: None,
+            groups: Vec::new(),
             clock: ClockRecord::begin(),
             collector: serde_json::Map::new(),
             locked: false,
@@ -126,6 +140,11 @@ impl RankInfo {
         self.collector.get(RANKS_ON_DEVICE)?.as_str()?.parse().ok().filter(|ranks| *ranks > 1)
     }
 
+    /// Whether phases were told from something else than what the program said, at least in part.
+    pub fn phases_are_inferred(&self) -> bool {
+        self.collector.get(PHASES).and_then(|note| note.as_str()).is_some_and(|note| note.contains("inferred"))
+    }
+
     /// A rank that another tool recorded: nothing is known of it but its clock.
     pub(crate) fn elsewhere(rank: Rank, clock: ClockRecord) -> RankInfo {
         RankInfo {
@@ -134,6 +153,7 @@ impl RankInfo {
             pid: 0,
             device: None,
             stage: None,
+            groups: Vec::new(),
             clock,
             collector: serde_json::Map::new(),
             locked: false,

@@ -10,7 +10,9 @@ use crate::{
     follower::Follower,
     ids::Rank,
     import::{ImportedRank, kineto::KinetoTrace, take_notes},
+    inferred_steps::{InferredSteps, UnnumberedKernels},
     loss::Loss,
+    membership,
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State},
     run_info::{RunInfo, RunSource},
@@ -33,7 +35,7 @@ pub struct Run {
 impl Run {
     /// Opens a run directory.
     pub fn open(path: &Path) -> Result<Run, TraceError> {
-        let info = RunInfo::read(path)?;
+        let mut info = RunInfo::read(path)?;
         let mut ranks = Vec::new();
         for entry in fs::read_dir(path).map_err(TraceError::io("list", path))? {
             let directory = entry.map_err(TraceError::io("list", path))?.path();
@@ -57,6 +59,9 @@ impl Run {
             }
         }
         ranks.sort_by_key(|rank| rank.info.rank);
+        if info.groups.is_empty() {
+            info.groups = membership::groups(ranks.iter().map(|rank| &rank.info));
+        }
         Ok(Run { path: path.to_owned(), info, ranks })
     }
 
@@ -128,6 +133,15 @@ pub struct RankReport {
     pub state: State,
     /// What of the whole rank is lost.
     pub loss: Loss,
+    /// Whether nothing says of its steps but what repeats in its kernels.
+    pub steps_are_inferred: bool,
+}
+
+impl RankReport {
+    /// Of a rank that says of its steps itself, or has none.
+    pub fn new(info: RankInfo, state: State, loss: Loss) -> RankReport {
+        RankReport { info, state, loss, steps_are_inferred: false }
+    }
 }
 
 impl RankDirectory {
@@ -153,13 +167,17 @@ impl RankDirectory {
     /// As [`RankDirectory::read`], with all that is known of the rank.
     pub(crate) fn read_with_report(&self, window: Window) -> Result<(RankData, RankReport), TraceError> {
         if let Some(ImportedRank { info, state, data, loss }) = self.imported(window)? {
-            return Ok((data, RankReport { info, state, loss }));
+            return Ok((data, RankReport::new(info, state, loss)));
         }
+        let steps = self.inferred_steps()?;
         let mut follower = Follower::new(&self.path, window)?;
         let mut data = RankData::default();
         follower.poll(&mut data)?;
         follower.finish(&mut data);
-        Ok((data, self.report(&follower)))
+        if let Some(steps) = &steps {
+            steps.number(&mut data.spans);
+        }
+        Ok((data, RankReport { steps_are_inferred: steps.is_some(), ..self.report(&follower) }))
     }
 
     /// As [`RankDirectory::read`], but spans and memory events are shown piece by piece, with the counters and names of
@@ -176,13 +194,30 @@ impl RankDirectory {
             spans(&data, &all_spans);
             drop(all_spans);
             memory(&all_memory);
-            return Ok((data, RankReport { info, state, loss }));
+            return Ok((data, RankReport::new(info, state, loss)));
         }
+        let steps = self.inferred_steps()?;
         let mut follower = Follower::new(&self.path, window)?;
         let mut data = RankData::default();
-        follower.visit(&mut data, spans, memory)?;
-        let report = self.report(&follower);
-        Ok((data, report))
+        let numbered = |data: &RankData, piece: &mut Spans| {
+            if let Some(steps) = &steps {
+                steps.number(piece);
+            }
+            spans(data, piece);
+        };
+        follower.visit(&mut data, numbered, memory)?;
+        Ok((data, RankReport { steps_are_inferred: steps.is_some(), ..self.report(&follower) }))
+    }
+
+    /// The steps of a program that was recorded as it is and numbers none, over all that there is of it: so a step has the
+    /// same number in every window.
+    fn inferred_steps(&self) -> Result<Option<InferredSteps>, TraceError> {
+        if !UnnumberedKernels::may_be_of(&self.info) {
+            return Ok(None);
+        }
+        let (mut kernels, mut nothing) = (UnnumberedKernels::default(), RankData::default());
+        Follower::new(&self.path, Window::ALL)?.visit(&mut nothing, |_, spans| kernels.take(spans), |_| {})?;
+        Ok(kernels.steps())
     }
 
     /// Follows the rank from its beginning. A trace of another tool is written when all is over, and cannot be followed.
@@ -202,7 +237,7 @@ impl RankDirectory {
     pub fn survey_with_report(&self) -> Result<(Survey, RankReport), TraceError> {
         if let Some(ImportedRank { info, state, data, loss }) = self.imported(Window::ALL)? {
             let bytes = self.path.metadata().map_err(TraceError::io("look at", &self.path))?.len();
-            return Ok((Survey::of(&data, bytes, loss), RankReport { info, state, loss }));
+            return Ok((Survey::of(&data, bytes, loss), RankReport::new(info, state, loss)));
         }
         let mut follower = Follower::new(&self.path, Window::NONE)?;
         let mut nothing = RankData::default();
@@ -226,6 +261,6 @@ impl RankDirectory {
     }
 
     fn report(&self, follower: &Follower) -> RankReport {
-        RankReport { info: self.info.clone(), state: self.state, loss: follower.loss(&self.info, self.state) }
+        RankReport::new(self.info.clone(), self.state, follower.loss(&self.info, self.state))
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     format::{encode::Encoder, frame::END_OF_STREAM},
     ids::{NameId, Rank},
     json_file,
+    membership::Membership,
     rank_info::{self, Device, RankInfo, Written, WrittenState},
     run_info::RunInfo,
     tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans, Strings, Table},
@@ -156,6 +157,12 @@ impl RankWriter {
     /// Says what the rank computes on, where that is known only after it began; it is written with the next flush.
     pub fn set_device(&mut self, device: Device) {
         self.info.device = Some(device);
+        self.info_changed = true;
+    }
+
+    /// Says that the rank is in a group.
+    pub fn join_group(&mut self, membership: Membership) {
+        self.info.groups.push(membership);
         self.info_changed = true;
     }
 

@@ -18,7 +18,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
 use stepscope_plan::{Attention, MemoryPlan};
-use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, RankInfo, RunInfo, RunSource, Step};
+use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, RankInfo, RunInfo, RunSource, Step, TorchNotes};
 
 use crate::{devices::DeviceSamples, selection::StepRange, steps::StepWindow};
 
@@ -73,6 +73,8 @@ pub struct RankMemory {
     pub inferred: bool,
     /// Frees of what was not allocated, and allocations of what was not freed: their other half was not recorded.
     pub unmatched_events: u64,
+    /// How often events of it were lost while it was recorded, where that can be: what happened then is not known.
+    pub gaps: Option<u64>,
     /// What was allocated over time, thinned out without losing peaks.
     #[serde(skip)]
     pub timeline: Vec<MemoryPoint>,
@@ -169,6 +171,7 @@ impl MemoryReplay {
             ledger: peak.reserved.and_then(|reserved| device.ledger(began, peak.time, peak.allocated, reserved)),
             inferred: is_inferred(run, info),
             unmatched_events: state.unmatched,
+            gaps: TorchNotes::of(info).and_then(|notes| notes.gaps),
             timeline,
         })
     }

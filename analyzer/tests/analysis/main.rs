@@ -8,8 +8,14 @@ mod support;
 /// A run checked on paper.
 mod by_hand;
 
+/// What changed between two runs.
+mod diff;
+
 /// What stands out, and what does not.
 mod findings;
+
+/// Programs that were recorded as they are.
+mod recorded;
 
 /// Runs of the generator: what it says is the truth.
 mod synthetic;

@@ -1,19 +1,24 @@
 //! The collector inside a program that knows nothing of it.
 //!
-//! `stepscope record` names this library in two variables. The driver loads it into each process that begins to use CUDA and
-//! calls [`InitializeInjection`]; NVTX loads it where a program first names a range and calls [`InitializeInjectionNvtx2`].
-//! Either may come first, or never, and each copy of NVTX in a process makes its own call.
+//! `stepscope record` names this library in three variables. The driver loads it into each process that begins to use CUDA
+//! and calls [`InitializeInjection`]; NVTX loads it where a program first names a range and calls
+//! [`InitializeInjectionNvtx2`]; NCCL loads it where a program first makes a communicator and finds `ncclProfiler_v2` to
+//! `ncclProfiler_v6` there. Any may come first, or never, and each copy of NVTX in a process makes its own call. Where the
+//! program is one of PyTorch's, a module of ours in its Python calls the functions of `torch`.
 //!
 //! This is other people's process. Nothing here writes to its stdout, changes how it ends, waits for long, or lets a panic
 //! out. Where it cannot record, the program runs as if it were not there.
 #![allow(unsafe_code, reason = "everything here is called from C")]
 
+mod c_text;
 mod exit;
 mod gpu;
+mod nccl;
 mod nvtx;
 mod process;
 mod seat;
 mod session;
+mod torch;
 mod watch;
 
 use std::{

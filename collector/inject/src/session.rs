@@ -15,8 +15,9 @@ use stepscope_traces::{Nanos, Span, SpanKind, now};
 
 use crate::{
     gpu::{self, Gpu},
+    nccl,
     process::{self, Given},
-    seat,
+    seat, torch,
 };
 
 /// How long work may take to end on the device after a window closes: the host runs ahead of it.
@@ -61,7 +62,10 @@ impl Session {
         match self.window.as_ref().map(|window| window.closing) {
             None if is_open => self.open(),
             None => {}
-            Some(None) if is_open => self.find_gpu(),
+            Some(None) if is_open => {
+                self.find_gpu();
+                recorder().into_iter().for_each(nccl::tell);
+            }
             Some(None) => self.begin_to_close(),
             Some(Some(since)) if since.elapsed() < SETTLE => {}
             Some(Some(_)) => self.close(),
@@ -87,7 +91,9 @@ impl Session {
             },
         };
         // If that cannot be, the recording says why.
-        let activity = Activity::start_with(recorder, Traced { memory: true }).ok();
+        // What PyTorch takes from the driver it says itself, and what for.
+        let activity = Activity::start_with(recorder, Traced { memory: !torch::is_expected() }).ok();
+        torch::open_window();
         self.window = Some(Window { began: now(), activity, sampler: None, closing: None });
         self.sample();
     }
@@ -122,11 +128,14 @@ impl Session {
         if let Some(window) = &mut self.window {
             window.activity.iter().for_each(Activity::stop_tracing);
             window.closing = Some(Instant::now());
+            torch::begin_to_close_window();
         }
     }
 
     fn close(&mut self) {
         if let (Some(window), Some(recorder)) = (self.window.take(), recorder()) {
+            nccl::tell(recorder);
+            torch::close_window();
             window.end(recorder, Activity::finish);
             recorder.pause();
         }
@@ -135,7 +144,9 @@ impl Session {
     /// Records what is left, and ends the recording: the process ends.
     pub(crate) fn finish(mut self) {
         let Some(recorder) = recorder() else { return };
+        torch::end();
         if let Some(window) = self.window.take() {
+            nccl::tell(recorder);
             gpu::wait_until_done();
             window.end(recorder, Activity::finish_with_process);
         }

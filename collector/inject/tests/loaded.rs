@@ -154,6 +154,32 @@ fn ranges_of_the_program_are_annotations_and_steps() {
 }
 
 #[test]
+fn nccl_finds_a_table_of_each_version_and_its_groups_are_known() {
+    let recording = Recording::new();
+    let output = recording.record("nccl", Windows::ALWAYS);
+    assert_eq!(quiet_status(&output), Some(42), "{}", String::from_utf8_lossy(&output.stdout));
+    let info = &recording.open().ranks[0].info;
+    assert_eq!(info.collector["nccl"], "operations by NCCL's profiler interface, version 6");
+    let told: Vec<_> = info.groups.iter().map(|member| (member.index, member.size, member.name.as_deref())).collect();
+    assert_eq!(told, [(3, 4, Some("mesh_tp")), (3, 5, Some("mesh_tp")), (3, 6, Some("mesh_tp"))]);
+    assert!(info.groups.windows(2).all(|pair| pair[0].group != pair[1].group), "{:?}", info.groups);
+}
+
+#[test]
+fn the_library_exports_what_others_look_for_and_nothing_else() {
+    let Ok(output) = Command::new("nm").args(["-D", "--defined-only"]).arg(Injected::path()).output() else {
+        return println!("skipped: there is no nm to list symbols with");
+    };
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let symbols: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    let tables = (2..=6).map(|version| format!("ncclProfiler_v{version}"));
+    let for_python = ["begin", "blocks", "buffers", "device", "end", "expect", "history", "mark", "refuse"]
+        .map(|name| format!("stepscope_torch_{name}"));
+    let injected = ["InitializeInjection", "InitializeInjectionNvtx2"].map(str::to_owned);
+    assert_eq!(symbols, injected.into_iter().chain(tables).chain(for_python).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_dormant_process_is_no_rank_until_it_is_triggered() {
     let recording = Recording::new();
     assert_eq!(quiet_status(&recording.record("exit", Windows::Dormant)), Some(42));
@@ -207,12 +233,16 @@ fn where_it_cannot_record_one_line_says_so() {
 struct Injected(Library);
 
 impl Injected {
-    fn load() -> Injected {
+    fn path() -> PathBuf {
         let beside = env::current_exe().unwrap();
         let folders = [beside.parent().unwrap(), beside.parent().and_then(Path::parent).unwrap()];
         let path = folders.map(|folder| folder.join(LIBRARY_FILE)).into_iter().find(|path| path.exists());
+        path.expect("cargo builds the library for its tests")
+    }
+
+    fn load() -> Injected {
         // SAFETY: it does nothing when it is loaded.
-        Injected(unsafe { Library::new(path.expect("cargo builds the library for its tests")) }.unwrap())
+        Injected(unsafe { Library::new(Injected::path()) }.unwrap())
     }
 
     fn cuda_begins(&self) {
@@ -289,6 +319,67 @@ fn across_threads(name: &'static std::ffi::CStr) {
     }
 }
 
+/// What NCCL finds: a name, and five functions.
+#[repr(C)]
+struct ProfilerTable {
+    name: *const c_char,
+    init: *const c_void,
+    start: unsafe extern "C" fn(*mut c_void, *mut *const c_void, *const c_void) -> c_int,
+    stop: unsafe extern "C" fn(*const c_void) -> c_int,
+    record_state: unsafe extern "C" fn(*const c_void, c_int, *const c_void) -> c_int,
+    finalize: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+type Begin = unsafe extern "C" fn(*mut *mut c_void, *mut c_int) -> c_int;
+type BeginV4 =
+    unsafe extern "C" fn(*mut *mut c_void, *mut c_int, *const c_char, u64, c_int, c_int, c_int, *const c_void) -> c_int;
+type BeginV5 =
+    unsafe extern "C" fn(*mut *mut c_void, u64, *mut c_int, *const c_char, c_int, c_int, c_int, *const c_void) -> c_int;
+
+/// NCCL's part, as a version of its interface has it: a communicator with a plan of a collective and a message.
+fn communicate(injected: &Injected, version: c_int) {
+    let symbol = format!("ncclProfiler_v{version}");
+    // SAFETY: that is what NCCL takes it for, and how it calls it.
+    unsafe {
+        let table: Symbol<*const ProfilerTable> = injected.0.get(symbol.as_bytes()).unwrap();
+        let ProfilerTable { name, init, start, stop, record_state, finalize } = ptr::read(*table);
+        assert_eq!(std::ffi::CStr::from_ptr(name), c"stepscope");
+        let (mut context, mut wanted) = (ptr::null_mut(), 0);
+        let (mesh, hash, log) = (c"mesh_tp".as_ptr(), 1 << version, ptr::null());
+        let begun = match version {
+            2 | 3 => std::mem::transmute::<*const c_void, Begin>(init)(&mut context, &mut wanted),
+            4 => {
+                let begin = std::mem::transmute::<*const c_void, BeginV4>(init);
+                begin(&mut context, &mut wanted, mesh, hash, 1, version, 3, log)
+            }
+            _ => {
+                let begin = std::mem::transmute::<*const c_void, BeginV5>(init);
+                begin(&mut context, hash, &mut wanted, mesh, 1, version, 3, log)
+            }
+        };
+        assert_eq!((begun, wanted, context.is_null()), (0, 0b110, false));
+        // A collective has its function in the second, fourth or fifth word behind the head, and a message before that: all
+        // of these are texts here, which no version takes for anything but a text, a number or an address.
+        let word = c"Send".as_ptr() as u64;
+        let mut begin = |kind: u64| {
+            let mut descriptor = [word; 32];
+            descriptor[0] = kind;
+            descriptor[2] = 3;
+            let mut handle = ptr::dangling::<c_void>();
+            assert_eq!(start(context, &mut handle, descriptor.as_ptr().cast()), 0);
+            handle
+        };
+        let calls = if version >= 5 { begin(1 << 8) } else { ptr::null() };
+        assert_eq!(calls.is_null(), version < 5);
+        let plan = begin(1);
+        assert!(!plan.is_null(), "without a handle, NCCL before 2.28 says nothing of the plan");
+        let others = [1 << 1, 1 << 2, 1 << 3].into_iter().chain((version >= 5).then_some(1 << 11));
+        assert!(others.map(&mut begin).all(|handle| handle.is_null()));
+        assert_eq!((record_state(plan, 7, ptr::null()), stop(plan), stop(calls)), (0, 0, 0));
+        assert_eq!(finalize(context), 0);
+    }
+}
+
 /// Waits for something to be in the run, which it is within a minute.
 fn wait_until(is_so: impl Fn(&Run) -> bool) {
     let path = Injection::of_this_process().unwrap().unwrap().run;
@@ -332,6 +423,7 @@ fn recorded_process() {
             (0..4).for_each(|_| pop());
             across_threads(c"transfer");
         }
+        "nccl" => (2..=6).for_each(|version| communicate(&injected, version)),
         "fork" => {
             injected.nvtx_begins();
             push(c"step 1");

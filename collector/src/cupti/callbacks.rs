@@ -15,7 +15,7 @@ use cudarc::{
 
 use super::{
     buffers::{BUFFERS, Filled},
-    library, notes,
+    latest_kernel, library, notes,
 };
 
 /// The call at whose end CUPTI is let go of. It does nothing, and we make it ourselves.
@@ -70,7 +70,13 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, _: CUpti_CallbackDomain, 
     } else if begins && !data.functionName.is_null() {
         // SAFETY: it is a constant of CUPTI.
         let name = unsafe { CStr::from_ptr(data.functionName) };
-        drop(catch_unwind(|| notes::leave(data.correlationId, launches_kernels(name.to_bytes()))));
+        drop(catch_unwind(|| {
+            let launches_kernels = launches_kernels(name.to_bytes());
+            if launches_kernels {
+                latest_kernel::launched(launches_one_kernel(name.to_bytes()).then_some(data.correlationId));
+            }
+            notes::leave(data.correlationId, launches_kernels);
+        }));
     }
 }
 
@@ -92,6 +98,11 @@ fn launches_kernels(name: &[u8]) -> bool {
     (name.starts_with(b"cuLaunch") && !name.starts_with(b"cuLaunchHostFunc")) || name.starts_with(b"cuGraphLaunch")
 }
 
+/// Calls that launch just one.
+fn launches_one_kernel(name: &[u8]) -> bool {
+    name.starts_with(b"cuLaunchKernel")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +118,7 @@ mod tests {
             "cuGraphLaunch_ptsz",
         ] {
             assert!(launches_work(name) && launches_kernels(name.as_bytes()), "{name}");
+            assert_eq!(launches_one_kernel(name.as_bytes()), name.contains("LaunchKernel"), "{name}");
         }
         for name in
             ["cuMemcpyHtoDAsync_v2", "cuMemcpyBatchAsync_ptsz", "cuMemsetD2D32Async", "cuMemcpy", "cu64MemsetD8"]

@@ -1,8 +1,12 @@
-//! Finds the note of the launch that a record is of.
+//! Finds the notes of the launch that a record is of.
 
 use std::collections::HashMap;
 
-use super::{memory_order::Position, notes::LaunchNote};
+use super::{
+    memory_order::Position,
+    notes::{LaunchNote, OperationNote},
+};
+use crate::launch::LaunchInfo;
 
 /// How many notes a generation has.
 const GENERATION: usize = 32 << 10;
@@ -13,8 +17,8 @@ const GENERATION: usize = 32 << 10;
 /// until so many others have come. The oldest generation then goes as a whole.
 #[derive(Default)]
 pub(crate) struct Launches {
-    young: HashMap<u32, Launch>,
-    old: HashMap<u32, Launch>,
+    launches: Latest<Launch>,
+    operations: Latest<LaunchInfo>,
 }
 
 /// A launch, as the thread that made it left it.
@@ -27,20 +31,56 @@ pub(crate) struct Launch {
 
 impl Launches {
     pub(crate) fn add(&mut self, note: LaunchNote, position: Option<Position>) {
-        if self.young.len() >= GENERATION {
-            std::mem::swap(&mut self.young, &mut self.old);
-            self.young.clear();
-        }
-        self.young.insert(note.correlation, Launch { note, position });
+        self.launches.add(note.correlation, Launch { note, position });
+    }
+
+    /// Says what a kernel was that has been launched.
+    pub(crate) fn describe(&mut self, note: OperationNote) {
+        self.operations.add(note.correlation, note.info);
+    }
+
+    /// What a kernel was, if somebody said so: told once.
+    pub(crate) fn operation(&mut self, correlation: u32) -> Option<LaunchInfo> {
+        self.operations.take(correlation)
     }
 
     /// A launch. What its guard says for a kernel, or else for a copy or fill, is told once.
     pub(crate) fn find(&mut self, correlation: u32, kernel: bool) -> Option<Launch> {
-        let launch = self.young.get_mut(&correlation).or_else(|| self.old.get_mut(&correlation))?;
+        let launch = self.launches.find(correlation)?;
         let info = launch.note.launched.info.take_if(|info| info.is_for(kernel));
         let mut found = *launch;
         found.note.launched.info = info;
         Some(found)
+    }
+}
+
+/// What is known of the latest calls, by their numbers.
+struct Latest<T> {
+    young: HashMap<u32, T>,
+    old: HashMap<u32, T>,
+}
+
+impl<T> Default for Latest<T> {
+    fn default() -> Latest<T> {
+        Latest { young: HashMap::new(), old: HashMap::new() }
+    }
+}
+
+impl<T> Latest<T> {
+    fn add(&mut self, correlation: u32, known: T) {
+        if self.young.len() >= GENERATION {
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.clear();
+        }
+        self.young.insert(correlation, known);
+    }
+
+    fn find(&mut self, correlation: u32) -> Option<&mut T> {
+        self.young.get_mut(&correlation).or_else(|| self.old.get_mut(&correlation))
+    }
+
+    fn take(&mut self, correlation: u32) -> Option<T> {
+        self.young.remove(&correlation).or_else(|| self.old.remove(&correlation))
     }
 }
 
@@ -83,7 +123,7 @@ mod tests {
         let mut launches = Launches::default();
         let last = 5 * GENERATION as u32;
         (0..=last).for_each(|correlation| launches.add(note(correlation, None), None));
-        assert!(launches.young.len() + launches.old.len() <= 2 * GENERATION);
+        assert!(launches.launches.young.len() + launches.launches.old.len() <= 2 * GENERATION);
         assert!((last - GENERATION as u32..=last).all(|correlation| launches.find(correlation, true).is_some()));
         assert!(launches.find(0, true).is_none());
     }

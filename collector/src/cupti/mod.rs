@@ -8,6 +8,8 @@
 //! [`Recorder::launching`](crate::Recorder::launching) said of it. Joined, a kernel knows its step, phase, layer and FLOPs.
 //! CUPTI's own way to do that needs a record of every call, which is what makes tracing slow.
 //!
+//! A library that launches kernels of its own may say only afterwards what they were ([`LatestKernel`]): that is a note, too.
+//!
 //! Memory that a program hands out in order of a stream ([`Activity::order_memory_by`]) takes the same way: events and
 //! launches of a thread come in the order in which it made them, so each event is between two launches, and gets its time
 //! when those have run.
@@ -19,6 +21,7 @@ mod clock;
 mod drain;
 mod groups;
 mod join;
+mod latest_kernel;
 mod library;
 mod memory;
 mod memory_order;
@@ -31,5 +34,6 @@ mod translator;
 mod unavailable;
 
 pub use activity::{Activity, Traced};
+pub use latest_kernel::LatestKernel;
 pub(crate) use notes::{MemoryNote, leave_memory};
 pub use unavailable::Unavailable;

@@ -16,6 +16,7 @@ use stepscope_traces::{MemoryEvent, Nanos, now};
 
 use crate::{
     lane::{self, Launched},
+    launch::LaunchInfo,
     shared::lock,
     ticks::Ticks,
 };
@@ -33,6 +34,7 @@ const MOST_THREADS: usize = 32;
 #[derive(Clone, Copy)]
 enum Note {
     Launch(LaunchNote),
+    Operation(OperationNote),
     Memory(MemoryNote),
 }
 
@@ -44,6 +46,13 @@ pub(crate) struct LaunchNote {
     /// When it was made, of every so many.
     pub(crate) time: Option<Nanos>,
     pub(crate) launched: Launched,
+}
+
+/// What a kernel turned out to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OperationNote {
+    pub(crate) correlation: u32,
+    pub(crate) info: LaunchInfo,
 }
 
 /// A memory event that happens between the thread's launches.
@@ -62,6 +71,7 @@ pub(crate) struct NoteThread(pub(crate) u64);
 /// What is read of a thread.
 pub(crate) enum Heard {
     Launch(LaunchNote),
+    Operation(OperationNote),
     Memory(MemoryNote),
     /// There was no room for some memory events, which were recorded without. They are among those that were read before
     /// this.
@@ -73,6 +83,7 @@ pub(crate) enum Heard {
 /// Queues that the reader has not seen yet.
 static NEW_QUEUES: Mutex<Vec<QueueEnd>> = Mutex::new(Vec::new());
 static OPEN_QUEUES: AtomicUsize = AtomicUsize::new(0);
+static READERS: AtomicUsize = AtomicUsize::new(0);
 static LOST_NOTES: AtomicU64 = AtomicU64::new(0);
 /// Who reads; a forked child has its memory and not its threads.
 static READING_PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -100,8 +111,21 @@ struct QueueEnd {
 pub(crate) fn leave(correlation: u32, kernel: bool) {
     let Some(launched) = lane::launched(kernel) else { return };
     let time = correlation.is_multiple_of(TIMED_EVERY).then(now);
-    let note = LaunchNote { correlation, time, launched };
-    if with_queue(|queue| queue.notes.push(Note::Launch(note)).is_ok()) != Some(true) {
+    push(Note::Launch(LaunchNote { correlation, time, launched }));
+}
+
+/// Leaves a note of what a kernel was that this thread has launched. It may have done so before CUPTI was let go of, and
+/// then nobody waits for the note.
+pub(crate) fn leave_operation(correlation: u32, info: LaunchInfo) {
+    if READERS.load(Relaxed) == 0 {
+        return;
+    }
+    push(Note::Operation(OperationNote { correlation, info }));
+}
+
+#[inline]
+fn push(note: Note) {
+    if with_queue(|queue| queue.notes.push(note).is_ok()) != Some(true) {
         LOST_NOTES.fetch_add(1, Relaxed);
     }
 }
@@ -158,6 +182,7 @@ pub(crate) struct NoteReader {
 impl NoteReader {
     pub(crate) fn new() -> NoteReader {
         READING_PROCESS.store(std::process::id(), Relaxed);
+        READERS.fetch_add(1, Relaxed);
         NoteReader { queues: Vec::new() }
     }
 
@@ -171,6 +196,7 @@ impl NoteReader {
             for note in std::iter::from_fn(|| notes.pop().ok()).take(waiting) {
                 let heard = match note {
                     Note::Launch(note) => Heard::Launch(note),
+                    Note::Operation(note) => Heard::Operation(note),
                     Note::Memory(note) => Heard::Memory(note),
                 };
                 each(*thread, heard);
@@ -195,6 +221,7 @@ impl NoteReader {
 
 impl Drop for NoteReader {
     fn drop(&mut self) {
+        READERS.fetch_sub(1, Relaxed);
         let unread = lock(&NEW_QUEUES).drain(..).count();
         OPEN_QUEUES.fetch_sub(self.queues.len() + unread, SeqCst);
     }

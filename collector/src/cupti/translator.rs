@@ -104,6 +104,7 @@ impl Translator {
         memory_order.read_clocks();
         notes.read(|thread, heard| match heard {
             Heard::Launch(note) => launches.add(note, memory_order.launched(thread, note.launched.recorder)),
+            Heard::Operation(note) => launches.describe(note),
             Heard::Memory(note) => memory_order.add(thread, &note),
             Heard::PassedBy => {
                 memory_order.passed_by(thread, |recorder, settled| record_settled(listeners, recorder, settled));
@@ -177,6 +178,10 @@ impl Translator {
             None => {
                 listener.launches.unannotated.fetch_add(1, Relaxed);
             }
+        }
+        // A kernel that was launched without a word may have been taken for another's: this is only said of NCCL's.
+        if let Some(operation) = self.launches.operation(work.correlation).filter(|_| span.kind.is_communication()) {
+            operation.apply(&mut span);
         }
         let (guard, info) = note.map_or((None, None), |note| (note.launched.guard, note.launched.info));
         let ran = Ran { recorder: listener.id, place: work.place, guard, info, span };

@@ -7,10 +7,12 @@
 //! |---|---|
 //! | `windows.rs` | when a process is recorded |
 //! | `library.rs` | where the library is |
+//! | `python.rs` | what says what PyTorch does, and how it is found |
 //! | `job.rs` | the command: started with the library, given our signals, waited for |
 
 mod job;
 mod library;
+mod python;
 mod windows;
 
 use std::{
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use job::{Job, JobError, exit_status};
 pub use library::{LIBRARY_FILE, LibraryMissing, library};
+pub use python::PythonModule;
 pub use windows::{Moment, Trigger, Windows};
 
 /// The variable that says what to do.
@@ -31,6 +34,8 @@ pub const VARIABLE: &str = "STEPSCOPE_INJECTION";
 const CUDA_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 /// What NVTX looks at: the library to tell of ranges.
 const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
+/// What NCCL looks at: the library to tell of operations.
+pub const NCCL_VARIABLE: &str = "NCCL_PROFILER_PLUGIN";
 
 /// What a process is to do that the library is loaded into.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,16 +57,29 @@ impl Injection {
         env::var(VARIABLE).ok().map(|text| serde_json::from_str(&text))
     }
 
-    /// Has the library loaded into whatever a command starts that uses CUDA.
+    /// Has the library loaded into whatever a command starts that uses CUDA. Another profiler of NCCL's stays.
     pub fn apply(&self, command: &mut Command, library: &Path) -> Result<(), serde_json::Error> {
         command.env(VARIABLE, self.to_text()?).env(CUDA_VARIABLE, library).env(NVTX_VARIABLE, library);
+        if other_nccl_profiler().is_none() {
+            command.env(NCCL_VARIABLE, library);
+        }
         Ok(())
     }
 }
 
 /// The tool that is loaded into programs already, if one is: there is room for one.
 pub fn other_tool() -> Option<PathBuf> {
-    [CUDA_VARIABLE, NVTX_VARIABLE].into_iter().filter_map(env::var_os).find(|path| !path.is_empty()).map(PathBuf::from)
+    [CUDA_VARIABLE, NVTX_VARIABLE].into_iter().find_map(named)
+}
+
+/// The profiler that NCCL tells of operations already, if there is one: it tells one.
+pub fn other_nccl_profiler() -> Option<PathBuf> {
+    named(NCCL_VARIABLE)
+}
+
+/// What a variable of this process names.
+fn named(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 #[cfg(test)]
@@ -88,7 +106,7 @@ mod tests {
             injection.apply(&mut command, Path::new("/lib/it.so")).unwrap();
             let set: Vec<_> = command.get_envs().filter(|(name, _)| *name != VARIABLE).collect();
             let library = Some("/lib/it.so".as_ref());
-            assert_eq!(set, [(CUDA_VARIABLE.as_ref(), library), (NVTX_VARIABLE.as_ref(), library)]);
+            assert_eq!(set, [CUDA_VARIABLE, NCCL_VARIABLE, NVTX_VARIABLE].map(|name| (name.as_ref(), library)));
         }
     }
 }

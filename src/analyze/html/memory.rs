@@ -5,11 +5,12 @@ use plotters::prelude::*;
 use stepscope_analyzer::{Analysis, MemoryPoint, RankMemory};
 use stepscope_traces::{MemoryCategory, Nanos};
 
-use super::{
-    chart::{self, Figure, LEFT, LETTERS, WIDTH},
-    step_axis::StepAxis,
+use super::step_axis::StepAxis;
+use crate::{
+    analyze::report::is_told_apart,
+    forms::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
+    text,
 };
-use crate::{analyze::report::is_told_apart, text};
 
 const HEIGHT: u32 = 320;
 /// There are not many more pixels.

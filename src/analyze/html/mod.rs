@@ -1,11 +1,9 @@
 //! The report for a browser: one file, with plots, that asks nothing of the network.
 
-mod chart;
 mod memory;
 mod pipeline;
 mod step_axis;
 mod steps;
-mod timeline;
 
 use anyhow::Result;
 use stepscope_analyzer::{Analysis, StepFigures, StepTimeline, step_timeline};
@@ -13,13 +11,14 @@ use stepscope_traces::{Rank, Run};
 
 use super::{
     report,
-    tables::{Room, Table, Topic, tables},
+    tables::{Room, tables},
 };
-use crate::text;
+use crate::forms::{
+    html::{self, escaped, timeline as streams},
+    table::{Table, Topic},
+};
 
 const ROOM: Room = Room { ranks: 256, steps: 200, kernels: 200 };
-/// Longer tables can be folded.
-const SHORT: usize = 16;
 /// Ranks whose spans are drawn; of a pipeline, more, if it has more stages.
 const DRAWN_RANKS: usize = 8;
 const DRAWN_STAGES: usize = 32;
@@ -30,36 +29,30 @@ const SPANS_OF_A_STREAM: usize = 1500;
 pub(super) fn written(run: &Run, analysis: &Analysis) -> Result<String> {
     let timeline = timeline(run, analysis)?;
     let mut tables = tables(analysis, ROOM);
-    let name = escaped(&analysis.run.name);
     let mut body = head(analysis) + &findings(analysis);
     let mut section = |title: &str, topic: Topic, plots: String| {
         let (ours, others) = std::mem::take(&mut tables).into_iter().partition(|table: &Table| table.topic == topic);
         tables = others;
         let ours: Vec<Table> = ours;
-        let written: String = ours.iter().map(table).collect();
-        if !(plots.is_empty() && written.is_empty()) {
-            body += &format!("<section>\n<h2>{title}</h2>\n{plots}{written}</section>\n");
-        }
+        let written: String = ours.iter().map(html::table).collect();
+        body += &html::section(title, &(plots + &written));
     };
-    section("Time", Topic::Time, steps::plot(analysis)? + &optional(&timeline, timeline::plot)?);
+    section("Time", Topic::Time, steps::plot(analysis)? + &optional(&timeline, streams_of_the_step)?);
     section("Memory", Topic::Memory, memory::plots(analysis)?);
     section("Pipeline", Topic::Pipeline, optional(&timeline, |timeline| pipeline::plot(analysis, timeline))?);
     section("Communication", Topic::Communication, String::new());
     section("Kernels", Topic::Kernels, String::new());
     section("Devices", Topic::Devices, String::new());
-    Ok(format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{name} · stepscope</title>\n\
-         <style>\n{}</style>\n</head>\n<body>\n{body}<footer>stepscope {}</footer>\n<script>\n{}</script>\n</body>\n</html>\n",
-        include_str!("style.css"),
-        env!("CARGO_PKG_VERSION"),
-        include_str!("script.js"),
-    ))
+    Ok(html::page(&analysis.run.name, &body))
+}
+
+fn streams_of_the_step(timeline: &StepTimeline) -> Result<String> {
+    let title = format!("Step {} by rank and stream", timeline.step);
+    streams::plot(timeline, title, timeline.duration_ns)
 }
 
 /// The step in the middle of all, read again; none without steps.
-fn timeline(run: &Run, analysis: &Analysis) -> Result<Option<StepTimeline>> {
+pub(crate) fn timeline(run: &Run, analysis: &Analysis) -> Result<Option<StepTimeline>> {
     let Some(time) = &analysis.step_time else { return Ok(None) };
     let mut ranks: Vec<Rank> = pipeline::ranks(analysis).into_iter().take(DRAWN_STAGES).collect();
     for rank in &analysis.ranks {
@@ -104,46 +97,4 @@ fn findings(analysis: &Analysis) -> String {
         text += &format!("<li><strong>{what}</strong><p>{evidence}</p><p class=\"advice\">Try: {advice}</p></li>\n");
     }
     text + "</ol>\n</section>\n"
-}
-
-/// A table, which sorts by the column that is clicked.
-fn table(table: &Table) -> String {
-    let side = |column: usize| if table.headers[column].starts_with('>') { " class=\"right\"" } else { "" };
-    let mut text = String::from("<div class=\"wide\"><table><thead><tr>");
-    for (column, header) in table.headers.iter().enumerate() {
-        let header = escaped(header.trim_start_matches('>'));
-        text += &format!("<th{}><button>{header}</button></th>", side(column));
-    }
-    text += "</tr></thead><tbody>\n";
-    for row in &table.rows {
-        text += "<tr>";
-        for (column, cell) in row.iter().enumerate() {
-            text += &format!("<td{}>{}</td>", side(column), escaped(cell));
-        }
-        text += "</tr>\n";
-    }
-    text += "</tbody></table></div>\n";
-    let title = escaped(&table.title);
-    if table.detail || table.rows.len() > SHORT {
-        let open = if table.detail { "" } else { " open" };
-        format!("<details{open}><summary>{title}</summary>\n{text}</details>\n")
-    } else {
-        format!("<h3>{title}</h3>\n{text}")
-    }
-}
-
-/// Text that is shown as it is.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for c in text::printable(text).chars() {
-        match c {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            _ => escaped.push(c),
-        }
-    }
-    escaped
 }

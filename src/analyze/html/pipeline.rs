@@ -10,8 +10,10 @@ use plotters::{
 use stepscope_analyzer::{Analysis, Pass, RankWork, StepTimeline, WorkItem};
 use stepscope_traces::Rank;
 
-use super::chart::{self, Figure, LETTERS, NAMES, WIDE};
-use crate::text;
+use crate::{
+    forms::html::chart::{self, Figure, LETTERS, NAMES, WIDE},
+    text,
+};
 
 const LANE: u32 = 40;
 /// Narrower work has no number in it.

@@ -7,8 +7,10 @@ use plotters::prelude::*;
 use stepscope_analyzer::Analysis;
 use stepscope_traces::Step;
 
-use super::chart::{self, Figure, LEFT, LETTERS, WIDTH};
-use crate::analyze::time::{PARTS, Time};
+use crate::{
+    analyze::time::{PARTS, Time},
+    forms::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
+};
 
 const HEIGHT: u32 = 280;
 /// How many times as high as all others a step that warms up may be.

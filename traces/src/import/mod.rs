@@ -11,4 +11,6 @@ mod write;
 pub(crate) use imported::ImportedRank;
 pub use join::JoinError;
 pub(crate) use join::take_notes;
-pub use torch_snapshot::{PickleError, SnapshotError};
+pub use torch_snapshot::{
+    FollowError, FollowedMemory, Mark, Observation, PickleError, SnapshotError, Taken, TrainingEvent,
+};

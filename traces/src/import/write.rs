@@ -28,7 +28,7 @@ impl Run {
 }
 
 fn write_rank(rank: &RankDirectory, directory: &Path) -> Result<(), TraceError> {
-    let (data, RankReport { info, state, loss }) = rank.read_with_report(Window::ALL)?;
+    let (data, RankReport { info, state, loss, .. }) = rank.read_with_report(Window::ALL)?;
     let reason = info.reason.clone();
     let mut writer = RankWriter::create(directory, RankInfo { state: WrittenState::Recording, written: None, ..info })?;
     for (id, text) in data.names.iter().filter(|(id, _)| *id >= FIRST_NAME) {

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{config, in_bf16, layouts, losses, single};
 
-fn saving(config: &TrainConfig, directory: &Path, steps: u64) -> TrainConfig {
+pub(crate) fn saving(config: &TrainConfig, directory: &Path, steps: u64) -> TrainConfig {
     TrainConfig { save: Some(SaveEvery { steps, directory: directory.to_owned() }), ..config.clone() }
 }
 
@@ -51,8 +51,11 @@ fn a_run_that_stopped_goes_on_as_if_it_had_not() {
     }
 }
 
+/// A tensor by its part of the model, its name there, and what of it is saved.
+pub(crate) type Key = (Part, &'static str, &'static str);
+
 /// Every tensor of the model, put together from the files of all ranks.
-fn assembled(config: &TrainConfig, checkpoint: &Path) -> BTreeMap<(Part, &'static str, &'static str), Vec<f32>> {
+pub(crate) fn assembled(config: &TrainConfig, checkpoint: &Path) -> BTreeMap<Key, Vec<f32>> {
     let mut tensors = BTreeMap::new();
     for rank in 0..config.layout.world_size() {
         let at = config.layout.coordinates(rank);

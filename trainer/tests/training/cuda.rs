@@ -11,7 +11,11 @@ use stepscope_traces::{Run, RunInfo, SpanKind, Stream, Window};
 use stepscope_trainer::{CudaTraining, SaveEvery, TrainConfig, TrainError, look_for_gpu};
 use tempfile::TempDir;
 
-use crate::{memory::assert_as_planned, support::losses};
+use crate::{
+    checkpoints::{Key, assembled, saving},
+    memory::assert_as_planned,
+    support::losses,
+};
 
 /// The GPU, for one test at a time: one of them fills its memory. Says so, if there is none.
 pub(crate) fn gpu() -> Option<MutexGuard<'static, ()>> {
@@ -65,6 +69,39 @@ fn losses_are_those_of_the_cpu() {
         eprintln!("{precision:?} with gradients in {gradients:?}: {apart:.1e} apart over {} steps", gpu.len());
         assert!(apart < tolerance, "{gpu:?} {cpu:?}");
         assert!(cpu[19] < 0.6 * cpu[0], "it learns");
+    }
+}
+
+/// The gradient of the first step, by tensor: what the first moments are a tenth of.
+fn gradients(config: &TrainConfig, on_gpu: bool) -> BTreeMap<Key, Vec<f32>> {
+    let directory = TempDir::new().unwrap();
+    let config = TrainConfig { steps: 1, ..saving(config, directory.path(), 1) };
+    if on_gpu { losses_on_gpu(&config, None) } else { losses(&config, None) }.unwrap();
+    let mut tensors = assembled(&config, &directory.path().join("step-000001"));
+    tensors.retain(|(_, _, kind), _| *kind == "first_moment");
+    tensors
+}
+
+/// How far apart two tensors are, as a part of the length of the second.
+fn apart(found: &[f32], expected: &[f32]) -> f64 {
+    let length =
+        |values: &mut dyn Iterator<Item = f32>| values.map(|value| f64::from(value).powi(2)).sum::<f64>().sqrt();
+    length(&mut found.iter().zip(expected).map(|(found, expected)| found - expected))
+        / length(&mut expected.iter().copied())
+}
+
+#[test]
+fn every_gradient_in_bf16_is_as_exact_as_the_cpus() {
+    let Some(_gpu) = gpu() else { return };
+    let exact = gradients(&tiny(Precision::Fp32, Precision::Fp32), false);
+    for of_gradients in [Precision::Bf16, Precision::Fp32] {
+        let config = tiny(Precision::Bf16, of_gradients);
+        let (cpu, gpu) = (gradients(&config, false), gradients(&config, true));
+        for (key, exact) in &exact {
+            let (cpu, gpu) = (apart(&cpu[key], exact), apart(&gpu[key], exact));
+            eprintln!("{key:?} in {}: {cpu:.1e} off on the CPU, {gpu:.1e} on the GPU", of_gradients.name());
+            assert!(gpu < 1.5 * cpu, "{key:?}: {gpu:.1e} off, {cpu:.1e} on the CPU");
+        }
     }
 }
 

@@ -21,7 +21,10 @@ use stepscope_trainer::{
 };
 use tempfile::TempDir;
 
-use crate::support::{config, losses, single};
+use crate::{
+    nccl::on_gpus,
+    support::{config, losses, single},
+};
 
 /// What the ranks of a test are told to do. They find it in a variable: they are this program, started again.
 #[derive(Clone, Serialize, Deserialize)]
@@ -66,9 +69,10 @@ fn train(told: &Told, place: &Place) -> Result<(), TrainError> {
         collective: Duration::from_secs(told.collective),
         ..Patience::default()
     };
-    let seed = u64::from(told.differs == Some(place.rank.0));
+    let usual = told.config();
+    let seed = usual.seed + u64::from(told.differs == Some(place.rank.0));
     let reduction = told.reduction;
-    let config = TrainConfig { steps: told.steps, seed, patience, reduction, ..told.config() };
+    let config = TrainConfig { steps: told.steps, seed, patience, reduction, ..usual };
     let job = Job::join(place, &config)?;
     let trained = train_joined(told, &config, &job);
     job.end(trained)
@@ -77,7 +81,7 @@ fn train(told: &Told, place: &Place) -> Result<(), TrainError> {
 impl Told {
     pub(crate) fn config(&self) -> TrainConfig {
         match &self.on_gpus {
-            Some(model) => TrainConfig { model: model.clone(), deterministic: true, ..config(self.layout) },
+            Some(model) => on_gpus(model, self.layout),
             None => config(self.layout),
         }
     }

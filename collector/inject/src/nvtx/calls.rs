@@ -10,6 +10,7 @@ use super::{
     ranges::{self, Domain},
     texts::{self, Wide},
 };
+use crate::c_text;
 
 /// What a pop says that found nothing, or a push that could not be done.
 const NO_RANGE: c_int = -2;
@@ -31,7 +32,7 @@ fn start(domain: Domain, name: &str) -> u64 {
 /// All of these are called by NVTX, with what the program gave it, which is as NVTX wants it.
 pub(super) unsafe extern "C" fn range_push(name: *const c_char) -> c_int {
     // SAFETY: as above.
-    push(Domain::NONE, &unsafe { texts::read(name) })
+    push(Domain::NONE, &unsafe { c_text::read(name) })
 }
 
 pub(super) unsafe extern "C" fn range_push_wide(name: *const Wide) -> c_int {
@@ -59,7 +60,7 @@ pub(super) unsafe extern "C" fn domain_range_pop(domain: *const c_void) -> c_int
 
 pub(super) unsafe extern "C" fn range_start(name: *const c_char) -> u64 {
     // SAFETY: as above.
-    start(Domain::NONE, &unsafe { texts::read(name) })
+    start(Domain::NONE, &unsafe { c_text::read(name) })
 }
 
 pub(super) unsafe extern "C" fn range_start_wide(name: *const Wide) -> u64 {
@@ -87,7 +88,7 @@ pub(super) unsafe extern "C" fn domain_range_end(_: *const c_void, id: u64) {
 
 pub(super) unsafe extern "C" fn register_text(_: *const c_void, text: *const c_char) -> *const c_void {
     // SAFETY: as above.
-    texts::keep(&unsafe { texts::read(text) })
+    texts::keep(&unsafe { c_text::read(text) })
 }
 
 pub(super) unsafe extern "C" fn register_wide_text(_: *const c_void, text: *const Wide) -> *const c_void {
@@ -97,7 +98,7 @@ pub(super) unsafe extern "C" fn register_wide_text(_: *const c_void, text: *cons
 
 pub(super) unsafe extern "C" fn create_domain(name: *const c_char) -> *const c_void {
     // SAFETY: as above.
-    texts::keep(&unsafe { texts::read(name) })
+    texts::keep(&unsafe { c_text::read(name) })
 }
 
 pub(super) unsafe extern "C" fn create_wide_domain(name: *const Wide) -> *const c_void {

@@ -20,4 +20,4 @@ mod ranges;
 mod texts;
 
 pub(crate) use interface::{GetExportTable, attach};
-pub(crate) use ranges::current_step;
+pub(crate) use ranges::{current_step, place_by_framework};

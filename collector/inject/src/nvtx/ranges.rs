@@ -39,10 +39,24 @@ struct Place {
 struct Steps {
     place: Place,
     next: i32,
+    /// Whether a range said a step.
+    said: bool,
+    /// Where its framework has it.
+    framework: Place,
+}
+
+impl Steps {
+    /// Where the program is: as its ranges say, and as its framework does where they say nothing.
+    fn known(&self) -> Place {
+        let framework = if self.said { Place { step: None, ..self.framework } } else { self.framework };
+        Place { step: self.place.step.or(framework.step), phase: self.place.phase.or(framework.phase) }
+    }
 }
 
 /// A training loop is one thread's, and what it says is of all threads.
-static STEPS: Mutex<Steps> = Mutex::new(Steps { place: Place { step: None, phase: None }, next: 0 });
+static STEPS: Mutex<Steps> = Mutex::new(Steps { place: NOWHERE, next: 0, said: false, framework: NOWHERE });
+
+const NOWHERE: Place = Place { step: None, phase: None };
 
 /// Ranges that may end on another thread.
 static STARTED: Mutex<Option<HashMap<u64, Started>>> = Mutex::new(None);
@@ -75,7 +89,22 @@ struct Entered {
 
 /// The step that the program is in, if it says so.
 pub(crate) fn current_step() -> Option<Step> {
-    lock(&STEPS).place.step
+    lock(&STEPS).known().step
+}
+
+/// Says where the program's framework has it: what ranges say of steps comes first. Tells the step that it is in, and
+/// whether that is the framework's.
+pub(crate) fn place_by_framework(step: Option<Step>, phase: Option<Phase>) -> (Option<Step>, bool) {
+    let mut steps = lock(&STEPS);
+    let before = steps.known();
+    steps.framework = Place { step, phase };
+    let (here, said) = (steps.known(), steps.said);
+    drop(steps);
+    tell(here);
+    if here.step != before.step {
+        watch::step_began();
+    }
+    (here.step, !said)
 }
 
 /// Opens a range on this thread; tells how many of its domain were open there.
@@ -170,14 +199,16 @@ impl Entered {
             Meaning::Step(number) if before.step.is_none() => {
                 let step = number.unwrap_or(Step(steps.next));
                 steps.next = step.0.saturating_add(1);
+                steps.said = true;
                 Place { step: Some(step), phase: None }
             }
             Meaning::Phase(phase) if before.phase.is_none() => Place { phase: Some(phase), ..before },
             _ => return None,
         };
         steps.place = here;
+        let known = steps.known();
         drop(steps);
-        tell(here);
+        tell(known);
         if here.step != before.step {
             watch::step_began();
         }
@@ -200,8 +231,9 @@ impl Drop for Entered {
         // A step that ends before its phase does has left that too.
         if steps.place.step == self.here.step {
             steps.place = self.before;
+            let known = steps.known();
             drop(steps);
-            tell(self.before);
+            tell(known);
         }
     }
 }
@@ -251,6 +283,21 @@ mod tests {
         push(Domain::NONE, "train_step");
         assert_eq!(place(), (Some(6), None), "counted from where numbers ended");
         pop(Domain::NONE);
+    }
+
+    #[test]
+    fn what_ranges_say_of_steps_comes_before_what_a_framework_says() {
+        let _alone = lock(&ALONE);
+        lock(&STEPS).said = false;
+        let (step, phase) = (Some(Step(2)), Some(Phase::Backward));
+        assert_eq!(place_by_framework(step, phase), (step, true));
+        assert_eq!(current_step(), step);
+        push(Domain::NONE, "step 7");
+        assert_eq!(lock(&STEPS).known(), Place { step: Some(Step(7)), phase });
+        assert_eq!(place_by_framework(Some(Step(3)), None), (Some(Step(7)), false));
+        pop(Domain::NONE);
+        assert_eq!(current_step(), None, "between its own steps the program is in none");
+        place_by_framework(None, None);
     }
 
     #[test]

@@ -2,14 +2,13 @@
 
 use std::{
     borrow::Cow,
-    ffi::{c_char, c_void},
+    ffi::c_void,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
 use super::interface::{EventAttributes, MESSAGE_REGISTERED, MESSAGE_TEXT, MESSAGE_WIDE};
+use crate::c_text::{self, LONGEST};
 
-/// As much of a name as is kept.
-const LONGEST: usize = 512;
 /// How many texts are kept for the program: it may make them without end.
 const MOST_KEPT: usize = 1 << 16;
 
@@ -19,19 +18,6 @@ pub(crate) type Wide = u32;
 /// # Safety
 ///
 /// It is null, or ends in a zero.
-pub(crate) unsafe fn read<'a>(text: *const c_char) -> Cow<'a, str> {
-    if text.is_null() {
-        return Cow::Borrowed("");
-    }
-    // SAFETY: there is a zero, and nothing behind it is read.
-    let length = (0..LONGEST).find(|at| unsafe { *text.add(*at) } == 0).unwrap_or(LONGEST);
-    // SAFETY: so many bytes are there.
-    String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(text.cast(), length) })
-}
-
-/// # Safety
-///
-/// As for [`read`].
 pub(crate) unsafe fn read_wide(text: *const Wide) -> String {
     if text.is_null() {
         return String::new();
@@ -55,7 +41,7 @@ pub(crate) unsafe fn message<'a>(attributes: *const EventAttributes) -> Cow<'a, 
     // SAFETY: the type says which of these it is; what was registered, we have made.
     unsafe {
         match attributes.message_type {
-            MESSAGE_TEXT => read(attributes.message.cast()),
+            MESSAGE_TEXT => c_text::read(attributes.message.cast()),
             MESSAGE_WIDE => Cow::Owned(read_wide(attributes.message.cast())),
             MESSAGE_REGISTERED => Cow::Borrowed(kept(attributes.message)),
             _ => Cow::Borrowed(""),
@@ -90,14 +76,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_read_within_bounds() {
-        let long = [b'a' as c_char; 4 * LONGEST];
+    fn wide_texts_are_read_within_bounds() {
+        let long = [Wide::from(b'a'); 4 * LONGEST];
         // SAFETY: each is null, ends in a zero, or is longer than is read.
         unsafe {
-            assert_eq!(read(ptr::null()), "");
-            assert_eq!(read(c"step 5".as_ptr()), "step 5");
-            assert_eq!(read(c"\xff".as_ptr()), "\u{fffd}");
-            assert_eq!(read(long.as_ptr()).len(), LONGEST);
+            assert_eq!(read_wide(long.as_ptr()).len(), LONGEST);
             let wide: Vec<Wide> = "größer\0 behind".chars().map(u32::from).collect();
             assert_eq!(read_wide(wide.as_ptr()), "größer");
             assert_eq!(read_wide([0xd800, 0].as_ptr()), "\u{fffd}");

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::{
     super::{
+        latest_kernel::{self, LatestKernel},
         notes,
         records::{
             self,
@@ -101,7 +102,7 @@ fn kernels_have_the_place_in_the_training_they_were_launched_in() {
         let collective = LaunchInfo {
             kind: Some(SpanKind::AllReduce),
             bytes: Some(4096),
-            collective: Some((Group(7), Sequence(9))),
+            collective: Some((Group(7), Some(Sequence(9)))),
             ..LaunchInfo::default()
         };
         drop(recorder.launching(collective));
@@ -270,4 +271,43 @@ fn threads_that_say_nothing_are_where_the_process_is() {
     let places: Vec<_> = kernels.map(|span| (span.step, span.phase)).collect();
     let step = Some(Step(7));
     assert_eq!(places, [(None, None), (step, Some(Phase::Backward)), (step, Some(Phase::Forward)), (None, None)]);
+}
+
+#[test]
+fn what_a_library_says_afterwards_is_said_of_its_kernel() {
+    let mut recording = Recording::start(Settings::default());
+    let operation = |kind, number| LaunchInfo {
+        kind: Some(kind),
+        bytes: Some(4096),
+        collective: Some((Group(7), number)),
+        ..LaunchInfo::default()
+    };
+    let launch = |correlation, described: Option<LaunchInfo>| {
+        // As CUPTI's callback does it, on a thread that says nothing of itself.
+        notes::leave(correlation, true);
+        latest_kernel::launched(Some(correlation));
+        described.into_iter().for_each(|info| LatestKernel::take().unwrap().describe(info));
+    };
+    launch(1, Some(operation(SpanKind::Receive, Some(Sequence(3)))));
+    launch(2, None);
+    launch(3, Some(operation(SpanKind::AllToAll, None)));
+    launch(4, Some(operation(SpanKind::AllReduce, Some(Sequence(4)))));
+    let mut page = Page::default();
+    page.kernel(VERSION_13, work(1, 1000), c"ncclDevKernel_SendRecv");
+    page.kernel(VERSION_13, work(2, 2000), c"ncclDevKernel_AllReduce_Sum_f32_RING_LL");
+    page.kernel(VERSION_13, work(3, 3000), c"ncclDevKernel_SendRecv");
+    page.kernel(VERSION_13, work(4, 4000), c"matmul");
+    page.kernel(VERSION_13, work(1, 5000), c"ncclDevKernel_SendRecv");
+    recording.read(&page);
+    let [(data, _)] = recording.finish().try_into().ok().unwrap();
+    let told: Vec<_> = data.spans.rows().map(|span| (span.kind, span.bytes, span.group, span.sequence)).collect();
+    let (bytes, group) = (Some(4096), Some(Group(7)));
+    let expected = [
+        (SpanKind::Receive, bytes, group, Some(Sequence(3))),
+        (SpanKind::AllReduce, None, None, None),
+        (SpanKind::AllToAll, bytes, group, None),
+        (SpanKind::Kernel, None, None, None),
+        (SpanKind::Communication, None, None, None),
+    ];
+    assert_eq!(told, expected, "a kernel that computes is not NCCL's, and a word is said once");
 }

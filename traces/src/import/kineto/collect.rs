@@ -168,7 +168,7 @@ impl Collected {
             let mut key = crc32fast::Hasher::new();
             key.update(name.as_bytes());
             key.update(event.arguments().group_ranks.map_or("", RawValue::get).as_bytes());
-            Group(key.finalize() | UNLISTED)
+            Group::hashed(key.finalize())
         }))
     }
 
@@ -193,9 +193,6 @@ impl Collected {
         }
     }
 }
-
-/// Numbers of groups that no trace listed have this bit.
-const UNLISTED: u32 = 1 << 31;
 
 fn kernel_kind(event: &Event<'_>) -> SpanKind {
     if communicates(&event.name, event.arguments()) {

@@ -6,7 +6,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use stepscope_plan::Axis;
 
-use crate::{ids::Rank, rank_info::Device};
+use crate::{ids::Rank, membership, rank_info::Device};
 
 /// How many devices or groups a trace may name. Larger lists are those of no machine.
 const MOST_LISTED: usize = 1 << 16;
@@ -122,20 +122,7 @@ impl Header {
 impl ProcessGroup {
     /// Along what its ranks talk, as far as its description tells.
     pub(super) fn axis(&self, world_size: Option<u32>) -> Option<Axis> {
-        let description = self.pg_desc.to_lowercase();
-        let mut words = description.split(|letter: char| !letter.is_alphanumeric());
-        let says = |wanted: &[&str]| words.clone().any(|word| wanted.contains(&word));
-        if self.pg_desc == "default_pg" || world_size.is_some_and(|ranks| self.ranks.len() == ranks as usize) {
-            Some(Axis::World)
-        } else if says(&["tp", "tensor"]) {
-            Some(Axis::Tensor)
-        } else if says(&["pp", "pipeline", "pipe"]) {
-            Some(Axis::Pipeline)
-        } else if words.any(|word| ["dp", "data", "fsdp", "ddp", "shard", "replicate"].contains(&word)) {
-            Some(Axis::Data)
-        } else {
-            None
-        }
+        membership::axis(&self.pg_desc, world_size.is_some_and(|ranks| self.ranks.len() == ranks as usize))
     }
 
     /// Whether all of its ranks are named.
@@ -181,27 +168,6 @@ mod tests {
         assert_eq!(header.device(None), None);
         let device = header.device(Some(1)).unwrap();
         assert_eq!((device.name.as_str(), device.memory_bytes, device.peak_flops), ("Some GPU", None, None));
-    }
-
-    #[test]
-    fn groups_are_along_what_they_say() {
-        let group = |description: &str, ranks: u32| ProcessGroup {
-            pg_desc: description.into(),
-            ranks: (0..ranks).map(Rank).collect(),
-            ..ProcessGroup::default()
-        };
-        for (description, ranks, axis) in [
-            ("default_pg", 2, Some(Axis::World)),
-            ("undefined", 8, Some(Axis::World)),
-            ("mesh_tp", 2, Some(Axis::Tensor)),
-            ("mesh_pp", 2, Some(Axis::Pipeline)),
-            ("mesh_dp_shard", 2, Some(Axis::Data)),
-            ("DATA_PARALLEL_GROUP", 2, Some(Axis::Data)),
-            ("undefined", 2, None),
-            ("tpu", 2, None),
-        ] {
-            assert_eq!(group(description, ranks).axis(Some(8)), axis, "{description}");
-        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
     error::TraceError,
     format::SCHEMA_VERSION,
     ids::{Group, Rank},
-    rank_info::{RankInfo, State},
+    rank_info::{PHASES, RankInfo, State},
     reader::{Origin, RankDirectory, Run},
     run_info::{GroupInfo, RunInfo, RunSource},
 };
@@ -143,7 +143,7 @@ fn rank_info(rank: Rank, path: &Path, trace: &KinetoTrace, header: &Header) -> R
     let notes = [
         ("source", "PyTorch profiler (Kineto)".into()),
         ("file", path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())),
-        ("phases", "annotated; elsewhere inferred from which thread launched when".into()),
+        (PHASES, "annotated; elsewhere inferred from which thread launched when".into()),
         ("sequence", "as recorded; elsewhere inferred from the order in each step".into()),
         ("memory_categories", "unknown".into()),
         ("memory_at_start", "inferred from the first totals".into()),

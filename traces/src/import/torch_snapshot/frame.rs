@@ -160,6 +160,16 @@ impl Stack {
             .with_if(Sign::Data, name.has(Hint::NativeData))
     }
 
+    /// As a stack would be in a pass of the training, for histories without stacks.
+    pub(super) fn of_pass(pass: Option<Pass>) -> Stack {
+        Stack { pass, signs: 0 }.with_if(Sign::Autograd, pass == Some(Pass::Backward))
+    }
+
+    /// As a stack would be where forward work is repeated for the backward pass.
+    pub(super) fn of_recomputation() -> Stack {
+        Stack { pass: Some(Pass::Forward), signs: Sign::Autograd as u16 }
+    }
+
     /// This stack, with one more frame further out.
     pub(super) fn within(self, outer: Stack) -> Stack {
         // Every allocation below a wrapper has it on its stack. Where the wrapper allocates, it is the innermost of Python.

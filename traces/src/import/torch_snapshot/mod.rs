@@ -15,6 +15,7 @@ mod annotations;
 mod category;
 mod document;
 mod error;
+mod followed;
 mod frame;
 mod lives;
 mod passes;
@@ -43,6 +44,7 @@ use document::{DeviceHistory, Document, NoDocument};
 use tables::DeviceTables;
 
 pub use error::{PickleError, SnapshotError};
+pub use followed::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};
 
 /// Whether a file that begins so may be a memory snapshot; reading it tells for sure.
 pub(super) fn may_be_snapshot(head: &[u8]) -> bool {

@@ -73,6 +73,11 @@ impl Passes {
         Passes { of_event, begun, counts, first_forward }
     }
 
+    /// The passes of a history that goes on: nothing in it is there from before the training.
+    pub(super) fn going_on(self) -> Passes {
+        Passes { first_forward: None, ..self }
+    }
+
     /// The pass an event is in.
     pub(super) fn at(&self, event: usize) -> Option<Pass> {
         self.of_event[event]
@@ -90,7 +95,12 @@ impl Passes {
 
     /// Whether a backward pass began after one event and before or at another, the end of the history if there is none.
     pub(super) fn backward_between(&self, from: Option<usize>, to: Option<usize>) -> bool {
-        self.counts_until(to).backward > self.counts[self.number_at(from) as usize].backward
+        self.backwards_between(from, to) > 0
+    }
+
+    /// How many backward passes began then.
+    pub(super) fn backwards_between(&self, from: Option<usize>, to: Option<usize>) -> u32 {
+        self.counts_until(to).backward - self.counts[self.number_at(from) as usize].backward
     }
 
     /// Whether a forward pass began then.

@@ -114,7 +114,7 @@ fn times(events: &[Event]) -> (Vec<i64>, Option<i64>) {
 }
 
 /// What an event does to what is taken from the device.
-fn range_change(event: &Event) -> Option<Change> {
+pub(super) fn range_change(event: &Event) -> Option<Change> {
     match event.action {
         Action::Reserve => Some(Change::Taken(event.address?, event.bytes)),
         Action::Release => Some(Change::GivenBack(event.address?, event.bytes)),
@@ -122,7 +122,7 @@ fn range_change(event: &Event) -> Option<Change> {
     }
 }
 
-fn event_phase(stack: Option<Stack>, pass: Option<Phase>) -> Option<Phase> {
+pub(super) fn event_phase(stack: Option<Stack>, pass: Option<Phase>) -> Option<Phase> {
     if stack.is_some_and(Stack::is_recomputation) { Some(Phase::Recompute) } else { pass }
 }
 

@@ -117,7 +117,7 @@ impl NcclCommunicator {
         let _launching = self.recorder.launching(LaunchInfo {
             kind: Some(*kind),
             bytes: Some(*bytes),
-            collective: Some((group.group, *sequence)),
+            collective: Some((group.group, Some(*sequence))),
             ..LaunchInfo::default()
         });
         self.backend.attempt(|| {

@@ -13,44 +13,44 @@ use stepscope_traces::Nanos;
 use super::escaped;
 use crate::text;
 
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// What stands for the page's colours: the style sheet has the same.
-pub(super) const TEXT: RGBColor = RGBColor(1, 1, 1);
-pub(super) const GRID: RGBColor = RGBColor(2, 2, 2);
-pub(super) const BUBBLE: RGBColor = RGBColor(3, 3, 3);
+pub(crate) const TEXT: RGBColor = RGBColor(1, 1, 1);
+pub(crate) const GRID: RGBColor = RGBColor(2, 2, 2);
+pub(crate) const BUBBLE: RGBColor = RGBColor(3, 3, 3);
 
 /// Colours that can be told apart, on white and on black.
-pub(super) const BLUE: RGBColor = RGBColor(0x3b, 0x7d, 0xc4);
-pub(super) const DARK_BLUE: RGBColor = RGBColor(0x2c, 0x62, 0x9e);
-pub(super) const ORANGE: RGBColor = RGBColor(0xe6, 0x8a, 0x2e);
-pub(super) const DARK_ORANGE: RGBColor = RGBColor(0xc4, 0x6f, 0x1a);
-pub(super) const GREEN: RGBColor = RGBColor(0x3f, 0x9c, 0x6b);
-pub(super) const RED: RGBColor = RGBColor(0xd1, 0x5b, 0x5b);
-pub(super) const PURPLE: RGBColor = RGBColor(0x93, 0x6a, 0xc2);
-pub(super) const TEAL: RGBColor = RGBColor(0x35, 0xa3, 0xad);
-pub(super) const PINK: RGBColor = RGBColor(0xd4, 0x7f, 0xb4);
-pub(super) const YELLOW: RGBColor = RGBColor(0xcf, 0xb0, 0x3a);
-pub(super) const BROWN: RGBColor = RGBColor(0x9c, 0x75, 0x5f);
-pub(super) const GREY: RGBColor = RGBColor(0xa0, 0xa8, 0xb0);
+pub(crate) const BLUE: RGBColor = RGBColor(0x3b, 0x7d, 0xc4);
+pub(crate) const DARK_BLUE: RGBColor = RGBColor(0x2c, 0x62, 0x9e);
+pub(crate) const ORANGE: RGBColor = RGBColor(0xe6, 0x8a, 0x2e);
+pub(crate) const DARK_ORANGE: RGBColor = RGBColor(0xc4, 0x6f, 0x1a);
+pub(crate) const GREEN: RGBColor = RGBColor(0x3f, 0x9c, 0x6b);
+pub(crate) const RED: RGBColor = RGBColor(0xd1, 0x5b, 0x5b);
+pub(crate) const PURPLE: RGBColor = RGBColor(0x93, 0x6a, 0xc2);
+pub(crate) const TEAL: RGBColor = RGBColor(0x35, 0xa3, 0xad);
+pub(crate) const PINK: RGBColor = RGBColor(0xd4, 0x7f, 0xb4);
+pub(crate) const YELLOW: RGBColor = RGBColor(0xcf, 0xb0, 0x3a);
+pub(crate) const BROWN: RGBColor = RGBColor(0x9c, 0x75, 0x5f);
+pub(crate) const GREY: RGBColor = RGBColor(0xa0, 0xa8, 0xb0);
 
 /// A plot as it stands in the page.
-pub(super) struct Figure {
+pub(crate) struct Figure {
     /// Its title.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// What else is to be known.
-    pub(super) note: String,
-    pub(super) legend: Vec<(String, RGBColor)>,
-    pub(super) svg: String,
+    pub(crate) note: String,
+    pub(crate) legend: Vec<(String, RGBColor)>,
+    pub(crate) svg: String,
 }
 
 impl Figure {
-    pub(super) fn written(&self) -> String {
+    pub(crate) fn written(&self) -> String {
         format!("<figure>\n{}</figure>\n", self.contents())
     }
 
-    pub(super) fn contents(&self) -> String {
+    pub(crate) fn contents(&self) -> String {
         let entry = |(name, RGBColor(red, green, blue)): &(String, RGBColor)| {
             format!("<li><i style=\"background:#{red:02x}{green:02x}{blue:02x}\"></i>{}</li>", escaped(name))
         };
@@ -66,7 +66,7 @@ impl Figure {
 }
 
 /// Draws on a canvas of this size.
-pub(super) fn svg(size: (u32, u32), title: &str, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
+pub(crate) fn svg(size: (u32, u32), title: &str, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -81,43 +81,53 @@ pub(super) fn svg(size: (u32, u32), title: &str, draw: impl FnOnce(&Area<'_>) ->
 }
 
 /// The width of most plots, in the units of their fonts.
-pub(super) const WIDTH: u32 = 680;
+pub(crate) const WIDTH: u32 = 680;
 /// The width of those that have much to show.
-pub(super) const WIDE: u32 = 1200;
+pub(crate) const WIDE: u32 = 1200;
 /// The size of the letters in them.
-pub(super) const LETTERS: u32 = 16;
+pub(crate) const LETTERS: u32 = 16;
 /// Room for the words at the left, and for the names of streams and stages.
-pub(super) const LEFT: u32 = 84;
-pub(super) const NAMES: u32 = 150;
+pub(crate) const LEFT: u32 = 84;
+pub(crate) const NAMES: u32 = 150;
 
 /// The axes of a plot.
-pub(super) fn axes<'a, 'b>(area: &'a Area<'b>, left: u32, x: Range<f64>, y: Range<f64>) -> Result<Chart<'a, 'b>> {
+pub(crate) fn axes<'a, 'b>(area: &'a Area<'b>, left: u32, x: Range<f64>, y: Range<f64>) -> Result<Chart<'a, 'b>> {
     let widened = |range: Range<f64>| range.start..range.end.max(range.start + 1.0);
+    axes_to(area, left, widened(x), widened(y))
+}
+
+/// The axes of a plot that may be less than one wide or high.
+pub(crate) fn axes_to<'a, 'b>(area: &'a Area<'b>, left: u32, x: Range<f64>, y: Range<f64>) -> Result<Chart<'a, 'b>> {
     Ok(ChartBuilder::on(area)
         .margin_top(10)
         .margin_right(24)
         .set_label_area_size(LabelAreaPosition::Left, left)
         .set_label_area_size(LabelAreaPosition::Bottom, 2 * LETTERS)
-        .build_cartesian_2d(widened(x), widened(y))?)
+        .build_cartesian_2d(x, y)?)
 }
 
 /// Letters that follow the page's colour.
-pub(super) fn letters(size: u32) -> TextStyle<'static> {
+pub(crate) fn letters(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&TEXT)
 }
 
 /// A word beside a lane: it ends at the left edge, in the middle of the lane.
-pub(super) fn beside<'a>(words: String, (x, y): (i32, i32), size: u32) -> Text<'a, (i32, i32), String> {
+pub(crate) fn beside<'a>(words: String, (x, y): (i32, i32), size: u32) -> Text<'a, (i32, i32), String> {
     Text::new(words, (x - 8, y), letters(size).pos(Pos::new(HPos::Right, VPos::Center)))
 }
 
+/// A word behind a bar, in the middle of its lane.
+pub(crate) fn behind<'a>(words: String, (x, y): (i32, i32), size: u32) -> Text<'a, (i32, i32), String> {
+    Text::new(words, (x + 6, y), letters(size).pos(Pos::new(HPos::Left, VPos::Center)))
+}
+
 /// A time at an axis: nanoseconds.
-pub(super) fn time_label(time: &f64) -> String {
+pub(crate) fn time_label(time: &f64) -> String {
     shortest(text::duration(Nanos(*time as i64)))
 }
 
 /// A size at an axis.
-pub(super) fn bytes_label(bytes: &f64) -> String {
+pub(crate) fn bytes_label(bytes: &f64) -> String {
     shortest(text::bytes(*bytes as u64))
 }
 

@@ -1,4 +1,4 @@
-//! Steps of a program that says nothing of them, by what repeats in its kernels.
+//! What repeats in the kernels of a stream.
 //!
 //! A training step launches the same kernels each time. So a kernel that runs once in every step divides the stream into
 //! pieces that are alike. Kernels of a layer, or of a micro-batch, repeat too, but their pieces are not alike: one of them
@@ -28,20 +28,18 @@ const MOST_ODD: f64 = 0.002;
 /// As much of a long stream is looked at to find out what divides it. It has some tens of steps.
 const LOOKED_AT: usize = 200_000;
 
-/// Where steps begin in a stream of kernels. It is inferred, and is to be shown so.
+/// Where steps begin in a stream of kernels.
 #[derive(Clone, Debug, PartialEq)]
-pub struct InferredSteps {
+pub(super) struct Repetition {
     /// The kernel that begins each step, by its place in the stream.
-    pub starts: Vec<usize>,
+    pub(super) starts: Vec<usize>,
     /// The end of the last step: a place in the stream. What comes after that, if anything, is part of a step.
-    pub end: usize,
-    /// The share of time that is odd.
-    pub odd: f64,
+    pub(super) end: usize,
 }
 
 /// Finds the steps in the kernels of one stream, in the order in which they ran: the name and the duration of each. `None`
 /// when nothing repeats.
-pub fn infer_steps(kernels: &[(NameId, Nanos)]) -> Option<InferredSteps> {
+pub(super) fn repeated(kernels: &[(NameId, Nanos)]) -> Option<Repetition> {
     let beginning = Names::of(&kernels[..kernels.len().min(LOOKED_AT)]);
     let places = beginning.0.iter().flat_map(|(id, name)| DIVIDERS.map(|divider| (divider(name), *id, divider)));
     let mut dividers: Vec<_> = places.filter(|(places, ..)| may_be_steps(places)).collect();
@@ -50,9 +48,8 @@ pub fn infer_steps(kernels: &[(NameId, Nanos)]) -> Option<InferredSteps> {
     let (_, id, divider) = dividers.into_iter().find(|(places, ..)| beginning.odd_share(places) <= MOST_ODD)?;
     let all = Names::of(kernels);
     let mut starts = divider(all.0.get(&id)?);
-    let odd = all.odd_share(&starts);
     let end = close(&mut starts, kernels.len());
-    Some(InferredSteps { starts, end, odd })
+    Some(Repetition { starts, end })
 }
 
 fn may_be_steps(places: &[usize]) -> bool {
@@ -145,7 +142,7 @@ mod tests {
     }
 
     fn starts(text: &str) -> Option<(Vec<usize>, usize)> {
-        infer_steps(&stream(text)).map(|steps| (steps.starts, steps.end))
+        repeated(&stream(text)).map(|steps| (steps.starts, steps.end))
     }
 
     #[test]
@@ -162,20 +159,19 @@ mod tests {
         let layer = "nQaFf";
         let micro_batch = format!("E{}H{}", layer.repeat(8), "gGwW".repeat(8));
         let step = format!("{}OO", micro_batch.repeat(4));
-        let found = infer_steps(&stream(&step.repeat(6))).unwrap();
+        let found = repeated(&stream(&step.repeat(6))).unwrap();
         // Nothing but the optimizer comes once in a step; so that is where it is divided.
         let before_optimizer = step.len() - 2;
         let expected: Vec<usize> = (0..5).map(|index| before_optimizer + index * step.len()).collect();
-        assert_eq!((found.starts, found.odd), (expected, 0.0));
+        assert_eq!(found.starts, expected);
     }
 
     #[test]
     fn what_is_rare_and_short_does_not_make_steps_longer() {
         let step = format!("E{}HO", "nQaF".repeat(20));
         let text: String = (0..40).map(|index| format!("{step}{}", if index % 10 == 9 { "ll" } else { "" })).collect();
-        let found = infer_steps(&stream(&text)).unwrap();
+        let found = repeated(&stream(&text)).unwrap();
         assert_eq!(found.starts.len(), 40);
-        assert!(found.odd > 0.0 && found.odd < 1e-4, "{}", found.odd);
     }
 
     #[test]
@@ -203,7 +199,7 @@ mod tests {
             let step: Vec<_> = std::iter::once((NameId(0), Nanos(total)))
                 .chain(rest.iter().map(|name| (NameId(*name), Nanos(1_000))))
                 .collect();
-            let found = infer_steps(&step.repeat(steps)).unwrap();
+            let found = repeated(&step.repeat(steps)).unwrap();
             let expected: Vec<usize> = (0..steps).map(|index| index * step.len()).collect();
             prop_assert_eq!(found.starts, expected);
             prop_assert_eq!(found.end, steps * step.len());
@@ -214,7 +210,7 @@ mod tests {
             kernels in proptest::collection::vec((0_u32..4, -5_i64..2_000), 0..200),
         ) {
             let kernels: Vec<_> = kernels.into_iter().map(|(name, duration)| (NameId(name), Nanos(duration))).collect();
-            if let Some(found) = infer_steps(&kernels) {
+            if let Some(found) = repeated(&kernels) {
                 prop_assert!(found.starts.is_sorted_by(|a, b| a < b) && found.starts.len() + 1 >= LEAST_STEPS);
                 prop_assert!(found.starts.last().is_some_and(|last| *last < found.end) && found.end <= kernels.len());
             }

@@ -25,17 +25,17 @@ const fn colour(family: Family) -> RGBColor {
     }
 }
 
-pub(super) fn plot(timeline: &StepTimeline) -> Result<String> {
+/// The step under a title; the plot is as wide as a step of this length.
+pub(crate) fn plot(timeline: &StepTimeline, title: String, length_ns: i64) -> Result<String> {
     let lanes = &timeline.lanes[..timeline.lanes.len().min(LANES)];
     if lanes.is_empty() {
         return Ok(String::new());
     }
-    let title = format!("Step {} by rank and stream", timeline.step);
     let height = LANE * lanes.len() as u32 + 3 * LETTERS;
     let (mut labels, mut rectangles) = (Labels::default(), String::new());
     let svg = chart::svg((WIDE, height), &title, |area| {
         let rows = lanes.len() as f64;
-        let mut chart = chart::axes(area, NAMES, 0.0..timeline.duration_ns as f64, 0.0..rows)?;
+        let mut chart = chart::axes(area, NAMES, 0.0..length_ns as f64, 0.0..rows)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
@@ -48,8 +48,8 @@ pub(super) fn plot(timeline: &StepTimeline) -> Result<String> {
             .x_label_formatter(&chart::time_label)
             .draw()?;
         let left = chart.backend_coord(&(0.0, 0.0)).0;
-        let right = chart.backend_coord(&(timeline.duration_ns as f64, 0.0)).0;
-        let scale = f64::from(right - left) / timeline.duration_ns.max(1) as f64;
+        let right = chart.backend_coord(&(length_ns as f64, 0.0)).0;
+        let scale = f64::from(right - left) / length_ns.max(1) as f64;
         for (row, lane) in lanes.iter().enumerate() {
             let middle = rows - row as f64 - 0.5;
             let [top, bottom] = [0.4, -0.4].map(|side| chart.backend_coord(&(0.0, middle + side)).1);

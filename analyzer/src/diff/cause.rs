@@ -1,0 +1,74 @@
+//! What a change of time is put down to.
+
+use serde::Serialize;
+use stepscope_plan::Axis;
+use stepscope_traces::SpanKind;
+
+use super::profile::Part;
+use crate::family::Family;
+
+/// What kind of cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum CauseKind {
+    /// Kernels of a family.
+    Compute {
+        /// Which one.
+        family: Family,
+    },
+    /// Kernels that compute again what was computed before.
+    Recomputation,
+    /// Communication that no compute hides.
+    ExposedCommunication {
+        /// Which operation.
+        operation: SpanKind,
+        /// Along which axis, where that is known.
+        axis: Option<Axis>,
+    },
+    /// Copies and fills that nothing hides.
+    ExposedCopies,
+    /// A stage waits for another.
+    PipelineBubble,
+    /// Nothing runs.
+    Idle,
+}
+
+impl CauseKind {
+    pub(super) fn of(part: &Part) -> CauseKind {
+        match part {
+            Part::Kernel { recomputes: true, .. } => CauseKind::Recomputation,
+            Part::Kernel { family, .. } => CauseKind::Compute { family: *family },
+            Part::Exposed { operation, axis } => CauseKind::ExposedCommunication { operation: *operation, axis: *axis },
+            Part::Copies => CauseKind::ExposedCopies,
+            Part::Bubble => CauseKind::PipelineBubble,
+            Part::Idle => CauseKind::Idle,
+        }
+    }
+
+    /// It, in words.
+    pub fn words(&self) -> String {
+        match self {
+            CauseKind::Compute { family } => format!("{} kernels", family.word()),
+            CauseKind::Recomputation => "recomputation".into(),
+            CauseKind::ExposedCommunication { operation, axis } => {
+                let operation = operation.word().replace('_', "-");
+                let axis = axis.map_or_else(String::new, |axis| format!(" ({})", short(axis)));
+                format!("exposed {operation}{axis}")
+            }
+            CauseKind::ExposedCopies => "exposed copies".into(),
+            CauseKind::PipelineBubble => "pipeline bubble".into(),
+            CauseKind::Idle => "idle".into(),
+        }
+    }
+}
+
+/// An axis, as people who train say it.
+pub(crate) fn short(axis: Axis) -> &'static str {
+    match axis {
+        Axis::Data => "dp",
+        Axis::Tensor => "tp",
+        Axis::Pipeline => "pp",
+        Axis::World => "world",
+        Axis::Embedding => "embedding",
+    }
+}

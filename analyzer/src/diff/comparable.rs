@@ -1,0 +1,99 @@
+//! Whether two runs can be compared, and in what they differ.
+
+use serde::Serialize;
+use stepscope_plan::ParallelLayout;
+use stepscope_traces::RunSource;
+
+use super::profile::Profile;
+
+/// A setting that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SettingDiff {
+    /// What it is called.
+    pub setting: String,
+    /// What it is in the base; none, where that is not known.
+    pub base: Option<String>,
+    /// In the other.
+    pub other: Option<String>,
+}
+
+/// Settings that say how a run is spread and trained, as people say them.
+pub(crate) fn settings(profile: &Profile<'_>) -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    let mut add = |name: &str, value: String| settings.push((name.to_owned(), value));
+    add("ranks", profile.analysis.run.world_size.to_string());
+    if let Some(layout) = profile.analysis.run.layout {
+        let ParallelLayout { dp, tp, pp, zero, schedule, chunks, micro_batch, micro_batches, .. } = layout;
+        add("dp", dp.to_string());
+        add("tp", tp.to_string());
+        add("pp", pp.to_string());
+        add("zero", u8::from(zero).to_string());
+        if pp > 1 {
+            add("schedule", schedule.name().into());
+            add("chunks", chunks.to_string());
+        }
+        add("micro-batch", micro_batch.to_string());
+        add("micro-batches", micro_batches.to_string());
+        add("recompute", layout.recompute.name().into());
+        add("gradients", layout.gradients.name().into());
+    }
+    for (name, value) in &profile.run.info.configuration {
+        // How long it went on changes nothing of a step.
+        if name != "steps" {
+            add(&name.replace('_', "-"), value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        }
+    }
+    settings
+}
+
+/// What differs between two runs that can be compared.
+pub(crate) fn differences(base: &Profile<'_>, other: &Profile<'_>) -> Vec<SettingDiff> {
+    let (base, other) = (settings(base), settings(other));
+    let value = |settings: &[(String, String)], name: &str| {
+        settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+    };
+    let mut names: Vec<&String> = base.iter().map(|(name, _)| name).collect();
+    names.extend(other.iter().map(|(name, _)| name).filter(|name| value(&base, name).is_none()));
+    let differs = |name: &String| {
+        let (base, other) = (value(&base, name), value(&other, name));
+        (base != other).then(|| SettingDiff { setting: name.clone(), base, other })
+    };
+    names.into_iter().filter_map(differs).collect()
+}
+
+/// Why two runs cannot be compared: each a reason in itself. What is not known is no reason.
+pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
+    let differ = |what: &str, base: Option<String>, other: Option<String>| {
+        let (base, other) = (base?, other?);
+        (base != other).then(|| format!("another {what}: {base} and {other}"))
+    };
+    let (one, two) = (&base.analysis.run, &other.analysis.run);
+    let layout = |of: fn(&ParallelLayout) -> String| (one.layout.as_ref().map(of), two.layout.as_ref().map(of));
+    let (base_model, other_model) = (one.model.as_ref(), two.model.as_ref());
+    let model =
+        differ("model", base_model.map(|model| model.name.clone()), other_model.map(|model| model.name.clone()));
+    let shape = base_model.zip(other_model).filter(|(base, other)| base != other);
+    let shape = shape.map(|(base, _)| format!("another model: {} has other shapes in both", base.name));
+    let (base_length, other_length) = layout(|layout| layout.sequence_length.to_string());
+    let (base_precision, other_precision) = layout(|layout| layout.precision.name().into());
+    let device = |run: &crate::RunSummary| run.device.as_ref().map(|device| device.name.clone());
+    let has_steps = |profile: &Profile<'_>| profile.steps.iter().any(|step| step.step.is_some());
+    let has_time = |profile: &Profile<'_>| profile.steps.iter().any(|step| step.time_ns > 0);
+    let both_have_time = has_time(base) && has_time(other);
+    let steps = (both_have_time && has_steps(base) != has_steps(other))
+        .then(|| "only one of them has steps, and all of the other's recording stands for one".to_owned());
+    let source = |source: RunSource| match source {
+        RunSource::Stepscope => "Stepscope".to_owned(),
+        RunSource::Kineto => "PyTorch's profiler".to_owned(),
+        RunSource::TorchSnapshot => "a PyTorch memory snapshot".to_owned(),
+    };
+    let reasons = [
+        model.or(shape),
+        differ("sequence length", base_length, other_length),
+        differ("precision", base_precision, other_precision),
+        differ("device", device(one), device(two)),
+        differ("source", Some(source(one.source)), Some(source(two.source))),
+        steps,
+    ];
+    reasons.into_iter().flatten().collect()
+}

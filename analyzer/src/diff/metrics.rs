@@ -1,0 +1,247 @@
+//! Figures of both runs side by side, each with how sure its change is.
+//!
+//! Figures of steps are sums over the steps that count, or ratios of such sums, with an interval from their spread. A
+//! change is significant when the interval excludes zero and the change is beyond a floor: a hundredth of the base's
+//! figure, and half a point where it is a share of time. Memory does not spread: there the floor alone decides.
+
+use serde::Serialize;
+
+use super::{
+    cause::short,
+    memory::{MemoryDiff, fullest},
+    profile::{Profile, ProfileStep},
+    resample::{Interval, Series},
+    steady::Steady,
+};
+use crate::{collectives::CollectiveFigures, mfu::Mfu};
+
+/// A change of less than this share of the base's figure is none.
+const FLOOR: f64 = 0.01;
+/// Of memory.
+const MEMORY_FLOOR: f64 = 0.001;
+/// A change of a share by less than this is none.
+const POINTS: f64 = 0.005;
+
+/// A figure in both runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MetricDiff {
+    /// Its name.
+    pub metric: String,
+    /// What it is in.
+    pub unit: Unit,
+    /// Whether more of it is better; none where that depends.
+    pub more_is_better: Option<bool>,
+    /// In the base.
+    pub base: Option<f64>,
+    /// In the other.
+    pub other: Option<f64>,
+    /// How much more that is.
+    pub change: Option<f64>,
+    /// The same, as a share of the base's.
+    pub relative: Option<f64>,
+    /// What the change is hardly below; none where nothing is known of the spread.
+    pub low: Option<f64>,
+    /// What it is hardly above.
+    pub high: Option<f64>,
+    /// Whether the interval excludes zero, and the change is large enough to matter.
+    pub significant: bool,
+}
+
+/// What a figure is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Bytes.
+    Bytes,
+    /// A share of one.
+    Share,
+    /// Tokens.
+    Tokens,
+    /// Tokens a second.
+    TokensPerSecond,
+    /// Bytes a second.
+    BytesPerSecond,
+    /// Joules.
+    Joules,
+}
+
+impl MetricDiff {
+    /// What the change lies between.
+    pub fn interval(&self) -> Option<Interval> {
+        Some(Interval { low: self.low?, high: self.high? })
+    }
+}
+
+/// How a figure is told from the steps of a side.
+type OfSteps<'a> = &'a dyn Fn(&Profile<'_>, &[ProfileStep]) -> Option<Series>;
+
+/// Every figure that a side has.
+pub(crate) fn compare(
+    base: &Profile<'_>,
+    other: &Profile<'_>,
+    steady: &Steady<'_>,
+    memory: Option<&MemoryDiff>,
+) -> Vec<MetricDiff> {
+    let mut metrics = Vec::new();
+    let mut add = |name: &str, unit: Unit, more_is_better: Option<bool>, of: OfSteps<'_>| {
+        let series = [of(base, steady.base), of(other, steady.other)];
+        let values = series.each_ref().map(|series| series.as_ref().and_then(Series::value));
+        let interval = match &series {
+            [Some(base), Some(other)] => steady.change(base, other),
+            _ => None,
+        };
+        metrics.extend(metric(name, unit, more_is_better, values, interval, FLOOR));
+    };
+    add("step_time", Unit::Nanoseconds, Some(false), &|_, steps| {
+        let time = |step: &ProfileStep| step.time_ns as f64 / step.ranks.len().max(1) as f64;
+        let there = steps.iter().any(|step| step.time_ns > 0);
+        there.then(|| Series::mean(steps.iter().map(time).collect()))
+    });
+    add("time_per_token", Unit::Nanoseconds, Some(false), &|_, steps| {
+        ratio(steps, |step| Some((step.longest_ns as f64, step.tokens?)))
+    });
+    add("tokens_per_step", Unit::Tokens, None, &|_, steps| tokens_per_step(steps));
+    add("tokens_per_second", Unit::TokensPerSecond, Some(true), &|_, steps| tokens_per_second(steps, 1.0));
+    add("tokens_per_second_per_rank", Unit::TokensPerSecond, Some(true), &|profile, steps| {
+        tokens_per_second(steps, 1.0 / f64::from(profile.analysis.run.world_size.max(1)))
+    });
+    add("mfu", Unit::Share, Some(true), &|profile, steps| utilisation(profile, steps, |mfu| mfu.value));
+    add("hfu", Unit::Share, Some(true), &|profile, steps| utilisation(profile, steps, |mfu| mfu.hfu));
+    add("overlap", Unit::Share, Some(true), &|_, steps| {
+        ratio(steps, |step| Some((step.hidden_ns as f64, step.communication_ns as f64)))
+    });
+    add("bubble", Unit::Share, Some(false), &bubble);
+    add("energy_per_token", Unit::Joules, Some(false), &|_, steps| energy_per_token(steps));
+    for (name, kind) in bandwidths(base, other) {
+        add(&name, Unit::BytesPerSecond, Some(true), &|profile, steps| bandwidth(profile, steps, &kind));
+    }
+    let mut sizes = |name: &str, values: [Option<f64>; 2]| {
+        let change = values[0].zip(values[1]).map(|(base, other)| other - base);
+        let exact = change.map(|change| Interval { low: change, high: change });
+        metrics.extend(metric(name, Unit::Bytes, Some(false), values, exact, MEMORY_FLOOR));
+    };
+    let peak = |profile: &Profile<'_>| fullest(&profile.analysis).map(|memory| memory.peak_bytes as f64);
+    sizes("peak_memory", [peak(base), peak(other)]);
+    let all = |of: fn(&MemoryDiff) -> i64| memory.map(|memory| of(memory) as f64);
+    sizes(
+        "peak_memory_of_all_ranks",
+        [all(|memory| memory.all_ranks.base_bytes), all(|memory| memory.all_ranks.other_bytes)],
+    );
+    let reserved = |profile: &Profile<'_>| {
+        profile.analysis.memory.iter().filter_map(|memory| memory.reserved_peak_bytes).max().map(|bytes| bytes as f64)
+    };
+    sizes("reserved_memory", [reserved(base), reserved(other)]);
+    metrics
+}
+
+/// A figure of both sides; nothing where neither has it.
+fn metric(
+    name: &str,
+    unit: Unit,
+    more_is_better: Option<bool>,
+    [base, other]: [Option<f64>; 2],
+    interval: Option<Interval>,
+    floor: f64,
+) -> Option<MetricDiff> {
+    if base.is_none() && other.is_none() {
+        return None;
+    }
+    let change = base.zip(other).map(|(base, other)| other - base);
+    let relative = base.filter(|base| *base != 0.0).zip(change).map(|(base, change)| change / base);
+    // From nothing to something is a change, however small.
+    let matters = change.is_some_and(|change| change != 0.0)
+        && relative.is_none_or(|relative| relative.abs() >= floor)
+        && (name != "overlap" && name != "bubble" || change.is_some_and(|change| change.abs() >= POINTS));
+    Some(MetricDiff {
+        metric: name.into(),
+        unit,
+        more_is_better,
+        base,
+        other,
+        change,
+        relative,
+        low: interval.map(|interval| interval.low),
+        high: interval.map(|interval| interval.high),
+        significant: matters && interval.is_some_and(|interval| interval.excludes_zero()),
+    })
+}
+
+/// A ratio of sums; nothing where a step does not say.
+fn ratio(steps: &[ProfileStep], of: impl Fn(&ProfileStep) -> Option<(f64, f64)>) -> Option<Series> {
+    let (above, below) = steps.iter().map(of).collect::<Option<Vec<_>>>()?.into_iter().unzip();
+    Some(Series { above, below })
+}
+
+/// Devices are asked now and then: at the end of a recording nobody may have asked any more. Steps of which nothing is known
+/// count for nothing, where most are known.
+fn energy_per_token(steps: &[ProfileStep]) -> Option<Series> {
+    let drawn = |step: &ProfileStep| step.energy.zip(step.tokens);
+    let known = steps.iter().filter_map(drawn).count();
+    if 2 * known > steps.len() { ratio(steps, |step| Some(drawn(step).unwrap_or((0.0, 0.0)))) } else { None }
+}
+
+fn tokens_per_step(steps: &[ProfileStep]) -> Option<Series> {
+    ratio(steps, |step| Some((step.tokens?, 1.0)))
+}
+
+fn tokens_per_second(steps: &[ProfileStep], share: f64) -> Option<Series> {
+    ratio(steps, |step| Some((share * step.tokens?, step.longest_ns as f64 / 1e9)))
+}
+
+/// What each token a second is worth is the same in every step.
+fn utilisation(profile: &Profile<'_>, steps: &[ProfileStep], of: fn(&Mfu) -> Option<f64>) -> Option<Series> {
+    let mfu = profile.analysis.mfu.as_ref()?;
+    let rate = mfu.tokens_per_second.filter(|rate| *rate > 0.0)?;
+    tokens_per_second(steps, of(mfu)? / rate)
+}
+
+fn bubble(profile: &Profile<'_>, steps: &[ProfileStep]) -> Option<Series> {
+    let pipeline = profile.analysis.pipeline.as_ref()?;
+    ratio(steps, |step| {
+        let found = pipeline.per_step.iter().find(|bubble| Some(bubble.step) == step.step)?;
+        Some((found.idle_ns as f64, found.window_ns as f64))
+    })
+}
+
+/// What collectives of both runs have in common.
+#[derive(Clone, Copy, PartialEq)]
+struct Kind {
+    operation: stepscope_traces::SpanKind,
+    axis: Option<stepscope_plan::Axis>,
+}
+
+impl Kind {
+    fn of(collective: &CollectiveFigures) -> Kind {
+        Kind { operation: collective.operation, axis: collective.axis }
+    }
+}
+
+/// The kinds of collectives, each with the name of its bandwidth.
+fn bandwidths(base: &Profile<'_>, other: &Profile<'_>) -> Vec<(String, Kind)> {
+    let mut kinds: Vec<(String, Kind)> = Vec::new();
+    for collective in base.analysis.collectives.iter().chain(&other.analysis.collectives) {
+        let kind = Kind::of(collective);
+        let axis = kind.axis.map_or_else(String::new, |axis| format!(".{}", short(axis)));
+        if collective.bus_bandwidth.is_some() && kinds.iter().all(|(_, other)| *other != kind) {
+            kinds.push((format!("bus_bandwidth.{}{axis}", kind.operation.word()), kind));
+        }
+    }
+    kinds
+}
+
+fn bandwidth(profile: &Profile<'_>, steps: &[ProfileStep], kind: &Kind) -> Option<Series> {
+    let alike: Vec<&CollectiveFigures> =
+        profile.analysis.collectives.iter().filter(|collective| Kind::of(collective) == *kind).collect();
+    let of_step = |step: &ProfileStep| {
+        let of = |collective: &&CollectiveFigures| {
+            let (bytes, own) = *collective.by_step.get(&step.step?)?;
+            let factor = collective.bus_bandwidth? / collective.algorithm_bandwidth.filter(|rate| *rate > 0.0)?;
+            Some((factor * bytes as f64, own as f64 / 1e9))
+        };
+        let all = alike.iter().filter_map(of).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        Some(all).filter(|(_, seconds)| *seconds > 0.0)
+    };
+    ratio(steps, of_step)
+}

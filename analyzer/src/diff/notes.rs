@@ -1,0 +1,144 @@
+//! What is to be known of a comparison before its figures are taken for more than they are.
+
+use std::collections::BTreeMap;
+
+use stepscope_traces::{Rank, State};
+
+use super::{
+    profile::{Profile, ProfileStep},
+    steady::Steady,
+};
+
+/// A rank is the slow one if others waited at least this share of a step for it, and this much more than in the base.
+const LEAST_WAIT: f64 = 0.01;
+/// Peaks that differ by less than this share are the same.
+const SAME_PEAK: f64 = 0.001;
+
+pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>) -> Vec<String> {
+    let both = [(&base.name, base), (&other.name, other)];
+    let mut notes: Vec<String> = Vec::new();
+    notes.extend(
+        both.iter()
+            .filter(|(_, profile)| !has_time(profile))
+            .map(|(which, _)| format!("{which} has no activity, so nothing is said of time")),
+    );
+    notes.extend(
+        both.iter()
+            .filter(|(_, profile)| profile.analysis.memory.is_empty())
+            .map(|(which, _)| format!("{which} has no memory events, so nothing is said of memory")),
+    );
+    if both.iter().all(|(_, profile)| has_time(profile)) {
+        notes.push(warm_up(steady, &base.name, &other.name));
+    }
+    let [tokens_of_base, tokens_of_other] = [steady.base, steady.other].map(tokens_per_step);
+    if let Some((base, other)) = tokens_of_base.zip(tokens_of_other).filter(|(base, other)| base != other) {
+        notes.push(format!(
+            "a step has {base:.0} tokens in {} and {other:.0} in {}: compare the time per token",
+            both[0].0, both[1].0
+        ));
+    }
+    let ranks = both.map(|(_, profile)| profile.analysis.run.world_size);
+    if ranks[0] != ranks[1] {
+        notes.push(format!("{} ranks and {}: step time and memory are those of a rank", ranks[0], ranks[1]));
+    }
+    notes.extend(slow_rank(base, other));
+    let of_each = |says: &dyn Fn(&Profile<'_>) -> Option<String>| {
+        let said = both.map(|(_, profile)| says(profile));
+        match said {
+            [Some(base), Some(other)] if base == other => vec![format!("in both, {base}")],
+            said => {
+                both.iter().zip(said).filter_map(|((name, _), says)| Some(format!("in {name}, {}", says?))).collect()
+            }
+        }
+    };
+    notes.extend(of_each(&|profile| {
+        let ranks = profile.analysis.run.ranks_on_a_device?;
+        Some(format!("{ranks} ranks share a device: times are not those of {ranks} devices"))
+    }));
+    notes.extend(of_each(&|profile| {
+        let is_whole = profile.analysis.run.state == State::Complete;
+        (!is_whole).then(|| "ranks did not end well: figures are of what was recorded until then".to_owned())
+    }));
+    notes.extend(other_peak(base, other));
+    notes.extend(of_each(&|profile| {
+        let lost = profile.analysis.data_loss;
+        let is_lost = lost.dropped_events + lost.unreadable_bytes + lost.unreadable_events > 0;
+        is_lost.then(|| "parts are lost: figures are of what is left".to_owned())
+    }));
+    notes.extend(of_each(&|profile| {
+        let inferred = profile.analysis.step_time.as_ref().is_some_and(|time| time.inferred);
+        inferred.then(|| "steps are inferred from kernels that repeat".to_owned())
+    }));
+    if both.iter().any(|(_, profile)| profile.analysis.run.model.is_none()) {
+        notes.push("whether both train the same model, and in the same precision, is not known".into());
+    }
+    notes
+}
+
+/// A CPU's peak is measured anew in each run, and moves MFU with it.
+fn other_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
+    let [of_base, of_other] = [base, other].map(|profile| profile.analysis.mfu.as_ref().map(|mfu| mfu.peak_flops));
+    let (of_base, of_other) = of_base.zip(of_other).filter(|(base, other)| (base - other).abs() > SAME_PEAK * base)?;
+    let tera = |flops: f64| flops / 1e12;
+    Some(format!(
+        "a rank's peak is {:.3} TFLOP/s in {} and {:.3} in {}, and MFU a share of its own; --peak-tflops sets one for both",
+        tera(of_base),
+        base.name,
+        tera(of_other),
+        other.name
+    ))
+}
+
+fn has_time(profile: &Profile<'_>) -> bool {
+    profile.steps.iter().any(|step| step.time_ns > 0)
+}
+
+fn warm_up(steady: &Steady<'_>, base_name: &str, other_name: &str) -> String {
+    let (base, other) = (steady.base.len(), steady.other.len());
+    if steady.base.iter().chain(steady.other).all(|step| step.step.is_none()) {
+        return "no steps were recorded: whole recordings are compared, and nothing is known of their spread".into();
+    }
+    let counted = format!("means of {base} steps of {base_name} and {other} of {other_name}");
+    let left_out = match steady.warm_up {
+        0 => "nothing is left out as warm-up".to_owned(),
+        1 => "the first step of each is warm-up, and left out".to_owned(),
+        steps => format!("the first {steps} steps of each are warm-up, and left out"),
+    };
+    let spread = if base.min(other) < 2 { "; of one step nothing is known of the spread" } else { "" };
+    format!("{counted}; {left_out}{spread}")
+}
+
+/// Tokens of a step, where all steps have as many.
+fn tokens_per_step(steps: &[ProfileStep]) -> Option<f64> {
+    let first = steps.first()?.tokens?;
+    steps.iter().all(|step| step.tokens == Some(first)).then_some(first)
+}
+
+/// A rank for which the others wait, more than in the base.
+fn slow_rank(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
+    let (before, after) = (waits(base), waits(other));
+    let (rank, wait) = after.iter().max_by(|one, other| one.1.total_cmp(other.1))?;
+    let step = other.analysis.step_time.as_ref()?.median_ns as f64;
+    // Another number of ranks, and nobody is who they were.
+    let wait_before = if before.len() == after.len() { before.get(rank).copied().unwrap_or(0.0) } else { 0.0 };
+    (wait - wait_before >= LEAST_WAIT * step).then(|| {
+        let milliseconds = |time: f64| format!("{:.1} ms", time / 1e6);
+        format!(
+            "in {}, the other ranks wait {} a step for rank {rank}; in {}, {}",
+            other.name,
+            milliseconds(*wait),
+            base.name,
+            milliseconds(wait_before)
+        )
+    })
+}
+
+/// How long the others wait for each rank in a step, more than it waits itself: the mean of the others.
+fn waits(profile: &Profile<'_>) -> BTreeMap<Rank, f64> {
+    let stragglers = &profile.analysis.stragglers;
+    let others = stragglers.len().saturating_sub(1).max(1) as f64;
+    let steps = profile.analysis.steps.iter().map(|step| step.step).collect::<std::collections::BTreeSet<_>>();
+    let steps = steps.len().max(1) as f64;
+    let net = |caused: i64, waited: i64| (caused as f64 / others - waited as f64).max(0.0) / steps;
+    stragglers.iter().map(|rank| (rank.rank, net(rank.caused_wait_ns, rank.wait_ns))).collect()
+}

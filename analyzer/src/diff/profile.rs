@@ -1,0 +1,238 @@
+//! A run as it is compared: its analysis, and each step part by part, on the replica that the others wait for.
+//!
+//! Ranks that wait for each other take the same time, and only one of them says why: the one that waits least. So a step
+//! is looked at on one replica: a rank, or the ranks of a pipeline, whose mean it is. It is the one with the least exposed
+//! communication, that between its own stages left aside; of several, the one that takes longest. A slow rank's compute is
+//! then the cause, and not the waiting of all others.
+
+use std::{cmp::Reverse, collections::HashMap};
+
+use stepscope_plan::Axis;
+use stepscope_traces::{Rank, Run, SpanKind, Step};
+
+use super::step_parts::{Amount, RankPart, RankParts};
+use crate::{
+    activity::Class,
+    analysis::{Analysis, analyze_and},
+    bubbles::idle_of_stages,
+    clock::Alignment,
+    error::AnalysisError,
+    family::Family,
+    rank::{Detail, RankResult},
+    selection::Selection,
+    stages::Stages,
+};
+
+/// A run as it is compared.
+pub struct Profile<'a> {
+    /// What it is called here.
+    pub name: String,
+    /// Where it is.
+    pub run: &'a Run,
+    /// What it says by itself.
+    pub analysis: Analysis,
+    /// What steps are made of.
+    pub(crate) parts: Vec<Part>,
+    /// Every step that was recorded to its end, in order; where there are no steps, all of the recording.
+    pub(crate) steps: Vec<ProfileStep>,
+}
+
+/// What a step is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Part {
+    Kernel { family: Family, name: String, recomputes: bool },
+    Exposed { operation: SpanKind, axis: Option<Axis> },
+    Copies,
+    Bubble,
+    Idle,
+}
+
+/// A step on the replica that the others wait for.
+#[derive(Clone, Debug)]
+pub(crate) struct ProfileStep {
+    /// Which step; none, where it is all of the recording.
+    pub(crate) step: Option<Step>,
+    /// The ranks of the replica.
+    pub(crate) ranks: Vec<Rank>,
+    /// Their time, added up; the parts are as long.
+    pub(crate) time_ns: i64,
+    /// Which parts, and what of each.
+    pub(crate) parts: Vec<(usize, Amount)>,
+    /// On the rank where it takes longest.
+    pub(crate) longest_ns: i64,
+    /// Communication of all ranks, and what compute hides of it.
+    pub(crate) communication_ns: i64,
+    pub(crate) hidden_ns: i64,
+    pub(crate) tokens: Option<f64>,
+    /// What all devices drew, where all said so, in joules.
+    pub(crate) energy: Option<f64>,
+}
+
+/// Reads a run to compare it under a name. `progress` is told how many ranks are done.
+pub fn profile<'a>(
+    run: &'a Run,
+    name: &str,
+    selection: &Selection,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<Profile<'a>, AnalysisError> {
+    let look = |ranks: &[RankResult], alignment: &Alignment| {
+        let stages = Stages::of(&run.info, ranks, alignment);
+        let tables = Tables::of(ranks, alignment, stages.as_ref());
+        let alone = || (0..ranks.len()).map(|index| vec![index]).collect();
+        let replicas: Vec<Vec<usize>> =
+            stages.map(|stages| stages.pipelines).filter(|all| !all.is_empty()).unwrap_or_else(alone);
+        let steps = tables.steps(ranks, &replicas);
+        (tables.parts, steps)
+    };
+    let (analysis, (parts, mut steps)) = analyze_and(run, selection, Detail::Parts, progress, look)?;
+    let cut_off: &[Step] = analysis.step_time.as_ref().map_or(&[], |time| &time.cut_off_steps);
+    steps.retain(|step| step.step.is_none_or(|step| !cut_off.contains(&step)));
+    Ok(Profile { name: name.into(), run, analysis, parts, steps })
+}
+
+impl Profile<'_> {
+    /// How many steps of its beginning it would leave out by itself, since a run warms up.
+    pub(crate) fn warm_up(&self) -> usize {
+        self.analysis.step_time.as_ref().map_or(0, |time| time.warm_up_steps.len())
+    }
+}
+
+/// The steps of all ranks, part by part.
+struct Tables {
+    parts: Vec<Part>,
+    /// Of each rank, its steps.
+    ranks: Vec<HashMap<Option<Step>, HashMap<usize, Amount>>>,
+}
+
+impl Tables {
+    fn of(ranks: &[RankResult], alignment: &Alignment, stages: Option<&Stages>) -> Tables {
+        let idle = stages.map(|stages| idle_of_stages(stages, ranks, alignment));
+        let mut numbers: HashMap<Part, usize> = HashMap::new();
+        let mut number = |part: Part| {
+            let next = numbers.len();
+            *numbers.entry(part).or_insert(next)
+        };
+        let mut tables = Vec::new();
+        for (index, rank) in ranks.iter().enumerate() {
+            let Some(parts) = &rank.parts else { continue };
+            let mut known: HashMap<RankPart, usize> = HashMap::new();
+            let mut steps: Vec<HashMap<usize, Amount>> = Vec::new();
+            for step in &parts.steps {
+                let mut table = HashMap::new();
+                for (part, amount) in &step.parts {
+                    let part = *known.entry(*part).or_insert_with(|| number(Part::of(part, parts)));
+                    table.insert(part, *amount);
+                }
+                steps.push(table);
+            }
+            let bubble = number(Part::Bubble);
+            for wait in idle.iter().flat_map(|_| &parts.waits) {
+                let [start, end] = [wait.start, wait.end].map(|time| alignment.align(index, time));
+                let idle = idle.as_ref().map_or(0, |idle| idle[index].covered(start, end)).min(wait.end - wait.start);
+                let steps = &mut steps[wait.window];
+                steps.entry(known[&wait.part]).or_default().time_ns -= idle;
+                steps.entry(bubble).or_default().time_ns += idle;
+            }
+            let named = parts.steps.iter().map(|step| step.step);
+            tables.push(named.zip(steps).collect());
+        }
+        let mut parts: Vec<(Part, usize)> = numbers.into_iter().collect();
+        parts.sort_by_key(|(_, number)| *number);
+        Tables { parts: parts.into_iter().map(|(part, _)| part).collect(), ranks: tables }
+    }
+
+    /// Each step, on the replica that waits least.
+    fn steps(&self, ranks: &[RankResult], replicas: &[Vec<usize>]) -> Vec<ProfileStep> {
+        let mut names: Vec<Option<Step>> = self.ranks.iter().flat_map(|rank| rank.keys().copied()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let places: Vec<HashMap<Step, usize>> = ranks.iter().map(places_of_steps).collect();
+        let step = |step: &Option<Step>| {
+            let there =
+                replicas.iter().filter(|replica| replica.iter().all(|rank| self.ranks[*rank].contains_key(step)));
+            let chosen =
+                there.min_by_key(|replica| (self.exposed(replica, *step), Reverse(self.time(replica, *step))))?;
+            let mut sums: HashMap<usize, Amount> = HashMap::new();
+            for (part, amount) in chosen.iter().flat_map(|rank| &self.ranks[*rank][step]) {
+                let sum = sums.entry(*part).or_default();
+                sum.time_ns += amount.time_ns;
+                sum.count += amount.count;
+            }
+            let mut parts: Vec<(usize, Amount)> = sums.into_iter().collect();
+            parts.sort_by_key(|(part, _)| *part);
+            Some(ProfileStep {
+                step: *step,
+                ranks: chosen.iter().map(|rank| ranks[*rank].info.rank).collect(),
+                time_ns: self.time(chosen, *step),
+                parts,
+                ..of_all_ranks(ranks, &places, *step)
+            })
+        };
+        names.iter().filter_map(step).collect()
+    }
+
+    fn time(&self, replica: &[usize], step: Option<Step>) -> i64 {
+        replica.iter().flat_map(|rank| self.ranks[*rank][&step].values()).map(|amount| amount.time_ns).sum()
+    }
+
+    /// How long a replica waits for others, as far as that can be seen.
+    fn exposed(&self, replica: &[usize], step: Option<Step>) -> i64 {
+        let waits =
+            |part: &usize| matches!(self.parts[*part], Part::Exposed { axis, .. } if axis != Some(Axis::Pipeline));
+        let parts = replica.iter().flat_map(|rank| &self.ranks[*rank][&step]);
+        parts.filter(|(part, _)| waits(part)).map(|(_, amount)| amount.time_ns).sum()
+    }
+}
+
+impl Part {
+    fn of(part: &RankPart, parts: &RankParts) -> Part {
+        match part {
+            RankPart::Kernel { name, recomputes } => {
+                let name = parts.names.get(*name).unwrap_or("unnamed");
+                Part::Kernel { family: Family::of(Class::Compute, name), name: name.into(), recomputes: *recomputes }
+            }
+            RankPart::Exposed { operation, axis } => Part::Exposed { operation: *operation, axis: *axis },
+            RankPart::Copies => Part::Copies,
+            RankPart::Idle => Part::Idle,
+        }
+    }
+}
+
+fn places_of_steps(rank: &RankResult) -> HashMap<Step, usize> {
+    rank.steps.iter().enumerate().map(|(place, (window, ..))| (window.step, place)).collect()
+}
+
+/// What is told of a step by all its ranks.
+fn of_all_ranks(ranks: &[RankResult], places: &[HashMap<Step, usize>], step: Option<Step>) -> ProfileStep {
+    let mut all = ProfileStep {
+        step,
+        ranks: Vec::new(),
+        time_ns: 0,
+        parts: Vec::new(),
+        longest_ns: 0,
+        communication_ns: 0,
+        hidden_ns: 0,
+        tokens: None,
+        energy: None,
+    };
+    let (mut energy, mut devices) = (0.0, 0);
+    for (rank, places) in ranks.iter().zip(places) {
+        let found = step.and_then(|step| places.get(&step)).map(|place| &rank.steps[*place]);
+        let partition = found.map_or(&rank.figures.partition, |(_, partition, _)| partition);
+        if found.is_none() && step.is_some() {
+            continue;
+        }
+        all.longest_ns = all.longest_ns.max(partition.span_ns);
+        all.communication_ns += partition.communication_ns;
+        all.hidden_ns += partition.overlapped_communication_ns;
+        let Some((window, _, counters)) = found else { continue };
+        all.tokens = all.tokens.into_iter().chain(counters.tokens).reduce(f64::max);
+        if let Some(drawn) = rank.device.energy(window) {
+            energy += drawn;
+            // Where ranks share a device, one of them asks it.
+            devices += rank.info.sharing().unwrap_or(1) as usize;
+        }
+    }
+    all.energy = (devices >= ranks.len()).then_some(energy);
+    all
+}

@@ -1,0 +1,158 @@
+//! Several runs beside each other: settings and figures, which is best, and how it scales with ranks.
+
+use serde::Serialize;
+
+use super::{
+    Diff, SCHEMA,
+    comparable::settings,
+    memory::fullest,
+    metrics::{MetricDiff, Unit},
+    profile::Profile,
+};
+
+/// Several runs beside each other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Several {
+    /// The version of this form.
+    pub schema: u32,
+    /// What the runs are called; the first is the base.
+    pub runs: Vec<String>,
+    /// Why runs cannot be compared with the base, in the order of the runs.
+    pub why_not: Vec<Vec<String>>,
+    /// Settings that are not the same in all runs.
+    pub settings: Vec<SettingRow>,
+    /// Figures.
+    pub metrics: Vec<MetricRow>,
+    /// Throughput and memory against ranks, by ranks; empty where all runs have as many.
+    pub scaling: Vec<ScalingPoint>,
+    /// Each run but the first, compared with it.
+    pub diffs: Vec<Diff>,
+}
+
+/// A setting of several runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SettingRow {
+    /// What it is called.
+    pub setting: String,
+    /// What it is in each run; none, where that is not known.
+    pub values: Vec<Option<String>>,
+}
+
+/// A figure of several runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MetricRow {
+    /// Its name.
+    pub metric: String,
+    /// What it is in.
+    pub unit: Unit,
+    /// In each run.
+    pub values: Vec<Option<f64>>,
+    /// Whether it differs from the base's by more than chance, in each run.
+    pub significant: Vec<bool>,
+    /// Which runs are best: more than one, where they have the same.
+    pub best: Vec<bool>,
+}
+
+/// A run among others with other numbers of ranks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ScalingPoint {
+    /// Which run.
+    pub run: String,
+    /// How many ranks it has.
+    pub ranks: u32,
+    /// Of the whole job.
+    pub tokens_per_second: Option<f64>,
+    /// Tokens a second of a rank, as a share of those of a rank of the run that has fewest; of several such runs, the
+    /// fastest.
+    pub efficiency: Option<f64>,
+    /// Of the fullest rank.
+    pub peak_bytes: Option<u64>,
+}
+
+/// Puts runs beside each other. The diffs are those of each run but the first with it.
+pub fn several(profiles: &[Profile<'_>], diffs: Vec<Diff>) -> Several {
+    let mut metrics: Vec<MetricRow> = Vec::new();
+    for diff in &diffs {
+        // What a run alone has stands where it stands there.
+        let mut next = 0;
+        for metric in &diff.metrics {
+            match metrics.iter().position(|row| row.metric == metric.metric) {
+                Some(known) => next = known + 1,
+                None => {
+                    metrics.insert(next, row(metric, &diffs));
+                    next += 1;
+                }
+            }
+        }
+    }
+    let reasons = diffs.iter().map(|diff| diff.why_not.clone());
+    Several {
+        schema: SCHEMA,
+        runs: profiles.iter().map(|profile| profile.name.clone()).collect(),
+        why_not: std::iter::once(Vec::new()).chain(reasons).collect(),
+        settings: differing(profiles),
+        scaling: scaling(profiles, &metrics),
+        metrics,
+        diffs,
+    }
+}
+
+fn row(metric: &MetricDiff, diffs: &[Diff]) -> MetricRow {
+    let of = |diff: &Diff| diff.metrics.iter().find(|other| other.metric == metric.metric).cloned();
+    let found: Vec<Option<MetricDiff>> = diffs.iter().map(of).collect();
+    let base = found.iter().flatten().find_map(|metric| metric.base);
+    let others = found.iter().map(|metric| metric.as_ref().and_then(|metric| metric.other));
+    let values: Vec<Option<f64>> = std::iter::once(base).chain(others).collect();
+    let significant = found.iter().map(|metric| metric.as_ref().is_some_and(|metric| metric.significant));
+    let best = metric.more_is_better.and_then(|more| {
+        let known = values.iter().flatten().copied();
+        if more { known.reduce(f64::max) } else { known.reduce(f64::min) }
+    });
+    let differ = values.iter().flatten().any(|value| Some(*value) != best);
+    MetricRow {
+        metric: metric.metric.clone(),
+        unit: metric.unit,
+        best: values.iter().map(|value| differ && value.is_some() && *value == best).collect(),
+        significant: std::iter::once(false).chain(significant).collect(),
+        values,
+    }
+}
+
+fn differing(profiles: &[Profile<'_>]) -> Vec<SettingRow> {
+    let all: Vec<Vec<(String, String)>> = profiles.iter().map(settings).collect();
+    let mut rows: Vec<SettingRow> = Vec::new();
+    for (name, _) in all.iter().flatten() {
+        if rows.iter().any(|row| row.setting == *name) {
+            continue;
+        }
+        let value = |settings: &Vec<(String, String)>| {
+            settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+        };
+        rows.push(SettingRow { setting: name.clone(), values: all.iter().map(value).collect() });
+    }
+    rows.retain(|row| row.values.iter().any(|value| *value != row.values[0]));
+    rows
+}
+
+fn scaling(profiles: &[Profile<'_>], metrics: &[MetricRow]) -> Vec<ScalingPoint> {
+    let ranks = |profile: &Profile<'_>| profile.analysis.run.world_size;
+    let Some(fewest) = profiles.iter().map(ranks).min() else { return Vec::new() };
+    if profiles.iter().all(|profile| ranks(profile) == fewest) {
+        return Vec::new();
+    }
+    let rates = metrics.iter().find(|row| row.metric == "tokens_per_second");
+    let rate = |run: usize| rates.and_then(|row| row.values[run]);
+    let of_a_rank = |run: usize| rate(run).map(|rate| rate / f64::from(ranks(&profiles[run]).max(1)));
+    let first = (0..profiles.len()).filter(|run| ranks(&profiles[*run]) == fewest);
+    let first = first.filter_map(of_a_rank).reduce(f64::max).filter(|rate| *rate > 0.0);
+    let point = |(run, profile): (usize, &Profile<'_>)| ScalingPoint {
+        run: profile.name.clone(),
+        ranks: ranks(profile),
+        tokens_per_second: rate(run),
+        efficiency: of_a_rank(run).zip(first).map(|(rate, first)| rate / first),
+        peak_bytes: fullest(&profile.analysis).map(|memory| memory.peak_bytes),
+    };
+    let mut points: Vec<ScalingPoint> = profiles.iter().enumerate().map(point).collect();
+    points.sort_by_key(|point| point.ranks);
+    points
+}

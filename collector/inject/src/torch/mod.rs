@@ -1,0 +1,207 @@
+//! Memory of PyTorch, and where in its training it is: what our module in the program's Python says.
+//!
+//! The module has PyTorch keep a history of its allocator, and tells when passes of the training begin and end and which
+//! blocks are parameters, gradients and optimizer state. A thread of ours reads the history, without Python and its lock,
+//! and the library `traces` says what each block is for.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `steps.rs` | which step the program is in, by its optimizers |
+//! | `inbox.rs` | what the program's threads leave for ours |
+//! | `native.rs` | PyTorch's own function that writes its history, in C++ |
+//! | `follow.rs` | our thread: when it reads, what that costs |
+//!
+//! A process that is a fork of a recorded one is told that nothing is wanted.
+
+mod follow;
+mod inbox;
+mod native;
+mod steps;
+
+use std::{
+    ffi::{CStr, c_char},
+    panic::catch_unwind,
+    slice,
+    sync::atomic::{
+        AtomicBool,
+        Ordering::{Acquire, Release},
+    },
+};
+
+use stepscope_traces::{MemoryCategory, Observation, TrainingEvent, now};
+
+use crate::{be_quiet, process};
+
+pub(crate) use follow::end;
+
+/// What the module is told: that the history is wanted.
+const HISTORY: u32 = 1;
+
+/// The categories that the module observes, by its numbers.
+const CATEGORIES: [MemoryCategory; 3] =
+    [MemoryCategory::Parameters, MemoryCategory::Gradients, MemoryCategory::OptimizerState];
+
+/// What the module sees, by its numbers.
+const EVENTS: [TrainingEvent; 6] = [
+    TrainingEvent::BackwardBegins,
+    TrainingEvent::BackwardEnds,
+    TrainingEvent::OptimizerBegins,
+    TrainingEvent::OptimizerEnds,
+    TrainingEvent::RecomputationBegins,
+    TrainingEvent::RecomputationEnds,
+];
+
+/// Whether the module is in this process, and is going to say what PyTorch does.
+static EXPECTED: AtomicBool = AtomicBool::new(false);
+/// Whether what happens now is to be recorded.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the module is in this process.
+pub(crate) fn is_expected() -> bool {
+    EXPECTED.load(Acquire)
+}
+
+/// Has the history recorded from now on.
+pub(crate) fn open_window() {
+    follow::window_is_open();
+    WANTED.store(is_expected(), Release);
+}
+
+/// Has the program turn its history off when it comes by.
+pub(crate) fn begin_to_close_window() {
+    WANTED.store(false, Release);
+}
+
+/// Records what is left of a window, before the recording pauses.
+pub(crate) fn close_window() {
+    follow::close_window();
+}
+
+fn wishes() -> u32 {
+    if WANTED.load(Acquire) && follow::is_able() { HISTORY } else { 0 }
+}
+
+/// Runs what Python asks for, if this is the process that is recorded. No panic gets out.
+fn for_python<R: Default>(action: impl FnOnce() -> R + std::panic::UnwindSafe) -> R {
+    be_quiet();
+    if process::is_fork() { R::default() } else { catch_unwind(action).unwrap_or_default() }
+}
+
+/// Says that PyTorch is imported, before CUDA begins.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_torch_expect() {
+    be_quiet();
+    EXPECTED.store(true, Release);
+}
+
+/// Says that CUDA has begun, and which version of PyTorch this is. Tells what is wanted.
+///
+/// # Safety
+///
+/// The version is a text of C's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stepscope_torch_begin(version: *const c_char) -> u32 {
+    // SAFETY: as the caller promises.
+    let version = unsafe { text(version) };
+    for_python(|| {
+        follow::begin(version);
+        wishes()
+    })
+}
+
+/// Says that a pass of the training begins or ends, in which optimizer if in one, and how long the module has taken since
+/// it last said so. Tells what is wanted.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_torch_mark(event: u32, optimizer: u64, spent_ns: u64) -> u32 {
+    let time = now();
+    for_python(|| {
+        follow::add_cost(spent_ns);
+        if let Some(event) = EVENTS.get(event as usize) {
+            steps::mark(*event, optimizer, time);
+        }
+        wishes()
+    })
+}
+
+/// Says which blocks are for what, all of them, as of now.
+///
+/// # Safety
+///
+/// There are so many addresses.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stepscope_torch_blocks(category: u32, addresses: *const u64, count: usize) {
+    let time_ns = now();
+    // SAFETY: as the caller promises.
+    let addresses = unsafe { numbers(addresses, count) };
+    for_python(|| {
+        if let Some(category) = CATEGORIES.get(category as usize) {
+            inbox::leave(|inbox| inbox.observe(Observation { time_ns, category: *category, addresses }));
+        }
+    });
+}
+
+/// Says how large buffers for communication are.
+///
+/// # Safety
+///
+/// There are so many sizes.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stepscope_torch_buffers(sizes: *const u64, count: usize) {
+    // SAFETY: as the caller promises.
+    let sizes = unsafe { numbers(sizes, count) };
+    for_python(|| inbox::leave(|inbox| inbox.buffers.extend(sizes)));
+}
+
+/// Says which device the program trains on.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_torch_device(device: u32) {
+    for_python(|| inbox::leave(|inbox| inbox.device = Some(device)));
+}
+
+/// Says that the history is on from now on, with so many events at most; or, with none, that it is about to be turned off.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_torch_history(events: u64) {
+    for_python(|| if events > 0 { follow::history_is_on(events) } else { follow::history_goes_off() });
+}
+
+/// Says why memory cannot be recorded.
+///
+/// # Safety
+///
+/// The reason is a text of C's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stepscope_torch_refuse(why: *const c_char) {
+    // SAFETY: as the caller promises.
+    let why = unsafe { text(why) };
+    for_python(|| follow::refuse(&why));
+}
+
+/// Says that the program is about to end.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_torch_end() {
+    for_python(end);
+}
+
+/// # Safety
+///
+/// It is null, or a text of C's.
+unsafe fn text(text: *const c_char) -> String {
+    const LONGEST: usize = 500;
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: as the caller promises.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    text.chars().take(LONGEST).collect()
+}
+
+/// # Safety
+///
+/// It is null, or there are so many numbers.
+unsafe fn numbers(numbers: *const u64, count: usize) -> Vec<u64> {
+    if numbers.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: as the caller promises.
+    unsafe { slice::from_raw_parts(numbers, count) }.to_vec()
+}

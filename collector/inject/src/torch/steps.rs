@@ -1,0 +1,229 @@
+//! Which step the program is in, by its optimizers.
+//!
+//! A step ends with its last optimizer. Where there are several, they take turns: the one that steps first in the program
+//! leads, and whoever stepped last before the leader steps again is the last of a step. The first step begins with the first
+//! backward pass, since what comes before that is no training yet.
+
+use std::sync::{Mutex, Once, PoisonError};
+
+use stepscope_traces::{Mark, Nanos, PHASES, Phase, Span, SpanKind, Step, TrainingEvent};
+
+use super::{follow, inbox};
+use crate::{nvtx, session};
+
+/// A leader that others have stepped without so often leads no more.
+const PATIENCE: u32 = 16;
+
+static NOTED: Once = Once::new();
+static PROGRAM: Mutex<Program> = Mutex::new(Program::NEW);
+
+/// What the program does now.
+#[derive(Debug)]
+struct Program {
+    step: Option<i32>,
+    /// When the step began, and the outermost of what goes on.
+    step_began: Nanos,
+    phase_began: Nanos,
+    backward: u32,
+    optimizer: u32,
+    recomputation: u32,
+    turns: Turns,
+}
+
+/// Which optimizers take turns.
+#[derive(Debug)]
+struct Turns {
+    leader: Option<u64>,
+    /// The last of a step.
+    last: Option<u64>,
+    /// Who stepped most recently.
+    recent: Option<u64>,
+    /// How often others stepped since the leader did.
+    without_leader: u32,
+}
+
+impl Turns {
+    const NEW: Turns = Turns { leader: None, last: None, recent: None, without_leader: 0 };
+
+    fn begins(&mut self, optimizer: u64) {
+        let leads = self.leader.is_none_or(|leader| leader == optimizer) || self.without_leader >= PATIENCE;
+        if leads {
+            let same = self.leader == Some(optimizer);
+            self.leader = Some(optimizer);
+            self.last = Some(self.recent.filter(|_| same).unwrap_or(optimizer));
+            self.without_leader = 0;
+        } else {
+            self.without_leader += 1;
+        }
+    }
+
+    /// Whether a step ends with it.
+    fn ends(&mut self, optimizer: u64) -> bool {
+        self.recent = Some(optimizer);
+        self.last == Some(optimizer)
+    }
+}
+
+impl Program {
+    const NEW: Program = Program {
+        step: None,
+        step_began: Nanos(0),
+        phase_began: Nanos(0),
+        backward: 0,
+        optimizer: 0,
+        recomputation: 0,
+        turns: Turns::NEW,
+    };
+
+    /// The phase that it is in. What comes before a backward pass counts as forward.
+    fn phase(&self) -> Option<Phase> {
+        match self {
+            Program { backward: 1.., recomputation: 1.., .. } => Some(Phase::Recompute),
+            Program { backward: 1.., .. } => Some(Phase::Backward),
+            Program { optimizer: 1.., .. } => Some(Phase::Optimizer),
+            Program { step: Some(_), .. } => Some(Phase::Forward),
+            _ => None,
+        }
+    }
+
+    /// Changes it, and tells whether a step ended, and which phase did.
+    fn change(&mut self, event: TrainingEvent, optimizer: u64, time: Nanos) -> Change {
+        let before = self.phase();
+        let is_outermost = |depth: u32| depth == 1;
+        let mut step_ended = None;
+        match event {
+            TrainingEvent::BackwardBegins => self.backward = self.backward.saturating_add(1),
+            TrainingEvent::BackwardEnds => self.backward = self.backward.saturating_sub(1),
+            TrainingEvent::RecomputationBegins => self.recomputation = self.recomputation.saturating_add(1),
+            TrainingEvent::RecomputationEnds => self.recomputation = self.recomputation.saturating_sub(1),
+            TrainingEvent::OptimizerBegins => {
+                self.optimizer = self.optimizer.saturating_add(1);
+                if is_outermost(self.optimizer) {
+                    self.turns.begins(optimizer);
+                }
+            }
+            TrainingEvent::OptimizerEnds => {
+                if is_outermost(self.optimizer) && self.turns.ends(optimizer) {
+                    step_ended = self.step.map(|step| (Step(step), self.step_began));
+                    self.step = self.step.map(|step| step.saturating_add(1));
+                    self.step_began = time;
+                }
+                self.optimizer = self.optimizer.saturating_sub(1);
+            }
+            TrainingEvent::StepEnds => {}
+        }
+        if self.step.is_none() && self.phase().is_some() {
+            (self.step, self.step_began) = (Some(0), time);
+        }
+        let phase_ended = before.filter(|phase| Some(*phase) != self.phase()).map(|phase| (phase, self.phase_began));
+        if before != self.phase() {
+            self.phase_began = time;
+        }
+        Change { step_ended, phase_ended }
+    }
+}
+
+/// What ended, and when it had begun.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    step_ended: Option<(Step, Nanos)>,
+    phase_ended: Option<(Phase, Nanos)>,
+}
+
+/// The program begins or ends something: says so to the recording, and to whoever says what memory is for.
+pub(super) fn mark(event: TrainingEvent, optimizer: u64, time_ns: Nanos) {
+    let mut program = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner);
+    let change = program.change(event, optimizer, time_ns);
+    let (step, phase) = (program.step.map(Step), program.phase());
+    drop(program);
+    let (step, is_ours) = nvtx::place_by_framework(step, phase);
+    if let Some(recorder) = session::recorder() {
+        NOTED.call_once(|| recorder.note(PHASES, "as PyTorch says; forward is inferred: what comes before backward"));
+        let span = |kind, name: &str, began: Nanos| Span::new(kind, recorder.name(name), began, time_ns - began);
+        let ended = change.step_ended.map(|(ended, _)| ended);
+        let phase_step = if is_ours { ended.or(step) } else { step };
+        if let Some((phase, began)) = change.phase_ended {
+            recorder.record(Span {
+                step: phase_step,
+                phase: Some(phase),
+                ..span(SpanKind::Phase, phase.word(), began)
+            });
+        }
+        if let Some((step, began)) = change.step_ended.filter(|_| is_ours) {
+            recorder.record(Span { step: Some(step), ..span(SpanKind::Step, "step", began) });
+        }
+    }
+    if !follow::is_history_on() {
+        return;
+    }
+    inbox::leave(|inbox| {
+        inbox.mark(Mark { time_ns, event, step });
+        if change.step_ended.is_some() {
+            inbox.mark(Mark { time_ns, event: TrainingEvent::StepEnds, step });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a program does, by letters: `(` and `)` a backward pass, a letter its optimizer. Tells after which of them
+    /// steps ended.
+    fn steps_of(program: &str) -> String {
+        let mut state = Program::NEW;
+        let mut told = String::new();
+        for (time, what) in program.chars().enumerate() {
+            let time = Nanos(time as i64);
+            let ended = match what {
+                '(' => state.change(TrainingEvent::BackwardBegins, 0, time),
+                ')' => state.change(TrainingEvent::BackwardEnds, 0, time),
+                optimizer => {
+                    state.change(TrainingEvent::OptimizerBegins, optimizer.into(), time);
+                    state.change(TrainingEvent::OptimizerEnds, optimizer.into(), time)
+                }
+            };
+            told.push(what);
+            told.extend(ended.step_ended.map(|_| '|'));
+        }
+        told
+    }
+
+    #[test]
+    fn a_step_ends_with_its_last_optimizer() {
+        assert_eq!(steps_of("()a()a()a"), "()a|()a|()a|");
+        assert_eq!(steps_of("()()()a()()()a"), "()()()a|()()()a|", "gradients are accumulated");
+        assert_eq!(steps_of("()ab()ab()ab"), "()a|b()ab|()ab|", "that there is another shows after the first step");
+        assert_eq!(steps_of("()d()g()d()g()d()g"), "()d|()g()d()g|()d()g|");
+        assert_eq!(steps_of("()ab()ab()a()a()a"), "()a|b()ab|()a()a|()a|", "one may not come again");
+    }
+
+    #[test]
+    fn a_leader_that_is_gone_is_replaced() {
+        let told = steps_of(&format!("()a{}", "()b".repeat(40)));
+        assert!(told.ends_with("()b|()b|()b|"), "{told}");
+    }
+
+    #[test]
+    fn phases_are_those_of_the_outermost_and_steps_begin_with_a_backward_pass() {
+        let mut state = Program::NEW;
+        assert_eq!(state.phase(), None);
+        let mut phases = Vec::new();
+        for event in [
+            TrainingEvent::BackwardBegins,
+            TrainingEvent::RecomputationBegins,
+            TrainingEvent::RecomputationEnds,
+            TrainingEvent::BackwardEnds,
+            TrainingEvent::OptimizerBegins,
+            TrainingEvent::BackwardBegins,
+            TrainingEvent::BackwardEnds,
+            TrainingEvent::OptimizerEnds,
+        ] {
+            state.change(event, 1, Nanos(0));
+            phases.push(state.phase().map(|phase| phase.word()));
+        }
+        let words = ["backward", "recompute", "backward", "forward", "optimizer", "backward", "optimizer", "forward"];
+        assert_eq!(phases, words.map(Some));
+        assert_eq!(state.step, Some(1));
+    }
+}

@@ -1,0 +1,61 @@
+//! The comparison for a browser: one file, with waterfalls and both timelines, that asks nothing of the network.
+
+pub(super) mod scaling;
+mod waterfall;
+
+use anyhow::Result;
+use stepscope_analyzer::{Diff, Profile, StepTimeline};
+
+use super::{
+    answer,
+    tables::{Room, tables},
+};
+use crate::{
+    analyze::html::timeline as median_step,
+    forms::{
+        html::{self, escaped, timeline as streams},
+        table::Topic,
+    },
+};
+
+const ROOM: Room = Room { causes: 100, kernels: 200 };
+
+pub(super) fn written(base: &Profile<'_>, other: &Profile<'_>, diff: &Diff) -> Result<String> {
+    let tables = tables(diff, ROOM);
+    let of = |topic: Topic| tables.iter().filter(|table| table.topic == topic).map(html::table).collect::<String>();
+    let mut body = head(diff);
+    body += &html::section("Time", &(waterfall::of_time(diff)? + &of(Topic::Time)));
+    body += &html::section("Both, step by step", &timelines(base, other)?);
+    body += &html::section("Memory", &(waterfall::of_memory(diff)? + &of(Topic::Memory)));
+    body += &html::section("Figures", &of(Topic::Figures));
+    body += &html::section("Kernels", &of(Topic::Kernels));
+    Ok(html::page(&format!("{} and {}", diff.base, diff.other), &body))
+}
+
+fn head(diff: &Diff) -> String {
+    let (base, other) = (escaped(&diff.base), escaped(&diff.other));
+    let mut text = format!("<header>\n<h1>{}</h1>\n<p>{other} beside {base}</p>\n", escaped(&answer::answer(diff)));
+    if !diff.comparable {
+        let why = escaped(&diff.why_not.join("; "));
+        text += &format!("<p class=\"lost\"><strong>Not comparable, and compared all the same:</strong> {why}</p>\n");
+    }
+    text += "<dl>\n";
+    for fact in answer::facts(diff) {
+        text += &format!("<dt>{}</dt><dd>{}</dd>\n", fact.about, escaped(&fact.says));
+    }
+    text + "</dl>\n</header>\n"
+}
+
+/// The median step of both, as wide as the longer one.
+fn timelines(base: &Profile<'_>, other: &Profile<'_>) -> Result<String> {
+    let steps = [base, other].map(|profile| (profile, median_step(profile.run, &profile.analysis)));
+    let mut read: Vec<(&Profile<'_>, StepTimeline)> = Vec::new();
+    for (profile, step) in steps {
+        read.extend(step?.map(|step| (profile, step)));
+    }
+    let length = read.iter().map(|(_, step)| step.duration_ns).max().unwrap_or(0);
+    let plot = |(profile, step): &(&Profile<'_>, StepTimeline)| {
+        streams::plot(step, format!("{}: step {} by rank and stream", profile.name, step.step), length)
+    };
+    read.iter().map(plot).collect()
+}

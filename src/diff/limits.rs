@@ -1,0 +1,134 @@
+//! `--fail-on`: limits that a change may not go beyond.
+
+use std::{io::Write, process::ExitCode};
+
+use anstyle::AnsiColor;
+use anyhow::{Result, bail};
+use stepscope_analyzer::{Diff, MetricDiff};
+
+use super::answer;
+
+/// A limit: a figure, and how far it may rise or fall, as a share of the base's.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Limit {
+    metric: String,
+    /// Negative, where it is one of falling.
+    change: f64,
+}
+
+/// Reads `METRIC:+3%` or `METRIC:-2%`.
+pub(super) fn parse(text: &str) -> Result<Limit, String> {
+    let wrong = || format!("`{text}` is no limit: one is METRIC:+3% or METRIC:-2%");
+    let (metric, change) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let number = change.strip_suffix('%').ok_or_else(wrong)?;
+    let number = number.strip_prefix('+').or_else(|| number.starts_with('-').then_some(number)).ok_or_else(wrong)?;
+    let has_one_sign = change.chars().filter(|character| matches!(character, '+' | '-')).count() == 1;
+    let change: f64 = number.parse().map_err(|_| wrong())?;
+    if metric.is_empty() || !change.is_finite() || !has_one_sign {
+        return Err(wrong());
+    }
+    // -0% is a limit of falling.
+    Ok(Limit {
+        metric: metric.into(),
+        change: if change == 0.0 && text.contains(":-") { -0.0 } else { change / 100.0 },
+    })
+}
+
+impl Limit {
+    fn is_crossed_by(&self, change: f64) -> bool {
+        if self.change.is_sign_negative() { change < self.change } else { change > self.change }
+    }
+
+    fn words(&self) -> String {
+        format!("{}:{:+}%", self.metric, (self.change * 1e6).round() / 1e4)
+    }
+}
+
+/// Says which limits are crossed; status 1, if any is. A change that may be chance crosses nothing.
+pub(super) fn check(diffs: &[Diff], limits: &[Limit]) -> Result<ExitCode> {
+    let mut crossed = false;
+    for diff in diffs.iter().filter(|_| !limits.is_empty()) {
+        if !diff.comparable {
+            bail!("{} cannot be held to limits: {}", diff.other, diff.why_not.join("; "));
+        }
+        for limit in limits {
+            crossed |= holds(diff, limit)?.is_some_and(|why| {
+                let red = AnsiColor::Red.on_default().bold();
+                // A closed stderr leaves nobody to tell.
+                drop(writeln!(anstream::stderr(), "{red}failed:{red:#} {}", crate::text::printable(&why)));
+                true
+            });
+        }
+    }
+    Ok(if crossed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Why a limit does not hold, if it does not.
+fn holds(diff: &Diff, limit: &Limit) -> Result<Option<String>> {
+    let Some(metric) = answer::metric(diff, &limit.metric) else {
+        let known: Vec<&str> = diff.metrics.iter().map(|metric| metric.metric.as_str()).collect();
+        bail!("there is no {} to hold to {}; there are: {}", limit.metric, limit.words(), known.join(", "));
+    };
+    let (Some(base), Some(other), Some(change)) = (metric.base, metric.other, metric.relative) else {
+        bail!("{} is not known of both runs, and cannot be held to {}", limit.metric, limit.words());
+    };
+    let (base, other) = (answer::value(metric.unit, base), answer::value(metric.unit, other));
+    let changed = format!("{} of {} is {other} instead of {base}, {:+.1}%", limit.metric, diff.other, 100.0 * change);
+    if !limit.is_crossed_by(change) {
+        return Ok(None);
+    }
+    match metric.interval() {
+        // The limit is the floor, whoever says one.
+        Some(interval) if interval.excludes_zero() => {
+            Ok(Some(format!("{changed}{}, beyond {}", chance(metric), limit.words())))
+        }
+        Some(_) => Ok(None),
+        None => bail!("{changed}, beyond {}, and of one step nothing is known of chance", limit.words()),
+    }
+}
+
+/// What the change lies between, of the base's figure.
+fn chance(metric: &MetricDiff) -> String {
+    let base = metric.base.unwrap_or(0.0);
+    metric
+        .interval()
+        .filter(|interval| interval.low < interval.high && base != 0.0)
+        .map_or_else(String::new, |interval| {
+            format!(" (95%: {:+.1}% to {:+.1}%)", 100.0 * interval.low / base, 100.0 * interval.high / base)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_typed_in_two_ways() {
+        assert_eq!(parse("step_time:+3%"), Ok(Limit { metric: "step_time".into(), change: 0.03 }));
+        assert_eq!(parse("mfu:-2%"), Ok(Limit { metric: "mfu".into(), change: -0.02 }));
+        for text in [
+            "",
+            "step_time",
+            "step_time:3%",
+            "step_time:+3",
+            ":+3%",
+            "mfu:-x%",
+            "mfu:+-3%",
+            "mfu:++3%",
+            "mfu:-+3%",
+            "mfu:+NaN%",
+            "mfu:+inf%",
+            "mfu:%",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_have_a_side() {
+        let crossed = |limit: &str, change: f64| parse(limit).unwrap().is_crossed_by(change);
+        assert!(crossed("step_time:+3%", 0.031) && !crossed("step_time:+3%", 0.03) && !crossed("step_time:+3%", -0.5));
+        assert!(crossed("mfu:-2%", -0.021) && !crossed("mfu:-2%", -0.01) && !crossed("mfu:-2%", 0.5));
+        assert!(crossed("mfu:-0%", -0.001) && !crossed("mfu:-0%", 0.001) && crossed("mfu:+0%", 0.001));
+    }
+}

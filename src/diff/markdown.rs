@@ -1,0 +1,25 @@
+//! The comparison for a pull request.
+
+use stepscope_analyzer::Diff;
+
+use super::{
+    answer,
+    tables::{Room, tables},
+};
+use crate::forms::markdown::{escaped, titled};
+
+const ROOM: Room = Room { causes: 6, kernels: 30 };
+
+pub(super) fn written(diff: &Diff) -> String {
+    let mut text = format!("## {}\n\n", escaped(&answer::answer(diff)));
+    if !diff.comparable {
+        let why = escaped(&diff.why_not.join("; "));
+        text += &format!("> [!WARNING]\n> **Not comparable, and compared all the same:** {why}\n\n");
+    }
+    text += "| | |\n|---|---|\n";
+    for fact in answer::facts(diff) {
+        text += &format!("| **{}** | {} |\n", fact.about, escaped(&fact.says));
+    }
+    tables(diff, ROOM).iter().for_each(|table| text += &titled(table));
+    text
+}

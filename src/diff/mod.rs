@@ -1,0 +1,148 @@
+//! `stepscope diff`: what changed between runs, and why.
+
+mod answer;
+mod html;
+mod limits;
+mod markdown;
+mod several;
+mod tables;
+mod text;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Result, bail};
+use stepscope_analyzer::{Diff, Profile, Selection, StepRange, compare, profile, several};
+use stepscope_plan::Convention;
+use stepscope_traces::Run;
+
+use self::limits::Limit;
+use crate::{
+    analyze::{ranges, tera_flops},
+    forms::Format,
+    output::Output,
+    progress, source, words,
+};
+
+/// Show what changed between two runs, and why: time and memory, in causes that add up.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    stepscope diff runs/naive runs/bucketed\n  \
+    stepscope diff traces/before traces/after --format html -o diff.html\n  \
+    stepscope diff runs/main runs/branch --fail-on step_time:+3% --fail-on peak_memory:+1% --fail-on mfu:-2%\n  \
+    stepscope diff runs/dp1 runs/dp2 runs/dp4")]
+pub(crate) struct Arguments {
+    /// What to compare with: a run directory, a PyTorch profiler trace, a memory snapshot, or a directory of these.
+    #[arg(value_name = "BASE")]
+    base: PathBuf,
+    /// What to compare; several are shown in one table.
+    #[arg(value_name = "OTHER", required = true)]
+    others: Vec<PathBuf>,
+    /// How to write it.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    /// The file to write; stdout, if none is named.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// End with status 1 if a figure changes by more than this, and by more than chance: step_time:+3%, mfu:-2%. Figures are
+    /// the metrics of --format json.
+    #[arg(long, value_name = "METRIC:CHANGE", value_parser = limits::parse, allow_hyphen_values = true)]
+    fail_on: Vec<Limit>,
+    /// Only these steps of each run: A..B is from A to before B, A.. from A on, ..B before B, N only N.
+    #[arg(long, value_name = "A..B", value_parser = ranges::steps, allow_hyphen_values = true)]
+    steps: Option<StepRange>,
+    /// What a device computes at most, in TFLOP/s, dense, in the precision of the runs.
+    #[arg(long, value_name = "X", value_parser = tera_flops)]
+    peak_tflops: Option<f64>,
+    /// Which FLOPs count for MFU.
+    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model")]
+    mfu_convention: Convention,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let paths: Vec<&Path> = std::iter::once(&arguments.base).chain(&arguments.others).map(PathBuf::as_path).collect();
+    let runs = paths.iter().map(|path| Run::of_source(path)).collect::<Result<Vec<Run>, _>>()?;
+    for run in &runs {
+        if let Some(path) = arguments.output.as_deref().filter(|path| source::is_part_of(path, run)) {
+            bail!("{} is a part of a run; write the report elsewhere", path.display());
+        }
+    }
+    let output = Output::open(arguments.output.as_deref())?;
+    let selection = Selection {
+        steps: arguments.steps.unwrap_or_default(),
+        peak_flops: arguments.peak_tflops.map(|peak| peak * 1e12),
+        convention: arguments.mfu_convention,
+        ..Selection::default()
+    };
+    let profiles = profiles(&runs, &names(&paths), &selection)?;
+    let diffs = with_the_first(&profiles)?;
+    output.write(&written(arguments.format, &profiles, diffs.clone())?)?;
+    limits::check(&diffs, &arguments.fail_on)
+}
+
+/// Runs that were made one after another, in one table.
+pub(crate) fn table_of(paths: &[PathBuf]) -> Result<String> {
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let runs = paths.iter().map(|path| Run::of_source(path)).collect::<Result<Vec<Run>, _>>()?;
+    let profiles = profiles(&runs, &names(&paths), &Selection::default())?;
+    let diffs = with_the_first(&profiles)?;
+    several::written(Format::Text, &several(&profiles, diffs))
+}
+
+/// Each run but the first, compared with it.
+fn with_the_first(profiles: &[Profile<'_>]) -> Result<Vec<Diff>> {
+    let Some((base, others)) = profiles.split_first() else { bail!("there is nothing to compare") };
+    Ok(others.iter().map(|other| compare(base, other)).collect::<Result<Vec<Diff>, _>>()?)
+}
+
+/// Reads runs, with a bar where that takes long.
+fn profiles<'a>(runs: &'a [Run], names: &[String], selection: &Selection) -> Result<Vec<Profile<'a>>> {
+    let read = |(run, name): (&'a Run, &String)| {
+        Ok(progress::shown(run.ranks.iter(), |progress| profile(run, name, selection, progress))?)
+    };
+    runs.iter().zip(names).map(read).collect()
+}
+
+/// What runs are called: as their files are, with as many of the directories around them as tell them apart; where nothing
+/// does, by their number.
+fn names(paths: &[&Path]) -> Vec<String> {
+    let named = |parts: usize| -> Vec<String> {
+        let last = |path: &&Path| {
+            let all: Vec<_> = path.components().collect();
+            all[all.len().saturating_sub(parts)..].iter().collect::<PathBuf>().display().to_string()
+        };
+        paths.iter().map(last).collect()
+    };
+    let differ = |names: &Vec<String>| names.iter().enumerate().all(|(place, name)| !names[..place].contains(name));
+    let longest = paths.iter().map(|path| path.components().count()).max().unwrap_or(0);
+    let numbered = || (1..=paths.len()).map(|number| format!("run {number}")).collect();
+    (1..=longest).map(named).find(differ).unwrap_or_else(numbered)
+}
+
+fn written(format: Format, profiles: &[Profile<'_>], diffs: Vec<Diff>) -> Result<String> {
+    let ([base, other], [diff]) = (profiles, diffs.as_slice()) else {
+        return several::written(format, &several(profiles, diffs));
+    };
+    Ok(match format {
+        Format::Text => text::written(diff),
+        Format::Json => serde_json::to_string_pretty(diff)? + "\n",
+        Format::Markdown => markdown::written(diff),
+        Format::Html => html::written(base, other, diff)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_called_what_tells_them_apart() {
+        let called = |paths: &[&str]| names(&paths.iter().map(Path::new).collect::<Vec<_>>());
+        assert_eq!(called(&["runs/a", "runs/b"]), ["a", "b"]);
+        assert_eq!(called(&["main/run", "branch/run"]), ["main/run", "branch/run"]);
+        assert_eq!(called(&["runs/a", "runs/a"]), ["run 1", "run 2"]);
+        assert_eq!(called(&["a/", "./b"]), ["a", "b"]);
+    }
+}

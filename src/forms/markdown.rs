@@ -1,0 +1,53 @@
+//! What reports for a pull request have in common: tables, folded where they are long, and text that stays text.
+
+use super::table::Table;
+use crate::text;
+
+/// Longer tables are folded.
+const SHORT: usize = 8;
+
+/// A table under its title, folded if it is long or for those who look for it.
+pub(crate) fn titled<H: AsRef<str>>(table: &Table<H>) -> String {
+    let (title, cells) = (escaped(&table.title), written(table));
+    if table.detail || table.rows.len() > SHORT {
+        format!("\n<details>\n<summary>{title}</summary>\n\n{cells}\n</details>\n")
+    } else {
+        format!("\n### {title}\n\n{cells}")
+    }
+}
+
+fn written<H: AsRef<str>>(table: &Table<H>) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let columns = || 0..table.headers.len();
+    let mut text = line(columns().map(|column| escaped(table.header(column))).collect());
+    let sides = columns().map(|column| if table.is_right(column) { "--:" } else { "---" });
+    text += &format!("|{}|\n", sides.collect::<Vec<_>>().join("|"));
+    for row in &table.rows {
+        text += &line(row.iter().map(|cell| escaped(&cell.split_whitespace().collect::<Vec<_>>().join(" "))).collect());
+    }
+    text
+}
+
+/// Text that is shown as it is.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text::printable(text).chars() {
+        match c {
+            '<' => escaped += "&lt;",
+            '&' => escaped += "&amp;",
+            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '~' => escaped.extend(['\\', c]),
+            _ => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn names_of_others_are_only_names() {
+        assert_eq!(escaped("a|b<c>*d_e\n"), "a\\|b&lt;c>\\*d\\_e\u{fffd}");
+    }
+}

@@ -1,0 +1,199 @@
+//! `train --sweep`: a list of configurations, one after the other, into one folder.
+//!
+//! A sweep is a file of settings, as `--config` takes it, with a `[[run]]` for each configuration: what that says wins over
+//! the settings above, and the command line wins over both. Each run is this command again, with a file of its own settings
+//! beside its run directory.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{BufRead, BufReader, IsTerminal, Write, stderr},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::{Context, Result, anyhow, bail};
+use stepscope_traces::RunInfo;
+use stepscope_trainer::Place;
+use toml::{Table, Value};
+
+use super::settings::{self, Settings};
+use crate::{diff, progress, run_path, text};
+
+/// What the list is called in the file, and a run's own name.
+const LIST: &str = "run";
+const NAME: &str = "name";
+
+/// One configuration.
+#[derive(Debug, PartialEq)]
+struct Configuration {
+    name: String,
+    settings: Table,
+}
+
+/// Trains every configuration of a file, and shows them in one table.
+pub(super) fn run(file: &Path, said: &Settings, folder: Option<PathBuf>, processes: bool) -> Result<()> {
+    if Place::of_this_process()?.is_some() {
+        bail!("a sweep starts its runs itself: start it once, and not for each rank");
+    }
+    let configurations = configurations(&settings::read_table(file)?, Table::try_from(said)?)
+        .map_err(|error| anyhow!("cannot understand {}: {error}", file.display()))?;
+    for Configuration { name, settings } in &configurations {
+        check(settings).map_err(|error| anyhow!("run {name} of {}: {error}", file.display()))?;
+    }
+    let folder = folder.unwrap_or_else(|| run_path::free(&RunInfo::of_this_process("sweep").default_path()));
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for (index, configuration) in configurations.iter().enumerate() {
+        let show = |says: &str| show(index, configurations.len(), &configuration.name, says);
+        match train(configuration, &folder, processes, &show)? {
+            None => done.push(folder.join(&configuration.name)),
+            Some(why) => {
+                let red = AnsiColor::Red.on_default().bold();
+                say(&format!("{red}failed:{red:#} {}: {}\n", configuration.name, text::printable(&why)));
+                failed.push(configuration.name.as_str());
+            }
+        }
+    }
+    if stderr().is_terminal() {
+        say("\r\u{1b}[K");
+    }
+    let mut shown = if done.len() > 1 { diff::table_of(&done)? + "\n" } else { String::new() };
+    let bold = Style::new().bold();
+    shown += &format!("{bold}recorded{bold:#}  {} in {}\n", text::counted(done.len() as u64, "run"), folder.display());
+    anstream::stdout().lock().write_all(shown.as_bytes())?;
+    if !failed.is_empty() {
+        bail!("{} of {} runs failed: {}", failed.len(), configurations.len(), failed.join(", "));
+    }
+    Ok(())
+}
+
+/// The configurations of a file; what is said on the command line wins.
+fn configurations(file: &Table, said: Table) -> Result<Vec<Configuration>, String> {
+    let mut shared = file.clone();
+    let runs = match shared.remove(LIST) {
+        Some(Value::Array(runs)) if !runs.is_empty() => runs,
+        _ => return Err("a sweep has a [[run]] for each configuration".into()),
+    };
+    let mut configurations: Vec<Configuration> = Vec::new();
+    for run in runs {
+        let Value::Table(mut own) = run else { return Err("each run is a table of settings".into()) };
+        let name = match own.remove(NAME) {
+            Some(Value::String(name)) => name,
+            Some(_) => return Err("a run's name is a text".into()),
+            None => name_of(&own),
+        };
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(|c| c.is_alphanumeric() || "._-".contains(c)) {
+            return Err(format!("`{name}` is no name for a run: letters, digits, dots, dashes and underscores are"));
+        }
+        if configurations.iter().any(|other| other.name == name) {
+            return Err(format!("two runs are called {name}; give them a `name` each"));
+        }
+        let settings = shared.clone().into_iter().chain(own).chain(said.clone()).collect();
+        configurations.push(Configuration { name, settings });
+    }
+    Ok(configurations)
+}
+
+/// What a run says itself, as a name.
+fn name_of(own: &Table) -> String {
+    let part = |(key, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{key}-{}", text.replace(|c: char| !c.is_alphanumeric() && c != '.', "-")),
+        Value::Integer(number) => format!("{key}{number}"),
+        other => format!("{key}-{other}").replace(|c: char| !c.is_alphanumeric() && c != '.', "-"),
+    };
+    let parts: Vec<String> = own.iter().map(part).collect();
+    if parts.is_empty() { "usual".into() } else { parts.join("-") }
+}
+
+/// Finds what is wrong with a configuration before anything is trained.
+fn check(settings: &Table) -> Result<()> {
+    let settings: Settings = settings.clone().try_into()?;
+    Ok(settings.config()?.check()?)
+}
+
+/// Trains one configuration in a process of its own; why it failed, if it did.
+fn train(configuration: &Configuration, folder: &Path, processes: bool, show: &dyn Fn(&str)) -> Result<Option<String>> {
+    let file = folder.join(format!("{}.toml", configuration.name));
+    fs::write(&file, toml::to_string(&configuration.settings)?)
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let run = folder.join(&configuration.name);
+    let mut command = Command::new(program);
+    command.args([OsStr::new("train"), "--config".as_ref(), file.as_ref(), "--run".as_ref(), run.as_ref()]);
+    command.args(processes.then_some("--processes"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    show("");
+    let mut why = None;
+    for line in child.stderr.take().into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')) {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        show(&line);
+        why = line.strip_prefix("error: ").map(str::to_owned).or(why);
+    }
+    let status = child.wait()?;
+    Ok((!status.success()).then(|| why.unwrap_or_else(|| format!("it ended with {status}"))))
+}
+
+/// How far the sweep is: a bar where there is somebody to see it, and else a line for each run.
+fn show(index: usize, all: usize, name: &str, says: &str) {
+    if stderr().is_terminal() {
+        // On one line of a narrow terminal: a longer one could not be taken back.
+        let step = says.strip_prefix("step ").and_then(|says| says.split_whitespace().next());
+        let step = step.map_or_else(String::new, |step| format!("  step {}", text::printable(step)));
+        let (bar, name) = (progress::bar("training", index, all, "runs"), text::shortened(name, 16));
+        say(&format!("\r\u{1b}[K{bar}  {name}{step}"));
+    } else if says.is_empty() {
+        say(&format!("training {name}, run {} of {all}\n", index + 1));
+    }
+}
+
+fn say(text: &str) {
+    let mut stderr = anstream::stderr().lock();
+    // A closed stderr leaves nobody to tell.
+    drop(stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(file: &str, said: &str) -> Result<Vec<Configuration>, String> {
+        configurations(&file.parse::<Table>().unwrap(), said.parse::<Table>().unwrap())
+    }
+
+    #[test]
+    fn runs_say_what_differs_and_the_command_line_wins() {
+        let file = "model = 'tiny'\nsteps = 9\n[[run]]\n[[run]]\ndp = 2\nzero = 1\n[[run]]\nname = 'all'\nsteps = 8\nrecompute = 'full'\n";
+        let found = read(file, "steps = 7").unwrap();
+        let names: Vec<&str> = found.iter().map(|configuration| configuration.name.as_str()).collect();
+        assert_eq!(names, ["usual", "dp2-zero1", "all"]);
+        let expected: Table = "model = 'tiny'\nsteps = 7\nrecompute = 'full'".parse().unwrap();
+        assert_eq!(found[2].settings, expected);
+        assert_eq!(read(file, "").unwrap()[2].settings["steps"].as_integer(), Some(8));
+    }
+
+    #[test]
+    fn what_is_no_sweep_is_said() {
+        for (file, why) in [
+            ("dp = 2", "a sweep has a [[run]]"),
+            ("run = []", "a sweep has a [[run]]"),
+            ("run = [1]", "each run is a table"),
+            ("[[run]]\n[[run]]", "two runs are called usual"),
+            ("[[run]]\nname = '../up'", "`../up` is no name"),
+            ("[[run]]\nname = 3", "a run's name is a text"),
+        ] {
+            let said = read(file, "").unwrap_err();
+            assert!(said.contains(why), "{file}: {said}");
+        }
+    }
+
+    #[test]
+    fn settings_are_checked_before_anything_is_trained() {
+        let wrong = |text: &str| check(&text.parse().unwrap()).unwrap_err().to_string();
+        assert!(wrong("dq = 2").contains("dq"));
+        assert!(!wrong("pp = 3").is_empty());
+        check(&"dp = 2".parse().unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,116 @@
+//! Which groups ranks were in, put together from what each of them says of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use stepscope_plan::Axis;
+
+use crate::{
+    ids::{Group, Rank},
+    rank_info::RankInfo,
+    run_info::GroupInfo,
+};
+
+/// A process group that a rank was in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// Its number in the spans, the same on all its ranks.
+    pub group: Group,
+    /// The rank's place in it.
+    pub index: u32,
+    /// How many ranks it has.
+    pub size: u32,
+    /// What the program calls it, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// The groups of which all ranks are known, and along what they talk.
+pub(crate) fn groups<'a>(ranks: impl Iterator<Item = &'a RankInfo> + Clone) -> Vec<GroupInfo> {
+    // A launcher's own process is in none.
+    let world_size = ranks.clone().filter(|rank| !rank.groups.is_empty()).count();
+    let mut members: BTreeMap<Group, Vec<(&Membership, Rank)>> = BTreeMap::new();
+    for rank in ranks {
+        for membership in &rank.groups {
+            members.entry(membership.group).or_default().push((membership, rank.rank));
+        }
+    }
+    let describe = |(group, mut members): (Group, Vec<(&Membership, Rank)>)| {
+        members.sort_by_key(|(membership, _)| membership.index);
+        let (first, _) = *members.first()?;
+        let ranks: Vec<Rank> = members.iter().map(|(_, rank)| *rank).collect();
+        let is_in_order = (0..).zip(&members).all(|(at, (member, _))| (member.index, member.size) == (at, first.size));
+        // A process may have several places, and is one rank.
+        let is_whole = is_in_order && ranks.iter().collect::<BTreeSet<_>>().len() == first.size as usize;
+        let is_world = members.len() == world_size;
+        let axis = axis(first.name.as_deref().unwrap_or_default(), is_world).filter(|_| is_whole)?;
+        Some(GroupInfo { group, axis, ranks })
+    };
+    members.into_iter().filter_map(describe).collect()
+}
+
+/// Along what a group's ranks talk, as far as what it is called tells, or that it has all ranks.
+pub(crate) fn axis(description: &str, is_world: bool) -> Option<Axis> {
+    let lower = description.to_lowercase();
+    let mut words = lower.split(|letter: char| !letter.is_alphanumeric());
+    let says = |wanted: &[&str]| words.clone().any(|word| wanted.contains(&word));
+    // PyTorch's name for the group of all ranks; a number may follow it.
+    if is_world || description.split(':').next() == Some("default_pg") {
+        Some(Axis::World)
+    } else if says(&["tp", "tensor"]) {
+        Some(Axis::Tensor)
+    } else if says(&["pp", "pipeline", "pipe"]) {
+        Some(Axis::Pipeline)
+    } else if words.any(|word| ["dp", "data", "fsdp", "ddp", "shard", "replicate"].contains(&word)) {
+        Some(Axis::Data)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_along_what_they_are_called() {
+        for (description, is_world, expected) in [
+            ("default_pg", false, Some(Axis::World)),
+            ("default_pg:0", false, Some(Axis::World)),
+            ("undefined", true, Some(Axis::World)),
+            ("mesh_tp", false, Some(Axis::Tensor)),
+            ("mesh_tp:12", false, Some(Axis::Tensor)),
+            ("mesh_pp", false, Some(Axis::Pipeline)),
+            ("mesh_dp_shard", false, Some(Axis::Data)),
+            ("DATA_PARALLEL_GROUP", false, Some(Axis::Data)),
+            ("undefined", false, None),
+            ("tpu", false, None),
+            ("", false, None),
+        ] {
+            assert_eq!(axis(description, is_world), expected, "{description}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_described_when_all_its_ranks_are_known() {
+        let member = |group, index, size, name: Option<&str>| Membership {
+            group: Group(group),
+            index,
+            size,
+            name: name.map(str::to_owned),
+        };
+        let rank = |rank, groups| RankInfo { groups, ..RankInfo::of_this_process(Rank(rank)) };
+        let ranks = [
+            rank(0, vec![member(7, 1, 2, None), member(8, 0, 2, Some("mesh_tp")), member(9, 0, 2, Some("mesh_dp"))]),
+            rank(1, vec![member(7, 0, 2, None), member(8, 0, 2, Some("mesh_tp")), member(9, 1, 3, Some("mesh_dp"))]),
+            rank(2, Vec::new()),
+        ];
+        let world = GroupInfo { group: Group(7), axis: Axis::World, ranks: vec![Rank(1), Rank(0)] };
+        assert_eq!(
+            groups(ranks.iter()),
+            [world],
+            "two ranks say to be the same one, and one says that another is missing"
+        );
+        assert_eq!(groups(ranks[..0].iter()), []);
+    }
+}
