@@ -17,6 +17,19 @@ pub struct StreamUse {
     pub compute_ns: i64,
 }
 
+/// How many kernels, copies and fills say something of themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Their phase.
+    pub phase: u64,
+    /// Their layer.
+    pub layer: u64,
+    /// What they compute.
+    pub flops: u64,
+    /// What they move.
+    pub bytes: u64,
+}
+
 /// How often a stream did something, by [`Class`], and the time of its compute kernels.
 #[derive(Clone, Copy, Default)]
 struct Done {
@@ -31,6 +44,7 @@ pub(crate) struct StreamTimes {
     streams: BTreeMap<Option<Stream>, Done>,
     /// How many spans there are, by kind in the order of [`SpanKind::ALL`].
     counts: [u64; SpanKind::ALL.len()],
+    said: Said,
 }
 
 impl StreamTimes {
@@ -41,6 +55,12 @@ impl StreamTimes {
             let kind = spans.kind.get(row);
             self.counts[kind as usize] += 1;
             let Some(class) = Class::of(kind) else { continue };
+            if class != Class::Communication {
+                self.said.phase += u64::from(spans.phase.get(row).is_some());
+                self.said.layer += u64::from(spans.layer.get(row).is_some());
+                self.said.flops += u64::from(spans.flops.get(row).is_some());
+                self.said.bytes += u64::from(spans.bytes.get(row).is_some());
+            }
             let stream = spans.stream.get(row);
             if stream != current.0 {
                 self.add(current);
@@ -67,6 +87,11 @@ impl StreamTimes {
         self.counts
     }
 
+    /// How many kernels, copies and fills say what.
+    pub(crate) fn said(&self) -> Said {
+        self.said
+    }
+
     /// The streams, by number.
     pub(crate) fn uses(&self) -> Vec<StreamUse> {
         let of = |(stream, done): (&Option<Stream>, &Done)| {
@@ -80,7 +105,7 @@ impl StreamTimes {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::{FIRST_NAME, Nanos, Span};
+    use stepscope_traces::{FIRST_NAME, Nanos, Phase, Span};
 
     use super::*;
 
@@ -96,14 +121,17 @@ mod tests {
             (3, SpanKind::Send, 0),
             (1, SpanKind::Launch, 50),
         ] {
-            spans
-                .push(&Span { stream: Some(Stream(stream)), ..Span::new(kind, FIRST_NAME, Nanos(0), Nanos(duration)) });
+            let phase = [5, 10].contains(&duration).then_some(Phase::Forward);
+            let span = Span::new(kind, FIRST_NAME, Nanos(0), Nanos(duration));
+            spans.push(&Span { stream: Some(Stream(stream)), phase, ..span });
         }
         let mut times = StreamTimes::default();
         times.take(&spans);
         let stream_use = |(stream, class, compute_ns)| StreamUse { stream: Some(Stream(stream)), class, compute_ns };
         let expected = [(3, Class::Communication, 0), (7, Class::Compute, 130), (9, Class::Copy, 0)];
         assert_eq!(times.uses(), expected.map(stream_use));
+        let said = Said { phase: 1, layer: 0, flops: 0, bytes: 0 };
+        assert_eq!(times.said(), said, "of what communicates nothing is counted");
         assert_eq!((times.counts()[SpanKind::Launch as usize], times.counts().iter().sum::<u64>()), (1, 7));
     }
 }
