@@ -76,7 +76,8 @@ pub(super) fn of_findings(analysis: &Analysis, (first, last): (i64, i64)) -> Vec
 }
 
 /// What stands out in a rank: its memory's peak, losses, what it lost, and how it ended.
-pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay) -> Vec<Mark> {
+/// Of a rank of which nothing is left that is said at the beginning.
+pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay, beginning: i64) -> Vec<Mark> {
     let at = |time: i64| overlay.clock.at(time);
     let mut marks: Vec<Mark> = Vec::new();
     for memory in analysis.memory.iter().filter(|memory| memory.rank == overlay.rank && memory.peak_bytes > 0) {
@@ -106,8 +107,8 @@ pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay) -> Vec<Mark> {
             arguments: vec![("step".into(), Fact::Number(step.step.0.into())), ("loss".into(), Fact::Number(loss))],
         });
     }
-    let Some((_, end)) = overlay.extent else { return marks };
-    let ended = |name: &str, arguments| Mark { time_ns: at(end), name: name.into(), arguments };
+    let end = overlay.extent.map_or(beginning, |(_, end)| at(end));
+    let ended = |name: &str, arguments| Mark { time_ns: end, name: name.into(), arguments };
     let reason = overlay.info.reason.iter().map(|reason| ("reason".into(), Fact::Text(reason.clone())));
     match overlay.state {
         State::Complete => {}

@@ -29,7 +29,7 @@ pub(super) fn lines(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Vec<(&
     let state = match analysis.run.state {
         State::Complete => None,
         State::Recording => Some(("state", "still recording: this is what there was until now".into())),
-        State::Interrupted => Some(("state", interrupted(overlay))),
+        State::Interrupted => interrupted(overlay).map(|ranks| ("state", ranks)),
     };
     let mut lost = Loss::default();
     overlay.ranks.iter().for_each(|rank| lost += rank.loss);
@@ -37,15 +37,13 @@ pub(super) fn lines(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Vec<(&
     [state, lost, missing].into_iter().flatten().collect()
 }
 
-/// Which ranks were interrupted, and why, where one says so.
-fn interrupted(overlay: &Overlay) -> String {
+/// Which ranks were interrupted, and why, where one says so; none, where the run is so only for the ranks that are missing.
+fn interrupted(overlay: &Overlay) -> Option<String> {
     let ranks: Vec<_> = overlay.ranks.iter().filter(|rank| rank.state == State::Interrupted).collect();
     let named = ranks.iter().take(MOST_NAMED).map(|rank| rank.rank.to_string()).collect::<Vec<_>>().join(", ");
     let more = if ranks.len() > MOST_NAMED { " and more" } else { "" };
     let reason = ranks.iter().find_map(|rank| rank.info.reason.as_deref());
     let reason = reason.map(|reason| format!(" ({})", text::printable(reason))).unwrap_or_default();
-    match ranks.is_empty() {
-        true => "interrupted".into(),
-        false => format!("interrupted, of rank {named}{more}{reason}: the trace has what was recorded until then"),
-    }
+    (!ranks.is_empty())
+        .then(|| format!("interrupted, rank {named}{more}{reason}: the trace has what was recorded until then"))
 }

@@ -132,11 +132,12 @@ impl Source<'_> {
     /// Writes a trace in some detail.
     fn write(&self, detail: Detail, limit: u64, into: &mut dyn Write) -> Result<Written, ExportError> {
         let plan = self.plan(detail, limit);
+        let beginning = BEGINNING.saturating_sub(plan.shift);
         let mut trace = Trace::begin(into, &plan);
         let mut ranks: Vec<&RankOverlay> = self.overlay.ranks.iter().collect();
         ranks.sort_by_key(|rank| RankParts::place(self.run, rank));
         for (place, overlay) in (0..).zip(ranks) {
-            RankParts::of(self.run, self.selection, self.analysis, overlay).write(&mut trace, place)?;
+            RankParts::of(self.run, self.selection, self.analysis, overlay).write(&mut trace, place, beginning)?;
         }
         trace.finish()
     }
