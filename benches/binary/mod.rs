@@ -46,7 +46,9 @@ pub(crate) struct Taken {
 pub(crate) fn export(run: &Path, file: &Path, limit: Option<u64>) -> Result<Taken, Box<dyn Error>> {
     let mut export = Command::new(env!("CARGO_BIN_EXE_stepscope"));
     export.arg("export").arg(run).arg("-o").arg(file).stderr(Stdio::null());
-    limit.iter().for_each(|limit| drop(export.arg("--max-size").arg(limit.to_string())));
+    if let Some(limit) = limit {
+        export.arg("--max-size").arg(limit.to_string());
+    }
     taken(&mut export)
 }
 

@@ -10,7 +10,7 @@ use stepscope_analyzer::{AnalysisError, Selection, StepRange};
 use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, Step, TraceError, Window};
 
 /// So many spans of a rank are analyzed at once.
-const MOST_SPANS: u64 = 2_000_000;
+const MOST_SPANS: u64 = 1_500_000;
 
 /// How much of a run is analyzed.
 #[derive(Clone, Copy, Debug, PartialEq)]
