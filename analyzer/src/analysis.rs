@@ -229,7 +229,9 @@ fn read_ranks(
 
 fn check_steps(ranks: &[RankResult], selection: &Selection) -> Result<(), AnalysisError> {
     if selection.steps != Default::default() && ranks.iter().all(|rank| rank.steps.is_empty()) {
-        return Err(AnalysisError::Selection("none of these steps was recorded".into()));
+        let recorded = ranks.iter().filter_map(|rank| rank.first_and_last_step);
+        let recorded = recorded.reduce(|(first, last), (from, to)| (first.min(from), last.max(to)));
+        return Err(AnalysisError::NoSuchSteps { recorded });
     }
     Ok(())
 }

@@ -63,6 +63,6 @@ pub use selection::{Selection, StepRange};
 pub use step_time::StepTime;
 pub use steps::{StepFigures, StepWindow};
 pub use stragglers::Straggler;
-pub use streams::StreamUse;
+pub use streams::{Said, StreamUse};
 pub use timeline::{Lane, LaneSpan, RankWork, StepTimeline, step_timeline};
 pub use work::{Pass, WorkItem};

@@ -52,6 +52,8 @@ pub(crate) struct RankResult {
     pub(crate) steps: Vec<(StepWindow, Partition, StepCounters)>,
     /// Whether nothing says of them but what repeats.
     pub(crate) steps_are_inferred: bool,
+    /// The first and the last step of all that were read, chosen or not.
+    pub(crate) first_and_last_step: Option<(Step, Step)>,
     pub(crate) kernels: DataFrame,
     pub(crate) communication: Vec<CommunicationSpan>,
     pub(crate) work: Vec<WorkItem>,
@@ -150,6 +152,10 @@ impl RankResult {
             state,
             steps: steps.collect(),
             steps_are_inferred,
+            first_and_last_step: {
+                let numbers = || every_step.iter().map(|window| window.step);
+                numbers().min().zip(numbers().max())
+            },
             kernels: kernels.table(&data.names)?,
             memory: {
                 // Our own recorder brings memory into the device's time; frameworks have the host's, which runs ahead.

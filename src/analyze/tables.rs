@@ -205,7 +205,7 @@ fn category_rows(memory: &RankMemory) -> Vec<Vec<String>> {
         let of_plan = of_plan.map(|(_, bytes)| bytes);
         let (at_peak, at_end) = (at(&memory.at_peak), at(&memory.at_end));
         (at_peak + at_end + of_plan.unwrap_or(0) > 0).then(|| {
-            let name = category.word().replace('_', " ");
+            let name = category.spelled();
             vec![name, text::bytes(at_peak), share(at_peak), known(of_plan, text::bytes), text::bytes(at_end)]
         })
     });
@@ -263,7 +263,7 @@ fn blocks(analysis: &Analysis) -> Table {
     let rows = blocks.map(|block| {
         vec![
             text::bytes(block.bytes),
-            block.category.word().replace('_', " "),
+            block.category.spelled(),
             known(block.layer, |layer| layer.to_string()),
             known(block.phase, |phase| phase.word().into()),
             known(block.step, |step| step.to_string()),

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use stepscope_analyzer::{Selection, StepRange};
-use stepscope_traces::Run;
+use stepscope_traces::{
+    Run,
+    export::perfetto::{Detail, Level},
+};
 
 use super::amount_of_bytes;
 use crate::analyze::ranges::{self, RankList};
@@ -21,13 +24,24 @@ pub(crate) struct Chosen {
     /// Only these ranks: 0,2-5.
     #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
     ranks: Option<RankList>,
-    /// The largest trace to write, before it is packed: what does not fit is left out level by level, and said. A browser
-    /// opens the default.
-    #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse, default_value = "256M")]
-    pub(super) max_size: u64,
+    /// The largest trace to write, before it is packed: what does not fit is left out level by level, and said [default:
+    /// 256M, which a browser opens, and 64M with the arguments of every kernel].
+    #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse)]
+    max_size: Option<u64>,
 }
 
+/// A browser opens so much.
+const LARGEST: u64 = 256_000_000;
+/// Arguments take more than all else that is said of a kernel. Nobody clicks on so many of them.
+const LARGEST_WITH_ARGUMENTS: u64 = 64_000_000;
+
 impl Chosen {
+    /// How large a trace may be that has this much detail.
+    pub(super) fn limit(&self, detail: Detail) -> u64 {
+        let default = if detail.has(Level::Arguments) { LARGEST_WITH_ARGUMENTS } else { LARGEST };
+        self.max_size.unwrap_or(default)
+    }
+
     /// What of a run is analyzed.
     pub(super) fn of(&self, run: &Run) -> Selection {
         Selection {

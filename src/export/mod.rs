@@ -2,7 +2,9 @@
 
 mod amount_of_bytes;
 mod chosen;
+mod estimate;
 mod marks;
+mod missing;
 mod rank;
 mod reach;
 mod trace;
