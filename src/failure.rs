@@ -12,6 +12,14 @@ use stepscope_tui::DashboardError;
 
 use crate::text;
 
+/// What failed, and what helps.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub(crate) struct WithHint {
+    pub(crate) what: String,
+    pub(crate) hint: String,
+}
+
 /// Writes `error: …` and, where there is one, `hint: …`.
 pub(crate) fn explain(error: &anyhow::Error) {
     if matches!(error.downcast_ref(), Some(TrainError::Said)) {
@@ -36,6 +44,7 @@ pub(crate) fn explain(error: &anyhow::Error) {
     let hint = hint.or_else(|| error.downcast_ref::<LibraryMissing>().map(LibraryMissing::hint));
     let hint = hint.or_else(|| error.downcast_ref::<JobError>().and_then(job_hint));
     let hint = hint.or_else(|| error.downcast_ref::<DashboardError>().and_then(dashboard_hint));
+    let hint = hint.or_else(|| error.downcast_ref::<WithHint>().map(|error| error.hint.clone()));
     if let Some(hint) = hint.or_else(|| error.downcast_ref::<TrainError>().and_then(train_hint)) {
         line(cyan, "hint", &harmless(&hint));
     }

@@ -10,6 +10,8 @@ use std::{
 use anyhow::Result;
 use tempfile::NamedTempFile;
 
+use crate::failure::WithHint;
+
 /// Where a result goes.
 pub(crate) enum Output {
     /// To stdout, with colours where it is a terminal.
@@ -36,6 +38,10 @@ impl Output {
             _ => {}
         }
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !directory.exists() {
+            let what = format!("{}: there is no directory {}", cannot(), directory.display());
+            return Err(WithHint { what, hint: format!("mkdir -p {} makes it", directory.display()) }.into());
+        }
         let file = tempfile::Builder::new()
             .prefix(".stepscope-")
             .permissions(Permissions::from_mode(0o666))
@@ -92,7 +98,13 @@ impl Output {
     }
 }
 
-/// Each error says why, since its chain is not shown.
-fn because(what: String, why: &std::io::Error) -> anyhow::Error {
-    anyhow::anyhow!("{what}: {why}")
+/// Each error says why, since its chain is not shown. Where it is about a temporary file, that one's name says nothing.
+fn because(what: String, why: &io::Error) -> anyhow::Error {
+    match why.raw_os_error() {
+        Some(code) => anyhow::anyhow!("{what}: {}", io::Error::from_raw_os_error(code)),
+        None => match why.get_ref().and_then(|inner| inner.source()) {
+            Some(inner) => anyhow::anyhow!("{what}: {inner}"),
+            None => anyhow::anyhow!("{what}: {why}"),
+        },
+    }
 }

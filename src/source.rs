@@ -14,9 +14,12 @@ pub(crate) fn open(sources: &[PathBuf]) -> Result<Run> {
     Ok(Run::of_sources(sources)?)
 }
 
-/// Whether a path is a file that a run is made of.
+/// Whether a path is that of a file that a run is made of, or would be if there were one. Other files may lie in its
+/// directory: whoever reads a run passes them by.
 pub(crate) fn is_part_of(path: &Path, run: &Run) -> bool {
-    let Ok(path) = path.canonicalize() else { return false };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let made = || Some(directory.canonicalize().ok()?.join(path.file_name()?));
+    let Some(path) = path.canonicalize().ok().or_else(made) else { return false };
     if run.ranks.iter().any(|rank| rank.path.canonicalize().is_ok_and(|rank| rank == path)) {
         return true;
     }

@@ -254,7 +254,9 @@ fn read_ranks(
 
 fn check_steps(ranks: &[RankResult], selection: &Selection) -> Result<(), AnalysisError> {
     if selection.steps != Default::default() && ranks.iter().all(|rank| rank.steps.is_empty()) {
-        return Err(AnalysisError::Selection("none of these steps was recorded".into()));
+        let others = || ranks.iter().flat_map(|rank| rank.other_steps.iter().map(|(window, ..)| window.step));
+        let recorded = others().min().zip(others().max());
+        return Err(AnalysisError::NoSuchSteps { recorded });
     }
     Ok(())
 }

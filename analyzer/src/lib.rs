@@ -46,9 +46,9 @@ pub use clock::{AlignedBy, AlignedClock, ClockSummary, RankClock};
 pub use collectives::CollectiveFigures;
 pub use devices::{CounterFigures, DeviceFigures};
 pub use diff::{
-    BytesDiff, CauseKind, Diff, Interval, KernelDiff, KernelStatus, MemoryCause, MemoryDiff, MemoryPart, MetricDiff,
-    MetricRow, Profile, ScalingPoint, Setting, SettingDiff, SettingRow, Several, TimeCause, TimeDiff, Unit, compare,
-    profile, several,
+    BUS_BANDWIDTH, BytesDiff, CauseKind, DIFF_METRICS, Diff, Interval, KernelDiff, KernelStatus, MemoryCause,
+    MemoryDiff, MemoryPart, MetricDiff, MetricRow, Profile, ScalingPoint, Setting, SettingDiff, SettingRow, Several,
+    TimeCause, TimeDiff, Unit, compare, profile, several,
 };
 pub use error::AnalysisError;
 pub use family::Family;
@@ -67,6 +67,6 @@ pub use step_summary::StepSummary;
 pub use step_time::StepTime;
 pub use steps::{StepFigures, StepWindow};
 pub use stragglers::Straggler;
-pub use streams::StreamUse;
+pub use streams::{Said, StreamUse};
 pub use timeline::{Lane, LaneSpan, RankWork, StepTimeline, step_timeline};
 pub use work::{Pass, WorkItem};

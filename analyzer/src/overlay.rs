@@ -9,7 +9,7 @@ use crate::{
     rank::RankResult,
     stages::Stages,
     steps::StepWindow,
-    streams::StreamUse,
+    streams::{Said, StreamUse},
 };
 
 /// What an analysis says of single moments and spans of a run.
@@ -46,6 +46,8 @@ pub struct RankOverlay {
     pub streams: Vec<StreamUse>,
     /// How many spans it recorded, by kind in the order of [`SpanKind::ALL`].
     pub spans: [u64; SpanKind::ALL.len()],
+    /// How many kernels, copies and fills say what of themselves.
+    pub said: Said,
     /// How many events of memory.
     pub memory_events: u64,
     /// When it has nothing to do in a pipeline, in the clock all ranks are aligned to.
@@ -73,6 +75,7 @@ impl Overlay {
             stage: stages.get(index).copied(),
             streams: rank.streams.uses(),
             spans: rank.streams.counts(),
+            said: rank.streams.said(),
             memory_events: rank.memory_events,
             bubbles: idle.get(index).map(|idle| idle.iter().collect()).unwrap_or_default(),
             links,

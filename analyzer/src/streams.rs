@@ -6,52 +6,79 @@ use stepscope_traces::{SpanKind, Spans, Stream};
 
 use crate::activity::Class;
 
-/// A stream, and what most of its time goes to.
+/// A stream, and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamUse {
     /// Which stream; none, where that is not known.
     pub stream: Option<Stream>,
-    /// What it does most.
+    /// What it does most often: one copy of all weights may take longer than many kernels.
     pub class: Class,
     /// The time of its compute kernels.
     pub compute_ns: i64,
 }
 
+/// How many kernels, copies and fills say something of themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Their phase.
+    pub phase: u64,
+    /// Their layer.
+    pub layer: u64,
+    /// What they compute.
+    pub flops: u64,
+    /// What they move.
+    pub bytes: u64,
+}
+
+/// How often a stream did something, by [`Class`], and the time of its compute kernels.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    counts: [u64; 3],
+    compute_ns: i64,
+}
+
 /// Adds up what streams do.
 #[derive(Default)]
 pub(crate) struct StreamTimes {
-    /// Of each stream, its time by [`Class`].
-    times: BTreeMap<Option<Stream>, [i64; 3]>,
+    /// Of each stream, how often it did something, by [`Class`], and the time of its compute kernels.
+    streams: BTreeMap<Option<Stream>, Done>,
     /// How many spans there are, by kind in the order of [`SpanKind::ALL`].
     counts: [u64; SpanKind::ALL.len()],
+    said: Said,
 }
 
 impl StreamTimes {
     pub(crate) fn take(&mut self, spans: &Spans) {
         // A batch holds one stream after another.
-        let mut current: (Option<Stream>, [i64; 3]) = (None, [0; 3]);
-        let mut any = false;
+        let mut current: (Option<Stream>, Done) = (None, Done::default());
         for row in 0..spans.len() {
             let kind = spans.kind.get(row);
             self.counts[kind as usize] += 1;
             let Some(class) = Class::of(kind) else { continue };
+            if class != Class::Communication {
+                self.said.phase += u64::from(spans.phase.get(row).is_some());
+                self.said.layer += u64::from(spans.layer.get(row).is_some());
+                self.said.flops += u64::from(spans.flops.get(row).is_some());
+                self.said.bytes += u64::from(spans.bytes.get(row).is_some());
+            }
             let stream = spans.stream.get(row);
             if stream != current.0 {
-                self.add(current, any);
-                current = (stream, [0; 3]);
+                self.add(current);
+                current = (stream, Done::default());
             }
-            any = true;
-            let time = &mut current.1[class as usize];
-            // Without length it is there all the same.
-            *time = time.saturating_add(spans.duration_ns.get(row).0.max(1));
+            current.1.counts[class as usize] += 1;
+            if class == Class::Compute {
+                current.1.compute_ns = current.1.compute_ns.saturating_add(spans.duration_ns.get(row).0.max(0));
+            }
         }
-        self.add(current, any);
+        self.add(current);
     }
 
-    fn add(&mut self, (stream, more): (Option<Stream>, [i64; 3]), any: bool) {
-        if any && more != [0; 3] {
-            let times = self.times.entry(stream).or_default();
-            times.iter_mut().zip(more).for_each(|(time, more)| *time = time.saturating_add(more));
+    fn add(&mut self, (stream, more): (Option<Stream>, Done)) {
+        if more.counts != [0; 3] {
+            let done = self.streams.entry(stream).or_default();
+            done.counts.iter_mut().zip(more.counts).for_each(|(count, more)| *count += more);
+            done.compute_ns = done.compute_ns.saturating_add(more.compute_ns);
         }
     }
 
@@ -60,42 +87,51 @@ impl StreamTimes {
         self.counts
     }
 
+    /// How many kernels, copies and fills say what.
+    pub(crate) fn said(&self) -> Said {
+        self.said
+    }
+
     /// The streams, by number.
     pub(crate) fn uses(&self) -> Vec<StreamUse> {
-        let of = |(stream, times): (&Option<Stream>, &[i64; 3])| {
+        let of = |(stream, done): (&Option<Stream>, &Done)| {
             let classes = [Class::Compute, Class::Communication, Class::Copy];
-            let most = classes.into_iter().rev().max_by_key(|class| times[*class as usize])?;
-            Some(StreamUse { stream: *stream, class: most, compute_ns: times[Class::Compute as usize] })
+            let class = classes.into_iter().rev().max_by_key(|class| done.counts[*class as usize])?;
+            Some(StreamUse { stream: *stream, class, compute_ns: done.compute_ns })
         };
-        self.times.iter().filter_map(of).collect()
+        self.streams.iter().filter_map(of).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::{FIRST_NAME, Nanos, Span};
+    use stepscope_traces::{FIRST_NAME, Nanos, Phase, Span};
 
     use super::*;
 
     #[test]
-    fn a_stream_is_for_what_takes_most_of_its_time() {
+    fn a_stream_is_for_what_it_does_most_often() {
         let mut spans = Spans::default();
         for (stream, kind, duration) in [
             (7, SpanKind::Kernel, 100),
-            (7, SpanKind::Copy, 20),
+            (7, SpanKind::Kernel, 30),
+            (7, SpanKind::Copy, 2000),
             (9, SpanKind::Set, 5),
             (7, SpanKind::AllReduce, 10),
             (3, SpanKind::Send, 0),
             (1, SpanKind::Launch, 50),
         ] {
-            spans
-                .push(&Span { stream: Some(Stream(stream)), ..Span::new(kind, FIRST_NAME, Nanos(0), Nanos(duration)) });
+            let phase = [5, 10].contains(&duration).then_some(Phase::Forward);
+            let span = Span::new(kind, FIRST_NAME, Nanos(0), Nanos(duration));
+            spans.push(&Span { stream: Some(Stream(stream)), phase, ..span });
         }
         let mut times = StreamTimes::default();
         times.take(&spans);
         let stream_use = |(stream, class, compute_ns)| StreamUse { stream: Some(Stream(stream)), class, compute_ns };
-        let expected = [(3, Class::Communication, 0), (7, Class::Compute, 100), (9, Class::Copy, 0)];
+        let expected = [(3, Class::Communication, 0), (7, Class::Compute, 130), (9, Class::Copy, 0)];
         assert_eq!(times.uses(), expected.map(stream_use));
-        assert_eq!((times.counts()[SpanKind::Launch as usize], times.counts().iter().sum::<u64>()), (1, 6));
+        let said = Said { phase: 1, layer: 0, flops: 0, bytes: 0 };
+        assert_eq!(times.said(), said, "of what communicates nothing is counted");
+        assert_eq!((times.counts()[SpanKind::Launch as usize], times.counts().iter().sum::<u64>()), (1, 7));
     }
 }

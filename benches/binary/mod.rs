@@ -42,10 +42,13 @@ pub(crate) struct Taken {
     pub(crate) megabytes: f64,
 }
 
-/// Exports a run into at most so many bytes.
-pub(crate) fn export(run: &Path, file: &Path, limit: u64) -> Result<Taken, Box<dyn Error>> {
+/// Exports a run, into at most so many bytes if there is a limit.
+pub(crate) fn export(run: &Path, file: &Path, limit: Option<u64>) -> Result<Taken, Box<dyn Error>> {
     let mut export = Command::new(env!("CARGO_BIN_EXE_stepscope"));
-    export.arg("export").arg(run).arg("-o").arg(file).arg("--max-size").arg(limit.to_string()).stderr(Stdio::null());
+    export.arg("export").arg(run).arg("-o").arg(file).stderr(Stdio::null());
+    if let Some(limit) = limit {
+        export.arg("--max-size").arg(limit.to_string());
+    }
     taken(&mut export)
 }
 

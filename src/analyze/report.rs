@@ -137,7 +137,7 @@ fn memory(memory: &RankMemory) -> String {
     filled.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
     let share = |bytes: u64| text::percent(bytes as f64 / memory.peak_bytes.max(1) as f64);
     let filled = filled.iter().take(3).map(|(category, bytes)| {
-        let category = category.word().replace('_', " ");
+        let category = category.spelled();
         format!("{category} {}", share(**bytes))
     });
     let mut says = format!("peak {} on rank {}", text::bytes(memory.peak_bytes), memory.rank);

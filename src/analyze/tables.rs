@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stepscope_analyzer::{Analysis, KernelFigures, RankMemory, Share, StepFigures};
-use stepscope_traces::{MemoryCategory, Nanos, Rank, RunSource, Step};
+use stepscope_traces::{MemoryCategory, Nanos, Rank, RunSource, Step, without_signature};
 
 use super::{
     devices,
@@ -205,7 +205,7 @@ fn category_rows(memory: &RankMemory) -> Vec<Vec<String>> {
         let of_plan = of_plan.map(|(_, bytes)| bytes);
         let (at_peak, at_end) = (at(&memory.at_peak), at(&memory.at_end));
         (at_peak + at_end + of_plan.unwrap_or(0) > 0).then(|| {
-            let name = category.word().replace('_', " ");
+            let name = category.spelled();
             vec![name, text::bytes(at_peak), share(at_peak), known(of_plan, text::bytes), text::bytes(at_end)]
         })
     });
@@ -263,7 +263,7 @@ fn blocks(analysis: &Analysis) -> Table {
     let rows = blocks.map(|block| {
         vec![
             text::bytes(block.bytes),
-            block.category.word().replace('_', " "),
+            block.category.spelled(),
             known(block.layer, |layer| layer.to_string()),
             known(block.phase, |phase| phase.word().into()),
             known(block.step, |step| step.to_string()),
@@ -375,7 +375,7 @@ fn kernels(analysis: &Analysis, room: Room) -> Table {
     let row = |kernel: &KernelFigures| {
         let spread = format!("{} to {}", duration(kernel.least_rank_ns), duration(kernel.most_rank_ns));
         let mut cells = vec![
-            kernel.name.clone(),
+            without_signature(&kernel.name).into(),
             text::count(kernel.count),
             duration(kernel.total_ns),
             duration(kernel.mean_ns as i64),

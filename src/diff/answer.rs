@@ -10,6 +10,9 @@ const CAUSES: usize = 4;
 /// A cause that is less than this share of the largest is not named.
 const LEAST_CAUSE: f64 = 0.1;
 
+/// What is said of the figures of runs that are not comparable.
+pub(super) const NOT_COMPARABLE: &str = "compared all the same, but what changes is not for one cause";
+
 /// A line of the summary: what it is about, and what it says.
 pub(super) struct Fact {
     pub(super) about: &'static str,
@@ -18,6 +21,9 @@ pub(super) struct Fact {
 
 /// The answer.
 pub(super) fn answer(diff: &Diff) -> String {
+    if !diff.comparable {
+        return format!("{} and {} are not comparable: {}", diff.other, diff.base, diff.why_not.join("; "));
+    }
     match (&diff.step_time, &diff.peak_memory) {
         (Some(time), _) => answer_of_time(diff, time),
         (None, Some(memory)) => format!("{} {}", diff.other, more_memory(diff, memory)),
@@ -55,8 +61,15 @@ fn answer_of_time(diff: &Diff, time: &TimeDiff) -> String {
     let causes = causes(time);
     let because = if causes.is_empty() { String::new() } else { format!(": {causes}") };
     match (per_token, step) {
-        (Some(per_token), Some(step)) => {
+        (Some(per_token), Some(step)) if per_token.significant || per_token.interval().is_none() => {
             format!("{other} is {} per token than {base}; a step is {}{because}", judged(per_token), judged(step))
+        }
+        (Some(per_token), Some(step)) => {
+            let relative = relative(per_token);
+            let step = judged(step);
+            format!(
+                "{other} is as fast per token as {base}, as far as can be told: {relative}; a step is {step}{because}"
+            )
         }
         (_, Some(step)) if step.significant => format!("{other} is {} than {base}{because}", judged(step)),
         (_, Some(step)) if step.interval().is_some() => {
@@ -72,7 +85,7 @@ fn answer_of_time(diff: &Diff, time: &TimeDiff) -> String {
 }
 
 /// Whether steps have other tokens.
-fn has_other_batch(diff: &Diff) -> bool {
+pub(super) fn has_other_batch(diff: &Diff) -> bool {
     metric(diff, "tokens_per_step").and_then(|metric| metric.change).is_some_and(|change| change != 0.0)
 }
 
@@ -91,9 +104,15 @@ fn spread(metric: &MetricDiff) -> String {
     format!(" (±{:.1}%)", 100.0 * off)
 }
 
-/// A change of time, in words.
+/// A change of time, in words: before `than`.
 fn judged(metric: &MetricDiff) -> String {
     let change = metric.relative.unwrap_or(0.0);
+    // More than twice, and a share says little.
+    if change >= 1.0 {
+        return format!("{:.1} times slower", 1.0 + change);
+    } else if change <= -0.5 {
+        return format!("{:.1} times faster", 1.0 / (1.0 + change));
+    }
     let word = if change < 0.0 { "faster" } else { "slower" };
     format!("{:.1}% {word}{}", 100.0 * change.abs(), spread(metric))
 }

@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode};
 
 use anstyle::AnsiColor;
 use anyhow::{Result, bail};
-use stepscope_analyzer::{Diff, MetricDiff};
+use stepscope_analyzer::{BUS_BANDWIDTH, DIFF_METRICS, Diff, MetricDiff};
 
 use super::answer;
 
@@ -26,6 +26,10 @@ pub(super) fn parse(text: &str) -> Result<Limit, String> {
     let change: f64 = number.parse().map_err(|_| wrong())?;
     if metric.is_empty() || !change.is_finite() || !has_one_sign {
         return Err(wrong());
+    }
+    if !DIFF_METRICS.contains(&metric) && !metric.starts_with(BUS_BANDWIDTH) {
+        let known = DIFF_METRICS.join(", ");
+        return Err(format!("there is no figure `{metric}`; there are {known}, and {BUS_BANDWIDTH}OPERATION"));
     }
     // -0% is a limit of falling.
     Ok(Limit {
@@ -66,8 +70,7 @@ pub(super) fn check(diffs: &[Diff], limits: &[Limit]) -> Result<ExitCode> {
 /// Why a limit does not hold, if it does not.
 fn holds(diff: &Diff, limit: &Limit) -> Result<Option<String>> {
     let Some(metric) = answer::metric(diff, &limit.metric) else {
-        let known: Vec<&str> = diff.metrics.iter().map(|metric| metric.metric.as_str()).collect();
-        bail!("there is no {} to hold to {}; there are: {}", limit.metric, limit.words(), known.join(", "));
+        bail!("neither run has a {}, and cannot be held to {}", limit.metric, limit.words());
     };
     let (Some(base), Some(other), Some(change)) = (metric.base, metric.other, metric.relative) else {
         bail!("{} is not known of both runs, and cannot be held to {}", limit.metric, limit.words());
@@ -80,10 +83,18 @@ fn holds(diff: &Diff, limit: &Limit) -> Result<Option<String>> {
     match metric.interval() {
         // The limit is the floor, whoever says one.
         Some(interval) if interval.excludes_zero() => {
-            Ok(Some(format!("{changed}{}, beyond {}", chance(metric), limit.words())))
+            Ok(Some(format!("{changed}{}, beyond {}{}", chance(metric), limit.words(), other_step(diff, limit))))
         }
         Some(_) => Ok(None),
         None => bail!("{changed}, beyond {}, and of one step nothing is known of chance", limit.words()),
+    }
+}
+
+/// What else a limit of a step's time may be crossed for.
+fn other_step(diff: &Diff, limit: &Limit) -> &'static str {
+    match limit.metric == "step_time" && answer::has_other_batch(diff) {
+        true => "; but its steps have other tokens: time_per_token can be held to a limit, too",
+        false => "",
     }
 }
 
@@ -119,6 +130,7 @@ mod tests {
             "mfu:+NaN%",
             "mfu:+inf%",
             "mfu:%",
+            "mfoo:+3%",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

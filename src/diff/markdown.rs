@@ -13,8 +13,7 @@ const ROOM: Room = Room { causes: 6, kernels: 30 };
 pub(super) fn written(diff: &Diff) -> String {
     let mut text = format!("## {}\n\n", escaped(&answer::answer(diff)));
     if !diff.comparable {
-        let why = escaped(&diff.why_not.join("; "));
-        text += &format!("> [!WARNING]\n> **Not comparable, and compared all the same:** {why}\n\n");
+        text += &format!("> [!WARNING]\n> {}\n\n", answer::NOT_COMPARABLE);
     }
     text += "| | |\n|---|---|\n";
     for fact in answer::facts(diff) {

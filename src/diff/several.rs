@@ -90,13 +90,16 @@ fn gain(several: &Several, run: usize) -> String {
 fn warnings(several: &Several) -> Vec<String> {
     let runs = several.runs.iter().zip(&several.why_not).filter(|(_, why_not)| !why_not.is_empty());
     let base = &several.runs[0];
-    runs.map(|(run, why)| format!("{run} is not comparable with {base}: {}", why.join("; "))).collect()
+    let not = runs.map(|(run, why)| format!("{run} is not comparable with {base}: {}", why.join("; ")));
+    not.chain(several.notes.iter().cloned()).collect()
 }
 
 /// The table, in as many pieces as there is room for runs; and how it scales.
 fn tables(several: &Several, room: usize) -> Vec<Table<String>> {
-    let runs: Vec<usize> = (0..several.runs.len()).collect();
-    let mut tables: Vec<Table<String>> = runs.chunks(room.max(1)).map(|runs| piece(several, runs)).collect();
+    // The base stands in every piece.
+    let others: Vec<usize> = (1..several.runs.len()).collect();
+    let with_base = |others: &[usize]| piece(several, &[&[0], others].concat());
+    let mut tables: Vec<Table<String>> = others.chunks(room.saturating_sub(1).max(1)).map(with_base).collect();
     tables.extend((!several.scaling.is_empty()).then(|| scaling_table(several)));
     tables
 }

@@ -21,8 +21,7 @@ pub(super) fn written(diff: &Diff) -> String {
     }
     if !diff.comparable {
         let yellow = AnsiColor::Yellow.on_default().bold();
-        let why = format!("not comparable, and compared all the same: {}", diff.why_not.join("; "));
-        text += &labelled("warning", &text::printable(&why), yellow);
+        text += &labelled("warning", answer::NOT_COMPARABLE, yellow);
     }
     for fact in answer::facts(diff) {
         text += &labelled(fact.about, &text::printable(&fact.says), BOLD);

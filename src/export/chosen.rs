@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use stepscope_analyzer::{Selection, StepRange};
-use stepscope_traces::Run;
+use stepscope_traces::{
+    Run,
+    export::perfetto::{Detail, Level},
+};
 
 use super::amount_of_bytes;
 use crate::analyze::ranges::{self, RankList};
@@ -21,8 +24,8 @@ pub(crate) struct Chosen {
     /// Only these ranks: 0,2-5.
     #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
     ranks: Option<RankList>,
-    /// The largest trace to write, before it is packed: what does not fit is left out level by level, and said; 256M, which
-    /// a browser opens, if it is not said.
+    /// The largest trace to write, before it is packed: what does not fit is left out level by level, and said [default:
+    /// 256M, which a browser opens, and 64M with the arguments of every kernel].
     #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse)]
     max_size: Option<u64>,
 }
@@ -31,24 +34,32 @@ pub(crate) struct Chosen {
 pub(crate) struct Wanted {
     /// What of a run is analyzed.
     pub(super) selection: Selection,
-    /// How large a trace may be.
-    pub(super) max_size: u64,
+    /// How large a trace may be, if that is said.
+    max_size: Option<u64>,
     /// Whether a terminal is told how far it is.
     pub(super) shows_progress: bool,
 }
 
-/// A browser opens a trace of this size.
-const MAX_SIZE: u64 = 256_000_000;
+/// A browser opens so much.
+const LARGEST: u64 = 256_000_000;
+/// Arguments take more than all else that is said of a kernel. Nobody clicks on so many of them.
+const LARGEST_WITH_ARGUMENTS: u64 = 64_000_000;
 
 impl Wanted {
     /// Some of a run, as large as a browser opens it.
     pub(crate) fn of(selection: Selection) -> Wanted {
-        Wanted { selection, max_size: MAX_SIZE, shows_progress: true }
+        Wanted { selection, max_size: None, shows_progress: true }
     }
 
     /// Without a word to the terminal.
     pub(crate) fn quietly(self) -> Wanted {
         Wanted { shows_progress: false, ..self }
+    }
+
+    /// How large a trace may be that has this much detail.
+    pub(super) fn limit(&self, detail: Detail) -> u64 {
+        let default = if detail.has(Level::Arguments) { LARGEST_WITH_ARGUMENTS } else { LARGEST };
+        self.max_size.unwrap_or(default)
     }
 }
 
@@ -60,6 +71,6 @@ impl Chosen {
             ranks: self.ranks.as_ref().map_or_else(Vec::new, |list| list.among(run)),
             ..Selection::default()
         };
-        Wanted { max_size: self.max_size.unwrap_or(MAX_SIZE), ..Wanted::of(selection) }
+        Wanted { max_size: self.max_size, ..Wanted::of(selection) }
     }
 }

@@ -3,23 +3,24 @@
 use stepscope_analyzer::{Analysis, RankOverlay};
 use stepscope_traces::{
     Run, State,
-    export::perfetto::{Detail, Fact, Mark},
+    export::perfetto::{Fact, Level, Mark},
 };
 
+use super::missing;
 use crate::text;
 
 /// What is known of a run, by name.
 pub(super) fn metadata(
     run: &Run,
     analysis: &Analysis,
-    detail: Detail,
+    left_out: &[Level],
     limit: u64,
 ) -> impl Iterator<Item = (String, String)> {
     let info = &run.info;
     let entry = |name: &str, value: String| Some((format!("stepscope.{name}"), value));
     let clock = &analysis.clock;
     let aligned = serde_json::to_value(clock.aligned_by).ok().and_then(|by| by.as_str().map(str::to_owned));
-    let left_out = detail.left_out().iter().map(|level| level.words()).collect::<Vec<_>>().join("; ");
+    let left_out = left_out.iter().map(|level| level.words()).collect::<Vec<_>>().join("; ");
     let lost = analysis.data_loss;
     let lost_events = lost.dropped_events.saturating_add(lost.unreadable_events);
     [
@@ -40,11 +41,22 @@ pub(super) fn metadata(
         clock.residual_ns.and_then(|residual| entry("clock.residual_ns", residual.to_string())),
         entry("lost_events", lost_events.to_string()),
         entry("lost_bytes", lost.unreadable_bytes.to_string()),
+        entry("missing_ranks", missing::words(run).unwrap_or_else(|| "none".into())),
         entry("left_out", if left_out.is_empty() { "nothing".into() } else { left_out }),
         entry("max_size", limit.to_string()),
     ]
     .into_iter()
     .flatten()
+}
+
+/// What holds of the whole run, at its beginning: ranks that are missing.
+pub(super) fn of_run(run: &Run, first: i64) -> Vec<Mark> {
+    let mark = |ranks: String| Mark {
+        time_ns: first,
+        name: "ranks are missing".into(),
+        arguments: vec![("missing".into(), Fact::Text(ranks))],
+    };
+    missing::words(run).map(mark).into_iter().collect()
 }
 
 /// Findings. They are of the whole run: so that none hides another, they are spread over its time.
@@ -64,11 +76,12 @@ pub(super) fn of_findings(analysis: &Analysis, (first, last): (i64, i64)) -> Vec
 }
 
 /// What stands out in a rank: its memory's peak, losses, what it lost, and how it ended.
-pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay) -> Vec<Mark> {
+/// Of a rank of which nothing is left that is said at the beginning.
+pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay, beginning: i64) -> Vec<Mark> {
     let at = |time: i64| overlay.clock.at(time);
     let mut marks: Vec<Mark> = Vec::new();
     for memory in analysis.memory.iter().filter(|memory| memory.rank == overlay.rank && memory.peak_bytes > 0) {
-        let categories = memory.at_peak.iter().map(|(category, bytes)| (category.word().into(), Fact::Count(*bytes)));
+        let categories = memory.at_peak.iter().map(|(category, bytes)| (category.spelled(), Fact::Count(*bytes)));
         let step = memory.peak_step.map(|step| ("step".into(), Fact::Number(step.0.into())));
         let phase = memory.peak_phase.map(|phase| ("phase".into(), Fact::Text(phase.word().into())));
         let peak = ("allocated".into(), Fact::Count(memory.peak_bytes));
@@ -94,8 +107,8 @@ pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay) -> Vec<Mark> {
             arguments: vec![("step".into(), Fact::Number(step.step.0.into())), ("loss".into(), Fact::Number(loss))],
         });
     }
-    let Some((_, end)) = overlay.extent else { return marks };
-    let ended = |name: &str, arguments| Mark { time_ns: at(end), name: name.into(), arguments };
+    let end = overlay.extent.map_or(beginning, |(_, end)| at(end));
+    let ended = |name: &str, arguments| Mark { time_ns: end, name: name.into(), arguments };
     let reason = overlay.info.reason.iter().map(|reason| ("reason".into(), Fact::Text(reason.clone())));
     match overlay.state {
         State::Complete => {}

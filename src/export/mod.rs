@@ -2,7 +2,9 @@
 
 mod amount_of_bytes;
 mod chosen;
+mod estimate;
 mod marks;
+mod missing;
 mod rank;
 mod reach;
 mod trace;
@@ -49,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         true => Packing::Gzip,
         false => Packing::None,
     };
-    let exported = output.write_file(|file| export(&run, arguments.chosen.of(&run), packing, file))?;
+    let exported = output.write_file(|file| export(&run, &arguments.chosen.of(&run), packing, file))?;
     let mut summary = exported.summary();
     if let Some(path) = path {
         let path = text::printable(&path.display().to_string());

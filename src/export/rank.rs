@@ -38,8 +38,8 @@ impl<'a> RankParts<'a> {
         (stage, at.map_or(0, |at| at.dp), at.map_or(0, |at| at.tp), overlay.rank.0)
     }
 
-    /// Writes it.
-    pub(super) fn write(&self, trace: &mut Trace<'_>, order: i32) -> Result<(), ExportError> {
+    /// Writes it, into a trace that has its beginning at a time of the clock that all ranks share.
+    pub(super) fn write(&self, trace: &mut Trace<'_>, order: i32, beginning: i64) -> Result<(), ExportError> {
         let RankParts { run, analysis, overlay, steps, analyzed } = self;
         let Some(rank) = run.rank(overlay.rank) else { return Ok(()) };
         let align = |time: i64| overlay.clock.at(time);
@@ -67,7 +67,7 @@ impl<'a> RankParts<'a> {
             has_launches: overlay.spans[SpanKind::Launch as usize] > 0,
             analyzed: *analyzed,
             note: &note,
-            marks: marks::of_rank(analysis, overlay),
+            marks: marks::of_rank(analysis, overlay, beginning),
             stretches,
             unit: &unit,
         };

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use stepscope_analyzer::{Selection, StepRange};
-use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, TraceError, Window};
+use stepscope_analyzer::{AnalysisError, Selection, StepRange};
+use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, Step, TraceError, Window};
 
 /// So many spans of a rank are analyzed at once.
-const MOST_SPANS: u64 = 2_000_000;
+const MOST_SPANS: u64 = 1_500_000;
 
 /// How much of a run is analyzed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,8 +49,16 @@ pub(super) fn bound(run: &Run, selection: &mut Selection) -> Result<Reach> {
         return Ok(Reach::All);
     }
     if selection.steps != StepRange::ALL {
+        let mut recorded: Option<(Step, Step)> = None;
+        let mut windows = BTreeMap::new();
         for rank in run.ranks.iter().filter(chosen) {
-            selection.windows.insert(rank.info.rank, around(rank, selection.steps)?);
+            windows.extend(around(rank, selection.steps, &mut recorded)?.map(|window| (rank.info.rank, window)));
+        }
+        if windows.is_empty() {
+            return Err(AnalysisError::NoSuchSteps { recorded }.into());
+        }
+        for rank in run.ranks.iter().filter(chosen).map(|rank| rank.info.rank) {
+            selection.windows.insert(rank, windows.get(&rank).copied().unwrap_or(Window::NONE));
         }
         return Ok(Reach::All);
     }
@@ -62,11 +70,20 @@ pub(super) fn bound(run: &Run, selection: &mut Selection) -> Result<Reach> {
     Ok(Reach::Beginning(share))
 }
 
-/// Where chosen steps of a rank lie.
-fn around(rank: &RankDirectory, steps: StepRange) -> Result<Window, TraceError> {
+/// Where chosen steps of a rank lie, if it has any. Takes notice of the first and the last of all that there are.
+fn around(
+    rank: &RankDirectory,
+    steps: StepRange,
+    recorded: &mut Option<(Step, Step)>,
+) -> Result<Option<Window>, TraceError> {
     let mut hull: Option<Window> = None;
     let take = |_: &_, spans: &stepscope_traces::Spans| {
-        for row in (0..spans.len()).filter(|row| spans.step.get(*row).is_some() && steps.has(spans.step.get(*row))) {
+        for row in 0..spans.len() {
+            let Some(step) = spans.step.get(row) else { continue };
+            *recorded = Some(recorded.map_or((step, step), |(first, last)| (first.min(step), last.max(step))));
+            if !steps.has(Some(step)) {
+                continue;
+            }
             let (start, duration) = (spans.start_ns.get(row), spans.duration_ns.get(row));
             let end = start + duration + Nanos(1);
             hull = Some(hull.map_or(Window { from: start, to: end }, |hull| Window {
@@ -76,5 +93,5 @@ fn around(rank: &RankDirectory, steps: StepRange) -> Result<Window, TraceError> 
         }
     };
     rank.read_in_pieces(Window::ALL, take, |_| {})?;
-    Ok(hull.unwrap_or(Window::NONE))
+    Ok(hull)
 }

@@ -5,20 +5,25 @@ use std::{
     io::{BufWriter, Seek, Write},
 };
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use flate2::{Compression, write::GzEncoder};
 use stepscope_analyzer::{Analysis, Overlay, RankOverlay, Selection, StepFigures, analyze_with_overlay};
 use stepscope_traces::{
-    Nanos, Run, SpanKind,
+    Nanos, Run,
     export::perfetto::{Detail, ExportError, Level, Series, Trace, TracePlan, Unit, Written},
 };
 
 use super::{
-    Wanted, marks,
+    Wanted,
+    estimate::Estimate,
+    marks, missing,
     rank::RankParts,
     reach::{self, Reach},
 };
-use crate::{progress, text};
+use crate::{failure::WithHint, progress, text};
+
+/// When a trace begins. Not at zero: older versions of the UI fail where a counter has a value there.
+const BEGINNING: i64 = 1_000_000;
 
 /// How a trace is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,34 +40,41 @@ pub(crate) struct Exported {
     ranks: u64,
     world_size: Option<u32>,
     written: Written,
-    left_out: &'static [Level],
+    left_out: Vec<Level>,
     reach: Reach,
+    /// What the run should have and does not.
+    missing: Vec<(&'static str, String)>,
     /// Of the file, packed or not.
     file_bytes: u64,
-    max_size: u64,
+    /// With more detail it would have been larger than this.
+    limit: u64,
 }
 
 /// Writes a run into an empty file.
-pub(crate) fn export(run: &Run, wanted: Wanted, packing: Packing, file: &mut File) -> Result<Exported> {
-    let Wanted { mut selection, max_size, shows_progress } = wanted;
+pub(crate) fn export(run: &Run, wanted: &Wanted, packing: Packing, file: &mut File) -> Result<Exported> {
+    let mut selection = wanted.selection.clone();
     let reach = reach::bound(run, &mut selection)?;
     let ranks = run.ranks.iter().filter(|rank| is_wanted(&selection, rank));
     let analyzed = |progress: &(dyn Fn(usize) + Sync)| analyze_with_overlay(run, &selection, progress);
-    let (analysis, overlay) = if shows_progress { progress::shown(ranks, analyzed)? } else { analyzed(&|_| {})? };
-    let mut detail = Some(largest_that_may_fit(&overlay, max_size));
-    let source = Source { run, selection: &selection, analysis: &analysis, overlay: &overlay, reach };
+    let (analysis, overlay) = if wanted.shows_progress { progress::shown(ranks, analyzed)? } else { analyzed(&|_| {})? };
+    let limit = |detail: Detail| wanted.limit(detail);
+    let estimate = Estimate::of(&overlay);
+    let mut detail = Some(estimate.most(limit));
+    let source =
+        Source { run, selection: &selection, analysis: &analysis, overlay: &overlay, estimate: &estimate, reach };
     while let Some(tried) = detail {
-        match source.write(tried, max_size, (packing, &mut *file)) {
+        match source.write_file(tried, limit(tried), (packing, &mut *file)) {
             Ok(written) => {
                 return Ok(Exported {
                     name: run.info.name.clone(),
                     ranks: overlay.ranks.len() as u64,
                     world_size: run.info.world_size,
                     written,
-                    left_out: tried.left_out(),
+                    left_out: source.left_out(tried),
                     reach,
+                    missing: missing::lines(run, &analysis, &overlay),
                     file_bytes: file.metadata()?.len(),
-                    max_size,
+                    limit: tried.more().map_or(u64::MAX, limit),
                 });
             }
             Err(ExportError::TooLarge) => detail = tried.less(),
@@ -71,7 +83,10 @@ pub(crate) fn export(run: &Run, wanted: Wanted, packing: Packing, file: &mut Fil
             Err(ExportError::Write(error)) => return Err(error.into()),
         }
     }
-    bail!("even the steps alone are larger than {}; --steps or --ranks chooses some of them", text::bytes(max_size))
+    let least = source.write(Detail::LEAST, u64::MAX, &mut std::io::sink()).map(|written| written.bytes)?;
+    let what = format!("even the steps alone take {}", text::bytes(least));
+    let hint = format!("--max-size {least} will do, or --steps or --ranks, which choose some of them");
+    Err(WithHint { what, hint }.into())
 }
 
 fn is_wanted(selection: &Selection, rank: &stepscope_traces::RankDirectory) -> bool {
@@ -84,24 +99,45 @@ struct Source<'a> {
     selection: &'a Selection,
     analysis: &'a Analysis,
     overlay: &'a Overlay,
+    estimate: &'a Estimate<'a>,
     reach: Reach,
 }
 
 impl Source<'_> {
+    /// What of a run is left out with so much detail.
+    fn left_out(&self, detail: Detail) -> Vec<Level> {
+        detail.left_out().iter().copied().filter(|level| self.estimate.has(*level)).collect()
+    }
+
     /// Writes a trace in some detail, from the beginning of a file.
-    fn write(&self, detail: Detail, limit: u64, (packing, file): (Packing, &mut File)) -> Result<Written, ExportError> {
+    fn write_file(
+        &self,
+        detail: Detail,
+        limit: u64,
+        (packing, file): (Packing, &mut File),
+    ) -> Result<Written, ExportError> {
         file.set_len(0).map_err(ExportError::Write)?;
         file.rewind().map_err(ExportError::Write)?;
+        match packing {
+            Packing::None => self.write(detail, limit, file),
+            Packing::Gzip => {
+                let mut packed = GzEncoder::new(BufWriter::new(file), Compression::fast());
+                let written = self.write(detail, limit, &mut packed)?;
+                packed.finish().and_then(|mut file| file.flush()).map_err(ExportError::Write)?;
+                Ok(written)
+            }
+        }
+    }
+
+    /// Writes a trace in some detail.
+    fn write(&self, detail: Detail, limit: u64, into: &mut dyn Write) -> Result<Written, ExportError> {
         let plan = self.plan(detail, limit);
-        let mut into: Box<dyn Write> = match packing {
-            Packing::None => Box::new(&mut *file),
-            Packing::Gzip => Box::new(GzEncoder::new(BufWriter::new(&mut *file), Compression::fast())),
-        };
-        let mut trace = Trace::begin(&mut into, &plan);
+        let beginning = BEGINNING.saturating_sub(plan.shift);
+        let mut trace = Trace::begin(into, &plan);
         let mut ranks: Vec<&RankOverlay> = self.overlay.ranks.iter().collect();
         ranks.sort_by_key(|rank| RankParts::place(self.run, rank));
         for (place, overlay) in (0..).zip(ranks) {
-            RankParts::of(self.run, self.selection, self.analysis, overlay).write(&mut trace, place)?;
+            RankParts::of(self.run, self.selection, self.analysis, overlay).write(&mut trace, place, beginning)?;
         }
         trace.finish()
     }
@@ -112,12 +148,16 @@ impl Source<'_> {
         let first = ranks.iter().filter_map(begins).min().unwrap_or(0);
         let last = ranks.iter().filter_map(|rank| Some(rank.clock.at(rank.extent?.1))).max().unwrap_or(first);
         let analyzed = ("stepscope.analyzed".into(), self.reach.words());
-        let metadata = marks::metadata(self.run, self.analysis, detail, limit);
+        let left_out = self.left_out(detail);
+        let metadata = marks::metadata(self.run, self.analysis, &left_out, limit);
         TracePlan {
             name: format!("{} · all ranks", self.run.info.name),
-            metadata: metadata.chain([analyzed]).chain(time_of_day(self.overlay, first)).collect(),
-            shift: first.saturating_neg(),
-            marks: marks::of_findings(self.analysis, (first, last)),
+            metadata: metadata
+                .chain([analyzed])
+                .chain(time_of_day(self.overlay, first.saturating_sub(BEGINNING)))
+                .collect(),
+            shift: BEGINNING.saturating_sub(first),
+            marks: [marks::of_run(self.run, first), marks::of_findings(self.analysis, (first, last))].concat(),
             series: self.series(),
             detail,
             limit,
@@ -154,40 +194,11 @@ impl Source<'_> {
     }
 }
 
-/// The most detail that is not surely too large, by what events take at least.
-fn largest_that_may_fit(overlay: &Overlay, limit: u64) -> Detail {
-    const SLICE: u64 = 30;
-    const ARGUMENTS: u64 = 8;
-    const MEMORY_EVENT: u64 = 30;
-    let spans = |kinds: &dyn Fn(SpanKind) -> bool| {
-        let of = |rank: &RankOverlay| {
-            SpanKind::ALL.iter().zip(rank.spans).filter(|(kind, _)| kinds(**kind)).map(|(_, count)| count).sum::<u64>()
-        };
-        overlay.ranks.iter().map(of).sum::<u64>()
-    };
-    let kernels = spans(&|kind| kind == SpanKind::Kernel || kind.is_copy());
-    let least = |level: &Level| match level {
-        Level::Host => SLICE * spans(&|kind| matches!(kind, SpanKind::Range | SpanKind::Launch)),
-        Level::Arguments => ARGUMENTS * kernels,
-        Level::Memory => MEMORY_EVENT * overlay.ranks.iter().map(|rank| rank.memory_events).sum::<u64>(),
-        Level::Layers => SLICE * spans(&|kind| kind == SpanKind::Layer),
-        Level::Kernels => SLICE * kernels,
-        Level::Communication => SLICE * spans(&SpanKind::is_communication),
-        Level::Phases => SLICE * spans(&|kind| matches!(kind, SpanKind::MicroBatch | SpanKind::Phase)),
-    };
-    let mut detail = Detail::ALL;
-    while Level::ALL.iter().filter(|level| detail.has(**level)).map(least).sum::<u64>() > limit {
-        let Some(less) = detail.less() else { break };
-        detail = less;
-    }
-    detail
-}
-
-/// The time of day at the beginning of the trace, in nanoseconds since 1970.
-fn time_of_day(overlay: &Overlay, first: i64) -> Option<(String, String)> {
+/// The time of day when the trace's clock is zero, in nanoseconds since 1970.
+fn time_of_day(overlay: &Overlay, zero: i64) -> Option<(String, String)> {
     let anchor = |rank: &RankOverlay| {
         let anchor = rank.info.clock.snapshots.first()?;
-        anchor.wall_ns.0.checked_add(first.checked_sub(rank.clock.at(anchor.rank_ns.0))?)
+        anchor.wall_ns.0.checked_add(zero.checked_sub(rank.clock.at(anchor.rank_ns.0))?)
     };
     overlay.ranks.iter().find_map(anchor).map(|wall| ("stepscope.time_of_day_ns".into(), wall.to_string()))
 }
@@ -218,10 +229,13 @@ impl Exported {
         let mut summary = format!("exported  {name}, {ranks}: {spans}, {}\n", text::bytes(self.file_bytes));
         if !self.left_out.is_empty() {
             let levels = self.left_out.iter().map(|level| level.words()).collect::<Vec<_>>().join("; ");
-            let size = text::bytes(self.max_size);
+            let size = text::bytes(self.limit);
             summary += &format!(
                 "left out  {levels}\n          to stay within {size}: --max-size, --steps or --ranks leaves room for more\n"
             );
+        }
+        for (what, says) in &self.missing {
+            summary += &format!("{what:<10}{says}\n");
         }
         if self.reach != Reach::All {
             let part = self.reach.words();

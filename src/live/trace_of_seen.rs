@@ -20,7 +20,7 @@ pub(crate) fn write(sources: &[PathBuf], seen: &Seen) -> Result<String, String> 
         let path = free_path(&name(&run, seen));
         let selection = Selection { steps: seen.steps, ranks: seen.ranks.clone(), ..Selection::default() };
         let wanted = Wanted::of(selection).quietly();
-        let exported = Output::open(Some(&path))?.write_file(|file| export(&run, wanted, Packing::None, file))?;
+        let exported = Output::open(Some(&path))?.write_file(|file| export(&run, &wanted, Packing::None, file))?;
         let path = path.display();
         Ok(format!("wrote {path}, {}: open it in https://ui.perfetto.dev", text::bytes(exported.file_bytes())))
     };

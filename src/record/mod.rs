@@ -34,7 +34,7 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
     stepscope record -- python train.py --lr 3e-4\n  \
     stepscope record --after 60 --duration 10 -- torchrun --nproc-per-node 8 train.py\n  \
     stepscope record --duration 5 --every 600 -- python train.py\n  \
-    stepscope record --steps 10..20 -- python train.py       # where NVTX ranges number steps\n  \
+    stepscope record --steps 10..20 -- python train.py\n  \
     stepscope record --dormant --run runs/mine -- python train.py &\n  \
     stepscope trigger runs/mine --duration 5")]
 pub(crate) struct Arguments {
@@ -50,7 +50,8 @@ pub(crate) struct Arguments {
     /// Record again every so many seconds, from one beginning to the next.
     #[arg(long, value_name = "S", value_parser = seconds::parse, requires = "duration")]
     every: Option<Duration>,
-    /// Record these steps: A..B, A.., ..B or N. The program has to number them, in NVTX ranges such as `step 5`.
+    /// Record these steps: A..B, A.., ..B or N. They are those of PyTorch's optimizers, or of
+    /// NVTX ranges such as `step 5`.
     #[arg(long, value_name = "A..B", value_parser = ranges::steps, conflicts_with_all = ["after", "duration", "every"])]
     steps: Option<StepRange>,
     /// Record nothing until `stepscope trigger` says so.
@@ -162,7 +163,11 @@ fn summary(path: &Path, windows: &Windows, status: ExitStatus) -> Result<String,
     let ranks = text::ranks(run.ranks.len() as u64, None);
     let state = if run.state() == State::Complete { "" } else { ", interrupted" };
     lines.push(format!("{}{}: {ranks}, {}{state}", label("recorded"), shown(path), text::counted(kernels, "kernel")));
-    lines.extend(run.ranks.iter().filter_map(problem));
+    let problems: Vec<String> = run.ranks.iter().filter_map(problem).collect();
+    if kernels == 0 && problems.is_empty() && *windows != Windows::ALWAYS {
+        lines.push(format!("{}no kernel ran meanwhile: a program may load for long before it trains", label("hint")));
+    }
+    lines.extend(problems);
     lines.extend(injection::other_nccl_profiler().map(|other| other_profiler(&other)));
     let memory = torch_memory::lines(run.ranks.iter().map(|rank| &rank.info));
     lines.extend(memory.iter().map(|line| format!("{}{line}", label("memory"))));
@@ -179,7 +184,8 @@ fn why_nothing(windows: &Windows) -> &'static str {
         windows if *windows == Windows::ALWAYS => "no process of the command used CUDA",
         Windows::Timed { .. } => "no process of the command used CUDA for so long",
         Windows::Steps { .. } => {
-            "no process of the command used CUDA and came to these steps, as NVTX ranges such as `step 5` number them"
+            "no process of the command used CUDA and came to these steps, as PyTorch's optimizers or NVTX ranges such as \
+             `step 5` number them"
         }
         Windows::Dormant => "it was not triggered, or no process of the command used CUDA",
     }

@@ -43,6 +43,11 @@ pub(super) fn run(file: &Path, said: &Settings, folder: Option<PathBuf>, process
         check(settings).map_err(|error| anyhow!("run {name} of {}: {error}", file.display()))?;
     }
     let folder = folder.unwrap_or_else(|| run_path::free(&RunInfo::of_this_process("sweep").default_path()));
+    let made = configurations.iter().map(|configuration| folder.join(&configuration.name));
+    let made: Vec<String> = made.filter(|run| run.exists()).map(|run| run.display().to_string()).collect();
+    if !made.is_empty() {
+        bail!("there already: {}; say another folder with --run", made.join(", "));
+    }
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (index, configuration) in configurations.iter().enumerate() {

@@ -205,3 +205,9 @@ impl From<Counter> for CounterId {
         counter.id()
     }
 }
+impl MemoryCategory {
+    /// Its name where people read it.
+    pub fn spelled(self) -> String {
+        self.word().replace('_', " ")
+    }
+}

@@ -37,6 +37,9 @@ pub(crate) fn settings(profile: &Profile<'_>) -> Vec<(String, String)> {
         add("recompute", layout.recompute.name().into());
         add("gradients", layout.gradients.name().into());
     }
+    if let Some(pipeline) = profile.analysis.pipeline.as_ref().filter(|_| profile.analysis.run.layout.is_none()) {
+        add("pipeline stages (inferred)", pipeline.stages.to_string());
+    }
     for (name, value) in &profile.run.info.configuration {
         // How long it went on changes nothing of a step.
         if name != "steps" {

@@ -1,8 +1,9 @@
 //! Figures of both runs side by side, each with how sure its change is.
 //!
 //! Figures of steps are sums over the steps that count, or ratios of such sums, with an interval from their spread. A
-//! change is significant when the interval excludes zero and the change is beyond a floor: a hundredth of the base's
-//! figure, and half a point where it is a share of time. Memory does not spread: there the floor alone decides.
+//! change is significant when the interval excludes zero and the change is beyond a floor: a factor of a hundredth, up or
+//! down (so that time and speed are judged alike), and half a point where it is a share of time. Memory does not spread:
+//! there the floor alone decides.
 
 use serde::Serialize;
 
@@ -15,12 +16,31 @@ use super::{
 };
 use crate::{collectives::CollectiveFigures, mfu::Mfu};
 
-/// A change of less than this share of the base's figure is none.
+/// A change by a factor closer to one than this is none.
 const FLOOR: f64 = 0.01;
 /// Of memory.
 const MEMORY_FLOOR: f64 = 0.001;
 /// A change of a share by less than this is none.
 const POINTS: f64 = 0.005;
+
+/// The figures that there may be; besides, `bus_bandwidth.` and an operation.
+pub const DIFF_METRICS: [&str; 13] = [
+    "step_time",
+    "time_per_token",
+    "tokens_per_step",
+    "tokens_per_second",
+    "tokens_per_second_per_rank",
+    "mfu",
+    "hfu",
+    "overlap",
+    "bubble",
+    "energy_per_token",
+    "peak_memory",
+    "peak_memory_of_all_ranks",
+    "reserved_memory",
+];
+/// What the names of bandwidths begin with.
+pub const BUS_BANDWIDTH: &str = "bus_bandwidth.";
 
 /// A figure in both runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -152,7 +172,7 @@ fn metric(
     let relative = base.filter(|base| *base != 0.0).zip(change).map(|(base, change)| change / base);
     // From nothing to something is a change, however small.
     let matters = change.is_some_and(|change| change != 0.0)
-        && relative.is_none_or(|relative| relative.abs() >= floor)
+        && relative.is_none_or(|relative| relative.ln_1p().abs() >= floor)
         && (name != "overlap" && name != "bubble" || change.is_some_and(|change| change.abs() >= POINTS));
     Some(MetricDiff {
         metric: name.into(),
@@ -225,7 +245,7 @@ fn bandwidths(base: &Profile<'_>, other: &Profile<'_>) -> Vec<(String, Kind)> {
         let kind = Kind::of(collective);
         let axis = kind.axis.map_or_else(String::new, |axis| format!(".{}", short(axis)));
         if collective.bus_bandwidth.is_some() && kinds.iter().all(|(_, other)| *other != kind) {
-            kinds.push((format!("bus_bandwidth.{}{axis}", kind.operation.word()), kind));
+            kinds.push((format!("{BUS_BANDWIDTH}{}{axis}", kind.operation.word()), kind));
         }
     }
     kinds

@@ -30,7 +30,7 @@ pub use cause::CauseKind;
 pub use comparable::SettingDiff;
 pub use kernel::{KernelDiff, KernelStatus};
 pub use memory::{BytesDiff, MemoryCause, MemoryDiff, MemoryPart, Setting};
-pub use metrics::{MetricDiff, Unit};
+pub use metrics::{BUS_BANDWIDTH, DIFF_METRICS, MetricDiff, Unit};
 pub use profile::{Profile, profile};
 pub use resample::Interval;
 pub use several::{MetricRow, ScalingPoint, SettingRow, Several, several};

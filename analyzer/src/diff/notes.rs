@@ -39,7 +39,9 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
     }
     let ranks = both.map(|(_, profile)| profile.analysis.run.world_size);
     if ranks[0] != ranks[1] {
-        notes.push(format!("{} ranks and {}: step time and memory are those of a rank", ranks[0], ranks[1]));
+        let count = |ranks: u32| if ranks == 1 { "one rank".to_owned() } else { format!("{ranks} ranks") };
+        let [base, other] = ranks.map(count);
+        notes.push(format!("{base} and {other}: step time and memory are those of a rank"));
     }
     notes.extend(slow_rank(base, other));
     let of_each = |says: &dyn Fn(&Profile<'_>) -> Option<String>| {
@@ -98,7 +100,8 @@ fn warm_up(steady: &Steady<'_>, base_name: &str, other_name: &str) -> String {
     if steady.base.iter().chain(steady.other).all(|step| step.step.is_none()) {
         return "no steps were recorded: whole recordings are compared, and nothing is known of their spread".into();
     }
-    let counted = format!("means of {base} steps of {base_name} and {other} of {other_name}");
+    let means = if base == 1 { "a step".to_owned() } else { format!("means of {base} steps") };
+    let counted = format!("{means} of {base_name} and {other} of {other_name}");
     let left_out = match steady.warm_up {
         0 => "nothing is left out as warm-up".to_owned(),
         1 => "the first step of each is warm-up, and left out".to_owned(),

@@ -1,6 +1,7 @@
 //! Several runs beside each other: settings and figures, which is best, and how it scales with ranks.
 
 use serde::Serialize;
+use stepscope_traces::State;
 
 use super::{
     Diff, SCHEMA,
@@ -19,6 +20,8 @@ pub struct Several {
     pub runs: Vec<String>,
     /// Why runs cannot be compared with the base, in the order of the runs.
     pub why_not: Vec<Vec<String>>,
+    /// What else is to be known of the figures.
+    pub notes: Vec<String>,
     /// Settings that are not the same in all runs.
     pub settings: Vec<SettingRow>,
     /// Figures.
@@ -49,7 +52,7 @@ pub struct MetricRow {
     pub values: Vec<Option<f64>>,
     /// Whether it differs from the base's by more than chance, in each run.
     pub significant: Vec<bool>,
-    /// Which runs are best: more than one, where they have the same.
+    /// Which runs are best, of those that can be compared: more than one, where they have the same.
     pub best: Vec<bool>,
 }
 
@@ -91,7 +94,8 @@ pub fn several(profiles: &[Profile<'_>], diffs: Vec<Diff>) -> Several {
         runs: profiles.iter().map(|profile| profile.name.clone()).collect(),
         why_not: std::iter::once(Vec::new()).chain(reasons).collect(),
         settings: differing(profiles),
-        scaling: scaling(profiles, &metrics),
+        scaling: scaling(profiles, &diffs, &metrics),
+        notes: notes(profiles),
         metrics,
         diffs,
     }
@@ -104,18 +108,31 @@ fn row(metric: &MetricDiff, diffs: &[Diff]) -> MetricRow {
     let others = found.iter().map(|metric| metric.as_ref().and_then(|metric| metric.other));
     let values: Vec<Option<f64>> = std::iter::once(base).chain(others).collect();
     let significant = found.iter().map(|metric| metric.as_ref().is_some_and(|metric| metric.significant));
-    let best = metric.more_is_better.and_then(|more| {
-        let known = values.iter().flatten().copied();
-        if more { known.reduce(f64::max) } else { known.reduce(f64::min) }
-    });
-    let differ = values.iter().flatten().any(|value| Some(*value) != best);
+    let comparable: Vec<bool> = std::iter::once(true).chain(diffs.iter().map(|diff| diff.comparable)).collect();
+    let compared =
+        || values.iter().zip(&comparable).filter(|(_, comparable)| **comparable).filter_map(|(value, _)| *value);
+    // Steps of more tokens may take longer, and be the faster ones.
+    let is_judged = metric.metric != "step_time" || diffs.iter().all(|diff| !has_other_batch(diff));
+    let best = metric
+        .more_is_better
+        .filter(|_| is_judged)
+        .and_then(|more| if more { compared().reduce(f64::max) } else { compared().reduce(f64::min) });
+    let differ = compared().any(|value| Some(value) != best);
+    let is_best =
+        |(value, comparable): (&Option<f64>, &bool)| differ && *comparable && value.is_some() && *value == best;
     MetricRow {
         metric: metric.metric.clone(),
         unit: metric.unit,
-        best: values.iter().map(|value| differ && value.is_some() && *value == best).collect(),
+        best: values.iter().zip(&comparable).map(is_best).collect(),
         significant: std::iter::once(false).chain(significant).collect(),
         values,
     }
+}
+
+/// Whether steps have other tokens.
+fn has_other_batch(diff: &Diff) -> bool {
+    let tokens = diff.metrics.iter().find(|metric| metric.metric == "tokens_per_step");
+    tokens.and_then(|tokens| tokens.change).is_some_and(|change| change != 0.0)
 }
 
 fn differing(profiles: &[Profile<'_>]) -> Vec<SettingRow> {
@@ -134,16 +151,34 @@ fn differing(profiles: &[Profile<'_>]) -> Vec<SettingRow> {
     rows
 }
 
-fn scaling(profiles: &[Profile<'_>], metrics: &[MetricRow]) -> Vec<ScalingPoint> {
+/// What is true of some runs, and makes their figures less than they seem.
+fn notes(profiles: &[Profile<'_>]) -> Vec<String> {
+    let which = |is_so: &dyn Fn(&Profile<'_>) -> bool| {
+        let found: Vec<&str> =
+            profiles.iter().filter(|profile| is_so(profile)).map(|profile| profile.name.as_str()).collect();
+        (!found.is_empty()).then(|| found.join(", "))
+    };
+    let sharing = which(&|profile| profile.analysis.run.ranks_on_a_device.is_some());
+    let cut_off = which(&|profile| profile.analysis.run.state != State::Complete);
+    let sharing =
+        sharing.map(|runs| format!("in {runs}, ranks share a device: times are not those of as many devices"));
+    let cut_off = cut_off.map(|runs| format!("in {runs}, ranks did not end well: figures are of what was recorded"));
+    sharing.into_iter().chain(cut_off).collect()
+}
+
+/// Only of runs that can be compared.
+fn scaling(all: &[Profile<'_>], diffs: &[Diff], metrics: &[MetricRow]) -> Vec<ScalingPoint> {
+    let is_comparable = |run: usize| run.checked_sub(1).is_none_or(|other| diffs[other].comparable);
+    let profiles: Vec<(usize, &Profile<'_>)> = all.iter().enumerate().filter(|(run, _)| is_comparable(*run)).collect();
     let ranks = |profile: &Profile<'_>| profile.analysis.run.world_size;
-    let Some(fewest) = profiles.iter().map(ranks).min() else { return Vec::new() };
-    if profiles.iter().all(|profile| ranks(profile) == fewest) {
+    let Some(fewest) = profiles.iter().map(|(_, profile)| ranks(profile)).min() else { return Vec::new() };
+    if profiles.iter().all(|(_, profile)| ranks(profile) == fewest) {
         return Vec::new();
     }
     let rates = metrics.iter().find(|row| row.metric == "tokens_per_second");
     let rate = |run: usize| rates.and_then(|row| row.values[run]);
-    let of_a_rank = |run: usize| rate(run).map(|rate| rate / f64::from(ranks(&profiles[run]).max(1)));
-    let first = (0..profiles.len()).filter(|run| ranks(&profiles[*run]) == fewest);
+    let of_a_rank = |run: usize| rate(run).map(|rate| rate / f64::from(ranks(&all[run]).max(1)));
+    let first = profiles.iter().filter(|(_, profile)| ranks(profile) == fewest).map(|(run, _)| *run);
     let first = first.filter_map(of_a_rank).reduce(f64::max).filter(|rate| *rate > 0.0);
     let point = |(run, profile): (usize, &Profile<'_>)| ScalingPoint {
         run: profile.name.clone(),
@@ -152,7 +187,7 @@ fn scaling(profiles: &[Profile<'_>], metrics: &[MetricRow]) -> Vec<ScalingPoint>
         efficiency: of_a_rank(run).zip(first).map(|(rate, first)| rate / first),
         peak_bytes: fullest(&profile.analysis).map(|memory| memory.peak_bytes),
     };
-    let mut points: Vec<ScalingPoint> = profiles.iter().enumerate().map(point).collect();
+    let mut points: Vec<ScalingPoint> = profiles.into_iter().map(point).collect();
     points.sort_by_key(|point| point.ranks);
     points
 }

@@ -37,31 +37,33 @@ class Storages:
     def parameters_and_state(self):
         """Where parameters and buffers are, and where the state of optimizers is.
 
-        Where optimizers have copies of the parameters, in another precision, those are state of theirs.
+        Where optimizers have copies of the parameters, in another precision, those are state of theirs. So are buffers of
+        the modules that a compiler makes of an optimizer.
         """
-        registered, trained = set(), []
+        parameters, buffers, trained = set(), set(), []
         for module in _alive(self._modules):
             for tensor in list(module._parameters.values()):
-                _add(tensor, registered)
+                _add(tensor, parameters)
                 if tensor is not None and tensor.requires_grad:
                     trained.append(tensor)
             for tensor in list(module._buffers.values()):
-                _add(tensor, registered)
-        optimized, theirs = set(), set()
+                _add(tensor, buffers)
+        optimized, state = set(), set()
         for tensor in self._optimized():
             _add(tensor, optimized)
         for optimizer in _alive(self._optimizers):
-            _add_nested(list(optimizer.state.values()), theirs, _DEEPEST)
+            _add_nested(list(optimizer.state.values()), state, _DEEPEST)
         half = (self._torch.bfloat16, self._torch.float16)
         left = set()
         for tensor in trained:
             if tensor.dtype in half:
                 _add(tensor, left)
         if left - optimized:
-            theirs |= optimized - registered
+            state |= optimized - parameters - buffers
         else:
-            registered |= optimized
-        return registered, theirs - registered
+            parameters |= optimized
+        state -= parameters
+        return parameters | (buffers - state), state
 
     def gradients(self):
         """Where gradients are."""

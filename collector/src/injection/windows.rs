@@ -27,7 +27,7 @@ pub enum Windows {
         /// From one beginning to the next; once, if it is not said.
         every: Option<Duration>,
     },
-    /// By steps, as the program's NVTX ranges number them.
+    /// By steps, as the program's NVTX ranges or PyTorch's optimizers number them.
     Steps {
         /// The first one.
         first: Step,

@@ -84,10 +84,7 @@ fn plot(analysis: &Analysis, memory: &RankMemory) -> Result<String> {
         Ok(())
     })?;
     // What is drawn on top stands first.
-    let legend = categories
-        .iter()
-        .rev()
-        .map(|category| (MemoryCategory::ALL[*category].word().replace('_', " "), COLOURS[*category]));
+    let legend = categories.iter().rev().map(|category| (MemoryCategory::ALL[*category].spelled(), COLOURS[*category]));
     let at = text::duration(Nanos(memory.peak_time_ns.saturating_sub(begin)));
     let wide = if axis.is_some() { "; each step is as wide as any other" } else { "" };
     let note = format!("the peak, {} after {at}, is marked{wide}", text::bytes(memory.peak_bytes));

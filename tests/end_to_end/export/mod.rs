@@ -5,6 +5,7 @@ use std::{
 };
 
 use proptest::prelude::*;
+use protobuf::Message;
 use stepscope_analyzer::{Analysis, Family, Overlay, Selection, analyze_with_overlay};
 use stepscope_traces::{
     Correlation, FIRST_NAME, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step, Stream,
@@ -72,7 +73,7 @@ fn agrees(trace: &Structure, analysis: &Analysis, overlay: &Overlay, drifts: boo
         assert!(drifts || exposed as i64 == figures.partition.exposed_communication_ns, "rank {}", rank.rank);
         if let Some(memory) = analysis.memory.iter().find(|memory| memory.rank == rank.rank) {
             let at_peak = memory_at_peak(trace, process);
-            let expected = memory.at_peak.iter().map(|(category, bytes)| (category.word().to_owned(), *bytes as f64));
+            let expected = memory.at_peak.iter().map(|(category, bytes)| (category.spelled(), *bytes as f64));
             assert_eq!(at_peak, expected.collect(), "rank {}", rank.rank);
         }
     }
@@ -93,7 +94,7 @@ fn memory_at_peak(trace: &Structure, process: i32) -> BTreeMap<String, f64> {
             if *value > peak.0 {
                 peak = (*value, now.clone());
             }
-        } else if stepscope_traces::MemoryCategory::ALL.iter().any(|category| category.word() == name) {
+        } else if stepscope_traces::MemoryCategory::ALL.iter().any(|category| category.spelled() == *name) {
             now.insert(name.clone(), *value);
         }
     }
@@ -206,6 +207,7 @@ fn training_on_the_cpu_opens() {
     let trace = structure(directory.path(), &["run"]);
     let (analysis, overlay) = analysis(&directory.path().join("run"));
     agrees(&trace, &analysis, &overlay, false);
+    assert!(trace.tracks.values().all(|track| !track.name.starts_with("recorder.")), "nothing in the way");
     let run = trace.processes()[0].0;
     for figure in ["tokens/s", "MFU", "step time", "loss"] {
         assert_eq!(trace.counter(run, figure).len(), 4, "{figure}");
@@ -242,9 +244,12 @@ fn what_does_not_fit_is_left_out_level_by_level() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("small.pftrace");
     let mut last = usize::MAX;
-    for (size, missing) in
-        [("900k", "arguments of kernels"), ("400k", "memory over time"), ("150k", "kernels, copies and fills")]
-    {
+    for (size, missing) in [
+        ("900k", "arguments of kernels"),
+        ("600k", "memory by category"),
+        ("400k", "memory over time"),
+        ("150k", "kernels, copies and fills"),
+    ] {
         let arguments = ["export", "single", "--max-size", size, "-o", file.to_str().unwrap()];
         let output = stepscope(&arguments, Path::new(SAMPLES));
         let said = text(&output.stderr);
@@ -253,8 +258,9 @@ fn what_does_not_fit_is_left_out_level_by_level() {
         assert!(bytes <= size.trim_end_matches('k').parse::<usize>().unwrap() * 1000 && bytes < last, "{bytes}");
         last = bytes;
         let trace = Structure::of(&official::packets(&file));
-        assert!(trace.metadata["stepscope.left_out"].contains(missing), "{}", trace.metadata["stepscope.left_out"]);
-        let kernels = trace.slices.iter().filter(|slice| slice.category == "kernel").count();
+        let left_out = &trace.metadata["stepscope.left_out"];
+        assert!(left_out.contains(missing) && !left_out.contains("launches"), "there are none: {left_out}");
+        let kernels = trace.slices.iter().filter(|slice| slice.kind() == "kernel").count();
         // All of a level, or nothing.
         assert!(kernels == 0 || kernels as u64 == analysis(&Path::new(SAMPLES).join("single")).1.ranks[0].spans[0]);
         let process = trace.processes()[1].0;
@@ -263,6 +269,47 @@ fn what_does_not_fit_is_left_out_level_by_level() {
     let said = failure(&["export", "single", "--max-size", "2k", "-o", file.to_str().unwrap()], Path::new(SAMPLES));
     assert!(said.contains("--steps or --ranks"), "{said}");
     assert_eq!(fs::metadata(&file).unwrap().len() as usize, last, "what was there stays");
+    let (_, enough) = said.split_once("hint: --max-size ").unwrap_or_else(|| panic!("{said}"));
+    let enough = enough.split_whitespace().next().unwrap();
+    let least = exported(Path::new(SAMPLES), &["single", "--max-size", enough], directory.path(), "least");
+    assert!(fs::metadata(least).unwrap().len() <= enough.parse().unwrap());
+}
+
+#[test]
+fn a_span_without_arguments_takes_35_bytes_at_most_and_says_its_phase_and_layer() {
+    let directory = tempfile::tempdir().unwrap();
+    let recipe = Recipe { steps: 6, micro_batches: 4, layers: 32, kernels_per_layer: 14, ..Recipe::default() };
+    recipe.write(&directory.path().join("run")).unwrap();
+    let bytes_of = |file: &Path| fs::metadata(file).unwrap().len();
+    let everything = exported(directory.path(), &["run"], directory.path(), "everything");
+    let size = (bytes_of(&everything) * 9 / 10).to_string();
+    let compact = exported(directory.path(), &["run", "--max-size", &size], directory.path(), "compact");
+    let (full, packets) = (Structure::of(&official::packets(&everything)), official::packets(&compact));
+    let trace = Structure::of(&packets);
+    assert_eq!(trace.metadata["stepscope.left_out"], "arguments of kernels");
+    let values: u64 = packets
+        .iter()
+        .filter(|packet| packet.has_track_event() && packet.track_event().counter_value_field.is_some())
+        .map(|packet| packet.compute_size() + 2)
+        .sum();
+    let (_, overlay) = analysis(&directory.path().join("run"));
+    let spans: u64 = overlay.ranks.iter().flat_map(|rank| rank.spans).sum();
+    let taken = (bytes_of(&compact) - values) as f64 / spans as f64;
+    assert!(taken <= 35.0, "{taken} bytes a span, memory over time not counted");
+    let kernels = |trace: &Structure| {
+        let kernels = trace.slices.iter().filter(|slice| slice.kind() == "kernel");
+        kernels.cloned().collect::<Vec<Slice>>()
+    };
+    let (full, compact) = (kernels(&full), kernels(&trace));
+    assert_eq!(full.len(), compact.len());
+    for (full, compact) in full.iter().zip(&compact) {
+        assert_eq!((&full.name, full.start, full.end), (&compact.name, compact.start, compact.end));
+        let layer = full.arguments.get("layer").map(|layer| format!("layer {layer}"));
+        let phase = full.arguments.get("phase").cloned();
+        let tags: Vec<String> = ["kernel".into()].into_iter().chain(phase).chain(layer).collect();
+        assert_eq!(compact.category, tags.join(","));
+        assert!(compact.arguments.is_empty() && full.category == "kernel");
+    }
 }
 
 #[test]
@@ -316,11 +363,39 @@ fn an_interrupted_run_exports_what_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let span = Span { step: Some(Step(0)), ..Span::new(SpanKind::Kernel, FIRST_NAME, Nanos(10), Nanos(20)) };
     write(&directory.path().join("run"), &["matmul"], &[span]).interrupt("out of disk").unwrap();
+    let output = stepscope(&["export", "run", "-o", "said.pftrace"], directory.path());
+    let said = text(&output.stderr);
+    assert!(said.contains("state     interrupted, rank 0 (out of disk)"), "{said}");
     let trace = structure(directory.path(), &["run"]);
     assert_eq!(trace.slices.iter().filter(|slice| slice.category == "kernel").count(), 1);
     let end = trace.instants.iter().find(|mark| mark.name == "interrupted").unwrap();
     assert_eq!(end.arguments["reason"], "out of disk");
     assert_eq!(trace.metadata["stepscope.state"], "interrupted");
+}
+
+#[test]
+fn what_is_lost_and_which_ranks_are_missing_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    let recipe = Recipe { replicas: 3, steps: 2, ..Recipe::default() };
+    recipe.write(&run).unwrap();
+    fs::remove_dir_all(run.join("rank-00001")).unwrap();
+    let spans = run.join("rank-00002/spans.arrows");
+    let bytes = fs::read(&spans).unwrap();
+    fs::write(&spans, &bytes[..bytes.len() - bytes.len() / 3]).unwrap();
+    let output = stepscope(&["export", "run", "-o", "a.pftrace"], directory.path());
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("missing   1 rank of 3: 1;"), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("lost      ") && line.contains("bytes unreadable")), "{said}");
+    let trace = Structure::of(&official::packets(&directory.path().join("a.pftrace")));
+    assert_eq!(trace.metadata["stepscope.missing_ranks"], "1 rank of 3: 1");
+    assert_ne!(trace.metadata["stepscope.lost_bytes"], "0");
+    let mark = |name: &str| trace.instants.iter().find(|mark| mark.name == name).unwrap_or_else(|| panic!("{name}"));
+    assert_eq!(mark("ranks are missing").arguments["missing"], "1 rank of 3: 1");
+    assert!(mark("data lost").arguments["lost"].contains("bytes unreadable"));
+    // One that is there and was not asked for is not missing.
+    let one = stepscope(&["export", "run", "--ranks", "0", "-o", "b.pftrace"], directory.path());
+    assert!(text(&one.stderr).contains("missing   1 rank of 3: 1;"), "{}", text(&one.stderr));
 }
 
 #[test]
@@ -331,8 +406,13 @@ fn what_is_refused() {
     assert!(said.contains("part of the run"), "{said}");
     let said = failure(&["export", "nothing", "-o", "a.pftrace"], directory.path());
     assert!(said.contains("nothing") && said.contains("hint"), "{said}");
+    let said = failure(&["export", "run", "-o", "run/rank-00000/memory.arrows"], directory.path());
+    assert!(said.contains("part of the run"), "also where there is none yet: {said}");
     let said = failure(&["export", "run", "-o", "no/such/directory/a.pftrace"], directory.path());
-    assert!(said.contains("cannot write"), "{said}");
+    assert!(said.contains("cannot write") && said.contains("hint: mkdir -p no/such/directory"), "{said}");
+    assert!(!said.contains(".stepscope-"), "{said}");
+    let said = failure(&["export", "single", "--steps", "99..100", "-o", "/dev/null"], Path::new(SAMPLES));
+    assert!(said.contains("there are steps 0 to 5"), "{said}");
     assert!(!directory.path().join("a.pftrace").exists());
 }
 

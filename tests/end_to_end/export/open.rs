@@ -20,7 +20,8 @@ struct Serving {
 impl Serving {
     fn start(arguments: &[&str]) -> Serving {
         let mut open = command(Path::new(SAMPLES));
-        open.args(["open", "single", "--port", "0", "--no-browser"]).args(arguments);
+        let linger = if arguments.contains(&"--linger") { [].as_slice() } else { &["--linger", "1"] };
+        open.args(["open", "single", "--port", "0", "--no-browser"]).args(linger).args(arguments);
         let mut child = open.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut link = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut link).unwrap();
@@ -41,15 +42,33 @@ impl Serving {
     }
 }
 
+/// A command that still runs when a test fails is nobody's any more.
+impl Drop for Serving {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Serving {
+    /// What it said to people, when it has ended.
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
 const UI: &str = "Origin: https://ui.perfetto.dev\r\n";
 
 #[test]
-fn a_trace_is_served_once_to_one_site() {
-    let mut serving = Serving::start(&[]);
+fn a_trace_is_served_to_one_site_until_it_was_fetched() {
+    let mut serving = Serving::start(&["--linger", "5"]);
     let path = serving.path.clone();
-    let status = |answer: (String, Vec<u8>)| {
-        assert!(answer.1.is_empty(), "nothing is given away");
-        answer.0.lines().next().unwrap().to_owned()
+    let status = |(head, body): (String, Vec<u8>)| {
+        assert!(body.len() < 100 && text(&body).ends_with('\n'), "it says why, and gives nothing away");
+        assert!(!head.contains("Access-Control-Allow-Origin"), "{head}");
+        head.lines().next().unwrap().to_owned()
     };
     for (method, path, headers, refused) in [
         ("GET", path.as_str(), "", "403"),
@@ -71,11 +90,50 @@ fn a_trace_is_served_once_to_one_site() {
     assert!(serving.child.try_wait().unwrap().is_none(), "nobody has fetched it yet");
 
     let (head, body) = serving.ask("GET", &path, UI);
+    assert!(serving.ask("GET", &path, UI).1 == body, "a page may be loaded again");
     assert!(head.contains("200") && head.contains(allowed), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     assert!(!Structure::of(&official::packets_of(&body)).slices.is_empty());
     assert!(serving.child.wait().unwrap().success(), "it ends when it has been fetched");
+    assert!(serving.said().ends_with("fetched   all of it; the page keeps it\n"));
     assert!(TcpStream::connect(("127.0.0.1", serving.port)).is_err(), "and nobody listens any more");
+}
+
+#[test]
+fn a_fetch_that_breaks_off_is_none() {
+    let mut serving = Serving::start(&[]);
+    for bytes in [0, 1, 10_000] {
+        let mut stream = TcpStream::connect(("127.0.0.1", serving.port)).unwrap();
+        let (port, path) = (serving.port, &serving.path);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{UI}\r\n").unwrap();
+        stream.read_exact(&mut vec![0; bytes]).unwrap();
+    }
+    // One that reads nothing and stays is in nobody's way.
+    let mut idle = TcpStream::connect(("127.0.0.1", serving.port)).unwrap();
+    let (port, path) = (serving.port, serving.path.clone());
+    write!(idle, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{UI}\r\n").unwrap();
+    let (head, body) = serving.ask("GET", &path, UI);
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    drop(idle);
+    assert!(serving.child.wait().unwrap().success());
+}
+
+#[test]
+fn ctrl_c_ends_it_with_a_word() {
+    let mut serving = Serving::start(&["--linger", "1000"]);
+    let stop = |serving: &mut Serving| {
+        let id = nix::unistd::Pid::from_raw(serving.child.id() as i32);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+        assert!(serving.child.wait().unwrap().success());
+        serving.said()
+    };
+    let said = stop(&mut serving);
+    assert!(said.ends_with("stopped   before all of it was fetched\n"), "{said}");
+    let mut serving = Serving::start(&["--linger", "1000"]);
+    let path = serving.path.clone();
+    serving.ask("GET", &path, UI);
+    let said = stop(&mut serving);
+    assert!(said.ends_with("stopped   after all of it was fetched; the page keeps it\n"), "{said}");
 }
 
 #[test]

@@ -52,6 +52,11 @@ impl Slice {
         self.end - self.start
     }
 
+    /// What kind of span it is: the first of its tags.
+    pub(crate) fn kind(&self) -> &str {
+        self.category.split(',').next().unwrap_or_default()
+    }
+
     pub(crate) fn number(&self, argument: &str) -> Option<f64> {
         self.arguments.get(argument)?.parse().ok()
     }

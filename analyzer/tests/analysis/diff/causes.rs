@@ -1,4 +1,4 @@
-use stepscope_analyzer::{CauseKind, Diff, KernelStatus, TimeCause};
+use stepscope_analyzer::{BUS_BANDWIDTH, CauseKind, DIFF_METRICS, Diff, KernelStatus, TimeCause};
 use stepscope_traces::{
     Nanos,
     synthetic::{Pipeline, Recipe, Schedule},
@@ -128,5 +128,7 @@ fn a_run_does_not_differ_from_itself() {
     assert_eq!(diff.step_time.as_ref().unwrap().change_ns, 0);
     assert!(diff.comparable && diff.settings.is_empty(), "{diff:?}");
     assert!(diff.metrics.iter().all(|metric| !metric.significant && metric.change.unwrap_or(0.0) == 0.0));
+    let is_known = |name: &str| DIFF_METRICS.contains(&name) || name.starts_with(BUS_BANDWIDTH);
+    assert!(diff.metrics.iter().all(|metric| is_known(&metric.metric)));
     assert!(diff.step_time.unwrap().causes.iter().all(|cause| !cause.significant && cause.change_ns == 0));
 }

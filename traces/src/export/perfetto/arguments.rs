@@ -2,9 +2,9 @@
 
 use super::{
     Note,
-    detail::Level,
+    detail::{Detail, Level},
     event::Event,
-    labels::{Argument, Label},
+    labels::{Argument, Label, Tags},
 };
 use crate::{tables::Span, vocabulary::SpanKind};
 
@@ -34,8 +34,27 @@ pub(super) fn label(span: &Span) -> Label {
     number.map_or(Label::Recorded(span.name), |number| Label::Numbered(span.kind, number))
 }
 
+/// Whether a kind of span has arguments; its category says the place of one that has none.
+fn has_arguments(kind: SpanKind, detail: Detail) -> bool {
+    let are_many = matches!(level(kind), Some(Level::Kernels | Level::Layers | Level::Host));
+    !are_many || detail.has(Level::Arguments)
+}
+
+/// The category of a span.
+pub(super) fn tags(span: &Span, detail: Detail) -> Tags {
+    if has_arguments(span.kind, detail) {
+        return Tags::of(span.kind);
+    }
+    // A layer's name says which it is.
+    let layer = span.layer.filter(|_| span.kind != SpanKind::Layer);
+    Tags { kind: span.kind, phase: span.phase, layer }
+}
+
 /// What is known of a span besides its name and its time.
-pub(super) fn arguments(event: &mut Event, span: &Span, duration: u64, note: Option<Note>) {
+pub(super) fn arguments(event: &mut Event, span: &Span, duration: u64, note: Option<Note>, detail: Detail) {
+    if !has_arguments(span.kind, detail) {
+        return;
+    }
     let per_second = 1e9 / duration as f64;
     if span.kind.is_annotation() || span.kind.is_communication() {
         span.step.iter().for_each(|step| event.number(Argument::Step, step.0));

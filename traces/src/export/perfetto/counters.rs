@@ -1,20 +1,23 @@
-//! Values over time: counters in groups, all of a rank in one sequence.
+//! Values over time: counters in groups, each a sequence of its own.
 
 use std::collections::HashMap;
 
 use super::{
     schema::{EventType, TrackEvent},
-    sequence::Sequence,
-    tracks::Unit,
+    sequence::{Content, Sequence},
+    tracks::{Group, Unit},
     writing::Writing,
 };
 
-/// The counters of a process, in the order of time.
+/// The counters of a process.
 pub(super) struct Counters {
     process: u64,
-    sequence: Option<Sequence>,
-    groups: HashMap<String, u64>,
-    event: TrackEvent,
+    groups: HashMap<Group, u64>,
+}
+
+/// A counter, whose values are in the order of time.
+pub(super) struct Counter {
+    sequence: Sequence,
 }
 
 /// A value of a counter.
@@ -26,33 +29,36 @@ pub(super) enum Reading {
 
 impl Counters {
     pub(super) fn of(process: u64) -> Counters {
-        let event = TrackEvent { r#type: Some(EventType::Counter as i32), ..Default::default() };
-        Counters { process, sequence: None, groups: HashMap::new(), event }
+        Counters { process, groups: HashMap::new() }
     }
 
-    /// A new counter of a group; its track.
+    /// A new counter of a group.
     pub(super) fn counter(
         &mut self,
-        (group, name): (&str, &str),
+        (group, name): (Group, &str),
         unit: &Unit,
         order: i32,
         into: &mut Writing<'_>,
-    ) -> u64 {
+    ) -> Counter {
         let process = self.process;
-        let group = *self.groups.entry(group.into()).or_insert_with(|| into.group(process, group));
-        into.counter(group, name, unit, order)
+        let content = if group == Group::Memory { Content::Values } else { Content::Few };
+        let group = *self.groups.entry(group).or_insert_with(|| into.group(process, group));
+        let track = into.counter(group, name, unit, order);
+        Counter { sequence: into.sequence(track, content) }
     }
+}
 
+impl Counter {
     /// Appends a value, unless it is none.
-    pub(super) fn push(&mut self, track: u64, time: u64, reading: Reading, into: &mut Writing<'_>) {
-        self.event.track_uuid = Some(track);
-        (self.event.counter_value, self.event.double_counter_value) = match reading {
+    pub(super) fn push(&mut self, time: u64, reading: Reading, into: &mut Writing<'_>) {
+        let (counter_value, double_counter_value) = match reading {
             Reading::Bytes(bytes) => (Some(i64::try_from(bytes).unwrap_or(i64::MAX)), None),
             Reading::Number(number) if number.is_finite() => (None, Some(number)),
             Reading::Number(_) => return,
         };
-        let sequence = self.sequence.get_or_insert_with(|| into.sequence(None));
-        sequence.push(&mut into.packets, time, &self.event);
+        let r#type = Some(EventType::Counter as i32);
+        let event = TrackEvent { r#type, counter_value, double_counter_value, ..Default::default() };
+        self.sequence.push(&mut into.packets, time, &event);
         into.written.values += 1;
     }
 }

@@ -3,11 +3,14 @@
 /// A level of detail. They are left out in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
+    /// Arguments of all that there are many of: kernels, copies, fills, layers, ranges and launches. Their categories say
+    /// the phase and the layer then.
+    Arguments,
     /// Calls that launch work, ranges that a program named, and what ties launches to kernels.
     Host,
-    /// Arguments of kernels, copies and fills.
-    Arguments,
-    /// What is allocated after every event.
+    /// What each category has after every event of memory.
+    MemoryByCategory,
+    /// What is allocated, and taken from the device, after every event of memory.
     Memory,
     /// Annotations of layers.
     Layers,
@@ -21,9 +24,10 @@ pub enum Level {
 
 impl Level {
     /// Every level, in the order in which they are left out.
-    pub const ALL: [Level; 7] = [
-        Level::Host,
+    pub const ALL: [Level; 8] = [
         Level::Arguments,
+        Level::Host,
+        Level::MemoryByCategory,
         Level::Memory,
         Level::Layers,
         Level::Kernels,
@@ -34,8 +38,9 @@ impl Level {
     /// What is left out with it, in words.
     pub fn words(self) -> &'static str {
         match self {
-            Level::Host => "launches and ranges of the host",
             Level::Arguments => "arguments of kernels",
+            Level::Host => "launches and ranges of the host",
+            Level::MemoryByCategory => "memory by category",
             Level::Memory => "memory over time",
             Level::Layers => "layers",
             Level::Kernels => "kernels, copies and fills",
@@ -54,6 +59,14 @@ pub struct Detail {
 impl Detail {
     /// All of them.
     pub const ALL: Detail = Detail { left_out: 0 };
+
+    /// None of them: steps, and what stands out.
+    pub const LEAST: Detail = Detail { left_out: Level::ALL.len() };
+
+    /// One level more; none where there is no more to add.
+    pub fn more(self) -> Option<Detail> {
+        Some(Detail { left_out: self.left_out.checked_sub(1)? })
+    }
 
     /// One level less; none where there is no more to leave out.
     pub fn less(self) -> Option<Detail> {
@@ -80,6 +93,8 @@ mod tests {
     fn levels_are_left_out_one_after_another() {
         let details: Vec<Detail> = std::iter::successors(Some(Detail::ALL), |detail| detail.less()).collect();
         assert_eq!(details.len(), Level::ALL.len() + 1);
+        assert_eq!(details.last(), Some(&Detail::LEAST));
+        assert!(details.windows(2).all(|pair| pair[1].more() == Some(pair[0])) && Detail::ALL.more().is_none());
         for (count, detail) in details.iter().enumerate() {
             assert_eq!(detail.left_out(), &Level::ALL[..count]);
             assert!(Level::ALL.iter().all(|level| detail.has(*level) != detail.left_out().contains(level)));

@@ -3,7 +3,7 @@
 use prost::encoding::{encode_varint, encoded_len_varint};
 
 use super::{
-    labels::{Argument, category},
+    labels::{Argument, Tags},
     schema::EventType,
 };
 use crate::vocabulary::{Phase, SpanKind};
@@ -30,18 +30,21 @@ pub(super) const END: [u8; 2] = [TYPE, EventType::SliceEnd as u8];
 pub(super) struct Event {
     bytes: Vec<u8>,
     flows: u64,
+    tags: Option<Tags>,
 }
 
 impl Event {
     /// Begins anew.
-    pub(super) fn begin(&mut self, kind: Option<SpanKind>) {
+    pub(super) fn begin(&mut self, tags: Option<Tags>) {
         self.bytes.clear();
         self.flows = 0;
+        self.tags = tags;
         self.bytes.extend([TYPE, EventType::SliceBegin as u8]);
-        if let Some(kind) = kind {
-            self.bytes.push(CATEGORY);
-            encode_varint(category(kind), &mut self.bytes);
-        }
+    }
+
+    /// Its category.
+    pub(super) fn tags(&self) -> Option<Tags> {
+        self.tags
     }
 
     /// Adds an argument with a number that counts something.
@@ -101,8 +104,12 @@ impl Event {
         self.flows
     }
 
-    /// All of it, with its name.
-    pub(super) fn named(&mut self, name: u64) -> &[u8] {
+    /// All of it, with its name and its category, which have numbers in its sequence.
+    pub(super) fn named(&mut self, name: u64, category: Option<u64>) -> &[u8] {
+        if let Some(category) = category {
+            self.bytes.push(CATEGORY);
+            encode_varint(category, &mut self.bytes);
+        }
         self.bytes.push(NAME);
         encode_varint(name, &mut self.bytes);
         &self.bytes
@@ -120,7 +127,8 @@ mod tests {
     fn what_is_laid_out_by_hand_is_what_the_schema_says() {
         let mut event = Event::default();
         event.begin(None);
-        event.begin(Some(SpanKind::Kernel));
+        event.begin(Some(Tags::of(SpanKind::Kernel)));
+        assert_eq!(event.tags(), Some(Tags::of(SpanKind::Kernel)));
         event.count(Argument::Flops, u64::MAX);
         event.number(Argument::Layer, -1);
         event.rate(Argument::TeraFlops, 989.5);
@@ -135,7 +143,7 @@ mod tests {
             value: Some(value),
         };
         let expected = TrackEvent {
-            category_iids: vec![category(SpanKind::Kernel)],
+            category_iids: vec![200],
             debug_annotations: vec![
                 annotation(Argument::Flops, Value::Unsigned(u64::MAX)),
                 annotation(Argument::Layer, Value::Signed(-1)),
@@ -148,7 +156,7 @@ mod tests {
             flow_ids_old: vec![300, u64::MAX],
             ..Default::default()
         };
-        assert_eq!(TrackEvent::decode(event.named(1_000_000)).unwrap(), expected);
+        assert_eq!(TrackEvent::decode(event.named(1_000_000, Some(200))).unwrap(), expected);
         let end = TrackEvent { r#type: Some(EventType::SliceEnd as i32), ..Default::default() };
         assert_eq!(TrackEvent::decode(END.as_slice()).unwrap(), end);
     }

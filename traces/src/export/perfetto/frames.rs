@@ -5,7 +5,7 @@
 //! the stream that computes most.
 
 use super::{
-    arguments::{arguments, label},
+    arguments::{arguments, label, tags},
     detail::{Detail, Level},
     event::Event,
     slices::{MOST_LANES, Slices, Thread},
@@ -32,6 +32,7 @@ pub(super) const ANNOTATIONS: [(SpanKind, &str, Option<Level>); 4] = [
 /// The frames of a rank.
 pub(super) struct Frames {
     stream: Option<Stream>,
+    detail: Detail,
     /// Where the last kernel belongs.
     place: Option<Place>,
     /// A track for each annotation, and what is going on there.
@@ -58,7 +59,7 @@ impl Frames {
             let slices = Slices::new(Thread { process, first, name: name.into() }, true);
             level.is_none_or(|level| detail.has(level)).then_some((kind, slices, None))
         };
-        Frames { stream, place: None, tracks: (0..).zip(ANNOTATIONS).filter_map(track).collect() }
+        Frames { stream, detail, place: None, tracks: (0..).zip(ANNOTATIONS).filter_map(track).collect() }
     }
 
     /// Whether a span is looked at.
@@ -83,7 +84,7 @@ impl Frames {
                 (_, what) => {
                     let over = current.take();
                     *current = what.map(|what| Frame { what, start, end });
-                    over.iter().for_each(|frame| write(frame, slices, names, into));
+                    over.iter().for_each(|frame| write(frame, slices, (names, self.detail), into));
                 }
             }
         }
@@ -92,7 +93,7 @@ impl Frames {
     /// Ends everything.
     pub(super) fn finish(&mut self, names: &Names, into: &mut Writing<'_>) {
         for (_, slices, current) in &mut self.tracks {
-            current.take().iter().for_each(|frame| write(frame, slices, names, into));
+            current.take().iter().for_each(|frame| write(frame, slices, (names, self.detail), into));
             slices.finish(into);
             into.written.clipped += slices.clipped;
         }
@@ -125,10 +126,10 @@ const _: () = assert!(
         && (SpanKind::Phase as u8) < SpanKind::Layer as u8
 );
 
-fn write(frame: &Frame, slices: &mut Slices, names: &Names, into: &mut Writing<'_>) {
+fn write(frame: &Frame, slices: &mut Slices, (names, detail): (&Names, Detail), into: &mut Writing<'_>) {
     let mut event = Event::default();
-    event.begin(Some(frame.what.kind));
-    arguments(&mut event, &frame.what, frame.end.saturating_sub(frame.start), None);
+    event.begin(Some(tags(&frame.what, detail)));
+    arguments(&mut event, &frame.what, frame.end.saturating_sub(frame.start), None, detail);
     slices.push(into, (frame.start, frame.end), &mut event, (label(&frame.what), names));
     into.written.frames += 1;
 }

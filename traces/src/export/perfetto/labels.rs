@@ -7,7 +7,7 @@ use super::{
     text::clean,
 };
 use crate::{
-    ids::NameId,
+    ids::{Layer, NameId},
     names::{FIRST_NAME, Names},
     vocabulary::{Phase, SpanKind},
 };
@@ -43,21 +43,64 @@ impl Label {
     }
 }
 
-/// The numbers of a sequence's event names.
+/// The category of an event: what kind of span it is, and where it belongs if no argument says so. Categories are texts
+/// that stand in a sequence once, so that a place takes a byte where arguments take a dozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Tags {
+    pub(super) kind: SpanKind,
+    pub(super) phase: Option<Phase>,
+    pub(super) layer: Option<Layer>,
+}
+
+impl Tags {
+    /// The kind alone.
+    pub(super) fn of(kind: SpanKind) -> Tags {
+        Tags { kind, phase: None, layer: None }
+    }
+
+    fn text(self) -> String {
+        let phase = self.phase.map(|phase| format!(",{}", phase.word())).unwrap_or_default();
+        let layer = self.layer.map(|layer| format!(",layer {layer}")).unwrap_or_default();
+        format!("{}{phase}{layer}", self.kind.word())
+    }
+}
+
+/// The numbers of a sequence's event names, and of its categories.
 #[derive(Default)]
 pub(super) struct Labels {
     /// Of recorded names, by their place: most of them are close together.
     recorded: Vec<u64>,
     others: HashMap<Label, u64>,
     count: u64,
+    tags: HashMap<Tags, u64>,
+    /// What was asked for last: neighbours are often of one place.
+    last_tags: Option<(Tags, u64)>,
 }
 
 impl Labels {
     /// Names beyond this many are looked up.
     const MOST_BY_PLACE: usize = 1 << 14;
+    /// Of so many places a sequence may tell; a recording that has more is damaged.
+    const MOST_TAGS: usize = 1 << 14;
+
+    /// The number of a category, and what the sequence has to be told first where it is new.
+    pub(super) fn category(&mut self, tags: Tags) -> (u64, Option<Interned>) {
+        match self.last_tags {
+            _ if tags == Tags::of(tags.kind) => return (category(tags.kind), None),
+            Some((last, number)) if last == tags => return (number, None),
+            _ => {}
+        }
+        let (next, is_known) = ((SpanKind::ALL.len() + self.tags.len() + 1) as u64, self.tags.contains_key(&tags));
+        if !is_known && self.tags.len() >= Self::MOST_TAGS {
+            return (category(tags.kind), None);
+        }
+        let number = *self.tags.entry(tags).or_insert(next);
+        self.last_tags = Some((tags, number));
+        (number, (!is_known).then(|| Interned { iid: Some(number), text: Some(tags.text()) }))
+    }
 
     /// The number of a label, and what the sequence has to be told first where it is new.
-    pub(super) fn number(&mut self, label: Label, names: &Names) -> (u64, Option<InternedData>) {
+    pub(super) fn number(&mut self, label: Label, names: &Names) -> (u64, Option<Interned>) {
         let place = match label {
             Label::Recorded(name) => name.0.checked_sub(FIRST_NAME.0).map(|place| place as usize),
             _ => None,
@@ -76,8 +119,7 @@ impl Labels {
         }
         self.count += 1;
         *number = self.count;
-        let event_names = vec![Interned { iid: Some(*number), text: Some(label.text(names)) }];
-        (*number, Some(InternedData { event_names, ..InternedData::default() }))
+        (*number, Some(Interned { iid: Some(*number), text: Some(label.text(names)) }))
     }
 }
 
@@ -150,7 +192,7 @@ impl Argument {
 // A byte is enough for each.
 const _: () = assert!(Argument::ALL.len() < 127);
 
-/// The category that a kind of span has.
+/// The category that a kind of span has by itself.
 pub(super) fn category(kind: SpanKind) -> u64 {
     kind as u64 + 1
 }
@@ -166,5 +208,29 @@ pub(super) fn vocabulary() -> InternedData {
         event_names: Vec::new(),
         debug_annotation_names: numbered(Argument::ALL.iter().map(|(_, text)| *text)),
         debug_annotation_string_values: numbered(Phase::ALL.iter().map(|phase| phase.word()).chain(kinds())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_told_once_and_has_one_number() {
+        let mut labels = Labels::default();
+        let kernel = |phase, layer: Option<i32>| Tags { kind: SpanKind::Kernel, phase, layer: layer.map(Layer) };
+        let (plain, told) = labels.category(Tags::of(SpanKind::Kernel));
+        assert_eq!((plain, told), (category(SpanKind::Kernel), None), "every sequence knows the kinds");
+        let (forward, told) = labels.category(kernel(Some(Phase::Forward), Some(3)));
+        assert_eq!(told.unwrap().text.as_deref(), Some("kernel,forward,layer 3"));
+        let (backward, told) = labels.category(kernel(Some(Phase::Backward), None));
+        assert_eq!(told.unwrap().text.as_deref(), Some("kernel,backward"));
+        assert!(forward != backward && forward > SpanKind::ALL.len() as u64);
+        assert_eq!(labels.category(kernel(Some(Phase::Forward), Some(3))), (forward, None));
+        for layer in 0..2 * Labels::MOST_TAGS as i32 {
+            labels.category(kernel(None, Some(layer)));
+        }
+        assert_eq!(labels.tags.len(), Labels::MOST_TAGS, "what a damaged recording says is bounded");
+        assert_eq!(labels.category(kernel(None, Some(-7))), (plain, None));
     }
 }

@@ -4,6 +4,7 @@ use super::{
     event::Event,
     labels::Label,
     schema::{DebugAnnotation, EventType, TrackEvent, Value},
+    sequence::Content,
     slices::{MOST_LANES, Slices, Thread},
     text::clean,
     timing::shifted,
@@ -54,7 +55,7 @@ pub(super) fn write_marks(marks: &[Mark], track: &str, process: i32, shift: i64,
         return;
     }
     let thread = into.thread(process, process + MARKS, track.into());
-    let mut sequence = into.sequence(Some(thread));
+    let mut sequence = into.sequence(thread, Content::Few);
     for mark in marks {
         let argument = |(name, fact): &(String, Fact)| DebugAnnotation {
             name_iid: None,

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use super::{
     RankPlan,
-    counters::{Counters, Reading},
+    counters::{Counter, Counters, Reading},
+    detail::{Detail, Level},
     order::{Timed, Waiting},
     timing::Timing,
-    tracks::Unit,
+    tracks::{Group, Unit},
     writing::Writing,
 };
 use crate::{
@@ -16,7 +17,6 @@ use crate::{
     vocabulary::{MemoryCategory, MemoryOperation},
 };
 
-const GROUP: &str = "memory";
 const ALLOCATED: usize = MemoryCategory::ALL.len();
 const RESERVED: usize = ALLOCATED + 1;
 
@@ -25,28 +25,34 @@ pub(super) struct MemoryCounters<'a> {
     plan: &'a RankPlan<'a>,
     timing: Timing<'a>,
     counters: Counters,
-    /// The tracks of those that had a value.
-    tracks: [Option<u64>; RESERVED + 1],
+    /// Those that had a value.
+    told: [Option<Counter>; RESERVED + 1],
+    /// Whether the categories are written, too.
+    by_category: bool,
     values: [u64; RESERVED + 1],
     live: HashMap<u64, (u64, MemoryCategory)>,
     segments: HashMap<u64, u64>,
     waiting: Waiting<MemoryEvent>,
     /// Whether what there was before the window has been told.
     began: bool,
+    /// When something was told last.
+    last: Option<u64>,
 }
 
 impl<'a> MemoryCounters<'a> {
-    pub(super) fn new(plan: &'a RankPlan<'a>, process: u64, timing: Timing<'a>) -> MemoryCounters<'a> {
+    pub(super) fn new(plan: &'a RankPlan<'a>, detail: Detail, process: u64, timing: Timing<'a>) -> MemoryCounters<'a> {
         MemoryCounters {
             plan,
             timing,
             counters: Counters::of(process),
-            tracks: [None; RESERVED + 1],
+            told: [const { None }; RESERVED + 1],
+            by_category: detail.has(Level::MemoryByCategory),
             values: [0; RESERVED + 1],
             live: HashMap::new(),
             segments: HashMap::new(),
             waiting: Waiting::new(),
             began: false,
+            last: None,
         }
     }
 
@@ -65,6 +71,11 @@ impl<'a> MemoryCounters<'a> {
     /// Writes the rest.
     pub(super) fn finish(mut self, into: &mut Writing<'_>) {
         self.release(true, into);
+        // Each is told of to the end, also where it changed only once.
+        if let Some(last) = self.last {
+            let told = (0..=RESERVED).filter(|which| self.told[*which].is_some()).collect::<Vec<_>>();
+            told.into_iter().for_each(|which| self.tell(which, last, into));
+        }
     }
 
     fn release(&mut self, all: bool, into: &mut Writing<'_>) {
@@ -144,20 +155,20 @@ impl<'a> MemoryCounters<'a> {
 
     /// Writes a value.
     fn tell(&mut self, which: usize, time: u64, into: &mut Writing<'_>) {
-        let track = match self.tracks[which] {
-            Some(track) => track,
-            None => {
-                // All of it first, and then its parts.
-                let (name, order) = match which {
-                    ALLOCATED => ("allocated", 0),
-                    RESERVED => ("reserved", 1),
-                    _ => (MemoryCategory::ALL[which].word(), 2 + which as i32),
-                };
-                let track = self.counters.counter((GROUP, name), &Unit::Bytes, order, into);
-                self.tracks[which] = Some(track);
-                track
-            }
-        };
-        self.counters.push(track, time, Reading::Bytes(self.values[which]), into);
+        if which < ALLOCATED && !self.by_category {
+            return;
+        }
+        let counters = &mut self.counters;
+        let counter = self.told[which].get_or_insert_with(|| {
+            // All of it first, and then its parts.
+            let (name, order) = match which {
+                ALLOCATED => ("allocated".into(), 0),
+                RESERVED => ("reserved".into(), 1),
+                _ => (MemoryCategory::ALL[which].spelled(), 2 + which as i32),
+            };
+            counters.counter((Group::Memory, &name), &Unit::Bytes, order, into)
+        });
+        counter.push(time, Reading::Bytes(self.values[which]), into);
+        self.last = Some(time);
     }
 }

@@ -1,9 +1,9 @@
 //! Traces for ui.perfetto.dev, as protobuf, packet by packet.
 //!
-//! A rank is a process, a stream is a thread of it, and a span is a slice there. Above the streams are steps, micro-batches,
-//! phases and layers as the device sees them, and what an analysis found: bubbles, exposed communication, peaks. Below them
-//! is what the host annotated and called, and memory and what a device says of itself, as counters. Collectives are tied together across ranks by flows, and so are messages, and
-//! launches with what they launched.
+//! A rank is a process, a stream is a thread of it, and a span is a slice there. Above the streams are steps,
+//! micro-batches, phases and layers as the device sees them, and what an analysis found: bubbles, exposed communication,
+//! peaks. Below them is what the host annotated and called, and memory and what a device says of itself, as counters.
+//! Collectives are tied together across ranks by flows, and so are messages, and launches with what they launched.
 //!
 //! **Why kernels are track events.** Perfetto has a form of its own for work of GPUs, `GpuRenderStageEvent`, and since
 //! 2026 it may name a compute kernel, its grid and its launch. We looked at how version 58 reads and shows both:
@@ -20,8 +20,10 @@
 //!   have.
 //!
 //! **How it stays small and in order.** Each track is a sequence of packets: names and arguments are numbers of texts that
-//! the sequence was told once, and what is the same in all of it stands at its beginning. Beginnings and ends of a track are in the order of time (see `slices` for spans that overlap, and
-//! `order` for those that are recorded late). Memory is bounded whatever the length of the run.
+//! the sequence was told once, and what is the same in all of it stands at its beginning (`sequence` has the arithmetic).
+//! Where arguments would take too much, categories say the phase and the layer. Beginnings and ends of a track are in the
+//! order of time (see `slices` for spans that overlap, and `order` for those that are recorded late). Memory is bounded
+//! whatever the length of the run.
 
 mod arguments;
 mod counters;

@@ -18,7 +18,7 @@ pub struct TracePlan {
     pub name: String,
     /// What is known of it, by name.
     pub metadata: Vec<(String, String)>,
-    /// What to add to the clock that all ranks share, so that the trace begins at zero: small times take few bytes.
+    /// What to add to the clock that all ranks share, so that the trace begins near zero: small times take few bytes.
     pub shift: i64,
     /// What stands out in all of it.
     pub marks: Vec<Mark>,

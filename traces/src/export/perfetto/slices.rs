@@ -8,7 +8,7 @@ use super::{
     event::{END, Event},
     labels::Label,
     packets::Packets,
-    sequence::Sequence,
+    sequence::{Content, Sequence},
     writing::Writing,
 };
 use crate::names::Names;
@@ -98,7 +98,7 @@ impl Slices {
         let number = self.lanes.len();
         let name = if number == 0 { name.clone() } else { format!("{name} (overlapping {number})") };
         let track = into.thread(*process, first + number as i32, name);
-        Lane { sequence: into.sequence(Some(track)), open: Vec::new() }
+        Lane { sequence: into.sequence(track, Content::Slices), open: Vec::new() }
     }
 
     /// Ends everything.

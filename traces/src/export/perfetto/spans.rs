@@ -4,7 +4,7 @@ use std::{collections::HashMap, mem};
 
 use super::{
     RankPlan,
-    arguments::{arguments, label, level},
+    arguments::{arguments, label, level, tags},
     detail::{Detail, Level},
     event::Event,
     exposed::Exposed,
@@ -141,14 +141,11 @@ impl<'a> SpanSlices<'a> {
             return;
         }
         let mut event = mem::take(&mut self.event);
-        event.begin(Some(span.kind));
+        event.begin(Some(tags(&span, self.detail)));
         let note = number.map(|number| (self.plan.note)(number as usize));
         let flows = [note.and_then(|note| note.flow), self.launched.flow(&span, &mut into.written.next_flow)];
         flows.into_iter().flatten().for_each(|flow| event.flow(flow));
-        let is_kernel = level(span.kind) == Some(Level::Kernels);
-        if !is_kernel || self.detail.has(Level::Arguments) {
-            arguments(&mut event, &span, end - start, note);
-        }
+        arguments(&mut event, &span, end - start, note, self.detail);
         into.written.count(&span, end - start, event.flows());
         let label = label(&span);
         let slices = self.slices(&span);

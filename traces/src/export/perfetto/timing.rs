@@ -5,7 +5,7 @@ use crate::ids::Nanos;
 /// Times beyond this are damaged; a trace processor adds to them.
 const LATEST: i64 = 1 << 62;
 
-/// Brings a rank's times into the one clock of the trace, which begins at zero.
+/// Brings a rank's times into the one clock of the trace, which begins near zero.
 #[derive(Clone, Copy)]
 pub(super) struct Timing<'a> {
     /// From the rank's clock to the one that all ranks share.

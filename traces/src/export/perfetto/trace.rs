@@ -14,7 +14,7 @@ use super::{
     spans::SpanSlices,
     text::clean,
     timing::{Timing, shifted},
-    tracks::Unit,
+    tracks::{Group, Unit},
     writing::Writing,
     written::Written,
 };
@@ -52,12 +52,11 @@ impl<'w> Trace<'w> {
         let (process, track) =
             self.process(ProcessDescriptor { process_name: Some(name.clone()), ..Default::default() }, 0);
         write_marks(marks, "findings", process, *shift, &mut self.into);
+        let mut counters = Counters::of(track);
         for (order, series) in (0..).zip(series) {
-            // Each is in order by itself.
-            let mut counters = Counters::of(track);
-            let counter = counters.counter(("training", &series.name), &series.unit, order, &mut self.into);
+            let mut counter = counters.counter((Group::Training, &series.name), &series.unit, order, &mut self.into);
             for (time, value) in &series.values {
-                counters.push(counter, shifted(*time, *shift), Reading::Number(*value), &mut self.into);
+                counter.push(shifted(*time, *shift), Reading::Number(*value), &mut self.into);
             }
         }
     }
@@ -89,7 +88,7 @@ impl<'w> Trace<'w> {
         write_stretches(&plan.stretches, process, shift, &mut self.into);
         let into = std::cell::RefCell::new(&mut self.into);
         let mut spans = SpanSlices::new(plan, self.plan.detail, process, timing);
-        let mut memory = MemoryCounters::new(plan, track, timing);
+        let mut memory = MemoryCounters::new(plan, self.plan.detail, track, timing);
         let (data, report) = plan.rank.read_in_pieces(
             crate::window::Window::ALL,
             |data, piece| spans.take(piece, &data.names, &mut into.borrow_mut()),
@@ -120,23 +119,25 @@ fn write_samples(data: &RankData, plan: &RankPlan<'_>, process: u64, timing: Tim
     samples.retain(|sample| plan.window.touches((sample.time_ns, sample.time_ns)));
     samples.sort_by_key(|sample| sample.time_ns);
     let mut counters = Counters::of(process);
-    let mut tracks = std::collections::HashMap::new();
+    let mut told = std::collections::HashMap::new();
     for sample in samples {
         let name = data.names.counter(sample.counter).unwrap_or("unnamed");
-        let track = *tracks.entry(sample.counter).or_insert_with(|| {
+        let Some(group) = group(name) else { continue };
+        let counter = told.entry(sample.counter).or_insert_with(|| {
             let order = i32::from(sample.counter.0);
-            counters.counter((group(name), name), &(plan.unit)(name), order, into)
+            counters.counter((group, name), &(plan.unit)(name), order, into)
         });
-        counters.push(track, timing.at(sample.time_ns), Reading::Number(sample.value), into);
+        counter.push(timing.at(sample.time_ns), Reading::Number(sample.value), into);
     }
 }
 
-/// The group that a counter is shown in.
-fn group(counter: &str) -> &'static str {
+/// The group that a counter is shown in; none, where it is not: what the recorder counts of itself says nothing of the run,
+/// and what it lost is said elsewhere.
+fn group(counter: &str) -> Option<Group> {
     match counter.split_once('.') {
-        Some(("gpu" | "pcie" | "nvlink", _)) => "device",
-        Some(("recorder", _)) => "recorder",
-        _ => "training",
+        Some(("gpu" | "pcie" | "nvlink", _)) => Some(Group::Device),
+        Some(("recorder", _)) => None,
+        _ => Some(Group::Training),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{
     packets::Packets,
     schema::ProcessDescriptor,
-    sequence::Sequence,
-    tracks::{Tracks, Unit},
+    sequence::{Content, Sequence},
+    tracks::{Group, Tracks, Unit},
     written::Written,
 };
 
@@ -21,9 +21,9 @@ impl<'w> Writing<'w> {
         Writing { packets, tracks, written: Written::default() }
     }
 
-    /// Begins a sequence of events, on a track unless they say otherwise.
-    pub(super) fn sequence(&mut self, track: Option<u64>) -> Sequence {
-        self.tracks.sequence(&mut self.packets, track)
+    /// Begins a sequence of events on a track.
+    pub(super) fn sequence(&mut self, track: u64, content: Content) -> Sequence {
+        self.tracks.sequence(&mut self.packets, track, content)
     }
 
     /// A process, in its place among all.
@@ -37,8 +37,8 @@ impl<'w> Writing<'w> {
     }
 
     /// A group of counters of a process.
-    pub(super) fn group(&mut self, process: u64, name: &str) -> u64 {
-        self.tracks.group(&mut self.packets, process, name)
+    pub(super) fn group(&mut self, process: u64, group: Group) -> u64 {
+        self.tracks.group(&mut self.packets, process, group)
     }
 
     /// A counter of a group, in its place there.

@@ -231,8 +231,15 @@ impl FollowedMemory {
             let from = life.from.map_or(self.began, |event| times[event]);
             let to = life.given_back().map_or(i64::MAX, |event| times[event]);
             let in_backward = life.given_back().is_some_and(|event| passes.at(event) == Some(Pass::Backward));
-            let until_backward = in_backward && passes.backwards_between(life.from, life.given_back()) == 1;
-            self.observed.category(life, Lived { from, to, until_backward }, rules.category(life))
+            let backwards = passes.backwards_between(life.from, life.given_back());
+            let after_backward = life.from.is_some() && (self.is_training || passes.backward_between(None, life.from));
+            let lived = Lived {
+                from,
+                to,
+                until_backward: in_backward && backwards == 1,
+                for_steps: after_backward && backwards >= 2,
+            };
+            self.observed.category(life, lived, rules.category(life))
         };
         let there: HashMap<u64, &Life> = lives.there_from_the_beginning().map(|life| (life.address, life)).collect();
         let moment = Moment { time: self.began, step: self.marks.step_at(self.began), phase: None };

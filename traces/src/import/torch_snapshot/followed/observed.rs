@@ -22,6 +22,8 @@ pub(super) struct Lived {
     pub(super) to: i64,
     /// Whether it was given back in the first backward pass after it was handed out.
     pub(super) until_backward: bool,
+    /// Whether it was handed out after a backward pass, and two more began while it was there.
+    pub(super) for_steps: bool,
 }
 
 /// All observations that are still needed.
@@ -55,7 +57,7 @@ impl Observed {
     /// What a block is for that lived between two times and is inferred to be for something. What was seen is true. What
     /// would have been seen if it were for that, and was not, is for something else.
     pub(super) fn category(&self, life: &Life, lived: Lived, inferred: MemoryCategory) -> MemoryCategory {
-        let Lived { from, to, until_backward } = lived;
+        let Lived { from, to, until_backward, for_steps } = lived;
         let meanwhile = |time: i64| (from..=to).contains(&time);
         let seen = self.seen.get(&life.address).into_iter().flatten();
         // A gradient may lie in the memory of something else; parameters and state come first.
@@ -68,7 +70,9 @@ impl Observed {
         }
         // Activations of the same size, by chance, go in the backward pass, and scratch in the pass that it is of.
         let may_be_buffer = !until_backward && inferred != MemoryCategory::Workspace;
-        if may_be_buffer && self.buffers.contains(&life.bytes) {
+        // Buffers are laid out anew after the first step, and their sizes are not known for a while. Batches come and go.
+        let is_rebuilt = for_steps && inferred == MemoryCategory::Inputs && !self.buffers.is_empty();
+        if may_be_buffer && (self.buffers.contains(&life.bytes) || is_rebuilt) {
             return MemoryCategory::Communication;
         }
         let is_denied = self.times.iter().any(|(time, category)| *category == inferred && meanwhile(*time));
