@@ -1,6 +1,6 @@
 //! The state of the dashboard, and what events make of it.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use ratatui::{
     buffer::Buffer,
@@ -12,7 +12,7 @@ use ratatui::{
 use stepscope_traces::{Nanos, Rank, Step};
 
 use crate::{
-    data::{Snapshot, Stage},
+    data::{Details, Snapshot, Stage, Wish},
     event::Event,
     frame,
     help::{self, centered},
@@ -34,6 +34,9 @@ pub(crate) struct App {
     newest: Arc<Snapshot>,
     shown: Arc<Snapshot>,
     is_frozen: bool,
+    /// What views asked for, as far as it is read, and what was asked for last.
+    details: Details,
+    asked: Option<Wish>,
     /// The rank that every view is about.
     focus: Option<Rank>,
     /// The step that is chosen.
@@ -67,6 +70,8 @@ impl App {
             newest: nothing.clone(),
             shown: nothing,
             is_frozen: false,
+            details: Details::default(),
+            asked: None,
             focus: None,
             chosen: None,
             has_job,
@@ -87,6 +92,7 @@ impl App {
                     self.show_newest();
                 }
             }
+            Event::Detail(detail) => self.details.take(detail),
             Event::JobEnded(failure) => {
                 self.has_job = false;
                 if self.mode == Mode::Leaving {
@@ -133,7 +139,10 @@ impl App {
             Action::Quit if self.has_job => self.mode = Mode::Leaving,
             Action::Quit => self.left = Some(Left::Alone),
             Action::Help => self.mode = Mode::Help,
-            Action::Back => (self.chosen, self.focus) = (None, None),
+            Action::Back => {
+                (self.chosen, self.focus) = (None, None);
+                self.act_in_view(action);
+            }
             Action::Show(view) => self.view = view,
             Action::NextView => self.view = self.view.after(1),
             Action::PreviousView => self.view = self.view.after(View::ALL.len() - 1),
@@ -150,12 +159,14 @@ impl App {
             Action::PreviousRank => self.choose_rank(-1),
             Action::NextRank => self.choose_rank(1),
             Action::AllRanks => self.focus = None,
-            own => {
-                let App { views, view, shown, theme, focus, chosen, .. } = self;
-                let scene = Scene { snapshot: shown, theme, focus: *focus, chosen: *chosen, now: Nanos(0) };
-                views.of(*view).act(own, &scene);
-            }
+            own => self.act_in_view(own),
         }
+    }
+
+    fn act_in_view(&mut self, action: Action) {
+        let App { views, view, shown, details, theme, focus, chosen, .. } = self;
+        let scene = Scene { snapshot: shown, details, theme, focus: *focus, chosen: *chosen, now: Nanos(0) };
+        views.of(*view).act(action, &scene);
     }
 
     /// Chooses the step so many places on from the chosen one; past the last, the newest.
@@ -194,8 +205,9 @@ impl App {
                 if let Some(view) = tab {
                     self.view = view;
                 } else if self.places.body.contains(place) {
-                    let App { views, view, shown, theme, focus, chosen, .. } = self;
-                    let scene = Scene { snapshot: shown, theme, focus: *focus, chosen: *chosen, now: Nanos(0) };
+                    let App { views, view, shown, details, theme, focus, chosen, .. } = self;
+                    let scene =
+                        Scene { snapshot: shown, details, theme, focus: *focus, chosen: *chosen, now: Nanos(0) };
                     match views.of(*view).click(event, &scene) {
                         Some(Choice::Step(step)) => self.chosen = Some(step),
                         Some(Choice::Rank(rank)) => self.focus = Some(rank),
@@ -207,10 +219,20 @@ impl App {
         }
     }
 
+    /// What the view would like to see that was not asked for yet, and where the run is that it is about.
+    pub(crate) fn wish(&mut self) -> Option<(PathBuf, Wish)> {
+        let App { views, view, shown, details, theme, focus, chosen, .. } = self;
+        let scene = Scene { snapshot: shown, details, theme, focus: *focus, chosen: *chosen, now: Nanos(0) };
+        let run = shown.run.as_ref()?.path.clone();
+        let wish = views.of(*view).wish(&scene).filter(|wish| self.asked.as_ref() != Some(wish))?;
+        self.asked = Some(wish.clone());
+        Some((run, wish))
+    }
+
     /// Draws everything, as it is at a time of day.
     pub(crate) fn draw(&mut self, now: Nanos, area: Rect, buffer: &mut Buffer) {
-        let App { views, view, shown, theme, focus, chosen, .. } = self;
-        let scene = Scene { snapshot: shown, theme, focus: *focus, chosen: *chosen, now };
+        let App { views, view, shown, details, theme, focus, chosen, .. } = self;
+        let scene = Scene { snapshot: shown, details, theme, focus: *focus, chosen: *chosen, now };
         self.places = frame::draw(&scene, *view, self.is_frozen, area, buffer);
         if !frame::draw_message(&scene, self.places.body, buffer) {
             views.of(*view).draw(&scene, self.places.body, buffer);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 
-use crate::data::Snapshot;
+use crate::data::{Detail, Snapshot};
 
 /// Something that happens.
 #[derive(Clone)]
@@ -17,6 +17,8 @@ pub(crate) enum Event {
     Resized,
     /// There is something new of the run.
     Data(Arc<Snapshot>),
+    /// What a view asked for is read.
+    Detail(Detail),
     /// The job that the dashboard belongs to has ended; with why, if it failed.
     JobEnded(Option<String>),
 }

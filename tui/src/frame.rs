@@ -11,7 +11,7 @@ use stepscope_traces::{Nanos, State};
 use crate::{
     data::{Snapshot, Stage},
     help::centered,
-    keys::{Binding, EVERYWHERE},
+    keys::{self, Binding},
     scene::Scene,
     text,
     theme::Theme,
@@ -178,7 +178,7 @@ fn draw_tabs(current: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> 
 
 /// What keys do: of the view, and everywhere, as many as there is room for. What comes last always has its place.
 fn draw_keys(view: View, theme: &Theme, place: Rect, buffer: &mut Buffer) {
-    let shown: Vec<&Binding> = view.bindings().iter().chain(EVERYWHERE).filter(|key| !key.short.is_empty()).collect();
+    let shown: Vec<&Binding> = keys::all(view).filter(|key| !key.short.is_empty()).collect();
     let words = |together: &[&Binding]| {
         let keys: Vec<String> = together.iter().map(|binding| binding.first_name()).collect();
         let (keys, word) = (keys.join(" "), together[0].short);

@@ -21,7 +21,7 @@ use stepscope_traces::{ClockSnapshot, Nanos};
 
 use crate::{
     app::App,
-    data::{Loader, Source, load},
+    data::{DetailReader, DetailThread, Loader, Source, load},
     event::Event,
     export_frame::{Size, written},
     terminal::Screen,
@@ -81,15 +81,28 @@ pub struct Dashboard {
     app: App,
     /// What comes from the thread that reads, and what keeps that going.
     reading: Option<(Receiver<Event>, Loader)>,
+    details: DetailSource,
 }
+
+/// Who reads what views ask for.
+enum DetailSource {
+    /// A thread, which sends it.
+    Thread(DetailThread),
+    /// Whoever asks waits for it.
+    Here(Box<DetailReader>),
+}
+
+/// What is read shows what else is asked for, so many times at most.
+const MOST_ROUNDS: usize = 4;
 
 impl Dashboard {
     /// Begins to read, and to follow what grows.
     pub fn follow(options: Options) -> Result<Dashboard, DashboardError> {
         let app = App::new(options.view, Theme::new(options.theme), false);
         let (send, events) = channel();
+        let details = DetailSource::Thread(DetailThread::start(options.source.clone(), send.clone())?);
         let loader = Loader::start(options.source, send)?;
-        Ok(Dashboard { app, reading: Some((events, loader)) })
+        Ok(Dashboard { app, reading: Some((events, loader)), details })
     }
 
     /// Reads all there is now.
@@ -97,7 +110,8 @@ impl Dashboard {
         let snapshot = load(&options.source)?.ok_or_else(|| DashboardError::Missing(options.source.words()))?;
         let mut app = App::new(options.view, Theme::new(options.theme), false);
         app.handle(Event::Data(Arc::new(snapshot)));
-        Ok(Dashboard { app, reading: None })
+        let details = DetailSource::Here(Box::new(DetailReader::new(options.source.clone())));
+        Ok(Dashboard { app, reading: None, details })
     }
 
     /// Takes in what was read since the last call; says whether that was anything.
@@ -112,8 +126,29 @@ impl Dashboard {
     pub fn frame(&mut self, size: Size) -> String {
         let area = Rect::from(size);
         let mut buffer = Buffer::empty(area);
-        self.app.draw(now(), area, &mut buffer);
+        for _ in 0..MOST_ROUNDS {
+            buffer.reset();
+            self.app.draw(now(), area, &mut buffer);
+            if !self.ask() {
+                break;
+            }
+        }
         written(&buffer)
+    }
+
+    /// Asks for what the view would like to see; says whether something is there at once.
+    fn ask(&mut self) -> bool {
+        let Some((run, wish)) = self.app.wish() else { return false };
+        match &mut self.details {
+            DetailSource::Thread(thread) => {
+                thread.ask(run, wish);
+                false
+            }
+            DetailSource::Here(reader) => {
+                self.app.handle(Event::Detail(reader.read(&run, &wish)));
+                true
+            }
+        }
     }
 }
 
@@ -127,6 +162,7 @@ pub fn run(options: Options, mut job: Option<&mut dyn Job>) -> Result<Left, Dash
     while dashboard.app.left.is_none() && !ended.load(Ordering::Relaxed) {
         if drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW_EVERY) {
             screen.terminal.draw(|frame| dashboard.app.draw(now(), frame.area(), frame.buffer_mut()))?;
+            dashboard.ask();
             drawn = Some(Instant::now());
         }
         let pressed = take_keys(&mut dashboard.app)?;

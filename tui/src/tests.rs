@@ -3,6 +3,9 @@
 /// Runs to look at.
 mod cases;
 
+/// What is looked at closely.
+mod close_looks;
+
 /// Anything that anybody presses.
 mod keys;
 

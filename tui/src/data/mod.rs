@@ -1,9 +1,13 @@
 //! What there is to draw, and who finds it.
 
+mod detail;
+mod detail_reader;
 mod loader;
 mod snapshot;
 mod source;
 
+pub(crate) use detail::{CloseUp, CloseUpWish, Detail, Details, Passes, PassesWish, RankDetail, RankTime, Wish};
+pub(crate) use detail_reader::{DetailReader, DetailThread};
 pub(crate) use loader::{Loader, load};
 pub(crate) use snapshot::{Scope, Snapshot, Stage};
 pub use source::Source;

@@ -1,6 +1,6 @@
 //! What is known of a run at a moment: all that views draw, and nothing that changes.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use stepscope_analyzer::{Analysis, Picture, RankMemory, RunningStep, StepSummary};
 use stepscope_plan::{ModelShape, ParallelLayout};
@@ -61,6 +61,8 @@ pub(crate) enum Scope {
 /// What was run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunFacts {
+    /// Where it is.
+    pub(crate) path: PathBuf,
     pub(crate) name: String,
     pub(crate) source: RunSource,
     pub(crate) state: State,
@@ -79,6 +81,7 @@ pub(crate) struct RunFacts {
 impl RunFacts {
     pub(crate) fn of(run: &Run) -> RunFacts {
         RunFacts {
+            path: run.path.clone(),
             name: run.info.name.clone(),
             source: run.info.source,
             state: run.state(),
