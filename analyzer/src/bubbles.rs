@@ -25,6 +25,9 @@ pub struct PipelineFigures {
     pub micro_batches: u64,
     /// In which order they work.
     pub schedule: Schedule,
+    /// How many parts of the model a stage has.
+    #[serde(skip)]
+    pub chunks: u64,
     /// The idle share of all stages, over the steps that count.
     pub bubble: Option<f64>,
     /// What the schedule leaves idle when all work takes the same time.
@@ -75,6 +78,18 @@ pub struct StepBubble {
     pub window_ns: i64,
 }
 
+impl PipelineFigures {
+    /// Of each stage the first rank, by stage.
+    pub fn first_ranks(&self) -> Vec<Rank> {
+        let mut first: BTreeMap<u64, Rank> = BTreeMap::new();
+        for stage in &self.per_stage {
+            let rank = first.entry(stage.stage).or_insert(stage.rank);
+            *rank = stage.rank.min(*rank);
+        }
+        first.into_values().collect()
+    }
+}
+
 /// The bubbles of a run with more than one stage.
 pub(crate) fn pipeline(
     run: &RunInfo,
@@ -121,6 +136,7 @@ pub(crate) fn pipeline(
         stages: stages.count,
         micro_batches: stages.micro_batches,
         schedule: stages.schedule,
+        chunks: stages.chunks,
         bubble: share(idle, window),
         ideal_bubble: stages.schedule.ideal_bubble(stages.count, stages.micro_batches, stages.chunks),
         inferred: stages.inferred || ranks.iter().any(|rank| !rank.unlabelled_work.is_empty()),

@@ -1,15 +1,14 @@
 //! One step, span by span: what each stream of each rank did, and which micro-batch went through it when.
 
-use std::collections::BTreeMap;
-
-use stepscope_traces::{MicroBatch, NameId, Names, Nanos, Phase, Rank, Run, Spans, Step, Stream, Window};
+use stepscope_traces::{MicroBatch, NameId, Nanos, Phase, Rank, Run, Step, Stream, Window};
 
 use crate::{
-    activity::{Activities, Class},
+    activity::{Class, Place},
     error::AnalysisError,
     family::Family,
+    rank_spans::{RankSpans, Seen},
     steps::StepFigures,
-    work::{self, WorkItem},
+    work::WorkItem,
 };
 
 /// One step. Times are nanoseconds since it began on the first rank to begin it, in the clock all ranks are aligned to.
@@ -83,30 +82,37 @@ pub fn step_timeline(
         let Some(directory) = run.rank(figures.rank) else { continue };
         let from = figures.start_ns;
         let to = from.saturating_add(figures.duration_ns);
-        let (mut streams, mut activities) = (Streams::new(), Activities::new(&run.info.groups));
         let window = Window { from: Nanos(from), to: Nanos(to) };
-        let take = |_: &_, spans: &_| {
-            activities.take(spans);
-            collect(&mut streams, spans, (from, to));
-        };
-        let (data, _) = directory.read_in_pieces(window, take, |_| {})?;
-        let shift = figures.aligned_start_ns.saturating_sub(from);
-        let place = |time: i64| time.clamp(from, to).saturating_add(shift).saturating_sub(begin);
-        for (stream, mut spans) in streams {
-            spans.sort_by_key(|span| span.start);
-            merge(&mut spans, limit, to.saturating_sub(from));
-            let spans = spans.iter().map(|span| span.placed(&data.names, place)).collect();
-            timeline.lanes.push(Lane { rank: figures.rank, stream, spans });
+        let Some(spans) = RankSpans::read(directory, window, window, 1, usize::MAX)?.spans else { continue };
+        let place = placed_in(figures, begin);
+        for (stream, seen) in spans.streams() {
+            let mut lane: Vec<Raw> = seen.iter().map(|seen| Raw::of(&spans, seen, (from, to))).collect();
+            lane.sort_by_key(|span| span.start);
+            merge(&mut lane, limit, to.saturating_sub(from));
+            let lane = lane.iter().map(|span| span.placed(&spans, &place)).collect();
+            timeline.lanes.push(Lane { rank: figures.rank, stream, spans: lane });
         }
-        activities.sort();
-        let items = work::items(&activities).into_iter().filter(|item| item.step == step);
-        let items = items.map(|item| WorkItem { start: place(item.start), end: place(item.end), ..item }).collect();
-        timeline.work.push(RankWork { rank: figures.rank, items });
+        timeline.work.push(RankWork::of(&spans, figures, begin));
     }
     Ok(timeline)
 }
 
-type Streams = BTreeMap<Option<Stream>, Vec<Raw>>;
+impl RankWork {
+    /// The passes of a rank in a step, in nanoseconds since a time of the clock all ranks are aligned to.
+    pub fn of(spans: &RankSpans, figures: &StepFigures, begin: i64) -> RankWork {
+        let place = placed_in(figures, begin);
+        let items = spans.work().into_iter().filter(|item| item.step == figures.step);
+        let items = items.map(|item| WorkItem { start: place(item.start), end: place(item.end), ..item }).collect();
+        RankWork { rank: figures.rank, items }
+    }
+}
+
+/// Times of a rank, clipped to its step, since a time of the clock all ranks are aligned to.
+fn placed_in(figures: &StepFigures, begin: i64) -> impl Fn(i64) -> i64 {
+    let (from, to) = (figures.start_ns, figures.start_ns.saturating_add(figures.duration_ns));
+    let shift = figures.aligned_start_ns.saturating_sub(from);
+    move |time: i64| time.clamp(from, to).saturating_add(shift).saturating_sub(begin)
+}
 
 /// A span before it has a name and a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,6 +120,7 @@ struct Raw {
     start: i64,
     end: i64,
     name: NameId,
+    family: Family,
     class: Class,
     micro_batch: Option<MicroBatch>,
     phase: Option<Phase>,
@@ -123,13 +130,19 @@ struct Raw {
 }
 
 impl Raw {
-    fn placed(&self, names: &Names, place: impl Fn(i64) -> i64) -> LaneSpan {
-        let name = names.get(self.name).unwrap_or("unnamed");
+    fn of(spans: &RankSpans, seen: &Seen, (from, to): (i64, i64)) -> Raw {
+        let (start, end) = (seen.start.clamp(from, to), seen.end.clamp(from, to));
+        let (kind, family) = spans.kind(seen);
+        let Place { class, micro_batch, phase, .. } = kind.place;
+        Raw { start, end, name: kind.name, family, class, micro_batch, phase, count: 1, longest: end - start }
+    }
+
+    fn placed(&self, spans: &RankSpans, place: impl Fn(i64) -> i64) -> LaneSpan {
         LaneSpan {
             start: place(self.start),
             end: place(self.end),
-            name: name.to_owned(),
-            family: Family::of(self.class, name),
+            name: spans.name(self.name).to_owned(),
+            family: self.family,
             class: self.class,
             micro_batch: self.micro_batch,
             phase: self.phase,
@@ -149,25 +162,6 @@ impl Raw {
             *self = Raw { start: self.start, ..*other };
         }
         (self.end, self.count) = (end, count);
-    }
-}
-
-fn collect(streams: &mut Streams, spans: &Spans, (from, to): (i64, i64)) {
-    for row in 0..spans.len() {
-        let Some(class) = Class::of(spans.kind.get(row)) else { continue };
-        let start = spans.start_ns.get(row).0;
-        let end = start.saturating_add(spans.duration_ns.get(row).0.max(0));
-        let (start, end) = (start.clamp(from, to), end.clamp(from, to));
-        streams.entry(spans.stream.get(row)).or_default().push(Raw {
-            start,
-            end,
-            name: spans.name.get(row),
-            class,
-            micro_batch: spans.micro_batch.get(row),
-            phase: spans.phase.get(row),
-            count: 1,
-            longest: end - start,
-        });
     }
 }
 
@@ -195,8 +189,8 @@ mod tests {
 
     fn raw(start: i64, end: i64, name: u32) -> Raw {
         let longest = end - start;
-        let (class, name) = (Class::Compute, NameId(name));
-        Raw { start, end, name, class, micro_batch: None, phase: None, count: 1, longest }
+        let (class, family, name) = (Class::Compute, Family::Other, NameId(name));
+        Raw { start, end, name, family, class, micro_batch: None, phase: None, count: 1, longest }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use stepscope_traces::{MicroBatch, Phase, Step};
 
-use crate::activity::{Activities, Class};
+use crate::activity::{Activities, Class, Place};
 
 /// Forward or backward; what is computed again belongs to the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -29,12 +29,16 @@ pub struct WorkItem {
     pub end: i64,
 }
 
-/// The work of a rank, in order: runs of kernels that belong together, since a stage does one thing after another. The
-/// activities are sorted by start.
-pub(crate) fn items(activities: &Activities) -> Vec<WorkItem> {
+/// The work of a rank, in order. The activities are sorted by start.
+pub(crate) fn of_activities(activities: &Activities) -> Vec<WorkItem> {
+    items(activities.items.iter().map(|activity| (activity.start, activity.end, activities.place(activity))))
+}
+
+/// The work of a rank, in order: runs of kernels that belong together, since a stage does one thing after another. Each
+/// activity begins no earlier than the one before it.
+pub(crate) fn items<'a>(activities: impl Iterator<Item = (i64, i64, &'a Place)>) -> Vec<WorkItem> {
     let mut items: Vec<WorkItem> = Vec::new();
-    for activity in &activities.items {
-        let place = activities.place(activity);
+    for (start, end, place) in activities {
         let pass = match place.phase {
             Some(Phase::Forward) => Pass::Forward,
             Some(Phase::Backward | Phase::Recompute) => Pass::Backward,
@@ -45,9 +49,9 @@ pub(crate) fn items(activities: &Activities) -> Vec<WorkItem> {
         };
         match items.last_mut() {
             Some(last) if (last.step, last.micro_batch, last.pass) == (step, micro_batch, pass) => {
-                last.end = activity.end.max(last.end);
+                last.end = end.max(last.end);
             }
-            _ => items.push(WorkItem { step, micro_batch, pass, start: activity.start, end: activity.end }),
+            _ => items.push(WorkItem { step, micro_batch, pass, start, end }),
         }
     }
     items

@@ -56,7 +56,8 @@ pub(crate) fn export(run: &Run, wanted: &Wanted, packing: Packing, file: &mut Fi
     let reach = reach::bound(run, &mut selection)?;
     let ranks = run.ranks.iter().filter(|rank| is_wanted(&selection, rank));
     let analyzed = |progress: &(dyn Fn(usize) + Sync)| analyze_with_overlay(run, &selection, progress);
-    let (analysis, overlay) = if wanted.shows_progress { progress::shown(ranks, analyzed)? } else { analyzed(&|_| {})? };
+    let (analysis, overlay) =
+        if wanted.shows_progress { progress::shown(ranks, analyzed)? } else { analyzed(&|_| {})? };
     let limit = |detail: Detail| wanted.limit(detail);
     let estimate = Estimate::of(&overlay);
     let mut detail = Some(estimate.most(limit));

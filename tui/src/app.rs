@@ -1,6 +1,9 @@
 //! The state of the dashboard, and what events make of it.
 
-use std::{mem, path::Path};
+use std::{
+    mem,
+    path::{Path, PathBuf},
+};
 
 use ratatui::{
     buffer::Buffer,
@@ -12,6 +15,7 @@ use ratatui::{
 use stepscope_traces::Nanos;
 
 use crate::{
+    data::Wish,
     event::Event,
     frame,
     help::{self, centered},
@@ -35,6 +39,8 @@ pub(crate) struct App {
     notice: Option<Notice>,
     /// What is asked of others.
     requests: Vec<Request>,
+    /// What a view wished for last.
+    wished: Option<Wish>,
     /// Whether a job goes on that began with the dashboard.
     pub(crate) has_job: bool,
     places: frame::Places,
@@ -62,6 +68,7 @@ impl App {
             mode: Mode::Looking,
             notice: None,
             requests: Vec::new(),
+            wished: None,
             has_job,
             places: frame::Places::default(),
             left: None,
@@ -96,6 +103,7 @@ impl App {
                 }
                 self.looking.take_step(step, figures);
             }
+            Event::Detail(detail) => self.looking.details.take(detail),
             Event::Exported(outcome) => self.notice = Some(outcome.map_or_else(Notice::Failed, Notice::Done)),
             Event::JobEnded(failure) => {
                 self.has_job = false;
@@ -142,7 +150,9 @@ impl App {
             Action::LastStep => looking.choose(None),
             Action::Back => {
                 looking.look_at(None);
-                looking.choose(None)
+                let request = looking.choose(None);
+                self.turn(action);
+                request
             }
             Action::Export => self.export(),
             other => {
@@ -216,6 +226,15 @@ impl App {
                 None => {}
             }
         }
+    }
+
+    /// What the view would like to see that it did not wish for yet, and where the run is that it is about.
+    pub(crate) fn wish(&mut self) -> Option<(PathBuf, Wish)> {
+        let run = self.run_path()?.to_owned();
+        let wish = self.views.of(self.view).wish(&self.looking.scene(Nanos(0)));
+        let wish = wish.filter(|wish| self.wished.as_ref() != Some(wish))?;
+        self.wished = Some(wish.clone());
+        Some((run, wish))
     }
 
     /// Draws everything, as it is at a time of day.

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 use stepscope_analyzer::Analysis;
 use stepscope_traces::Step;
 
-use crate::data::Snapshot;
+use crate::data::{Detail, Snapshot};
 
 /// Something that happens.
 #[derive(Clone)]
@@ -23,6 +23,8 @@ pub(crate) enum Event {
     Step(Step, Result<Arc<Analysis>, String>),
     /// What was seen is written, in words; with why, if it cannot be.
     Exported(Result<String, String>),
+    /// What a view asked for is read.
+    Detail(Detail),
     /// The job that the dashboard belongs to has ended; with why, if it failed.
     JobEnded(Option<String>),
 }

@@ -11,7 +11,7 @@ use stepscope_traces::{Nanos, State};
 use crate::{
     data::{Snapshot, Stage},
     help::centered,
-    keys::{Action, Binding, EVERYWHERE},
+    keys::{self, Action, Binding},
     notice::Notice,
     scene::Scene,
     text,
@@ -198,7 +198,7 @@ fn draw_tabs(current: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> 
 /// What keys do: of the view, and everywhere, as many as there is room for; gives where each is. What comes last always
 /// has its place.
 fn draw_keys(view: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> Vec<(Rect, Action)> {
-    let shown: Vec<&Binding> = view.bindings().iter().chain(EVERYWHERE).filter(|key| !key.short.is_empty()).collect();
+    let shown: Vec<&Binding> = keys::all(view).filter(|key| !key.short.is_empty()).collect();
     let groups: Vec<&[&Binding]> = shown.chunk_by(|one, other| one.short == other.short).collect();
     // A space before each key, and around the word.
     let width = |group: &[&Binding]| {

@@ -8,7 +8,7 @@ use ratatui::{
 };
 
 use crate::{
-    keys::{Binding, EVERYWHERE},
+    keys::{self, Binding},
     theme::Theme,
     views::View,
     widgets::{row, say},
@@ -16,13 +16,16 @@ use crate::{
 
 /// Draws it in the middle of an area.
 pub(crate) fn draw(view: View, theme: &Theme, area: Rect, buffer: &mut Buffer) {
-    let mut lines = vec![heading("In every view", theme), numbers(theme)];
-    lines.extend(EVERYWHERE.iter().map(|binding| line(binding, theme)));
-    if !view.bindings().is_empty() {
-        lines.push(Line::default());
+    // What is particular comes first, if there is not room for all.
+    let (own, everywhere): (Vec<&Binding>, Vec<&Binding>) = keys::all(view).partition(|binding| view.has(binding));
+    let mut lines = Vec::new();
+    if !own.is_empty() {
         lines.push(heading(view.title(), theme));
-        lines.extend(view.bindings().iter().map(|binding| line(binding, theme)));
+        lines.extend(own.into_iter().map(|binding| line(binding, theme)));
+        lines.push(Line::default());
     }
+    lines.extend([heading("In every view", theme), numbers(theme)]);
+    lines.extend(everywhere.into_iter().map(|binding| line(binding, theme)));
     let width = lines.iter().map(Line::width).max().unwrap_or(0) as u16 + 4;
     let place = centered(area, width, lines.len() as u16 + 2);
     Clear.render(place, buffer);

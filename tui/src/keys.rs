@@ -41,6 +41,22 @@ pub(crate) enum Action {
     Up,
     /// Down a line.
     Down,
+    /// To the left, in time.
+    Earlier,
+    /// To the right, in time.
+    Later,
+    /// A screen up.
+    PageUp,
+    /// A screen down.
+    PageDown,
+    /// The thing after the selected one.
+    Next,
+    /// The thing before the selected one.
+    Previous,
+    /// What is selected, as large as it can be.
+    Fit,
+    /// What there was to see before anything was looked at closely.
+    Follow,
     /// Nearer.
     ZoomIn,
     /// Farther.
@@ -121,6 +137,13 @@ pub(crate) fn action(event: &KeyEvent, own: &[Binding]) -> Option<Action> {
     }
     let bindings = own.iter().chain(EVERYWHERE);
     bindings.into_iter().find(|binding| binding.keys.contains(&event.code)).map(|binding| binding.action)
+}
+
+/// What keys do in a view: its own, then those that mean the same everywhere and nothing of their own here.
+pub(crate) fn all(view: View) -> impl Iterator<Item = &'static Binding> {
+    let own = view.bindings();
+    let is_taken = |key: &KeyCode| own.iter().any(|binding| binding.keys.contains(key));
+    own.iter().chain(EVERYWHERE.iter().filter(move |binding| !binding.keys.iter().all(is_taken)))
 }
 
 impl Binding {

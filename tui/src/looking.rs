@@ -6,7 +6,7 @@ use stepscope_analyzer::{Analysis, StepFigures, StepRange};
 use stepscope_traces::{Nanos, Rank, Step, Window};
 
 use crate::{
-    data::{Scope, Snapshot, Stage},
+    data::{Details, Scope, Snapshot, Stage},
     request::{Request, Seen, StepRequest},
     scene::Scene,
     theme::Theme,
@@ -24,6 +24,8 @@ pub(crate) struct Looking {
     /// The same, with the figures of the chosen step where those are known.
     seen: Arc<Snapshot>,
     pub(crate) is_frozen: bool,
+    /// What views wished for, as far as it is read.
+    pub(crate) details: Details,
     /// The rank that every view is about.
     focus: Option<Rank>,
     /// The step that is chosen.
@@ -42,6 +44,7 @@ impl Looking {
             shown: nothing.clone(),
             seen: nothing,
             is_frozen: false,
+            details: Details::default(),
             focus: None,
             chosen: None,
             asked: None,
@@ -54,6 +57,7 @@ impl Looking {
         Scene {
             snapshot: &self.seen,
             in_scope: self.shown.analysis.as_deref(),
+            details: &self.details,
             theme: &self.theme,
             focus: self.focus,
             chosen: self.chosen,

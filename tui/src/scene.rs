@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use stepscope_analyzer::{Analysis, Partition, RankMemory, StepSummary};
+use stepscope_analyzer::{Analysis, Partition, RankMemory, StepFigures, StepSummary};
 use stepscope_traces::{Nanos, Rank, Step};
 
 use crate::{
-    data::{Scope, Snapshot},
+    data::{Details, Scope, Snapshot},
     theme::Theme,
 };
 
@@ -15,6 +15,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) snapshot: &'a Snapshot,
     /// The analysis of all steps in scope, whichever is chosen.
     pub(crate) in_scope: Option<&'a Analysis>,
+    /// What views asked for, as far as it is read.
+    pub(crate) details: &'a Details,
     pub(crate) theme: &'a Theme,
     /// The rank that every view is about; all of them, if there is none.
     pub(crate) focus: Option<Rank>,
@@ -26,7 +28,25 @@ pub(crate) struct Scene<'a> {
     pub(crate) now: Nanos,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    /// Every step in scope on every rank, in order.
+    pub(crate) fn figures(&self) -> &'a [StepFigures] {
+        self.snapshot.analysis.as_ref().map_or(&[][..], |analysis| &analysis.steps)
+    }
+
+    /// One of them on every rank.
+    pub(crate) fn on_ranks(&self, step: Step) -> &'a [StepFigures] {
+        let steps = self.figures();
+        let from = steps.partition_point(|other| other.step < step);
+        &steps[from..from + steps[from..].partition_point(|other| other.step == step)]
+    }
+
+    /// The step that is looked at on every rank: the chosen one, if it is in scope, or the last one that is.
+    pub(crate) fn step_in_sight(&self) -> &'a [StepFigures] {
+        let chosen = self.chosen.map(|chosen| self.on_ranks(chosen)).filter(|chosen| !chosen.is_empty());
+        chosen.or(self.figures().last().map(|last| self.on_ranks(last.step))).unwrap_or_default()
+    }
+
     /// The steps of what is in focus: every step of the job, or those of one rank that are in scope.
     pub(crate) fn steps(&self) -> Cow<'_, [StepSummary]> {
         match (self.focus, self.in_scope) {

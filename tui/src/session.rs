@@ -21,7 +21,7 @@ use stepscope_traces::{ClockSnapshot, Nanos};
 
 use crate::{
     app::App,
-    data::{Historian, Loader, Source, load},
+    data::{DetailReader, DetailThread, Historian, Loader, Source, load},
     event::Event,
     export_frame::{Size, written},
     request::{Request, Seen},
@@ -95,7 +95,19 @@ pub struct Dashboard {
     source: Source,
     /// What comes from the threads that read, and what keeps them going.
     reading: Option<Reading>,
+    details: DetailSource,
 }
+
+/// Who reads what views wish for.
+enum DetailSource {
+    /// A thread, which sends it.
+    Thread(DetailThread),
+    /// Whoever asks waits for it.
+    Here(Box<DetailReader>),
+}
+
+/// What is read shows what else is wished for, so many times at most.
+const MOST_ROUNDS: usize = 4;
 
 struct Reading {
     events: Receiver<Event>,
@@ -110,8 +122,10 @@ impl Dashboard {
         let app = App::new(options.view, Theme::new(options.theme), false);
         let (send, events) = channel();
         let historian = Historian::start(send.clone())?;
+        let details = DetailSource::Thread(DetailThread::start(options.source.clone(), send.clone())?);
         let _loader = Loader::start(options.source.clone(), send.clone())?;
-        Ok(Dashboard { app, source: options.source, reading: Some(Reading { events, send, historian, _loader }) })
+        let reading = Some(Reading { events, send, historian, _loader });
+        Ok(Dashboard { app, source: options.source, reading, details })
     }
 
     /// Reads all there is now.
@@ -119,7 +133,8 @@ impl Dashboard {
         let snapshot = load(&options.source)?.ok_or_else(|| DashboardError::Missing(options.source.words()))?;
         let mut app = App::new(options.view, Theme::new(options.theme), false);
         app.handle(Event::Data(Arc::new(snapshot)));
-        Ok(Dashboard { app, source: options.source.clone(), reading: None })
+        let details = DetailSource::Here(Box::new(DetailReader::new(options.source.clone())));
+        Ok(Dashboard { app, source: options.source.clone(), reading: None, details })
     }
 
     /// Takes in what was read since the last call; says whether that was anything.
@@ -145,8 +160,29 @@ impl Dashboard {
     pub fn frame(&mut self, size: Size) -> String {
         let area = Rect::from(size);
         let mut buffer = Buffer::empty(area);
-        self.app.draw(now(), area, &mut buffer);
+        for _ in 0..MOST_ROUNDS {
+            buffer.reset();
+            self.app.draw(now(), area, &mut buffer);
+            if !self.fulfil_wish() {
+                break;
+            }
+        }
         written(&buffer)
+    }
+
+    /// Has read what the view would like to see; says whether something is there at once.
+    fn fulfil_wish(&mut self) -> bool {
+        let Some((run, wish)) = self.app.wish() else { return false };
+        match &mut self.details {
+            DetailSource::Thread(thread) => {
+                thread.ask(run, wish);
+                false
+            }
+            DetailSource::Here(reader) => {
+                self.app.handle(Event::Detail(reader.read(&run, &wish)));
+                true
+            }
+        }
     }
 }
 
@@ -186,6 +222,7 @@ pub fn run(options: Options, outside: Outside<'_>) -> Result<Left, DashboardErro
     while dashboard.app.left.is_none() && !signals.came() {
         if drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW_EVERY) {
             screen.terminal.draw(|frame| dashboard.app.draw(now(), frame.area(), frame.buffer_mut()))?;
+            dashboard.fulfil_wish();
             drawn = Some(Instant::now());
         }
         let pressed = take_keys(&mut dashboard.app)?;

@@ -6,6 +6,9 @@ mod cases;
 /// Steps that are looked at again, and what is written of them.
 mod history;
 
+/// What is looked at closely.
+mod close_looks;
+
 /// Anything that anybody presses.
 mod keys;
 

@@ -72,6 +72,18 @@ pub fn flops(rate: f64) -> String {
     scaled(rate, 1000.0, &["FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"])
 }
 
+/// Operations.
+pub fn operations(number: f64) -> String {
+    scaled(number, 1000.0, &["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"])
+}
+
+/// A whole number of thousandths, as thousands apart with the thousandths behind the point.
+pub fn thousandths(number: i64) -> String {
+    let sign = if number < 0 { "-" } else { "" };
+    let number = number.unsigned_abs();
+    format!("{sign}{}.{:03}", count(number / 1000), number % 1000)
+}
+
 /// Bytes a second.
 pub fn bandwidth(rate: f64) -> String {
     scaled(rate, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
@@ -179,6 +191,9 @@ mod tests {
         assert_eq!(counted(2, "event"), "2 events");
         assert_eq!(parameters(1_706_112), "1.7 M");
         assert_eq!(parameters(405_853_388_800), "405.9 B");
+        assert_eq!(thousandths(12_345_678), "12,345.678");
+        assert_eq!(thousandths(-5), "-0.005");
+        assert_eq!(operations(2.5e12), "2.5 TFLOP");
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(1_000), "1.0 kB");
         assert_eq!(bytes(999_999), "1.0 MB");

@@ -4,8 +4,8 @@
 //! the 256 that nearly every terminal has.
 
 use ratatui::style::{Color, Modifier, Style};
-use stepscope_analyzer::{Class, Family};
-use stepscope_traces::{MemoryCategory, State};
+use stepscope_analyzer::{Class, Family, Pass};
+use stepscope_traces::{MemoryCategory, Phase, State};
 
 /// A set of colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub(crate) struct Theme {
 type Shades = (u8, u8);
 
 const BLUE: Shades = (32, 25);
+const LIGHT_BLUE: Shades = (75, 68);
+const LIGHT_ORANGE: Shades = (222, 179);
 const SKY: Shades = (117, 67);
 const GREEN: Shades = (36, 29);
 const YELLOW: Shades = (221, 136);
@@ -141,6 +143,29 @@ impl Theme {
         }
     }
 
+    /// A pass through a stage; neighbours differ, so that one can tell where one ends.
+    pub(crate) fn pass(&self, pass: Pass, is_even: bool) -> Mark {
+        match (pass, is_even) {
+            (Pass::Forward, true) => self.mark(BLUE, 'F'),
+            (Pass::Forward, false) => self.mark(LIGHT_BLUE, 'F'),
+            (Pass::Backward, true) => self.mark(ORANGE, 'B'),
+            (Pass::Backward, false) => self.mark(LIGHT_ORANGE, 'B'),
+        }
+    }
+
+    /// A phase of the training.
+    pub(crate) fn phase(&self, phase: Phase) -> Style {
+        self.colored(match phase {
+            Phase::Forward => BLUE,
+            Phase::Backward => ORANGE,
+            Phase::Recompute => YELLOW,
+            Phase::Optimizer => GREEN,
+            Phase::Data => PURPLE,
+            Phase::Evaluation => TEAL,
+            Phase::Checkpoint => BROWN,
+        })
+    }
+
     /// What became of a run: how it looks, and a shape for it.
     pub(crate) fn state(&self, state: State) -> (Style, char) {
         match state {
@@ -183,6 +208,11 @@ impl Theme {
     /// What is wrong.
     pub(crate) fn bad(&self) -> Style {
         self.colored(RED).add_modifier(Modifier::BOLD)
+    }
+
+    /// What is looked at, among things that have colours of their own.
+    pub(crate) fn picked(&self) -> Style {
+        if self.has_colors() { Style::new().fg(Color::Indexed(16)).bg(Color::Indexed(231)) } else { Style::new() }
     }
 
     /// What is chosen.

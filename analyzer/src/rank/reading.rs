@@ -69,7 +69,7 @@ impl RankReading {
         let counters = StepCounters::of(&every_step, &annotated, data.counters.rows());
         let chosen: Vec<StepWindow> =
             every_step.iter().copied().filter(|window| wanted.has(Some(window.step))).collect();
-        let mut work = work::items(&activities);
+        let mut work = work::of_activities(&activities);
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);

@@ -1,13 +1,11 @@
 //! The pipeline of one step: which micro-batch each stage works on when, and where it has nothing to do.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
-use stepscope_analyzer::{Analysis, Pass, RankWork, StepTimeline, WorkItem};
+use stepscope_analyzer::{Analysis, Pass, PipelineFigures, RankWork, StepTimeline, WorkItem};
 use stepscope_traces::Rank;
 
 use crate::{
@@ -21,12 +19,7 @@ const ROOM_FOR_A_NUMBER: f64 = 20.0;
 
 /// Of each stage the first rank.
 pub(super) fn ranks(analysis: &Analysis) -> Vec<Rank> {
-    let mut first: BTreeMap<u64, Rank> = BTreeMap::new();
-    for stage in analysis.pipeline.iter().flat_map(|pipeline| &pipeline.per_stage) {
-        let rank = first.entry(stage.stage).or_insert(stage.rank);
-        *rank = stage.rank.min(*rank);
-    }
-    first.into_values().collect()
+    analysis.pipeline.as_ref().map(PipelineFigures::first_ranks).unwrap_or_default()
 }
 
 /// Neighbours differ, so that one can tell where one ends.

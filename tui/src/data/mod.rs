@@ -1,10 +1,14 @@
 //! What there is to draw, and who finds it.
 
+mod detail;
+mod detail_reader;
 mod historian;
 mod loader;
 mod snapshot;
 mod source;
 
+pub(crate) use detail::{CloseUp, CloseUpWish, Detail, Details, Passes, PassesWish, RankDetail, RankTime, Wish};
+pub(crate) use detail_reader::{DetailReader, DetailThread};
 pub(crate) use historian::Historian;
 #[cfg(test)]
 pub(crate) use historian::read_step;

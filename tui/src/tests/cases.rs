@@ -1,19 +1,19 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use ratatui::{buffer::Buffer, layout::Rect};
 use stepscope_traces::{
-    FIRST_NAME, Nanos, Rank, RankInfo, RankWriter, RunInfo, Span, SpanKind, Step, Stream, now,
+    FIRST_NAME, Nanos, Rank, RankInfo, RankWriter, RunInfo, Span, SpanKind, Step, Stream, Window, now,
     synthetic::{Pipeline, Recipe, Schedule},
 };
 use tempfile::TempDir;
 
 use crate::{
     app::App,
-    data::{Snapshot, Source, load},
+    data::{CloseUpWish, Detail, DetailReader, RankTime, Snapshot, Source, Wish, load},
     event::Event,
     theme::{Theme, ThemeName},
     views::View,
@@ -25,40 +25,62 @@ pub(crate) const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) snapshot: Arc<Snapshot>,
+    /// Has all of it in memory: files of runs that are made up are gone.
+    reader: Mutex<DetailReader>,
 }
+
+impl Case {
+    fn of(name: &'static str, (snapshot, reader): Read) -> Case {
+        Case { name, snapshot, reader: Mutex::new(reader) }
+    }
+
+    /// Gives an app what it asks for, until it asks for nothing more.
+    pub(crate) fn answer(&self, app: &mut App, now: Nanos, width: u16, height: u16) {
+        for _ in 0..4 {
+            drawn(app, now, width, height);
+            let Some((run, wish)) = app.wish() else { return };
+            app.handle(Event::Detail(self.reader.lock().unwrap().read(&run, &wish)));
+        }
+    }
+}
+
+/// What is read of a run.
+pub(crate) type Read = (Arc<Snapshot>, DetailReader);
 
 /// Every run that views are looked at with; made once.
 pub(crate) fn all() -> &'static [Case] {
     static CASES: OnceLock<Vec<Case>> = OnceLock::new();
     CASES.get_or_init(|| {
         vec![
-            Case { name: "sample", snapshot: read(&sample("tp2")) },
-            Case { name: "one_rank", snapshot: read(&sample("single")) },
-            Case { name: "synthetic", snapshot: made(&synthetic(), |_| {}) },
-            Case { name: "interrupted", snapshot: made(&synthetic(), interrupt) },
-            Case { name: "lossy", snapshot: made(&synthetic(), damage) },
-            Case { name: "many_ranks", snapshot: made(&many_ranks(), |_| {}) },
-            Case { name: "recording", snapshot: recording() },
-            Case { name: "empty", snapshot: empty() },
+            Case::of("sample", read(&sample("tp2"))),
+            Case::of("one_rank", read(&sample("single"))),
+            Case::of("synthetic", made(&synthetic(), |_| {})),
+            Case::of("interrupted", made(&synthetic(), interrupt)),
+            Case::of("lossy", made(&synthetic(), damage)),
+            Case::of("many_ranks", made(&many_ranks(), |_| {})),
+            Case::of("recording", recording()),
+            Case::of("empty", empty()),
         ]
     })
 }
 
 /// Looks at a view of every run, at every size.
 pub(crate) fn look_at(view: View) {
-    for Case { name, snapshot } in all() {
+    for case in all() {
+        let name = case.name;
         for (width, height) in SIZES {
-            let frame = frame(view, ThemeName::Plain, snapshot.clone(), width, height);
+            let frame = frame(view, ThemeName::Plain, case, width, height);
             insta::assert_snapshot!(format!("{}_{name}_{width}x{height}", view.name()), frame);
         }
     }
 }
 
 /// One frame, as text without its colours.
-pub(crate) fn frame(view: View, theme: ThemeName, snapshot: Arc<Snapshot>, width: u16, height: u16) -> String {
+pub(crate) fn frame(view: View, theme: ThemeName, case: &Case, width: u16, height: u16) -> String {
     let mut app = App::new(view, Theme::new(theme), false);
-    let moment = snapshot.newest.map_or(Nanos(0), |newest| newest + Nanos(300_000_000));
-    app.handle(Event::Data(snapshot));
+    let moment = case.snapshot.newest.map_or(Nanos(0), |newest| newest + Nanos(300_000_000));
+    app.handle(Event::Data(case.snapshot.clone()));
+    case.answer(&mut app, moment, width, height);
     drawn(&mut app, moment, width, height)
 }
 
@@ -75,8 +97,14 @@ pub(crate) fn sample(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/samples").join(name)
 }
 
-pub(crate) fn read(path: &Path) -> Arc<Snapshot> {
-    Arc::new(load(&Source::Named(vec![path.to_owned()])).unwrap().unwrap())
+pub(crate) fn read(path: &Path) -> Read {
+    let source = Source::Named(vec![path.to_owned()]);
+    let snapshot = load(&source).unwrap().unwrap();
+    let mut reader = DetailReader::new(source);
+    let ranks = snapshot.run.iter().flat_map(|run| &run.ranks).map(|rank| RankTime { rank: *rank, shift: 0 }).collect();
+    let wish = Wish::CloseUp(CloseUpWish { ranks, window: Some(Window::ALL), columns: 1, newest: snapshot.newest });
+    assert!(matches!(reader.read(path, &wish), Detail::CloseUp(_)));
+    (Arc::new(snapshot), reader)
 }
 
 fn synthetic() -> Recipe {
@@ -90,7 +118,7 @@ fn many_ranks() -> Recipe {
 }
 
 /// A run that is made up, and then changed.
-fn made(recipe: &Recipe, change: fn(&Path)) -> Arc<Snapshot> {
+fn made(recipe: &Recipe, change: fn(&Path)) -> Read {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("run");
     recipe.write(&path).unwrap();
@@ -115,7 +143,7 @@ fn damage(run: &Path) {
 }
 
 /// A run that is being recorded: three steps are made, and a fourth one is going on.
-fn recording() -> Arc<Snapshot> {
+fn recording() -> Read {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("run");
     let mut info = RunInfo::of_this_process("going-on");
@@ -144,7 +172,7 @@ fn recording() -> Arc<Snapshot> {
 }
 
 /// A run of which there is a `run.json`, and nothing else.
-fn empty() -> Arc<Snapshot> {
+fn empty() -> Read {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("run");
     RunInfo::of_this_process("begun").create(&path).unwrap();

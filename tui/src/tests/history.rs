@@ -21,7 +21,7 @@ fn press(app: &mut App, key: KeyCode) -> Vec<Request> {
 
 fn opened() -> App {
     let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), false);
-    app.handle(Event::Data(read(&sample("tp2"))));
+    app.handle(Event::Data(read(&sample("tp2")).0));
     app
 }
 
@@ -55,7 +55,7 @@ fn figures_that_come_too_late_are_not_shown_and_bad_news_are_told() {
 
 #[test]
 fn reading_around_a_step_is_enough() {
-    let snapshot = read(&sample("tp2"));
+    let (snapshot, _) = read(&sample("tp2"));
     for step in snapshot.steps.iter().map(|step| step.step) {
         let mut app = opened();
         let mut asked = press(&mut app, KeyCode::Home);

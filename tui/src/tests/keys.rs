@@ -16,7 +16,7 @@ use crate::{
 const EVENTS: usize = 100_000;
 
 fn any_key(random: &mut fastrand::Rng) -> Event {
-    let code = match random.u8(0..12) {
+    let code = match random.u8(0..15) {
         0 => KeyCode::Left,
         1 => KeyCode::Right,
         2 => KeyCode::Up,
@@ -26,7 +26,10 @@ fn any_key(random: &mut fastrand::Rng) -> Event {
         6 => KeyCode::Tab,
         7 => KeyCode::BackTab,
         8 => KeyCode::Esc,
-        9 => KeyCode::F(random.u8(1..13)),
+        9 => KeyCode::PageUp,
+        10 => KeyCode::PageDown,
+        11 => KeyCode::Enter,
+        12 => KeyCode::F(random.u8(1..13)),
         _ => KeyCode::Char(random.char(' '..='~')),
     };
     let modifiers = *random.choice(&[KeyModifiers::NONE, KeyModifiers::SHIFT, KeyModifiers::ALT]).unwrap();
@@ -49,9 +52,13 @@ fn any_mouse(random: &mut fastrand::Rng) -> Event {
 fn whatever_is_pressed_there_is_something_to_see() {
     let mut random = fastrand::Rng::with_seed(9);
     let mut app = App::new(View::Overview, Theme::new(ThemeName::Dark), true);
+    let mut case = &all()[0];
     for event in 0..EVENTS {
         let next = match random.u8(0..20) {
-            0 => Event::Data(random.choice(all()).unwrap().snapshot.clone()),
+            0 => {
+                case = random.choice(all()).unwrap();
+                Event::Data(case.snapshot.clone())
+            }
             1 => Event::Resized,
             2..5 => any_mouse(&mut random),
             _ => any_key(&mut random),
@@ -74,6 +81,9 @@ fn whatever_is_pressed_there_is_something_to_see() {
         }
         if event % 20 == 0 {
             let (width, height) = (random.u16(1..210), random.u16(1..70));
+            if random.bool() {
+                case.answer(&mut app, Nanos(0), width, height);
+            }
             let text = drawn(&mut app, Nanos(0), width, height);
             assert_eq!(text.lines().count(), usize::from(height));
         }

@@ -11,6 +11,16 @@ fn memory() {
     look_at(View::Memory);
 }
 
+#[test]
+fn timeline() {
+    look_at(View::Timeline);
+}
+
+#[test]
+fn pipeline() {
+    look_at(View::Pipeline);
+}
+
 /// Whatever the size, all is drawn and nothing beside it.
 #[test]
 fn every_size() {
@@ -18,7 +28,7 @@ fn every_size() {
         for view in View::ALL {
             for theme in ThemeName::ALL {
                 for (width, height) in [(1, 1), (2, 40), (200, 2), (10, 5), (39, 11), (400, 120)] {
-                    let text = frame(*view, theme, case.snapshot.clone(), width, height);
+                    let text = frame(*view, theme, case, width, height);
                     assert_eq!(text.lines().count(), usize::from(height), "{}", case.name);
                 }
             }

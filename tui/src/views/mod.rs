@@ -2,10 +2,14 @@
 
 mod memory;
 mod overview;
+mod pipeline;
+mod stretch;
+mod timeline;
 
 use ratatui::{buffer::Buffer, crossterm::event::MouseEvent, layout::Rect};
 
 use crate::{
+    data::Wish,
     keys::{Action, Binding},
     scene::Scene,
 };
@@ -17,6 +21,11 @@ pub(crate) trait ViewBody {
 
     /// Does what one of its own keys asks for.
     fn act(&mut self, action: Action, scene: &Scene<'_>);
+
+    /// What it would like to see beside the snapshot, as it was drawn last.
+    fn wish(&self, _scene: &Scene<'_>) -> Option<Wish> {
+        None
+    }
 
     /// What a click on it asks for.
     fn click(&mut self, _event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
@@ -79,9 +88,18 @@ views! {
     Overview in overview: "overview", "Overview";
     /// What fills memory.
     Memory in memory: "memory", "Memory";
+    /// What each stream of each rank did.
+    Timeline in timeline: "timeline", "Timeline";
+    /// Which micro-batch each stage works on when.
+    Pipeline in pipeline: "pipeline", "Pipeline";
 }
 
 impl View {
+    /// Whether a key means something in it alone.
+    pub(crate) fn has(self, binding: &Binding) -> bool {
+        self.bindings().iter().any(|own| std::ptr::eq(own, binding))
+    }
+
     /// The view that a number key shows.
     pub(crate) fn numbered(number: usize) -> Option<View> {
         View::ALL.get(number.checked_sub(1)?).copied()

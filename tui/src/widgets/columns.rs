@@ -20,7 +20,7 @@ pub(crate) struct Columns<'a> {
 }
 
 /// Parts of a line, from the bottom, in eighths.
-const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+pub(crate) const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 impl Columns<'_> {
     /// Draws one column of the first of these parts at the bottom, so many cells from the left, so many wide. What is

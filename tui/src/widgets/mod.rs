@@ -3,12 +3,14 @@
 mod columns;
 mod curve;
 mod meter;
+mod time_axis;
 
 use ratatui::{buffer::Buffer, layout::Rect, text::Line, widgets::Widget};
 
-pub(crate) use columns::{Columns, Part};
+pub(crate) use columns::{Columns, EIGHTHS, Part};
 pub(crate) use curve::draw_curve;
 pub(crate) use meter::{draw_parts, parts_line};
+pub(crate) use time_axis::draw_time_axis;
 
 /// A line of an area, counted from its top; nothing below its end.
 pub(crate) fn row(area: Rect, line: u16) -> Rect {

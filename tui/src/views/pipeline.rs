@@ -1,0 +1,342 @@
+//! The schedule of a pipeline: which micro-batch each stage works on when, beside what it would be ideally.
+
+mod grid;
+mod stages;
+
+use ratatui::{
+    buffer::Buffer,
+    crossterm::event::KeyCode,
+    layout::Rect,
+    text::{Line, Span},
+};
+use stepscope_analyzer::{PipelineFigures, RankWork, StepFigures, WorkItem, ideal_work};
+use stepscope_plan::Coordinates;
+use stepscope_traces::{Nanos, Rank, Window};
+
+use self::grid::NAMES;
+use super::{ViewBody, stretch};
+use crate::{
+    data::{Passes, PassesWish, Wish},
+    keys::{Action, Binding},
+    scene::Scene,
+    text,
+    widgets::{below, draw_time_axis, right_of, row, say, say_right},
+};
+
+/// Keys of its own.
+pub(crate) const BINDINGS: &[Binding] = &[
+    Binding { keys: &[KeyCode::Char('+'), KeyCode::Char('=')], action: Action::ZoomIn, short: "zoom", long: "nearer" },
+    Binding {
+        keys: &[KeyCode::Char('-')],
+        action: Action::ZoomOut,
+        short: "zoom",
+        long: "farther, up to the whole step",
+    },
+    Binding { keys: &[KeyCode::Left, KeyCode::Char('h')], action: Action::Earlier, short: "pan", long: "earlier" },
+    Binding { keys: &[KeyCode::Right, KeyCode::Char('l')], action: Action::Later, short: "pan", long: "later" },
+    Binding {
+        keys: &[KeyCode::Char(',')],
+        action: Action::PreviousStep,
+        short: "step",
+        long: "choose the step before",
+    },
+    Binding { keys: &[KeyCode::Char('.')], action: Action::NextStep, short: "step", long: "choose the step after" },
+    Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "scroll", long: "scroll stages up" },
+    Binding {
+        keys: &[KeyCode::Down, KeyCode::Char('j')],
+        action: Action::Down,
+        short: "scroll",
+        long: "scroll stages down",
+    },
+    Binding { keys: &[KeyCode::Char('f')], action: Action::Follow, short: "", long: "the whole step again" },
+];
+
+/// How far zooming goes at once, as a multiple of the length, and panning, as a part of it.
+const ZOOM: i64 = 2;
+const PAN: i64 = 4;
+/// How high a stage is at most.
+const HIGHEST: u16 = 3;
+/// How high the bubbles from step to step are, at least and at most.
+const STEPS: u16 = 4;
+const MOST_STEPS: u16 = 8;
+/// What is ideal, and in less than so many columns.
+const IDEALLY: &str = "every pass as long as their mean, and handing over takes no time";
+const IDEALLY_SHORT: &str = "even passes, and no time to hand over";
+const WIDE: u16 = 90;
+/// A bubble that is so much larger than it would be ideally is worth a look.
+const MUCH: f64 = 0.05;
+
+/// The schedule of a pipeline.
+#[derive(Default)]
+pub(crate) struct Pipeline {
+    /// What of the step is seen; all of it, if there is none.
+    seen: Option<Window>,
+    /// The first stage in sight.
+    top: usize,
+    /// How many there were when it was drawn last.
+    stages: usize,
+}
+
+/// What a stage is called.
+fn name(stage: u64, rank: Rank) -> String {
+    format!("stage {stage} · rank {rank}")
+}
+
+/// The ranks of one pipeline, by stage: of the one that the rank in focus belongs to, where it is known which that is.
+fn ranks(scene: &Scene<'_>, pipeline: &PipelineFigures) -> Vec<Rank> {
+    let layout = scene.snapshot.run.as_ref().and_then(|run| run.layout);
+    let (Some(focus), Some(layout)) = (scene.focus, layout) else { return pipeline.first_ranks() };
+    let at = layout.coordinates(focus.0.into());
+    let of_stage = |stage: u64| u32::try_from(layout.rank(Coordinates { stage, ..at })).ok().map(Rank);
+    (0..pipeline.stages).filter_map(of_stage).collect()
+}
+
+/// From the first to the last work.
+fn extent<'a>(items: impl Iterator<Item = &'a WorkItem> + Clone) -> Option<Window> {
+    let from = items.clone().map(|item| item.start).min()?;
+    let to = items.map(|item| item.end).max()?.max(from.saturating_add(1));
+    Some(Window { from: Nanos(from), to: Nanos(to) })
+}
+
+/// All of the work that is read.
+fn all_work(passes: &Passes) -> Option<Window> {
+    extent(passes.ranks.iter().flat_map(|rank| &rank.items))
+}
+
+/// Why there is no pipeline to see.
+fn why_not(scene: &Scene<'_>) -> &'static str {
+    let layout = scene.snapshot.run.as_ref().and_then(|run| run.layout);
+    match (layout, scene.snapshot.analysis.is_some()) {
+        (_, false) => " no pipeline yet: no step is made",
+        (Some(_), _) => " no pipeline: each rank has all layers; `stepscope train --pp 2` makes one",
+        (None, _) => " no pipeline found: ranks do not hand micro-batches to each other",
+    }
+}
+
+/// How many lines each part has.
+struct Room {
+    stages: usize,
+    stage_height: u16,
+    ideal: bool,
+    table: bool,
+    steps: u16,
+}
+
+impl Room {
+    /// Shows as much as there is room for: the ideal first, then figures, then what is higher, then steps.
+    fn of(stages: usize, height: u16) -> Room {
+        let height = usize::from(height);
+        // Titles, times and gaps.
+        let needs = |stage_height: usize, ideal: bool, table: bool| {
+            3 + stages * stage_height
+                + if ideal { 2 + stages * stage_height } else { 0 }
+                + if table { 2 + stages } else { 0 }
+        };
+        let ideal = needs(1, true, false) <= height;
+        let table = needs(1, ideal, true) <= height;
+        let stage_height =
+            (1..=usize::from(HIGHEST)).rev().find(|high| needs(*high, ideal, table) <= height).unwrap_or(1);
+        let left = height.saturating_sub(needs(stage_height, ideal, table) + 1) as u16;
+        Room {
+            stages: stages.min(height.saturating_sub(3)).max(1),
+            stage_height: stage_height as u16,
+            ideal,
+            table,
+            steps: if left >= STEPS { left.min(MOST_STEPS) } else { 0 },
+        }
+    }
+}
+
+impl Pipeline {
+    fn draw_title(&self, scene: &Scene<'_>, pipeline: &PipelineFigures, place: Rect, buffer: &mut Buffer) {
+        let theme = scene.theme;
+        let PipelineFigures { stages, micro_batches, schedule, .. } = pipeline;
+        let batches = if *micro_batches == 1 { "micro-batch" } else { "micro-batches" };
+        let mut line = vec![
+            Span::styled(" Pipeline", theme.title()),
+            Span::raw(format!("  {stages} stages · {micro_batches} {batches} · {}", schedule.name())),
+        ];
+        if pipeline.inferred {
+            line.push(Span::styled("  inferred", theme.warning()));
+        }
+        say(buffer, place, Line::from(line));
+        let is_much = pipeline.bubble.is_some_and(|bubble| bubble > pipeline.ideal_bubble + MUCH);
+        let style = if is_much { theme.bad() } else { theme.good() };
+        let right = vec![
+            Span::styled(format!("bubble {}", pipeline.bubble.map_or("-".into(), text::percent)), style),
+            Span::raw(format!("  ideally {} ", text::percent(pipeline.ideal_bubble))),
+        ];
+        say_right(buffer, place, Line::from(right));
+    }
+
+    /// The stages of one grid under its title; gives what is left below.
+    fn draw_grid(
+        &self,
+        scene: &Scene<'_>,
+        stages: &[(String, &[WorkItem])],
+        seen: (Window, Window),
+        room: &Room,
+        area: Rect,
+        buffer: &mut Buffer,
+    ) -> Rect {
+        let shown = stages.iter().skip(self.top).take(room.stages);
+        let mut line = 0;
+        for (name, items) in shown {
+            let place = Rect { height: room.stage_height.min(area.height.saturating_sub(line)), ..row(area, line) };
+            if line < area.height {
+                grid::draw_stage(buffer, place, scene.theme, name, items, seen);
+            }
+            line += room.stage_height;
+        }
+        below(area, line)
+    }
+
+    fn draw_passes(
+        &self,
+        scene: &Scene<'_>,
+        pipeline: &PipelineFigures,
+        passes: &Passes,
+        room: &Room,
+        area: Rect,
+        buffer: &mut Buffer,
+    ) -> Option<Rect> {
+        let theme = scene.theme;
+        let all = all_work(passes)?;
+        let seen = self.seen.unwrap_or(all);
+        let bubble = pipeline.per_step.iter().find(|step| step.step == passes.step);
+        let bubble = bubble.map_or_else(String::new, |bubble| format!(", bubble {}", text::percent(bubble.bubble)));
+        let title = Line::from(vec![
+            Span::styled(format!(" Step {} as measured", passes.step), theme.title()),
+            Span::styled(format!("  {}{bubble}", text::duration(Nanos(stretch::length(all)))), theme.strong()),
+        ]);
+        say(buffer, row(area, 0), title);
+        say_right(buffer, row(area, 0), legend(scene));
+        let cells = |place: Rect| right_of(place, NAMES);
+        draw_time_axis(buffer, cells(row(area, 1)), theme, stretch::length(seen));
+        let stage_of = |rank: Rank| pipeline.per_stage.iter().find(|stage| stage.rank == rank).map(|stage| stage.stage);
+        let mut ranks: Vec<(u64, &RankWork)> =
+            passes.ranks.iter().filter_map(|work| Some((stage_of(work.rank)?, work))).collect();
+        ranks.sort_by_key(|(stage, _)| *stage);
+        let measured: Vec<(String, &[WorkItem])> = ranks
+            .iter()
+            .map(|(stage, work)| (format!(" {}", name(*stage, work.rank)), work.items.as_slice()))
+            .collect();
+        let mut rest = self.draw_grid(scene, &measured, (seen, all), room, below(area, 2), buffer);
+        let ideal = room.ideal.then(|| ideal_work(pipeline, passes.step, &passes.ranks)).flatten();
+        if let Some(mut ideal) = ideal {
+            // Both begin together, so that what is longer is seen.
+            ideal.iter_mut().flatten().for_each(|item| {
+                item.start = item.start.saturating_add(all.from.0);
+                item.end = item.end.saturating_add(all.from.0);
+            });
+            let whole = extent(ideal.iter().flatten())?;
+            rest = below(rest, 1);
+            let words = if area.width < WIDE { IDEALLY_SHORT } else { IDEALLY };
+            let title = Line::from(vec![
+                Span::styled(" Ideally", theme.title()),
+                Span::styled(format!("  {}", text::duration(Nanos(stretch::length(whole)))), theme.strong()),
+                Span::styled(format!("  {words}"), theme.quiet()),
+            ]);
+            say(buffer, row(rest, 0), title);
+            let stages: Vec<(String, &[WorkItem])> =
+                ideal.iter().enumerate().map(|(stage, items)| (format!(" stage {stage}"), items.as_slice())).collect();
+            rest = self.draw_grid(scene, &stages, (seen, whole), room, below(rest, 1), buffer);
+        }
+        Some(rest)
+    }
+}
+
+/// What colours and letters mean.
+fn legend(scene: &Scene<'_>) -> Line<'static> {
+    use stepscope_analyzer::Pass;
+    let theme = scene.theme;
+    let mut spans = Vec::new();
+    for (pass, word) in [(Pass::Forward, "forward"), (Pass::Backward, "backward")] {
+        let (glyph, style) = theme.filled(theme.pass(pass, true));
+        spans.extend([Span::styled(glyph.to_string(), style), Span::styled(format!(" {word}  "), theme.quiet())]);
+    }
+    let bubble = if theme.has_colors() { "░" } else { "." };
+    spans.push(Span::styled(format!("{bubble} bubble "), theme.quiet()));
+    Line::from(spans)
+}
+
+impl ViewBody for Pipeline {
+    fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+        let theme = scene.theme;
+        let pipeline = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.pipeline.as_ref());
+        let Some(pipeline) = pipeline else {
+            say(buffer, row(area, 0), Line::styled(why_not(scene), theme.quiet()));
+            return;
+        };
+        self.draw_title(scene, pipeline, row(area, 0), buffer);
+        let ranks = ranks(scene, pipeline);
+        let body = below(area, 1);
+        let room = Room::of(ranks.len(), body.height);
+        self.stages = ranks.len();
+        self.top = self.top.min(ranks.len().saturating_sub(room.stages));
+        if let Some(why) = &scene.details.failure {
+            say(
+                buffer,
+                row(body, 0),
+                Line::styled(format!(" cannot read this: {}", text::printable(why)), theme.bad()),
+            );
+            return;
+        }
+        let drawn = match scene.details.passes.as_deref() {
+            Some(passes) => self.draw_passes(scene, pipeline, passes, &room, body, buffer),
+            None => {
+                say(buffer, row(body, 0), Line::styled(" reading…", theme.quiet()));
+                return;
+            }
+        };
+        let rest = drawn.unwrap_or_else(|| {
+            let words = " no pass is told from another: kernels say of no micro-batch, so bubbles are inferred from when stages compute";
+            say(buffer, row(body, 0), Line::styled(words, theme.quiet()));
+            below(body, 1)
+        });
+        let rest = below(rest, 1);
+        if room.table {
+            stages::draw(
+                scene,
+                pipeline,
+                &ranks,
+                Rect { height: rest.height.min(ranks.len() as u16 + 1), ..rest },
+                buffer,
+            );
+        }
+        if room.steps > 0 && pipeline.per_step.len() > 1 {
+            let place = below(rest, ranks.len() as u16 + 2);
+            stages::draw_steps(scene, pipeline, Rect { height: place.height.min(room.steps), ..place }, buffer);
+        }
+    }
+
+    fn act(&mut self, action: Action, scene: &Scene<'_>) {
+        match action {
+            Action::Up => self.top = self.top.saturating_sub(1),
+            Action::Down => self.top = (self.top + 1).min(self.stages.saturating_sub(1)),
+            Action::Follow | Action::Back => self.seen = None,
+            _ => {
+                let Some(all) = scene.details.passes.as_deref().and_then(all_work) else { return };
+                let seen = self.seen.unwrap_or(all);
+                let (length, middle) = (stretch::length(seen), stretch::middle(seen));
+                self.seen = Some(match action {
+                    Action::ZoomIn => stretch::of_length(seen, middle, length / ZOOM, all),
+                    Action::ZoomOut => stretch::of_length(seen, middle, length.saturating_mul(ZOOM), all),
+                    Action::Earlier => stretch::moved(seen, -(length / PAN).max(1), all),
+                    Action::Later => stretch::moved(seen, (length / PAN).max(1), all),
+                    _ => seen,
+                })
+                .filter(|seen| *seen != all);
+            }
+        }
+    }
+
+    fn wish(&self, scene: &Scene<'_>) -> Option<Wish> {
+        let pipeline = scene.snapshot.analysis.as_ref()?.pipeline.as_ref()?;
+        let ranks = ranks(scene, pipeline);
+        let figures = scene.step_in_sight().iter().filter(|figures| ranks.contains(&figures.rank));
+        let figures: Vec<StepFigures> = figures.cloned().collect();
+        let step = figures.first()?.step;
+        Some(Wish::Passes(PassesWish { step, figures }))
+    }
+}

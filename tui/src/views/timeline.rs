@@ -1,0 +1,469 @@
+//! What each stream of each rank did, kernel by kernel, and to what in the training that belongs.
+
+mod facts;
+mod lanes;
+
+use ratatui::{
+    buffer::Buffer,
+    crossterm::event::{KeyCode, MouseEvent},
+    layout::{Position, Rect},
+    text::{Line, Span},
+};
+use stepscope_analyzer::{SpanFacts, StepFigures};
+use stepscope_traces::{Nanos, Rank, Step, Stream, Window};
+
+use self::lanes::{Arrangement, LanePlace, NAMES, Seen};
+use super::{Choice, ViewBody, stretch};
+use crate::{
+    data::{CloseUp, CloseUpWish, RankDetail, RankTime, Wish},
+    keys::{Action, Binding},
+    scene::Scene,
+    text,
+    widgets::{below, draw_time_axis, right_of, row, say, say_right},
+};
+
+/// Keys of its own.
+pub(crate) const BINDINGS: &[Binding] = &[
+    Binding {
+        keys: &[KeyCode::Char('+'), KeyCode::Char('=')],
+        action: Action::ZoomIn,
+        short: "zoom",
+        long: "nearer, down to the nanosecond",
+    },
+    Binding {
+        keys: &[KeyCode::Char('-')],
+        action: Action::ZoomOut,
+        short: "zoom",
+        long: "farther, up to all of the run",
+    },
+    Binding { keys: &[KeyCode::Left, KeyCode::Char('h')], action: Action::Earlier, short: "pan", long: "earlier" },
+    Binding { keys: &[KeyCode::Right, KeyCode::Char('l')], action: Action::Later, short: "pan", long: "later" },
+    Binding {
+        keys: &[KeyCode::Char('p')],
+        action: Action::Previous,
+        short: "kernel",
+        long: "select the kernel before",
+    },
+    Binding { keys: &[KeyCode::Char('n')], action: Action::Next, short: "kernel", long: "select the kernel after" },
+    Binding {
+        keys: &[KeyCode::Up, KeyCode::Char('k')],
+        action: Action::Up,
+        short: "stream",
+        long: "select on the stream above",
+    },
+    Binding {
+        keys: &[KeyCode::Down, KeyCode::Char('j')],
+        action: Action::Down,
+        short: "stream",
+        long: "select on the stream below",
+    },
+    Binding { keys: &[KeyCode::Enter], action: Action::Fit, short: "fit", long: "the selected kernel alone" },
+    Binding {
+        keys: &[KeyCode::Char('f')],
+        action: Action::Follow,
+        short: "step",
+        long: "the whole step again; the newest one is followed",
+    },
+    Binding {
+        keys: &[KeyCode::Char(',')],
+        action: Action::PreviousStep,
+        short: "step",
+        long: "choose the step before",
+    },
+    Binding { keys: &[KeyCode::Char('.')], action: Action::NextStep, short: "step", long: "choose the step after" },
+    Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "ranks above" },
+    Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "ranks below" },
+];
+
+/// How far zooming goes at once, as a multiple of the length, and panning, as a part of it.
+const ZOOM: i64 = 2;
+const PAN: i64 = 4;
+/// From this height on there is room for what is selected.
+const HIGH: u16 = 12;
+
+/// What each stream of each rank did.
+#[derive(Default)]
+pub(crate) struct Timeline {
+    sight: Sight,
+    /// The first rank in sight, by its place among all.
+    top: usize,
+    selected: Option<Selected>,
+    /// What was seen when it was drawn last.
+    drawn: Drawn,
+}
+
+/// Which stretch of time is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sight {
+    /// The chosen step; the newest, if there is none.
+    #[default]
+    Step,
+    /// Any, in the clock all ranks are aligned to.
+    Stretch(Window),
+}
+
+/// The span that is looked at: on a stream of a rank, at a time of that rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Selected {
+    rank: Rank,
+    stream: Option<Stream>,
+    time: i64,
+}
+
+impl Selected {
+    fn is_on(&self, rank: Rank, stream: Option<Stream>) -> bool {
+        self.rank == rank && self.stream == stream
+    }
+
+    /// The selected span, its place among those of its stream, and the rank it is on.
+    fn found<'a>(&self, close_up: &'a CloseUp) -> Option<(SpanFacts, usize, &'a RankDetail)> {
+        let rank = close_up.ranks.iter().find(|rank| rank.close_up.rank == self.rank)?;
+        let spans = rank.spans.as_ref()?;
+        let index = spans.nearest(self.stream, self.time)?;
+        Some((spans.span(self.stream, index)?, index, rank))
+    }
+}
+
+/// What was seen when it was drawn last.
+#[derive(Default)]
+struct Drawn {
+    columns: u16,
+    /// Ranks that there was room for.
+    ranks: usize,
+    window: Option<Window>,
+    lanes: Vec<LanePlace>,
+    chosen: Option<Step>,
+}
+
+impl Timeline {
+    /// The ranks that may be seen.
+    fn ranks(scene: &Scene<'_>) -> Vec<Rank> {
+        match (scene.focus, &scene.snapshot.run) {
+            (Some(focus), _) => vec![focus],
+            (None, Some(run)) => run.ranks.clone(),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// From where to where a step goes, on the ranks that may be seen.
+    fn extent(scene: &Scene<'_>, step: &[StepFigures]) -> Option<Window> {
+        let seen = || step.iter().filter(|figures| scene.focus.is_none_or(|focus| focus == figures.rank));
+        let from = seen().map(|figures| figures.aligned_start_ns).min()?;
+        let to = seen().map(end_of).max()?;
+        Some(Window { from: Nanos(from), to: Nanos(to.max(from.saturating_add(1))) })
+    }
+
+    /// All of time that there is something in.
+    fn whole(&self, scene: &Scene<'_>) -> Window {
+        let steps = scene.figures();
+        let ends = [steps.first(), steps.last()].into_iter().flatten().flat_map(|end| scene.on_ranks(end.step));
+        let ends = ends.map(|step| (step.aligned_start_ns, end_of(step)));
+        let known = scene.details.close_up.as_ref().and_then(|close_up| close_up.extent);
+        let all = ends.chain(known).reduce(|(from, to), (start, end)| (from.min(start), to.max(end)));
+        let (from, to) = all.unwrap_or((0, 1));
+        Window { from: Nanos(from), to: Nanos(to.max(from.saturating_add(1))) }
+    }
+
+    /// What is seen: of a step, the newest that is read, so that nothing is blank meanwhile.
+    fn window(&self, scene: &Scene<'_>) -> Option<Window> {
+        match self.sight {
+            Sight::Stretch(window) => Some(window),
+            Sight::Step => {
+                let read = scene.details.close_up.as_ref().map(|close_up| close_up.window);
+                read.or_else(|| Timeline::extent(scene, scene.step_in_sight()))
+            }
+        }
+    }
+
+    fn look_at(&mut self, window: Window) {
+        self.sight = Sight::Stretch(window);
+    }
+
+    /// The middle of what is selected, where that is seen; else of all that is.
+    fn centre(&self, close_up: &CloseUp, window: Window) -> i64 {
+        let selected = self.selected.and_then(|selected| selected.found(close_up));
+        let middle = selected.map(|(facts, _, rank)| rank.time.aligned(facts.start.midpoint(facts.end)));
+        middle.filter(|middle| (window.from.0..window.to.0).contains(middle)).unwrap_or(stretch::middle(window))
+    }
+
+    /// Selects what is so many places on from what is selected.
+    fn select(&mut self, scene: &Scene<'_>, close_up: &CloseUp, window: Window, later: bool) {
+        let Some(selected) = self.selected else {
+            all_lanes(close_up).next().into_iter().for_each(|first| self.select_lane(close_up, window, first));
+            return;
+        };
+        let Some((_, index, rank)) = selected.found(close_up) else { return };
+        let next = if later { index.saturating_add(1) } else { index.saturating_sub(1) };
+        let span = rank.spans.as_ref().and_then(|spans| spans.span(selected.stream, next));
+        let Some(span) = span else { return };
+        self.selected = Some(Selected { time: span.start, ..selected });
+        let (start, end) = (rank.time.aligned(span.start), rank.time.aligned(span.end));
+        if end <= window.from.0 || start >= window.to.0 {
+            self.look_at(stretch::around(window, start, self.whole(scene)));
+        }
+    }
+
+    /// Selects what is in the middle on another lane.
+    fn select_lane(&mut self, close_up: &CloseUp, window: Window, (rank, stream): (Rank, Option<Stream>)) {
+        let moment = self.centre(close_up, window);
+        self.select_at(close_up, rank, stream, moment);
+    }
+
+    fn select_at(&mut self, close_up: &CloseUp, rank: Rank, stream: Option<Stream>, moment: i64) {
+        let Some(detail) = close_up.ranks.iter().find(|detail| detail.close_up.rank == rank) else { return };
+        let time = moment.saturating_sub(detail.time.shift);
+        let selected = Selected { rank, stream, time };
+        let start = selected.found(close_up).map(|(facts, ..)| facts.start);
+        self.selected = Some(Selected { time: start.unwrap_or(time), ..selected });
+    }
+
+    /// Goes up or down a lane; past the last that is seen, to the next rank.
+    fn change_lane(&mut self, scene: &Scene<'_>, close_up: &CloseUp, window: Window, down: bool) {
+        let lanes: Vec<(Rank, Option<Stream>)> = all_lanes(close_up).collect();
+        let at = self.selected.and_then(|selected| lanes.iter().position(|lane| selected.is_on(lane.0, lane.1)));
+        let (Some(selected), Some(at)) = (self.selected, at) else {
+            lanes.first().into_iter().for_each(|first| self.select_lane(close_up, window, *first));
+            return;
+        };
+        let next = if down { Some(at + 1) } else { at.checked_sub(1) };
+        if let Some(lane) = next.and_then(|next| lanes.get(next)) {
+            self.select_lane(close_up, window, *lane);
+            let is_seen = self.drawn.lanes.iter().any(|seen| (seen.rank, seen.stream) == *lane);
+            // A rank that does not fit is scrolled by itself.
+            let is_first = close_up.ranks.first().is_some_and(|first| first.close_up.rank == lane.0);
+            if down && !is_seen && !is_first {
+                self.top += 1;
+            }
+            return;
+        }
+        let ranks = Timeline::ranks(scene);
+        let place = ranks.iter().position(|rank| *rank == selected.rank).unwrap_or(0);
+        let next = if down { Some(place + 1) } else { place.checked_sub(1) };
+        if let Some((next, rank)) = next.and_then(|next| Some((next, *ranks.get(next)?))) {
+            self.top = if down { (self.top + 1).min(next) } else { next };
+            self.selected = Some(Selected { rank, ..selected });
+        }
+    }
+
+    fn draw_title(
+        &self,
+        scene: &Scene<'_>,
+        close_up: Option<&CloseUp>,
+        window: Window,
+        place: Rect,
+        buffer: &mut Buffer,
+    ) {
+        let theme = scene.theme;
+        let length = text::duration(Nanos(stretch::length(window)));
+        let mut words = vec![Span::styled(" Timeline", theme.title())];
+        let last = Window { from: Nanos(window.to.0.saturating_sub(1)), ..window };
+        match (begun_before(scene, window), begun_before(scene, last)) {
+            (Some((first, _)), Some((last, _))) if first != last && self.sight != Sight::Step => {
+                words.push(Span::styled(format!("  steps {first} to {last}"), theme.strong()));
+                words.push(Span::raw(format!("  {length} in sight")));
+            }
+            (Some((step, start)), _) if self.sight == Sight::Step || start == window.from.0 => {
+                words.push(Span::styled(format!("  step {step}"), theme.strong()));
+                words.push(Span::raw(format!("  {length} in sight")));
+            }
+            (Some((step, start)), _) => {
+                let since = exact(window.from.0.saturating_sub(start));
+                words.push(Span::styled(format!("  {length} in sight"), theme.strong()));
+                words.push(Span::raw(format!(", from {since} into step {step}")));
+            }
+            (None, _) => words.push(Span::styled(format!("  {length} in sight"), theme.strong())),
+        }
+        say(buffer, place, Line::from(words));
+        let all = Timeline::ranks(scene).len();
+        let seen = close_up.map_or(0, |_| self.drawn.ranks).min(all);
+        let mut right = Vec::new();
+        if close_up.is_none_or(|close_up| self.sight != Sight::Step && close_up.window != window) {
+            right.push(Span::styled("reading… ", theme.warning()));
+        }
+        if seen > 0 && seen < all {
+            let last = (self.top + seen).min(all);
+            right.push(Span::styled(format!("ranks {} to {} of {all} ", self.top + 1, last), theme.quiet()));
+        }
+        say_right(buffer, place, Line::from(right));
+    }
+
+    fn draw_selected(&self, scene: &Scene<'_>, close_up: &CloseUp, area: Rect, buffer: &mut Buffer) {
+        let theme = scene.theme;
+        let Some(selected) = &self.selected else {
+            let words = "  n or a click selects a kernel, ⏎ shows it alone, f the step again";
+            say(buffer, row(area, 0), Line::styled(words, theme.quiet()));
+            return;
+        };
+        let Some((facts, _, rank)) = selected.found(close_up) else {
+            let too_many =
+                close_up.ranks.iter().any(|rank| rank.close_up.rank == selected.rank && rank.spans.is_none());
+            let words = if too_many {
+                "  too many kernels to tell one from the other: zoom in with +"
+            } else {
+                "  nothing ran on this stream"
+            };
+            say(buffer, row(area, 0), Line::styled(words, theme.quiet()));
+            return;
+        };
+        let step = facts.step.and_then(|step| scene.on_ranks(step).iter().find(|step| step.rank == selected.rank));
+        let since = step.map(|step| facts.start.saturating_sub(step.start_ns)).filter(|since| *since >= 0);
+        facts::draw(theme, &facts, (rank.close_up.rank, selected.stream), since, area, buffer);
+    }
+}
+
+/// Every lane that is read, from the top.
+fn all_lanes(close_up: &CloseUp) -> impl Iterator<Item = (Rank, Option<Stream>)> {
+    let of_rank = |rank: &RankDetail| -> Vec<(Rank, Option<Stream>)> {
+        rank.close_up.lanes.iter().map(|lane| (rank.close_up.rank, lane.stream)).collect()
+    };
+    close_up.ranks.iter().flat_map(of_rank)
+}
+
+/// When a step ends on its rank.
+fn end_of(step: &StepFigures) -> i64 {
+    step.aligned_start_ns.saturating_add(step.duration_ns)
+}
+
+/// The last step that begins no later than a window on any rank, and when it does.
+fn begun_before(scene: &Scene<'_>, window: Window) -> Option<(Step, i64)> {
+    let steps = scene.figures();
+    let start = |step: Step| Some((step, Timeline::extent(scene, scene.on_ranks(step))?.from.0));
+    let after = steps.partition_point(|step| step.aligned_start_ns <= window.from.0);
+    let near = steps[..after].last()?.step;
+    let before = steps[..steps.partition_point(|step| step.step < near)].last().map(|step| step.step);
+    [Some(near), before].into_iter().flatten().filter_map(start).find(|(_, start)| *start <= window.from.0)
+}
+
+/// A length of time to the nanosecond, as far as that matters.
+fn exact(time: i64) -> String {
+    if time < 1_000 { format!("{time} ns") } else { format!("{} µs", text::thousandths(time)) }
+}
+
+impl ViewBody for Timeline {
+    fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+        if self.drawn.chosen != scene.chosen {
+            self.sight = Sight::Step;
+        }
+        let ranks = Timeline::ranks(scene);
+        self.top = self.top.min(ranks.len().saturating_sub(1));
+        let top = if scene.focus.is_some() { 0 } else { self.top };
+        let close_up = scene.details.close_up.as_deref().filter(|close_up| !close_up.ranks.is_empty());
+        let window = self.window(scene);
+        let bottom = if area.height >= HIGH { facts::HEIGHT + 1 } else { 1 };
+        let body = below(area, 2);
+        let body = Rect { height: body.height.saturating_sub(bottom), ..body };
+        self.drawn = Drawn {
+            columns: body.width.saturating_sub(NAMES),
+            ranks: usize::from(body.height / 3).max(1),
+            window,
+            lanes: Vec::new(),
+            chosen: scene.chosen,
+        };
+        if let Some(why) = &scene.details.failure {
+            say(
+                buffer,
+                row(area, 1),
+                Line::styled(format!(" cannot read this: {}", text::printable(why)), scene.theme.bad()),
+            );
+            return;
+        }
+        let (Some(close_up), Some(window)) = (close_up, window) else {
+            say(buffer, row(area, 0), Line::styled(" Timeline", scene.theme.title()));
+            say(buffer, row(area, 1), Line::styled(" reading…", scene.theme.quiet()));
+            return;
+        };
+        let lanes = close_up.ranks.iter().map(|rank| rank.close_up.lanes.len()).max().unwrap_or(0);
+        if lanes == 0 {
+            say(
+                buffer,
+                row(area, 0),
+                Line::styled(
+                    " nothing ran on these ranks: there are no kernels, copies or collectives",
+                    scene.theme.quiet(),
+                ),
+            );
+            return;
+        }
+        let arrangement = Arrangement::of(close_up, ranks.len() - top, body.height);
+        self.drawn.ranks = usize::from(body.height.div_ceil(arrangement.height(lanes).max(1))).max(1);
+        self.draw_title(scene, Some(close_up), window, row(area, 0), buffer);
+        draw_time_axis(buffer, right_of(row(area, 1), NAMES), scene.theme, stretch::length(window));
+        let time = self.selected.as_ref().and_then(|selected| selected.found(close_up));
+        let time = time.map(|(facts, _, rank)| (rank.time.aligned(facts.start), rank.time.aligned(facts.end)));
+        let seen = Seen { theme: scene.theme, window, selected: self.selected.as_ref(), selected_time: time };
+        self.drawn.lanes = arrangement.draw(&seen, close_up, body, buffer);
+        let foot = below(area, 2 + body.height);
+        if bottom > 1 {
+            self.draw_selected(scene, close_up, Rect { height: facts::HEIGHT.min(foot.height), ..foot }, buffer);
+        }
+        facts::draw_legend(scene.theme, close_up, row(foot, bottom - 1), buffer);
+    }
+
+    fn act(&mut self, action: Action, scene: &Scene<'_>) {
+        let (Some(close_up), Some(window)) = (scene.details.close_up.as_deref(), self.window(scene)) else { return };
+        let whole = self.whole(scene);
+        let length = stretch::length(window);
+        let page = self.drawn.ranks.saturating_sub(1).max(1);
+        match action {
+            Action::ZoomIn => {
+                self.look_at(stretch::of_length(window, self.centre(close_up, window), length / ZOOM, whole))
+            }
+            Action::ZoomOut => {
+                let longer = length.saturating_mul(ZOOM);
+                self.look_at(stretch::of_length(window, self.centre(close_up, window), longer, whole));
+            }
+            Action::Earlier => self.look_at(stretch::moved(window, -(length / PAN).max(1), whole)),
+            Action::Later => self.look_at(stretch::moved(window, (length / PAN).max(1), whole)),
+            Action::Next => self.select(scene, close_up, window, true),
+            Action::Previous => self.select(scene, close_up, window, false),
+            Action::Up => self.change_lane(scene, close_up, window, false),
+            Action::Down => self.change_lane(scene, close_up, window, true),
+            Action::Fit => {
+                if let Some((facts, _, rank)) = self.selected.and_then(|selected| selected.found(close_up)) {
+                    let own = facts.end.saturating_sub(facts.start).max(1);
+                    let middle = rank.time.aligned(facts.start.midpoint(facts.end));
+                    let near = stretch::of_length(window, middle, own.saturating_add(own / 2), whole);
+                    self.look_at(stretch::around(near, middle, whole));
+                }
+            }
+            Action::Follow => self.sight = Sight::Step,
+            Action::Back => (self.sight, self.selected) = (Sight::Step, None),
+            Action::PageUp => self.top = self.top.saturating_sub(page),
+            Action::PageDown => {
+                self.top = self.top.saturating_add(page).min(Timeline::ranks(scene).len().saturating_sub(page))
+            }
+            _ => {}
+        }
+    }
+
+    fn wish(&self, scene: &Scene<'_>) -> Option<Wish> {
+        let analysis = scene.snapshot.analysis.as_ref()?;
+        let step = Timeline::extent(scene, scene.step_in_sight());
+        let window = match self.sight {
+            Sight::Stretch(window) => Some(window),
+            Sight::Step => step,
+        };
+        let moment = window.map(stretch::middle);
+        let ranks = Timeline::ranks(scene);
+        let top = if scene.focus.is_some() { 0 } else { self.top };
+        let seen = ranks.iter().skip(top).take(self.drawn.ranks.max(1));
+        let ranks: Vec<RankTime> = seen.map(|rank| RankTime::of(analysis, *rank, moment)).collect();
+        let end = scene.figures().last().and_then(|last| scene.on_ranks(last.step).iter().map(end_of).max());
+        // What all ranks have done with does not change any more.
+        let newest =
+            scene.snapshot.newest.filter(|_| window.is_none_or(|window| end.is_none_or(|end| window.to.0 > end)));
+        let columns = usize::from(self.drawn.columns);
+        let is_wanted = self.drawn.columns > 0 && !ranks.is_empty();
+        is_wanted.then_some(Wish::CloseUp(CloseUpWish { ranks, window, columns, newest }))
+    }
+
+    fn click(&mut self, event: &MouseEvent, scene: &Scene<'_>) -> Option<Choice> {
+        let (close_up, window) = (scene.details.close_up.as_deref()?, self.drawn.window?);
+        let place = Position { x: event.column, y: event.row };
+        let lane = self.drawn.lanes.iter().find(|lane| lane.place.contains(place)).copied()?;
+        let cell = i128::from(event.column - lane.place.x);
+        let offset = i128::from(stretch::length(window)) * (2 * cell + 1) / (2 * i128::from(lane.place.width.max(1)));
+        self.select_at(close_up, lane.rank, lane.stream, window.from.0.saturating_add(offset as i64));
+        None
+    }
+}

@@ -1,0 +1,103 @@
+//! What is known of the selected span, and what colours and letters mean.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+use stepscope_analyzer::{Family, SpanFacts};
+use stepscope_traces::{Nanos, Rank, Stream};
+
+use crate::{
+    data::CloseUp,
+    text,
+    theme::Theme,
+    widgets::{row, say},
+};
+
+/// How many lines it takes.
+pub(super) const HEIGHT: u16 = 3;
+
+/// Draws what is known of a span on a stream of a rank; it began so long after its step did, if that is known.
+pub(super) fn draw(
+    theme: &Theme,
+    facts: &SpanFacts,
+    (rank, stream): (Rank, Option<Stream>),
+    since_step: Option<i64>,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let (glyph, style) = theme.filled(theme.family(facts.family));
+    let name = text::shortened(&text::printable(&facts.name), usize::from(area.width).saturating_sub(4));
+    let title = Line::from(vec![
+        Span::raw(" "),
+        Span::styled(glyph.to_string(), style),
+        Span::styled(format!(" {name}"), theme.strong()),
+    ]);
+    say(buffer, row(area, 0), title);
+    for (line, words) in [belongs(facts, rank, stream), takes(facts, since_step)].into_iter().enumerate() {
+        let words = fitting(&words, usize::from(area.width).saturating_sub(4));
+        say(buffer, row(area, line as u16 + 1), Line::raw(format!("   {words}")));
+    }
+}
+
+/// How long it takes, and what it gets done.
+fn takes(facts: &SpanFacts, since_step: Option<i64>) -> Vec<String> {
+    let length = facts.end.saturating_sub(facts.start);
+    let exact = format!("{} ns", text::count(length.max(0) as u64));
+    let took = text::duration(Nanos(length));
+    let mut words = vec![if length < 1_000 { format!("took {exact}") } else { format!("took {took} ({exact})") }];
+    words.extend(facts.flops.map(|flops| text::operations(flops as f64)));
+    words.extend(facts.flops_per_second().map(text::flops));
+    words.extend(facts.bytes.map(text::bytes));
+    words.extend(facts.bytes_per_second().map(text::bandwidth));
+    words.extend(since_step.map(|since| format!("began {} into the step", text::duration(Nanos(since)))));
+    words
+}
+
+/// Where it ran, and what it belongs to.
+fn belongs(facts: &SpanFacts, rank: Rank, stream: Option<Stream>) -> Vec<String> {
+    let stream = stream.map_or("unknown stream".to_owned(), |stream| format!("stream {stream}"));
+    let kind = facts.kind.word().replace('_', "-");
+    let what = if kind == "kernel" { format!("{} kernel", facts.family.word()) } else { kind };
+    let mut words = vec![what, format!("rank {rank}, {stream}")];
+    words.extend(facts.phase.map(|phase| phase.word().to_owned()));
+    words.extend(facts.layer.map(|layer| format!("layer {layer}")));
+    words.extend(facts.micro_batch.map(|batch| format!("micro-batch {batch}")));
+    words.extend(facts.step.map(|step| format!("step {step}")));
+    words
+}
+
+/// As many words as there is room for.
+fn fitting(words: &[String], room: usize) -> String {
+    let mut line = String::new();
+    for word in words {
+        let longer = if line.is_empty() { word.clone() } else { format!("{line} · {word}") };
+        if longer.chars().count() > room && !line.is_empty() {
+            break;
+        }
+        line = longer;
+    }
+    line
+}
+
+/// Says what colours and letters mean, of what is there.
+pub(super) fn draw_legend(theme: &Theme, close_up: &CloseUp, place: Rect, buffer: &mut Buffer) {
+    let lanes = || close_up.ranks.iter().flat_map(|rank| &rank.close_up.lanes);
+    let time =
+        |family: Family| lanes().flat_map(|lane| &lane.columns).any(|column| column.busy_ns[family as usize] > 0);
+    let mut spans = Vec::new();
+    for family in Family::ALL.iter().copied().filter(|family| time(*family)) {
+        let (glyph, style) = theme.filled(theme.family(family));
+        spans.extend([
+            Span::styled(format!(" {glyph}"), style),
+            Span::styled(format!(" {} ", family.word()), theme.quiet()),
+        ]);
+    }
+    let mut line = Line::from(spans);
+    let small = Span::styled("  in small letters: less than half of the time", theme.quiet());
+    if !theme.has_colors() && line.width() + small.width() <= usize::from(place.width) {
+        line.push_span(small);
+    }
+    say(buffer, place, line);
+}
