@@ -72,14 +72,23 @@ pub struct StepWindow {
     pub end: i64,
 }
 
-/// The windows of a rank's steps, in order.
+/// The windows of a rank's steps, in order. The activities are sorted by start.
 pub(crate) fn windows(activities: &Activities) -> Vec<StepWindow> {
     let mut extents = StepExtents::default();
+    // Neighbours are of one step, mostly: those are added together.
+    let mut together: Option<(Step, i64, i64)> = None;
     for activity in &activities.items {
-        if let Some(step) = activities.place(activity).step {
-            extents.add(step, activity.start, activity.end);
+        let Some(step) = activities.place(activity).step else { continue };
+        match &mut together {
+            // Activities are sorted by start.
+            Some((same, _, end)) if *same == step => *end = activity.end.max(*end),
+            _ => {
+                let others = together.replace((step, activity.start, activity.end));
+                others.into_iter().for_each(|(step, start, end)| extents.add(step, start, end));
+            }
         }
     }
+    together.into_iter().for_each(|(step, start, end)| extents.add(step, start, end));
     extents.windows()
 }
 

@@ -180,6 +180,11 @@ impl Theme {
         if self.has_colors() { ('█', Style::new().fg(mark.color)) } else { (mark.letter, Style::new()) }
     }
 
+    /// A letter on a filled piece of some colour.
+    pub(crate) fn letter_on(&self, color: Color) -> Style {
+        if self.has_colors() { Style::new().fg(Color::Indexed(16)).bg(color) } else { Style::new() }
+    }
+
     /// What is read first.
     pub(crate) fn strong(&self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)

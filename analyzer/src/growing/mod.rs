@@ -263,10 +263,16 @@ impl GrowingRun {
         Ok(())
     }
 
-    /// What it says now; its analysis is the newest there is.
-    pub fn picture(&mut self) -> Picture {
-        let info = &self.run.info;
-        let memory = self.ranks.values_mut().filter_map(|rank| rank.memory(info)).collect();
+    /// Plays what is new of memory.
+    pub fn play_memory(&mut self) {
+        for rank in self.ranks.values_mut() {
+            rank.memory(&self.run.info);
+        }
+    }
+
+    /// What it says now; its analysis is the newest there is, and so is what was played of memory.
+    pub fn picture(&self) -> Picture {
+        let memory = self.ranks.values().filter_map(GrowingRank::last_memory).collect();
         let mut loss = Loss::default();
         self.ranks.values().for_each(|rank| loss += rank.loss());
         let wall = |rank: &GrowingRank| rank.info.clock.wall_clock().map(rank.newest?).map(Nanos);

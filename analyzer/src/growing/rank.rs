@@ -51,13 +51,16 @@ pub(super) struct GrowingRank {
     /// The newest event of memory, and whether there may be more to read.
     newest_memory: i64,
     more_memory: bool,
-    /// What memory came to when it was asked last; none where there is something new.
-    memory_figures: Option<Option<Arc<RankMemory>>>,
+    /// What memory came to when it was asked last, and whether there is something new since.
+    memory_figures: Option<Arc<RankMemory>>,
+    memory_is_stale: bool,
 }
 
 /// Spans that came in together.
 struct Piece {
     spans: Spans,
+    /// When the first of them begins.
+    from: i64,
     /// When the last of them ends.
     to: i64,
 }
@@ -81,6 +84,7 @@ impl GrowingRank {
             newest_memory: i64::MIN,
             more_memory: false,
             memory_figures: None,
+            memory_is_stale: false,
         })
     }
 
@@ -106,12 +110,12 @@ impl GrowingRank {
     fn take(&mut self, run: &RunInfo) -> bool {
         let spans = mem::take(&mut self.data.spans);
         let events = mem::take(&mut self.data.memory);
-        let mut to = i64::MIN;
+        let (mut from, mut to) = (i64::MAX, i64::MIN);
         for row in 0..spans.len() {
             let (kind, step) = (spans.kind.get(row), spans.step.get(row));
             let start = spans.start_ns.get(row).0;
             let end = start.saturating_add(spans.duration_ns.get(row).0.max(0));
-            to = end.max(to);
+            (from, to) = (start.min(from), end.max(to));
             if kind == SpanKind::Step {
                 if let Some(step) = step {
                     self.finished.insert(step);
@@ -125,14 +129,12 @@ impl GrowingRank {
             }
         }
         let anything = !spans.is_empty() || !events.is_empty();
-        if anything {
-            self.memory_figures = None;
-        }
+        self.memory_is_stale |= anything;
         self.memory.take(&events);
         self.newest_memory = events.time_ns.iter().map(|time| time.0).fold(self.newest_memory, i64::max);
         if !spans.is_empty() {
             self.rows += spans.len();
-            self.pieces.push_back(Piece { spans, to });
+            self.pieces.push_back(Piece { spans, from, to });
         }
         self.settle_memory(run);
         anything
@@ -195,7 +197,9 @@ impl GrowingRank {
         if self.settled_to >= Some(first) {
             return Vec::new();
         }
-        let mut steps = steps_alone(run, self.pieces.iter().map(|piece| &piece.spans), &self.data.counters);
+        // What begins later is not of those steps, nor the beginning of the one after them.
+        let needed = self.pieces.iter().filter(|piece| piece.from <= cut).map(|piece| &piece.spans);
+        let mut steps = steps_alone(run, needed, &self.data.counters);
         steps
             .retain(|(window, ..)| window.step < first && self.settled_to.is_none_or(|settled| window.step >= settled));
         self.settled_to = Some(first);
@@ -249,14 +253,21 @@ impl GrowingRank {
             .finish(run, self.report(), &self.data, self.memory.taken(), |_, _| memory.map(|memory| (*memory).clone()))
     }
 
+    /// What filled its memory when that was asked last.
+    pub(super) fn last_memory(&self) -> Option<Arc<RankMemory>> {
+        self.memory_figures.clone()
+    }
+
     /// What fills its memory, over all of the run.
     pub(super) fn memory(&mut self, run: &RunInfo) -> Option<Arc<RankMemory>> {
-        if let Some(figures) = &self.memory_figures {
-            return figures.clone();
+        if !self.memory_is_stale {
+            return self.memory_figures.clone();
         }
         let device = DeviceSamples::of(&self.data.counters, &self.data.names, self.info.sharing().is_some());
         let figures = self.memory.so_far(run, &self.info, &self.steps_of_memory(run), &device).map(Arc::new);
-        self.memory_figures.insert(figures).clone()
+        self.memory_is_stale = false;
+        self.memory_figures.clone_from(&figures);
+        figures
     }
 
     fn report(&self) -> RankReport {

@@ -90,7 +90,7 @@ fn compare(recipe: &Recipe, memory_of_host: bool, shares: &[f64]) {
         if growing.has_news() {
             growing.analyze().unwrap();
         }
-        growing.picture();
+        growing.play_memory();
         if files.is_whole() {
             break;
         }

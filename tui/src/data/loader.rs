@@ -23,8 +23,10 @@ use crate::event::Event;
 const EVERY: Duration = Duration::from_millis(200);
 /// How often it is looked which ranks there are, and whether they still record.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Analyzing takes at most this part of the time.
-const REST: u32 = 9;
+/// After an analysis, so many times as long as it took there is none.
+const REST: u32 = 14;
+/// How often memory is played: what came in last is played again and again, since more may come before it.
+const PLAY_EVERY: Duration = Duration::from_millis(350);
 /// A rank with more bytes of spans is never read whole: it would not fit into memory.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -58,6 +60,7 @@ pub(crate) fn load(source: &Source) -> Result<Option<Snapshot>, AnalysisError> {
     let mut growing = GrowingRun::open(&run.path)?;
     while growing.read()? {}
     growing.analyze()?;
+    growing.play_memory();
     let picture = growing.picture();
     let steps = Arc::new(picture.steps());
     Ok(Some(Snapshot::growing(growing.run(), picture, steps)))
@@ -128,7 +131,7 @@ impl Reading {
     fn follow(&self, run: &Run) -> Result<(GrowingRun, Snapshot), Why> {
         let mut growing = GrowingRun::open(&run.path)?;
         let mut looked = Instant::now();
-        let mut next_analysis = Instant::now();
+        let (mut next_analysis, mut played) = (Instant::now(), None);
         let mut steps = Steps::default();
         loop {
             let ended = !grows(growing.run());
@@ -146,6 +149,10 @@ impl Reading {
                 let began = Instant::now();
                 growing.analyze()?;
                 next_analysis = Instant::now() + REST * began.elapsed();
+            }
+            if played.is_none_or(|played: Instant| played.elapsed() >= PLAY_EVERY) || ended && !more {
+                growing.play_memory();
+                played = Some(Instant::now());
             }
             let picture = growing.picture();
             let steps = steps.of(&picture);

@@ -38,6 +38,15 @@ impl Columns<'_> {
         }
     }
 
+    /// Says of a column that it would reach beyond the top.
+    pub(crate) fn draw_beyond(&self, buffer: &mut Buffer, column: u16) {
+        let place = (self.area.x + column, self.area.y);
+        if let Some(cell) = buffer.cell_mut(place).filter(|_| self.area.contains(place.into())) {
+            let color = cell.fg;
+            cell.set_char('▲').set_style(self.theme.letter_on(color));
+        }
+    }
+
     /// Where each part ends, in eighths of a line from the bottom. Rounding the sums and not the parts, no error adds up.
     fn tops(&self, parts: &[Part]) -> Vec<u32> {
         let most = u32::from(self.area.height) * 8;

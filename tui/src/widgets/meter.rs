@@ -3,7 +3,6 @@
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
-    style::Style,
     text::{Line, Span},
 };
 
@@ -30,8 +29,7 @@ pub(crate) fn parts_line(theme: &Theme, parts: &[Part], full: f64, width: u16) -
         }
         let (glyph, style) = theme.filled(part.mark);
         if theme.has_colors() && cells >= 3 {
-            let letter = Style::new().fg(ratatui::style::Color::Indexed(16)).bg(part.mark.color);
-            spans.push(Span::styled(format!("{:^cells$}", part.mark.letter), letter));
+            spans.push(Span::styled(format!("{:^cells$}", part.mark.letter), theme.letter_on(part.mark.color)));
         } else {
             spans.push(Span::styled(glyph.to_string().repeat(cells), style));
         }

@@ -36,5 +36,8 @@ pub(crate) fn say<'a>(buffer: &mut Buffer, place: Rect, line: impl Into<Line<'a>
 
 /// Writes a line into a place, up to its right end.
 pub(crate) fn say_right<'a>(buffer: &mut Buffer, place: Rect, line: impl Into<Line<'a>>) {
-    line.into().right_aligned().render(place, buffer);
+    let line = line.into();
+    // What is left of it keeps its looks: a line has its style over all of its place.
+    let free = place.width.saturating_sub(line.width() as u16);
+    line.right_aligned().render(right_of(place, free), buffer);
 }

@@ -14,23 +14,28 @@ use crate::{
 };
 
 pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
-    // Kernels and memory have their lines, the curves what is left.
     let families = families(scene);
-    let fixed = 2 + families.len() as u16 + 3;
-    let curves = area.height.saturating_sub(fixed) / 2;
     let steps = &scene.snapshot.steps;
-    let losses: Vec<f64> = steps.iter().map(|step| step.loss.unwrap_or(f64::NAN)).collect();
-    let speeds: Vec<f64> = steps.iter().map(|step| step.tokens_per_second.unwrap_or(f64::NAN)).collect();
+    let speed = |speed: f64| format!("{} tokens/s", text::count(speed.round() as u64));
+    let curves = [
+        Curve {
+            title: "Loss",
+            values: steps.iter().map(|step| step.loss).collect(),
+            written: |loss| format!("{loss:.3}"),
+        },
+        Curve { title: "Speed", values: steps.iter().map(|step| step.tokens_per_second).collect(), written: speed },
+    ];
+    let known: Vec<&Curve> = curves.iter().filter(|curve| curve.newest().is_some()).collect();
+    // Kernels and memory have their lines, the curves of which something is known what is left.
+    let fixed = 2 + families.len() as u16 + 3;
+    let height = (area.height.saturating_sub(fixed) / known.len().max(1) as u16).min(HIGHEST);
     let mut rest = area;
-    if curves >= 3 {
-        curve(scene, "Loss", &losses, |loss| format!("{loss:.3}"), Rect { height: curves, ..rest }, buffer);
-        rest = below(rest, curves);
-        let speed = |speed: f64| format!("{} tokens/s", text::count(speed.round() as u64));
-        curve(scene, "Speed", &speeds, speed, Rect { height: curves, ..rest }, buffer);
-        rest = below(rest, curves);
+    for curve in known.into_iter().filter(|_| height >= 3) {
+        curve.draw(scene, Rect { height, ..rest }, buffer);
+        rest = below(rest, height);
     }
     memory(scene, Rect { height: rest.height.min(3), ..rest }, buffer);
-    let rest = below(rest, 3);
+    let rest = if scene.memory().is_some() { below(rest, 3) } else { rest };
     if !families.is_empty() {
         say(buffer, row(rest, 0), Line::styled("Kernels, by kind", scene.theme.title()));
         for (index, line) in families.into_iter().enumerate() {
@@ -39,32 +44,41 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn curve(
-    scene: &Scene<'_>,
+/// How many lines a curve has at most.
+const HIGHEST: u16 = 16;
+
+/// A figure over all steps.
+struct Curve {
     title: &'static str,
-    values: &[f64],
-    written: impl Fn(f64) -> String,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
-    let theme = scene.theme;
-    let body = below(area, 1);
-    let body = Rect { height: body.height.saturating_sub(1), ..body };
-    let extent = draw_curve(buffer, body, values, theme.title());
-    say(buffer, row(area, 0), Line::styled(title, theme.title()));
-    let Some(newest) = values.iter().rev().find(|value| value.is_finite()) else {
-        say_right(buffer, row(area, 0), Line::styled("unknown", theme.quiet()));
-        return;
-    };
-    let range = extent
-        .filter(|(least, most)| least < most)
-        .map(|(least, most)| format!("{}–{}, now ", number(&written(least)), number(&written(most))));
-    let room = usize::from(area.width).saturating_sub(title.len() + 2);
-    let words = written(*newest);
-    // The range is left out where there is no room for it.
-    let range = range.filter(|range| range.chars().count() + words.chars().count() <= room).unwrap_or_default();
-    let line = vec![Span::styled(range, theme.quiet()), Span::styled(words, theme.strong())];
-    say_right(buffer, row(area, 0), Line::from(line));
+    values: Vec<Option<f64>>,
+    /// As people read it.
+    written: fn(f64) -> String,
+}
+
+impl Curve {
+    fn newest(&self) -> Option<f64> {
+        self.values.iter().rev().copied().flatten().find(|value| value.is_finite())
+    }
+
+    fn draw(&self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+        let Curve { title, values, written } = self;
+        let Some(newest) = self.newest() else { return };
+        let theme = scene.theme;
+        let body = below(area, 1);
+        let body = Rect { height: body.height.saturating_sub(1), ..body };
+        let values: Vec<f64> = values.iter().map(|value| value.unwrap_or(f64::NAN)).collect();
+        let extent = draw_curve(buffer, body, &values, theme.title());
+        say(buffer, row(area, 0), Line::styled(*title, theme.title()));
+        let range = extent
+            .filter(|(least, most)| least < most)
+            .map(|(least, most)| format!("{}–{}, now ", number(&written(least)), number(&written(most))));
+        let room = usize::from(area.width).saturating_sub(title.len() + 2);
+        let words = written(newest);
+        // The range is left out where there is no room for it.
+        let range = range.filter(|range| range.chars().count() + words.chars().count() <= room).unwrap_or_default();
+        let line = vec![Span::styled(range, theme.quiet()), Span::styled(words, theme.strong())];
+        say_right(buffer, row(area, 0), Line::from(line));
+    }
 }
 
 /// A number without its unit.

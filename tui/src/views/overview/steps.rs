@@ -95,7 +95,7 @@ impl Steps {
             self.drawn.push((bars.x + x, bar.last));
             let is_chosen = scene.chosen.is_some_and(|chosen| (bar.first..=bar.last).contains(&chosen));
             if bar.duration > full * 1.001 {
-                say(buffer, Rect { x: bars.x + x, width: 1, ..row(bars, 0) }, Line::styled("▲", scene.theme.warning()));
+                chart.draw_beyond(buffer, x);
             }
             if is_chosen {
                 let place = Rect { x: bars.x + x, width: width - gap, ..row(footer, 0) };
