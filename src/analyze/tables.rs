@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stepscope_analyzer::{Analysis, KernelFigures, RankMemory, Share, StepFigures};
-use stepscope_traces::{MemoryCategory, Nanos, Rank, RunSource, Step};
+use stepscope_traces::{MemoryCategory, Nanos, Rank, RunSource, Step, without_signature};
 
 use super::{
     devices,
@@ -375,7 +375,7 @@ fn kernels(analysis: &Analysis, room: Room) -> Table {
     let row = |kernel: &KernelFigures| {
         let spread = format!("{} to {}", duration(kernel.least_rank_ns), duration(kernel.most_rank_ns));
         let mut cells = vec![
-            kernel.name.clone(),
+            without_signature(&kernel.name).into(),
             text::count(kernel.count),
             duration(kernel.total_ns),
             duration(kernel.mean_ns as i64),

@@ -1,6 +1,9 @@
 //! The tables of a comparison, for every form of it.
 
+use std::collections::BTreeSet;
+
 use stepscope_analyzer::{Diff, KernelDiff, KernelStatus, MemoryCause, MetricDiff, TimeCause, TimeDiff};
+use stepscope_traces::without_signature;
 
 use super::answer;
 use crate::{
@@ -185,7 +188,8 @@ fn kernels(diff: &Diff, room: Room) -> Table<String> {
 
 /// A kernel, and whether it is new, gone or renamed.
 fn kernel_name(kernel: &KernelDiff) -> String {
-    let names = |names: &std::collections::BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    let names =
+        |names: &BTreeSet<String>| names.iter().map(|name| without_signature(name)).collect::<Vec<_>>().join(", ");
     let (base, other) = (names(&kernel.base_names), names(&kernel.other_names));
     let again = if kernel.cause == "recomputation" { " (again)" } else { "" };
     match kernel.status {

@@ -64,7 +64,7 @@ pub use import::{
 };
 pub use loss::Loss;
 pub use membership::Membership;
-pub use names::{FIRST_NAME, Names};
+pub use names::{FIRST_NAME, Names, without_signature};
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, MEMORY_TIMES, PHASES, RANKS_ON_DEVICE, RankInfo, State, TIMES_OF_HOST, Written};
 pub use reader::{RankDirectory, RankReport, Run};

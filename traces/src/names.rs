@@ -36,11 +36,65 @@ impl Names {
     }
 }
 
-/// A name as people write it, without parameters: compilers mangle those of C++, and recording leaves them as they are.
+/// A name as people write it: compilers mangle those of C++, and where a program has nothing to read them with, recording
+/// leaves them as they are. It is whole, as PyTorch's profiler has it, so that a kernel has one name wherever it was
+/// recorded.
 fn readable(text: &str) -> String {
     let mangled = text.starts_with("_Z").then(|| cpp_demangle::Symbol::new(text).ok()).flatten();
-    let options = DemangleOptions::new().no_params().no_return_type().recursion_limit(MOST_NESTED);
-    mangled.and_then(|symbol| symbol.demangle_with_options(&options).ok()).unwrap_or_else(|| text.to_owned())
+    let options = DemangleOptions::new().recursion_limit(MOST_NESTED);
+    let demangled = mangled.and_then(|symbol| symbol.demangle_with_options(&options).ok());
+    demangled.map_or_else(|| text.to_owned(), |name| with_short_literals(&name))
+}
+
+/// A demangled name with its numbers as most demanglers write them: `4096ul` for `(unsigned long)4096`.
+fn with_short_literals(name: &str) -> String {
+    let mut short = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find('(') {
+        let literal = SUFFIXES.iter().find_map(|(kind, suffix)| Some((rest[at..].strip_prefix(kind)?, suffix)));
+        let number = literal
+            .map_or(0, |(after, _)| after.find(|c: char| !c.is_ascii_digit() && c != '-').unwrap_or(after.len()));
+        short.push_str(&rest[..at]);
+        rest = match literal {
+            Some((after, suffix)) if number > 0 => {
+                short.push_str(match (*suffix, &after[..number]) {
+                    ("bool", "0") => "false",
+                    ("bool", _) => "true",
+                    (_, digits) => digits,
+                });
+                short.push_str(if *suffix == "bool" { "" } else { suffix });
+                &after[number..]
+            }
+            _ => {
+                short.push('(');
+                &rest[at + 1..]
+            }
+        };
+    }
+    short + rest
+}
+
+/// How numbers of each type end.
+const SUFFIXES: [(&str, &str); 7] = [
+    ("(bool)", "bool"),
+    ("(int)", ""),
+    ("(unsigned int)", "u"),
+    ("(long)", "l"),
+    ("(unsigned long)", "ul"),
+    ("(long long)", "ll"),
+    ("(unsigned long long)", "ull"),
+];
+
+/// A kernel's name without what all kernels return and without its parameters, for where there is little room.
+pub fn without_signature(name: &str) -> &str {
+    let name = name.strip_prefix("void ").unwrap_or(name);
+    let Some(inside) = name.strip_suffix(')') else { return name };
+    let mut open = 1;
+    let begin = inside.char_indices().rev().find(|(_, character)| {
+        open += i32::from(*character == ')') - i32::from(*character == '(');
+        open == 0
+    });
+    begin.map(|(begin, _)| &name[..begin]).filter(|rest| !rest.is_empty()).unwrap_or(name)
 }
 
 /// How deep a mangled name may nest: files may come from anyone.
@@ -54,8 +108,21 @@ mod tests {
     fn names_are_as_people_write_them() {
         for (name, readable_name) in [
             ("rms_norm", "rms_norm"),
-            ("_Z3addIfEvPT_S1_", "add<float>"),
-            ("_ZN2at6native6kernelILi4EEEv", "at::native::kernel<4>"),
+            ("_Z3addIfEvPT_S1_", "void add<float>(float*, float*)"),
+            (
+                "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE",
+                "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            ),
+            (
+                "_ZN2at6native29vectorized_elementwise_kernelILi8ENS0_15CUDAFunctor_addIN3c108BFloat16EEESt5arrayIPcLm3EEEEviT0_T1_",
+                "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)",
+            ),
+            ("_Z1fILb1ELb0EEvv", "void f<true, false>()"),
+            (
+                "_Z1fILin3ELj32ELl5ELm6ELx7ELy8ELs9ELc65EEvv",
+                "void f<-3, 32u, 5l, 6ul, 7ll, 8ull, (short)9, (char)65>()",
+            ),
+            ("_ZN2at6native12_GLOBAL__N_11fEPFvvE", "at::native::(anonymous namespace)::f(void (*)())"),
             ("_Znot a name", "_Znot a name"),
             ("_Z", "_Z"),
         ] {
@@ -63,5 +130,22 @@ mod tests {
         }
         let deep = format!("_Z{}", "N".repeat(100_000));
         assert_eq!(readable(&deep), deep);
+    }
+    #[test]
+    fn a_signature_can_be_left_out() {
+        for (name, short) in [
+            ("void add<float>(float*, float*)", "add<float>"),
+            (
+                "void at::(anonymous namespace)::f<(at::Reduce)1>(int (*)(int), at::T<void (*)()>)",
+                "at::(anonymous namespace)::f<(at::Reduce)1>",
+            ),
+            ("gemm", "gemm"),
+            ("(whole)", "(whole)"),
+            ("unbalanced)", "unbalanced)"),
+            ("é(é)", "é"),
+            ("void ", ""),
+        ] {
+            assert_eq!(without_signature(name), short);
+        }
     }
 }

@@ -18,6 +18,7 @@ mod activity;
 mod buffers;
 mod callbacks;
 mod clock;
+mod demangle;
 mod drain;
 mod groups;
 mod join;

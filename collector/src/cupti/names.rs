@@ -7,6 +7,7 @@ use std::{
 
 use stepscope_traces::{NameId, SpanKind};
 
+use super::demangle::Demangler;
 use crate::shared::Shared;
 
 /// When there are more, all are looked up anew.
@@ -15,6 +16,7 @@ const MOST_NAMES: usize = 8192;
 /// Names that have been seen, for each recorder.
 #[derive(Default)]
 pub(crate) struct KernelNames {
+    demangler: Option<Demangler>,
     seen: HashMap<(usize, u64), Seen>,
 }
 
@@ -25,7 +27,7 @@ struct Seen {
 }
 
 impl KernelNames {
-    /// The id of a name, as it is (it is demangled when it is read), and what a kernel of that name does.
+    /// The id of a name, as people write it, and what a kernel of that name does.
     pub(crate) fn look_up(&mut self, shared: &Shared, name: &CStr) -> (NameId, SpanKind) {
         let key = (name.as_ptr() as usize, shared.id);
         // Where a module was unloaded, another one may have its name now.
@@ -35,7 +37,7 @@ impl KernelNames {
         if self.seen.len() >= MOST_NAMES {
             self.seen.clear();
         }
-        let text = name.to_string_lossy();
+        let text = self.demangler.get_or_insert_with(Demangler::find).demangle(name);
         let (id, kind) = (shared.names().name(&text), kind_of(&text));
         self.seen.insert(key, Seen { text: name.to_owned(), id, kind });
         (id, kind)

@@ -57,9 +57,8 @@ impl<'history> Rules<'history> {
         let mut rules = Rules { events, passes, last_gradient_freed: None, optimizer_state_made: false };
         for life in &lives.lives {
             let Some(from) = life.from else { continue };
-            let given_back_later = life.given_back().is_some_and(|back| !passes.same(Some(from), back));
             match passes.at(from) {
-                Some(Pass::Backward) if given_back_later => {
+                Some(Pass::Backward) if life.given_back().is_some() && !rules.given_back_in_its_pass(life) => {
                     rules.last_gradient_freed = rules.last_gradient_freed.max(Some(from));
                 }
                 Some(Pass::Optimizer) if life.given_back().is_none() => rules.optimizer_state_made = true,
@@ -81,7 +80,7 @@ impl<'history> Rules<'history> {
         if stack.has(Sign::Workspace) {
             return MemoryCategory::Workspace;
         }
-        let in_same_pass = life.given_back().is_some_and(|back| self.passes.same(life.from, back));
+        let in_same_pass = self.given_back_in_its_pass(life);
         if stack.has(Sign::Collective) && (!stack.has(Sign::Autograd) || in_same_pass) {
             return MemoryCategory::Communication;
         }
@@ -102,6 +101,15 @@ impl<'history> Rules<'history> {
             None if life.stack.is_none() => MemoryCategory::Other,
             None => self.no_pass(life, stack),
         }
+    }
+
+    /// Whether a block did not outlive the pass that it was allocated in. Where the optimizer allocates nothing, no event
+    /// of another pass comes between the backward pass and whoever drops the gradients.
+    fn given_back_in_its_pass(&self, life: &Life) -> bool {
+        let Some(back) = life.given_back() else { return false };
+        let of_backward = life.from.and_then(|from| self.passes.at(from)) == Some(Pass::Backward);
+        let after_it = of_backward && self.events[back].stack.is_some() && self.passes.at(back).is_none();
+        self.passes.same(life.from, back) && !after_it
     }
 
     fn recomputed(&self, life: &Life) -> MemoryCategory {

@@ -184,6 +184,14 @@ fn a_training_is_told_apart_by_its_passes_alone() {
 }
 
 #[test]
+fn gradients_are_told_where_the_optimizer_allocates_nothing() {
+    let mut training = Training::new();
+    training.run(FIRST);
+    training.run("GH X y c L l (w iW C j) [] | IJ Y");
+    check(&training.categories(), &[("gij", Gradients), ("w", Workspace), ("c", Activations)]);
+}
+
+#[test]
 fn what_is_seen_is_true_and_what_is_not_seen_is_not_that() {
     let mut training = Training::new();
     // `d` is data that stays, `k` is scratch that a library keeps, `t` the same in the optimizer, `c` a bucket.
