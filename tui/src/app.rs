@@ -14,6 +14,7 @@ use stepscope_traces::{Nanos, Rank, Step};
 use crate::{
     data::{Snapshot, Stage},
     event::Event,
+    filter::Filter,
     frame,
     help::{self, centered},
     keys::{self, Action},
@@ -112,6 +113,9 @@ impl App {
         }
         match self.mode {
             Mode::Looking => {
+                if self.views.of(self.view).filter().is_some_and(|filter| filter.takes(key)) {
+                    return;
+                }
                 if let Some(action) = keys::action(key, self.view.bindings()) {
                     self.act(action);
                 }
@@ -133,7 +137,16 @@ impl App {
             Action::Quit if self.has_job => self.mode = Mode::Leaving,
             Action::Quit => self.left = Some(Left::Alone),
             Action::Help => self.mode = Mode::Help,
+            // What is held back comes first.
+            Action::Back if self.views.of(self.view).filter().is_some_and(Filter::clear) => {}
             Action::Back => (self.chosen, self.focus) = (None, None),
+            Action::Filter => _ = self.views.of(self.view).filter().map(Filter::open),
+            Action::Take => {
+                let App { views, view, shown, theme, focus, chosen, .. } = self;
+                let scene = Scene { snapshot: shown, theme, focus: *focus, chosen: *chosen, now: Nanos(0) };
+                let choice = views.of(*view).take(&scene);
+                self.choose(choice);
+            }
             Action::Show(view) => self.view = view,
             Action::NextView => self.view = self.view.after(1),
             Action::PreviousView => self.view = self.view.after(View::ALL.len() - 1),
@@ -178,12 +191,23 @@ impl App {
         self.focus = next.checked_sub(1).and_then(|index| ranks.get(index)).copied();
     }
 
+    fn choose(&mut self, choice: Option<Choice>) {
+        match choice {
+            Some(Choice::Step(step)) => self.chosen = Some(step),
+            Some(Choice::Rank(rank)) => self.focus = Some(rank),
+            None => {}
+        }
+    }
+
     fn point(&mut self, event: &MouseEvent) {
         if self.mode != Mode::Looking {
             if matches!(event.kind, MouseEventKind::Down(_)) {
                 self.mode = Mode::Looking;
             }
             return;
+        }
+        if matches!(event.kind, MouseEventKind::Down(_)) {
+            self.views.of(self.view).filter().map(Filter::close);
         }
         let place = Position { x: event.column, y: event.row };
         match event.kind {
@@ -196,11 +220,8 @@ impl App {
                 } else if self.places.body.contains(place) {
                     let App { views, view, shown, theme, focus, chosen, .. } = self;
                     let scene = Scene { snapshot: shown, theme, focus: *focus, chosen: *chosen, now: Nanos(0) };
-                    match views.of(*view).click(event, &scene) {
-                        Some(Choice::Step(step)) => self.chosen = Some(step),
-                        Some(Choice::Rank(rank)) => self.focus = Some(rank),
-                        None => {}
-                    }
+                    let choice = views.of(*view).click(event, &scene);
+                    self.choose(choice);
                 }
             }
             _ => {}

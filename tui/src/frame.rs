@@ -178,7 +178,9 @@ fn draw_tabs(current: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> 
 
 /// What keys do: of the view, and everywhere, as many as there is room for. What comes last always has its place.
 fn draw_keys(view: View, theme: &Theme, place: Rect, buffer: &mut Buffer) {
-    let shown: Vec<&Binding> = view.bindings().iter().chain(EVERYWHERE).filter(|key| !key.short.is_empty()).collect();
+    let own = view.bindings();
+    let everywhere = EVERYWHERE.iter().filter(|binding| !binding.is_taken_by(own));
+    let shown: Vec<&Binding> = own.iter().chain(everywhere).filter(|key| !key.short.is_empty()).collect();
     let words = |together: &[&Binding]| {
         let keys: Vec<String> = together.iter().map(|binding| binding.first_name()).collect();
         let (keys, word) = (keys.join(" "), together[0].short);

@@ -17,7 +17,8 @@ use crate::{
 /// Draws it in the middle of an area.
 pub(crate) fn draw(view: View, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let mut lines = vec![heading("In every view", theme), numbers(theme)];
-    lines.extend(EVERYWHERE.iter().map(|binding| line(binding, theme)));
+    let everywhere = EVERYWHERE.iter().filter(|binding| !binding.is_taken_by(view.bindings()));
+    lines.extend(everywhere.map(|binding| line(binding, theme)));
     if !view.bindings().is_empty() {
         lines.push(Line::default());
         lines.push(heading(view.title(), theme));

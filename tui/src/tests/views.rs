@@ -11,6 +11,26 @@ fn memory() {
     look_at(View::Memory);
 }
 
+#[test]
+fn communication() {
+    look_at(View::Communication);
+}
+
+#[test]
+fn kernels() {
+    look_at(View::Kernels);
+}
+
+#[test]
+fn devices() {
+    look_at(View::Devices);
+}
+
+#[test]
+fn ranks() {
+    look_at(View::Ranks);
+}
+
 /// Whatever the size, all is drawn and nothing beside it.
 #[test]
 fn every_size() {

@@ -1,11 +1,16 @@
 //! What can be looked at: one file for each view, and one list of them.
 
+mod communication;
+mod devices;
+mod kernels;
 mod memory;
 mod overview;
+mod ranks;
 
 use ratatui::{buffer::Buffer, crossterm::event::MouseEvent, layout::Rect};
 
 use crate::{
+    filter::Filter,
     keys::{Action, Binding},
     scene::Scene,
 };
@@ -17,6 +22,16 @@ pub(crate) trait ViewBody {
 
     /// Does what one of its own keys asks for.
     fn act(&mut self, action: Action, scene: &Scene<'_>);
+
+    /// What is typed to see only a part of it, in views that have that.
+    fn filter(&mut self) -> Option<&mut Filter> {
+        None
+    }
+
+    /// What is under its cursor, for every view.
+    fn take(&mut self, _scene: &Scene<'_>) -> Option<Choice> {
+        None
+    }
 
     /// What a click on it asks for.
     fn click(&mut self, _event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
@@ -79,6 +94,14 @@ views! {
     Overview in overview: "overview", "Overview";
     /// What fills memory.
     Memory in memory: "memory", "Memory";
+    /// What ranks say to each other, and who waits for whom.
+    Communication in communication: "communication", "Communication";
+    /// What takes the time, by name.
+    Kernels in kernels: "kernels", "Kernels";
+    /// What devices say of themselves.
+    Devices in devices: "devices", "Devices";
+    /// The whole job at a glance.
+    Ranks in ranks: "ranks", "Ranks";
 }
 
 impl View {
