@@ -1,6 +1,7 @@
 //! Everything a run says, put together.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -25,10 +26,11 @@ use crate::{
     overlay::Overlay,
     partition::Partition,
     rank::{Detail, RankFigures, RankResult},
+    roofline::Roofline,
     selection::Selection,
     step_time::StepTime,
     steps::StepFigures,
-    stragglers::Straggler,
+    stragglers::{Straggler, Wait},
 };
 
 /// The version of what `analyze` says.
@@ -63,10 +65,15 @@ pub struct Analysis {
     pub collectives: Vec<CollectiveFigures>,
     /// Who waits, and for whom.
     pub stragglers: Vec<Straggler>,
+    /// How long ranks waited for each other: those that others wait for most, and of those that wait the ones that wait
+    /// longest.
+    pub waits: Vec<Wait>,
     /// Kernels by name, the most time first.
     pub kernels: Vec<KernelFigures>,
     /// Kernels by family, the most time first.
     pub families: Vec<FamilyFigures>,
+    /// What lets kernels be no faster; none where the peak is not known, or ranks share a device.
+    pub roofline: Option<Roofline>,
     /// What stands out, the most important first.
     pub findings: Vec<Finding>,
 }
@@ -117,6 +124,40 @@ impl Analysis {
         }
         partitions
     }
+
+    /// The same of each rank.
+    pub fn counted_time_by_rank(&self) -> BTreeMap<Rank, RankTime> {
+        let mut times: BTreeMap<Rank, RankTime> = BTreeMap::new();
+        let counts = |step: &&StepFigures| self.step_time.as_ref().is_some_and(|time| time.counts(step.step));
+        for step in self.steps.iter().filter(counts) {
+            times.entry(step.rank).or_default().add(&step.partition);
+        }
+        if times.is_empty() {
+            self.ranks.iter().for_each(|rank| times.entry(rank.rank).or_default().add(&rank.partition));
+        }
+        times
+    }
+}
+
+/// The time of a rank in some windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RankTime {
+    /// Of all of them together.
+    pub partition: Partition,
+    /// How many there are: steps, or all of the time at once.
+    pub windows: u64,
+}
+
+impl RankTime {
+    fn add(&mut self, window: &Partition) {
+        self.partition.add_window(window);
+        self.windows += 1;
+    }
+
+    /// The mean of a part of it, of one window.
+    pub fn mean(&self, part: fn(&Partition) -> i64) -> i64 {
+        part(&self.partition) / self.windows.max(1) as i64
+    }
 }
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
@@ -162,10 +203,11 @@ pub(crate) fn assemble<T>(
     let tables: Vec<_> = ranks.iter_mut().map(|rank| std::mem::take(&mut rank.kernels)).collect();
     let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
     // Where ranks share a device, a kernel has more of it than the rank's part, or less: nobody knows.
-    let (kernels, families) = kernels(&tables, peak_flops.filter(|_| ranks_on_a_device.is_none()))?;
+    let roofline = Roofline::of(peak_flops.filter(|_| ranks_on_a_device.is_none()), device.as_ref());
+    let (kernels, families) = kernels(&tables, roofline.as_ref())?;
     let step_time = StepTime::of(&ranks, selection);
     let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
-    let (collectives, stragglers) = collectives(&ranks, &run.info.groups)?;
+    let (collectives, (stragglers, waits)) = collectives(&ranks, &run.info.groups)?;
     let seen = look(&ranks, &alignment);
     let mut analysis = Analysis {
         schema: SCHEMA,
@@ -191,8 +233,10 @@ pub(crate) fn assemble<T>(
         ranks: ranks.into_iter().map(|rank| rank.figures).collect(),
         collectives,
         stragglers,
+        waits,
         kernels,
         families,
+        roofline,
         findings: Vec::new(),
     };
     analysis.findings = findings(&analysis);

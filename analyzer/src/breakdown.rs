@@ -58,6 +58,29 @@ pub struct AxisShare {
     pub exposed_ns: i64,
 }
 
+impl AxisShare {
+    fn along(axis: Option<Axis>) -> AxisShare {
+        AxisShare { axis, communication_ns: 0, overlapped_ns: 0, exposed_ns: 0 }
+    }
+
+    /// The communication of some ranks, added up; without axes along which there was none.
+    pub fn sum<'a>(shares: impl IntoIterator<Item = &'a AxisShare>) -> Vec<AxisShare> {
+        let mut sums: BTreeMap<Option<Axis>, AxisShare> = BTreeMap::new();
+        for share in shares {
+            let sum = sums.entry(share.axis).or_insert(AxisShare::along(share.axis));
+            sum.communication_ns += share.communication_ns;
+            sum.overlapped_ns += share.overlapped_ns;
+            sum.exposed_ns += share.exposed_ns;
+        }
+        sums.into_values().filter(|sum| sum.communication_ns > 0).collect()
+    }
+
+    /// The part of it that compute hides.
+    pub fn overlap(&self) -> f64 {
+        self.overlapped_ns as f64 / self.communication_ns.max(1) as f64
+    }
+}
+
 /// A rank's time by what it was for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Breakdown {
@@ -95,12 +118,7 @@ impl BreakdownSum {
             }
             let first = seen.is_empty();
             seen.push(axis);
-            let share = self.axes.entry(axis).or_insert(AxisShare {
-                axis,
-                communication_ns: 0,
-                overlapped_ns: 0,
-                exposed_ns: 0,
-            });
+            let share = self.axes.entry(axis).or_insert(AxisShare::along(axis));
             share.communication_ns += length;
             if !compute.is_empty() {
                 share.overlapped_ns += length;

@@ -23,7 +23,7 @@ use crate::{
     kernels::groups as alike,
     messages::messages,
     rank::RankResult,
-    stragglers::{Straggler, Stragglers},
+    stragglers::{Straggler, Stragglers, Wait},
 };
 
 /// All collectives of one operation in groups of one size.
@@ -56,21 +56,24 @@ pub struct CollectiveFigures {
     pub by_step: BTreeMap<Step, (u64, i64)>,
 }
 
+/// Every rank's waiting, and that of ranks for each other.
+type Waiting = (Vec<Straggler>, Vec<Wait>);
+
 /// The figures of all collectives, the most time first, and of every rank's waiting.
 pub(crate) fn collectives(
     ranks: &[RankResult],
     groups: &[GroupInfo],
-) -> Result<(Vec<CollectiveFigures>, Vec<Straggler>), AnalysisError> {
+) -> Result<(Vec<CollectiveFigures>, Waiting), AnalysisError> {
     let sizes = GroupSizes::of(ranks, groups);
     let mut sums: BTreeMap<Kind, Sum> = BTreeMap::new();
     let mut stragglers = Stragglers::of(ranks);
     let stages = groups.iter().any(|group| group.axis == Axis::Pipeline);
-    add_collectives(ranks, &sizes, stages, &mut sums, &mut stragglers)?;
+    let waits = add_collectives(ranks, &sizes, stages, &mut sums, &mut stragglers)?;
     add_messages(ranks, groups, &sizes, &mut sums);
     add_busy_time(ranks, &sizes, &mut sums);
     let mut figures: Vec<CollectiveFigures> = sums.iter().map(|(kind, sum)| sum.figures(kind)).collect();
     figures.sort_by_key(|figures| Reverse(figures.busy_ns));
-    Ok((figures, stragglers.finish(ranks)))
+    Ok((figures, (stragglers.finish(ranks), waits)))
 }
 
 /// What collectives are put together by.
@@ -177,20 +180,20 @@ impl Kind {
     }
 }
 
-/// Adds what several ranks do together.
+/// Adds what several ranks do together; gives how long they waited for each other.
 fn add_collectives(
     ranks: &[RankResult],
     sizes: &GroupSizes,
     stages: bool,
     sums: &mut BTreeMap<Kind, Sum>,
     stragglers: &mut Stragglers,
-) -> Result<(), AnalysisError> {
+) -> Result<Vec<Wait>, AnalysisError> {
     let mut spans: Vec<(u32, &CommunicationSpan)> = Vec::new();
     for (rank, result) in (0..).zip(ranks) {
         spans.extend(result.communication.iter().filter(|span| !span.is_message()).map(|span| (rank, span)));
     }
     if spans.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let column = |of: fn(&CommunicationSpan) -> Option<u32>| spans.iter().map(|(_, span)| of(span)).collect::<Vec<_>>();
     let table = df!(
@@ -201,6 +204,8 @@ fn add_collectives(
     // Rows of a collective are far apart in memory: as little as possible is looked up there.
     let all: Vec<(u32, i64)> = spans.iter().map(|(rank, span)| (*rank, span.duration())).collect();
     let mut parts: Vec<(u32, i64)> = Vec::new();
+    // Those in which somebody may have been waited for.
+    let mut met: Vec<Vec<u32>> = Vec::new();
     for rows in alike(&table, ["group", "sequence", "operation"])? {
         let span = |row: &u32| spans[*row as usize].1;
         let first = span(&rows[0]);
@@ -227,10 +232,17 @@ fn add_collectives(
             // Stages do not end together, so who comes last among them says nothing.
             if !(stages && matches!(kind.axis, Some(Axis::World | Axis::Embedding))) {
                 stragglers.add(&parts);
+                met.push(rows);
             }
         }
     }
-    Ok(())
+    let mut pairs = stragglers.pairs();
+    for rows in met {
+        parts.clear();
+        parts.extend(rows.iter().map(|row| all[*row as usize]));
+        pairs.add(&parts);
+    }
+    Ok(pairs.finish(ranks))
 }
 
 /// The rank with the most spans, and of such ranks the one that took least time. The parts are in the order of the ranks.

@@ -23,7 +23,13 @@ pub struct DeviceFigures {
     pub rank: Rank,
     /// By counter.
     pub counters: BTreeMap<String, CounterFigures>,
+    /// The values of each over that time, in order; of many, means of some that follow each other.
+    #[serde(skip)]
+    pub over_time: BTreeMap<String, Vec<f64>>,
 }
+
+/// How many values of a counter are told, at most.
+const MOST_VALUES: usize = 256;
 
 /// The values of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -34,6 +40,8 @@ pub struct CounterFigures {
     pub least: f64,
     /// The most of them.
     pub most: f64,
+    /// The newest of them.
+    pub last: f64,
     /// How many there are.
     pub samples: u64,
 }
@@ -82,15 +90,24 @@ impl DeviceSamples {
         Some(at(window.end)? - at(window.start)?)
     }
 
-    fn during(&self, steps: &[&StepWindow]) -> BTreeMap<String, CounterFigures> {
-        let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return BTreeMap::new() };
-        let within = |samples: &[(i64, f64)]| {
-            // What is measured over the time since the sample before must have been measured in the steps.
-            let begin = samples.partition_point(|(time, _)| *time < first.start) + 1;
-            let end = samples.partition_point(|(time, _)| *time <= last.end);
-            CounterFigures::of(samples.get(begin..end)?)
+    /// The samples of each counter in some steps; where a rank has none, all there are.
+    fn during(&self, steps: &[&StepWindow], has_steps: bool) -> impl Iterator<Item = (&String, &[(i64, f64)])> {
+        let extent = match (steps.first(), steps.last()) {
+            (Some(first), Some(last)) => Some((first.start, last.end)),
+            _ if has_steps => None,
+            _ => Some((i64::MIN, i64::MAX)),
         };
-        self.by_counter.iter().filter_map(|(name, samples)| Some((name.clone(), within(samples)?))).collect()
+        let within = move |samples: &'_ [(i64, f64)]| {
+            let (start, end) = extent?;
+            // What is measured over the time since the sample before must have been measured in the steps.
+            let begin = samples.partition_point(|(time, _)| *time < start) + usize::from(start > i64::MIN);
+            let end = samples.partition_point(|(time, _)| *time <= end);
+            (begin < end).then_some((begin, end))
+        };
+        self.by_counter.iter().filter_map(move |(name, samples)| {
+            let (begin, end) = within(samples)?;
+            Some((name, &samples[begin..end]))
+        })
     }
 }
 
@@ -122,17 +139,31 @@ impl CounterFigures {
             mean: values().sum::<f64>() / samples.len() as f64,
             least: values().reduce(f64::min)?,
             most: values().reduce(f64::max)?,
+            last: values().next_back()?,
             samples: samples.len() as u64,
         })
     }
+}
+
+/// The values of some samples, and of many the means of as few as make no more than there is room for.
+fn values(samples: &[(i64, f64)]) -> Vec<f64> {
+    let together = samples.len().div_ceil(MOST_VALUES).max(1);
+    let mean = |samples: &[(i64, f64)]| samples.iter().map(|(_, value)| value).sum::<f64>() / samples.len() as f64;
+    samples.chunks(together).map(mean).collect()
 }
 
 /// What every device said during the steps, those of the warm-up left out.
 pub(crate) fn devices(ranks: &[RankResult], warm_up: &[Step]) -> Vec<DeviceFigures> {
     let of = |rank: &RankResult| {
         let steps = rank.steps.iter().map(|(window, ..)| window).filter(|window| !warm_up.contains(&window.step));
-        let counters = rank.device.during(&steps.collect::<Vec<_>>());
-        (!counters.is_empty()).then_some(DeviceFigures { rank: rank.info.rank, counters })
+        let steps: Vec<&StepWindow> = steps.collect();
+        let has_steps = !(rank.steps.is_empty() && rank.other_steps.is_empty());
+        let (mut counters, mut over_time) = (BTreeMap::new(), BTreeMap::new());
+        for (name, samples) in rank.device.during(&steps, has_steps) {
+            counters.extend(CounterFigures::of(samples).map(|figures| (name.clone(), figures)));
+            over_time.insert(name.clone(), values(samples));
+        }
+        (!counters.is_empty()).then_some(DeviceFigures { rank: rank.info.rank, counters, over_time })
     };
     ranks.iter().filter_map(of).collect()
 }
@@ -151,10 +182,24 @@ mod tests {
         let samples = samples(&[("gpu.power", &[(0, 90.0), (6, 200.0), (10, 500.0), (20, 700.0), (31, 80.0)])]);
         let window = |step, start, end| StepWindow { step: Step(step), start, end };
         let (first, last) = (window(1, 5, 15), window(2, 15, 30));
-        let power = samples.during(&[&first, &last])["gpu.power"];
-        assert_eq!(power, CounterFigures { mean: 600.0, least: 500.0, most: 700.0, samples: 2 });
-        assert!(samples.during(&[&window(3, 21, 30)]).is_empty());
-        assert!(samples.during(&[]).is_empty());
+        let power = |steps: &[&StepWindow], has_steps| {
+            let counters: Vec<_> = samples.during(steps, has_steps).map(|(_, samples)| samples).collect();
+            counters.first().and_then(|samples| CounterFigures::of(samples))
+        };
+        let during = CounterFigures { mean: 600.0, least: 500.0, most: 700.0, last: 700.0, samples: 2 };
+        assert_eq!(power(&[&first, &last], true), Some(during));
+        assert_eq!(power(&[&window(3, 21, 30)], true), None);
+        assert_eq!(power(&[], true), None, "none of its steps was asked for");
+        assert_eq!(power(&[], false).map(|all| (all.samples, all.last)), Some((5, 80.0)), "it has no steps");
+    }
+
+    #[test]
+    fn many_values_become_means_of_a_few() {
+        let samples = |count: i64| (0..count).map(|time| (time, time as f64)).collect::<Vec<_>>();
+        assert_eq!(values(&samples(3)), [0.0, 1.0, 2.0]);
+        let means = values(&samples(600));
+        assert_eq!((means.len(), means[0], means[199]), (200, 1.0, 598.0));
+        assert!(values(&[]).is_empty());
     }
 
     #[test]

@@ -6,7 +6,13 @@ use polars::prelude::*;
 use serde::Serialize;
 use stepscope_traces::{NameId, Names, Spans};
 
-use crate::{activity::Class, error::AnalysisError, family::Family, selection::StepRange};
+use crate::{
+    activity::Class,
+    error::AnalysisError,
+    family::Family,
+    roofline::{Bound, Roofline},
+    selection::StepRange,
+};
 
 /// All activity of one name, over all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,6 +35,16 @@ pub struct KernelFigures {
     pub most_rank_ns: i64,
     /// FLOP/s while it ran, where FLOPs are known.
     pub flops_per_second: Option<f64>,
+    /// Those, as a share of a device's peak.
+    pub peak_share: Option<f64>,
+    /// Bytes of memory it read and wrote a second, where those are known; not of communication.
+    pub bytes_per_second: Option<f64>,
+    /// FLOPs for each such byte, where both are known.
+    pub arithmetic_intensity: Option<f64>,
+    /// What it waits for when it runs as fast as it can; of what computes, where that is known.
+    pub bound: Option<Bound>,
+    /// How fast it is, as a share of what that lets through.
+    pub roof_share: Option<f64>,
 }
 
 /// All activity of one family, over all ranks.
@@ -60,11 +76,31 @@ struct Sum {
     total_ns: i64,
     flops: f64,
     flops_ns: i64,
+    bytes: f64,
+    bytes_ns: i64,
+    /// FLOPs and bytes where both are known.
+    both: (f64, f64),
 }
 
 impl Sum {
     fn flops_per_second(&self) -> Option<f64> {
         (self.flops_ns > 0).then(|| self.flops / (self.flops_ns as f64 / 1e9))
+    }
+
+    fn bytes_per_second(&self) -> Option<f64> {
+        (self.bytes_ns > 0).then(|| self.bytes / (self.bytes_ns as f64 / 1e9))
+    }
+
+    fn arithmetic_intensity(&self) -> Option<f64> {
+        let (flops, bytes) = self.both;
+        (bytes > 0.0).then(|| flops / bytes)
+    }
+
+    /// What it waits for: what has bytes and no FLOPs at all waits for memory.
+    fn bound(&self, family: Family, roofline: &Roofline) -> Option<Bound> {
+        let computes = !matches!(family, Family::Communication | Family::Copy);
+        let without_flops = (self.flops_ns == 0 && self.bytes_ns > 0).then_some(0.0);
+        computes.then(|| roofline.bound(self.arithmetic_intensity().or(without_flops)?))?
     }
 }
 
@@ -79,9 +115,20 @@ impl KernelSums {
             let duration = spans.duration_ns.get(row).0.max(0);
             sum.count += 1;
             sum.total_ns += duration;
-            if let Some(flops) = spans.flops.get(row).filter(|flops| *flops > 0) {
-                sum.flops += flops as f64;
+            let flops = spans.flops.get(row).filter(|flops| *flops > 0).map(|flops| flops as f64);
+            // Of communication they are the message's, and its time is not its own.
+            let bytes = spans.bytes.get(row).filter(|bytes| *bytes > 0 && class != Class::Communication);
+            let bytes = bytes.map(|bytes| bytes as f64);
+            if let Some(flops) = flops {
+                sum.flops += flops;
                 sum.flops_ns += duration;
+            }
+            if let Some(bytes) = bytes {
+                sum.bytes += bytes;
+                sum.bytes_ns += duration;
+            }
+            if let (Some(flops), Some(bytes)) = (flops, bytes) {
+                sum.both = (sum.both.0 + flops, sum.both.1 + bytes);
             }
         }
     }
@@ -103,6 +150,10 @@ impl KernelSums {
             "total_ns" => rows.iter().map(|(_, sum)| sum.total_ns).collect::<Vec<i64>>(),
             "flops" => rows.iter().map(|(_, sum)| sum.flops).collect::<Vec<f64>>(),
             "flops_ns" => rows.iter().map(|(_, sum)| sum.flops_ns).collect::<Vec<i64>>(),
+            "bytes" => rows.iter().map(|(_, sum)| sum.bytes).collect::<Vec<f64>>(),
+            "bytes_ns" => rows.iter().map(|(_, sum)| sum.bytes_ns).collect::<Vec<i64>>(),
+            "both_flops" => rows.iter().map(|(_, sum)| sum.both.0).collect::<Vec<f64>>(),
+            "both_bytes" => rows.iter().map(|(_, sum)| sum.both.1).collect::<Vec<f64>>(),
         )?)
     }
 }
@@ -110,7 +161,7 @@ impl KernelSums {
 /// Kernels by name and by family over all ranks, the most time first.
 pub(crate) fn kernels(
     tables: &[DataFrame],
-    peak_flops: Option<f64>,
+    roofline: Option<&Roofline>,
 ) -> Result<(Vec<KernelFigures>, Vec<FamilyFigures>), AnalysisError> {
     let mut all = DataFrame::empty();
     for table in tables {
@@ -129,16 +180,23 @@ pub(crate) fn kernels(
         let of_ranks = || rows.iter().map(|row| columns.total_ns[*row as usize]);
         // A rank without such a kernel spent nothing on it.
         let least = if rows.len() < tables.len() { Some(0) } else { of_ranks().min() };
+        let (family, flops, bytes) = (columns.family(rows[0]), sum.flops_per_second(), sum.bytes_per_second());
+        let bound = roofline.and_then(|roofline| sum.bound(family, roofline));
         kernels.push(KernelFigures {
             name: columns.name.get(rows[0] as usize).unwrap_or_default().to_owned(),
-            family: columns.family(rows[0]),
+            family,
             count: sum.count,
             total_ns: sum.total_ns,
             mean_ns: sum.total_ns as f64 / sum.count.max(1) as f64,
             share: share(sum.total_ns),
             least_rank_ns: least.unwrap_or(0),
             most_rank_ns: of_ranks().max().unwrap_or(0),
-            flops_per_second: sum.flops_per_second(),
+            flops_per_second: flops,
+            peak_share: flops.zip(roofline).map(|(flops, roofline)| flops / roofline.peak_flops),
+            bytes_per_second: bytes,
+            arithmetic_intensity: sum.arithmetic_intensity(),
+            bound,
+            roof_share: roofline.zip(bound).and_then(|(roofline, bound)| roofline.share(bound, flops, bytes)),
         });
     }
     kernels.sort_by(|one, other| other.total_ns.cmp(&one.total_ns).then_with(|| one.name.cmp(&other.name)));
@@ -151,7 +209,7 @@ pub(crate) fn kernels(
             total_ns: sum.total_ns,
             share: share(sum.total_ns),
             flops_per_second: sum.flops_per_second(),
-            peak_share: sum.flops_per_second().zip(peak_flops).map(|(flops, peak)| flops / peak),
+            peak_share: sum.flops_per_second().zip(roofline).map(|(flops, roofline)| flops / roofline.peak_flops),
         });
     }
     families.sort_by_key(|family| (-family.total_ns, family.family));
@@ -166,17 +224,24 @@ struct Columns<'a> {
     total_ns: &'a [i64],
     flops: &'a [f64],
     flops_ns: &'a [i64],
+    bytes: &'a [f64],
+    bytes_ns: &'a [i64],
+    both: [&'a [f64]; 2],
 }
 
 impl<'a> Columns<'a> {
     fn of(table: &'a DataFrame) -> Result<Columns<'a>, AnalysisError> {
+        let floats = |name: &str| Ok::<_, AnalysisError>(table.column(name)?.f64()?.cont_slice()?);
         Ok(Columns {
             name: table.column("name")?.str()?,
             family: table.column("family")?.str()?,
             count: table.column("count")?.u64()?.cont_slice()?,
             total_ns: table.column("total_ns")?.i64()?.cont_slice()?,
-            flops: table.column("flops")?.f64()?.cont_slice()?,
+            flops: floats("flops")?,
             flops_ns: table.column("flops_ns")?.i64()?.cont_slice()?,
+            bytes: floats("bytes")?,
+            bytes_ns: table.column("bytes_ns")?.i64()?.cont_slice()?,
+            both: [floats("both_flops")?, floats("both_bytes")?],
         })
     }
 
@@ -190,6 +255,9 @@ impl<'a> Columns<'a> {
             total_ns: sum.total_ns + self.total_ns[row],
             flops: sum.flops + self.flops[row],
             flops_ns: sum.flops_ns + self.flops_ns[row],
+            bytes: sum.bytes + self.bytes[row],
+            bytes_ns: sum.bytes_ns + self.bytes_ns[row],
+            both: (sum.both.0 + self.both[0][row], sum.both.1 + self.both[1][row]),
         })
     }
 }
@@ -202,4 +270,44 @@ pub(crate) fn groups<const N: usize>(table: &DataFrame, keys: [&str; N]) -> Resu
         GroupsIndicator::Slice([first, count]) => (first..first + count).collect(),
     };
     Ok(grouped.get_groups().iter().map(rows).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::{Device, Span, SpanKind};
+
+    use super::*;
+    use crate::hand_made::{HandMade, ranks, span};
+
+    /// A kernel of 600 FLOPs and 100 bytes in 10 ns, and the same that says nothing of itself.
+    #[test]
+    fn rates_are_of_what_is_known() {
+        let known = Span { flops: Some(600), bytes: Some(100), ..span(SpanKind::Kernel, 0, 10) };
+        let unknown = span(SpanKind::Kernel, 20, 50);
+        let kernel = &HandMade::of(&[], &ranks(&[&[known, unknown]])).analyze().kernels[0];
+        assert_eq!((kernel.count, kernel.total_ns), (2, 40));
+        assert_eq!(kernel.flops_per_second, Some(60e9));
+        assert_eq!(kernel.bytes_per_second, Some(10e9));
+        assert_eq!(kernel.arithmetic_intensity, Some(6.0));
+        assert_eq!((kernel.peak_share, kernel.bound, kernel.roof_share), (None, None, None), "of no known device");
+    }
+
+    #[test]
+    fn a_kernel_waits_for_memory_or_for_arithmetic() {
+        let device = Device { name: "NVIDIA H200".into(), memory_bytes: None, peak_flops: None };
+        let roofline = Roofline::of(Some(960e12), Some(&device)).unwrap();
+        let sum = |flops: f64, bytes: f64| Sum {
+            flops,
+            flops_ns: i64::from(flops > 0.0),
+            bytes,
+            bytes_ns: i64::from(bytes > 0.0),
+            both: if flops > 0.0 { (flops, bytes) } else { (0.0, 0.0) },
+            ..Sum::default()
+        };
+        assert_eq!(sum(300.0, 1.0).bound(Family::Matmul, &roofline), Some(Bound::Compute));
+        assert_eq!(sum(100.0, 1.0).bound(Family::Matmul, &roofline), Some(Bound::Memory));
+        assert_eq!(sum(0.0, 1.0).bound(Family::Elementwise, &roofline), Some(Bound::Memory));
+        assert_eq!(sum(0.0, 1.0).bound(Family::Copy, &roofline), None, "its bytes cross a link");
+        assert_eq!(sum(300.0, 0.0).bound(Family::Matmul, &roofline), None, "its bytes are not known");
+    }
 }

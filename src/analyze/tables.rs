@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_analyzer::{Analysis, KernelFigures, RankMemory, Share, StepFigures};
+use stepscope_analyzer::{Analysis, AxisShare, KernelFigures, RankMemory, Share, StepFigures};
 use stepscope_traces::{MemoryCategory, Nanos, Rank, RunSource, Step, without_signature};
 
 use super::{
@@ -320,20 +320,14 @@ fn collectives(analysis: &Analysis) -> Table {
 }
 
 fn axes(analysis: &Analysis) -> Table {
-    let mut sums: BTreeMap<_, [i64; 3]> = BTreeMap::new();
-    for share in analysis.ranks.iter().flat_map(|rank| &rank.breakdown.axes) {
-        let sum = sums.entry(share.axis).or_default();
-        let parts = [share.communication_ns, share.overlapped_ns, share.exposed_ns];
-        sum.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+    let mut axes = AxisShare::sum(analysis.ranks.iter().flat_map(|rank| &rank.breakdown.axes));
+    if axes.iter().all(|axis| axis.axis.is_none()) {
+        axes.clear();
     }
-    sums.retain(|_, [all, ..]| *all > 0);
-    if sums.keys().all(Option::is_none) {
-        sums.clear();
-    }
-    let rows = sums.iter().map(|(axis, [all, hidden, exposed])| {
-        let share = *hidden as f64 / (*all).max(1) as f64;
-        let name = axis.map_or("unknown", |axis| axis.name()).to_owned();
-        vec![name, duration(*all), with_share(*hidden, share), duration(*exposed)]
+    let rows = axes.iter().map(|along| {
+        let name = along.axis.map_or("unknown", |axis| axis.name()).to_owned();
+        let hidden = with_share(along.overlapped_ns, along.overlap());
+        vec![name, duration(along.communication_ns), hidden, duration(along.exposed_ns)]
     });
     let headers = vec!["axis", ">communication", ">hidden", ">exposed"];
     let title = over_ranks("Communication by axis", analysis);

@@ -17,6 +17,7 @@ use stepscope_traces::Nanos;
 use crate::{
     data::Wish,
     event::Event,
+    filter::Filter,
     frame,
     help::{self, centered},
     keys::{self, Action},
@@ -125,6 +126,9 @@ impl App {
         self.notice = self.notice.take().filter(|notice| !notice.is_over());
         match self.mode {
             Mode::Looking => {
+                if self.views.of(self.view).filter().is_some_and(|filter| filter.takes(key)) {
+                    return;
+                }
                 if let Some(action) = keys::action(key, self.view.bindings()) {
                     self.act(action);
                 }
@@ -148,6 +152,12 @@ impl App {
             Action::NextStep => looking.choose_step(1),
             Action::FirstStep => looking.choose_first_step(),
             Action::LastStep => looking.choose(None),
+            // What is held back comes first.
+            Action::Back if self.views.of(self.view).filter().is_some_and(Filter::clear) => None,
+            Action::Take => {
+                let choice = self.views.of(self.view).take(&looking.scene(Nanos(0)));
+                self.choose(choice)
+            }
             Action::Back => {
                 looking.look_at(None);
                 let request = looking.choose(None);
@@ -169,6 +179,7 @@ impl App {
             Action::Quit if self.has_job => self.mode = Mode::Leaving,
             Action::Quit => self.left = Some(Left::Alone),
             Action::Help => self.mode = Mode::Help,
+            Action::Filter => _ = self.views.of(self.view).filter().map(Filter::open),
             Action::Show(view) => self.show(view),
             Action::NextView => self.view = self.view.after(1),
             Action::PreviousView => self.view = self.view.after(View::ALL.len() - 1),
@@ -193,6 +204,15 @@ impl App {
         seen
     }
 
+    /// Chooses what was pointed at; asks for what is not there of it.
+    fn choose(&mut self, choice: Option<Choice>) -> Option<Request> {
+        match choice? {
+            Choice::Step(step) => return self.looking.choose(Some(step)),
+            Choice::Rank(rank) => self.looking.look_at(Some(rank)),
+        }
+        None
+    }
+
     fn point(&mut self, event: &MouseEvent) {
         let is_press = matches!(event.kind, MouseEventKind::Down(_));
         if is_press {
@@ -203,6 +223,9 @@ impl App {
                 self.mode = Mode::Looking;
             }
             return;
+        }
+        if is_press {
+            self.views.of(self.view).filter().map(Filter::close);
         }
         match event.kind {
             MouseEventKind::ScrollUp => self.act(Action::Up),
@@ -220,11 +243,9 @@ impl App {
         if let Some(action) = tab.or(key) {
             self.act(action);
         } else if body.contains(place) {
-            match self.views.of(self.view).click(event, &self.looking.scene(Nanos(0))) {
-                Some(Choice::Step(step)) => self.requests.extend(self.looking.choose(Some(step))),
-                Some(Choice::Rank(rank)) => self.looking.look_at(Some(rank)),
-                None => {}
-            }
+            let choice = self.views.of(self.view).click(event, &self.looking.scene(Nanos(0)));
+            let request = self.choose(choice);
+            self.requests.extend(request);
         }
     }
 

@@ -57,6 +57,18 @@ pub(crate) enum Action {
     Fit,
     /// What there was to see before anything was looked at closely.
     Follow,
+    /// The first line.
+    Top,
+    /// The last line.
+    Bottom,
+    /// To the left, among cells.
+    Left,
+    /// To the right, among cells.
+    Right,
+    /// Take what is under the cursor.
+    Take,
+    /// Show only what has something in its name.
+    Filter,
     /// Nearer.
     ZoomIn,
     /// Farther.
@@ -124,6 +136,22 @@ pub(crate) const EVERYWHERE: &[Binding] = &[
     Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "leave" },
 ];
 
+/// Keys of lists, which come before those that do the same everywhere.
+macro_rules! list_keys {
+    ($($more:expr),* $(,)?) => {
+        &[
+            $($more,)*
+            Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "select", long: "the line above" },
+            Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: "select", long: "the line below" },
+            Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "a screen up" },
+            Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "a screen down" },
+            Binding { keys: &[KeyCode::Home, KeyCode::Char('g')], action: Action::Top, short: "", long: "the first line" },
+            Binding { keys: &[KeyCode::End, KeyCode::Char('G')], action: Action::Bottom, short: "", long: "the last line" },
+        ]
+    };
+}
+pub(crate) use list_keys;
+
 /// What a key asks for, in a view whose own keys these are.
 pub(crate) fn action(event: &KeyEvent, own: &[Binding]) -> Option<Action> {
     if event.kind == KeyEventKind::Release {
@@ -142,11 +170,15 @@ pub(crate) fn action(event: &KeyEvent, own: &[Binding]) -> Option<Action> {
 /// What keys do in a view: its own, then those that mean the same everywhere and nothing of their own here.
 pub(crate) fn all(view: View) -> impl Iterator<Item = &'static Binding> {
     let own = view.bindings();
-    let is_taken = |key: &KeyCode| own.iter().any(|binding| binding.keys.contains(key));
-    own.iter().chain(EVERYWHERE.iter().filter(move |binding| !binding.keys.iter().all(is_taken)))
+    own.iter().chain(EVERYWHERE.iter().filter(|binding| !binding.is_taken_by(own)))
 }
 
 impl Binding {
+    /// Whether a view that has such keys of its own has taken all of its keys.
+    fn is_taken_by(&self, own: &[Binding]) -> bool {
+        self.keys.iter().all(|key| own.iter().any(|binding| binding.keys.contains(key)))
+    }
+
     /// The key that people press, of several.
     pub(crate) fn first_name(&self) -> String {
         self.keys.first().map(name).unwrap_or_default()

@@ -8,6 +8,7 @@ mod app;
 mod data;
 mod event;
 mod export_frame;
+mod filter;
 mod frame;
 mod help;
 mod keys;

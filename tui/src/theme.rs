@@ -166,6 +166,20 @@ impl Theme {
         })
     }
 
+    /// How much of something there is, from none of it to all: a colour that gets warmer, and a digit.
+    pub(crate) fn level(&self, share: f64) -> Mark {
+        const SHADES: [Shades; 5] = [SHADOW, TEAL, YELLOW, ORANGE, RED];
+        let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+        let shades = SHADES[((share * SHADES.len() as f64) as usize).min(SHADES.len() - 1)];
+        let digit = b'0' + ((share * 10.0) as u8).min(9);
+        self.mark(shades, char::from(digit))
+    }
+
+    /// A cell that is so much of something: its digit, on its colour.
+    pub(crate) fn leveled(&self, mark: Mark) -> Style {
+        if self.has_colors() { Style::new().fg(Color::Indexed(16)).bg(mark.color) } else { Style::new() }
+    }
+
     /// What became of a run: how it looks, and a shape for it.
     pub(crate) fn state(&self, state: State) -> (Style, char) {
         match state {

@@ -43,6 +43,34 @@ fn every_figure_is_what_paper_says() {
     };
     assert_eq!(analysis.collectives, [expected]);
     assert_eq!(waits(&analysis.stragglers), [(0, 300, 100), (1, 100, 300)]);
+    assert_eq!(pairs(&analysis), [(0, 1, 300), (1, 0, 100)]);
+}
+
+fn pairs(analysis: &crate::Analysis) -> Vec<(u32, u32, i64)> {
+    analysis.waits.iter().map(|wait| (wait.rank.0, wait.for_rank.0, wait.wait_ns)).collect()
+}
+
+/// Rank 2 is 70 late to what all do, and rank 0 is 30 late to what it does with rank 1.
+#[test]
+fn waiting_is_told_in_pairs() {
+    let first = [talk(AllReduce, 0, 0, 0, 100), talk(AllReduce, 1, 0, 230, 300)];
+    let second = [talk(AllReduce, 0, 0, 40, 100), talk(AllReduce, 1, 0, 200, 300)];
+    let third = [talk(AllReduce, 0, 0, 70, 100)];
+    let groups: [(u32, Axis, &[u32]); 2] = [(0, Axis::World, &[0, 1, 2]), (1, Axis::Data, &[0, 1])];
+    let analysis = HandMade::of(&groups, &ranks(&[&first, &second, &third])).analyze();
+    assert_eq!(pairs(&analysis), [(0, 2, 70), (1, 0, 30), (1, 2, 30)]);
+}
+
+/// Of many ranks, pairs are those that matter, and no more than can be looked at.
+#[test]
+fn of_many_ranks_the_worst_are_told_in_pairs() {
+    let spans: Vec<[Span; 1]> = (0..100).map(|rank| [talk(AllReduce, 0, 0, rank, 200)]).collect();
+    let everybody: Vec<u32> = (0..100).collect();
+    let spans: Vec<&[Span]> = spans.iter().map(|spans| &spans[..]).collect();
+    let analysis = HandMade::of(&[(0, Axis::Data, &everybody)], &ranks(&spans)).analyze();
+    let expected: Vec<(u32, u32, i64)> = (0..32).map(|rank| (rank, 99, i64::from(99 - rank))).collect();
+    assert_eq!(pairs(&analysis), expected);
+    assert_eq!(analysis.stragglers.len(), 100);
 }
 
 #[test]

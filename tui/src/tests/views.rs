@@ -17,8 +17,28 @@ fn timeline() {
 }
 
 #[test]
+fn communication() {
+    look_at(View::Communication);
+}
+
+#[test]
 fn pipeline() {
     look_at(View::Pipeline);
+}
+
+#[test]
+fn kernels() {
+    look_at(View::Kernels);
+}
+
+#[test]
+fn devices() {
+    look_at(View::Devices);
+}
+
+#[test]
+fn ranks() {
+    look_at(View::Ranks);
 }
 
 /// Whatever the size, all is drawn and nothing beside it.

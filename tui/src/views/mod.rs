@@ -1,8 +1,12 @@
 //! What can be looked at: one file for each view, and one list of them.
 
+mod communication;
+mod devices;
+mod kernels;
 mod memory;
 mod overview;
 mod pipeline;
+mod ranks;
 mod stretch;
 mod timeline;
 
@@ -10,6 +14,7 @@ use ratatui::{buffer::Buffer, crossterm::event::MouseEvent, layout::Rect};
 
 use crate::{
     data::Wish,
+    filter::Filter,
     keys::{Action, Binding},
     scene::Scene,
 };
@@ -24,6 +29,16 @@ pub(crate) trait ViewBody {
 
     /// What it would like to see beside the snapshot, as it was drawn last.
     fn wish(&self, _scene: &Scene<'_>) -> Option<Wish> {
+        None
+    }
+
+    /// What is typed to see only a part of it, in views that have that.
+    fn filter(&mut self) -> Option<&mut Filter> {
+        None
+    }
+
+    /// What is under its cursor, for every view.
+    fn take(&mut self, _scene: &Scene<'_>) -> Option<Choice> {
         None
     }
 
@@ -90,8 +105,16 @@ views! {
     Memory in memory: "memory", "Memory";
     /// What each stream of each rank did.
     Timeline in timeline: "timeline", "Timeline";
+    /// What ranks say to each other, and who waits for whom.
+    Communication in communication: "communication", "Communication";
     /// Which micro-batch each stage works on when.
     Pipeline in pipeline: "pipeline", "Pipeline";
+    /// What takes the time, by name.
+    Kernels in kernels: "kernels", "Kernels";
+    /// What devices say of themselves.
+    Devices in devices: "devices", "Devices";
+    /// The whole job at a glance.
+    Ranks in ranks: "ranks", "Ranks";
 }
 
 impl View {

@@ -1,15 +1,19 @@
 //! Pieces that views are made of. None of them draws outside of its place, however small that is.
 
 mod columns;
+mod cursor;
 mod curve;
 mod meter;
+mod table;
 mod time_axis;
 
 use ratatui::{buffer::Buffer, layout::Rect, text::Line, widgets::Widget};
 
 pub(crate) use columns::{Columns, EIGHTHS, Part};
+pub(crate) use cursor::Cursor;
 pub(crate) use curve::draw_curve;
 pub(crate) use meter::{draw_parts, parts_line};
+pub(crate) use table::{Column, Side, Table};
 pub(crate) use time_axis::draw_time_axis;
 
 /// A line of an area, counted from its top; nothing below its end.

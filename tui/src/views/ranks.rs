@@ -1,0 +1,173 @@
+//! The whole job at a glance: a cell for each rank, coloured by a figure.
+
+mod figure;
+mod grid;
+mod outliers;
+
+use std::sync::Arc;
+
+use ratatui::{
+    buffer::Buffer,
+    crossterm::event::{KeyCode, MouseEvent},
+    layout::Rect,
+    text::{Line, Span},
+};
+use stepscope_analyzer::Analysis;
+use stepscope_traces::Rank;
+
+use self::{
+    figure::{Figure, RankCell, cells},
+    grid::{Grid, Scale},
+    outliers::Spread,
+};
+use super::{Choice, ViewBody};
+use crate::{
+    keys::{Action, Binding},
+    scene::Scene,
+    text,
+    widgets::{Cursor, below, right_of, row, say},
+};
+
+/// Keys of its own.
+pub(crate) const BINDINGS: &[Binding] = &[
+    Binding {
+        keys: &[KeyCode::Enter],
+        action: Action::Take,
+        short: "focus",
+        long: "focus every view on the rank under the cursor",
+    },
+    Binding { keys: &[KeyCode::Char('s')], action: Action::Sort, short: "figure", long: "colour by the next figure" },
+    Binding {
+        keys: &[KeyCode::Left, KeyCode::Char('h')],
+        action: Action::Left,
+        short: "move",
+        long: "the rank before",
+    },
+    Binding {
+        keys: &[KeyCode::Right, KeyCode::Char('l')],
+        action: Action::Right,
+        short: "move",
+        long: "the rank after",
+    },
+    Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "move", long: "the rank above" },
+    Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: "move", long: "the rank below" },
+    Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "a screen up" },
+    Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "a screen down" },
+    Binding { keys: &[KeyCode::Home, KeyCode::Char('g')], action: Action::Top, short: "", long: "the first rank" },
+    Binding { keys: &[KeyCode::End, KeyCode::Char('G')], action: Action::Bottom, short: "", long: "the last rank" },
+];
+
+/// How wide the figures of a rank are.
+const FIGURES: u16 = 50;
+
+/// The whole job at a glance.
+#[derive(Default)]
+pub(crate) struct Ranks {
+    figure: Figure,
+    /// The rank under the cursor; where nobody moved it, the worst.
+    cursor: Option<Rank>,
+    lines: Cursor,
+    /// What there is of ranks, of an analysis: it is made once for each.
+    cells: Option<(Arc<Analysis>, Vec<RankCell>)>,
+    grid: Grid,
+    /// Where the grid is, and which of its lines is the first.
+    area: Rect,
+    first: usize,
+}
+
+impl ViewBody for Ranks {
+    fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+        let theme = scene.theme;
+        let Some(analysis) = &scene.snapshot.analysis else { return };
+        if !self.cells.as_ref().is_some_and(|(made_of, _)| Arc::ptr_eq(made_of, analysis)) {
+            self.cells = Some((analysis.clone(), cells(analysis, &scene.snapshot.memory)));
+        }
+        let Some((_, cells)) = &self.cells else { return };
+        let spread = Spread::of(self.figure, cells);
+        if self.cursor.is_none_or(|rank| cells.iter().all(|cell| cell.rank != rank)) {
+            self.cursor = spread.outliers.first().copied().or(cells.first().map(|cell| cell.rank));
+        }
+        let lower = (Figure::ALL.len() as u16 + 2).min(area.height / 2);
+        let grid = below(Rect { height: area.height.saturating_sub(lower), ..area }, 2);
+        let layout = scene.snapshot.run.as_ref().and_then(|run| run.layout);
+        let ranks: Vec<Rank> = cells.iter().map(|cell| cell.rank).collect();
+        self.grid = Grid::of(&ranks, layout.as_ref(), grid.width, grid.height);
+        draw_title(scene, self.figure, &spread, cells, area, buffer);
+        let scale = Scale { theme, figure: self.figure, spread: &spread, focus: scene.focus, cursor: self.cursor };
+        self.lines.seen(self.grid.lines.len(), grid.height.into());
+        self.lines.choose(self.cursor.and_then(|rank| self.grid.place(rank)).map_or(0, |(line, _)| line));
+        let seen = self.lines.seen(self.grid.lines.len(), grid.height.into());
+        (self.area, self.first) = (grid, seen.start);
+        self.grid.draw(&scale, cells, seen, grid, buffer);
+        let lower = below(area, area.height.saturating_sub(lower));
+        if let Some(cell) = self.cursor.and_then(|rank| cells.iter().find(|cell| cell.rank == rank)) {
+            let place = Rect { width: lower.width.min(FIGURES), ..lower };
+            figure::draw(scene, (cell, cells), layout.as_ref(), place, buffer);
+        }
+        outliers::draw(scene, self.figure, &spread, cells, right_of(lower, FIGURES), buffer);
+    }
+
+    fn act(&mut self, action: Action, _scene: &Scene<'_>) {
+        let Some((line, column)) = self.cursor.and_then(|rank| self.grid.place(rank)) else {
+            return;
+        };
+        let page = usize::from(self.area.height).max(1);
+        let next = match action {
+            Action::Sort => {
+                self.figure = self.figure.next();
+                return;
+            }
+            Action::Left => self.grid.beside(line, column, -1),
+            Action::Right => self.grid.beside(line, column, 1),
+            Action::Up => self.grid.at(line.saturating_sub(1), column),
+            Action::Down => self.grid.at(line + 1, column),
+            Action::PageUp => self.grid.at(line.saturating_sub(page), column),
+            Action::PageDown => self.grid.at(line + page, column),
+            Action::Top => self.grid.at(0, 0),
+            Action::Bottom => self.grid.at(usize::MAX, usize::MAX),
+            _ => None,
+        };
+        self.cursor = next.or(self.cursor);
+    }
+
+    fn take(&mut self, _scene: &Scene<'_>) -> Option<Choice> {
+        self.cursor.map(Choice::Rank)
+    }
+
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
+        if !self.area.contains((event.column, event.row).into()) {
+            return None;
+        }
+        let line = self.first + usize::from(event.row - self.area.y);
+        let rank = self.grid.under(line, event.column - self.area.x)?;
+        self.cursor = Some(rank);
+        Some(Choice::Rank(rank))
+    }
+}
+
+/// What is seen, and what colours mean.
+fn draw_title(scene: &Scene<'_>, figure: Figure, spread: &Spread, cells: &[RankCell], area: Rect, buffer: &mut Buffer) {
+    let theme = scene.theme;
+    let ranks = text::counted(cells.len() as u64, "rank");
+    let title = [
+        Span::styled(" Ranks", theme.title()),
+        Span::styled(format!("  {ranks} by "), theme.quiet()),
+        Span::styled(figure.name(), theme.strong()),
+        Span::styled(format!(", {}", figure.words(scene)), theme.quiet()),
+    ];
+    say(buffer, row(area, 0), Line::from(title.to_vec()));
+    let mut legend = vec![Span::raw(" ")];
+    match spread.range {
+        Some((least, most)) => {
+            legend.push(Span::styled(format!("{} ", figure.written(least)), theme.quiet()));
+            for level in 0..10 {
+                let mark = theme.level(f64::from(level) / 10.0);
+                legend.push(Span::styled(mark.letter.to_string(), theme.leveled(mark)));
+            }
+            legend.push(Span::styled(format!(" {}", figure.written(most)), theme.quiet()));
+            legend.push(Span::styled("   ! stands out", theme.bad()));
+        }
+        None => legend.push(Span::styled(figure.why_unknown(), theme.quiet())),
+    }
+    say(buffer, row(area, 1), Line::from(legend));
+}
