@@ -329,9 +329,11 @@ fn begun_before(scene: &Scene<'_>, window: Window) -> Option<(Step, i64)> {
     let steps = scene.figures();
     let start = |step: Step| Some((step, Timeline::extent(scene, scene.on_ranks(step))?.from.0));
     let after = steps.partition_point(|step| step.aligned_start_ns <= window.from.0);
-    let near = steps[..after].last()?.step;
-    let before = steps[..steps.partition_point(|step| step.step < near)].last().map(|step| step.step);
-    [Some(near), before].into_iter().flatten().filter_map(start).find(|(_, start)| *start <= window.from.0)
+    // Ranks begin one after another, so it may be the next step as well, or the one before.
+    let near = steps.get(after).or(steps.last())?.step;
+    let earlier = |step: Step| steps[..steps.partition_point(|other| other.step < step)].last().map(|step| step.step);
+    let nearest = [Some(near), earlier(near), earlier(near).and_then(earlier)];
+    nearest.into_iter().flatten().filter_map(start).find(|(_, start)| *start <= window.from.0)
 }
 
 /// A length of time to the nanosecond, as far as that matters.

@@ -86,15 +86,15 @@ pub(super) fn draw_legend(theme: &Theme, close_up: &CloseUp, place: Rect, buffer
     let lanes = || close_up.ranks.iter().flat_map(|rank| &rank.close_up.lanes);
     let time =
         |family: Family| lanes().flat_map(|lane| &lane.columns).any(|column| column.busy_ns[family as usize] > 0);
-    let mut spans = Vec::new();
+    let mut line = Line::default();
     for family in Family::ALL.iter().copied().filter(|family| time(*family)) {
         let (glyph, style) = theme.filled(theme.family(family));
-        spans.extend([
-            Span::styled(format!(" {glyph}"), style),
-            Span::styled(format!(" {} ", family.word()), theme.quiet()),
-        ]);
+        let words =
+            [Span::styled(format!(" {glyph}"), style), Span::styled(format!(" {} ", family.word()), theme.quiet())];
+        if line.width() + words.iter().map(Span::width).sum::<usize>() <= usize::from(place.width) {
+            line.spans.extend(words);
+        }
     }
-    let mut line = Line::from(spans);
     let small = Span::styled("  in small letters: less than half of the time", theme.quiet());
     if !theme.has_colors() && line.width() + small.width() <= usize::from(place.width) {
         line.push_span(small);
