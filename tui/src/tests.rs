@@ -3,6 +3,9 @@
 /// Runs to look at.
 mod cases;
 
+/// Filters, orders, and a rank that every view is about.
+mod choosing;
+
 /// Anything that anybody presses.
 mod keys;
 
