@@ -3,6 +3,9 @@
 /// Runs to look at.
 mod cases;
 
+/// Filters, orders, and a rank that every view is about.
+mod choosing;
+
 /// Steps that are looked at again, and what is written of them.
 mod history;
 

@@ -20,7 +20,7 @@ use crate::{
     keys::{Action, Binding, list_keys},
     scene::Scene,
     text,
-    widgets::{Column, Cursor, Side, Table, below, row, say},
+    widgets::{Column, Cursor, Side, Table, below, row, say, say_right},
 };
 
 /// Keys of its own.
@@ -88,6 +88,11 @@ impl ViewBody for Kernels {
         let lines = below(Rect { height: table.height.saturating_sub(detail), ..table }, 1);
         let seen = self.cursor.seen(kernels.len(), lines.height.into());
         (self.lines, self.first) = (lines, seen.start);
+        let hidden = kernels.len() - seen.end;
+        if hidden > 0 {
+            let words = Line::styled(format!("↓ {hidden} more "), theme.warning());
+            say_right(buffer, row(area, families::HEIGHT), words);
+        }
         let several = scene.snapshot.analysis.as_ref().is_some_and(|analysis| analysis.ranks.len() > 1);
         let columns = Table::new(theme, &COLUMNS, |column| has_something(column, all, several), area.width);
         columns.draw_header(buffer, row(table, 0), Some(self.order.column()));

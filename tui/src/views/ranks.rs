@@ -25,7 +25,7 @@ use crate::{
     keys::{Action, Binding},
     scene::Scene,
     text,
-    widgets::{Cursor, below, right_of, row, say},
+    widgets::{Cursor, below, right_of, row, say, say_right},
 };
 
 /// Keys of its own.
@@ -98,6 +98,11 @@ impl ViewBody for Ranks {
         self.lines.choose(self.cursor.and_then(|rank| self.grid.place(rank)).map_or(0, |(line, _)| line));
         let seen = self.lines.seen(self.grid.lines.len(), grid.height.into());
         (self.area, self.first) = (grid, seen.start);
+        let hidden = self.grid.lines.len() - seen.end;
+        if hidden > 0 {
+            let words = format!("↓ {} ", text::counted(hidden as u64, "more line"));
+            say_right(buffer, row(area, 1), Line::styled(words, theme.warning()));
+        }
         self.grid.draw(&scale, cells, seen, grid, buffer);
         let lower = below(area, area.height.saturating_sub(lower));
         if let Some(cell) = self.cursor.and_then(|rank| cells.iter().find(|cell| cell.rank == rank)) {

@@ -1,0 +1,75 @@
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use stepscope_traces::Nanos;
+
+use super::cases::{all, drawn};
+use crate::{
+    app::App,
+    event::Event,
+    theme::{Theme, ThemeName},
+    views::View,
+};
+
+fn app(view: View, case: &str) -> App {
+    let mut app = App::new(view, Theme::new(ThemeName::Plain), false);
+    let case = all().iter().find(|other| other.name == case).unwrap();
+    app.handle(Event::Data(case.snapshot.clone()));
+    look(&mut app);
+    app
+}
+
+fn look(app: &mut App) -> String {
+    drawn(app, Nanos(0), 120, 40)
+}
+
+fn press(app: &mut App, keys: &[KeyCode]) -> String {
+    keys.iter().for_each(|key| app.handle(Event::Key(KeyEvent::new(*key, KeyModifiers::NONE))));
+    look(app)
+}
+
+fn letters(text: &str) -> Vec<KeyCode> {
+    text.chars().map(KeyCode::Char).collect()
+}
+
+/// Letters that are keys otherwise are typed, and what has them is left.
+#[test]
+fn kernels_are_filtered_by_what_is_typed() {
+    let mut app = app(View::Kernels, "one_rank");
+    let typing = press(&mut app, &letters("/swiglu"));
+    assert!(typing.contains("/ swiglu▏") && typing.contains("2 of 30"), "{typing}");
+    assert!(typing.contains("swiglu_backward_bf16") && !typing.contains("adamw"));
+    let kept = press(&mut app, &[KeyCode::Enter]);
+    assert!(kept.contains("2 of 30") && !kept.contains('▏'), "{kept}");
+    let nothing = press(&mut app, &letters("/q1?"));
+    assert!(nothing.contains("none has that in its name"), "{nothing}");
+    let cleared = press(&mut app, &[KeyCode::Esc]);
+    assert!(cleared.contains("Kernels  30,") && cleared.contains("adamw"), "{cleared}");
+    assert!(app.left.is_none(), "a typed q does not leave");
+}
+
+#[test]
+fn kernels_are_sorted_by_the_next_column() {
+    let mut app = app(View::Kernels, "one_rank");
+    assert!(look(&mut app).contains("▼total"));
+    assert!(press(&mut app, &letters("s")).contains("▼count"));
+    assert!(press(&mut app, &letters("sssss")).contains("▼total"));
+}
+
+/// What is under the cursor in one view is what every view is about.
+#[test]
+fn a_rank_is_focused_on_by_key_and_by_mouse() {
+    let mut app = app(View::Ranks, "many_ranks");
+    let taken = press(&mut app, &[KeyCode::Home, KeyCode::Right, KeyCode::Right, KeyCode::Enter]);
+    assert!(taken.lines().nth(1).unwrap().contains("rank 2 "), "{taken}");
+    let memory = press(&mut app, &letters("2"));
+    assert!(memory.lines().nth(1).unwrap().contains("rank 2 "), "{memory}");
+    press(&mut app, &[KeyCode::Esc]);
+    let position = View::ALL.iter().position(|view| *view == View::Ranks).unwrap() + 1;
+    let ranks = press(&mut app, &letters(&position.to_string()));
+    let line = ranks.lines().position(|line| line.trim_start().starts_with("0 ")).unwrap();
+    let column = ranks.lines().nth(line).unwrap().chars().position(|letter| letter == '0').unwrap() + 2;
+    let kind = MouseEventKind::Down(MouseButton::Left);
+    let click = MouseEvent { kind, column: column as u16, row: line as u16, modifiers: KeyModifiers::NONE };
+    app.handle(Event::Mouse(click));
+    let clicked = look(&mut app);
+    assert!(clicked.lines().nth(1).unwrap().contains("rank 0 "), "{clicked}");
+}
