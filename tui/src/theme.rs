@@ -177,7 +177,12 @@ impl Theme {
 
     /// A cell that is so much of something: its digit, on its colour.
     pub(crate) fn leveled(&self, mark: Mark) -> Style {
-        if self.has_colors() { Style::new().fg(Color::Indexed(16)).bg(mark.color) } else { Style::new() }
+        if !self.has_colors() {
+            return Style::new();
+        }
+        // Where there is none of it, its digit is there, and no more than that.
+        let ink = if mark.color == self.color(SHADOW) { self.color(GREY) } else { Color::Indexed(16) };
+        Style::new().fg(ink).bg(mark.color)
     }
 
     /// What became of a run: how it looks, and a shape for it.

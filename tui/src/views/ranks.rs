@@ -113,15 +113,14 @@ impl ViewBody for Ranks {
     }
 
     fn act(&mut self, action: Action, _scene: &Scene<'_>) {
+        if action == Action::Sort {
+            self.figure = self.figure.next();
+        }
         let Some((line, column)) = self.cursor.and_then(|rank| self.grid.place(rank)) else {
             return;
         };
         let page = usize::from(self.area.height).max(1);
         let next = match action {
-            Action::Sort => {
-                self.figure = self.figure.next();
-                return;
-            }
             Action::Left => self.grid.beside(line, column, -1),
             Action::Right => self.grid.beside(line, column, 1),
             Action::Up => self.grid.at(line.saturating_sub(1), column),
