@@ -7,6 +7,7 @@ use std::{
     path::PathBuf,
 };
 
+use anstream::{AutoStream, ColorChoice};
 use anyhow::{Result, bail};
 
 use stepscope_tui::{Dashboard, Job, Options, Outside, Size, Source, ThemeName, View, run as open};
@@ -43,7 +44,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let Arguments { sources, view, once, size, theme } = arguments;
     let source = if sources.is_empty() { Source::Newest { under: "runs".into() } } else { Source::Named(sources) };
-    let options = Options { source, view, theme: theme.unwrap_or_else(suited_theme) };
+    // Where colours are taken out again, letters are drawn instead.
+    let is_colorless = once && AutoStream::choice(&stdout()) == ColorChoice::Never;
+    let suited = || if is_colorless { ThemeName::Plain } else { suited_theme() };
+    let options = Options { source, view, theme: theme.unwrap_or_else(suited) };
     if once {
         let frame = Dashboard::read(&options)?.frame(size);
         anstream::stdout().lock().write_all(frame.as_bytes())?;
