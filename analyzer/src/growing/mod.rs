@@ -2,7 +2,8 @@
 //!
 //! Of every step it keeps what the ranks come to together; of the last steps it keeps the spans, and analyzes those that
 //! all ranks have made as if they were the steps that were asked for. Memory is played from its beginning on, as it comes
-//! in. So every figure is the one that the analysis of the whole run would give, for those steps.
+//! in. So every figure is the one that the analysis of the whole run would give, for those steps. Steps that nothing says of
+//! but what repeats are told from the whole, and so when it has ended.
 
 mod rank;
 

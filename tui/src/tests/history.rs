@@ -92,6 +92,6 @@ fn what_is_seen_is_what_is_exported() {
 #[test]
 fn the_same_run_is_opened_again() {
     let run = sample("tp2");
-    assert_eq!(Source::Newest { under: "runs".into() }.files(&run), [run.clone()]);
+    assert_eq!(Source::Newest { under: "runs".into() }.files(&run), std::slice::from_ref(&run));
     assert_eq!(Source::Named(vec!["a.json".into(), "b.pickle".into()]).files(&run).len(), 2);
 }
