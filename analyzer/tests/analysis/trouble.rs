@@ -88,13 +88,13 @@ fn what_is_not_there_cannot_be_selected() {
     let directory = TempDir::new().unwrap();
     Recipe { replicas: 2, steps: 2, ..Recipe::default() }.write(&directory.path().join("run")).unwrap();
     let run = Run::open(&directory.path().join("run")).unwrap();
-    let error = |selection: Selection| match analyze(&run, &selection, &|_| {}) {
-        Err(AnalysisError::Selection(why)) => why,
-        other => panic!("{other:?}"),
-    };
-    assert!(error(Selection { ranks: vec![Rank(9)], ..Selection::default() }).contains("no rank 9 among 2"));
+    let error = |selection: Selection| analyze(&run, &selection, &|_| {}).unwrap_err();
+    let of_ranks = error(Selection { ranks: vec![Rank(9)], ..Selection::default() });
+    assert!(matches!(&of_ranks, AnalysisError::Selection(why) if why.contains("no rank 9 among 2")), "{of_ranks}");
     let steps = StepRange { from: Some(Step(7)), to: None };
-    assert!(error(Selection { steps, ..Selection::default() }).contains("none of these steps"));
+    let of_steps = error(Selection { steps, ..Selection::default() });
+    let recorded = Some((Step(0), Step(1)));
+    assert!(matches!(of_steps, AnalysisError::NoSuchSteps { recorded: found } if found == recorded), "{of_steps}");
     let one = analyze(&run, &Selection { ranks: vec![Rank(1)], ..Selection::default() }, &|_| {}).unwrap();
     assert_eq!((one.ranks.len(), one.ranks[0].rank), (1, Rank(1)));
 }
