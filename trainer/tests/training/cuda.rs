@@ -175,9 +175,11 @@ fn what_is_recorded_of_a_gpu_says_what_it_is() {
         events += 1;
         between += usize::from(!borders.contains(&event.time_ns.0));
     }
-    let by_host = run.ranks[0].info.collector.get("memory_times_of_host").cloned();
+    let by_host = run.ranks[0].info.collector.get("memory_times_of_host").and_then(|note| note.as_str()?.parse().ok());
     eprintln!("{events} memory events in steps, {between} of them off the kernels; by the host in all: {by_host:?}");
-    assert!(events > 0 && between == 0 && by_host.is_some());
+    // What waits long for a launch, as where kernels are compiled first, gets the host's time, and is counted.
+    let by_host: usize = by_host.expect("it is said");
+    assert!(events > 0 && between <= by_host && 100 * by_host <= events, "{between} of {events}, {by_host} said");
     assert!(data.memory.rows().is_sorted_by_key(|event| event.time_ns), "in the order in which they were recorded");
 
     assert_as_planned("a GPU", &config, vec![data]);
