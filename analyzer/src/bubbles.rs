@@ -51,6 +51,9 @@ pub struct StageFigures {
     pub stage: u64,
     /// Which rank.
     pub rank: Rank,
+    /// The ranks that work on the same micro-batches have the same number.
+    #[serde(skip)]
+    pub pipeline: Option<usize>,
     /// The share of the passes in which it has nothing to do.
     pub bubble: Option<f64>,
     /// Of that, before its first work: warm-up.
@@ -79,14 +82,16 @@ pub struct StepBubble {
 }
 
 impl PipelineFigures {
-    /// Of each stage the first rank, by stage.
+    /// The first ranks that are a pipeline, by stage: as many stages as are there.
     pub fn first_ranks(&self) -> Vec<Rank> {
-        let mut first: BTreeMap<u64, Rank> = BTreeMap::new();
+        let mut pipelines: BTreeMap<Option<usize>, BTreeMap<u64, Rank>> = BTreeMap::new();
         for stage in &self.per_stage {
-            let rank = first.entry(stage.stage).or_insert(stage.rank);
+            let rank = pipelines.entry(stage.pipeline).or_default().entry(stage.stage).or_insert(stage.rank);
             *rank = stage.rank.min(*rank);
         }
-        first.into_values().collect()
+        let most = pipelines.values().map(BTreeMap::len).max();
+        let first = pipelines.into_values().find(|stages| Some(stages.len()) == most);
+        first.unwrap_or_default().into_values().collect()
     }
 }
 
@@ -117,9 +122,12 @@ pub(crate) fn pipeline(
     let total = |of: fn(&StageSum) -> i64| sums.iter().map(of).sum::<i64>();
     let (idle, window) = (total(StageSum::idle), total(|sum| sum.window));
     let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
-    let per_stage = ranks.iter().zip(&sums).zip(&stages.of_ranks).map(|((rank, sum), stage)| StageFigures {
+    let of_pipeline = |index: usize| stages.pipelines.iter().position(|members| members.contains(&index));
+    let sums_of_ranks = ranks.iter().zip(&sums).zip(&stages.of_ranks).enumerate();
+    let per_stage = sums_of_ranks.map(|(index, ((rank, sum), stage))| StageFigures {
         stage: *stage,
         rank: rank.info.rank,
+        pipeline: of_pipeline(index),
         bubble: share(sum.idle(), sum.window),
         warm_up_ns: sum.known(sum.warm_up),
         steady_ns: sum.known(sum.steady),

@@ -315,7 +315,7 @@ fn collectives(analysis: &Analysis) -> Table {
     });
     let headers =
         vec!["operation", "axis", ">ranks", ">count", ">bytes", ">busy", ">exposed", ">waiting", ">bus bandwidth"];
-    let title = "Communication by operation (times are sums over ranks)".into();
+    let title = over_ranks("Communication by operation", analysis);
     Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
 }
 
@@ -360,7 +360,7 @@ fn families(analysis: &Analysis) -> Table {
         ]
     });
     let headers = vec!["family", ">count", ">total", ">share", ">rate", ">of peak"];
-    let title = "Kernels by family".into();
+    let title = over_ranks("Kernels by family", analysis);
     Table { topic: Topic::Kernels, title, headers, rows: rows.collect(), detail: false }
 }
 
@@ -386,6 +386,7 @@ fn kernels(analysis: &Analysis, room: Room) -> Table {
         all if all > room.kernels => format!("Kernels: the {} of {all} that take most time", room.kernels),
         _ => "Kernels".into(),
     };
+    let title = over_ranks(&title, analysis);
     let rows = analysis.kernels.iter().take(room.kernels).map(row).collect();
     Table { topic: Topic::Kernels, title, headers, rows, detail: false }
 }

@@ -52,6 +52,7 @@ fn check<C: Check>(analysis: &Analysis) -> Option<Finding> {
 pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
     let checks = [
         check::<time::ExposedCommunication>,
+        check::<time::LongStep>,
         check::<time::SlowRank>,
         check::<time::HostBound>,
         check::<time::LowUtilisation>,

@@ -57,6 +57,36 @@ impl Check for ExposedCommunication {
     }
 }
 
+/// A step that took far longer than the others.
+pub(super) struct LongStep;
+
+impl Check for LongStep {
+    const KIND: &'static str = "long-step";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_SHARE: f64 = 0.05;
+        const LEAST_RATIO: f64 = 3.0;
+        let time = analysis.step_time.as_ref()?;
+        let counted = || analysis.steps.iter().filter(|step| time.counts(step.step));
+        let longest = counted().max_by_key(|step| step.duration_ns)?;
+        let of_its_rank: i64 = counted().filter(|step| step.rank == longest.rank).map(|step| step.duration_ns).sum();
+        let share = (longest.duration_ns - time.median_ns).max(0) as f64 / of_its_rank.max(1) as f64;
+        let ratio = longest.duration_ns as f64 / time.median_ns.max(1) as f64;
+        (share >= LEAST_SHARE && ratio >= LEAST_RATIO).then(|| Found {
+            share,
+            what: format!("step {} took {ratio:.0} times as long as most", longest.step),
+            evidence: format!(
+                "{:.2} s on rank {}, {} of the time of all steps; speeds and MFU are means, and have it in them",
+                longest.duration_ns as f64 / 1e9,
+                longest.rank,
+                percent(share)
+            ),
+            advice: "look at that step: a checkpoint, an evaluation, input that was late, or a host that was held"
+                .into(),
+        })
+    }
+}
+
 /// One rank that the others wait for.
 pub(super) struct SlowRank;
 

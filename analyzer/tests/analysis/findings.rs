@@ -51,6 +51,23 @@ fn communication_that_nothing_hides_is_found() {
 }
 
 #[test]
+fn a_step_that_is_held_is_found() {
+    let run = |held: i64| {
+        let (mut hand, mut start) = (Hand::default(), 0);
+        for step in 0..20 {
+            let length = if step == 12 { held } else { 100 };
+            hand.add("matmul", within(span(SpanKind::Kernel, start, start + length), step, 0, Phase::Forward, 0));
+            start += length;
+        }
+        analyzed(&write(RunInfo::of_this_process("held"), &[hand]), &Selection::default())
+    };
+    assert_eq!(kinds(&run(250)), [""; 0], "steps differ");
+    let analysis = run(2000);
+    assert_eq!(kinds(&analysis), ["long-step"]);
+    assert_eq!(analysis.findings[0].what, "step 12 took 20 times as long as most");
+}
+
+#[test]
 fn too_few_micro_batches_are_found() {
     let pipeline = Pipeline { stages: 4, schedule: Schedule::OneForwardOneBackward, chunks: 1, transfer: Nanos(1000) };
     let few = Recipe { pipeline: Some(pipeline), micro_batches: 2, ..Recipe::default() };

@@ -66,7 +66,8 @@ impl ViewBody for Communication {
             return;
         }
         let ranks = analysis.ranks.len();
-        let several = if ranks > 1 { format!("  times are sums over {ranks} ranks") } else { String::new() };
+        let several =
+            if ranks > 1 { format!("  times are sums over {ranks} ranks, own time is one's") } else { String::new() };
         let title = [Span::styled(" Operations", theme.title()), Span::styled(several, theme.quiet())];
         say(buffer, row(area, 0), Line::from(title.to_vec()));
         let lines = figures.len().min(MOST_OPERATIONS).min(usize::from(area.height / 2));

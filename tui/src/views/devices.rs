@@ -26,7 +26,7 @@ pub(crate) const BINDINGS: &[Binding] = list_keys![Binding {
     keys: &[KeyCode::Enter],
     action: Action::Take,
     short: "focus",
-    long: "focus every view on the rank of the selected device",
+    long: "look at the rank of the selected device alone",
 }];
 
 /// The rank, what holds it back, errors, and then a column for each counter.

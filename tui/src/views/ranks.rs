@@ -34,7 +34,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         keys: &[KeyCode::Enter],
         action: Action::Take,
         short: "focus",
-        long: "focus every view on the rank under the cursor",
+        long: "look at the rank under the cursor alone",
     },
     Binding { keys: &[KeyCode::Char('s')], action: Action::Sort, short: "figure", long: "colour by the next figure" },
     Binding {

@@ -9,6 +9,7 @@ use ratatui::{
 use stepscope_traces::{Nanos, RunSource};
 
 use crate::{
+    data::Stage,
     scene::Scene,
     text,
     widgets::{row, say},
@@ -47,10 +48,11 @@ fn figure(scene: &Scene<'_>, name: &'static str, value: Option<String>, note: St
 fn step_time(scene: &Scene<'_>) -> Figure {
     let time = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
     let note = match time {
-        None => "no steps yet".into(),
+        None if scene.snapshot.stage == Stage::Following => "no steps yet".into(),
+        None => "no steps".into(),
         Some(time) if time.inferred => "steps inferred".into(),
         Some(time) if time.count < 2 => format!("step {}", time.first_step),
-        Some(time) => range(time.low_ns, time.high_ns),
+        Some(time) => format!("80% in {}", range(time.low_ns, time.high_ns)),
     };
     let name = if time.is_some_and(|time| time.count == 1) { "step" } else { "step, median" };
     figure(scene, name, time.map(|time| text::duration(Nanos(time.median_ns))), note)

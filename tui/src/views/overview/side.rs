@@ -37,7 +37,7 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     memory(scene, Rect { height: rest.height.min(3), ..rest }, buffer);
     let rest = if scene.memory().is_some() { below(rest, 3) } else { rest };
     if !families.is_empty() {
-        say(buffer, row(rest, 0), Line::styled("Kernels by kind, start-up included", scene.theme.title()));
+        say(buffer, row(rest, 0), Line::styled("Kernels, by kind", scene.theme.title()));
         for (index, line) in families.into_iter().enumerate() {
             say(buffer, row(below(rest, 1), index as u16), line);
         }
