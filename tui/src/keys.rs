@@ -170,7 +170,12 @@ pub(crate) fn action(event: &KeyEvent, own: &[Binding]) -> Option<Action> {
 /// What keys do in a view: its own, then those that mean the same everywhere and nothing of their own here.
 pub(crate) fn all(view: View) -> impl Iterator<Item = &'static Binding> {
     let own = view.bindings();
-    own.iter().chain(EVERYWHERE.iter().filter(|binding| !binding.is_taken_by(own)))
+    own.iter().chain(left_everywhere(own))
+}
+
+/// Keys that mean the same everywhere, without those that a view has taken for its own.
+pub(crate) fn left_everywhere(own: &'static [Binding]) -> impl Iterator<Item = &'static Binding> {
+    EVERYWHERE.iter().filter(|binding| !binding.is_taken_by(own))
 }
 
 impl Binding {

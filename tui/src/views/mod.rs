@@ -118,11 +118,6 @@ views! {
 }
 
 impl View {
-    /// Whether a key means something in it alone.
-    pub(crate) fn has(self, binding: &Binding) -> bool {
-        self.bindings().iter().any(|own| std::ptr::eq(own, binding))
-    }
-
     /// The view that a number key shows.
     pub(crate) fn numbered(number: usize) -> Option<View> {
         View::ALL.get(number.checked_sub(1)?).copied()
