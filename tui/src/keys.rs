@@ -136,13 +136,13 @@ pub(crate) const EVERYWHERE: &[Binding] = &[
     Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "leave" },
 ];
 
-/// Keys of lists, which come before those that do the same everywhere.
+/// Keys of lists, in a word, which come before those that do the same everywhere.
 macro_rules! list_keys {
-    ($($more:expr),* $(,)?) => {
+    ($word:literal $(, $more:expr)* $(,)?) => {
         &[
             $($more,)*
-            Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "select", long: "the line above" },
-            Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: "select", long: "the line below" },
+            Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: $word, long: "the line above" },
+            Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: $word, long: "the line below" },
             Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "a screen up" },
             Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "a screen down" },
             Binding { keys: &[KeyCode::Home, KeyCode::Char('g')], action: Action::Top, short: "", long: "the first line" },

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Keys of its own.
-pub(crate) const BINDINGS: &[Binding] = list_keys![];
+pub(crate) const BINDINGS: &[Binding] = list_keys!["scroll"];
 
 const COLUMNS: [Column; 11] = [
     Column { header: "operation", width: 14, side: Side::Grows, left_out: 0 },

@@ -22,12 +22,15 @@ use crate::{
 };
 
 /// Keys of its own.
-pub(crate) const BINDINGS: &[Binding] = list_keys![Binding {
-    keys: &[KeyCode::Enter],
-    action: Action::Take,
-    short: "focus",
-    long: "focus every view on the rank of the selected device",
-}];
+pub(crate) const BINDINGS: &[Binding] = list_keys![
+    "select",
+    Binding {
+        keys: &[KeyCode::Enter],
+        action: Action::Take,
+        short: "focus",
+        long: "focus every view on the rank of the selected device",
+    }
+];
 
 /// The rank, what holds it back, errors, and then a column for each counter.
 const COLUMNS: [Column; 3 + COUNTERS.len()] = {
