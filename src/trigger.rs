@@ -4,7 +4,7 @@ use std::{io::Write, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use stepscope_collector::injection::Trigger;
-use stepscope_traces::{ClockSnapshot, Run};
+use stepscope_traces::{ClockSnapshot, Run, State};
 
 use crate::{record, seconds};
 
@@ -24,6 +24,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !record::is_recorded_program(&run.info) {
         anyhow::bail!("{} is no run of `stepscope record`: nobody there looks for a trigger", run.path.display());
     }
+    if !run.ranks.is_empty() && run.state() != State::Recording {
+        anyhow::bail!("the job of {} has ended", run.path.display());
+    }
+    record::check_duration(arguments.duration)?;
     let trigger = Trigger { wall_ns: ClockSnapshot::take().wall_ns, duration: arguments.duration };
     trigger.leave(&run.path).with_context(|| format!("cannot leave a trigger in {}", run.path.display()))?;
     let how_long =

@@ -71,10 +71,10 @@ fn answer_of_time(diff: &Diff, time: &TimeDiff) -> String {
                 "{other} is as fast per token as {base}, as far as can be told: {relative}; a step is {step}{because}"
             )
         }
+        (_, Some(step)) if step.change == Some(0.0) => format!("{other} is as fast as {base}"),
         (_, Some(step)) if step.significant => format!("{other} is {} than {base}{because}", judged(step)),
         (_, Some(step)) if step.interval().is_some() => {
-            let clear = time.causes.iter().any(|cause| cause.significant);
-            let because = if clear { format!("; within that, {causes}") } else { String::new() };
+            let because = if !causes.is_empty() { format!("; within that, {causes}") } else { String::new() };
             format!("{other} is as fast as {base}, as far as can be told: {}{because}", relative(step))
         }
         (_, Some(step)) => {

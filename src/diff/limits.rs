@@ -72,11 +72,15 @@ fn holds(diff: &Diff, limit: &Limit) -> Result<Option<String>> {
     let Some(metric) = answer::metric(diff, &limit.metric) else {
         bail!("neither run has a {}, and cannot be held to {}", limit.metric, limit.words());
     };
-    let (Some(base), Some(other), Some(change)) = (metric.base, metric.other, metric.relative) else {
+    // From nothing, any change is without bounds.
+    let relative =
+        metric.relative.or(metric.change.map(|change| if change == 0.0 { 0.0 } else { change * f64::INFINITY }));
+    let (Some(base), Some(other), Some(change)) = (metric.base, metric.other, relative) else {
         bail!("{} is not known of both runs, and cannot be held to {}", limit.metric, limit.words());
     };
     let (base, other) = (answer::value(metric.unit, base), answer::value(metric.unit, other));
-    let changed = format!("{} of {} is {other} instead of {base}, {:+.1}%", limit.metric, diff.other, 100.0 * change);
+    let by = if change.is_finite() { format!(", {:+.1}%", 100.0 * change) } else { String::new() };
+    let changed = format!("{} of {} is {other} instead of {base}{by}", limit.metric, diff.other);
     if !limit.is_crossed_by(change) {
         return Ok(None);
     }

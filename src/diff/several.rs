@@ -75,6 +75,9 @@ fn best(several: &Several) -> String {
     let smallest =
         of("peak_memory").map(|(run, bytes, _)| format!("{run} needs least memory: {bytes} on its fullest rank"));
     let known: Vec<String> = fastest.into_iter().chain(smallest).collect();
+    if several.why_not[1..].iter().all(|why_not| !why_not.is_empty()) {
+        return format!("none of these runs can be compared with {}", several.runs[0]);
+    }
     if known.is_empty() { "nothing that is known of these runs differs".into() } else { known.join("; ") }
 }
 

@@ -14,7 +14,9 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use stepscope_analyzer::StepRange;
-use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
+use stepscope_collector::injection::{
+    self, Injection, Job, NCCL_VARIABLE, PythonModule, Trigger, Windows, exit_status,
+};
 use stepscope_traces::{Loss, RankDirectory, Run, RunInfo, State, Step, TraceError, Window};
 
 use crate::{analyze::ranges, run_path, seconds, text, torch_memory};
@@ -74,9 +76,7 @@ impl Arguments {
             return Ok(Windows::Steps { first: from.unwrap_or(Step(0)), end: *to });
         }
         let &Arguments { duration, every, .. } = self;
-        if duration.is_some_and(|duration| duration < SHORTEST_WINDOW) {
-            bail!("--duration is at least {} s", SHORTEST_WINDOW.as_secs_f64());
-        }
+        check_duration(duration)?;
         if every.zip(duration).is_some_and(|(every, duration)| every <= duration) {
             bail!("--every is from one beginning to the next, and so longer than --duration");
         }
@@ -116,7 +116,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         tell(&text::printable(&error.to_string()));
     }
     tell(&summary(&path, &windows, status)?);
+    if Run::open(&path)?.ranks.is_empty() {
+        forget(&path);
+    }
     Ok(ExitCode::from(exit_status(status)))
+}
+
+/// Refuses windows in which there is no time to attach.
+pub(crate) fn check_duration(duration: Option<Duration>) -> Result<()> {
+    if duration.is_some_and(|duration| duration < SHORTEST_WINDOW) {
+        bail!("--duration is at least {} s", SHORTEST_WINDOW.as_secs_f64());
+    }
+    Ok(())
 }
 
 /// Whether a run is of a program that was recorded from here.
@@ -142,8 +153,9 @@ fn name(words: &[String]) -> String {
     Path::new(named).file_stem().map_or_else(|| "program".into(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Takes back a run of a command that did not start. What is not empty stays.
+/// Takes back a run of which nothing was recorded. What is not empty stays.
 fn forget(path: &Path) {
+    Trigger::take_back(path);
     drop(fs::remove_file(path.join("run.json")));
     drop(fs::remove_dir(path));
 }

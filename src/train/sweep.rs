@@ -1,19 +1,21 @@
 //! `train --sweep`: a list of configurations, one after the other, into one folder.
 //!
 //! A sweep is a file of settings, as `--config` takes it, with a `[[run]]` for each configuration: what that says wins over
-//! the settings above, and the command line wins over both. Each run is this command again, with a file of its own settings
-//! beside its run directory.
+//! the settings above, and so does the command line, which may set nothing that a run does. Each run is this command again,
+//! with a file of its own settings beside its run directory.
 
 use std::{
     ffi::OsStr,
     fs,
     io::{BufRead, BufReader, IsTerminal, Write, stderr},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{ChildStderr, Command, Stdio},
+    thread,
 };
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result, anyhow, bail};
+use stepscope_collector::injection::{Job, exit_status};
 use stepscope_traces::RunInfo;
 use stepscope_trainer::Place;
 use toml::{Table, Value};
@@ -95,6 +97,9 @@ fn configurations(file: &Table, said: Table) -> Result<Vec<Configuration>, Strin
         if configurations.iter().any(|other| other.name == name) {
             return Err(format!("two runs are called {name}; give them a `name` each"));
         }
+        if let Some(both) = own.keys().find(|key| said.contains_key(*key)) {
+            return Err(format!("run {name} sets {both}, and so does the command line"));
+        }
         let settings = shared.clone().into_iter().chain(own).chain(said.clone()).collect();
         configurations.push(Configuration { name, settings });
     }
@@ -119,7 +124,12 @@ fn check(settings: &Table) -> Result<()> {
 }
 
 /// Trains one configuration in a process of its own; why it failed, if it did.
-fn train(configuration: &Configuration, folder: &Path, processes: bool, show: &dyn Fn(&str)) -> Result<Option<String>> {
+fn train(
+    configuration: &Configuration,
+    folder: &Path,
+    processes: bool,
+    show: &(dyn Fn(&str) + Sync),
+) -> Result<Option<String>> {
     let file = folder.join(format!("{}.toml", configuration.name));
     fs::write(&file, toml::to_string(&configuration.settings)?)
         .with_context(|| format!("cannot write {}", file.display()))?;
@@ -128,17 +138,35 @@ fn train(configuration: &Configuration, folder: &Path, processes: bool, show: &d
     let mut command = Command::new(program);
     command.args([OsStr::new("train"), "--config".as_ref(), file.as_ref(), "--run".as_ref(), run.as_ref()]);
     command.args(processes.then_some("--processes"));
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     show("");
+    // Whoever stops the sweep stops the run that goes on.
+    let mut job = Job::start(command)?;
+    let said = job.take_stderr();
+    let (status, why) = thread::scope(|scope| {
+        let reader = scope.spawn(|| last_error(said, show));
+        let status = job.wait();
+        (status, reader.join().unwrap_or_default())
+    });
+    let status = status?;
+    if STOPPED.contains(&exit_status(status)) {
+        bail!("stopped while it trained {}; what is recorded stays in {}", configuration.name, folder.display());
+    }
+    Ok((!status.success()).then(|| why.unwrap_or_else(|| format!("it ended with {status}"))))
+}
+
+/// Statuses of a run that was stopped: by SIGHUP, SIGINT and SIGTERM.
+const STOPPED: [u8; 3] = [129, 130, 143];
+
+/// Shows what a run says, and tells why it failed.
+fn last_error(said: Option<ChildStderr>, show: &(dyn Fn(&str) + Sync)) -> Option<String> {
     let mut why = None;
-    for line in child.stderr.take().into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')) {
-        let line = line?;
+    for line in said.into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')).map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         show(&line);
         why = line.strip_prefix("error: ").map(str::to_owned).or(why);
     }
-    let status = child.wait()?;
-    Ok((!status.success()).then(|| why.unwrap_or_else(|| format!("it ended with {status}"))))
+    why
 }
 
 /// How far the sweep is: a bar where there is somebody to see it, and else a line for each run.
@@ -170,13 +198,15 @@ mod tests {
 
     #[test]
     fn runs_say_what_differs_and_the_command_line_wins() {
-        let file = "model = 'tiny'\nsteps = 9\n[[run]]\n[[run]]\ndp = 2\nzero = 1\n[[run]]\nname = 'all'\nsteps = 8\nrecompute = 'full'\n";
+        let file = "model = 'tiny'\nsteps = 9\n[[run]]\n[[run]]\ndp = 2\nzero = 1\n[[run]]\nname = 'all'\nrecompute = 'full'\n";
         let found = read(file, "steps = 7").unwrap();
         let names: Vec<&str> = found.iter().map(|configuration| configuration.name.as_str()).collect();
         assert_eq!(names, ["usual", "dp2-zero1", "all"]);
         let expected: Table = "model = 'tiny'\nsteps = 7\nrecompute = 'full'".parse().unwrap();
         assert_eq!(found[2].settings, expected);
-        assert_eq!(read(file, "").unwrap()[2].settings["steps"].as_integer(), Some(8));
+        assert_eq!(read(file, "").unwrap()[2].settings["steps"].as_integer(), Some(9));
+        // A run would be called what it is not.
+        assert_eq!(read(file, "dp = 4").unwrap_err(), "run dp2-zero1 sets dp, and so does the command line");
     }
 
     #[test]

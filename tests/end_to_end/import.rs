@@ -198,6 +198,10 @@ fn a_trace_that_is_cut_off_is_read_and_says_so() {
     let analysis = analyzed(&["cut.json.gz"], here.path());
     assert_eq!(analysis["run"]["state"], "interrupted");
     assert!(analysis["data_loss"]["unreadable_bytes"].as_u64().unwrap() > 0);
+    // Kernels are missing anywhere, and nothing else is to be said of why it idles.
+    let kinds: Vec<&str> =
+        analysis["findings"].as_array().unwrap().iter().map(|f| f["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["cut-off"]);
     let shown = text(&stepscope(&["analyze", "cut.json.gz"], here.path()).stdout);
     assert!(shown.starts_with("cut  interrupted  ") && shown.contains("\nlost      "), "{shown}");
     let shown = text(&stepscope(&["inspect", "cut.json.gz"], here.path()).stdout);

@@ -22,15 +22,16 @@ fn a_command_keeps_its_words_and_its_status() {
 #[test]
 fn a_command_finds_what_the_driver_nvtx_and_nccl_look_for() {
     let directory = tempfile::tempdir().unwrap();
-    let line = "cd / && test -f \"$CUDA_INJECTION64_PATH\" && test \"$CUDA_INJECTION64_PATH\" = \"$NVTX_INJECTION64_PATH\" \
+    let line = "here=$PWD; cd / && test -f \"$CUDA_INJECTION64_PATH\" && test \"$CUDA_INJECTION64_PATH\" = \"$NVTX_INJECTION64_PATH\" \
                 && test \"$CUDA_INJECTION64_PATH\" = \"$NCCL_PROFILER_PLUGIN\" \
-                && echo \"$STEPSCOPE_INJECTION\"";
+                && echo \"$STEPSCOPE_INJECTION\" && cat \"$here/run/run.json\"";
     let (code, stdout, stderr) = record(line, directory.path());
     assert_eq!(code, Some(0), "{stderr}");
-    let settings: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    let run = fs::canonicalize(directory.path().join("run")).unwrap();
+    let mut said = serde_json::Deserializer::from_str(&stdout).into_iter::<serde_json::Value>();
+    let (settings, info) = (said.next().unwrap().unwrap(), said.next().unwrap().unwrap());
+    let run = fs::canonicalize(directory.path()).unwrap().join("run");
     assert_eq!(settings["run"].as_str(), run.to_str(), "a full path: the command is elsewhere");
-    let info: serde_json::Value = serde_json::from_slice(&fs::read(run.join("run.json")).unwrap()).unwrap();
+    assert!(!run.exists(), "nothing was recorded, and nothing is left");
     assert_eq!(info["configuration"]["source"], "recorded program");
     assert_eq!(info["configuration"]["program"][0], "sh");
 }
@@ -43,7 +44,8 @@ fn what_cannot_be_recorded_is_refused() {
     assert!(missing.starts_with("error: there is no command `no-such-command`\nhint: "), "{missing}");
     assert!(!directory.path().join("run").exists(), "nothing is left of what did not begin");
     assert!(refused(&["record", "--duration", "9", "--every", "5", "--", "true"]).contains("--every"));
-    assert!(stepscope(&["record", "--run", "run", "--", "true"], directory.path()).status.success());
+    fs::create_dir(directory.path().join("run")).unwrap();
+    fs::write(directory.path().join("run/run.json"), "{}").unwrap();
     assert!(refused(&["record", "--run", "run", "--", "true"]).contains("already holds a recording"));
 
     let run = |name: &str, value: &str| {
@@ -62,7 +64,10 @@ fn what_cannot_be_recorded_is_refused() {
 fn only_recorded_programs_are_triggered() {
     let directory = tempfile::tempdir().unwrap();
     assert!(failure(&["trigger", "nothing"], directory.path()).contains("there is nothing at nothing"));
-    assert!(stepscope(&["record", "--dormant", "--run", "run", "--", "true"], directory.path()).status.success());
-    assert!(stepscope(&["trigger", "run", "--duration", "2"], directory.path()).status.success());
-    assert!(directory.path().join("run/trigger.json").exists());
+    let trigger = format!("{} trigger run --duration 2 && test -f run/trigger.json", env!("CARGO_BIN_EXE_stepscope"));
+    let dormant = ["record", "--dormant", "--run", "run", "--", "sh", "-c", &trigger];
+    let output = stepscope(&dormant, directory.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("triggered: the job is recorded for 2 s"), "{}", text(&output.stderr));
+    assert!(failure(&["trigger", "run"], directory.path()).contains("there is nothing at run"), "nothing was recorded");
 }

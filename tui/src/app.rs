@@ -7,7 +7,7 @@ use std::{
 
 use ratatui::{
     buffer::Buffer,
-    crossterm::event::{KeyCode, KeyEvent, KeyEventKind, MouseButton, MouseEvent, MouseEventKind},
+    crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind},
     layout::{Position, Rect},
     text::Line,
     widgets::{Block, BorderType, Clear, Widget},
@@ -138,6 +138,10 @@ impl App {
                 _ => self.mode = Mode::Looking,
             },
             Mode::Leaving => match key.code {
+                // Whoever presses Ctrl-C again wants to leave, and not to lose anything.
+                KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                    self.left = Some(Left::JobGoesOn);
+                }
                 KeyCode::Char('l') => self.left = Some(Left::JobGoesOn),
                 KeyCode::Char('s') => self.left = Some(Left::StopJob),
                 _ => self.mode = Mode::Looking,
@@ -278,9 +282,9 @@ impl App {
 fn draw_leaving(theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let lines = [
         Line::styled(" The training goes on.", theme.strong()),
-        Line::raw(" l       leave it running, and look again with `stepscope live`"),
-        Line::raw(" s       stop it; what is recorded stays"),
-        Line::raw(" other   stay here"),
+        Line::raw(" l, ctrl-c  leave it running, and look again with `stepscope live`"),
+        Line::raw(" s          stop it; what is recorded stays"),
+        Line::raw(" other      stay here"),
     ];
     let width = lines.iter().map(Line::width).max().unwrap_or(0) as u16 + 3;
     let place = centered(area, width, lines.len() as u16 + 2);

@@ -44,7 +44,7 @@ pub(crate) fn draw(
     (area, buffer): (Rect, &mut Buffer),
 ) -> Places {
     let theme = scene.theme;
-    draw_run(scene, row(area, 0), buffer);
+    draw_run(scene, is_frozen, row(area, 0), buffer);
     draw_facts(scene, is_frozen, row(area, 1), buffer);
     let mut top = 2;
     if let Some(lost) = loss(scene.snapshot) {
@@ -72,7 +72,7 @@ fn loss(snapshot: &Snapshot) -> Option<String> {
 }
 
 /// The run, what became of it, and how old the newest of it is.
-fn draw_run(scene: &Scene<'_>, place: Rect, buffer: &mut Buffer) {
+fn draw_run(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buffer) {
     let (snapshot, theme) = (scene.snapshot, scene.theme);
     let Some(run) = &snapshot.run else {
         say(buffer, place, Line::from(vec![Span::styled(" stepscope", theme.title())]));
@@ -80,7 +80,8 @@ fn draw_run(scene: &Scene<'_>, place: Rect, buffer: &mut Buffer) {
     };
     let (style, shape) = theme.state(run.state);
     let mut right = Vec::new();
-    if run.state == State::Recording {
+    // What is frozen grows old, whatever the run does.
+    if run.state == State::Recording && !is_frozen {
         let age = snapshot.newest.map(|newest| Nanos((scene.now - newest).0.max(0)));
         right.push(match age {
             None => Span::styled("nothing recorded yet ", theme.quiet()),
@@ -181,18 +182,33 @@ fn draw_tabs(current: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> 
     buffer.set_style(place, theme.quiet());
     let mut tabs = Vec::new();
     let mut x = place.x;
-    for (index, view) in View::ALL.iter().enumerate() {
-        let title = format!(" {} {} ", index + 1, view.title());
+    for (view, title) in titles(current, place.width.into()) {
         let width = title.chars().count() as u16;
         let tab = Rect { x, width, ..place }.intersection(place);
-        let style = if *view == current { theme.chosen().patch(theme.strong()) } else { theme.quiet() };
+        let style = if view == current { theme.chosen().patch(theme.strong()) } else { theme.quiet() };
         say(buffer, tab, Line::styled(title, style));
-        tabs.push((tab, *view));
+        tabs.push((tab, view));
         x = x.saturating_add(width);
     }
     let line = Rect { x, width: place.right().saturating_sub(x), ..place };
     say(buffer, line, Line::styled("─".repeat(line.width.into()), theme.quiet()));
     tabs
+}
+
+/// Titles that fit into a width: of all views, short ones, numbers beside the title of the current one, or that alone.
+fn titles(current: View, width: usize) -> Vec<(View, String)> {
+    let numbered = || (1..).zip(View::ALL.iter().copied());
+    let all = |title: fn(View) -> &'static str| -> Vec<(View, String)> {
+        numbered().map(|(number, view)| (view, format!(" {number} {} ", title(view)))).collect()
+    };
+    let named = |(number, view): (i32, View)| {
+        let title = if view == current { format!(" {number} {} ", view.title()) } else { format!(" {number} ") };
+        (view, title)
+    };
+    let fits = |titles: &Vec<(View, String)>| titles.iter().map(|(_, title)| title.len()).sum::<usize>() <= width;
+    let choices = [all(View::title), all(View::short_title), numbered().map(named).collect()];
+    let alone = || numbered().filter(|(_, view)| *view == current).map(named).collect();
+    choices.into_iter().find(fits).unwrap_or_else(alone)
 }
 
 /// What keys do: of the view, and everywhere, as many as there is room for; gives where each is. What comes last always
@@ -273,4 +289,26 @@ pub(crate) fn draw_message(scene: &Scene<'_>, body: Rect, buffer: &mut Buffer) -
         say(buffer, row(place, index as u16), Line::styled(line, style).centered());
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_fit_and_name_the_current_view() {
+        for current in View::ALL {
+            let named = |width| titles(*current, width);
+            let width = |titles: &[(View, String)]| titles.iter().map(|(_, title)| title.len()).sum::<usize>();
+            assert!(named(120).iter().all(|(view, title)| title.contains(view.title())));
+            assert!(named(80).iter().all(|(view, title)| title.contains(view.short_title())));
+            for room in [40, 80, 120] {
+                assert_eq!(named(room).len(), View::ALL.len(), "{room}");
+                assert!(width(&named(room)) <= room, "{room}");
+            }
+            for room in [1, 20, 40] {
+                assert!(named(room).iter().any(|(view, title)| view == current && title.contains(current.title())));
+            }
+        }
+    }
 }

@@ -17,15 +17,15 @@ use crate::{
 /// Draws it in the middle of an area.
 pub(crate) fn draw(view: View, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     // What is particular comes first, if there is not room for all.
-    let (own, everywhere): (Vec<&Binding>, Vec<&Binding>) = keys::all(view).partition(|binding| view.has(binding));
+    let own = view.bindings();
     let mut lines = Vec::new();
     if !own.is_empty() {
         lines.push(heading(view.title(), theme));
-        lines.extend(own.into_iter().map(|binding| line(binding, theme)));
+        lines.extend(own.iter().map(|binding| line(binding, theme)));
         lines.push(Line::default());
     }
     lines.extend([heading("In every view", theme), numbers(theme)]);
-    lines.extend(everywhere.into_iter().map(|binding| line(binding, theme)));
+    lines.extend(keys::left_everywhere(own).map(|binding| line(binding, theme)));
     let width = lines.iter().map(Line::width).max().unwrap_or(0) as u16 + 4;
     let place = centered(area, width, lines.len() as u16 + 2);
     Clear.render(place, buffer);
@@ -54,4 +54,29 @@ fn line(binding: &Binding, theme: &Theme) -> Line<'static> {
 pub(crate) fn centered(area: Rect, width: u16, height: u16) -> Rect {
     let (width, height) = (width.min(area.width), height.min(area.height));
     Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::theme::ThemeName;
+
+    #[test]
+    fn keys_of_a_view_stand_under_its_name() {
+        let area = Rect::new(0, 0, 100, 50);
+        let mut buffer = Buffer::empty(area);
+        draw(View::Kernels, &Theme::new(ThemeName::Plain), area, &mut buffer);
+        let line = |y| (0..area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        let text: String = (0..area.height).map(|y| line(y) + "\n").collect();
+        let (own, everywhere) = text.split_once("In every view").unwrap();
+        assert!(own.contains("Kernels"), "{text}");
+        for binding in View::Kernels.bindings() {
+            assert!(own.contains(binding.long) && !everywhere.contains(binding.long), "{}: {text}", binding.long);
+        }
+        for words in ["the view of that number", "the next view", "focus every view on the rank before", "leave"] {
+            assert!(everywhere.contains(words) && !own.contains(words), "{words}: {text}");
+        }
+        // The list has taken these keys.
+        assert!(!text.contains("choose the first step"), "{text}");
+    }
 }

@@ -131,13 +131,13 @@ pub(crate) const EVERYWHERE: &[Binding] = &[
     Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "leave" },
 ];
 
-/// Keys of lists, which come before those that do the same everywhere.
+/// Keys of lists, in a word, which come before those that do the same everywhere.
 macro_rules! list_keys {
-    ($($more:expr),* $(,)?) => {
+    ($word:literal $(, $more:expr)* $(,)?) => {
         &[
             $($more,)*
-            Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "select", long: "the line above" },
-            Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: "select", long: "the line below" },
+            Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: $word, long: "the line above" },
+            Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: $word, long: "the line below" },
             Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "a screen up" },
             Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "a screen down" },
             Binding { keys: &[KeyCode::Home, KeyCode::Char('g')], action: Action::Top, short: "", long: "the first line" },
@@ -165,7 +165,12 @@ pub(crate) fn action(event: &KeyEvent, own: &[Binding]) -> Option<Action> {
 /// What keys do in a view: its own, then those that mean the same everywhere and nothing of their own here.
 pub(crate) fn all(view: View) -> impl Iterator<Item = &'static Binding> {
     let own = view.bindings();
-    own.iter().chain(EVERYWHERE.iter().filter(|binding| !binding.is_taken_by(own)))
+    own.iter().chain(left_everywhere(own))
+}
+
+/// Keys that mean the same everywhere, without those that a view has taken for its own.
+pub(crate) fn left_everywhere(own: &'static [Binding]) -> impl Iterator<Item = &'static Binding> {
+    EVERYWHERE.iter().filter(|binding| !binding.is_taken_by(own))
 }
 
 impl Binding {

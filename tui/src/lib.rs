@@ -24,6 +24,7 @@ pub mod text;
 mod theme;
 mod time_parts;
 mod views;
+mod waiting;
 mod widgets;
 
 #[cfg(test)]

@@ -92,6 +92,13 @@ impl MetricDiff {
     pub fn interval(&self) -> Option<Interval> {
         Some(Interval { low: self.low?, high: self.high? })
     }
+
+    /// Whether the change is large enough to matter. From nothing to something is a change, however small.
+    fn matters(&self, floor: f64) -> bool {
+        let is_share_of_time = matches!(self.metric.as_str(), "overlap" | "bubble");
+        self.change.is_some_and(|change| change != 0.0 && (!is_share_of_time || change.abs() >= POINTS))
+            && self.relative.is_none_or(|relative| relative.ln_1p().abs() >= floor)
+    }
 }
 
 /// How a figure is told from the steps of a side.
@@ -127,8 +134,14 @@ pub(crate) fn compare(
     add("tokens_per_second_per_rank", Unit::TokensPerSecond, Some(true), &|profile, steps| {
         tokens_per_second(steps, 1.0 / f64::from(profile.analysis.run.world_size.max(1)))
     });
-    add("mfu", Unit::Share, Some(true), &|profile, steps| utilisation(profile, steps, |mfu| mfu.value));
-    add("hfu", Unit::Share, Some(true), &|profile, steps| utilisation(profile, steps, |mfu| mfu.hfu));
+    let of_one_peak =
+        |profile: &Profile<'_>| peak_of(profile).zip(one_peak(base, other)).map_or(1.0, |(own, one)| own / one);
+    add("mfu", Unit::Share, Some(true), &|profile, steps| {
+        utilisation(profile, steps, |mfu| Some(mfu.value? * of_one_peak(profile)))
+    });
+    add("hfu", Unit::Share, Some(true), &|profile, steps| {
+        utilisation(profile, steps, |mfu| Some(mfu.hfu? * of_one_peak(profile)))
+    });
     add("overlap", Unit::Share, Some(true), &|_, steps| {
         ratio(steps, |step| Some((step.hidden_ns as f64, step.communication_ns as f64)))
     });
@@ -137,6 +150,7 @@ pub(crate) fn compare(
     for (name, kind) in bandwidths(base, other) {
         add(&name, Unit::BytesPerSecond, Some(true), &|profile, steps| bandwidth(profile, steps, &kind));
     }
+    judge_by_time(&mut metrics);
     let mut sizes = |name: &str, values: [Option<f64>; 2]| {
         let change = values[0].zip(values[1]).map(|(base, other)| other - base);
         let exact = change.map(|change| Interval { low: change, high: change });
@@ -144,6 +158,9 @@ pub(crate) fn compare(
     };
     let peak = |profile: &Profile<'_>| fullest(&profile.analysis).map(|memory| memory.peak_bytes as f64);
     sizes("peak_memory", [peak(base), peak(other)]);
+    // Of ranks that are not there, nobody knows what they needed.
+    let has_all = |profile: &Profile<'_>| profile.analysis.memory.len() as u32 == profile.analysis.run.world_size;
+    let memory = memory.filter(|_| has_all(base) && has_all(other));
     let all = |of: fn(&MemoryDiff) -> i64| memory.map(|memory| of(memory) as f64);
     sizes(
         "peak_memory_of_all_ranks",
@@ -154,6 +171,23 @@ pub(crate) fn compare(
     };
     sizes("reserved_memory", [reserved(base), reserved(other)]);
     metrics
+}
+
+/// Gives figures that are so much for each time that a token takes the interval that this has: a change of one is a change
+/// of the other, and chance in one is chance in the other.
+fn judge_by_time(metrics: &mut [MetricDiff]) {
+    let Some(time) = metrics.iter().find(|metric| metric.metric == "time_per_token").cloned() else { return };
+    let (Some(base), Some(other), Some(interval)) = (time.base, time.other, time.interval()) else { return };
+    for metric in metrics {
+        if !matches!(metric.metric.as_str(), "tokens_per_second" | "tokens_per_second_per_rank" | "mfu" | "hfu") {
+            continue;
+        }
+        let (Some(from), Some(to)) = (metric.base, metric.other) else { continue };
+        let at = |change: f64| (base + change > 0.0).then(|| to * other / (base + change) - from);
+        (metric.low, metric.high) = (at(interval.high), at(interval.low));
+        metric.significant =
+            metric.matters(FLOOR) && metric.interval().is_some_and(|interval| interval.excludes_zero());
+    }
 }
 
 /// A figure of both sides; nothing where neither has it.
@@ -170,11 +204,7 @@ fn metric(
     }
     let change = base.zip(other).map(|(base, other)| other - base);
     let relative = base.filter(|base| *base != 0.0).zip(change).map(|(base, change)| change / base);
-    // From nothing to something is a change, however small.
-    let matters = change.is_some_and(|change| change != 0.0)
-        && relative.is_none_or(|relative| relative.ln_1p().abs() >= floor)
-        && (name != "overlap" && name != "bubble" || change.is_some_and(|change| change.abs() >= POINTS));
-    Some(MetricDiff {
+    let mut found = MetricDiff {
         metric: name.into(),
         unit,
         more_is_better,
@@ -184,8 +214,10 @@ fn metric(
         relative,
         low: interval.map(|interval| interval.low),
         high: interval.map(|interval| interval.high),
-        significant: matters && interval.is_some_and(|interval| interval.excludes_zero()),
-    })
+        significant: false,
+    };
+    found.significant = found.matters(floor) && interval.is_some_and(|interval| interval.excludes_zero());
+    Some(found)
 }
 
 /// A ratio of sums; nothing where a step does not say.
@@ -210,8 +242,19 @@ fn tokens_per_second(steps: &[ProfileStep], share: f64) -> Option<Series> {
     ratio(steps, |step| Some((share * step.tokens?, step.longest_ns as f64 / 1e9)))
 }
 
+fn peak_of(profile: &Profile<'_>) -> Option<f64> {
+    profile.analysis.mfu.as_ref().map(|mfu| mfu.peak_flops)
+}
+
+/// The peak that both are held to, where they ran on devices of one name: a CPU's is measured anew in each run, and what it
+/// comes to is no difference between them. The base's, then.
+pub(crate) fn one_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<f64> {
+    let name = |profile: &Profile<'_>| profile.analysis.run.device.as_ref().map(|device| device.name.clone());
+    peak_of(base).filter(|_| name(base) == name(other) && peak_of(other).is_some())
+}
+
 /// What each token a second is worth is the same in every step.
-fn utilisation(profile: &Profile<'_>, steps: &[ProfileStep], of: fn(&Mfu) -> Option<f64>) -> Option<Series> {
+fn utilisation(profile: &Profile<'_>, steps: &[ProfileStep], of: impl Fn(&Mfu) -> Option<f64>) -> Option<Series> {
     let mfu = profile.analysis.mfu.as_ref()?;
     let rate = mfu.tokens_per_second.filter(|rate| *rate > 0.0)?;
     tokens_per_second(steps, of(mfu)? / rate)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use stepscope_traces::{Rank, State};
 
 use super::{
+    metrics::one_peak,
     profile::{Profile, ProfileStep},
     steady::Steady,
 };
@@ -57,9 +58,12 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
         let ranks = profile.analysis.run.ranks_on_a_device?;
         Some(format!("{ranks} ranks share a device: times are not those of {ranks} devices"))
     }));
-    notes.extend(of_each(&|profile| {
-        let is_whole = profile.analysis.run.state == State::Complete;
-        (!is_whole).then(|| "ranks did not end well: figures are of what was recorded until then".to_owned())
+    notes.extend(of_each(&|profile| missing_ranks(profile)));
+    notes.extend(of_each(&|profile| match profile.analysis.run.state {
+        State::Complete => None,
+        State::Recording => Some("ranks still record: figures are of what there is by now".to_owned()),
+        State::Interrupted if missing_ranks(profile).is_some() => None,
+        State::Interrupted => Some("ranks did not end well: figures are of what was recorded until then".to_owned()),
     }));
     notes.extend(other_peak(base, other));
     notes.extend(of_each(&|profile| {
@@ -83,12 +87,19 @@ fn other_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
     let (of_base, of_other) = of_base.zip(of_other).filter(|(base, other)| (base - other).abs() > SAME_PEAK * base)?;
     let tera = |flops: f64| flops / 1e12;
     Some(format!(
-        "a rank's peak is {:.3} TFLOP/s in {} and {:.3} in {}, and MFU a share of its own; --peak-tflops sets one for both",
+        "a rank's peak is {:.3} TFLOP/s in {} and {:.3} in {}, and MFU here of {}; --peak-tflops sets one for both",
         tera(of_base),
         base.name,
         tera(of_other),
-        other.name
+        other.name,
+        if one_peak(base, other).is_some() { "the first" } else { "its own" }
     ))
+}
+
+/// That ranks are not there, of those that took part.
+pub(super) fn missing_ranks(profile: &Profile<'_>) -> Option<String> {
+    let (there, all) = (profile.analysis.ranks.len(), profile.analysis.run.world_size as usize);
+    (there < all).then(|| format!("{there} of {all} ranks are there: nothing is known of the others"))
 }
 
 fn has_time(profile: &Profile<'_>) -> bool {

@@ -8,6 +8,7 @@ use super::{
     comparable::settings,
     memory::fullest,
     metrics::{MetricDiff, Unit},
+    notes::missing_ranks,
     profile::Profile,
 };
 
@@ -159,11 +160,19 @@ fn notes(profiles: &[Profile<'_>]) -> Vec<String> {
         (!found.is_empty()).then(|| found.join(", "))
     };
     let sharing = which(&|profile| profile.analysis.run.ranks_on_a_device.is_some());
-    let cut_off = which(&|profile| profile.analysis.run.state != State::Complete);
+    let missing = which(&|profile| missing_ranks(profile).is_some());
+    let cut_off = which(&|profile| profile.analysis.run.state != State::Complete && missing_ranks(profile).is_none());
+    let lossy = which(&|profile| {
+        let lost = profile.analysis.data_loss;
+        lost.dropped_events + lost.unreadable_bytes + lost.unreadable_events > 0
+    });
     let sharing =
         sharing.map(|runs| format!("in {runs}, ranks share a device: times are not those of as many devices"));
-    let cut_off = cut_off.map(|runs| format!("in {runs}, ranks did not end well: figures are of what was recorded"));
-    sharing.into_iter().chain(cut_off).collect()
+    let cut_off =
+        cut_off.map(|runs| format!("in {runs}, ranks did not end well, or still record: figures are of what there is"));
+    let missing = missing.map(|runs| format!("in {runs}, not all ranks are there: figures are of those that are"));
+    let lossy = lossy.map(|runs| format!("in {runs}, parts are lost: figures are of what is left"));
+    [sharing, missing, cut_off, lossy].into_iter().flatten().collect()
 }
 
 /// Only of runs that can be compared.

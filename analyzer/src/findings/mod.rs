@@ -3,6 +3,7 @@
 //! A finding is a small type that looks at the whole analysis, and finds something or nothing. None says anything
 //! without a figure, and a healthy run has none.
 
+mod cut_off;
 mod memory;
 mod pipeline;
 mod time;
@@ -50,6 +51,10 @@ fn check<C: Check>(analysis: &Analysis) -> Option<Finding> {
 
 /// What stands out in a run, the most important first.
 pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
+    // What is not there may be what everything else seems to be due to.
+    if let Some(cut_off) = check::<cut_off::CutOff>(analysis) {
+        return vec![cut_off];
+    }
     let checks = [
         check::<time::ExposedCommunication>,
         check::<time::LongStep>,

@@ -4,7 +4,7 @@
 use std::{
     io,
     os::unix::process::{CommandExt, ExitStatusExt},
-    process::{Child, Command, ExitStatus},
+    process::{Child, ChildStderr, Command, ExitStatus},
     thread,
     time::Duration,
 };
@@ -79,6 +79,11 @@ impl Job {
                 Err(failed(error))
             }
         }
+    }
+
+    /// What it says on stderr, if that is piped.
+    pub fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
     }
 
     /// Waits for it to end, and passes on the signals that come.

@@ -100,6 +100,11 @@ impl Trigger {
         fs::rename(&draft, run.join(TRIGGER_FILE)).inspect_err(|_| drop(fs::remove_file(&draft)))
     }
 
+    /// Takes away the one that was left in a run, if any was.
+    pub fn take_back(run: &Path) {
+        drop(fs::remove_file(run.join(TRIGGER_FILE)));
+    }
+
     /// The one that was left in a run, if any was. What cannot be understood is none.
     pub fn find(run: &Path) -> Option<Trigger> {
         let mut text = Vec::new();

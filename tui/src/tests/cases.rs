@@ -30,7 +30,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    fn of(name: &'static str, (snapshot, reader): Read) -> Case {
+    pub(crate) fn of(name: &'static str, (snapshot, reader): Read) -> Case {
         Case { name, snapshot, reader: Mutex::new(reader) }
     }
 

@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use stepscope_analyzer::StepRange;
 use stepscope_traces::{Nanos, Step};
 
-use super::cases::{drawn, read, sample};
+use super::cases::{all, drawn, read, sample};
 use crate::{
     app::App,
     data::{Source, read_step},
@@ -87,6 +87,19 @@ fn what_is_seen_is_what_is_exported() {
     let steps = StepRange { from: Some(Step(4)), to: Some(Step(5)) };
     let asked = press(&mut app, KeyCode::Char('e'));
     assert_eq!(asked, [Request::Export(Seen { steps, ranks: vec![stepscope_traces::Rank(0)] })]);
+}
+
+/// What is held grows older, and that says nothing of the run.
+#[test]
+fn what_is_frozen_has_no_age() {
+    let case = all().iter().find(|case| case.name == "recording").unwrap();
+    let later = case.snapshot.newest.unwrap() + Nanos(60 * Nanos::SECOND.0);
+    let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), false);
+    app.handle(Event::Data(case.snapshot.clone()));
+    assert!(drawn(&mut app, later, 120, 40).contains("NO NEW DATA for 60.0 s"));
+    press(&mut app, KeyCode::Char(' '));
+    let frozen = drawn(&mut app, later, 120, 40);
+    assert!(frozen.contains("FROZEN") && !frozen.contains("NEW DATA") && !frozen.contains("newest data"), "{frozen}");
 }
 
 #[test]

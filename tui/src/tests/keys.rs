@@ -8,6 +8,7 @@ use crate::{
     app::App,
     event::Event,
     request::Request,
+    session::Left,
     theme::{Theme, ThemeName},
     views::View,
 };
@@ -88,4 +89,16 @@ fn whatever_is_pressed_there_is_something_to_see() {
             assert_eq!(text.lines().count(), usize::from(height));
         }
     }
+}
+
+/// The first one asks, and the second one takes the answer that loses nothing.
+#[test]
+fn control_c_twice_leaves_the_job_running() {
+    let control_c = || Event::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), true);
+    app.handle(control_c());
+    assert_eq!(app.left, None);
+    assert!(drawn(&mut app, Nanos(0), 80, 24).contains("l, ctrl-c  leave it running"));
+    app.handle(control_c());
+    assert_eq!(app.left, Some(Left::JobGoesOn));
 }

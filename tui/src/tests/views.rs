@@ -1,4 +1,4 @@
-use super::cases::{all, frame, look_at};
+use super::cases::{Case, all, frame, look_at, read, sample};
 use crate::{theme::ThemeName, views::View};
 
 #[test]
@@ -39,6 +39,14 @@ fn devices() {
 #[test]
 fn ranks() {
     look_at(View::Ranks);
+}
+
+/// Collectives between stages have waiting, and nobody to blame for it.
+#[test]
+fn why_nobody_waits_in_a_pipeline() {
+    let case = Case::of("pipeline", read(&sample("pp2-1f1b")));
+    let text = frame(View::Communication, ThemeName::Plain, &case, 120, 40);
+    assert!(text.contains("all collectives are between stages") && !text.contains("not known"), "{text}");
 }
 
 /// Whatever the size, all is drawn and nothing beside it.

@@ -21,20 +21,20 @@ use crate::{
 };
 
 /// Keys of its own.
-pub(crate) const BINDINGS: &[Binding] = list_keys![];
+pub(crate) const BINDINGS: &[Binding] = list_keys!["scroll"];
 
 const COLUMNS: [Column; 11] = [
     Column { header: "operation", width: 14, side: Side::Grows, left_out: 0 },
     Column { header: "axis", width: 9, side: Side::Left, left_out: 0 },
     Column { header: "ranks", width: 5, side: Side::Right, left_out: 3 },
     Column { header: "count", width: 8, side: Side::Right, left_out: 2 },
-    Column { header: "bytes", width: 8, side: Side::Right, left_out: 0 },
+    Column { header: "bytes", width: 8, side: Side::Right, left_out: 1 },
     Column { header: "own time", width: 8, side: Side::Right, left_out: 4 },
     Column { header: "waiting", width: 8, side: Side::Right, left_out: 0 },
     Column { header: "exposed", width: 8, side: Side::Right, left_out: 0 },
     Column { header: "busy", width: 8, side: Side::Right, left_out: 6 },
     Column { header: "algorithm", width: 11, side: Side::Right, left_out: 5 },
-    Column { header: "bus", width: 11, side: Side::Right, left_out: 0 },
+    Column { header: "bus", width: 11, side: Side::Right, left_out: 1 },
 ];
 const WAITING: usize = 6;
 

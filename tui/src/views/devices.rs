@@ -22,12 +22,15 @@ use crate::{
 };
 
 /// Keys of its own.
-pub(crate) const BINDINGS: &[Binding] = list_keys![Binding {
-    keys: &[KeyCode::Enter],
-    action: Action::Take,
-    short: "focus",
-    long: "look at the rank of the selected device alone",
-}];
+pub(crate) const BINDINGS: &[Binding] = list_keys![
+    "select",
+    Binding {
+        keys: &[KeyCode::Enter],
+        action: Action::Take,
+        short: "focus",
+        long: "look at the rank of the selected device alone",
+    }
+];
 
 /// The rank, what holds it back, errors, and then a column for each counter.
 const COLUMNS: [Column; 3 + COUNTERS.len()] = {

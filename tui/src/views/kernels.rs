@@ -25,6 +25,7 @@ use crate::{
 
 /// Keys of its own.
 pub(crate) const BINDINGS: &[Binding] = list_keys![
+    "select",
     Binding {
         keys: &[KeyCode::Char('/')],
         action: Action::Filter,

@@ -58,7 +58,7 @@ pub(crate) enum Choice {
 }
 
 macro_rules! views {
-    ($($(#[$doc:meta])* $name:ident in $module:ident: $word:literal, $title:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident in $module:ident: $word:literal, $title:literal, $short:literal;)*) => {
         /// Something that can be looked at.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum View {
@@ -76,6 +76,11 @@ macro_rules! views {
 
             pub(crate) fn title(self) -> &'static str {
                 match self { $(View::$name => $title,)* }
+            }
+
+            /// Its title, where there is little room.
+            pub(crate) fn short_title(self) -> &'static str {
+                match self { $(View::$name => $short,)* }
             }
 
             /// The keys that mean something in it alone.
@@ -100,29 +105,24 @@ macro_rules! views {
 
 views! {
     /// Where steps go, and what stands out.
-    Overview in overview: "overview", "Overview";
+    Overview in overview: "overview", "Overview", "Overview";
     /// What fills memory.
-    Memory in memory: "memory", "Memory";
+    Memory in memory: "memory", "Memory", "Memory";
     /// What each stream of each rank did.
-    Timeline in timeline: "timeline", "Timeline";
+    Timeline in timeline: "timeline", "Timeline", "Time";
     /// What ranks say to each other, and who waits for whom.
-    Communication in communication: "communication", "Communication";
+    Communication in communication: "communication", "Communication", "Comm";
     /// Which micro-batch each stage works on when.
-    Pipeline in pipeline: "pipeline", "Pipeline";
+    Pipeline in pipeline: "pipeline", "Pipeline", "Pipe";
     /// What takes the time, by name.
-    Kernels in kernels: "kernels", "Kernels";
+    Kernels in kernels: "kernels", "Kernels", "Kernels";
     /// What devices say of themselves.
-    Devices in devices: "devices", "Devices";
+    Devices in devices: "devices", "Devices", "Devices";
     /// The whole job at a glance.
-    Ranks in ranks: "ranks", "Ranks";
+    Ranks in ranks: "ranks", "Ranks", "Ranks";
 }
 
 impl View {
-    /// Whether a key means something in it alone.
-    pub(crate) fn has(self, binding: &Binding) -> bool {
-        self.bindings().iter().any(|own| std::ptr::eq(own, binding))
-    }
-
     /// The view that a number key shows.
     pub(crate) fn numbered(number: usize) -> Option<View> {
         View::ALL.get(number.checked_sub(1)?).copied()

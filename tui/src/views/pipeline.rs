@@ -20,7 +20,7 @@ use crate::{
     keys::{Action, Binding},
     scene::Scene,
     text,
-    widgets::{below, draw_time_axis, right_of, row, say, say_right},
+    widgets::{below, draw_time_axis, right_of, row, say, say_both},
 };
 
 /// Keys of its own.
@@ -152,21 +152,23 @@ impl Pipeline {
         let theme = scene.theme;
         let PipelineFigures { stages, micro_batches, schedule, .. } = pipeline;
         let batches = if *micro_batches == 1 { "micro-batch" } else { "micro-batches" };
-        let mut line = vec![
-            Span::styled(" Pipeline", theme.title()),
-            Span::raw(format!("  {stages} stages · {micro_batches} {batches} · {}", schedule.name())),
-        ];
+        let mut what = vec![Span::raw(format!("  {stages} stages · {micro_batches} {batches} · {}", schedule.name()))];
         if pipeline.inferred {
-            line.push(Span::styled("  inferred", theme.warning()));
+            what.push(Span::styled("  inferred", theme.warning()));
         }
-        say(buffer, place, Line::from(line));
         let is_much = pipeline.bubble.is_some_and(|bubble| bubble > pipeline.ideal_bubble + MUCH);
         let style = if is_much { theme.bad() } else { theme.good() };
-        let right = vec![
+        let bubble = Line::from(vec![
             Span::styled(format!("bubble {}", pipeline.bubble.map_or("-".into(), text::percent)), style),
             Span::raw(format!("  ideally {} ", text::percent(pipeline.ideal_bubble))),
-        ];
-        say_right(buffer, place, Line::from(right));
+        ]);
+        let mut title = Line::from(Span::styled(" Pipeline", theme.title()));
+        // The bubble is what people look for.
+        let room = usize::from(place.width).saturating_sub(title.width() + bubble.width() + 1);
+        if Line::from(what.clone()).width() <= room {
+            title.spans.extend(what);
+        }
+        say_both(buffer, place, title, bubble);
     }
 
     /// The stages of one grid under its title; gives what is left below.
@@ -209,8 +211,7 @@ impl Pipeline {
             Span::styled(format!(" Step {} as measured", passes.step), theme.title()),
             Span::styled(format!("  {}{bubble}", text::duration(Nanos(stretch::length(all)))), theme.strong()),
         ]);
-        say(buffer, row(area, 0), title);
-        say_right(buffer, row(area, 0), legend(scene));
+        say_both(buffer, row(area, 0), title, legend(scene));
         let cells = |place: Rect| right_of(place, NAMES);
         draw_time_axis(buffer, cells(row(area, 1)), theme, stretch::length(seen));
         let stage_of = |rank: Rank| pipeline.per_stage.iter().find(|stage| stage.rank == rank).map(|stage| stage.stage);

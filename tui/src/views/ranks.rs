@@ -57,8 +57,10 @@ pub(crate) const BINDINGS: &[Binding] = &[
     Binding { keys: &[KeyCode::End, KeyCode::Char('G')], action: Action::Bottom, short: "", long: "the last rank" },
 ];
 
-/// How wide the figures of a rank are.
-const FIGURES: u16 = 50;
+/// How much room is between the figures of a rank and what stands out.
+const GAP: u16 = 2;
+/// Where there is less room than this beside figures, nothing stands there.
+const LEAST_BESIDE: u16 = 20;
 
 /// The whole job at a glance.
 #[derive(Default)]
@@ -106,10 +108,13 @@ impl ViewBody for Ranks {
         self.grid.draw(&scale, cells, seen, grid, buffer);
         let lower = below(area, area.height.saturating_sub(lower));
         if let Some(cell) = self.cursor.and_then(|rank| cells.iter().find(|cell| cell.rank == rank)) {
-            let place = Rect { width: lower.width.min(FIGURES), ..lower };
+            let place = Rect { width: lower.width.min(figure::WIDTH), ..lower };
             figure::draw(scene, (cell, cells), layout.as_ref(), place, buffer);
         }
-        outliers::draw(scene, self.figure, &spread, cells, right_of(lower, FIGURES), buffer);
+        let beside = right_of(lower, figure::WIDTH + GAP);
+        if beside.width >= LEAST_BESIDE {
+            outliers::draw(scene, self.figure, &spread, cells, beside, buffer);
+        }
     }
 
     fn act(&mut self, action: Action, _scene: &Scene<'_>) {
@@ -171,7 +176,7 @@ fn draw_title(scene: &Scene<'_>, figure: Figure, spread: &Spread, cells: &[RankC
             legend.push(Span::styled(format!(" {}", figure.written(most)), theme.quiet()));
             legend.push(Span::styled("   ! stands out", theme.bad()));
         }
-        None => legend.push(Span::styled(figure.why_unknown(), theme.quiet())),
+        None => legend.push(Span::styled(figure.why_unknown(scene), theme.quiet())),
     }
     say(buffer, row(area, 1), Line::from(legend));
 }

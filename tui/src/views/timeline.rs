@@ -19,7 +19,7 @@ use crate::{
     keys::{Action, Binding},
     scene::Scene,
     text,
-    widgets::{below, draw_time_axis, right_of, row, say, say_right},
+    widgets::{below, draw_time_axis, right_of, row, say, say_both},
 };
 
 /// Keys of its own.
@@ -273,7 +273,6 @@ impl Timeline {
             }
             (None, _) => words.push(Span::styled(format!("  {length} in sight"), theme.strong())),
         }
-        say(buffer, place, Line::from(words));
         let all = Timeline::ranks(scene).len();
         let seen = close_up.map_or(0, |_| self.drawn.ranks).min(all);
         let mut right = Vec::new();
@@ -284,7 +283,7 @@ impl Timeline {
             let last = (self.top + seen).min(all);
             right.push(Span::styled(format!("ranks {} to {} of {all} ", self.top + 1, last), theme.quiet()));
         }
-        say_right(buffer, place, Line::from(right));
+        say_both(buffer, place, Line::from(words), Line::from(right));
     }
 
     fn draw_selected(&self, scene: &Scene<'_>, close_up: &CloseUp, area: Rect, buffer: &mut Buffer) {

@@ -45,3 +45,12 @@ pub(crate) fn say_right<'a>(buffer: &mut Buffer, place: Rect, line: impl Into<Li
     let free = place.width.saturating_sub(line.width() as u16);
     line.right_aligned().render(right_of(place, free), buffer);
 }
+
+/// Writes two lines beside each other: the one on the right only where there is room for both.
+pub(crate) fn say_both<'a>(buffer: &mut Buffer, place: Rect, left: Line<'a>, right: Line<'a>) {
+    let both = left.width() + 1 + right.width();
+    say(buffer, place, left);
+    if both <= place.width.into() {
+        say_right(buffer, place, right);
+    }
+}

@@ -15,7 +15,8 @@ pub(crate) struct Column {
     /// How wide it is; of the one that grows, at least.
     pub(crate) width: u16,
     pub(crate) side: Side,
-    /// Those with the highest number are left out first; those with none, never.
+    /// Those with the highest number are left out first; of those with one number, the last. The first column and the
+    /// one that grows stay.
     pub(crate) left_out: u8,
 }
 
@@ -52,7 +53,7 @@ impl<'a> Table<'a> {
             widths.sum()
         };
         while taken(&kept) > width {
-            let droppable = (0..columns.len()).filter(|index| kept[*index] && columns[*index].left_out > 0);
+            let droppable = (1..columns.len()).filter(|index| kept[*index] && columns[*index].side != Side::Grows);
             match droppable.max_by_key(|index| columns[*index].left_out) {
                 Some(index) => kept[index] = false,
                 None => break,
@@ -132,6 +133,7 @@ mod tests {
         assert_eq!(drawn(30, |_| true), " name        count  mean ▼time");
         assert_eq!(drawn(24, |_| true), " name        count ▼time");
         assert_eq!(drawn(14, |_| true), " name    ▼time");
+        assert_eq!(drawn(12, |_| true), " name       ", "what does not fit is left out, and never cut");
         assert_eq!(drawn(8, |_| true), " name   ");
         assert_eq!(drawn(30, |column| column != 1), " name               mean ▼time");
     }

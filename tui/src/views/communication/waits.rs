@@ -12,7 +12,7 @@ use stepscope_traces::{Nanos, Rank, RunSource};
 
 use crate::{
     scene::Scene,
-    text,
+    text, waiting,
     widgets::{below, right_of, row, say},
 };
 
@@ -33,14 +33,15 @@ impl Waits {
         let Some(analysis) = &scene.snapshot.analysis else { return };
         // Kineto numbers no collectives: which ones belong together is told from their order.
         let inferred = if analysis.run.source == RunSource::Kineto { " (inferred)" } else { "" };
-        let title = Span::styled(format!(" Who waits for whom in collectives{inferred}"), theme.title());
-        say(buffer, row(area, 0), Line::from(title));
+        let title = |words: &str| Line::styled(format!(" {words}{inferred} in collectives"), theme.title());
         if let Some(words) = nobody(analysis) {
+            say(buffer, row(area, 0), title("Who waits for whom"));
             for (line, words) in text::wrapped(words, area.width.saturating_sub(2).into()).into_iter().enumerate() {
                 say(buffer, row(below(area, 1), line as u16), Line::styled(format!(" {words}"), theme.quiet()));
             }
             return;
         }
+        say(buffer, row(area, 0), title("Who waits (row) for whom (column)"));
         let mut lines = 1;
         for words in words(analysis, usize::from(area.width)) {
             let style = if lines == 1 { theme.strong() } else { theme.quiet() };
@@ -61,7 +62,7 @@ impl Waits {
             |amount| label + cell * amount + TOTAL <= usize::from(area.width),
         );
         let most = map.pairs.values().copied().max().unwrap_or(1).max(1);
-        let mut header = vec![Span::styled(format!("{:>label$}", "↓ →"), theme.quiet())];
+        let mut header = vec![Span::raw(" ".repeat(label))];
         for last in &map.waited_for {
             let style = if scene.focus == Some(*last) { theme.chosen() } else { theme.quiet() };
             header.push(Span::styled(format!("{:>cell$}", last.to_string()), style));
@@ -112,14 +113,8 @@ fn time(nanoseconds: i64) -> String {
 
 /// Why there is nothing to show, if there is nothing.
 fn nobody(analysis: &Analysis) -> Option<&'static str> {
-    if analysis.stragglers.is_empty() {
-        return Some(if analysis.ranks.len() < 2 {
-            "one rank is here, so nobody knows for whom it waits"
-        } else {
-            "not known: no collective was recorded by all its ranks"
-        });
-    }
-    analysis.waits.is_empty().then_some("nobody waits: all ranks come at the same time")
+    let nobody = || analysis.waits.is_empty().then_some("nobody waits: all ranks come at the same time");
+    waiting::why_unknown(analysis).or_else(nobody)
 }
 
 /// What stands out, in words: the rank that others wait for most, and the one that waits most.

@@ -227,7 +227,9 @@ fn draw_step(steps: &[StepSummary], scene: &Scene<'_>, place: Rect, buffer: &mut
         more.push(format!("{} {}", worst.name, text::percent(worst.of(&step.all_ranks) as f64 / span)));
     }
     more.extend(step.loss.map(|loss| format!("loss {loss:.4}")));
-    more.extend(step.tokens_per_second.map(|speed| format!("{} tokens/s", text::count(speed.round() as u64))));
+    // Tokens are those of all ranks, and the time of a step on one rank is not.
+    let speed = step.tokens_per_second.filter(|_| scene.focus.is_none());
+    more.extend(speed.map(|speed| format!("{} tokens/s", text::count(speed.round() as u64))));
     more.extend(step.mfu.map(|mfu| format!("MFU {}", text::percent(mfu))));
     if step.ranks > 1 {
         more.push(format!("longest on rank {}", step.slowest));

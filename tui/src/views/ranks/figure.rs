@@ -14,7 +14,7 @@ use stepscope_traces::{Nanos, Rank};
 use super::outliers::median;
 use crate::{
     scene::Scene,
-    text,
+    text, waiting,
     widgets::{below, row, say},
 };
 
@@ -35,7 +35,8 @@ pub(super) fn cells(analysis: &Analysis, memory: &[Arc<RankMemory>]) -> Vec<Rank
     let memory: HashMap<Rank, u64> = memory.iter().map(|memory| (memory.rank, memory.peak_bytes)).collect();
     let cell = |rank: Rank| RankCell {
         rank,
-        time: times.get(&rank).copied(),
+        // Where nothing takes any time, none was recorded.
+        time: times.get(&rank).copied().filter(|time| time.partition.span_ns > 0),
         waiting: waiting.get(&rank).copied(),
         memory: memory.get(&rank).copied(),
     };
@@ -91,22 +92,32 @@ impl Figure {
         }
     }
 
+    /// What it is called among others: those of a step are means of steps, and waiting is not.
+    fn label(self) -> &'static str {
+        match self {
+            Figure::Waiting => "waiting, total",
+            Figure::WaitedFor => "made others wait, total",
+            other => other.name(),
+        }
+    }
+
     /// Over what it is.
     pub(super) fn words(self, scene: &Scene<'_>) -> String {
         let steps = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
         match (self, steps) {
             (Figure::Memory, _) => "over all of the run".into(),
-            (Figure::Waiting | Figure::WaitedFor, _) => "in collectives, all together".into(),
+            (Figure::Waiting | Figure::WaitedFor, _) => "total in collectives, not of a step".into(),
             (_, Some(time)) => format!("mean of {}", text::counted(time.count, "step")),
             (_, None) => "in all of the recording".into(),
         }
     }
 
     /// Why it is not known of any rank.
-    pub(super) fn why_unknown(self) -> &'static str {
+    pub(super) fn why_unknown(self, scene: &Scene<'_>) -> &'static str {
+        let waiting = || scene.snapshot.analysis.as_ref().and_then(|analysis| waiting::why_unknown(analysis));
         match self {
             Figure::Memory => "no memory is recorded",
-            Figure::Waiting | Figure::WaitedFor => "not known: no collective was recorded by all its ranks",
+            Figure::Waiting | Figure::WaitedFor => waiting().unwrap_or("no waiting is recorded"),
             _ => "no activity is recorded",
         }
     }
@@ -151,18 +162,48 @@ pub(super) fn draw(
         let value = figure.of(cell);
         let usual = median(cells.iter().filter_map(|cell| figure.of(cell)).collect());
         let written = value.map_or_else(|| "-".into(), |value| figure.written(value));
-        let change = value.zip(usual).filter(|(_, usual)| *usual > 0.0 && cells.len() > 1).map(|(value, usual)| {
-            let change = 100.0 * (value / usual - 1.0);
-            let side = if change > 0.0 { "above" } else { "below" };
-            let change = match change.abs() {
-                small if small < 0.05 => "as the median".to_owned(),
-                size => format!("{size:.1}% {side} the median"),
-            };
-            Span::styled(format!("  {change}"), theme.quiet())
-        });
-        let mut spans =
-            vec![Span::raw(format!(" {:<17}", figure.name())), Span::styled(format!("{written:>9}"), theme.strong())];
-        spans.extend(change);
-        say(buffer, row(below(area, 1), line as u16), Line::from(spans));
+        let spans = [
+            Span::raw(format!(" {:<LABELS$}", figure.label())),
+            Span::styled(format!("{written:>VALUES$}"), theme.strong()),
+        ];
+        let mut words = Line::from(spans.to_vec());
+        let change = value.zip(usual).filter(|(_, usual)| *usual > 0.0 && cells.len() > 1).map(beside_median);
+        // Where there is no room for all of it, the figure is enough.
+        let change = change.filter(|change| words.width() + 2 + change.len() <= area.width.into());
+        words.extend(change.map(|change| Span::styled(format!("  {change}"), theme.quiet())));
+        say(buffer, row(below(area, 1), line as u16), words);
+    }
+}
+
+/// How wide the name of a figure is, the figure, and how far it is from the median.
+const LABELS: usize = 23;
+const VALUES: usize = 9;
+const CHANGES: usize = 19;
+/// How wide all of it is.
+pub(super) const WIDTH: u16 = (1 + LABELS + VALUES + 2 + CHANGES) as u16;
+
+/// A value beside the median, in at most so many characters as there are for it.
+fn beside_median((value, median): (f64, f64)) -> String {
+    let change = 100.0 * (value / median - 1.0);
+    match change {
+        small if small.abs() < 0.05 => "as the median".into(),
+        below if below < 0.0 => format!("{:.1}% below median", -below),
+        above if above < 999.95 => format!("{above:.1}% above median"),
+        _ => "many times median".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_a_value_is_from_the_median_fits() {
+        assert_eq!(beside_median((100.01, 100.0)), "as the median");
+        assert_eq!(beside_median((119.9, 100.0)), "19.9% above median");
+        assert_eq!(beside_median((0.0, 3.0)), "100.0% below median");
+        for value in [0.0, 0.5, 1.0, 5.0, 10.999, 11.0, 1e9] {
+            assert!(beside_median((value, 1.0)).len() <= CHANGES, "{value}");
+        }
     }
 }

@@ -37,10 +37,15 @@ pub(super) struct Spread {
     pub(super) outliers: Vec<Rank>,
 }
 
-/// The value in the middle.
+/// The value in the middle; the mean of both, where there are two.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+    if values.is_empty() {
+        return None;
+    }
+    let (middle, is_even) = (values.len() / 2, values.len().is_multiple_of(2));
+    let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even);
+    Some(lower.map_or(*upper, |lower| f64::midpoint(lower, *upper)))
 }
 
 impl Spread {
@@ -92,11 +97,13 @@ pub(super) fn draw(
     buffer: &mut Buffer,
 ) {
     let theme = scene.theme;
-    say(buffer, row(area, 0), Line::styled(format!("What stands out in {}", figure.name()), theme.title()));
+    let titles = [format!("What stands out in {}", figure.name()), "What stands out".into()];
+    let title = titles.into_iter().find(|title| title.len() <= area.width.into()).unwrap_or_default();
+    say(buffer, row(area, 0), Line::styled(title, theme.title()));
     let body = below(area, 1);
     if spread.outliers.is_empty() {
         let words = match spread.range {
-            None => figure.why_unknown().to_owned(),
+            None => figure.why_unknown(scene).to_owned(),
             Some(_) if cells.len() == 1 => "there is one rank".into(),
             Some(_) => format!("nobody: all ranks are near {}", figure.written(spread.median)),
         };
@@ -146,6 +153,13 @@ mod tests {
         assert!(spread(&[10.0, 10.0, 10.0, 10.1], 0.2).outliers.is_empty(), "it does not matter");
         assert_eq!(spread(&[0.0, 0.0, 0.0, 5.0], 1.0).outliers, [Rank(3)], "of nothing, anything");
         assert!(spread(&[], 1.0).range.is_none());
+    }
+
+    #[test]
+    fn of_an_even_number_the_median_is_between_both() {
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 10.0]), Some(3.0));
+        assert_eq!(median(vec![5.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(Vec::new()), None);
     }
 
     #[test]
