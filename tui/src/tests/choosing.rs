@@ -73,3 +73,13 @@ fn a_rank_is_focused_on_by_key_and_by_mouse() {
     let clicked = look(&mut app);
     assert!(clicked.lines().nth(1).unwrap().contains("rank 0 "), "{clicked}");
 }
+
+/// Tokens are those of all ranks together.
+#[test]
+fn one_rank_has_no_speed_of_its_own() {
+    let mut app = app(View::Overview, "synthetic");
+    let newest = |text: &str| text.lines().find(|line| line.contains("newest: step")).unwrap().to_owned();
+    assert!(newest(&look(&mut app)).contains("tokens/s"));
+    let focused = newest(&press(&mut app, &letters("]")));
+    assert!(!focused.contains("tokens/s") && focused.contains("loss"), "{focused}");
+}

@@ -206,11 +206,13 @@ impl Pipeline {
         let all = all_work(passes)?;
         let seen = self.seen.unwrap_or(all);
         let bubble = pipeline.per_step.iter().find(|step| step.step == passes.step);
-        let bubble = bubble.map_or_else(String::new, |bubble| format!(", bubble {}", text::percent(bubble.bubble)));
-        let title = Line::from(vec![
+        let mut title = Line::from(vec![
             Span::styled(format!(" Step {} as measured", passes.step), theme.title()),
-            Span::styled(format!("  {}{bubble}", text::duration(Nanos(stretch::length(all)))), theme.strong()),
+            Span::styled(format!("  {}", text::duration(Nanos(stretch::length(all)))), theme.strong()),
         ]);
+        let bubble =
+            bubble.map(|bubble| Span::styled(format!(", bubble {}", text::percent(bubble.bubble)), theme.strong()));
+        title.extend(bubble.filter(|bubble| title.width() + bubble.width() <= area.width.into()));
         say_both(buffer, row(area, 0), title, legend(scene));
         let cells = |place: Rect| right_of(place, NAMES);
         draw_time_axis(buffer, cells(row(area, 1)), theme, stretch::length(seen));

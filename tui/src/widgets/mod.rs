@@ -54,3 +54,21 @@ pub(crate) fn say_both<'a>(buffer: &mut Buffer, place: Rect, left: Line<'a>, rig
         say_right(buffer, place, right);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_beside_another_is_left_out() {
+        let said = |width| {
+            let place = Rect::new(0, 0, width, 1);
+            let mut buffer = Buffer::empty(place);
+            say_both(&mut buffer, place, "Step 59".into(), "forward".into());
+            (0..width).map(|x| buffer[(x, 0)].symbol()).collect::<String>()
+        };
+        assert_eq!(said(16), "Step 59  forward");
+        assert_eq!(said(15), "Step 59 forward");
+        assert_eq!(said(14), "Step 59       ");
+    }
+}

@@ -5,6 +5,7 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use stepscope_traces::State;
 
 use crate::{
     scene::Scene,
@@ -54,20 +55,31 @@ impl Findings {
     }
 }
 
-/// Every finding: what it is, the figures it rests on, what to try.
+/// What is said of a run that did not end well.
+const INTERRUPTED: &str = "the run was interrupted: not every rank ended well";
+
+/// How the run ended, where it did not end well; then every finding: what it is, the figures it rests on, what to try.
 fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
     let theme = scene.theme;
     let Some(analysis) = &scene.snapshot.analysis else {
         return vec![Line::styled(" Nothing yet: no spans are recorded.", theme.quiet())];
     };
-    if analysis.findings.is_empty() {
-        return vec![Line::from(vec![
-            Span::styled(" ✔ ", theme.good()),
-            Span::raw(format!("Nothing stands out in {}.", scene.scope())),
-        ])];
-    }
     let room = usize::from(width).saturating_sub(5).max(1);
     let mut lines = Vec::new();
+    // How a run ended comes before how fast it was.
+    let is_interrupted = scene.snapshot.run.as_ref().is_some_and(|run| run.state == State::Interrupted);
+    if is_interrupted {
+        for (line, words) in text::wrapped(INTERRUPTED, room).into_iter().enumerate() {
+            let mark = if line == 0 { " ✖ " } else { "   " };
+            lines.push(Line::from(vec![Span::styled(mark, theme.bad()), Span::styled(words, theme.strong())]));
+        }
+    }
+    if analysis.findings.is_empty() {
+        let (mark, nothing) = if is_interrupted { (" - ", "Nothing else") } else { (" ✔ ", "Nothing") };
+        let style = if is_interrupted { theme.quiet() } else { theme.good() };
+        let words = Span::raw(format!("{nothing} stands out in {}.", scene.scope()));
+        lines.push(Line::from(vec![Span::styled(mark, style), words]));
+    }
     for (index, finding) in analysis.findings.iter().enumerate() {
         for (line, words) in text::wrapped(&text::printable(&finding.what), room).into_iter().enumerate() {
             let mark = if line == 0 { format!(" {} ", index + 1) } else { "   ".into() };
