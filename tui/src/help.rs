@@ -73,7 +73,7 @@ mod tests {
         for binding in View::Kernels.bindings() {
             assert!(own.contains(binding.long) && !everywhere.contains(binding.long), "{}: {text}", binding.long);
         }
-        for words in ["the view of that number", "the next view", "focus every view on the rank before", "leave"] {
+        for words in ["the view of that number", "the next view", "look at the rank before alone", "leave"] {
             assert!(everywhere.contains(words) && !own.contains(words), "{words}: {text}");
         }
         // The list has taken these keys.
