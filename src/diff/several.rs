@@ -27,7 +27,7 @@ pub(crate) fn written(format: Format, several: &Several) -> Result<String> {
             warnings(several).iter().for_each(|warning| {
                 text += &format!("\n> [!WARNING]\n> {}\n", markdown::escaped(warning));
             });
-            tables(several, several.runs.len()).iter().for_each(|table| text += &markdown::titled(table));
+            tables(several, several.runs.len()).iter().for_each(|table| text += &markdown::open(table));
             text
         }
         Format::Html => of_browser(several)?,

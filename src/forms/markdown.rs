@@ -8,12 +8,17 @@ const SHORT: usize = 8;
 
 /// A table under its title, folded if it is long or for those who look for it.
 pub(crate) fn titled<H: AsRef<str>>(table: &Table<H>) -> String {
-    let (title, cells) = (escaped(&table.title), written(table));
     if table.detail || table.rows.len() > SHORT {
+        let (title, cells) = (escaped(&table.title), written(table));
         format!("\n<details>\n<summary>{title}</summary>\n\n{cells}\n</details>\n")
     } else {
-        format!("\n### {title}\n\n{cells}")
+        open(table)
     }
+}
+
+/// A table under its title, however long it is.
+pub(crate) fn open<H: AsRef<str>>(table: &Table<H>) -> String {
+    format!("\n### {}\n\n{}", escaped(&table.title), written(table))
 }
 
 fn written<H: AsRef<str>>(table: &Table<H>) -> String {

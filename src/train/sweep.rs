@@ -66,10 +66,11 @@ pub(super) fn run(file: &Path, said: &Settings, folder: Option<PathBuf>, process
     if stderr().is_terminal() {
         say("\r\u{1b}[K");
     }
-    let mut shown = if done.len() > 1 { diff::table_of(&done)? + "\n" } else { String::new() };
+    let shown = if done.len() > 1 { diff::table_of(&done)? } else { String::new() };
     let bold = Style::new().bold();
-    shown += &format!("{bold}recorded{bold:#}  {} in {}\n", text::counted(done.len() as u64, "run"), folder.display());
     anstream::stdout().lock().write_all(shown.as_bytes())?;
+    let runs = text::counted(done.len() as u64, "run");
+    say(&format!("{bold}recorded{bold:#}  {runs} in {}\n", folder.display()));
     if !failed.is_empty() {
         bail!("{} of {} runs failed: {}", failed.len(), configurations.len(), failed.join(", "));
     }
