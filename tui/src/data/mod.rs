@@ -13,5 +13,5 @@ pub(crate) use historian::Historian;
 #[cfg(test)]
 pub(crate) use historian::read_step;
 pub(crate) use loader::{Loader, load};
-pub(crate) use snapshot::{Scope, Snapshot, Stage};
+pub(crate) use snapshot::{RunFacts, Scope, Snapshot, Stage};
 pub use source::Source;

@@ -67,6 +67,8 @@ pub(crate) struct RunFacts {
     pub(crate) name: String,
     pub(crate) source: RunSource,
     pub(crate) state: State,
+    /// Ranks that did not end well.
+    pub(crate) interrupted: Vec<Rank>,
     /// The ranks that there are.
     pub(crate) ranks: Vec<Rank>,
     /// How many there should be, if that is known.
@@ -86,6 +88,10 @@ impl RunFacts {
             name: run.info.name.clone(),
             source: run.info.source,
             state: run.state(),
+            interrupted: {
+                let ended_badly = run.ranks.iter().filter(|rank| rank.state == State::Interrupted);
+                ended_badly.map(|rank| rank.info.rank).collect()
+            },
             ranks: run.ranks.iter().map(|rank| rank.info.rank).collect(),
             world_size: run.info.world_size,
             model: run.info.model.clone(),

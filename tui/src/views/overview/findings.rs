@@ -5,9 +5,10 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_traces::State;
+use stepscope_traces::{Rank, State};
 
 use crate::{
+    data::RunFacts,
     scene::Scene,
     text,
     widgets::{below, row, say, say_right},
@@ -55,8 +56,20 @@ impl Findings {
     }
 }
 
-/// What is said of a run that did not end well.
-const INTERRUPTED: &str = "the run was interrupted: not every rank ended well";
+/// So many ranks are named.
+const NAMED: usize = 8;
+
+/// What is said of a run that did not end well, and on which ranks.
+fn interrupted(run: &RunFacts) -> String {
+    let named: Vec<String> = run.interrupted.iter().take(NAMED).map(Rank::to_string).collect();
+    let more = run.interrupted.len().saturating_sub(NAMED);
+    match (named.as_slice(), more) {
+        ([], _) => "the run was interrupted: not every rank is there".into(),
+        ([rank], _) => format!("the run was interrupted: rank {rank} did not end well"),
+        (_, 0) => format!("the run was interrupted: ranks {} did not end well", named.join(", ")),
+        (_, more) => format!("the run was interrupted: ranks {} and {more} more did not end well", named.join(", ")),
+    }
+}
 
 /// How the run ended, where it did not end well; then every finding: what it is, the figures it rests on, what to try.
 fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
@@ -67,9 +80,10 @@ fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
     let room = usize::from(width).saturating_sub(5).max(1);
     let mut lines = Vec::new();
     // How a run ended comes before how fast it was.
-    let is_interrupted = scene.snapshot.run.as_ref().is_some_and(|run| run.state == State::Interrupted);
-    if is_interrupted {
-        for (line, words) in text::wrapped(INTERRUPTED, room).into_iter().enumerate() {
+    let run = scene.snapshot.run.as_ref().filter(|run| run.state == State::Interrupted);
+    let is_interrupted = run.is_some();
+    if let Some(run) = run {
+        for (line, words) in text::wrapped(&interrupted(run), room).into_iter().enumerate() {
             let mark = if line == 0 { " ✖ " } else { "   " };
             lines.push(Line::from(vec![Span::styled(mark, theme.bad()), Span::styled(words, theme.strong())]));
         }
