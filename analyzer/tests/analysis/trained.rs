@@ -30,6 +30,17 @@ fn quietly(layout: ParallelLayout) -> Analysis {
     trained(&config(layout), &|_| {})
 }
 
+/// Others compute on this machine, too, and what they take from one run they may not take from the next: what theory says
+/// is to be seen in one of a few tries.
+#[track_caller]
+fn in_one_of_a_few_tries(seen: impl Fn() -> Result<(), String>) {
+    let mut failures = Vec::new();
+    while let Err(why) = seen() {
+        failures.push(why);
+        assert!(failures.len() < 6, "{failures:?}");
+    }
+}
+
 #[test]
 fn reducing_in_buckets_hides_more_than_reducing_at_the_end() {
     let config = config(ParallelLayout { dp: 2, micro_batch: 4, ..ParallelLayout::default() });
@@ -37,8 +48,10 @@ fn reducing_in_buckets_hides_more_than_reducing_at_the_end() {
         let analysis = trained(&TrainConfig { reduction, ..config.clone() }, &|_| {});
         analysis.ranks.iter().filter_map(|rank| rank.partition.overlap).fold(0.0, f64::max)
     };
-    let (bucketed, naive) = (overlap(GradientReduction::Bucketed), overlap(GradientReduction::Naive));
-    assert!(bucketed > 0.1 && naive < 0.01, "{bucketed} {naive}");
+    in_one_of_a_few_tries(|| {
+        let (bucketed, naive) = (overlap(GradientReduction::Bucketed), overlap(GradientReduction::Naive));
+        (bucketed > 0.1 && naive < 0.01).then_some(()).ok_or(format!("{bucketed} in buckets, {naive} at the end"))
+    });
 }
 
 #[test]
@@ -67,12 +80,14 @@ fn bubbles_fall_with_more_micro_batches() {
     let bubble = |schedule, micro_batches| {
         let layout = ParallelLayout { pp: 2, schedule, micro_batches, micro_batch: 2, ..ParallelLayout::default() };
         let pipeline = quietly(layout).pipeline.unwrap();
-        assert!(pipeline.bubble.unwrap() > 0.5 * pipeline.ideal_bubble, "{pipeline:?}");
-        pipeline.bubble.unwrap()
+        (pipeline.bubble.unwrap(), pipeline.ideal_bubble)
     };
     for schedule in [Schedule::Gpipe, Schedule::OneForwardOneBackward] {
-        let (few, many) = (bubble(schedule, 2), bubble(schedule, 16));
-        assert!(many < few, "{schedule:?}: {few} with 2, {many} with 16");
+        in_one_of_a_few_tries(|| {
+            let ((few, ideal), (many, _)) = (bubble(schedule, 2), bubble(schedule, 16));
+            let as_it_should = many < few && few > 0.5 * ideal;
+            as_it_should.then_some(()).ok_or(format!("{schedule:?}: {few} with 2, ideally {ideal}; {many} with 16"))
+        });
     }
 }
 
