@@ -56,8 +56,13 @@ impl Output {
         match self {
             Output::Stdout => {
                 let mut stdout = anstream::stdout().lock();
-                stdout.write_all(text.as_bytes())?;
-                stdout.flush()?;
+                stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| {
+                    match error.kind() {
+                        // Whoever reads has read enough.
+                        io::ErrorKind::BrokenPipe => error.into(),
+                        _ => because("cannot write".into(), &error),
+                    }
+                })?;
             }
             Output::Whole(mut file, path) => {
                 let plain = anstream::adapter::strip_str(text).to_string();
@@ -79,7 +84,10 @@ impl Output {
         let cannot = |path: &Path| format!("cannot write {}", path.display());
         let mut special: (Box<dyn Write>, String) = match self {
             Output::Whole(mut file, path) => {
-                let outcome = write(file.as_file_mut())?;
+                let outcome = write(file.as_file_mut()).map_err(|error| match error.downcast_ref::<io::Error>() {
+                    Some(why) => because(cannot(&path), why),
+                    None => error,
+                })?;
                 file.persist(&path).map_err(|error| because(cannot(&path), &error.error))?;
                 return Ok(outcome);
             }
@@ -106,5 +114,20 @@ fn because(what: String, why: &io::Error) -> anyhow::Error {
             Some(inner) => anyhow::anyhow!("{what}: {inner}"),
             None => anyhow::anyhow!("{what}: {why}"),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_is_named_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let full = |_: &mut File| -> Result<()> { Err(io::Error::from_raw_os_error(28).into()) };
+        let error = Output::open(Some(&path)).unwrap().write_file(full).unwrap_err().to_string();
+        assert_eq!(error, format!("cannot write {}: No space left on device (os error 28)", path.display()));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }
