@@ -45,6 +45,21 @@ pub(crate) struct Place {
     pub(crate) axis: Option<Axis>,
 }
 
+impl Place {
+    /// Where a span of a class belongs, that communicates along an axis.
+    pub(crate) fn of(spans: &Spans, row: usize, class: Class, axis: Option<Axis>) -> Place {
+        Place {
+            class,
+            step: spans.step.get(row),
+            micro_batch: spans.micro_batch.get(row),
+            phase: spans.phase.get(row),
+            layer: spans.layer.get(row),
+            operation: (class == Class::Communication).then(|| spans.kind.get(row)),
+            axis,
+        }
+    }
+}
+
 /// One interval of activity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Activity {
@@ -76,19 +91,10 @@ impl Activities {
         // Neighbours are of one place, mostly.
         let mut last: Option<(Place, u32)> = None;
         for row in 0..spans.len() {
-            let kind = spans.kind.get(row);
-            let Some(class) = Class::of(kind) else { continue };
-            let communicates = class == Class::Communication;
-            let group = if communicates { spans.group.get(row) } else { None };
-            let place = Place {
-                class,
-                step: spans.step.get(row),
-                micro_batch: spans.micro_batch.get(row),
-                phase: spans.phase.get(row),
-                layer: spans.layer.get(row),
-                operation: communicates.then_some(kind),
-                axis: group.and_then(|group| self.axes.get(&group.0).copied()),
-            };
+            let Some(class) = Class::of(spans.kind.get(row)) else { continue };
+            let group = spans.group.get(row).filter(|_| class == Class::Communication);
+            let axis = group.and_then(|group| self.axes.get(&group.0).copied());
+            let place = Place::of(spans, row, class, axis);
             let number = match last {
                 Some((same, number)) if same == place => number,
                 _ => self.number(place),

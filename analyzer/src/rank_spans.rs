@@ -266,15 +266,7 @@ impl Kind {
     fn of(spans: &Spans, row: usize) -> Option<Kind> {
         let kind = spans.kind.get(row);
         let class = Class::of(kind)?;
-        let place = Place {
-            class,
-            step: spans.step.get(row),
-            micro_batch: spans.micro_batch.get(row),
-            phase: spans.phase.get(row),
-            layer: spans.layer.get(row),
-            operation: (class == Class::Communication).then_some(kind),
-            axis: None,
-        };
+        let place = Place::of(spans, row, class, None);
         let (bytes, flops) = (spans.bytes.get(row), spans.flops.get(row));
         Some(Kind { place, kind, name: spans.name.get(row), bytes, flops })
     }

@@ -131,6 +131,26 @@ pub(crate) const EVERYWHERE: &[Binding] = &[
     Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "leave" },
 ];
 
+/// Nearer, in a view over time; up to where, in words.
+pub(crate) const fn zoom_in(long: &'static str) -> Binding {
+    Binding { keys: &[KeyCode::Char('+'), KeyCode::Char('=')], action: Action::ZoomIn, short: "zoom", long }
+}
+
+/// Farther, in a view over time; up to where, in words.
+pub(crate) const fn zoom_out(long: &'static str) -> Binding {
+    Binding { keys: &[KeyCode::Char('-')], action: Action::ZoomOut, short: "zoom", long }
+}
+
+/// Keys of views over time: arrows go through time there, and steps have keys of their own.
+pub(crate) const EARLIER: Binding =
+    Binding { keys: &[KeyCode::Left, key('h')], action: Action::Earlier, short: "pan", long: "earlier" };
+pub(crate) const LATER: Binding =
+    Binding { keys: &[KeyCode::Right, key('l')], action: Action::Later, short: "pan", long: "later" };
+pub(crate) const STEP_BEFORE: Binding =
+    Binding { keys: &[key(',')], action: Action::PreviousStep, short: "step", long: "choose the step before" };
+pub(crate) const STEP_AFTER: Binding =
+    Binding { keys: &[key('.')], action: Action::NextStep, short: "step", long: "choose the step after" };
+
 /// Keys of lists, in a word, which come before those that do the same everywhere.
 macro_rules! list_keys {
     ($word:literal $(, $more:expr)* $(,)?) => {

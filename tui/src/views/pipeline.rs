@@ -17,7 +17,7 @@ use self::grid::NAMES;
 use super::{ViewBody, stretch};
 use crate::{
     data::{Passes, PassesWish, Wish},
-    keys::{Action, Binding},
+    keys::{Action, Binding, EARLIER, LATER, STEP_AFTER, STEP_BEFORE, zoom_in, zoom_out},
     scene::Scene,
     text,
     widgets::{below, draw_time_axis, right_of, row, say, say_both},
@@ -25,22 +25,12 @@ use crate::{
 
 /// Keys of its own.
 pub(crate) const BINDINGS: &[Binding] = &[
-    Binding { keys: &[KeyCode::Char('+'), KeyCode::Char('=')], action: Action::ZoomIn, short: "zoom", long: "nearer" },
-    Binding {
-        keys: &[KeyCode::Char('-')],
-        action: Action::ZoomOut,
-        short: "zoom",
-        long: "farther, up to the whole step",
-    },
-    Binding { keys: &[KeyCode::Left, KeyCode::Char('h')], action: Action::Earlier, short: "pan", long: "earlier" },
-    Binding { keys: &[KeyCode::Right, KeyCode::Char('l')], action: Action::Later, short: "pan", long: "later" },
-    Binding {
-        keys: &[KeyCode::Char(',')],
-        action: Action::PreviousStep,
-        short: "step",
-        long: "choose the step before",
-    },
-    Binding { keys: &[KeyCode::Char('.')], action: Action::NextStep, short: "step", long: "choose the step after" },
+    zoom_in("nearer"),
+    zoom_out("farther, up to the whole step"),
+    EARLIER,
+    LATER,
+    STEP_BEFORE,
+    STEP_AFTER,
     Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "scroll", long: "scroll stages up" },
     Binding {
         keys: &[KeyCode::Down, KeyCode::Char('j')],
@@ -51,9 +41,6 @@ pub(crate) const BINDINGS: &[Binding] = &[
     Binding { keys: &[KeyCode::Char('f')], action: Action::Follow, short: "", long: "the whole step again" },
 ];
 
-/// How far zooming goes at once, as a multiple of the length, and panning, as a part of it.
-const ZOOM: i64 = 2;
-const PAN: i64 = 4;
 /// How high a stage is at most.
 const HIGHEST: u16 = 3;
 /// How high the bubbles from step to step are, at least and at most.
@@ -323,10 +310,10 @@ impl ViewBody for Pipeline {
                 let seen = self.seen.unwrap_or(all);
                 let (length, middle) = (stretch::length(seen), stretch::middle(seen));
                 self.seen = Some(match action {
-                    Action::ZoomIn => stretch::of_length(seen, middle, length / ZOOM, all),
-                    Action::ZoomOut => stretch::of_length(seen, middle, length.saturating_mul(ZOOM), all),
-                    Action::Earlier => stretch::moved(seen, -(length / PAN).max(1), all),
-                    Action::Later => stretch::moved(seen, (length / PAN).max(1), all),
+                    Action::ZoomIn => stretch::of_length(seen, middle, length / stretch::ZOOM, all),
+                    Action::ZoomOut => stretch::of_length(seen, middle, length.saturating_mul(stretch::ZOOM), all),
+                    Action::Earlier => stretch::moved(seen, -(length / stretch::PAN).max(1), all),
+                    Action::Later => stretch::moved(seen, (length / stretch::PAN).max(1), all),
                     _ => seen,
                 })
                 .filter(|seen| *seen != all);

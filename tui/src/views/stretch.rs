@@ -5,6 +5,10 @@ use stepscope_traces::{Nanos, Window};
 /// The shortest stretch that is looked at.
 const LEAST: i64 = 20;
 
+/// How far zooming goes at once, as a multiple of the length, and panning, as a part of it.
+pub(super) const ZOOM: i64 = 2;
+pub(super) const PAN: i64 = 4;
+
 /// How long a stretch is.
 pub(in crate::views) fn length(window: Window) -> i64 {
     window.to.0.saturating_sub(window.from.0).max(1)

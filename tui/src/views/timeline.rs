@@ -24,9 +24,6 @@ use crate::{
     widgets::{below, draw_time_axis, right_of, row, say, say_both},
 };
 
-/// How far zooming goes at once, as a multiple of the length, and panning, as a part of it.
-const ZOOM: i64 = 2;
-const PAN: i64 = 4;
 /// From this height on there is room for what is selected.
 const HIGH: u16 = 12;
 
@@ -356,14 +353,14 @@ impl ViewBody for Timeline {
         let page = self.drawn.ranks.saturating_sub(1).max(1);
         match action {
             Action::ZoomIn => {
-                self.look_at(stretch::of_length(window, self.centre(close_up, window), length / ZOOM, whole))
+                self.look_at(stretch::of_length(window, self.centre(close_up, window), length / stretch::ZOOM, whole))
             }
             Action::ZoomOut => {
-                let longer = length.saturating_mul(ZOOM);
+                let longer = length.saturating_mul(stretch::ZOOM);
                 self.look_at(stretch::of_length(window, self.centre(close_up, window), longer, whole));
             }
-            Action::Earlier => self.look_at(stretch::moved(window, -(length / PAN).max(1), whole)),
-            Action::Later => self.look_at(stretch::moved(window, (length / PAN).max(1), whole)),
+            Action::Earlier => self.look_at(stretch::moved(window, -(length / stretch::PAN).max(1), whole)),
+            Action::Later => self.look_at(stretch::moved(window, (length / stretch::PAN).max(1), whole)),
             Action::Next => self.select(scene, close_up, window, true),
             Action::Previous => self.select(scene, close_up, window, false),
             Action::Up => self.change_lane(scene, close_up, window, false),

@@ -2,24 +2,14 @@
 
 use ratatui::crossterm::event::KeyCode;
 
-use crate::keys::{Action, Binding};
+use crate::keys::{Action, Binding, EARLIER, LATER, STEP_AFTER, STEP_BEFORE, zoom_in, zoom_out};
 
 /// Keys of its own.
 pub(crate) const BINDINGS: &[Binding] = &[
-    Binding {
-        keys: &[KeyCode::Char('+'), KeyCode::Char('=')],
-        action: Action::ZoomIn,
-        short: "zoom",
-        long: "nearer, down to the nanosecond",
-    },
-    Binding {
-        keys: &[KeyCode::Char('-')],
-        action: Action::ZoomOut,
-        short: "zoom",
-        long: "farther, up to all of the run",
-    },
-    Binding { keys: &[KeyCode::Left, KeyCode::Char('h')], action: Action::Earlier, short: "pan", long: "earlier" },
-    Binding { keys: &[KeyCode::Right, KeyCode::Char('l')], action: Action::Later, short: "pan", long: "later" },
+    zoom_in("nearer, down to the nanosecond"),
+    zoom_out("farther, up to all of the run"),
+    EARLIER,
+    LATER,
     Binding {
         keys: &[KeyCode::Char('p')],
         action: Action::Previous,
@@ -46,13 +36,8 @@ pub(crate) const BINDINGS: &[Binding] = &[
         short: "step",
         long: "the whole step again; the newest one is followed",
     },
-    Binding {
-        keys: &[KeyCode::Char(',')],
-        action: Action::PreviousStep,
-        short: "step",
-        long: "choose the step before",
-    },
-    Binding { keys: &[KeyCode::Char('.')], action: Action::NextStep, short: "step", long: "choose the step after" },
+    STEP_BEFORE,
+    STEP_AFTER,
     Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "ranks above" },
     Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "ranks below" },
 ];
