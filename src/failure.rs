@@ -123,6 +123,7 @@ fn trace_hint(error: &TraceError) -> Option<String> {
         TraceError::Join(_) => Some("look at each alone: name the trace, or the snapshot".into()),
         TraceError::NewerSchema { written_by, .. } if written_by.is_empty() => Some("use a newer stepscope".into()),
         TraceError::NewerSchema { written_by, .. } => Some(format!("use stepscope {written_by} or newer")),
+        TraceError::NotEmpty { .. } => Some("name a directory that is new or empty".into()),
         TraceError::AlreadyRecorded { .. } => Some("record into another directory, or remove this one".into()),
         TraceError::Json { path, .. } => {
             Some(format!("{} is damaged; the .arrows files of its ranks open in any Arrow reader", path.display()))

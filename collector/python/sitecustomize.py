@@ -8,10 +8,14 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_OLDEST_PYTHON = (3, 8)
 
 
 class _WaitsFor:
-    """A finder that finds nothing, and notices that a module is looked for."""
+    """A finder that finds what the others find, and notices that a module was loaded.
+
+    It stays until then: a program may look for a module without importing it, or fail to import it and try again.
+    """
 
     def __init__(self, name, action):
         self._name = name
@@ -21,39 +25,52 @@ class _WaitsFor:
         if name != self._name:
             return None
         try:
-            sys.meta_path.remove(self)
-            from importlib.util import find_spec
-
-            spec = find_spec(name)
-            _call_after(spec.loader, self._action)
+            spec = self._ask_the_others(path, target)
+            if spec is not None:
+                self._call_after(spec.loader)
             return spec
         except Exception:
             # Whoever comes next finds it, or says why not.
             return None
+
+    def _ask_the_others(self, path, target):
+        for finder in list(sys.meta_path):
+            find_spec = None if finder is self else getattr(finder, "find_spec", None)
+            spec = find_spec and find_spec(self._name, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+    def _call_after(self, loader):
+        """Has a loader tell when it has loaded the module; it is its own self again by then."""
+        if "exec_module" in vars(loader):
+            return
+        exec_module = loader.exec_module
+
+        def load(module):
+            vars(loader).pop("exec_module", None)
+            exec_module(module)
+            if module.__name__ == self._name:
+                self._is_loaded(module)
+
+        loader.exec_module = load
+
+    def _is_loaded(self, module):
+        try:
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._action(module)
+        except Exception:
+            # The program is not ours to end.
+            pass
 
 
 def _wait_for(name, action):
     sys.meta_path.insert(0, _WaitsFor(name, action))
 
 
-def _call_after(loader, action):
-    """Calls something after a loader has loaded its module; the loader is its own self again by then."""
-    exec_module = loader.exec_module
-
-    def load(module):
-        del loader.exec_module
-        exec_module(module)
-        action(module)
-
-    loader.exec_module = load
-
-
 def _begin(torch):
-    try:
-        _load("stepscope_torch", os.path.join(_HERE, "stepscope_torch", "__init__.py")).begin(torch, _wait_for)
-    except Exception:
-        # The program is not ours to end.
-        pass
+    _load("stepscope_torch", os.path.join(_HERE, "stepscope_torch", "__init__.py")).begin(torch, _wait_for)
 
 
 def _load(name, path):
@@ -82,5 +99,6 @@ def _run_the_programs_own():
     spec.loader.exec_module(module)
 
 
-_wait_for("torch", _begin)
+if sys.version_info >= _OLDEST_PYTHON:
+    _wait_for("torch", _begin)
 _run_the_programs_own()

@@ -4,22 +4,19 @@ mod ranks;
 
 use std::{
     ffi::OsString,
-    fs,
     io::Write,
     path::{Path, PathBuf},
-    process::{Command, ExitCode, ExitStatus},
+    process::{Command, ExitCode},
     time::Duration,
 };
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use stepscope_analyzer::StepRange;
-use stepscope_collector::injection::{
-    self, Injection, Job, NCCL_VARIABLE, PythonModule, Trigger, Windows, exit_status,
-};
+use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
 use stepscope_traces::{Loss, RankDirectory, Run, RunInfo, State, Step, TraceError, Window};
 
-use crate::{analyze::ranges, run_path, seconds, text, torch_memory};
+use crate::{analyze::ranges, failure, new_run::NewRun, seconds, text, torch_memory};
 
 /// Under which key a run says what it is, and what it says there.
 const SOURCE: (&str, &str) = ("source", "recorded program");
@@ -40,7 +37,7 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
     stepscope record --dormant --run runs/mine -- python train.py &\n  \
     stepscope trigger runs/mine --duration 5")]
 pub(crate) struct Arguments {
-    /// The run directory to make; one under runs/, if it is not said.
+    /// The run directory: new or empty. Default: a new one under runs/.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Begin so many seconds after CUDA does.
@@ -91,35 +88,41 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("{} is set to be loaded into programs, and there is room for one such tool", tool.display());
     }
     let (info, mut command) = describe(arguments);
-    let path = arguments.run.clone().unwrap_or_else(|| run_path::free(&info.default_path()));
-    info.create(&path)?;
-    let full_path = path.canonicalize()?;
-    // It goes with this, once the command has ended.
-    let module = if arguments.no_torch { None } else { Some(PythonModule::put_into(&full_path)?) };
-    module.iter().for_each(|module| module.apply(&mut command));
-    Injection { run: full_path, windows: windows.clone() }.apply(&mut command, &library)?;
-    if windows == Windows::Dormant {
-        tell(&format!("{}{}\n{}", label("dormant"), shown(&path), hint_to_trigger(&path)));
-    }
-    let job = match Job::start(command) {
-        Ok(job) => job,
-        Err(error) => {
-            drop(module);
-            forget(&path);
-            return Err(error.into());
-        }
+    let mut run = match &arguments.run {
+        Some(path) => NewRun::at(path.clone()),
+        None => NewRun::like(&info.default_path())?,
     };
-    let status = job.wait()?;
-    drop(module);
-    // A run whose ranks have other numbers is a run all the same.
-    if let Err(error) = ranks::settle(&path) {
-        tell(&text::printable(&error.to_string()));
+    run.describe(&info)?;
+    if !arguments.no_torch {
+        match PythonModule::unpack() {
+            Ok(module) => module.apply(&mut command),
+            Err(error) => tell(&format!("{}not PyTorch's memory and steps: {error}", label("records"))),
+        }
     }
-    tell(&summary(&path, &windows, status)?);
-    if Run::open(&path)?.ranks.is_empty() {
-        forget(&path);
+    let path = run.path();
+    Injection { run: path.canonicalize()?, windows: windows.clone() }.apply(&mut command, &library)?;
+    if windows == Windows::Dormant {
+        tell(&format!("{}{}\n{}", label("dormant"), shown(path), hint_to_trigger(path)));
+    }
+    let status = Job::start(command)?.wait()?;
+    if !status.success() {
+        tell(&format!("{}{status}", label("command")));
+    }
+    // Whatever became of the recording, the status is the command's.
+    if let Err(error) = report(path, &windows) {
+        failure::explain(&error.into());
     }
     Ok(ExitCode::from(exit_status(status)))
+}
+
+/// Puts the recording in order, and says what is in it.
+fn report(path: &Path, windows: &Windows) -> Result<(), TraceError> {
+    // A run whose ranks have other numbers is a run all the same.
+    if let Err(error) = ranks::settle(path) {
+        tell(&text::printable(&error.to_string()));
+    }
+    tell(&summary(path, windows)?);
+    Ok(())
 }
 
 /// Refuses windows in which there is no time to attach.
@@ -153,24 +156,13 @@ fn name(words: &[String]) -> String {
     Path::new(named).file_stem().map_or_else(|| "program".into(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Takes back a run of which nothing was recorded. What is not empty stays.
-fn forget(path: &Path) {
-    Trigger::take_back(path);
-    drop(fs::remove_file(path.join("run.json")));
-    drop(fs::remove_dir(path));
-}
-
 /// What is said at the end.
-fn summary(path: &Path, windows: &Windows, status: ExitStatus) -> Result<String, TraceError> {
+fn summary(path: &Path, windows: &Windows) -> Result<String, TraceError> {
     let run = Run::open(path)?;
-    let mut lines = Vec::new();
-    if !status.success() {
-        lines.push(format!("{}{status}", label("command")));
-    }
     if run.ranks.is_empty() {
-        lines.push(format!("{}nothing: {}", label("recorded"), why_nothing(windows)));
-        return Ok(lines.join("\n"));
+        return Ok(format!("{}nothing: {}", label("recorded"), why_nothing(windows)));
     }
+    let mut lines = Vec::new();
     let (kernels, loss) = count(&run)?;
     let ranks = text::ranks(run.ranks.len() as u64, None);
     let state = if run.state() == State::Complete { "" } else { ", interrupted" };

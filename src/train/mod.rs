@@ -20,7 +20,7 @@ use self::{
     training::{Choice, Training, Variables},
 };
 
-use crate::run_path;
+use crate::new_run::NewRun;
 
 /// Train a Llama-style model and record where every step goes.
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     sweep: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// The run directory to make, or the folder of a sweep; one under runs/, if it is not said.
+    /// The run directory, new or empty, or the folder of a sweep. Default: a new one under runs/.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Train without recording.
@@ -80,8 +80,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         }
         config.check()?;
         let is_named = run.is_some();
-        let run = run.unwrap_or_else(|| default_path(&RunInfo::of_this_process(run_name(&config))));
-        return watched::train(&run, is_named);
+        let run = match run {
+            Some(path) => NewRun::at(path),
+            None => NewRun::like(&RunInfo::of_this_process(run_name(&config)).default_path())?,
+        };
+        return watched::train(run.path(), is_named);
     }
     if let Some(place) = place {
         let job = Job::join(&place, &config)?;
@@ -127,19 +130,26 @@ fn train(
     job: Option<&Job>,
 ) -> Result<()> {
     let mut info = RunInfo::of_this_process(run_name(&config));
-    let path = run.unwrap_or_else(|| default_path(&info));
+    let speaks = job.is_none_or(|job| job.rank() == Rank(0));
+    // Rank 0 makes it for all.
+    let mut new_run = match run {
+        _ if !speaks => None,
+        Some(path) => Some(NewRun::at(path)),
+        None if no_record && config.save.is_none() => None,
+        None => Some(NewRun::like(&info.default_path())?),
+    };
+    let path = new_run.as_ref().map_or_else(PathBuf::new, |run| run.path().to_owned());
     let path = match job {
         Some(job) => job.agree("the run's path", path)?,
         None => path,
     };
-    let speaks = job.is_none_or(|job| job.rank() == Rank(0));
     if let Some(save) = &mut config.save {
         save.directory = path.join(&save.directory);
     }
     let training = Training::prepare(choice, &config, job)?;
-    if !no_record && speaks {
+    if let Some(run) = new_run.as_mut().filter(|_| !no_record) {
         describe(&mut info, &config, choice.name());
-        info.create(&path)?;
+        run.describe(&info)?;
     }
     if let Some(job) = job {
         job.meet("the run")?;
@@ -155,11 +165,6 @@ fn train(
         anstream::stdout().lock().write_all(summary.as_bytes())?;
     }
     Ok(trained?)
-}
-
-/// Where a run goes, if nothing else is said.
-fn default_path(info: &RunInfo) -> PathBuf {
-    run_path::free(&info.default_path())
 }
 
 /// Says what is trained on what, and what is to be known of that.

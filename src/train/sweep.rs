@@ -6,7 +6,7 @@
 
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File},
     io::{BufRead, BufReader, IsTerminal, Write, stderr},
     path::{Path, PathBuf},
     process::{ChildStderr, Command, Stdio},
@@ -21,7 +21,7 @@ use stepscope_trainer::Place;
 use toml::{Table, Value};
 
 use super::settings::{self, Settings};
-use crate::{diff, progress, run_path, text};
+use crate::{diff, new_run::NewRun, progress, text};
 
 /// What the list is called in the file, and a run's own name.
 const LIST: &str = "run";
@@ -44,17 +44,23 @@ pub(super) fn run(file: &Path, said: &Settings, folder: Option<PathBuf>, process
     for Configuration { name, settings } in &configurations {
         check(settings).map_err(|error| anyhow!("run {name} of {}: {error}", file.display()))?;
     }
-    let folder = folder.unwrap_or_else(|| run_path::free(&RunInfo::of_this_process("sweep").default_path()));
-    let made = configurations.iter().map(|configuration| folder.join(&configuration.name));
-    let made: Vec<String> = made.filter(|run| run.exists()).map(|run| run.display().to_string()).collect();
+    let new_folder = match folder {
+        Some(folder) => NewRun::at(folder),
+        None => NewRun::like(&RunInfo::of_this_process("sweep").default_path())?,
+    };
+    let folder = new_folder.path();
+    let made = configurations
+        .iter()
+        .flat_map(|configuration| [folder.join(&configuration.name), settings_file(folder, configuration)]);
+    let made: Vec<String> = made.filter(|path| path.exists()).map(|path| path.display().to_string()).collect();
     if !made.is_empty() {
         bail!("there already: {}; say another folder with --run", made.join(", "));
     }
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (index, configuration) in configurations.iter().enumerate() {
         let show = |says: &str| show(index, configurations.len(), &configuration.name, says);
-        match train(configuration, &folder, processes, &show)? {
+        match train(configuration, folder, processes, &show)? {
             None => done.push(folder.join(&configuration.name)),
             Some(why) => {
                 let red = AnsiColor::Red.on_default().bold();
@@ -124,6 +130,11 @@ fn check(settings: &Table) -> Result<()> {
     Ok(settings.config()?.check()?)
 }
 
+/// Where a configuration is written down, for the process that trains it.
+fn settings_file(folder: &Path, configuration: &Configuration) -> PathBuf {
+    folder.join(format!("{}.toml", configuration.name))
+}
+
 /// Trains one configuration in a process of its own; why it failed, if it did.
 fn train(
     configuration: &Configuration,
@@ -131,8 +142,9 @@ fn train(
     processes: bool,
     show: &(dyn Fn(&str) + Sync),
 ) -> Result<Option<String>> {
-    let file = folder.join(format!("{}.toml", configuration.name));
-    fs::write(&file, toml::to_string(&configuration.settings)?)
+    let (file, text) = (settings_file(folder, configuration), toml::to_string(&configuration.settings)?);
+    File::create_new(&file)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
         .with_context(|| format!("cannot write {}", file.display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let run = folder.join(&configuration.name);

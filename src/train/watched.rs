@@ -57,7 +57,7 @@ impl Training {
         if let Some(parent) = log.parent() {
             fs::create_dir_all(parent).map_err(|error| anyhow!("cannot create {}: {error}", parent.display()))?;
         }
-        let file = File::create(&log).map_err(|error| anyhow!("cannot write {}: {error}", log.display()))?;
+        let file = File::create_new(&log).map_err(|error| anyhow!("cannot write {}: {error}", log.display()))?;
         let mut arguments = std::env::args_os();
         let mut command =
             Command::new(std::env::current_exe().map_err(|error| anyhow!("cannot find this program: {error}"))?);

@@ -10,7 +10,8 @@ use serde_json::Value;
 /// The command, in a directory.
 pub(crate) fn command(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stepscope"));
-    command.current_dir(directory);
+    // Nothing of the tests is left in the cache of whoever runs them.
+    command.current_dir(directory).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

@@ -25,6 +25,9 @@ mod inspect;
 /// `stepscope live`: a frame of it, and what it refuses.
 mod live;
 
+/// What recording and training leave alone: other people's files, a command's status, a job's time.
+mod no_harm;
+
 /// `stepscope plan`: what it predicts, and what it refuses.
 mod plan;
 

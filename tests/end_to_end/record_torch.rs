@@ -103,7 +103,6 @@ fn memory_of_pytorch_is_told_apart() {
     assert_eq!(memory["peak_phase"], "backward");
     let rank = program.rank();
     assert_eq!((&rank["collector"]["torch_memory"], &rank["state"]), (&"recorded".into(), &"complete".into()));
-    assert!(!program.path().join("run/python").exists(), "what Python needed is gone");
     let inspected = text(&stepscope(&["inspect", "run"], program.path()).stdout);
     assert!(inspected.contains("memory: PyTorch's by category, of 1 rank"), "{inspected}");
     let inspected = json(&["inspect", "run", "--format", "json"], program.path());
@@ -171,6 +170,30 @@ fn a_sitecustomize_of_the_programs_own_runs() {
         .output()
         .unwrap();
     assert_eq!(text(&output.stdout), "its own sitecustomize\n1 False\n", "{}", text(&output.stderr));
+}
+
+#[test]
+fn pytorch_is_waited_for_until_it_is_there() {
+    for variable in ["LOOK_FIRST", "BREAK_IMPORT"] {
+        let Some(program) = Program::new("pytorch_is_waited_for_until_it_is_there") else { return };
+        let output = program.record(&[], &[(variable, "1")]);
+        assert_eq!(text(&output.stdout), "trained True 0\n", "{variable}: {}", text(&output.stderr));
+        check_kept(&program.memory()["at_end"]);
+    }
+}
+
+#[test]
+fn what_pytorch_throws_ends_its_memory_and_not_the_program() {
+    for when in ["1", "3"] {
+        let Some(program) = Program::new("what_pytorch_throws_ends_its_memory_and_not_the_program") else { return };
+        let output = program.record(&[], &[("THROW", when), ("STEPS", "30"), ("WAIT", "0.03")]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("PyTorch 2.11.0 threw an exception of C++, St9bad_alloc"), "{said}");
+        let so_far = if when == "1" { "not recorded: " } else { "recorded in part: " };
+        assert!(said.contains(so_far), "{said}");
+        assert_eq!(program.rank()["state"], "complete");
+    }
 }
 
 #[test]

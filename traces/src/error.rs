@@ -73,6 +73,14 @@ pub enum TraceError {
         /// The path.
         path: PathBuf,
     },
+    /// Something else is there already, which a recording would be among.
+    #[error("{path} is not empty: `{entry}` is in it; a run needs a directory of its own")]
+    NotEmpty {
+        /// The path.
+        path: PathBuf,
+        /// One of the things that are there.
+        entry: String,
+    },
     /// The directory went away while it was written to.
     #[error("{path} was removed or replaced")]
     Vanished {

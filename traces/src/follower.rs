@@ -10,10 +10,10 @@ use std::{
 use crate::{
     error::TraceError,
     format::scan::{Scanner, Tally},
-    json_file::open_regular,
     loss::Loss,
     rank_data::{RankData, Survey, TableSurvey},
     rank_info::{RankInfo, State},
+    regular_file::open_regular,
     tables::{CounterSamples, MemoryEvents, Spans, Strings, Table},
     vocabulary::Counter,
     window::Window,

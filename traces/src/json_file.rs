@@ -1,26 +1,18 @@
-//! Small JSON files that are whole at every moment, and how any file of a run is opened.
+//! Small JSON files that are whole at every moment.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     hash::{BuildHasher, RandomState},
     io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
-use nix::fcntl::OFlag;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::error::TraceError;
+use crate::{error::TraceError, regular_file::open_regular};
 
 /// No description of a run is longer.
 const LONGEST: u64 = 16 << 20;
-
-/// Opens a file to read it. A pipe or a device in its place is refused instead of waited for.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a plain file")) }
-}
 
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, TraceError> {
     let read = || {

@@ -42,6 +42,7 @@ mod names;
 mod rank_data;
 mod rank_info;
 mod reader;
+mod regular_file;
 mod run_info;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
@@ -68,6 +69,7 @@ pub use names::{FIRST_NAME, Names, without_signature};
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, MEMORY_TIMES, PHASES, RANKS_ON_DEVICE, RankInfo, State, TIMES_OF_HOST, Written};
 pub use reader::{RankDirectory, RankReport, Run};
+pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
 pub use torch_notes::TorchNotes;

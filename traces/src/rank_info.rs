@@ -9,8 +9,9 @@ use crate::{
     clock::ClockRecord,
     error::TraceError,
     ids::{Rank, Stage},
-    json_file::{self, open_regular},
+    json_file,
     membership::Membership,
+    regular_file::open_regular,
     run_info::host_name,
     tables::{CounterSamples, Spans, Table},
 };

@@ -137,16 +137,36 @@ impl RunInfo {
         Path::new("runs").join(format!("{time}-{name}"))
     }
 
-    /// Makes the directory and writes `run.json`; refuses a directory that is a run already.
+    /// Makes the directory and writes `run.json`. Refuses a directory that is a run already, or that holds anything else:
+    /// a run is never written among other people's files.
     pub fn create(&self, path: &Path) -> Result<(), TraceError> {
-        if self.create_or_join(path)? { Ok(()) } else { Err(TraceError::AlreadyRecorded { path: path.to_owned() }) }
+        let is_new = self.create_beside(path, |_| false)?;
+        if is_new { Ok(()) } else { Err(TraceError::AlreadyRecorded { path: path.to_owned() }) }
     }
 
     /// As [`RunInfo::create`], but a run that is there already is joined: what ranks do that start on their own. Says
     /// whether this call made the run.
     pub fn create_or_join(&self, path: &Path) -> Result<bool, TraceError> {
+        // Another rank may be about to make the run.
+        self.create_beside(path, |entry| entry.starts_with(FILE))
+    }
+
+    /// Writes `run.json` unless it is there, in a directory that has nothing else but what is expected.
+    fn create_beside(&self, path: &Path, is_expected: impl Fn(&str) -> bool) -> Result<bool, TraceError> {
         fs::create_dir_all(path).map_err(TraceError::io("create", path))?;
-        json_file::create(&path.join(FILE), self)
+        let file = path.join(FILE);
+        if fs::symlink_metadata(&file).is_ok() {
+            return Ok(false);
+        }
+        for entry in fs::read_dir(path).map_err(TraceError::io("read", path))? {
+            let entry = entry.map_err(TraceError::io("read", path))?.file_name().to_string_lossy().into_owned();
+            if !is_expected(&entry) {
+                // Whoever made the run since has the directory.
+                let is_run = fs::symlink_metadata(&file).is_ok();
+                return if is_run { Ok(false) } else { Err(TraceError::NotEmpty { path: path.to_owned(), entry }) };
+            }
+        }
+        json_file::create(&file, self)
     }
 
     /// Reads `run.json`.

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{ErrorKind, Write},
+    io::{self, ErrorKind, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     thread,
@@ -50,9 +50,8 @@ impl RankWriter {
     pub fn create(run: &Path, info: RankInfo) -> Result<RankWriter, TraceError> {
         RunInfo::read(run)?;
         let directory = rank_directory(run, info.rank);
-        fs::create_dir_all(&directory).map_err(TraceError::io("create", &directory))?;
         let taken = || TraceError::AlreadyRecorded { path: directory.clone() };
-        if directory.join(rank_info::FILE).exists() {
+        if !is_free(&directory).map_err(TraceError::io("create", &directory))? {
             return Err(taken());
         }
         let mut encoder = Encoder::new().map_err(TraceError::io("compress for", &directory))?;
@@ -198,6 +197,17 @@ impl RankWriter {
 
     fn write_info(&self) -> Result<(), TraceError> {
         json_file::replace(&self.directory.join(rank_info::FILE), &self.info)
+    }
+}
+
+/// Makes a directory, unless it is there; whether it is one, and not a link to one, and empty: whatever is in it is somebody
+/// else's.
+fn is_free(directory: &Path) -> io::Result<bool> {
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            Ok(fs::symlink_metadata(directory)?.is_dir() && fs::read_dir(directory)?.next().is_none())
+        }
+        made => made.map(|()| true),
     }
 }
 

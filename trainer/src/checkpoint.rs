@@ -5,8 +5,8 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
-    io::Read,
+    fs,
+    io::{ErrorKind, Read},
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -15,7 +15,7 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
 use stepscope_plan::{Coordinates, ModelShape, ParallelLayout, Part, Slot};
-use stepscope_traces::MemoryCategory;
+use stepscope_traces::{MemoryCategory, open_regular};
 
 use crate::{
     backend::{Stream, Tensor},
@@ -85,9 +85,6 @@ pub(crate) fn save(
         let file = partial.join(DESCRIPTION);
         let text = serde_json::to_string_pretty(&description).map_err(TrainError::file("write", &file))?;
         fs::write(&file, text + "\n").map_err(TrainError::file("write", &file))?;
-        if path.exists() {
-            fs::remove_dir_all(&path).map_err(TrainError::file("replace", &path))?;
-        }
         fs::rename(&partial, &path).map_err(TrainError::file("rename", &partial))?;
     }
     Ok(())
@@ -172,7 +169,7 @@ pub(crate) fn check(path: &Path, config: &TrainConfig) -> Result<(PathBuf, u64),
         let file = path.join(DESCRIPTION);
         let mut text = String::new();
         // Whatever it is, it is not read without end.
-        let read = File::open(&file).and_then(|opened| opened.take(MOST_DESCRIPTION).read_to_string(&mut text));
+        let read = open_regular(&file).and_then(|opened| opened.take(MOST_DESCRIPTION).read_to_string(&mut text));
         read.map_err(TrainError::file("read", &file))?;
         serde_json::from_str(&text).map_err(TrainError::file("understand", &file))?
     };
@@ -209,7 +206,7 @@ pub(crate) fn check_files(path: &Path, config: &TrainConfig) -> Result<(), Train
 }
 
 fn open(file: &Path) -> Result<Mmap, TrainError> {
-    let opened = File::open(file).and_then(|opened| map_file(&opened));
+    let opened = open_regular(file).and_then(|opened| map_file(&opened));
     opened.map_err(TrainError::file("open", file))
 }
 
@@ -239,6 +236,21 @@ pub(crate) fn restore(path: &Path, config: &TrainConfig, at: Coordinates, state:
         }
     }
     Ok(step)
+}
+
+/// Refuses to write checkpoints among others, or among anything else: none would be overwritten, and the training would
+/// end at the first one.
+pub(crate) fn check_room(directory: &Path) -> Result<(), TrainError> {
+    match fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(TrainError::File {
+            action: "write checkpoints into",
+            path: directory.to_owned(),
+            why: "it is not empty".into(),
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(TrainError::file("write checkpoints into", directory)(error)),
+    }
 }
 
 /// The checkpoint that is meant: a checkpoint, or the newest one of a run.

@@ -3,6 +3,7 @@
 use std::{fs::File, path::PathBuf};
 
 use memmap2::Mmap;
+use stepscope_traces::open_regular;
 
 use crate::{error::TrainError, seed::mixed};
 
@@ -64,16 +65,7 @@ impl Dataset {
     /// The bytes of files, as they are when they are read.
     fn of_files(paths: &[PathBuf]) -> Result<Dataset, TrainError> {
         let map = |path: &PathBuf| {
-            // Opening a pipe would wait for whoever writes to it.
-            let metadata = path.metadata().map_err(TrainError::file("open", path))?;
-            if !metadata.is_file() {
-                return Err(TrainError::File {
-                    action: "train on",
-                    path: path.clone(),
-                    why: "it is no plain file".into(),
-                });
-            }
-            let file = File::open(path).map_err(TrainError::file("open", path))?;
+            let file = open_regular(path).map_err(TrainError::file("train on", path))?;
             map_file(&file).map(Bytes::Mapped).map_err(TrainError::file("map", path))
         };
         Ok(Dataset { files: paths.iter().map(map).collect::<Result<_, _>>()? })

@@ -18,10 +18,13 @@ use std::{
 
 use libloading::os::unix::{Library, Symbol};
 use nix::{
-    sys::wait::{WaitStatus, waitpid},
-    unistd::{ForkResult, fork},
+    sys::{
+        stat::Mode,
+        wait::{WaitStatus, waitpid},
+    },
+    unistd::{ForkResult, fork, mkfifo},
 };
-use stepscope_collector::injection::{Injection, LIBRARY_FILE, Trigger, VARIABLE, Windows};
+use stepscope_collector::injection::{Injection, LIBRARY_FILE, TRIGGER_FILE, Trigger, VARIABLE, Windows};
 use stepscope_traces::{ClockSnapshot, Rank, Run, RunInfo, SpanKind, State, Step, Window};
 use tempfile::TempDir;
 
@@ -83,6 +86,14 @@ fn a_process_is_recorded_to_its_end_and_ends_as_it_wants_to() {
     assert!(info.collector.contains_key("cupti"), "{:?}", info.collector);
     assert!(run.ranks[0].read(Window::ALL).unwrap().1.is_none());
     assert_eq!(windows_of(&run), 1);
+}
+
+#[test]
+fn pipes_in_the_run_are_not_waited_for() {
+    let recording = Recording::new();
+    mkfifo(&recording.path().join(TRIGGER_FILE), Mode::S_IRWXU).unwrap();
+    assert_eq!(quiet_status(&recording.record("exit", Windows::ALWAYS)), Some(42));
+    assert_eq!(recording.open().state(), State::Complete);
 }
 
 #[test]

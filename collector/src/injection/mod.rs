@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use job::{Job, JobError, exit_status};
 pub use library::{LIBRARY_FILE, LibraryMissing, library};
 pub use python::PythonModule;
-pub use windows::{Moment, Trigger, Windows};
+pub use windows::{Moment, TRIGGER_FILE, Trigger, Windows};
 
 /// The variable that says what to do.
 pub const VARIABLE: &str = "STEPSCOPE_INJECTION";

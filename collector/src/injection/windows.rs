@@ -1,16 +1,18 @@
 //! When a process is recorded: by the clock, by its steps, or when somebody asks.
 
 use std::{
-    fs,
-    io::{self, Read},
+    fs::{self, File},
+    hash::{BuildHasher, RandomState},
+    io::{self, Read, Write},
     path::Path,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use stepscope_traces::{Nanos, Step};
+use stepscope_traces::{Nanos, Step, open_regular};
 
-const TRIGGER_FILE: &str = "trigger.json";
+/// What a [`Trigger`] is called in a run.
+pub const TRIGGER_FILE: &str = "trigger.json";
 /// No trigger is longer.
 const LONGEST_TRIGGER: u64 = 4096;
 
@@ -95,20 +97,15 @@ impl Trigger {
 
     /// Leaves it in a run, in place of an older one.
     pub fn leave(&self, run: &Path) -> io::Result<()> {
-        let draft = run.join(format!("{TRIGGER_FILE}.{}", std::process::id()));
-        fs::write(&draft, serde_json::to_vec(self)?)?;
-        fs::rename(&draft, run.join(TRIGGER_FILE)).inspect_err(|_| drop(fs::remove_file(&draft)))
-    }
-
-    /// Takes away the one that was left in a run, if any was.
-    pub fn take_back(run: &Path) {
-        drop(fs::remove_file(run.join(TRIGGER_FILE)));
+        let draft = run.join(format!("{TRIGGER_FILE}.{:016x}", RandomState::new().hash_one(std::process::id())));
+        let written = File::create_new(&draft)?.write_all(&serde_json::to_vec(self)?);
+        written.and_then(|()| fs::rename(&draft, run.join(TRIGGER_FILE))).inspect_err(|_| drop(fs::remove_file(&draft)))
     }
 
     /// The one that was left in a run, if any was. What cannot be understood is none.
     pub fn find(run: &Path) -> Option<Trigger> {
         let mut text = Vec::new();
-        fs::File::open(run.join(TRIGGER_FILE)).ok()?.take(LONGEST_TRIGGER).read_to_end(&mut text).ok()?;
+        open_regular(&run.join(TRIGGER_FILE)).ok()?.take(LONGEST_TRIGGER).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text).ok()
     }
 }

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use stepscope_traces::open_lock_file;
+
 /// The right to sample a device, as long as it is held. It goes with the process, however that ends.
 pub(super) struct Claim {
     _file: File,
@@ -18,7 +20,7 @@ impl Claim {
             text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '_' }).collect()
         };
         let path = run.join(format!("sampler-{}-{}.lock", plain(host), plain(device)));
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        let file = open_lock_file(&path)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(None),
             // Where a file system has no locks, being sampled twice is better than not at all.

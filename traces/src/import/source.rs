@@ -16,8 +16,8 @@ use super::{
 use crate::{
     error::TraceError,
     ids::Rank,
-    json_file::open_regular,
     reader::{RankDirectory, Run},
+    regular_file::open_regular,
     run_info,
 };
 

@@ -27,11 +27,14 @@ pub use self::{
 };
 use crate::{checkpoint, config::TrainConfig, data::Dataset, error::TrainError};
 
-/// Looks at the settings, the checkpoint to go on from, and the data.
+/// Looks at the settings, the checkpoint to go on from, the place for new ones, and the data.
 fn prepare(config: &TrainConfig) -> Result<Dataset, TrainError> {
     config.check()?;
     if let Some(path) = &config.resume {
         checkpoint::check_files(path, config)?;
+    }
+    if let Some(save) = &config.save {
+        checkpoint::check_room(&save.directory)?;
     }
     Dataset::open(&config.data, config.layout.sequence_length)
 }

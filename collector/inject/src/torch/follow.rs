@@ -82,8 +82,9 @@ pub(super) fn close_window() {
 
 /// Gets ready to read the history of this version of PyTorch.
 pub(super) fn begin(version: String) {
-    let Some(snapshots) = Snapshots::find() else {
-        return refuse(&format!("PyTorch {version} does not export what writes its history"));
+    let snapshots = match Snapshots::find() {
+        Ok(snapshots) => snapshots,
+        Err(why) => return refuse(&format!("PyTorch {version} {why}")),
     };
     *lock() = Some(Follow {
         snapshots,
@@ -233,7 +234,7 @@ impl Follow {
             memory.take(pickle, clock)
         });
         match outcome {
-            Ok((taken, told)) => {
+            Ok(Ok((taken, told))) => {
                 recorder.record_memory_waiting(told);
                 let told = if rest == Rest::Told { self.memory.tell_rest() } else { self.memory.tell() };
                 recorder.record_memory_waiting(told);
@@ -245,7 +246,8 @@ impl Follow {
                     self.note(recorder);
                 }
             }
-            Err(error) => refuse(&format!("what PyTorch {} writes cannot be read: {error}", self.version)),
+            Ok(Err(error)) => refuse(&format!("what PyTorch {} writes cannot be read: {error}", self.version)),
+            Err(thrown) => refuse(&format!("PyTorch {} threw {thrown}, when asked for its history", self.version)),
         }
     }
 

@@ -2,12 +2,16 @@
 //!
 //! Python has one too, which makes a dict of every event while it holds Python's lock: as much as a tenth of a step. This one
 //! needs no Python. It is exported by every PyTorch since 2.0, takes nothing, and returns a `std::string`, whose layout
-//! says the function's name. It throws only where the host has no memory left, which ends the process either way.
+//! says the function's name. What it throws is caught.
+//!
+//! How a string is returned is known for x86-64 alone: elsewhere nothing is read.
 
 use std::{ffi::c_void, ptr, slice};
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use nix::libc::RTLD_NOLOAD;
+
+use super::catch::{Catch, Returning};
 
 /// Where the function is, if PyTorch is one that has CUDA.
 const LIBRARY: &str = "libtorch_cuda.so";
@@ -38,34 +42,38 @@ const FUNCTIONS: [(Layout, &[u8], &[u8]); 2] = [
 pub(super) struct Snapshots {
     layout: Layout,
     /// Returns its string in the place that it is given.
-    take: unsafe extern "C" fn(*mut Text),
+    take: Returning,
+    catch: Catch,
     destroy: unsafe extern "C" fn(*mut Text),
 }
 
 impl Snapshots {
-    /// Finds it in the PyTorch that is loaded.
-    pub(super) fn find() -> Option<Snapshots> {
+    /// Finds it in the PyTorch that is loaded, or says why there is none.
+    pub(super) fn find() -> Result<Snapshots, &'static str> {
+        let missing = "does not export what writes its history";
         // SAFETY: nothing is loaded that is not there, so nothing of it runs.
-        let library = unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) }.ok()?;
+        let library = unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) };
+        let library = library.map_err(|_| missing)?;
         let found = FUNCTIONS.iter().find_map(|&(layout, take, destroy)| {
             // SAFETY: a function with these names has these types, by the rules of C++ on this system: a string is returned
             // in a place whose address comes first.
             unsafe {
-                let take = *library.get::<unsafe extern "C" fn(*mut Text)>(take).ok()?;
+                let take = *library.get::<Returning>(take).ok()?;
                 let destroy = *library.get::<unsafe extern "C" fn(*mut Text)>(destroy).ok()?;
-                Some(Snapshots { layout, take, destroy })
+                Some(Snapshots { layout, take, catch: Catch::of(&library), destroy })
             }
         });
         // PyTorch is never unloaded; and if it were, not by us.
         std::mem::forget(library);
-        found
+        found.ok_or(missing)
     }
 
-    /// Has the history written, and reads it. To be called only while PyTorch keeps one.
-    pub(super) fn read<R>(&self, reader: impl FnOnce(&[u8]) -> R) -> R {
-        let mut written = Written { text: [ptr::null_mut(); 4], destroy: self.destroy };
+    /// Has the history written, and reads it; or says what PyTorch threw instead. To be called only while it keeps one.
+    pub(super) fn read<R>(&self, reader: impl FnOnce(&[u8]) -> R) -> Result<R, String> {
+        let mut text: Text = [ptr::null_mut(); 4];
         // SAFETY: there is a place to return to, which is as large as the largest of its strings.
-        unsafe { (self.take)(&mut written.text) };
+        unsafe { self.catch.call(self.take, (&raw mut text).cast()) }?;
+        let written = Written { text: &mut text, destroy: self.destroy };
         // SAFETY: it is a string of this layout until it is destroyed.
         let bytes = unsafe {
             let begin = written.text[0].cast::<u8>();
@@ -75,19 +83,19 @@ impl Snapshots {
             };
             slice::from_raw_parts(begin, length)
         };
-        reader(bytes)
+        Ok(reader(bytes))
     }
 }
 
 /// Destroys a string when it goes. It stays where it was made: a short one points into itself.
-struct Written {
-    text: Text,
+struct Written<'place> {
+    text: &'place mut Text,
     destroy: unsafe extern "C" fn(*mut Text),
 }
 
-impl Drop for Written {
+impl Drop for Written<'_> {
     fn drop(&mut self) {
         // SAFETY: it was made by the function that goes with this one.
-        unsafe { (self.destroy)(&mut self.text) };
+        unsafe { (self.destroy)(self.text) };
     }
 }

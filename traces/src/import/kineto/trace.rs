@@ -24,8 +24,8 @@ use super::{
 use crate::{
     error::TraceError,
     ids::{Group, Nanos},
-    json_file::open_regular,
     rank_info::{RankInfo, State},
+    regular_file::open_regular,
     window::Window,
 };
 

@@ -33,9 +33,9 @@ use crate::{
     clock::{ClockRecord, ClockSnapshot},
     format::SCHEMA_VERSION,
     ids::{Nanos, Rank},
-    json_file::open_regular,
     loss::Loss,
     rank_info::{RankInfo, State},
+    regular_file::open_regular,
     run_info::{RunInfo, RunSource},
 };
 

@@ -1,11 +1,13 @@
 //! Machine code of the kernels: compiled on first use, and kept on disk for the next start.
 
 use std::{
-    env, fs,
+    fs,
     hash::{DefaultHasher, Hash, Hasher},
     io,
     path::{Path, PathBuf},
 };
+
+use stepscope_collector::cache;
 
 use super::{nvrtc, source::Unit};
 use crate::error::TrainError;
@@ -54,9 +56,7 @@ impl Compiler {
 
 /// Where machine code is kept between runs, if this user has a place for such things.
 pub(super) fn cache_directory() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(caches.join("stepscope").join("kernels"))
+    cache::folder("kernels", |_| true).ok()
 }
 
 /// Bytes of the checksum that a file begins with.

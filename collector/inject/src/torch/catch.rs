@@ -1,0 +1,206 @@
+//! Calls a function of C++, and catches what it throws.
+//!
+//! Rust lets an exception of C++ through a function that says so (`C-unwind`), and cannot catch it: that ends the process,
+//! which is not ours to end. So the call is made by a few instructions that have a handler. The unwinder asks the frame's
+//! [`personality`] what to do with an exception; it says "it is caught here", and the call returns the exception.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    ptr,
+};
+
+use libloading::os::unix::Library;
+
+/// A function that returns a value in the place that it is given.
+pub(super) type Returning = unsafe extern "C-unwind" fn(*mut c_void);
+
+/// An exception of C++, as the unwinder has it.
+type Exception = *mut c_void;
+
+/// What the unwinder asks of a frame, as bits.
+const SEARCH: c_int = 1;
+const IS_HANDLER: c_int = 4;
+const FORCED: c_int = 8;
+/// What a frame answers.
+const HANDLER_FOUND: c_int = 6;
+const INSTALL_CONTEXT: c_int = 7;
+const CONTINUE: c_int = 8;
+/// The register in which functions return.
+const RESULT: c_int = 0;
+
+std::arch::global_asm!(
+    ".pushsection .data.rel.ro.stepscope_personality, \"aw\", @progbits",
+    ".p2align 3",
+    "stepscope_personality: .quad {personality}",
+    ".popsection",
+    ".pushsection .text.stepscope_call_catching, \"ax\", @progbits",
+    ".globl stepscope_call_catching",
+    ".hidden stepscope_call_catching",
+    ".type stepscope_call_catching, @function",
+    "stepscope_call_catching:",
+    ".cfi_startproc",
+    // Four bytes from here to the word that has the function's address.
+    ".cfi_personality 0x9b, stepscope_personality",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "call rax",
+    "xor eax, eax",
+    // An exception arrives here, in the register in which functions return.
+    ".globl stepscope_call_caught",
+    ".hidden stepscope_call_caught",
+    "stepscope_call_caught:",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size stepscope_call_catching, . - stepscope_call_catching",
+    ".popsection",
+    personality = sym personality,
+);
+
+unsafe extern "C" {
+    /// Calls a function with a place for its result: the exception that it threw, or null.
+    fn stepscope_call_catching(function: Returning, result: *mut c_void) -> Exception;
+    /// Where that goes on when one was thrown.
+    fn stepscope_call_caught();
+    fn _Unwind_SetGR(context: *mut c_void, register: c_int, value: usize);
+    fn _Unwind_SetIP(context: *mut c_void, address: usize);
+    fn _Unwind_DeleteException(exception: Exception);
+}
+
+/// What the unwinder calls for the frame above, to look for a handler and then to go there.
+unsafe extern "C" fn personality(
+    _version: c_int,
+    asks: c_int,
+    _class: u64,
+    exception: Exception,
+    context: *mut c_void,
+) -> c_int {
+    // A thread that is cancelled is to go on unwinding.
+    if asks & FORCED != 0 {
+        return CONTINUE;
+    }
+    if asks & SEARCH != 0 {
+        return HANDLER_FOUND;
+    }
+    if asks & IS_HANDLER == 0 {
+        return CONTINUE;
+    }
+    // SAFETY: the context is that of a call of `stepscope_call_catching`, whose stack is at `stepscope_call_caught` as it was
+    // at its call.
+    unsafe {
+        _Unwind_SetGR(context, RESULT, exception as usize);
+        _Unwind_SetIP(context, stepscope_call_caught as *const () as usize);
+    }
+    INSTALL_CONTEXT
+}
+
+/// What C++ has for handlers, of the library that a program uses.
+pub(super) struct Catch {
+    begin: Option<unsafe extern "C" fn(Exception) -> *mut c_void>,
+    end: Option<unsafe extern "C" fn()>,
+    current_type: Option<unsafe extern "C" fn() -> *const TypeInfo>,
+}
+
+/// The head of a `std::type_info`.
+#[repr(C)]
+struct TypeInfo {
+    methods: *const c_void,
+    name: *const c_char,
+}
+
+impl Catch {
+    /// Of a library that uses C++, or one that it uses.
+    pub(super) fn of(library: &Library) -> Catch {
+        // SAFETY: functions of these names have these types, by the rules of C++ on this system.
+        unsafe {
+            Catch {
+                begin: library.get(b"__cxa_begin_catch").ok().map(|found| *found),
+                end: library.get(b"__cxa_end_catch").ok().map(|found| *found),
+                current_type: library.get(b"__cxa_current_exception_type").ok().map(|found| *found),
+            }
+        }
+    }
+
+    /// Calls a function with a place for its result, or says what it threw; there is no result then.
+    ///
+    /// # Safety
+    ///
+    /// The function returns its result in a place, and this one is large enough.
+    pub(super) unsafe fn call(&self, function: Returning, result: *mut c_void) -> Result<(), String> {
+        // SAFETY: as the caller promises.
+        let thrown = unsafe { stepscope_call_catching(function, result) };
+        if thrown.is_null() { Ok(()) } else { Err(self.forget(thrown)) }
+    }
+
+    /// Lets go of an exception; its type, as C++ names it.
+    fn forget(&self, thrown: Exception) -> String {
+        let unknown = || "an exception of C++".to_owned();
+        let (Some(begin), Some(end)) = (self.begin, self.end) else {
+            // SAFETY: it was thrown, and nobody else has caught it.
+            unsafe { _Unwind_DeleteException(thrown) };
+            return unknown();
+        };
+        // SAFETY: as above; the name is a text of C's, and there until the exception goes.
+        unsafe {
+            begin(thrown);
+            let thrown_type = self.current_type.map_or(ptr::null(), |current| current());
+            let name = thrown_type.as_ref().map(|of| CStr::from_ptr(of.name).to_string_lossy().into_owned());
+            end();
+            name.map_or_else(unknown, |name| format!("an exception of C++, {name}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libloading::os::unix::{RTLD_LAZY, RTLD_LOCAL};
+
+    use super::*;
+
+    /// The library of C++, which is wherever a program in C++ is.
+    fn cpp() -> Library {
+        // SAFETY: it is meant to be loaded by anyone.
+        unsafe { Library::open(Some("libstdc++.so.6"), RTLD_LAZY | RTLD_LOCAL) }.unwrap()
+    }
+
+    unsafe extern "C-unwind" fn returns(place: *mut c_void) {
+        // SAFETY: the test gives it a number.
+        unsafe { *place.cast::<u64>() = 42 };
+    }
+
+    #[test]
+    fn what_returns_has_returned() {
+        let mut number = 0_u64;
+        // SAFETY: it is a place for a number.
+        let called = unsafe { Catch::of(&cpp()).call(returns, (&raw mut number).cast()) };
+        assert_eq!((called, number), (Ok(()), 42));
+    }
+
+    #[test]
+    fn what_is_thrown_is_caught_and_let_go_of() {
+        let library = cpp();
+        // SAFETY: they have these types; what is passed to the first is ignored.
+        let (throw, uncaught) = unsafe {
+            let throw = *library.get::<Returning>(b"_ZSt17__throw_bad_allocv").unwrap();
+            let uncaught = *library.get::<unsafe extern "C" fn() -> c_int>(b"_ZSt19uncaught_exceptionsv").unwrap();
+            (throw, uncaught)
+        };
+        let catch = Catch::of(&library);
+        for _ in 0..1000 {
+            // SAFETY: nothing is returned.
+            let thrown = unsafe { catch.call(throw, ptr::null_mut()) };
+            assert_eq!(thrown, Err("an exception of C++, St9bad_alloc".to_owned()));
+            // SAFETY: it takes nothing.
+            assert_eq!(unsafe { uncaught() }, 0, "C++ has forgotten it");
+        }
+        let without = Catch { begin: None, end: None, current_type: None };
+        // SAFETY: nothing is returned.
+        assert_eq!(unsafe { without.call(throw, ptr::null_mut()) }, Err("an exception of C++".to_owned()));
+    }
+}

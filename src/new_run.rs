@@ -1,0 +1,124 @@
+//! A new run directory: one that nobody has, and that is gone again if nothing comes of it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use stepscope_collector::injection::TRIGGER_FILE;
+use stepscope_traces::{RunInfo, TraceError};
+
+const DESCRIPTION: &str = "run.json";
+
+/// A directory for a run. When this goes and nothing was recorded there, what it made goes too: never anything else.
+pub(crate) struct NewRun {
+    path: PathBuf,
+    /// Whether the directory was not there before.
+    made_directory: bool,
+    /// Whether the description in it is ours.
+    described: bool,
+}
+
+impl NewRun {
+    /// The directory that is named; it has to be new or empty once it is [described](NewRun::describe).
+    pub(crate) fn at(path: PathBuf) -> NewRun {
+        let made_directory = !path.exists();
+        NewRun { path, made_directory, described: false }
+    }
+
+    /// A directory of this name, or of the first like it that nobody has: runs may begin in the same moment.
+    pub(crate) fn like(path: &Path) -> Result<NewRun> {
+        let cannot = || format!("cannot create {}", path.display());
+        path.parent().map_or(Ok(()), fs::create_dir_all).with_context(cannot)?;
+        let mut number = 1;
+        loop {
+            let path = match number {
+                1 => path.to_owned(),
+                number => PathBuf::from(format!("{}-{number}", path.display())),
+            };
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(NewRun { path, made_directory: true, described: false }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(error).with_context(cannot),
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Says in the directory what the run is, which makes it one.
+    pub(crate) fn describe(&mut self, info: &RunInfo) -> Result<(), TraceError> {
+        info.create(&self.path)?;
+        self.described = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewRun {
+    fn drop(&mut self) {
+        let ours = [DESCRIPTION, TRIGGER_FILE].map(std::ffi::OsStr::new);
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        let is_bare = entries.into_iter().all(|entry| entry.is_ok_and(|entry| ours.contains(&&*entry.file_name())));
+        if !is_bare {
+            return;
+        }
+        // What cannot be taken back is in nobody's way.
+        if self.described {
+            ours.iter().for_each(|name| drop(fs::remove_file(self.path.join(name))));
+        }
+        if self.made_directory {
+            drop(fs::remove_dir(&self.path));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> RunInfo {
+        RunInfo::of_this_process("test")
+    }
+
+    #[test]
+    fn names_are_taken_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs/one");
+        let runs: Vec<NewRun> = (0..3).map(|_| NewRun::like(&path).unwrap()).collect();
+        let names: Vec<_> = runs.iter().map(|run| run.path().file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["one", "one-2", "one-3"]);
+        drop(runs);
+        assert_eq!(fs::read_dir(directory.path().join("runs")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_was_there_stays_and_what_was_recorded_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let there = directory.path().join("there");
+        fs::create_dir(&there).unwrap();
+        let mut run = NewRun::at(there.clone());
+        run.describe(&info()).unwrap();
+        drop(run);
+        assert_eq!(fs::read_dir(&there).unwrap().count(), 0, "the folder is not ours");
+        fs::write(there.join("notes"), "theirs").unwrap();
+        let mut run = NewRun::at(there.clone());
+        let refused = run.describe(&info()).unwrap_err();
+        assert!(matches!(refused, TraceError::NotEmpty { .. }), "{refused}");
+        drop(run);
+        assert_eq!(fs::read(there.join("notes")).unwrap(), b"theirs");
+        let recorded = directory.path().join("recorded");
+        let mut run = NewRun::at(recorded.clone());
+        run.describe(&info()).unwrap();
+        fs::create_dir(recorded.join("rank-00000")).unwrap();
+        drop(run);
+        assert!(recorded.join(DESCRIPTION).exists());
+        // Its description is another run's.
+        let mut run = NewRun::at(recorded.clone());
+        assert!(run.describe(&info()).is_err());
+        drop(run);
+        assert!(recorded.join(DESCRIPTION).exists());
+    }
+}
