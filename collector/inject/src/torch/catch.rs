@@ -9,7 +9,10 @@ use std::{
     ptr,
 };
 
-use libloading::os::unix::Library;
+use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
+use nix::libc::RTLD_NOLOAD;
+
+const LIBRARY: &str = "libstdc++.so.6";
 
 /// A function that returns a value in the place that it is given.
 pub(super) type Returning = unsafe extern "C-unwind" fn(*mut c_void);
@@ -100,7 +103,8 @@ unsafe extern "C" fn personality(
     INSTALL_CONTEXT
 }
 
-/// What C++ has for handlers, of the library that a program uses.
+/// What handlers of C++ call, of the program's own library.
+#[derive(Default)]
 pub(super) struct Catch {
     begin: Option<unsafe extern "C" fn(Exception) -> *mut c_void>,
     end: Option<unsafe extern "C" fn()>,
@@ -115,16 +119,22 @@ struct TypeInfo {
 }
 
 impl Catch {
-    /// Of a library that uses C++, or one that it uses.
-    pub(super) fn of(library: &Library) -> Catch {
+    /// Looks for them in the library of C++ that is loaded. Without it exceptions are caught, and have no names.
+    pub(super) fn find() -> Catch {
+        // SAFETY: nothing is loaded that is not there, so nothing of it runs.
+        let library = unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) };
+        let Ok(library) = library else { return Catch::default() };
         // SAFETY: functions of these names have these types, by the rules of C++ on this system.
-        unsafe {
+        let catch = unsafe {
             Catch {
                 begin: library.get(b"__cxa_begin_catch").ok().map(|found| *found),
                 end: library.get(b"__cxa_end_catch").ok().map(|found| *found),
                 current_type: library.get(b"__cxa_current_exception_type").ok().map(|found| *found),
             }
-        }
+        };
+        // Who threw uses it, and it is never unloaded.
+        std::mem::forget(library);
+        catch
     }
 
     /// Calls a function with a place for its result, or says what it threw; there is no result then.
@@ -159,15 +169,7 @@ impl Catch {
 
 #[cfg(test)]
 mod tests {
-    use libloading::os::unix::{RTLD_LAZY, RTLD_LOCAL};
-
     use super::*;
-
-    /// The library of C++, which is wherever a program in C++ is.
-    fn cpp() -> Library {
-        // SAFETY: it is meant to be loaded by anyone.
-        unsafe { Library::open(Some("libstdc++.so.6"), RTLD_LAZY | RTLD_LOCAL) }.unwrap()
-    }
 
     unsafe extern "C-unwind" fn returns(place: *mut c_void) {
         // SAFETY: the test gives it a number.
@@ -178,20 +180,21 @@ mod tests {
     fn what_returns_has_returned() {
         let mut number = 0_u64;
         // SAFETY: it is a place for a number.
-        let called = unsafe { Catch::of(&cpp()).call(returns, (&raw mut number).cast()) };
+        let called = unsafe { Catch::default().call(returns, (&raw mut number).cast()) };
         assert_eq!((called, number), (Ok(()), 42));
     }
 
     #[test]
     fn what_is_thrown_is_caught_and_let_go_of() {
-        let library = cpp();
+        // SAFETY: it is meant to be loaded by anyone.
+        let library = unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | RTLD_LOCAL) }.unwrap();
         // SAFETY: they have these types; what is passed to the first is ignored.
         let (throw, uncaught) = unsafe {
             let throw = *library.get::<Returning>(b"_ZSt17__throw_bad_allocv").unwrap();
             let uncaught = *library.get::<unsafe extern "C" fn() -> c_int>(b"_ZSt19uncaught_exceptionsv").unwrap();
             (throw, uncaught)
         };
-        let catch = Catch::of(&library);
+        let catch = Catch::find();
         for _ in 0..1000 {
             // SAFETY: nothing is returned.
             let thrown = unsafe { catch.call(throw, ptr::null_mut()) };
@@ -199,8 +202,7 @@ mod tests {
             // SAFETY: it takes nothing.
             assert_eq!(unsafe { uncaught() }, 0, "C++ has forgotten it");
         }
-        let without = Catch { begin: None, end: None, current_type: None };
         // SAFETY: nothing is returned.
-        assert_eq!(unsafe { without.call(throw, ptr::null_mut()) }, Err("an exception of C++".to_owned()));
+        assert_eq!(unsafe { Catch::default().call(throw, ptr::null_mut()) }, Err("an exception of C++".to_owned()));
     }
 }

@@ -60,7 +60,7 @@ impl Snapshots {
             unsafe {
                 let take = *library.get::<Returning>(take).ok()?;
                 let destroy = *library.get::<unsafe extern "C" fn(*mut Text)>(destroy).ok()?;
-                Some(Snapshots { layout, take, catch: Catch::of(&library), destroy })
+                Some(Snapshots { layout, take, catch: Catch::find(), destroy })
             }
         });
         // PyTorch is never unloaded; and if it were, not by us.
