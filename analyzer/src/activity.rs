@@ -33,7 +33,7 @@ impl Class {
 
 /// Where in the training an activity belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct ActivityPlace {
     pub(crate) class: Class,
     pub(crate) step: Option<Step>,
     pub(crate) micro_batch: Option<MicroBatch>,
@@ -45,10 +45,10 @@ pub(crate) struct Place {
     pub(crate) axis: Option<Axis>,
 }
 
-impl Place {
+impl ActivityPlace {
     /// Where a span of a class belongs, that communicates along an axis.
-    pub(crate) fn of(spans: &Spans, row: usize, class: Class, axis: Option<Axis>) -> Place {
-        Place {
+    pub(crate) fn of(spans: &Spans, row: usize, class: Class, axis: Option<Axis>) -> ActivityPlace {
+        ActivityPlace {
             class,
             step: spans.step.get(row),
             micro_batch: spans.micro_batch.get(row),
@@ -74,8 +74,8 @@ pub(crate) struct Activity {
 #[derive(Default)]
 pub(crate) struct Activities {
     pub(crate) items: Vec<Activity>,
-    pub(crate) places: Vec<Place>,
-    numbers: HashMap<Place, u32>,
+    pub(crate) places: Vec<ActivityPlace>,
+    numbers: HashMap<ActivityPlace, u32>,
     /// Of each group, the axis.
     axes: HashMap<u32, Axis>,
 }
@@ -89,12 +89,12 @@ impl Activities {
     /// Takes what is activity of some spans.
     pub(crate) fn take(&mut self, spans: &Spans) {
         // Neighbours are of one place, mostly.
-        let mut last: Option<(Place, u32)> = None;
+        let mut last: Option<(ActivityPlace, u32)> = None;
         for row in 0..spans.len() {
             let Some(class) = Class::of(spans.kind.get(row)) else { continue };
             let group = spans.group.get(row).filter(|_| class == Class::Communication);
             let axis = group.and_then(|group| self.axes.get(&group.0).copied());
-            let place = Place::of(spans, row, class, axis);
+            let place = ActivityPlace::of(spans, row, class, axis);
             let number = match last {
                 Some((same, number)) if same == place => number,
                 _ => self.number(place),
@@ -108,7 +108,7 @@ impl Activities {
         }
     }
 
-    fn number(&mut self, place: Place) -> u32 {
+    fn number(&mut self, place: ActivityPlace) -> u32 {
         let next = self.places.len() as u32;
         *self.numbers.entry(place).or_insert_with(|| {
             self.places.push(place);
@@ -121,7 +121,7 @@ impl Activities {
         self.items.sort_by_key(|activity| activity.start);
     }
 
-    pub(crate) fn place(&self, activity: &Activity) -> &Place {
+    pub(crate) fn place(&self, activity: &Activity) -> &ActivityPlace {
         &self.places[activity.place as usize]
     }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use stepscope_traces::{GroupInfo, Rank, SpanKind};
 
 use crate::{
-    line::{Line, Reading},
+    clock_fit::{ClockFit, Reading},
     messages::{Message, messages},
     rank::RankResult,
 };
@@ -58,7 +58,7 @@ pub struct RankClock {
 pub(crate) struct Alignment {
     pub(crate) summary: ClockSummary,
     /// Of each rank.
-    lines: Vec<Line>,
+    fits: Vec<ClockFit>,
 }
 
 impl Alignment {
@@ -68,34 +68,34 @@ impl Alignment {
         let clocks = Clocks::of(ranks);
         let messages = if clocks.count > 1 { messages(ranks, groups) } else { Vec::new() };
         let (tree, aligned_by) = clocks.tree(ranks, &moments, &messages);
-        let lines: Vec<Line> = clocks.of_rank.iter().map(|clock| tree[*clock]).collect();
-        let clock = |(rank, line): (&RankResult, &Line)| RankClock {
+        let fits: Vec<ClockFit> = clocks.of_rank.iter().map(|clock| tree[*clock]).collect();
+        let clock = |(rank, fit): (&RankResult, &ClockFit)| RankClock {
             rank: rank.info.rank,
-            offset_ns: line.offset_at(beginning(rank)),
-            drift_ns_per_second: line.drift() * 1e9,
+            offset_ns: fit.offset_at(beginning(rank)),
+            drift_ns_per_second: fit.drift() * 1e9,
         };
         let summary = ClockSummary {
             aligned_by: if ranks.len() > 1 { aligned_by } else { AlignedBy::None },
-            residual_ns: residual(ranks, &lines, &moments, &messages),
-            ranks: ranks.iter().zip(&lines).map(clock).collect(),
+            residual_ns: residual(ranks, &fits, &moments, &messages),
+            ranks: ranks.iter().zip(&fits).map(clock).collect(),
         };
-        Alignment { summary, lines }
+        Alignment { summary, fits }
     }
 
     /// The clock of the rank at this place of the list.
     pub(crate) fn clock(&self, index: usize) -> AlignedClock {
-        AlignedClock(self.lines[index])
+        AlignedClock(self.fits[index])
     }
 
     /// A time of the rank at this place of the list, in the first rank's clock.
     pub(crate) fn align(&self, index: usize, time: i64) -> i64 {
-        self.lines[index].map(time)
+        self.fits[index].map(time)
     }
 }
 
 /// A rank's clock, brought together with the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AlignedClock(Line);
+pub struct AlignedClock(ClockFit);
 
 impl AlignedClock {
     /// A time of the rank, in the first rank's clock. What comes later never comes earlier there.
@@ -164,7 +164,7 @@ struct Clocks {
     /// The clock of each rank.
     of_rank: Vec<usize>,
     /// What ties each clock to the time of day.
-    anchors: Vec<Option<Line>>,
+    anchors: Vec<Option<ClockFit>>,
 }
 
 /// What is known of two clocks, as readings of the first and the second.
@@ -179,9 +179,9 @@ struct Pair {
 
 impl Pair {
     /// From the first clock to the second.
-    fn line(&self, expected_drift: f64) -> Option<Line> {
-        let together = Line::through(&self.together, expected_drift);
-        together.or_else(|| Line::between(&self.too_early, &self.too_late, expected_drift))
+    fn fit(&self, expected_drift: f64) -> Option<ClockFit> {
+        let together = ClockFit::through(&self.together, expected_drift);
+        together.or_else(|| ClockFit::between(&self.too_early, &self.too_late, expected_drift))
     }
 
     /// How much it counts: any collective more than all messages.
@@ -206,7 +206,7 @@ impl Clocks {
             of_rank.push(number);
             readings[number].extend(clock.snapshots.iter().map(|snapshot| (snapshot.rank_ns.0, snapshot.wall_ns.0)));
         }
-        let anchors = readings.iter().map(|readings| Line::through_clocks(readings)).collect();
+        let anchors = readings.iter().map(|readings| ClockFit::through_clocks(readings)).collect();
         Clocks { count, of_rank, anchors }
     }
 
@@ -239,40 +239,40 @@ impl Clocks {
     }
 
     /// From each clock to the first one, and by what.
-    fn tree(&self, ranks: &[RankResult], moments: &Moments, messages: &[Message]) -> (Vec<Line>, AlignedBy) {
+    fn tree(&self, ranks: &[RankResult], moments: &Moments, messages: &[Message]) -> (Vec<ClockFit>, AlignedBy) {
         let pairs = self.pairs(ranks, moments, messages);
-        let mut lines: Vec<Option<Line>> = vec![None; self.count];
-        if let Some(first) = lines.first_mut() {
-            *first = Some(Line::IDENTITY);
+        let mut fits: Vec<Option<ClockFit>> = vec![None; self.count];
+        if let Some(first) = fits.first_mut() {
+            *first = Some(ClockFit::IDENTITY);
         }
         // Ranks that share a clock are known to by their anchors.
         let mut aligned_by = if self.count == 1 { AlignedBy::Anchors } else { AlignedBy::None };
-        while let Some(unknown) = lines.iter().position(Option::is_none) {
-            let leads_on = |(one, other): (usize, usize)| lines[one].is_some() != lines[other].is_some();
+        while let Some(unknown) = fits.iter().position(Option::is_none) {
+            let leads_on = |(one, other): (usize, usize)| fits[one].is_some() != fits[other].is_some();
             let best = pairs.iter().filter(|(clocks, _)| leads_on(**clocks)).max_by_key(|(_, pair)| pair.weight());
             if let Some((&(one, other), pair)) = best {
-                let line = pair.line(self.expected_drift(one, other)).unwrap_or(Line::IDENTITY);
-                match (lines[one], lines[other]) {
-                    (Some(known), _) => lines[other] = Some(line.inverse().then(known)),
-                    (_, known) => lines[one] = known.map(|known| line.then(known)),
+                let fit = pair.fit(self.expected_drift(one, other)).unwrap_or(ClockFit::IDENTITY);
+                match (fits[one], fits[other]) {
+                    (Some(known), _) => fits[other] = Some(fit.inverse().then(known)),
+                    (_, known) => fits[one] = known.map(|known| fit.then(known)),
                 }
                 aligned_by = AlignedBy::Collectives;
                 continue;
             }
-            let known = (0..self.count).filter_map(|clock| Some((lines[clock]?, self.anchors[clock]?))).next();
-            let anchored = (0..self.count).find(|clock| lines[*clock].is_none() && self.anchors[*clock].is_some());
+            let known = (0..self.count).filter_map(|clock| Some((fits[clock]?, self.anchors[clock]?))).next();
+            let anchored = (0..self.count).find(|clock| fits[*clock].is_none() && self.anchors[*clock].is_some());
             match (known, anchored) {
                 (Some((known, anchor)), Some(clock)) => {
-                    lines[clock] = self.anchors[clock].map(|wall| wall.then(anchor.inverse()).then(known));
+                    fits[clock] = self.anchors[clock].map(|wall| wall.then(anchor.inverse()).then(known));
                     if aligned_by == AlignedBy::None {
                         aligned_by = AlignedBy::Anchors;
                     }
                 }
                 // Nothing ties this one to any other.
-                _ => lines[unknown] = Some(Line::IDENTITY),
+                _ => fits[unknown] = Some(ClockFit::IDENTITY),
             }
         }
-        (lines.into_iter().map(|line| line.unwrap_or(Line::IDENTITY)).collect(), aligned_by)
+        (fits.into_iter().map(|fit| fit.unwrap_or(ClockFit::IDENTITY)).collect(), aligned_by)
     }
 
     /// What the second clock gains on the first by the time of day.
@@ -282,16 +282,16 @@ impl Clocks {
     }
 }
 
-fn residual(ranks: &[RankResult], lines: &[Line], moments: &Moments, messages: &[Message]) -> Option<i64> {
+fn residual(ranks: &[RankResult], fits: &[ClockFit], moments: &Moments, messages: &[Message]) -> Option<i64> {
     let mut apart: Vec<i64> = Vec::new();
     for ends in moments.iter() {
-        let times = || ends.iter().map(|end| lines[end.rank as usize].map(end.time));
+        let times = || ends.iter().map(|end| fits[end.rank as usize].map(end.time));
         apart.extend(times().max().zip(times().min()).map(|(last, first)| last.saturating_sub(first)));
     }
     if apart.is_empty() {
         for message in messages {
             let [sent, received] = message.spans(ranks).map(|span| span.end);
-            let (sent, received) = (lines[message.send.0].map(sent), lines[message.receive.0].map(received));
+            let (sent, received) = (fits[message.send.0].map(sent), fits[message.receive.0].map(received));
             apart.push(received.saturating_sub(sent).saturating_abs());
         }
     }

@@ -65,7 +65,7 @@ pub(crate) fn collectives(
     groups: &[GroupInfo],
 ) -> Result<(Vec<CollectiveFigures>, Waiting), AnalysisError> {
     let sizes = GroupSizes::of(ranks, groups);
-    let mut sums: BTreeMap<Kind, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<CollectiveKind, CollectiveSum> = BTreeMap::new();
     let mut stragglers = Stragglers::of(ranks);
     let stages = groups.iter().any(|group| group.axis == Axis::Pipeline);
     let waits = add_collectives(ranks, &sizes, stages, &mut sums, &mut stragglers)?;
@@ -78,7 +78,7 @@ pub(crate) fn collectives(
 
 /// What collectives are put together by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Kind {
+pub(crate) struct CollectiveKind {
     operation: SpanKind,
     axis: Option<Axis>,
     pub(crate) group_size: Option<u64>,
@@ -104,16 +104,16 @@ impl GroupSizes {
         GroupSizes(sizes)
     }
 
-    pub(crate) fn kind(&self, span: &CommunicationSpan) -> Kind {
+    pub(crate) fn kind(&self, span: &CommunicationSpan) -> CollectiveKind {
         let group = span.group.and_then(|group| self.0.get(&group).copied());
         let (axis, group_size) = group.unwrap_or_default();
-        Kind { operation: span.operation, axis, group_size }
+        CollectiveKind { operation: span.operation, axis, group_size }
     }
 }
 
 /// All collectives of one kind.
 #[derive(Default)]
-struct Sum {
+struct CollectiveSum {
     count: u64,
     bytes: Option<u64>,
     /// Own time of those that were seen on all their ranks, if any was.
@@ -126,7 +126,7 @@ struct Sum {
     exposed_ns: i64,
 }
 
-impl Sum {
+impl CollectiveSum {
     fn add(&mut self, own: Option<i64>, bytes: Option<u64>, step: Option<Step>) {
         self.count += 1;
         if let Some(own) = own {
@@ -148,7 +148,7 @@ impl Sum {
         self.waiting_ns = Some(self.waiting_ns.unwrap_or(0).saturating_add(waited));
     }
 
-    fn figures(&self, kind: &Kind) -> CollectiveFigures {
+    fn figures(&self, kind: &CollectiveKind) -> CollectiveFigures {
         let (bytes, time) = self.timed;
         let bandwidth = (time > 0).then(|| bytes as f64 / (time as f64 / 1e9));
         CollectiveFigures {
@@ -168,7 +168,7 @@ impl Sum {
     }
 }
 
-impl Kind {
+impl CollectiveKind {
     /// What crosses a rank's link, as a share of the message.
     pub(crate) fn bus_factor(&self) -> Option<f64> {
         let others = || self.group_size.map(|size| size.saturating_sub(1) as f64 / size.max(1) as f64);
@@ -185,7 +185,7 @@ fn add_collectives(
     ranks: &[RankResult],
     sizes: &GroupSizes,
     stages: bool,
-    sums: &mut BTreeMap<Kind, Sum>,
+    sums: &mut BTreeMap<CollectiveKind, CollectiveSum>,
     stragglers: &mut Stragglers,
 ) -> Result<Vec<Wait>, AnalysisError> {
     let mut spans: Vec<(u32, &CommunicationSpan)> = Vec::new();
@@ -253,7 +253,12 @@ fn standing_for_all(parts: &[(u32, i64)]) -> Option<u32> {
 }
 
 /// Adds sends and receives. Each is a message of its own.
-fn add_messages(ranks: &[RankResult], groups: &[GroupInfo], sizes: &GroupSizes, sums: &mut BTreeMap<Kind, Sum>) {
+fn add_messages(
+    ranks: &[RankResult],
+    groups: &[GroupInfo],
+    sizes: &GroupSizes,
+    sums: &mut BTreeMap<CollectiveKind, CollectiveSum>,
+) {
     let unknown = |rank: &RankResult| vec![None; rank.communication.len()];
     let mut own: Vec<Vec<Option<i64>>> = ranks.iter().map(unknown).collect();
     for message in messages(ranks, groups) {
@@ -274,9 +279,9 @@ fn add_messages(ranks: &[RankResult], groups: &[GroupInfo], sizes: &GroupSizes, 
 }
 
 /// Adds the time they cover: on each rank a union, since they may overlap there.
-fn add_busy_time(ranks: &[RankResult], sizes: &GroupSizes, sums: &mut BTreeMap<Kind, Sum>) {
+fn add_busy_time(ranks: &[RankResult], sizes: &GroupSizes, sums: &mut BTreeMap<CollectiveKind, CollectiveSum>) {
     for rank in ranks {
-        let mut kinds: BTreeMap<Kind, Vec<&CommunicationSpan>> = BTreeMap::new();
+        let mut kinds: BTreeMap<CollectiveKind, Vec<&CommunicationSpan>> = BTreeMap::new();
         for span in &rank.communication {
             kinds.entry(sizes.kind(span)).or_default().push(span);
         }

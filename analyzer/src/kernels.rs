@@ -67,11 +67,11 @@ pub struct FamilyFigures {
 /// Sums of a rank's kernels, by name.
 #[derive(Default)]
 pub(crate) struct KernelSums {
-    sums: HashMap<(NameId, Class), Sum>,
+    sums: HashMap<(NameId, Class), KernelSum>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Sum {
+struct KernelSum {
     count: u64,
     total_ns: i64,
     flops: f64,
@@ -82,7 +82,7 @@ struct Sum {
     both: (f64, f64),
 }
 
-impl Sum {
+impl KernelSum {
     fn flops_per_second(&self) -> Option<f64> {
         (self.flops_ns > 0).then(|| self.flops / (self.flops_ns as f64 / 1e9))
     }
@@ -171,7 +171,7 @@ pub(crate) fn kernels(
         return Ok((Vec::new(), Vec::new()));
     }
     all.rechunk_mut();
-    let columns = Columns::of(&all)?;
+    let columns = KernelColumns::of(&all)?;
     let whole: i64 = columns.total_ns.iter().sum();
     let share = |total: i64| if whole > 0 { total as f64 / whole as f64 } else { 0.0 };
     let mut kernels: Vec<KernelFigures> = Vec::new();
@@ -217,7 +217,7 @@ pub(crate) fn kernels(
 }
 
 /// The columns of a table of sums.
-struct Columns<'a> {
+struct KernelColumns<'a> {
     name: &'a StringChunked,
     family: &'a StringChunked,
     count: &'a [u64],
@@ -229,10 +229,10 @@ struct Columns<'a> {
     both: [&'a [f64]; 2],
 }
 
-impl<'a> Columns<'a> {
-    fn of(table: &'a DataFrame) -> Result<Columns<'a>, AnalysisError> {
+impl<'a> KernelColumns<'a> {
+    fn of(table: &'a DataFrame) -> Result<KernelColumns<'a>, AnalysisError> {
         let floats = |name: &str| Ok::<_, AnalysisError>(table.column(name)?.f64()?.cont_slice()?);
-        Ok(Columns {
+        Ok(KernelColumns {
             name: table.column("name")?.str()?,
             family: table.column("family")?.str()?,
             count: table.column("count")?.u64()?.cont_slice()?,
@@ -249,8 +249,8 @@ impl<'a> Columns<'a> {
         Family::from_word(self.family.get(row as usize).unwrap_or_default())
     }
 
-    fn sum(&self, rows: &[u32]) -> Sum {
-        rows.iter().map(|row| *row as usize).fold(Sum::default(), |sum, row| Sum {
+    fn sum(&self, rows: &[u32]) -> KernelSum {
+        rows.iter().map(|row| *row as usize).fold(KernelSum::default(), |sum, row| KernelSum {
             count: sum.count + self.count[row],
             total_ns: sum.total_ns + self.total_ns[row],
             flops: sum.flops + self.flops[row],
@@ -277,14 +277,14 @@ mod tests {
     use stepscope_traces::{Device, Span, SpanKind};
 
     use super::*;
-    use crate::hand_made::{HandMade, ranks, span};
+    use crate::test_runs::{TestRun, ranks, span};
 
     /// A kernel of 600 FLOPs and 100 bytes in 10 ns, and the same that says nothing of itself.
     #[test]
     fn rates_are_of_what_is_known() {
         let known = Span { flops: Some(600), bytes: Some(100), ..span(SpanKind::Kernel, 0, 10) };
         let unknown = span(SpanKind::Kernel, 20, 50);
-        let kernel = &HandMade::of(&[], &ranks(&[&[known, unknown]])).analyze().kernels[0];
+        let kernel = &TestRun::of(&[], &ranks(&[&[known, unknown]])).analyze().kernels[0];
         assert_eq!((kernel.count, kernel.total_ns), (2, 40));
         assert_eq!(kernel.flops_per_second, Some(60e9));
         assert_eq!(kernel.bytes_per_second, Some(10e9));
@@ -296,13 +296,13 @@ mod tests {
     fn a_kernel_waits_for_memory_or_for_arithmetic() {
         let device = Device { name: "NVIDIA H200".into(), memory_bytes: None, peak_flops: None };
         let roofline = Roofline::of(Some(960e12), Some(&device)).unwrap();
-        let sum = |flops: f64, bytes: f64| Sum {
+        let sum = |flops: f64, bytes: f64| KernelSum {
             flops,
             flops_ns: i64::from(flops > 0.0),
             bytes,
             bytes_ns: i64::from(bytes > 0.0),
             both: if flops > 0.0 { (flops, bytes) } else { (0.0, 0.0) },
-            ..Sum::default()
+            ..KernelSum::default()
         };
         assert_eq!(sum(300.0, 1.0).bound(Family::Matmul, &roofline), Some(Bound::Compute));
         assert_eq!(sum(100.0, 1.0).bound(Family::Matmul, &roofline), Some(Bound::Memory));

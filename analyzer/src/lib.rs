@@ -7,7 +7,7 @@ mod analysis;
 mod breakdown;
 mod bubbles;
 mod clock;
-mod close_up;
+mod clock_fit;
 mod collectives;
 mod communication;
 mod devices;
@@ -15,14 +15,11 @@ mod diff;
 mod error;
 mod family;
 mod findings;
-mod growing;
-#[cfg(test)]
-mod hand_made;
 mod ideal;
 mod intervals;
 mod kernels;
-mod line;
 mod links;
+mod live;
 mod memory;
 mod messages;
 mod mfu;
@@ -39,7 +36,10 @@ mod steps;
 mod stragglers;
 mod streams;
 mod sweep;
+#[cfg(test)]
+mod test_runs;
 mod timeline;
+mod timeline_columns;
 mod work;
 
 pub use activity::Class;
@@ -47,7 +47,6 @@ pub use analysis::{Analysis, DataLoss, RankTime, RunSummary, analyze, analyze_wi
 pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
 pub use bubbles::{PipelineFigures, StageFigures, StepBubble};
 pub use clock::{AlignedBy, AlignedClock, ClockSummary, RankClock};
-pub use close_up::{Column, Frame, LaneColumns, LongSpan, RankCloseUp};
 pub use collectives::CollectiveFigures;
 pub use devices::{CounterFigures, DeviceFigures};
 pub use diff::{
@@ -58,11 +57,11 @@ pub use diff::{
 pub use error::AnalysisError;
 pub use family::Family;
 pub use findings::Finding;
-pub use growing::{GrowingRun, Picture, RunningStep};
 pub use ideal::ideal_work;
 pub use intervals::Intervals;
 pub use kernels::{FamilyFigures, KernelFigures};
 pub use links::Link;
+pub use live::{LiveRun, LiveSnapshot, RunningStep};
 pub use memory::{Block, LayerMemory, Ledger, MemoryPoint, RankMemory};
 pub use mfu::Mfu;
 pub use overlay::{Overlay, RankOverlay};
@@ -75,6 +74,7 @@ pub use step_summary::StepSummary;
 pub use step_time::StepTime;
 pub use steps::{StepFigures, StepWindow};
 pub use stragglers::{Straggler, Wait};
-pub use streams::{Said, StreamUse};
-pub use timeline::{Lane, LaneSpan, RankWork, StepTimeline, step_timeline};
+pub use streams::{LabelCounts, StreamUse};
+pub use timeline::{LaneSpan, RankWork, StepTimeline, StreamSpans, step_timeline};
+pub use timeline_columns::{Column, Frame, LaneColumns, LongSpan, TimelineColumns};
 pub use work::{Pass, WorkItem};

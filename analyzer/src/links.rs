@@ -16,13 +16,13 @@ pub struct Link {
 }
 
 /// A rank's part in a numbered collective; equal but for rank and place, they are of the same one.
-type Part = (Group, Sequence, SpanKind, usize, usize);
+type CollectivePart = (Group, Sequence, SpanKind, usize, usize);
 
 /// The links of every rank's communication, in its order, and how many numbers there are.
 pub(crate) fn links(ranks: &[RankResult], groups: &[GroupInfo]) -> (Vec<Vec<Link>>, u64) {
     let sizes = GroupSizes::of(ranks, groups);
     let mut links: Vec<Vec<Link>> = Vec::new();
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<CollectivePart> = Vec::new();
     for (rank, result) in ranks.iter().enumerate() {
         let bus_factor = |span| sizes.kind(span).bus_factor().map(|factor| factor as f32);
         let of = |span| Link { bus_factor: bus_factor(span), ..Link::default() };
@@ -40,7 +40,7 @@ pub(crate) fn links(ranks: &[RankResult], groups: &[GroupInfo]) -> (Vec<Vec<Link
         if parts.windows(2).any(|pair| pair[0].3 == pair[1].3) {
             continue;
         }
-        let span = |part: &Part| &ranks[part.3].communication[part.4];
+        let span = |part: &CollectivePart| &ranks[part.3].communication[part.4];
         let size = sizes.kind(span(&parts[0])).group_size;
         let is_whole = size.is_none_or(|size| size == parts.len() as u64);
         let own_ns = parts.iter().map(|part| span(part).duration()).min().filter(|_| is_whole);
@@ -69,13 +69,13 @@ mod tests {
     use stepscope_plan::Axis;
 
     use super::*;
-    use crate::hand_made::{HandMade, ranks, talk};
+    use crate::test_runs::{TestRun, ranks, talk};
 
     #[test]
     fn a_collective_is_one_on_all_its_ranks() {
         let first = [talk(SpanKind::AllReduce, 0, 0, 0, 50), talk(SpanKind::AllReduce, 0, 1, 60, 70)];
         let second = [talk(SpanKind::AllReduce, 0, 1, 55, 70), talk(SpanKind::AllReduce, 0, 0, 20, 50)];
-        let made = HandMade::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&first, &second]));
+        let made = TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&first, &second]));
         let (links, count) = links(&made.results(), &made.run.info.groups);
         assert_eq!(count, 2);
         assert_eq!(links[0][0].number, links[1][1].number);
@@ -89,10 +89,10 @@ mod tests {
     #[test]
     fn where_a_rank_is_missing_nobody_knows_its_time() {
         let spans = [talk(SpanKind::AllGather, 0, 0, 0, 50)];
-        let made = HandMade::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&spans, &spans]));
+        let made = TestRun::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&spans, &spans]));
         let (links, _) = links(&made.results(), &made.run.info.groups);
         assert_eq!((links[0][0].number, links[0][0].own_ns), (Some(1), None));
-        let alone = HandMade::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&spans]));
+        let alone = TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&spans]));
         let (links, _) = super::links(&alone.results(), &alone.run.info.groups);
         assert_eq!((links[0][0].number, links[0][0].own_ns), (None, None));
     }
@@ -101,7 +101,7 @@ mod tests {
     fn both_sides_of_a_message_are_tied_together() {
         let sends = [talk(SpanKind::Send, 0, 0, 0, 10)];
         let receives = [talk(SpanKind::Receive, 0, 0, 0, 15)];
-        let made = HandMade::of(&[(0, Axis::Pipeline, &[0, 1])], &ranks(&[&sends, &receives]));
+        let made = TestRun::of(&[(0, Axis::Pipeline, &[0, 1])], &ranks(&[&sends, &receives]));
         let (links, count) = links(&made.results(), &made.run.info.groups);
         assert_eq!((count, links[0][0], links[1][0]), (1, links[1][0], links[0][0]));
         assert_eq!((links[0][0].number, links[0][0].own_ns), (Some(1), Some(10)));

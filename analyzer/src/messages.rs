@@ -7,13 +7,13 @@ use stepscope_traces::{Group, GroupInfo, Rank, Sequence, SpanKind};
 use crate::{communication::CommunicationSpan, rank::RankResult};
 
 /// A send or a receive: the place of its rank in the list, and its own among the rank's communication.
-pub(crate) type Place = (usize, usize);
+pub(crate) type SpanIndex = (usize, usize);
 
 /// A message, from both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    pub(crate) send: Place,
-    pub(crate) receive: Place,
+    pub(crate) send: SpanIndex,
+    pub(crate) receive: SpanIndex,
 }
 
 impl Message {
@@ -27,7 +27,7 @@ impl Message {
 type Side = Vec<(usize, Sequence, usize)>;
 
 /// Sends or receives by a number that no two of them share, sorted.
-type Numbered = Vec<(Sequence, Place)>;
+type Numbered = Vec<(Sequence, SpanIndex)>;
 
 /// The messages of a run of which both sides are known.
 ///
@@ -73,7 +73,7 @@ fn by_number(side: &[(usize, Sequence, usize)]) -> Option<Numbered> {
 }
 
 fn pairs(sends: &Numbered, receives: &Numbered) -> impl Iterator<Item = Message> {
-    let pair = |(sequence, send): &(Sequence, Place)| {
+    let pair = |(sequence, send): &(Sequence, SpanIndex)| {
         let found = receives.binary_search_by_key(sequence, |(sequence, _)| *sequence).ok()?;
         Some(Message { send: *send, receive: receives[found].1 })
     };
@@ -116,7 +116,7 @@ mod tests {
     use stepscope_traces::Span;
 
     use super::*;
-    use crate::hand_made::{HandMade, ranks, talk};
+    use crate::test_runs::{TestRun, ranks, talk};
 
     /// What each stage of a pipeline sends and receives in a step, as the trainer numbers it: by sender and receiver, in
     /// a group for each direction. The bytes tell which message it is.
@@ -158,7 +158,7 @@ mod tests {
                 let stages: Vec<&[Span]> = stages.iter().map(Vec::as_slice).collect();
                 let members: Vec<u32> = (0..pp as u32).collect();
                 let groups: [(u32, Axis, &[u32]); 2] = [(0, Axis::Pipeline, &members), (1, Axis::Pipeline, &members)];
-                let made = HandMade::of(&groups, &ranks(&stages));
+                let made = TestRun::of(&groups, &ranks(&stages));
                 let results = made.results();
                 let found = messages(&results, &made.run.info.groups);
                 assert_eq!(found.len() as u64, 2 * (pp * chunks - 1) * layout.micro_batches, "{schedule:?} {pp}");
@@ -167,7 +167,7 @@ mod tests {
                     assert_eq!((send.group, send.bytes), (receive.group, receive.bytes));
                 }
                 // Without a rank nothing is certain; where nobody says who is in a group, nobody says who is missing.
-                let fewer = HandMade::of(&groups, &ranks(&stages[1..]));
+                let fewer = TestRun::of(&groups, &ranks(&stages[1..]));
                 assert!(messages(&fewer.results(), &fewer.run.info.groups).is_empty());
             }
         }

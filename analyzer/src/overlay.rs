@@ -9,7 +9,7 @@ use crate::{
     rank::RankResult,
     stages::Stages,
     steps::StepWindow,
-    streams::{Said, StreamUse},
+    streams::{LabelCounts, StreamUse},
 };
 
 /// What an analysis says of single moments and spans of a run.
@@ -47,7 +47,7 @@ pub struct RankOverlay {
     /// How many spans it recorded, by kind in the order of [`SpanKind::ALL`].
     pub spans: [u64; SpanKind::ALL.len()],
     /// How many kernels, copies and fills say what of themselves.
-    pub said: Said,
+    pub labels: LabelCounts,
     /// How many events of memory.
     pub memory_events: u64,
     /// When it has nothing to do in a pipeline, in the clock all ranks are aligned to.
@@ -75,7 +75,7 @@ impl Overlay {
             stage: stages.get(index).copied(),
             streams: rank.streams.uses(),
             spans: rank.streams.counts(),
-            said: rank.streams.said(),
+            labels: rank.streams.labels(),
             memory_events: rank.memory_events,
             bubbles: idle.get(index).map(|idle| idle.iter().collect()).unwrap_or_default(),
             links,

@@ -10,10 +10,10 @@ use stepscope_traces::{
 };
 
 use crate::{
-    activity::{Class, Place},
-    close_up::{Columns, RankCloseUp},
+    activity::{ActivityPlace, Class},
     error::AnalysisError,
     family::Family,
+    timeline_columns::{ColumnSums, TimelineColumns},
     work::{self, WorkItem},
 };
 
@@ -24,14 +24,14 @@ pub struct RankSpans {
     pub rank: Rank,
     /// Which stretch, in the rank's clock: all that touches it is here.
     pub window: Window,
-    streams: BTreeMap<Option<Stream>, Vec<Seen>>,
-    kinds: Kinds,
+    streams: BTreeMap<Option<Stream>, Vec<CompactSpan>>,
+    kinds: SpanKeys,
     names: Names,
 }
 
 /// One span: when it was, in the rank's clock, and which of the kinds it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct CompactSpan {
     pub(crate) start: i64,
     pub(crate) end: i64,
     kind: u32,
@@ -39,8 +39,8 @@ pub(crate) struct Seen {
 
 /// What spans are that differ in their times alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Kind {
-    pub(crate) place: Place,
+pub(crate) struct SpanKey {
+    pub(crate) place: ActivityPlace,
     pub(crate) kind: SpanKind,
     pub(crate) name: NameId,
     pub(crate) bytes: Option<u64>,
@@ -93,13 +93,13 @@ impl SpanFacts {
 
 /// The kinds of spans there are, each once, with its family.
 #[derive(Debug, Default)]
-struct Kinds {
-    all: Vec<(Kind, Family)>,
-    numbers: HashMap<Kind, u32>,
+struct SpanKeys {
+    all: Vec<(SpanKey, Family)>,
+    numbers: HashMap<SpanKey, u32>,
 }
 
-impl Kinds {
-    fn number(&mut self, kind: Kind, names: &Names) -> u32 {
+impl SpanKeys {
+    fn number(&mut self, kind: SpanKey, names: &Names) -> u32 {
         let next = self.all.len() as u32;
         *self.numbers.entry(kind).or_insert_with(|| {
             let name = names.get(kind.name).unwrap_or_default();
@@ -112,7 +112,7 @@ impl Kinds {
 /// What a rank did in a stretch of time: in columns, and span by span where those are not too many.
 pub struct RankView {
     /// In columns.
-    pub close_up: RankCloseUp,
+    pub columns: TimelineColumns,
     /// Span by span.
     pub spans: Option<Arc<RankSpans>>,
     /// From the first beginning to the last end of what touches the window that was read.
@@ -129,13 +129,13 @@ impl RankSpans {
         columns: usize,
         most: usize,
     ) -> Result<RankView, AnalysisError> {
-        let mut kinds = Kinds::default();
-        let mut streams: BTreeMap<Option<Stream>, Vec<Seen>> = BTreeMap::new();
-        let (mut count, mut extent, mut summed) = (0_usize, None, Columns::new(part, columns));
+        let mut kinds = SpanKeys::default();
+        let mut streams: BTreeMap<Option<Stream>, Vec<CompactSpan>> = BTreeMap::new();
+        let (mut count, mut extent, mut summed) = (0_usize, None, ColumnSums::new(part, columns));
         let take = |data: &RankData, spans: &Spans| {
-            let mut last: Option<(Kind, u32)> = None;
+            let mut last: Option<(SpanKey, u32)> = None;
             for row in 0..spans.len() {
-                let Some(kind) = Kind::of(spans, row) else { continue };
+                let Some(kind) = SpanKey::of(spans, row) else { continue };
                 // Neighbours are of one kind, often.
                 let number = match last {
                     Some((same, number)) if same == kind => number,
@@ -151,7 +151,7 @@ impl RankSpans {
                 let seen = streams.entry(stream).or_default();
                 count += 1;
                 if count <= most {
-                    seen.push(Seen { start, end, kind: number });
+                    seen.push(CompactSpan { start, end, kind: number });
                 } else if count == most + 1 {
                     streams.values_mut().for_each(|seen| *seen = Vec::new());
                 }
@@ -159,13 +159,13 @@ impl RankSpans {
         };
         let (data, _) = directory.read_in_pieces(window, take, |_| {})?;
         let rank = directory.info.rank;
-        let close_up = summed.finish(rank, &data.names);
+        let columns = summed.finish(rank, &data.names);
         if count > most {
-            return Ok(RankView { close_up, spans: None, extent });
+            return Ok(RankView { columns, spans: None, extent });
         }
         streams.values_mut().for_each(|seen| seen.sort_by_key(|seen| (seen.start, seen.end)));
         let spans = RankSpans { rank, window, streams, kinds, names: data.names };
-        Ok(RankView { close_up, spans: Some(Arc::new(spans)), extent })
+        Ok(RankView { columns, spans: Some(Arc::new(spans)), extent })
     }
 
     /// How many spans there are.
@@ -185,8 +185,8 @@ impl RankSpans {
     }
 
     /// A part of it, summed up in so many columns.
-    pub fn close_up(&self, part: Window, columns: usize) -> RankCloseUp {
-        let mut summed = Columns::new(part, columns);
+    pub fn timeline_columns(&self, part: Window, columns: usize) -> TimelineColumns {
+        let mut summed = ColumnSums::new(part, columns);
         for (stream, seen) in &self.streams {
             summed.meet(*stream);
             for seen in seen {
@@ -198,12 +198,12 @@ impl RankSpans {
     }
 
     /// The spans of a stream, by time.
-    pub(crate) fn streams(&self) -> impl Iterator<Item = (Option<Stream>, &[Seen])> {
+    pub(crate) fn streams(&self) -> impl Iterator<Item = (Option<Stream>, &[CompactSpan])> {
         self.streams.iter().map(|(stream, seen)| (*stream, seen.as_slice()))
     }
 
     /// What a span is.
-    pub(crate) fn kind(&self, seen: &Seen) -> (&Kind, Family) {
+    pub(crate) fn kind(&self, seen: &CompactSpan) -> (&SpanKey, Family) {
         let (kind, family) = &self.kinds.all[seen.kind as usize];
         (kind, *family)
     }
@@ -215,7 +215,7 @@ impl RankSpans {
 
     /// The passes it made, by time.
     pub fn work(&self) -> Vec<WorkItem> {
-        let mut all: Vec<(i64, i64, &Place)> =
+        let mut all: Vec<(i64, i64, &ActivityPlace)> =
             self.streams.values().flatten().map(|seen| (seen.start, seen.end, &self.kind(seen).0.place)).collect();
         all.sort_by_key(|(start, ..)| *start);
         work::items(all.into_iter())
@@ -251,7 +251,7 @@ impl RankSpans {
         let seen = self.streams.get(&stream)?;
         let after = seen.partition_point(|seen| seen.start <= time);
         let distance = |index: usize| {
-            let Seen { start, end, .. } = seen[index];
+            let CompactSpan { start, end, .. } = seen[index];
             if time < start { start.saturating_sub(time) } else { time.saturating_sub(end).max(0) }
         };
         [after.checked_sub(1), Some(after).filter(|after| *after < seen.len())]
@@ -261,13 +261,13 @@ impl RankSpans {
     }
 }
 
-impl Kind {
+impl SpanKey {
     /// What a span is; none, where it is no activity.
-    fn of(spans: &Spans, row: usize) -> Option<Kind> {
+    fn of(spans: &Spans, row: usize) -> Option<SpanKey> {
         let kind = spans.kind.get(row);
         let class = Class::of(kind)?;
-        let place = Place::of(spans, row, class, None);
+        let place = ActivityPlace::of(spans, row, class, None);
         let (bytes, flops) = (spans.bytes.get(row), spans.flops.get(row));
-        Some(Kind { place, kind, name: spans.name.get(row), bytes, flops })
+        Some(SpanKey { place, kind, name: spans.name.get(row), bytes, flops })
     }
 }

@@ -19,7 +19,7 @@ pub struct StreamUse {
 
 /// How many kernels, copies and fills say something of themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct LabelCounts {
     /// Their phase.
     pub phase: u64,
     /// Their layer.
@@ -44,7 +44,7 @@ pub(crate) struct StreamTimes {
     streams: BTreeMap<Option<Stream>, Done>,
     /// How many spans there are, by kind in the order of [`SpanKind::ALL`].
     counts: [u64; SpanKind::ALL.len()],
-    said: Said,
+    labels: LabelCounts,
 }
 
 impl StreamTimes {
@@ -56,10 +56,10 @@ impl StreamTimes {
             self.counts[kind as usize] += 1;
             let Some(class) = Class::of(kind) else { continue };
             if class != Class::Communication {
-                self.said.phase += u64::from(spans.phase.get(row).is_some());
-                self.said.layer += u64::from(spans.layer.get(row).is_some());
-                self.said.flops += u64::from(spans.flops.get(row).is_some());
-                self.said.bytes += u64::from(spans.bytes.get(row).is_some());
+                self.labels.phase += u64::from(spans.phase.get(row).is_some());
+                self.labels.layer += u64::from(spans.layer.get(row).is_some());
+                self.labels.flops += u64::from(spans.flops.get(row).is_some());
+                self.labels.bytes += u64::from(spans.bytes.get(row).is_some());
             }
             let stream = spans.stream.get(row);
             if stream != current.0 {
@@ -88,8 +88,8 @@ impl StreamTimes {
     }
 
     /// How many kernels, copies and fills say what.
-    pub(crate) fn said(&self) -> Said {
-        self.said
+    pub(crate) fn labels(&self) -> LabelCounts {
+        self.labels
     }
 
     /// The streams, by number.
@@ -130,8 +130,8 @@ mod tests {
         let stream_use = |(stream, class, compute_ns)| StreamUse { stream: Some(Stream(stream)), class, compute_ns };
         let expected = [(3, Class::Communication, 0), (7, Class::Compute, 130), (9, Class::Copy, 0)];
         assert_eq!(times.uses(), expected.map(stream_use));
-        let said = Said { phase: 1, layer: 0, flops: 0, bytes: 0 };
-        assert_eq!(times.said(), said, "of what communicates nothing is counted");
+        let labels = LabelCounts { phase: 1, layer: 0, flops: 0, bytes: 0 };
+        assert_eq!(times.labels(), labels, "of what communicates nothing is counted");
         assert_eq!((times.counts()[SpanKind::Launch as usize], times.counts().iter().sum::<u64>()), (1, 7));
     }
 }

@@ -3,10 +3,10 @@
 use stepscope_traces::{MicroBatch, NameId, Nanos, Phase, Rank, Run, Step, Stream, Window};
 
 use crate::{
-    activity::{Class, Place},
+    activity::{ActivityPlace, Class},
     error::AnalysisError,
     family::Family,
-    rank_spans::{RankSpans, Seen},
+    rank_spans::{CompactSpan, RankSpans},
     steps::StepFigures,
     work::WorkItem,
 };
@@ -19,14 +19,14 @@ pub struct StepTimeline {
     /// From its beginning on the first rank to its end on the last.
     pub duration_ns: i64,
     /// What each stream did, by rank and stream.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<StreamSpans>,
     /// The passes of each rank.
     pub work: Vec<RankWork>,
 }
 
 /// A stream of a rank.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lane {
+pub struct StreamSpans {
     /// Which rank.
     pub rank: Rank,
     /// Which stream; none, where that is not known.
@@ -90,7 +90,7 @@ pub fn step_timeline(
             lane.sort_by_key(|span| span.start);
             merge(&mut lane, limit, to.saturating_sub(from));
             let lane = lane.iter().map(|span| span.placed(&spans, &place)).collect();
-            timeline.lanes.push(Lane { rank: figures.rank, stream, spans: lane });
+            timeline.lanes.push(StreamSpans { rank: figures.rank, stream, spans: lane });
         }
         timeline.work.push(RankWork::of(&spans, figures, begin));
     }
@@ -130,10 +130,10 @@ struct Raw {
 }
 
 impl Raw {
-    fn of(spans: &RankSpans, seen: &Seen, (from, to): (i64, i64)) -> Raw {
+    fn of(spans: &RankSpans, seen: &CompactSpan, (from, to): (i64, i64)) -> Raw {
         let (start, end) = (seen.start.clamp(from, to), seen.end.clamp(from, to));
         let (kind, family) = spans.kind(seen);
-        let Place { class, micro_batch, phase, .. } = kind.place;
+        let ActivityPlace { class, micro_batch, phase, .. } = kind.place;
         Raw { start, end, name: kind.name, family, class, micro_batch, phase, count: 1, longest: end - start }
     }
 

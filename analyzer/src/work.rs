@@ -2,7 +2,7 @@
 
 use stepscope_traces::{MicroBatch, Phase, Step};
 
-use crate::activity::{Activities, Class, Place};
+use crate::activity::{Activities, ActivityPlace, Class};
 
 /// Forward or backward; what is computed again belongs to the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -36,7 +36,7 @@ pub(crate) fn of_activities(activities: &Activities) -> Vec<WorkItem> {
 
 /// The work of a rank, in order: runs of kernels that belong together, since a stage does one thing after another. Each
 /// activity begins no earlier than the one before it.
-pub(crate) fn items<'a>(activities: impl Iterator<Item = (i64, i64, &'a Place)>) -> Vec<WorkItem> {
+pub(crate) fn items<'a>(activities: impl Iterator<Item = (i64, i64, &'a ActivityPlace)>) -> Vec<WorkItem> {
     let mut items: Vec<WorkItem> = Vec::new();
     for (start, end, place) in activities {
         let pass = match place.phase {

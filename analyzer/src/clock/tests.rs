@@ -7,7 +7,7 @@ use stepscope_traces::{
 use stepscope_trainer::{CpuTraining, TrainConfig};
 
 use super::*;
-use crate::hand_made::{HandMade, HandMadeRank, ranks, results, talk};
+use crate::test_runs::{TestRank, TestRun, ranks, results, talk};
 
 use SpanKind::{AllReduce, Receive, Send};
 
@@ -100,7 +100,7 @@ fn one_rank_is_its_own_time() {
 fn ranks_that_share_a_clock_keep_it() {
     let one = [talk(AllReduce, 0, 0, 0, 100), talk(AllReduce, 0, 1, 200, 300)];
     let two = [talk(AllReduce, 0, 0, 50, 107), talk(AllReduce, 0, 1, 200, 340)];
-    let made = HandMade::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&one, &two]));
+    let made = TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&one, &two]));
     let alignment = alignment(&made.run);
     assert_eq!((alignment.summary.aligned_by, alignment.summary.residual_ns), (AlignedBy::Anchors, Some(40)));
     assert_eq!([-7, 0, i64::MAX].map(|time| alignment.align(1, time)), [-7, 0, i64::MAX]);
@@ -136,15 +136,15 @@ fn trained_ranks_share_the_clock_of_their_host() {
 }
 
 /// A rank with a clock of its own, of which nothing ties it to the time of day but one reading.
-fn own_clock(rank: u32, reading: Option<(i64, i64)>, spans: Vec<Span>) -> HandMadeRank {
-    HandMadeRank { rank, clock: (format!("clock of {rank}"), reading.into_iter().collect()), spans }
+fn own_clock(rank: u32, reading: Option<(i64, i64)>, spans: Vec<Span>) -> TestRank {
+    TestRank { rank, clock: (format!("clock of {rank}"), reading.into_iter().collect()), spans }
 }
 
 #[test]
 fn collectives_count_more_than_the_time_of_day() {
     let reduces = |offset: i64| (0..20).map(move |at| talk(AllReduce, 0, at, offset, offset + at as i64 * 1_000 + 10));
     // Rank 1 is 5000 ahead, though its time of day says 300; rank 2 has no time of day, and rank 3 nothing else.
-    let made = HandMade::of(
+    let made = TestRun::of(
         &[],
         &[
             own_clock(0, Some((0, 7_000)), reduces(0).collect()),
@@ -173,7 +173,7 @@ fn messages_both_ways_say_when_it_is() {
         two.push(talk(Send, 1, sequence, time + 7_000, time + 7_010));
         one.push(talk(Receive, 1, sequence, time + 2_000, time + 2_010 + late(number + 1)));
     }
-    let made = HandMade::of(&[], &[own_clock(0, None, one), own_clock(1, None, two)]);
+    let made = TestRun::of(&[], &[own_clock(0, None, one), own_clock(1, None, two)]);
     let alignment = alignment(&made.run);
     assert_eq!(alignment.summary.aligned_by, AlignedBy::Collectives);
     for time in [0, 500_000, 1_000_000] {
@@ -193,8 +193,8 @@ fn ends_that_are_not_quite_together_are_together_on_average() {
         let end = |at: i64| shows(at * 10_000_000 + noise(at, rank.into()));
         own_clock(rank, None, (0..300).map(|at| talk(AllReduce, 0, at as u64, end(at) - 100, end(at))).collect())
     });
-    let made: Vec<HandMadeRank> = made.collect();
-    let alignment = alignment(&HandMade::of(&[], &made).run);
+    let made: Vec<TestRank> = made.collect();
+    let alignment = alignment(&TestRun::of(&[], &made).run);
     let mut worst = 0;
     for rank in 0..8_i64 {
         for time in [0, SECOND, 3 * SECOND] {
@@ -270,7 +270,7 @@ proptest! {
         for (at, end) in wrong {
             two[at] = reduce(at as i64, shows(0) + end % (1 << 60));
         }
-        let made = HandMade::of(&[], &[own_clock(0, None, one), own_clock(1, None, two)]);
+        let made = TestRun::of(&[], &[own_clock(0, None, one), own_clock(1, None, two)]);
         let alignment = alignment(&made.run);
         for at in 0..100 {
             let off = alignment.align(1, shows(at)) - (base + time(at));

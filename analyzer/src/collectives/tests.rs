@@ -8,7 +8,7 @@ use stepscope_traces::{
 use super::*;
 use crate::{
     Selection, analyze,
-    hand_made::{HandMade, ranks, span, talk},
+    test_runs::{TestRun, ranks, span, talk},
 };
 
 use SpanKind::{AllGather, AllReduce, Kernel, Receive, Send};
@@ -26,7 +26,7 @@ fn waits(stragglers: &[Straggler]) -> Vec<(u32, i64, i64)> {
 fn every_figure_is_what_paper_says() {
     let one = [talk(AllReduce, 4, 0, 0, 500), span(Kernel, 400, 700), talk(AllReduce, 4, 1, 1_100, 1_300)];
     let two = [talk(AllReduce, 4, 0, 300, 500), span(Kernel, 0, 100), talk(AllReduce, 4, 1, 1_000, 1_300)];
-    let analysis = HandMade::of(&[(4, Axis::Data, &[0, 1])], &ranks(&[&one, &two])).analyze();
+    let analysis = TestRun::of(&[(4, Axis::Data, &[0, 1])], &ranks(&[&one, &two])).analyze();
     let expected = CollectiveFigures {
         operation: AllReduce,
         axis: Some(Axis::Data),
@@ -57,7 +57,7 @@ fn waiting_is_told_in_pairs() {
     let second = [talk(AllReduce, 0, 0, 40, 100), talk(AllReduce, 1, 0, 200, 300)];
     let third = [talk(AllReduce, 0, 0, 70, 100)];
     let groups: [(u32, Axis, &[u32]); 2] = [(0, Axis::World, &[0, 1, 2]), (1, Axis::Data, &[0, 1])];
-    let analysis = HandMade::of(&groups, &ranks(&[&first, &second, &third])).analyze();
+    let analysis = TestRun::of(&groups, &ranks(&[&first, &second, &third])).analyze();
     assert_eq!(pairs(&analysis), [(0, 2, 70), (1, 0, 30), (1, 2, 30)]);
 }
 
@@ -67,7 +67,7 @@ fn of_many_ranks_the_worst_are_told_in_pairs() {
     let spans: Vec<[Span; 1]> = (0..100).map(|rank| [talk(AllReduce, 0, 0, rank, 200)]).collect();
     let everybody: Vec<u32> = (0..100).collect();
     let spans: Vec<&[Span]> = spans.iter().map(|spans| &spans[..]).collect();
-    let analysis = HandMade::of(&[(0, Axis::Data, &everybody)], &ranks(&spans)).analyze();
+    let analysis = TestRun::of(&[(0, Axis::Data, &everybody)], &ranks(&spans)).analyze();
     let expected: Vec<(u32, u32, i64)> = (0..32).map(|rank| (rank, 99, i64::from(99 - rank))).collect();
     assert_eq!(pairs(&analysis), expected);
     assert_eq!(analysis.stragglers.len(), 100);
@@ -79,7 +79,7 @@ fn bus_bandwidth_has_the_usual_factors() {
     let spans: Vec<Span> =
         (0..).zip(operations).map(|(at, operation)| talk(operation, 0, at as u64, at * 100, at * 100 + 10)).collect();
     let four = ranks(&[&spans, &spans, &spans, &spans]);
-    let analysis = HandMade::of(&[(0, Axis::World, &[0, 1, 2, 3])], &four).analyze();
+    let analysis = TestRun::of(&[(0, Axis::World, &[0, 1, 2, 3])], &four).analyze();
     for (operation, factor) in operations.into_iter().zip([1.5, 0.75, 0.75, 1.0]) {
         let figures = find(&analysis.collectives, operation);
         assert_eq!((figures.group_size, figures.count), (Some(4), 1));
@@ -93,7 +93,7 @@ fn what_overlaps_on_a_rank_is_covered_once() {
     let mut other = talk(AllReduce, 0, 1, 50, 150);
     other.stream = Some(Stream(2));
     let spans = [talk(AllReduce, 0, 0, 0, 100), other, span(Kernel, 80, 120)];
-    let figures = &HandMade::of(&[], &ranks(&[&spans])).analyze().collectives[0];
+    let figures = &TestRun::of(&[], &ranks(&[&spans])).analyze().collectives[0];
     assert_eq!((figures.count, figures.busy_ns, figures.exposed_ns, figures.own_ns), (2, 150, 110, Some(200)));
 }
 
@@ -103,7 +103,7 @@ fn axes_and_sizes_are_kept_apart() {
     let second = [talk(AllReduce, 0, 0, 0, 10)];
     let third = [talk(AllReduce, 1, 0, 20, 50)];
     let groups: [(u32, Axis, &[u32]); 2] = [(0, Axis::Tensor, &[0, 1]), (1, Axis::Data, &[0, 2])];
-    let analysis = HandMade::of(&groups, &ranks(&[&first, &second, &third])).analyze();
+    let analysis = TestRun::of(&groups, &ranks(&[&first, &second, &third])).analyze();
     let by: Vec<_> =
         analysis.collectives.iter().map(|figures| (figures.axis, figures.count, figures.busy_ns)).collect();
     assert_eq!(by, [(Some(Axis::Data), 1, 60), (Some(Axis::Tensor), 1, 20)], "the most time first");
@@ -111,7 +111,7 @@ fn axes_and_sizes_are_kept_apart() {
 
 #[test]
 fn one_rank_waits_for_nobody() {
-    let analysis = HandMade::of(&[], &ranks(&[&[talk(AllReduce, 0, 0, 0, 10)]])).analyze();
+    let analysis = TestRun::of(&[], &ranks(&[&[talk(AllReduce, 0, 0, 0, 10)]])).analyze();
     let figures = &analysis.collectives[0];
     assert_eq!((figures.group_size, figures.axis, figures.waiting_ns), (None, None, None));
     assert_eq!(figures.algorithm_bandwidth, Some(1_000.0 / 10e-9));
@@ -124,16 +124,16 @@ fn waiting_counts_where_every_rank_is_there() {
     // The third rank of the group recorded only the second one.
     let (early, late) = ([talk(AllReduce, 0, 0, 0, 100), talk(AllReduce, 0, 1, 200, 300)], 250);
     let third = [talk(AllReduce, 0, 1, late, 300)];
-    let three = HandMade::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&early, &early, &third])).analyze();
+    let three = TestRun::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&early, &early, &third])).analyze();
     assert_eq!(three.collectives[0].count, 2);
     assert_eq!(three.collectives[0].waiting_ns, Some(100));
     assert_eq!(waits(&three.stragglers), [(0, 50, 0), (1, 50, 0), (2, 0, 100)]);
     // Without it nothing is known of waiting.
-    let two = HandMade::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&early, &early])).analyze();
+    let two = TestRun::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&early, &early])).analyze();
     assert_eq!((two.collectives[0].group_size, two.collectives[0].waiting_ns), (Some(3), None));
     assert!(two.stragglers.is_empty());
     // A group that nobody described has the ranks that used it.
-    let undescribed = HandMade::of(&[], &ranks(&[&early, &[talk(AllReduce, 0, 0, 60, 100)]])).analyze();
+    let undescribed = TestRun::of(&[], &ranks(&[&early, &[talk(AllReduce, 0, 0, 60, 100)]])).analyze();
     assert_eq!(undescribed.collectives[0].group_size, Some(2));
     assert_eq!(waits(&undescribed.stragglers), [(0, 60, 0), (1, 0, 60)]);
 }
@@ -143,7 +143,7 @@ fn without_numbers_the_rank_with_the_most_stands_for_all() {
     let unnumbered = |start, end| Span { sequence: None, ..talk(AllReduce, 0, 0, start, end) };
     let two = [unnumbered(0, 100), unnumbered(200, 300)];
     let also_two = [unnumbered(50, 100), unnumbered(290, 300)];
-    let analysis = HandMade::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&two, &also_two, &two[..1]])).analyze();
+    let analysis = TestRun::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&two, &also_two, &two[..1]])).analyze();
     let figures = &analysis.collectives[0];
     assert_eq!(
         (figures.count, figures.bytes, figures.own_ns),
@@ -154,7 +154,7 @@ fn without_numbers_the_rank_with_the_most_stands_for_all() {
     assert!(analysis.stragglers.is_empty());
     // Nor does a number count that a rank used twice.
     let twice = [talk(AllReduce, 0, 7, 0, 100), talk(AllReduce, 0, 7, 200, 300)];
-    let analysis = HandMade::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&twice, &twice])).analyze();
+    let analysis = TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&twice, &twice])).analyze();
     assert_eq!((analysis.collectives[0].count, analysis.collectives[0].waiting_ns), (2, None));
 }
 
@@ -170,14 +170,14 @@ fn a_receive_waits_for_its_send() {
     ];
     let third = [talk(Receive, 0, 0, 0, 162), talk(Receive, 0, 1, 162, 262)];
     let group: &[(u32, Axis, &[u32])] = &[(0, Axis::Pipeline, &[0, 1, 2])];
-    let analysis = HandMade::of(group, &ranks(&[&first, &second, &third])).analyze();
+    let analysis = TestRun::of(group, &ranks(&[&first, &second, &third])).analyze();
     let (send, receive) = (find(&analysis.collectives, Send), find(&analysis.collectives, Receive));
     assert_eq!((send.count, send.bytes, send.own_ns, send.waiting_ns), (4, Some(4_000), Some(40), Some(0)));
     assert_eq!((receive.count, receive.own_ns, receive.busy_ns), (4, Some(40), 112 + 52 + 162 + 100));
     assert_eq!(receive.waiting_ns, Some(receive.busy_ns - 40));
     assert!(analysis.stragglers.is_empty(), "a stage that waits for its input is a bubble");
     // With a rank missing nobody knows whose they are.
-    let analysis = HandMade::of(group, &ranks(&[&first, &second])).analyze();
+    let analysis = TestRun::of(group, &ranks(&[&first, &second])).analyze();
     let receive = find(&analysis.collectives, Receive);
     assert_eq!((receive.own_ns, receive.waiting_ns), (None, None));
 }
@@ -185,14 +185,14 @@ fn a_receive_waits_for_its_send() {
 #[test]
 fn a_rank_that_does_not_belong_to_a_group_makes_its_time_unknown() {
     let reduce = [talk(AllReduce, 0, 0, 0, 10)];
-    let analysis = HandMade::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&reduce, &reduce, &reduce])).analyze();
+    let analysis = TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&reduce, &reduce, &reduce])).analyze();
     let figures = find(&analysis.collectives, AllReduce);
     assert_eq!((figures.count, figures.own_ns, figures.waiting_ns), (1, None, None));
 }
 
 #[test]
 fn a_run_that_says_nothing_has_no_figures() {
-    let analysis = HandMade::of(&[], &ranks(&[&[span(Kernel, 0, 10)], &[]])).analyze();
+    let analysis = TestRun::of(&[], &ranks(&[&[span(Kernel, 0, 10)], &[]])).analyze();
     assert!(analysis.collectives.is_empty() && analysis.stragglers.is_empty());
 }
 
@@ -247,7 +247,7 @@ proptest! {
         let of_rank = |rank: u32| spans.iter().filter(move |any| any.rank == rank).map(|any| any.span);
         let lists: Vec<Vec<Span>> = (0..3).map(|rank| of_rank(rank).collect()).collect();
         let lists: Vec<&[Span]> = lists.iter().map(Vec::as_slice).collect();
-        let analysis = HandMade::of(&[(0, Axis::Data, &[0, 1, 2]), (1, Axis::Data, &[0, 1])], &ranks(&lists)).analyze();
+        let analysis = TestRun::of(&[(0, Axis::Data, &[0, 1, 2]), (1, Axis::Data, &[0, 1])], &ranks(&lists)).analyze();
         let (mut wait, mut caused) = ([0_i64; 3], [0_i64; 3]);
         for operation in [AllReduce, AllGather] {
             for (group, size) in [(Some(0), Some(3)), (Some(1), Some(2)), (None, None)] {

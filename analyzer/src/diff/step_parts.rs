@@ -10,7 +10,7 @@ use stepscope_plan::Axis;
 use stepscope_traces::{NameId, Names, Phase, SpanKind, Step};
 
 use crate::{
-    activity::{Activities, Class, Place},
+    activity::{Activities, ActivityPlace, Class},
     intervals::Intervals,
     steps::StepWindow,
     sweep::Slice,
@@ -30,7 +30,7 @@ pub(crate) enum RankPart {
 }
 
 impl RankPart {
-    fn of(place: &Place, name: NameId) -> RankPart {
+    fn of(place: &ActivityPlace, name: NameId) -> RankPart {
         match (place.class, place.operation) {
             (Class::Compute, _) => RankPart::Kernel { name, recomputes: place.phase == Some(Phase::Recompute) },
             (Class::Communication, operation) => {
@@ -71,7 +71,7 @@ pub(crate) struct RankStepParts {
 
 /// A stretch of a step's window in which the rank has no pass of a micro-batch in progress, and waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
+pub(crate) struct StageWait {
     /// Which of the windows.
     pub(crate) window: usize,
     pub(crate) part: RankPart,
@@ -85,7 +85,7 @@ pub(crate) struct RankParts {
     /// In the order of the windows; where there are no steps, one for all of the recording.
     pub(crate) steps: Vec<RankStepParts>,
     /// Of a stage of a pipeline, by time.
-    pub(crate) waits: Vec<Wait>,
+    pub(crate) waits: Vec<StageWait>,
     /// What its kernels are called.
     pub(super) names: Names,
     /// When it worked on a micro-batch; none, where it is no stage.
@@ -120,7 +120,7 @@ impl RankParts {
         }
         match self.waits.last_mut() {
             Some(last) if (last.window, last.part, last.end) == (window, part, slice.start) => last.end = slice.end,
-            _ => self.waits.push(Wait { window, part, start: slice.start, end: slice.end }),
+            _ => self.waits.push(StageWait { window, part, start: slice.start, end: slice.end }),
         }
     }
 

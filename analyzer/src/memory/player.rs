@@ -6,7 +6,7 @@ use stepscope_traces::Layer;
 
 use super::{
     Block, LayerMemory, MOST_BLOCKS,
-    replay::{Event, Place, State},
+    replay::{AllocationPlace, AllocatorState, Event},
     stretch::Stretch,
     watch::Watch,
 };
@@ -14,7 +14,7 @@ use super::{
 /// Plays events in the order of time, in one go or as they come.
 #[derive(Clone)]
 pub(super) struct Player {
-    pub(super) state: State,
+    pub(super) state: AllocatorState,
     pub(super) watch: Watch,
     /// What was allocated at the end of each chosen step.
     pub(super) step_ends: Vec<u64>,
@@ -40,7 +40,7 @@ impl Player {
     /// One at the beginning of time.
     pub(super) fn new(begin: Stretch) -> Player {
         Player {
-            state: State::default(),
+            state: AllocatorState::default(),
             watch: Watch::default(),
             step_ends: Vec::new(),
             began: None,
@@ -51,7 +51,7 @@ impl Player {
     }
 
     /// Plays events, which are sorted by time, and goes through the stretches that begin meanwhile and after.
-    pub(super) fn play(&mut self, events: &[Event], stretches: &[Stretch], places: &[Place]) {
+    pub(super) fn play(&mut self, events: &[Event], stretches: &[Stretch], places: &[AllocationPlace]) {
         let (before, played_before) = (self.state.clone(), self.played);
         let peak_before = self.watch.peak().map(|peak| peak.after);
         self.began = self.began.or(events.first().map(|event| event.time));
@@ -85,7 +85,7 @@ impl Player {
 
 impl Blocks {
     /// What is live after some events.
-    fn after(mut state: State, events: &[Event], places: &[Place]) -> Blocks {
+    fn after(mut state: AllocatorState, events: &[Event], places: &[AllocationPlace]) -> Blocks {
         events.iter().for_each(|event| state.apply(event, places));
         let mut blocks: Vec<(u64, Block)> = state.blocks(places).filter(|(_, block)| block.bytes > 0).collect();
         let mut layers: BTreeMap<Option<Layer>, u64> = BTreeMap::new();

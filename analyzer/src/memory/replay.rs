@@ -16,8 +16,8 @@ const MANY_PLACES: usize = 4096;
 pub(crate) struct MemoryReplay {
     /// What has not been played; by time, once it is sorted.
     pub(super) events: Vec<Event>,
-    pub(super) places: Vec<Place>,
-    numbers: HashMap<Place, u32>,
+    pub(super) places: Vec<AllocationPlace>,
+    numbers: HashMap<AllocationPlace, u32>,
     /// What has been played, of a recording that goes on.
     pub(super) settled: Option<Player>,
     taken: TakenEvents,
@@ -49,7 +49,7 @@ enum What {
 
 /// What a block is for, and where in the training it was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct AllocationPlace {
     pub(super) category: MemoryCategory,
     pub(super) step: Option<Step>,
     pub(super) phase: Option<Phase>,
@@ -63,13 +63,13 @@ impl MemoryReplay {
         self.taken.first = events.time_ns.iter().map(|time| time.0).chain(self.taken.first).min();
         self.events.reserve(events.len());
         // Neighbours of one category are of one place, mostly.
-        let mut last: [Option<(Place, u32)>; MemoryCategory::ALL.len()] = Default::default();
+        let mut last: [Option<(AllocationPlace, u32)>; MemoryCategory::ALL.len()] = Default::default();
         for row in 0..events.len() {
             // A block of no known size counts for nothing, and is known when it is freed.
             let bytes = || events.bytes.get(row).unwrap_or(0);
             let what = match events.op.get(row) {
                 MemoryOperation::Alloc => {
-                    let place = Place {
+                    let place = AllocationPlace {
                         category: events.category.get(row).unwrap_or(MemoryCategory::Other),
                         step: events.step.get(row),
                         phase: events.phase.get(row),
@@ -91,7 +91,7 @@ impl MemoryReplay {
         }
     }
 
-    fn number(&mut self, place: Place) -> u32 {
+    fn number(&mut self, place: AllocationPlace) -> u32 {
         let next = self.places.len() as u32;
         *self.numbers.entry(place).or_insert_with(|| {
             self.places.push(place);
@@ -169,7 +169,7 @@ impl MemoryReplay {
 
 impl Event {
     /// Where in the training an allocation was made.
-    pub(super) fn place<'a>(&self, places: &'a [Place]) -> Option<&'a Place> {
+    pub(super) fn place<'a>(&self, places: &'a [AllocationPlace]) -> Option<&'a AllocationPlace> {
         match self.what {
             What::Alloc { place, .. } => Some(&places[place as usize]),
             _ => None,
@@ -179,7 +179,7 @@ impl Event {
 
 /// What there is after some events.
 #[derive(Clone, Default)]
-pub(super) struct State {
+pub(super) struct AllocatorState {
     /// By address, in polars' map: most of the time goes here, and it takes less than half of what std's does.
     live: PlHashMap<u64, Held>,
     segments: PlHashMap<u64, u64>,
@@ -200,9 +200,9 @@ struct Held {
     place: u32,
 }
 
-impl State {
+impl AllocatorState {
     /// Plays one event.
-    pub(super) fn apply(&mut self, event: &Event, places: &[Place]) {
+    pub(super) fn apply(&mut self, event: &Event, places: &[AllocationPlace]) {
         match event.what {
             What::Alloc { bytes, place } => {
                 // Sizes in a file that somebody else made may add up to more than there are numbers for.
@@ -235,15 +235,15 @@ impl State {
         }
     }
 
-    fn subtract(&mut self, held: Held, places: &[Place]) {
+    fn subtract(&mut self, held: Held, places: &[AllocationPlace]) {
         self.bytes[places[held.place as usize].category as usize] -= held.bytes;
         self.allocated -= held.bytes;
     }
 
     /// What is live, with its address, in no order.
-    pub(super) fn blocks(&self, places: &[Place]) -> impl Iterator<Item = (u64, Block)> {
+    pub(super) fn blocks(&self, places: &[AllocationPlace]) -> impl Iterator<Item = (u64, Block)> {
         self.live.iter().map(|(&address, held)| {
-            let Place { category, step, phase, layer } = places[held.place as usize];
+            let AllocationPlace { category, step, phase, layer } = places[held.place as usize];
             (address, Block { bytes: held.bytes, category, layer, phase, step })
         })
     }

@@ -9,7 +9,7 @@ use stepscope_traces::{
 use stepscope_trainer::{CpuTraining, TrainConfig};
 use tempfile::TempDir;
 
-use super::{replay::State, timeline::MOST_POINTS, *};
+use super::{replay::AllocatorState, timeline::MOST_POINTS, *};
 use crate::devices::DeviceSamples;
 use crate::{Analysis, Selection, analyze};
 
@@ -341,7 +341,7 @@ proptest! {
     fn categories_sum_to_the_total_at_every_event(events in prop::collection::vec(any_event(), 1..80)) {
         let mut replay = replay([events.as_slice()]);
         replay.sort();
-        let mut state = State::default();
+        let mut state = AllocatorState::default();
         for event in &replay.events {
             state.apply(event, &replay.places);
             prop_assert_eq!(state.bytes.iter().sum::<u64>(), state.allocated);

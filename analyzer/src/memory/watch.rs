@@ -4,7 +4,7 @@ use stepscope_traces::{Phase, Step};
 
 use super::{
     CategoryBytes, MemoryPoint,
-    replay::{Place, State},
+    replay::{AllocationPlace, AllocatorState},
     timeline::Timeline,
 };
 
@@ -37,7 +37,14 @@ impl Watch {
 
     /// Looks at what there is after some events: at a time, in a step's window, after an allocation at a place. An
     /// allocation knows better than its time which step it was for, since programs run ahead of their devices.
-    pub(super) fn look(&mut self, after: usize, time: i64, step: Option<Step>, place: Option<&Place>, state: &State) {
+    pub(super) fn look(
+        &mut self,
+        after: usize,
+        time: i64,
+        step: Option<Step>,
+        place: Option<&AllocationPlace>,
+        state: &AllocatorState,
+    ) {
         self.timeline.add(MemoryPoint { time_ns: time, bytes: state.bytes }, state.allocated);
         self.reserved_peak = self.reserved_peak.max(state.reserved);
         if self.peak.as_ref().is_none_or(|peak| peak.allocated < state.allocated) {

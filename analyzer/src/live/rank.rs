@@ -25,7 +25,7 @@ use crate::{
 const MOST_WAITING: usize = 200_000;
 
 /// One rank of a run that grows.
-pub(super) struct GrowingRank {
+pub(super) struct LiveRank {
     pub(super) info: RankInfo,
     pub(super) state: State,
     /// What was recorded so long before the newest is there.
@@ -65,9 +65,9 @@ struct Piece {
     to: i64,
 }
 
-impl GrowingRank {
-    pub(super) fn follow(rank: &RankDirectory, late_ns: i64) -> Result<GrowingRank, AnalysisError> {
-        Ok(GrowingRank {
+impl LiveRank {
+    pub(super) fn follow(rank: &RankDirectory, late_ns: i64) -> Result<LiveRank, AnalysisError> {
+        Ok(LiveRank {
             info: rank.info.clone(),
             state: rank.state,
             late_ns,

@@ -19,16 +19,16 @@ pub(crate) type Reading = (i64, i64);
 
 /// Turns a time of one clock into a time of another.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct ClockFit {
     /// Where the offset holds. Wider than a time, as the sum of two times is.
     base: i128,
     offset: i128,
     drift: f64,
 }
 
-impl Line {
+impl ClockFit {
     /// Of a clock to itself.
-    pub(crate) const IDENTITY: Line = Line { base: 0, offset: 0, drift: 0.0 };
+    pub(crate) const IDENTITY: ClockFit = ClockFit { base: 0, offset: 0, drift: 0.0 };
 
     fn at(self, time: i128) -> i128 {
         time + self.offset + (self.drift * (time - self.base) as f64).round() as i128
@@ -50,32 +50,32 @@ impl Line {
     }
 
     /// From the first clock to a third, by the way from the second to the third.
-    pub(crate) fn then(self, next: Line) -> Line {
+    pub(crate) fn then(self, next: ClockFit) -> ClockFit {
         let there = next.at(self.base + self.offset);
         let drift = self.drift + next.drift + self.drift * next.drift;
-        Line { base: self.base, offset: there - self.base, drift }
+        ClockFit { base: self.base, offset: there - self.base, drift }
     }
 
     /// From the second clock to the first.
-    pub(crate) fn inverse(self) -> Line {
-        Line { base: self.base + self.offset, offset: -self.offset, drift: -self.drift / (1.0 + self.drift) }
+    pub(crate) fn inverse(self) -> ClockFit {
+        ClockFit { base: self.base + self.offset, offset: -self.offset, drift: -self.drift / (1.0 + self.drift) }
     }
 
     /// The line through readings of both clocks.
-    pub(crate) fn through_clocks(readings: &[Reading]) -> Option<Line> {
-        Line::fit(readings, 0.0, NOISE_OF_CLOCKS)
+    pub(crate) fn through_clocks(readings: &[Reading]) -> Option<ClockFit> {
+        ClockFit::fit(readings, 0.0, NOISE_OF_CLOCKS)
     }
 
     /// The line through ends that are one moment.
-    pub(crate) fn through(readings: &[Reading], expected_drift: f64) -> Option<Line> {
-        Line::fit(readings, expected_drift, NOISE_OF_ENDS)
+    pub(crate) fn through(readings: &[Reading], expected_drift: f64) -> Option<ClockFit> {
+        ClockFit::fit(readings, expected_drift, NOISE_OF_ENDS)
     }
 
     /// The line through readings, of which some may be far off.
     ///
     /// Its drift is the median of those of readings half the list apart, its offset the median of theirs; then least
     /// squares over the readings that lie near. A drift that may be chance is replaced by the expected one.
-    fn fit(readings: &[Reading], expected_drift: f64, noise_of_few: f64) -> Option<Line> {
+    fn fit(readings: &[Reading], expected_drift: f64, noise_of_few: f64) -> Option<ClockFit> {
         let wide = |(first, second): &Reading| i128::from(*second) - i128::from(*first);
         let base = i128::from(median(readings.iter().map(|(first, _)| *first).collect())?);
         let offset = median(readings.iter().map(wide).collect())?;
@@ -83,7 +83,7 @@ impl Line {
         let mut points: Vec<(f64, f64)> = readings.iter().map(relative).collect();
         points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
         let (shift, drift) = robust(&points, expected_drift, noise_of_few);
-        Some(Line { base, offset: offset + shift.round() as i128, drift })
+        Some(ClockFit { base, offset: offset + shift.round() as i128, drift })
     }
 
     /// The line between bounds: readings whose second time is right or too early, and such whose second time is right or
@@ -91,25 +91,25 @@ impl Line {
     ///
     /// In each of some stretches of time the tightest bounds count, and their middle where there are both: messages
     /// that nothing delayed.
-    pub(crate) fn between(too_early: &[Reading], too_late: &[Reading], expected_drift: f64) -> Option<Line> {
+    pub(crate) fn between(too_early: &[Reading], too_late: &[Reading], expected_drift: f64) -> Option<ClockFit> {
         let mut bounds: Vec<(Reading, bool)> = too_early.iter().map(|reading| (*reading, true)).collect();
         bounds.extend(too_late.iter().map(|reading| (*reading, false)));
         bounds.sort_unstable();
         let all: Vec<Reading> = bounds.iter().map(|(reading, _)| *reading).collect();
-        let mut line = Line::through(&all, expected_drift)?;
+        let mut fit = ClockFit::through(&all, expected_drift)?;
         // Bounds are compared across a stretch by the drift known so far; once it is better known, again.
         for _ in 0..2 {
             let stretch = bounds.len().div_ceil(MOST_STRETCHES).max(LEAST_OF_A_STRETCH);
-            let tight: Vec<Reading> = bounds.chunks(stretch).filter_map(|bounds| tightest(bounds, line)).collect();
-            line = Line::through(&tight, line.drift)?;
+            let tight: Vec<Reading> = bounds.chunks(stretch).filter_map(|bounds| tightest(bounds, fit)).collect();
+            fit = ClockFit::through(&tight, fit.drift)?;
         }
-        Some(line)
+        Some(fit)
     }
 }
 
 /// The reading that the tightest of some bounds come to.
-fn tightest(bounds: &[(Reading, bool)], line: Line) -> Option<Reading> {
-    let beyond = |reading: &Reading| i128::from(reading.1) - line.at(reading.0.into());
+fn tightest(bounds: &[(Reading, bool)], fit: ClockFit) -> Option<Reading> {
+    let beyond = |reading: &Reading| i128::from(reading.1) - fit.at(reading.0.into());
     let readings = |early: bool| bounds.iter().filter(move |(_, is)| *is == early).map(|(reading, _)| *reading);
     let early = readings(true).max_by_key(beyond);
     let late = readings(false).min_by_key(beyond);
@@ -121,7 +121,7 @@ fn tightest(bounds: &[(Reading, bool)], line: Line) -> Option<Reading> {
         (Some(only), None) | (None, Some(only)) => (only.0, beyond(&only)),
         (None, None) => return None,
     };
-    Some((time, clamped(line.at(time.into()) + shift)))
+    Some((time, clamped(fit.at(time.into()) + shift)))
 }
 
 /// Offset at zero and drift of points that are sorted.
@@ -179,17 +179,17 @@ mod tests {
 
     #[test]
     fn few_readings_say_what_they_can() {
-        assert_eq!(Line::through(&[], 0.0), None);
-        let one = Line::through(&[(100, 1_100)], 0.0).unwrap();
+        assert_eq!(ClockFit::through(&[], 0.0), None);
+        let one = ClockFit::through(&[(100, 1_100)], 0.0).unwrap();
         assert_eq!((one.map(0), one.map(100), one.map(i64::MAX)), (1_000, 1_100, i64::MAX));
         // Two a second apart, and far enough off to be sure of a drift.
-        let two = Line::through(&[(0, 0), (SECOND, SECOND + 100_000)], 0.0).unwrap();
+        let two = ClockFit::through(&[(0, 0), (SECOND, SECOND + 100_000)], 0.0).unwrap();
         assert_eq!((two.map(SECOND / 2), (two.drift() * 1e9).round()), (SECOND / 2 + 50_000, 100_000.0));
         // Two that may as well be noise: the expected drift it is, from the middle on.
-        let noisy = Line::through(&[(0, 0), (SECOND / 1_000, SECOND / 1_000 + 100)], 0.0).unwrap();
+        let noisy = ClockFit::through(&[(0, 0), (SECOND / 1_000, SECOND / 1_000 + 100)], 0.0).unwrap();
         assert_eq!(noisy.drift(), 0.0);
         // All of one moment.
-        let moment = Line::through(&[(7, 10), (7, 11), (7, 12), (7, 13), (7, 14)], 0.0).unwrap();
+        let moment = ClockFit::through(&[(7, 10), (7, 11), (7, 12), (7, 13), (7, 14)], 0.0).unwrap();
         assert_eq!(moment.map(7), 12);
     }
 
@@ -199,9 +199,9 @@ mod tests {
         for index in (0..1_000).step_by(7) {
             readings[index].1 += if index % 2 == 0 { SECOND } else { i64::MIN / 4 };
         }
-        let line = Line::through(&readings, 0.0).unwrap();
+        let fit = ClockFit::through(&readings, 0.0).unwrap();
         for time in [5 * SECOND, 6 * SECOND] {
-            assert!((line.map(time) - (time - 3 * SECOND + time / 20_000)).abs() <= 1);
+            assert!((fit.map(time) - (time - 3 * SECOND + time / 20_000)).abs() <= 1);
         }
     }
 
@@ -212,43 +212,43 @@ mod tests {
         let late = |time: i64| time * 7_919 / 1_000_000 % 20 * 50_000;
         let too_late = readings(0, 2_000, |time| truth(time) + late(time));
         let too_early = readings(400_000, 2_000, |time| truth(time) - late(time - 400_000));
-        let line = Line::between(&too_early, &too_late, 0.0).unwrap();
+        let fit = ClockFit::between(&too_early, &too_late, 0.0).unwrap();
         for time in [0, SECOND, 2 * SECOND] {
-            assert!((line.map(time) - truth(time)).abs() < 1_000, "{} at {time}", line.map(time) - truth(time));
+            assert!((fit.map(time) - truth(time)).abs() < 1_000, "{} at {time}", fit.map(time) - truth(time));
         }
-        let line = Line::between(&[], &too_late, 0.0).unwrap();
-        assert!((line.map(SECOND) - truth(SECOND)).abs() < 1_000);
+        let fit = ClockFit::between(&[], &too_late, 0.0).unwrap();
+        assert!((fit.map(SECOND) - truth(SECOND)).abs() < 1_000);
     }
 
     proptest! {
         /// Wherever in time, nothing overflows, and near the base it is right to the nanosecond or two.
         #[test]
-        fn lines_are_right_to_the_nanosecond(
+        fn fits_are_right_to_the_nanosecond(
             base in -(1_i64 << 62)..1_i64 << 62,
             other in -(1_i64 << 62)..1_i64 << 62,
             drift in -1_000_000..1_000_000_i64,
             far in any::<i64>(),
         ) {
             let second = |time: i64| other.saturating_add((time - base) + ((time - base) as i128 * drift as i128 / 1_000_000_000) as i64);
-            let line = Line::through(&readings(base, 1_000, second), 0.0).unwrap();
+            let fit = ClockFit::through(&readings(base, 1_000, second), 0.0).unwrap();
             for time in [base, base + SECOND / 2, base + SECOND] {
-                prop_assert!((line.map(time) - second(time)).abs() <= 2);
-                prop_assert!((line.inverse().map(second(time)) - time).abs() <= 2);
-                prop_assert!((line.then(line.inverse()).map(time) - time).abs() <= 2);
+                prop_assert!((fit.map(time) - second(time)).abs() <= 2);
+                prop_assert!((fit.inverse().map(second(time)) - time).abs() <= 2);
+                prop_assert!((fit.then(fit.inverse()).map(time) - time).abs() <= 2);
             }
-            line.map(far);
-            line.then(line).inverse().offset_at(far);
+            fit.map(far);
+            fit.then(fit).inverse().offset_at(far);
         }
 
         #[test]
-        fn any_readings_make_a_line(
+        fn any_readings_make_a_fit(
             some in prop::collection::vec((any::<i64>(), any::<i64>()), 0..20),
             more in prop::collection::vec((any::<i64>(), any::<i64>()), 0..20),
             time in any::<i64>(),
         ) {
-            let line = Line::between(&some, &more, 0.0);
-            prop_assert_eq!(line.is_some(), !some.is_empty() || !more.is_empty());
-            line.unwrap_or(Line::IDENTITY).map(time);
+            let fit = ClockFit::between(&some, &more, 0.0);
+            prop_assert_eq!(fit.is_some(), !some.is_empty() || !more.is_empty());
+            fit.unwrap_or(ClockFit::IDENTITY).map(time);
         }
     }
 }

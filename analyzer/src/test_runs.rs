@@ -23,7 +23,7 @@ pub(crate) fn talk(kind: SpanKind, group: u32, sequence: u64, start: i64, end: i
 }
 
 /// A rank of a run: its number, its clock and what it did.
-pub(crate) struct HandMadeRank {
+pub(crate) struct TestRank {
     pub(crate) rank: u32,
     /// What it calls its clock, and times of it beside the time of day.
     pub(crate) clock: (String, Vec<(i64, i64)>),
@@ -31,15 +31,15 @@ pub(crate) struct HandMadeRank {
 }
 
 /// A run in a directory of its own.
-pub(crate) struct HandMade {
+pub(crate) struct TestRun {
     #[expect(dead_code, reason = "removed with the test")]
     directory: tempfile::TempDir,
     pub(crate) run: Run,
 }
 
 /// Ranks that share a clock, in order.
-pub(crate) fn ranks(spans: &[&[Span]]) -> Vec<HandMadeRank> {
-    let rank = |(rank, spans): (u32, &&[Span])| HandMadeRank {
+pub(crate) fn ranks(spans: &[&[Span]]) -> Vec<TestRank> {
+    let rank = |(rank, spans): (u32, &&[Span])| TestRank {
         rank,
         clock: ("shared".into(), vec![(0, 0)]),
         spans: spans.to_vec(),
@@ -47,9 +47,9 @@ pub(crate) fn ranks(spans: &[&[Span]]) -> Vec<HandMadeRank> {
     (0..).zip(spans).map(rank).collect()
 }
 
-impl HandMade {
+impl TestRun {
     /// Writes ranks, and groups by number, axis and ranks.
-    pub(crate) fn of(groups: &[(u32, Axis, &[u32])], ranks: &[HandMadeRank]) -> HandMade {
+    pub(crate) fn of(groups: &[(u32, Axis, &[u32])], ranks: &[TestRank]) -> TestRun {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run");
         let mut info = RunInfo::of_this_process("by hand");
@@ -71,7 +71,7 @@ impl HandMade {
             writer.finish().unwrap();
         }
         let run = Run::open(&path).unwrap();
-        HandMade { directory, run }
+        TestRun { directory, run }
     }
 
     pub(crate) fn analyze(&self) -> Analysis {

@@ -1,4 +1,4 @@
-//! A stretch of time of some ranks, in columns: what each stream did in each, and to what in the training that belongs.
+//! A stretch of time of some ranks, in the columns of a timeline: what each stream did in each, and to what in the training that belongs.
 //!
 //! However many spans there are, there are as many columns as somebody asked for, so that this takes as much memory as it
 //! is drawn on. Times of a rank are in its own clock.
@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use stepscope_traces::{Layer, MicroBatch, NameId, Names, Phase, Rank, Step, Stream, Window};
 
 use crate::{
-    activity::{Class, Place},
+    activity::{ActivityPlace, Class},
     family::Family,
-    rank_spans::Kind,
+    rank_spans::SpanKey,
 };
 
 /// A span is told by name where it is at least so many columns long.
@@ -18,7 +18,7 @@ const NAMED_COLUMNS: i64 = 5;
 
 /// What a rank did in a stretch of time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RankCloseUp {
+pub struct TimelineColumns {
     /// Which rank.
     pub rank: Rank,
     /// Which stretch.
@@ -91,16 +91,16 @@ pub struct Frame {
 }
 
 /// Adds spans up in columns, in whichever order they come.
-pub(crate) struct Columns {
+pub(crate) struct ColumnSums {
     window: Window,
     columns: usize,
-    lanes: BTreeMap<Option<Stream>, Lane>,
+    lanes: BTreeMap<Option<Stream>, LaneSums>,
     frames: Vec<Votes>,
     count: u64,
 }
 
 #[derive(Default)]
-struct Lane {
+struct LaneSums {
     columns: Vec<Column>,
     long: Vec<(i64, i64, NameId, Family)>,
 }
@@ -151,10 +151,10 @@ impl<T: Copy + PartialEq> Vote<T> {
     }
 }
 
-impl Columns {
-    pub(crate) fn new(window: Window, columns: usize) -> Columns {
+impl ColumnSums {
+    pub(crate) fn new(window: Window, columns: usize) -> ColumnSums {
         let columns = columns.max(1);
-        Columns { window, columns, lanes: BTreeMap::new(), frames: vec![Votes::default(); columns], count: 0 }
+        ColumnSums { window, columns, lanes: BTreeMap::new(), frames: vec![Votes::default(); columns], count: 0 }
     }
 
     fn length(&self) -> i64 {
@@ -166,10 +166,10 @@ impl Columns {
         let columns = self.columns;
         self.lanes
             .entry(stream)
-            .or_insert_with(|| Lane { columns: vec![Column::default(); columns], long: Vec::new() });
+            .or_insert_with(|| LaneSums { columns: vec![Column::default(); columns], long: Vec::new() });
     }
 
-    pub(crate) fn add(&mut self, stream: Option<Stream>, (start, end): (i64, i64), kind: &Kind, family: Family) {
+    pub(crate) fn add(&mut self, stream: Option<Stream>, (start, end): (i64, i64), kind: &SpanKey, family: Family) {
         self.meet(stream);
         let (from, to) = (self.window.from.0, self.window.to.0);
         if start >= to || end < from || (end == from && start < from) {
@@ -198,17 +198,17 @@ impl Columns {
         }
     }
 
-    pub(crate) fn finish(self, rank: Rank, names: &Names) -> RankCloseUp {
+    pub(crate) fn finish(self, rank: Rank, names: &Names) -> TimelineColumns {
         let mut texts: BTreeMap<NameId, Arc<str>> = BTreeMap::new();
         let mut text =
             |name: NameId| texts.entry(name).or_insert_with(|| names.get(name).unwrap_or("unnamed").into()).clone();
-        let lane = |(stream, Lane { columns, mut long }): (Option<Stream>, Lane)| {
+        let lane = |(stream, LaneSums { columns, mut long }): (Option<Stream>, LaneSums)| {
             long.sort_by_key(|(start, end, ..)| (*start, *end));
             let long =
                 long.into_iter().map(|(start, end, name, family)| LongSpan { start, end, name: text(name), family });
             LaneColumns { stream, columns, long: long.collect() }
         };
-        RankCloseUp {
+        TimelineColumns {
             rank,
             window: self.window,
             lanes: self.lanes.into_iter().map(lane).collect(),
@@ -232,7 +232,7 @@ fn column_of(from: i64, length: i64, columns: usize, time: i64) -> usize {
     (column as usize).min(columns - 1)
 }
 
-impl RankCloseUp {
+impl TimelineColumns {
     /// Where a column begins.
     pub fn border(&self, column: usize) -> i64 {
         let from = self.window.from.0;
@@ -247,7 +247,7 @@ impl RankCloseUp {
 }
 
 impl Votes {
-    fn add(&mut self, place: &Place, time: i64) {
+    fn add(&mut self, place: &ActivityPlace, time: i64) {
         self.any = true;
         self.step.add(place.step, time);
         self.micro_batch.add(place.micro_batch, time);
@@ -272,8 +272,8 @@ mod tests {
 
     use super::*;
 
-    fn kind(phase: Phase, class: Class) -> Kind {
-        let place = Place {
+    fn kind(phase: Phase, class: Class) -> SpanKey {
+        let place = ActivityPlace {
             class,
             step: Some(Step(3)),
             micro_batch: None,
@@ -282,7 +282,7 @@ mod tests {
             operation: None,
             axis: None,
         };
-        Kind { place, kind: SpanKind::Kernel, name: FIRST_NAME, bytes: None, flops: None }
+        SpanKey { place, kind: SpanKind::Kernel, name: FIRST_NAME, bytes: None, flops: None }
     }
 
     fn window(from: i64, to: i64) -> Window {
@@ -291,23 +291,23 @@ mod tests {
 
     #[test]
     fn spans_are_spread_over_their_columns() {
-        let mut columns = Columns::new(window(100, 200), 10);
+        let mut columns = ColumnSums::new(window(100, 200), 10);
         let (forward, backward) = (kind(Phase::Forward, Class::Compute), kind(Phase::Backward, Class::Compute));
         columns.add(Some(Stream(7)), (95, 125), &forward, Family::Matmul);
         columns.add(Some(Stream(7)), (125, 129), &backward, Family::Norm);
         columns.add(Some(Stream(9)), (190, 300), &kind(Phase::Backward, Class::Communication), Family::Communication);
         columns.add(Some(Stream(9)), (200, 300), &backward, Family::Norm);
-        let close_up = columns.finish(Rank(0), &Names::default());
-        assert_eq!(close_up.count, 3);
-        let busy: Vec<i64> = close_up.lanes[0].columns.iter().map(Column::busy).collect();
+        let columns = columns.finish(Rank(0), &Names::default());
+        assert_eq!(columns.count, 3);
+        let busy: Vec<i64> = columns.lanes[0].columns.iter().map(Column::busy).collect();
         assert_eq!(busy, [10, 10, 9, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(close_up.lanes[0].columns[2].busiest(), Some(Family::Matmul));
-        assert_eq!(close_up.lanes[1].columns[9].busy(), 10);
+        assert_eq!(columns.lanes[0].columns[2].busiest(), Some(Family::Matmul));
+        assert_eq!(columns.lanes[1].columns[9].busy(), 10);
         let phases: Vec<Option<Phase>> =
-            close_up.frames.iter().map(|frame| frame.and_then(|frame| frame.phase)).collect();
+            columns.frames.iter().map(|frame| frame.and_then(|frame| frame.phase)).collect();
         assert_eq!(phases[..4], [Some(Phase::Forward), Some(Phase::Forward), None, None], "the third one is mixed");
-        assert!(close_up.frames[9].is_none(), "communication says nothing of where the kernels are");
-        assert_eq!((close_up.border(1), close_up.column_at(110), close_up.column_at(200)), (110, Some(1), None));
+        assert!(columns.frames[9].is_none(), "communication says nothing of where the kernels are");
+        assert_eq!((columns.border(1), columns.column_at(110), columns.column_at(200)), (110, Some(1), None));
     }
 
     proptest! {
@@ -318,7 +318,7 @@ mod tests {
             columns in 1_usize..300,
             spans in prop::collection::vec((-10_000_i64..1_010_000, 1_i64..50_000), 1..50),
         ) {
-            let mut summed = Columns::new(window(from, from + length), columns);
+            let mut summed = ColumnSums::new(window(from, from + length), columns);
             let mut expected = 0;
             for (start, duration) in spans {
                 let (start, end) = (from + start, from + start + duration);
@@ -327,8 +327,8 @@ mod tests {
             }
             // A column may be shorter than a nanosecond: then what touches it is counted as one.
             prop_assume!(length >= columns as i64);
-            let close_up = summed.finish(Rank(0), &Names::default());
-            let busy: i64 = close_up.lanes.iter().flat_map(|lane| &lane.columns).map(Column::busy).sum();
+            let columns = summed.finish(Rank(0), &Names::default());
+            let busy: i64 = columns.lanes.iter().flat_map(|lane| &lane.columns).map(Column::busy).sum();
             prop_assert_eq!(busy, expected);
         }
 

@@ -29,7 +29,7 @@ use crate::{
     steps::StepFigures,
 };
 
-use self::rank::GrowingRank;
+use self::rank::LiveRank;
 
 /// How much of a run is kept.
 #[derive(Clone, Copy, Debug)]
@@ -56,11 +56,11 @@ const MOST_BEHIND: i32 = 8;
 const MOST_REMEMBERED: usize = 1 << 18;
 
 /// A run that is analyzed while it grows.
-pub struct GrowingRun {
+pub struct LiveRun {
     path: PathBuf,
     bounds: Bounds,
     run: Run,
-    ranks: BTreeMap<Rank, GrowingRank>,
+    ranks: BTreeMap<Rank, LiveRank>,
     /// Steps whose spans are no longer kept.
     settled: Arc<BTreeMap<Step, StepSummary>>,
     /// The newest analysis, and the last of its steps.
@@ -73,7 +73,7 @@ pub struct GrowingRun {
 
 /// What a run that grows says at a moment.
 #[derive(Clone)]
-pub struct Picture {
+pub struct LiveSnapshot {
     /// Of the last steps that all ranks have made; before there are any, and where there are no steps, of what there is.
     pub analysis: Option<Arc<Analysis>>,
     /// The steps before those, as far as their spans are no longer kept.
@@ -99,14 +99,14 @@ pub struct RunningStep {
     pub elapsed_ns: i64,
 }
 
-impl GrowingRun {
+impl LiveRun {
     /// Opens a run directory.
-    pub fn open(path: &Path) -> Result<GrowingRun, AnalysisError> {
-        GrowingRun::within(BOUNDS, path)
+    pub fn open(path: &Path) -> Result<LiveRun, AnalysisError> {
+        LiveRun::within(BOUNDS, path)
     }
 
-    fn within(bounds: Bounds, path: &Path) -> Result<GrowingRun, AnalysisError> {
-        let mut growing = GrowingRun {
+    fn within(bounds: Bounds, path: &Path) -> Result<LiveRun, AnalysisError> {
+        let mut live = LiveRun {
             path: path.to_owned(),
             bounds,
             run: Run::open(path)?,
@@ -116,8 +116,8 @@ impl GrowingRun {
             before_analysis: Arc::default(),
             is_stale: false,
         };
-        growing.meet_ranks()?;
-        Ok(growing)
+        live.meet_ranks()?;
+        Ok(live)
     }
 
     /// The run, as it was when it was looked at last.
@@ -135,9 +135,7 @@ impl GrowingRun {
         for directory in &self.run.ranks {
             match self.ranks.get_mut(&directory.info.rank) {
                 Some(rank) => (rank.info, rank.state) = (directory.info.clone(), directory.state),
-                None => {
-                    _ = self.ranks.insert(directory.info.rank, GrowingRank::follow(directory, self.bounds.late_ns)?)
-                }
+                None => _ = self.ranks.insert(directory.info.rank, LiveRank::follow(directory, self.bounds.late_ns)?),
             }
         }
         Ok(())
@@ -164,7 +162,7 @@ impl GrowingRun {
 
     /// The last step that every rank has made; one that is far behind, or has ended, is not waited for.
     fn last_whole(&self) -> Option<Step> {
-        let last = || self.ranks.values().filter_map(GrowingRank::last_whole);
+        let last = || self.ranks.values().filter_map(LiveRank::last_whole);
         let newest = last().max()?;
         last().filter(|step| newest.0.saturating_sub(step.0) < MOST_BEHIND).min()
     }
@@ -206,7 +204,7 @@ impl GrowingRun {
     /// The whole steps of the rank that has most of them.
     fn widest(&self) -> impl Iterator<Item = Step> {
         let widest = self.ranks.values().max_by_key(|rank| rank.whole_steps().count());
-        widest.into_iter().flat_map(GrowingRank::whole_steps)
+        widest.into_iter().flat_map(LiveRank::whole_steps)
     }
 
     fn rates(&self) -> Rates {
@@ -217,7 +215,7 @@ impl GrowingRun {
     /// The steps to analyze: the last ones that every rank has made and still has. The first step of a run warms up.
     fn recent_steps(&self) -> Option<(Step, Step)> {
         let last = self.last_whole()?;
-        let first = self.ranks.values().filter_map(GrowingRank::first_whole).filter(|first| *first <= last).max()?;
+        let first = self.ranks.values().filter_map(LiveRank::first_whole).filter(|first| *first <= last).max()?;
         let mut steps: Vec<Step> = self.widest().filter(|step| (first..=last).contains(step)).collect();
         if self.settled.is_empty() && steps.len() >= FEWEST_STEPS {
             steps.remove(0);
@@ -272,15 +270,14 @@ impl GrowingRun {
     }
 
     /// What it says now; its analysis is the newest there is, and so is what was played of memory.
-    pub fn picture(&self) -> Picture {
-        let memory = self.ranks.values().filter_map(GrowingRank::last_memory).collect();
+    pub fn snapshot(&self) -> LiveSnapshot {
+        let memory = self.ranks.values().filter_map(LiveRank::last_memory).collect();
         let mut loss = Loss::default();
         self.ranks.values().for_each(|rank| loss += rank.loss());
-        let wall = |rank: &GrowingRank| rank.info.clock.wall_clock().map(rank.newest?).map(Nanos);
-        let running =
-            self.ranks.values().filter(|rank| rank.state == State::Recording).filter_map(GrowingRank::running);
+        let wall = |rank: &LiveRank| rank.info.clock.wall_clock().map(rank.newest?).map(Nanos);
+        let running = self.ranks.values().filter(|rank| rank.state == State::Recording).filter_map(LiveRank::running);
         let running = running.max().map(|(step, elapsed_ns)| RunningStep { step, elapsed_ns });
-        Picture {
+        LiveSnapshot {
             analysis: self.analysis.as_ref().map(|(analysis, _)| analysis.clone()),
             settled: self.settled.clone(),
             before_analysis: self.before_analysis.clone(),
@@ -292,7 +289,7 @@ impl GrowingRun {
     }
 }
 
-impl Picture {
+impl LiveSnapshot {
     /// Every step that is known to have been made, in order. What a step came to when all of it was analyzed together is
     /// what counts.
     pub fn steps(&self) -> Vec<StepSummary> {

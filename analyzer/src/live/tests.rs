@@ -18,15 +18,15 @@ use crate::analyze;
 const SMALL: Bounds = Bounds { wanted_rows: 2_000, most_rows: 100_000, late_ns: 20_000_000 };
 
 /// A copy of a run, whose files grow.
-struct Growing {
+struct GrowingFiles {
     directory: TempDir,
     /// Each file: what it is to be, and how much of it is there.
     files: Vec<(PathBuf, Vec<u8>, usize)>,
 }
 
-impl Growing {
+impl GrowingFiles {
     /// Begins with what is written once.
-    fn of(run: &Path) -> Growing {
+    fn of(run: &Path) -> GrowingFiles {
         let (directory, mut files) = (TempDir::new().unwrap(), Vec::new());
         let mut look = vec![PathBuf::new()];
         while let Some(inside) = look.pop() {
@@ -42,7 +42,7 @@ impl Growing {
                 }
             }
         }
-        Growing { directory, files }
+        GrowingFiles { directory, files }
     }
 
     /// Lets each file grow by a share of what it is to be. Readers look at spans first, so the others are a little ahead.
@@ -81,39 +81,39 @@ fn compare(recipe: &Recipe, memory_of_host: bool, shares: &[f64]) {
         say_that_memory_has_times_of_host(&path);
     }
     let whole = analyze(&Run::open(&path).unwrap(), &Selection::default(), &|_| {}).unwrap();
-    let mut files = Growing::of(&path);
-    let mut growing = GrowingRun::within(SMALL, files.directory.path()).unwrap();
+    let mut files = GrowingFiles::of(&path);
+    let mut live = LiveRun::within(SMALL, files.directory.path()).unwrap();
     for share in shares.iter().cycle() {
         files.grow(*share);
-        growing.look().unwrap();
-        while growing.read().unwrap() {}
-        if growing.has_news() {
-            growing.analyze().unwrap();
+        live.look().unwrap();
+        while live.read().unwrap() {}
+        if live.has_news() {
+            live.analyze().unwrap();
         }
-        growing.play_memory();
+        live.play_memory();
         if files.is_whole() {
             break;
         }
     }
-    growing.finish();
-    growing.analyze().unwrap();
-    let (first, last) = growing.recent_steps().unwrap();
-    let picture = growing.picture();
-    assert!(picture.settled.len() > recipe.steps as usize / 2, "{} are settled", picture.settled.len());
+    live.finish();
+    live.analyze().unwrap();
+    let (first, last) = live.recent_steps().unwrap();
+    let snapshot = live.snapshot();
+    assert!(snapshot.settled.len() > recipe.steps as usize / 2, "{} are settled", snapshot.settled.len());
     let summaries = StepSummary::of_all(&whole.steps);
-    let told = picture.steps();
+    let told = snapshot.steps();
     assert_eq!(told, summaries[..told.len()], "{} of {}", told.len(), summaries.len());
     assert!(told.len() + 1 >= summaries.len(), "{} of {}", told.len(), summaries.len());
-    for (memory, whole) in picture.memory.iter().zip(&whole.memory) {
+    for (memory, whole) in snapshot.memory.iter().zip(&whole.memory) {
         let (mut memory, mut whole) = ((**memory).clone(), whole.clone());
         assert_eq!(std::mem::take(&mut memory.timeline), std::mem::take(&mut whole.timeline));
         assert_eq!(memory, whole);
     }
-    assert_eq!(picture.memory.len(), whole.memory.len());
+    assert_eq!(snapshot.memory.len(), whole.memory.len());
     let steps = StepRange { from: Some(first), to: Some(Step(last.0 + 1)) };
     let chosen = Selection { steps, ..Selection::default() };
     let recent = analyze(&Run::open(&path).unwrap(), &chosen, &|_| {}).unwrap();
-    let analysis = picture.analysis.unwrap();
+    let analysis = snapshot.analysis.unwrap();
     assert_eq!(analysis.steps, recent.steps);
     assert_eq!(analysis.ranks, recent.ranks);
     assert_eq!(analysis.step_time, recent.step_time);
@@ -123,7 +123,7 @@ fn compare(recipe: &Recipe, memory_of_host: bool, shares: &[f64]) {
     assert_eq!(analysis.pipeline, recent.pipeline);
     assert_eq!(analysis.mfu, recent.mfu);
     assert_eq!(analysis.clock, recent.clock);
-    assert!(growing.ranks.values().map(|rank| rank.rows).sum::<usize>() < SMALL.most_rows);
+    assert!(live.ranks.values().map(|rank| rank.rows).sum::<usize>() < SMALL.most_rows);
 }
 
 proptest! {
@@ -151,20 +151,20 @@ fn a_step_that_does_not_fit_is_not_told_of() {
     let path = made.path().join("run");
     Recipe { steps: 4, micro_batches: 50, ..Recipe::default() }.write(&path).unwrap();
     let bounds = Bounds { wanted_rows: 100, most_rows: 500, late_ns: 0 };
-    let mut growing = GrowingRun::within(bounds, &path).unwrap();
-    while growing.read().unwrap() {}
-    growing.analyze().unwrap();
-    assert!(growing.ranks.values().all(|rank| rank.rows <= 500));
-    assert!(growing.picture().settled.is_empty());
+    let mut live = LiveRun::within(bounds, &path).unwrap();
+    while live.read().unwrap() {}
+    live.analyze().unwrap();
+    assert!(live.ranks.values().all(|rank| rank.rows <= 500));
+    assert!(live.snapshot().settled.is_empty());
 }
 
 #[test]
 fn a_run_that_has_only_begun_says_nothing() {
     let directory = TempDir::new().unwrap();
     stepscope_traces::RunInfo::of_this_process("begun").create(directory.path()).unwrap();
-    let mut growing = GrowingRun::open(directory.path()).unwrap();
-    assert!(!growing.read().unwrap() && !growing.has_news());
-    growing.analyze().unwrap();
-    let picture = growing.picture();
-    assert!(picture.analysis.is_none() && picture.memory.is_empty() && picture.running.is_none());
+    let mut live = LiveRun::open(directory.path()).unwrap();
+    assert!(!live.read().unwrap() && !live.has_news());
+    live.analyze().unwrap();
+    let snapshot = live.snapshot();
+    assert!(snapshot.analysis.is_none() && snapshot.memory.is_empty() && snapshot.running.is_none());
 }

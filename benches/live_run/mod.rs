@@ -20,7 +20,7 @@ const FLUSH: Duration = Duration::from_millis(100);
 
 /// Writes a run, as fast as it is to be, and says which step it has come to.
 pub(crate) fn write(run: &Path) -> Result<(), Box<dyn Error>> {
-    let mut info = RunInfo::of_this_process("growing");
+    let mut info = RunInfo::of_this_process("live");
     info.world_size = Some(RANKS);
     info.create(run)?;
     let mut writers = (0..RANKS)
