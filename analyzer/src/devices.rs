@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-use stepscope_traces::{CounterId, CounterSamples, Names, Rank, Step};
+use stepscope_traces::{CounterId, CounterSamples, Names, Step};
 
-use crate::{memory::Ledger, rank::RankResult, steps::StepWindow};
+use crate::{
+    figures::{CounterFigures, DeviceFigures, Ledger},
+    memory::ledger,
+    rank::RankResult,
+    steps::StepWindow,
+};
 
 /// How counters of devices and of the links between them begin.
 const PREFIXES: [&str; 3] = ["gpu.", "pcie.", "nvlink."];
@@ -16,35 +20,8 @@ const MEMORY_USED_BY_PROCESS: &str = "gpu.memory_used_by_process";
 /// What a device drew since it was first asked, in joules.
 const ENERGY: &str = "gpu.energy";
 
-/// What one rank's device said while the steps that count ran.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DeviceFigures {
-    /// Whose device.
-    pub rank: Rank,
-    /// By counter.
-    pub counters: BTreeMap<String, CounterFigures>,
-    /// The values of each over that time, in order; of many, means of some that follow each other.
-    #[serde(skip)]
-    pub over_time: BTreeMap<String, Vec<f64>>,
-}
-
 /// How many values of a counter are told, at most.
 const MOST_VALUES: usize = 256;
-
-/// The values of a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct CounterFigures {
-    /// Of the samples.
-    pub mean: f64,
-    /// The least of them.
-    pub least: f64,
-    /// The most of them.
-    pub most: f64,
-    /// The newest of them.
-    pub last: f64,
-    /// How many there are.
-    pub samples: u64,
-}
 
 /// The samples of a rank's device: time and value of each, by counter, in order.
 #[derive(Default)]
@@ -73,7 +50,7 @@ impl DeviceSamples {
         let used = self.by_counter.get(if self.is_shared { MEMORY_USED_BY_PROCESS } else { MEMORY_USED })?;
         let (_, before) = used.iter().rfind(|(time, _)| *time <= taken_first)?;
         let (_, at_peak) = used.iter().find(|(time, _)| *time >= peak)?;
-        Ledger::of(*at_peak as u64, allocated, reserved, *before as u64)
+        ledger(*at_peak as u64, allocated, reserved, *before as u64)
     }
 
     /// What the device drew in a window, in joules: between samples it drew evenly. None where it did not say at both
@@ -132,17 +109,15 @@ pub(crate) fn needed_for_ledger(
     needed
 }
 
-impl CounterFigures {
-    fn of(samples: &[(i64, f64)]) -> Option<CounterFigures> {
-        let values = || samples.iter().map(|(_, value)| *value);
-        Some(CounterFigures {
-            mean: values().sum::<f64>() / samples.len() as f64,
-            least: values().reduce(f64::min)?,
-            most: values().reduce(f64::max)?,
-            last: values().next_back()?,
-            samples: samples.len() as u64,
-        })
-    }
+fn counter_figures(samples: &[(i64, f64)]) -> Option<CounterFigures> {
+    let values = || samples.iter().map(|(_, value)| *value);
+    Some(CounterFigures {
+        mean: values().sum::<f64>() / samples.len() as f64,
+        least: values().reduce(f64::min)?,
+        most: values().reduce(f64::max)?,
+        last: values().next_back()?,
+        samples: samples.len() as u64,
+    })
 }
 
 /// The values of some samples, and of many the means of as few as make no more than there is room for.
@@ -160,7 +135,7 @@ pub(crate) fn devices(ranks: &[RankResult], warm_up: &[Step]) -> Vec<DeviceFigur
         let has_steps = !(rank.steps.is_empty() && rank.other_steps.is_empty());
         let (mut counters, mut over_time) = (BTreeMap::new(), BTreeMap::new());
         for (name, samples) in rank.device.during(&steps, has_steps) {
-            counters.extend(CounterFigures::of(samples).map(|figures| (name.clone(), figures)));
+            counters.extend(counter_figures(samples).map(|figures| (name.clone(), figures)));
             over_time.insert(name.clone(), values(samples));
         }
         (!counters.is_empty()).then_some(DeviceFigures { rank: rank.info.rank, counters, over_time })
@@ -184,7 +159,7 @@ mod tests {
         let (first, last) = (window(1, 5, 15), window(2, 15, 30));
         let power = |steps: &[&StepWindow], has_steps| {
             let counters: Vec<_> = samples.during(steps, has_steps).map(|(_, samples)| samples).collect();
-            counters.first().and_then(|samples| CounterFigures::of(samples))
+            counters.first().and_then(|samples| counter_figures(samples))
         };
         let during = CounterFigures { mean: 600.0, least: 500.0, most: 700.0, last: 700.0, samples: 2 };
         assert_eq!(power(&[&first, &last], true), Some(during));

@@ -5,7 +5,7 @@ use stepscope_plan::{Costs, Simulation};
 use stepscope_traces::{MicroBatch, Step};
 
 use crate::{
-    bubbles::PipelineFigures,
+    figures::PipelineFigures,
     timeline::RankWork,
     work::{Pass, WorkItem},
 };

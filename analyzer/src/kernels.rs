@@ -3,66 +3,14 @@
 use std::collections::HashMap;
 
 use polars::prelude::*;
-use serde::Serialize;
 use stepscope_traces::{NameId, Names, Spans};
 
 use crate::{
-    activity::Class,
     error::AnalysisError,
-    family::Family,
-    roofline::{Bound, Roofline},
+    figures::{Bound, Class, Family, FamilyFigures, KernelFigures, Roofline},
+    roofline::{bound, roof_share},
     selection::StepRange,
 };
-
-/// All activity of one name, over all ranks.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct KernelFigures {
-    /// Its name.
-    pub name: String,
-    /// What kind of work it is.
-    pub family: Family,
-    /// How often it ran.
-    pub count: u64,
-    /// The sum of its durations: not a union.
-    pub total_ns: i64,
-    /// Of one.
-    pub mean_ns: f64,
-    /// Of the sum of all.
-    pub share: f64,
-    /// The sum on the rank that spent least on it.
-    pub least_rank_ns: i64,
-    /// The sum on the rank that spent most on it.
-    pub most_rank_ns: i64,
-    /// FLOP/s while it ran, where FLOPs are known.
-    pub flops_per_second: Option<f64>,
-    /// Those, as a share of a device's peak.
-    pub peak_share: Option<f64>,
-    /// Bytes of memory it read and wrote a second, where those are known; not of communication.
-    pub bytes_per_second: Option<f64>,
-    /// FLOPs for each such byte, where both are known.
-    pub arithmetic_intensity: Option<f64>,
-    /// What it waits for when it runs as fast as it can; of what computes, where that is known.
-    pub bound: Option<Bound>,
-    /// How fast it is, as a share of what that lets through.
-    pub roof_share: Option<f64>,
-}
-
-/// All activity of one family, over all ranks.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FamilyFigures {
-    /// Which family.
-    pub family: Family,
-    /// How many kernels.
-    pub count: u64,
-    /// The sum of their durations.
-    pub total_ns: i64,
-    /// Of the sum of all.
-    pub share: f64,
-    /// FLOP/s while they ran, of those whose FLOPs are known.
-    pub flops_per_second: Option<f64>,
-    /// Those, as a share of a device's peak.
-    pub peak_share: Option<f64>,
-}
 
 /// Sums of a rank's kernels, by name.
 #[derive(Default)]
@@ -100,7 +48,7 @@ impl KernelSum {
     fn bound(&self, family: Family, roofline: &Roofline) -> Option<Bound> {
         let computes = !matches!(family, Family::Communication | Family::Copy);
         let without_flops = (self.flops_ns == 0 && self.bytes_ns > 0).then_some(0.0);
-        computes.then(|| roofline.bound(self.arithmetic_intensity().or(without_flops)?))?
+        computes.then(|| bound(roofline, self.arithmetic_intensity().or(without_flops)?))?
     }
 }
 
@@ -196,7 +144,7 @@ pub(crate) fn kernels(
             bytes_per_second: bytes,
             arithmetic_intensity: sum.arithmetic_intensity(),
             bound,
-            roof_share: roofline.zip(bound).and_then(|(roofline, bound)| roofline.share(bound, flops, bytes)),
+            roof_share: roofline.zip(bound).and_then(|(roofline, bound)| roof_share(roofline, bound, flops, bytes)),
         });
     }
     kernels.sort_by(|one, other| other.total_ns.cmp(&one.total_ns).then_with(|| one.name.cmp(&other.name)));
@@ -277,7 +225,10 @@ mod tests {
     use stepscope_traces::{Device, Span, SpanKind};
 
     use super::*;
-    use crate::test_runs::{TestRun, ranks, span};
+    use crate::{
+        roofline::roofline,
+        test_runs::{TestRun, ranks, span},
+    };
 
     /// A kernel of 600 FLOPs and 100 bytes in 10 ns, and the same that says nothing of itself.
     #[test]
@@ -295,7 +246,7 @@ mod tests {
     #[test]
     fn a_kernel_waits_for_memory_or_for_arithmetic() {
         let device = Device { name: "NVIDIA H200".into(), memory_bytes: None, peak_flops: None };
-        let roofline = Roofline::of(Some(960e12), Some(&device)).unwrap();
+        let roofline = roofline(Some(960e12), Some(&device)).unwrap();
         let sum = |flops: f64, bytes: f64| KernelSum {
             flops,
             flops_ns: i64::from(flops > 0.0),

@@ -13,7 +13,7 @@ mod communication;
 mod devices;
 mod diff;
 mod error;
-mod family;
+mod figures;
 mod findings;
 mod ideal;
 mod intervals;
@@ -30,6 +30,7 @@ mod rank_spans;
 mod roofline;
 mod selection;
 mod stages;
+mod step_figures;
 mod step_summary;
 mod step_time;
 mod steps;
@@ -42,38 +43,29 @@ mod timeline;
 mod timeline_columns;
 mod work;
 
-pub use activity::Class;
-pub use analysis::{Analysis, DataLoss, RankTime, RunSummary, analyze, analyze_with_overlay};
-pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
-pub use bubbles::{PipelineFigures, StageFigures, StepBubble};
-pub use clock::{AlignedBy, AlignedClock, ClockSummary, RankClock};
-pub use collectives::CollectiveFigures;
-pub use devices::{CounterFigures, DeviceFigures};
+pub use analysis::{analyze, analyze_with_overlay};
+pub use clock::AlignedClock;
 pub use diff::{
     BUS_BANDWIDTH, BytesDiff, CauseKind, DIFF_METRICS, Diff, Interval, KernelDiff, KernelStatus, MemoryCause,
     MemoryDiff, MemoryPart, MetricDiff, MetricRow, Profile, ScalingPoint, Setting, SettingDiff, SettingRow, Several,
     TimeCause, TimeDiff, Unit, compare, profile, several,
 };
 pub use error::AnalysisError;
-pub use family::Family;
-pub use findings::Finding;
+pub use figures::{
+    AlignedBy, Analysis, AxisShare, Block, Bound, Breakdown, Class, ClockSummary, CollectiveFigures, CounterFigures,
+    DataLoss, DeviceFigures, Family, FamilyFigures, Finding, KernelFigures, LayerMemory, LayerShare, Ledger,
+    MemoryPoint, Mfu, Partition, PhaseShare, PipelineFigures, RankClock, RankFigures, RankMemory, RankTime, Roofline,
+    RunSummary, Share, StageFigures, StepBubble, StepFigures, StepTime, Straggler, Wait,
+};
 pub use ideal::ideal_work;
 pub use intervals::Intervals;
-pub use kernels::{FamilyFigures, KernelFigures};
 pub use links::Link;
 pub use live::{LiveRun, LiveSnapshot, RunningStep};
-pub use memory::{Block, LayerMemory, Ledger, MemoryPoint, RankMemory};
-pub use mfu::Mfu;
 pub use overlay::{Overlay, RankOverlay};
-pub use partition::Partition;
-pub use rank::RankFigures;
 pub use rank_spans::{RankSpans, RankView, SpanFacts};
-pub use roofline::{Bound, Roofline};
 pub use selection::{Selection, StepRange};
 pub use step_summary::StepSummary;
-pub use step_time::StepTime;
-pub use steps::{StepFigures, StepWindow};
-pub use stragglers::{Straggler, Wait};
+pub use steps::StepWindow;
 pub use streams::{LabelCounts, StreamUse};
 pub use timeline::{LaneSpan, RankWork, StepTimeline, StreamSpans, step_timeline};
 pub use timeline_columns::{Column, Frame, LaneColumns, LongSpan, TimelineColumns};

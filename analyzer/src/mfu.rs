@@ -3,34 +3,10 @@
 //! MFU = FLOPs of the model per token × tokens per second / (ranks × peak FLOP/s of a device). HFU counts the FLOPs
 //! that are executed, what is computed again included. Without a peak there is neither.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
 use stepscope_plan::{Attention, Convention, ModelShape, ParallelLayout};
-use stepscope_traces::{RunInfo, Step};
+use stepscope_traces::RunInfo;
 
-use crate::step_time::StepTime;
-
-/// MFU over a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Mfu {
-    /// Which FLOPs count.
-    pub convention: Convention,
-    /// Of the model, by that convention.
-    pub flops_per_token: f64,
-    /// What a device computes at most.
-    pub peak_flops: f64,
-    /// Model FLOPs utilisation; none without tokens or steps.
-    pub value: Option<f64>,
-    /// Hardware FLOPs utilisation.
-    pub hfu: Option<f64>,
-    /// MFU by every convention.
-    pub by_convention: BTreeMap<&'static str, f64>,
-    /// Tokens a second of the whole job.
-    pub tokens_per_second: Option<f64>,
-    /// Steps that are left out, since a run warms up.
-    pub warm_up_steps: Vec<Step>,
-}
+use crate::figures::{Mfu, StepTime};
 
 /// What FLOPs and devices a run has.
 pub(crate) struct Rates {

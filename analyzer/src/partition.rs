@@ -4,94 +4,31 @@
 //! copies and fills: compute is |C|, exposed communication |N \ C|, exposed copies |M \ (C ∪ N)|, and idle is what no
 //! activity covers. Together they are the window.
 
-use serde::Serialize;
+use crate::{figures::Partition, sweep::Slice};
 
-use crate::sweep::Slice;
-
-/// Where the time of a window goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Partition {
-    /// From the first start to the last end of any activity.
-    pub span_ns: i64,
-    /// Covered by compute kernels.
-    pub compute_ns: i64,
-    /// Covered by communication.
-    pub communication_ns: i64,
-    /// Covered by both.
-    pub overlapped_communication_ns: i64,
-    /// Covered by communication, and not by compute.
-    pub exposed_communication_ns: i64,
-    /// Covered by copies and fills.
-    pub copy_ns: i64,
-    /// Covered by copies and fills, and by nothing else.
-    pub exposed_copy_ns: i64,
-    /// Covered by nothing.
-    pub idle_ns: i64,
-    /// The share of communication that compute hides; none without communication.
-    pub overlap: Option<f64>,
-}
-
-impl Partition {
-    /// Adds a stretch of time.
-    pub(crate) fn add(&mut self, slice: &Slice<'_>) {
-        let length = slice.length();
-        let [compute, communication, copy] = slice.active.map(|spans| !spans.is_empty());
-        self.span_ns += length;
-        if compute {
-            self.compute_ns += length;
-        }
-        if communication {
-            self.communication_ns += length;
-            *(if compute { &mut self.overlapped_communication_ns } else { &mut self.exposed_communication_ns }) +=
-                length;
-        }
-        if copy {
-            self.copy_ns += length;
-        }
-        match (compute || communication, copy) {
-            (false, true) => self.exposed_copy_ns += length,
-            (false, false) => self.idle_ns += length,
-            _ => {}
-        }
+/// Adds a stretch of time to a window.
+pub(crate) fn add_slice(partition: &mut Partition, slice: &Slice<'_>) {
+    let length = slice.length();
+    let [compute, communication, copy] = slice.active.map(|spans| !spans.is_empty());
+    partition.span_ns += length;
+    if compute {
+        partition.compute_ns += length;
     }
-
-    /// The time of some windows, added up.
-    pub fn sum<'a>(windows: impl IntoIterator<Item = &'a Partition>) -> Partition {
-        windows.into_iter().fold(Partition::default(), |mut sum, window| {
-            sum.add_window(window);
-            sum
-        })
+    if communication {
+        partition.communication_ns += length;
+        *(if compute {
+            &mut partition.overlapped_communication_ns
+        } else {
+            &mut partition.exposed_communication_ns
+        }) += length;
     }
-
-    /// Adds another window's time.
-    pub(crate) fn add_window(&mut self, other: &Partition) {
-        for (sum, more) in [
-            (&mut self.span_ns, other.span_ns),
-            (&mut self.compute_ns, other.compute_ns),
-            (&mut self.communication_ns, other.communication_ns),
-            (&mut self.overlapped_communication_ns, other.overlapped_communication_ns),
-            (&mut self.exposed_communication_ns, other.exposed_communication_ns),
-            (&mut self.copy_ns, other.copy_ns),
-            (&mut self.exposed_copy_ns, other.exposed_copy_ns),
-            (&mut self.idle_ns, other.idle_ns),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
-        *self = self.finished();
+    if copy {
+        partition.copy_ns += length;
     }
-
-    /// Fills in what follows from the rest.
-    pub(crate) fn finished(mut self) -> Partition {
-        let share = self.overlapped_communication_ns as f64 / self.communication_ns as f64;
-        self.overlap = (self.communication_ns > 0).then_some(share);
-        self
-    }
-
-    /// Whether it adds up.
-    pub fn adds_up(&self) -> bool {
-        let parts = self.compute_ns + self.exposed_communication_ns + self.exposed_copy_ns + self.idle_ns;
-        let communication = self.overlapped_communication_ns + self.exposed_communication_ns;
-        parts == self.span_ns && communication == self.communication_ns && self.exposed_copy_ns <= self.copy_ns
+    match (compute || communication, copy) {
+        (false, true) => partition.exposed_copy_ns += length,
+        (false, false) => partition.idle_ns += length,
+        _ => {}
     }
 }
 
@@ -101,7 +38,7 @@ mod tests {
     use stepscope_traces::{NameId, Nanos, Span, SpanKind, Spans};
 
     use super::*;
-    use crate::{activity::Activities, breakdown::BreakdownSum, sweep::sweep};
+    use crate::{activity::Activities, breakdown::BreakdownSum, figures::Share, sweep::sweep};
 
     const TIME: i64 = 60;
     const KINDS: [SpanKind; 4] = [SpanKind::Kernel, SpanKind::AllReduce, SpanKind::Copy, SpanKind::Step];
@@ -156,7 +93,7 @@ mod tests {
             let (mut whole, mut pieces) = (Partition::default(), Vec::<(i64, i64)>::new());
             let mut breakdown = BreakdownSum::new(&activities);
             sweep(&activities, &shifted, |slice| {
-                whole.add(slice);
+                add_slice(&mut whole, slice);
                 breakdown.add(slice, &activities);
                 pieces.push((slice.start, slice.end));
             });
@@ -170,7 +107,7 @@ mod tests {
             let crosses = |border: &i64| pieces.iter().any(|(start, end)| start < border && border < end);
             prop_assert!(!shifted.iter().any(crosses), "cut at every border");
             let breakdown = breakdown.finish(&activities);
-            let sum = |of: fn(&crate::Share) -> i64| breakdown.phases.iter().map(|phase| of(&phase.share)).sum::<i64>();
+            let sum = |of: fn(&Share) -> i64| breakdown.phases.iter().map(|phase| of(&phase.share)).sum::<i64>();
             prop_assert_eq!(sum(|share| share.compute_ns), whole.compute_ns);
             prop_assert_eq!(sum(|share| share.exposed_communication_ns), whole.exposed_communication_ns);
             prop_assert_eq!(sum(|share| share.exposed_copy_ns), whole.exposed_copy_ns);

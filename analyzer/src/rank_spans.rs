@@ -10,9 +10,9 @@ use stepscope_traces::{
 };
 
 use crate::{
-    activity::{ActivityPlace, Class},
+    activity::ActivityPlace,
     error::AnalysisError,
-    family::Family,
+    figures::{Class, Family},
     timeline_columns::{ColumnSums, TimelineColumns},
     work::{self, WorkItem},
 };

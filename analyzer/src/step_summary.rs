@@ -2,7 +2,7 @@
 
 use stepscope_traces::{Rank, Step};
 
-use crate::{partition::Partition, steps::StepFigures};
+use crate::figures::{Partition, StepFigures};
 
 /// One step of the whole job.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,65 +1,13 @@
-//! Steps: where each begins and ends on a rank, and where its time goes.
+//! Where each step of a rank begins and ends.
 //!
 //! A step's window begins at the first activity launched inside the step and ends where the next one's begins; the last
 //! one ends with its last activity. What crosses a border is clipped to the window.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use stepscope_traces::{Rank, SpanKind, Spans, Step};
+use stepscope_traces::{SpanKind, Spans, Step};
 
-use crate::{activity::Activities, mfu::Rates, partition::Partition, rank::RankStep};
-
-/// One step of one rank.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StepFigures {
-    /// Which step.
-    pub step: Step,
-    /// Of which rank.
-    pub rank: Rank,
-    /// When it begins, in the rank's clock.
-    pub start_ns: i64,
-    /// When it begins, in the clock all ranks are aligned to.
-    pub aligned_start_ns: i64,
-    /// How long it is.
-    pub duration_ns: i64,
-    /// Where its time goes.
-    #[serde(flatten)]
-    pub partition: Partition,
-    /// The loss that was recorded for it.
-    pub loss: Option<f64>,
-    /// Tokens of the whole job.
-    pub tokens: Option<f64>,
-    /// Those, in its time.
-    pub tokens_per_second: Option<f64>,
-    /// Model FLOP/s, as a share of what all devices could do.
-    pub mfu: Option<f64>,
-    /// Executed FLOP/s, as a share of what all devices could do.
-    pub hfu: Option<f64>,
-}
-
-impl StepFigures {
-    /// A rank's step, with where its beginning lies in the clock of all ranks, and at which rates it went.
-    pub(crate) fn of(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i64, rates: &Rates) -> StepFigures {
-        let (window, partition, counters) = step;
-        let seconds = partition.span_ns as f64 / 1e9;
-        let tokens_per_second = counters.tokens.filter(|_| seconds > 0.0).map(|tokens| tokens / seconds);
-        let (mfu, hfu) = rates.at(tokens_per_second);
-        StepFigures {
-            step: window.step,
-            rank,
-            start_ns: window.start,
-            aligned_start_ns: align(window.start),
-            duration_ns: partition.span_ns,
-            partition: *partition,
-            loss: counters.loss,
-            tokens: counters.tokens,
-            tokens_per_second,
-            mfu,
-            hfu,
-        }
-    }
-}
+use crate::activity::Activities;
 
 /// Where a step lies on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

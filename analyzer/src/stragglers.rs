@@ -5,33 +5,10 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use serde::Serialize;
-use stepscope_traces::Rank;
-
-use crate::rank::RankResult;
-
-/// A rank's waiting, in collectives that all their ranks recorded. Not in messages, and not in collectives of several
-/// stages: that is a bubble of the pipeline.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Straggler {
-    /// Which rank.
-    pub rank: Rank,
-    /// How long it waited in collectives for others.
-    pub wait_ns: i64,
-    /// How long others waited in collectives of which it was the last.
-    pub caused_wait_ns: i64,
-}
-
-/// How long a rank waited for another one, in the same collectives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Wait {
-    /// The rank that waited.
-    pub rank: Rank,
-    /// The one that came last.
-    pub for_rank: Rank,
-    /// How long.
-    pub wait_ns: i64,
-}
+use crate::{
+    figures::{Straggler, Wait},
+    rank::RankResult,
+};
 
 /// How many of the ranks that wait, and of those that are waited for, are told in pairs.
 const MOST_IN_PAIRS: usize = 32;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stepscope_traces::{SpanKind, Spans, Stream};
 
-use crate::activity::Class;
+use crate::figures::Class;
 
 /// A stream, and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

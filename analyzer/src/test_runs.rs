@@ -7,7 +7,8 @@ use stepscope_traces::{
 };
 
 use crate::{
-    Analysis, Selection, analyze,
+    Selection, analyze,
+    figures::Analysis,
     rank::{Detail, RankResult},
 };
 

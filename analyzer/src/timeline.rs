@@ -3,11 +3,10 @@
 use stepscope_traces::{MicroBatch, NameId, Nanos, Phase, Rank, Run, Step, Stream, Window};
 
 use crate::{
-    activity::{ActivityPlace, Class},
+    activity::ActivityPlace,
     error::AnalysisError,
-    family::Family,
+    figures::{Class, Family, StepFigures},
     rank_spans::{CompactSpan, RankSpans},
-    steps::StepFigures,
     work::WorkItem,
 };
 

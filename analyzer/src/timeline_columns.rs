@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use stepscope_traces::{Layer, MicroBatch, NameId, Names, Phase, Rank, Step, Stream, Window};
 
 use crate::{
-    activity::{ActivityPlace, Class},
-    family::Family,
+    activity::ActivityPlace,
+    figures::{Class, Family},
     rank_spans::SpanKey,
 };
 

@@ -2,7 +2,10 @@
 
 use stepscope_traces::{MicroBatch, Phase, Step};
 
-use crate::activity::{Activities, ActivityPlace, Class};
+use crate::{
+    activity::{Activities, ActivityPlace},
+    figures::Class,
+};
 
 /// Forward or backward; what is computed again belongs to the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]

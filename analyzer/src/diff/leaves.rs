@@ -9,7 +9,10 @@ use super::{
     profile::{Profile, ProfileStep, StepPart},
     steady::Steady,
 };
-use crate::{activity::Class, error::AnalysisError, family::Family};
+use crate::{
+    error::AnalysisError,
+    figures::{Class, Family},
+};
 
 /// What is compared as one: parts of a run that are the same.
 pub(super) struct Leaf {

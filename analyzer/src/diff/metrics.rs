@@ -14,7 +14,7 @@ use super::{
     resample::{Interval, Series},
     steady::Steady,
 };
-use crate::{collectives::CollectiveFigures, mfu::Mfu};
+use crate::figures::{CollectiveFigures, Mfu};
 
 /// A change by a factor closer to one than this is none.
 const FLOOR: f64 = 0.01;

@@ -12,12 +12,11 @@ use stepscope_traces::{Rank, Run, SpanKind, Step};
 
 use super::step_parts::{Amount, RankPart, RankParts};
 use crate::{
-    activity::Class,
-    analysis::{Analysis, analyze_and},
+    analysis::analyze_and,
     bubbles::idle_of_stages,
     clock::Alignment,
     error::AnalysisError,
-    family::Family,
+    figures::{Analysis, Class, Family},
     rank::{Detail, RankResult},
     selection::Selection,
     stages::Stages,

@@ -10,7 +10,8 @@ use stepscope_plan::Axis;
 use stepscope_traces::{NameId, Names, Phase, SpanKind, Step};
 
 use crate::{
-    activity::{Activities, ActivityPlace, Class},
+    activity::{Activities, ActivityPlace},
+    figures::Class,
     intervals::Intervals,
     steps::StepWindow,
     sweep::Slice,

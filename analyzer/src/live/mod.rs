@@ -19,14 +19,14 @@ use std::{
 use stepscope_traces::{Loss, Nanos, Rank, Run, State, Step};
 
 use crate::{
-    analysis::{Analysis, assemble},
+    analysis::assemble,
     error::AnalysisError,
-    memory::RankMemory,
+    figures::{Analysis, RankMemory, StepFigures},
     mfu::Rates,
     rank::RankStep,
     selection::{Selection, StepRange},
+    step_figures::step_figures,
     step_summary::StepSummary,
-    steps::StepFigures,
 };
 
 use self::rank::LiveRank;
@@ -180,7 +180,7 @@ impl LiveRun {
             let settled = Arc::make_mut(&mut self.settled);
             for rank in self.ranks.values_mut() {
                 for step in rank.settle(&self.run.info, first) {
-                    add_step(settled, &StepFigures::of(rank.rank(), &step, |time| time, &rates));
+                    add_step(settled, &step_figures(rank.rank(), &step, |time| time, &rates));
                 }
             }
             while settled.len() > MOST_REMEMBERED {
@@ -253,7 +253,7 @@ impl LiveRun {
             let is_before =
                 |step: &&RankStep| Some(step.0.step) >= kept && recent.is_some_and(|(first, _)| step.0.step < first);
             for step in result.other_steps.iter().filter(is_before) {
-                add_step(&mut before, &StepFigures::of(rank, step, |time| time, &rates));
+                add_step(&mut before, &step_figures(rank, step, |time| time, &rates));
             }
         }
         self.before_analysis = Arc::new(before);

@@ -12,10 +12,10 @@ use stepscope_traces::{
 };
 
 use crate::{
-    activity::Class,
     devices::{self, DeviceSamples},
     error::AnalysisError,
-    memory::{MemoryReplay, RankMemory},
+    figures::{Class, RankMemory},
+    memory::MemoryReplay,
     rank::{Detail, RankReading, RankResult, RankStep, memory_has_times_of_host, steps_alone},
     selection::StepRange,
     steps::{StepExtents, StepWindow},

@@ -5,11 +5,12 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use stepscope_traces::Layer;
 
 use super::{
-    Block, LayerMemory, MOST_BLOCKS,
+    MOST_BLOCKS,
     replay::{AllocationPlace, AllocatorState, Event},
     stretch::Stretch,
     watch::Watch,
 };
+use crate::figures::{Block, LayerMemory};
 
 /// Plays events in the order of time, in one go or as they come.
 #[derive(Clone)]

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use polars::prelude::PlHashMap;
 use stepscope_traces::{Layer, MemoryCategory, MemoryEvents, MemoryOperation, Phase, Step};
 
-use super::{Block, CategoryBytes, player::Player, stretch::Stretch};
-use crate::{selection::StepRange, steps::StepWindow};
+use super::{CategoryBytes, player::Player, stretch::Stretch};
+use crate::{figures::Block, selection::StepRange, steps::StepWindow};
 
 /// How many places there may be, before those that nothing is at any more are forgotten.
 const MANY_PLACES: usize = 4096;

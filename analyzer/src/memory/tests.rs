@@ -3,15 +3,19 @@ use std::{cmp::Reverse, path::Path};
 use proptest::prelude::*;
 use stepscope_plan::{ModelShape, ParallelLayout};
 use stepscope_traces::{
-    MemoryEvent, MemoryEvents, MemoryOperation, NameId, Nanos, RankInfo, RankWriter, Run, Span, SpanKind,
+    Layer, MemoryEvent, MemoryEvents, MemoryOperation, NameId, Nanos, Phase, RankInfo, RankWriter, Run, Span, SpanKind,
+    Step,
     synthetic::{Clocks, Pipeline, Recipe, Schedule},
 };
 use stepscope_trainer::{CpuTraining, TrainConfig};
 use tempfile::TempDir;
 
 use super::{replay::AllocatorState, timeline::MOST_POINTS, *};
-use crate::devices::DeviceSamples;
-use crate::{Analysis, Selection, analyze};
+use crate::{
+    Selection, analyze,
+    devices::DeviceSamples,
+    figures::{Analysis, Block, LayerMemory, MemoryPoint},
+};
 
 const EVERYTHING: StepRange = StepRange::ALL;
 

@@ -1,6 +1,6 @@
 //! Memory over time in a few points, of which none that stands out is lost.
 
-use super::MemoryPoint;
+use crate::figures::MemoryPoint;
 
 /// How many points there are at most.
 pub(super) const MOST_POINTS: usize = 600;

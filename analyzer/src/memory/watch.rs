@@ -3,10 +3,11 @@
 use stepscope_traces::{Phase, Step};
 
 use super::{
-    CategoryBytes, MemoryPoint,
+    CategoryBytes,
     replay::{AllocationPlace, AllocatorState},
     timeline::Timeline,
 };
+use crate::figures::MemoryPoint;
 
 /// Remembers the fullest moment, and all of them in a few points.
 #[derive(Clone, Default)]
@@ -61,7 +62,7 @@ impl Watch {
     }
 
     /// The peak, the most that was taken from the device, and the timeline; nothing if there was nothing to look at.
-    pub(super) fn finish(self) -> Option<(Peak, Option<u64>, Vec<super::MemoryPoint>)> {
+    pub(super) fn finish(self) -> Option<(Peak, Option<u64>, Vec<MemoryPoint>)> {
         Some((self.peak?, self.reserved_peak, self.timeline.finish()))
     }
 }

@@ -5,19 +5,17 @@ mod reading;
 mod reduce;
 
 use polars::prelude::DataFrame;
-use serde::Serialize;
-use stepscope_traces::{CounterSamples, Loss, Rank, RankDirectory, RankInfo, RunInfo, Spans, State, Step};
+use stepscope_traces::{CounterSamples, Loss, RankDirectory, RankInfo, RunInfo, Spans, State, Step};
 
 use crate::{
     activity::Activities,
-    breakdown::Breakdown,
     communication::CommunicationSpan,
     devices::DeviceSamples,
     diff::RankParts,
     error::AnalysisError,
+    figures::{Partition, RankFigures, RankMemory},
     intervals::Intervals,
-    memory::{MemoryReplay, RankMemory},
-    partition::Partition,
+    memory::MemoryReplay,
     selection::Selection,
     steps::{self, StepWindow, windows},
     streams::StreamTimes,
@@ -26,21 +24,6 @@ use crate::{
 
 pub(crate) use counters::StepCounters;
 pub(crate) use reading::{RankReading, memory_has_times_of_host};
-
-/// Where one rank's time goes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RankFigures {
-    /// Which rank.
-    pub rank: Rank,
-    /// Its time.
-    #[serde(flatten)]
-    pub partition: Partition,
-    /// How many kernels it ran, those that communicate included; no copies.
-    pub kernel_count: u64,
-    /// Its time by what it was for.
-    #[serde(flatten)]
-    pub breakdown: Breakdown,
-}
 
 /// What one rank comes to.
 pub(crate) struct RankResult {

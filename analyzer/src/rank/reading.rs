@@ -4,14 +4,15 @@ use stepscope_traces::{MEMORY_TIMES, Rank, RankData, RankInfo, RankReport, RunIn
 
 use super::{Detail, RankResult, RankStep, StepCounters, reduce::reduce};
 use crate::{
-    activity::{Activities, Class},
+    activity::Activities,
     communication::{self, CommunicationSpan},
     devices::DeviceSamples,
     diff::RankParts,
     error::AnalysisError,
+    figures::{Class, RankMemory},
     intervals::Intervals,
     kernels::KernelSums,
-    memory::{RankMemory, TakenEvents},
+    memory::TakenEvents,
     selection::StepRange,
     steps::{self, StepWindow, windows},
     streams::StreamTimes,

@@ -2,13 +2,13 @@
 
 use stepscope_traces::Rank;
 
-use super::RankFigures;
 use crate::{
     activity::Activities,
     breakdown::BreakdownSum,
     diff::RankParts,
+    figures::{Partition, RankFigures},
     kernels::KernelSums,
-    partition::Partition,
+    partition::add_slice,
     selection::StepRange,
     steps::StepWindow,
     sweep::{Slice, sweep},
@@ -32,7 +32,7 @@ pub(super) fn reduce(
         if !wanted.has(window.map(|window| every_step[window].step)) {
             return;
         }
-        whole.add(slice);
+        add_slice(&mut whole, slice);
         breakdown.add(slice, activities);
         // Without steps all of the time is one part.
         let part = window.map_or(chosen.is_empty().then_some(0), |window| numbers[window]);
@@ -68,7 +68,7 @@ pub(super) fn partitions(
         }
         let inside = steps.get(current).filter(|step| step.start <= slice.start).map(|_| current);
         if let Some(step) = inside {
-            partitions[step].add(slice);
+            add_slice(&mut partitions[step], slice);
         }
         show(inside, slice);
     });

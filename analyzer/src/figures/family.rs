@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::activity::Class;
+use super::class::Class;
 
 macro_rules! families {
     ($($(#[$doc:meta])* $name:ident = $word:literal [$($part:literal),*],)*) => {
