@@ -21,7 +21,10 @@ use crate::{
     kernels::kernels,
     mfu::Rates,
     overlay::Overlay,
-    rank::{Detail, RankResult},
+    rank::{
+        reading::read_rank,
+        result::{Detail, RankResult},
+    },
     roofline::roofline,
     selection::Selection,
     step_figures::step_figures,
@@ -148,7 +151,7 @@ fn read_ranks(
     let results = Mutex::new(Vec::new());
     let work = || {
         while let Some(rank) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = RankResult::of(&run.info, rank, selection, detail);
+            let result = read_rank(&run.info, rank, selection, detail);
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }

@@ -15,10 +15,8 @@ use stepscope_traces::{RunInfo, Step};
 use crate::{
     clock::Alignment,
     figures::{PipelineFigures, StageFigures, StepBubble},
-    intervals::Intervals,
-    rank::RankResult,
+    rank::{intervals::Intervals, result::RankResult, work::Pass},
     stages::Stages,
-    work::Pass,
 };
 
 /// The bubbles of a run with more than one stage.

@@ -13,7 +13,7 @@ use crate::{
     clock_fit::{ClockFit, Reading},
     figures::{AlignedBy, ClockSummary, RankClock},
     messages::{Message, messages},
-    rank::RankResult,
+    rank::result::RankResult,
 };
 
 /// The share of moments whose ends are no farther apart than the residual says, in percent.

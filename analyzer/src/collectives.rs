@@ -17,12 +17,14 @@ use stepscope_plan::Axis;
 use stepscope_traces::{Group, GroupInfo, SpanKind, Step};
 
 use crate::{
-    communication::{CommunicationSpan, union},
     error::AnalysisError,
     figures::{CollectiveFigures, Straggler, Wait},
     kernels::groups as alike,
     messages::messages,
-    rank::RankResult,
+    rank::{
+        communication::{CommunicationSpan, union},
+        result::RankResult,
+    },
     stragglers::Stragglers,
 };
 

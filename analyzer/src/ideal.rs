@@ -6,8 +6,8 @@ use stepscope_traces::{MicroBatch, Step};
 
 use crate::{
     figures::PipelineFigures,
+    rank::work::{Pass, WorkItem},
     timeline::RankWork,
-    work::{Pass, WorkItem},
 };
 
 /// The same work of one step, ideally: of each stage, in its order, in nanoseconds since the first begins. None where the

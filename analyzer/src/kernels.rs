@@ -1,110 +1,13 @@
 //! Kernels by name and by family.
 
-use std::collections::HashMap;
-
 use polars::prelude::*;
-use stepscope_traces::{NameId, Names, Spans};
 
 use crate::{
     error::AnalysisError,
-    figures::{Bound, Class, Family, FamilyFigures, KernelFigures, Roofline},
+    figures::{Bound, Family, FamilyFigures, KernelFigures, Roofline},
+    rank::kernel_sums::KernelSum,
     roofline::{bound, roof_share},
-    selection::StepRange,
 };
-
-/// Sums of a rank's kernels, by name.
-#[derive(Default)]
-pub(crate) struct KernelSums {
-    sums: HashMap<(NameId, Class), KernelSum>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct KernelSum {
-    count: u64,
-    total_ns: i64,
-    flops: f64,
-    flops_ns: i64,
-    bytes: f64,
-    bytes_ns: i64,
-    /// FLOPs and bytes where both are known.
-    both: (f64, f64),
-}
-
-impl KernelSum {
-    fn flops_per_second(&self) -> Option<f64> {
-        (self.flops_ns > 0).then(|| self.flops / (self.flops_ns as f64 / 1e9))
-    }
-
-    fn bytes_per_second(&self) -> Option<f64> {
-        (self.bytes_ns > 0).then(|| self.bytes / (self.bytes_ns as f64 / 1e9))
-    }
-
-    fn arithmetic_intensity(&self) -> Option<f64> {
-        let (flops, bytes) = self.both;
-        (bytes > 0.0).then(|| flops / bytes)
-    }
-
-    /// What it waits for: what has bytes and no FLOPs at all waits for memory.
-    fn bound(&self, family: Family, roofline: &Roofline) -> Option<Bound> {
-        let computes = !matches!(family, Family::Communication | Family::Copy);
-        let without_flops = (self.flops_ns == 0 && self.bytes_ns > 0).then_some(0.0);
-        computes.then(|| bound(roofline, self.arithmetic_intensity().or(without_flops)?))?
-    }
-}
-
-impl KernelSums {
-    pub(crate) fn take(&mut self, spans: &Spans, steps: StepRange) {
-        for row in 0..spans.len() {
-            let Some(class) = Class::of(spans.kind.get(row)) else { continue };
-            if !steps.has(spans.step.get(row)) {
-                continue;
-            }
-            let sum = self.sums.entry((spans.name.get(row), class)).or_default();
-            let duration = spans.duration_ns.get(row).0.max(0);
-            sum.count += 1;
-            sum.total_ns += duration;
-            let flops = spans.flops.get(row).filter(|flops| *flops > 0).map(|flops| flops as f64);
-            // Of communication they are the message's, and its time is not its own.
-            let bytes = spans.bytes.get(row).filter(|bytes| *bytes > 0 && class != Class::Communication);
-            let bytes = bytes.map(|bytes| bytes as f64);
-            if let Some(flops) = flops {
-                sum.flops += flops;
-                sum.flops_ns += duration;
-            }
-            if let Some(bytes) = bytes {
-                sum.bytes += bytes;
-                sum.bytes_ns += duration;
-            }
-            if let (Some(flops), Some(bytes)) = (flops, bytes) {
-                sum.both = (sum.both.0 + flops, sum.both.1 + bytes);
-            }
-        }
-    }
-
-    /// How many kernels there were, those that communicate included.
-    pub(crate) fn kernel_count(&self) -> u64 {
-        self.sums.iter().filter(|((_, class), _)| *class != Class::Copy).map(|(_, sum)| sum.count).sum()
-    }
-
-    /// A row for each name.
-    pub(crate) fn table(&self, names: &Names) -> Result<DataFrame, AnalysisError> {
-        let rows: Vec<_> = self.sums.iter().collect();
-        let name = |id: NameId| names.get(id).unwrap_or("unnamed");
-        let family = |(id, class): (NameId, Class)| Family::of(class, name(id)).word();
-        Ok(df!(
-            "name" => rows.iter().map(|((id, _), _)| name(*id)).collect::<Vec<_>>(),
-            "family" => rows.iter().map(|(key, _)| family(**key)).collect::<Vec<_>>(),
-            "count" => rows.iter().map(|(_, sum)| sum.count).collect::<Vec<u64>>(),
-            "total_ns" => rows.iter().map(|(_, sum)| sum.total_ns).collect::<Vec<i64>>(),
-            "flops" => rows.iter().map(|(_, sum)| sum.flops).collect::<Vec<f64>>(),
-            "flops_ns" => rows.iter().map(|(_, sum)| sum.flops_ns).collect::<Vec<i64>>(),
-            "bytes" => rows.iter().map(|(_, sum)| sum.bytes).collect::<Vec<f64>>(),
-            "bytes_ns" => rows.iter().map(|(_, sum)| sum.bytes_ns).collect::<Vec<i64>>(),
-            "both_flops" => rows.iter().map(|(_, sum)| sum.both.0).collect::<Vec<f64>>(),
-            "both_bytes" => rows.iter().map(|(_, sum)| sum.both.1).collect::<Vec<f64>>(),
-        )?)
-    }
-}
 
 /// Kernels by name and by family over all ranks, the most time first.
 pub(crate) fn kernels(
@@ -129,7 +32,7 @@ pub(crate) fn kernels(
         // A rank without such a kernel spent nothing on it.
         let least = if rows.len() < tables.len() { Some(0) } else { of_ranks().min() };
         let (family, flops, bytes) = (columns.family(rows[0]), sum.flops_per_second(), sum.bytes_per_second());
-        let bound = roofline.and_then(|roofline| sum.bound(family, roofline));
+        let bound = roofline.and_then(|roofline| bound_of(&sum, family, roofline));
         kernels.push(KernelFigures {
             name: columns.name.get(rows[0] as usize).unwrap_or_default().to_owned(),
             family,
@@ -162,6 +65,13 @@ pub(crate) fn kernels(
     }
     families.sort_by_key(|family| (-family.total_ns, family.family));
     Ok((kernels, families))
+}
+
+/// What kernels wait for: what has bytes and no FLOPs at all waits for memory.
+fn bound_of(sum: &KernelSum, family: Family, roofline: &Roofline) -> Option<Bound> {
+    let computes = !matches!(family, Family::Communication | Family::Copy);
+    let without_flops = (sum.flops_ns == 0 && sum.bytes_ns > 0).then_some(0.0);
+    computes.then(|| bound(roofline, sum.arithmetic_intensity().or(without_flops)?))?
 }
 
 /// The columns of a table of sums.
@@ -255,10 +165,10 @@ mod tests {
             both: if flops > 0.0 { (flops, bytes) } else { (0.0, 0.0) },
             ..KernelSum::default()
         };
-        assert_eq!(sum(300.0, 1.0).bound(Family::Matmul, &roofline), Some(Bound::Compute));
-        assert_eq!(sum(100.0, 1.0).bound(Family::Matmul, &roofline), Some(Bound::Memory));
-        assert_eq!(sum(0.0, 1.0).bound(Family::Elementwise, &roofline), Some(Bound::Memory));
-        assert_eq!(sum(0.0, 1.0).bound(Family::Copy, &roofline), None, "its bytes cross a link");
-        assert_eq!(sum(300.0, 0.0).bound(Family::Matmul, &roofline), None, "its bytes are not known");
+        assert_eq!(bound_of(&sum(300.0, 1.0), Family::Matmul, &roofline), Some(Bound::Compute));
+        assert_eq!(bound_of(&sum(100.0, 1.0), Family::Matmul, &roofline), Some(Bound::Memory));
+        assert_eq!(bound_of(&sum(0.0, 1.0), Family::Elementwise, &roofline), Some(Bound::Memory));
+        assert_eq!(bound_of(&sum(0.0, 1.0), Family::Copy, &roofline), None, "its bytes cross a link");
+        assert_eq!(bound_of(&sum(300.0, 0.0), Family::Matmul, &roofline), None, "its bytes are not known");
     }
 }

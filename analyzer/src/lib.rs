@@ -2,29 +2,23 @@
 //!
 //! One file a question. Every figure is defined where it is computed, by the public contract.
 
-mod activity;
 mod analysis;
-mod breakdown;
 mod bubbles;
 mod clock;
 mod clock_fit;
 mod collectives;
-mod communication;
 mod devices;
 mod diff;
 mod error;
 mod figures;
 mod findings;
 mod ideal;
-mod intervals;
 mod kernels;
 mod links;
 mod live;
-mod memory;
 mod messages;
 mod mfu;
 mod overlay;
-mod partition;
 mod rank;
 mod rank_spans;
 mod roofline;
@@ -33,15 +27,11 @@ mod stages;
 mod step_figures;
 mod step_summary;
 mod step_time;
-mod steps;
 mod stragglers;
-mod streams;
-mod sweep;
 #[cfg(test)]
 mod test_runs;
 mod timeline;
 mod timeline_columns;
-mod work;
 
 pub use analysis::{analyze, analyze_with_overlay};
 pub use clock::AlignedClock;
@@ -58,15 +48,17 @@ pub use figures::{
     RunSummary, Share, StageFigures, StepBubble, StepFigures, StepTime, Straggler, Wait,
 };
 pub use ideal::ideal_work;
-pub use intervals::Intervals;
 pub use links::Link;
 pub use live::{LiveRun, LiveSnapshot, RunningStep};
 pub use overlay::{Overlay, RankOverlay};
+pub use rank::{
+    intervals::Intervals,
+    step_windows::StepWindow,
+    streams::{LabelCounts, StreamUse},
+    work::{Pass, WorkItem},
+};
 pub use rank_spans::{RankSpans, RankView, SpanFacts};
 pub use selection::{Selection, StepRange};
 pub use step_summary::StepSummary;
-pub use steps::StepWindow;
-pub use streams::{LabelCounts, StreamUse};
 pub use timeline::{LaneSpan, RankWork, StepTimeline, StreamSpans, step_timeline};
 pub use timeline_columns::{Column, Frame, LaneColumns, LongSpan, TimelineColumns};
-pub use work::{Pass, WorkItem};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use stepscope_traces::{Group, GroupInfo, Rank, Sequence, SpanKind};
 
-use crate::{communication::CommunicationSpan, rank::RankResult};
+use crate::rank::{communication::CommunicationSpan, result::RankResult};
 
 /// A send or a receive: the place of its rank in the list, and its own among the rank's communication.
 pub(crate) type SpanIndex = (usize, usize);

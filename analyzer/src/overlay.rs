@@ -6,10 +6,12 @@ use crate::{
     bubbles::idle_of_stages,
     clock::{AlignedClock, Alignment},
     links::{Link, links},
-    rank::RankResult,
+    rank::{
+        result::RankResult,
+        step_windows::StepWindow,
+        streams::{LabelCounts, StreamUse},
+    },
     stages::Stages,
-    steps::StepWindow,
-    streams::{LabelCounts, StreamUse},
 };
 
 /// What an analysis says of single moments and spans of a run.

@@ -10,11 +10,13 @@ use stepscope_traces::{
 };
 
 use crate::{
-    activity::ActivityPlace,
     error::AnalysisError,
     figures::{Class, Family},
+    rank::{
+        activity::ActivityPlace,
+        work::{self, WorkItem},
+    },
     timeline_columns::{ColumnSums, TimelineColumns},
-    work::{self, WorkItem},
 };
 
 /// What a rank did in a stretch of time, by stream.

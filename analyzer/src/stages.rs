@@ -17,8 +17,10 @@ use stepscope_traces::{RunInfo, SpanKind, Step};
 
 use crate::{
     clock::Alignment,
-    rank::RankResult,
-    work::{Pass, WorkItem},
+    rank::{
+        result::RankResult,
+        work::{Pass, WorkItem},
+    },
 };
 
 /// The stages of a run. Ranks are named by their places in the list of all.

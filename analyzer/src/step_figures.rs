@@ -2,7 +2,7 @@
 
 use stepscope_traces::Rank;
 
-use crate::{figures::StepFigures, mfu::Rates, rank::RankStep};
+use crate::{figures::StepFigures, mfu::Rates, rank::result::RankStep};
 
 /// A rank's step, with where its beginning lies in the clock of all ranks, and at which rates it went.
 pub(crate) fn step_figures(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i64, rates: &Rates) -> StepFigures {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stepscope_traces::Step;
 
-use crate::{figures::StepTime, rank::RankResult, selection::Selection};
+use crate::{figures::StepTime, rank::result::RankResult, selection::Selection};
 
 /// Fewer steps than this are all counted.
 const STEPS_WITH_WARM_UP: usize = 3;

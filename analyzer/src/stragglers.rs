@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     figures::{Straggler, Wait},
-    rank::RankResult,
+    rank::result::RankResult,
 };
 
 /// How many of the ranks that wait, and of those that are waited for, are told in pairs.

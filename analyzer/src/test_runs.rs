@@ -9,7 +9,10 @@ use stepscope_traces::{
 use crate::{
     Selection, analyze,
     figures::Analysis,
-    rank::{Detail, RankResult},
+    rank::{
+        reading::read_rank,
+        result::{Detail, RankResult},
+    },
 };
 
 /// A span on the first stream.
@@ -87,8 +90,5 @@ impl TestRun {
 
 /// What each rank of a run comes to.
 pub(crate) fn results(run: &Run) -> Vec<RankResult> {
-    run.ranks
-        .iter()
-        .map(|rank| RankResult::of(&run.info, rank, &Selection::default(), Detail::Figures).unwrap())
-        .collect()
+    run.ranks.iter().map(|rank| read_rank(&run.info, rank, &Selection::default(), Detail::Figures).unwrap()).collect()
 }

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use stepscope_traces::{Layer, MicroBatch, NameId, Names, Phase, Rank, Step, Stream, Window};
 
 use crate::{
-    activity::ActivityPlace,
     figures::{Class, Family},
+    rank::activity::ActivityPlace,
     rank_spans::SpanKey,
 };
 

@@ -10,14 +10,16 @@ use std::{cmp::Reverse, collections::HashMap};
 use stepscope_plan::Axis;
 use stepscope_traces::{Rank, Run, SpanKind, Step};
 
-use super::step_parts::{Amount, RankPart, RankParts};
 use crate::{
     analysis::analyze_and,
     bubbles::idle_of_stages,
     clock::Alignment,
     error::AnalysisError,
     figures::{Analysis, Class, Family},
-    rank::{Detail, RankResult},
+    rank::{
+        result::{Detail, RankResult},
+        step_parts::{Amount, RankPart, RankParts},
+    },
     selection::Selection,
     stages::Stages,
 };

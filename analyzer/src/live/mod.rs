@@ -23,7 +23,7 @@ use crate::{
     error::AnalysisError,
     figures::{Analysis, RankMemory, StepFigures},
     mfu::Rates,
-    rank::RankStep,
+    rank::result::RankStep,
     selection::{Selection, StepRange},
     step_figures::step_figures,
     step_summary::StepSummary,

@@ -12,13 +12,16 @@ use stepscope_traces::{
 };
 
 use crate::{
-    devices::{self, DeviceSamples},
     error::AnalysisError,
     figures::{Class, RankMemory},
-    memory::MemoryReplay,
-    rank::{Detail, RankReading, RankResult, RankStep, memory_has_times_of_host, steps_alone},
+    rank::{
+        device_samples::{self, DeviceSamples},
+        memory::MemoryReplay,
+        reading::{RankReading, memory_has_times_of_host, steps_alone},
+        result::{Detail, RankResult, RankStep},
+        step_windows::{StepExtents, StepWindow},
+    },
     selection::StepRange,
-    steps::{StepExtents, StepWindow},
 };
 
 /// How many memory events wait for the spans around them, at most.
@@ -235,7 +238,7 @@ impl LiveRank {
         let (began, peak) = self.memory.began_and_peak();
         let mut kept = CounterSamples::default();
         let all = &self.data.counters;
-        let needed = devices::needed_for_ledger(all, &self.data.names, began, peak);
+        let needed = device_samples::needed_for_ledger(all, &self.data.names, began, peak);
         for (row, sample) in all.rows().enumerate() {
             if sample.time_ns.0 >= before || needed.contains(&row) {
                 kept.push(&sample);

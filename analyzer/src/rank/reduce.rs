@@ -3,15 +3,17 @@
 use stepscope_traces::Rank;
 
 use crate::{
-    activity::Activities,
-    breakdown::BreakdownSum,
-    diff::RankParts,
     figures::{Partition, RankFigures},
-    kernels::KernelSums,
-    partition::add_slice,
+    rank::{
+        activity::Activities,
+        breakdown::BreakdownSum,
+        kernel_sums::KernelSums,
+        partition::add_slice,
+        step_parts::RankParts,
+        step_windows::StepWindow,
+        sweep::{Slice, sweep},
+    },
     selection::StepRange,
-    steps::StepWindow,
-    sweep::{Slice, sweep},
 };
 
 /// The figures of a rank in the steps that are wanted, and where the time of every step goes. Parts are of the steps that

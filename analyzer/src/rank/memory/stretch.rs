@@ -2,7 +2,7 @@
 
 use stepscope_traces::Step;
 
-use crate::{selection::StepRange, steps::StepWindow};
+use crate::{rank::step_windows::StepWindow, selection::StepRange};
 
 /// A stretch of time, which ends where the next one begins: a step's window, or what lies before or after all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

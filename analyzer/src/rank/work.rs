@@ -3,8 +3,8 @@
 use stepscope_traces::{MicroBatch, Phase, Step};
 
 use crate::{
-    activity::{Activities, ActivityPlace},
     figures::Class,
+    rank::activity::{Activities, ActivityPlace},
 };
 
 /// Forward or backward; what is computed again belongs to the backward pass.

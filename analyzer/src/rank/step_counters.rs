@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use stepscope_traces::{Counter, CounterSample, Step};
 
-use crate::steps::StepWindow;
+use crate::rank::step_windows::StepWindow;
 
 /// What was counted for a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use stepscope_traces::{SpanKind, Spans, Step};
 
-use crate::activity::Activities;
+use crate::rank::activity::Activities;
 
 /// Where a step lies on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

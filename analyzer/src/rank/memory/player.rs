@@ -6,7 +6,7 @@ use stepscope_traces::Layer;
 
 use super::{
     MOST_BLOCKS,
-    replay::{AllocationPlace, AllocatorState, Event},
+    state::{AllocationPlace, AllocatorState, Event},
     stretch::Stretch,
     watch::Watch,
 };

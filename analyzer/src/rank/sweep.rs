@@ -2,7 +2,7 @@
 
 use stepscope_traces::NameId;
 
-use crate::{activity::Activities, figures::Class};
+use crate::{figures::Class, rank::activity::Activities};
 
 /// A stretch of time in which nothing begins or ends.
 pub(crate) struct Slice<'a> {

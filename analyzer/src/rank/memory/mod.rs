@@ -5,9 +5,9 @@
 //! events. A window has the events from its beginning to before its end; the last step's has those at its end too.
 
 mod growth;
-mod ledger;
 mod player;
 mod replay;
+mod state;
 mod stretch;
 mod timeline;
 mod watch;
@@ -20,13 +20,16 @@ use std::collections::BTreeMap;
 use stepscope_plan::{Attention, MemoryPlan};
 use stepscope_traces::{MemoryCategory, Rank, RankInfo, RunInfo, RunSource, TorchNotes};
 
-use crate::{devices::DeviceSamples, figures::RankMemory, selection::StepRange, steps::StepWindow};
+use crate::{
+    figures::RankMemory,
+    rank::{device_samples::DeviceSamples, step_windows::StepWindow},
+    selection::StepRange,
+};
 
 use growth::growth_per_step;
 use player::Player;
 use stretch::Stretch;
 
-pub(crate) use ledger::ledger;
 pub(crate) use replay::{MemoryReplay, TakenEvents};
 
 /// How many of the largest blocks are shown.

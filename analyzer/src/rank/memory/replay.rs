@@ -1,12 +1,15 @@
-//! A rank's memory events, played again: what is live after each of them.
+//! A rank's memory events, collected as they come, and played again.
 
 use std::collections::{BTreeMap, HashMap};
 
-use polars::prelude::PlHashMap;
-use stepscope_traces::{Layer, MemoryCategory, MemoryEvents, MemoryOperation, Phase, Step};
+use stepscope_traces::{MemoryCategory, MemoryEvents, MemoryOperation};
 
-use super::{CategoryBytes, player::Player, stretch::Stretch};
-use crate::{figures::Block, selection::StepRange, steps::StepWindow};
+use super::{
+    player::Player,
+    state::{AllocationPlace, Event, What},
+    stretch::Stretch,
+};
+use crate::{rank::step_windows::StepWindow, selection::StepRange};
 
 /// How many places there may be, before those that nothing is at any more are forgotten.
 const MANY_PLACES: usize = 4096;
@@ -28,32 +31,6 @@ pub(crate) struct MemoryReplay {
 pub(crate) struct TakenEvents {
     pub(crate) count: u64,
     pub(crate) first: Option<i64>,
-}
-
-/// One event.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Event {
-    pub(super) time: i64,
-    address: u64,
-    what: What,
-}
-
-/// What happened. Only what takes memory says how much, and what for.
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Alloc { bytes: u64, place: u32 },
-    Free,
-    Reserve { bytes: u64 },
-    Release,
-}
-
-/// What a block is for, and where in the training it was allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct AllocationPlace {
-    pub(super) category: MemoryCategory,
-    pub(super) step: Option<Step>,
-    pub(super) phase: Option<Phase>,
-    pub(super) layer: Option<Layer>,
 }
 
 impl MemoryReplay {
@@ -164,87 +141,5 @@ impl MemoryReplay {
         }
         self.numbers = places.iter().copied().zip(0..).collect();
         self.places = places;
-    }
-}
-
-impl Event {
-    /// Where in the training an allocation was made.
-    pub(super) fn place<'a>(&self, places: &'a [AllocationPlace]) -> Option<&'a AllocationPlace> {
-        match self.what {
-            What::Alloc { place, .. } => Some(&places[place as usize]),
-            _ => None,
-        }
-    }
-}
-
-/// What there is after some events.
-#[derive(Clone, Default)]
-pub(super) struct AllocatorState {
-    /// By address, in polars' map: most of the time goes here, and it takes less than half of what std's does.
-    live: PlHashMap<u64, Held>,
-    segments: PlHashMap<u64, u64>,
-    /// What is allocated.
-    pub(super) bytes: CategoryBytes,
-    /// All categories together.
-    pub(super) allocated: u64,
-    /// What is taken from the device; none before anything was.
-    pub(super) reserved: Option<u64>,
-    /// Events whose other half is missing.
-    pub(super) unmatched: u64,
-}
-
-/// A live block.
-#[derive(Clone, Copy)]
-struct Held {
-    bytes: u64,
-    place: u32,
-}
-
-impl AllocatorState {
-    /// Plays one event.
-    pub(super) fn apply(&mut self, event: &Event, places: &[AllocationPlace]) {
-        match event.what {
-            What::Alloc { bytes, place } => {
-                // Sizes in a file that somebody else made may add up to more than there are numbers for.
-                let held = Held { bytes: bytes.min(u64::MAX - self.allocated), place };
-                if let Some(lost) = self.live.insert(event.address, held) {
-                    self.unmatched += u64::from(lost.bytes > 0);
-                    self.subtract(lost, places);
-                }
-                self.bytes[places[place as usize].category as usize] += held.bytes;
-                self.allocated += held.bytes;
-            }
-            What::Free => match self.live.remove(&event.address) {
-                // Blocks of no bytes may all have one address, which the next of them to be freed names again.
-                Some(held) if held.bytes == 0 => _ = self.live.insert(event.address, held),
-                Some(held) => self.subtract(held, places),
-                // Recording began after it was allocated.
-                None => self.unmatched += 1,
-            },
-            What::Reserve { bytes } => {
-                let reserved = self.reserved.unwrap_or(0);
-                let bytes = bytes.min(u64::MAX - reserved);
-                let lost = self.segments.insert(event.address, bytes);
-                self.unmatched += u64::from(lost.is_some());
-                self.reserved = Some(reserved + bytes - lost.unwrap_or(0));
-            }
-            What::Release => match self.segments.remove(&event.address) {
-                Some(bytes) => self.reserved = self.reserved.map(|reserved| reserved - bytes),
-                None => self.unmatched += 1,
-            },
-        }
-    }
-
-    fn subtract(&mut self, held: Held, places: &[AllocationPlace]) {
-        self.bytes[places[held.place as usize].category as usize] -= held.bytes;
-        self.allocated -= held.bytes;
-    }
-
-    /// What is live, with its address, in no order.
-    pub(super) fn blocks(&self, places: &[AllocationPlace]) -> impl Iterator<Item = (u64, Block)> {
-        self.live.iter().map(|(&address, held)| {
-            let AllocationPlace { category, step, phase, layer } = places[held.place as usize];
-            (address, Block { bytes: held.bytes, category, layer, phase, step })
-        })
     }
 }

@@ -10,11 +10,13 @@ use stepscope_plan::Axis;
 use stepscope_traces::{NameId, Names, Phase, SpanKind, Step};
 
 use crate::{
-    activity::{Activities, ActivityPlace},
     figures::Class,
-    intervals::Intervals,
-    steps::StepWindow,
-    sweep::Slice,
+    rank::{
+        activity::{Activities, ActivityPlace},
+        intervals::Intervals,
+        step_windows::StepWindow,
+        sweep::Slice,
+    },
 };
 
 /// What a moment of a rank's step is spent on.
@@ -88,7 +90,7 @@ pub(crate) struct RankParts {
     /// Of a stage of a pipeline, by time.
     pub(crate) waits: Vec<StageWait>,
     /// What its kernels are called.
-    pub(super) names: Names,
+    pub(crate) names: Names,
     /// When it worked on a micro-batch; none, where it is no stage.
     work: Option<Intervals>,
     /// How much of that is over.

@@ -10,11 +10,11 @@ use stepscope_traces::{
 use stepscope_trainer::{CpuTraining, TrainConfig};
 use tempfile::TempDir;
 
-use super::{replay::AllocatorState, timeline::MOST_POINTS, *};
+use super::{state::AllocatorState, timeline::MOST_POINTS, *};
 use crate::{
     Selection, analyze,
-    devices::DeviceSamples,
     figures::{Analysis, Block, LayerMemory, MemoryPoint},
+    rank::device_samples::DeviceSamples,
 };
 
 const EVERYTHING: StepRange = StepRange::ALL;

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use stepscope_plan::Axis;
 
 use crate::{
-    activity::Activities,
     figures::{AxisShare, Breakdown, Class, LayerShare, PhaseShare, Share},
-    sweep::Slice,
+    rank::{activity::Activities, sweep::Slice},
 };
 
 /// Adds up stretches of time by the place that has them.

@@ -4,7 +4,7 @@
 //! copies and fills: compute is |C|, exposed communication |N \ C|, exposed copies |M \ (C ∪ N)|, and idle is what no
 //! activity covers. Together they are the window.
 
-use crate::{figures::Partition, sweep::Slice};
+use crate::{figures::Partition, rank::sweep::Slice};
 
 /// Adds a stretch of time to a window.
 pub(crate) fn add_slice(partition: &mut Partition, slice: &Slice<'_>) {
@@ -38,7 +38,10 @@ mod tests {
     use stepscope_traces::{NameId, Nanos, Span, SpanKind, Spans};
 
     use super::*;
-    use crate::{activity::Activities, breakdown::BreakdownSum, figures::Share, sweep::sweep};
+    use crate::{
+        figures::Share,
+        rank::{activity::Activities, breakdown::BreakdownSum, sweep::sweep},
+    };
 
     const TIME: i64 = 60;
     const KINDS: [SpanKind; 4] = [SpanKind::Kernel, SpanKind::AllReduce, SpanKind::Copy, SpanKind::Step];

@@ -2,7 +2,7 @@
 
 use stepscope_traces::{Group, Sequence, SpanKind, Spans, Step};
 
-use crate::{figures::Class, intervals::Intervals, selection::StepRange};
+use crate::{figures::Class, rank::intervals::Intervals, selection::StepRange};
 
 /// One rank's part in a collective, or a send or a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

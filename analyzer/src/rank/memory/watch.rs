@@ -4,7 +4,7 @@ use stepscope_traces::{Phase, Step};
 
 use super::{
     CategoryBytes,
-    replay::{AllocationPlace, AllocatorState},
+    state::{AllocationPlace, AllocatorState},
     timeline::Timeline,
 };
 use crate::figures::MemoryPoint;
