@@ -11,17 +11,15 @@ use stepscope_plan::Axis;
 use stepscope_traces::{Rank, Run, SpanKind, Step};
 
 use crate::{
-    analysis::analyze_and,
-    bubbles::idle_of_stages,
-    clock::Alignment,
+    analyze::analyze_and,
     error::AnalysisError,
     figures::{Analysis, Class, Family},
+    job::{bubbles::idle_of_stages, clock::Alignment, stages::Stages},
     rank::{
         result::{Detail, RankResult},
         step_parts::{Amount, RankPart, RankParts},
     },
     selection::Selection,
-    stages::Stages,
 };
 
 /// A run as it is compared.

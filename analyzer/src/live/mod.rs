@@ -19,14 +19,12 @@ use std::{
 use stepscope_traces::{Loss, Nanos, Rank, Run, State, Step};
 
 use crate::{
-    analysis::assemble,
+    analyze::assemble,
     error::AnalysisError,
     figures::{Analysis, RankMemory, StepFigures},
-    mfu::Rates,
+    job::{mfu::Rates, step_summary::StepSummary, steps::step_figures},
     rank::result::RankStep,
     selection::{Selection, StepRange},
-    step_figures::step_figures,
-    step_summary::StepSummary,
 };
 
 use self::rank::LiveRank;

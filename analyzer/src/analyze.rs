@@ -1,4 +1,4 @@
-//! Everything a run says, put together.
+//! Analyzes a run: reads its ranks, asks each question of them, and puts the answers together.
 
 use std::{
     sync::{
@@ -11,24 +11,18 @@ use std::{
 use stepscope_traces::{Rank, RankDirectory, Run, State, Step};
 
 use crate::{
-    bubbles::pipeline,
-    clock::Alignment,
-    collectives::collectives,
-    devices::devices,
     error::AnalysisError,
-    figures::{Analysis, DataLoss, RunSummary, StepFigures},
+    figures::{Analysis, DataLoss, RunSummary},
     findings::findings,
-    kernels::kernels,
-    mfu::Rates,
-    overlay::Overlay,
+    job::{
+        bubbles::pipeline, clock::Alignment, collectives::collectives, devices::devices, kernels::kernels, mfu::Rates,
+        roofline::roofline, step_time::step_time, steps::steps,
+    },
     rank::{
         reading::read_rank,
         result::{Detail, RankResult},
     },
-    roofline::roofline,
     selection::Selection,
-    step_figures::step_figures,
-    step_time::step_time,
 };
 
 /// The version of what `analyze` says.
@@ -37,16 +31,6 @@ const SCHEMA: u32 = 1;
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
     Ok(analyze_and(run, selection, Detail::Figures, progress, |_, _| ())?.0)
-}
-
-/// As [`analyze`], with what it says of single moments and spans.
-pub fn analyze_with_overlay(
-    run: &Run,
-    selection: &Selection,
-    progress: &(dyn Fn(usize) + Sync),
-) -> Result<(Analysis, Overlay), AnalysisError> {
-    let look = |ranks: &[RankResult], alignment: &Alignment| Overlay::of(&run.info, ranks, alignment);
-    analyze_and(run, selection, Detail::Figures, progress, look)
 }
 
 /// Analyzes a run, and has somebody look at its ranks before they are let go.
@@ -177,17 +161,6 @@ fn check_steps(ranks: &[RankResult], selection: &Selection) -> Result<(), Analys
         return Err(AnalysisError::NoSuchSteps { recorded });
     }
     Ok(())
-}
-
-fn steps(ranks: &[RankResult], alignment: &Alignment, rates: &Rates) -> Vec<StepFigures> {
-    let of_rank = |(index, rank): (usize, &RankResult)| {
-        let number = rank.info.rank;
-        let figures = |step| step_figures(number, step, |time| alignment.align(index, time), rates);
-        rank.steps.iter().map(figures).collect::<Vec<_>>()
-    };
-    let mut steps: Vec<StepFigures> = ranks.iter().enumerate().flat_map(of_rank).collect();
-    steps.sort_by_key(|step| (step.step, step.rank));
-    steps
 }
 
 fn data_loss(ranks: &[RankResult]) -> DataLoss {

@@ -1,17 +1,23 @@
 //! What an analysis says of single moments and spans: for a picture of the whole run, which shows them where they are.
 
-use stepscope_traces::{Loss, Rank, RankInfo, RunInfo, SpanKind, State};
+use stepscope_traces::{Loss, Rank, RankInfo, Run, RunInfo, SpanKind, State};
 
 use crate::{
-    bubbles::idle_of_stages,
-    clock::{AlignedClock, Alignment},
-    links::{Link, links},
+    analyze::analyze_and,
+    detail::links::{Link, links},
+    error::AnalysisError,
+    figures::Analysis,
+    job::{
+        bubbles::idle_of_stages,
+        clock::{AlignedClock, Alignment},
+        stages::Stages,
+    },
     rank::{
-        result::RankResult,
+        result::{Detail, RankResult},
         step_windows::StepWindow,
         streams::{LabelCounts, StreamUse},
     },
-    stages::Stages,
+    selection::Selection,
 };
 
 /// What an analysis says of single moments and spans of a run.
@@ -84,4 +90,14 @@ impl Overlay {
         };
         Overlay { ranks: ranks.iter().zip(all_links).enumerate().map(overlay).collect(), links: count }
     }
+}
+
+/// As [`analyze`](crate::analyze()), with what it says of single moments and spans.
+pub fn analyze_with_overlay(
+    run: &Run,
+    selection: &Selection,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<(Analysis, Overlay), AnalysisError> {
+    let look = |ranks: &[RankResult], alignment: &Alignment| Overlay::of(&run.info, ranks, alignment);
+    analyze_and(run, selection, Detail::Figures, progress, look)
 }

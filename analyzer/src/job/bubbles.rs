@@ -13,10 +13,9 @@ use std::collections::BTreeMap;
 use stepscope_traces::{RunInfo, Step};
 
 use crate::{
-    clock::Alignment,
     figures::{PipelineFigures, StageFigures, StepBubble},
+    job::{clock::Alignment, stages::Stages},
     rank::{intervals::Intervals, result::RankResult, work::Pass},
-    stages::Stages,
 };
 
 /// The bubbles of a run with more than one stage.

@@ -10,9 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use stepscope_traces::{GroupInfo, SpanKind};
 
 use crate::{
-    clock_fit::{ClockFit, Reading},
     figures::{AlignedBy, ClockSummary, RankClock},
-    messages::{Message, messages},
+    job::{
+        clock_fit::{ClockFit, Reading},
+        messages::{Message, messages},
+    },
     rank::result::RankResult,
 };
 

@@ -5,9 +5,9 @@ use stepscope_plan::{Costs, Simulation};
 use stepscope_traces::{MicroBatch, Step};
 
 use crate::{
+    detail::timeline::RankWork,
     figures::PipelineFigures,
     rank::work::{Pass, WorkItem},
-    timeline::RankWork,
 };
 
 /// The same work of one step, ideally: of each stage, in its order, in nanoseconds since the first begins. None where the

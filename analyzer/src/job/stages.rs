@@ -16,7 +16,7 @@ use stepscope_plan::{Coordinates, ParallelLayout, Schedule};
 use stepscope_traces::{RunInfo, SpanKind, Step};
 
 use crate::{
-    clock::Alignment,
+    job::clock::Alignment,
     rank::{
         result::RankResult,
         work::{Pass, WorkItem},

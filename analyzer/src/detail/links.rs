@@ -2,7 +2,10 @@
 
 use stepscope_traces::{Group, GroupInfo, Sequence, SpanKind};
 
-use crate::{collectives::GroupSizes, messages::messages, rank::result::RankResult};
+use crate::{
+    job::{collectives::GroupSizes, messages::messages},
+    rank::result::RankResult,
+};
 
 /// What the other ranks say of a rank's part in a collective, or of one side of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

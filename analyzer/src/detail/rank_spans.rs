@@ -10,13 +10,16 @@ use stepscope_traces::{
 };
 
 use crate::{
+    detail::{
+        span_key::SpanKey,
+        timeline_columns::{ColumnSums, TimelineColumns},
+    },
     error::AnalysisError,
-    figures::{Class, Family},
+    figures::Family,
     rank::{
         activity::ActivityPlace,
         work::{self, WorkItem},
     },
-    timeline_columns::{ColumnSums, TimelineColumns},
 };
 
 /// What a rank did in a stretch of time, by stream.
@@ -37,16 +40,6 @@ pub(crate) struct CompactSpan {
     pub(crate) start: i64,
     pub(crate) end: i64,
     kind: u32,
-}
-
-/// What spans are that differ in their times alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SpanKey {
-    pub(crate) place: ActivityPlace,
-    pub(crate) kind: SpanKind,
-    pub(crate) name: NameId,
-    pub(crate) bytes: Option<u64>,
-    pub(crate) flops: Option<u64>,
 }
 
 /// A span with all that is known of it. Times are in the rank's clock.
@@ -260,16 +253,5 @@ impl RankSpans {
             .into_iter()
             .flatten()
             .min_by_key(|index| distance(*index))
-    }
-}
-
-impl SpanKey {
-    /// What a span is; none, where it is no activity.
-    fn of(spans: &Spans, row: usize) -> Option<SpanKey> {
-        let kind = spans.kind.get(row);
-        let class = Class::of(kind)?;
-        let place = ActivityPlace::of(spans, row, class, None);
-        let (bytes, flops) = (spans.bytes.get(row), spans.flops.get(row));
-        Some(SpanKey { place, kind, name: spans.name.get(row), bytes, flops })
     }
 }

@@ -2,7 +2,11 @@
 
 use stepscope_traces::Rank;
 
-use crate::{figures::StepFigures, mfu::Rates, rank::result::RankStep};
+use crate::{
+    figures::StepFigures,
+    job::{clock::Alignment, mfu::Rates},
+    rank::result::{RankResult, RankStep},
+};
 
 /// A rank's step, with where its beginning lies in the clock of all ranks, and at which rates it went.
 pub(crate) fn step_figures(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i64, rates: &Rates) -> StepFigures {
@@ -23,4 +27,16 @@ pub(crate) fn step_figures(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i
         mfu,
         hfu,
     }
+}
+
+/// Every step of every rank, in order.
+pub(crate) fn steps(ranks: &[RankResult], alignment: &Alignment, rates: &Rates) -> Vec<StepFigures> {
+    let of_rank = |(index, rank): (usize, &RankResult)| {
+        let number = rank.info.rank;
+        let figures = |step| step_figures(number, step, |time| alignment.align(index, time), rates);
+        rank.steps.iter().map(figures).collect::<Vec<_>>()
+    };
+    let mut steps: Vec<StepFigures> = ranks.iter().enumerate().flat_map(of_rank).collect();
+    steps.sort_by_key(|step| (step.step, step.rank));
+    steps
 }

@@ -19,13 +19,11 @@ use stepscope_traces::{Group, GroupInfo, SpanKind, Step};
 use crate::{
     error::AnalysisError,
     figures::{CollectiveFigures, Straggler, Wait},
-    kernels::groups as alike,
-    messages::messages,
+    job::{messages::messages, row_groups::row_groups, stragglers::Stragglers},
     rank::{
         communication::{CommunicationSpan, union},
         result::RankResult,
     },
-    stragglers::Stragglers,
 };
 
 /// Every rank's waiting, and that of ranks for each other.
@@ -178,7 +176,7 @@ fn add_collectives(
     let mut parts: Vec<(u32, i64)> = Vec::new();
     // Those in which somebody may have been waited for.
     let mut met: Vec<Vec<u32>> = Vec::new();
-    for rows in alike(&table, ["group", "sequence", "operation"])? {
+    for rows in row_groups(&table, ["group", "sequence", "operation"])? {
         let span = |row: &u32| spans[*row as usize].1;
         let first = span(&rows[0]);
         let kind = sizes.kind(first);

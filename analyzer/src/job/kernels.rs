@@ -5,8 +5,11 @@ use polars::prelude::*;
 use crate::{
     error::AnalysisError,
     figures::{Bound, Family, FamilyFigures, KernelFigures, Roofline},
+    job::{
+        roofline::{bound, roof_share},
+        row_groups::row_groups,
+    },
     rank::kernel_sums::KernelSum,
-    roofline::{bound, roof_share},
 };
 
 /// Kernels by name and by family over all ranks, the most time first.
@@ -26,7 +29,7 @@ pub(crate) fn kernels(
     let whole: i64 = columns.total_ns.iter().sum();
     let share = |total: i64| if whole > 0 { total as f64 / whole as f64 } else { 0.0 };
     let mut kernels: Vec<KernelFigures> = Vec::new();
-    for rows in groups(&all, ["name", "family"])? {
+    for rows in row_groups(&all, ["name", "family"])? {
         let sum = columns.sum(&rows);
         let of_ranks = || rows.iter().map(|row| columns.total_ns[*row as usize]);
         // A rank without such a kernel spent nothing on it.
@@ -52,7 +55,7 @@ pub(crate) fn kernels(
     }
     kernels.sort_by(|one, other| other.total_ns.cmp(&one.total_ns).then_with(|| one.name.cmp(&other.name)));
     let mut families: Vec<FamilyFigures> = Vec::new();
-    for rows in groups(&all, ["family"])? {
+    for rows in row_groups(&all, ["family"])? {
         let sum = columns.sum(&rows);
         families.push(FamilyFigures {
             family: columns.family(rows[0]),
@@ -120,23 +123,13 @@ impl<'a> KernelColumns<'a> {
     }
 }
 
-/// The rows of a table that are alike in some columns.
-pub(crate) fn groups<const N: usize>(table: &DataFrame, keys: [&str; N]) -> Result<Vec<Vec<u32>>, AnalysisError> {
-    let grouped = table.group_by(keys)?;
-    let rows = |group: GroupsIndicator<'_>| match group {
-        GroupsIndicator::Idx((_, rows)) => rows.to_vec(),
-        GroupsIndicator::Slice([first, count]) => (first..first + count).collect(),
-    };
-    Ok(grouped.get_groups().iter().map(rows).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use stepscope_traces::{Device, Span, SpanKind};
 
     use super::*;
     use crate::{
-        roofline::roofline,
+        job::roofline::roofline,
         test_runs::{TestRun, ranks, span},
     };
 

@@ -3,10 +3,10 @@
 use stepscope_traces::{MicroBatch, NameId, Nanos, Phase, Rank, Run, Step, Stream, Window};
 
 use crate::{
+    detail::rank_spans::{CompactSpan, RankSpans},
     error::AnalysisError,
     figures::{Class, Family, StepFigures},
     rank::{activity::ActivityPlace, work::WorkItem},
-    rank_spans::{CompactSpan, RankSpans},
 };
 
 /// One step. Times are nanoseconds since it began on the first rank to begin it, in the clock all ranks are aligned to.

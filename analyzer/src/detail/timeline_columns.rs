@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use stepscope_traces::{Layer, MicroBatch, NameId, Names, Phase, Rank, Step, Stream, Window};
 
 use crate::{
+    detail::span_key::SpanKey,
     figures::{Class, Family},
     rank::activity::ActivityPlace,
-    rank_spans::SpanKey,
 };
 
 /// A span is told by name where it is at least so many columns long.
