@@ -1,4 +1,5 @@
-//! A stretch of time of some ranks, in the columns of a timeline: what each stream did in each, and to what in the training that belongs.
+//! A stretch of time of some ranks in the columns of a timeline: what each stream did in each, and to what in the training
+//! that belongs.
 //!
 //! However many spans there are, there are as many columns as somebody asked for, so that this takes as much memory as it
 //! is drawn on. Times of a rank are in its own clock.

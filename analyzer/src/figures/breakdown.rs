@@ -51,7 +51,7 @@ pub struct AxisShare {
 }
 
 impl AxisShare {
-    /// None yet.
+    /// No communication, to add to.
     pub(crate) fn along(axis: Option<Axis>) -> AxisShare {
         AxisShare { axis, communication_ns: 0, overlapped_ns: 0, exposed_ns: 0 }
     }
