@@ -4,7 +4,7 @@
 //! follows it. And a training is watched by another process, which is held every other while.
 
 mod figures;
-mod growing_run;
+mod live_run;
 
 use std::{
     error::Error,
@@ -36,7 +36,7 @@ use stepscope_tui::{Dashboard, Options, Size, Source, ThemeName, View};
 
 use crate::{
     figures::{Estimate, Table},
-    growing_run::SPANS_A_SECOND,
+    live_run::SPANS_A_SECOND,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -56,14 +56,14 @@ fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let told_to = |what: &str| arguments.iter().position(|argument| argument == what).map(|at| &arguments[at + 1]);
     if let Some(run) = told_to(WRITE) {
-        return growing_run::write(Path::new(run));
+        return live_run::write(Path::new(run));
     }
     if let Some(run) = told_to(WATCH) {
         return watch(Path::new(run));
     }
     let scratch = tempfile::tempdir()?;
     let mut table = Table::default();
-    follow(&scratch.path().join("growing"), &mut table)?;
+    follow(&scratch.path().join("live"), &mut table)?;
     train(&scratch.path().join("training"), &mut table)?;
     draw(&scratch.path().join("wide"), &mut table)?;
     println!("{table}");

@@ -1,6 +1,6 @@
 //! How large a trace would be, from what a run has: to write it too large and begin again takes as long as to write it.
 
-use stepscope_analyzer::{Overlay, RankOverlay, Said};
+use stepscope_analyzer::{LabelCounts, Overlay, RankOverlay};
 use stepscope_traces::{
     SpanKind,
     export::perfetto::{Detail, Level},
@@ -53,10 +53,10 @@ impl Estimate<'_> {
         let slice = 2 * (PACKET + self.time) + 2 * TEXT;
         match level {
             Level::Arguments => {
-                let of = |Said { phase, layer, flops, bytes }: Said| {
+                let of = |LabelCounts { phase, layer, flops, bytes }: LabelCounts| {
                     PHASE * phase + LAYER * layer + BYTES * bytes + FLOPS_AND_THEIR_RATE * flops
                 };
-                self.overlay.ranks.iter().map(|rank| of(rank.said)).sum()
+                self.overlay.ranks.iter().map(|rank| of(rank.labels)).sum()
             }
             Level::Host => slice * self.spans(|kind| matches!(kind, SpanKind::Range | SpanKind::Launch)),
             Level::MemoryByCategory | Level::Memory => {

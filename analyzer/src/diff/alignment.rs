@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 use super::launches::{Launch, LaunchPlace};
-use crate::{activity::Class, family::Family};
+use crate::figures::{Class, Family};
 
 /// Kernels that are compared with each other: their names in both runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

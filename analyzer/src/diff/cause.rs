@@ -4,8 +4,8 @@ use serde::Serialize;
 use stepscope_plan::Axis;
 use stepscope_traces::SpanKind;
 
-use super::profile::Part;
-use crate::family::Family;
+use super::profile::StepPart;
+use crate::figures::Family;
 
 /// What kind of cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -34,14 +34,16 @@ pub enum CauseKind {
 }
 
 impl CauseKind {
-    pub(super) fn of(part: &Part) -> CauseKind {
+    pub(super) fn of(part: &StepPart) -> CauseKind {
         match part {
-            Part::Kernel { recomputes: true, .. } => CauseKind::Recomputation,
-            Part::Kernel { family, .. } => CauseKind::Compute { family: *family },
-            Part::Exposed { operation, axis } => CauseKind::ExposedCommunication { operation: *operation, axis: *axis },
-            Part::Copies => CauseKind::ExposedCopies,
-            Part::Bubble => CauseKind::PipelineBubble,
-            Part::Idle => CauseKind::Idle,
+            StepPart::Kernel { recomputes: true, .. } => CauseKind::Recomputation,
+            StepPart::Kernel { family, .. } => CauseKind::Compute { family: *family },
+            StepPart::Exposed { operation, axis } => {
+                CauseKind::ExposedCommunication { operation: *operation, axis: *axis }
+            }
+            StepPart::Copies => CauseKind::ExposedCopies,
+            StepPart::Bubble => CauseKind::PipelineBubble,
+            StepPart::Idle => CauseKind::Idle,
         }
     }
 

@@ -5,6 +5,7 @@ use stepscope_plan::ParallelLayout;
 use stepscope_traces::RunSource;
 
 use super::profile::Profile;
+use crate::figures::RunSummary;
 
 /// A setting that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,7 +80,7 @@ pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
     let shape = shape.map(|(base, _)| format!("another model: {} has other shapes in both", base.name));
     let (base_length, other_length) = layout(|layout| layout.sequence_length.to_string());
     let (base_precision, other_precision) = layout(|layout| layout.precision.name().into());
-    let device = |run: &crate::RunSummary| run.device.as_ref().map(|device| device.name.clone());
+    let device = |run: &RunSummary| run.device.as_ref().map(|device| device.name.clone());
     let has_steps = |profile: &Profile<'_>| profile.steps.iter().any(|step| step.step.is_some());
     let has_time = |profile: &Profile<'_>| profile.steps.iter().any(|step| step.time_ns > 0);
     let both_have_time = has_time(base) && has_time(other);

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     alignment::Aligned,
     leaves::{Amounts, Leaf},
-    time::Judged,
+    resample::Judged,
 };
 
 /// Whether a kernel of one run is in the other.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stepscope_traces::{Layer, MicroBatch, NameId, Nanos, Phase, Rank, Spans, Window};
 
 use super::profile::Profile;
-use crate::{activity::Class, error::AnalysisError};
+use crate::{error::AnalysisError, figures::Class};
 
 /// Kernels of a place that are looked at, at most.
 const MOST_OF_A_PLACE: usize = 2000;

@@ -6,10 +6,13 @@ use super::{
     alignment::{Aligned, Calls, align, has_new_and_gone, renamed},
     cause::CauseKind,
     launches::launches,
-    profile::{Part, Profile, ProfileStep},
+    profile::{Profile, ProfileStep, StepPart},
     steady::Steady,
 };
-use crate::{activity::Class, error::AnalysisError, family::Family};
+use crate::{
+    error::AnalysisError,
+    figures::{Class, Family},
+};
 
 /// What is compared as one: parts of a run that are the same.
 pub(super) struct Leaf {
@@ -35,7 +38,7 @@ pub(super) fn scale(steps: &[ProfileStep]) -> i128 {
 /// The parts of both runs, put together.
 pub(super) fn leaves(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>) -> Result<Vec<Leaf>, AnalysisError> {
     let mut leaves: Vec<Leaf> = Vec::new();
-    let mut places: HashMap<Part, usize> = HashMap::new();
+    let mut places: HashMap<StepPart, usize> = HashMap::new();
     for recomputes in [false, true] {
         let calls = calls([(base, steady.base), (other, steady.other)], recomputes);
         let pairs = match has_new_and_gone(&calls) {
@@ -44,15 +47,15 @@ pub(super) fn leaves(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_
         };
         for group in align(&calls, &pairs) {
             let names: BTreeSet<&String> = group.base.union(&group.other).collect();
-            let parts: Vec<Part> = names.iter().map(|name| kernel(name, recomputes)).collect();
+            let parts: Vec<StepPart> = names.iter().map(|name| kernel(name, recomputes)).collect();
             let Some(kind) = parts.first().map(CauseKind::of) else { continue };
             places.extend(parts.into_iter().map(|part| (part, leaves.len())));
             leaves.push(Leaf { kind, kernel: Some(group), base: Amounts::default(), other: Amounts::default() });
         }
     }
     // In an order that is the same each time: rounding goes by it.
-    let all: BTreeSet<&Part> = base.parts.iter().chain(&other.parts).collect();
-    for part in all.into_iter().filter(|part| !matches!(part, Part::Kernel { .. })) {
+    let all: BTreeSet<&StepPart> = base.parts.iter().chain(&other.parts).collect();
+    for part in all.into_iter().filter(|part| !matches!(part, StepPart::Kernel { .. })) {
         places.insert(part.clone(), leaves.len());
         let kind = CauseKind::of(part);
         leaves.push(Leaf { kind, kernel: None, base: Amounts::default(), other: Amounts::default() });
@@ -79,9 +82,9 @@ pub(super) fn leaves(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_
     Ok(leaves)
 }
 
-fn kernel(name: &str, recomputes: bool) -> Part {
+fn kernel(name: &str, recomputes: bool) -> StepPart {
     let family = Family::of(Class::Compute, name);
-    Part::Kernel { family, name: name.into(), recomputes }
+    StepPart::Kernel { family, name: name.into(), recomputes }
 }
 
 /// How often each kernel runs in a step.
@@ -93,7 +96,7 @@ fn calls(sides: [(&Profile<'_>, &[ProfileStep]); 2], recomputes: bool) -> Calls 
             *counts[*part].get_or_insert(0) += amount.count;
         }
         for (part, count) in profile.parts.iter().zip(counts) {
-            let (Part::Kernel { name, recomputes: again, .. }, Some(count)) = (part, count) else { continue };
+            let (StepPart::Kernel { name, recomputes: again, .. }, Some(count)) = (part, count) else { continue };
             if *again == recomputes {
                 // One that began in the warm-up and ended after it is there, too.
                 calls.entry(name.clone()).or_default()[side] = (count as f64).max(1e-9) / scale(steps).max(1) as f64;

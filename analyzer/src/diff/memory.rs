@@ -15,7 +15,7 @@ use stepscope_plan::{Attention, MemoryPlan, ParallelLayout};
 use stepscope_traces::{MemoryCategory, Rank};
 
 use super::profile::Profile;
-use crate::{analysis::Analysis, memory::RankMemory};
+use crate::figures::{Analysis, RankMemory};
 
 /// How the peak of memory changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -14,7 +14,7 @@ use super::{
     resample::{Interval, Series},
     steady::Steady,
 };
-use crate::{collectives::CollectiveFigures, mfu::Mfu};
+use crate::figures::{CollectiveFigures, Mfu};
 
 /// A change by a factor closer to one than this is none.
 const FLOOR: f64 = 0.01;
@@ -270,22 +270,22 @@ fn bubble(profile: &Profile<'_>, steps: &[ProfileStep]) -> Option<Series> {
 
 /// What collectives of both runs have in common.
 #[derive(Clone, Copy, PartialEq)]
-struct Kind {
+struct BandwidthKind {
     operation: stepscope_traces::SpanKind,
     axis: Option<stepscope_plan::Axis>,
 }
 
-impl Kind {
-    fn of(collective: &CollectiveFigures) -> Kind {
-        Kind { operation: collective.operation, axis: collective.axis }
+impl BandwidthKind {
+    fn of(collective: &CollectiveFigures) -> BandwidthKind {
+        BandwidthKind { operation: collective.operation, axis: collective.axis }
     }
 }
 
 /// The kinds of collectives, each with the name of its bandwidth.
-fn bandwidths(base: &Profile<'_>, other: &Profile<'_>) -> Vec<(String, Kind)> {
-    let mut kinds: Vec<(String, Kind)> = Vec::new();
+fn bandwidths(base: &Profile<'_>, other: &Profile<'_>) -> Vec<(String, BandwidthKind)> {
+    let mut kinds: Vec<(String, BandwidthKind)> = Vec::new();
     for collective in base.analysis.collectives.iter().chain(&other.analysis.collectives) {
-        let kind = Kind::of(collective);
+        let kind = BandwidthKind::of(collective);
         let axis = kind.axis.map_or_else(String::new, |axis| format!(".{}", short(axis)));
         if collective.bus_bandwidth.is_some() && kinds.iter().all(|(_, other)| *other != kind) {
             kinds.push((format!("{BUS_BANDWIDTH}{}{axis}", kind.operation.word()), kind));
@@ -294,9 +294,9 @@ fn bandwidths(base: &Profile<'_>, other: &Profile<'_>) -> Vec<(String, Kind)> {
     kinds
 }
 
-fn bandwidth(profile: &Profile<'_>, steps: &[ProfileStep], kind: &Kind) -> Option<Series> {
+fn bandwidth(profile: &Profile<'_>, steps: &[ProfileStep], kind: &BandwidthKind) -> Option<Series> {
     let alike: Vec<&CollectiveFigures> =
-        profile.analysis.collectives.iter().filter(|collective| Kind::of(collective) == *kind).collect();
+        profile.analysis.collectives.iter().filter(|collective| BandwidthKind::of(collective) == *kind).collect();
     let of_step = |step: &ProfileStep| {
         let of = |collective: &&CollectiveFigures| {
             let (bytes, own) = *collective.by_step.get(&step.step?)?;

@@ -18,7 +18,6 @@ mod resample;
 mod rounding;
 mod several;
 mod steady;
-mod step_parts;
 mod time;
 
 use serde::Serialize;
@@ -35,8 +34,6 @@ pub use profile::{Profile, profile};
 pub use resample::Interval;
 pub use several::{MetricRow, ScalingPoint, SettingRow, Several, several};
 pub use time::{TimeCause, TimeDiff};
-
-pub(crate) use step_parts::RankParts;
 
 /// The version of what `diff` says.
 const SCHEMA: u32 = 1;

@@ -10,17 +10,16 @@ use std::{cmp::Reverse, collections::HashMap};
 use stepscope_plan::Axis;
 use stepscope_traces::{Rank, Run, SpanKind, Step};
 
-use super::step_parts::{Amount, RankPart, RankParts};
 use crate::{
-    activity::Class,
-    analysis::{Analysis, analyze_and},
-    bubbles::idle_of_stages,
-    clock::Alignment,
+    analyze::analyze_and,
     error::AnalysisError,
-    family::Family,
-    rank::{Detail, RankResult},
+    figures::{Analysis, Class, Family},
+    job::{bubbles::idle_of_stages, clock::Alignment, stages::Stages},
+    rank::{
+        result::{Detail, RankResult},
+        step_parts::{Amount, RankPart, RankParts},
+    },
     selection::Selection,
-    stages::Stages,
 };
 
 /// A run as it is compared.
@@ -32,14 +31,14 @@ pub struct Profile<'a> {
     /// What it says by itself.
     pub analysis: Analysis,
     /// What steps are made of.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<StepPart>,
     /// Every step that was recorded to its end, in order; where there are no steps, all of the recording.
     pub(crate) steps: Vec<ProfileStep>,
 }
 
 /// What a step is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Part {
+pub(crate) enum StepPart {
     Kernel { family: Family, name: String, recomputes: bool },
     Exposed { operation: SpanKind, axis: Option<Axis> },
     Copies,
@@ -99,7 +98,7 @@ impl Profile<'_> {
 
 /// The steps of all ranks, part by part.
 struct Tables {
-    parts: Vec<Part>,
+    parts: Vec<StepPart>,
     /// Of each rank, its steps.
     ranks: Vec<HashMap<Option<Step>, HashMap<usize, Amount>>>,
 }
@@ -107,8 +106,8 @@ struct Tables {
 impl Tables {
     fn of(ranks: &[RankResult], alignment: &Alignment, stages: Option<&Stages>) -> Tables {
         let idle = stages.map(|stages| idle_of_stages(stages, ranks, alignment));
-        let mut numbers: HashMap<Part, usize> = HashMap::new();
-        let mut number = |part: Part| {
+        let mut numbers: HashMap<StepPart, usize> = HashMap::new();
+        let mut number = |part: StepPart| {
             let next = numbers.len();
             *numbers.entry(part).or_insert(next)
         };
@@ -120,12 +119,12 @@ impl Tables {
             for step in &parts.steps {
                 let mut table = HashMap::new();
                 for (part, amount) in &step.parts {
-                    let part = *known.entry(*part).or_insert_with(|| number(Part::of(part, parts)));
+                    let part = *known.entry(*part).or_insert_with(|| number(StepPart::of(part, parts)));
                     table.insert(part, *amount);
                 }
                 steps.push(table);
             }
-            let bubble = number(Part::Bubble);
+            let bubble = number(StepPart::Bubble);
             for wait in idle.iter().flat_map(|_| &parts.waits) {
                 let [start, end] = [wait.start, wait.end].map(|time| alignment.align(index, time));
                 let idle = idle.as_ref().map_or(0, |idle| idle[index].covered(start, end)).min(wait.end - wait.start);
@@ -136,7 +135,7 @@ impl Tables {
             let named = parts.steps.iter().map(|step| step.step);
             tables.push(named.zip(steps).collect());
         }
-        let mut parts: Vec<(Part, usize)> = numbers.into_iter().collect();
+        let mut parts: Vec<(StepPart, usize)> = numbers.into_iter().collect();
         parts.sort_by_key(|(_, number)| *number);
         Tables { parts: parts.into_iter().map(|(part, _)| part).collect(), ranks: tables }
     }
@@ -178,22 +177,26 @@ impl Tables {
     /// How long a replica waits for others, as far as that can be seen.
     fn exposed(&self, replica: &[usize], step: Option<Step>) -> i64 {
         let waits =
-            |part: &usize| matches!(self.parts[*part], Part::Exposed { axis, .. } if axis != Some(Axis::Pipeline));
+            |part: &usize| matches!(self.parts[*part], StepPart::Exposed { axis, .. } if axis != Some(Axis::Pipeline));
         let parts = replica.iter().flat_map(|rank| &self.ranks[*rank][&step]);
         parts.filter(|(part, _)| waits(part)).map(|(_, amount)| amount.time_ns).sum()
     }
 }
 
-impl Part {
-    fn of(part: &RankPart, parts: &RankParts) -> Part {
+impl StepPart {
+    fn of(part: &RankPart, parts: &RankParts) -> StepPart {
         match part {
             RankPart::Kernel { name, recomputes } => {
                 let name = parts.names.get(*name).unwrap_or("unnamed");
-                Part::Kernel { family: Family::of(Class::Compute, name), name: name.into(), recomputes: *recomputes }
+                StepPart::Kernel {
+                    family: Family::of(Class::Compute, name),
+                    name: name.into(),
+                    recomputes: *recomputes,
+                }
             }
-            RankPart::Exposed { operation, axis } => Part::Exposed { operation: *operation, axis: *axis },
-            RankPart::Copies => Part::Copies,
-            RankPart::Idle => Part::Idle,
+            RankPart::Exposed { operation, axis } => StepPart::Exposed { operation: *operation, axis: *axis },
+            RankPart::Copies => StepPart::Copies,
+            RankPart::Idle => StepPart::Idle,
         }
     }
 }

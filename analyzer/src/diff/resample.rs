@@ -36,6 +36,13 @@ impl Interval {
     }
 }
 
+/// How sure a change of time is.
+pub(super) struct Judged {
+    pub(super) low_ns: Option<i64>,
+    pub(super) high_ns: Option<i64>,
+    pub(super) significant: bool,
+}
+
 /// What was drawn of both sides.
 pub(crate) struct Resampling {
     base: Draws,

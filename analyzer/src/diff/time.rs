@@ -21,7 +21,7 @@ use super::{
     kernel::KernelDiff,
     leaves::{Amounts, Leaf, leaves, scale},
     profile::{Profile, ProfileStep},
-    resample::Series,
+    resample::{Judged, Series},
     rounding::divided,
     steady::Steady,
 };
@@ -73,13 +73,6 @@ pub struct TimeCause {
     pub high_ns: Option<i64>,
     /// Whether it is more than chance, and more than half a percent of the step.
     pub significant: bool,
-}
-
-/// How sure a change is.
-pub(super) struct Judged {
-    pub(super) low_ns: Option<i64>,
-    pub(super) high_ns: Option<i64>,
-    pub(super) significant: bool,
 }
 
 /// How the mean step changes and why; nothing where a run has no activity.

@@ -3,7 +3,7 @@
 use stepscope_traces::{RunSource, State};
 
 use super::{Check, Found};
-use crate::analysis::Analysis;
+use crate::figures::Analysis;
 
 /// A file that was cut off: its events are in no order of time, so anything may be missing anywhere.
 pub(super) struct CutOff;

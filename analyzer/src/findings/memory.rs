@@ -4,7 +4,7 @@ use stepscope_plan::{Recompute, Zero};
 use stepscope_traces::MemoryCategory;
 
 use super::{Check, Found, bytes, percent};
-use crate::{analysis::Analysis, memory::RankMemory};
+use crate::figures::{Analysis, RankMemory};
 
 /// Of a device's memory, less than this leaves so much room that nothing needs to be saved.
 const LEAST_FULL: f64 = 0.5;

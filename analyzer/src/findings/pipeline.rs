@@ -3,7 +3,7 @@
 use stepscope_plan::Schedule;
 
 use super::{Check, Found, percent};
-use crate::{analysis::Analysis, bubbles::PipelineFigures};
+use crate::figures::{Analysis, PipelineFigures};
 
 /// What has to be said with figures that the run itself does not vouch for.
 fn doubt(pipeline: &PipelineFigures) -> &'static str {

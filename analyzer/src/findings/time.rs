@@ -3,7 +3,7 @@
 use stepscope_plan::Axis;
 
 use super::{Check, Found, percent};
-use crate::{analysis::Analysis, family::Family, partition::Partition};
+use crate::figures::{Analysis, Family, Partition};
 
 /// Of the time of all ranks in the steps that count, a figure's share.
 fn share(analysis: &Analysis, of: impl Fn(&Partition) -> i64) -> Option<f64> {

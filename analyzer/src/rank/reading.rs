@@ -1,21 +1,29 @@
-//! A rank while it is read: what is collected of its spans, and what all of it comes to.
+//! One rank, read once and in pieces: what is collected of its spans, and what all of it comes to.
 
-use stepscope_traces::{MEMORY_TIMES, Rank, RankData, RankInfo, RankReport, RunInfo, RunSource, Spans, TIMES_OF_HOST};
+use stepscope_traces::{
+    CounterSamples, MEMORY_TIMES, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
+    TIMES_OF_HOST,
+};
 
-use super::{Detail, RankResult, RankStep, StepCounters, reduce::reduce};
 use crate::{
-    activity::{Activities, Class},
-    communication::{self, CommunicationSpan},
-    devices::DeviceSamples,
-    diff::RankParts,
     error::AnalysisError,
-    intervals::Intervals,
-    kernels::KernelSums,
-    memory::{RankMemory, TakenEvents},
-    selection::StepRange,
-    steps::{self, StepWindow, windows},
-    streams::StreamTimes,
-    work,
+    figures::{Class, RankMemory},
+    rank::{
+        activity::Activities,
+        communication::{self, CommunicationSpan},
+        device_samples::DeviceSamples,
+        intervals::Intervals,
+        kernel_sums::KernelSums,
+        memory::{MemoryReplay, TakenEvents},
+        reduce::{partitions, reduce},
+        result::{Detail, RankResult, RankStep},
+        step_counters::StepCounters,
+        step_parts::RankParts,
+        step_windows::{self, StepWindow, windows},
+        streams::StreamTimes,
+        work,
+    },
+    selection::{Selection, StepRange},
 };
 
 /// What is collected of a rank while its spans are read.
@@ -47,7 +55,7 @@ impl RankReading {
         self.activities.take(spans);
         self.kernels.take(spans, self.steps);
         communication::take(&mut self.communication, spans, self.steps);
-        self.annotated.extend(steps::annotated(spans));
+        self.annotated.extend(step_windows::annotated(spans));
         self.streams.take(spans);
     }
 
@@ -105,7 +113,7 @@ impl RankReading {
             first_other: [events.first, first_counted].into_iter().flatten().min(),
             memory: {
                 let of_host = memory_has_times_of_host(run, &info);
-                let steps = if of_host { steps::on_the_host(&annotated) } else { every_step };
+                let steps = if of_host { step_windows::on_the_host(&annotated) } else { every_step };
                 memory(&steps, &device)
             },
             info,
@@ -116,6 +124,41 @@ impl RankReading {
             unlabelled_work,
         })
     }
+}
+
+/// Reads a rank and reduces it.
+pub(crate) fn read_rank(
+    run: &RunInfo,
+    rank: &RankDirectory,
+    selection: &Selection,
+    detail: Detail,
+) -> Result<RankResult, AnalysisError> {
+    let mut reading = RankReading::new(run, selection.steps, detail);
+    let mut memory = MemoryReplay::default();
+    let window = selection.window_of(rank.info.rank);
+    let (data, report) = rank.read_in_pieces(window, |_, spans| reading.take(spans), |events| memory.take(events))?;
+    let (info, taken) = (report.info.clone(), memory.taken());
+    let memory =
+        |steps: &[StepWindow], device: &DeviceSamples| memory.finish(run, &info, steps, selection.steps, device);
+    reading.finish(run, report, &data, taken, memory)
+}
+
+/// The steps that some spans of a rank are of, and nothing else of them.
+pub(crate) fn steps_alone<'a>(
+    run: &RunInfo,
+    spans: impl Iterator<Item = &'a Spans>,
+    counters: &CounterSamples,
+) -> Vec<RankStep> {
+    let (mut activities, mut annotated) = (Activities::new(&run.groups), Vec::new());
+    for spans in spans {
+        activities.take(spans);
+        annotated.extend(step_windows::annotated(spans));
+    }
+    activities.sort();
+    let every_step = windows(&activities);
+    let counters = StepCounters::of(&every_step, &annotated, counters.rows());
+    let partitions = partitions(&activities, &every_step, |_, _| {});
+    every_step.iter().zip(partitions).zip(counters).map(|((window, part), counted)| (*window, part, counted)).collect()
 }
 
 /// Our own recorder brings memory into the device's time; frameworks have the host's, which runs ahead.

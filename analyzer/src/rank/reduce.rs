@@ -2,16 +2,18 @@
 
 use stepscope_traces::Rank;
 
-use super::RankFigures;
 use crate::{
-    activity::Activities,
-    breakdown::BreakdownSum,
-    diff::RankParts,
-    kernels::KernelSums,
-    partition::Partition,
+    figures::{Partition, RankFigures},
+    rank::{
+        activity::Activities,
+        breakdown::BreakdownSum,
+        kernel_sums::KernelSums,
+        partition::add_slice,
+        step_parts::RankParts,
+        step_windows::StepWindow,
+        sweep::{Slice, sweep},
+    },
     selection::StepRange,
-    steps::StepWindow,
-    sweep::{Slice, sweep},
 };
 
 /// The figures of a rank in the steps that are wanted, and where the time of every step goes. Parts are of the steps that
@@ -32,7 +34,7 @@ pub(super) fn reduce(
         if !wanted.has(window.map(|window| every_step[window].step)) {
             return;
         }
-        whole.add(slice);
+        add_slice(&mut whole, slice);
         breakdown.add(slice, activities);
         // Without steps all of the time is one part.
         let part = window.map_or(chosen.is_empty().then_some(0), |window| numbers[window]);
@@ -68,7 +70,7 @@ pub(super) fn partitions(
         }
         let inside = steps.get(current).filter(|step| step.start <= slice.start).map(|_| current);
         if let Some(step) = inside {
-            partitions[step].add(slice);
+            add_slice(&mut partitions[step], slice);
         }
         show(inside, slice);
     });

@@ -3,21 +3,21 @@
 
 use std::sync::Arc;
 
-use stepscope_analyzer::{Analysis, RankCloseUp, RankSpans, RankWork, StepFigures};
+use stepscope_analyzer::{Analysis, RankSpans, RankWork, StepFigures, TimelineColumns};
 use stepscope_traces::{Nanos, Rank, Step, Window};
 
 /// What a view would like to see.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wish {
     /// What ranks did in a stretch of time.
-    CloseUp(CloseUpWish),
+    Timeline(TimelineWish),
     /// The passes of a step.
     Passes(PassesWish),
 }
 
 /// A stretch of time of some ranks.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CloseUpWish {
+pub(crate) struct TimelineWish {
     pub(crate) ranks: Vec<RankTime>,
     /// In the clock all ranks are aligned to; all that there is, if there is none.
     pub(crate) window: Option<Window>,
@@ -46,7 +46,7 @@ pub(crate) struct PassesWish {
 /// What was read last, of each kind.
 #[derive(Clone, Default)]
 pub(crate) struct Details {
-    pub(crate) close_up: Option<Arc<CloseUp>>,
+    pub(crate) timeline: Option<Arc<TimelineDetail>>,
     pub(crate) passes: Option<Arc<Passes>>,
     /// Why the last thing could not be read.
     pub(crate) failure: Option<String>,
@@ -55,13 +55,13 @@ pub(crate) struct Details {
 /// What came of a wish.
 #[derive(Clone)]
 pub(crate) enum Detail {
-    CloseUp(Arc<CloseUp>),
+    Timeline(Arc<TimelineDetail>),
     Passes(Arc<Passes>),
     Failed(String),
 }
 
 /// What ranks did in a stretch of time.
-pub(crate) struct CloseUp {
+pub(crate) struct TimelineDetail {
     /// In the clock all ranks are aligned to.
     pub(crate) window: Window,
     /// From the first to the last that these ranks recorded, when they were first looked at.
@@ -72,7 +72,7 @@ pub(crate) struct CloseUp {
 /// What a rank did in it.
 pub(crate) struct RankDetail {
     pub(crate) time: RankTime,
-    pub(crate) close_up: RankCloseUp,
+    pub(crate) columns: TimelineColumns,
     /// Span by span; none where there are too many.
     pub(crate) spans: Option<Arc<RankSpans>>,
 }
@@ -88,7 +88,7 @@ impl Details {
     pub(crate) fn take(&mut self, detail: Detail) {
         self.failure = None;
         match detail {
-            Detail::CloseUp(close_up) => self.close_up = Some(close_up),
+            Detail::Timeline(timeline) => self.timeline = Some(timeline),
             Detail::Passes(passes) => self.passes = Some(passes),
             Detail::Failed(why) => self.failure = Some(why),
         }

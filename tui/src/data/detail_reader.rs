@@ -14,7 +14,7 @@ use stepscope_analyzer::{AnalysisError, RankSpans, RankWork};
 use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, State, TraceError, Window};
 
 use super::{
-    detail::{CloseUp, CloseUpWish, Detail, Passes, PassesWish, RankDetail, RankTime, Wish},
+    detail::{Detail, Passes, PassesWish, RankDetail, RankTime, TimelineDetail, TimelineWish, Wish},
     source::Source,
 };
 use crate::event::Event;
@@ -85,7 +85,7 @@ impl DetailReader {
     /// Reads what is asked for of the run at a path.
     pub(crate) fn read(&mut self, path: &Path, wish: &Wish) -> Detail {
         let read = self.open(path, wish).and_then(|()| match wish {
-            Wish::CloseUp(wish) => self.close_up(wish).map(|close_up| Detail::CloseUp(Arc::new(close_up))),
+            Wish::Timeline(wish) => self.timeline(wish).map(|timeline| Detail::Timeline(Arc::new(timeline))),
             Wish::Passes(wish) => self.passes(wish).map(|passes| Detail::Passes(Arc::new(passes))),
         });
         read.unwrap_or_else(|error| Detail::Failed(error.to_string()))
@@ -94,7 +94,7 @@ impl DetailReader {
     /// Opens the run, if it is another one or has more ranks now.
     fn open(&mut self, path: &Path, wish: &Wish) -> Result<(), AnalysisError> {
         let ranks: Vec<Rank> = match wish {
-            Wish::CloseUp(wish) => wish.ranks.iter().map(|time| time.rank).collect(),
+            Wish::Timeline(wish) => wish.ranks.iter().map(|time| time.rank).collect(),
             Wish::Passes(wish) => wish.figures.iter().map(|figures| figures.rank).collect(),
         };
         let has_all = |run: &Run| run.path == path && ranks.iter().all(|rank| run.rank(*rank).is_some());
@@ -110,7 +110,7 @@ impl DetailReader {
         Ok(())
     }
 
-    fn close_up(&mut self, wish: &CloseUpWish) -> Result<CloseUp, AnalysisError> {
+    fn timeline(&mut self, wish: &TimelineWish) -> Result<TimelineDetail, AnalysisError> {
         let mut extent: Option<(i64, i64)> = None;
         for time in &wish.ranks {
             let Some((from, to)) = self.extent(time.rank)? else { continue };
@@ -123,19 +123,23 @@ impl DetailReader {
         for time in &wish.ranks {
             ranks.extend(self.rank(*time, time.own(window), wish)?);
         }
-        Ok(CloseUp { window, extent, ranks })
+        Ok(TimelineDetail { window, extent, ranks })
     }
 
     /// What a rank did in a stretch of its time: from memory, where it is there.
-    fn rank(&mut self, time: RankTime, part: Window, wish: &CloseUpWish) -> Result<Option<RankDetail>, AnalysisError> {
+    fn rank(&mut self, time: RankTime, part: Window, wish: &TimelineWish) -> Result<Option<RankDetail>, AnalysisError> {
         if let Some(spans) = self.kept(time.rank, part, wish.newest) {
-            return Ok(Some(RankDetail { time, close_up: spans.close_up(part, wish.columns), spans: Some(spans) }));
+            return Ok(Some(RankDetail {
+                time,
+                columns: spans.timeline_columns(part, wish.columns),
+                spans: Some(spans),
+            }));
         }
         let Some(directory) = self.directory(time.rank) else { return Ok(None) };
         let window = self.around(directory, part);
         let view = RankSpans::read(directory, window, part, wish.columns, MOST_SPANS)?;
         self.keep(view.spans.as_ref(), wish.newest);
-        Ok(Some(RankDetail { time, close_up: view.close_up, spans: view.spans }))
+        Ok(Some(RankDetail { time, columns: view.columns, spans: view.spans }))
     }
 
     fn passes(&mut self, wish: &PassesWish) -> Result<Passes, AnalysisError> {

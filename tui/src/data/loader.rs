@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stepscope_analyzer::{Analysis, AnalysisError, GrowingRun, Picture, Selection, StepRange, StepSummary, analyze};
+use stepscope_analyzer::{Analysis, AnalysisError, LiveRun, LiveSnapshot, Selection, StepRange, StepSummary, analyze};
 use stepscope_traces::{RankDirectory, Run, RunSource, State, Step, TraceError};
 
 use super::{
@@ -57,13 +57,13 @@ pub(crate) fn load(source: &Source) -> Result<Option<Snapshot>, AnalysisError> {
     if !grows(&run) && fits(&run) {
         return Ok(Some(Snapshot::whole(&run, analyzed(&run, &|_| {})?)));
     }
-    let mut growing = GrowingRun::open(&run.path)?;
-    while growing.read()? {}
-    growing.analyze()?;
-    growing.play_memory();
-    let picture = growing.picture();
-    let steps = Arc::new(picture.steps());
-    Ok(Some(Snapshot::growing(growing.run(), picture, steps)))
+    let mut live = LiveRun::open(&run.path)?;
+    while live.read()? {}
+    live.analyze()?;
+    live.play_memory();
+    let live_snapshot = live.snapshot();
+    let steps = Arc::new(live_snapshot.steps());
+    Ok(Some(Snapshot::live(live.run(), live_snapshot, steps)))
 }
 
 /// What the analyzer says of a run, with kernels and communication of the steps that count: what comes before them and in
@@ -124,9 +124,9 @@ impl Reading {
         };
         let mut followed = None;
         let run = if grows(&run) || !fits(&run) {
-            let (growing, last) = self.follow(&run)?;
+            let (live, last) = self.follow(&run)?;
             followed = Some(last);
-            Run::open(growing.run().path.as_path())?
+            Run::open(live.run().path.as_path())?
         } else {
             run
         };
@@ -139,42 +139,42 @@ impl Reading {
     }
 
     /// Follows a run until it has ended; gives what it said last.
-    fn follow(&self, run: &Run) -> Result<(GrowingRun, Snapshot), Why> {
-        let mut growing = GrowingRun::open(&run.path)?;
+    fn follow(&self, run: &Run) -> Result<(LiveRun, Snapshot), Why> {
+        let mut live = LiveRun::open(&run.path)?;
         let mut looked = Instant::now();
         let (mut next_analysis, mut played) = (Instant::now(), None);
         let mut steps = Steps::default();
         loop {
-            let ended = !grows(growing.run());
+            let ended = !grows(live.run());
             let began = Instant::now();
             // What is long is shown while it is read.
-            let mut more = growing.read()?;
+            let mut more = live.read()?;
             while more && began.elapsed() < EVERY {
-                more = growing.read()?;
+                more = live.read()?;
             }
             if ended && !more {
-                growing.finish();
+                live.finish();
                 next_analysis = Instant::now();
             }
-            if growing.has_news() && Instant::now() >= next_analysis {
+            if live.has_news() && Instant::now() >= next_analysis {
                 let began = Instant::now();
-                growing.analyze()?;
+                live.analyze()?;
                 next_analysis = Instant::now() + REST * began.elapsed();
             }
             if played.is_none_or(|played: Instant| played.elapsed() >= PLAY_EVERY) || ended && !more {
-                growing.play_memory();
+                live.play_memory();
                 played = Some(Instant::now());
             }
-            let picture = growing.picture();
-            let steps = steps.of(&picture);
-            let snapshot = Snapshot::growing(growing.run(), picture, steps);
+            let live_snapshot = live.snapshot();
+            let steps = steps.of(&live_snapshot);
+            let snapshot = Snapshot::live(live.run(), live_snapshot, steps);
             if ended && !more {
-                return Ok((growing, snapshot));
+                return Ok((live, snapshot));
             }
             self.show(snapshot)?;
             self.rest(if more { Duration::ZERO } else { EVERY.saturating_sub(began.elapsed()) })?;
             if looked.elapsed() >= LOOK_EVERY {
-                growing.look()?;
+                live.look()?;
                 looked = Instant::now();
             }
         }
@@ -198,20 +198,20 @@ impl Reading {
 /// The list of steps, made again only when there are others.
 #[derive(Default)]
 struct Steps {
-    made_of: Option<(Picture, Arc<Vec<StepSummary>>)>,
+    made_of: Option<(LiveSnapshot, Arc<Vec<StepSummary>>)>,
 }
 
 impl Steps {
-    fn of(&mut self, picture: &Picture) -> Arc<Vec<StepSummary>> {
-        let same = |other: &Picture| {
-            let analysis = picture.analysis.as_ref().map(Arc::as_ptr) == other.analysis.as_ref().map(Arc::as_ptr);
-            analysis && Arc::ptr_eq(&picture.settled, &other.settled)
+    fn of(&mut self, live_snapshot: &LiveSnapshot) -> Arc<Vec<StepSummary>> {
+        let same = |other: &LiveSnapshot| {
+            let analysis = live_snapshot.analysis.as_ref().map(Arc::as_ptr) == other.analysis.as_ref().map(Arc::as_ptr);
+            analysis && Arc::ptr_eq(&live_snapshot.settled, &other.settled)
         };
         match &self.made_of {
             Some((other, steps)) if same(other) => steps.clone(),
             _ => {
-                let steps = Arc::new(picture.steps());
-                self.made_of = Some((picture.clone(), steps.clone()));
+                let steps = Arc::new(live_snapshot.steps());
+                self.made_of = Some((live_snapshot.clone(), steps.clone()));
                 steps
             }
         }

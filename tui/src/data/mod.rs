@@ -7,7 +7,9 @@ mod loader;
 mod snapshot;
 mod source;
 
-pub(crate) use detail::{CloseUp, CloseUpWish, Detail, Details, Passes, PassesWish, RankDetail, RankTime, Wish};
+pub(crate) use detail::{
+    Detail, Details, Passes, PassesWish, RankDetail, RankTime, TimelineDetail, TimelineWish, Wish,
+};
 pub(crate) use detail_reader::{DetailReader, DetailThread};
 pub(crate) use historian::Historian;
 #[cfg(test)]

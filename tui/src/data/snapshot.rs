@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use stepscope_analyzer::{Analysis, Picture, RankMemory, RunningStep, StepSummary};
+use stepscope_analyzer::{Analysis, LiveSnapshot, RankMemory, RunningStep, StepSummary};
 use stepscope_plan::{ModelShape, ParallelLayout};
 use stepscope_traces::{Device, Loss, Nanos, Rank, Run, RunSource, State};
 
@@ -139,16 +139,16 @@ impl Snapshot {
     }
 
     /// What a run that grows says.
-    pub(crate) fn growing(run: &Run, picture: Picture, steps: Arc<Vec<StepSummary>>) -> Snapshot {
+    pub(crate) fn live(run: &Run, live: LiveSnapshot, steps: Arc<Vec<StepSummary>>) -> Snapshot {
         Snapshot {
             run: Some(RunFacts::of(run)),
-            analysis: picture.analysis,
+            analysis: live.analysis,
             scope: Scope::Recent,
             steps,
-            running: picture.running,
-            memory: picture.memory,
-            loss: picture.loss,
-            newest: picture.newest_wall,
+            running: live.running,
+            memory: live.memory,
+            loss: live.loss,
+            newest: live.newest_wall,
             ..Snapshot::at(Stage::Following)
         }
     }

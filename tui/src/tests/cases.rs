@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::{
     app::App,
-    data::{CloseUpWish, Detail, DetailReader, RankTime, Snapshot, Source, Wish, load},
+    data::{Detail, DetailReader, RankTime, Snapshot, Source, TimelineWish, Wish, load},
     event::Event,
     theme::{Theme, ThemeName},
     views::View,
@@ -102,8 +102,8 @@ pub(crate) fn read(path: &Path) -> Read {
     let snapshot = load(&source).unwrap().unwrap();
     let mut reader = DetailReader::new(source);
     let ranks = snapshot.run.iter().flat_map(|run| &run.ranks).map(|rank| RankTime { rank: *rank, shift: 0 }).collect();
-    let wish = Wish::CloseUp(CloseUpWish { ranks, window: Some(Window::ALL), columns: 1, newest: snapshot.newest });
-    assert!(matches!(reader.read(path, &wish), Detail::CloseUp(_)));
+    let wish = Wish::Timeline(TimelineWish { ranks, window: Some(Window::ALL), columns: 1, newest: snapshot.newest });
+    assert!(matches!(reader.read(path, &wish), Detail::Timeline(_)));
     (Arc::new(snapshot), reader)
 }
 

@@ -17,7 +17,7 @@ pub(crate) use self::keys::BINDINGS;
 use self::lanes::{Arrangement, LanePlace, NAMES, Seen};
 use super::{Choice, ViewBody, stretch};
 use crate::{
-    data::{CloseUp, CloseUpWish, RankDetail, RankTime, Wish},
+    data::{RankDetail, RankTime, TimelineDetail, TimelineWish, Wish},
     keys::Action,
     scene::Scene,
     text,
@@ -62,8 +62,8 @@ impl Selected {
     }
 
     /// The selected span, its place among those of its stream, and the rank it is on.
-    fn found<'a>(&self, close_up: &'a CloseUp) -> Option<(SpanFacts, usize, &'a RankDetail)> {
-        let rank = close_up.ranks.iter().find(|rank| rank.close_up.rank == self.rank)?;
+    fn found<'a>(&self, timeline: &'a TimelineDetail) -> Option<(SpanFacts, usize, &'a RankDetail)> {
+        let rank = timeline.ranks.iter().find(|rank| rank.columns.rank == self.rank)?;
         let spans = rank.spans.as_ref()?;
         let index = spans.nearest(self.stream, self.time)?;
         Some((spans.span(self.stream, index)?, index, rank))
@@ -104,7 +104,7 @@ impl Timeline {
         let steps = scene.figures();
         let ends = [steps.first(), steps.last()].into_iter().flatten().flat_map(|end| scene.on_ranks(end.step));
         let ends = ends.map(|step| (step.aligned_start_ns, end_of(step)));
-        let known = scene.details.close_up.as_ref().and_then(|close_up| close_up.extent);
+        let known = scene.details.timeline.as_ref().and_then(|timeline| timeline.extent);
         let all = ends.chain(known).reduce(|(from, to), (start, end)| (from.min(start), to.max(end)));
         let (from, to) = all.unwrap_or((0, 1));
         Window { from: Nanos(from), to: Nanos(to.max(from.saturating_add(1))) }
@@ -115,7 +115,7 @@ impl Timeline {
         match self.sight {
             Sight::Stretch(window) => Some(window),
             Sight::Step => {
-                let read = scene.details.close_up.as_ref().map(|close_up| close_up.window);
+                let read = scene.details.timeline.as_ref().map(|timeline| timeline.window);
                 read.or_else(|| Timeline::extent(scene, scene.step_in_sight()))
             }
         }
@@ -126,19 +126,19 @@ impl Timeline {
     }
 
     /// The middle of what is selected, where that is seen; else of all that is.
-    fn centre(&self, close_up: &CloseUp, window: Window) -> i64 {
-        let selected = self.selected.and_then(|selected| selected.found(close_up));
+    fn centre(&self, timeline: &TimelineDetail, window: Window) -> i64 {
+        let selected = self.selected.and_then(|selected| selected.found(timeline));
         let middle = selected.map(|(facts, _, rank)| rank.time.aligned(facts.start.midpoint(facts.end)));
         middle.filter(|middle| (window.from.0..window.to.0).contains(middle)).unwrap_or(stretch::middle(window))
     }
 
     /// Selects what is so many places on from what is selected.
-    fn select(&mut self, scene: &Scene<'_>, close_up: &CloseUp, window: Window, later: bool) {
+    fn select(&mut self, scene: &Scene<'_>, timeline: &TimelineDetail, window: Window, later: bool) {
         let Some(selected) = self.selected else {
-            all_lanes(close_up).next().into_iter().for_each(|first| self.select_lane(close_up, window, first));
+            all_lanes(timeline).next().into_iter().for_each(|first| self.select_lane(timeline, window, first));
             return;
         };
-        let Some((_, index, rank)) = selected.found(close_up) else { return };
+        let Some((_, index, rank)) = selected.found(timeline) else { return };
         let next = if later { index.saturating_add(1) } else { index.saturating_sub(1) };
         let span = rank.spans.as_ref().and_then(|spans| spans.span(selected.stream, next));
         let Some(span) = span else { return };
@@ -150,33 +150,33 @@ impl Timeline {
     }
 
     /// Selects what is in the middle on another lane.
-    fn select_lane(&mut self, close_up: &CloseUp, window: Window, (rank, stream): (Rank, Option<Stream>)) {
-        let moment = self.centre(close_up, window);
-        self.select_at(close_up, rank, stream, moment);
+    fn select_lane(&mut self, timeline: &TimelineDetail, window: Window, (rank, stream): (Rank, Option<Stream>)) {
+        let moment = self.centre(timeline, window);
+        self.select_at(timeline, rank, stream, moment);
     }
 
-    fn select_at(&mut self, close_up: &CloseUp, rank: Rank, stream: Option<Stream>, moment: i64) {
-        let Some(detail) = close_up.ranks.iter().find(|detail| detail.close_up.rank == rank) else { return };
+    fn select_at(&mut self, timeline: &TimelineDetail, rank: Rank, stream: Option<Stream>, moment: i64) {
+        let Some(detail) = timeline.ranks.iter().find(|detail| detail.columns.rank == rank) else { return };
         let time = moment.saturating_sub(detail.time.shift);
         let selected = Selected { rank, stream, time };
-        let start = selected.found(close_up).map(|(facts, ..)| facts.start);
+        let start = selected.found(timeline).map(|(facts, ..)| facts.start);
         self.selected = Some(Selected { time: start.unwrap_or(time), ..selected });
     }
 
     /// Goes up or down a lane; past the last that is seen, to the next rank.
-    fn change_lane(&mut self, scene: &Scene<'_>, close_up: &CloseUp, window: Window, down: bool) {
-        let lanes: Vec<(Rank, Option<Stream>)> = all_lanes(close_up).collect();
+    fn change_lane(&mut self, scene: &Scene<'_>, timeline: &TimelineDetail, window: Window, down: bool) {
+        let lanes: Vec<(Rank, Option<Stream>)> = all_lanes(timeline).collect();
         let at = self.selected.and_then(|selected| lanes.iter().position(|lane| selected.is_on(lane.0, lane.1)));
         let (Some(selected), Some(at)) = (self.selected, at) else {
-            lanes.first().into_iter().for_each(|first| self.select_lane(close_up, window, *first));
+            lanes.first().into_iter().for_each(|first| self.select_lane(timeline, window, *first));
             return;
         };
         let next = if down { Some(at + 1) } else { at.checked_sub(1) };
         if let Some(lane) = next.and_then(|next| lanes.get(next)) {
-            self.select_lane(close_up, window, *lane);
+            self.select_lane(timeline, window, *lane);
             let is_seen = self.drawn.lanes.iter().any(|seen| (seen.rank, seen.stream) == *lane);
             // A rank that does not fit is scrolled by itself.
-            let is_first = close_up.ranks.first().is_some_and(|first| first.close_up.rank == lane.0);
+            let is_first = timeline.ranks.first().is_some_and(|first| first.columns.rank == lane.0);
             if down && !is_seen && !is_first {
                 self.top += 1;
             }
@@ -194,7 +194,7 @@ impl Timeline {
     fn draw_title(
         &self,
         scene: &Scene<'_>,
-        close_up: Option<&CloseUp>,
+        timeline: Option<&TimelineDetail>,
         window: Window,
         place: Rect,
         buffer: &mut Buffer,
@@ -220,9 +220,9 @@ impl Timeline {
             (None, _) => words.push(Span::styled(format!("  {length} in sight"), theme.strong())),
         }
         let all = Timeline::ranks(scene).len();
-        let seen = close_up.map_or(0, |_| self.drawn.ranks).min(all);
+        let seen = timeline.map_or(0, |_| self.drawn.ranks).min(all);
         let mut right = Vec::new();
-        if close_up.is_none_or(|close_up| self.sight != Sight::Step && close_up.window != window) {
+        if timeline.is_none_or(|timeline| self.sight != Sight::Step && timeline.window != window) {
             right.push(Span::styled("reading… ", theme.warning()));
         }
         if seen > 0 && seen < all {
@@ -232,16 +232,15 @@ impl Timeline {
         say_both(buffer, place, Line::from(words), Line::from(right));
     }
 
-    fn draw_selected(&self, scene: &Scene<'_>, close_up: &CloseUp, area: Rect, buffer: &mut Buffer) {
+    fn draw_selected(&self, scene: &Scene<'_>, timeline: &TimelineDetail, area: Rect, buffer: &mut Buffer) {
         let theme = scene.theme;
         let Some(selected) = &self.selected else {
             let words = "  n or a click selects a kernel, ⏎ shows it alone, f the step again";
             say(buffer, row(area, 0), Line::styled(words, theme.quiet()));
             return;
         };
-        let Some((facts, _, rank)) = selected.found(close_up) else {
-            let too_many =
-                close_up.ranks.iter().any(|rank| rank.close_up.rank == selected.rank && rank.spans.is_none());
+        let Some((facts, _, rank)) = selected.found(timeline) else {
+            let too_many = timeline.ranks.iter().any(|rank| rank.columns.rank == selected.rank && rank.spans.is_none());
             let words = if too_many {
                 "  too many kernels to tell one from the other: zoom in with +"
             } else {
@@ -252,16 +251,16 @@ impl Timeline {
         };
         let step = facts.step.and_then(|step| scene.on_ranks(step).iter().find(|step| step.rank == selected.rank));
         let since = step.map(|step| facts.start.saturating_sub(step.start_ns)).filter(|since| *since >= 0);
-        facts::draw(theme, &facts, (rank.close_up.rank, selected.stream), since, area, buffer);
+        facts::draw(theme, &facts, (rank.columns.rank, selected.stream), since, area, buffer);
     }
 }
 
 /// Every lane that is read, from the top.
-fn all_lanes(close_up: &CloseUp) -> impl Iterator<Item = (Rank, Option<Stream>)> {
+fn all_lanes(timeline: &TimelineDetail) -> impl Iterator<Item = (Rank, Option<Stream>)> {
     let of_rank = |rank: &RankDetail| -> Vec<(Rank, Option<Stream>)> {
-        rank.close_up.lanes.iter().map(|lane| (rank.close_up.rank, lane.stream)).collect()
+        rank.columns.lanes.iter().map(|lane| (rank.columns.rank, lane.stream)).collect()
     };
-    close_up.ranks.iter().flat_map(of_rank)
+    timeline.ranks.iter().flat_map(of_rank)
 }
 
 /// When a step ends on its rank.
@@ -294,7 +293,7 @@ impl ViewBody for Timeline {
         let ranks = Timeline::ranks(scene);
         self.top = self.top.min(ranks.len().saturating_sub(1));
         let top = if scene.focus.is_some() { 0 } else { self.top };
-        let close_up = scene.details.close_up.as_deref().filter(|close_up| !close_up.ranks.is_empty());
+        let timeline = scene.details.timeline.as_deref().filter(|timeline| !timeline.ranks.is_empty());
         let window = self.window(scene);
         let bottom = if area.height >= HIGH { facts::HEIGHT + 1 } else { 1 };
         let body = below(area, 2);
@@ -314,12 +313,12 @@ impl ViewBody for Timeline {
             );
             return;
         }
-        let (Some(close_up), Some(window)) = (close_up, window) else {
+        let (Some(timeline), Some(window)) = (timeline, window) else {
             say(buffer, row(area, 0), Line::styled(" Timeline", scene.theme.title()));
             say(buffer, row(area, 1), Line::styled(" reading…", scene.theme.quiet()));
             return;
         };
-        let lanes = close_up.ranks.iter().map(|rank| rank.close_up.lanes.len()).max().unwrap_or(0);
+        let lanes = timeline.ranks.iter().map(|rank| rank.columns.lanes.len()).max().unwrap_or(0);
         if lanes == 0 {
             say(
                 buffer,
@@ -331,42 +330,42 @@ impl ViewBody for Timeline {
             );
             return;
         }
-        let arrangement = Arrangement::of(close_up, ranks.len() - top, body.height);
+        let arrangement = Arrangement::of(timeline, ranks.len() - top, body.height);
         self.drawn.ranks = usize::from(body.height.div_ceil(arrangement.height(lanes).max(1))).max(1);
-        self.draw_title(scene, Some(close_up), window, row(area, 0), buffer);
+        self.draw_title(scene, Some(timeline), window, row(area, 0), buffer);
         draw_time_axis(buffer, right_of(row(area, 1), NAMES), scene.theme, stretch::length(window));
-        let time = self.selected.as_ref().and_then(|selected| selected.found(close_up));
+        let time = self.selected.as_ref().and_then(|selected| selected.found(timeline));
         let time = time.map(|(facts, _, rank)| (rank.time.aligned(facts.start), rank.time.aligned(facts.end)));
         let seen = Seen { theme: scene.theme, window, selected: self.selected.as_ref(), selected_time: time };
-        self.drawn.lanes = arrangement.draw(&seen, close_up, body, buffer);
+        self.drawn.lanes = arrangement.draw(&seen, timeline, body, buffer);
         let foot = below(area, 2 + body.height);
         if bottom > 1 {
-            self.draw_selected(scene, close_up, Rect { height: facts::HEIGHT.min(foot.height), ..foot }, buffer);
+            self.draw_selected(scene, timeline, Rect { height: facts::HEIGHT.min(foot.height), ..foot }, buffer);
         }
-        facts::draw_legend(scene.theme, close_up, row(foot, bottom - 1), buffer);
+        facts::draw_legend(scene.theme, timeline, row(foot, bottom - 1), buffer);
     }
 
     fn act(&mut self, action: Action, scene: &Scene<'_>) {
-        let (Some(close_up), Some(window)) = (scene.details.close_up.as_deref(), self.window(scene)) else { return };
+        let (Some(timeline), Some(window)) = (scene.details.timeline.as_deref(), self.window(scene)) else { return };
         let whole = self.whole(scene);
         let length = stretch::length(window);
         let page = self.drawn.ranks.saturating_sub(1).max(1);
         match action {
             Action::ZoomIn => {
-                self.look_at(stretch::of_length(window, self.centre(close_up, window), length / stretch::ZOOM, whole))
+                self.look_at(stretch::of_length(window, self.centre(timeline, window), length / stretch::ZOOM, whole))
             }
             Action::ZoomOut => {
                 let longer = length.saturating_mul(stretch::ZOOM);
-                self.look_at(stretch::of_length(window, self.centre(close_up, window), longer, whole));
+                self.look_at(stretch::of_length(window, self.centre(timeline, window), longer, whole));
             }
             Action::Earlier => self.look_at(stretch::moved(window, -(length / stretch::PAN).max(1), whole)),
             Action::Later => self.look_at(stretch::moved(window, (length / stretch::PAN).max(1), whole)),
-            Action::Next => self.select(scene, close_up, window, true),
-            Action::Previous => self.select(scene, close_up, window, false),
-            Action::Up => self.change_lane(scene, close_up, window, false),
-            Action::Down => self.change_lane(scene, close_up, window, true),
+            Action::Next => self.select(scene, timeline, window, true),
+            Action::Previous => self.select(scene, timeline, window, false),
+            Action::Up => self.change_lane(scene, timeline, window, false),
+            Action::Down => self.change_lane(scene, timeline, window, true),
             Action::Fit => {
-                if let Some((facts, _, rank)) = self.selected.and_then(|selected| selected.found(close_up)) {
+                if let Some((facts, _, rank)) = self.selected.and_then(|selected| selected.found(timeline)) {
                     let own = facts.end.saturating_sub(facts.start).max(1);
                     let middle = rank.time.aligned(facts.start.midpoint(facts.end));
                     let near = stretch::of_length(window, middle, own.saturating_add(own / 2), whole);
@@ -401,16 +400,16 @@ impl ViewBody for Timeline {
             scene.snapshot.newest.filter(|_| window.is_none_or(|window| end.is_none_or(|end| window.to.0 > end)));
         let columns = usize::from(self.drawn.columns);
         let is_wanted = self.drawn.columns > 0 && !ranks.is_empty();
-        is_wanted.then_some(Wish::CloseUp(CloseUpWish { ranks, window, columns, newest }))
+        is_wanted.then_some(Wish::Timeline(TimelineWish { ranks, window, columns, newest }))
     }
 
     fn click(&mut self, event: &MouseEvent, scene: &Scene<'_>) -> Option<Choice> {
-        let (close_up, window) = (scene.details.close_up.as_deref()?, self.drawn.window?);
+        let (timeline, window) = (scene.details.timeline.as_deref()?, self.drawn.window?);
         let place = Position { x: event.column, y: event.row };
         let lane = self.drawn.lanes.iter().find(|lane| lane.place.contains(place)).copied()?;
         let cell = i128::from(event.column - lane.place.x);
         let offset = i128::from(stretch::length(window)) * (2 * cell + 1) / (2 * i128::from(lane.place.width.max(1)));
-        self.select_at(close_up, lane.rank, lane.stream, window.from.0.saturating_add(offset as i64));
+        self.select_at(timeline, lane.rank, lane.stream, window.from.0.saturating_add(offset as i64));
         None
     }
 }

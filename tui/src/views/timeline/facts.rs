@@ -9,7 +9,7 @@ use stepscope_analyzer::{Family, SpanFacts};
 use stepscope_traces::{Nanos, Rank, Stream};
 
 use crate::{
-    data::CloseUp,
+    data::TimelineDetail,
     text,
     theme::Theme,
     widgets::{row, say},
@@ -82,8 +82,8 @@ fn fitting(words: &[String], room: usize) -> String {
 }
 
 /// Says what colours and letters mean, of what is there.
-pub(super) fn draw_legend(theme: &Theme, close_up: &CloseUp, place: Rect, buffer: &mut Buffer) {
-    let lanes = || close_up.ranks.iter().flat_map(|rank| &rank.close_up.lanes);
+pub(super) fn draw_legend(theme: &Theme, timeline: &TimelineDetail, place: Rect, buffer: &mut Buffer) {
+    let lanes = || timeline.ranks.iter().flat_map(|rank| &rank.columns.lanes);
     let time =
         |family: Family| lanes().flat_map(|lane| &lane.columns).any(|column| column.busy_ns[family as usize] > 0);
     let mut line = Line::default();

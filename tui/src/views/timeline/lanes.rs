@@ -11,7 +11,7 @@ use stepscope_traces::{Nanos, Rank, SpanKind, Step, Stream, Window};
 
 use super::Selected;
 use crate::{
-    data::{CloseUp, RankDetail},
+    data::{RankDetail, TimelineDetail},
     text,
     theme::Theme,
     views::stretch,
@@ -46,18 +46,18 @@ pub(super) struct LanePlace {
 
 impl Arrangement {
     /// Shows as much of so many ranks as there is room for: annotations first, then lanes that are higher.
-    pub(super) fn of(close_up: &CloseUp, ranks: usize, height: u16) -> Arrangement {
+    pub(super) fn of(timeline: &TimelineDetail, ranks: usize, height: u16) -> Arrangement {
         let known = |kind: &SpanKind| {
-            let frames = close_up.ranks.iter().flat_map(|rank| &rank.close_up.frames);
+            let frames = timeline.ranks.iter().flat_map(|rank| &rank.columns.frames);
             frames.flatten().any(|frame| is_known(frame, *kind))
         };
         let mut known: Vec<SpanKind> = FRAMES.into_iter().filter(known).collect();
         // Over several steps, which they are matters most.
-        let steps = close_up.ranks.first().into_iter().flat_map(|rank| &rank.close_up.frames);
+        let steps = timeline.ranks.first().into_iter().flat_map(|rank| &rank.columns.frames);
         let mut steps: Vec<Step> = steps.flatten().filter_map(|frame| frame.step).collect();
         steps.dedup();
         known.sort_by_key(|kind| steps.len() > 2 && *kind != SpanKind::Step);
-        let lanes = close_up.ranks.iter().map(|rank| rank.close_up.lanes.len()).max().unwrap_or(1).max(1);
+        let lanes = timeline.ranks.iter().map(|rank| rank.columns.lanes.len()).max().unwrap_or(1).max(1);
         let (height, ranks) = (usize::from(height), ranks.max(1));
         let fits = |frames: usize, gap: usize| ranks.saturating_mul(frames + lanes + gap) <= height + gap;
         let least = known.len().min(1);
@@ -79,20 +79,26 @@ impl Arrangement {
     /// How many lanes of the first rank are above what is seen, so that the selected one is seen.
     fn skipped(&self, seen: &Seen<'_>, rank: &RankDetail, height: u16) -> usize {
         let is_selected =
-            |lane: &LaneColumns| seen.selected.is_some_and(|one| one.is_on(rank.close_up.rank, lane.stream));
+            |lane: &LaneColumns| seen.selected.is_some_and(|one| one.is_on(rank.columns.rank, lane.stream));
         let fits = usize::from(height.saturating_sub(self.frames.len() as u16) / self.lane_height).max(1);
-        rank.close_up.lanes.iter().position(is_selected).map_or(0, |at| (at + 1).saturating_sub(fits))
+        rank.columns.lanes.iter().position(is_selected).map_or(0, |at| (at + 1).saturating_sub(fits))
     }
 
     /// Draws ranks from the top; says where lanes are.
-    pub(super) fn draw(&self, seen: &Seen<'_>, close_up: &CloseUp, area: Rect, buffer: &mut Buffer) -> Vec<LanePlace> {
+    pub(super) fn draw(
+        &self,
+        seen: &Seen<'_>,
+        timeline: &TimelineDetail,
+        area: Rect,
+        buffer: &mut Buffer,
+    ) -> Vec<LanePlace> {
         let mut places = Vec::new();
         let mut line = 0;
-        for rank in &close_up.ranks {
+        for rank in &timeline.ranks {
             if line >= area.height {
                 break;
             }
-            let mut name = format!("rank {}", rank.close_up.rank);
+            let mut name = format!("rank {}", rank.columns.rank);
             for kind in &self.frames {
                 let words = format!(" {:<9}{:>6} ", std::mem::take(&mut name), word(*kind));
                 say(
@@ -104,13 +110,13 @@ impl Arrangement {
                 line += 1;
             }
             let skipped = if line <= self.frames.len() as u16 { self.skipped(seen, rank, area.height) } else { 0 };
-            for lane in rank.close_up.lanes.iter().skip(skipped) {
+            for lane in rank.columns.lanes.iter().skip(skipped) {
                 let place = Rect { height: self.lane_height.min(area.height.saturating_sub(line)), ..row(area, line) };
                 if place.height == 0 || line >= area.height {
                     break;
                 }
                 let stream = lane.stream.map_or("?".into(), |stream| stream.to_string());
-                let is_selected = seen.selected.is_some_and(|selected| selected.is_on(rank.close_up.rank, lane.stream));
+                let is_selected = seen.selected.is_some_and(|selected| selected.is_on(rank.columns.rank, lane.stream));
                 let style = if is_selected { seen.theme.chosen() } else { Style::new() };
                 let words = match std::mem::take(&mut name) {
                     name if name.is_empty() => format!(" {:>15} ", format!("stream {stream}")),
@@ -119,7 +125,7 @@ impl Arrangement {
                 say(buffer, Rect { width: NAMES.min(area.width), height: 1, ..place }, Line::styled(words, style));
                 let cells = right_of(place, NAMES);
                 seen.draw_lane(rank, lane, cells, buffer);
-                places.push(LanePlace { rank: rank.close_up.rank, stream: lane.stream, place: cells });
+                places.push(LanePlace { rank: rank.columns.rank, stream: lane.stream, place: cells });
                 line += self.lane_height;
             }
             line += self.gap;
@@ -199,8 +205,8 @@ fn draw_frames(
 ) {
     let mut values: Vec<Option<Frame>> = (0..place.width)
         .map(|cell| {
-            let column = rank.close_up.column_at(rank.time.own(seen.cell(cell, place.width)).from.0)?;
-            part(*rank.close_up.frames.get(column)?, kind)
+            let column = rank.columns.column_at(rank.time.own(seen.cell(cell, place.width)).from.0)?;
+            part(*rank.columns.frames.get(column)?, kind)
         })
         .collect();
     if kind == SpanKind::Step {
@@ -256,10 +262,10 @@ impl Seen<'_> {
 
     fn draw_lane(&self, rank: &RankDetail, lane: &LaneColumns, place: Rect, buffer: &mut Buffer) {
         for cell in 0..place.width {
-            let Some(column) = rank.close_up.column_at(rank.time.own(self.cell(cell, place.width)).from.0) else {
+            let Some(column) = rank.columns.column_at(rank.time.own(self.cell(cell, place.width)).from.0) else {
                 continue;
             };
-            let length = rank.close_up.border(column + 1).saturating_sub(rank.close_up.border(column)).max(1);
+            let length = rank.columns.border(column + 1).saturating_sub(rank.columns.border(column)).max(1);
             if let Some(column) = lane.columns.get(column) {
                 self.draw_column(column, length, cell, place, buffer);
             }
@@ -271,7 +277,7 @@ impl Seen<'_> {
                 self.draw_name(&span.name, span.family, place, buffer);
             }
         }
-        let is_here = self.selected.is_some_and(|selected| selected.is_on(rank.close_up.rank, lane.stream));
+        let is_here = self.selected.is_some_and(|selected| selected.is_on(rank.columns.rank, lane.stream));
         if let Some((from, to)) =
             self.selected_time.filter(|_| is_here).and_then(|time| stretch::cells(self.window, time, place.width))
         {

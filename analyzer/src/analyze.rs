@@ -1,0 +1,174 @@
+//! Analyzes a run: reads its ranks, asks each question of them, and puts the answers together.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, available_parallelism},
+};
+
+use stepscope_traces::{Rank, RankDirectory, Run, State, Step};
+
+use crate::{
+    error::AnalysisError,
+    figures::{Analysis, DataLoss, RunSummary},
+    findings::findings,
+    job::{
+        bubbles::pipeline, clock::Alignment, collectives::collectives, devices::devices, kernels::kernels, mfu::Rates,
+        roofline::roofline, step_time::step_time, steps::steps,
+    },
+    rank::{
+        reading::read_rank,
+        result::{Detail, RankResult},
+    },
+    selection::Selection,
+};
+
+/// The version of what `analyze` says.
+const SCHEMA: u32 = 1;
+
+/// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
+pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
+    Ok(analyze_and(run, selection, Detail::Figures, progress, |_, _| ())?.0)
+}
+
+/// Analyzes a run, and has somebody look at its ranks before they are let go.
+pub(crate) fn analyze_and<T>(
+    run: &Run,
+    selection: &Selection,
+    detail: Detail,
+    progress: &(dyn Fn(usize) + Sync),
+    look: impl FnOnce(&[RankResult], &Alignment) -> T,
+) -> Result<(Analysis, T), AnalysisError> {
+    let chosen = chosen(run, &selection.ranks)?;
+    let ranks = read_ranks(run, &chosen, selection, detail, progress)?;
+    check_steps(&ranks, selection)?;
+    assemble(run, selection, ranks, look)
+}
+
+/// Puts together what the ranks of a run come to, and has somebody look at them before they are let go.
+pub(crate) fn assemble<T>(
+    run: &Run,
+    selection: &Selection,
+    mut ranks: Vec<RankResult>,
+    look: impl FnOnce(&[RankResult], &Alignment) -> T,
+) -> Result<(Analysis, T), AnalysisError> {
+    let device = ranks.first().and_then(|rank| rank.info.device.clone());
+    let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
+    let alignment = Alignment::of(&ranks, &run.info.groups);
+    let rates = Rates::of(&run.info, peak_flops, run.ranks.len(), selection.convention);
+    let tables: Vec<_> = ranks.iter_mut().map(|rank| std::mem::take(&mut rank.kernels)).collect();
+    let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
+    // Where ranks share a device, a kernel has more of it than the rank's part, or less: nobody knows.
+    let roofline = roofline(peak_flops.filter(|_| ranks_on_a_device.is_none()), device.as_ref());
+    let (kernels, families) = kernels(&tables, roofline.as_ref())?;
+    let step_time = step_time(&ranks, selection);
+    let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
+    let (collectives, (stragglers, waits)) = collectives(&ranks, &run.info.groups)?;
+    let seen = look(&ranks, &alignment);
+    let mut analysis = Analysis {
+        schema: SCHEMA,
+        run: RunSummary {
+            name: run.info.name.clone(),
+            source: run.info.source,
+            state: state(run, &ranks),
+            world_size: run.info.world_size.unwrap_or(run.ranks.len() as u32),
+            model: run.info.model.clone(),
+            layout: run.info.layout,
+            device,
+            ranks_on_a_device,
+            phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),
+        },
+        data_loss: data_loss(&ranks),
+        steps: steps(&ranks, &alignment, &rates),
+        mfu: rates.overall(step_time.as_ref()),
+        devices: devices(&ranks, warm_up),
+        pipeline: pipeline(&run.info, &ranks, &alignment, warm_up),
+        step_time: step_time.clone(),
+        clock: alignment.summary,
+        memory: ranks.iter_mut().filter_map(|rank| rank.memory.take()).collect(),
+        ranks: ranks.into_iter().map(|rank| rank.figures).collect(),
+        collectives,
+        stragglers,
+        waits,
+        kernels,
+        families,
+        roofline,
+        findings: Vec::new(),
+    };
+    analysis.findings = findings(&analysis);
+    Ok((analysis, seen))
+}
+
+/// What became of a run. That a trace of another tool is cut off is known when it has been read.
+fn state(run: &Run, ranks: &[RankResult]) -> State {
+    let cut_off = ranks.iter().any(|rank| rank.state == State::Interrupted);
+    if cut_off && run.state() == State::Complete { State::Interrupted } else { run.state() }
+}
+
+/// The ranks that were asked for.
+fn chosen<'a>(run: &'a Run, wanted: &[Rank]) -> Result<Vec<&'a RankDirectory>, AnalysisError> {
+    if run.ranks.is_empty() {
+        return Err(AnalysisError::Selection(format!("{} has no ranks: nothing was recorded", run.path.display())));
+    }
+    if wanted.is_empty() {
+        return Ok(run.ranks.iter().collect());
+    }
+    let find = |rank: &Rank| {
+        let there = run.ranks.len();
+        run.rank(*rank).ok_or_else(|| AnalysisError::Selection(format!("there is no rank {} among {there}", rank.0)))
+    };
+    wanted.iter().map(find).collect()
+}
+
+/// Reads ranks on all cores; each is reduced before the next one is read, so that memory does not grow with the run.
+fn read_ranks(
+    run: &Run,
+    chosen: &[&RankDirectory],
+    selection: &Selection,
+    detail: Detail,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<RankResult>, AnalysisError> {
+    let threads = available_parallelism().map_or(1, usize::from).min(chosen.len());
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(rank) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = read_rank(&run.info, rank, selection, detail);
+            results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+    };
+    let panicked = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        // Every one is waited for.
+        threads.into_iter().filter_map(|thread| thread.join().err()).count() > 0
+    });
+    if panicked {
+        return Err(AnalysisError::Panicked);
+    }
+    let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut ranks = results.into_iter().collect::<Result<Vec<RankResult>, AnalysisError>>()?;
+    ranks.sort_by_key(|rank| rank.info.rank);
+    Ok(ranks)
+}
+
+fn check_steps(ranks: &[RankResult], selection: &Selection) -> Result<(), AnalysisError> {
+    if selection.steps != Default::default() && ranks.iter().all(|rank| rank.steps.is_empty()) {
+        let others = || ranks.iter().flat_map(|rank| rank.other_steps.iter().map(|(window, ..)| window.step));
+        let recorded = others().min().zip(others().max());
+        return Err(AnalysisError::NoSuchSteps { recorded });
+    }
+    Ok(())
+}
+
+fn data_loss(ranks: &[RankResult]) -> DataLoss {
+    let mut all = DataLoss::default();
+    for loss in ranks.iter().map(|rank| &rank.loss) {
+        all.dropped_events += loss.dropped_events;
+        all.unreadable_bytes += loss.unreadable_bytes;
+        all.unreadable_events += loss.unreadable_events;
+    }
+    all
+}

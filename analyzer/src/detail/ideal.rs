@@ -1,0 +1,87 @@
+//! What the passes of a step would be if each took as long as their mean, and handing over took no time: the schedule as it
+//! was meant.
+
+use stepscope_plan::{Costs, Simulation};
+use stepscope_traces::{MicroBatch, Step};
+
+use crate::{
+    detail::timeline::RankWork,
+    figures::PipelineFigures,
+    rank::work::{Pass, WorkItem},
+};
+
+/// The same work of one step, ideally: of each stage, in its order, in nanoseconds since the first begins. None where the
+/// step has no forward or no backward pass.
+pub fn ideal_work(pipeline: &PipelineFigures, step: Step, measured: &[RankWork]) -> Option<Vec<Vec<WorkItem>>> {
+    let mean = |pass: Pass| {
+        let items = || measured.iter().flat_map(|rank| &rank.items).filter(|item| item.pass == pass);
+        let count = items().count();
+        (count > 0).then(|| items().map(|item| (item.end - item.start) as f64).sum::<f64>() / count as f64)
+    };
+    let costs = Costs { forward: mean(Pass::Forward)?, backward: mean(Pass::Backward)?, transfer: 0.0 };
+    let PipelineFigures { schedule, stages, micro_batches, chunks, .. } = *pipeline;
+    let simulation = Simulation::run(schedule, stages, micro_batches, chunks, costs).ok()?;
+    let item = |timed: &stepscope_plan::TimedWork| {
+        Some(WorkItem {
+            step,
+            micro_batch: MicroBatch(i32::try_from(timed.work.micro_batch).ok()?),
+            pass: match timed.work.pass {
+                stepscope_plan::Pass::Forward => Pass::Forward,
+                stepscope_plan::Pass::Backward => Pass::Backward,
+            },
+            start: timed.start as i64,
+            end: timed.end as i64,
+        })
+    };
+    simulation.stages.iter().map(|stage| stage.iter().map(item).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_plan::Schedule;
+    use stepscope_traces::Rank;
+
+    use super::*;
+
+    #[test]
+    fn uneven_passes_become_even() {
+        let figures = PipelineFigures {
+            stages: 2,
+            micro_batches: 2,
+            schedule: Schedule::Gpipe,
+            chunks: 1,
+            bubble: None,
+            ideal_bubble: 1.0 / 3.0,
+            inferred: false,
+            per_stage: Vec::new(),
+            per_step: Vec::new(),
+            slowest_stage: None,
+            balanced_bubble: None,
+        };
+        let item = |micro_batch, pass, start, end| WorkItem {
+            step: Step(4),
+            micro_batch: MicroBatch(micro_batch),
+            pass,
+            start,
+            end,
+        };
+        let stage = |rank, passes: [(i64, i64); 4]| {
+            let items = [(0, Pass::Forward), (1, Pass::Forward), (0, Pass::Backward), (1, Pass::Backward)];
+            let items = items.into_iter().zip(passes);
+            RankWork {
+                rank: Rank(rank),
+                items: items.map(|((batch, pass), (start, end))| item(batch, pass, start, end)).collect(),
+            }
+        };
+        // Forward passes take 10 on the first stage and 30 on the second one, backward passes 40 on both.
+        let measured = [
+            stage(0, [(0, 10), (10, 20), (120, 160), (160, 200)]),
+            stage(1, [(15, 45), (45, 75), (75, 115), (120, 160)]),
+        ];
+        let ideal = ideal_work(&figures, Step(4), &measured).unwrap();
+        let times = |stage: &[WorkItem]| stage.iter().map(|item| (item.start, item.end)).collect::<Vec<_>>();
+        assert_eq!(times(&ideal[0]), [(0, 20), (20, 40), (100, 140), (140, 180)]);
+        assert_eq!(times(&ideal[1]), [(20, 40), (40, 60), (60, 100), (100, 140)]);
+        assert_eq!(ideal_work(&figures, Step(4), &[]), None);
+    }
+}

@@ -1,0 +1,16 @@
+//! A run again, as close as somebody looks: spans, steps and moments, for pictures of them.
+
+mod ideal;
+mod links;
+mod overlay;
+mod rank_spans;
+mod span_key;
+mod timeline;
+mod timeline_columns;
+
+pub use ideal::ideal_work;
+pub use links::Link;
+pub use overlay::{Overlay, RankOverlay, analyze_with_overlay};
+pub use rank_spans::{RankSpans, RankView, SpanFacts};
+pub use timeline::{LaneSpan, RankWork, StepTimeline, StreamSpans, step_timeline};
+pub use timeline_columns::{Column, Frame, LaneColumns, LongSpan, TimelineColumns};

@@ -1,0 +1,103 @@
+//! What an analysis says of single moments and spans: for a picture of the whole run, which shows them where they are.
+
+use stepscope_traces::{Loss, Rank, RankInfo, Run, RunInfo, SpanKind, State};
+
+use crate::{
+    analyze::analyze_and,
+    detail::links::{Link, links},
+    error::AnalysisError,
+    figures::Analysis,
+    job::{
+        bubbles::idle_of_stages,
+        clock::{AlignedClock, Alignment},
+        stages::Stages,
+    },
+    rank::{
+        result::{Detail, RankResult},
+        step_windows::StepWindow,
+        streams::{LabelCounts, StreamUse},
+    },
+    selection::Selection,
+};
+
+/// What an analysis says of single moments and spans of a run.
+#[derive(Clone, Debug)]
+pub struct Overlay {
+    /// Of each rank.
+    pub ranks: Vec<RankOverlay>,
+    /// How many numbers links have.
+    pub links: u64,
+}
+
+/// What an analysis says of single moments and spans of a rank.
+#[derive(Clone, Debug)]
+pub struct RankOverlay {
+    /// Which rank.
+    pub rank: Rank,
+    /// What it says of itself, once it has been read.
+    pub info: RankInfo,
+    /// What became of it.
+    pub state: State,
+    /// What of it is lost.
+    pub loss: Loss,
+    /// Its clock.
+    pub clock: AlignedClock,
+    /// From the first to the last moment of its activity and its steps, in its own clock.
+    pub extent: Option<(i64, i64)>,
+    /// When the first event of its memory or the first sample of a counter was, in its own clock.
+    pub first_other: Option<i64>,
+    /// The steps that are looked at, in its own clock.
+    pub steps: Vec<StepWindow>,
+    /// Its stage, in a pipeline.
+    pub stage: Option<u64>,
+    /// What its streams are for.
+    pub streams: Vec<StreamUse>,
+    /// How many spans it recorded, by kind in the order of [`SpanKind::ALL`].
+    pub spans: [u64; SpanKind::ALL.len()],
+    /// How many kernels, copies and fills say what of themselves.
+    pub labels: LabelCounts,
+    /// How many events of memory.
+    pub memory_events: u64,
+    /// When it has nothing to do in a pipeline, in the clock all ranks are aligned to.
+    pub bubbles: Vec<(i64, i64)>,
+    /// What other ranks say of its communication: of what belongs to steps that are looked at, in the order of its files.
+    pub links: Vec<Link>,
+}
+
+impl Overlay {
+    /// What ranks say, when they have been analyzed.
+    pub(crate) fn of(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Overlay {
+        let (all_links, count) = links(ranks, &run.groups);
+        let stages = Stages::of(run, ranks, alignment);
+        let idle = stages.as_ref().map(|stages| idle_of_stages(stages, ranks, alignment)).unwrap_or_default();
+        let stages = stages.map(|stages| stages.of_ranks).unwrap_or_default();
+        let overlay = |(index, (rank, links)): (usize, (&RankResult, Vec<Link>))| RankOverlay {
+            rank: rank.info.rank,
+            info: rank.info.clone(),
+            state: rank.state,
+            loss: rank.loss,
+            clock: alignment.clock(index),
+            extent: rank.extent,
+            first_other: rank.first_other,
+            steps: rank.steps.iter().map(|(window, ..)| *window).collect(),
+            stage: stages.get(index).copied(),
+            streams: rank.streams.uses(),
+            spans: rank.streams.counts(),
+            labels: rank.streams.labels(),
+            memory_events: rank.memory_events,
+            bubbles: idle.get(index).map(|idle| idle.iter().collect()).unwrap_or_default(),
+            links,
+        };
+        Overlay { ranks: ranks.iter().zip(all_links).enumerate().map(overlay).collect(), links: count }
+    }
+}
+
+/// As [`analyze`](crate::analyze()), with what it says of single moments and spans.
+pub fn analyze_with_overlay(
+    run: &Run,
+    selection: &Selection,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<(Analysis, Overlay), AnalysisError> {
+    let look = |ranks: &[RankResult], alignment: &Alignment| Overlay::of(&run.info, ranks, alignment);
+    analyze_and(run, selection, Detail::Figures, progress, look)
+}

@@ -1,0 +1,146 @@
+//! Everything a run says.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stepscope_plan::{ModelShape, ParallelLayout};
+use stepscope_traces::{Device, Rank, RunSource, State};
+
+use super::{
+    clock::ClockSummary,
+    collectives::{CollectiveFigures, Straggler, Wait},
+    devices::DeviceFigures,
+    finding::Finding,
+    kernels::{FamilyFigures, KernelFigures},
+    memory::RankMemory,
+    mfu::Mfu,
+    partition::Partition,
+    pipeline::PipelineFigures,
+    rank::RankFigures,
+    roofline::Roofline,
+    steps::{StepFigures, StepTime},
+};
+
+/// Everything a run says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Analysis {
+    /// The version of this form.
+    pub schema: u32,
+    /// What was run.
+    pub run: RunSummary,
+    /// What of it is lost.
+    pub data_loss: DataLoss,
+    /// How clocks were brought together.
+    pub clock: ClockSummary,
+    /// Where each rank's time goes.
+    pub ranks: Vec<RankFigures>,
+    /// How long a step takes; none without steps.
+    pub step_time: Option<StepTime>,
+    /// Where each step's time goes.
+    pub steps: Vec<StepFigures>,
+    /// What fills each rank's memory.
+    pub memory: Vec<RankMemory>,
+    /// How much of the devices is used; none where the model or the peak is not known.
+    pub mfu: Option<Mfu>,
+    /// What devices said of themselves, where they were asked.
+    pub devices: Vec<DeviceFigures>,
+    /// How the stages wait for each other; none without a pipeline.
+    pub pipeline: Option<PipelineFigures>,
+    /// Communication by operation.
+    pub collectives: Vec<CollectiveFigures>,
+    /// Who waits, and for whom.
+    pub stragglers: Vec<Straggler>,
+    /// How long ranks waited for each other: those that others wait for most, and of those that wait the ones that wait
+    /// longest.
+    pub waits: Vec<Wait>,
+    /// Kernels by name, the most time first.
+    pub kernels: Vec<KernelFigures>,
+    /// Kernels by family, the most time first.
+    pub families: Vec<FamilyFigures>,
+    /// What lets kernels be no faster; none where the peak is not known, or ranks share a device.
+    pub roofline: Option<Roofline>,
+    /// What stands out, the most important first.
+    pub findings: Vec<Finding>,
+}
+
+/// What was run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// What people call it.
+    pub name: String,
+    /// What recorded it.
+    pub source: RunSource,
+    /// What became of it.
+    pub state: State,
+    /// How many ranks took part.
+    pub world_size: u32,
+    /// The model, if it is known.
+    pub model: Option<ModelShape>,
+    /// How it was spread over ranks, if that is known.
+    pub layout: Option<ParallelLayout>,
+    /// What computed, if it is known; the first rank's.
+    pub device: Option<Device>,
+    /// How many ranks share a device, at most, if they do: then times are not those of as many devices.
+    pub ranks_on_a_device: Option<u32>,
+    /// Whether phases were told from something else than what the program said, at least in part.
+    pub phases_inferred: bool,
+}
+
+/// What is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DataLoss {
+    /// Events the recorder had no room for.
+    pub dropped_events: u64,
+    /// Bytes of the files that cannot be read.
+    pub unreadable_bytes: u64,
+    /// Events that were in them, as far as that is known.
+    pub unreadable_events: u64,
+}
+
+impl Analysis {
+    /// Where the time goes in the steps that count, on a rank or on all of them; where there are no steps, in all of it.
+    pub fn counted_time(&self, rank: Option<Rank>) -> Vec<&Partition> {
+        let is_asked = |other: Rank| rank.is_none_or(|rank| rank == other);
+        let counts = |step: &&StepFigures| self.step_time.as_ref().is_some_and(|time| time.counts(step.step));
+        let steps = self.steps.iter().filter(counts).filter(|step| is_asked(step.rank));
+        let partitions: Vec<&Partition> = steps.map(|step| &step.partition).collect();
+        if partitions.is_empty() {
+            return self.ranks.iter().filter(|other| is_asked(other.rank)).map(|rank| &rank.partition).collect();
+        }
+        partitions
+    }
+
+    /// The same of each rank.
+    pub fn counted_time_by_rank(&self) -> BTreeMap<Rank, RankTime> {
+        let mut times: BTreeMap<Rank, RankTime> = BTreeMap::new();
+        let counts = |step: &&StepFigures| self.step_time.as_ref().is_some_and(|time| time.counts(step.step));
+        for step in self.steps.iter().filter(counts) {
+            times.entry(step.rank).or_default().add(&step.partition);
+        }
+        if times.is_empty() {
+            self.ranks.iter().for_each(|rank| times.entry(rank.rank).or_default().add(&rank.partition));
+        }
+        times
+    }
+}
+
+/// The time of a rank in some windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RankTime {
+    /// Of all of them together.
+    pub partition: Partition,
+    /// How many there are: steps, or all of the time at once.
+    pub windows: u64,
+}
+
+impl RankTime {
+    fn add(&mut self, window: &Partition) {
+        self.partition.add_window(window);
+        self.windows += 1;
+    }
+
+    /// The mean of a part of it, of one window.
+    pub fn mean(&self, part: fn(&Partition) -> i64) -> i64 {
+        part(&self.partition) / self.windows.max(1) as i64
+    }
+}

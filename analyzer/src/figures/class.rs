@@ -1,0 +1,29 @@
+//! What an activity is, as far as time is concerned.
+
+use stepscope_traces::SpanKind;
+
+/// What an activity is, as far as time is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// A compute kernel.
+    Compute,
+    /// A collective, a send or a receive.
+    Communication,
+    /// A copy or a fill.
+    Copy,
+}
+
+impl Class {
+    /// What a span is; annotations and launches are no activity.
+    pub(crate) fn of(kind: SpanKind) -> Option<Class> {
+        if kind == SpanKind::Kernel {
+            Some(Class::Compute)
+        } else if kind.is_communication() {
+            Some(Class::Communication)
+        } else if kind.is_copy() {
+            Some(Class::Copy)
+        } else {
+            None
+        }
+    }
+}

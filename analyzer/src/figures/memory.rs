@@ -1,0 +1,112 @@
+//! What fills a rank's memory.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stepscope_plan::MemoryPlan;
+use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, Step};
+
+/// The memory of one rank.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankMemory {
+    /// Which rank.
+    pub rank: Rank,
+    /// The most that was allocated at once.
+    pub peak_bytes: u64,
+    /// When that was reached first, in the rank's clock.
+    pub peak_time_ns: i64,
+    /// In which step.
+    pub peak_step: Option<Step>,
+    /// In which phase.
+    pub peak_phase: Option<Phase>,
+    /// What was allocated then.
+    pub at_peak: BTreeMap<MemoryCategory, u64>,
+    /// What is allocated after the last event; of chosen steps, at the end of the last one.
+    pub at_end: BTreeMap<MemoryCategory, u64>,
+    /// The most that was taken from the device at once; none where that was not recorded.
+    pub reserved_peak_bytes: Option<u64>,
+    /// Taken from the device and not allocated, at the peak; none where not all of that was recorded.
+    pub fragmentation_bytes: Option<u64>,
+    /// The largest blocks at the peak, the largest first.
+    pub largest_at_peak: Vec<Block>,
+    /// What was allocated at the peak, by layer; of none, what belongs to no layer.
+    pub layers_at_peak: Vec<LayerMemory>,
+    /// What is allocated at the end of a step more than at the end of the one before: the median over the steps; none
+    /// with fewer than four of them.
+    pub growth_bytes_per_step: Option<f64>,
+    /// What was predicted for it, where the model and the layout are known.
+    pub predicted: Option<MemoryPlan>,
+    /// What the device itself says is used, in parts that add up; none where it says nothing.
+    pub ledger: Option<Ledger>,
+    /// Whether categories were told from something else than what the program said.
+    pub inferred: bool,
+    /// Frees of what was not allocated, and allocations of what was not freed: their other half was not recorded.
+    pub unmatched_events: u64,
+    /// How often events of it were lost while it was recorded, where that can be: what happened then is not known.
+    pub gaps: Option<u64>,
+    /// What was allocated over time, thinned out without losing peaks.
+    #[serde(skip)]
+    pub timeline: Vec<MemoryPoint>,
+}
+
+impl RankMemory {
+    /// The rank that has most allocated at once; of several, the first.
+    pub fn fullest<'a>(ranks: impl DoubleEndedIterator<Item = &'a RankMemory>) -> Option<&'a RankMemory> {
+        ranks.rev().max_by_key(|memory| memory.peak_bytes)
+    }
+}
+
+/// A block of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Block {
+    /// How large it is.
+    pub bytes: u64,
+    /// What it is for.
+    pub category: MemoryCategory,
+    /// In which layer it was allocated.
+    pub layer: Option<Layer>,
+    /// In which phase.
+    pub phase: Option<Phase>,
+    /// In which step.
+    pub step: Option<Step>,
+}
+
+/// What a layer has allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LayerMemory {
+    /// Which layer.
+    pub layer: Option<Layer>,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// What was allocated at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPoint {
+    /// When, in the rank's clock.
+    pub time_ns: i64,
+    /// How much, in the order of [`MemoryCategory::ALL`].
+    pub bytes: [u64; MemoryCategory::ALL.len()],
+}
+
+impl MemoryPoint {
+    /// All categories together.
+    pub fn total(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+}
+
+/// What the device says is used at the peak: categories + fragmentation + driver and libraries + residual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Ledger {
+    /// Used, as the device says.
+    pub device_used_bytes: u64,
+    /// Allocated by the program.
+    pub allocated_bytes: u64,
+    /// Taken from the device and not allocated.
+    pub fragmentation_bytes: u64,
+    /// Used before the program allocated anything: driver, context and libraries.
+    pub driver_bytes: u64,
+    /// What is left over; negative where the parts are more than the device says.
+    pub residual_bytes: i64,
+}

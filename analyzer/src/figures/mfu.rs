@@ -1,0 +1,28 @@
+//! How much of the devices is used.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stepscope_plan::Convention;
+use stepscope_traces::Step;
+
+/// MFU over a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Mfu {
+    /// Which FLOPs count.
+    pub convention: Convention,
+    /// Of the model, by that convention.
+    pub flops_per_token: f64,
+    /// What a device computes at most.
+    pub peak_flops: f64,
+    /// Model FLOPs utilisation; none without tokens or steps.
+    pub value: Option<f64>,
+    /// Hardware FLOPs utilisation.
+    pub hfu: Option<f64>,
+    /// MFU by every convention.
+    pub by_convention: BTreeMap<&'static str, f64>,
+    /// Tokens a second of the whole job.
+    pub tokens_per_second: Option<f64>,
+    /// Steps that are left out, since a run warms up.
+    pub warm_up_steps: Vec<Step>,
+}

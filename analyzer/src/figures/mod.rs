@@ -1,0 +1,36 @@
+//! What a run says, as plain structs, and the vocabulary they need. Only sums and shares of figures are computed here: what
+//! each figure means in full stands beside its computation, in `rank/` or `job/`.
+
+mod analysis;
+mod breakdown;
+mod class;
+mod clock;
+mod collectives;
+mod devices;
+mod family;
+mod finding;
+mod kernels;
+mod memory;
+mod mfu;
+mod partition;
+mod pipeline;
+mod rank;
+mod roofline;
+mod steps;
+
+pub use analysis::{Analysis, DataLoss, RankTime, RunSummary};
+pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
+pub use class::Class;
+pub use clock::{AlignedBy, ClockSummary, RankClock};
+pub use collectives::{CollectiveFigures, Straggler, Wait};
+pub use devices::{CounterFigures, DeviceFigures};
+pub use family::Family;
+pub use finding::Finding;
+pub use kernels::{FamilyFigures, KernelFigures};
+pub use memory::{Block, LayerMemory, Ledger, MemoryPoint, RankMemory};
+pub use mfu::Mfu;
+pub use partition::Partition;
+pub use pipeline::{PipelineFigures, StageFigures, StepBubble};
+pub use rank::RankFigures;
+pub use roofline::{Bound, Roofline};
+pub use steps::{StepFigures, StepTime};

@@ -1,0 +1,68 @@
+//! Steps: where the time of each goes, and how long one takes.
+
+use serde::Serialize;
+use stepscope_traces::{Rank, Step};
+
+use super::partition::Partition;
+
+/// One step of one rank.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepFigures {
+    /// Which step.
+    pub step: Step,
+    /// Of which rank.
+    pub rank: Rank,
+    /// When it begins, in the rank's clock.
+    pub start_ns: i64,
+    /// When it begins, in the clock all ranks are aligned to.
+    pub aligned_start_ns: i64,
+    /// How long it is.
+    pub duration_ns: i64,
+    /// Where its time goes.
+    #[serde(flatten)]
+    pub partition: Partition,
+    /// The loss that was recorded for it.
+    pub loss: Option<f64>,
+    /// Tokens of the whole job.
+    pub tokens: Option<f64>,
+    /// Those, in its time.
+    pub tokens_per_second: Option<f64>,
+    /// Model FLOP/s, as a share of what all devices could do.
+    pub mfu: Option<f64>,
+    /// Executed FLOP/s, as a share of what all devices could do.
+    pub hfu: Option<f64>,
+}
+
+/// How long a step takes, over the steps that count.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepTime {
+    /// The first step that counts.
+    pub first_step: Step,
+    /// The last one.
+    pub last_step: Step,
+    /// How many count.
+    pub count: u64,
+    /// Steps that do not, since a run warms up.
+    pub warm_up_steps: Vec<Step>,
+    /// Steps that do not, since they were cut off while they were recorded.
+    pub cut_off_steps: Vec<Step>,
+    /// Half of the steps take at most this long.
+    pub median_ns: i64,
+    /// The step that takes this long.
+    pub median_step: Step,
+    /// A tenth of the steps takes at most this long.
+    pub low_ns: i64,
+    /// Nine tenths of the steps take at most this long.
+    pub high_ns: i64,
+    /// Tokens a second of the whole job.
+    pub tokens_per_second: Option<f64>,
+    /// Whether steps were told from what repeats in the kernels alone.
+    pub inferred: bool,
+}
+
+impl StepTime {
+    /// Whether a step counts.
+    pub fn counts(&self, step: Step) -> bool {
+        (self.first_step..=self.last_step).contains(&step) && !self.cut_off_steps.contains(&step)
+    }
+}

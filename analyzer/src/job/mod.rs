@@ -1,0 +1,17 @@
+//! What the ranks of a run say together: one clock for all, who waits for whom, and how much of the devices is used.
+
+pub(crate) mod bubbles;
+pub(crate) mod clock;
+mod clock_fit;
+pub(crate) mod collectives;
+pub(crate) mod devices;
+pub(crate) mod kernels;
+pub(crate) mod messages;
+pub(crate) mod mfu;
+pub(crate) mod roofline;
+mod row_groups;
+pub(crate) mod stages;
+pub(crate) mod step_summary;
+pub(crate) mod step_time;
+pub(crate) mod steps;
+pub(crate) mod stragglers;

@@ -1,0 +1,68 @@
+//! One step of the whole job: what its ranks come to together.
+
+use stepscope_traces::{Rank, Step};
+
+use crate::figures::{Partition, StepFigures};
+
+/// One step of the whole job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepSummary {
+    /// Which step.
+    pub step: Step,
+    /// How many ranks are known to have made it.
+    pub ranks: u32,
+    /// How long it takes on the rank where it takes longest.
+    pub duration_ns: i64,
+    /// Which rank that is.
+    pub slowest: Rank,
+    /// Where the time of all its ranks goes, added up.
+    pub all_ranks: Partition,
+    /// The loss that was recorded for it; the last rank's that recorded one, since that may be the last stage.
+    pub loss: Option<f64>,
+    /// Tokens of the whole job.
+    pub tokens: Option<f64>,
+    /// Those, in its time.
+    pub tokens_per_second: Option<f64>,
+    /// Model FLOP/s, as a share of what all devices could do.
+    pub mfu: Option<f64>,
+}
+
+impl StepSummary {
+    /// One of a rank alone.
+    pub fn of(step: &StepFigures) -> StepSummary {
+        StepSummary {
+            step: step.step,
+            ranks: 1,
+            duration_ns: step.duration_ns,
+            slowest: step.rank,
+            all_ranks: step.partition,
+            loss: step.loss,
+            tokens: step.tokens,
+            tokens_per_second: step.tokens_per_second,
+            mfu: step.mfu,
+        }
+    }
+
+    /// Those of all ranks, whose steps stand in order.
+    pub fn of_all(steps: &[StepFigures]) -> Vec<StepSummary> {
+        let of_one = |ranks: &[StepFigures]| {
+            let mut summary = StepSummary::of(&ranks[0]);
+            ranks[1..].iter().for_each(|rank| summary.add(rank));
+            summary
+        };
+        steps.chunk_by(|one, other| one.step == other.step).map(of_one).collect()
+    }
+
+    /// Adds what another rank made of it.
+    pub(crate) fn add(&mut self, step: &StepFigures) {
+        self.ranks += 1;
+        self.all_ranks.add_window(&step.partition);
+        self.loss = step.loss.or(self.loss);
+        self.tokens = step.tokens.or(self.tokens);
+        if step.duration_ns > self.duration_ns {
+            (self.duration_ns, self.slowest) = (step.duration_ns, step.rank);
+            self.tokens_per_second = step.tokens_per_second.or(self.tokens_per_second);
+            self.mfu = step.mfu.or(self.mfu);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Memory: what is allocated over time, by category; its peak, what fills it then, and whether it grows.
+//!
+//! Events are collected as they come, brought into the order of time, and played again (`replay`). Everything happens,
+//! and what lies in the chosen steps' windows is looked at: what was allocated when a window began, and after each of its
+//! events. A window has the events from its beginning to before its end; the last step's has those at its end too.
+
+mod growth;
+mod player;
+mod replay;
+mod state;
+mod stretch;
+mod timeline;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use stepscope_plan::{Attention, MemoryPlan};
+use stepscope_traces::{MemoryCategory, Rank, RankInfo, RunInfo, RunSource, TorchNotes};
+
+use crate::{
+    figures::RankMemory,
+    rank::{device_samples::DeviceSamples, step_windows::StepWindow},
+    selection::StepRange,
+};
+
+use growth::growth_per_step;
+use player::Player;
+use stretch::Stretch;
+
+pub(crate) use replay::{MemoryReplay, TakenEvents};
+
+/// How many of the largest blocks are shown.
+const MOST_BLOCKS: usize = 10;
+
+/// Bytes of each category, in the order of [`MemoryCategory::ALL`].
+type CategoryBytes = [u64; MemoryCategory::ALL.len()];
+
+impl MemoryReplay {
+    /// What the events come to; nothing where none happened before the chosen steps ended.
+    pub(crate) fn finish(
+        mut self,
+        run: &RunInfo,
+        info: &RankInfo,
+        every_step: &[StepWindow],
+        steps: StepRange,
+        device: &DeviceSamples,
+    ) -> Option<RankMemory> {
+        self.sort();
+        let stretches = Stretch::of_steps(every_step, steps);
+        // What happens after all that is looked at does not matter.
+        let after = stretches.iter().rposition(|stretch| stretch.chosen).map_or(0, |last| last + 1);
+        if let Some(end) = stretches.get(after).filter(|_| !steps.has(None)) {
+            self.events.truncate(self.events.partition_point(|event| event.time < end.from));
+        }
+        let mut player = Player::new(Stretch::before_steps(steps));
+        player.play(&self.events, &stretches, &self.places);
+        rank_memory(player, run, info, device)
+    }
+
+    /// What the events of a recording that goes on come to so far, over all its steps.
+    pub(crate) fn so_far(
+        &mut self,
+        run: &RunInfo,
+        info: &RankInfo,
+        every_step: &[StepWindow],
+        device: &DeviceSamples,
+    ) -> Option<RankMemory> {
+        self.sort();
+        let mut player = self.settled.clone().unwrap_or_else(|| Player::new(Stretch::before_steps(StepRange::ALL)));
+        let mut stretches = Stretch::of_steps(every_step, StepRange::ALL);
+        stretches.retain(|stretch| stretch.from > player.stretch.from);
+        player.play(&self.events, &stretches, &self.places);
+        rank_memory(player, run, info, device)
+    }
+}
+
+/// What was played, as figures.
+fn rank_memory(player: Player, run: &RunInfo, info: &RankInfo, device: &DeviceSamples) -> Option<RankMemory> {
+    let Player { state, watch, step_ends, began, at_peak, .. } = player;
+    let (peak, reserved_peak, timeline) = watch.finish()?;
+    let ledger = |reserved| device.ledger(began?, peak.time, peak.allocated, reserved);
+    Some(RankMemory {
+        rank: info.rank,
+        peak_bytes: peak.allocated,
+        peak_time_ns: peak.time,
+        peak_step: peak.step,
+        peak_phase: peak.phase,
+        at_peak: by_category(&peak.bytes),
+        at_end: by_category(&state.bytes),
+        reserved_peak_bytes: reserved_peak,
+        fragmentation_bytes: peak.reserved.and_then(|reserved| reserved.checked_sub(peak.allocated)),
+        largest_at_peak: at_peak.largest,
+        layers_at_peak: at_peak.layers,
+        growth_bytes_per_step: growth_per_step(&step_ends),
+        predicted: predicted(run, info.rank),
+        ledger: peak.reserved.and_then(ledger),
+        inferred: is_inferred(run, info),
+        unmatched_events: state.unmatched,
+        gaps: TorchNotes::of(info).and_then(|notes| notes.gaps),
+        timeline,
+    })
+}
+
+/// The categories that have something.
+fn by_category(bytes: &CategoryBytes) -> BTreeMap<MemoryCategory, u64> {
+    MemoryCategory::ALL.iter().copied().zip(*bytes).filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// Whether categories are somebody else's guess: only our own recorder is told them, and it may say that it was not.
+fn is_inferred(run: &RunInfo, rank: &RankInfo) -> bool {
+    let says = rank.collector.get("memory_categories").and_then(|categories| categories.as_str());
+    run.source != RunSource::Stepscope || says == Some("inferred")
+}
+
+/// What the plan says of a rank.
+fn predicted(run: &RunInfo, rank: Rank) -> Option<MemoryPlan> {
+    let (model, layout) = (run.model.as_ref()?, run.layout?);
+    // A layout that does not check out may have no ranks to find this one among.
+    layout.check(model).ok()?;
+    MemoryPlan::of_stage(model, &layout, Attention::Flash, layout.coordinates(rank.0.into()).stage).ok()
+}

@@ -1,0 +1,103 @@
+//! Plays memory events, stretch by stretch, and remembers what stood out.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use stepscope_traces::Layer;
+
+use super::{
+    MOST_BLOCKS,
+    state::{AllocationPlace, AllocatorState, Event},
+    stretch::Stretch,
+    watch::Watch,
+};
+use crate::figures::{Block, LayerMemory};
+
+/// Plays events in the order of time, in one go or as they come.
+#[derive(Clone)]
+pub(super) struct Player {
+    pub(super) state: AllocatorState,
+    pub(super) watch: Watch,
+    /// What was allocated at the end of each chosen step.
+    pub(super) step_ends: Vec<u64>,
+    /// When the first event happened.
+    pub(super) began: Option<i64>,
+    /// What was live at the peak.
+    pub(super) at_peak: Blocks,
+    /// Where in time it is.
+    pub(super) stretch: Stretch,
+    played: usize,
+}
+
+/// What was live at a moment.
+#[derive(Clone, Default)]
+pub(super) struct Blocks {
+    /// The largest, the largest first.
+    pub(super) largest: Vec<Block>,
+    /// All of them, by layer.
+    pub(super) layers: Vec<LayerMemory>,
+}
+
+impl Player {
+    /// One at the beginning of time.
+    pub(super) fn new(begin: Stretch) -> Player {
+        Player {
+            state: AllocatorState::default(),
+            watch: Watch::default(),
+            step_ends: Vec::new(),
+            began: None,
+            at_peak: Blocks::default(),
+            stretch: begin,
+            played: 0,
+        }
+    }
+
+    /// Plays events, which are sorted by time, and goes through the stretches that begin meanwhile and after.
+    pub(super) fn play(&mut self, events: &[Event], stretches: &[Stretch], places: &[AllocationPlace]) {
+        let (before, played_before) = (self.state.clone(), self.played);
+        let peak_before = self.watch.peak().map(|peak| peak.after);
+        self.began = self.began.or(events.first().map(|event| event.time));
+        let mut coming = stretches.iter().peekable();
+        for event in events {
+            while let Some(next) = coming.next_if(|next| next.from <= event.time) {
+                self.enter(next);
+            }
+            self.state.apply(event, places);
+            self.played += 1;
+            if self.stretch.chosen {
+                self.watch.look(self.played, event.time, self.stretch.step, event.place(places), &self.state);
+            }
+        }
+        coming.for_each(|next| self.enter(next));
+        if let Some(after) = self.watch.peak().map(|peak| peak.after).filter(|after| Some(*after) != peak_before) {
+            self.at_peak = Blocks::after(before, &events[..after - played_before], places);
+        }
+    }
+
+    fn enter(&mut self, next: &Stretch) {
+        if self.stretch.chosen && self.stretch.step.is_some() && self.played > 0 {
+            self.step_ends.push(self.state.allocated);
+        }
+        self.stretch = *next;
+        if next.chosen && self.played > 0 {
+            self.watch.look(self.played, next.from, next.step, None, &self.state);
+        }
+    }
+}
+
+impl Blocks {
+    /// What is live after some events.
+    fn after(mut state: AllocatorState, events: &[Event], places: &[AllocationPlace]) -> Blocks {
+        events.iter().for_each(|event| state.apply(event, places));
+        let mut blocks: Vec<(u64, Block)> = state.blocks(places).filter(|(_, block)| block.bytes > 0).collect();
+        let mut layers: BTreeMap<Option<Layer>, u64> = BTreeMap::new();
+        for (_, block) in &blocks {
+            *layers.entry(block.layer).or_default() += block.bytes;
+        }
+        // Equal ones in the order of their addresses, so that the answer is always the same.
+        blocks.sort_unstable_by_key(|(address, block)| (Reverse(block.bytes), *address));
+        Blocks {
+            largest: blocks.into_iter().map(|(_, block)| block).take(MOST_BLOCKS).collect(),
+            layers: layers.into_iter().map(|(layer, bytes)| LayerMemory { layer, bytes }).collect(),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Where each step of a rank goes, in parts that can be compared: kernel by kernel, operation by operation.
+//!
+//! Each moment of a step's window belongs to one part, by the rule of the breakdown: to the compute kernel that began
+//! first, or where there is none to the communication that did, or to a copy, or it is idle. So the parts of a step add up
+//! to its window, though kernels of several streams overlap. A kernel counts in the window in which it begins.
+
+use std::collections::HashMap;
+
+use stepscope_plan::Axis;
+use stepscope_traces::{NameId, Names, Phase, SpanKind, Step};
+
+use crate::{
+    figures::Class,
+    rank::{
+        activity::{Activities, ActivityPlace},
+        intervals::Intervals,
+        step_windows::StepWindow,
+        sweep::Slice,
+    },
+};
+
+/// What a moment of a rank's step is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RankPart {
+    /// A compute kernel; of those that compute again what was computed before, apart.
+    Kernel { name: NameId, recomputes: bool },
+    /// Communication that no compute hides.
+    Exposed { operation: SpanKind, axis: Option<Axis> },
+    /// Copies and fills that nothing hides.
+    Copies,
+    /// Nothing runs.
+    Idle,
+}
+
+impl RankPart {
+    fn of(place: &ActivityPlace, name: NameId) -> RankPart {
+        match (place.class, place.operation) {
+            (Class::Compute, _) => RankPart::Kernel { name, recomputes: place.phase == Some(Phase::Recompute) },
+            (Class::Communication, operation) => {
+                RankPart::Exposed { operation: operation.unwrap_or(SpanKind::Communication), axis: place.axis }
+            }
+            (Class::Copy, _) => RankPart::Copies,
+        }
+    }
+
+    /// Whether a stage of a pipeline does this while it waits for another: nothing, or a message to or from it.
+    fn may_be_bubble(&self) -> bool {
+        use SpanKind::{Communication, Receive, Send};
+        match self {
+            RankPart::Idle => true,
+            RankPart::Exposed { axis: Some(axis), .. } => *axis == Axis::Pipeline,
+            // Where no axis is known, what ranks do together is no hand-over.
+            RankPart::Exposed { operation, axis: None } => matches!(operation, Send | Receive | Communication),
+            RankPart::Kernel { .. } | RankPart::Copies => false,
+        }
+    }
+}
+
+/// What a part comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amount {
+    /// Moments that are its own.
+    pub(crate) time_ns: i64,
+    /// How many of it began.
+    pub(crate) count: u64,
+}
+
+/// One step of a rank, in parts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RankStepParts {
+    pub(crate) step: Option<Step>,
+    pub(crate) parts: HashMap<RankPart, Amount>,
+}
+
+/// A stretch of a step's window in which the rank has no pass of a micro-batch in progress, and waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StageWait {
+    /// Which of the windows.
+    pub(crate) window: usize,
+    pub(crate) part: RankPart,
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+}
+
+/// All steps of a rank, in parts.
+#[derive(Default)]
+pub(crate) struct RankParts {
+    /// In the order of the windows; where there are no steps, one for all of the recording.
+    pub(crate) steps: Vec<RankStepParts>,
+    /// Of a stage of a pipeline, by time.
+    pub(crate) waits: Vec<StageWait>,
+    /// What its kernels are called.
+    pub(crate) names: Names,
+    /// When it worked on a micro-batch; none, where it is no stage.
+    work: Option<Intervals>,
+    /// How much of that is over.
+    worked: usize,
+}
+
+impl RankParts {
+    pub(crate) fn new(steps: &[StepWindow], work: Option<Intervals>) -> RankParts {
+        let named = |step: Option<Step>| RankStepParts { step, parts: HashMap::new() };
+        let steps = match steps {
+            [] => vec![named(None)],
+            steps => steps.iter().map(|window| named(Some(window.step))).collect(),
+        };
+        RankParts { steps, work, ..RankParts::default() }
+    }
+
+    /// Says what its kernels are called.
+    pub(crate) fn called(self, names: Names) -> RankParts {
+        RankParts { names, ..self }
+    }
+
+    /// Adds a stretch of time of a window. Stretches come in order, and are cut wherever work begins or ends.
+    pub(crate) fn add(&mut self, window: usize, slice: &Slice<'_>, activities: &Activities) {
+        let part = slice
+            .owner()
+            .map_or(RankPart::Idle, |owner| RankPart::of(&activities.places[owner.place as usize], owner.name));
+        self.steps[window].parts.entry(part).or_default().time_ns += slice.length();
+        if !part.may_be_bubble() || self.works_in(slice) != Some(false) {
+            return;
+        }
+        match self.waits.last_mut() {
+            Some(last) if (last.window, last.part, last.end) == (window, part, slice.start) => last.end = slice.end,
+            _ => self.waits.push(StageWait { window, part, start: slice.start, end: slice.end }),
+        }
+    }
+
+    /// Whether a micro-batch is worked on; nothing, where the rank is no stage.
+    fn works_in(&mut self, slice: &Slice<'_>) -> Option<bool> {
+        let mut left = self.work.as_ref()?.iter().skip(self.worked);
+        let over = left.clone().take_while(|(_, end)| *end <= slice.start).count();
+        self.worked += over;
+        Some(left.nth(over).is_some_and(|(start, _)| start <= slice.start))
+    }
+
+    /// Counts what begins in each window. The activities are sorted by start.
+    pub(crate) fn count(&mut self, windows: &[StepWindow], activities: &Activities) {
+        let mut current = 0;
+        for activity in &activities.items {
+            while windows.get(current).is_some_and(|window| window.end <= activity.start) {
+                current += 1;
+            }
+            if windows.is_empty() || windows.get(current).is_some_and(|window| window.start <= activity.start) {
+                let part = RankPart::of(activities.place(activity), activity.name);
+                self.steps[current].parts.entry(part).or_default().count += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The arrows of ARCHITECTURE.md: which crate may use which, and inside a crate which layer. They go one way only.
+//!
+//! Tests may look at everything: what is `#[cfg(test)]` is left out.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+/// Which crates use which, by their manifests, and which of them may.
+mod manifests;
+
+/// The layers of a crate, and arrows against them.
+mod layers;
+
+/// The modules of a crate, and what each of them uses, by its source.
+mod modules;
+
+use std::path::Path;
+
+use layers::Layers;
+use modules::Modules;
+
+/// Crates, and modules of crates, whose layers are held to.
+///
+/// Each line is a layer, the lowest first: it may use the lines above it. Modules of one line do not use each other.
+/// Besides: no circles between the modules of one folder, no methods outside of the layer of their type, and no two types
+/// of one name.
+const LAYERED: &[Layers] = &[Layers {
+    source: "analyzer/src",
+    within: &[],
+    layers: &[
+        &["error", "selection"],
+        &["figures"],
+        &["rank"],
+        &["job"],
+        &["findings"],
+        &["analyze"],
+        &["live", "detail", "diff"],
+    ],
+}];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn layers_use_those_below_them_alone() {
+    for layers in LAYERED {
+        let wrong = layers.wrong(&Modules::read(&root().join(layers.source)));
+        assert!(wrong.is_empty(), "in {}:\n{}", layers.source, wrong.join("\n"));
+    }
+}
+
+#[test]
+fn crates_use_what_the_table_says_alone() {
+    let wrong = manifests::wrong(root());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
