@@ -12,17 +12,24 @@ use stepscope_traces::{Rank, RankDirectory, Run, State, Step};
 
 use crate::{
     error::AnalysisError,
-    figures::{Analysis, DataLoss, RunSummary},
+    figures::{Analysis, CountedSteps, DataLoss, RunSummary},
     findings::findings,
     job::{
-        bubbles::pipeline, clock::Alignment, collectives::collectives, devices::devices, kernels::kernels, mfu::Rates,
-        roofline::roofline, step_time::step_time, steps::steps,
+        bubbles::pipeline,
+        clock::Alignment,
+        collectives::collectives,
+        devices::devices,
+        kernels::kernels,
+        mfu::Rates,
+        roofline::roofline,
+        step_time::{counted_of_job, step_time},
+        steps::steps,
     },
     rank::{
-        reading::read_rank,
+        reading::{Counting, read_rank},
         result::{Detail, RankResult},
     },
-    selection::Selection,
+    selection::{Selection, StepChoice},
 };
 
 /// The version of what `analyze` says.
@@ -30,7 +37,7 @@ const SCHEMA: u32 = 1;
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
-    Ok(analyze_and(run, selection, Detail::Figures, progress, |_, _| ())?.0)
+    Ok(analyze_and(run, selection, Detail::Figures, progress, |_, _, _| ())?.0)
 }
 
 /// Analyzes a run, and has somebody look at its ranks before they are let go.
@@ -39,34 +46,49 @@ pub(crate) fn analyze_and<T>(
     selection: &Selection,
     detail: Detail,
     progress: &(dyn Fn(usize) + Sync),
-    look: impl FnOnce(&[RankResult], &Alignment) -> T,
+    look: impl FnOnce(&[RankResult], &Alignment, &CountedSteps) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
     let chosen = chosen(run, &selection.ranks)?;
-    let ranks = read_ranks(run, &chosen, selection, detail, progress)?;
-    check_steps(&ranks, selection)?;
-    assemble(run, selection, ranks, look)
+    let alone = Counting::Alone(selection.steps);
+    let mut ranks = read_ranks(&chosen, progress, |rank| read_rank(&run.info, rank, selection, alone, detail))?;
+    let counted = counted_of_job(&ranks, selection.steps);
+    check_steps(&ranks, selection, &counted)?;
+    // A rank takes its own steps for those of the job, which they are, mostly. One that was wrong is read again.
+    let is_wrong = |rank: &RankResult| rank.kernels.is_none() || !rank.agrees_with(&counted);
+    let wrong: Vec<&RankDirectory> =
+        chosen.into_iter().zip(&ranks).filter(|(_, rank)| is_wrong(rank)).map(|(rank, _)| rank).collect();
+    let known = Counting::Known(&counted);
+    for right in read_ranks(&wrong, &|_| {}, |rank| read_rank(&run.info, rank, selection, known, detail))? {
+        if let Some(rank) = ranks.iter_mut().find(|rank| rank.info.rank == right.info.rank) {
+            *rank = right;
+        }
+    }
+    assemble(run, selection, counted, ranks, look)
 }
 
-/// Puts together what the ranks of a run come to, and has somebody look at them before they are let go.
+/// Puts together what the ranks of a run come to in the steps that count, and has somebody look at them before they are let
+/// go.
 pub(crate) fn assemble<T>(
     run: &Run,
     selection: &Selection,
+    counted: CountedSteps,
     mut ranks: Vec<RankResult>,
-    look: impl FnOnce(&[RankResult], &Alignment) -> T,
+    look: impl FnOnce(&[RankResult], &Alignment, &CountedSteps) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
     let device = ranks.first().and_then(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
-    let alignment = Alignment::of(&ranks, &run.info.groups);
+    let alignment = Alignment::of(&ranks, &run.info.groups, &counted);
     let rates = Rates::of(&run.info, peak_flops, run.ranks.len(), selection.convention);
-    let tables: Vec<_> = ranks.iter_mut().map(|rank| std::mem::take(&mut rank.kernels)).collect();
+    let tables: Vec<_> = ranks.iter_mut().map(|rank| rank.kernels.take().unwrap_or_default()).collect();
     let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
     // Where ranks share a device, a kernel has more of it than the rank's part, or less: nobody knows.
     let roofline = roofline(peak_flops.filter(|_| ranks_on_a_device.is_none()), device.as_ref());
     let (kernels, families) = kernels(&tables, roofline.as_ref())?;
-    let step_time = step_time(&ranks, selection);
-    let warm_up: &[Step] = step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
-    let (collectives, (stragglers, waits)) = collectives(&ranks, &run.info.groups)?;
-    let seen = look(&ranks, &alignment);
+    let step_time = step_time(&ranks, &counted);
+    let (collectives, (stragglers, waits)) = collectives(&ranks, &run.info.groups, &counted)?;
+    let seen = look(&ranks, &alignment, &counted);
+    // Of what is read in part, steps at the edges are there in part.
+    let is_asked = |step: Step| selection.reads_all() || selection.steps.may_have(Some(step));
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {
@@ -81,13 +103,15 @@ pub(crate) fn assemble<T>(
             phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),
         },
         data_loss: data_loss(&ranks),
-        steps: steps(&ranks, &alignment, &rates),
+        steps: steps(&ranks, &alignment, &rates, is_asked),
         mfu: rates.overall(step_time.as_ref()),
-        devices: devices(&ranks, warm_up),
-        pipeline: pipeline(&run.info, &ranks, &alignment, warm_up),
-        step_time: step_time.clone(),
+        devices: devices(&ranks, &counted),
+        pipeline: pipeline(&run.info, &ranks, &alignment, &counted),
+        step_time,
+        window: counted,
         clock: alignment.summary,
         memory: ranks.iter_mut().filter_map(|rank| rank.memory.take()).collect(),
+        counted: ranks.iter().map(|rank| rank.time.clone()).collect(),
         ranks: ranks.into_iter().map(|rank| rank.figures).collect(),
         collectives,
         stragglers,
@@ -124,18 +148,16 @@ fn chosen<'a>(run: &'a Run, wanted: &[Rank]) -> Result<Vec<&'a RankDirectory>, A
 
 /// Reads ranks on all cores; each is reduced before the next one is read, so that memory does not grow with the run.
 fn read_ranks(
-    run: &Run,
     chosen: &[&RankDirectory],
-    selection: &Selection,
-    detail: Detail,
     progress: &(dyn Fn(usize) + Sync),
+    read: impl Fn(&RankDirectory) -> Result<RankResult, AnalysisError> + Sync,
 ) -> Result<Vec<RankResult>, AnalysisError> {
     let threads = available_parallelism().map_or(1, usize::from).min(chosen.len());
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results = Mutex::new(Vec::new());
     let work = || {
         while let Some(rank) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = read_rank(&run.info, rank, selection, detail);
+            let result = read(rank);
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
@@ -154,9 +176,9 @@ fn read_ranks(
     Ok(ranks)
 }
 
-fn check_steps(ranks: &[RankResult], selection: &Selection) -> Result<(), AnalysisError> {
-    if selection.steps != Default::default() && ranks.iter().all(|rank| rank.steps.is_empty()) {
-        let others = || ranks.iter().flat_map(|rank| rank.other_steps.iter().map(|(window, ..)| window.step));
+fn check_steps(ranks: &[RankResult], selection: &Selection, counted: &CountedSteps) -> Result<(), AnalysisError> {
+    if matches!(selection.steps, StepChoice::Range(_)) && counted.steps.is_none() {
+        let others = || ranks.iter().flat_map(|rank| rank.steps.iter().map(|(window, ..)| window.step));
         let recorded = others().min().zip(others().max());
         return Err(AnalysisError::NoSuchSteps { recorded });
     }

@@ -30,10 +30,10 @@ pub use diff::{
 };
 pub use error::AnalysisError;
 pub use figures::{
-    AlignedBy, Analysis, AxisShare, Block, Bound, Breakdown, Class, ClockSummary, CollectiveFigures, CounterFigures,
-    DataLoss, DeviceFigures, Family, FamilyFigures, Finding, KernelFigures, LayerMemory, LayerShare, Ledger,
-    MemoryPoint, Mfu, Partition, PhaseShare, PipelineFigures, RankClock, RankFigures, RankMemory, RankTime, Roofline,
-    RunSummary, Share, StageFigures, StepBubble, StepFigures, StepTime, Straggler, Wait,
+    AlignedBy, Analysis, AxisShare, Block, Bound, Breakdown, Class, ClockSummary, CollectiveFigures, CountedSteps,
+    CountedTime, CounterFigures, DataLoss, DeviceFigures, Family, FamilyFigures, Finding, KernelFigures, LayerMemory,
+    LayerShare, Ledger, MemoryPoint, Mfu, Partition, PhaseShare, PipelineFigures, RankClock, RankFigures, RankMemory,
+    Roofline, RunSummary, Share, StageFigures, StepBubble, StepFigures, StepTime, Straggler, Wait,
 };
 pub use job::{clock::AlignedClock, step_summary::StepSummary};
 pub use live::{LiveRun, LiveSnapshot, RunningStep};
@@ -43,4 +43,4 @@ pub use rank::{
     streams::{LabelCounts, StreamUse},
     work::{Pass, WorkItem},
 };
-pub use selection::{Selection, StepRange};
+pub use selection::{Selection, StepChoice, StepRange};

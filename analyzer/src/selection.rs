@@ -8,8 +8,8 @@ use stepscope_traces::{Rank, Step, Window};
 /// What of a run is looked at, and what is known besides.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Only these steps.
-    pub steps: StepRange,
+    /// The steps that figures are of.
+    pub steps: StepChoice,
     /// Only these ranks; all, if there are none.
     pub ranks: Vec<Rank>,
     /// Only what lies in this window of each rank's clock is read: a live view need not read all of a long run.
@@ -22,7 +22,40 @@ pub struct Selection {
     pub convention: Convention,
 }
 
+/// The steps that figures are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StepChoice {
+    /// Those that count: recorded to their end, and not of the warm-up.
+    #[default]
+    Counted,
+    /// All of them, and what is in none: the whole recording.
+    All,
+    /// These.
+    Range(StepRange),
+}
+
+impl StepChoice {
+    /// Whether a step may be meant. What belongs to no step is, unless steps are chosen.
+    pub fn may_have(self, step: Option<Step>) -> bool {
+        match self {
+            StepChoice::Counted | StepChoice::All => true,
+            StepChoice::Range(range) => range.has(step),
+        }
+    }
+}
+
+impl From<StepRange> for StepChoice {
+    fn from(range: StepRange) -> StepChoice {
+        if range == StepRange::ALL { StepChoice::All } else { StepChoice::Range(range) }
+    }
+}
+
 impl Selection {
+    /// Whether all of the recording is read.
+    pub(crate) fn reads_all(&self) -> bool {
+        self.window.is_none() && self.windows.is_empty()
+    }
+
     /// What of a rank is read.
     pub(crate) fn window_of(&self, rank: Rank) -> Window {
         self.windows.get(&rank).copied().or(self.window).unwrap_or(Window::ALL)

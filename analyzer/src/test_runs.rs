@@ -10,9 +10,10 @@ use crate::{
     Selection, analyze,
     figures::Analysis,
     rank::{
-        reading::read_rank,
+        reading::{Counting, read_rank},
         result::{Detail, RankResult},
     },
+    selection::StepChoice,
 };
 
 /// A span on the first stream.
@@ -90,5 +91,7 @@ impl TestRun {
 
 /// What each rank of a run comes to.
 pub(crate) fn results(run: &Run) -> Vec<RankResult> {
-    run.ranks.iter().map(|rank| read_rank(&run.info, rank, &Selection::default(), Detail::Figures).unwrap()).collect()
+    let (selection, counting) = (Selection::default(), Counting::Alone(StepChoice::Counted));
+    let read = |rank| read_rank(&run.info, rank, &selection, counting, Detail::Figures).unwrap();
+    run.ranks.iter().map(read).collect()
 }

@@ -12,7 +12,7 @@ mod time;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use stepscope_analyzer::{Analysis, Selection, StepRange, analyze};
+use stepscope_analyzer::{Analysis, Selection, StepChoice, analyze};
 use stepscope_plan::Convention;
 use stepscope_traces::Run;
 
@@ -36,9 +36,10 @@ pub(crate) struct Arguments {
     /// The file to write; stdout, if none is named.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Only these steps: A..B is from A to before B, A.. from A on, ..B before B, N only N.
-    #[arg(long, value_name = "A..B", value_parser = ranges::steps, allow_hyphen_values = true)]
-    steps: Option<StepRange>,
+    /// Count these steps: A..B is from A to before B, A.. from A on, ..B before B, N only N; `all` counts the whole recording.
+    /// Default: complete steps without warm-up.
+    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
+    steps: Option<StepChoice>,
     /// Only these ranks: 0,2-5.
     #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
     ranks: Option<RankList>,

@@ -2,10 +2,16 @@
 
 use std::ops::RangeInclusive;
 
-use stepscope_analyzer::StepRange;
+use stepscope_analyzer::{StepChoice, StepRange};
 use stepscope_traces::{Rank, Run, Step};
 
 /// Reads `A..B`, `A..`, `..B` or `N`.
+/// The steps that figures are of: `all`, or a range.
+pub(crate) fn choice(text: &str) -> Result<StepChoice, String> {
+    if text == "all" { Ok(StepChoice::All) } else { steps(text).map(StepChoice::from) }
+}
+
+/// A range of steps.
 pub(crate) fn steps(text: &str) -> Result<StepRange, String> {
     let number =
         |part: &str| part.parse::<i32>().map_err(|_| format!("`{part}` is not a step: steps are A..B, A.., ..B or N"));

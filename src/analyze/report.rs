@@ -89,19 +89,22 @@ fn step_time(analysis: &Analysis) -> String {
     }
     let (low, high) = (text::duration(Nanos(time.low_ns)), text::duration(Nanos(time.high_ns)));
     let (first, last) = (time.first_step, time.last_step);
-    let warm_up = match time.warm_up_steps.as_slice() {
+    let warm_up = match analysis.window.warm_up.as_slice() {
         [] => String::new(),
         [step] => format!("; step {step} is warm-up"),
         steps => format!("; the first {} steps are warm-up", steps.len()),
     };
-    let cut_off = match time.cut_off_steps.as_slice() {
+    let cut_off = match analysis.window.cut_off.as_slice() {
         [] => String::new(),
         [step] => format!("; step {step} was cut off"),
         steps => format!("; {} steps were cut off", steps.len()),
     };
+    let whole = if analysis.window.whole { "; all other figures are of the whole recording" } else { "" };
     // A tenth of fewer steps is none of them.
     let spread = if time.count < 10 { "from" } else { "80% from" };
-    format!("{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{inferred}")
+    format!(
+        "{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{inferred}{whole}"
+    )
 }
 
 fn where_time_goes(analysis: &Analysis) -> Option<String> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use stepscope_analyzer::{Analysis, AxisShare, KernelFigures, RankMemory, Share, StepFigures};
-use stepscope_traces::{MemoryCategory, Nanos, Rank, RunSource, Step, without_signature};
+use stepscope_traces::{MemoryCategory, Nanos, RunSource, Step, without_signature};
 
 use super::{
     devices,
     report::{fullest, is_told_apart},
-    time::{self, Time},
+    time::Time,
 };
 use crate::{
     forms::table::{Table, Topic, duration, known, unknown},
@@ -51,7 +51,7 @@ fn with_share(nanoseconds: i64, share: f64) -> String {
 }
 
 fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
-    let ranks = time::by_rank(analysis);
+    let ranks = &analysis.counted;
     let row = |name: String, time: &Time| {
         // A rank of which nothing is left has no parts.
         let is_known = time.span() > Nanos(0);
@@ -61,15 +61,12 @@ fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
         times.chain([known(time.overlap(), text::percent)]).collect()
     };
     let (shown, others) = ranks.split_at(ranks.len().min(room.ranks));
-    let mut rows: Vec<Vec<String>> = shown.iter().map(|(rank, time)| row(rank.to_string(), time)).collect();
+    let mut rows: Vec<Vec<String>> =
+        shown.iter().map(|time| row(time.rank.to_string(), &Time::counted([time]))).collect();
     if !others.is_empty() {
-        let is_other = |rank: Rank| others.iter().any(|(other, _)| *other == rank);
-        let steps = time::counted(analysis).filter(|step| is_other(step.rank)).map(|step| &step.partition);
-        let whole = analysis.ranks.iter().filter(|rank| is_other(rank.rank)).map(|rank| &rank.partition);
-        let time = if analysis.steps.is_empty() { Time::of(whole) } else { Time::of(steps) };
-        rows.push(row(format!("{} more", others.len()), &time));
+        rows.push(row(format!("{} more", others.len()), &Time::counted(others)));
     }
-    let title = match &analysis.step_time {
+    let title = match analysis.step_time.as_ref().filter(|_| !analysis.window.whole) {
         Some(time) => format!("Where a step's time goes (mean of {})", text::counted(time.count, "step")),
         None => "Where the time goes".into(),
     };
@@ -100,11 +97,11 @@ fn share_cells(share: &Share, whole: i64) -> [String; 5] {
 }
 
 fn all_time(analysis: &Analysis) -> i64 {
-    analysis.ranks.iter().map(|rank| rank.partition.span_ns).sum()
+    analysis.counted.iter().map(|time| time.partition.span_ns).sum()
 }
 
 fn time_by_phase(analysis: &Analysis) -> Table {
-    let phases = analysis.ranks.iter().flat_map(|rank| &rank.breakdown.phases);
+    let phases = analysis.counted.iter().flat_map(|rank| &rank.breakdown.phases);
     let whole = all_time(analysis);
     let mut rows: Vec<Vec<String>> = shares(phases.map(|phase| (phase.phase, phase.share)))
         .iter()
@@ -113,7 +110,7 @@ fn time_by_phase(analysis: &Analysis) -> Table {
             [name].into_iter().chain(share_cells(share, whole)).collect()
         })
         .collect();
-    let idle: i64 = analysis.ranks.iter().map(|rank| rank.partition.idle_ns).sum();
+    let idle: i64 = analysis.counted.iter().map(|time| time.partition.idle_ns).sum();
     if !rows.is_empty() {
         let share = text::percent(idle as f64 / whole.max(1) as f64);
         rows.push(vec!["idle".into(), unknown(), unknown(), unknown(), duration(idle), share]);
@@ -125,7 +122,7 @@ fn time_by_phase(analysis: &Analysis) -> Table {
 }
 
 fn time_by_layer(analysis: &Analysis) -> Table {
-    let layers = analysis.ranks.iter().flat_map(|rank| &rank.breakdown.layers);
+    let layers = analysis.counted.iter().flat_map(|rank| &rank.breakdown.layers);
     let whole = all_time(analysis);
     let mut rows = shares(layers.map(|layer| (layer.layer, layer.share)));
     // Where no layer is known, this is what the other tables say.
@@ -141,15 +138,11 @@ fn time_by_layer(analysis: &Analysis) -> Table {
     Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: true }
 }
 
-/// A title that says of what its figures are: not of a step that counts, but of all that was chosen.
+/// A title that says of how many ranks its figures are the sum.
 fn over_ranks(title: &str, analysis: &Analysis) -> String {
-    let ranks = analysis.ranks.len();
-    let ranks = (ranks > 1).then(|| format!("sum of {ranks} ranks"));
-    let warms_up = analysis.step_time.as_ref().is_some_and(|time| !time.warm_up_steps.is_empty());
-    let all = warms_up.then(|| "with warm-up and what is between steps".to_owned());
-    match ranks.into_iter().chain(all).collect::<Vec<_>>().join(", ") {
-        nothing if nothing.is_empty() => title.into(),
-        what => format!("{title} ({what})"),
+    match analysis.ranks.len() {
+        1 => title.into(),
+        ranks => format!("{title} (sum of {ranks} ranks)"),
     }
 }
 
@@ -295,7 +288,7 @@ fn pipeline(analysis: &Analysis, room: Room) -> Table {
     let more = if left_out > 0 { format!(", without {left_out} more ranks") } else { String::new() };
     let inferred =
         if analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.inferred) { " (inferred)" } else { "" };
-    let title = format!("Pipeline by stage{inferred}: its work, and where it has none, over all steps{more}");
+    let title = format!("Pipeline by stage{inferred}: its work, and where it has none{more}");
     Table { topic: Topic::Pipeline, title, headers, rows: rows.collect(), detail: false }
 }
 
@@ -320,7 +313,7 @@ fn collectives(analysis: &Analysis) -> Table {
 }
 
 fn axes(analysis: &Analysis) -> Table {
-    let mut axes = AxisShare::sum(analysis.ranks.iter().flat_map(|rank| &rank.breakdown.axes));
+    let mut axes = AxisShare::sum(analysis.counted.iter().flat_map(|rank| &rank.breakdown.axes));
     if axes.iter().all(|axis| axis.axis.is_none()) {
         axes.clear();
     }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use stepscope_analyzer::{Diff, Profile, Selection, StepRange, compare, profile, several};
+use stepscope_analyzer::{Diff, Profile, Selection, StepChoice, compare, profile, several};
 use stepscope_plan::Convention;
 use stepscope_traces::Run;
 
@@ -50,9 +50,10 @@ pub(crate) struct Arguments {
     /// the metrics of --format json.
     #[arg(long, value_name = "METRIC:CHANGE", value_parser = limits::parse, allow_hyphen_values = true)]
     fail_on: Vec<Limit>,
-    /// Only these steps of each run: A..B is from A to before B, A.. from A on, ..B before B, N only N.
-    #[arg(long, value_name = "A..B", value_parser = ranges::steps, allow_hyphen_values = true)]
-    steps: Option<StepRange>,
+    /// Count these steps of each run: A..B is from A to before B, A.. from A on, ..B before B, N only N; `all` counts whole
+    /// recordings. Default: complete steps without warm-up.
+    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
+    steps: Option<StepChoice>,
     /// What a device computes at most, in TFLOP/s, dense, in the precision of the runs.
     #[arg(long, value_name = "X", value_parser = tera_flops)]
     peak_tflops: Option<f64>,

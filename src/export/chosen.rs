@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stepscope_analyzer::{Selection, StepRange};
+use stepscope_analyzer::{Selection, StepChoice};
 use stepscope_traces::{
     Run,
     export::perfetto::{Detail, Level},
@@ -18,9 +18,10 @@ pub(crate) struct Chosen {
     /// the newest run under runs/ if nothing is named.
     #[arg(value_name = "SOURCE")]
     pub(crate) sources: Vec<PathBuf>,
-    /// Only these steps: A..B is from A to before B, A.. from A on, ..B before B, N only N.
-    #[arg(long, value_name = "A..B", value_parser = ranges::steps, allow_hyphen_values = true)]
-    steps: Option<StepRange>,
+    /// Export these steps: A..B is from A to before B, A.. from A on, ..B before B, N only N. Default: everything, with figures
+    /// of complete steps without warm-up; `all` has figures of the whole recording.
+    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
+    steps: Option<StepChoice>,
     /// Only these ranks: 0,2-5.
     #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
     ranks: Option<RankList>,

@@ -1,6 +1,6 @@
 //! One rank of a trace: what it is called, where it stands, and what the analysis says of its spans.
 
-use stepscope_analyzer::{Analysis, Class, RankOverlay, Selection, StepRange, StreamUse};
+use stepscope_analyzer::{Analysis, Class, RankOverlay, Selection, StepChoice, StreamUse};
 use stepscope_collector::nvml;
 use stepscope_plan::Coordinates;
 use stepscope_traces::{
@@ -15,7 +15,7 @@ pub(super) struct RankParts<'a> {
     run: &'a Run,
     analysis: &'a Analysis,
     overlay: &'a RankOverlay,
-    steps: StepRange,
+    steps: StepChoice,
     /// What of it was analyzed.
     analyzed: Window,
 }
@@ -43,7 +43,7 @@ impl<'a> RankParts<'a> {
         let RankParts { run, analysis, overlay, steps, analyzed } = self;
         let Some(rank) = run.rank(overlay.rank) else { return Ok(()) };
         let align = |time: i64| overlay.clock.at(time);
-        let is_chosen = |step: Option<Step>| steps.has(step);
+        let is_chosen = |step: Option<Step>| steps.may_have(step);
         let note = |number: usize| {
             overlay.links.get(number).map_or(Note::default(), |link| Note {
                 flow: link.number,
@@ -77,9 +77,9 @@ impl<'a> RankParts<'a> {
     /// From the first to the last step that is chosen; all of time, where all are.
     fn window(&self) -> Window {
         let (first, last) = (self.overlay.steps.first(), self.overlay.steps.last());
-        match (self.steps == StepRange::ALL, first, last) {
-            (true, ..) => Window::ALL,
-            (false, Some(first), Some(last)) => Window { from: Nanos(first.start), to: Nanos(last.end) },
+        match (self.steps, first, last) {
+            (StepChoice::Counted | StepChoice::All, ..) => Window::ALL,
+            (StepChoice::Range(_), Some(first), Some(last)) => Window { from: Nanos(first.start), to: Nanos(last.end) },
             _ => Window::NONE,
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use stepscope_analyzer::{AnalysisError, Selection, StepRange};
+use stepscope_analyzer::{AnalysisError, Selection, StepChoice, StepRange};
 use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, Step, TraceError, Window};
 
 /// So many spans of a rank are analyzed at once.
@@ -48,11 +48,11 @@ pub(super) fn bound(run: &Run, selection: &mut Selection) -> Result<Reach> {
     if most <= MOST_SPANS {
         return Ok(Reach::All);
     }
-    if selection.steps != StepRange::ALL {
+    if let StepChoice::Range(steps) = selection.steps {
         let mut recorded: Option<(Step, Step)> = None;
         let mut windows = BTreeMap::new();
         for rank in run.ranks.iter().filter(chosen) {
-            windows.extend(around(rank, selection.steps, &mut recorded)?.map(|window| (rank.info.rank, window)));
+            windows.extend(around(rank, steps, &mut recorded)?.map(|window| (rank.info.rank, window)));
         }
         if windows.is_empty() {
             return Err(AnalysisError::NoSuchSteps { recorded }.into());

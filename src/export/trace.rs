@@ -166,7 +166,7 @@ impl Source<'_> {
         }
     }
 
-    /// Figures of each step of the whole job: those of the rank on which it takes longest.
+    /// Figures of each step of the whole job that counts: those of the rank on which it takes longest. The loss is of all.
     fn series(&self) -> Vec<Series> {
         let steps = &self.analysis.steps;
         let mut longest: Vec<(i64, &StepFigures)> = Vec::new();
@@ -181,14 +181,15 @@ impl Source<'_> {
         longest.sort_by_key(|(begins, _)| *begins);
         let loss =
             |step: &StepFigures| steps.iter().filter(|other| other.step == step.step).find_map(|other| other.loss);
+        let counts = |step: &&StepFigures| self.analysis.window.counts(step.step);
         let of = |name: &str, unit: &str, figure: &dyn Fn(&StepFigures) -> Option<f64>| {
             let values: Vec<_> = longest.iter().filter_map(|(begins, step)| Some((*begins, figure(step)?))).collect();
             (!values.is_empty()).then(|| Series { name: name.into(), unit: Unit::Named(unit.into()), values })
         };
         let all = [
-            of("tokens/s", "tokens/s", &|step| step.tokens_per_second),
-            of("MFU", "%", &|step| step.mfu.map(|mfu| 100.0 * mfu)),
-            of("step time", "ms", &|step| Some(step.duration_ns as f64 / 1e6)),
+            of("tokens/s", "tokens/s", &|step| Some(step).filter(counts)?.tokens_per_second),
+            of("MFU", "%", &|step| Some(100.0 * Some(step).filter(counts)?.mfu?)),
+            of("step time", "ms", &|step| Some(Some(step).filter(counts)?.duration_ns as f64 / 1e6)),
             of("loss", "", &loss),
         ];
         all.into_iter().flatten().collect()

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use stepscope_analyzer::{Selection, StepRange};
+use stepscope_analyzer::{Selection, StepChoice, StepRange};
 use stepscope_traces::{Run, Step};
 use stepscope_tui::Seen;
 
@@ -18,7 +18,8 @@ pub(crate) fn write(sources: &[PathBuf], seen: &Seen) -> Result<String, String> 
     let write = || -> Result<String> {
         let run = source::open(sources)?;
         let path = free_path(&name(&run, seen));
-        let selection = Selection { steps: seen.steps, ranks: seen.ranks.clone(), ..Selection::default() };
+        let steps = if seen.steps == StepRange::ALL { StepChoice::Counted } else { StepChoice::Range(seen.steps) };
+        let selection = Selection { steps, ranks: seen.ranks.clone(), ..Selection::default() };
         let wanted = Wanted::of(selection).quietly();
         let exported = Output::open(Some(&path))?.write_file(|file| export(&run, &wanted, Packing::None, file))?;
         let path = path.display();

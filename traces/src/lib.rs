@@ -67,7 +67,9 @@ pub use loss::Loss;
 pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use rank_data::{RankData, Survey, TableSurvey};
-pub use rank_info::{Device, MEMORY_TIMES, PHASES, RANKS_ON_DEVICE, RankInfo, State, TIMES_OF_HOST, Written};
+pub use rank_info::{
+    Device, MEMORY_TIMES, PHASES, RANKS_ON_DEVICE, RECORDED_WINDOW, RankInfo, State, TIMES_OF_HOST, Written,
+};
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};

@@ -50,6 +50,9 @@ pub struct RankInfo {
     pub written: Option<Written>,
 }
 
+/// The name of the ranges that say when a rank was recorded, where that was not all the time.
+pub const RECORDED_WINDOW: &str = "recorded window";
+
 /// What is noted of a rank, by this name, when others are on its device: how many they are, with it.
 pub const RANKS_ON_DEVICE: &str = "ranks_on_device";
 

@@ -66,7 +66,9 @@ impl<'a> Scene<'a> {
 
     /// Where the time of what is in focus goes, in the steps that count; nothing where no time is known.
     pub(crate) fn time(&self) -> Option<Partition> {
-        let time = Partition::sum(self.snapshot.analysis.as_ref()?.counted_time(self.focus));
+        let ranks = self.snapshot.analysis.as_ref()?.counted.iter();
+        let in_focus = ranks.filter(|time| self.focus.is_none_or(|focus| focus == time.rank));
+        let time = Partition::sum(in_focus.map(|time| &time.partition));
         (time.span_ns > 0).then_some(time)
     }
 

@@ -6,7 +6,7 @@ use crate::{
     analyze::analyze_and,
     detail::links::{Link, links},
     error::AnalysisError,
-    figures::Analysis,
+    figures::{Analysis, CountedSteps},
     job::{
         bubbles::idle_of_stages,
         clock::{AlignedClock, Alignment},
@@ -17,7 +17,7 @@ use crate::{
         step_windows::StepWindow,
         streams::{LabelCounts, StreamUse},
     },
-    selection::Selection,
+    selection::{Selection, StepChoice},
 };
 
 /// What an analysis says of single moments and spans of a run.
@@ -58,7 +58,7 @@ pub struct RankOverlay {
     pub labels: LabelCounts,
     /// How many events of memory.
     pub memory_events: u64,
-    /// When it has nothing to do in a pipeline, in the clock all ranks are aligned to.
+    /// When it has nothing to do in a pipeline, in the steps that count and in the clock all ranks are aligned to.
     pub bubbles: Vec<(i64, i64)>,
     /// What other ranks say of its communication: of what belongs to steps that are looked at, in the order of its files.
     pub links: Vec<Link>,
@@ -66,10 +66,11 @@ pub struct RankOverlay {
 
 impl Overlay {
     /// What ranks say, when they have been analyzed.
-    pub(crate) fn of(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Overlay {
+    fn of(run: &RunInfo, (ranks, alignment): (&[RankResult], &Alignment), of: (StepChoice, &CountedSteps)) -> Overlay {
+        let (chosen, counted) = of;
         let (all_links, count) = links(ranks, &run.groups);
         let stages = Stages::of(run, ranks, alignment);
-        let idle = stages.as_ref().map(|stages| idle_of_stages(stages, ranks, alignment)).unwrap_or_default();
+        let idle = stages.as_ref().map(|stages| idle_of_stages(stages, ranks, alignment, counted)).unwrap_or_default();
         let stages = stages.map(|stages| stages.of_ranks).unwrap_or_default();
         let overlay = |(index, (rank, links)): (usize, (&RankResult, Vec<Link>))| RankOverlay {
             rank: rank.info.rank,
@@ -79,14 +80,20 @@ impl Overlay {
             clock: alignment.clock(index),
             extent: rank.extent,
             first_other: rank.first_other,
-            steps: rank.steps.iter().map(|(window, ..)| *window).collect(),
+            steps: {
+                let steps = rank.steps.iter().map(|(window, ..)| *window);
+                steps.filter(|window| chosen.may_have(Some(window.step))).collect()
+            },
             stage: stages.get(index).copied(),
             streams: rank.streams.uses(),
             spans: rank.streams.counts(),
             labels: rank.streams.labels(),
             memory_events: rank.memory_events,
             bubbles: idle.get(index).map(|idle| idle.iter().collect()).unwrap_or_default(),
-            links,
+            links: {
+                let links = rank.communication.iter().zip(links);
+                links.filter(|(span, _)| chosen.may_have(span.step)).map(|(_, link)| link).collect()
+            },
         };
         Overlay { ranks: ranks.iter().zip(all_links).enumerate().map(overlay).collect(), links: count }
     }
@@ -98,6 +105,8 @@ pub fn analyze_with_overlay(
     selection: &Selection,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<(Analysis, Overlay), AnalysisError> {
-    let look = |ranks: &[RankResult], alignment: &Alignment| Overlay::of(&run.info, ranks, alignment);
+    let look = |ranks: &[RankResult], alignment: &Alignment, counted: &CountedSteps| {
+        Overlay::of(&run.info, (ranks, alignment), (selection.steps, counted))
+    };
     analyze_and(run, selection, Detail::Figures, progress, look)
 }

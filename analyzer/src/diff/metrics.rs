@@ -134,14 +134,8 @@ pub(crate) fn compare(
     add("tokens_per_second_per_rank", Unit::TokensPerSecond, Some(true), &|profile, steps| {
         tokens_per_second(steps, 1.0 / f64::from(profile.analysis.run.world_size.max(1)))
     });
-    let of_one_peak =
-        |profile: &Profile<'_>| peak_of(profile).zip(one_peak(base, other)).map_or(1.0, |(own, one)| own / one);
-    add("mfu", Unit::Share, Some(true), &|profile, steps| {
-        utilisation(profile, steps, |mfu| Some(mfu.value? * of_one_peak(profile)))
-    });
-    add("hfu", Unit::Share, Some(true), &|profile, steps| {
-        utilisation(profile, steps, |mfu| Some(mfu.hfu? * of_one_peak(profile)))
-    });
+    add("mfu", Unit::Share, Some(true), &|profile, steps| utilisation(profile, steps, |mfu| mfu.value));
+    add("hfu", Unit::Share, Some(true), &|profile, steps| utilisation(profile, steps, |mfu| mfu.hfu));
     add("overlap", Unit::Share, Some(true), &|_, steps| {
         ratio(steps, |step| Some((step.hidden_ns as f64, step.communication_ns as f64)))
     });
@@ -240,17 +234,6 @@ fn tokens_per_step(steps: &[ProfileStep]) -> Option<Series> {
 
 fn tokens_per_second(steps: &[ProfileStep], share: f64) -> Option<Series> {
     ratio(steps, |step| Some((share * step.tokens?, step.longest_ns as f64 / 1e9)))
-}
-
-fn peak_of(profile: &Profile<'_>) -> Option<f64> {
-    profile.analysis.mfu.as_ref().map(|mfu| mfu.peak_flops)
-}
-
-/// The peak that both are held to, where they ran on devices of one name: a CPU's is measured anew in each run, and what it
-/// comes to is no difference between them. The base's, then.
-pub(crate) fn one_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<f64> {
-    let name = |profile: &Profile<'_>| profile.analysis.run.device.as_ref().map(|device| device.name.clone());
-    peak_of(base).filter(|_| name(base) == name(other) && peak_of(other).is_some())
 }
 
 /// What each token a second is worth is the same in every step.

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use stepscope_traces::{Rank, State};
 
 use super::{
-    metrics::one_peak,
     profile::{Profile, ProfileStep},
     steady::Steady,
 };
@@ -29,7 +28,7 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
             .map(|(which, _)| format!("{which} has no memory events, so nothing is said of memory")),
     );
     if both.iter().all(|(_, profile)| has_time(profile)) {
-        notes.push(warm_up(steady, &base.name, &other.name));
+        notes.push(steps_compared(base, other));
     }
     let [tokens_of_base, tokens_of_other] = [steady.base, steady.other].map(tokens_per_step);
     if let Some((base, other)) = tokens_of_base.zip(tokens_of_other).filter(|(base, other)| base != other) {
@@ -81,18 +80,17 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
     notes
 }
 
-/// A CPU's peak is measured anew in each run, and moves MFU with it.
+/// Ranks that share a device have a part of its peak, and a CPU's is measured anew in each run.
 fn other_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
     let [of_base, of_other] = [base, other].map(|profile| profile.analysis.mfu.as_ref().map(|mfu| mfu.peak_flops));
     let (of_base, of_other) = of_base.zip(of_other).filter(|(base, other)| (base - other).abs() > SAME_PEAK * base)?;
     let tera = |flops: f64| flops / 1e12;
     Some(format!(
-        "a rank's peak is {:.3} TFLOP/s in {} and {:.3} in {}, and MFU here of {}; --peak-tflops sets one for both",
+        "a rank's peak is {:.3} TFLOP/s in {} and {:.3} in {}, and MFU is of each run's own; --peak-tflops sets one for both",
         tera(of_base),
         base.name,
         tera(of_other),
         other.name,
-        if one_peak(base, other).is_some() { "the first" } else { "its own" }
     ))
 }
 
@@ -106,19 +104,20 @@ fn has_time(profile: &Profile<'_>) -> bool {
     profile.steps.iter().any(|step| step.time_ns > 0)
 }
 
-fn warm_up(steady: &Steady<'_>, base_name: &str, other_name: &str) -> String {
-    let (base, other) = (steady.base.len(), steady.other.len());
-    if steady.base.iter().chain(steady.other).all(|step| step.step.is_none()) {
+fn steps_compared(base: &Profile<'_>, other: &Profile<'_>) -> String {
+    if base.steps.iter().chain(&other.steps).all(|step| step.step.is_none()) {
         return "no steps were recorded: whole recordings are compared, and nothing is known of their spread".into();
     }
-    let means = if base == 1 { "a step".to_owned() } else { format!("means of {base} steps") };
-    let counted = format!("{means} of {base_name} and {other} of {other_name}");
-    let left_out = match steady.warm_up {
-        0 => "nothing is left out as warm-up".to_owned(),
-        1 => "the first step of each is warm-up, and left out".to_owned(),
-        steps => format!("the first {steps} steps of each are warm-up, and left out"),
+    let counts = [base, other].map(|profile| profile.steps.len());
+    let means = if counts[0] == 1 { "a step".to_owned() } else { format!("means of {} steps", counts[0]) };
+    let counted = format!("{means} of {} and {} of {}", base.name, counts[1], other.name);
+    let left_out = match [base, other].map(|profile| profile.analysis.window.warm_up.len()) {
+        [0, 0] => "nothing is left out as warm-up".to_owned(),
+        [1, 1] => "the first step of each is warm-up, and left out".to_owned(),
+        [base, other] if base == other => format!("the first {base} steps of each are warm-up, and left out"),
+        [base, other] => format!("the first {base} and the first {other} are warm-up, and left out"),
     };
-    let spread = if base.min(other) < 2 { "; of one step nothing is known of the spread" } else { "" };
+    let spread = if counts.contains(&1) { "; of one step nothing is known of the spread" } else { "" };
     format!("{counted}; {left_out}{spread}")
 }
 
@@ -151,8 +150,7 @@ fn slow_rank(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
 fn waits(profile: &Profile<'_>) -> BTreeMap<Rank, f64> {
     let stragglers = &profile.analysis.stragglers;
     let others = stragglers.len().saturating_sub(1).max(1) as f64;
-    let steps = profile.analysis.steps.iter().map(|step| step.step).collect::<std::collections::BTreeSet<_>>();
-    let steps = steps.len().max(1) as f64;
+    let steps = profile.analysis.step_time.as_ref().map_or(1, |time| time.count).max(1) as f64;
     let net = |caused: i64, waited: i64| (caused as f64 / others - waited as f64).max(0.0) / steps;
     stragglers.iter().map(|rank| (rank.rank, net(rank.caused_wait_ns, rank.wait_ns))).collect()
 }

@@ -13,7 +13,7 @@ use stepscope_traces::{Rank, Run, SpanKind, Step};
 use crate::{
     analyze::analyze_and,
     error::AnalysisError,
-    figures::{Analysis, Class, Family},
+    figures::{Analysis, Class, CountedSteps, Family},
     job::{bubbles::idle_of_stages, clock::Alignment, stages::Stages},
     rank::{
         result::{Detail, RankResult},
@@ -32,7 +32,7 @@ pub struct Profile<'a> {
     pub analysis: Analysis,
     /// What steps are made of.
     pub(crate) parts: Vec<StepPart>,
-    /// Every step that was recorded to its end, in order; where there are no steps, all of the recording.
+    /// The steps that count, in order; where there are no steps, all of the recording.
     pub(crate) steps: Vec<ProfileStep>,
 }
 
@@ -74,9 +74,9 @@ pub fn profile<'a>(
     selection: &Selection,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Profile<'a>, AnalysisError> {
-    let look = |ranks: &[RankResult], alignment: &Alignment| {
+    let look = |ranks: &[RankResult], alignment: &Alignment, counted: &CountedSteps| {
         let stages = Stages::of(&run.info, ranks, alignment);
-        let tables = Tables::of(ranks, alignment, stages.as_ref());
+        let tables = Tables::of(ranks, alignment, stages.as_ref(), counted);
         let alone = || (0..ranks.len()).map(|index| vec![index]).collect();
         let replicas: Vec<Vec<usize>> =
             stages.map(|stages| stages.pipelines).filter(|all| !all.is_empty()).unwrap_or_else(alone);
@@ -84,16 +84,8 @@ pub fn profile<'a>(
         (tables.parts, steps)
     };
     let (analysis, (parts, mut steps)) = analyze_and(run, selection, Detail::Parts, progress, look)?;
-    let cut_off: &[Step] = analysis.step_time.as_ref().map_or(&[], |time| &time.cut_off_steps);
-    steps.retain(|step| step.step.is_none_or(|step| !cut_off.contains(&step)));
+    steps.retain(|step| step.step.is_none_or(|step| analysis.window.counts(step)));
     Ok(Profile { name: name.into(), run, analysis, parts, steps })
-}
-
-impl Profile<'_> {
-    /// How many steps of its beginning it would leave out by itself, since a run warms up.
-    pub(crate) fn warm_up(&self) -> usize {
-        self.analysis.step_time.as_ref().map_or(0, |time| time.warm_up_steps.len())
-    }
 }
 
 /// The steps of all ranks, part by part.
@@ -104,8 +96,8 @@ struct Tables {
 }
 
 impl Tables {
-    fn of(ranks: &[RankResult], alignment: &Alignment, stages: Option<&Stages>) -> Tables {
-        let idle = stages.map(|stages| idle_of_stages(stages, ranks, alignment));
+    fn of(ranks: &[RankResult], alignment: &Alignment, stages: Option<&Stages>, counted: &CountedSteps) -> Tables {
+        let idle = stages.map(|stages| idle_of_stages(stages, ranks, alignment, counted));
         let mut numbers: HashMap<StepPart, usize> = HashMap::new();
         let mut number = |part: StepPart| {
             let next = numbers.len();

@@ -9,16 +9,14 @@ use super::{
 pub(crate) struct Steady<'a> {
     pub(crate) base: &'a [ProfileStep],
     pub(crate) other: &'a [ProfileStep],
-    pub(crate) warm_up: usize,
     pub(crate) resampling: Option<Resampling>,
 }
 
 impl<'a> Steady<'a> {
-    /// As many steps are left out on both sides, since a run warms up: those that both would leave out by themselves.
+    /// Those that count in each by itself, so that a figure here is the one that the run's own analysis has.
     pub(crate) fn of(base: &'a Profile<'_>, other: &'a Profile<'_>) -> Steady<'a> {
-        let warm_up = base.warm_up().min(other.warm_up());
-        let [base, other] = [base, other].map(|profile| &profile.steps[warm_up.min(profile.steps.len())..]);
-        Steady { base, other, warm_up, resampling: Resampling::of(base.len(), other.len()) }
+        let (base, other) = (base.steps.as_slice(), other.steps.as_slice());
+        Steady { base, other, resampling: Resampling::of(base.len(), other.len()) }
     }
 
     /// What the change of a figure of each step lies between.

@@ -47,8 +47,6 @@ pub struct TimeDiff {
     pub base_steps: u64,
     /// Of the other.
     pub other_steps: u64,
-    /// How many steps at the beginning were left out on both sides, since a run warms up.
-    pub warm_up_steps: u64,
     /// Why, the largest first; they add up to the change.
     pub causes: Vec<TimeCause>,
 }
@@ -150,7 +148,6 @@ pub(crate) fn compare(
         high_ns,
         base_steps: steady.base.len() as u64,
         other_steps: steady.other.len() as u64,
-        warm_up_steps: steady.warm_up as u64,
         causes,
     };
     Ok(Some((time, kernels)))

@@ -1,10 +1,8 @@
 //! Everything a run says.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{Device, Rank, RunSource, State};
+use stepscope_traces::{Device, RunSource, State};
 
 use super::{
     clock::ClockSummary,
@@ -14,11 +12,11 @@ use super::{
     kernels::{FamilyFigures, KernelFigures},
     memory::RankMemory,
     mfu::Mfu,
-    partition::Partition,
     pipeline::PipelineFigures,
     rank::RankFigures,
     roofline::Roofline,
     steps::{StepFigures, StepTime},
+    window::{CountedSteps, CountedTime},
 };
 
 /// Everything a run says.
@@ -32,13 +30,17 @@ pub struct Analysis {
     pub data_loss: DataLoss,
     /// How clocks were brought together.
     pub clock: ClockSummary,
-    /// Where each rank's time goes.
+    /// The steps that every figure is of, but those of the whole recording.
+    pub window: CountedSteps,
+    /// Where each rank's time goes, over the whole recording.
     pub ranks: Vec<RankFigures>,
+    /// Where each rank's time goes in the steps that count.
+    pub counted: Vec<CountedTime>,
     /// How long a step takes; none without steps.
     pub step_time: Option<StepTime>,
-    /// Where each step's time goes.
+    /// Where each step's time goes: of every step, whether it counts or not.
     pub steps: Vec<StepFigures>,
-    /// What fills each rank's memory.
+    /// What fills each rank's memory, over the whole recording.
     pub memory: Vec<RankMemory>,
     /// How much of the devices is used; none where the model or the peak is not known.
     pub mfu: Option<Mfu>,
@@ -98,49 +100,8 @@ pub struct DataLoss {
 }
 
 impl Analysis {
-    /// Where the time goes in the steps that count, on a rank or on all of them; where there are no steps, in all of it.
-    pub fn counted_time(&self, rank: Option<Rank>) -> Vec<&Partition> {
-        let is_asked = |other: Rank| rank.is_none_or(|rank| rank == other);
-        let counts = |step: &&StepFigures| self.step_time.as_ref().is_some_and(|time| time.counts(step.step));
-        let steps = self.steps.iter().filter(counts).filter(|step| is_asked(step.rank));
-        let partitions: Vec<&Partition> = steps.map(|step| &step.partition).collect();
-        if partitions.is_empty() {
-            return self.ranks.iter().filter(|other| is_asked(other.rank)).map(|rank| &rank.partition).collect();
-        }
-        partitions
-    }
-
-    /// The same of each rank.
-    pub fn counted_time_by_rank(&self) -> BTreeMap<Rank, RankTime> {
-        let mut times: BTreeMap<Rank, RankTime> = BTreeMap::new();
-        let counts = |step: &&StepFigures| self.step_time.as_ref().is_some_and(|time| time.counts(step.step));
-        for step in self.steps.iter().filter(counts) {
-            times.entry(step.rank).or_default().add(&step.partition);
-        }
-        if times.is_empty() {
-            self.ranks.iter().for_each(|rank| times.entry(rank.rank).or_default().add(&rank.partition));
-        }
-        times
-    }
-}
-
-/// The time of a rank in some windows.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RankTime {
-    /// Of all of them together.
-    pub partition: Partition,
-    /// How many there are: steps, or all of the time at once.
-    pub windows: u64,
-}
-
-impl RankTime {
-    fn add(&mut self, window: &Partition) {
-        self.partition.add_window(window);
-        self.windows += 1;
-    }
-
-    /// The mean of a part of it, of one window.
-    pub fn mean(&self, part: fn(&Partition) -> i64) -> i64 {
-        part(&self.partition) / self.windows.max(1) as i64
+    /// The steps that count, of all ranks.
+    pub fn counted_steps(&self) -> impl Iterator<Item = &StepFigures> {
+        self.steps.iter().filter(|step| self.window.counts(step.step))
     }
 }

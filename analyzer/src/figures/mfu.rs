@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use stepscope_plan::Convention;
-use stepscope_traces::Step;
 
 /// MFU over a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,6 +22,4 @@ pub struct Mfu {
     pub by_convention: BTreeMap<&'static str, f64>,
     /// Tokens a second of the whole job.
     pub tokens_per_second: Option<f64>,
-    /// Steps that are left out, since a run warms up.
-    pub warm_up_steps: Vec<Step>,
 }

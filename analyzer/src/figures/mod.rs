@@ -17,8 +17,9 @@ mod pipeline;
 mod rank;
 mod roofline;
 mod steps;
+mod window;
 
-pub use analysis::{Analysis, DataLoss, RankTime, RunSummary};
+pub use analysis::{Analysis, DataLoss, RunSummary};
 pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
 pub use class::Class;
 pub use clock::{AlignedBy, ClockSummary, RankClock};
@@ -34,3 +35,4 @@ pub use pipeline::{PipelineFigures, StageFigures, StepBubble};
 pub use rank::RankFigures;
 pub use roofline::{Bound, Roofline};
 pub use steps::{StepFigures, StepTime};
+pub use window::{CountedSteps, CountedTime};

@@ -42,10 +42,6 @@ pub struct StepTime {
     pub last_step: Step,
     /// How many count.
     pub count: u64,
-    /// Steps that do not, since a run warms up.
-    pub warm_up_steps: Vec<Step>,
-    /// Steps that do not, since they were cut off while they were recorded.
-    pub cut_off_steps: Vec<Step>,
     /// Half of the steps take at most this long.
     pub median_ns: i64,
     /// The step that takes this long.
@@ -58,11 +54,4 @@ pub struct StepTime {
     pub tokens_per_second: Option<f64>,
     /// Whether steps were told from what repeats in the kernels alone.
     pub inferred: bool,
-}
-
-impl StepTime {
-    /// Whether a step counts.
-    pub fn counts(&self, step: Step) -> bool {
-        (self.first_step..=self.last_step).contains(&step) && !self.cut_off_steps.contains(&step)
-    }
 }

@@ -3,13 +3,17 @@
 use stepscope_plan::Axis;
 
 use super::{Check, Found, percent};
-use crate::figures::{Analysis, Family, Partition};
+use crate::figures::{Analysis, AxisShare, Family, Partition};
 
 /// Of the time of all ranks in the steps that count, a figure's share.
 fn share(analysis: &Analysis, of: impl Fn(&Partition) -> i64) -> Option<f64> {
-    let partitions = analysis.counted_time(None);
-    let whole: i64 = partitions.iter().map(|partition| partition.span_ns).sum();
-    (whole > 0).then(|| partitions.into_iter().map(of).sum::<i64>() as f64 / whole as f64)
+    let whole = all_time(analysis);
+    (whole > 0).then(|| analysis.counted.iter().map(|time| of(&time.partition)).sum::<i64>() as f64 / whole as f64)
+}
+
+/// The time of all ranks in the steps that count.
+fn all_time(analysis: &Analysis) -> i64 {
+    analysis.counted.iter().map(|time| time.partition.span_ns).sum()
 }
 
 /// Communication that compute could hide, and does not. That of a pipeline is its bubble.
@@ -21,25 +25,12 @@ impl Check for ExposedCommunication {
     fn find(analysis: &Analysis) -> Option<Found> {
         const LEAST_SHARE: f64 = 0.05;
         const MOST_OVERLAP: f64 = 0.5;
-        let of_axis = |axis: Option<Axis>| {
-            let of_ranks = analysis.ranks.iter().flat_map(|rank| &rank.breakdown.axes);
-            let chosen = of_ranks.filter(|share| axis.is_none_or(|axis| share.axis == Some(axis)));
-            chosen.fold((0, 0, 0), |(all, hidden, exposed), share| {
-                (all + share.communication_ns, hidden + share.overlapped_ns, exposed + share.exposed_ns)
-            })
-        };
-        let (_, _, whole) = of_axis(None);
-        let axes = [Axis::Data, Axis::Tensor].map(|axis| (axis, of_axis(Some(axis))));
-        let (axis, (communication, overlapped, exposed)) =
-            axes.into_iter().max_by_key(|(_, (.., exposed))| *exposed)?;
-        if communication == 0 || whole == 0 {
-            return None;
-        }
-        // Axes are told apart over the whole recording; how much is exposed is that of the steps.
-        let share = share(analysis, |partition| partition.exposed_communication_ns)? * exposed as f64 / whole as f64;
-        let overlap = overlapped as f64 / communication as f64;
-        let (what, advice) = match axis {
-            Axis::Tensor => (
+        let axes = AxisShare::sum(analysis.counted.iter().flat_map(|time| &time.breakdown.axes));
+        let hidden_by_others = |share: &&AxisShare| matches!(share.axis, Some(Axis::Data | Axis::Tensor));
+        let most = axes.iter().filter(hidden_by_others).max_by_key(|share| share.exposed_ns)?;
+        let (share, overlap) = (most.exposed_ns as f64 / all_time(analysis).max(1) as f64, most.overlap());
+        let (what, advice) = match most.axis {
+            Some(Axis::Tensor) => (
                 "tensor ranks to sum partial results",
                 "use fewer tensor ranks, or sum while something else is computed",
             ),
@@ -67,9 +58,9 @@ impl Check for LongStep {
         const LEAST_SHARE: f64 = 0.05;
         const LEAST_RATIO: f64 = 3.0;
         let time = analysis.step_time.as_ref()?;
-        let counted = || analysis.steps.iter().filter(|step| time.counts(step.step));
-        let longest = counted().max_by_key(|step| step.duration_ns)?;
-        let of_its_rank: i64 = counted().filter(|step| step.rank == longest.rank).map(|step| step.duration_ns).sum();
+        let longest = analysis.counted_steps().max_by_key(|step| step.duration_ns)?;
+        let of_its_rank: i64 =
+            analysis.counted_steps().filter(|step| step.rank == longest.rank).map(|step| step.duration_ns).sum();
         let share = (longest.duration_ns - time.median_ns).max(0) as f64 / of_its_rank.max(1) as f64;
         let ratio = longest.duration_ns as f64 / time.median_ns.max(1) as f64;
         (share >= LEAST_SHARE && ratio >= LEAST_RATIO).then(|| Found {
@@ -98,7 +89,7 @@ impl Check for SlowRank {
         const LEAST_BLAME: f64 = 0.6;
         let all: i64 = analysis.stragglers.iter().map(|rank| rank.caused_wait_ns).sum();
         let worst = analysis.stragglers.iter().max_by_key(|rank| rank.caused_wait_ns)?;
-        let whole: i64 = analysis.ranks.iter().map(|rank| rank.partition.span_ns).sum();
+        let whole = all_time(analysis);
         if all == 0 || whole == 0 || analysis.stragglers.len() < 2 {
             return None;
         }
@@ -135,15 +126,12 @@ impl Check for HostBound {
             return None;
         }
         let share = share(analysis, |partition| partition.idle_ns)?;
-        let kernels: u64 = analysis.ranks.iter().map(|rank| rank.kernel_count).sum();
-        let partitions = analysis.counted_time(None);
-        let idle: i64 = partitions.iter().map(|partition| partition.idle_ns).sum();
-        // Steps do the same kernels, those of the warm-up too.
-        let part = partitions.len() as f64 / analysis.steps.len().max(partitions.len()) as f64;
+        let kernels: u64 = analysis.counted.iter().map(|time| time.kernel_count).sum();
+        let idle: i64 = analysis.counted.iter().map(|time| time.partition.idle_ns).sum();
         (share >= LEAST_SHARE && kernels > 0).then(|| Found {
             share,
             what: format!("nothing runs for {} of the time", percent(share)),
-            evidence: format!("{:.1} µs without any work for each kernel", idle as f64 / (kernels as f64 * part) / 1e3),
+            evidence: format!("{:.1} µs without any work for each kernel", idle as f64 / kernels as f64 / 1e3),
             advice: "launch fewer, larger kernels, or remove what makes the host wait: input, synchronisation, Python"
                 .into(),
         })

@@ -2,8 +2,8 @@
 //!
 //! Per step, W runs from the first forward work of any stage to the last backward work of any stage. A stage's bubble is
 //! the part of W in which it has no forward or backward work in progress; `bubble` is the stages' sum over stages × |W|.
-//! Replicas and tensor shards are pipelines of their own, each with its own W. Of a run, it is the sum over its steps, those
-//! of the warm-up left out.
+//! Replicas and tensor shards are pipelines of their own, each with its own W. Of a run, it is the sum over the steps that
+//! count.
 //!
 //! Where no stage says what it worked on, its work is what it computed, W runs from the first to the last of that, and the
 //! figures are inferred.
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use stepscope_traces::{RunInfo, Step};
 
 use crate::{
-    figures::{PipelineFigures, StageFigures, StepBubble},
+    figures::{CountedSteps, PipelineFigures, StageFigures, StepBubble},
     job::{clock::Alignment, stages::Stages},
     rank::{intervals::Intervals, result::RankResult, work::Pass},
 };
@@ -23,9 +23,9 @@ pub(crate) fn pipeline(
     run: &RunInfo,
     ranks: &[RankResult],
     alignment: &Alignment,
-    warm_up: &[Step],
+    counted: &CountedSteps,
 ) -> Option<PipelineFigures> {
-    let counts = |step: Step| !warm_up.contains(&step);
+    let counts = |step: Step| counted.has(Some(step));
     let stages = Stages::of(run, ranks, alignment)?;
     let mut sums: Vec<StageSum> = ranks.iter().map(|_| StageSum::default()).collect();
     let mut steps: BTreeMap<Step, (i64, i64)> = BTreeMap::new();
@@ -83,12 +83,19 @@ pub(crate) fn pipeline(
     })
 }
 
-/// When each rank's stage is idle while its pipeline works, in the clock all ranks are aligned to; never, where it is no
-/// stage.
-pub(crate) fn idle_of_stages(stages: &Stages, ranks: &[RankResult], alignment: &Alignment) -> Vec<Intervals> {
+/// When each rank's stage is idle while its pipeline works on a step that counts, in the clock all ranks are aligned to;
+/// never, where it is no stage.
+pub(crate) fn idle_of_stages(
+    stages: &Stages,
+    ranks: &[RankResult],
+    alignment: &Alignment,
+    counted: &CountedSteps,
+) -> Vec<Intervals> {
     let mut idle = vec![Intervals::default(); ranks.len()];
     for members in &stages.pipelines {
-        let windows = Intervals::union_of(step_windows(members, ranks, alignment).into_values().collect());
+        let windows = step_windows(members, ranks, alignment).into_iter();
+        let windows = windows.filter(|(step, _)| counted.has(Some(*step))).map(|(_, window)| window);
+        let windows = Intervals::union_of(windows.collect());
         for &index in members {
             let rank = &ranks[index];
             let items = rank.work.iter().map(|item| (item.start, item.end));

@@ -18,7 +18,7 @@ use stepscope_traces::{Group, GroupInfo, SpanKind, Step};
 
 use crate::{
     error::AnalysisError,
-    figures::{CollectiveFigures, Straggler, Wait},
+    figures::{CollectiveFigures, CountedSteps, Straggler, Wait},
     job::{messages::messages, row_groups::row_groups, stragglers::Stragglers},
     rank::{
         communication::{CommunicationSpan, union},
@@ -29,18 +29,19 @@ use crate::{
 /// Every rank's waiting, and that of ranks for each other.
 type Waiting = (Vec<Straggler>, Vec<Wait>);
 
-/// The figures of all collectives, the most time first, and of every rank's waiting.
+/// The figures of all collectives of the steps that count, the most time first, and of every rank's waiting.
 pub(crate) fn collectives(
     ranks: &[RankResult],
     groups: &[GroupInfo],
+    counted: &CountedSteps,
 ) -> Result<(Vec<CollectiveFigures>, Waiting), AnalysisError> {
     let sizes = GroupSizes::of(ranks, groups);
     let mut sums: BTreeMap<CollectiveKind, CollectiveSum> = BTreeMap::new();
     let mut stragglers = Stragglers::of(ranks);
     let stages = groups.iter().any(|group| group.axis == Axis::Pipeline);
-    let waits = add_collectives(ranks, &sizes, stages, &mut sums, &mut stragglers)?;
-    add_messages(ranks, groups, &sizes, &mut sums);
-    add_busy_time(ranks, &sizes, &mut sums);
+    let waits = add_collectives(ranks, counted, &sizes, stages, &mut sums, &mut stragglers)?;
+    add_messages(ranks, groups, counted, &sizes, &mut sums);
+    add_busy_time(ranks, counted, &sizes, &mut sums);
     let mut figures: Vec<CollectiveFigures> = sums.iter().map(|(kind, sum)| sum.figures(kind)).collect();
     figures.sort_by_key(|figures| Reverse(figures.busy_ns));
     Ok((figures, (stragglers.finish(ranks), waits)))
@@ -153,6 +154,7 @@ impl CollectiveKind {
 /// Adds what several ranks do together; gives how long they waited for each other.
 fn add_collectives(
     ranks: &[RankResult],
+    counted: &CountedSteps,
     sizes: &GroupSizes,
     stages: bool,
     sums: &mut BTreeMap<CollectiveKind, CollectiveSum>,
@@ -160,7 +162,8 @@ fn add_collectives(
 ) -> Result<Vec<Wait>, AnalysisError> {
     let mut spans: Vec<(u32, &CommunicationSpan)> = Vec::new();
     for (rank, result) in (0..).zip(ranks) {
-        spans.extend(result.communication.iter().filter(|span| !span.is_message()).map(|span| (rank, span)));
+        let together = |span: &&CommunicationSpan| !span.is_message() && counted.has(span.step);
+        spans.extend(result.communication.iter().filter(together).map(|span| (rank, span)));
     }
     if spans.is_empty() {
         return Ok(Vec::new());
@@ -226,6 +229,7 @@ fn standing_for_all(parts: &[(u32, i64)]) -> Option<u32> {
 fn add_messages(
     ranks: &[RankResult],
     groups: &[GroupInfo],
+    counted: &CountedSteps,
     sizes: &GroupSizes,
     sums: &mut BTreeMap<CollectiveKind, CollectiveSum>,
 ) {
@@ -238,7 +242,8 @@ fn add_messages(
         }
     }
     for (rank, own) in ranks.iter().zip(own) {
-        for (span, own) in rank.communication.iter().zip(own).filter(|(span, _)| span.is_message()) {
+        let messages = rank.communication.iter().zip(own).filter(|(span, _)| span.is_message());
+        for (span, own) in messages.filter(|(span, _)| counted.has(span.step)) {
             let sum = sums.entry(sizes.kind(span)).or_default();
             sum.add(own, span.bytes, span.step);
             if let Some(own) = own {
@@ -249,10 +254,15 @@ fn add_messages(
 }
 
 /// Adds the time they cover: on each rank a union, since they may overlap there.
-fn add_busy_time(ranks: &[RankResult], sizes: &GroupSizes, sums: &mut BTreeMap<CollectiveKind, CollectiveSum>) {
+fn add_busy_time(
+    ranks: &[RankResult],
+    counted: &CountedSteps,
+    sizes: &GroupSizes,
+    sums: &mut BTreeMap<CollectiveKind, CollectiveSum>,
+) {
     for rank in ranks {
         let mut kinds: BTreeMap<CollectiveKind, Vec<&CommunicationSpan>> = BTreeMap::new();
-        for span in &rank.communication {
+        for span in rank.communication.iter().filter(|span| counted.has(span.step)) {
             kinds.entry(sizes.kind(span)).or_default().push(span);
         }
         for (kind, spans) in kinds {

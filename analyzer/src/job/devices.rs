@@ -2,22 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_traces::Step;
-
 use crate::{
-    figures::{CounterFigures, DeviceFigures},
+    figures::{CountedSteps, CounterFigures, DeviceFigures},
     rank::{result::RankResult, step_windows::StepWindow},
 };
 
 /// How many values of a counter are told, at most.
 const MOST_VALUES: usize = 256;
 
-/// What every device said during the steps, those of the warm-up left out.
-pub(crate) fn devices(ranks: &[RankResult], warm_up: &[Step]) -> Vec<DeviceFigures> {
+/// What every device said during the steps that count.
+pub(crate) fn devices(ranks: &[RankResult], counted: &CountedSteps) -> Vec<DeviceFigures> {
     let of = |rank: &RankResult| {
-        let steps = rank.steps.iter().map(|(window, ..)| window).filter(|window| !warm_up.contains(&window.step));
-        let steps: Vec<&StepWindow> = steps.collect();
-        let has_steps = !(rank.steps.is_empty() && rank.other_steps.is_empty());
+        let steps = rank.steps.iter().map(|(window, ..)| window).filter(|window| counted.counts(window.step));
+        let steps: Vec<&StepWindow> = if counted.whole { Vec::new() } else { steps.collect() };
+        let has_steps = !counted.whole;
         let (mut counters, mut over_time) = (BTreeMap::new(), BTreeMap::new());
         for (name, samples) in rank.device.during(&steps, has_steps) {
             counters.extend(counter_figures(samples).map(|figures| (name.clone(), figures)));
@@ -48,6 +46,8 @@ fn values(samples: &[(i64, f64)]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use stepscope_traces::Step;
+
     use super::*;
     use crate::rank::device_samples::DeviceSamples;
 

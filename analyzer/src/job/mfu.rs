@@ -61,7 +61,6 @@ impl Rates {
             hfu,
             by_convention: by_convention.collect(),
             tokens_per_second,
-            warm_up_steps: step_time.map_or_else(Vec::new, |step_time| step_time.warm_up_steps.clone()),
         })
     }
 }

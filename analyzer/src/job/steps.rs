@@ -1,6 +1,6 @@
 //! Each step of each rank: where its time goes, how much it trains on, and at which rates.
 
-use stepscope_traces::Rank;
+use stepscope_traces::{Rank, Step};
 
 use crate::{
     figures::StepFigures,
@@ -29,12 +29,17 @@ pub(crate) fn step_figures(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i
     }
 }
 
-/// Every step of every rank, in order.
-pub(crate) fn steps(ranks: &[RankResult], alignment: &Alignment, rates: &Rates) -> Vec<StepFigures> {
+/// Every step of every rank that is asked for, in order.
+pub(crate) fn steps(
+    ranks: &[RankResult],
+    alignment: &Alignment,
+    rates: &Rates,
+    is_asked: impl Fn(Step) -> bool,
+) -> Vec<StepFigures> {
     let of_rank = |(index, rank): (usize, &RankResult)| {
         let number = rank.info.rank;
         let figures = |step| step_figures(number, step, |time| alignment.align(index, time), rates);
-        rank.steps.iter().map(figures).collect::<Vec<_>>()
+        rank.steps.iter().filter(|(window, ..)| is_asked(window.step)).map(figures).collect::<Vec<_>>()
     };
     let mut steps: Vec<StepFigures> = ranks.iter().enumerate().flat_map(of_rank).collect();
     steps.sort_by_key(|step| (step.step, step.rank));

@@ -22,9 +22,9 @@ use crate::{
     analyze::assemble,
     error::AnalysisError,
     figures::{Analysis, RankMemory, StepFigures},
-    job::{mfu::Rates, step_summary::StepSummary, steps::step_figures},
-    rank::result::RankStep,
-    selection::{Selection, StepRange},
+    job::{mfu::Rates, step_summary::StepSummary, step_time::counted_of_job, steps::step_figures},
+    rank::{reading::Counting, result::RankStep},
+    selection::{Selection, StepChoice, StepRange},
 };
 
 use self::rank::LiveRank;
@@ -237,25 +237,33 @@ impl LiveRun {
             return Ok(());
         }
         let recent = self.recent_steps();
-        let steps = recent.map_or(StepRange::ALL, |(first, last)| StepRange {
-            from: Some(first),
-            to: Some(Step(last.0.saturating_add(1))),
+        let steps = recent.map_or(StepChoice::All, |(first, last)| {
+            StepChoice::Range(StepRange { from: Some(first), to: Some(Step(last.0.saturating_add(1))) })
         });
         let selection = Selection { steps, ..Selection::default() };
         let info = &self.run.info;
-        let ranks = self.ranks.values_mut().map(|rank| rank.result(info, steps)).collect::<Result<Vec<_>, _>>()?;
+        let results = |ranks: &mut BTreeMap<Rank, LiveRank>, counting: Counting<'_>| {
+            ranks.values_mut().map(|rank| rank.result(info, counting)).collect::<Result<Vec<_>, _>>()
+        };
+        let mut ranks = results(&mut self.ranks, Counting::Alone(steps))?;
+        let counted = counted_of_job(&ranks, steps);
+        if !ranks.iter().all(|rank| rank.agrees_with(&counted)) {
+            ranks = results(&mut self.ranks, Counting::Known(&counted))?;
+        }
         let rates = self.rates();
         let mut before = BTreeMap::new();
         for result in &ranks {
             let (rank, kept) = (result.info.rank, self.ranks[&result.info.rank].first_whole());
             let is_before =
                 |step: &&RankStep| Some(step.0.step) >= kept && recent.is_some_and(|(first, _)| step.0.step < first);
-            for step in result.other_steps.iter().filter(is_before) {
+            for step in result.steps.iter().filter(is_before) {
                 add_step(&mut before, &step_figures(rank, step, |time| time, &rates));
             }
         }
         self.before_analysis = Arc::new(before);
-        let (analysis, ()) = assemble(&self.run, &selection, ranks, |_, _| ())?;
+        let (mut analysis, ()) = assemble(&self.run, &selection, counted, ranks, |_, _, _| ())?;
+        // What is before those is told apart, and what comes after them is not whole yet.
+        analysis.steps.retain(|step| steps.may_have(Some(step.step)));
         self.analysis = Some((Arc::new(analysis), recent.map(|(_, last)| last)));
         Ok(())
     }

@@ -17,11 +17,10 @@ use crate::{
     rank::{
         device_samples::{self, DeviceSamples},
         memory::MemoryReplay,
-        reading::{RankReading, memory_has_times_of_host, steps_alone},
+        reading::{Counting, RankReading, memory_has_times_of_host, steps_alone},
         result::{Detail, RankResult, RankStep},
         step_windows::{StepExtents, StepWindow},
     },
-    selection::StepRange,
 };
 
 /// How many memory events wait for the spans around them, at most.
@@ -248,9 +247,9 @@ impl LiveRank {
     }
 
     /// What its spans come to in some steps.
-    pub(super) fn result(&mut self, run: &RunInfo, steps: StepRange) -> Result<RankResult, AnalysisError> {
-        let mut reading = RankReading::new(run, steps, Detail::Figures);
-        self.pieces.iter().for_each(|piece| reading.take(&piece.spans));
+    pub(super) fn result(&mut self, run: &RunInfo, counting: Counting<'_>) -> Result<RankResult, AnalysisError> {
+        let mut reading = RankReading::new(run, counting, Detail::Figures);
+        self.pieces.iter().for_each(|piece| reading.take(&self.data.names, &piece.spans));
         let memory = self.memory(run);
         reading
             .finish(run, self.report(), &self.data, self.memory.taken(), |_, _| memory.map(|memory| (*memory).clone()))
@@ -267,7 +266,7 @@ impl LiveRank {
             return self.memory_figures.clone();
         }
         let device = DeviceSamples::of(&self.data.counters, &self.data.names, self.info.sharing().is_some());
-        let figures = self.memory.so_far(run, &self.info, &self.steps_of_memory(run), &device).map(Arc::new);
+        let figures = self.memory.figures(run, &self.info, &self.steps_of_memory(run), &device).map(Arc::new);
         self.memory_is_stale = false;
         self.memory_figures.clone_from(&figures);
         figures

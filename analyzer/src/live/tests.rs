@@ -110,12 +110,19 @@ fn compare(recipe: &Recipe, memory_of_host: bool, shares: &[f64]) {
         assert_eq!(memory, whole);
     }
     assert_eq!(snapshot.memory.len(), whole.memory.len());
-    let steps = StepRange { from: Some(first), to: Some(Step(last.0 + 1)) };
+    let range = StepRange { from: Some(first), to: Some(Step(last.0 + 1)) };
+    let steps = range.into();
     let chosen = Selection { steps, ..Selection::default() };
-    let recent = analyze(&Run::open(&path).unwrap(), &chosen, &|_| {}).unwrap();
-    let analysis = snapshot.analysis.unwrap();
+    let mut recent = analyze(&Run::open(&path).unwrap(), &chosen, &|_| {}).unwrap();
+    let mut analysis = (*snapshot.analysis.unwrap()).clone();
+    // Of what came before it has less, and says so of every step.
+    recent.steps.retain(|step| range.has(Some(step.step)));
+    for pipeline in recent.pipeline.iter_mut().chain(&mut analysis.pipeline) {
+        pipeline.per_step.retain(|bubble| range.has(Some(bubble.step)));
+    }
     assert_eq!(analysis.steps, recent.steps);
-    assert_eq!(analysis.ranks, recent.ranks);
+    assert_eq!(analysis.window, recent.window);
+    assert_eq!(analysis.counted, recent.counted);
     assert_eq!(analysis.step_time, recent.step_time);
     assert_eq!(analysis.collectives, recent.collectives);
     assert_eq!(analysis.stragglers, recent.stragglers);

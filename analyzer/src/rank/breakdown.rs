@@ -48,6 +48,17 @@ impl BreakdownSum {
         }
     }
 
+    /// Adds what others are for, of the same activities.
+    pub(crate) fn add_all(&mut self, others: &BreakdownSum) {
+        self.owned.iter_mut().zip(&others.owned).for_each(|(sum, more)| *sum += more);
+        for share in others.axes.values() {
+            let sum = self.axes.entry(share.axis).or_insert(AxisShare::along(share.axis));
+            sum.communication_ns += share.communication_ns;
+            sum.overlapped_ns += share.overlapped_ns;
+            sum.exposed_ns += share.exposed_ns;
+        }
+    }
+
     pub(crate) fn finish(self, activities: &Activities) -> Breakdown {
         let (mut phases, mut layers) = (BTreeMap::new(), BTreeMap::new());
         for (place, time) in activities.places.iter().zip(self.owned).filter(|(_, time)| *time > 0) {

@@ -2,7 +2,7 @@
 
 use stepscope_traces::{Group, Sequence, SpanKind, Spans, Step};
 
-use crate::{figures::Class, rank::intervals::Intervals, selection::StepRange};
+use crate::{figures::Class, rank::intervals::Intervals};
 
 /// One rank's part in a collective, or a send or a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +40,10 @@ impl CommunicationSpan {
 }
 
 /// Appends the communication among some spans; what is exposed is not known yet.
-pub(crate) fn take(into: &mut Vec<CommunicationSpan>, spans: &Spans, steps: StepRange) {
+pub(crate) fn take(into: &mut Vec<CommunicationSpan>, spans: &Spans) {
     for row in 0..spans.len() {
         let (operation, step) = (spans.kind.get(row), spans.step.get(row));
-        if Class::of(operation) != Some(Class::Communication) || !steps.has(step) {
+        if Class::of(operation) != Some(Class::Communication) {
             continue;
         }
         let start = spans.start_ns.get(row).0;

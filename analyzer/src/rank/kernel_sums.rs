@@ -1,20 +1,36 @@
 //! What the kernels of one rank come to, name by name.
+//!
+//! Which steps count is known when all of the rank has been read. So sums are kept step by step, and those of many steps
+//! are put together: all but the first ones, of which some may be warm-up, and the latest.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use polars::prelude::*;
-use stepscope_traces::{NameId, Names, Spans};
+use stepscope_traces::{NameId, Names, Spans, Step};
 
 use crate::{
     error::AnalysisError,
-    figures::{Class, Family},
-    selection::StepRange,
+    figures::{Class, CountedSteps, Family},
 };
 
-/// Sums of a rank's kernels, by name.
+/// So many steps are kept apart at the beginning, and after that at least.
+const FIRST: usize = 32;
+const MOST: usize = 256;
+
+/// Sums by name.
+type Sums = HashMap<(NameId, Class), KernelSum>;
+
+/// Sums of a rank's kernels, by step and name.
 #[derive(Default)]
 pub(crate) struct KernelSums {
-    sums: HashMap<(NameId, Class), KernelSum>,
+    by_step: BTreeMap<Option<Step>, Sums>,
+    /// Steps that are no longer apart, and their sums.
+    together: (BTreeSet<Step>, Sums),
+}
+
+/// What the kernels of the steps that count come to.
+pub(crate) struct CountedKernels {
+    sums: Sums,
 }
 
 /// What the kernels of one name come to.
@@ -48,14 +64,53 @@ impl KernelSum {
     }
 }
 
+impl KernelSum {
+    fn add(&mut self, other: &KernelSum) {
+        self.count += other.count;
+        self.total_ns += other.total_ns;
+        self.flops += other.flops;
+        self.flops_ns += other.flops_ns;
+        self.bytes += other.bytes;
+        self.bytes_ns += other.bytes_ns;
+        self.both = (self.both.0 + other.both.0, self.both.1 + other.both.1);
+    }
+}
+
+fn add_all(sums: &mut Sums, others: &Sums) {
+    others.iter().for_each(|(name, other)| sums.entry(*name).or_default().add(other));
+}
+
 impl KernelSums {
-    pub(crate) fn take(&mut self, spans: &Spans, steps: StepRange) {
+    pub(crate) fn take(&mut self, spans: &Spans) {
+        self.take_rows(spans);
+        if self.by_step.len() > 2 * MOST {
+            self.put_together();
+        }
+    }
+
+    /// Puts the sums of the oldest steps together, but for the first ones.
+    fn put_together(&mut self) {
+        let steps: Vec<Step> = self.by_step.keys().flatten().copied().skip(FIRST).collect();
+        for step in &steps[..steps.len().saturating_sub(MOST)] {
+            if let Some(sums) = self.by_step.remove(&Some(*step)) {
+                self.together.0.insert(*step);
+                add_all(&mut self.together.1, &sums);
+            }
+        }
+    }
+
+    fn take_rows(&mut self, spans: &Spans) {
+        // Neighbours are of one step, mostly.
+        let mut last: Option<(Option<Step>, Sums)> = None;
         for row in 0..spans.len() {
             let Some(class) = Class::of(spans.kind.get(row)) else { continue };
-            if !steps.has(spans.step.get(row)) {
-                continue;
+            let step = spans.step.get(row);
+            if last.as_ref().is_none_or(|(other, _)| *other != step) {
+                let sums = self.by_step.remove(&step).unwrap_or_default();
+                self.by_step.extend(last.replace((step, sums)));
             }
-            let sum = self.sums.entry((spans.name.get(row), class)).or_default();
+            let Some((_, sums)) = &mut last else { continue };
+            let sum = sums.entry((spans.name.get(row), class)).or_default();
             let duration = spans.duration_ns.get(row).0.max(0);
             sum.count += 1;
             sum.total_ns += duration;
@@ -75,11 +130,34 @@ impl KernelSums {
                 sum.both = (sum.both.0 + flops, sum.both.1 + bytes);
             }
         }
+        self.by_step.extend(last);
     }
 
-    /// How many kernels there were, those that communicate included.
+    /// Those of the steps that count, and how many kernels there were in all. None, where steps are no longer apart of which
+    /// some count and some do not.
+    pub(crate) fn counted(self, window: &CountedSteps) -> (Option<CountedKernels>, u64) {
+        let (steps, together) = self.together;
+        let count = kernel_count(&together) + self.by_step.values().map(kernel_count).sum::<u64>();
+        let (counting, others): (Vec<Step>, Vec<Step>) = steps.iter().partition(|step| window.has(Some(**step)));
+        if !counting.is_empty() && !others.is_empty() {
+            return (None, count);
+        }
+        let mut sums = if counting.is_empty() { Sums::new() } else { together };
+        for (_, more) in self.by_step.iter().filter(|(step, _)| window.has(**step)) {
+            add_all(&mut sums, more);
+        }
+        (Some(CountedKernels { sums }), count)
+    }
+}
+
+/// How many kernels there were, those that communicate included.
+fn kernel_count(sums: &Sums) -> u64 {
+    sums.iter().filter(|((_, class), _)| *class != Class::Copy).map(|(_, sum)| sum.count).sum()
+}
+
+impl CountedKernels {
     pub(crate) fn kernel_count(&self) -> u64 {
-        self.sums.iter().filter(|((_, class), _)| *class != Class::Copy).map(|(_, sum)| sum.count).sum()
+        kernel_count(&self.sums)
     }
 
     /// A row for each name.

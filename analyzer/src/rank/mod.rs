@@ -3,6 +3,7 @@
 pub(crate) mod activity;
 mod breakdown;
 pub(crate) mod communication;
+pub(crate) mod counted_steps;
 pub(crate) mod device_samples;
 pub(crate) mod intervals;
 pub(crate) mod kernel_sums;
@@ -10,6 +11,7 @@ mod ledger;
 pub(crate) mod memory;
 mod partition;
 pub(crate) mod reading;
+mod recorded_windows;
 mod reduce;
 pub(crate) mod result;
 pub(crate) mod step_counters;

@@ -1,61 +1,74 @@
 //! One rank, read once and in pieces: what is collected of its spans, and what all of it comes to.
 
 use stepscope_traces::{
-    CounterSamples, MEMORY_TIMES, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
-    TIMES_OF_HOST,
+    CounterSamples, MEMORY_TIMES, Names, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource,
+    Spans, State, TIMES_OF_HOST,
 };
 
 use crate::{
     error::AnalysisError,
-    figures::{Class, RankMemory},
+    figures::{Class, CountedSteps, CountedTime, RankFigures, RankMemory},
     rank::{
         activity::Activities,
         communication::{self, CommunicationSpan},
+        counted_steps::{RecordedStep, counted_steps},
         device_samples::DeviceSamples,
         intervals::Intervals,
-        kernel_sums::KernelSums,
+        kernel_sums::{CountedKernels, KernelSums},
         memory::{MemoryReplay, TakenEvents},
-        reduce::{partitions, reduce},
+        recorded_windows::RecordedWindows,
+        reduce::{Reduced, partitions, reduce},
         result::{Detail, RankResult, RankStep},
         step_counters::StepCounters,
         step_parts::RankParts,
-        step_windows::{self, StepWindow, windows},
+        step_windows::{self, StepWindow, step_extents, windows},
         streams::StreamTimes,
         work,
     },
-    selection::{Selection, StepRange},
+    selection::{Selection, StepChoice},
 };
 
+/// Which steps of a rank count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Counting<'a> {
+    /// Those that would if there were no other rank, of those that are asked for.
+    Alone(StepChoice),
+    /// These.
+    Known(&'a CountedSteps),
+}
+
 /// What is collected of a rank while its spans are read.
-pub(crate) struct RankReading {
-    /// The steps that are asked for.
-    steps: StepRange,
+pub(crate) struct RankReading<'a> {
+    counting: Counting<'a>,
     detail: Detail,
     activities: Activities,
     kernels: KernelSums,
     communication: Vec<CommunicationSpan>,
     annotated: Vec<StepWindow>,
+    recorded: RecordedWindows,
     streams: StreamTimes,
 }
 
-impl RankReading {
-    pub(crate) fn new(run: &RunInfo, steps: StepRange, detail: Detail) -> RankReading {
+impl RankReading<'_> {
+    pub(crate) fn new<'a>(run: &RunInfo, counting: Counting<'a>, detail: Detail) -> RankReading<'a> {
         RankReading {
-            steps,
+            counting,
             detail,
             activities: Activities::new(&run.groups),
             kernels: KernelSums::default(),
             communication: Vec::new(),
             annotated: Vec::new(),
+            recorded: RecordedWindows::default(),
             streams: StreamTimes::default(),
         }
     }
 
-    pub(crate) fn take(&mut self, spans: &Spans) {
+    pub(crate) fn take(&mut self, names: &Names, spans: &Spans) {
         self.activities.take(spans);
-        self.kernels.take(spans, self.steps);
-        communication::take(&mut self.communication, spans, self.steps);
+        self.kernels.take(spans);
+        communication::take(&mut self.communication, spans);
         self.annotated.extend(step_windows::annotated(spans));
+        self.recorded.take(names, spans);
         self.streams.take(spans);
     }
 
@@ -68,16 +81,24 @@ impl RankReading {
         events: TakenEvents,
         memory: impl FnOnce(&[StepWindow], &DeviceSamples) -> Option<RankMemory>,
     ) -> Result<RankResult, AnalysisError> {
-        let RankReading { steps: wanted, detail, mut activities, kernels, mut communication, annotated, streams } =
-            self;
+        let RankReading {
+            counting,
+            detail,
+            mut activities,
+            kernels,
+            mut communication,
+            annotated,
+            mut recorded,
+            streams,
+        } = self;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
         check_times(info.rank, &activities)?;
-        let every_step = windows(&activities);
-        let counters = StepCounters::of(&every_step, &annotated, data.counters.rows());
-        let chosen: Vec<StepWindow> =
-            every_step.iter().copied().filter(|window| wanted.has(Some(window.step))).collect();
-        let mut work = work::of_activities(&activities);
+        recorded.finish(&activities);
+        let extents = recorded.extents(&activities);
+        let windows = windows(&activities, &annotated, &extents, state == State::Complete);
+        let counters = StepCounters::of(&windows, &annotated, &recorded, &extents, data.counters.rows());
+        let work = work::of_activities(&activities);
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);
@@ -87,38 +108,57 @@ impl RankReading {
             items => Intervals::union_of(items.iter().map(|item| (item.start, item.end)).collect()),
         };
         let may_be_stage = run.layout.map_or(!work.is_empty(), |layout| layout.pp > 1);
-        let mut parts = (detail == Detail::Parts).then(|| RankParts::new(&chosen, may_be_stage.then_some(worked)));
-        let (figures, partitions) =
-            reduce(info.rank, &activities, (&every_step, &chosen), wanted, &kernels, parts.as_mut());
-        let first_counted = data.counters.time_ns.iter().map(|time| time.0).min();
-        work.retain(|item| wanted.has(Some(item.step)));
+        let mut parts = (detail == Detail::Parts).then(|| RankParts::new(&windows, may_be_stage.then_some(worked)));
+        let counted = match counting {
+            Counting::Known(counted) => counted.clone(),
+            Counting::Alone(choice) => {
+                let recorded = windows.iter().zip(&counters).map(|(window, counters)| RecordedStep {
+                    step: window.step,
+                    span_ns: window.end - window.start,
+                    is_complete: counters.is_complete,
+                });
+                counted_steps(&recorded.collect::<Vec<_>>(), choice)
+            }
+        };
+        let Reduced { whole, counted: time, steps } = reduce(&activities, &windows, &extents, &counted, parts.as_mut());
+        let (kernels, kernel_count) = kernels.counted(&counted);
+        let steps = windows.iter().zip(steps).zip(counters);
+        let steps: Vec<RankStep> =
+            steps.map(|((window, partition), counters)| (*window, partition, counters)).collect();
         let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
-        let unlabelled = chosen.iter().filter(|_| is_stage && work.is_empty());
+        let unlabelled = windows.iter().filter(|_| is_stage && work.is_empty());
         let unlabelled_work = unlabelled.map(|step| (step.step, compute.within(step.start, step.end))).collect();
-        let steps = every_step.iter().zip(partitions).zip(counters);
-        let (steps, other_steps): (Vec<RankStep>, Vec<RankStep>) = steps
-            .map(|((window, partition), counters)| (*window, partition, counters))
-            .partition(|(window, ..)| wanted.has(Some(window.step)));
+        let first_counter = data.counters.time_ns.iter().map(|time| time.0).min();
         Ok(RankResult {
             loss,
             state,
+            figures: RankFigures { rank: info.rank, partition: whole.0, kernel_count, breakdown: whole.1 },
+            time: CountedTime {
+                rank: info.rank,
+                windows: match counted.whole {
+                    true => 1,
+                    false => steps.iter().filter(|(window, ..)| counted.counts(window.step)).count() as u64,
+                },
+                partition: time.0,
+                kernel_count: kernels.as_ref().map_or(0, CountedKernels::kernel_count),
+                breakdown: time.1,
+            },
+            kernels: kernels.map(|kernels| kernels.table(&data.names)).transpose()?,
+            counted,
             steps,
-            other_steps,
             steps_are_inferred,
-            kernels: kernels.table(&data.names)?,
             parts: parts.map(|parts| parts.called(data.names.clone())),
             streams,
             memory_events: events.count,
             extent: extent(&activities, &annotated),
-            first_other: [events.first, first_counted].into_iter().flatten().min(),
+            first_other: [events.first, first_counter].into_iter().flatten().min(),
             memory: {
                 let of_host = memory_has_times_of_host(run, &info);
-                let steps = if of_host { step_windows::on_the_host(&annotated) } else { every_step };
+                let steps = if of_host { step_windows::on_the_host(&annotated) } else { windows };
                 memory(&steps, &device)
             },
             info,
             device,
-            figures,
             communication,
             work,
             unlabelled_work,
@@ -131,15 +171,16 @@ pub(crate) fn read_rank(
     run: &RunInfo,
     rank: &RankDirectory,
     selection: &Selection,
+    counting: Counting<'_>,
     detail: Detail,
 ) -> Result<RankResult, AnalysisError> {
-    let mut reading = RankReading::new(run, selection.steps, detail);
+    let mut reading = RankReading::new(run, counting, detail);
     let mut memory = MemoryReplay::default();
     let window = selection.window_of(rank.info.rank);
-    let (data, report) = rank.read_in_pieces(window, |_, spans| reading.take(spans), |events| memory.take(events))?;
+    let spans = |data: &RankData, spans: &Spans| reading.take(&data.names, spans);
+    let (data, report) = rank.read_in_pieces(window, spans, |events| memory.take(events))?;
     let (info, taken) = (report.info.clone(), memory.taken());
-    let memory =
-        |steps: &[StepWindow], device: &DeviceSamples| memory.finish(run, &info, steps, selection.steps, device);
+    let memory = |steps: &[StepWindow], device: &DeviceSamples| memory.figures(run, &info, steps, device);
     reading.finish(run, report, &data, taken, memory)
 }
 
@@ -155,9 +196,11 @@ pub(crate) fn steps_alone<'a>(
         annotated.extend(step_windows::annotated(spans));
     }
     activities.sort();
-    let every_step = windows(&activities);
-    let counters = StepCounters::of(&every_step, &annotated, counters.rows());
-    let partitions = partitions(&activities, &every_step, |_, _| {});
+    let every_step = step_extents(&activities).windows();
+    let recorded = RecordedWindows::default();
+    let extents = recorded.extents(&activities);
+    let counters = StepCounters::of(&every_step, &annotated, &recorded, &extents, counters.rows());
+    let partitions = partitions(&activities, &every_step, &extents, |_, _| {});
     every_step.iter().zip(partitions).zip(counters).map(|((window, part), counted)| (*window, part, counted)).collect()
 }
 

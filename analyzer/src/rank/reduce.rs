@@ -1,70 +1,81 @@
 //! Goes through a rank's activity once, and adds up where its time goes.
 
-use stepscope_traces::Rank;
-
 use crate::{
-    figures::{Partition, RankFigures},
+    figures::{Breakdown, CountedSteps, Partition},
     rank::{
         activity::Activities,
         breakdown::BreakdownSum,
-        kernel_sums::KernelSums,
         partition::add_slice,
         step_parts::RankParts,
         step_windows::StepWindow,
         sweep::{Slice, sweep},
     },
-    selection::StepRange,
 };
 
-/// The figures of a rank in the steps that are wanted, and where the time of every step goes. Parts are of the steps that
-/// are wanted, `chosen`.
+/// Where a rank's time goes.
+pub(super) struct Reduced {
+    /// Over the whole recording.
+    pub(super) whole: (Partition, Breakdown),
+    /// In the steps that count.
+    pub(super) counted: (Partition, Breakdown),
+    /// In every step.
+    pub(super) steps: Vec<Partition>,
+}
+
+/// Goes through a rank's activity. `recorded` are the stretches of time in which it was recorded; the time of what lies
+/// between them is nobody's.
 pub(super) fn reduce(
-    rank: Rank,
     activities: &Activities,
-    (every_step, chosen): (&[StepWindow], &[StepWindow]),
-    wanted: StepRange,
-    kernels: &KernelSums,
+    steps: &[StepWindow],
+    recorded: &[(i64, i64)],
+    counted: &CountedSteps,
     mut parts: Option<&mut RankParts>,
-) -> (RankFigures, Vec<Partition>) {
-    let (mut whole, mut breakdown) = (Partition::default(), BreakdownSum::new(activities));
-    let mut numbers = 0..;
-    let of_chosen = |window: &StepWindow| wanted.has(Some(window.step)).then(|| numbers.next())?;
-    let numbers: Vec<Option<usize>> = every_step.iter().map(of_chosen).collect();
-    let partitions = partitions(activities, every_step, |window, slice| {
-        if !wanted.has(window.map(|window| every_step[window].step)) {
-            return;
-        }
-        add_slice(&mut whole, slice);
-        breakdown.add(slice, activities);
+) -> Reduced {
+    let mut times = [Partition::default(); 2];
+    let mut breakdowns = [BreakdownSum::new(activities), BreakdownSum::new(activities)];
+    let partitions = partitions(activities, steps, recorded, |window, slice| {
+        let side = usize::from(!counted.has(window.map(|window| steps[window].step)));
+        add_slice(&mut times[side], slice);
+        breakdowns[side].add(slice, activities);
         // Without steps all of the time is one part.
-        let part = window.map_or(chosen.is_empty().then_some(0), |window| numbers[window]);
+        let part = window.or(steps.is_empty().then_some(0));
         if let (Some(parts), Some(part)) = (parts.as_mut(), part) {
             parts.add(part, slice, activities);
         }
     });
     if let Some(parts) = parts {
-        parts.count(chosen, activities);
+        parts.count(steps, activities);
     }
-    let figures = RankFigures {
-        rank,
-        partition: whole.finished(),
-        kernel_count: kernels.kernel_count(),
-        breakdown: breakdown.finish(activities),
-    };
-    (figures, partitions)
+    let [counts, others] = times;
+    let [breakdown, mut all] = breakdowns;
+    all.add_all(&breakdown);
+    Reduced {
+        whole: (Partition::sum([&counts, &others]), all.finish(activities)),
+        counted: (counts.finished(), breakdown.finish(activities)),
+        steps: partitions,
+    }
 }
 
-/// Where the time of every step goes. `show` is shown every stretch of time, with the window it is in.
+/// Where the time of every step goes. `show` is shown every stretch of time that was recorded, with the window it is in.
 pub(super) fn partitions(
     activities: &Activities,
     steps: &[StepWindow],
+    recorded: &[(i64, i64)],
     mut show: impl FnMut(Option<usize>, &Slice<'_>),
 ) -> Vec<Partition> {
     let mut borders: Vec<i64> = steps.iter().flat_map(|step| [step.start, step.end]).collect();
+    borders.extend(recorded.iter().flat_map(|(start, end)| [*start, *end]));
+    borders.sort_unstable();
     borders.dedup();
     let mut partitions = vec![Partition::default(); steps.len()];
-    let mut current = 0;
+    let (mut current, mut looked) = (0, 0);
     sweep(activities, &borders, |slice| {
+        while recorded.get(looked).is_some_and(|(_, end)| *end <= slice.start) {
+            looked += 1;
+        }
+        if recorded.get(looked).is_none_or(|(start, _)| slice.start < *start) {
+            return;
+        }
         while steps.get(current).is_some_and(|step| step.end <= slice.start) {
             current += 1;
         }

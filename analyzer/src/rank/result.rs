@@ -4,7 +4,7 @@ use polars::prelude::DataFrame;
 use stepscope_traces::{Loss, RankInfo, State, Step};
 
 use crate::{
-    figures::{Partition, RankFigures, RankMemory},
+    figures::{CountedSteps, CountedTime, Partition, RankFigures, RankMemory},
     rank::{
         communication::CommunicationSpan, device_samples::DeviceSamples, intervals::Intervals,
         step_counters::StepCounters, step_parts::RankParts, step_windows::StepWindow, streams::StreamTimes,
@@ -17,14 +17,18 @@ pub(crate) struct RankResult {
     pub(crate) info: RankInfo,
     pub(crate) state: State,
     pub(crate) loss: Loss,
+    /// Which of its steps were counted.
+    pub(crate) counted: CountedSteps,
+    /// Of the whole recording.
     pub(crate) figures: RankFigures,
-    /// Its steps, where each lies and where its time goes.
+    /// Of the steps that were counted.
+    pub(crate) time: CountedTime,
+    /// Every step of it, where each lies and where its time goes.
     pub(crate) steps: Vec<RankStep>,
-    /// Those that were not asked for.
-    pub(crate) other_steps: Vec<RankStep>,
     /// Whether nothing says of them but what repeats.
     pub(crate) steps_are_inferred: bool,
-    pub(crate) kernels: DataFrame,
+    /// Of the steps that were counted; none, where it has to be known before reading which those are.
+    pub(crate) kernels: Option<DataFrame>,
     pub(crate) communication: Vec<CommunicationSpan>,
     pub(crate) work: Vec<WorkItem>,
     /// When it computed in each step, where a stage did not say what it worked on.
@@ -39,6 +43,14 @@ pub(crate) struct RankResult {
     pub(crate) first_other: Option<i64>,
     /// Its steps part by part, if they were asked for.
     pub(crate) parts: Option<RankParts>,
+}
+
+impl RankResult {
+    /// Whether it counted just the steps that count for the whole job, of those that it has.
+    pub(crate) fn agrees_with(&self, counted: &CountedSteps) -> bool {
+        let agrees = |step: Option<Step>| self.counted.has(step) == counted.has(step);
+        agrees(None) && self.steps.iter().all(|(window, ..)| agrees(Some(window.step)))
+    }
 }
 
 /// How much of a rank is kept.

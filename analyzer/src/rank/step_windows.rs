@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 
 use stepscope_traces::{SpanKind, Spans, Step};
 
-use crate::rank::activity::Activities;
+use crate::{
+    figures::Class,
+    rank::activity::{Activities, Activity},
+};
 
 /// Where a step lies on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +23,8 @@ pub struct StepWindow {
     pub end: i64,
 }
 
-/// The windows of a rank's steps, in order. The activities are sorted by start.
-pub(crate) fn windows(activities: &Activities) -> Vec<StepWindow> {
+/// The extents of a rank's steps. The activities are sorted by start.
+pub(crate) fn step_extents(activities: &Activities) -> StepExtents {
     let mut extents = StepExtents::default();
     // Neighbours are of one step, mostly: those are added together.
     let mut together: Option<(Step, i64, i64)> = None;
@@ -37,7 +40,44 @@ pub(crate) fn windows(activities: &Activities) -> Vec<StepWindow> {
         }
     }
     together.into_iter().for_each(|(step, start, end)| extents.add(step, start, end));
-    extents.windows()
+    extents
+}
+
+/// The windows of a rank's steps, in order; none reaches out of the stretch of time that was recorded when it began.
+///
+/// A program may have taken its last step, and something is left to do: that is no step. It is the last one, has not
+/// ended, and computes nothing, or next to nothing where the recording ended well.
+pub(crate) fn windows(
+    activities: &Activities,
+    annotated: &[StepWindow],
+    recorded: &[(i64, i64)],
+    ended_well: bool,
+) -> Vec<StepWindow> {
+    const NEXT_TO_NOTHING: i64 = 10;
+    let mut extents = step_extents(activities);
+    let all = extents.windows();
+    if let [steps @ .., last] = all.as_slice()
+        && !annotated.is_empty()
+        && !annotated.iter().any(|window| window.step == last.step)
+    {
+        let mut times: Vec<i64> = steps.iter().map(|window| window.end - window.start).collect();
+        times.sort_unstable();
+        let usual = times.get(times.len() / 2).copied().unwrap_or(0);
+        let computes = |activity: &Activity| {
+            let place = activities.place(activity);
+            place.class == Class::Compute && place.step == Some(last.step)
+        };
+        let is_short = ended_well && last.end.saturating_sub(last.start) < usual / NEXT_TO_NOTHING;
+        if is_short || !activities.items.iter().rev().any(computes) {
+            extents.forget(last.step);
+        }
+    }
+    let mut windows = extents.windows();
+    for window in &mut windows {
+        let within = recorded.iter().find(|(start, end)| *start <= window.start && window.start <= *end);
+        window.end = within.map_or(window.end, |(_, end)| window.end.min(*end));
+    }
+    windows
 }
 
 /// From where to where the activity of each step reaches.
@@ -59,6 +99,11 @@ impl StepExtents {
     /// When a step begins.
     pub(crate) fn start(&self, step: Step) -> Option<i64> {
         self.0.get(&step).map(|(start, _)| *start)
+    }
+
+    /// Forgets a step.
+    fn forget(&mut self, step: Step) {
+        self.0.remove(&step);
     }
 
     /// Forgets the steps before one.

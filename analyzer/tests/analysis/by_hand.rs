@@ -122,11 +122,13 @@ fn mfu_of_one_rank() {
 #[test]
 fn a_part_of_the_steps() {
     let run = write(run_info(), &[one_rank()]);
-    let steps = StepRange { from: Some(Step(1)), to: None };
+    let steps = StepRange { from: Some(Step(1)), to: None }.into();
     let analysis = analyzed(&run, &Selection { steps, ..Selection::default() });
-    assert_eq!(analysis.ranks[0].partition, microseconds([10, 10, 0, 0, 0, 0, 0, 0], None));
+    assert_eq!(analysis.counted[0].partition, microseconds([10, 10, 0, 0, 0, 0, 0, 0], None));
     assert_eq!(analysis.kernels.len(), 1);
-    assert_eq!(analysis.steps.len(), 1);
+    assert_eq!(analysis.window.steps, Some([Step(1), Step(1)]));
+    let whole = analyzed(&run, &Selection::default());
+    assert_eq!((&analysis.ranks, &analysis.steps), (&whole.ranks, &whole.steps), "these are of the whole recording");
 }
 
 /// As below, without a word of what is worked on: only kernels count, and the two microseconds between two of them are

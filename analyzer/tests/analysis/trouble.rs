@@ -77,7 +77,7 @@ fn a_step_that_was_cut_off_does_not_count() {
     }
     let analysis = analyzed(&one(hand), &Selection::default());
     let time = analysis.step_time.unwrap();
-    assert_eq!((time.count, time.cut_off_steps.as_slice()), (4, &[Step(5)][..]));
+    assert_eq!((time.count, analysis.window.cut_off.as_slice()), (4, &[Step(5)][..]));
     assert_eq!((time.median_ns, time.low_ns), (100_000, 100_000));
     assert!((time.tokens_per_second.unwrap() - 10.0 / 100e-6).abs() < 1e-6);
     assert_eq!(analysis.steps.last().unwrap().tokens, None);
@@ -91,7 +91,7 @@ fn what_is_not_there_cannot_be_selected() {
     let error = |selection: Selection| analyze(&run, &selection, &|_| {}).unwrap_err();
     let of_ranks = error(Selection { ranks: vec![Rank(9)], ..Selection::default() });
     assert!(matches!(&of_ranks, AnalysisError::Selection(why) if why.contains("no rank 9 among 2")), "{of_ranks}");
-    let steps = StepRange { from: Some(Step(7)), to: None };
+    let steps = StepRange { from: Some(Step(7)), to: None }.into();
     let of_steps = error(Selection { steps, ..Selection::default() });
     let recorded = Some((Step(0), Step(1)));
     assert!(matches!(of_steps, AnalysisError::NoSuchSteps { recorded: found } if found == recorded), "{of_steps}");

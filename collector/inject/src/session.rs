@@ -11,7 +11,7 @@ use stepscope_collector::{
     cupti::{Activity, Traced},
     nvml::{LeftOut, SAMPLE_EVERY, Sampler},
 };
-use stepscope_traces::{Nanos, Span, SpanKind, now};
+use stepscope_traces::{Nanos, RECORDED_WINDOW, Span, SpanKind, now};
 
 use crate::{
     gpu::{self, Gpu},
@@ -22,9 +22,6 @@ use crate::{
 
 /// How long work may take to end on the device after a window closes: the host runs ahead of it.
 const SETTLE: Duration = Duration::from_secs(1);
-
-/// What the annotation of a window is called.
-const WINDOW: &str = "recorded window";
 
 /// The recording of this process, from its first window on.
 static RECORDER: OnceLock<Recorder> = OnceLock::new();
@@ -49,7 +46,7 @@ struct Window {
     activity: Option<Activity>,
     sampler: Option<Sampler>,
     /// Since when nothing new is traced.
-    closing: Option<Instant>,
+    closing: Option<(Instant, Nanos)>,
 }
 
 impl Session {
@@ -67,7 +64,7 @@ impl Session {
                 recorder().into_iter().for_each(nccl::tell);
             }
             Some(None) => self.begin_to_close(),
-            Some(Some(since)) if since.elapsed() < SETTLE => {}
+            Some(Some((since, _))) if since.elapsed() < SETTLE => {}
             Some(Some(_)) => self.close(),
         }
     }
@@ -127,7 +124,7 @@ impl Session {
     fn begin_to_close(&mut self) {
         if let Some(window) = &mut self.window {
             window.activity.iter().for_each(Activity::stop_tracing);
-            window.closing = Some(Instant::now());
+            window.closing = Some((Instant::now(), now()));
             torch::begin_to_close_window();
         }
     }
@@ -162,7 +159,8 @@ impl Window {
             recorder.note("nvml", line);
         }
         self.activity.map(finish);
-        // What lies between windows was not idle: nobody looked.
-        recorder.record(Span::new(SpanKind::Range, recorder.name(WINDOW), self.began, now() - self.began));
+        // What lies between windows was not idle: nobody looked. What is launched after tracing stops is not seen, either.
+        let ended = self.closing.map_or_else(now, |(_, time)| time);
+        recorder.record(Span::new(SpanKind::Range, recorder.name(RECORDED_WINDOW), self.began, ended - self.began));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use plotters::prelude::*;
-use stepscope_analyzer::Analysis;
+use stepscope_analyzer::{Analysis, Partition};
 use stepscope_traces::Step;
 
 use crate::{
@@ -13,8 +13,6 @@ use crate::{
 };
 
 const HEIGHT: u32 = 280;
-/// How many times as high as all others a step that warms up may be.
-const MOST_OVER: i64 = 2;
 /// There is no room for more; neighbours share a bar.
 const BARS: usize = 120;
 
@@ -22,22 +20,20 @@ const BARS: usize = 120;
 const COLOURS: [RGBColor; PARTS.len()] = [chart::BLUE, chart::ORANGE, chart::PURPLE, chart::GREY];
 
 pub(super) fn plot(analysis: &Analysis) -> Result<String> {
-    let mut steps: BTreeMap<Step, Time> = BTreeMap::new();
-    for step in &analysis.steps {
-        steps.entry(step.step).or_default().add(&step.partition);
+    let mut steps: BTreeMap<Step, Vec<&Partition>> = BTreeMap::new();
+    for step in analysis.counted_steps() {
+        steps.entry(step.step).or_default().push(&step.partition);
     }
     if steps.is_empty() {
         return Ok(String::new());
     }
-    let steps: Vec<(Step, Time)> = steps.into_iter().collect();
+    let steps: Vec<(Step, Vec<&Partition>)> = steps.into_iter().collect();
     let shared = steps.len().div_ceil(BARS);
-    let bars: Vec<(Step, Time)> = steps.chunks(shared).map(|steps| (steps[0].0, Time::sum(steps))).collect();
-    // A step that warms up may take as long as all others; it ends at the top.
-    let warm_up: &[Step] = analysis.step_time.as_ref().map_or(&[], |time| &time.warm_up_steps);
-    let longest = |bars: &mut dyn Iterator<Item = &(Step, Time)>| bars.map(|(_, time)| time.span().0).max();
-    let usual = longest(&mut bars.iter().filter(|(step, _)| !warm_up.contains(step)));
-    let longest = longest(&mut bars.iter()).unwrap_or(0);
-    let most = usual.map_or(longest, |usual| longest.min(MOST_OVER * usual)) as f64;
+    let together = |steps: &[(Step, Vec<&Partition>)]| {
+        (steps[0].0, Time::of(steps.iter().flat_map(|(_, ranks)| ranks.iter().copied())))
+    };
+    let bars: Vec<(Step, Time)> = steps.chunks(shared).map(together).collect();
+    let most = bars.iter().map(|(_, time)| time.span().0).max().unwrap_or(0) as f64;
     let title = "Where each step's time goes".to_owned();
     let number = |place: &f64| {
         let whole = (place - place.round()).abs() < 1e-6;
@@ -73,8 +69,7 @@ pub(super) fn plot(analysis: &Analysis) -> Result<String> {
     })?;
     let ranks = if analysis.ranks.len() > 1 { "mean of ranks" } else { "" };
     let together = if shared > 1 { format!("each bar is {shared} steps") } else { String::new() };
-    let cut = if most < longest as f64 { "the bar of the warm-up is cut off" } else { "" };
-    let notes: Vec<&str> = [ranks, &together, cut].into_iter().filter(|note| !note.is_empty()).collect();
+    let notes: Vec<&str> = [ranks, &together].into_iter().filter(|note| !note.is_empty()).collect();
     let note = notes.join("; ");
     let legend = PARTS.iter().map(|part| (*part).to_owned()).zip(COLOURS).collect();
     Ok(Figure { title, note, legend, svg }.written())

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use stepscope_analyzer::{Analysis, AnalysisError, Selection, StepRange, analyze};
+use stepscope_analyzer::{Analysis, AnalysisError, Selection, StepChoice, StepRange, analyze};
 use stepscope_traces::{Run, Step};
 
 use crate::{event::Event, request::StepRequest};
@@ -54,5 +54,5 @@ pub(crate) fn read_step(
 ) -> Result<Analysis, AnalysisError> {
     let run = Run::of_sources(sources)?;
     let steps = StepRange { from: Some(step), to: Some(Step(step.0.saturating_add(1))) };
-    analyze(&run, &Selection { steps, windows, ..Selection::default() }, &|_| {})
+    analyze(&run, &Selection { steps: StepChoice::Range(steps), windows, ..Selection::default() }, &|_| {})
 }

@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stepscope_analyzer::{Analysis, AnalysisError, LiveRun, LiveSnapshot, Selection, StepRange, StepSummary, analyze};
-use stepscope_traces::{RankDirectory, Run, RunSource, State, Step, TraceError};
+use stepscope_analyzer::{AnalysisError, LiveRun, LiveSnapshot, Selection, StepSummary, analyze};
+use stepscope_traces::{RankDirectory, Run, RunSource, State, TraceError};
 
 use super::{
     snapshot::{RunFacts, Snapshot, Stage},
@@ -55,7 +55,7 @@ impl Drop for Loader {
 pub(crate) fn load(source: &Source) -> Result<Option<Snapshot>, AnalysisError> {
     let Some(run) = source.open()? else { return Ok(None) };
     if !grows(&run) && fits(&run) {
-        return Ok(Some(Snapshot::whole(&run, analyzed(&run, &|_| {})?)));
+        return Ok(Some(Snapshot::whole(&run, analyze(&run, &Selection::default(), &|_| {})?)));
     }
     let mut live = LiveRun::open(&run.path)?;
     while live.read()? {}
@@ -64,17 +64,6 @@ pub(crate) fn load(source: &Source) -> Result<Option<Snapshot>, AnalysisError> {
     let live_snapshot = live.snapshot();
     let steps = Arc::new(live_snapshot.steps());
     Ok(Some(Snapshot::live(live.run(), live_snapshot, steps)))
-}
-
-/// What the analyzer says of a run, with kernels and communication of the steps that count: what comes before them and in
-/// between is of none.
-fn analyzed(run: &Run, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
-    let whole = analyze(run, &Selection::default(), progress)?;
-    let Some(time) = whole.step_time.as_ref().filter(|time| !time.warm_up_steps.is_empty()) else { return Ok(whole) };
-    let steps = StepRange { from: Some(time.first_step), to: Some(Step(time.last_step.0.saturating_add(1))) };
-    let counted = analyze(run, &Selection { steps, ..Selection::default() }, &|_| {})?;
-    let Analysis { ranks, collectives, stragglers, waits, kernels, families, .. } = counted;
-    Ok(Analysis { ranks, collectives, stragglers, waits, kernels, families, ..whole })
 }
 
 /// Whether more may come: it is being recorded, or has no ranks yet.
@@ -190,7 +179,7 @@ impl Reading {
             drop(self.show(Snapshot { stage, ..snapshot }));
         };
         reading(0);
-        let analysis = analyzed(run, &reading)?;
+        let analysis = analyze(run, &Selection::default(), &reading)?;
         Ok(self.show(Snapshot::whole(run, analysis))?)
     }
 }

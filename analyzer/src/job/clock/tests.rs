@@ -7,14 +7,18 @@ use stepscope_traces::{
 use stepscope_trainer::{CpuTraining, TrainConfig};
 
 use super::*;
-use crate::test_runs::{TestRank, TestRun, ranks, results, talk};
+use crate::{
+    figures::CountedSteps,
+    test_runs::{TestRank, TestRun, ranks, results, talk},
+};
 
 use SpanKind::{AllReduce, Receive, Send};
 
 const SECOND: i64 = 1_000_000_000;
 
 fn alignment(run: &Run) -> Alignment {
-    Alignment::of(&results(run), &run.info.groups)
+    let all = CountedSteps { whole: true, ..CountedSteps::default() };
+    Alignment::of(&results(run), &run.info.groups, &all)
 }
 
 fn write(recipe: &Recipe) -> (Run, Truth, tempfile::TempDir) {

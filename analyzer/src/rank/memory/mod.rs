@@ -1,8 +1,8 @@
 //! Memory: what is allocated over time, by category; its peak, what fills it then, and whether it grows.
 //!
-//! Events are collected as they come, brought into the order of time, and played again (`replay`). Everything happens,
-//! and what lies in the chosen steps' windows is looked at: what was allocated when a window began, and after each of its
-//! events. A window has the events from its beginning to before its end; the last step's has those at its end too.
+//! Events are collected as they come, brought into the order of time, and played again (`replay`): memory is looked at when a
+//! step begins, and after each event. A step has the events from its beginning to before its end; the last step has those at
+//! its end too. All of this is of the whole recording, whichever steps count.
 
 mod growth;
 mod player;
@@ -23,7 +23,6 @@ use stepscope_traces::{MemoryCategory, Rank, RankInfo, RunInfo, RunSource, Torch
 use crate::{
     figures::RankMemory,
     rank::{device_samples::DeviceSamples, step_windows::StepWindow},
-    selection::StepRange,
 };
 
 use growth::growth_per_step;
@@ -39,29 +38,8 @@ const MOST_BLOCKS: usize = 10;
 type CategoryBytes = [u64; MemoryCategory::ALL.len()];
 
 impl MemoryReplay {
-    /// What the events come to; nothing where none happened before the chosen steps ended.
-    pub(crate) fn finish(
-        mut self,
-        run: &RunInfo,
-        info: &RankInfo,
-        every_step: &[StepWindow],
-        steps: StepRange,
-        device: &DeviceSamples,
-    ) -> Option<RankMemory> {
-        self.sort();
-        let stretches = Stretch::of_steps(every_step, steps);
-        // What happens after all that is looked at does not matter.
-        let after = stretches.iter().rposition(|stretch| stretch.chosen).map_or(0, |last| last + 1);
-        if let Some(end) = stretches.get(after).filter(|_| !steps.has(None)) {
-            self.events.truncate(self.events.partition_point(|event| event.time < end.from));
-        }
-        let mut player = Player::new(Stretch::before_steps(steps));
-        player.play(&self.events, &stretches, &self.places);
-        rank_memory(player, run, info, device)
-    }
-
-    /// What the events of a recording that goes on come to so far, over all its steps.
-    pub(crate) fn so_far(
+    /// What the events come to, of a recording that has ended or goes on; nothing where none happened.
+    pub(crate) fn figures(
         &mut self,
         run: &RunInfo,
         info: &RankInfo,
@@ -69,8 +47,8 @@ impl MemoryReplay {
         device: &DeviceSamples,
     ) -> Option<RankMemory> {
         self.sort();
-        let mut player = self.settled.clone().unwrap_or_else(|| Player::new(Stretch::before_steps(StepRange::ALL)));
-        let mut stretches = Stretch::of_steps(every_step, StepRange::ALL);
+        let mut player = self.settled.clone().unwrap_or_else(|| Player::default());
+        let mut stretches = Stretch::of_steps(every_step);
         stretches.retain(|stretch| stretch.from > player.stretch.from);
         player.play(&self.events, &stretches, &self.places);
         rank_memory(player, run, info, device)

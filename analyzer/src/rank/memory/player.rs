@@ -13,11 +13,11 @@ use super::{
 use crate::figures::{Block, LayerMemory};
 
 /// Plays events in the order of time, in one go or as they come.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Player {
     pub(super) state: AllocatorState,
     pub(super) watch: Watch,
-    /// What was allocated at the end of each chosen step.
+    /// What was allocated at the end of each step.
     pub(super) step_ends: Vec<u64>,
     /// When the first event happened.
     pub(super) began: Option<i64>,
@@ -38,19 +38,6 @@ pub(super) struct Blocks {
 }
 
 impl Player {
-    /// One at the beginning of time.
-    pub(super) fn new(begin: Stretch) -> Player {
-        Player {
-            state: AllocatorState::default(),
-            watch: Watch::default(),
-            step_ends: Vec::new(),
-            began: None,
-            at_peak: Blocks::default(),
-            stretch: begin,
-            played: 0,
-        }
-    }
-
     /// Plays events, which are sorted by time, and goes through the stretches that begin meanwhile and after.
     pub(super) fn play(&mut self, events: &[Event], stretches: &[Stretch], places: &[AllocationPlace]) {
         let (before, played_before) = (self.state.clone(), self.played);
@@ -63,9 +50,7 @@ impl Player {
             }
             self.state.apply(event, places);
             self.played += 1;
-            if self.stretch.chosen {
-                self.watch.look(self.played, event.time, self.stretch.step, event.place(places), &self.state);
-            }
+            self.watch.look(self.played, event.time, self.stretch.step, event.place(places), &self.state);
         }
         coming.for_each(|next| self.enter(next));
         if let Some(after) = self.watch.peak().map(|peak| peak.after).filter(|after| Some(*after) != peak_before) {
@@ -74,11 +59,11 @@ impl Player {
     }
 
     fn enter(&mut self, next: &Stretch) {
-        if self.stretch.chosen && self.stretch.step.is_some() && self.played > 0 {
+        if self.stretch.step.is_some() && self.played > 0 {
             self.step_ends.push(self.state.allocated);
         }
         self.stretch = *next;
-        if next.chosen && self.played > 0 {
+        if self.played > 0 {
             self.watch.look(self.played, next.from, next.step, None, &self.state);
         }
     }

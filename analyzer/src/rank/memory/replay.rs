@@ -9,7 +9,7 @@ use super::{
     state::{AllocationPlace, Event, What},
     stretch::Stretch,
 };
-use crate::{rank::step_windows::StepWindow, selection::StepRange};
+use crate::rank::step_windows::StepWindow;
 
 /// How many places there may be, before those that nothing is at any more are forgotten.
 const MANY_PLACES: usize = 4096;
@@ -110,8 +110,8 @@ impl MemoryReplay {
         if end == 0 {
             return;
         }
-        let player = self.settled.get_or_insert_with(|| Player::new(Stretch::before_steps(StepRange::ALL)));
-        let stretches: Vec<Stretch> = Stretch::of_steps(every_step, StepRange::ALL)
+        let player = self.settled.get_or_insert_with(|| Player::default());
+        let stretches: Vec<Stretch> = Stretch::of_steps(every_step)
             .into_iter()
             .filter(|stretch| stretch.step.is_some() && stretch.from > player.stretch.from && stretch.from < before)
             .collect();

@@ -17,8 +17,6 @@ use crate::{
     rank::device_samples::DeviceSamples,
 };
 
-const EVERYTHING: StepRange = StepRange::ALL;
-
 fn event(time: i64, op: MemoryOperation, address: u64) -> MemoryEvent {
     MemoryEvent {
         time_ns: Nanos(time),
@@ -55,12 +53,11 @@ fn replay<'a>(pieces: impl IntoIterator<Item = &'a [MemoryEvent]>) -> MemoryRepl
     replay
 }
 
-fn memory_of(events: &[MemoryEvent], windows: &[StepWindow], steps: StepRange) -> Option<RankMemory> {
-    replay([events]).finish(
+fn memory_of(events: &[MemoryEvent], windows: &[StepWindow]) -> Option<RankMemory> {
+    replay([events]).figures(
         &RunInfo::of_this_process("test"),
         &RankInfo::of_this_process(Rank(3)),
         windows,
-        steps,
         &DeviceSamples::default(),
     )
 }
@@ -69,10 +66,6 @@ fn memory_of(events: &[MemoryEvent], windows: &[StepWindow], steps: StepRange) -
 fn windows(borders: &[i64]) -> Vec<StepWindow> {
     let window = |(step, pair): (usize, &[i64])| StepWindow { step: Step(step as i32), start: pair[0], end: pair[1] };
     borders.windows(2).enumerate().map(window).collect()
-}
-
-fn steps(from: i32, to: i32) -> StepRange {
-    StepRange { from: Some(Step(from)), to: Some(Step(to)) }
 }
 
 /// A rank with a bit of everything. What is allocated after each event is beside it.
@@ -118,7 +111,7 @@ fn bytes_of(categories: &BTreeMap<MemoryCategory, u64>) -> Vec<(&'static str, u6
 #[test]
 fn a_rank_by_hand() {
     let windows = windows(&[100, 200, 300, 400, 450]);
-    let memory = memory_of(&by_hand(), &windows, EVERYTHING).unwrap();
+    let memory = memory_of(&by_hand(), &windows).unwrap();
     assert_eq!((memory.rank, memory.peak_bytes, memory.peak_time_ns), (Rank(3), 720, 130));
     assert_eq!((memory.peak_step, memory.peak_phase), (Some(Step(0)), Some(Phase::Forward)));
     assert_eq!(
@@ -148,48 +141,14 @@ fn a_rank_by_hand() {
 }
 
 #[test]
-fn chosen_steps_by_hand() {
-    let windows = windows(&[100, 200, 300, 400, 450]);
-    let of = |from, to| memory_of(&by_hand(), &windows, steps(from, to)).unwrap();
-    let two = of(1, 3);
-    assert_eq!((two.peak_bytes, two.peak_time_ns), (720, 210));
-    assert_eq!((two.peak_step, two.peak_phase), (Some(Step(1)), Some(Phase::Backward)));
-    assert_eq!(bytes_of(&two.at_end), [("parameters", 100), ("gradients", 50), ("workspace", 8)]);
-    assert_eq!((two.reserved_peak_bytes, two.fragmentation_bytes), (Some(1500), Some(280)));
-    assert_eq!((two.growth_bytes_per_step, two.unmatched_events), (None, 1));
-    let third = of(2, 3);
-    assert_eq!((third.peak_bytes, third.peak_time_ns, third.peak_step), (158, 310, Some(Step(2))));
-    assert_eq!((third.reserved_peak_bytes, third.fragmentation_bytes), (Some(1500), Some(1500 - 158)));
-    let totals: Vec<_> = third.timeline.iter().map(|point| (point.time_ns, point.total())).collect();
-    assert_eq!(totals, [(300, 150), (310, 158), (320, 158)]);
-    let last = of(3, 9);
-    assert_eq!((last.peak_bytes, last.peak_time_ns, last.peak_step), (190, 410, Some(Step(3))));
-    assert_eq!(bytes_of(&last.at_end), [("parameters", 100), ("gradients", 50)]);
-    assert_eq!((last.reserved_peak_bytes, last.fragmentation_bytes), (Some(1000), Some(1000 - 190)));
-    assert_eq!(memory_of(&by_hand(), &windows, steps(4, 9)), None, "no such step");
-}
-
-#[test]
-fn a_step_that_only_frees_is_fullest_as_it_begins() {
-    let events = [allocate(1, 1, 7, MemoryCategory::Other), free(25, 1)];
-    let memory = memory_of(&events, &windows(&[10, 20, 30]), steps(1, 2)).unwrap();
-    assert_eq!((memory.peak_bytes, memory.peak_time_ns), (7, 20));
-    assert_eq!((memory.peak_step, memory.peak_phase), (Some(Step(1)), None));
-    assert_eq!((memory.largest_at_peak.len(), memory.at_end.len()), (1, 0));
-    assert_eq!((memory.reserved_peak_bytes, memory.fragmentation_bytes), (None, None));
-}
-
-#[test]
 fn nothing_is_said_where_nothing_happened() {
-    assert_eq!(memory_of(&[], &windows(&[10, 20]), EVERYTHING), None);
-    assert_eq!(memory_of(&[], &[], EVERYTHING), None);
-    let later = [allocate(25, 1, 7, MemoryCategory::Other)];
-    assert_eq!(memory_of(&later, &windows(&[10, 20, 30]), steps(0, 1)), None);
+    assert_eq!(memory_of(&[], &windows(&[10, 20])), None);
+    assert_eq!(memory_of(&[], &[]), None);
 }
 
 #[test]
 fn without_steps_all_of_it_is_looked_at() {
-    let memory = memory_of(&by_hand(), &[], EVERYTHING).unwrap();
+    let memory = memory_of(&by_hand(), &[]).unwrap();
     assert_eq!((memory.peak_bytes, memory.peak_time_ns, memory.peak_step), (720, 130, Some(Step(0))));
     assert_eq!((memory.growth_bytes_per_step, memory.timeline.len()), (None, 21));
 }
@@ -198,7 +157,7 @@ fn without_steps_all_of_it_is_looked_at() {
 fn blocks_of_no_bytes_may_share_an_address() {
     let empty = |time| allocate(time, 8, 0, MemoryCategory::Workspace);
     let events = [empty(1), empty(2), free(3, 8), empty(4), free(5, 8), free(6, 8)];
-    let memory = memory_of(&events, &[], EVERYTHING).unwrap();
+    let memory = memory_of(&events, &[]).unwrap();
     assert_eq!((memory.peak_bytes, memory.unmatched_events), (0, 0));
     assert_eq!((memory.largest_at_peak.len(), memory.layers_at_peak.len()), (0, 0));
 }
@@ -208,7 +167,7 @@ fn ten_blocks_are_shown_the_largest_first() {
     let events: Vec<_> = (0..15)
         .map(|index| allocate(index, 100 - index as u64, 7 + index as u64 / 12, MemoryCategory::Other))
         .collect();
-    let memory = memory_of(&events, &[], EVERYTHING).unwrap();
+    let memory = memory_of(&events, &[]).unwrap();
     let largest: Vec<u64> = memory.largest_at_peak.iter().map(|block| block.bytes).collect();
     assert_eq!(largest, [8, 8, 8, 7, 7, 7, 7, 7, 7, 7]);
     assert_eq!(memory.layers_at_peak, [LayerMemory { layer: None, bytes: 12 * 7 + 3 * 8 }]);
@@ -227,7 +186,7 @@ fn sizes_beyond_all_memory_are_no_trouble() {
         event(4, MemoryOperation::Release, 1),
         free(i64::MAX, 1),
     ];
-    let memory = memory_of(&events, &windows(&[i64::MIN, 2, i64::MAX]), EVERYTHING).unwrap();
+    let memory = memory_of(&events, &windows(&[i64::MIN, 2, i64::MAX])).unwrap();
     assert_eq!(memory.peak_bytes, u64::MAX);
     assert_eq!(bytes_of(&memory.at_end), [("inputs", 5)]);
 }
@@ -287,32 +246,17 @@ proptest! {
         events in prop::collection::vec(any_event(), 1..60),
         piece in 1..20_usize,
         mut borders in prop::collection::vec(0..70_i64, 2..8),
-        from in 0..5_i32,
-        count in 1..5_i32,
-        all in any::<bool>(),
     ) {
         borders.sort_unstable();
         let windows = windows(&borders);
-        let chosen = if all { EVERYTHING } else { steps(from, from + count) };
         let run = RunInfo::of_this_process("test");
-        let memory = replay(events.chunks(piece)).finish(&run, &RankInfo::of_this_process(Rank(0)), &windows, chosen, &DeviceSamples::default());
+        let memory = replay(events.chunks(piece)).figures(&run, &RankInfo::of_this_process(Rank(0)), &windows, &DeviceSamples::default());
 
         let mut sorted = events;
         sorted.sort_by_key(|event| event.time_ns);
-        let before = |time: i64| sorted.iter().filter(|event| event.time_ns.0 < time).count();
         // When is looked, and after how many events.
-        let mut moments: Vec<(i64, usize)> = Vec::new();
-        let mut end = sorted.len();
-        if all {
-            moments.extend(sorted.iter().enumerate().map(|(index, event)| (event.time_ns.0, index + 1)));
-        } else {
-            for window in windows.iter().filter(|window| chosen.has(Some(window.step))) {
-                let begin = before(window.start);
-                end = before(if Some(window) == windows.last() { window.end + 1 } else { window.end });
-                moments.extend((begin > 0).then_some((window.start, begin)));
-                moments.extend((begin..end).map(|index| (sorted[index].time_ns.0, index + 1)));
-            }
-        }
+        let moments: Vec<(i64, usize)> =
+            sorted.iter().enumerate().map(|(index, event)| (event.time_ns.0, index + 1)).collect();
         prop_assert_eq!(memory.is_some(), !moments.is_empty());
         let Some(memory) = memory else { return Ok(()) };
 
@@ -323,7 +267,7 @@ proptest! {
         prop_assert_eq!((memory.peak_bytes, memory.peak_time_ns), (total(&live), time));
         prop_assert_eq!(&memory.at_peak, &categories(&live));
         prop_assert_eq!(memory.at_peak.values().sum::<u64>(), memory.peak_bytes);
-        prop_assert_eq!(&memory.at_end, &categories(&plainly(&sorted[..end]).0));
+        prop_assert_eq!(&memory.at_end, &categories(&plainly(&sorted).0));
         prop_assert_eq!(memory.layers_at_peak.iter().map(|layer| layer.bytes).sum::<u64>(), memory.peak_bytes);
         let mut largest: Vec<u64> = live.iter().map(|(_, bytes, _)| *bytes).filter(|bytes| *bytes > 0).collect();
         largest.sort_unstable_by_key(|bytes| Reverse(*bytes));
@@ -336,7 +280,7 @@ proptest! {
             let known = moments.iter().any(|(time, after)| {
                 *time == point.time_ns && by_category(&point.bytes) == categories(&plainly(&sorted[..*after]).0)
             });
-            prop_assert!(known || all && windows.iter().any(|window| point.time_ns == window.start
+            prop_assert!(known || windows.iter().any(|window| point.time_ns == window.start
                 || point.time_ns == window.end + 1), "{:?}", point);
         }
     }

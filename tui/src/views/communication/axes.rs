@@ -18,7 +18,7 @@ use crate::{
 pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) -> u16 {
     let theme = scene.theme;
     let Some(analysis) = &scene.snapshot.analysis else { return 0 };
-    let ranks = analysis.ranks.iter().filter(|rank| scene.focus.is_none_or(|focus| focus == rank.rank));
+    let ranks = analysis.counted.iter().filter(|rank| scene.focus.is_none_or(|focus| focus == rank.rank));
     let axes = AxisShare::sum(ranks.flat_map(|rank| &rank.breakdown.axes));
     let of = scene.focus.map_or_else(String::new, |rank| format!(" of rank {rank}"));
     say(buffer, row(area, 0), Line::styled(format!(" Hidden by compute, by axis{of}"), theme.title()));

@@ -7,7 +7,7 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_analyzer::{Analysis, RankMemory, RankTime};
+use stepscope_analyzer::{Analysis, CountedTime, Partition, RankMemory};
 use stepscope_plan::ParallelLayout;
 use stepscope_traces::{Nanos, Rank};
 
@@ -21,26 +21,29 @@ use crate::{
 /// What is known of a rank.
 pub(super) struct RankCell {
     pub(super) rank: Rank,
-    time: Option<RankTime>,
+    /// Means of the steps that count, by figure.
+    time: Option<[i64; 4]>,
     waiting: Option<(i64, i64)>,
     memory: Option<u64>,
 }
 
 /// What is known of every rank, in order.
 pub(super) fn cells(analysis: &Analysis, memory: &[Arc<RankMemory>]) -> Vec<RankCell> {
-    let times = analysis.counted_time_by_rank();
     let stragglers = analysis.stragglers.iter();
     let waiting: HashMap<Rank, (i64, i64)> =
         stragglers.map(|straggler| (straggler.rank, (straggler.wait_ns, straggler.caused_wait_ns))).collect();
     let memory: HashMap<Rank, u64> = memory.iter().map(|memory| (memory.rank, memory.peak_bytes)).collect();
-    let cell = |rank: Rank| RankCell {
-        rank,
-        // Where nothing takes any time, none was recorded.
-        time: times.get(&rank).copied().filter(|time| time.partition.span_ns > 0),
-        waiting: waiting.get(&rank).copied(),
-        memory: memory.get(&rank).copied(),
+    let means = |time: &CountedTime| {
+        Figure::OF_TIME.map(|figure| time.mean(|partition| figure.of_time(partition).unwrap_or(0)))
     };
-    analysis.ranks.iter().map(|figures| cell(figures.rank)).collect()
+    let cell = |time: &CountedTime| RankCell {
+        rank: time.rank,
+        // Where nothing takes any time, none was recorded.
+        time: (time.partition.span_ns > 0).then(|| means(time)),
+        waiting: waiting.get(&time.rank).copied(),
+        memory: memory.get(&time.rank).copied(),
+    };
+    analysis.counted.iter().map(cell).collect()
 }
 
 /// A figure of a rank.
@@ -73,6 +76,20 @@ impl Figure {
         Figure::WaitedFor,
         Figure::Memory,
     ];
+
+    /// Those that are parts of time.
+    const OF_TIME: [Figure; 4] = [Figure::Step, Figure::Compute, Figure::Communication, Figure::Idle];
+
+    /// What it is of some time, if it is a part of it.
+    fn of_time(self, time: &Partition) -> Option<i64> {
+        match self {
+            Figure::Step => Some(time.span_ns),
+            Figure::Compute => Some(time.compute_ns),
+            Figure::Communication => Some(time.exposed_communication_ns),
+            Figure::Idle => Some(time.idle_ns),
+            Figure::Waiting | Figure::WaitedFor | Figure::Memory => None,
+        }
+    }
 
     /// The one after it, around the end.
     pub(super) fn next(self) -> Figure {
@@ -123,12 +140,11 @@ impl Figure {
     }
 
     pub(super) fn of(self, cell: &RankCell) -> Option<f64> {
-        let time = |part| cell.time.map(|time| time.mean(part) as f64);
         match self {
-            Figure::Step => time(|time| time.span_ns),
-            Figure::Compute => time(|time| time.compute_ns),
-            Figure::Communication => time(|time| time.exposed_communication_ns),
-            Figure::Idle => time(|time| time.idle_ns),
+            Figure::Step | Figure::Compute | Figure::Communication | Figure::Idle => {
+                let place = Figure::OF_TIME.iter().position(|figure| *figure == self)?;
+                cell.time.map(|means| means[place] as f64)
+            }
             Figure::Waiting => cell.waiting.map(|(waited, _)| waited as f64),
             Figure::WaitedFor => cell.waiting.map(|(_, caused)| caused as f64),
             Figure::Memory => cell.memory.map(|bytes| bytes as f64),
