@@ -10,12 +10,15 @@ use stepscope_collector::injection::TRIGGER_FILE;
 use stepscope_traces::{RunInfo, TraceError};
 
 const DESCRIPTION: &str = "run.json";
+/// A directory that vanishes more often than this will not stay.
+const MOST_TRIES: u32 = 1000;
 
 /// A directory for a run. When this goes and nothing was recorded there, what it made goes too: never anything else.
 pub(crate) struct NewRun {
     path: PathBuf,
-    /// Whether the directory was not there before.
+    /// Whether the directory was not there before, and the one that it is in.
     made_directory: bool,
+    made_parent: bool,
     /// Whether the description in it is ours.
     described: bool,
 }
@@ -24,22 +27,26 @@ impl NewRun {
     /// The directory that is named; it has to be new or empty once it is [described](NewRun::describe).
     pub(crate) fn at(path: PathBuf) -> NewRun {
         let made_directory = !path.exists();
-        NewRun { path, made_directory, described: false }
+        NewRun { path, made_directory, made_parent: false, described: false }
     }
 
     /// A directory of this name, or of the first like it that nobody has: runs may begin in the same moment.
     pub(crate) fn like(path: &Path) -> Result<NewRun> {
         let cannot = || format!("cannot create {}", path.display());
-        path.parent().map_or(Ok(()), fs::create_dir_all).with_context(cannot)?;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let made_parent = fs::create_dir(parent).is_ok();
         let mut number = 1;
         loop {
+            // Another run that came to nothing may have taken it away since.
+            fs::create_dir_all(parent).with_context(cannot)?;
             let path = match number {
                 1 => path.to_owned(),
                 number => PathBuf::from(format!("{}-{number}", path.display())),
             };
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(NewRun { path, made_directory: true, described: false }),
+                Ok(()) => return Ok(NewRun { path, made_directory: true, made_parent, described: false }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && number < MOST_TRIES => number += 1,
                 Err(error) => return Err(error).with_context(cannot),
             }
         }
@@ -72,6 +79,9 @@ impl Drop for NewRun {
         if self.made_directory {
             drop(fs::remove_dir(&self.path));
         }
+        if let Some(parent) = self.path.parent().filter(|_| self.made_parent) {
+            drop(fs::remove_dir(parent));
+        }
     }
 }
 
@@ -91,7 +101,7 @@ mod tests {
         let names: Vec<_> = runs.iter().map(|run| run.path().file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["one", "one-2", "one-3"]);
         drop(runs);
-        assert_eq!(fs::read_dir(directory.path().join("runs")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]

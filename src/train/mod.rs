@@ -79,6 +79,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
             );
         }
         config.check()?;
+        crate::live::check_terminal()?;
         let is_named = run.is_some();
         let run = match run {
             Some(path) => NewRun::at(path),

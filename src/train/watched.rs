@@ -23,7 +23,6 @@ use crate::{live, text};
 
 /// Starts this command again without the dashboard, writing what it says beside the run, and opens the dashboard.
 pub(super) fn train(run: &Path, is_named: bool) -> Result<()> {
-    live::check_terminal()?;
     if run.join("run.json").exists() {
         return Err(TraceError::AlreadyRecorded { path: run.to_owned() }.into());
     }

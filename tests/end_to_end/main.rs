@@ -28,6 +28,9 @@ mod live;
 /// What recording and training leave alone: other people's files, a command's status, a job's time.
 mod no_harm;
 
+/// What `analyze`, `live`, `diff` and `export` show of a run, beside its JSON.
+mod one_answer;
+
 /// `stepscope plan`: what it predicts, and what it refuses.
 mod plan;
 

@@ -160,7 +160,8 @@ fn runs_that_begin_at_once_have_directories_of_their_own() {
     let children: Vec<_> = (0..6).map(start).collect();
     let statuses: Vec<_> = children.into_iter().map(|mut child| child.wait().unwrap().code()).collect();
     assert_eq!(statuses, [Some(9); 6]);
-    assert_eq!(contents(&directory.path().join("runs")), []);
+    let left = contents(directory.path()).into_iter().filter(|(name, _)| !name.starts_with("begun/"));
+    assert!(left.clone().all(|(name, _)| name == "runs/"), "{:?}", left.collect::<Vec<_>>());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::binary::{json, stepscope, text};
 
-const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples");
+pub(crate) const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples");
 
 fn analysis(name: &str) -> Value {
     json(&["analyze", name, "--format", "json"], Path::new(SAMPLES))
@@ -28,7 +28,7 @@ fn median_step(analysis: &Value) -> f64 {
 }
 
 /// Every sample, in the order of the page that lists them.
-const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 10] = [
     "single",
     "first-steps",
     "recompute-none",

@@ -158,7 +158,7 @@ fn what_cannot_be_trained_is_said_before_anything_is_written() {
         ("--seq-len 300000 --micro-batch 1", "the built-in text: it has 213394 bytes"),
         ("--micro-batches 16777216 --micro-batch 1", "more than 65536"),
         ("--config /dev/zero", "no plain file"),
-        ("--data /dev/zero", "no plain file"),
+        ("--data /dev/zero", "not a plain file"),
     ] {
         let arguments: Vec<&str> = std::iter::once("train").chain(arguments.split_whitespace()).collect();
         let said = failure(&arguments, directory.path());

@@ -65,7 +65,7 @@ impl Dataset {
     /// The bytes of files, as they are when they are read.
     fn of_files(paths: &[PathBuf]) -> Result<Dataset, TrainError> {
         let map = |path: &PathBuf| {
-            let file = open_regular(path).map_err(TrainError::file("train on", path))?;
+            let file = open_regular(path).map_err(TrainError::file("open", path))?;
             map_file(&file).map(Bytes::Mapped).map_err(TrainError::file("map", path))
         };
         Ok(Dataset { files: paths.iter().map(map).collect::<Result<_, _>>()? })

@@ -7,7 +7,7 @@ use stepscope_traces::{
 
 use super::*;
 use crate::{
-    Selection, analyze,
+    Selection, StepChoice, analyze,
     test_runs::{TestRun, ranks, span, talk},
 };
 
@@ -205,7 +205,8 @@ fn waiting_is_what_the_truth_says() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run");
         let truth = recipe.write(&path).unwrap();
-        let analysis = analyze(&Run::open(&path).unwrap(), &Selection::default(), &|_| ()).unwrap();
+        let all = Selection { steps: StepChoice::All, ..Selection::default() };
+        let analysis = analyze(&Run::open(&path).unwrap(), &all, &|_| ()).unwrap();
         assert_eq!(analysis.stragglers.len(), truth.ranks.len());
         for (straggler, truth) in analysis.stragglers.iter().zip(&truth.ranks) {
             // A collective takes 100 microseconds, of which a clock that drifts makes 5 nanoseconds more or less.

@@ -4,10 +4,7 @@
 //! which is not ours to end. So the call is made by a few instructions that have a handler. The unwinder asks the frame's
 //! [`personality`] what to do with an exception; it says "it is caught here", and the call returns the exception.
 
-use std::{
-    ffi::{CStr, c_char, c_int, c_void},
-    ptr,
-};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use nix::libc::RTLD_NOLOAD;
@@ -103,12 +100,39 @@ unsafe extern "C" fn personality(
     INSTALL_CONTEXT
 }
 
-/// What handlers of C++ call, of the program's own library.
-#[derive(Default)]
-pub(super) struct Catch {
-    begin: Option<unsafe extern "C" fn(Exception) -> *mut c_void>,
-    end: Option<unsafe extern "C" fn()>,
-    current_type: Option<unsafe extern "C" fn() -> *const TypeInfo>,
+/// Calls a function with a place for its result, or says what it threw; there is no result then.
+///
+/// # Safety
+///
+/// The function returns its result in a place, and this one is large enough.
+pub(super) unsafe fn call(function: Returning, result: *mut c_void) -> Result<(), String> {
+    // SAFETY: as the caller promises.
+    let thrown = unsafe { stepscope_call_catching(function, result) };
+    if thrown.is_null() { Ok(()) } else { Err(forget(thrown)) }
+}
+
+/// Lets go of an exception, as a handler of C++ does; its type, as C++ names it.
+fn forget(thrown: Exception) -> String {
+    let unknown = || "an exception of C++".to_owned();
+    let Some(Handler { begin, end, current_type }) = Handler::find() else {
+        // SAFETY: it was thrown, and nobody else has caught it.
+        unsafe { _Unwind_DeleteException(thrown) };
+        return unknown();
+    };
+    // SAFETY: as above; the name is a text of C's, and there until the exception goes.
+    unsafe {
+        begin(thrown);
+        let name = current_type().as_ref().map(|of| CStr::from_ptr(of.name).to_string_lossy().into_owned());
+        end();
+        name.map_or_else(unknown, |name| format!("an exception of C++, {name}"))
+    }
+}
+
+/// What a handler of C++ calls.
+struct Handler {
+    begin: unsafe extern "C" fn(Exception) -> *mut c_void,
+    end: unsafe extern "C" fn(),
+    current_type: unsafe extern "C" fn() -> *const TypeInfo,
 }
 
 /// The head of a `std::type_info`.
@@ -118,57 +142,29 @@ struct TypeInfo {
     name: *const c_char,
 }
 
-impl Catch {
-    /// Looks for them in the library of C++ that is loaded. Without it exceptions are caught, and have no names.
-    pub(super) fn find() -> Catch {
+impl Handler {
+    /// Finds it in the library of C++ that is loaded: whoever threw uses it.
+    fn find() -> Option<Handler> {
         // SAFETY: nothing is loaded that is not there, so nothing of it runs.
-        let library = unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) };
-        let Ok(library) = library else { return Catch::default() };
+        let library = unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) }.ok()?;
         // SAFETY: functions of these names have these types, by the rules of C++ on this system.
-        let catch = unsafe {
-            Catch {
-                begin: library.get(b"__cxa_begin_catch").ok().map(|found| *found),
-                end: library.get(b"__cxa_end_catch").ok().map(|found| *found),
-                current_type: library.get(b"__cxa_current_exception_type").ok().map(|found| *found),
+        let handler = unsafe {
+            Handler {
+                begin: *library.get(b"__cxa_begin_catch").ok()?,
+                end: *library.get(b"__cxa_end_catch").ok()?,
+                current_type: *library.get(b"__cxa_current_exception_type").ok()?,
             }
         };
-        // Who threw uses it, and it is never unloaded.
+        // It stays for as long as whoever threw does.
         std::mem::forget(library);
-        catch
-    }
-
-    /// Calls a function with a place for its result, or says what it threw; there is no result then.
-    ///
-    /// # Safety
-    ///
-    /// The function returns its result in a place, and this one is large enough.
-    pub(super) unsafe fn call(&self, function: Returning, result: *mut c_void) -> Result<(), String> {
-        // SAFETY: as the caller promises.
-        let thrown = unsafe { stepscope_call_catching(function, result) };
-        if thrown.is_null() { Ok(()) } else { Err(self.forget(thrown)) }
-    }
-
-    /// Lets go of an exception; its type, as C++ names it.
-    fn forget(&self, thrown: Exception) -> String {
-        let unknown = || "an exception of C++".to_owned();
-        let (Some(begin), Some(end)) = (self.begin, self.end) else {
-            // SAFETY: it was thrown, and nobody else has caught it.
-            unsafe { _Unwind_DeleteException(thrown) };
-            return unknown();
-        };
-        // SAFETY: as above; the name is a text of C's, and there until the exception goes.
-        unsafe {
-            begin(thrown);
-            let thrown_type = self.current_type.map_or(ptr::null(), |current| current());
-            let name = thrown_type.as_ref().map(|of| CStr::from_ptr(of.name).to_string_lossy().into_owned());
-            end();
-            name.map_or_else(unknown, |name| format!("an exception of C++, {name}"))
-        }
+        Some(handler)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
 
     unsafe extern "C-unwind" fn returns(place: *mut c_void) {
@@ -180,7 +176,7 @@ mod tests {
     fn what_returns_has_returned() {
         let mut number = 0_u64;
         // SAFETY: it is a place for a number.
-        let called = unsafe { Catch::default().call(returns, (&raw mut number).cast()) };
+        let called = unsafe { call(returns, (&raw mut number).cast()) };
         assert_eq!((called, number), (Ok(()), 42));
     }
 
@@ -194,15 +190,12 @@ mod tests {
             let uncaught = *library.get::<unsafe extern "C" fn() -> c_int>(b"_ZSt19uncaught_exceptionsv").unwrap();
             (throw, uncaught)
         };
-        let catch = Catch::find();
         for _ in 0..1000 {
             // SAFETY: nothing is returned.
-            let thrown = unsafe { catch.call(throw, ptr::null_mut()) };
+            let thrown = unsafe { call(throw, ptr::null_mut()) };
             assert_eq!(thrown, Err("an exception of C++, St9bad_alloc".to_owned()));
             // SAFETY: it takes nothing.
             assert_eq!(unsafe { uncaught() }, 0, "C++ has forgotten it");
         }
-        // SAFETY: nothing is returned.
-        assert_eq!(unsafe { Catch::default().call(throw, ptr::null_mut()) }, Err("an exception of C++".to_owned()));
     }
 }

@@ -11,7 +11,7 @@ use std::{ffi::c_void, ptr, slice};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use nix::libc::RTLD_NOLOAD;
 
-use super::catch::{Catch, Returning};
+use super::catch::{self, Returning};
 
 /// Where the function is, if PyTorch is one that has CUDA.
 const LIBRARY: &str = "libtorch_cuda.so";
@@ -43,7 +43,6 @@ pub(super) struct Snapshots {
     layout: Layout,
     /// Returns its string in the place that it is given.
     take: Returning,
-    catch: Catch,
     destroy: unsafe extern "C" fn(*mut Text),
 }
 
@@ -60,7 +59,7 @@ impl Snapshots {
             unsafe {
                 let take = *library.get::<Returning>(take).ok()?;
                 let destroy = *library.get::<unsafe extern "C" fn(*mut Text)>(destroy).ok()?;
-                Some(Snapshots { layout, take, catch: Catch::find(), destroy })
+                Some(Snapshots { layout, take, destroy })
             }
         });
         // PyTorch is never unloaded; and if it were, not by us.
@@ -72,7 +71,7 @@ impl Snapshots {
     pub(super) fn read<R>(&self, reader: impl FnOnce(&[u8]) -> R) -> Result<R, String> {
         let mut text: Text = [ptr::null_mut(); 4];
         // SAFETY: there is a place to return to, which is as large as the largest of its strings.
-        unsafe { self.catch.call(self.take, (&raw mut text).cast()) }?;
+        unsafe { catch::call(self.take, (&raw mut text).cast()) }?;
         let written = Written { text: &mut text, destroy: self.destroy };
         // SAFETY: it is a string of this layout until it is destroyed.
         let bytes = unsafe {
