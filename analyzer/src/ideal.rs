@@ -1,7 +1,7 @@
 //! What the passes of a step would be if each took as long as their mean, and handing over took no time: the schedule as it
 //! was meant.
 
-use stepscope_plan::{Costs, Simulation};
+use stepscope_plan::{Costs, Schedule, Simulation};
 use stepscope_traces::{MicroBatch, Step};
 
 use crate::{
@@ -10,17 +10,55 @@ use crate::{
     work::{Pass, WorkItem},
 };
 
-/// The same work of one step, ideally: of each stage, in its order, in nanoseconds since the first begins. None where the
-/// step has no forward or no backward pass.
-pub fn ideal_work(pipeline: &PipelineFigures, step: Step, measured: &[RankWork]) -> Option<Vec<Vec<WorkItem>>> {
+/// A schedule of so many passes is run in any case; of a longer one at least as many have to be recorded.
+const FEW_PASSES: u128 = 1 << 16;
+
+/// Runs the schedule of a step. A layout, and the number of a micro-batch, may claim any number of passes: what was
+/// recorded says how many are believed.
+pub(crate) fn run_schedule(
+    schedule: Schedule,
+    (stages, micro_batches, chunks): (u64, u64, u64),
+    recorded: usize,
+    costs: Costs,
+) -> Result<Simulation, NoIdeal> {
+    let sizes = [2, stages, micro_batches, chunks].map(u128::from);
+    let claimed = sizes.into_iter().fold(1, u128::saturating_mul);
+    if claimed > FEW_PASSES.max(recorded as u128) {
+        return Err(NoIdeal::Claimed { claimed, recorded });
+    }
+    Simulation::run(schedule, stages, micro_batches, chunks, costs).map_err(|_| NoIdeal::Unknown)
+}
+
+/// Why it is not known what a step would be ideally.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoIdeal {
+    /// There is no forward pass in it, or no backward pass.
+    Unknown,
+    /// The run claims far more passes than were recorded.
+    Claimed {
+        /// So many of a step.
+        claimed: u128,
+        /// And so many there are.
+        recorded: usize,
+    },
+}
+
+/// The same work of one step, ideally: of each stage, in its order, in nanoseconds since the first begins.
+pub fn ideal_work(
+    pipeline: &PipelineFigures,
+    step: Step,
+    measured: &[RankWork],
+) -> Result<Vec<Vec<WorkItem>>, NoIdeal> {
     let mean = |pass: Pass| {
         let items = || measured.iter().flat_map(|rank| &rank.items).filter(|item| item.pass == pass);
         let count = items().count();
-        (count > 0).then(|| items().map(|item| (item.end - item.start) as f64).sum::<f64>() / count as f64)
+        let mean = || items().map(|item| (item.end - item.start) as f64).sum::<f64>() / count as f64;
+        if count > 0 { Ok(mean()) } else { Err(NoIdeal::Unknown) }
     };
     let costs = Costs { forward: mean(Pass::Forward)?, backward: mean(Pass::Backward)?, transfer: 0.0 };
     let PipelineFigures { schedule, stages, micro_batches, chunks, .. } = *pipeline;
-    let simulation = Simulation::run(schedule, stages, micro_batches, chunks, costs).ok()?;
+    let recorded = measured.iter().map(|rank| rank.items.len()).sum();
+    let simulation = run_schedule(schedule, (stages, micro_batches, chunks), recorded, costs)?;
     let item = |timed: &stepscope_plan::TimedWork| {
         Some(WorkItem {
             step,
@@ -33,12 +71,12 @@ pub fn ideal_work(pipeline: &PipelineFigures, step: Step, measured: &[RankWork])
             end: timed.end as i64,
         })
     };
-    simulation.stages.iter().map(|stage| stage.iter().map(item).collect()).collect()
+    let stages: Option<_> = simulation.stages.iter().map(|stage| stage.iter().map(item).collect()).collect();
+    stages.ok_or(NoIdeal::Unknown)
 }
 
 #[cfg(test)]
 mod tests {
-    use stepscope_plan::Schedule;
     use stepscope_traces::Rank;
 
     use super::*;
@@ -82,6 +120,22 @@ mod tests {
         let times = |stage: &[WorkItem]| stage.iter().map(|item| (item.start, item.end)).collect::<Vec<_>>();
         assert_eq!(times(&ideal[0]), [(0, 20), (20, 40), (100, 140), (140, 180)]);
         assert_eq!(times(&ideal[1]), [(20, 40), (40, 60), (60, 100), (100, 140)]);
-        assert_eq!(ideal_work(&figures, Step(4), &[]), None);
+        assert_eq!(ideal_work(&figures, Step(4), &[]), Err(NoIdeal::Unknown));
+    }
+
+    #[test]
+    fn more_passes_than_were_recorded_are_not_believed() {
+        let costs = Costs { forward: 1.0, backward: 1.0, transfer: 0.0 };
+        let run = |sizes, recorded| {
+            let simulation = run_schedule(Schedule::OneForwardOneBackward, sizes, recorded, costs)?;
+            Ok(simulation.stages.iter().map(Vec::len).sum::<usize>())
+        };
+        let most = 1 << 24;
+        for sizes in [(2, most, 1), (1_000_000, 1_000_000, 1), (most, most, most), (2, u64::MAX, u64::MAX)] {
+            assert!(matches!(run(sizes, 1000), Err(NoIdeal::Claimed { recorded: 1000, .. })), "{sizes:?}");
+        }
+        assert_eq!(run((2, 8, 1), 0), Ok(32), "what takes no memory is believed");
+        assert_eq!(run((2, 50_000, 1), 200_000), Ok(200_000));
+        assert!(run((2, 50_000, 1), 199_999).is_err());
     }
 }

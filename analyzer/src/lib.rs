@@ -59,7 +59,7 @@ pub use error::AnalysisError;
 pub use family::Family;
 pub use findings::Finding;
 pub use growing::{GrowingRun, Picture, RunningStep};
-pub use ideal::ideal_work;
+pub use ideal::{NoIdeal, ideal_work};
 pub use intervals::Intervals;
 pub use kernels::{FamilyFigures, KernelFigures};
 pub use links::Link;

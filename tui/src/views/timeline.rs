@@ -225,6 +225,12 @@ impl Timeline {
         if close_up.is_none_or(|close_up| self.sight != Sight::Step && close_up.window != window) {
             right.push(Span::styled("reading… ", theme.warning()));
         }
+        let ranks = close_up.into_iter().flat_map(|close_up| &close_up.ranks);
+        let left_out: usize = ranks.map(|rank| rank.close_up.streams_left_out).sum();
+        if left_out > 0 {
+            let words = format!("{} left out ", text::counted(left_out as u64, "stream"));
+            right.push(Span::styled(words, theme.warning()));
+        }
         if seen > 0 && seen < all {
             let last = (self.top + seen).min(all);
             right.push(Span::styled(format!("ranks {} to {} of {all} ", self.top + 1, last), theme.quiet()));
