@@ -1,7 +1,7 @@
 use std::fs;
 
 use stepscope_traces::{
-    FIRST_NAME, Loss, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, State, Window,
+    FIRST_NAME, Loss, NameId, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, State, Window,
 };
 
 use crate::events::{Rows, WrittenRun, numbers};
@@ -69,6 +69,22 @@ fn what_ends_after_the_last_time_there_is_counts_as_lost() {
         assert_eq!((read, loss), (expected, lost), "{window:?}");
     }
     assert_eq!(run.ranks[0].survey().unwrap().loss, lost, "also without reading them all");
+}
+
+#[test]
+fn names_that_unpack_without_end_take_no_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("bomb").create(&path).unwrap();
+    let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();
+    let long = "x".repeat(1 << 20);
+    (0..160).for_each(|name| writer.push_name(NameId(FIRST_NAME.0 + name), &long).unwrap());
+    writer.finish().unwrap();
+    assert!(path.join("rank-00000/strings.arrows").metadata().unwrap().len() < 1 << 20);
+    let (data, loss) = Run::open(&path).unwrap().ranks[0].read(Window::ALL).unwrap();
+    let read = data.names.iter().filter(|(id, _)| *id >= FIRST_NAME).count() as u64;
+    assert!(read > 100 && read <= 128, "{read}");
+    assert_eq!(read + loss.unreadable_events, 160);
 }
 
 #[test]
