@@ -10,7 +10,7 @@ use stepscope_traces::{
     TableSurvey, TorchNotes,
 };
 
-use crate::{Format, source, text, torch_memory};
+use crate::{Format, folded::Folded, source, text, torch_memory};
 
 /// Show what is in a run: ranks, tables, counts, state, loss.
 #[derive(clap::Args)]
@@ -137,10 +137,9 @@ impl Contents {
         let headers: Vec<&str> = columns.iter().map(|column| HEADERS[*column]).collect();
         let rows = rows.iter().map(|row| columns.iter().map(|column| row[*column].clone()).collect());
         text += &text::table(&headers, rows);
-        for rank in &self.ranks {
-            if let Some(reason) = &rank.reason {
-                text += &format!("rank {}: {}\n", rank.rank, text::printable(reason));
-            }
+        let reasons = self.ranks.iter().filter_map(|rank| Some((rank.rank, rank.reason.clone()?)));
+        for line in Folded::of(reasons).lines() {
+            text += &format!("{line}\n");
         }
         for line in torch_memory::lines(self.ranks.iter().map(|rank| &rank.info)) {
             text += &format!("memory: {line}\n");

@@ -6,6 +6,7 @@ mod diff;
 mod doctor;
 mod export;
 mod failure;
+mod folded;
 mod forms;
 mod import;
 mod inspect;

@@ -1,5 +1,7 @@
 //! Where a result goes: to stdout, or to a file that is there only when it is whole.
 
+mod access;
+
 use std::{
     fs::{self, File, Permissions},
     io::{self, Seek, Write},
@@ -29,24 +31,34 @@ impl Output {
         let cannot = || format!("cannot write {}", path.display());
         // What a link points to is written, not the link.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        match fs::metadata(&target) {
-            Ok(there) if there.is_dir() => anyhow::bail!("{}: it is a directory", cannot()),
-            Ok(there) if !there.is_file() => {
-                let file = File::options().write(true).open(&target).map_err(|error| because(cannot(), &error))?;
-                return Ok(Output::Special(file, target));
-            }
-            _ => {}
+        let there = fs::metadata(&target).ok();
+        if there.as_ref().is_some_and(|there| there.is_dir()) {
+            anyhow::bail!("{}: it is a directory", cannot());
         }
+        // What may not be written is not replaced either.
+        let open = || File::options().write(true).open(&target).map_err(|error| because(cannot(), &error));
+        let old = there.as_ref().map(|_| open()).transpose()?;
+        let old = match old {
+            Some(special) if there.is_some_and(|there| !there.is_file()) => {
+                return Ok(Output::Special(special, target));
+            }
+            old => old,
+        };
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !directory.exists() {
             let what = format!("{}: there is no directory {}", cannot(), directory.display());
             return Err(WithHint { what, hint: format!("mkdir -p {} makes it", directory.display()) }.into());
         }
+        // The usual permissions, or none for others until it has those of the file that it replaces.
+        let mode = if old.is_some() { 0o600 } else { 0o666 };
         let file = tempfile::Builder::new()
             .prefix(".stepscope-")
-            .permissions(Permissions::from_mode(0o666))
+            .permissions(Permissions::from_mode(mode))
             .tempfile_in(directory)
             .map_err(|error| because(cannot(), &error))?;
+        if let Some(old) = &old {
+            access::keep(old, file.as_file()).map_err(|error| because(cannot(), &error))?;
+        }
         Ok(Output::Whole(file, target))
     }
 
@@ -119,7 +131,32 @@ fn because(what: String, why: &io::Error) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
+
+    #[test]
+    fn a_file_that_is_there_keeps_who_may_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report");
+        let mode = || path.metadata().unwrap().permissions().mode() & 0o777;
+        for kept in [0o600, 0o640, 0o666, 0o750] {
+            fs::write(&path, "old").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(kept)).unwrap();
+            Output::open(Some(&path)).unwrap().write("new").unwrap();
+            assert_eq!((mode(), fs::read_to_string(&path).unwrap().as_str()), (kept, "new"), "{kept:o}");
+        }
+        // Only root may give files away.
+        if directory.path().metadata().unwrap().uid() == 0 {
+            std::os::unix::fs::chown(&path, Some(12), Some(34)).unwrap();
+            Output::open(Some(&path)).unwrap().write("new").unwrap();
+            let there = path.metadata().unwrap();
+            assert_eq!((there.uid(), there.gid(), mode()), (12, 34, 0o750));
+        } else {
+            fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
+            assert!(Output::open(Some(&path)).is_err(), "one may not write it");
+        }
+    }
 
     #[test]
     fn what_cannot_be_written_is_named_and_leaves_nothing() {

@@ -1,15 +1,13 @@
 //! How PyTorch's memory was recorded, in words.
 
-use std::collections::BTreeMap;
+use stepscope_traces::{Rank, RankInfo, TorchNotes};
 
-use stepscope_traces::{RankInfo, TorchNotes};
-
-use crate::text;
+use crate::{folded::Folded, text};
 
 /// What there is to say of the ranks of a run: what it cost at the most, and why there is none of some.
 pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -> Vec<String> {
     let mut recorded: Vec<TorchNotes> = Vec::new();
-    let mut others: BTreeMap<String, u64> = BTreeMap::new();
+    let mut others: Vec<(Rank, String)> = Vec::new();
     for rank in ranks {
         match TorchNotes::of(rank) {
             Some(notes) if notes.is_recorded() => recorded.push(TorchNotes {
@@ -17,23 +15,21 @@ pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -
                 time_ns: notes.time_ns.filter(|_| rank.written.is_some()),
                 ..notes
             }),
-            Some(notes) => *others.entry(notes.state).or_default() += 1,
+            Some(notes) => others.push((rank.rank, notes.state)),
             None => {}
         }
     }
-    let of_ranks = |number: u64| text::ranks(number, None);
-    let others = others.iter().map(|(why, number)| format!("{}: {}", of_ranks(*number), text::printable(why)));
     let most = |figure: fn(&TorchNotes) -> Option<f64>| recorded.iter().filter_map(figure).reduce(f64::max);
     let cost = most(TorchNotes::cost).zip(most(TorchNotes::beside)).map(|(cost, beside)| {
         format!("; it took {} of the program's time, and {} of a processor beside it", share(cost), share(beside))
     });
-    let gaps: u64 = recorded.iter().filter_map(|notes| notes.gaps).sum();
+    let gaps = recorded.iter().filter_map(|notes| notes.gaps).fold(0_u64, u64::saturating_add);
     let gaps = (gaps > 0).then(|| format!("; {} in it, since events came too fast", text::counted(gaps, "gap")));
     let by_category = (!recorded.is_empty()).then(|| {
-        let what = format!("PyTorch's by category, of {}", of_ranks(recorded.len() as u64));
+        let what = format!("PyTorch's by category, of {}", text::ranks(recorded.len() as u64, None));
         [Some(what), cost, gaps].into_iter().flatten().collect::<String>()
     });
-    by_category.into_iter().chain(others).collect()
+    by_category.into_iter().chain(Folded::of(others).lines()).collect()
 }
 
 /// A share that may be small.
@@ -43,7 +39,7 @@ fn share(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::{Rank, Written};
+    use stepscope_traces::Written;
 
     use super::*;
 
@@ -68,12 +64,16 @@ mod tests {
                 ..notes
             }))
         };
-        let refused = || rank(Some(TorchNotes::refused("not recorded: \x1b[31mno")));
-        let said = lines(&[recorded(300, 0), recorded(410, 2), refused(), refused(), rank(None)]);
+        let refused = |number| {
+            let mut info = rank(Some(TorchNotes::refused("not recorded: \x1b[31mno")));
+            info.rank = Rank(number);
+            info
+        };
+        let said = lines(&[recorded(300, 0), recorded(410, 2), refused(2), refused(3), rank(None)]);
         let expected = [
             "PyTorch's by category, of 2 ranks; it took 0.041% of the program's time, and 2.1% of a processor beside it; \
              2 gaps in it, since events came too fast",
-            "2 ranks: not recorded: \u{fffd}[31mno",
+            "ranks 2-3: not recorded: \u{fffd}[31mno",
         ];
         assert_eq!(said, expected);
         let mut killed = recorded(600_000, 0);

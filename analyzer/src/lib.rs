@@ -35,7 +35,7 @@ pub use figures::{
     LayerShare, Ledger, MemoryPoint, Mfu, Partition, PhaseShare, PipelineFigures, RankClock, RankFigures, RankMemory,
     Roofline, RunSummary, Share, StageFigures, StepBubble, StepFigures, StepTime, Straggler, Wait,
 };
-pub use job::{clock::AlignedClock, step_summary::StepSummary};
+pub use job::{clock::AlignedClock, ideal_schedule::NoIdeal, step_summary::StepSummary};
 pub use live::{LiveRun, LiveSnapshot, RunningStep};
 pub use rank::{
     intervals::Intervals,

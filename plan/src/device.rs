@@ -40,6 +40,11 @@ pub struct Peaks {
     pub fp32: f64,
 }
 
+/// A peak, if it is one that a device can have: shares of anything else mean nothing.
+pub fn possible_peak(flops: f64) -> Option<f64> {
+    (1.0..=1e24).contains(&flops).then_some(flops)
+}
+
 impl Peaks {
     /// The peak for a precision.
     pub fn of(self, precision: Precision) -> f64 {

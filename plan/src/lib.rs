@@ -34,7 +34,7 @@ mod tensors;
 pub use activations::Attention;
 pub use assumptions::Assumptions;
 pub use communication::{Axis, Traffic};
-pub use device::{Device, Peaks};
+pub use device::{Device, Peaks, possible_peak};
 pub use error::PlanError;
 pub use flops::Convention;
 pub use layout::{Coordinates, ParallelLayout, Precision, Recompute, Zero};

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use stepscope_analyzer::{Analysis, Selection, StepChoice, analyze};
-use stepscope_plan::Convention;
+use stepscope_plan::{Convention, possible_peak};
 use stepscope_traces::Run;
 
 use crate::{forms::Format, output::Output, progress, source, words};
@@ -44,8 +44,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
     ranks: Option<RankList>,
     /// What a device computes at most, in TFLOP/s, dense, in the precision of the run.
-    #[arg(long, value_name = "X", value_parser = tera_flops)]
-    peak_tflops: Option<f64>,
+    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true)]
+    peak_flops: Option<f64>,
     /// Which FLOPs count for MFU.
     #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model")]
     mfu_convention: Convention,
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let ranks = arguments.ranks.as_ref().map_or_else(Vec::new, |list| list.among(&run));
     let selection = Selection {
         steps: arguments.steps.unwrap_or_default(),
-        peak_flops: arguments.peak_tflops.map(|peak| peak * 1e12),
+        peak_flops: arguments.peak_flops,
         convention: arguments.mfu_convention,
         ranks: ranks.clone(),
         ..Selection::default()
@@ -79,7 +79,8 @@ fn written(format: Format, run: &Run, analysis: &Analysis) -> Result<String> {
     })
 }
 
+/// Reads a peak in TFLOP/s; gives it in FLOP/s.
 pub(crate) fn tera_flops(text: &str) -> Result<f64, String> {
     let peak = text.parse::<f64>().map_err(|_| format!("`{text}` is not a number"))?;
-    if peak.is_finite() && peak > 0.0 { Ok(peak) } else { Err("a peak is a positive number".into()) }
+    possible_peak(peak * 1e12).ok_or_else(|| format!("no device has a peak of {text} TFLOP/s"))
 }

@@ -55,8 +55,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
     steps: Option<StepChoice>,
     /// What a device computes at most, in TFLOP/s, dense, in the precision of the runs.
-    #[arg(long, value_name = "X", value_parser = tera_flops)]
-    peak_tflops: Option<f64>,
+    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true)]
+    peak_flops: Option<f64>,
     /// Which FLOPs count for MFU.
     #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model")]
     mfu_convention: Convention,
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let output = Output::open(arguments.output.as_deref())?;
     let selection = Selection {
         steps: arguments.steps.unwrap_or_default(),
-        peak_flops: arguments.peak_tflops.map(|peak| peak * 1e12),
+        peak_flops: arguments.peak_flops,
         convention: arguments.mfu_convention,
         ..Selection::default()
     };

@@ -1,8 +1,12 @@
 //! `stepscope open`: a run in ui.perfetto.dev, without a file to carry there.
 
+mod answer;
 mod browser;
+mod connection;
+mod connections;
+mod request;
 mod serve;
-mod whole;
+mod site;
 
 use std::{
     io::{Write, stdout},
@@ -17,8 +21,9 @@ use crate::{
     seconds, source,
 };
 use browser::Surroundings;
-use serve::{Ended, Server, Site};
+use serve::{Ended, Server};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use site::Site;
 
 /// Show a run in ui.perfetto.dev.
 ///

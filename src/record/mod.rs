@@ -1,5 +1,6 @@
 //! `stepscope record`: any CUDA program, unchanged.
 
+mod problems;
 mod ranks;
 
 use std::{
@@ -14,7 +15,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use stepscope_analyzer::StepRange;
 use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
-use stepscope_traces::{Loss, RankDirectory, Run, RunInfo, State, Step, TraceError, Window};
+use stepscope_traces::{Loss, Run, RunInfo, State, Step, TraceError, Window};
 
 use crate::{analyze::ranges, failure, new_run::NewRun, seconds, text, torch_memory};
 
@@ -167,11 +168,11 @@ fn summary(path: &Path, windows: &Windows) -> Result<String, TraceError> {
     let ranks = text::ranks(run.ranks.len() as u64, None);
     let state = if run.state() == State::Complete { "" } else { ", interrupted" };
     lines.push(format!("{}{}: {ranks}, {}{state}", label("recorded"), shown(path), text::counted(kernels, "kernel")));
-    let problems: Vec<String> = run.ranks.iter().filter_map(problem).collect();
+    let problems = problems::lines(&run.ranks);
     if kernels == 0 && problems.is_empty() && *windows != Windows::ALWAYS {
         lines.push(format!("{}no kernel ran meanwhile: a program may load for long before it trains", label("hint")));
     }
-    lines.extend(problems);
+    lines.extend(problems.iter().map(|line| format!("{}{line}", label("problem"))));
     lines.extend(injection::other_nccl_profiler().map(|other| other_profiler(&other)));
     let memory = torch_memory::lines(run.ranks.iter().map(|rank| &rank.info));
     lines.extend(memory.iter().map(|line| format!("{}{line}", label("memory"))));
@@ -207,14 +208,6 @@ fn count(run: &Run) -> Result<(u64, Loss), TraceError> {
         lost += report.loss;
     }
     Ok((kernels, lost))
-}
-
-/// Why a rank has no kernels, if the recorder said so, or why it ended early.
-fn problem(rank: &RankDirectory) -> Option<String> {
-    let cupti = rank.info.collector.get("cupti").and_then(|note| note.as_str());
-    let why = cupti.and_then(|note| note.strip_prefix("not recorded: ")).map(|why| format!("no kernels, since {why}"));
-    let why = why.or_else(|| rank.info.reason.clone())?;
-    Some(format!("{}{}: {}", label("rank"), rank.info.rank, text::printable(&why)))
 }
 
 /// What is missing where NCCL tells another profiler of its operations.

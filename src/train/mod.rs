@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
 fn start_processes(ranks: u64, backend: Option<&str>, variables: &Variables) -> Result<(), TrainError> {
     let program =
         std::env::current_exe().map_err(|error| TrainError::Settings(format!("cannot find this program: {error}")))?;
-    launch_processes(ranks as u32, || {
+    launch_processes(ranks, || {
         let mut arguments = std::env::args_os();
         let mut command = Command::new(&program);
         if let Some(name) = arguments.next() {

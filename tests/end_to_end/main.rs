@@ -7,6 +7,9 @@ mod analyze;
 
 mod binary;
 
+/// What files and settings claim: no command takes memory for it.
+mod claims;
+
 /// `stepscope diff` and `train --sweep`: what changed, how sure that is, and what is refused.
 mod diff;
 

@@ -290,7 +290,8 @@ impl<C: Cell> Buffers for OptionalColumn<C> {
                 source.next_into(&mut [])?;
                 self.present.append_n(rows, true);
             }
-            length if length >= rows.div_ceil(8) => {
+            // A buffer may be padded, and not with megabytes.
+            length if (rows.div_ceil(8)..=rows.div_ceil(8).next_multiple_of(64)).contains(&length) => {
                 let mut validity = vec![0; length];
                 source.next_into(&mut validity)?;
                 self.present.append_packed_range(0..rows, &validity);
@@ -329,6 +330,9 @@ fn append_numbers<C: Cell>(
     source.next_into(bytemuck::cast_slice_mut(&mut numbers[before..]))?;
     if numbers[before..].iter().all(|number| C::from_number(*number).is_some()) { Ok(()) } else { Err(Malformed) }
 }
+
+/// All texts of a column together are no longer: whoever records keeps far less, and texts of zeros are short in a file.
+const MOST_TEXT: usize = 128 << 20;
 
 /// A column of text.
 #[derive(Clone, Debug, PartialEq)]
@@ -382,8 +386,7 @@ impl Buffers for TextColumn {
         let mut bytes = vec![0; source.next_length()?];
         source.next_into(&mut bytes)?;
 
-        if offsets[0] != 0 || offsets[rows] != bytes.len() as i32 || self.bytes.len() + bytes.len() > i32::MAX as usize
-        {
+        if offsets[0] != 0 || offsets[rows] != bytes.len() as i32 || self.bytes.len() + bytes.len() > MOST_TEXT {
             return Err(Malformed);
         }
         let base = self.bytes.len() as i32;

@@ -85,6 +85,11 @@ impl Nanos {
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }
+
+    /// Whether what begins at this time and takes so long is over before the last time there is.
+    pub(crate) fn has_end(self, duration: Nanos) -> bool {
+        self.0.checked_add(duration.0.max(0)).is_some_and(|end| end < i64::MAX)
+    }
 }
 
 impl Add for Nanos {

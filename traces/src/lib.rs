@@ -38,6 +38,7 @@ mod inferred_steps;
 mod json_file;
 mod loss;
 mod membership;
+mod memory_times;
 mod names;
 mod rank_data;
 mod rank_info;
@@ -65,11 +66,10 @@ pub use import::{
 };
 pub use loss::Loss;
 pub use membership::Membership;
+pub use memory_times::MemoryTimes;
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use rank_data::{RankData, Survey, TableSurvey};
-pub use rank_info::{
-    Device, MEMORY_TIMES, PHASES, RANKS_ON_DEVICE, RECORDED_WINDOW, RankInfo, State, TIMES_OF_HOST, Written,
-};
+pub use rank_info::{Device, PHASES, RANKS_ON_DEVICE, RECORDED_WINDOW, RankInfo, State, Written};
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};

@@ -1,6 +1,6 @@
 //! The texts behind interned names.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use cpp_demangle::DemangleOptions;
 
@@ -42,8 +42,25 @@ impl Names {
 fn readable(text: &str) -> String {
     let mangled = text.starts_with("_Z").then(|| cpp_demangle::Symbol::new(text).ok()).flatten();
     let options = DemangleOptions::new().recursion_limit(MOST_NESTED);
-    let demangled = mangled.and_then(|symbol| symbol.demangle_with_options(&options).ok());
-    demangled.map_or_else(|| text.to_owned(), |name| with_short_literals(&name))
+    let mut name = Demangled { text: String::new(), most: MOST_GROWTH * text.len() + SHORT };
+    let demangled = mangled.and_then(|symbol| symbol.structured_demangle(&mut name, &options).ok());
+    demangled.map_or_else(|| text.to_owned(), |()| with_short_literals(&name.text))
+}
+
+/// A name while it is demangled, up to a length: a part may be named again and again, and name others.
+struct Demangled {
+    text: String,
+    most: usize,
+}
+
+impl fmt::Write for Demangled {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if self.text.len() + more.len() > self.most {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(more);
+        Ok(())
+    }
 }
 
 /// A demangled name with its numbers as most demanglers write them: `4096ul` for `(unsigned long)4096`.
@@ -99,6 +116,9 @@ pub fn without_signature(name: &str) -> &str {
 
 /// How deep a mangled name may nest: files may come from anyone.
 const MOST_NESTED: u32 = 96;
+/// How much longer it may be when it is demangled, and how long any may be.
+const MOST_GROWTH: usize = 16;
+const SHORT: usize = 4 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -131,6 +151,18 @@ mod tests {
         let deep = format!("_Z{}", "N".repeat(100_000));
         assert_eq!(readable(&deep), deep);
     }
+
+    #[test]
+    fn a_name_that_grows_with_every_part_stays_as_it_is() {
+        // P<int, int>, and then P of the one before it, several times.
+        let name = |parts: usize, times: usize| {
+            let part = |part: char| format!("S_I{}E", format!("S{part}_").repeat(times));
+            format!("_Z1f1PIiiE{}", ('0'..='9').take(parts).map(part).collect::<String>())
+        };
+        assert_eq!(readable(&name(1, 2)), "f(P<int, int>, P<P<int, int>, P<int, int> >)");
+        assert_eq!(readable(&name(10, 32)), name(10, 32));
+    }
+
     #[test]
     fn a_signature_can_be_left_out() {
         for (name, short) in [

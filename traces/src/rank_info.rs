@@ -3,7 +3,8 @@
 use std::{fs::TryLockError, path::Path, time::Duration};
 
 use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use stepscope_plan::possible_peak;
 
 use crate::{
     clock::ClockRecord,
@@ -59,21 +60,27 @@ pub const RANKS_ON_DEVICE: &str = "ranks_on_device";
 /// What is noted of a rank, by this name, of where its phases come from.
 pub const PHASES: &str = "phases";
 
-/// What is noted of a rank, by this name, of whose clock the times of its memory are.
-pub const MEMORY_TIMES: &str = "memory_times";
-
-/// What is noted there if they are the host's, which runs ahead of the device.
-pub const TIMES_OF_HOST: &str = "the host's";
-
 /// What computes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// Its name.
     pub name: String,
     /// Its memory.
+    #[serde(default, deserialize_with = "some_memory")]
     pub memory_bytes: Option<u64>,
     /// What it computes at most, dense, in the precision of the run.
+    #[serde(default, deserialize_with = "some_peak")]
     pub peak_flops: Option<f64>,
+}
+
+/// A device without memory is one of which it is not known.
+fn some_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(Option::<u64>::deserialize(deserializer)?.filter(|bytes| *bytes > 0))
+}
+
+/// A peak that no device can have is one that is not known.
+fn some_peak<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.and_then(possible_peak))
 }
 
 /// How many rows each table has.
@@ -207,4 +214,26 @@ fn is_fresh(directory: &Path) -> bool {
     // The recorder writes what it costs every second.
     let written = directory.join(CounterSamples::FILE).metadata().and_then(|metadata| metadata.modified());
     written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < Duration::from_secs(30)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_no_device_can_have_is_not_known() {
+        let read = |memory: serde_json::Value, peak: serde_json::Value| {
+            let device = json!({ "name": "a device", "memory_bytes": memory, "peak_flops": peak });
+            let Device { memory_bytes, peak_flops, .. } = serde_json::from_value(device).unwrap();
+            (memory_bytes, peak_flops)
+        };
+        assert_eq!(read(json!(80), json!(1e15)), (Some(80), Some(1e15)));
+        for peak in [json!(0), json!(-1e15), json!(1e-300), json!(1e300), json!(null)] {
+            assert_eq!(read(json!(0), peak.clone()), (None, None), "{peak}");
+        }
+        let device: Device = serde_json::from_value(json!({ "name": "a device" })).unwrap();
+        assert_eq!((device.memory_bytes, device.peak_flops), (None, None));
+    }
 }

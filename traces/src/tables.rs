@@ -36,6 +36,11 @@ pub(crate) trait Table: Default {
     /// Appends the rows of `batch` that lie in `window`.
     fn append_within(&mut self, batch: &Self, window: Window);
 
+    /// Leaves out the rows, from this one on, that are not over before the last time there is; says how many.
+    fn leave_out_endless(&mut self, _from: usize) -> u64 {
+        0
+    }
+
     /// Removes every row and keeps the memory.
     fn clear(&mut self) {
         self.columns_mut().into_iter().for_each(|column| column.truncate(0));
@@ -89,6 +94,11 @@ macro_rules! table {
                 $row { $($field: self.$field.get(row),)* }
             }
 
+            fn has_end(&self, row: usize) -> bool {
+                let start = self.$start.get(row);
+                start.has_end(Nanos(0)) $(&& start.has_end(self.$duration.get(row)))?
+            }
+
             /// Every row.
             pub fn rows(&self) -> impl ExactSizeIterator<Item = $row> + DoubleEndedIterator + '_ {
                 (0..self.len()).map(|row| self.row(row))
@@ -137,6 +147,17 @@ macro_rules! table {
 
             fn append_within(&mut self, batch: &Self, window: Window) {
                 batch.rows().filter(|row| window.touches(row.interval())).for_each(|row| self.push(&row));
+            }
+
+            fn leave_out_endless(&mut self, from: usize) -> u64 {
+                let endless = (from..self.len()).filter(|row| !self.has_end(*row)).count();
+                if endless > 0 {
+                    let kept = (from..self.len()).filter(|row| self.has_end(*row)).map(|row| self.row(row));
+                    let kept: Vec<$row> = kept.collect();
+                    self.columns_mut().into_iter().for_each(|column| column.truncate(from));
+                    kept.iter().for_each(|row| self.push(row));
+                }
+                endless as u64
             }
         }
     };

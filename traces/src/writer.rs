@@ -24,6 +24,8 @@ use crate::{
 
 /// A batch is cut when it has this many rows, whatever the time.
 const BATCH_ROWS: usize = 16 << 10;
+/// A batch of names is cut when they have this many bytes: readers refuse a batch that is far longer.
+const BATCH_TEXT: usize = 1 << 20;
 
 /// The directory of a rank in a run.
 pub(crate) fn rank_directory(run: &Path, rank: Rank) -> PathBuf {
@@ -40,6 +42,8 @@ pub struct RankWriter {
     info_changed: bool,
     encoder: Encoder,
     strings: TableFile<Strings>,
+    /// How long the names are together that are pending.
+    pending_text: usize,
     spans: TableFile<Spans>,
     memory: TableFile<MemoryEvents>,
     counters: TableFile<CounterSamples>,
@@ -78,6 +82,7 @@ impl RankWriter {
         info.locked = lock(&spans.file);
         let mut writer = RankWriter {
             strings: TableFile::create(directory, &mut encoder)?,
+            pending_text: 0,
             spans,
             memory: TableFile::create(directory, &mut encoder)?,
             counters: TableFile::create(directory, &mut encoder)?,
@@ -101,7 +106,13 @@ impl RankWriter {
     /// Adds a name. It is in the file before any row that is pushed later.
     pub fn push_name(&mut self, id: NameId, text: &str) -> Result<(), TraceError> {
         self.strings.pending.push((id, text.to_owned()));
-        if self.strings.is_full() { self.strings.flush(&mut self.encoder) } else { Ok(()) }
+        self.pending_text += text.len();
+        if self.strings.is_full() || self.pending_text >= BATCH_TEXT { self.flush_names() } else { Ok(()) }
+    }
+
+    fn flush_names(&mut self) -> Result<(), TraceError> {
+        self.pending_text = 0;
+        self.strings.flush(&mut self.encoder)
     }
 
     /// Adds a span.
@@ -125,7 +136,7 @@ impl RankWriter {
     /// Writes what is pending. Names go first, so that no reader sees a row whose name is missing.
     pub fn flush(&mut self) -> Result<(), TraceError> {
         self.spans.check_still_there(&self.directory)?;
-        self.strings.flush(&mut self.encoder)?;
+        self.flush_names()?;
         self.spans.flush(&mut self.encoder)?;
         self.memory.flush(&mut self.encoder)?;
         self.counters.flush(&mut self.encoder)?;

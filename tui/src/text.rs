@@ -127,7 +127,7 @@ pub fn ranks(present: u64, expected: Option<u32>) -> String {
 pub fn loss(loss: &Loss) -> String {
     let Loss { dropped_events, unreadable_bytes, unreadable_events } = *loss;
     let dropped = (dropped_events > 0).then(|| format!("{} dropped", counted(dropped_events, "event")));
-    let unreadable = (unreadable_bytes + unreadable_events > 0).then(|| {
+    let unreadable = (unreadable_bytes > 0 || unreadable_events > 0).then(|| {
         let events = match unreadable_events {
             0 => String::new(),
             events => format!(" ({})", counted(events, "event")),

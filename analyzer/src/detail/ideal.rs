@@ -1,26 +1,32 @@
 //! What the passes of a step would be if each took as long as their mean, and handing over took no time: the schedule as it
 //! was meant.
 
-use stepscope_plan::{Costs, Simulation};
+use stepscope_plan::Costs;
 use stepscope_traces::{MicroBatch, Step};
 
 use crate::{
     detail::timeline::RankWork,
     figures::PipelineFigures,
+    job::ideal_schedule::{NoIdeal, run_schedule},
     rank::work::{Pass, WorkItem},
 };
 
-/// The same work of one step, ideally: of each stage, in its order, in nanoseconds since the first begins. None where the
-/// step has no forward or no backward pass.
-pub fn ideal_work(pipeline: &PipelineFigures, step: Step, measured: &[RankWork]) -> Option<Vec<Vec<WorkItem>>> {
+/// The same work of one step, ideally: of each stage, in its order, in nanoseconds since the first begins.
+pub fn ideal_work(
+    pipeline: &PipelineFigures,
+    step: Step,
+    measured: &[RankWork],
+) -> Result<Vec<Vec<WorkItem>>, NoIdeal> {
     let mean = |pass: Pass| {
         let items = || measured.iter().flat_map(|rank| &rank.items).filter(|item| item.pass == pass);
         let count = items().count();
-        (count > 0).then(|| items().map(|item| (item.end - item.start) as f64).sum::<f64>() / count as f64)
+        let mean = || items().map(|item| (item.end - item.start) as f64).sum::<f64>() / count as f64;
+        if count > 0 { Ok(mean()) } else { Err(NoIdeal::Unknown) }
     };
     let costs = Costs { forward: mean(Pass::Forward)?, backward: mean(Pass::Backward)?, transfer: 0.0 };
     let PipelineFigures { schedule, stages, micro_batches, chunks, .. } = *pipeline;
-    let simulation = Simulation::run(schedule, stages, micro_batches, chunks, costs).ok()?;
+    let recorded = measured.iter().map(|rank| rank.items.len()).sum();
+    let simulation = run_schedule(schedule, (stages, micro_batches, chunks), recorded, costs)?;
     let item = |timed: &stepscope_plan::TimedWork| {
         Some(WorkItem {
             step,
@@ -33,7 +39,8 @@ pub fn ideal_work(pipeline: &PipelineFigures, step: Step, measured: &[RankWork])
             end: timed.end as i64,
         })
     };
-    simulation.stages.iter().map(|stage| stage.iter().map(item).collect()).collect()
+    let stages: Option<_> = simulation.stages.iter().map(|stage| stage.iter().map(item).collect()).collect();
+    stages.ok_or(NoIdeal::Unknown)
 }
 
 #[cfg(test)]
@@ -82,6 +89,6 @@ mod tests {
         let times = |stage: &[WorkItem]| stage.iter().map(|item| (item.start, item.end)).collect::<Vec<_>>();
         assert_eq!(times(&ideal[0]), [(0, 20), (20, 40), (100, 140), (140, 180)]);
         assert_eq!(times(&ideal[1]), [(20, 40), (40, 60), (60, 100), (100, 140)]);
-        assert_eq!(ideal_work(&figures, Step(4), &[]), None);
+        assert_eq!(ideal_work(&figures, Step(4), &[]), Err(NoIdeal::Unknown));
     }
 }

@@ -1,10 +1,13 @@
 //! A stretch of time of some ranks in the columns of a timeline: what each stream did in each, and to what in the training
 //! that belongs.
 //!
-//! However many spans there are, there are as many columns as somebody asked for, so that this takes as much memory as it
-//! is drawn on. Times of a rank are in its own clock.
+//! However many spans there are, there are as many columns as somebody asked for, and no more than a bounded number of
+//! streams, so that this takes as much memory as it is drawn on. Times of a rank are in its own clock.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use stepscope_traces::{Layer, MicroBatch, NameId, Names, Phase, Rank, Step, Stream, Window};
 
@@ -15,7 +18,9 @@ use crate::{
 };
 
 /// A span is told by name where it is at least so many columns long.
-const NAMED_COLUMNS: i64 = 5;
+const NAMED_COLUMNS: i128 = 5;
+/// So many streams of a rank have columns: a recording may have one for every span.
+const MOST_LANES: usize = 1024;
 
 /// What a rank did in a stretch of time.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +31,8 @@ pub struct TimelineColumns {
     pub window: Window,
     /// What each stream did, by stream.
     pub lanes: Vec<LaneColumns>,
+    /// How many more streams there are.
+    pub streams_left_out: usize,
     /// Where in the training its kernels were, from column to column.
     pub frames: Vec<Option<Frame>>,
     /// How many spans touch it.
@@ -96,6 +103,8 @@ pub(crate) struct ColumnSums {
     window: Window,
     columns: usize,
     lanes: BTreeMap<Option<Stream>, LaneSums>,
+    /// The streams without one.
+    left_out: BTreeSet<Option<Stream>>,
     frames: Vec<Votes>,
     count: u64,
 }
@@ -155,7 +164,8 @@ impl<T: Copy + PartialEq> Vote<T> {
 impl ColumnSums {
     pub(crate) fn new(window: Window, columns: usize) -> ColumnSums {
         let columns = columns.max(1);
-        ColumnSums { window, columns, lanes: BTreeMap::new(), frames: vec![Votes::default(); columns], count: 0 }
+        let frames = vec![Votes::default(); columns];
+        ColumnSums { window, columns, lanes: BTreeMap::new(), left_out: BTreeSet::new(), frames, count: 0 }
     }
 
     fn length(&self) -> i64 {
@@ -165,9 +175,13 @@ impl ColumnSums {
     /// There is such a stream, whether it does something here or not.
     pub(crate) fn meet(&mut self, stream: Option<Stream>) {
         let columns = self.columns;
-        self.lanes
-            .entry(stream)
-            .or_insert_with(|| LaneSums { columns: vec![Column::default(); columns], long: Vec::new() });
+        if self.lanes.len() < MOST_LANES || self.lanes.contains_key(&stream) {
+            self.lanes
+                .entry(stream)
+                .or_insert_with(|| LaneSums { columns: vec![Column::default(); columns], long: Vec::new() });
+        } else {
+            self.left_out.insert(stream);
+        }
     }
 
     pub(crate) fn add(&mut self, stream: Option<Stream>, (start, end): (i64, i64), kind: &SpanKey, family: Family) {
@@ -193,7 +207,8 @@ impl ColumnSums {
                 self.frames[column].add(&kind.place, time);
             }
         }
-        let is_long = (seen_to.saturating_sub(seen_from) as i128) * columns as i128 >= (NAMED_COLUMNS * length) as i128;
+        let seen = i128::from(seen_to.saturating_sub(seen_from));
+        let is_long = seen * columns as i128 >= NAMED_COLUMNS * i128::from(length);
         if is_long && lane.long.len() < columns {
             lane.long.push((start, end, kind.name, family));
         }
@@ -213,6 +228,7 @@ impl ColumnSums {
             rank,
             window: self.window,
             lanes: self.lanes.into_iter().map(lane).collect(),
+            streams_left_out: self.left_out.len(),
             frames: self.frames.iter().map(Votes::frame).collect(),
             count: self.count,
         }
@@ -309,6 +325,17 @@ mod tests {
         assert_eq!(phases[..4], [Some(Phase::Forward), Some(Phase::Forward), None, None], "the third one is mixed");
         assert!(columns.frames[9].is_none(), "communication says nothing of where the kernels are");
         assert_eq!((columns.border(1), columns.column_at(110), columns.column_at(200)), (110, Some(1), None));
+    }
+
+    #[test]
+    fn a_stream_for_every_span_takes_no_more_memory_than_is_seen() {
+        let mut columns = ColumnSums::new(window(0, 100), 200);
+        for stream in 0..5000 {
+            columns.add(Some(Stream(stream)), (0, 100), &kind(Phase::Forward, Class::Compute), Family::Matmul);
+        }
+        let columns = columns.finish(Rank(0), &Names::default());
+        assert_eq!((columns.lanes.len(), columns.streams_left_out), (MOST_LANES, 5000 - MOST_LANES));
+        assert_eq!(columns.count, 5000);
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use stepscope_traces::{RunInfo, Step};
 
 use crate::{
     figures::{CountedSteps, PipelineFigures, StageFigures, StepBubble},
-    job::{clock::Alignment, stages::Stages},
+    job::{clock::Alignment, ideal_schedule::run_schedule, stages::Stages},
     rank::{intervals::Intervals, result::RankResult, work::Pass},
 };
 
@@ -194,5 +194,6 @@ fn balanced(stages: &Stages, ranks: &[RankResult], sums: &[StageSum], counts: &d
     let mean = |(time, count): (i64, i64)| (count > 0).then(|| time as f64 / count as f64);
     let costs = stepscope_plan::Costs { forward: mean(times[0])?, backward: mean(times[1])?, transfer: 0.0 };
     let Stages { schedule, count, micro_batches, chunks, .. } = *stages;
-    Some(stepscope_plan::Simulation::run(schedule, count, micro_batches, chunks, costs).ok()?.bubble())
+    let recorded = usize::try_from(times[0].1 + times[1].1).ok()?;
+    Some(run_schedule(schedule, (count, micro_batches, chunks), recorded, costs).ok()?.bubble())
 }

@@ -18,7 +18,8 @@ pub(crate) struct Rates {
 
 impl Rates {
     pub(crate) fn of(run: &RunInfo, peak_flops: Option<f64>, ranks: usize, convention: Convention) -> Rates {
-        let ranks = run.world_size.map_or(ranks as f64, f64::from);
+        // A world of no ranks is not this one.
+        let ranks = run.world_size.filter(|size| *size > 0).map_or(ranks as f64, f64::from);
         let model = run.model.clone().zip(run.layout);
         Rates { model, peak_flops, ranks, convention }
     }

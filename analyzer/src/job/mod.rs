@@ -5,6 +5,7 @@ pub(crate) mod clock;
 mod clock_fit;
 pub(crate) mod collectives;
 pub(crate) mod devices;
+pub(crate) mod ideal_schedule;
 pub(crate) mod kernels;
 pub(crate) mod messages;
 pub(crate) mod mfu;

@@ -1,5 +1,7 @@
 //! `stepscope open`, as a browser meets it.
 
+mod attacks;
+
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,

@@ -121,18 +121,28 @@ impl Scanner {
         }
         self.tally.loss.unreadable_events += head.first_row - self.next_row;
         self.next_row = head.first_row.saturating_add(head.rows as u64);
+        let mut endless = 0;
         let read = body.is_some_and(|body| match head.time {
-            Some(time) if !window.may_touch(time) => true,
+            // A row without an end is lost, whatever is wanted: only whoever reads it can count it.
+            Some(time) if !window.may_touch(time) && time.1 < Nanos(i64::MAX) => true,
             Some(time) if !window.surely_touches(time) => {
                 let mut batch = T::default();
                 let read = self.decoder.append(head, body, &mut batch).is_ok();
+                endless = batch.leave_out_endless(0);
                 table.append_within(&batch, window);
                 read
             }
-            _ => self.decoder.append(head, body, table).is_ok(),
+            _ => {
+                let before = table.len();
+                let read = self.decoder.append(head, body, table).is_ok();
+                endless = table.leave_out_endless(before);
+                read
+            }
         });
         if read {
             self.tally.count(head);
+            self.tally.rows -= endless;
+            self.tally.loss.unreadable_events += endless;
         } else {
             self.tally.loss.unreadable_events += head.rows as u64;
         }

@@ -59,12 +59,15 @@ fn odd_events_are_counted_or_kept() {
         // When they were is not said.
         r#"{"ph": "X", "cat": "kernel", "name": "negative", "ts": 4, "dur": -1}"#,
         r#"{"ph": "X", "cat": "kernel", "name": "endless", "ts": 4, "dur": 1e300}"#,
+        r#"{"ph": "X", "cat": "kernel", "name": "after the last time", "ts": 9223372036854775.807, "dur": 0}"#,
+        r#"{"ph": "X", "cat": "kernel", "name": "until after it", "ts": 9000000000000000, "dur": 9000000000000000}"#,
+        r#"{"ph": "X", "cat": "user_annotation", "name": "and so is this", "ts": 9223372036854775.6, "dur": 0.1}"#,
         r#"{"ph": "X", "cat": "kernel", "name": "timeless", "dur": 1}"#,
         r#"{"ph": "X", "cat": "kernel", "name": "no duration", "ts": 4}"#,
         r#"{"ph": "X", "cat": "kernel", "name": "not a time", "ts": NaN, "dur": 1}"#,
     ];
     let (data, loss) = read_bytes(trace_of(&events.join(",")).as_bytes());
-    assert_eq!(loss, Loss { unreadable_events: 5, ..Loss::default() });
+    assert_eq!(loss, Loss { unreadable_events: 8, ..Loss::default() });
     let spans: Vec<Span> = activities(&data);
     let names: Vec<_> = spans.iter().map(|span| data.names.get(span.name).unwrap()).collect();
     assert_eq!(names, ["plain", "\u{1b}[31mred\u{7}", "odd"]);

@@ -1,6 +1,8 @@
 use std::fs;
 
-use stepscope_traces::{Loss, Run, State};
+use stepscope_traces::{
+    FIRST_NAME, Loss, NameId, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, State, Window,
+};
 
 use crate::events::{Rows, WrittenRun, numbers};
 
@@ -45,6 +47,44 @@ fn rows_missing_from_a_run_that_ended_well_are_counted() {
     fs::remove_file(run.spans_file()).unwrap();
     let (data, loss) = run.read();
     assert_eq!((data.spans.len(), loss.unreadable_events), (0, 12));
+}
+
+#[test]
+fn what_ends_after_the_last_time_there_is_counts_as_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("endless").create(&path).unwrap();
+    let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();
+    let span = |start, duration| Span::new(SpanKind::Kernel, FIRST_NAME, Nanos(start), Nanos(duration));
+    for (start, duration) in [(10, 5), (i64::MAX - 5, 10), (i64::MAX, 0), (20, i64::MAX), (30, 5)] {
+        writer.push_span(&span(start, duration)).unwrap();
+    }
+    writer.finish().unwrap();
+    let run = Run::open(&path).unwrap();
+    let lost = Loss { unreadable_events: 3, ..Loss::default() };
+    for window in [Window::ALL, Window { from: Nanos(0), to: Nanos(15) }, Window::NONE] {
+        let (data, loss) = run.ranks[0].read(window).unwrap();
+        let read: Vec<i64> = data.spans.rows().map(|span| span.start_ns.0).collect();
+        let expected: Vec<i64> = [10, 30].into_iter().filter(|start| *start < window.to.0).collect();
+        assert_eq!((read, loss), (expected, lost), "{window:?}");
+    }
+    assert_eq!(run.ranks[0].survey().unwrap().loss, lost, "also without reading them all");
+}
+
+#[test]
+fn names_that_unpack_without_end_take_no_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("bomb").create(&path).unwrap();
+    let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();
+    let long = "x".repeat(1 << 20);
+    (0..160).for_each(|name| writer.push_name(NameId(FIRST_NAME.0 + name), &long).unwrap());
+    writer.finish().unwrap();
+    assert!(path.join("rank-00000/strings.arrows").metadata().unwrap().len() < 1 << 20);
+    let (data, loss) = Run::open(&path).unwrap().ranks[0].read(Window::ALL).unwrap();
+    let read = data.names.iter().filter(|(id, _)| *id >= FIRST_NAME).count() as u64;
+    assert!(read > 100 && read <= 128, "{read}");
+    assert_eq!(read + loss.unreadable_events, 160);
 }
 
 #[test]

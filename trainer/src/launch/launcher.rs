@@ -27,12 +27,19 @@ const LAUNCHER: &str = "STEPSCOPE_LAUNCHER";
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long the others have to end after one has failed.
 const GRACE: Duration = Duration::from_secs(5);
+/// So many processes are started on one machine.
+const MOST_PROCESSES: u32 = 1024;
 /// What is kept of a rank's words.
 const MOST_WORDS: usize = 8 << 10;
 
 /// Starts a process for each rank, with the variables of torchrun, and waits for all. Rank 0 speaks for all of them; of
 /// the others only the first that failed is heard, if rank 0 could not say why.
-pub fn launch_processes(ranks: u32, command: impl Fn() -> Command) -> Result<(), TrainError> {
+pub fn launch_processes(ranks: u64, command: impl Fn() -> Command) -> Result<(), TrainError> {
+    let few = u32::try_from(ranks).ok().filter(|ranks| *ranks <= MOST_PROCESSES);
+    let ranks = few.ok_or_else(|| {
+        let why = format!("{ranks} ranks are more than the {MOST_PROCESSES} that are started on one machine");
+        TrainError::Settings(why)
+    })?;
     let port = free_port()?;
     let mut processes = Vec::new();
     for rank in 0..ranks {

@@ -355,3 +355,9 @@ fn a_launcher_runs_all_ranks_and_says_once_what_failed() {
     let outcome = fs::read_to_string(directory.path().join("outcome-1")).unwrap();
     assert!(outcome.starts_with("rank 0 is gone: "), "{outcome}");
 }
+
+#[test]
+fn a_launcher_does_not_start_more_processes_than_a_machine_has_use_for() {
+    let refused = launch_processes(1 << 24, || panic!("none of them is started")).unwrap_err().to_string();
+    assert!(refused.contains("16777216 ranks are more than the 1024"), "{refused}");
+}

@@ -3,13 +3,15 @@
 mod grid;
 mod stages;
 
+use std::collections::BTreeMap;
+
 use ratatui::{
     buffer::Buffer,
     crossterm::event::KeyCode,
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_analyzer::{PipelineFigures, RankWork, StepFigures, WorkItem, ideal_work};
+use stepscope_analyzer::{NoIdeal, PipelineFigures, RankWork, StepFigures, WorkItem, ideal_work};
 use stepscope_plan::Coordinates;
 use stepscope_traces::{Nanos, Rank, Window};
 
@@ -73,9 +75,13 @@ fn name(stage: u64, rank: Rank) -> String {
 fn ranks(scene: &Scene<'_>, pipeline: &PipelineFigures) -> Vec<Rank> {
     let layout = scene.snapshot.run.as_ref().and_then(|run| run.layout);
     let (Some(focus), Some(layout)) = (scene.focus, layout) else { return pipeline.first_ranks() };
-    let at = layout.coordinates(focus.0.into());
-    let of_stage = |stage: u64| u32::try_from(layout.rank(Coordinates { stage, ..at })).ok().map(Rank);
-    (0..pipeline.stages).filter_map(of_stage).collect()
+    let place = |rank: Rank| {
+        let Coordinates { dp, tp, .. } = layout.coordinates(rank.0.into());
+        (dp, tp)
+    };
+    let same = pipeline.per_stage.iter().filter(|stage| place(stage.rank) == place(focus));
+    let by_stage: BTreeMap<u64, Rank> = same.map(|stage| (stage.stage, stage.rank)).collect();
+    by_stage.into_values().collect()
 }
 
 /// From the first to the last work.
@@ -212,8 +218,15 @@ impl Pipeline {
             .map(|(stage, work)| (format!(" {}", name(*stage, work.rank)), work.items.as_slice()))
             .collect();
         let mut rest = self.draw_grid(scene, &measured, (seen, all), room, below(area, 2), buffer);
-        let ideal = room.ideal.then(|| ideal_work(pipeline, passes.step, &passes.ranks)).flatten();
-        if let Some(mut ideal) = ideal {
+        let ideal = room.ideal.then(|| ideal_work(pipeline, passes.step, &passes.ranks));
+        if let Some(Err(NoIdeal::Claimed { claimed, recorded })) = ideal {
+            rest = below(rest, 1);
+            let why = format!("  left out: the run claims {claimed} passes a step; {recorded} are recorded");
+            let title = Line::from(vec![Span::styled(" Ideally", theme.title()), Span::styled(why, theme.warning())]);
+            say(buffer, row(rest, 0), title);
+            rest = below(rest, 1);
+        }
+        if let Some(Ok(mut ideal)) = ideal {
             // Both begin together, so that what is longer is seen.
             ideal.iter_mut().flatten().for_each(|item| {
                 item.start = item.start.saturating_add(all.from.0);
@@ -285,17 +298,18 @@ impl ViewBody for Pipeline {
             below(body, 1)
         });
         let rest = below(rest, 1);
+        let lines = u16::try_from(ranks.len()).unwrap_or(u16::MAX);
         if room.table {
             stages::draw(
                 scene,
                 pipeline,
                 &ranks,
-                Rect { height: rest.height.min(ranks.len() as u16 + 1), ..rest },
+                Rect { height: rest.height.min(lines.saturating_add(1)), ..rest },
                 buffer,
             );
         }
         if room.steps > 0 && pipeline.per_step.len() > 1 {
-            let place = below(rest, ranks.len() as u16 + 2);
+            let place = below(rest, lines.saturating_add(2));
             stages::draw_steps(scene, pipeline, Rect { height: place.height.min(room.steps), ..place }, buffer);
         }
     }

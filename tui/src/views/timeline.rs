@@ -225,6 +225,12 @@ impl Timeline {
         if timeline.is_none_or(|timeline| self.sight != Sight::Step && timeline.window != window) {
             right.push(Span::styled("reading… ", theme.warning()));
         }
+        let ranks = timeline.into_iter().flat_map(|timeline| &timeline.ranks);
+        let left_out: usize = ranks.map(|rank| rank.columns.streams_left_out).sum();
+        if left_out > 0 {
+            let words = format!("{} left out ", text::counted(left_out as u64, "stream"));
+            right.push(Span::styled(words, theme.warning()));
+        }
         if seen > 0 && seen < all {
             let last = (self.top + seen).min(all);
             right.push(Span::styled(format!("ranks {} to {} of {all} ", self.top + 1, last), theme.quiet()));

@@ -9,7 +9,7 @@ use super::{
     places::{Annotated, Places},
 };
 use crate::{
-    ids::{Correlation, Group, NameId, Nanos, Sequence, Step, Stream},
+    ids::{Correlation, Group, NameId, Sequence, Step, Stream},
     rank_data::RankData,
     tables::{CounterSample, Span, Table},
     vocabulary::{Counter, SpanKind},
@@ -21,9 +21,8 @@ const DEVICE_BIT: u32 = 24;
 /// Devices beyond this one share the numbers of others.
 const MOST_DEVICES: u32 = 0x7f;
 
-/// The tables of a rank, of what lies in a window.
+/// The tables of a rank, of what lies in a window. Times are those of the day.
 pub(super) fn assemble(mut collected: Collected, window: Window) -> RankData {
-    collected.move_times(Nanos(collected.header.base_ns));
     keep_first_calls(&mut collected.calls);
     let annotated: Vec<Annotated> = collected.annotations.iter().map(|(annotated, _)| *annotated).collect();
     let launches = collected.calls.iter().map(|call| (call.thread, call.start));

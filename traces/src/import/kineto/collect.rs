@@ -46,7 +46,7 @@ pub(super) struct Collected {
     pub(super) memory: Vec<MemoryChange>,
     /// The threads on which autograd works.
     pub(super) autograd: HashSet<u32>,
-    /// Events that do not say when they were.
+    /// Events that do not say when they were, or say that they were at no time.
     pub(super) timeless: u64,
     /// Events for which there was no room.
     pub(super) dropped: u64,
@@ -92,21 +92,27 @@ impl Collected {
         Collected { groups, ..Collected::default() }
     }
 
-    /// Puts all times off by as much.
-    pub(super) fn move_times(&mut self, by: Nanos) {
-        for Activity { span, .. } in &mut self.activities {
-            span.start_ns = span.start_ns + by;
-        }
-        for call in &mut self.calls {
-            call.start = call.start + by;
-        }
-        for (annotated, _) in &mut self.annotations {
-            annotated.start = annotated.start + by;
-            annotated.end = annotated.end + by;
-        }
-        for change in &mut self.memory {
-            change.time = change.time + by;
-        }
+    /// Puts all times off by what the header says. What would not be over before the last time there is, is left out and
+    /// counted.
+    pub(super) fn move_times(&mut self) {
+        let by = self.header.base_ns;
+        let moved = |start: &mut Nanos, duration: Nanos| {
+            let there = start.0.checked_add(by).map(Nanos).filter(|there| there.has_end(duration));
+            *start = there.unwrap_or_default();
+            there.is_some()
+        };
+        let count = |all: &Collected| all.activities.len() + all.calls.len() + all.annotations.len() + all.memory.len();
+        let before = count(self);
+        self.activities.retain_mut(|Activity { span, .. }| moved(&mut span.start_ns, span.duration_ns));
+        self.calls.retain_mut(|call| moved(&mut call.start, call.duration));
+        self.annotations.retain_mut(|(annotated, _)| {
+            let duration = annotated.end - annotated.start;
+            let is_kept = moved(&mut annotated.start, duration);
+            annotated.end = annotated.start + duration;
+            is_kept
+        });
+        self.memory.retain_mut(|change| moved(&mut change.time, Nanos(0)));
+        self.timeless += (before - count(self)) as u64;
     }
 
     fn take(&mut self, meaning: Meaning, event: &Event<'_>) {
@@ -116,7 +122,8 @@ impl Collected {
             return;
         }
         let duration = if meaning == Meaning::Memory { Some(Nanos(0)) } else { event.duration() };
-        let (Some(start), Some(duration)) = (event.time(), duration) else {
+        let times = event.time().zip(duration);
+        let Some((start, duration)) = times.filter(|(start, duration)| start.has_end(*duration)) else {
             self.timeless += 1;
             return;
         };

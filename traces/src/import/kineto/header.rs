@@ -112,7 +112,7 @@ impl Header {
         let known = stepscope_plan::Device::named(&found.name).ok();
         Some(Device {
             name: found.name.clone(),
-            memory_bytes: found.memory_bytes,
+            memory_bytes: found.memory_bytes.filter(|bytes| *bytes > 0),
             // The trace does not say what it computed in; models are trained in bf16.
             peak_flops: known.map(|device| device.peaks.bf16),
         })

@@ -72,7 +72,8 @@ impl KinetoTrace {
     pub(crate) fn read(&self, mut info: RankInfo, window: Window) -> Result<ImportedRank, TraceError> {
         let file = open_regular(&self.path).map_err(TraceError::io("open", &self.path))?;
         let length = file.metadata().map_err(TraceError::io("look at", &self.path))?.len();
-        let (collected, walked, left) = self.collect(file, length).map_err(TraceError::io("read", &self.path))?;
+        let (mut collected, walked, left) = self.collect(file, length).map_err(TraceError::io("read", &self.path))?;
+        collected.move_times();
         let mut loss = walked.loss;
         loss.dropped_events += collected.dropped;
         loss.unreadable_events += collected.timeless;

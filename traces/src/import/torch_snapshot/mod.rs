@@ -37,6 +37,7 @@ use crate::{
     rank_info::{RankInfo, State},
     regular_file::open_regular,
     run_info::{RunInfo, RunSource},
+    tables::Table,
 };
 
 use annotations::Stretch;
@@ -111,7 +112,7 @@ fn imported_rank(
     rank: Rank,
     device: u32,
     history: &DeviceHistory,
-    tables: DeviceTables,
+    mut tables: DeviceTables,
     missing_bytes: Option<u64>,
 ) -> ImportedRank {
     let anchor = tables.began.map(|began| ClockSnapshot { rank_ns: Nanos(began), wall_ns: Nanos(began) });
@@ -134,7 +135,7 @@ fn imported_rank(
     let loss = Loss {
         dropped_events: 0,
         unreadable_bytes: missing_bytes.unwrap_or(0),
-        unreadable_events: history.unreadable_events,
+        unreadable_events: history.unreadable_events.saturating_add(tables.data.spans.leave_out_endless(0)),
     };
     let state = if missing_bytes.is_some() { State::Interrupted } else { State::Complete };
     if missing_bytes.is_some() {

@@ -271,6 +271,10 @@ impl Fold for Records {
         if let (Some(action), Some(bytes)) = (fields.action, fields.size) {
             let action = self.action(action);
             let Fields { address, time_us, .. } = fields;
+            // Whoever counts the items that are no events counts this one, too.
+            if time_us.is_some_and(|time_us| time_us.checked_mul(1000).is_none()) {
+                return None;
+            }
             return Some(Record::Event(add(&mut self.events, Event { action, address, bytes, time_us, stack })));
         }
         if let (Some(bytes), Some(address), Some(blocks)) = (fields.total_size, fields.address, fields.blocks) {

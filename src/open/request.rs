@@ -1,0 +1,97 @@
+//! The head of a request, within bounds. What follows it is never read: nothing that can be asked for has a body.
+
+use std::{
+    io::{self, ErrorKind, Read},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use httparse::{EMPTY_HEADER, Error, Request, Status};
+
+/// No head has more headers.
+const MOST_HEADERS: usize = 100;
+
+/// What a client asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Head<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    pub(super) host: Option<&'a [u8]>,
+    pub(super) origin: Option<&'a [u8]>,
+}
+
+/// What bytes of a client are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said<'a> {
+    /// A whole head.
+    Head(Head<'a>),
+    /// The beginning of one.
+    Unfinished,
+    /// More than a browser says.
+    TooMuch,
+    /// Something else.
+    Malformed,
+}
+
+impl Said<'_> {
+    pub(super) fn of(bytes: &[u8]) -> Said<'_> {
+        let mut headers = [EMPTY_HEADER; MOST_HEADERS];
+        let mut request = Request::new(&mut headers);
+        match request.parse(bytes) {
+            Ok(Status::Complete(_)) => {}
+            Ok(Status::Partial) => return Said::Unfinished,
+            Err(Error::TooManyHeaders) => return Said::TooMuch,
+            Err(_) => return Said::Malformed,
+        }
+        // Of one that is said twice nobody knows which is meant.
+        let only = |name: &str| {
+            let mut found = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
+            found.next().filter(|_| found.next().is_none()).map(|header| header.value)
+        };
+        match (request.method, request.path) {
+            (Some(method), Some(path)) => Said::Head(Head { method, path, host: only("Host"), origin: only("Origin") }),
+            _ => Said::Malformed,
+        }
+    }
+}
+
+/// Reads until a head is whole, the bytes are full, or it is known that it is none; says how many bytes there are. All of
+/// it has to come within `patience`, however it comes.
+pub(super) fn read(mut stream: &TcpStream, bytes: &mut [u8], patience: Duration) -> io::Result<usize> {
+    let (began, mut length) = (Instant::now(), 0);
+    while length < bytes.len() && Said::of(&bytes[..length]) == Said::Unfinished {
+        let left = patience.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
+        match stream.read(&mut bytes[length..])? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            more => length += more,
+        }
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_read_when_it_is_whole() {
+        let whole = b"GET /a HTTP/1.1\r\nhost: here\r\nOrigin: there\r\nX: y\r\n\r\nbody";
+        let head = Head { method: "GET", path: "/a", host: Some(b"here"), origin: Some(b"there") };
+        assert_eq!(Said::of(whole), Said::Head(head));
+        for length in 0..whole.len() - 4 {
+            assert_eq!(Said::of(&whole[..length]), Said::Unfinished, "{length}");
+        }
+    }
+
+    #[test]
+    fn what_no_browser_says_is_no_head() {
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MOST_HEADERS + 1));
+        assert_eq!(Said::of(many.as_bytes()), Said::TooMuch);
+        for text in ["GET /\r\n\r\n", "\0\0\0\0", "GET / HTTP/1.1\r\na b\r\n\r\n", "\x16\x03\x01\x02"] {
+            assert_eq!(Said::of(text.as_bytes()), Said::Malformed, "{text:?}");
+        }
+        let twice = b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
+        assert_eq!(Said::of(twice), Said::Head(Head { method: "GET", path: "/", host: None, origin: None }));
+    }
+}
