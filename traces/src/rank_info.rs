@@ -56,12 +56,6 @@ pub const RANKS_ON_DEVICE: &str = "ranks_on_device";
 /// What is noted of a rank, by this name, of where its phases come from.
 pub const PHASES: &str = "phases";
 
-/// What is noted of a rank, by this name, of whose clock the times of its memory are.
-pub const MEMORY_TIMES: &str = "memory_times";
-
-/// What is noted there if they are the host's, which runs ahead of the device.
-pub const TIMES_OF_HOST: &str = "the host's";
-
 /// What computes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {

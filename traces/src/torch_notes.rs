@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::rank_info::{MEMORY_TIMES, RankInfo, TIMES_OF_HOST};
+use crate::{memory_times::MemoryTimes, rank_info::RankInfo};
 
 const STATE: &str = "torch_memory";
 const VERSION: &str = "torch_version";
@@ -85,7 +85,7 @@ impl TorchNotes {
         if let Some(version) = &self.version {
             notes.push((VERSION, version.clone()));
             notes.push(("memory_categories", "inferred".into()));
-            notes.push((MEMORY_TIMES, TIMES_OF_HOST.into()));
+            notes.push(MemoryTimes::Host { why: None }.note());
         }
         notes
     }

@@ -1,8 +1,7 @@
 //! One rank, read once and in pieces: what is collected of its spans, and what all of it comes to.
 
 use stepscope_traces::{
-    CounterSamples, MEMORY_TIMES, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
-    TIMES_OF_HOST,
+    CounterSamples, MemoryTimes, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
 };
 
 use crate::{
@@ -163,8 +162,7 @@ pub(crate) fn steps_alone<'a>(
 
 /// Our own recorder brings memory into the device's time; frameworks have the host's, which runs ahead.
 pub(crate) fn memory_has_times_of_host(run: &RunInfo, info: &RankInfo) -> bool {
-    let times = info.collector.get(MEMORY_TIMES).and_then(|times| times.as_str());
-    run.source != RunSource::Stepscope || times == Some(TIMES_OF_HOST)
+    run.source != RunSource::Stepscope || matches!(MemoryTimes::of(info), Some(MemoryTimes::Host { .. }))
 }
 
 /// From the first to the last moment of any activity, or of a step.
@@ -186,3 +184,23 @@ fn check_times(rank: Rank, activities: &Activities) -> Result<(), AnalysisError>
 
 /// A hundred years.
 const LONGEST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_has_the_times_of_the_clock_that_the_rank_names() {
+        let run = RunInfo::of_this_process("run");
+        let of_host = |text: Option<&str>| {
+            let mut info = RankInfo::of_this_process(Rank(0));
+            info.collector.extend(text.map(|text| ("memory_times".to_owned(), text.into())));
+            memory_has_times_of_host(&run, &info)
+        };
+        // As the trainer writes it where CUPTI cannot order memory, and as it is for PyTorch's.
+        assert!(of_host(Some("the host's: CUPTI would not name the stream: not supported")));
+        assert!(of_host(Some("the host's")));
+        assert!(!of_host(Some("the device's, in order of a stream")));
+        assert!(!of_host(None));
+    }
+}

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use stepscope_traces::{Correlation, Span, SpanKind};
+use stepscope_traces::{Correlation, MemoryTimes, Span, SpanKind};
 
 use super::{
     clock::CuptiClock,
@@ -84,7 +84,8 @@ impl Translator {
     pub(crate) fn order_memory(&mut self, shared: &Shared, place: Place) {
         self.memory_order.by(shared.id, place);
         shared.launches.order_memory.store(true, Relaxed);
-        shared.note("memory_times", "the device's, in order of a stream".into());
+        let (key, text) = MemoryTimes::Device.note();
+        shared.note(key, text);
     }
 
     /// Records the memory events of a recorder that still wait, and leaves later ones to it.

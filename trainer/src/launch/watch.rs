@@ -7,6 +7,7 @@ use stepscope_collector::{
     cupti::Activity,
     nvml::{DeviceSelector, LeftOut, SAMPLE_EVERY, Sampler},
 };
+use stepscope_traces::MemoryTimes;
 
 use crate::backend::{Stream, cuda::Device};
 
@@ -20,18 +21,23 @@ pub(crate) struct Watch {
 impl Watch {
     /// Begins to record kernels.
     pub(crate) fn start(recorder: &Recorder, device: &Device) -> Watch {
-        let activity = Activity::start(recorder).ok();
-        if let Some(activity) = &activity {
+        let activity = Activity::start(recorder);
+        if let Ok(activity) = &activity {
             for stream in Stream::ALL {
                 if let Err(why) = activity.name_stream(device.stream(stream), stream.number()) {
                     recorder.note("streams", format!("numbered by CUPTI: {why}"));
                 }
             }
-            if let Err(why) = activity.order_memory_by(device.stream(Stream::Compute)) {
-                recorder.note("memory_times", format!("the host's: {why}"));
-            }
         }
-        Watch { recorder: recorder.clone(), activity, sampler: None }
+        let ordered = match &activity {
+            Ok(activity) => activity.order_memory_by(device.stream(Stream::Compute)),
+            Err(why) => Err(why.clone()),
+        };
+        if let Err(why) = ordered {
+            let (key, text) = MemoryTimes::Host { why: Some(why.to_string()) }.note();
+            recorder.note(key, text);
+        }
+        Watch { recorder: recorder.clone(), activity: activity.ok(), sampler: None }
     }
 
     /// Begins to sample the device. Its first sample says what is in use before the rank takes memory.

@@ -1,6 +1,6 @@
 //! Memory that is handed out in order of a stream has the times of the launches around it.
 
-use stepscope_traces::{MemoryCategory, MemoryEvent, MemoryOperation::*};
+use stepscope_traces::{MemoryCategory, MemoryEvent, MemoryOperation::*, MemoryTimes};
 
 use super::*;
 use crate::cupti::drain::Session;
@@ -75,7 +75,7 @@ fn memory_lies_between_the_kernels_that_use_it() {
     let place = (second.step, second.phase, second.layer, second.category, second.bytes);
     let gradients = Some(MemoryCategory::Gradients);
     assert_eq!(place, (Some(Step(3)), Some(Phase::Backward), Some(Layer(2)), gradients, Some(64)));
-    assert!(note(&info, "memory_times").is_some());
+    assert_eq!(MemoryTimes::of(&info), Some(MemoryTimes::Device));
     assert_eq!(note(&info, "memory_times_of_host"), Some("0"));
     assert_eq!(dropped(&data), 0.0);
 }
