@@ -11,13 +11,13 @@ pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -
     let mut recorded: Vec<TorchNotes> = Vec::new();
     let mut others: BTreeMap<String, u64> = BTreeMap::new();
     for rank in ranks {
-        match TorchNotes::of(rank) {
+        match rank.collector.torch_memory.clone() {
             Some(notes) if notes.is_recorded() => recorded.push(TorchNotes {
                 // What a rank that did not end well noted is of its first moments.
                 time_ns: notes.time_ns.filter(|_| rank.written.is_some()),
                 ..notes
             }),
-            Some(notes) => *others.entry(notes.state).or_default() += 1,
+            Some(notes) => *others.entry(notes.state.to_string()).or_default() += 1,
             None => {}
         }
     }
@@ -43,14 +43,13 @@ fn share(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::{Rank, Written};
+    use stepscope_traces::{Rank, TorchMemory, Written};
 
     use super::*;
 
     fn rank(notes: Option<TorchNotes>) -> RankInfo {
         let mut info = RankInfo::of_this_process(Rank(0));
-        let notes = notes.iter().flat_map(TorchNotes::notes);
-        info.collector.extend(notes.map(|(key, note)| (key.to_owned(), note.into())));
+        info.collector.torch_memory = notes;
         info.written = Some(Written::default());
         info
     }
@@ -68,7 +67,7 @@ mod tests {
                 ..notes
             }))
         };
-        let refused = || rank(Some(TorchNotes::refused("not recorded: \x1b[31mno")));
+        let refused = || rank(Some(TorchNotes::of_state(TorchMemory::NotRecorded { why: "\x1b[31mno".into() })));
         let said = lines(&[recorded(300, 0), recorded(410, 2), refused(), refused(), rank(None)]);
         let expected = [
             "PyTorch's by category, of 2 ranks; it took 0.041% of the program's time, and 2.1% of a processor beside it; \

@@ -10,8 +10,9 @@ use std::{
 };
 
 use stepscope_traces::{
-    CounterId, CounterSample, Device, FIRST_NAME, Layer, Membership, MemoryCategory, MemoryEvent, MemoryOperation,
-    MicroBatch, NameId, Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step,
+    CollectorNote, CounterId, CounterSample, Device, FIRST_NAME, Layer, Membership, MemoryCategory, MemoryEvent,
+    MemoryOperation, MicroBatch, NameId, Nanos, Phase, RankInfo, RankWriter, RecorderSettings, Span, SpanKind, Stage,
+    Step,
 };
 
 use crate::{
@@ -46,8 +47,8 @@ impl Recorder {
 
     /// Begins to record with other settings.
     pub fn start_with(run: &Path, mut info: RankInfo, settings: Settings) -> Result<Recorder, RecordError> {
-        info.collector.insert("flush_every_ms".into(), (settings.flush_every.as_millis() as u64).into());
-        info.collector.insert("queue_bytes".into(), settings.queue_bytes.into());
+        let flush_every_ms = settings.flush_every.as_millis() as u64;
+        info.collector.settings = Some(RecorderSettings { flush_every_ms, queue_bytes: settings.queue_bytes as u64 });
         let writer = RankWriter::create(run, info)?;
         let shared = Arc::new(Shared::new(settings));
         let thread = writer_thread::spawn(shared.clone(), writer, settings)?;
@@ -138,10 +139,10 @@ impl Recorder {
         Launching::open(self.shared().filter(|shared| shared.launches.watched.load(Relaxed)), info)
     }
 
-    /// Notes in the run how this rank is recorded, or why something is not. A later note of the same key replaces it.
-    pub fn note(&self, key: &str, value: impl Into<String>) {
+    /// Notes in the run how this rank is recorded, or why something is not. A later note of the same kind replaces it.
+    pub fn note(&self, note: CollectorNote) {
         if let Some(shared) = self.shared() {
-            shared.note(key, value.into());
+            shared.note(note);
         }
     }
 

@@ -156,9 +156,7 @@ impl<'a> Drain<'a> {
         for (id, text) in fresh {
             self.writer.push_name(id, &text)?;
         }
-        for (key, value) in self.shared.take_notes() {
-            self.writer.note(&key, &value);
-        }
+        self.shared.take_notes().into_iter().for_each(|note| self.writer.note(note));
         if let Some(device) = self.shared.take_device() {
             self.writer.set_device(device);
         }

@@ -14,7 +14,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use stepscope_analyzer::StepRange;
 use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
-use stepscope_traces::{Loss, RankDirectory, Run, RunInfo, State, Step, TraceError, Window};
+use stepscope_traces::{CuptiNote, Loss, RankDirectory, Run, RunInfo, State, Step, TraceError, Window};
 
 use crate::{analyze::ranges, failure, new_run::NewRun, seconds, text, torch_memory};
 
@@ -211,9 +211,10 @@ fn count(run: &Run) -> Result<(u64, Loss), TraceError> {
 
 /// Why a rank has no kernels, if the recorder said so, or why it ended early.
 fn problem(rank: &RankDirectory) -> Option<String> {
-    let cupti = rank.info.collector.get("cupti").and_then(|note| note.as_str());
-    let why = cupti.and_then(|note| note.strip_prefix("not recorded: ")).map(|why| format!("no kernels, since {why}"));
-    let why = why.or_else(|| rank.info.reason.clone())?;
+    let why = match &rank.info.collector.cupti {
+        Some(CuptiNote::NotRecorded { why }) => format!("no kernels, since {why}"),
+        _ => rank.info.reason.clone()?,
+    };
     Some(format!("{}{}: {}", label("rank"), rank.info.rank, text::printable(&why)))
 }
 

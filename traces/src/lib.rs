@@ -38,8 +38,8 @@ mod inferred_steps;
 mod json_file;
 mod loss;
 mod membership;
-mod memory_times;
 mod names;
+mod notes;
 mod rank_data;
 mod rank_info;
 mod reader;
@@ -48,7 +48,6 @@ mod run_info;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
 mod tables;
-mod torch_notes;
 mod vocabulary;
 mod window;
 mod writer;
@@ -66,15 +65,18 @@ pub use import::{
 };
 pub use loss::Loss;
 pub use membership::Membership;
-pub use memory_times::MemoryTimes;
 pub use names::{FIRST_NAME, Names, without_signature};
+pub use notes::{
+    AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, LostOfTrace, MemoryAtStart,
+    MemoryCategories, MemoryTimes, NcclNote, NvmlNote, PeakFlopsFrom, PeakFrom, PhasesFrom, RankFrom, RecorderSettings,
+    SequencesFrom, StreamsNote, TorchMemory, TorchNotes,
+};
 pub use rank_data::{RankData, Survey, TableSurvey};
-pub use rank_info::{Device, PHASES, RANKS_ON_DEVICE, RankInfo, State, Written};
+pub use rank_info::{Device, RankInfo, State, Written};
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
-pub use torch_notes::TorchNotes;
 pub use vocabulary::{Counter, MemoryCategory, MemoryOperation, Phase, SpanKind};
 pub use window::Window;
 pub use writer::RankWriter;

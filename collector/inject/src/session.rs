@@ -11,7 +11,7 @@ use stepscope_collector::{
     cupti::{Activity, Traced},
     nvml::{LeftOut, SAMPLE_EVERY, Sampler},
 };
-use stepscope_traces::{Nanos, Span, SpanKind, now};
+use stepscope_traces::{CollectorNote, Nanos, NvmlNote, PeakFlopsFrom, Span, SpanKind, now};
 
 use crate::{
     gpu::{self, Gpu},
@@ -107,10 +107,10 @@ impl Session {
         if let (Some(gpu), Some(recorder)) = (&self.gpu, recorder()) {
             recorder.set_device(gpu.description.clone());
             if gpu.description.peak_flops.is_some() {
-                recorder.note("peak_flops", "of bf16, assumed");
+                recorder.note(CollectorNote::PeakFlops(PeakFlopsFrom::AssumedBf16));
             }
             if gpu.beside > 0 {
-                recorder.note("other_gpus", gpu.beside.to_string());
+                recorder.note(CollectorNote::OtherGpus(gpu.beside as u64));
             }
             self.sample();
         }
@@ -120,7 +120,7 @@ impl Session {
         let (Some(gpu), Some(window), Some(recorder)) = (&self.gpu, &mut self.window, recorder()) else { return };
         match Sampler::start(&self.run, recorder, &gpu.selector, SAMPLE_EVERY) {
             Ok(sampler) => window.sampler = sampler,
-            Err(why) => recorder.note("nvml", format!("not sampled: {why}")),
+            Err(why) => recorder.note(CollectorNote::Nvml(NvmlNote::NotSampled { why: why.to_string() })),
         }
     }
 
@@ -158,8 +158,8 @@ impl Session {
 impl Window {
     fn end(self, recorder: &Recorder, finish: impl FnOnce(Activity)) {
         let left_out = self.sampler.map_or_else(Vec::new, Sampler::finish);
-        if let Some(line) = LeftOut::line(&left_out) {
-            recorder.note("nvml", line);
+        if let Some(note) = LeftOut::note(&left_out) {
+            recorder.note(note);
         }
         self.activity.map(finish);
         // What lies between windows was not idle: nobody looked.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use cudarc::driver::CudaStream;
-use stepscope_traces::Stream;
+use stepscope_traces::{CollectorNote, CuptiNote, Stream};
 
 use super::{buffers::BUFFERS, drain::Session, library, unavailable::Unavailable};
 use crate::{
@@ -15,9 +15,6 @@ use crate::{
     recorder::Recorder,
     shared::{Shared, lock},
 };
-
-/// Under which key a recording says whether it has kernels.
-const NOTE: &str = "cupti";
 
 /// What is recorded beside kernels, copies and fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,10 +56,10 @@ impl Activity {
             return Err(Unavailable::AlreadyStarted);
         }
         let note = match &attached {
-            Ok((_, version)) => format!("CUPTI, API version {version}"),
-            Err(unavailable) => format!("not recorded: {unavailable}"),
+            Ok((_, version)) => CuptiNote::Recorded { api_version: *version },
+            Err(unavailable) => CuptiNote::NotRecorded { why: unavailable.to_string() },
         };
-        shared.note(NOTE, note);
+        shared.note(CollectorNote::Cupti(note));
         attached.map(|(session, _)| Activity { shared: shared.clone(), session })
     }
 

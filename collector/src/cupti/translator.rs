@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use stepscope_traces::{Correlation, MemoryTimes, Span, SpanKind};
+use stepscope_traces::{CollectorNote, Correlation, MemoryTimes, Span, SpanKind};
 
 use super::{
     clock::CuptiClock,
@@ -65,11 +65,11 @@ impl Translator {
         self.groups.end(shared.id, |recorder, span| record(&self.listeners, recorder, span));
         shared.launches.watched.store(false, Relaxed);
         if let Some(delay) = shared.launches.least_delay() {
-            shared.note("cupti_least_launch_delay_ns", delay.0.to_string());
+            shared.note(CollectorNote::CuptiLeastLaunchDelay(delay.0));
         }
-        shared.note("cupti_clock_uncertainty_ns", self.clock.uncertainty().0.to_string());
-        shared.note("cupti_unannotated", shared.launches.unannotated.load(Relaxed).to_string());
-        shared.note("cupti_lost_annotations", self.notes.lost().to_string());
+        shared.note(CollectorNote::CuptiClockUncertainty(self.clock.uncertainty().0));
+        shared.note(CollectorNote::CuptiUnannotated(shared.launches.unannotated.load(Relaxed)));
+        shared.note(CollectorNote::CuptiLostAnnotations(self.notes.lost()));
         self.listeners.retain(|listener| listener.id != shared.id);
         self.streams.forget(shared.id);
         !self.listeners.is_empty()
@@ -84,8 +84,7 @@ impl Translator {
     pub(crate) fn order_memory(&mut self, shared: &Shared, place: Place) {
         self.memory_order.by(shared.id, place);
         shared.launches.order_memory.store(true, Relaxed);
-        let (key, text) = MemoryTimes::Device.note();
-        shared.note(key, text);
+        shared.note(CollectorNote::MemoryTimes(MemoryTimes::Device));
     }
 
     /// Records the memory events of a recorder that still wait, and leaves later ones to it.
@@ -94,7 +93,7 @@ impl Translator {
             self.read_notes();
             self.memory_order.end(shared.id, |settled| record_settled(&self.listeners, shared.id, settled));
             let by_host = shared.launches.memory_by_host.load(Relaxed);
-            shared.note("memory_times_of_host", by_host.to_string());
+            shared.note(CollectorNote::MemoryTimesOfHost(by_host));
         }
     }
 

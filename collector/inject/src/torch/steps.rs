@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, Once, PoisonError};
 
-use stepscope_traces::{Mark, Nanos, PHASES, Phase, Span, SpanKind, Step, TrainingEvent};
+use stepscope_traces::{CollectorNote, Mark, Nanos, Phase, PhasesFrom, Span, SpanKind, Step, TrainingEvent};
 
 use super::{follow, inbox};
 use crate::{nvtx, session};
@@ -138,7 +138,7 @@ pub(super) fn mark(event: TrainingEvent, optimizer: u64, time_ns: Nanos) {
     drop(program);
     let (step, is_ours) = nvtx::place_by_framework(step, phase);
     if let Some(recorder) = session::recorder() {
-        NOTED.call_once(|| recorder.note(PHASES, "as PyTorch says; forward is inferred: what comes before backward"));
+        NOTED.call_once(|| recorder.note(CollectorNote::Phases(PhasesFrom::TorchHooks)));
         let span = |kind, name: &str, began: Nanos| Span::new(kind, recorder.name(name), began, time_ns - began);
         let ended = change.step_ended.map(|(ended, _)| ended);
         let phase_step = if is_ours { ended.or(step) } else { step };

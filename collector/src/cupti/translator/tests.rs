@@ -147,12 +147,9 @@ fn kernels_have_the_place_in_the_training_they_were_launched_in() {
     // The second time each is parsed, what is said of one launch is gone and where it was is not.
     assert_eq!(told(&spans[10]).1, "nvjet");
     assert_eq!((spans[10].flops, spans[10].layer), (None, Some(Layer(5))));
-    let delay: i64 = info.collector["cupti_least_launch_delay_ns"].as_str().unwrap().parse().unwrap();
+    let delay = info.collector.cupti_least_launch_delay_ns.unwrap();
     assert!((0..=1_000_000_000).contains(&delay), "{delay}");
-    assert_eq!(
-        (&info.collector["cupti_unannotated"], &info.collector["cupti_lost_annotations"]),
-        (&"2".into(), &"0".into())
-    );
+    assert_eq!((info.collector.cupti_unannotated, info.collector.cupti_lost_annotations), (Some(2), Some(0)));
 }
 
 #[test]

@@ -17,7 +17,8 @@ use crate::{
     error::TraceError,
     format::SCHEMA_VERSION,
     ids::{Group, Rank},
-    rank_info::{PHASES, RankInfo, State},
+    notes::{CollectorNotes, CollectorSource, MemoryAtStart, MemoryCategories, PeakFrom, PhasesFrom, SequencesFrom},
+    rank_info::{RankInfo, State},
     reader::{Origin, RankDirectory, Run},
     run_info::{GroupInfo, RunInfo, RunSource},
 };
@@ -140,21 +141,21 @@ fn host_and_pid(path: &Path) -> Option<(String, u32)> {
 
 fn rank_info(rank: Rank, path: &Path, trace: &KinetoTrace, header: &Header) -> RankInfo {
     let (host, pid) = host_and_pid(path).unwrap_or(("unknown".into(), 0));
-    let notes = [
-        ("source", "PyTorch profiler (Kineto)".into()),
-        ("file", path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())),
-        (PHASES, "annotated; elsewhere inferred from which thread launched when".into()),
-        ("sequence", "as recorded; elsewhere inferred from the order in each step".into()),
-        ("memory_categories", "unknown".into()),
-        ("memory_at_start", "inferred from the first totals".into()),
-        ("peak", "of the device's data sheet, in bf16".into()),
-    ];
+    let collector = CollectorNotes {
+        source: Some(CollectorSource::Kineto),
+        file: Some(path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())),
+        phases: Some(PhasesFrom::KinetoAnnotations),
+        sequence: Some(SequencesFrom::Kineto),
+        memory_categories: Some(MemoryCategories::Unknown),
+        memory_at_start: Some(MemoryAtStart::FirstTotals),
+        peak: Some(PeakFrom::DataSheetInBf16),
+        ..CollectorNotes::default()
+    };
     let clock = ClockRecord {
         // Each process fits its own line to the time of day, so that no two ranks share one.
         source: format!("CLOCK_REALTIME of rank {rank}"),
         snapshots: vec![ClockSnapshot { rank_ns: trace.first, wall_ns: trace.first }],
     };
-    let collector = notes.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
     RankInfo { host, pid, device: header.device(None), collector, ..RankInfo::elsewhere(rank, clock) }
 }
 

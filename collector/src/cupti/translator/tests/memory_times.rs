@@ -26,10 +26,6 @@ fn times(data: &RankData) -> Vec<(MemoryOperation, u64, i64)> {
     data.memory.rows().map(|MemoryEvent { op, address, time_ns, .. }| (op, address, time_ns.0)).collect()
 }
 
-fn note<'a>(info: &'a RankInfo, key: &str) -> Option<&'a str> {
-    info.collector.get(key)?.as_str()
-}
-
 #[test]
 fn memory_lies_between_the_kernels_that_use_it() {
     let mut recording = Recording::ordered();
@@ -75,8 +71,8 @@ fn memory_lies_between_the_kernels_that_use_it() {
     let place = (second.step, second.phase, second.layer, second.category, second.bytes);
     let gradients = Some(MemoryCategory::Gradients);
     assert_eq!(place, (Some(Step(3)), Some(Phase::Backward), Some(Layer(2)), gradients, Some(64)));
-    assert_eq!(MemoryTimes::of(&info), Some(MemoryTimes::Device));
-    assert_eq!(note(&info, "memory_times_of_host"), Some("0"));
+    assert_eq!(info.collector.memory_times, Some(MemoryTimes::Device));
+    assert_eq!(info.collector.memory_times_of_host, Some(0));
     assert_eq!(dropped(&data), 0.0);
 }
 
@@ -95,7 +91,7 @@ fn what_is_not_known_at_the_end_has_the_hosts_time() {
     assert_eq!(known, (Free, 1, 1100));
     assert_eq!(((taken.0, taken.1), (freed.0, freed.1)), ((Alloc, 2), (Free, 2)));
     assert!(began <= taken.2 && taken.2 <= freed.2 && freed.2 <= now().0, "{began} {taken:?} {freed:?}");
-    assert_eq!(note(&info, "memory_times_of_host"), Some("2"));
+    assert_eq!(info.collector.memory_times_of_host, Some(2));
 }
 
 #[test]
@@ -147,7 +143,7 @@ fn events_past_the_room_for_notes_are_not_lost() {
     addresses.sort_unstable();
     assert!(addresses.into_iter().eq(0..MANY));
     assert_eq!(dropped(&data), 0.0);
-    assert_eq!(note(&info, "memory_times_of_host"), Some(MANY.to_string().as_str()));
+    assert_eq!(info.collector.memory_times_of_host, Some(MANY));
 }
 
 #[test]
