@@ -13,7 +13,7 @@ use stepscope_traces::Stream;
 use crate::{
     context::{Change, Context},
     everywhere,
-    launch::{Guard, LaunchInfo, Said},
+    launch::{Guard, LaunchInfo, OpenLaunch},
     queue::{Event, Queue},
     shared::Shared,
 };
@@ -41,7 +41,7 @@ struct Lane {
     context: Context,
     next_scope: u64,
     /// What is launched now.
-    launch: Said,
+    launch: OpenLaunch,
     last_guard: Guard,
     /// Events until the writer is woken, which is not for nothing.
     until_wake: usize,
@@ -88,15 +88,15 @@ pub(crate) fn push_waiting(shared: &Shared, event: Event) {
 }
 
 /// Says what this thread launches next, and tells what was said before. `None` when the thread has no lane.
-pub(crate) fn open_launch(shared: &Shared, info: LaunchInfo) -> Option<Said> {
+pub(crate) fn open_launch(shared: &Shared, info: LaunchInfo) -> Option<OpenLaunch> {
     with_lane(shared, |lane| {
         lane.last_guard = lane.last_guard.next();
-        std::mem::replace(&mut lane.launch, Said { guard: Some(lane.last_guard), info: Some(info) })
+        std::mem::replace(&mut lane.launch, OpenLaunch { guard: Some(lane.last_guard), info: Some(info) })
     })
 }
 
 /// Goes back to what was said before.
-pub(crate) fn close_launch(shared: &Shared, outer: Said) {
+pub(crate) fn close_launch(shared: &Shared, outer: OpenLaunch) {
     with_lane(shared, |lane| lane.launch = outer);
 }
 
@@ -175,7 +175,7 @@ impl Lane {
             scopes: Vec::new(),
             context: Context::default(),
             next_scope: 0,
-            launch: Said::default(),
+            launch: OpenLaunch::default(),
             last_guard: Guard::before_first(thread.0),
             until_wake: EVENTS_PER_WAKE,
             until_sample: SAMPLE_EVERY,

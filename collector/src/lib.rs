@@ -41,6 +41,7 @@ mod everywhere;
 pub mod injection;
 mod lane;
 mod launch;
+mod launch_notes;
 pub mod libraries;
 mod names;
 pub mod nvml;
@@ -56,7 +57,7 @@ mod writer_thread;
 
 pub use context::Context;
 pub use error::RecordError;
-pub use launch::{LaunchInfo, Launching};
+pub use launch::LaunchInfo;
 pub use recorder::Recorder;
-pub use scope::{Entered, OpenSpan, Scope};
+pub use scope::{Entered, Launching, OpenSpan, Scope};
 pub use settings::Settings;

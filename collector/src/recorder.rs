@@ -17,14 +17,14 @@ use stepscope_traces::{
 
 use crate::{
     context::{Change, Context},
-    cupti::{self, MemoryNote},
     error::RecordError,
     everywhere, lane,
-    launch::{LaunchInfo, Launching},
+    launch::LaunchInfo,
+    launch_notes::{self, MemoryNote},
     names::{KnownName, NameBook},
     packed::PackedSpan,
     queue::Event,
-    scope::{Entered, OpenSpan, Scope},
+    scope::{Entered, Launching, OpenSpan, Scope},
     settings::Settings,
     shared::{Ending, Shared, lock},
     writer_thread,
@@ -210,7 +210,7 @@ impl Recorder {
         };
         if shared.launches.order_memory.load(Relaxed) {
             let (time, event) = (shared.counter.read(), event(&lane::context(shared)));
-            if cupti::leave_memory(MemoryNote { recorder: shared.id, time, event }) {
+            if launch_notes::leave_memory(MemoryNote { recorder: shared.id, time, event }) {
                 return;
             }
             shared.launches.memory_by_host.fetch_add(1, Relaxed);

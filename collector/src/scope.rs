@@ -1,4 +1,4 @@
-//! What a program opens and closes: annotations, and spans under them.
+//! What a program opens and closes: annotations, spans under them, and what it says of launches.
 
 use std::marker::PhantomData;
 
@@ -7,6 +7,7 @@ use stepscope_traces::{Correlation, Group, NameId, Nanos, Sequence, Span, SpanKi
 use crate::{
     context::{Change, Context},
     lane,
+    launch::{LaunchInfo, OpenLaunch},
     packed::PackedSpan,
     queue::Event,
     shared::Shared,
@@ -133,6 +134,32 @@ impl Drop for OpenSpan<'_> {
                 }
                 Event::Span(PackedSpan::ticked(&self.span, began, ended))
             });
+        }
+    }
+}
+
+/// Says what this thread launches next, until it is dropped.
+#[must_use = "what is launched after this is dropped is not described by it"]
+pub struct Launching<'a> {
+    /// What was said before.
+    outer: Option<(&'a Shared, OpenLaunch)>,
+    /// Belongs to the thread it was opened on.
+    thread: PhantomData<*const ()>,
+}
+
+impl<'a> Launching<'a> {
+    #[inline]
+    pub(crate) fn open(shared: Option<&'a Shared>, info: LaunchInfo) -> Launching<'a> {
+        let outer = shared.and_then(|shared| Some((shared, lane::open_launch(shared, info)?)));
+        Launching { outer, thread: PhantomData }
+    }
+}
+
+impl Drop for Launching<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((shared, outer)) = self.outer {
+            lane::close_launch(shared, outer);
         }
     }
 }

@@ -15,8 +15,9 @@ use cudarc::{
 
 use super::{
     buffers::{BUFFERS, Filled},
-    latest_kernel, library, notes,
+    latest_kernel, library,
 };
+use crate::launch_notes;
 
 /// The call at whose end CUPTI is let go of. It does nothing, and we make it ourselves.
 pub(crate) const LAST_CALL: u32 = CUpti_driver_api_trace_cbid::CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion as u32;
@@ -75,7 +76,7 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, _: CUpti_CallbackDomain, 
             if launches_kernels {
                 latest_kernel::launched(launches_one_kernel(name.to_bytes()).then_some(data.correlationId));
             }
-            notes::leave(data.correlationId, launches_kernels);
+            launch_notes::leave(data.correlationId, launches_kernels);
         }));
     }
 }

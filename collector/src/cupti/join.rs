@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::{
-    memory_order::Position,
-    notes::{LaunchNote, OperationNote},
+use super::memory_order::Position;
+use crate::{
+    launch::LaunchInfo,
+    launch_notes::{LaunchNote, OperationNote},
 };
-use crate::launch::LaunchInfo;
 
 /// How many notes a generation has.
 const GENERATION: usize = 32 << 10;

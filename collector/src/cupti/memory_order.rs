@@ -3,11 +3,13 @@
 use stepscope_traces::{MemoryEvent, Nanos};
 
 use super::{
-    notes::{MemoryNote, NoteThread},
     streams::Place,
     thread_order::{Settled, ThreadOrder},
 };
-use crate::ticks::{TickCounter, TickMap};
+use crate::{
+    launch_notes::{MemoryNote, NoteThread},
+    ticks::{TickCounter, TickMap},
+};
 
 /// How many launches and events of all threads may wait, some 10 MB. A busy job has as many in half a second.
 const MOST_WAITING: usize = 128 << 10;

@@ -27,7 +27,6 @@ mod library;
 mod memory;
 mod memory_order;
 mod names;
-mod notes;
 mod records;
 mod streams;
 mod thread_order;
@@ -36,5 +35,4 @@ mod unavailable;
 
 pub use activity::{Activity, Traced};
 pub use latest_kernel::LatestKernel;
-pub(crate) use notes::{MemoryNote, leave_memory};
 pub use unavailable::Unavailable;

@@ -14,12 +14,17 @@ use super::{
     memory::{MemoryChange, Pools},
     memory_order::MemoryOrder,
     names::KernelNames,
-    notes::{Heard, LaunchNote, NoteReader},
     records::{Record, Work},
     streams::{Place, Streams},
     thread_order::Settled,
 };
-use crate::{lane, packed::PackedSpan, queue::Event, shared::Shared};
+use crate::{
+    lane,
+    launch_notes::{Heard, LaunchNote, NoteReader},
+    packed::PackedSpan,
+    queue::Event,
+    shared::Shared,
+};
 
 /// Turns records into spans of the recorders that listen.
 pub(crate) struct Translator {

@@ -34,16 +34,16 @@ fn memory_lies_between_the_kernels_that_use_it() {
         let _step = recorder.step(Step(3));
         recorder.reserve(0xf, 1 << 20);
         recorder.allocate(0xa, 512, MemoryCategory::Activations);
-        notes::leave(1, true);
+        launch_notes::leave(1, true);
         {
             let _phase = recorder.phase(Phase::Backward);
             let _layer = recorder.layer(Layer(2));
             recorder.allocate(0xb, 64, MemoryCategory::Gradients);
         }
-        notes::leave(2, true);
+        launch_notes::leave(2, true);
         recorder.free(0xa);
         recorder.allocate(0xa, 128, MemoryCategory::Workspace);
-        notes::leave(3, false);
+        launch_notes::leave(3, false);
         recorder.free(0xa);
         recorder.release(0xf);
     }
@@ -80,11 +80,11 @@ fn memory_lies_between_the_kernels_that_use_it() {
 fn what_is_not_known_at_the_end_has_the_hosts_time() {
     let began = now().0;
     let mut recording = Recording::ordered();
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     recording.recorder.free(1);
     recording.ran(1, 1000);
     recording.recorder.allocate(2, 64, MemoryCategory::Other);
-    notes::leave(2, true);
+    launch_notes::leave(2, true);
     recording.recorder.free(2);
     let [(data, info)] = recording.finish().try_into().ok().unwrap();
     let [known, taken, freed] = times(&data).try_into().unwrap();
@@ -99,7 +99,7 @@ fn memory_that_nobody_orders_has_the_hosts_time_at_once() {
     let mut recording = Recording::start(Settings::default());
     recording.recorder.context();
     recording.recorder.allocate(1, 64, MemoryCategory::Other);
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     recording.recorder.free(1);
     recording.ran(1, 1000);
     // Not by way of the translator, which is asked for nothing any more.
@@ -116,7 +116,7 @@ fn memory_that_nobody_orders_has_the_hosts_time_at_once() {
 fn a_pause_does_not_lose_what_was_recorded_before_it() {
     let mut recording = Recording::ordered();
     recording.recorder.allocate(1, 64, MemoryCategory::Other);
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     recording.recorder.pause();
     recording.recorder.allocate(2, 64, MemoryCategory::Other);
     recording.ran(1, 1000);
@@ -130,12 +130,12 @@ fn a_pause_does_not_lose_what_was_recorded_before_it() {
 fn events_past_the_room_for_notes_are_not_lost() {
     const MANY: u64 = 40_000;
     let mut recording = Recording::ordered();
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     for address in 0..MANY {
         recording.recorder.allocate(address, 1, MemoryCategory::Other);
     }
     recording.ran(1, 1000);
-    notes::leave(2, true);
+    launch_notes::leave(2, true);
     recording.ran(2, 2000);
     let [(data, info)] = recording.finish().try_into().ok().unwrap();
     assert!(times(&data).iter().all(|(.., time)| *time > 2000), "those that found room are before those that did not");
@@ -157,7 +157,7 @@ fn a_recording_that_ends_first_gets_what_waits() {
     assert!(session.listen(&shared) && !session.listen(&shared));
     session.translator().order_memory(&shared, WORK.place);
     recorder.context();
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     recorder.free(1);
     recorder.finish().unwrap();
     assert!(!session.translator().leave(&shared));

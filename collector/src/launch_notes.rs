@@ -1,4 +1,4 @@
-//! Notes: what the thread that launches knows, on its way to where the records are read.
+//! Notes of launches: what the thread that launches knows, on its way to whoever sees them run.
 
 use std::{
     cell::RefCell,
