@@ -9,19 +9,12 @@ use std::{
 use cudarc::driver::CudaStream;
 use stepscope_traces::{CollectorNote, CuptiNote, Stream};
 
-use super::{buffers::BUFFERS, drain::Session, library, unavailable::Unavailable};
+use super::{buffers::BUFFERS, drain::Session, library, traced::Traced, unavailable::Unavailable};
 use crate::{
     quiet_thread,
     recorder::Recorder,
     shared::{Shared, lock},
 };
-
-/// What is recorded beside kernels, copies and fills.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traced {
-    /// Memory that the driver hands out, and its pools: for a program that does not record its memory itself.
-    pub memory: bool,
-}
 
 /// Records what runs on the process's GPUs, until it is finished or dropped.
 ///

@@ -29,10 +29,13 @@ mod memory_order;
 mod names;
 mod records;
 mod streams;
+mod subscriber;
 mod thread_order;
+mod traced;
 mod translator;
 mod unavailable;
 
-pub use activity::{Activity, Traced};
+pub use activity::Activity;
 pub use latest_kernel::LatestKernel;
+pub use traced::Traced;
 pub use unavailable::Unavailable;

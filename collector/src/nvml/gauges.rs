@@ -1,7 +1,12 @@
 //! Reads what can be read, and leaves out once what cannot.
 
+use std::time::Duration;
+
 use nvml_wrapper::error::NvmlError;
 use stepscope_traces::{CollectorNote, NvmlNote};
+
+/// How often a device is sampled, unless one asks for something else.
+pub const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// One counter: what it is called and what it tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
