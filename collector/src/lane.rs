@@ -12,8 +12,8 @@ use stepscope_traces::Stream;
 
 use crate::{
     context::{Change, Context},
-    everywhere,
     launch::{Guard, LaunchInfo, OpenLaunch},
+    process_context,
     queue::{Event, Queue},
     shared::Shared,
 };
@@ -116,13 +116,13 @@ pub(crate) struct Launched {
 /// for no recorder, and nothing is said of all threads. Takes no lock and no memory.
 pub(crate) fn launched(kernel: bool) -> Option<Launched> {
     let launched = said_here(kernel);
-    let Some((recorder, everywhere)) = everywhere::get() else { return launched };
+    let Some((recorder, process)) = process_context::get() else { return launched };
     match launched {
         Some(launched) if launched.recorder == recorder => {
-            Some(Launched { context: everywhere.unless_said(launched.context), ..launched })
+            Some(Launched { context: process.unless_said(launched.context), ..launched })
         }
         Some(launched) => Some(launched),
-        None => Some(Launched { recorder, context: everywhere.context(), guard: None, info: None }),
+        None => Some(Launched { recorder, context: process.context(), guard: None, info: None }),
     }
 }
 

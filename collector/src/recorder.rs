@@ -18,11 +18,12 @@ use stepscope_traces::{
 use crate::{
     context::{Change, Context},
     error::RecordError,
-    everywhere, lane,
+    lane,
     launch::LaunchInfo,
     launch_notes::{self, MemoryNote},
     names::{KnownName, NameBook},
     packed::PackedSpan,
+    process_context,
     queue::Event,
     scope::{Entered, Launching, OpenSpan, Scope},
     settings::Settings,
@@ -162,9 +163,9 @@ impl Recorder {
 
     /// Says where the whole process is: a step, or nowhere, and the phase of it. This holds for what is launched on threads
     /// that do not say themselves, such as those that a framework has for its backward pass.
-    pub fn set_everywhere(&self, step: Option<Step>, phase: Option<Phase>) {
+    pub fn set_process_context(&self, step: Option<Step>, phase: Option<Phase>) {
         if let Some(shared) = self.shared() {
-            everywhere::set(shared.id, step, phase);
+            process_context::set(shared.id, step, phase);
         }
     }
 

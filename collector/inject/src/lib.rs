@@ -16,7 +16,7 @@ mod gpu;
 mod nccl;
 mod nvtx;
 mod process;
-mod seat;
+mod rank_assignment;
 mod session;
 mod torch;
 mod watch;

@@ -17,7 +17,7 @@ use crate::{
     gpu::{self, Gpu},
     nccl,
     process::{self, Given},
-    seat, torch,
+    rank_assignment, torch,
 };
 
 /// How long work may take to end on the device after a window closes: the host runs ahead of it.
@@ -82,7 +82,7 @@ impl Session {
                 recorder.resume();
                 recorder
             }
-            None => match seat::take(&self.run, Given::of_this_process()) {
+            None => match rank_assignment::take(&self.run, Given::of_this_process()) {
                 Ok(recorder) => RECORDER.get_or_init(|| recorder),
                 Err(error) => {
                     self.failed = true;

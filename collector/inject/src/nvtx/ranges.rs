@@ -241,7 +241,7 @@ impl Drop for Entered {
 /// Tells the recording where all threads are.
 fn tell(place: Place) {
     if let Some(recorder) = session::recorder() {
-        recorder.set_everywhere(place.step, place.phase);
+        recorder.set_process_context(place.step, place.phase);
     }
 }
 

@@ -250,14 +250,14 @@ fn threads_that_say_nothing_are_where_the_process_is() {
         });
     };
     on_another_thread(1);
-    recorder.set_everywhere(Some(Step(7)), Some(Phase::Backward));
+    recorder.set_process_context(Some(Step(7)), Some(Phase::Backward));
     on_another_thread(2);
     {
         // This thread says itself in which phase it is.
         let _phase = recorder.phase(Phase::Forward);
         launch_notes::leave(3, true);
     }
-    recorder.set_everywhere(None, None);
+    recorder.set_process_context(None, None);
     on_another_thread(4);
     let mut page = Page::default();
     (1..=4).for_each(|correlation| page.kernel(VERSION_13, work(correlation, 1000), c"kernel"));

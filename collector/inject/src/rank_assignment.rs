@@ -55,8 +55,8 @@ mod tests {
         let path = directory.path().join("run");
         RunInfo::of_this_process("test").create(&path).unwrap();
         let given = |rank| Some(Given { rank, variable: "RANK", ranks: Some(4) });
-        let seats = [given(1), None, given(1), None, given(1), given(0)];
-        let recorders: Vec<Recorder> = seats.map(|given| take(&path, given).unwrap()).into();
+        let told = [given(1), None, given(1), None, given(1), given(0)];
+        let recorders: Vec<Recorder> = told.map(|given| take(&path, given).unwrap()).into();
         recorders.into_iter().for_each(|recorder| recorder.finish().unwrap());
         let run = Run::open(&path).unwrap();
         let from = |rank: u32| run.rank(Rank(rank)).unwrap().info.collector.rank_from.clone().unwrap();
