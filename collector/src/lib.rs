@@ -38,7 +38,6 @@ pub mod cupti;
 pub mod doctor;
 mod error;
 pub mod injection;
-mod lane;
 mod launch;
 mod launch_notes;
 pub mod libraries;
@@ -52,6 +51,7 @@ mod recorder;
 mod scope;
 mod settings;
 mod shared;
+mod thread_state;
 mod ticks;
 mod writer_thread;
 

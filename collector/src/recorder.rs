@@ -18,7 +18,6 @@ use stepscope_traces::{
 use crate::{
     context::{Change, Context},
     error::RecordError,
-    lane,
     launch::LaunchInfo,
     launch_notes::{self, MemoryNote},
     names::{KnownName, NameBook},
@@ -28,7 +27,7 @@ use crate::{
     scope::{Entered, Launching, OpenSpan, Scope},
     settings::Settings,
     shared::{Ending, Shared, lock},
-    writer_thread,
+    thread_state, writer_thread,
 };
 
 /// Records one rank. Clones record the same rank; every method may be called from any thread.
@@ -125,7 +124,7 @@ impl Recorder {
 
     /// Where in the training this thread is: to be handed to a thread that works for it.
     pub fn context(&self) -> Context {
-        self.shared().map(lane::context).unwrap_or_default()
+        self.shared().map(thread_state::context).unwrap_or_default()
     }
 
     /// Puts this thread where another one is, until the guard is dropped.
@@ -179,7 +178,7 @@ impl Recorder {
     #[inline]
     pub fn record(&self, span: Span) {
         if let Some(shared) = self.shared() {
-            lane::push(shared, |_, _| Event::Span(PackedSpan::timed(&span)));
+            thread_state::push(shared, |_, _| Event::Span(PackedSpan::timed(&span)));
         }
     }
 
@@ -210,27 +209,27 @@ impl Recorder {
             MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool }
         };
         if shared.launches.order_memory.load(Relaxed) {
-            let (time, event) = (shared.counter.read(), event(&lane::context(shared)));
+            let (time, event) = (shared.counter.read(), event(&thread_state::context(shared)));
             if launch_notes::leave_memory(MemoryNote { recorder: shared.id, time, event }) {
                 return;
             }
             shared.launches.memory_by_host.fetch_add(1, Relaxed);
         }
         let time = shared.counter.read();
-        lane::push(shared, |context, _| Event::TickedMemory(event(context), time));
+        thread_state::push(shared, |context, _| Event::TickedMemory(event(context), time));
     }
 
     /// Records a memory event that was timed elsewhere, as it is.
     pub fn record_memory(&self, event: MemoryEvent) {
         if let Some(shared) = self.shared() {
-            lane::push(shared, |_, _| Event::Memory(event));
+            thread_state::push(shared, |_, _| Event::Memory(event));
         }
     }
 
     /// Records memory events that were timed elsewhere, as they are, and waits for room: for threads that may wait.
     pub fn record_memory_waiting(&self, events: impl IntoIterator<Item = MemoryEvent>) {
         if let Some(shared) = self.shared() {
-            events.into_iter().for_each(|event| lane::push_waiting(shared, Event::Memory(event)));
+            events.into_iter().for_each(|event| thread_state::push_waiting(shared, Event::Memory(event)));
         }
     }
 
@@ -239,7 +238,7 @@ impl Recorder {
         if let Some(shared) = self.shared() {
             let time = shared.counter.read();
             let sample = CounterSample { time_ns: Nanos(0), counter: counter.into(), value };
-            lane::push(shared, |_, _| Event::TickedCounter(sample, time));
+            thread_state::push(shared, |_, _| Event::TickedCounter(sample, time));
         }
     }
 

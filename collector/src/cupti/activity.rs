@@ -58,7 +58,7 @@ impl Activity {
 
     /// Says which number a stream has in the recording. Streams without one get numbers from 16 on.
     pub fn name_stream(&self, stream: &CudaStream, number: Stream) -> Result<(), Unavailable> {
-        let place = library::place(stream)?;
+        let place = library::numbers_of(stream)?;
         self.session.translator().streams.name(self.shared.id, place, number);
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Activity {
     /// Launches and memory events are in order within a thread. So the thread that records a block's memory is the one
     /// that launches what uses it.
     pub fn order_memory_by(&self, stream: &CudaStream) -> Result<(), Unavailable> {
-        let place = library::place(stream)?;
+        let place = library::numbers_of(stream)?;
         self.session.translator().order_memory(&self.shared, place);
         Ok(())
     }

@@ -14,7 +14,7 @@ use cudarc::{
 use super::{
     callbacks,
     records::Next,
-    streams::Place,
+    streams::CuptiStream,
     subscriber::{self, DETACHING, LAST_CALL},
     traced::{Traced, changes_memory, kinds, launches_work},
     unavailable::Unavailable,
@@ -128,9 +128,9 @@ pub(crate) fn next_record(records: &[u8]) -> impl FnMut(Option<usize>) -> Next +
 }
 
 /// Where what is launched on a stream runs, as records tell it.
-pub(crate) fn place(stream: &CudaStream) -> Result<Place, Unavailable> {
+pub(crate) fn numbers_of(stream: &CudaStream) -> Result<CuptiStream, Unavailable> {
     let context = stream.context().cu_ctx();
-    let mut place = Place { context: 0, stream: 0 };
+    let mut place = CuptiStream { context: 0, stream: 0 };
     // SAFETY: the stream and its context are there, and there are places to write to.
     unsafe {
         check("tell a context", sys::cuptiGetContextId(context, &mut place.context))?;

@@ -15,15 +15,15 @@ use super::{
     memory_order::MemoryOrder,
     names::KernelNames,
     records::{Record, Work},
-    streams::{Place, Streams},
+    streams::{CuptiStream, Streams},
     thread_order::Settled,
 };
 use crate::{
-    lane,
     launch_notes::{Heard, LaunchNote, NoteReader},
     packed::PackedSpan,
     queue::Event,
     shared::Shared,
+    thread_state,
 };
 
 /// Turns records into spans of the recorders that listen.
@@ -86,7 +86,7 @@ impl Translator {
     }
 
     /// Places the memory events of a recorder between launches on this stream, from now on.
-    pub(crate) fn order_memory(&mut self, shared: &Shared, place: Place) {
+    pub(crate) fn order_memory(&mut self, shared: &Shared, place: CuptiStream) {
         self.memory_order.by(shared.id, place);
         shared.launches.order_memory.store(true, Relaxed);
         shared.note(CollectorNote::MemoryTimes(MemoryTimes::Device));
@@ -203,7 +203,7 @@ impl Translator {
         let context = note.map(|note| note.launched.context).unwrap_or_default();
         for event in self.pools.events(&change, self.clock.time(change.time), &context) {
             if !listener.paused.load(Relaxed) {
-                lane::push_waiting(listener, Event::Memory(event));
+                thread_state::push_waiting(listener, Event::Memory(event));
             }
         }
     }
@@ -214,7 +214,7 @@ fn listener<'a>(
     listeners: &'a [Arc<Shared>],
     streams: &Streams,
     note: Option<&LaunchNote>,
-    place: Option<Place>,
+    place: Option<CuptiStream>,
 ) -> Option<&'a Arc<Shared>> {
     let by_id = |id: u64| listeners.iter().find(|listener| listener.id == id);
     let launcher = note.and_then(|note| by_id(note.launched.recorder));
@@ -226,7 +226,7 @@ fn listener<'a>(
 fn record(listeners: &[Arc<Shared>], recorder: u64, span: &Span) {
     let listener = listeners.iter().find(|listener| listener.id == recorder);
     if let Some(listener) = listener.filter(|listener| !listener.paused.load(Relaxed)) {
-        lane::push_waiting(listener, Event::Span(PackedSpan::timed(span)));
+        thread_state::push_waiting(listener, Event::Span(PackedSpan::timed(span)));
     }
 }
 
@@ -234,7 +234,7 @@ fn record(listeners: &[Arc<Shared>], recorder: u64, span: &Span) {
 fn record_settled(listeners: &[Arc<Shared>], recorder: u64, settled: Settled) {
     if let Some(listener) = listeners.iter().find(|listener| listener.id == recorder) {
         listener.launches.memory_by_host.fetch_add(u64::from(settled.by_host), Relaxed);
-        lane::push_waiting(listener, Event::Memory(settled.event));
+        thread_state::push_waiting(listener, Event::Memory(settled.event));
     }
 }
 

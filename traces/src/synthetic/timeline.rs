@@ -57,7 +57,7 @@ pub(super) struct Activity {
 }
 
 /// How much was said in earlier steps: numbers go on from there.
-struct Said {
+struct SequenceCounts {
     /// By each stage about its gradients.
     reduces: Vec<u64>,
     /// From stage to stage.
@@ -76,7 +76,7 @@ impl Recipe {
     /// Every step in turn. The same each time it is asked for.
     pub(super) fn timeline(&self) -> impl Iterator<Item = StepTimeline> + '_ {
         let mut start = 1_000_000;
-        let mut said = Said { reduces: vec![0; self.stages() as usize], messages: 0 };
+        let mut said = SequenceCounts { reduces: vec![0; self.stages() as usize], messages: 0 };
         (0..self.steps).map(move |step| {
             let step = self.step(step, start, &mut said);
             start = step.end + 50_000;
@@ -84,7 +84,7 @@ impl Recipe {
         })
     }
 
-    fn step(&self, step: u32, start: i64, said: &mut Said) -> StepTimeline {
+    fn step(&self, step: u32, start: i64, said: &mut SequenceCounts) -> StepTimeline {
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(step)));
         let (stages, chunks) = (u64::from(self.stages()), u64::from(self.chunks()));
         let schedule = self.pipeline.map_or(Schedule::Gpipe, |pipeline| pipeline.schedule);
@@ -155,7 +155,7 @@ struct StageBuilder<'a> {
 
 impl<'a> StageBuilder<'a> {
     /// A stage begins with its copy of the batch.
-    fn begin(recipe: &'a Recipe, stage: u32, start: i64, said: &Said) -> StageBuilder<'a> {
+    fn begin(recipe: &'a Recipe, stage: u32, start: i64, said: &SequenceCounts) -> StageBuilder<'a> {
         let reduces = said.reduces[stage as usize];
         let mut builder = StageBuilder { recipe, stage, free: start, reduces, timeline: StageTimeline::default() };
         let copy = builder.activity(SpanKind::Copy, 0, recipe.side_stream(2), (start, start + 20_000), Phase::Data);

@@ -10,10 +10,10 @@ use stepscope_traces::Membership;
 
 use super::{
     communicator::{Communicator, Identity, group},
+    event::{V2, V3, V4, V5, Version, WANTED},
     here::{self, Handle},
     interface::{BeginV2, BeginV4, BeginV5, Start, Table},
     members,
-    said::{V2, V3, V4, V5, Version, WANTED},
 };
 use crate::{be_quiet, c_text, process};
 

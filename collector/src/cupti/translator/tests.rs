@@ -225,7 +225,7 @@ fn kernels_of_several_ranks_go_to_the_one_that_launched_them() {
     let mut page = Page::default();
     page.kernel(VERSION_13, work(1, 1000), c"launched by the second");
     page.kernel(VERSION_13, work(2, 2000), c"on the stream of the second");
-    let elsewhere = Place { context: 9, stream: 9 };
+    let elsewhere = CuptiStream { context: 9, stream: 9 };
     page.kernel(VERSION_13, Work { place: elsewhere, ..work(3, 3000) }, c"of nobody");
     first.read(&page);
     assert!(first.translator.leave(&second_shared));

@@ -34,13 +34,13 @@ pub(super) struct Frames {
     stream: Option<Stream>,
     detail: Detail,
     /// Where the last kernel belongs.
-    place: Option<Place>,
+    place: Option<FramePlace>,
     /// A track for each annotation, and what is going on there.
     tracks: Vec<(SpanKind, Slices, Option<Frame>)>,
 }
 
 /// Where in the training a kernel belongs.
-type Place = (Option<Step>, Option<MicroBatch>, Option<Phase>, Option<Layer>);
+type FramePlace = (Option<Step>, Option<MicroBatch>, Option<Phase>, Option<Layer>);
 
 /// Kernels that belong together.
 #[derive(Clone, Copy)]

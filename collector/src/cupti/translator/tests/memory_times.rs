@@ -50,7 +50,7 @@ fn memory_lies_between_the_kernels_that_use_it() {
     // As work says, each takes 100. The second is on another stream.
     recording.ran(1, 1000);
     let mut page = Page::default();
-    page.kernel(VERSION_12, Work { place: Place { context: 1, stream: 99 }, ..work(2, 1050) }, c"elsewhere");
+    page.kernel(VERSION_12, Work { place: CuptiStream { context: 1, stream: 99 }, ..work(2, 1050) }, c"elsewhere");
     page.copy(VERSION_13, work(3, 2000), 64, 1);
     recording.read(&page);
     recording.translator.settle_memory();
