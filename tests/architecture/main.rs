@@ -23,19 +23,58 @@ use modules::Modules;
 /// Each line is a layer, the lowest first: it may use the lines above it. Modules of one line do not use each other.
 /// Besides: no circles between the modules of one folder, no methods outside of the layer of their type, and no two types
 /// of one name.
-const LAYERED: &[Layers] = &[Layers {
-    source: "analyzer/src",
-    within: &[],
-    layers: &[
-        &["error", "selection"],
-        &["figures"],
-        &["rank"],
-        &["job"],
-        &["findings"],
-        &["analyze"],
-        &["live", "detail", "diff"],
-    ],
-}];
+const LAYERED: &[Layers] = &[
+    Layers {
+        source: "collector/src",
+        within: &[],
+        layers: &[
+            &["cache", "context", "error", "launch", "libraries", "names", "quiet_thread", "settings", "ticks"],
+            &["injection", "packed", "process_context"],
+            &["queue"],
+            &["shared"],
+            &["thread_state", "writer_thread"],
+            &["launch_notes", "scope"],
+            &["recorder"],
+            &["cupti", "nvml"],
+            &["doctor"],
+        ],
+    },
+    Layers {
+        source: "collector/src",
+        within: &["cupti"],
+        layers: &[
+            &[
+                "buffers",
+                "clock",
+                "demangle",
+                "latest_kernel",
+                "streams",
+                "subscriber",
+                "thread_order",
+                "traced",
+                "unavailable",
+            ],
+            &["callbacks", "groups", "memory", "memory_order", "names"],
+            &["join", "records"],
+            &["library", "translator"],
+            &["drain"],
+            &["activity"],
+        ],
+    },
+    Layers {
+        source: "analyzer/src",
+        within: &[],
+        layers: &[
+            &["error", "selection"],
+            &["figures"],
+            &["rank"],
+            &["job"],
+            &["findings"],
+            &["analyze"],
+            &["live", "detail", "diff"],
+        ],
+    },
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
