@@ -62,6 +62,17 @@ const LAYERED: &[Layers] = &[
         ],
     },
     Layers {
+        source: "collector/inject/src",
+        within: &[],
+        layers: &[
+            &["c_text", "exit", "gpu", "process", "recording", "step_waiter"],
+            &["nccl", "nvtx", "rank_assignment"],
+            &["torch"],
+            &["session"],
+            &["watch"],
+        ],
+    },
+    Layers {
         source: "analyzer/src",
         within: &[],
         layers: &[

@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -17,7 +16,9 @@ use crate::{
     gpu::{self, Gpu},
     nccl,
     process::{self, Given},
-    rank_assignment, torch,
+    rank_assignment,
+    recording::{self, recorder},
+    torch,
 };
 
 /// How long work may take to end on the device after a window closes: the host runs ahead of it.
@@ -25,14 +26,6 @@ const SETTLE: Duration = Duration::from_secs(1);
 
 /// What the annotation of a window is called.
 const WINDOW: &str = "recorded window";
-
-/// The recording of this process, from its first window on.
-static RECORDER: OnceLock<Recorder> = OnceLock::new();
-
-/// The recording of this process, if it has begun.
-pub(crate) fn recorder() -> Option<&'static Recorder> {
-    RECORDER.get()
-}
 
 /// The recording, and the window that is open.
 pub(crate) struct Session {
@@ -83,7 +76,7 @@ impl Session {
                 recorder
             }
             None => match rank_assignment::take(&self.run, Given::of_this_process()) {
-                Ok(recorder) => RECORDER.get_or_init(|| recorder),
+                Ok(recorder) => recording::begin(recorder),
                 Err(error) => {
                     self.failed = true;
                     return process::complain(&error.to_string());

@@ -14,7 +14,7 @@ use stepscope_collector::{Recorder, Scope};
 use stepscope_traces::{Nanos, Phase, Span, SpanKind, Step, now};
 
 use super::meaning::{self, Meaning};
-use crate::{process, session, watch};
+use crate::{process, recording::recorder, step_waiter};
 
 /// How many ranges may be open at a time on a thread, and in the process, before more are not looked at.
 const MOST_OPEN: usize = 4096;
@@ -102,7 +102,7 @@ pub(crate) fn place_by_framework(step: Option<Step>, phase: Option<Phase>) -> (O
     drop(steps);
     tell(here);
     if here.step != before.step {
-        watch::step_began();
+        step_waiter::step_began();
     }
     (here.step, !said)
 }
@@ -140,7 +140,7 @@ pub(crate) fn pop(domain: Domain) -> Option<c_int> {
 
 fn begin(domain: Domain, name: &str) -> (Option<Scope<'static>>, Option<Entered>) {
     let entered = (domain == Domain::NONE).then(|| Entered::by(name)).flatten();
-    let scope = session::recorder().map(|recorder| match entered.as_ref().map(Entered::new_part) {
+    let scope = recorder().map(|recorder| match entered.as_ref().map(Entered::new_part) {
         Some((Some(step), _)) => recorder.step(step),
         Some((_, Some(phase))) => recorder.phase(phase),
         _ => recorder.range(recorder.name(&meaning::recorded(name))),
@@ -167,7 +167,7 @@ pub(crate) fn start(domain: Domain, name: &str) -> u64 {
 /// Ends such a range.
 pub(crate) fn end(id: u64) {
     let ended = (!process::is_fork()).then(|| lock(&STARTED).as_mut()?.remove(&id)).flatten();
-    if let (Some(started), Some(recorder)) = (ended, session::recorder()) {
+    if let (Some(started), Some(recorder)) = (ended, recorder()) {
         recorder.record(started.span(recorder, now()));
     }
 }
@@ -210,7 +210,7 @@ impl Entered {
         drop(steps);
         tell(known);
         if here.step != before.step {
-            watch::step_began();
+            step_waiter::step_began();
         }
         Some(Entered { before, here })
     }
@@ -240,7 +240,7 @@ impl Drop for Entered {
 
 /// Tells the recording where all threads are.
 fn tell(place: StepAndPhase) {
-    if let Some(recorder) = session::recorder() {
+    if let Some(recorder) = recorder() {
         recorder.set_process_context(place.step, place.phase);
     }
 }

@@ -22,7 +22,7 @@ use stepscope_traces::{
 };
 
 use super::{inbox, native::Snapshots};
-use crate::session;
+use crate::recording::recorder;
 
 /// How often the thread looks whether it is time.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -118,7 +118,7 @@ pub(super) fn refuse(why: &str) {
 
 fn note_refusal() {
     let refusal = REFUSAL.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if let (Some(refusal), Some(recorder)) = (refusal, session::recorder()) {
+    if let (Some(refusal), Some(recorder)) = (refusal, recorder()) {
         recorder.note(CollectorNote::Torch(TorchNotes::of_state(refusal)));
     }
 }
@@ -227,7 +227,7 @@ impl Follow {
     }
 
     fn read(&mut self, rest: Rest) {
-        let Some(recorder) = session::recorder() else { return };
+        let Some(recorder) = recorder() else { return };
         let began = Instant::now();
         let clock = ClockSnapshot::take();
         let memory = &mut self.memory;
