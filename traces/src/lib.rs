@@ -54,15 +54,13 @@ mod writer;
 
 pub use clock::{ClockMap, ClockRecord, ClockSnapshot, now};
 pub use columns::{Cell, Column, OptionalColumn};
-pub use error::TraceError;
+pub use error::{ImportError, JoinError, PickleError, SnapshotError, TraceError};
 pub use follower::{Follower, More};
 pub use format::SCHEMA_VERSION;
 pub use ids::{
     Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,
 };
-pub use import::{
-    FollowError, FollowedMemory, JoinError, Mark, Observation, PickleError, SnapshotError, Taken, TrainingEvent,
-};
+pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};
 pub use loss::Loss;
 pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};

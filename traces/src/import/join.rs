@@ -3,29 +3,13 @@
 use super::ImportedRank;
 use crate::{
     clock::ClockMap,
-    ids::{Nanos, Rank, Step},
+    error::JoinError,
+    ids::{Nanos, Step},
     notes::CollectorNotes,
     rank_info::{RankInfo, State},
     tables::{MemoryEvent, MemoryEvents, Spans},
     vocabulary::SpanKind,
 };
-
-/// Why two sources are not put together.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JoinError {
-    /// One of them does not say what time of day its times are.
-    #[error("the memory snapshot of rank {rank} and its trace cannot be put on one clock: the time of day is missing")]
-    NoTimeOfDay {
-        /// Which rank.
-        rank: Rank,
-    },
-    /// They were recorded at different times.
-    #[error("the memory snapshot of rank {rank} was not recorded while its trace was")]
-    Apart {
-        /// Which rank.
-        rank: Rank,
-    },
-}
 
 impl ImportedRank {
     /// Takes the memory events of another source of this rank in place of its own, on its own clock.
@@ -60,7 +44,7 @@ impl ImportedRank {
 }
 
 /// What is said of memory is the other's now; where the rest came from is not.
-pub(crate) fn take_notes(info: &mut RankInfo, of_memory: &RankInfo) {
+pub(super) fn take_notes(info: &mut RankInfo, of_memory: &RankInfo) {
     info.collector.add_all(CollectorNotes { source: None, ..of_memory.collector.clone() });
 }
 
@@ -108,6 +92,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::{ClockRecord, ClockSnapshot},
+        ids::Rank,
         loss::Loss,
         names::FIRST_NAME,
         notes::{CollectorSource, MemoryCategories},

@@ -14,7 +14,6 @@
 mod annotations;
 mod category;
 mod document;
-mod error;
 mod followed;
 mod frame;
 mod lives;
@@ -31,6 +30,7 @@ use chrono::{DateTime, SecondsFormat};
 use super::ImportedRank;
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
+    error::{PickleError, SnapshotError},
     format::SCHEMA_VERSION,
     ids::{Nanos, Rank},
     loss::Loss,
@@ -44,7 +44,6 @@ use annotations::Stretch;
 use document::{DeviceHistory, Document, NoDocument};
 use tables::DeviceTables;
 
-pub use error::{PickleError, SnapshotError};
 pub use followed::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};
 
 /// Whether a file that begins so may be a memory snapshot; reading it tells for sure.

@@ -21,7 +21,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use crate::{clock::ClockSnapshot, tables::MemoryEvent, vocabulary::MemoryCategory};
+use crate::{clock::ClockSnapshot, error::PickleError, tables::MemoryEvent, vocabulary::MemoryCategory};
 
 use super::{
     annotations::phase,
@@ -30,7 +30,6 @@ use super::{
     frame::Pass,
     lives::{Life, Lives},
     passes::Passes,
-    pickle::PickleError,
     ranges::Ranges,
     records::{Action, Block, Event},
     tables::{event_phase, range_change},

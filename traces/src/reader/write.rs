@@ -1,7 +1,8 @@
-//! Writes a run that another tool recorded as a run directory.
+//! Writes a run, whoever recorded it, as a run directory.
 
 use std::path::Path;
 
+use super::{RankDirectory, RankReport, Run};
 use crate::{
     error::TraceError,
     ids::Nanos,
@@ -9,7 +10,6 @@ use crate::{
     names::FIRST_NAME,
     notes::{CollectorNote, LostOfTrace},
     rank_info::{RankInfo, State, WrittenState},
-    reader::{RankDirectory, RankReport, Run},
     tables::CounterSample,
     vocabulary::Counter,
     window::Window,
