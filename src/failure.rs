@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::AnalysisError;
 use stepscope_collector::injection::{JobError, LibraryMissing};
 use stepscope_plan::PlanError;
-use stepscope_traces::{PickleError, Run, SnapshotError, TraceError};
+use stepscope_traces::{ImportError, PickleError, Run, SnapshotError, TraceError};
 use stepscope_trainer::TrainError;
 use stepscope_tui::DashboardError;
 
@@ -108,19 +108,7 @@ fn trace_hint(error: &TraceError) -> Option<String> {
             }
             _ => "a run directory has a run.json in it".into(),
         }),
-        TraceError::NotATrace { .. } => Some(
-            "torch.profiler's export_chrome_trace writes traces, torch.cuda.memory._dump_snapshot snapshots".into(),
-        ),
-        TraceError::SameRank { .. } => Some("name the files that belong together, one for each rank".into()),
-        TraceError::WhoseMemory { .. } => Some("put its rank into its name, as in rank0.pickle".into()),
-        TraceError::Snapshot(SnapshotError::Pickle { source: PickleError::WantsToRun { .. }, .. }) => {
-            Some("a snapshot is plain data; this is something else, such as a checkpoint".into())
-        }
-        TraceError::Snapshot(SnapshotError::SomethingElse { .. }) => {
-            Some("a snapshot is what torch.cuda.memory._dump_snapshot writes".into())
-        }
-        TraceError::Snapshot(SnapshotError::CutShort { .. }) => Some("was it copied to its end?".into()),
-        TraceError::Join(_) => Some("look at each alone: name the trace, or the snapshot".into()),
+        TraceError::Import(error) => import_hint(error),
         TraceError::NewerSchema { written_by, .. } if written_by.is_empty() => Some("use a newer stepscope".into()),
         TraceError::NewerSchema { written_by, .. } => Some(format!("use stepscope {written_by} or newer")),
         TraceError::NotEmpty { .. } => Some("name a directory that is new or empty".into()),
@@ -129,5 +117,24 @@ fn trace_hint(error: &TraceError) -> Option<String> {
             Some(format!("{} is damaged; the .arrows files of its ranks open in any Arrow reader", path.display()))
         }
         _ => None,
+    }
+}
+
+fn import_hint(error: &ImportError) -> Option<String> {
+    match error {
+        ImportError::NotATrace { .. } => Some(
+            "torch.profiler's export_chrome_trace writes traces, torch.cuda.memory._dump_snapshot snapshots".into(),
+        ),
+        ImportError::SameRank { .. } => Some("name the files that belong together, one for each rank".into()),
+        ImportError::WhoseMemory { .. } => Some("put its rank into its name, as in rank0.pickle".into()),
+        ImportError::Snapshot(SnapshotError::Pickle { source: PickleError::WantsToRun { .. }, .. }) => {
+            Some("a snapshot is plain data; this is something else, such as a checkpoint".into())
+        }
+        ImportError::Snapshot(SnapshotError::SomethingElse { .. }) => {
+            Some("a snapshot is what torch.cuda.memory._dump_snapshot writes".into())
+        }
+        ImportError::Snapshot(SnapshotError::CutShort { .. }) => Some("was it copied to its end?".into()),
+        ImportError::Join(_) => Some("look at each alone: name the trace, or the snapshot".into()),
+        ImportError::Snapshot(_) => None,
     }
 }

@@ -200,7 +200,7 @@ impl RankContents {
                 strings: strings.into(),
             },
             data_loss: loss,
-            torch_memory: TorchNotes::of(&info),
+            torch_memory: info.collector.torch_memory.clone(),
             info,
         }
     }

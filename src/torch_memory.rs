@@ -9,13 +9,13 @@ pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -
     let mut recorded: Vec<TorchNotes> = Vec::new();
     let mut others: Vec<(Rank, String)> = Vec::new();
     for rank in ranks {
-        match TorchNotes::of(rank) {
+        match rank.collector.torch_memory.clone() {
             Some(notes) if notes.is_recorded() => recorded.push(TorchNotes {
                 // What a rank that did not end well noted is of its first moments.
                 time_ns: notes.time_ns.filter(|_| rank.written.is_some()),
                 ..notes
             }),
-            Some(notes) => others.push((rank.rank, notes.state)),
+            Some(notes) => others.push((rank.rank, notes.state.to_string())),
             None => {}
         }
     }
@@ -39,14 +39,13 @@ fn share(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::Written;
+    use stepscope_traces::{TorchMemory, Written};
 
     use super::*;
 
     fn rank(notes: Option<TorchNotes>) -> RankInfo {
         let mut info = RankInfo::of_this_process(Rank(0));
-        let notes = notes.iter().flat_map(TorchNotes::notes);
-        info.collector.extend(notes.map(|(key, note)| (key.to_owned(), note.into())));
+        info.collector.torch_memory = notes;
         info.written = Some(Written::default());
         info
     }
@@ -65,7 +64,7 @@ mod tests {
             }))
         };
         let refused = |number| {
-            let mut info = rank(Some(TorchNotes::refused("not recorded: \x1b[31mno")));
+            let mut info = rank(Some(TorchNotes::of_state(TorchMemory::NotRecorded { why: "\x1b[31mno".into() })));
             info.rank = Rank(number);
             info
         };

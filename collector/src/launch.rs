@@ -1,7 +1,6 @@
 //! What a thread says of the work it is about to launch, since only it knows.
 
 use std::{
-    marker::PhantomData,
     num::NonZeroU64,
     sync::{
         Mutex,
@@ -10,8 +9,6 @@ use std::{
 };
 
 use stepscope_traces::{Group, NameId, Nanos, Sequence, Span, SpanKind};
-
-use crate::{lane, shared::Shared};
 
 /// What a thread launches next. What is left out is what the device says of it.
 ///
@@ -63,9 +60,9 @@ impl Guard {
     }
 }
 
-/// What is said on a thread now.
+/// What a thread says of what it launches now.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Said {
+pub(crate) struct OpenLaunch {
     pub(crate) guard: Option<Guard>,
     /// Until a launch it is meant for has carried it away.
     pub(crate) info: Option<LaunchInfo>,
@@ -108,31 +105,5 @@ impl WatchedLaunches {
     /// The least such time, if there was a launch: below zero, the clocks disagree by as much.
     pub(crate) fn least_delay(&self) -> Option<Nanos> {
         Some(self.least_delay_ns.load(Relaxed)).filter(|least| *least != i64::MAX).map(Nanos)
-    }
-}
-
-/// Says what this thread launches next, until it is dropped.
-#[must_use = "what is launched after this is dropped is not described by it"]
-pub struct Launching<'a> {
-    /// What was said before.
-    outer: Option<(&'a Shared, Said)>,
-    /// Belongs to the thread it was opened on.
-    thread: PhantomData<*const ()>,
-}
-
-impl<'a> Launching<'a> {
-    #[inline]
-    pub(crate) fn open(shared: Option<&'a Shared>, info: LaunchInfo) -> Launching<'a> {
-        let outer = shared.and_then(|shared| Some((shared, lane::open_launch(shared, info)?)));
-        Launching { outer, thread: PhantomData }
-    }
-}
-
-impl Drop for Launching<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some((shared, outer)) = self.outer {
-            lane::close_launch(shared, outer);
-        }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) enum Event {
 
 /// What a thread counts and the writer reads.
 #[derive(Default)]
-pub(crate) struct LaneCounts {
+pub(crate) struct QueueCounts {
     pub(crate) dropped: AtomicU64,
     pub(crate) samples: AtomicU64,
     pub(crate) sampled_ns: AtomicU64,
@@ -27,14 +27,14 @@ pub(crate) struct LaneCounts {
 /// The program's end of a queue.
 pub(crate) struct Queue {
     pub(crate) events: Producer<Event>,
-    pub(crate) counts: Arc<LaneCounts>,
+    pub(crate) counts: Arc<QueueCounts>,
     pub(crate) capacity: usize,
 }
 
 /// The writer's end of a queue.
 pub(crate) struct QueueEnd {
     pub(crate) events: Consumer<Event>,
-    pub(crate) counts: Arc<LaneCounts>,
+    pub(crate) counts: Arc<QueueCounts>,
     pub(crate) bytes: usize,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn queue_bytes(capacity: usize) -> usize {
 /// Makes a queue, both ends of it.
 pub(crate) fn queue(capacity: usize) -> (Queue, QueueEnd) {
     let (producer, consumer) = RingBuffer::new(capacity);
-    let counts = Arc::new(LaneCounts::default());
+    let counts = Arc::new(QueueCounts::default());
     let end = QueueEnd { events: consumer, counts: counts.clone(), bytes: queue_bytes(capacity) };
     (Queue { events: producer, counts, capacity }, end)
 }

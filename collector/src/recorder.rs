@@ -10,23 +10,24 @@ use std::{
 };
 
 use stepscope_traces::{
-    CounterId, CounterSample, Device, FIRST_NAME, Layer, Membership, MemoryCategory, MemoryEvent, MemoryOperation,
-    MicroBatch, NameId, Nanos, Phase, RankInfo, RankWriter, Span, SpanKind, Stage, Step,
+    CollectorNote, CounterId, CounterSample, Device, FIRST_NAME, Layer, Membership, MemoryCategory, MemoryEvent,
+    MemoryOperation, MicroBatch, NameId, Nanos, Phase, RankInfo, RankWriter, RecorderSettings, Span, SpanKind, Stage,
+    Step,
 };
 
 use crate::{
     context::{Change, Context},
-    cupti::{self, MemoryNote},
     error::RecordError,
-    everywhere, lane,
-    launch::{LaunchInfo, Launching},
+    launch::LaunchInfo,
+    launch_notes::{self, MemoryNote},
     names::{KnownName, NameBook},
     packed::PackedSpan,
+    process_context,
     queue::Event,
-    scope::{Entered, OpenSpan, Scope},
+    scope::{Entered, Launching, OpenSpan, Scope},
     settings::Settings,
     shared::{Ending, Shared, lock},
-    writer_thread,
+    thread_state, writer_thread,
 };
 
 /// Records one rank. Clones record the same rank; every method may be called from any thread.
@@ -46,8 +47,8 @@ impl Recorder {
 
     /// Begins to record with other settings.
     pub fn start_with(run: &Path, mut info: RankInfo, settings: Settings) -> Result<Recorder, RecordError> {
-        info.collector.insert("flush_every_ms".into(), (settings.flush_every.as_millis() as u64).into());
-        info.collector.insert("queue_bytes".into(), settings.queue_bytes.into());
+        let flush_every_ms = settings.flush_every.as_millis() as u64;
+        info.collector.settings = Some(RecorderSettings { flush_every_ms, queue_bytes: settings.queue_bytes as u64 });
         let writer = RankWriter::create(run, info)?;
         let shared = Arc::new(Shared::new(settings));
         let thread = writer_thread::spawn(shared.clone(), writer, settings)?;
@@ -123,7 +124,7 @@ impl Recorder {
 
     /// Where in the training this thread is: to be handed to a thread that works for it.
     pub fn context(&self) -> Context {
-        self.shared().map(lane::context).unwrap_or_default()
+        self.shared().map(thread_state::context).unwrap_or_default()
     }
 
     /// Puts this thread where another one is, until the guard is dropped.
@@ -138,10 +139,10 @@ impl Recorder {
         Launching::open(self.shared().filter(|shared| shared.launches.watched.load(Relaxed)), info)
     }
 
-    /// Notes in the run how this rank is recorded, or why something is not. A later note of the same key replaces it.
-    pub fn note(&self, key: &str, value: impl Into<String>) {
+    /// Notes in the run how this rank is recorded, or why something is not. A later note of the same kind replaces it.
+    pub fn note(&self, note: CollectorNote) {
         if let Some(shared) = self.shared() {
-            shared.note(key, value.into());
+            shared.note(note);
         }
     }
 
@@ -161,9 +162,9 @@ impl Recorder {
 
     /// Says where the whole process is: a step, or nowhere, and the phase of it. This holds for what is launched on threads
     /// that do not say themselves, such as those that a framework has for its backward pass.
-    pub fn set_everywhere(&self, step: Option<Step>, phase: Option<Phase>) {
+    pub fn set_process_context(&self, step: Option<Step>, phase: Option<Phase>) {
         if let Some(shared) = self.shared() {
-            everywhere::set(shared.id, step, phase);
+            process_context::set(shared.id, step, phase);
         }
     }
 
@@ -177,7 +178,7 @@ impl Recorder {
     #[inline]
     pub fn record(&self, span: Span) {
         if let Some(shared) = self.shared() {
-            lane::push(shared, |_, _| Event::Span(PackedSpan::timed(&span)));
+            thread_state::push(shared, |_, _| Event::Span(PackedSpan::timed(&span)));
         }
     }
 
@@ -208,27 +209,27 @@ impl Recorder {
             MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool }
         };
         if shared.launches.order_memory.load(Relaxed) {
-            let (time, event) = (shared.counter.read(), event(&lane::context(shared)));
-            if cupti::leave_memory(MemoryNote { recorder: shared.id, time, event }) {
+            let (time, event) = (shared.counter.read(), event(&thread_state::context(shared)));
+            if launch_notes::leave_memory(MemoryNote { recorder: shared.id, time, event }) {
                 return;
             }
             shared.launches.memory_by_host.fetch_add(1, Relaxed);
         }
         let time = shared.counter.read();
-        lane::push(shared, |context, _| Event::TickedMemory(event(context), time));
+        thread_state::push(shared, |context, _| Event::TickedMemory(event(context), time));
     }
 
     /// Records a memory event that was timed elsewhere, as it is.
     pub fn record_memory(&self, event: MemoryEvent) {
         if let Some(shared) = self.shared() {
-            lane::push(shared, |_, _| Event::Memory(event));
+            thread_state::push(shared, |_, _| Event::Memory(event));
         }
     }
 
     /// Records memory events that were timed elsewhere, as they are, and waits for room: for threads that may wait.
     pub fn record_memory_waiting(&self, events: impl IntoIterator<Item = MemoryEvent>) {
         if let Some(shared) = self.shared() {
-            events.into_iter().for_each(|event| lane::push_waiting(shared, Event::Memory(event)));
+            events.into_iter().for_each(|event| thread_state::push_waiting(shared, Event::Memory(event)));
         }
     }
 
@@ -237,7 +238,7 @@ impl Recorder {
         if let Some(shared) = self.shared() {
             let time = shared.counter.read();
             let sample = CounterSample { time_ns: Nanos(0), counter: counter.into(), value };
-            lane::push(shared, |_, _| Event::TickedCounter(sample, time));
+            thread_state::push(shared, |_, _| Event::TickedCounter(sample, time));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a program opens and closes: annotations, and spans under them.
+//! What a program opens and closes: annotations, spans under them, and what it says of launches.
 
 use std::marker::PhantomData;
 
@@ -6,10 +6,11 @@ use stepscope_traces::{Correlation, Group, NameId, Nanos, Sequence, Span, SpanKi
 
 use crate::{
     context::{Change, Context},
-    lane,
+    launch::{LaunchInfo, OpenLaunch},
     packed::PackedSpan,
     queue::Event,
     shared::Shared,
+    thread_state,
     ticks::Ticks,
 };
 
@@ -39,7 +40,7 @@ impl Drop for Scope<'_> {
     fn drop(&mut self) {
         if let Some((shared, began)) = self.began {
             let ended = shared.counter.read();
-            lane::push(shared, |_, _| Event::Span(PackedSpan::ticked(&self.span, began, ended)));
+            thread_state::push(shared, |_, _| Event::Span(PackedSpan::ticked(&self.span, began, ended)));
         }
     }
 }
@@ -55,7 +56,7 @@ pub struct Entered<'a> {
 impl<'a> Entered<'a> {
     /// Also tells where the thread now is, and which thread it is.
     pub(crate) fn open(shared: Option<&'a Shared>, change: Change) -> (Entered<'a>, Option<(Context, Stream)>) {
-        let opened = shared.and_then(|shared| Some((shared, lane::open_scope(shared, change)?)));
+        let opened = shared.and_then(|shared| Some((shared, thread_state::open_scope(shared, change)?)));
         let scope = opened.map(|(shared, (number, ..))| (shared, number));
         (Entered { scope, thread: PhantomData }, opened.map(|(_, (_, context, thread))| (context, thread)))
     }
@@ -64,7 +65,7 @@ impl<'a> Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if let Some((shared, number)) = self.scope {
-            lane::close_scope(shared, number);
+            thread_state::close_scope(shared, number);
         }
     }
 }
@@ -126,13 +127,39 @@ impl Drop for OpenSpan<'_> {
     fn drop(&mut self) {
         if let Some((shared, began)) = self.began {
             let ended = shared.counter.read();
-            lane::push(shared, |context, thread| {
+            thread_state::push(shared, |context, thread| {
                 context.apply(&mut self.span);
                 if self.span.kind == SpanKind::Launch {
                     self.span.stream = Some(thread);
                 }
                 Event::Span(PackedSpan::ticked(&self.span, began, ended))
             });
+        }
+    }
+}
+
+/// Says what this thread launches next, until it is dropped.
+#[must_use = "what is launched after this is dropped is not described by it"]
+pub struct Launching<'a> {
+    /// What was said before.
+    outer: Option<(&'a Shared, OpenLaunch)>,
+    /// Belongs to the thread it was opened on.
+    thread: PhantomData<*const ()>,
+}
+
+impl<'a> Launching<'a> {
+    #[inline]
+    pub(crate) fn open(shared: Option<&'a Shared>, info: LaunchInfo) -> Launching<'a> {
+        let outer = shared.and_then(|shared| Some((shared, thread_state::open_launch(shared, info)?)));
+        Launching { outer, thread: PhantomData }
+    }
+}
+
+impl Drop for Launching<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((shared, outer)) = self.outer {
+            thread_state::close_launch(shared, outer);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
     thread::Thread,
 };
 
-use stepscope_traces::{Device, Membership, Stream};
+use stepscope_traces::{CollectorNote, Device, Membership, Stream};
 
 use crate::{
     launch::WatchedLaunches,
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     names: Mutex<NameBook>,
     new_queues: Mutex<NewQueues>,
     /// What is to stand in `rank.json` and is not there yet.
-    notes: Mutex<Vec<(String, String)>>,
+    notes: Mutex<Vec<CollectorNote>>,
     /// What the rank computes on, if that is not written yet.
     device: Mutex<Option<Device>>,
     /// The groups it is in, if that is not written yet.
@@ -149,13 +149,13 @@ impl Shared {
     }
 
     /// Leaves a note for `rank.json`.
-    pub(crate) fn note(&self, key: &str, value: String) {
+    pub(crate) fn note(&self, note: CollectorNote) {
         if !self.is_forked() {
-            lock(&self.notes).push((key.to_owned(), value));
+            lock(&self.notes).push(note);
         }
     }
 
-    pub(crate) fn take_notes(&self) -> Vec<(String, String)> {
+    pub(crate) fn take_notes(&self) -> Vec<CollectorNote> {
         std::mem::take(&mut lock(&self.notes))
     }
 

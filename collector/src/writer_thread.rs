@@ -15,7 +15,7 @@ use stepscope_traces::{ClockSnapshot, Counter, CounterSample, MemoryEvent, RankW
 
 use crate::{
     error::RecordError,
-    queue::{Event, LaneCounts, QueueEnd},
+    queue::{Event, QueueCounts, QueueEnd},
     quiet_thread,
     settings::Settings,
     shared::{Ending, Shared, lock},
@@ -72,7 +72,7 @@ struct Drain<'a> {
 #[derive(Default)]
 struct Costs {
     recorded: u64,
-    /// Of lanes whose threads have ended.
+    /// Of queues whose threads have ended.
     dropped: u64,
     samples: u64,
     sampled_ns: u64,
@@ -80,7 +80,7 @@ struct Costs {
 }
 
 impl Costs {
-    fn add(&mut self, counts: &LaneCounts) {
+    fn add(&mut self, counts: &QueueCounts) {
         self.dropped += counts.dropped.load(Relaxed);
         self.samples += counts.samples.load(Relaxed);
         self.sampled_ns += counts.sampled_ns.load(Relaxed);
@@ -156,9 +156,7 @@ impl<'a> Drain<'a> {
         for (id, text) in fresh {
             self.writer.push_name(id, &text)?;
         }
-        for (key, value) in self.shared.take_notes() {
-            self.writer.note(&key, &value);
-        }
+        self.shared.take_notes().into_iter().for_each(|note| self.writer.note(note));
         if let Some(device) = self.shared.take_device() {
             self.writer.set_device(device);
         }

@@ -11,9 +11,9 @@ use std::{
 
 use stepscope_collector::{Context, LaunchInfo, RecordError, Recorder, Settings, cupti::Activity};
 use stepscope_traces::{
-    Correlation, Counter, Group, GroupInfo, Layer, Loss, Membership, MemoryCategory, MemoryOperation, MicroBatch,
-    Nanos, Phase, Rank, RankData, RankInfo, Run, RunInfo, Sequence, Span, SpanKind, Stage, State, Step, Stream,
-    TraceError, Window, now,
+    CollectorNote, Correlation, Counter, CuptiNote, Group, GroupInfo, Layer, Loss, Membership, MemoryCategory,
+    MemoryOperation, MicroBatch, Nanos, Phase, Rank, RankData, RankInfo, Run, RunInfo, Sequence, Span, SpanKind, Stage,
+    State, Step, Stream, TraceError, Window, now,
 };
 use tempfile::TempDir;
 
@@ -318,23 +318,23 @@ fn a_disabled_recorder_does_nothing() {
 #[test]
 fn a_later_note_replaces_one() {
     let recording = Recording::start(Settings::default());
-    recording.recorder.note("tool", "the first");
-    recording.recorder.note("tool", "another");
+    recording.recorder.note(CollectorNote::OtherGpus(1));
+    recording.recorder.note(CollectorNote::OtherGpus(3));
     let path = recording.path.clone();
     recording.recorder.finish().unwrap();
-    assert_eq!(Run::open(&path).unwrap().ranks[0].info.collector["tool"], "another");
+    assert_eq!(Run::open(&path).unwrap().ranks[0].info.collector.other_gpus, Some(3));
 }
 
 #[test]
 fn with_or_without_kernels_the_recording_goes_on_and_says_so() {
     let recording = Recording::start(Settings::default());
     let recorder = &recording.recorder;
-    let said = match Activity::start(recorder) {
+    let why_not = match Activity::start(recorder) {
         Ok(activity) => {
             activity.finish();
-            "CUPTI".to_owned()
+            None
         }
-        Err(unavailable) => unavailable.to_string(),
+        Err(unavailable) => Some(unavailable.to_string()),
     };
     let launching = recorder.launching(LaunchInfo { flops: Some(64), ..LaunchInfo::default() });
     drop(recorder.span(SpanKind::Kernel, recorder.name("matmul")));
@@ -342,8 +342,11 @@ fn with_or_without_kernels_the_recording_goes_on_and_says_so() {
     let path = recording.path.clone();
     recording.recorder.finish().unwrap();
     let rank = &Run::open(&path).unwrap().ranks[0];
-    let noted = rank.info.collector["cupti"].as_str().unwrap();
-    assert!(noted.contains(&said), "{noted}");
+    match (&rank.info.collector.cupti, why_not) {
+        (Some(CuptiNote::Recorded { .. }), None) => {}
+        (Some(CuptiNote::NotRecorded { why }), Some(why_not)) => assert_eq!(*why, why_not),
+        (noted, why_not) => panic!("{noted:?}, {why_not:?}"),
+    }
     assert_eq!(rank.read(Window::ALL).unwrap().0.spans.len(), 1);
 }
 

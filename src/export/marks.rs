@@ -91,12 +91,12 @@ pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay, beginning: i64
             arguments: [peak].into_iter().chain(step).chain(phase).chain(categories).collect(),
         });
     }
-    if let Some(times) = overlay.info.collector.get("out_of_memory").and_then(|times| times.as_str())
+    if let Some(times) = overlay.info.collector.out_of_memory
         && let Some(memory) = analysis.memory.iter().find(|memory| memory.rank == overlay.rank)
     {
         // How often is known, and not when.
         let arguments =
-            vec![("times".into(), Fact::Text(times.into())), ("time".into(), Fact::Text("inferred".into()))];
+            vec![("times".into(), Fact::Text(times.to_string())), ("time".into(), Fact::Text("inferred".into()))];
         marks.push(Mark { time_ns: at(memory.peak_time_ns), name: "out of memory".into(), arguments });
     }
     for step in analysis.steps.iter().filter(|step| step.rank == overlay.rank) {

@@ -1,6 +1,6 @@
 //! What went wrong while ranks were recorded.
 
-use stepscope_traces::RankDirectory;
+use stepscope_traces::{CuptiNote, RankDirectory};
 
 use crate::folded::Folded;
 
@@ -11,7 +11,8 @@ pub(super) fn lines(ranks: &[RankDirectory]) -> Vec<String> {
 
 /// Why a rank has no kernels, if the recorder said so, or why it ended early.
 fn problem(rank: &RankDirectory) -> Option<String> {
-    let cupti = rank.info.collector.get("cupti").and_then(|note| note.as_str());
-    let why = cupti.and_then(|note| note.strip_prefix("not recorded: ")).map(|why| format!("no kernels, since {why}"));
-    why.or_else(|| rank.info.reason.clone())
+    match &rank.info.collector.cupti {
+        Some(CuptiNote::NotRecorded { why }) => Some(format!("no kernels, since {why}")),
+        _ => rank.info.reason.clone(),
+    }
 }

@@ -5,10 +5,7 @@
 
 use std::{fs, io, path::Path};
 
-use stepscope_traces::{RankDirectory, Run, Spans, State, TraceError, Window};
-
-/// How a rank says that it was to have another number: a variable and that number.
-const TAKEN: (&str, &str) = ("order, since ", " was taken");
+use stepscope_traces::{RankDirectory, RankFrom, Run, Spans, State, TraceError, Window};
 
 /// Gives ranks the numbers that they were told, where those who have them did nothing. Nothing is lost: they change
 /// places.
@@ -18,9 +15,9 @@ pub(super) fn settle(path: &Path) -> Result<(), TraceError> {
         return Ok(());
     }
     for displaced in &run.ranks {
-        let wanted = wanted(displaced).and_then(|number| run.ranks.iter().find(|rank| rank.info.rank.0 == number));
-        if let Some(idle) = wanted
-            && from(idle) == Some("order")
+        let Some(RankFrom::Taken { wanted, .. }) = displaced.info.collector.rank_from else { continue };
+        if let Some(idle) = run.ranks.iter().find(|rank| rank.info.rank == wanted)
+            && idle.info.collector.rank_from == Some(RankFrom::Order)
             && !did_anything(idle)?
         {
             swap(idle, displaced).map_err(|source| TraceError::Io {
@@ -31,16 +28,6 @@ pub(super) fn settle(path: &Path) -> Result<(), TraceError> {
         }
     }
     Ok(())
-}
-
-fn from(rank: &RankDirectory) -> Option<&str> {
-    rank.info.collector.get("rank_from")?.as_str()
-}
-
-/// The number that a rank was told to have and does not.
-fn wanted(rank: &RankDirectory) -> Option<u32> {
-    let said = from(rank)?.strip_prefix(TAKEN.0)?.strip_suffix(TAKEN.1)?;
-    said.split_once('=')?.1.parse().ok()
 }
 
 fn did_anything(rank: &RankDirectory) -> Result<bool, TraceError> {
@@ -65,9 +52,9 @@ mod tests {
     use super::*;
 
     /// A rank with a kernel, or without; `pid` says who it is.
-    fn record(run: &Path, rank: u32, from: &str, pid: u32, kernel: bool) {
+    fn record(run: &Path, rank: u32, from: RankFrom, pid: u32, kernel: bool) {
         let mut info = RankInfo::of_this_process(Rank(rank));
-        info.collector.insert("rank_from".into(), from.into());
+        info.collector.rank_from = Some(from);
         info.pid = pid;
         let mut writer = RankWriter::create(run, info).unwrap();
         writer.push_name(FIRST_NAME, "matmul").unwrap();
@@ -80,9 +67,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run");
         RunInfo::of_this_process("job").create(&path).unwrap();
-        record(&path, 0, "order", 100, launcher_computes);
-        record(&path, 1, "RANK", 101, true);
-        record(&path, 2, "order, since RANK=0 was taken", 102, true);
+        record(&path, 0, RankFrom::Order, 100, launcher_computes);
+        record(&path, 1, RankFrom::Variable("RANK".into()), 101, true);
+        let taken = RankFrom::Taken { variable: "RANK".into(), wanted: Rank(0) };
+        record(&path, 2, taken, 102, true);
         settle(&path).unwrap();
         Run::open(&path).unwrap().ranks.iter().map(|rank| (rank.info.rank.0, rank.info.pid)).collect()
     }

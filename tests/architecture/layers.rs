@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::modules::{Arrow, ItemPath, Modules};
+use crate::modules::{Arrow, Modules};
 
 /// The layers of a crate.
 pub(crate) struct Layers {
@@ -12,6 +12,8 @@ pub(crate) struct Layers {
     pub(crate) within: &'static [&'static str],
     /// Modules right inside of it by layer, the lowest first. Those of one layer do not use each other.
     pub(crate) layers: &'static [&'static [&'static str]],
+    /// Names that several types have all the same. There are to be no more of them.
+    pub(crate) shared_names: &'static [&'static str],
 }
 
 impl Layers {
@@ -21,7 +23,7 @@ impl Layers {
         let mut wrong = self.not_in_both(modules);
         wrong.extend(arrows.iter().filter_map(|arrow| self.goes_up(arrow)));
         wrong.extend(modules.extensions().iter().filter_map(|arrow| self.is_hidden(arrow)));
-        wrong.extend(modules.types().into_iter().filter_map(|(name, places)| self.is_shared(name, places)));
+        wrong.extend(self.shared(modules));
         for parent in modules.paths().filter(|path| self.has(path)) {
             wrong.extend(circle(parent, &arrows));
         }
@@ -69,11 +71,19 @@ impl Layers {
         (user != used).then(|| format!("{} gives methods to {path} of {}", from.join("::"), to.join("::")))
     }
 
-    /// A name that several types have.
-    fn is_shared(&self, name: &str, places: Vec<&ItemPath>) -> Option<String> {
-        let places: Vec<String> =
-            places.into_iter().filter(|place| self.has(place)).map(|place| place.join("::")).collect();
-        (places.len() > 1).then(|| format!("{name} is several types: in {}", places.join(", ")))
+    /// Names that several types have and should not, or should have and do not any more.
+    fn shared(&self, modules: &Modules) -> Vec<String> {
+        let types = modules.types();
+        let places = |name: &str| -> Vec<String> {
+            let places = types.get(name).into_iter().flatten().filter(|place| self.has(place));
+            places.map(|place| place.join("::")).collect()
+        };
+        let unlisted = types.keys().filter(|name| !self.shared_names.contains(name)).filter_map(|name| {
+            let places = places(name);
+            (places.len() > 1).then(|| format!("{name} is several types: in {}", places.join(", ")))
+        });
+        let stale = self.shared_names.iter().filter(|name| places(name).len() < 2);
+        unlisted.chain(stale.map(|name| format!("{name} is not several types any more"))).collect()
     }
 }
 
@@ -114,7 +124,8 @@ fn circle(parent: &[String], arrows: &[Arrow]) -> Option<String> {
 mod tests {
     use super::*;
 
-    const CRATE: Layers = Layers { source: "", within: &[], layers: &[&["low"], &["middle"], &["high", "beside"]] };
+    const CRATE: Layers =
+        Layers { source: "", within: &[], layers: &[&["low"], &["middle"], &["high", "beside"]], shared_names: &[] };
 
     /// What is wrong with a crate that has these sources in place of its own.
     fn wrong(sources: &[(&str, &str)]) -> Vec<String> {
@@ -170,7 +181,7 @@ mod tests {
 
     #[test]
     fn layers_may_be_those_of_one_module() {
-        let middle = Layers { source: "", within: &["middle"], layers: &[&["part"], &["other"]] };
+        let middle = Layers { source: "", within: &["middle"], layers: &[&["part"], &["other"]], shared_names: &[] };
         let other = ("middle/other.rs", "use super::part::Part; use crate::high::Thing;");
         assert_eq!(wrong_in(&middle, &[other]), [""; 0], "others of the crate are none of its layers");
         let up = ("middle/part.rs", "pub(crate) struct Part(super::other::Other);");
@@ -209,6 +220,9 @@ mod tests {
     fn types_of_one_name_are_found() {
         let found = wrong(&[("low.rs", "enum Part { One }"), ("beside.rs", "fn of() { struct Inside; }")]);
         assert_eq!(found, ["Part is several types: in low, middle::part"]);
+        let listed = Layers { shared_names: &["Part"], ..CRATE };
+        assert_eq!(wrong_in(&listed, &[("low.rs", "enum Part { One }")]), [""; 0]);
+        assert_eq!(wrong_in(&listed, &[]), ["Part is not several types any more"]);
     }
 
     #[test]

@@ -22,20 +22,95 @@ use modules::Modules;
 ///
 /// Each line is a layer, the lowest first: it may use the lines above it. Modules of one line do not use each other.
 /// Besides: no circles between the modules of one folder, no methods outside of the layer of their type, and no two types
-/// of one name.
-const LAYERED: &[Layers] = &[Layers {
-    source: "analyzer/src",
-    within: &[],
-    layers: &[
-        &["error", "selection"],
-        &["figures"],
-        &["rank"],
-        &["job"],
-        &["findings"],
-        &["analyze"],
-        &["live", "detail", "diff"],
-    ],
-}];
+/// of one name but those that are listed.
+const LAYERED: &[Layers] = &[
+    Layers {
+        source: "traces/src",
+        within: &[],
+        layers: &[
+            &["columns", "loss", "regular_file"],
+            &["ids"],
+            &["clock", "names", "notes", "vocabulary", "window"],
+            &["tables"],
+            &["format", "rank_data"],
+            &["error"],
+            &["json_file"],
+            &["run_info"],
+            &["membership"],
+            &["rank_info"],
+            &["follower", "inferred_steps", "writer"],
+            &["import"],
+            &["reader"],
+            &["export", "synthetic"],
+        ],
+        shared_names: &["ClockSnapshot", "Event", "Mark", "Value", "Written"],
+    },
+    Layers {
+        source: "collector/src",
+        within: &[],
+        layers: &[
+            &["cache", "context", "error", "launch", "libraries", "names", "quiet_thread", "settings", "ticks"],
+            &["injection", "packed", "process_context"],
+            &["queue"],
+            &["shared"],
+            &["thread_state", "writer_thread"],
+            &["launch_notes", "scope"],
+            &["recorder"],
+            &["cupti", "nvml"],
+            &["doctor"],
+        ],
+        shared_names: &[],
+    },
+    Layers {
+        source: "collector/src",
+        within: &["cupti"],
+        layers: &[
+            &[
+                "buffers",
+                "clock",
+                "demangle",
+                "latest_kernel",
+                "streams",
+                "subscriber",
+                "thread_order",
+                "traced",
+                "unavailable",
+            ],
+            &["callbacks", "groups", "memory", "memory_order", "names"],
+            &["join", "records"],
+            &["library", "translator"],
+            &["drain"],
+            &["activity"],
+        ],
+        shared_names: &[],
+    },
+    Layers {
+        source: "collector/inject/src",
+        within: &[],
+        layers: &[
+            &["c_text", "exit", "gpu", "process", "recording", "step_waiter"],
+            &["nccl", "nvtx", "rank_assignment"],
+            &["torch"],
+            &["session"],
+            &["watch"],
+        ],
+        shared_names: &[],
+    },
+    Layers {
+        source: "analyzer/src",
+        within: &[],
+        layers: &[
+            &["error", "selection"],
+            &["figures"],
+            &["rank"],
+            &["job"],
+            &["findings"],
+            &["analyze"],
+            &["live", "detail", "diff"],
+        ],
+        shared_names: &[],
+    },
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -38,8 +38,8 @@ mod inferred_steps;
 mod json_file;
 mod loss;
 mod membership;
-mod memory_times;
 mod names;
+mod notes;
 mod rank_data;
 mod rank_info;
 mod reader;
@@ -48,33 +48,33 @@ mod run_info;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
 mod tables;
-mod torch_notes;
 mod vocabulary;
 mod window;
 mod writer;
 
 pub use clock::{ClockMap, ClockRecord, ClockSnapshot, now};
 pub use columns::{Cell, Column, OptionalColumn};
-pub use error::TraceError;
+pub use error::{ImportError, JoinError, PickleError, SnapshotError, TraceError};
 pub use follower::{Follower, More};
 pub use format::SCHEMA_VERSION;
 pub use ids::{
     Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,
 };
-pub use import::{
-    FollowError, FollowedMemory, JoinError, Mark, Observation, PickleError, SnapshotError, Taken, TrainingEvent,
-};
+pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};
 pub use loss::Loss;
 pub use membership::Membership;
-pub use memory_times::MemoryTimes;
 pub use names::{FIRST_NAME, Names, without_signature};
+pub use notes::{
+    AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, LostOfTrace, MemoryAtStart,
+    MemoryCategories, MemoryTimes, NcclNote, NvmlNote, PeakFlopsFrom, PeakFrom, PhasesFrom, RankFrom, RecorderSettings,
+    SequencesFrom, StreamsNote, TorchMemory, TorchNotes,
+};
 pub use rank_data::{RankData, Survey, TableSurvey};
-pub use rank_info::{Device, PHASES, RANKS_ON_DEVICE, RECORDED_WINDOW, RankInfo, State, Written};
+pub use rank_info::{Device, RECORDED_WINDOW, RankInfo, State, Written};
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
-pub use torch_notes::TorchNotes;
 pub use vocabulary::{Counter, MemoryCategory, MemoryOperation, Phase, SpanKind};
 pub use window::Window;
 pub use writer::RankWriter;

@@ -7,7 +7,6 @@ use stepscope_plan::Axis;
 
 use crate::{
     ids::{Group, Rank},
-    rank_info::RankInfo,
     run_info::GroupInfo,
 };
 
@@ -25,14 +24,14 @@ pub struct Membership {
     pub name: Option<String>,
 }
 
-/// The groups of which all ranks are known, and along what they talk.
-pub(crate) fn groups<'a>(ranks: impl Iterator<Item = &'a RankInfo> + Clone) -> Vec<GroupInfo> {
+/// The groups of which all ranks are known, and along what they talk, by what each rank is in.
+pub(crate) fn groups<'a>(ranks: impl Iterator<Item = (Rank, &'a [Membership])> + Clone) -> Vec<GroupInfo> {
     // A launcher's own process is in none.
-    let world_size = ranks.clone().filter(|rank| !rank.groups.is_empty()).count();
+    let world_size = ranks.clone().filter(|(_, memberships)| !memberships.is_empty()).count();
     let mut members: BTreeMap<Group, Vec<(&Membership, Rank)>> = BTreeMap::new();
-    for rank in ranks {
-        for membership in &rank.groups {
-            members.entry(membership.group).or_default().push((membership, rank.rank));
+    for (rank, memberships) in ranks {
+        for membership in memberships {
+            members.entry(membership.group).or_default().push((membership, rank));
         }
     }
     let describe = |(group, mut members): (Group, Vec<(&Membership, Rank)>)| {
@@ -99,18 +98,21 @@ mod tests {
             size,
             name: name.map(str::to_owned),
         };
-        let rank = |rank, groups| RankInfo { groups, ..RankInfo::of_this_process(Rank(rank)) };
+        let rank = |rank, memberships: Vec<Membership>| (Rank(rank), memberships);
         let ranks = [
             rank(0, vec![member(7, 1, 2, None), member(8, 0, 2, Some("mesh_tp")), member(9, 0, 2, Some("mesh_dp"))]),
             rank(1, vec![member(7, 0, 2, None), member(8, 0, 2, Some("mesh_tp")), member(9, 1, 3, Some("mesh_dp"))]),
             rank(2, Vec::new()),
         ];
+        let described = |ranks: &[(Rank, Vec<Membership>)]| {
+            groups(ranks.iter().map(|(rank, memberships)| (*rank, memberships.as_slice())))
+        };
         let world = GroupInfo { group: Group(7), axis: Axis::World, ranks: vec![Rank(1), Rank(0)] };
         assert_eq!(
-            groups(ranks.iter()),
+            described(&ranks),
             [world],
             "two ranks say to be the same one, and one says that another is missing"
         );
-        assert_eq!(groups(ranks[..0].iter()), []);
+        assert_eq!(described(&[]), []);
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     ids::{Rank, Stage},
     json_file,
     membership::Membership,
+    notes::CollectorNotes,
     regular_file::open_regular,
     run_info::host_name,
     tables::{CounterSamples, Spans, Table},
@@ -39,7 +40,7 @@ pub struct RankInfo {
     pub clock: ClockRecord,
     /// How it is recorded.
     #[serde(default)]
-    pub collector: serde_json::Map<String, serde_json::Value>,
+    pub collector: CollectorNotes,
     /// Whether the file system has locks, which tell that the recording goes on.
     #[serde(default)]
     pub(crate) locked: bool,
@@ -53,12 +54,6 @@ pub struct RankInfo {
 
 /// The name of the ranges that say when a rank was recorded, where that was not all the time.
 pub const RECORDED_WINDOW: &str = "recorded window";
-
-/// What is noted of a rank, by this name, when others are on its device: how many they are, with it.
-pub const RANKS_ON_DEVICE: &str = "ranks_on_device";
-
-/// What is noted of a rank, by this name, of where its phases come from.
-pub const PHASES: &str = "phases";
 
 /// What computes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,7 +133,7 @@ impl RankInfo {
             stage: None,
             groups: Vec::new(),
             clock: ClockRecord::begin(),
-            collector: serde_json::Map::new(),
+            collector: CollectorNotes::default(),
             locked: false,
             state: WrittenState::Recording,
             reason: None,
@@ -148,12 +143,12 @@ impl RankInfo {
 
     /// How many ranks are on its device, itself too, if there are others.
     pub fn sharing(&self) -> Option<u32> {
-        self.collector.get(RANKS_ON_DEVICE)?.as_str()?.parse().ok().filter(|ranks| *ranks > 1)
+        self.collector.ranks_on_device.and_then(|ranks| u32::try_from(ranks).ok()).filter(|ranks| *ranks > 1)
     }
 
     /// Whether phases were told from something else than what the program said, at least in part.
     pub fn phases_are_inferred(&self) -> bool {
-        self.collector.get(PHASES).and_then(|note| note.as_str()).is_some_and(|note| note.contains("inferred"))
+        self.collector.phases.is_some()
     }
 
     /// A rank that another tool recorded: nothing is known of it but its clock.
@@ -166,7 +161,7 @@ impl RankInfo {
             stage: None,
             groups: Vec::new(),
             clock,
-            collector: serde_json::Map::new(),
+            collector: CollectorNotes::default(),
             locked: false,
             state: WrittenState::Recording,
             reason: None,

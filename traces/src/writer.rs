@@ -16,6 +16,7 @@ use crate::{
     ids::{NameId, Rank},
     json_file,
     membership::Membership,
+    notes::CollectorNote,
     rank_info::{self, Device, RankInfo, Written, WrittenState},
     run_info::RunInfo,
     tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans, Strings, Table},
@@ -159,8 +160,8 @@ impl RankWriter {
     }
 
     /// Notes how the rank is recorded; it is written with the next flush.
-    pub fn note(&mut self, key: &str, value: &str) {
-        self.info.collector.insert(key.into(), value.into());
+    pub fn note(&mut self, note: CollectorNote) {
+        self.info.collector.add(note);
         self.info_changed = true;
     }
 

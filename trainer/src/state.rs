@@ -13,7 +13,7 @@ use crate::{
     backend::{AdamW, Backend, DType, OptimizerTensors, Stream, Tensor},
     comm::{ProcessGroup, Reduction},
     error::TrainError,
-    late::Late,
+    lazy_tensor::LazyTensor,
     numbers::Numbers,
     parallel::{
         data::{Reduced, Replicas, WholeGradients},
@@ -46,8 +46,8 @@ enum Gradients {
 /// Moments and master weights of what this rank updates.
 pub(crate) struct OptimizerState {
     pub(crate) master: Option<Tensor>,
-    first_moment: Late,
-    second_moment: Late,
+    first_moment: LazyTensor,
+    second_moment: LazyTensor,
 }
 
 /// What its tensors are called.
@@ -83,13 +83,13 @@ impl State {
         let zero = if replicas.count() == 1 { Zero::Off } else { zero };
         let whole = placement.elements as usize;
         let share = whole / replicas.count();
-        let late = |from: Zero, dtype, category| {
+        let lazy = |from: Zero, dtype, category| {
             let elements = if zero >= from { share } else { whole };
-            Late::new(replicas.backend.clone(), elements, dtype, category)
+            LazyTensor::new(replicas.backend.clone(), elements, dtype, category)
         };
-        let weights = late(Zero::Three, numbers.compute, MemoryCategory::Parameters).get().clone();
-        let gradients = late(Zero::Two, numbers.gradients, MemoryCategory::Gradients);
-        let state = || late(Zero::One, numbers.state(), MemoryCategory::OptimizerState);
+        let weights = lazy(Zero::Three, numbers.compute, MemoryCategory::Parameters).get().clone();
+        let gradients = lazy(Zero::Two, numbers.gradients, MemoryCategory::Gradients);
+        let state = || lazy(Zero::One, numbers.state(), MemoryCategory::OptimizerState);
         let optimizer = OptimizerState {
             master: (numbers.compute == DType::Bf16).then(|| state().get().clone()),
             first_moment: state(),

@@ -6,7 +6,7 @@ use std::{
 
 use proptest::prelude::*;
 use stepscope_traces::{
-    MemoryTimes,
+    CollectorNotes, MemoryTimes,
     synthetic::{Pipeline, Recipe, Schedule},
 };
 use tempfile::TempDir;
@@ -67,8 +67,9 @@ fn say_that_memory_has_times_of_host(run: &Path) {
     for rank in Run::open(run).unwrap().ranks {
         let file = rank.path.join("rank.json");
         let mut info: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-        let (key, text) = MemoryTimes::Host { why: Some("CUPTI is not attached".into()) }.note();
-        info["collector"][key] = text.into();
+        let mut notes: CollectorNotes = serde_json::from_value(info["collector"].take()).unwrap();
+        notes.memory_times = Some(MemoryTimes::Host { why: Some("CUPTI is not attached".into()) });
+        info["collector"] = serde_json::to_value(notes).unwrap();
         fs::write(file, info.to_string()).unwrap();
     }
 }

@@ -206,7 +206,7 @@ pub(crate) fn steps_alone<'a>(
 
 /// Our own recorder brings memory into the device's time; frameworks have the host's, which runs ahead.
 pub(crate) fn memory_has_times_of_host(run: &RunInfo, info: &RankInfo) -> bool {
-    run.source != RunSource::Stepscope || matches!(MemoryTimes::of(info), Some(MemoryTimes::Host { .. }))
+    run.source != RunSource::Stepscope || matches!(info.collector.memory_times, Some(MemoryTimes::Host { .. }))
 }
 
 /// From the first to the last moment of any activity, or of a step.
@@ -236,15 +236,15 @@ mod tests {
     #[test]
     fn memory_has_the_times_of_the_clock_that_the_rank_names() {
         let run = RunInfo::of_this_process("run");
-        let of_host = |text: Option<&str>| {
+        let of_host = |memory_times: Option<MemoryTimes>| {
             let mut info = RankInfo::of_this_process(Rank(0));
-            info.collector.extend(text.map(|text| ("memory_times".to_owned(), text.into())));
+            info.collector.memory_times = memory_times;
             memory_has_times_of_host(&run, &info)
         };
-        // As the trainer writes it where CUPTI cannot order memory, and as it is for PyTorch's.
-        assert!(of_host(Some("the host's: CUPTI would not name the stream: not supported")));
-        assert!(of_host(Some("the host's")));
-        assert!(!of_host(Some("the device's, in order of a stream")));
+        // As the trainer has it where CUPTI cannot order memory, and as it is for PyTorch's.
+        assert!(of_host(Some(MemoryTimes::Host { why: Some("not supported".into()) })));
+        assert!(of_host(Some(MemoryTimes::Host { why: None })));
+        assert!(!of_host(Some(MemoryTimes::Device)));
         assert!(!of_host(None));
     }
 }

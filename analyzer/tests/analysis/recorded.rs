@@ -1,6 +1,7 @@
 use stepscope_analyzer::{Selection, StepRange, analyze};
 use stepscope_traces::{
-    FIRST_NAME, NameId, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step, Stream, Window,
+    CollectorSource, FIRST_NAME, NameId, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step, Stream,
+    Window,
 };
 
 const STEPS: i64 = 10;
@@ -10,7 +11,7 @@ const KERNELS: i64 = 8;
 fn recorded(directory: &std::path::Path) -> Run {
     RunInfo::of_this_process("recorded").create(directory).unwrap();
     let mut info = RankInfo::of_this_process(Rank(0));
-    info.collector.insert("source".into(), "injected".into());
+    info.collector.source = Some(CollectorSource::Injected);
     let mut writer = RankWriter::create(directory, info).unwrap();
     let names: Vec<NameId> = (0..KERNELS as u32).map(|kernel| NameId(FIRST_NAME.0 + kernel)).collect();
     names.iter().for_each(|name| writer.push_name(*name, &format!("kernel {}", name.0)).unwrap());

@@ -16,22 +16,20 @@ mod gpu;
 mod nccl;
 mod nvtx;
 mod process;
-mod seat;
+mod rank_assignment;
+mod recording;
 mod session;
+mod step_waiter;
 mod torch;
 mod watch;
 
-use std::{
-    ffi::c_int,
-    panic::{self, catch_unwind},
-    sync::Once,
-};
+use std::{ffi::c_int, panic::catch_unwind};
 
 /// What the driver calls when CUDA begins in this process, in the middle of its own beginning. Says 1, all is well,
 /// whatever happens: anything else would be a reason for the driver to complain.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
-    be_quiet();
+    process::be_quiet();
     drop(catch_unwind(watch::begin));
     1
 }
@@ -43,15 +41,9 @@ pub extern "C" fn InitializeInjection() -> c_int {
 /// Called by NVTX, with its function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeInjectionNvtx2(tables: Option<nvtx::GetExportTable>) -> c_int {
-    be_quiet();
+    process::be_quiet();
     process::settle();
     // SAFETY: as the caller promises.
     drop(catch_unwind(|| tables.map(|tables| unsafe { nvtx::attach(tables) })));
     1
-}
-
-/// Lets no panic of this library write to the program's stderr. The hook is the library's own, not the program's.
-fn be_quiet() {
-    static QUIET: Once = Once::new();
-    QUIET.call_once(|| panic::set_hook(Box::new(|_| {})));
 }

@@ -3,9 +3,13 @@
 use std::{
     env, fs,
     io::Write,
-    sync::atomic::{
-        AtomicU32,
-        Ordering::{AcqRel, Acquire, Release},
+    panic,
+    sync::{
+        Once,
+        atomic::{
+            AtomicU32,
+            Ordering::{AcqRel, Acquire, Release},
+        },
     },
 };
 
@@ -69,6 +73,12 @@ pub(crate) fn command_line() -> Option<String> {
     let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     let line = words.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ");
     Some(line.chars().take(LONGEST_COMMAND).collect())
+}
+
+/// Lets no panic of this library write to the program's stderr. The hook is the library's own, not the program's.
+pub(crate) fn be_quiet() {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| panic::set_hook(Box::new(|_| {})));
 }
 
 /// Says one line on the program's stderr; whether anybody hears it does not matter.

@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -11,25 +10,19 @@ use stepscope_collector::{
     cupti::{Activity, Traced},
     nvml::{LeftOut, SAMPLE_EVERY, Sampler},
 };
-use stepscope_traces::{Nanos, RECORDED_WINDOW, Span, SpanKind, now};
+use stepscope_traces::{CollectorNote, Nanos, NvmlNote, PeakFlopsFrom, RECORDED_WINDOW, Span, SpanKind, now};
 
 use crate::{
     gpu::{self, Gpu},
     nccl,
     process::{self, Given},
-    seat, torch,
+    rank_assignment,
+    recording::{self, recorder},
+    torch,
 };
 
 /// How long work may take to end on the device after a window closes: the host runs ahead of it.
 const SETTLE: Duration = Duration::from_secs(1);
-
-/// The recording of this process, from its first window on.
-static RECORDER: OnceLock<Recorder> = OnceLock::new();
-
-/// The recording of this process, if it has begun.
-pub(crate) fn recorder() -> Option<&'static Recorder> {
-    RECORDER.get()
-}
 
 /// The recording, and the window that is open.
 pub(crate) struct Session {
@@ -79,8 +72,8 @@ impl Session {
                 recorder.resume();
                 recorder
             }
-            None => match seat::take(&self.run, Given::of_this_process()) {
-                Ok(recorder) => RECORDER.get_or_init(|| recorder),
+            None => match rank_assignment::take(&self.run, Given::of_this_process()) {
+                Ok(recorder) => recording::begin(recorder),
                 Err(error) => {
                     self.failed = true;
                     return process::complain(&error.to_string());
@@ -104,10 +97,10 @@ impl Session {
         if let (Some(gpu), Some(recorder)) = (&self.gpu, recorder()) {
             recorder.set_device(gpu.description.clone());
             if gpu.description.peak_flops.is_some() {
-                recorder.note("peak_flops", "of bf16, assumed");
+                recorder.note(CollectorNote::PeakFlops(PeakFlopsFrom::AssumedBf16));
             }
             if gpu.beside > 0 {
-                recorder.note("other_gpus", gpu.beside.to_string());
+                recorder.note(CollectorNote::OtherGpus(gpu.beside as u64));
             }
             self.sample();
         }
@@ -117,7 +110,7 @@ impl Session {
         let (Some(gpu), Some(window), Some(recorder)) = (&self.gpu, &mut self.window, recorder()) else { return };
         match Sampler::start(&self.run, recorder, &gpu.selector, SAMPLE_EVERY) {
             Ok(sampler) => window.sampler = sampler,
-            Err(why) => recorder.note("nvml", format!("not sampled: {why}")),
+            Err(why) => recorder.note(CollectorNote::Nvml(NvmlNote::NotSampled { why: why.to_string() })),
         }
     }
 
@@ -155,8 +148,8 @@ impl Session {
 impl Window {
     fn end(self, recorder: &Recorder, finish: impl FnOnce(Activity)) {
         let left_out = self.sampler.map_or_else(Vec::new, Sampler::finish);
-        if let Some(line) = LeftOut::line(&left_out) {
-            recorder.note("nvml", line);
+        if let Some(note) = LeftOut::note(&left_out) {
+            recorder.note(note);
         }
         self.activity.map(finish);
         // What lies between windows was not idle: nobody looked. What is launched after tracing stops is not seen, either.

@@ -6,7 +6,7 @@ use std::{
         Condvar, Mutex, OnceLock, PoisonError,
         atomic::{
             AtomicBool,
-            Ordering::{Acquire, Relaxed, Release},
+            Ordering::{Acquire, Release},
         },
     },
     thread::{self, Thread},
@@ -19,7 +19,7 @@ use stepscope_collector::{
 };
 use stepscope_traces::ClockSnapshot;
 
-use crate::{exit, nvtx, process, session::Session};
+use crate::{exit, nvtx, process, session::Session, step_waiter};
 
 /// How often the thread looks at the clock and for a trigger.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -31,8 +31,6 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// Whether the thread has recorded all there is.
 static ENDED: Mutex<bool> = Mutex::new(false);
 static END: Condvar = Condvar::new();
-/// Whether it matters at once that another step begins.
-static AWAITS_STEPS: AtomicBool = AtomicBool::new(false);
 
 /// Begins to watch this process, as its environment says. What is to be recorded from the beginning is so before this
 /// returns.
@@ -46,28 +44,25 @@ pub(crate) fn begin() {
         None => return,
     };
     let mut watch = Watch { session: Session::new(&injection.run), injection, began: Instant::now() };
-    AWAITS_STEPS.store(matches!(watch.injection.windows, Windows::Steps { .. }), Relaxed);
+    // Then it matters at once that another step begins.
+    let awaits_steps = matches!(watch.injection.windows, Windows::Steps { .. });
     if watch.is_open() {
         watch.session.open();
     }
     match quiet_thread::spawn("stepscope-watch", move || watch.run()) {
         Ok(thread) => {
             drop(THREAD.set(thread.thread().clone()));
-            exit::call_at_exit();
+            if awaits_steps {
+                step_waiter::wake(thread.thread().clone());
+            }
+            exit::call_at_exit(end);
         }
         Err(error) => process::complain(&format!("there is no thread to do it: {error}")),
     }
 }
 
-/// Says that another step begins.
-pub(crate) fn step_began() {
-    if AWAITS_STEPS.load(Relaxed) {
-        THREAD.get().into_iter().for_each(Thread::unpark);
-    }
-}
-
 /// Ends the recording, within bounds. To be called when the process ends.
-pub(crate) fn end() {
+fn end() {
     let Some(thread) = THREAD.get().filter(|_| !process::is_fork()) else { return };
     ENDING.store(true, Release);
     thread.unpark();

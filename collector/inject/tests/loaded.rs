@@ -25,7 +25,7 @@ use nix::{
     unistd::{ForkResult, fork, mkfifo},
 };
 use stepscope_collector::injection::{Injection, LIBRARY_FILE, TRIGGER_FILE, Trigger, VARIABLE, Windows};
-use stepscope_traces::{ClockSnapshot, Rank, Run, RunInfo, SpanKind, State, Step, Window};
+use stepscope_traces::{ClockSnapshot, NcclNote, Rank, RankFrom, Run, RunInfo, SpanKind, State, Step, Window};
 use tempfile::TempDir;
 
 /// What a recorded process is to do.
@@ -80,10 +80,10 @@ fn a_process_is_recorded_to_its_end_and_ends_as_it_wants_to() {
     let run = recording.open();
     assert_eq!((run.ranks.len(), run.state()), (1, State::Complete));
     let info = &run.ranks[0].info;
-    assert_eq!((info.rank, &info.collector["rank_from"]), (Rank(0), &"order".into()));
-    assert!(info.collector["program"].as_str().unwrap().contains("recorded_process"));
+    assert_eq!((info.rank, &info.collector.rank_from), (Rank(0), &Some(RankFrom::Order)));
+    assert!(info.collector.program.as_ref().unwrap().contains("recorded_process"));
     // Where there is no driver, the recording says so and goes on.
-    assert!(info.collector.contains_key("cupti"), "{:?}", info.collector);
+    assert!(info.collector.cupti.is_some(), "{:?}", info.collector);
     assert!(run.ranks[0].read(Window::ALL).unwrap().1.is_none());
     assert_eq!(windows_of(&run), 1);
 }
@@ -170,7 +170,7 @@ fn nccl_finds_a_table_of_each_version_and_its_groups_are_known() {
     let output = recording.record("nccl", Windows::ALWAYS);
     assert_eq!(quiet_status(&output), Some(42), "{}", String::from_utf8_lossy(&output.stdout));
     let info = &recording.open().ranks[0].info;
-    assert_eq!(info.collector["nccl"], "operations by NCCL's profiler interface, version 6");
+    assert_eq!(info.collector.nccl, Some(NcclNote { profiler_version: 6 }));
     let told: Vec<_> = info.groups.iter().map(|member| (member.index, member.size, member.name.as_deref())).collect();
     assert_eq!(told, [(3, 4, Some("mesh_tp")), (3, 5, Some("mesh_tp")), (3, 6, Some("mesh_tp"))]);
     assert!(info.groups.windows(2).all(|pair| pair[0].group != pair[1].group), "{:?}", info.groups);

@@ -7,24 +7,14 @@ use std::{
 };
 
 use cudarc::driver::CudaStream;
-use stepscope_traces::Stream;
+use stepscope_traces::{CollectorNote, CuptiNote, Stream};
 
-use super::{buffers::BUFFERS, drain::Session, library, unavailable::Unavailable};
+use super::{buffers::BUFFERS, drain::Session, library, traced::Traced, unavailable::Unavailable};
 use crate::{
     quiet_thread,
     recorder::Recorder,
     shared::{Shared, lock},
 };
-
-/// Under which key a recording says whether it has kernels.
-const NOTE: &str = "cupti";
-
-/// What is recorded beside kernels, copies and fills.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traced {
-    /// Memory that the driver hands out, and its pools: for a program that does not record its memory itself.
-    pub memory: bool,
-}
 
 /// Records what runs on the process's GPUs, until it is finished or dropped.
 ///
@@ -59,16 +49,16 @@ impl Activity {
             return Err(Unavailable::AlreadyStarted);
         }
         let note = match &attached {
-            Ok((_, version)) => format!("CUPTI, API version {version}"),
-            Err(unavailable) => format!("not recorded: {unavailable}"),
+            Ok((_, version)) => CuptiNote::Recorded { api_version: *version },
+            Err(unavailable) => CuptiNote::NotRecorded { why: unavailable.to_string() },
         };
-        shared.note(NOTE, note);
+        shared.note(CollectorNote::Cupti(note));
         attached.map(|(session, _)| Activity { shared: shared.clone(), session })
     }
 
     /// Says which number a stream has in the recording. Streams without one get numbers from 16 on.
     pub fn name_stream(&self, stream: &CudaStream, number: Stream) -> Result<(), Unavailable> {
-        let place = library::place(stream)?;
+        let place = library::numbers_of(stream)?;
         self.session.translator().streams.name(self.shared.id, place, number);
         Ok(())
     }
@@ -80,7 +70,7 @@ impl Activity {
     /// Launches and memory events are in order within a thread. So the thread that records a block's memory is the one
     /// that launches what uses it.
     pub fn order_memory_by(&self, stream: &CudaStream) -> Result<(), Unavailable> {
-        let place = library::place(stream)?;
+        let place = library::numbers_of(stream)?;
         self.session.translator().order_memory(&self.shared, place);
         Ok(())
     }

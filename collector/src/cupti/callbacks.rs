@@ -2,29 +2,23 @@
 #![allow(unsafe_code)]
 
 use std::{
-    cell::Cell,
     ffi::{CStr, c_void},
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
 };
 
 use cudarc::{
-    cupti::sys::{CUpti_ApiCallbackSite, CUpti_CallbackData, CUpti_CallbackDomain, CUpti_driver_api_trace_cbid},
+    cupti::sys::{CUpti_ApiCallbackSite, CUpti_CallbackData, CUpti_CallbackDomain},
     driver::sys::CUcontext,
 };
 
 use super::{
     buffers::{BUFFERS, Filled},
-    latest_kernel, library, notes,
+    latest_kernel,
+    subscriber::{self, DETACHING, LAST_CALL},
+    traced::{launches_kernels, launches_one_kernel},
 };
-
-/// The call at whose end CUPTI is let go of. It does nothing, and we make it ourselves.
-pub(crate) const LAST_CALL: u32 = CUpti_driver_api_trace_cbid::CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion as u32;
-
-thread_local! {
-    /// Set when the next [`LAST_CALL`] of this thread is the last call.
-    pub(crate) static DETACHING: Cell<bool> = const { Cell::new(false) };
-}
+use crate::launch_notes;
 
 /// Lends CUPTI a buffer; without one it drops records and counts them.
 pub(crate) unsafe extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
@@ -65,7 +59,7 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, _: CUpti_CallbackDomain, 
     let begins = data.callbackSite == CUpti_ApiCallbackSite::CUPTI_API_ENTER;
     if call == LAST_CALL {
         if !begins && DETACHING.try_with(|detaching| detaching.replace(false)) == Ok(true) {
-            library::finalize();
+            subscriber::finalize();
         }
     } else if begins && !data.functionName.is_null() {
         // SAFETY: it is a constant of CUPTI.
@@ -75,65 +69,14 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, _: CUpti_CallbackDomain, 
             if launches_kernels {
                 latest_kernel::launched(launches_one_kernel(name.to_bytes()).then_some(data.correlationId));
             }
-            notes::leave(data.correlationId, launches_kernels);
+            launch_notes::leave(data.correlationId, launches_kernels);
         }));
     }
-}
-
-/// Calls that put work on a device.
-pub(crate) fn launches_work(name: &str) -> bool {
-    let transfers = ["cuMemcpy", "cu64Memcpy", "cuMemset", "cu64Memset"];
-    launches_kernels(name.as_bytes()) || transfers.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// Calls that take memory of a device or give it back.
-pub(crate) fn changes_memory(name: &str) -> bool {
-    ["cuMemAlloc", "cu64MemAlloc", "cuMemFree", "cu64MemFree", "cuMemPool"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
-}
-
-/// Calls that launch kernels.
-fn launches_kernels(name: &[u8]) -> bool {
-    (name.starts_with(b"cuLaunch") && !name.starts_with(b"cuLaunchHostFunc")) || name.starts_with(b"cuGraphLaunch")
-}
-
-/// Calls that launch just one.
-fn launches_one_kernel(name: &[u8]) -> bool {
-    name.starts_with(b"cuLaunchKernel")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn calls_are_told_by_their_names() {
-        for name in [
-            "cuLaunchKernel",
-            "cuLaunchKernel_ptsz",
-            "cuLaunchKernelEx_ptsz",
-            "cuLaunchCooperativeKernel",
-            "cuLaunchCooperativeKernelMultiDevice",
-            "cuGraphLaunch_ptsz",
-        ] {
-            assert!(launches_work(name) && launches_kernels(name.as_bytes()), "{name}");
-            assert_eq!(launches_one_kernel(name.as_bytes()), name.contains("LaunchKernel"), "{name}");
-        }
-        for name in
-            ["cuMemcpyHtoDAsync_v2", "cuMemcpyBatchAsync_ptsz", "cuMemsetD2D32Async", "cuMemcpy", "cu64MemsetD8"]
-        {
-            assert!(launches_work(name) && !launches_kernels(name.as_bytes()), "{name}");
-        }
-        for name in
-            ["cuLaunchHostFunc", "cuMemSetAccess", "cuGraphAddMemcpyNode", "cuMemPrefetchAsync", "cuMemAlloc_v2"]
-        {
-            assert!(!launches_work(name), "{name}");
-        }
-        for name in ["cuMemAlloc_v2", "cuMemAllocAsync", "cuMemFreeAsync_ptsz", "cuMemPoolTrimTo"] {
-            assert!(changes_memory(name), "{name}");
-        }
-    }
 
     #[test]
     fn buffers_go_out_and_come_back() {

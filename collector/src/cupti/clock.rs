@@ -13,27 +13,27 @@ const TRIES: usize = 8;
 #[derive(Default)]
 pub(crate) struct CuptiClock {
     map: ClockMap,
-    last: Option<Reading>,
+    last: Option<ClockReading>,
     uncertainty: Nanos,
 }
 
 /// One moment on both clocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ClockReading {
     pub(crate) cupti: i64,
     pub(crate) rank: Nanos,
     /// How far apart the two may be.
     pub(crate) uncertainty: Nanos,
 }
 
-impl Reading {
+impl ClockReading {
     /// Reads both clocks; of a few tries the one in which least time passed.
-    pub(crate) fn take(cupti: impl Fn() -> Option<u64>) -> Option<Reading> {
+    pub(crate) fn take(cupti: impl Fn() -> Option<u64>) -> Option<ClockReading> {
         let tries = (0..TRIES).filter_map(|_| {
             let before = now();
             let cupti = cupti()? as i64;
             let uncertainty = Nanos((now() - before).0 / 2);
-            Some(Reading { cupti, rank: before + uncertainty, uncertainty })
+            Some(ClockReading { cupti, rank: before + uncertainty, uncertainty })
         });
         tries.min_by_key(|reading| reading.uncertainty)
     }
@@ -41,7 +41,7 @@ impl Reading {
 
 impl CuptiClock {
     /// Adds a reading. What ran before it then lies between two.
-    pub(crate) fn add(&mut self, reading: Reading) {
+    pub(crate) fn add(&mut self, reading: ClockReading) {
         if let Some(last) = self.last {
             let difference = (reading.cupti - last.cupti) - (reading.rank - last.rank).0;
             if difference.abs() > SET_BY.0 {
@@ -68,8 +68,8 @@ impl CuptiClock {
 mod tests {
     use super::*;
 
-    fn reading(cupti: i64, rank: i64) -> Reading {
-        Reading { cupti, rank: Nanos(rank), uncertainty: Nanos(rank % 7) }
+    fn reading(cupti: i64, rank: i64) -> ClockReading {
+        ClockReading { cupti, rank: Nanos(rank), uncertainty: Nanos(rank % 7) }
     }
 
     #[test]
@@ -100,9 +100,9 @@ mod tests {
     #[test]
     fn both_clocks_are_read_at_the_same_moment() {
         let offset = 1_000_000;
-        let reading = Reading::take(|| Some(now().0 as u64 + offset)).unwrap();
+        let reading = ClockReading::take(|| Some(now().0 as u64 + offset)).unwrap();
         let apart = Nanos(reading.cupti - offset as i64) - reading.rank;
         assert!(apart.0.abs() <= reading.uncertainty.0 + 1, "{reading:?}");
-        assert!(Reading::take(|| None).is_none());
+        assert!(ClockReading::take(|| None).is_none());
     }
 }

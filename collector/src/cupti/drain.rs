@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{buffers::BUFFERS, clock::Reading, library, records, translator::Translator};
+use super::{buffers::BUFFERS, clock::ClockReading, library, records, translator::Translator};
 use crate::shared::{Shared, lock};
 
 /// How often the clocks and notes of launches are read; a thread leaves far fewer in this time than fit.
@@ -72,7 +72,7 @@ impl Session {
     pub(crate) fn drain(&self) -> bool {
         // Held throughout, so that whoever drains last has drained all.
         let mut translator = self.translator();
-        if let Some(reading) = Reading::take(library::timestamp) {
+        if let Some(reading) = ClockReading::take(library::timestamp) {
             translator.clock.add(reading);
         }
         translator.read_notes();

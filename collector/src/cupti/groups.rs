@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use stepscope_traces::Span;
 
-use super::streams::Place;
+use super::streams::CuptiStream;
 use crate::launch::{Guard, LaunchInfo};
 
 /// A guard around more than that, a graph perhaps, is about no single kernel; the longest so far gets what it says.
@@ -21,7 +21,7 @@ const QUIET_LOOKS: u8 = 5;
 pub(crate) struct Ran {
     /// Who records it.
     pub(crate) recorder: u64,
-    pub(crate) place: Place,
+    pub(crate) place: CuptiStream,
     /// Under which guard it was launched.
     pub(crate) guard: Option<Guard>,
     /// What the guard says: it comes once, with one of those it may be about.
@@ -36,7 +36,7 @@ pub(crate) struct Groups(Vec<Group>);
 
 /// What ran under the newest guard of a stream.
 struct Group {
-    place: Place,
+    place: CuptiStream,
     /// Whose guard it is, and which.
     guard: Option<(u64, Guard)>,
     info: Option<LaunchInfo>,
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
 
     const RECORDER: u64 = 3;
-    const HERE: Place = Place { context: 1, stream: 7 };
-    const ELSEWHERE: Place = Place { context: 1, stream: 8 };
+    const HERE: CuptiStream = CuptiStream { context: 1, stream: 7 };
+    const ELSEWHERE: CuptiStream = CuptiStream { context: 1, stream: 8 };
     const INFO: LaunchInfo =
         LaunchInfo { kind: None, name: Some(NameId(99)), bytes: None, flops: Some(64), collective: None };
 
@@ -122,14 +122,21 @@ mod tests {
     }
 
     impl Checked {
-        fn ran(&mut self, place: Place, kind: SpanKind, guard: Option<u32>, info: Option<LaunchInfo>, duration: i64) {
+        fn ran(
+            &mut self,
+            place: CuptiStream,
+            kind: SpanKind,
+            guard: Option<u32>,
+            info: Option<LaunchInfo>,
+            duration: i64,
+        ) {
             let span = Span::new(kind, NameId(1), Nanos(self.time), Nanos(duration));
             self.time += 1;
             let ran = Ran { recorder: RECORDER, place, guard: guard.map(Guard::before_first), info, span };
             self.groups.add(ran, see(&mut self.seen));
         }
 
-        fn kernel(&mut self, place: Place, guard: u32, info: Option<LaunchInfo>, duration: i64) {
+        fn kernel(&mut self, place: CuptiStream, guard: u32, info: Option<LaunchInfo>, duration: i64) {
             self.ran(place, SpanKind::Kernel, Some(guard), info, duration);
         }
 

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::{
-    memory_order::Position,
-    notes::{LaunchNote, OperationNote},
+use super::memory_order::Position;
+use crate::{
+    launch::LaunchInfo,
+    launch_notes::{LaunchNote, OperationNote},
 };
-use crate::launch::LaunchInfo;
 
 /// How many notes a generation has.
 const GENERATION: usize = 32 << 10;
@@ -17,13 +17,13 @@ const GENERATION: usize = 32 << 10;
 /// until so many others have come. The oldest generation then goes as a whole.
 #[derive(Default)]
 pub(crate) struct Launches {
-    launches: Latest<Launch>,
+    launches: Latest<NotedLaunch>,
     operations: Latest<LaunchInfo>,
 }
 
 /// A launch, as the thread that made it left it.
 #[derive(Clone, Copy)]
-pub(crate) struct Launch {
+pub(crate) struct NotedLaunch {
     pub(crate) note: LaunchNote,
     /// Its place among the memory events of the thread, if they are to be in order of launches.
     pub(crate) position: Option<Position>,
@@ -31,7 +31,7 @@ pub(crate) struct Launch {
 
 impl Launches {
     pub(crate) fn add(&mut self, note: LaunchNote, position: Option<Position>) {
-        self.launches.add(note.correlation, Launch { note, position });
+        self.launches.add(note.correlation, NotedLaunch { note, position });
     }
 
     /// Says what a kernel was that has been launched.
@@ -45,7 +45,7 @@ impl Launches {
     }
 
     /// A launch. What its guard says for a kernel, or else for a copy or fill, is told once.
-    pub(crate) fn find(&mut self, correlation: u32, kernel: bool) -> Option<Launch> {
+    pub(crate) fn find(&mut self, correlation: u32, kernel: bool) -> Option<NotedLaunch> {
         let launch = self.launches.find(correlation)?;
         let info = launch.note.launched.info.take_if(|info| info.is_for(kernel));
         let mut found = *launch;
@@ -89,7 +89,7 @@ mod tests {
     use stepscope_traces::{SpanKind, Step};
 
     use super::*;
-    use crate::{context::Context, lane::Launched, launch::LaunchInfo};
+    use crate::{context::Context, launch::LaunchInfo, thread_state::Launched};
 
     fn note(correlation: u32, info: Option<LaunchInfo>) -> LaunchNote {
         let context = Context { step: Some(Step(correlation as i32)), ..Context::default() };

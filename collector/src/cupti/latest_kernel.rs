@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 
-use super::notes;
-use crate::launch::LaunchInfo;
+use crate::{launch::LaunchInfo, launch_notes};
 
 /// A kernel that this thread launched, and nobody has said yet what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ impl LatestKernel {
     /// Says what it was, if it turns out to be one that communicates. Takes no lock, and no memory but for a thread's
     /// first note.
     pub fn describe(self, info: LaunchInfo) {
-        notes::leave_operation(self.correlation, info);
+        launch_notes::leave_operation(self.correlation, info);
     }
 }
 

@@ -4,26 +4,22 @@
 use std::{
     ffi::{CStr, c_char},
     ptr,
-    sync::atomic::{AtomicPtr, Ordering::SeqCst},
 };
 
 use cudarc::{
-    cupti::sys::{
-        self, CUpti_ActivityFlag, CUpti_ActivityKind as Kind, CUpti_CallbackDomain, CUpti_Subscriber_st, CUptiResult,
-    },
+    cupti::sys::{self, CUpti_ActivityFlag, CUpti_CallbackDomain, CUptiResult},
     driver::{CudaStream, sys::cuDriverGetVersion},
 };
 
 use super::{
-    activity::Traced,
-    callbacks::{self, DETACHING, LAST_CALL},
+    callbacks,
     records::Next,
-    streams::Place,
+    streams::CuptiStream,
+    subscriber::{self, DETACHING, LAST_CALL},
+    traced::{Traced, changes_memory, kinds, launches_work},
     unavailable::Unavailable,
 };
 use crate::libraries::{self, Library};
-
-static SUBSCRIBER: AtomicPtr<CUpti_Subscriber_st> = AtomicPtr::new(ptr::null_mut());
 
 const DRIVER: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
 
@@ -36,7 +32,7 @@ pub(crate) fn attach(traced: Traced) -> Result<u32, Unavailable> {
     check("be subscribed to", unsafe {
         sys::cuptiSubscribe(&mut subscriber, Some(callbacks::called), ptr::null_mut())
     })?;
-    SUBSCRIBER.store(subscriber, SeqCst);
+    subscriber::keep(subscriber);
     set_up(traced).inspect_err(|_| detach())
 }
 
@@ -56,11 +52,11 @@ fn set_up(traced: Traced) -> Result<u32, Unavailable> {
 pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
     // Calls are told by their names, so that those of later versions are found too. Some are of long ago, and whether they
     // can be watched is no matter.
-    let is_wanted = |name: &str| callbacks::launches_work(name) || traced.memory && callbacks::changes_memory(name);
+    let is_wanted = |name: &str| launches_work(name) || traced.memory && changes_memory(name);
     let wanted = calls().filter(|(_, name)| is_wanted(name));
     let watched = wanted.filter(|(call, _)| {
         // SAFETY: there is a subscriber; one call after the other.
-        is_success(unsafe { sys::cuptiEnableCallback(1, SUBSCRIBER.load(SeqCst), DRIVER, *call) })
+        is_success(unsafe { sys::cuptiEnableCallback(1, subscriber::current(), DRIVER, *call) })
     });
     if watched.count() == 0 {
         return Err(Unavailable::Refused { attempt: "watch launches", reason: "none can be watched".into() });
@@ -84,17 +80,6 @@ fn calls() -> impl Iterator<Item = (u32, String)> {
         let name = (is_success(result) && !name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
         name.map(|name| (call, name.to_string_lossy().into_owned()))
     })
-}
-
-fn kinds(traced: Traced) -> impl Iterator<Item = Kind> {
-    let work = [
-        Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-        Kind::CUPTI_ACTIVITY_KIND_MEMCPY,
-        Kind::CUPTI_ACTIVITY_KIND_MEMCPY2,
-        Kind::CUPTI_ACTIVITY_KIND_MEMSET,
-    ];
-    let memory = [Kind::CUPTI_ACTIVITY_KIND_MEMORY2, Kind::CUPTI_ACTIVITY_KIND_MEMORY_POOL];
-    work.into_iter().chain(memory.into_iter().filter(move |_| traced.memory))
 }
 
 /// Traces nothing from now on.
@@ -143,9 +128,9 @@ pub(crate) fn next_record(records: &[u8]) -> impl FnMut(Option<usize>) -> Next +
 }
 
 /// Where what is launched on a stream runs, as records tell it.
-pub(crate) fn place(stream: &CudaStream) -> Result<Place, Unavailable> {
+pub(crate) fn numbers_of(stream: &CudaStream) -> Result<CuptiStream, Unavailable> {
     let context = stream.context().cu_ctx();
-    let mut place = Place { context: 0, stream: 0 };
+    let mut place = CuptiStream { context: 0, stream: 0 };
     // SAFETY: the stream and its context are there, and there are places to write to.
     unsafe {
         check("tell a context", sys::cuptiGetContextId(context, &mut place.context))?;
@@ -162,21 +147,11 @@ pub(crate) fn detach() {
     let mut version = 0;
     // SAFETY: there is a subscriber, a driver, and a place to write to.
     unsafe {
-        sys::cuptiEnableCallback(1, SUBSCRIBER.load(SeqCst), DRIVER, LAST_CALL);
+        sys::cuptiEnableCallback(1, subscriber::current(), DRIVER, LAST_CALL);
         let _ = cuDriverGetVersion(&mut version);
     }
     if DETACHING.replace(false) {
-        finalize();
-    }
-}
-
-/// Lets go of CUPTI, here and now.
-pub(crate) fn finalize() {
-    let subscriber = SUBSCRIBER.swap(ptr::null_mut(), SeqCst);
-    // SAFETY: it is ours, and nobody uses it after this.
-    unsafe {
-        sys::cuptiUnsubscribe(subscriber);
-        sys::cuptiFinalize();
+        subscriber::finalize();
     }
 }
 

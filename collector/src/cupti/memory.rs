@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use stepscope_traces::{MemoryEvent, MemoryOperation, Nanos, Pool};
 
-use super::streams::Place;
+use super::streams::CuptiStream;
 use crate::context::Context;
 
 /// What happened to memory of the device.
@@ -13,7 +13,7 @@ pub(crate) struct MemoryChange {
     pub(crate) time: u64,
     pub(crate) correlation: u32,
     /// The stream in whose order it happened, or any stream of its context.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<CuptiStream>,
     /// Whether a block was handed out, or came back; its address and its size.
     pub(crate) block: Option<(bool, u64, u64)>,
     /// The address of its pool, and the size the pool has after this.

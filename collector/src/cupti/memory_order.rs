@@ -3,11 +3,13 @@
 use stepscope_traces::{MemoryEvent, Nanos};
 
 use super::{
-    notes::{MemoryNote, NoteThread},
-    streams::Place,
+    streams::CuptiStream,
     thread_order::{Settled, ThreadOrder},
 };
-use crate::ticks::{TickCounter, TickMap};
+use crate::{
+    launch_notes::{MemoryNote, NoteThread},
+    ticks::{TickCounter, TickMap},
+};
 
 /// How many launches and events of all threads may wait, some 10 MB. A busy job has as many in half a second.
 const MOST_WAITING: usize = 128 << 10;
@@ -15,7 +17,7 @@ const MOST_WAITING: usize = 128 << 10;
 /// Where the events of each thread wait for the launches around them.
 pub(crate) struct MemoryOrder {
     /// In order of which stream each recorder's program hands out memory. They are few.
-    streams: Vec<(u64, Place)>,
+    streams: Vec<(u64, CuptiStream)>,
     threads: Vec<Thread>,
     next_id: u64,
     counter: TickCounter,
@@ -50,7 +52,7 @@ impl MemoryOrder {
     }
 
     /// Says in order of which stream a recorder's program hands out memory.
-    pub(crate) fn by(&mut self, recorder: u64, place: Place) {
+    pub(crate) fn by(&mut self, recorder: u64, place: CuptiStream) {
         self.streams.retain(|(other, _)| *other != recorder);
         self.streams.push((recorder, place));
         self.read_clocks();
@@ -88,7 +90,7 @@ impl MemoryOrder {
     }
 
     /// Says when something that was launched ran, and where; `None` where a call put nothing on a stream.
-    pub(crate) fn ran(&mut self, position: Position, work: Option<(Place, Nanos, Nanos)>) {
+    pub(crate) fn ran(&mut self, position: Position, work: Option<(CuptiStream, Nanos, Nanos)>) {
         let MemoryOrder { streams, threads, .. } = self;
         let Some(thread) = threads.iter_mut().find(|thread| thread.id == position.thread) else { return };
         match work {
@@ -150,8 +152,8 @@ mod tests {
 
     const RECORDER: u64 = 3;
     const OTHER: u64 = 4;
-    const HERE: Place = Place { context: 1, stream: 7 };
-    const ELSEWHERE: Place = Place { context: 1, stream: 8 };
+    const HERE: CuptiStream = CuptiStream { context: 1, stream: 7 };
+    const ELSEWHERE: CuptiStream = CuptiStream { context: 1, stream: 8 };
 
     fn ordered() -> MemoryOrder {
         let mut order = MemoryOrder::new();
@@ -185,7 +187,7 @@ mod tests {
         seen
     }
 
-    fn ran(place: Place, start: i64, end: i64) -> Option<(Place, Nanos, Nanos)> {
+    fn ran(place: CuptiStream, start: i64, end: i64) -> Option<(CuptiStream, Nanos, Nanos)> {
         Some((place, Nanos(start), Nanos(end)))
     }
 

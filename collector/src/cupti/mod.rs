@@ -27,14 +27,15 @@ mod library;
 mod memory;
 mod memory_order;
 mod names;
-mod notes;
 mod records;
 mod streams;
+mod subscriber;
 mod thread_order;
+mod traced;
 mod translator;
 mod unavailable;
 
-pub use activity::{Activity, Traced};
+pub use activity::Activity;
 pub use latest_kernel::LatestKernel;
-pub(crate) use notes::{MemoryNote, leave_memory};
+pub use traced::Traced;
 pub use unavailable::Unavailable;

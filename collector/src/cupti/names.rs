@@ -17,10 +17,10 @@ const MOST_NAMES: usize = 8192;
 #[derive(Default)]
 pub(crate) struct KernelNames {
     demangler: Option<Demangler>,
-    seen: HashMap<(usize, u64), Seen>,
+    seen: HashMap<(usize, u64), KnownKernel>,
 }
 
-struct Seen {
+struct KnownKernel {
     text: CString,
     id: NameId,
     kind: SpanKind,
@@ -39,7 +39,7 @@ impl KernelNames {
         }
         let text = self.demangler.get_or_insert_with(Demangler::find).demangle(name);
         let (id, kind) = (shared.names().name(&text), kind_of(&text));
-        self.seen.insert(key, Seen { text: name.to_owned(), id, kind });
+        self.seen.insert(key, KnownKernel { text: name.to_owned(), id, kind });
         (id, kind)
     }
 }

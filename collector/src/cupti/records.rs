@@ -8,7 +8,7 @@ use std::{
 
 use cudarc::cupti::sys;
 
-use super::{memory::MemoryChange, streams::Place};
+use super::{memory::MemoryChange, streams::CuptiStream};
 
 /// What a record says.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) enum Record<'a> {
 pub(crate) struct Work {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    pub(crate) place: Place,
+    pub(crate) place: CuptiStream,
     pub(crate) correlation: u32,
 }
 
@@ -129,7 +129,7 @@ unsafe fn prefix<T: std::marker::Copy>(bytes: &[u8]) -> Option<T> {
 
 fn work(when: &[u64; 2], place: [u32; 3], correlation: u32) -> Work {
     let [_device, context, stream] = place;
-    Work { start: when[0], end: when[1], place: Place { context, stream }, correlation }
+    Work { start: when[0], end: when[1], place: CuptiStream { context, stream }, correlation }
 }
 
 /// The beginning of `CUpti_ActivityKernel9` and later.
@@ -251,7 +251,7 @@ impl Memory {
         Some(MemoryChange {
             time: self.time,
             correlation: self.correlation,
-            place: Some(Place { context, stream }),
+            place: Some(CuptiStream { context, stream }),
             block: Some((allocated, self.address, self.bytes)),
             pool: (self.pool_type == LOCAL_POOL).then_some((self.pool_address, self.pool_size)),
         })
@@ -426,7 +426,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) const WORK: Work =
-        Work { start: 1000, end: 1250, place: Place { context: 1, stream: 13 }, correlation: 77 };
+        Work { start: 1000, end: 1250, place: CuptiStream { context: 1, stream: 13 }, correlation: 77 };
 
     #[test]
     fn records_of_both_versions_are_read_alike() {

@@ -9,7 +9,7 @@ const FIRST_NUMBER: u32 = 16;
 
 /// A stream of a context, by CUPTI's numbers for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct CuptiStream {
     pub(crate) context: u32,
     pub(crate) stream: u32,
 }
@@ -17,24 +17,24 @@ pub(crate) struct Place {
 /// The numbers of streams, and whose they are.
 #[derive(Default)]
 pub(crate) struct Streams {
-    numbers: HashMap<(u64, Place), Stream>,
-    owners: HashMap<Place, u64>,
+    numbers: HashMap<(u64, CuptiStream), Stream>,
+    owners: HashMap<CuptiStream, u64>,
 }
 
 impl Streams {
     /// Says that a stream is this recorder's, and its number there.
-    pub(crate) fn name(&mut self, recorder: u64, place: Place, number: Stream) {
+    pub(crate) fn name(&mut self, recorder: u64, place: CuptiStream, number: Stream) {
         self.numbers.insert((recorder, place), number);
         self.owners.insert(place, recorder);
     }
 
     /// Whose a stream is, as far as somebody said so or launched something there.
-    pub(crate) fn owner(&self, place: Place) -> Option<u64> {
+    pub(crate) fn owner(&self, place: CuptiStream) -> Option<u64> {
         self.owners.get(&place).copied()
     }
 
     /// The number of a stream in a recording.
-    pub(crate) fn number(&mut self, recorder: u64, place: Place) -> Stream {
+    pub(crate) fn number(&mut self, recorder: u64, place: CuptiStream) -> Stream {
         if let Some(number) = self.numbers.get(&(recorder, place)) {
             return *number;
         }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn named_streams_have_their_names_and_others_differ() {
-        let [a, b, c] = [(1, 7), (1, 13), (2, 7)].map(|(context, stream)| Place { context, stream });
+        let [a, b, c] = [(1, 7), (1, 13), (2, 7)].map(|(context, stream)| CuptiStream { context, stream });
         let mut streams = Streams::default();
         streams.name(5, a, Stream(1));
         assert_eq!([a, b, c, b].map(|place| streams.number(5, place).0), [1, 16, 17, 16]);

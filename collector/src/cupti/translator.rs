@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use stepscope_traces::{Correlation, MemoryTimes, Span, SpanKind};
+use stepscope_traces::{CollectorNote, Correlation, MemoryTimes, Span, SpanKind};
 
 use super::{
     clock::CuptiClock,
@@ -14,12 +14,17 @@ use super::{
     memory::{MemoryChange, Pools},
     memory_order::MemoryOrder,
     names::KernelNames,
-    notes::{Heard, LaunchNote, NoteReader},
     records::{Record, Work},
-    streams::{Place, Streams},
+    streams::{CuptiStream, Streams},
     thread_order::Settled,
 };
-use crate::{lane, packed::PackedSpan, queue::Event, shared::Shared};
+use crate::{
+    launch_notes::{Heard, LaunchNote, NoteReader},
+    packed::PackedSpan,
+    queue::Event,
+    shared::Shared,
+    thread_state,
+};
 
 /// Turns records into spans of the recorders that listen.
 pub(crate) struct Translator {
@@ -65,11 +70,11 @@ impl Translator {
         self.groups.end(shared.id, |recorder, span| record(&self.listeners, recorder, span));
         shared.launches.watched.store(false, Relaxed);
         if let Some(delay) = shared.launches.least_delay() {
-            shared.note("cupti_least_launch_delay_ns", delay.0.to_string());
+            shared.note(CollectorNote::CuptiLeastLaunchDelay(delay.0));
         }
-        shared.note("cupti_clock_uncertainty_ns", self.clock.uncertainty().0.to_string());
-        shared.note("cupti_unannotated", shared.launches.unannotated.load(Relaxed).to_string());
-        shared.note("cupti_lost_annotations", self.notes.lost().to_string());
+        shared.note(CollectorNote::CuptiClockUncertainty(self.clock.uncertainty().0));
+        shared.note(CollectorNote::CuptiUnannotated(shared.launches.unannotated.load(Relaxed)));
+        shared.note(CollectorNote::CuptiLostAnnotations(self.notes.lost()));
         self.listeners.retain(|listener| listener.id != shared.id);
         self.streams.forget(shared.id);
         !self.listeners.is_empty()
@@ -81,11 +86,10 @@ impl Translator {
     }
 
     /// Places the memory events of a recorder between launches on this stream, from now on.
-    pub(crate) fn order_memory(&mut self, shared: &Shared, place: Place) {
+    pub(crate) fn order_memory(&mut self, shared: &Shared, place: CuptiStream) {
         self.memory_order.by(shared.id, place);
         shared.launches.order_memory.store(true, Relaxed);
-        let (key, text) = MemoryTimes::Device.note();
-        shared.note(key, text);
+        shared.note(CollectorNote::MemoryTimes(MemoryTimes::Device));
     }
 
     /// Records the memory events of a recorder that still wait, and leaves later ones to it.
@@ -94,7 +98,7 @@ impl Translator {
             self.read_notes();
             self.memory_order.end(shared.id, |settled| record_settled(&self.listeners, shared.id, settled));
             let by_host = shared.launches.memory_by_host.load(Relaxed);
-            shared.note("memory_times_of_host", by_host.to_string());
+            shared.note(CollectorNote::MemoryTimesOfHost(by_host));
         }
     }
 
@@ -199,7 +203,7 @@ impl Translator {
         let context = note.map(|note| note.launched.context).unwrap_or_default();
         for event in self.pools.events(&change, self.clock.time(change.time), &context) {
             if !listener.paused.load(Relaxed) {
-                lane::push_waiting(listener, Event::Memory(event));
+                thread_state::push_waiting(listener, Event::Memory(event));
             }
         }
     }
@@ -210,7 +214,7 @@ fn listener<'a>(
     listeners: &'a [Arc<Shared>],
     streams: &Streams,
     note: Option<&LaunchNote>,
-    place: Option<Place>,
+    place: Option<CuptiStream>,
 ) -> Option<&'a Arc<Shared>> {
     let by_id = |id: u64| listeners.iter().find(|listener| listener.id == id);
     let launcher = note.and_then(|note| by_id(note.launched.recorder));
@@ -222,7 +226,7 @@ fn listener<'a>(
 fn record(listeners: &[Arc<Shared>], recorder: u64, span: &Span) {
     let listener = listeners.iter().find(|listener| listener.id == recorder);
     if let Some(listener) = listener.filter(|listener| !listener.paused.load(Relaxed)) {
-        lane::push_waiting(listener, Event::Span(PackedSpan::timed(span)));
+        thread_state::push_waiting(listener, Event::Span(PackedSpan::timed(span)));
     }
 }
 
@@ -230,7 +234,7 @@ fn record(listeners: &[Arc<Shared>], recorder: u64, span: &Span) {
 fn record_settled(listeners: &[Arc<Shared>], recorder: u64, settled: Settled) {
     if let Some(listener) = listeners.iter().find(|listener| listener.id == recorder) {
         listener.launches.memory_by_host.fetch_add(u64::from(settled.by_host), Relaxed);
-        lane::push_waiting(listener, Event::Memory(settled.event));
+        thread_state::push_waiting(listener, Event::Memory(settled.event));
     }
 }
 

@@ -6,8 +6,7 @@ use nvml_wrapper::{Device, Nvml, error::NvmlError};
 use serde::Serialize;
 
 use super::{
-    SAMPLE_EVERY,
-    gauges::{Gauges, LeftOut, Reading},
+    gauges::{Gauges, LeftOut, Reading, SAMPLE_EVERY},
     readings,
 };
 use crate::libraries::{self, Library, Missing};

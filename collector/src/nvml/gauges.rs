@@ -1,6 +1,12 @@
 //! Reads what can be read, and leaves out once what cannot.
 
+use std::time::Duration;
+
 use nvml_wrapper::error::NvmlError;
+use stepscope_traces::{CollectorNote, NvmlNote};
+
+/// How often a device is sampled, unless one asks for something else.
+pub const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// One counter: what it is called and what it tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -23,8 +29,18 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// All of them in one line, those of one reason together; nothing where nothing was left out.
+    /// All of them as a note of a rank; nothing where nothing was left out.
+    pub fn note(all: &[LeftOut]) -> Option<CollectorNote> {
+        LeftOut::list(all).map(|counters| CollectorNote::Nvml(NvmlNote::LeftOut { counters }))
+    }
+
+    /// All of them in one line; nothing where nothing was left out.
     pub fn line(all: &[LeftOut]) -> Option<String> {
+        LeftOut::list(all).map(|list| format!("not recorded: {list}"))
+    }
+
+    /// All of them, those of one reason together.
+    fn list(all: &[LeftOut]) -> Option<String> {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for LeftOut { name, reason } in all {
             match reasons.iter_mut().find(|(known, _)| known == reason) {
@@ -34,7 +50,7 @@ impl LeftOut {
         }
         let each: Vec<String> =
             reasons.iter().map(|(reason, names)| format!("{} ({reason})", names.join(", "))).collect();
-        (!each.is_empty()).then(|| format!("not recorded: {}", each.join("; ")))
+        (!each.is_empty()).then(|| each.join("; "))
     }
 }
 

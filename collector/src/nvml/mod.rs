@@ -16,6 +16,6 @@ mod sampler;
 
 pub use devices::{DeviceSelector, Gpu, NvmlUnavailable, survey};
 pub(crate) use devices::{driver_version, library_version};
-pub use gauges::{LeftOut, Reading};
+pub use gauges::{LeftOut, Reading, SAMPLE_EVERY};
 pub use readings::unit;
-pub use sampler::{SAMPLE_EVERY, Sampler};
+pub use sampler::Sampler;

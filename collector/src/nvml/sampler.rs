@@ -23,9 +23,6 @@ use super::{
 };
 use crate::{Recorder, quiet_thread};
 
-/// How often a device is sampled, unless one asks for something else.
-pub const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-
 /// Samples one device into a run until it is dropped. It is to be finished before its recorder is.
 pub struct Sampler {
     ending: Arc<AtomicBool>,

@@ -3,28 +3,13 @@
 use super::ImportedRank;
 use crate::{
     clock::ClockMap,
-    ids::{Nanos, Rank, Step},
+    error::JoinError,
+    ids::{Nanos, Step},
+    notes::CollectorNotes,
     rank_info::{RankInfo, State},
     tables::{MemoryEvent, MemoryEvents, Spans},
     vocabulary::SpanKind,
 };
-
-/// Why two sources are not put together.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JoinError {
-    /// One of them does not say what time of day its times are.
-    #[error("the memory snapshot of rank {rank} and its trace cannot be put on one clock: the time of day is missing")]
-    NoTimeOfDay {
-        /// Which rank.
-        rank: Rank,
-    },
-    /// They were recorded at different times.
-    #[error("the memory snapshot of rank {rank} was not recorded while its trace was")]
-    Apart {
-        /// Which rank.
-        rank: Rank,
-    },
-}
 
 impl ImportedRank {
     /// Takes the memory events of another source of this rank in place of its own, on its own clock.
@@ -59,9 +44,8 @@ impl ImportedRank {
 }
 
 /// What is said of memory is the other's now; where the rest came from is not.
-pub(crate) fn take_notes(info: &mut RankInfo, of_memory: &RankInfo) {
-    let notes = of_memory.collector.iter().filter(|(key, _)| *key != "source");
-    info.collector.extend(notes.map(|(key, value)| (key.clone(), value.clone())));
+pub(super) fn take_notes(info: &mut RankInfo, of_memory: &RankInfo) {
+    info.collector.add_all(CollectorNotes { source: None, ..of_memory.collector.clone() });
 }
 
 fn time_of_day(info: &RankInfo) -> Option<ClockMap> {
@@ -108,8 +92,10 @@ mod tests {
     use super::*;
     use crate::{
         clock::{ClockRecord, ClockSnapshot},
+        ids::Rank,
         loss::Loss,
         names::FIRST_NAME,
+        notes::{CollectorSource, MemoryCategories},
         rank_data::RankData,
         tables::Span,
         vocabulary::MemoryOperation,
@@ -149,11 +135,14 @@ mod tests {
     #[test]
     fn memory_comes_onto_the_clock_of_the_rest() {
         let mut rest = with_memory(with_step(rank(2, Some(1000))), &[1, 2, 3]);
-        rest.info.collector.insert("memory_categories".into(), "unknown".into());
+        rest.info.collector.memory_categories = Some(MemoryCategories::Unknown);
+        rest.info.collector.source = Some(CollectorSource::Kineto);
         let mut memory = with_memory(rank(2, Some(0)), &[500, 1015, 1031]);
-        memory.info.collector.insert("memory_categories".into(), "inferred".into());
+        memory.info.collector.memory_categories = Some(MemoryCategories::Inferred);
+        memory.info.collector.source = Some(CollectorSource::TorchSnapshot);
         rest.take_memory_of(&memory).unwrap();
-        assert_eq!(rest.info.collector["memory_categories"], "inferred");
+        let CollectorNotes { source, memory_categories, .. } = rest.info.collector;
+        assert_eq!((source, memory_categories), (Some(CollectorSource::Kineto), Some(MemoryCategories::Inferred)));
         let rows: Vec<_> = rest.data.memory.rows().map(|event| (event.time_ns.0, event.step)).collect();
         assert_eq!(rows, [(-500, None), (15, Some(Step(3))), (31, None)]);
     }

@@ -2,15 +2,13 @@
 
 mod imported;
 mod join;
-pub(crate) mod kineto;
+mod kineto;
 mod rank_name;
+mod rank_source;
 mod source;
 mod torch_snapshot;
-mod write;
 
 pub(crate) use imported::ImportedRank;
-pub use join::JoinError;
-pub(crate) use join::take_notes;
-pub use torch_snapshot::{
-    FollowError, FollowedMemory, Mark, Observation, PickleError, SnapshotError, Taken, TrainingEvent,
-};
+pub(crate) use rank_source::RankSource;
+pub(crate) use source::{ImportedRun, SourceRank, open};
+pub use torch_snapshot::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};

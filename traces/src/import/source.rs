@@ -1,4 +1,4 @@
-//! Opens what people name, by its content: a run directory, traces, memory snapshots.
+//! Opens what people name, by its content: traces, memory snapshots, directories of those.
 
 use std::{
     collections::BTreeMap,
@@ -11,14 +11,15 @@ use super::{
     ImportedRank,
     kineto::{self, Opening},
     rank_name::rank_in_name,
-    torch_snapshot::{self, Snapshot, SnapshotError},
+    rank_source::RankSource,
+    torch_snapshot::{self, Snapshot},
 };
 use crate::{
-    error::TraceError,
+    error::{ImportError, SnapshotError, TraceError},
     ids::Rank,
-    reader::{RankDirectory, Run},
+    rank_info::{RankInfo, State},
     regular_file::open_regular,
-    run_info,
+    run_info::{self, RunInfo},
 };
 
 /// How many files of a directory are looked at.
@@ -27,29 +28,33 @@ const MOST_FILES: usize = 1 << 16;
 /// How many bytes tell a pickle from the rest.
 const HEAD: u64 = 16;
 
-impl Run {
-    /// Opens what people name as a source, by its content: a run directory, a trace of PyTorch's profiler, a memory
-    /// snapshot of PyTorch's, or a directory of those.
-    pub fn of_source(path: &Path) -> Result<Run, TraceError> {
-        Run::of_sources(&[path])
-    }
+/// A run that another tool recorded.
+pub(crate) struct ImportedRun {
+    /// What was run.
+    pub(crate) info: RunInfo,
+    /// Its ranks, in order.
+    pub(crate) ranks: Vec<SourceRank>,
+}
 
-    /// As [`Run::of_source`], but traces and snapshots may lie in several places. A snapshot of a rank that has a trace
-    /// gives it its memory.
-    pub fn of_sources(paths: &[impl AsRef<Path>]) -> Result<Run, TraceError> {
-        if let [path] = paths {
-            let path = path.as_ref();
-            // For what is not there, it knows the words.
-            if path.join(run_info::FILE).exists() || path.metadata().is_err() {
-                return Run::open(path);
-            }
-        }
-        let mut found = Found::default();
-        for path in paths.iter().map(AsRef::as_ref) {
-            found.look_at(path)?;
-        }
-        found.run(paths.first().map_or(Path::new(""), AsRef::as_ref), name_of(paths))
+/// A rank of one.
+pub(crate) struct SourceRank {
+    /// The file it is read from.
+    pub(crate) path: PathBuf,
+    /// What is known of it.
+    pub(crate) info: RankInfo,
+    /// What became of it.
+    pub(crate) state: State,
+    /// What has its tables.
+    pub(crate) source: RankSource,
+}
+
+/// Opens traces and snapshots, which may lie in several places, as one run.
+pub(crate) fn open(paths: &[&Path]) -> Result<ImportedRun, TraceError> {
+    let mut found = Found::default();
+    for path in paths {
+        found.look_at(path)?;
     }
+    found.run(name_of(paths))
 }
 
 /// What some sources have in them.
@@ -71,14 +76,16 @@ impl Found {
         }
         if path.join(run_info::FILE).exists() {
             let what = "a run directory, which has all its ranks; it is looked at alone";
-            return Err(TraceError::NotATrace { path: path.to_owned(), what });
+            return Err(ImportError::NotATrace { path: path.to_owned(), what }.into());
         }
         let before = self.count();
         for file in files_of(path)? {
             match self.take(&file) {
                 // What else is there does not matter.
-                Ok(()) | Err(TraceError::NotATrace { .. }) => {}
-                Err(TraceError::Snapshot(SnapshotError::SomethingElse { .. } | SnapshotError::Pickle { .. })) => {}
+                Ok(()) | Err(TraceError::Import(ImportError::NotATrace { .. })) => {}
+                Err(TraceError::Import(ImportError::Snapshot(
+                    SnapshotError::SomethingElse { .. } | SnapshotError::Pickle { .. },
+                ))) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -106,12 +113,17 @@ impl Found {
     }
 
     /// The run that all of it is of.
-    fn run(self, path: &Path, name: String) -> Result<Run, TraceError> {
+    fn run(self, name: String) -> Result<ImportedRun, TraceError> {
         let mut run = match self.traces.as_slice() {
-            [] => {
-                Run { path: path.to_owned(), info: torch_snapshot::run_info(name, &self.snapshots), ranks: Vec::new() }
+            [] => ImportedRun { info: torch_snapshot::run_info(name, &self.snapshots), ranks: Vec::new() },
+            _ => {
+                let (info, ranks) = kineto::run_of(name, self.traces)?;
+                let of_trace = |(path, info, trace)| {
+                    let source = RankSource::Kineto { trace, memory: None };
+                    SourceRank { path, info, state: State::Complete, source }
+                };
+                ImportedRun { info, ranks: ranks.into_iter().map(of_trace).collect() }
             }
-            _ => kineto::run_of(path, name, self.traces)?,
         };
         let mut memory: BTreeMap<Rank, (PathBuf, ImportedRank)> = BTreeMap::new();
         for snapshot in self.snapshots {
@@ -119,14 +131,19 @@ impl Found {
             for rank in snapshot.ranks(first) {
                 let (number, other) = (rank.info.rank, snapshot.path.clone());
                 if let Some((one, _)) = memory.insert(number, (snapshot.path.clone(), rank)) {
-                    return Err(TraceError::SameRank { rank: number, one, other });
+                    return Err(ImportError::SameRank { rank: number, one, other }.into());
                 }
             }
         }
         for (number, (path, rank)) in memory {
             match run.ranks.iter_mut().find(|trace| trace.info.rank == number) {
-                Some(trace) => trace.join(rank),
-                None => run.ranks.push(RankDirectory::of_tables(path, rank)),
+                Some(trace) => trace.source.join(&mut trace.info, rank),
+                None => run.ranks.push(SourceRank {
+                    path,
+                    info: rank.info.clone(),
+                    state: rank.state,
+                    source: RankSource::Tables(Box::new(rank)),
+                }),
             }
         }
         run.ranks.sort_by_key(|rank| rank.info.rank);
@@ -135,12 +152,12 @@ impl Found {
 }
 
 /// The rank of a snapshot: as its file is called, else that of the only trace. Without traces it is the first.
-fn first_rank(snapshot: &Snapshot, traces: &[RankDirectory]) -> Result<Rank, TraceError> {
+fn first_rank(snapshot: &Snapshot, traces: &[SourceRank]) -> Result<Rank, TraceError> {
     match (rank_in_name(&snapshot.path), traces) {
         (Some(rank), _) => Ok(rank),
         (None, []) => Ok(Rank(0)),
         (None, [only]) => Ok(only.info.rank),
-        (None, _) => Err(TraceError::WhoseMemory { path: snapshot.path.clone() }),
+        (None, _) => Err(ImportError::WhoseMemory { path: snapshot.path.clone() }.into()),
     }
 }
 
@@ -156,8 +173,8 @@ fn files_of(directory: &Path) -> Result<Vec<PathBuf>, TraceError> {
 }
 
 /// What people call it: the name of the file or directory, without its endings; of several, of the directory of the first.
-fn name_of(paths: &[impl AsRef<Path>]) -> String {
-    let first = paths.first().map_or(Path::new(""), AsRef::as_ref);
+fn name_of(paths: &[&Path]) -> String {
+    let first = paths.first().copied().unwrap_or(Path::new(""));
     let whole = fs::canonicalize(first).unwrap_or_else(|_| first.to_owned());
     let named = if paths.len() > 1 { whole.parent().unwrap_or(&whole) } else { &whole };
     let name = named.file_name().map_or("trace".into(), |name| name.to_string_lossy().into_owned());

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use crate::{
     ids::{NameId, Nanos, Step, Stream},
+    notes::CollectorSource,
     rank_info::RankInfo,
     tables::Spans,
     vocabulary::SpanKind,
@@ -49,7 +50,7 @@ struct Ran {
 impl UnnumberedKernels {
     /// Whether steps of a rank may be inferred: a program that was written to be recorded says of its steps itself.
     pub(crate) fn may_be_of(info: &RankInfo) -> bool {
-        info.collector.get("source").and_then(|source| source.as_str()) == Some("injected")
+        info.collector.source == Some(CollectorSource::Injected)
     }
 
     pub(crate) fn take(&mut self, spans: &Spans) {
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(numbered.steps(), None);
         let mut info = RankInfo::of_this_process(Rank(0));
         assert!(!UnnumberedKernels::may_be_of(&info));
-        info.collector.insert("source".into(), "injected".into());
+        info.collector.source = Some(CollectorSource::Injected);
         assert!(UnnumberedKernels::may_be_of(&info));
     }
 }

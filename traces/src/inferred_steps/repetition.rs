@@ -40,13 +40,13 @@ pub(super) struct Repetition {
 /// Finds the steps in the kernels of one stream, in the order in which they ran: the name and the duration of each. `None`
 /// when nothing repeats.
 pub(super) fn repeated(kernels: &[(NameId, Nanos)]) -> Option<Repetition> {
-    let beginning = Names::of(&kernels[..kernels.len().min(LOOKED_AT)]);
+    let beginning = StreamNames::of(&kernels[..kernels.len().min(LOOKED_AT)]);
     let places = beginning.0.iter().flat_map(|(id, name)| DIVIDERS.map(|divider| (divider(name), *id, divider)));
     let mut dividers: Vec<_> = places.filter(|(places, ..)| may_be_steps(places)).collect();
     // From the most places on; of as many, the first one first.
     dividers.sort_by_key(|(places, ..)| (Reverse(places.len()), places.first().copied()));
     let (_, id, divider) = dividers.into_iter().find(|(places, ..)| beginning.odd_share(places) <= MOST_ODD)?;
-    let all = Names::of(kernels);
+    let all = StreamNames::of(kernels);
     let mut starts = divider(all.0.get(&id)?);
     let end = close(&mut starts, kernels.len());
     Some(Repetition { starts, end })
@@ -70,7 +70,7 @@ fn close(starts: &mut Vec<usize>, end: usize) -> usize {
 }
 
 /// The names in a stream.
-struct Names(HashMap<NameId, Name>);
+struct StreamNames(HashMap<NameId, Name>);
 
 /// One name, and where it is.
 #[derive(Default)]
@@ -79,8 +79,8 @@ struct Name {
     total_ns: f64,
 }
 
-impl Names {
-    fn of(kernels: &[(NameId, Nanos)]) -> Names {
+impl StreamNames {
+    fn of(kernels: &[(NameId, Nanos)]) -> StreamNames {
         let mut names: HashMap<NameId, Name> = HashMap::new();
         for (place, (name, duration)) in kernels.iter().enumerate() {
             let name = names.entry(*name).or_default();
@@ -88,7 +88,7 @@ impl Names {
             // What is shorter than the clock can tell took some time all the same.
             name.total_ns += duration.0.max(1) as f64;
         }
-        Names(names)
+        StreamNames(names)
     }
 
     /// The share of time that is odd in the pieces between these places.

@@ -11,17 +11,17 @@ use std::{
 use memchr::memmem;
 
 /// Numbers that differ between repetitions, by what stands before them.
-const NUMBERS: [(&str, Number); 6] = [
-    ("\"ts\": ", Number::Time),
-    ("\"correlation\": ", Number::Identity),
-    ("\"External id\": ", Number::Identity),
-    ("\"id\": ", Number::Identity),
-    ("\"Ev Idx\": ", Number::Identity),
-    ("\"ProfilerStep#", Number::Step),
+const NUMBERS: [(&str, NumberKind); 6] = [
+    ("\"ts\": ", NumberKind::Time),
+    ("\"correlation\": ", NumberKind::Identity),
+    ("\"External id\": ", NumberKind::Identity),
+    ("\"id\": ", NumberKind::Identity),
+    ("\"Ev Idx\": ", NumberKind::Identity),
+    ("\"ProfilerStep#", NumberKind::Step),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Number {
+enum NumberKind {
     /// Microseconds. What follows the point stays.
     Time,
     Identity,
@@ -37,10 +37,10 @@ pub fn repeat_kineto(trace: &str, times: u32, mut into: impl Write) -> io::Resul
     let events = &trace[begin..end];
     let numbers = numbers(events);
     let of =
-        |wanted: Number| numbers.values().filter(move |(number, ..)| *number == wanted).map(|(_, value, _)| *value);
+        |wanted: NumberKind| numbers.values().filter(move |(number, ..)| *number == wanted).map(|(_, value, _)| *value);
     // A little apart, so that no two repetitions touch.
-    let period = extent(of(Number::Time)) + extent(of(Number::Time)) / 100 + 1000;
-    let (identities, steps) = (extent(of(Number::Identity)) + 1, extent(of(Number::Step)) + 1);
+    let period = extent(of(NumberKind::Time)) + extent(of(NumberKind::Time)) / 100 + 1000;
+    let (identities, steps) = (extent(of(NumberKind::Identity)) + 1, extent(of(NumberKind::Step)) + 1);
     into.write_all(&trace.as_bytes()[..begin])?;
     for repetition in 0..i64::from(times) {
         if repetition > 0 {
@@ -49,9 +49,9 @@ pub fn repeat_kineto(trace: &str, times: u32, mut into: impl Write) -> io::Resul
         let mut written = 0;
         for (place, (number, value, digits)) in &numbers {
             let step = match number {
-                Number::Time => period,
-                Number::Identity => identities,
-                Number::Step => steps,
+                NumberKind::Time => period,
+                NumberKind::Identity => identities,
+                NumberKind::Step => steps,
             };
             into.write_all(&events.as_bytes()[written..*place])?;
             write!(into, "{}", value + repetition * step)?;
@@ -64,7 +64,7 @@ pub fn repeat_kineto(trace: &str, times: u32, mut into: impl Write) -> io::Resul
 }
 
 /// Where each number stands, what it is and how many digits it has.
-fn numbers(events: &str) -> BTreeMap<usize, (Number, i64, usize)> {
+fn numbers(events: &str) -> BTreeMap<usize, (NumberKind, i64, usize)> {
     let mut numbers = BTreeMap::new();
     for (before, number) in NUMBERS {
         for place in memmem::find_iter(events.as_bytes(), before).map(|place| place + before.len()) {

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::{
     Figures, RankTruth, Recipe, StepTruth,
     memory::{self, Balance},
-    timeline::{Activity, StageTimeline, StepTimeline, phase_of, stage_of},
+    timeline::{PlannedActivity, StageTimeline, StepTimeline, phase_of, stage_of},
 };
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
@@ -145,7 +145,7 @@ impl RankBuilder {
     ) -> Result<(), TraceError> {
         self.activity.push(Vec::new());
         self.annotations(step, stage)?;
-        let mut activities: Vec<Activity> = stage.activities.clone();
+        let mut activities: Vec<PlannedActivity> = stage.activities.clone();
         activities.sort_by_key(|activity| activity.start);
         for mut activity in activities {
             // One replica in turn comes last to a collective; the others wait for it.
@@ -198,7 +198,7 @@ impl RankBuilder {
         Ok(())
     }
 
-    fn activity(&mut self, recipe: &Recipe, step: &StepTimeline, activity: &Activity) -> Result<(), TraceError> {
+    fn activity(&mut self, recipe: &Recipe, step: &StepTimeline, activity: &PlannedActivity) -> Result<(), TraceError> {
         let (start, end) = (self.clock.at(activity.start), self.clock.at(activity.end));
         // Other calls come between two launches.
         self.correlation += self.rng.u64(1..=3);

@@ -20,13 +20,13 @@ pub(super) struct StepTimeline {
 /// What one stage does in a step.
 #[derive(Default)]
 pub(super) struct StageTimeline {
-    pub(super) activities: Vec<Activity>,
+    pub(super) activities: Vec<PlannedActivity>,
     /// When each pass of each micro-batch ran.
-    pub(super) passes: Vec<Pass>,
+    pub(super) passes: Vec<PlannedPass>,
 }
 
 /// One pass of one micro-batch, from its first kernel to its last.
-pub(super) struct Pass {
+pub(super) struct PlannedPass {
     pub(super) work: Work,
     pub(super) start: i64,
     pub(super) end: i64,
@@ -36,7 +36,7 @@ pub(super) struct Pass {
 
 /// One thing on a stream.
 #[derive(Clone, Copy)]
-pub(super) struct Activity {
+pub(super) struct PlannedActivity {
     pub(super) kind: SpanKind,
     /// Which of the names of its kind.
     pub(super) name: u32,
@@ -57,7 +57,7 @@ pub(super) struct Activity {
 }
 
 /// How much was said in earlier steps: numbers go on from there.
-struct Said {
+struct SequenceCounts {
     /// By each stage about its gradients.
     reduces: Vec<u64>,
     /// From stage to stage.
@@ -76,7 +76,7 @@ impl Recipe {
     /// Every step in turn. The same each time it is asked for.
     pub(super) fn timeline(&self) -> impl Iterator<Item = StepTimeline> + '_ {
         let mut start = 1_000_000;
-        let mut said = Said { reduces: vec![0; self.stages() as usize], messages: 0 };
+        let mut said = SequenceCounts { reduces: vec![0; self.stages() as usize], messages: 0 };
         (0..self.steps).map(move |step| {
             let step = self.step(step, start, &mut said);
             start = step.end + 50_000;
@@ -84,7 +84,7 @@ impl Recipe {
         })
     }
 
-    fn step(&self, step: u32, start: i64, said: &mut Said) -> StepTimeline {
+    fn step(&self, step: u32, start: i64, said: &mut SequenceCounts) -> StepTimeline {
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(step)));
         let (stages, chunks) = (u64::from(self.stages()), u64::from(self.chunks()));
         let schedule = self.pipeline.map_or(Schedule::Gpipe, |pipeline| pipeline.schedule);
@@ -155,17 +155,24 @@ struct StageBuilder<'a> {
 
 impl<'a> StageBuilder<'a> {
     /// A stage begins with its copy of the batch.
-    fn begin(recipe: &'a Recipe, stage: u32, start: i64, said: &Said) -> StageBuilder<'a> {
+    fn begin(recipe: &'a Recipe, stage: u32, start: i64, said: &SequenceCounts) -> StageBuilder<'a> {
         let reduces = said.reduces[stage as usize];
         let mut builder = StageBuilder { recipe, stage, free: start, reduces, timeline: StageTimeline::default() };
         let copy = builder.activity(SpanKind::Copy, 0, recipe.side_stream(2), (start, start + 20_000), Phase::Data);
-        builder.timeline.activities.push(Activity { bytes: 1 << 20, ..copy });
+        builder.timeline.activities.push(PlannedActivity { bytes: 1 << 20, ..copy });
         builder.free = copy.end;
         builder
     }
 
-    fn activity(&self, kind: SpanKind, name: u32, stream: Stream, (start, end): (i64, i64), phase: Phase) -> Activity {
-        Activity {
+    fn activity(
+        &self,
+        kind: SpanKind,
+        name: u32,
+        stream: Stream,
+        (start, end): (i64, i64),
+        phase: Phase,
+    ) -> PlannedActivity {
+        PlannedActivity {
             kind,
             name,
             stream,
@@ -213,7 +220,7 @@ impl<'a> StageBuilder<'a> {
             }
             layers.push((layer, layer_start, self.free));
         }
-        self.timeline.passes.push(Pass { work, start, end: self.free, layers });
+        self.timeline.passes.push(PlannedPass { work, start, end: self.free, layers });
     }
 
     fn kernel(&mut self, rng: &mut Rng, work: Work, layer: Layer, kernel: u32) {
@@ -224,7 +231,7 @@ impl<'a> StageBuilder<'a> {
         let length = (base as f64 * (1.0 + recipe.jitter * normal(rng))).max(1_000.0) as i64;
         let interval = (self.free, self.free + length);
         let name = kernel + if backward { recipe.kernels_per_layer } else { 0 };
-        let kernel = Activity {
+        let kernel = PlannedActivity {
             micro_batch: Some(MicroBatch(work.micro_batch as i32)),
             layer: Some(layer),
             bytes: base as u64 * 1_500,
@@ -236,7 +243,7 @@ impl<'a> StageBuilder<'a> {
         for stream in 1..recipe.compute_streams {
             if rng.u32(0..8) == 0 {
                 let (start, end) = (interval.0 + length / 10, interval.1 - length / 10);
-                self.timeline.activities.push(Activity { stream: Stream(stream), start, end, ..kernel });
+                self.timeline.activities.push(PlannedActivity { stream: Stream(stream), start, end, ..kernel });
             }
         }
         self.free = interval.1;
@@ -253,7 +260,7 @@ impl<'a> StageBuilder<'a> {
         let length = room * 6 / 10 + rng.i64(0..=room / 20);
         let hidden = (length as f64 * recipe.overlap.clamp(0.0, 1.0)).round() as i64;
         let interval = (self.free - hidden, self.free - hidden + length);
-        let reduce = Activity {
+        let reduce = PlannedActivity {
             layer: Some(layer),
             micro_batch: kernel.micro_batch,
             axis: Some(Axis::Data),
@@ -269,7 +276,7 @@ impl<'a> StageBuilder<'a> {
 
     /// A send to another stage, or the receive on the other side.
     fn transfer(&mut self, kind: SpanKind, work: Work, interval: (i64, i64), number: Sequence) {
-        let transfer = Activity {
+        let transfer = PlannedActivity {
             micro_batch: Some(MicroBatch(work.micro_batch as i32)),
             axis: Some(Axis::Pipeline),
             bytes: 8 << 20,
@@ -283,14 +290,14 @@ impl<'a> StageBuilder<'a> {
     fn finish(mut self, rng: &mut Rng) -> StageTimeline {
         let set = (self.free, self.free + 5_000);
         let set = self.activity(SpanKind::Set, 0, self.recipe.side_stream(2), set, Phase::Optimizer);
-        self.timeline.activities.push(Activity { bytes: 4_096, ..set });
+        self.timeline.activities.push(PlannedActivity { bytes: 4_096, ..set });
         self.free = set.end - 2_000;
         for _ in 0..2 {
             let length = 150_000 + rng.i64(0..5_000);
             let update = (self.free, self.free + length);
             let name = 2 * self.recipe.kernels_per_layer;
             let update = self.activity(SpanKind::Kernel, name, Stream(0), update, Phase::Optimizer);
-            self.timeline.activities.push(Activity { bytes: 400 << 20, ..update });
+            self.timeline.activities.push(PlannedActivity { bytes: 400 << 20, ..update });
             self.free = update.end;
         }
         self.timeline

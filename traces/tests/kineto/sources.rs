@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use stepscope_traces::{Rank, Run, TraceError};
+use stepscope_traces::{ImportError, Rank, Run, TraceError};
 
 use crate::{packed, trace_of};
 
@@ -75,6 +75,6 @@ fn ranks_are_those_that_traces_say_they_are() {
 
     fs::write(directory.path().join("d.json"), of_rank(5)).unwrap();
     let error = Run::of_source(directory.path()).unwrap_err();
-    assert!(matches!(&error, TraceError::SameRank { rank: Rank(5), .. }), "{error}");
+    assert!(matches!(&error, TraceError::Import(ImportError::SameRank { rank: Rank(5), .. })), "{error}");
     assert!(error.to_string().contains("a.json") && error.to_string().contains("d.json"));
 }

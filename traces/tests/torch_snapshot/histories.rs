@@ -53,8 +53,8 @@ fn what_a_history_does_not_hand_out_was_there_from_the_beginning() {
         (100 + 50 + 9 + 5 + 7, 1000),
         "a block counts until it can be used again"
     );
-    assert_eq!(imported.ranks[0].info.collector["blocks_from_before"], "4");
-    assert_eq!(imported.ranks[0].info.collector["rounding_bytes_at_end"], "60");
+    assert_eq!(imported.ranks[0].info.collector.blocks_from_before, Some(4));
+    assert_eq!(imported.ranks[0].info.collector.rounding_bytes_at_end, Some(60));
     let expected = [
         (10, Parameters),
         (11, OptimizerState),
@@ -104,7 +104,7 @@ fn each_device_with_memory_is_a_rank() {
     let imported = s.import();
     let told = imported.ranks.iter().map(|rank| (rank.info.rank.0, replay(&rank.data.memory).end));
     assert_eq!(told.collect::<Vec<_>>(), [(0, 8), (1, 16)]);
-    assert_eq!(imported.ranks[1].info.collector["device"], "2");
+    assert_eq!(imported.ranks[1].info.collector.device, Some(2));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn steps_and_other_annotations_are_read() {
     ];
     assert_eq!(spans, expected);
     assert_eq!(rank.data.spans.row(0).interval(), (Nanos(1_000_001_000), Nanos(1_000_003_000)));
-    assert_eq!(rank.info.collector["out_of_memory"], "1");
+    assert_eq!(rank.info.collector.out_of_memory, Some(1));
     assert_eq!(imported.info.started, "1970-01-01T00:00:01.000Z");
 }
 

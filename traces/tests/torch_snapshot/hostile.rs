@@ -1,5 +1,5 @@
 use proptest::{prelude::*, test_runner::Config};
-use stepscope_traces::{MemoryEvent, SnapshotError, State, TraceError};
+use stepscope_traces::{ImportError, MemoryEvent, SnapshotError, State, TraceError};
 
 use crate::pickle_writer::{Frames, Python, Snapshot, import};
 
@@ -95,7 +95,9 @@ fn a_real_file_that_is_cut_off_says_what_is_there() {
                 is_beginning(&rank.data.memory.rows().collect::<Vec<_>>(), &all);
                 read += 1;
             }
-            Err(TraceError::NotATrace { .. } | TraceError::Snapshot(SnapshotError::CutShort { .. })) => {
+            Err(TraceError::Import(
+                ImportError::NotATrace { .. } | ImportError::Snapshot(SnapshotError::CutShort { .. }),
+            )) => {
                 assert_eq!(read, 0)
             }
             Err(error) => panic!("{error}"),

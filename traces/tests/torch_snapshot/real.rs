@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use stepscope_traces::{MemoryCategory, Rank, Run, RunSource};
+use stepscope_traces::{MemoryCategories, MemoryCategory, Rank, Run, RunSource};
 
 use crate::{pickle_writer::Imported, replay::replay};
 
@@ -21,7 +21,7 @@ fn check(path: &Path) {
     assert_eq!(imported.info.source, RunSource::TorchSnapshot);
     let rank = &imported.ranks[0];
     assert!(rank.loss.is_none());
-    assert_eq!(rank.info.collector["memory_categories"], "inferred");
+    assert_eq!(rank.info.collector.memory_categories, Some(MemoryCategories::Inferred));
     let replay = replay(&rank.data.memory);
     assert_eq!(replay.peak, number(&truth["peak_bytes"]));
     assert_eq!(replay.end, number(&truth["allocated_at_end"]));

@@ -7,7 +7,7 @@ use std::{
 
 use stepscope_collector::libraries::{self, Library};
 use stepscope_plan::{Attention, MemoryPlan};
-use stepscope_traces::{RANKS_ON_DEVICE, Rank};
+use stepscope_traces::{CollectorNote, Rank};
 
 use super::{cuda_parts::CudaParts, job::Job, last_resort::LastResort, neighbours::Neighbours};
 use crate::{
@@ -108,7 +108,7 @@ impl CudaTraining {
         let (rank, precision) = (seat.rank, config.layout.precision);
         let recorder = super::record(&config, rank, device.describe(precision, seat.sharing)?, run)?;
         if seat.sharing > 1 {
-            recorder.note(RANKS_ON_DEVICE, seat.sharing.to_string());
+            recorder.note(CollectorNote::RanksOnDevice(seat.sharing));
         }
         if let Some(last_resort) = &seat.last_resort {
             last_resort.end_too(&recorder);

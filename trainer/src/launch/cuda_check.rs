@@ -18,7 +18,7 @@ use stepscope_collector::{
     libraries::{self, Library},
 };
 use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{MemoryTimes, Rank, RankInfo, Run, RunInfo, Span, SpanKind, Step, Window};
+use stepscope_traces::{CuptiNote, MemoryTimes, Rank, RankInfo, Run, RunInfo, Span, SpanKind, Step, Window};
 
 use super::{
     cuda::{CudaTraining, look_for_gpu},
@@ -329,9 +329,10 @@ fn where_another_profiler_is_kernels_are_left_out_and_that_is_said() {
     // SAFETY: it is the one from above.
     unsafe { cupti::cuptiUnsubscribe(other) };
     let run = Run::open(&path).unwrap();
-    let said = run.ranks[0].info.collector["cupti"].as_str().unwrap().to_owned();
-    assert!(said.contains("another profiler"), "{said}");
-    assert!(matches!(MemoryTimes::of(&run.ranks[0].info), Some(MemoryTimes::Host { .. })));
+    let notes = &run.ranks[0].info.collector;
+    let Some(CuptiNote::NotRecorded { why }) = &notes.cupti else { panic!("{:?}", notes.cupti) };
+    assert!(why.contains("another profiler"), "{why}");
+    assert!(matches!(notes.memory_times, Some(MemoryTimes::Host { .. })));
     let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
     assert_eq!(data.spans.rows().filter(|span| span.kind == SpanKind::Step).count(), 2);
     assert!(!data.memory.is_empty() && data.spans.rows().all(|span| span.kind != SpanKind::Kernel));

@@ -7,7 +7,7 @@ use stepscope_collector::{
     cupti::Activity,
     nvml::{DeviceSelector, LeftOut, SAMPLE_EVERY, Sampler},
 };
-use stepscope_traces::MemoryTimes;
+use stepscope_traces::{CollectorNote, MemoryTimes, NvmlNote, StreamsNote};
 
 use crate::backend::{Stream, cuda::Device};
 
@@ -25,7 +25,7 @@ impl Watch {
         if let Ok(activity) = &activity {
             for stream in Stream::ALL {
                 if let Err(why) = activity.name_stream(device.stream(stream), stream.number()) {
-                    recorder.note("streams", format!("numbered by CUPTI: {why}"));
+                    recorder.note(CollectorNote::Streams(StreamsNote { why: why.to_string() }));
                 }
             }
         }
@@ -34,8 +34,7 @@ impl Watch {
             Err(why) => Err(why.clone()),
         };
         if let Err(why) = ordered {
-            let (key, text) = MemoryTimes::Host { why: Some(why.to_string()) }.note();
-            recorder.note(key, text);
+            recorder.note(CollectorNote::MemoryTimes(MemoryTimes::Host { why: Some(why.to_string()) }));
         }
         Watch { recorder: recorder.clone(), activity: activity.ok(), sampler: None }
     }
@@ -44,15 +43,15 @@ impl Watch {
     pub(crate) fn sample(&mut self, run: &Path, device: &DeviceSelector) {
         match Sampler::start(run, &self.recorder, device, SAMPLE_EVERY) {
             Ok(sampler) => self.sampler = sampler,
-            Err(why) => self.recorder.note("nvml", format!("not sampled: {why}")),
+            Err(why) => self.recorder.note(CollectorNote::Nvml(NvmlNote::NotSampled { why: why.to_string() })),
         }
     }
 
     /// Records what is left, and lets go of the device. To be called when the device has done its work.
     pub(crate) fn finish(self) {
         let left_out = self.sampler.map_or_else(Vec::new, Sampler::finish);
-        if let Some(line) = LeftOut::line(&left_out) {
-            self.recorder.note("nvml", line);
+        if let Some(note) = LeftOut::note(&left_out) {
+            self.recorder.note(note);
         }
         drop(self.activity);
     }

@@ -12,7 +12,7 @@ use stepscope_plan::shard;
 use crate::{
     backend::{Backend, Event, Stream, Tensor},
     comm::{Communicator, ProcessGroup, Reduction},
-    late::Late,
+    lazy_tensor::LazyTensor,
 };
 
 /// The replicas, as one of them reaches the others.
@@ -75,7 +75,7 @@ impl Replicas {
 pub(crate) struct WholeGradients {
     replicas: Replicas,
     /// Of all units, one after the other.
-    flat: Late,
+    flat: LazyTensor,
     /// What becomes of a unit's gradient.
     to: Reduced,
     started: Vec<Event>,
@@ -91,7 +91,7 @@ pub(crate) enum Reduced {
 }
 
 impl WholeGradients {
-    pub(crate) fn new(replicas: Replicas, flat: Late, to: Reduced) -> WholeGradients {
+    pub(crate) fn new(replicas: Replicas, flat: LazyTensor, to: Reduced) -> WholeGradients {
         WholeGradients { replicas, flat, to, started: Vec::new() }
     }
 

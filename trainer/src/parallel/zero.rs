@@ -17,7 +17,7 @@ use stepscope_traces::MemoryCategory;
 use super::data::Replicas;
 use crate::{
     backend::{Event, Tensor},
-    late::Late,
+    lazy_tensor::LazyTensor,
 };
 
 /// Parameters that every replica holds whole.
@@ -100,7 +100,7 @@ impl ShardedWeights {
 /// Gradients of which this replica keeps its shards: ZeRO-2 and ZeRO-3.
 pub(crate) struct ShardedGradients {
     replicas: Replicas,
-    shards: Late,
+    shards: LazyTensor,
     /// Units whose backward pass is going on, whole.
     open: HashMap<usize, Tensor>,
     /// The unit that is being reduced.
@@ -119,7 +119,7 @@ struct Reducing {
 }
 
 impl ShardedGradients {
-    pub(crate) fn new(replicas: Replicas, shards: Late) -> ShardedGradients {
+    pub(crate) fn new(replicas: Replicas, shards: LazyTensor) -> ShardedGradients {
         ShardedGradients { replicas, shards, open: HashMap::new(), reducing: None }
     }
 

@@ -175,10 +175,10 @@ fn what_is_recorded_of_a_gpu_says_what_it_is() {
         events += 1;
         between += usize::from(!borders.contains(&event.time_ns.0));
     }
-    let by_host = run.ranks[0].info.collector.get("memory_times_of_host").and_then(|note| note.as_str()?.parse().ok());
+    let by_host = run.ranks[0].info.collector.memory_times_of_host;
     eprintln!("{events} memory events in steps, {between} of them off the kernels; by the host in all: {by_host:?}");
     // What waits long for a launch, as where kernels are compiled first, gets the host's time, and is counted.
-    let by_host: usize = by_host.unwrap();
+    let by_host = by_host.unwrap() as usize;
     assert!(events > 0 && between <= by_host && 100 * by_host <= events, "{between} of {events}, {by_host} said");
     assert!(data.memory.rows().is_sorted_by_key(|event| event.time_ns), "in the order in which they were recorded");
 

@@ -18,7 +18,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use stepscope_plan::{Attention, MemoryPlan};
-use stepscope_traces::{MemoryCategory, Rank, RankInfo, RunInfo, RunSource, TorchNotes};
+use stepscope_traces::{MemoryCategories, MemoryCategory, Rank, RankInfo, RunInfo, RunSource};
 
 use crate::{
     figures::RankMemory,
@@ -77,7 +77,7 @@ fn rank_memory(player: Player, run: &RunInfo, info: &RankInfo, device: &DeviceSa
         ledger: peak.reserved.and_then(ledger),
         inferred: is_inferred(run, info),
         unmatched_events: state.unmatched,
-        gaps: TorchNotes::of(info).and_then(|notes| notes.gaps),
+        gaps: info.collector.torch_memory.as_ref().and_then(|notes| notes.gaps),
         timeline,
     })
 }
@@ -89,8 +89,7 @@ fn by_category(bytes: &CategoryBytes) -> BTreeMap<MemoryCategory, u64> {
 
 /// Whether categories are somebody else's guess: only our own recorder is told them, and it may say that it was not.
 fn is_inferred(run: &RunInfo, rank: &RankInfo) -> bool {
-    let says = rank.collector.get("memory_categories").and_then(|categories| categories.as_str());
-    run.source != RunSource::Stepscope || says == Some("inferred")
+    run.source != RunSource::Stepscope || rank.collector.memory_categories == Some(MemoryCategories::Inferred)
 }
 
 /// What the plan says of a rank.

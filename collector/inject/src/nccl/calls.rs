@@ -10,12 +10,12 @@ use stepscope_traces::Membership;
 
 use super::{
     communicator::{Communicator, Identity, group},
+    event::{V2, V3, V4, V5, Version, WANTED},
     here::{self, Handle},
     interface::{BeginV2, BeginV4, BeginV5, Start, Table},
     members,
-    said::{V2, V3, V4, V5, Version, WANTED},
 };
-use crate::{be_quiet, c_text, process};
+use crate::{c_text, process};
 
 const SUCCESS: c_int = 0;
 
@@ -60,7 +60,7 @@ tables! {
 ///
 /// As all of these: called by NCCL, as its headers say.
 unsafe fn begin(version: u8, context: *mut *mut c_void, wanted: *mut c_int, known: Option<(Identity, Membership)>) {
-    be_quiet();
+    process::be_quiet();
     process::settle();
     let begun = catch_unwind(AssertUnwindSafe(|| {
         let (identity, membership) = known.unzip();

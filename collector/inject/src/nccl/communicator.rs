@@ -12,7 +12,7 @@ use std::{
 
 use stepscope_traces::{Group, Sequence, SpanKind};
 
-use super::{operations::Operation, said::Asked};
+use super::{event::Asked, operations::Operation};
 
 /// Collectives that NCCL has numbered have numbers without this bit.
 const COUNTED_BY_CALL: u64 = 1 << 63;

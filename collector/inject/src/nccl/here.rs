@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use stepscope_collector::{LaunchInfo, cupti::LatestKernel};
 
-use super::{communicator::Communicator, operations::Operations, said::Said};
+use super::{communicator::Communicator, event::NcclEvent, operations::Operations};
 
 /// What NCCL gets back for an event, and hands in where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +22,9 @@ thread_local! {
 }
 
 /// Takes what NCCL says on this thread, of a communicator.
-pub(super) fn hear(communicator: &Communicator, said: Said) -> Handle {
+pub(super) fn hear(communicator: &Communicator, said: NcclEvent) -> Handle {
     // What was launched before calls, or before a plan, is of neither of those that follow.
-    let latest = if matches!(said, Said::GroupCall | Said::Plan) { LatestKernel::take() } else { None };
+    let latest = if matches!(said, NcclEvent::GroupCall | NcclEvent::Plan) { LatestKernel::take() } else { None };
     with(|here| here.hear(communicator, said, latest)).unwrap_or(Handle::None)
 }
 
@@ -69,29 +69,29 @@ impl<Kernel> Default for Here<Kernel> {
 }
 
 impl<Kernel> Here<Kernel> {
-    fn hear(&mut self, communicator: &Communicator, said: Said, latest: Option<Kernel>) -> Handle {
+    fn hear(&mut self, communicator: &Communicator, said: NcclEvent, latest: Option<Kernel>) -> Handle {
         // Counted whether or not the kernel is known.
         let operation = match said {
-            Said::GroupCall => {
+            NcclEvent::GroupCall => {
                 *self = Here { call: Some(Operations::default()), plan: None };
                 return Handle::GroupCall;
             }
-            Said::Plan => {
+            NcclEvent::Plan => {
                 *self = Here { call: None, plan: Some((latest, Operations::default())) };
                 return Handle::Plan;
             }
-            Said::MessageCall { captured } => {
+            NcclEvent::MessageCall { captured } => {
                 if captured {
                     communicator.capture();
                 }
                 return Handle::None;
             }
-            Said::Other => return Handle::None,
-            Said::CollectiveCall(asked) => communicator.call(asked),
-            Said::Collective { asked, sequence } => communicator.collective(asked, sequence),
-            Said::Message { asked, own, peer } => communicator.message(asked, own, peer),
+            NcclEvent::Other => return Handle::None,
+            NcclEvent::CollectiveCall(asked) => communicator.call(asked),
+            NcclEvent::Collective { asked, sequence } => communicator.collective(asked, sequence),
+            NcclEvent::Message { asked, own, peer } => communicator.message(asked, own, peer),
         };
-        let is_call = matches!(said, Said::CollectiveCall(_));
+        let is_call = matches!(said, NcclEvent::CollectiveCall(_));
         let plan = self.plan.as_mut().map(|(_, operations)| operations);
         if let Some(operations) = if is_call { self.call.as_mut() } else { plan } {
             operations.add(operation);

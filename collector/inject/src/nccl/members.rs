@@ -6,10 +6,8 @@ use std::sync::{
 };
 
 use stepscope_collector::Recorder;
-use stepscope_traces::Membership;
+use stepscope_traces::{CollectorNote, Membership, NcclNote};
 
-/// Under which key a recording says that NCCL tells of its operations.
-const NOTE: &str = "nccl";
 /// A program may make communicators without end.
 const MOST: usize = 4096;
 
@@ -38,7 +36,7 @@ pub(crate) fn tell(recorder: &Recorder) {
     if version == 0 {
         return;
     }
-    recorder.note(NOTE, format!("operations by NCCL's profiler interface, version {version}"));
+    recorder.note(CollectorNote::Nccl(NcclNote { profiler_version: version }));
     let mut memberships = MEMBERSHIPS.lock().unwrap_or_else(PoisonError::into_inner);
     memberships.told += memberships.untold.len();
     memberships.untold.drain(..).for_each(|membership| recorder.join_group(membership));

@@ -24,10 +24,10 @@
 
 mod calls;
 mod communicator;
+mod event;
 mod here;
 mod interface;
 mod members;
 mod operations;
-mod said;
 
 pub(crate) use members::tell;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    interface::EventAttributes,
+    attributes::EventAttributes,
     ranges::{self, Domain},
     texts::{self, Wide},
 };

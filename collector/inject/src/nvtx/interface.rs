@@ -24,26 +24,6 @@ struct Callbacks {
 type FunctionTable = *mut *mut Function;
 type Function = *const c_void;
 
-/// What a range is called, among other things.
-#[repr(C)]
-pub(crate) struct EventAttributes {
-    pub(crate) version: u16,
-    pub(crate) size: u16,
-    pub(crate) category: u32,
-    pub(crate) colour_type: i32,
-    pub(crate) colour: u32,
-    pub(crate) payload_type: i32,
-    pub(crate) reserved: i32,
-    pub(crate) payload: u64,
-    pub(crate) message_type: i32,
-    pub(crate) message: *const c_void,
-}
-
-/// What [`EventAttributes::message`] is.
-pub(crate) const MESSAGE_TEXT: i32 = 1;
-pub(crate) const MESSAGE_WIDE: i32 = 2;
-pub(crate) const MESSAGE_REGISTERED: i32 = 3;
-
 /// Enters our functions in a copy of NVTX. What we leave out, it does nothing for.
 ///
 /// # Safety
@@ -95,7 +75,7 @@ pub(crate) unsafe fn attach(tables: GetExportTable) {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::{mem::offset_of, ptr};
+    use std::ptr;
 
     use super::*;
 
@@ -161,14 +141,5 @@ pub(crate) mod tests {
         assert_eq!(core[11], calls::range_pop as Function);
         // SAFETY: it has no table, and says so.
         unsafe { attach(no_tables) };
-    }
-
-    #[test]
-    fn attributes_lie_where_nvtx_has_them() {
-        assert_eq!(offset_of!(EventAttributes, size), 2);
-        assert_eq!(offset_of!(EventAttributes, payload), 24);
-        assert_eq!(offset_of!(EventAttributes, message_type), 32);
-        assert_eq!(offset_of!(EventAttributes, message), 40);
-        assert_eq!(size_of::<EventAttributes>(), 48);
     }
 }

@@ -7,12 +7,14 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `interface.rs` | NVTX's tables and structures, and how to enter ourselves there |
+//! | `interface.rs` | NVTX's tables, and how to enter ourselves there |
+//! | `attributes.rs` | its structure of what a range is called |
 //! | `calls.rs` | the functions that it then calls |
 //! | `texts.rs` | strings and domains it has us keep |
 //! | `ranges.rs` | which ranges are open, on each thread and in the process |
 //! | `meaning.rs` | what a name says: a step, a phase |
 
+mod attributes;
 mod calls;
 mod interface;
 mod meaning;

@@ -14,7 +14,7 @@ use stepscope_collector::{Recorder, Scope};
 use stepscope_traces::{Nanos, Phase, Span, SpanKind, Step, now};
 
 use super::meaning::{self, Meaning};
-use crate::{process, session, watch};
+use crate::{process, recording::recorder, step_waiter};
 
 /// How many ranges may be open at a time on a thread, and in the process, before more are not looked at.
 const MOST_OPEN: usize = 4096;
@@ -30,33 +30,33 @@ impl Domain {
 
 /// Where the program is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct StepAndPhase {
     step: Option<Step>,
     phase: Option<Phase>,
 }
 
 /// Where the program is, and how many steps without a number there were.
 struct Steps {
-    place: Place,
+    place: StepAndPhase,
     next: i32,
     /// Whether a range said a step.
     said: bool,
     /// Where its framework has it.
-    framework: Place,
+    framework: StepAndPhase,
 }
 
 impl Steps {
     /// Where the program is: as its ranges say, and as its framework does where they say nothing.
-    fn known(&self) -> Place {
-        let framework = if self.said { Place { step: None, ..self.framework } } else { self.framework };
-        Place { step: self.place.step.or(framework.step), phase: self.place.phase.or(framework.phase) }
+    fn known(&self) -> StepAndPhase {
+        let framework = if self.said { StepAndPhase { step: None, ..self.framework } } else { self.framework };
+        StepAndPhase { step: self.place.step.or(framework.step), phase: self.place.phase.or(framework.phase) }
     }
 }
 
 /// A training loop is one thread's, and what it says is of all threads.
 static STEPS: Mutex<Steps> = Mutex::new(Steps { place: NOWHERE, next: 0, said: false, framework: NOWHERE });
 
-const NOWHERE: Place = Place { step: None, phase: None };
+const NOWHERE: StepAndPhase = StepAndPhase { step: None, phase: None };
 
 /// Ranges that may end on another thread.
 static STARTED: Mutex<Option<HashMap<u64, Started>>> = Mutex::new(None);
@@ -83,8 +83,8 @@ struct Started {
 
 /// A place that was entered with a range; leaves it when it is dropped.
 struct Entered {
-    before: Place,
-    here: Place,
+    before: StepAndPhase,
+    here: StepAndPhase,
 }
 
 /// The step that the program is in, if it says so.
@@ -97,12 +97,12 @@ pub(crate) fn current_step() -> Option<Step> {
 pub(crate) fn place_by_framework(step: Option<Step>, phase: Option<Phase>) -> (Option<Step>, bool) {
     let mut steps = lock(&STEPS);
     let before = steps.known();
-    steps.framework = Place { step, phase };
+    steps.framework = StepAndPhase { step, phase };
     let (here, said) = (steps.known(), steps.said);
     drop(steps);
     tell(here);
     if here.step != before.step {
-        watch::step_began();
+        step_waiter::step_began();
     }
     (here.step, !said)
 }
@@ -140,7 +140,7 @@ pub(crate) fn pop(domain: Domain) -> Option<c_int> {
 
 fn begin(domain: Domain, name: &str) -> (Option<Scope<'static>>, Option<Entered>) {
     let entered = (domain == Domain::NONE).then(|| Entered::by(name)).flatten();
-    let scope = session::recorder().map(|recorder| match entered.as_ref().map(Entered::new_part) {
+    let scope = recorder().map(|recorder| match entered.as_ref().map(Entered::new_part) {
         Some((Some(step), _)) => recorder.step(step),
         Some((_, Some(phase))) => recorder.phase(phase),
         _ => recorder.range(recorder.name(&meaning::recorded(name))),
@@ -167,7 +167,7 @@ pub(crate) fn start(domain: Domain, name: &str) -> u64 {
 /// Ends such a range.
 pub(crate) fn end(id: u64) {
     let ended = (!process::is_fork()).then(|| lock(&STARTED).as_mut()?.remove(&id)).flatten();
-    if let (Some(started), Some(recorder)) = (ended, session::recorder()) {
+    if let (Some(started), Some(recorder)) = (ended, recorder()) {
         recorder.record(started.span(recorder, now()));
     }
 }
@@ -180,7 +180,7 @@ impl Started {
             Some((_, Some(phase))) => (SpanKind::Phase, phase.word()),
             _ => (SpanKind::Range, self.name.as_str()),
         };
-        let Place { step, phase } = self.entered.as_ref().map(|entered| entered.here).unwrap_or_default();
+        let StepAndPhase { step, phase } = self.entered.as_ref().map(|entered| entered.here).unwrap_or_default();
         Span { step, phase, ..Span::new(kind, recorder.name(name), self.began, ended - self.began) }
     }
 }
@@ -200,9 +200,9 @@ impl Entered {
                 let step = number.unwrap_or(Step(steps.next));
                 steps.next = step.0.saturating_add(1);
                 steps.said = true;
-                Place { step: Some(step), phase: None }
+                StepAndPhase { step: Some(step), phase: None }
             }
-            Meaning::Phase(phase) if before.phase.is_none() => Place { phase: Some(phase), ..before },
+            Meaning::Phase(phase) if before.phase.is_none() => StepAndPhase { phase: Some(phase), ..before },
             _ => return None,
         };
         steps.place = here;
@@ -210,7 +210,7 @@ impl Entered {
         drop(steps);
         tell(known);
         if here.step != before.step {
-            watch::step_began();
+            step_waiter::step_began();
         }
         Some(Entered { before, here })
     }
@@ -239,9 +239,9 @@ impl Drop for Entered {
 }
 
 /// Tells the recording where all threads are.
-fn tell(place: Place) {
-    if let Some(recorder) = session::recorder() {
-        recorder.set_everywhere(place.step, place.phase);
+fn tell(place: StepAndPhase) {
+    if let Some(recorder) = recorder() {
+        recorder.set_process_context(place.step, place.phase);
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(place_by_framework(step, phase), (step, true));
         assert_eq!(current_step(), step);
         push(Domain::NONE, "step 7");
-        assert_eq!(lock(&STEPS).known(), Place { step: Some(Step(7)), phase });
+        assert_eq!(lock(&STEPS).known(), StepAndPhase { step: Some(Step(7)), phase });
         assert_eq!(place_by_framework(Some(Step(3)), None), (Some(Step(7)), false));
         pop(Domain::NONE);
         assert_eq!(current_step(), None, "between its own steps the program is in none");
@@ -315,6 +315,6 @@ mod tests {
         let (step, phase) = (Entered::by("step 3").unwrap(), Entered::by("forward").unwrap());
         drop(step);
         drop(phase);
-        assert_eq!(lock(&STEPS).place, Place::default());
+        assert_eq!(lock(&STEPS).place, StepAndPhase::default());
     }
 }

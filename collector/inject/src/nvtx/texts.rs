@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use super::interface::{EventAttributes, MESSAGE_REGISTERED, MESSAGE_TEXT, MESSAGE_WIDE};
+use super::attributes::{EventAttributes, MESSAGE_REGISTERED, MESSAGE_TEXT, MESSAGE_WIDE};
 use crate::c_text::{self, LONGEST};
 
 /// How many texts are kept for the program: it may make them without end.

@@ -17,10 +17,12 @@ use std::{
 };
 
 use stepscope_collector::{Recorder, quiet_thread};
-use stepscope_traces::{ClockSnapshot, FollowedMemory, Taken, TorchNotes};
+use stepscope_traces::{
+    ClockSnapshot, CollectorNote, FollowedMemory, MemoryCategories, MemoryTimes, Taken, TorchMemory, TorchNotes,
+};
 
 use super::{inbox, native::Snapshots};
-use crate::session;
+use crate::recording::recorder;
 
 /// How often the thread looks whether it is time.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -46,7 +48,7 @@ static KEPT: AtomicU64 = AtomicU64::new(0);
 /// Whether something was read.
 static READ: AtomicBool = AtomicBool::new(false);
 /// Why nothing more is.
-static REFUSAL: Mutex<Option<String>> = Mutex::new(None);
+static REFUSAL: Mutex<Option<TorchMemory>> = Mutex::new(None);
 /// Whether what is read now is recorded.
 static WINDOW: AtomicBool = AtomicBool::new(false);
 static ENDED: AtomicBool = AtomicBool::new(false);
@@ -108,15 +110,16 @@ pub(super) fn begin(version: String) {
 pub(super) fn refuse(why: &str) {
     ABLE.store(false, Release);
     KEPT.store(0, Release);
-    let so_far = if READ.load(Acquire) { "recorded in part" } else { "not recorded" };
-    *REFUSAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{so_far}: {why}"));
+    let why = why.to_owned();
+    let refusal = if READ.load(Acquire) { TorchMemory::InPart { why } } else { TorchMemory::NotRecorded { why } };
+    *REFUSAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
     note_refusal();
 }
 
 fn note_refusal() {
     let refusal = REFUSAL.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if let (Some(refusal), Some(recorder)) = (refusal, session::recorder()) {
-        TorchNotes::refused(&refusal).notes().into_iter().for_each(|(key, note)| recorder.note(key, note));
+    if let (Some(refusal), Some(recorder)) = (refusal, recorder()) {
+        recorder.note(CollectorNote::Torch(TorchNotes::of_state(refusal)));
     }
 }
 
@@ -224,7 +227,7 @@ impl Follow {
     }
 
     fn read(&mut self, rest: Rest) {
-        let Some(recorder) = session::recorder() else { return };
+        let Some(recorder) = recorder() else { return };
         let began = Instant::now();
         let clock = ClockSnapshot::take();
         let memory = &mut self.memory;
@@ -264,7 +267,9 @@ impl Follow {
             other_devices: (other_devices > 0).then_some(other_devices as u64),
             ..TorchNotes::recorded(&self.version)
         };
-        notes.notes().into_iter().for_each(|(key, note)| recorder.note(key, note));
+        recorder.note(CollectorNote::Torch(notes));
+        recorder.note(CollectorNote::MemoryCategories(MemoryCategories::Inferred));
+        recorder.note(CollectorNote::MemoryTimes(MemoryTimes::Host { why: None }));
     }
 }
 

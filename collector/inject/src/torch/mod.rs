@@ -34,7 +34,7 @@ use std::{
 
 use stepscope_traces::{MemoryCategory, Observation, TrainingEvent, now};
 
-use crate::{be_quiet, process};
+use crate::process;
 
 pub(crate) use follow::end;
 
@@ -87,14 +87,14 @@ fn wishes() -> u32 {
 
 /// Runs what Python asks for, if this is the process that is recorded. No panic gets out.
 fn for_python<R: Default>(action: impl FnOnce() -> R + std::panic::UnwindSafe) -> R {
-    be_quiet();
+    process::be_quiet();
     if process::is_fork() { R::default() } else { catch_unwind(action).unwrap_or_default() }
 }
 
 /// Says that PyTorch is imported, before CUDA begins.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn stepscope_torch_expect() {
-    be_quiet();
+    process::be_quiet();
     EXPECTED.store(true, Release);
 }
 

@@ -6,10 +6,10 @@
 
 use std::sync::{Mutex, Once, PoisonError};
 
-use stepscope_traces::{Mark, Nanos, PHASES, Phase, Span, SpanKind, Step, TrainingEvent};
+use stepscope_traces::{CollectorNote, Mark, Nanos, Phase, PhasesFrom, Span, SpanKind, Step, TrainingEvent};
 
 use super::{follow, inbox};
-use crate::{nvtx, session};
+use crate::{nvtx, recording::recorder};
 
 /// A leader that others have stepped without so often leads no more.
 const PATIENCE: u32 = 16;
@@ -137,8 +137,8 @@ pub(super) fn mark(event: TrainingEvent, optimizer: u64, time_ns: Nanos) {
     let (step, phase) = (program.step.map(Step), program.phase());
     drop(program);
     let (step, is_ours) = nvtx::place_by_framework(step, phase);
-    if let Some(recorder) = session::recorder() {
-        NOTED.call_once(|| recorder.note(PHASES, "as PyTorch says; forward is inferred: what comes before backward"));
+    if let Some(recorder) = recorder() {
+        NOTED.call_once(|| recorder.note(CollectorNote::Phases(PhasesFrom::TorchHooks)));
         let span = |kind, name: &str, began: Nanos| Span::new(kind, recorder.name(name), began, time_ns - began);
         let ended = change.step_ended.map(|(ended, _)| ended);
         let phase_step = if is_ours { ended.or(step) } else { step };

@@ -17,7 +17,6 @@ use tempfile::TempDir;
 use super::{
     super::{
         latest_kernel::{self, LatestKernel},
-        notes,
         records::{
             self,
             tests::{Page, VERSION_12, VERSION_13, WORK},
@@ -25,7 +24,7 @@ use super::{
     },
     *,
 };
-use crate::{LaunchInfo, Recorder, Settings};
+use crate::{LaunchInfo, Recorder, Settings, launch_notes};
 
 /// There is one reader of notes at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -90,15 +89,15 @@ fn kernels_have_the_place_in_the_training_they_were_launched_in() {
         let recorder = &recording.recorder;
         let _step = recorder.step(Step(3));
         // A number at which launches are timed.
-        notes::leave(13, true);
+        launch_notes::leave(13, true);
         let _phase = recorder.phase(Phase::Backward);
         let _layer = recorder.layer(Layer(5));
         let info = LaunchInfo { flops: Some(64), name: Some(recorder.name("matmul")), ..LaunchInfo::default() };
         let _launching = recorder.launching(info);
-        notes::leave(1, true);
-        notes::leave(2, false);
-        notes::leave(3, true);
-        notes::leave(4, true);
+        launch_notes::leave(1, true);
+        launch_notes::leave(2, false);
+        launch_notes::leave(3, true);
+        launch_notes::leave(4, true);
         let collective = LaunchInfo {
             kind: Some(SpanKind::AllReduce),
             bytes: Some(4096),
@@ -107,7 +106,7 @@ fn kernels_have_the_place_in_the_training_they_were_launched_in() {
         };
         drop(recorder.launching(collective));
         let _launching = recorder.launching(collective);
-        notes::leave(5, true);
+        launch_notes::leave(5, true);
     }
     recording.translator.streams.name(recording.shared.id, WORK.place, Stream(1));
     for lengths in [VERSION_12, VERSION_13] {
@@ -147,12 +146,9 @@ fn kernels_have_the_place_in_the_training_they_were_launched_in() {
     // The second time each is parsed, what is said of one launch is gone and where it was is not.
     assert_eq!(told(&spans[10]).1, "nvjet");
     assert_eq!((spans[10].flops, spans[10].layer), (None, Some(Layer(5))));
-    let delay: i64 = info.collector["cupti_least_launch_delay_ns"].as_str().unwrap().parse().unwrap();
+    let delay = info.collector.cupti_least_launch_delay_ns.unwrap();
     assert!((0..=1_000_000_000).contains(&delay), "{delay}");
-    assert_eq!(
-        (&info.collector["cupti_unannotated"], &info.collector["cupti_lost_annotations"]),
-        (&"2".into(), &"0".into())
-    );
+    assert_eq!((info.collector.cupti_unannotated, info.collector.cupti_lost_annotations), (Some(2), Some(0)));
 }
 
 #[test]
@@ -160,7 +156,7 @@ fn what_is_said_waits_for_the_longest_across_buffers_but_not_for_long() {
     let mut recording = Recording::start(Settings::default());
     let recorder = recording.recorder.clone();
     let launching = recorder.launching(LaunchInfo { flops: Some(64), ..LaunchInfo::default() });
-    (1..=3).for_each(|correlation| notes::leave(correlation, true));
+    (1..=3).for_each(|correlation| launch_notes::leave(correlation, true));
     drop(launching);
     for (correlation, duration) in [(1, 10), (2, 30), (3, 90)] {
         let mut page = Page::default();
@@ -223,13 +219,13 @@ fn kernels_of_several_ranks_go_to_the_one_that_launched_them() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let _step = second.step(Step(2));
-            notes::leave(1, true);
+            launch_notes::leave(1, true);
         });
     });
     let mut page = Page::default();
     page.kernel(VERSION_13, work(1, 1000), c"launched by the second");
     page.kernel(VERSION_13, work(2, 2000), c"on the stream of the second");
-    let elsewhere = Place { context: 9, stream: 9 };
+    let elsewhere = CuptiStream { context: 9, stream: 9 };
     page.kernel(VERSION_13, Work { place: elsewhere, ..work(3, 3000) }, c"of nobody");
     first.read(&page);
     assert!(first.translator.leave(&second_shared));
@@ -250,18 +246,18 @@ fn threads_that_say_nothing_are_where_the_process_is() {
     let recorder = recording.recorder.clone();
     let on_another_thread = |correlation| {
         std::thread::scope(|scope| {
-            scope.spawn(|| notes::leave(correlation, true));
+            scope.spawn(|| launch_notes::leave(correlation, true));
         });
     };
     on_another_thread(1);
-    recorder.set_everywhere(Some(Step(7)), Some(Phase::Backward));
+    recorder.set_process_context(Some(Step(7)), Some(Phase::Backward));
     on_another_thread(2);
     {
         // This thread says itself in which phase it is.
         let _phase = recorder.phase(Phase::Forward);
-        notes::leave(3, true);
+        launch_notes::leave(3, true);
     }
-    recorder.set_everywhere(None, None);
+    recorder.set_process_context(None, None);
     on_another_thread(4);
     let mut page = Page::default();
     (1..=4).for_each(|correlation| page.kernel(VERSION_13, work(correlation, 1000), c"kernel"));
@@ -284,7 +280,7 @@ fn what_a_library_says_afterwards_is_said_of_its_kernel() {
     };
     let launch = |correlation, described: Option<LaunchInfo>| {
         // As CUPTI's callback does it, on a thread that says nothing of itself.
-        notes::leave(correlation, true);
+        launch_notes::leave(correlation, true);
         latest_kernel::launched(Some(correlation));
         described.into_iter().for_each(|info| LatestKernel::take().unwrap().describe(info));
     };

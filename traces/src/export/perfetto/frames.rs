@@ -34,17 +34,17 @@ pub(super) struct Frames {
     stream: Option<Stream>,
     detail: Detail,
     /// Where the last kernel belongs.
-    place: Option<Place>,
+    place: Option<FramePlace>,
     /// A track for each annotation, and what is going on there.
-    tracks: Vec<(SpanKind, Slices, Option<Frame>)>,
+    tracks: Vec<(SpanKind, Slices, Option<OpenFrame>)>,
 }
 
 /// Where in the training a kernel belongs.
-type Place = (Option<Step>, Option<MicroBatch>, Option<Phase>, Option<Layer>);
+type FramePlace = (Option<Step>, Option<MicroBatch>, Option<Phase>, Option<Layer>);
 
 /// Kernels that belong together.
 #[derive(Clone, Copy)]
-struct Frame {
+struct OpenFrame {
     /// What they have in common, as an annotation would say it.
     what: Span,
     start: u64,
@@ -83,7 +83,7 @@ impl Frames {
                 (Some(frame), Some(what)) if frame.what == what => frame.end = end.max(frame.end),
                 (_, what) => {
                     let over = current.take();
-                    *current = what.map(|what| Frame { what, start, end });
+                    *current = what.map(|what| OpenFrame { what, start, end });
                     over.iter().for_each(|frame| write(frame, slices, (names, self.detail), into));
                 }
             }
@@ -126,7 +126,7 @@ const _: () = assert!(
         && (SpanKind::Phase as u8) < SpanKind::Layer as u8
 );
 
-fn write(frame: &Frame, slices: &mut Slices, (names, detail): (&Names, Detail), into: &mut Writing<'_>) {
+fn write(frame: &OpenFrame, slices: &mut Slices, (names, detail): (&Names, Detail), into: &mut Writing<'_>) {
     let mut event = Event::default();
     event.begin(Some(tags(&frame.what, detail)));
     arguments(&mut event, &frame.what, frame.end.saturating_sub(frame.start), None, detail);

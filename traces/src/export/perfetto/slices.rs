@@ -22,7 +22,7 @@ pub(super) struct Slices {
     thread: Thread,
     /// Whether a slice may lie inside of another one.
     nests: bool,
-    lanes: Vec<Lane>,
+    lanes: Vec<OpenSlices>,
     /// How many were clipped.
     pub(super) clipped: u64,
 }
@@ -35,13 +35,13 @@ pub(super) struct Thread {
     pub(super) name: String,
 }
 
-struct Lane {
+struct OpenSlices {
     sequence: Sequence,
     /// The ends of what has begun, the last to end first.
     open: Vec<u64>,
 }
 
-impl Lane {
+impl OpenSlices {
     /// Ends what ends until then.
     fn close_until(&mut self, packets: &mut Packets<'_>, time: u64) {
         while let Some(end) = self.open.pop_if(|end| *end <= time) {
@@ -93,12 +93,12 @@ impl Slices {
         lane.open.push(end);
     }
 
-    fn new_lane(&self, into: &mut Writing<'_>) -> Lane {
+    fn new_lane(&self, into: &mut Writing<'_>) -> OpenSlices {
         let Thread { process, first, name } = &self.thread;
         let number = self.lanes.len();
         let name = if number == 0 { name.clone() } else { format!("{name} (overlapping {number})") };
         let track = into.thread(*process, first + number as i32, name);
-        Lane { sequence: into.sequence(track, Content::Slices), open: Vec::new() }
+        OpenSlices { sequence: into.sequence(track, Content::Slices), open: Vec::new() }
     }
 
     /// Ends everything.

@@ -43,8 +43,8 @@ pub(super) struct SpanSlices<'a> {
     /// Annotations in the host's time.
     annotations: [Slices; ANNOTATIONS.len()],
     exposed: Exposed,
-    streams: Places,
-    host: Places,
+    streams: StreamTracks,
+    host: StreamTracks,
     launched: Launched,
     /// Used for one event after another.
     event: Event,
@@ -76,8 +76,8 @@ impl<'a> SpanSlices<'a> {
             waiting: Waiting::new(),
             communication: 0,
             exposed: Exposed::new(process),
-            streams: Places::of(plan.streams.iter().map(|(stream, _)| *stream)),
-            host: Places::of([].into_iter()),
+            streams: StreamTracks::of(plan.streams.iter().map(|(stream, _)| *stream)),
+            host: StreamTracks::of([].into_iter()),
             launched: Launched::default(),
             event: Event::default(),
         }
@@ -174,17 +174,17 @@ impl<'a> SpanSlices<'a> {
 }
 
 /// The tracks of streams, or of threads, in the order in which they are shown.
-struct Places {
+struct StreamTracks {
     places: HashMap<Option<Stream>, usize>,
     tracks: Vec<Option<Slices>>,
     /// What was asked for last: neighbours are often of one.
     last: Option<(Option<Stream>, usize)>,
 }
 
-impl Places {
-    /// Places for those that are known, in order.
-    fn of(known: impl Iterator<Item = Option<Stream>>) -> Places {
-        Places { places: known.zip(0..).collect(), tracks: Vec::new(), last: None }
+impl StreamTracks {
+    /// Tracks for those that are known, in order.
+    fn of(known: impl Iterator<Item = Option<Stream>>) -> StreamTracks {
+        StreamTracks { places: known.zip(0..).collect(), tracks: Vec::new(), last: None }
     }
 
     /// The track of a stream; beyond `most` they share the last one.

@@ -7,17 +7,17 @@ use crate::{
 
 /// Where in the training something is, as far as annotations tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TrainingContext {
     pub(super) step: Option<Step>,
     pub(super) phase: Option<Phase>,
     pub(super) micro_batch: Option<MicroBatch>,
     pub(super) stage: Option<Stage>,
 }
 
-impl Place {
+impl TrainingContext {
     /// What is said here, and by `outer` where nothing is.
-    pub(super) fn within(self, outer: Place) -> Place {
-        Place {
+    pub(super) fn within(self, outer: TrainingContext) -> TrainingContext {
+        TrainingContext {
             step: self.step.or(outer.step),
             phase: self.phase.or(outer.phase),
             micro_batch: self.micro_batch.or(outer.micro_batch),
@@ -26,28 +26,28 @@ impl Place {
     }
 
     /// The place that the name of an annotation tells of.
-    pub(super) fn named(name: &str) -> Place {
+    pub(super) fn named(name: &str) -> TrainingContext {
         if let Some(step) = name.strip_prefix("ProfilerStep#") {
-            return Place { step: step.parse().ok().map(Step), ..Place::default() };
+            return TrainingContext { step: step.parse().ok().map(Step), ..TrainingContext::default() };
         }
         if let Some(action) = name.strip_prefix("PP:") {
-            return Place::of_action(action).unwrap_or_default();
+            return TrainingContext::of_action(action).unwrap_or_default();
         }
         if name.starts_with("Optimizer.") {
-            return Place { phase: Some(Phase::Optimizer), ..Place::default() };
+            return TrainingContext { phase: Some(Phase::Optimizer), ..TrainingContext::default() };
         }
         if name.starts_with("enumerate(DataLoader)") {
-            return Place { phase: Some(Phase::Data), ..Place::default() };
+            return TrainingContext { phase: Some(Phase::Data), ..TrainingContext::default() };
         }
         // What PyTorch's wrappers call the forward pass of a model: `DistributedDataParallel.forward`.
         if name.ends_with("DataParallel.forward") {
-            return Place { phase: Some(Phase::Forward), ..Place::default() };
+            return TrainingContext { phase: Some(Phase::Forward), ..TrainingContext::default() };
         }
-        Place::of_words(name)
+        TrainingContext::of_words(name)
     }
 
     /// A pipeline's action in PyTorch's words: stage, what, micro-batch, as in `2F0`.
-    fn of_action(action: &str) -> Option<Place> {
+    fn of_action(action: &str) -> Option<TrainingContext> {
         let (stage, rest) = action.split_at(action.find(|letter: char| !letter.is_ascii_digit())?);
         let (what, micro_batch) = rest.split_at(rest.find(|letter: char| letter.is_ascii_digit())?);
         let phase = match what {
@@ -56,7 +56,7 @@ impl Place {
             "B" | "I" | "W" => Phase::Backward,
             _ => return None,
         };
-        Some(Place {
+        Some(TrainingContext {
             step: None,
             phase: Some(phase),
             micro_batch: micro_batch.parse().ok().map(MicroBatch),
@@ -66,7 +66,7 @@ impl Place {
 
     /// One word for a phase, maybe with a number, and nothing else: `## forward ##`, `Backward 3`, `optimizer_step`. A
     /// number counts micro-batches, as it does for PyTorch's pipelines.
-    fn of_words(name: &str) -> Place {
+    fn of_words(name: &str) -> TrainingContext {
         let (mut phase, mut micro_batch) = (None, None);
         for word in name.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
             let said = match word.to_ascii_lowercase().as_str() {
@@ -79,25 +79,25 @@ impl Place {
                         micro_batch = Some(MicroBatch(number));
                         continue;
                     }
-                    _ => return Place::default(),
+                    _ => return TrainingContext::default(),
                 },
             };
             if phase.replace(said).is_some() {
-                return Place::default();
+                return TrainingContext::default();
             }
         }
         match phase {
-            None => Place::default(),
-            Some(Phase::Optimizer) => Place { phase, ..Place::default() },
-            Some(_) => Place { phase, micro_batch, ..Place::default() },
+            None => TrainingContext::default(),
+            Some(Phase::Optimizer) => TrainingContext { phase, ..TrainingContext::default() },
+            Some(_) => TrainingContext { phase, micro_batch, ..TrainingContext::default() },
         }
     }
 
     /// What kind of annotation says this.
     pub(super) fn kind(self) -> SpanKind {
         match self {
-            Place { step: Some(_), .. } => SpanKind::Step,
-            Place { phase: Some(_), .. } => SpanKind::Phase,
+            TrainingContext { step: Some(_), .. } => SpanKind::Step,
+            TrainingContext { phase: Some(_), .. } => SpanKind::Phase,
             _ => SpanKind::Range,
         }
     }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn names_that_people_use() {
-        let place = |step: Option<i32>, phase, micro_batch: Option<i32>, stage: Option<i16>| Place {
+        let place = |step: Option<i32>, phase, micro_batch: Option<i32>, stage: Option<i16>| TrainingContext {
             step: step.map(Step),
             phase,
             micro_batch: micro_batch.map(MicroBatch),
@@ -118,8 +118,8 @@ mod tests {
         let (forward, backward) = (Some(Phase::Forward), Some(Phase::Backward));
         for (name, expected) in [
             ("ProfilerStep#12", place(Some(12), None, None, None)),
-            ("ProfilerStep#x", Place::default()),
-            ("ProfilerStep#99999999999", Place::default()),
+            ("ProfilerStep#x", TrainingContext::default()),
+            ("ProfilerStep#99999999999", TrainingContext::default()),
             ("## forward ##", place(None, forward, None, None)),
             ("Forward 3", place(None, forward, Some(3), None)),
             ("Backward 11", place(None, backward, Some(11), None)),
@@ -134,17 +134,17 @@ mod tests {
             ("PP:2F0", place(None, forward, Some(0), Some(2))),
             ("PP:0B7", place(None, backward, Some(7), Some(0))),
             ("PP:1W3", place(None, backward, Some(3), Some(1))),
-            ("PP:1SEND_F3", Place::default()),
-            ("PP:", Place::default()),
-            ("PP:7", Place::default()),
-            ("forward backward", Place::default()),
-            ("forward 1 2", Place::default()),
-            ("forward hook", Place::default()),
-            ("nccl:all_reduce", Place::default()),
-            ("", Place::default()),
-            ("12", Place::default()),
+            ("PP:1SEND_F3", TrainingContext::default()),
+            ("PP:", TrainingContext::default()),
+            ("PP:7", TrainingContext::default()),
+            ("forward backward", TrainingContext::default()),
+            ("forward 1 2", TrainingContext::default()),
+            ("forward hook", TrainingContext::default()),
+            ("nccl:all_reduce", TrainingContext::default()),
+            ("", TrainingContext::default()),
+            ("12", TrainingContext::default()),
         ] {
-            assert_eq!(Place::named(name), expected, "{name}");
+            assert_eq!(TrainingContext::named(name), expected, "{name}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    annotation::Place,
+    annotation::TrainingContext,
     collect::{Activity, Call, Collected},
     memory::memory_events,
     places::{Annotated, Places},
@@ -75,8 +75,8 @@ fn join(activities: &mut [Activity], calls: &[Call], places: &Places) -> Vec<boo
     launched
 }
 
-fn put(span: &mut Span, place: Place) {
-    let Place { step, phase, micro_batch, stage } = place;
+fn put(span: &mut Span, place: TrainingContext) {
+    let TrainingContext { step, phase, micro_batch, stage } = place;
     (span.step, span.phase, span.micro_batch, span.stage) = (step, phase, micro_batch, stage);
 }
 
@@ -84,7 +84,7 @@ fn annotation(annotated: &Annotated, name: NameId, places: &Places) -> Span {
     let Annotated { thread, start, end, place } = *annotated;
     let mut span = Span { stream: thread.map(Stream), ..Span::new(place.kind(), name, start, end - start) };
     let around = places.at(thread, start);
-    put(&mut span, Place { step: place.step.or(around.step), ..place });
+    put(&mut span, TrainingContext { step: place.step.or(around.step), ..place });
     span
 }
 

@@ -12,7 +12,7 @@ use std::{
 use serde_json::value::RawValue;
 
 use super::{
-    annotation::Place,
+    annotation::TrainingContext,
     collective::{communicates, message_bytes, operation},
     document::Visit,
     event::{Event, Meaning, number, text},
@@ -139,7 +139,7 @@ impl Collected {
                 }
             }
             Meaning::Annotation => {
-                let place = Place::named(&event.name);
+                let place = TrainingContext::named(&event.name);
                 let annotated = Annotated { thread: event.thread(), start, end: start + duration, place };
                 let name = self.names.id(&event.name);
                 keep(&mut self.annotations, (annotated, name), &mut self.dropped);

@@ -90,7 +90,7 @@ struct Walk<S> {
 
 /// What stood where a field was expected.
 #[derive(PartialEq)]
-enum Field {
+enum FieldOutcome {
     /// One that was read.
     Read,
     /// The beginning of the events.
@@ -120,20 +120,20 @@ impl<S: Supply> Walk<S> {
                 Some(b'"') => self.field(visit),
                 Some(b',') => {
                     self.at += 1;
-                    Field::Read
+                    FieldOutcome::Read
                 }
                 Some(b'}') => {
                     self.walked.is_whole = true;
-                    Field::Read
+                    FieldOutcome::Read
                 }
-                _ => Field::Damage,
+                _ => FieldOutcome::Damage,
             };
-            damaged = found == Field::Damage;
+            damaged = found == FieldOutcome::Damage;
             if damaged && !seen_events && self.find_events() {
-                found = Field::Events;
+                found = FieldOutcome::Events;
                 damaged = false;
             }
-            if found == Field::Events {
+            if found == FieldOutcome::Events {
                 seen_events = true;
                 if visit.begin().is_break() {
                     return;
@@ -151,22 +151,22 @@ impl<S: Supply> Walk<S> {
     }
 
     /// Reads one field, unless it is that of the events.
-    fn field(&mut self, visit: &mut impl Visit) -> Field {
+    fn field(&mut self, visit: &mut impl Visit) -> FieldOutcome {
         let mut key = String::new();
         if !self.value(|text: &RawValue| key = serde_json::from_str(text.get()).unwrap_or_default()) {
-            return Field::Damage;
+            return FieldOutcome::Damage;
         }
         if self.next_byte() != Some(b':') {
-            return Field::Damage;
+            return FieldOutcome::Damage;
         }
         self.at += 1;
         match self.next_byte() {
             Some(b'[') if key == "traceEvents" => {
                 self.at += 1;
-                Field::Events
+                FieldOutcome::Events
             }
-            Some(_) if self.value(|value| visit.field(&key, value)) => Field::Read,
-            _ => Field::Damage,
+            Some(_) if self.value(|value| visit.field(&key, value)) => FieldOutcome::Read,
+            _ => FieldOutcome::Damage,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::ids::Nanos;
 /// One event. What of it is missing, or is something else than it should be, is none.
 #[derive(Debug, Default)]
 pub(super) struct Event<'a> {
-    mark: Option<Mark>,
+    mark: Option<TraceEventType>,
     category: Option<Category>,
     /// Its name.
     pub(super) name: Cow<'a, str>,
@@ -30,7 +30,7 @@ pub(super) struct Event<'a> {
 
 /// What kind of mark an event leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
+enum TraceEventType {
     /// A stretch of time.
     Complete,
     /// A moment.
@@ -85,13 +85,13 @@ impl<'a> Event<'a> {
     /// What it is, if we look at such events.
     pub(super) fn meaning(&self) -> Option<Meaning> {
         match (self.mark?, self.category) {
-            (Mark::Complete, Some(Category::Kernel)) => Some(Meaning::Kernel),
-            (Mark::Complete, Some(Category::Copy)) => Some(Meaning::Copy),
-            (Mark::Complete, Some(Category::Set)) => Some(Meaning::Set),
-            (Mark::Complete, Some(Category::Launch)) => Some(Meaning::Launch),
-            (Mark::Complete, Some(Category::Annotation)) => Some(Meaning::Annotation),
-            (Mark::Instant, _) if self.name == "[memory]" => Some(Meaning::Memory),
-            (Mark::Metadata, _) if self.name == "thread_name" => Some(Meaning::ThreadName),
+            (TraceEventType::Complete, Some(Category::Kernel)) => Some(Meaning::Kernel),
+            (TraceEventType::Complete, Some(Category::Copy)) => Some(Meaning::Copy),
+            (TraceEventType::Complete, Some(Category::Set)) => Some(Meaning::Set),
+            (TraceEventType::Complete, Some(Category::Launch)) => Some(Meaning::Launch),
+            (TraceEventType::Complete, Some(Category::Annotation)) => Some(Meaning::Annotation),
+            (TraceEventType::Instant, _) if self.name == "[memory]" => Some(Meaning::Memory),
+            (TraceEventType::Metadata, _) if self.name == "thread_name" => Some(Meaning::ThreadName),
             _ => None,
         }
     }
@@ -112,13 +112,13 @@ impl<'a> Event<'a> {
     }
 }
 
-impl Mark {
-    fn of(word: &str) -> Mark {
+impl TraceEventType {
+    fn of(word: &str) -> TraceEventType {
         match word {
-            "X" => Mark::Complete,
-            "i" | "I" => Mark::Instant,
-            "M" => Mark::Metadata,
-            _ => Mark::Other,
+            "X" => TraceEventType::Complete,
+            "i" | "I" => TraceEventType::Instant,
+            "M" => TraceEventType::Metadata,
+            _ => TraceEventType::Other,
         }
     }
 }
@@ -185,7 +185,7 @@ impl<'de> Visitor<'de> for EventVisitor {
         let mut event = Event::default();
         while let Some(key) = map.next_key::<Key>()? {
             match key {
-                Key::Ph => event.mark = Some(Mark::of(&map.next_value::<Text<'_>>()?.0)),
+                Key::Ph => event.mark = Some(TraceEventType::of(&map.next_value::<Text<'_>>()?.0)),
                 Key::Cat => event.category = Some(Category::of(&map.next_value::<Text<'_>>()?.0)),
                 Key::Name => event.name = map.next_value::<Text<'_>>()?.0,
                 Key::Tid => event.thread = map.next_value()?,
@@ -195,8 +195,8 @@ impl<'de> Visitor<'de> for EventVisitor {
                 Key::Other => _ = map.next_value::<IgnoredAny>()?,
             }
             let unwanted = match (event.mark, event.category) {
-                (Some(Mark::Other), _) => true,
-                (Some(Mark::Complete), category) => category == Some(Category::Other),
+                (Some(TraceEventType::Other), _) => true,
+                (Some(TraceEventType::Complete), category) => category == Some(Category::Other),
                 _ => false,
             };
             if unwanted {

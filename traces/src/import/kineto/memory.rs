@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::annotation::Place;
+use super::annotation::TrainingContext;
 use crate::{
     ids::Nanos,
     tables::{MemoryEvent, MemoryEvents},
@@ -32,14 +32,14 @@ pub(super) struct MemoryChange {
 pub(super) fn memory_events(
     mut changes: Vec<MemoryChange>,
     begin: Nanos,
-    place: impl Fn(Option<u32>, Nanos) -> Place,
+    place: impl Fn(Option<u32>, Nanos) -> TrainingContext,
 ) -> MemoryEvents {
     changes.sort_by_key(|change| change.time);
     let mut events = MemoryEvents::default();
     let mut devices: BTreeMap<u32, Reserved> = BTreeMap::new();
     add_what_was_there(&changes, begin, &mut events, &mut devices);
     for change in &changes {
-        let Place { step, phase, .. } = place(change.thread, change.time);
+        let TrainingContext { step, phase, .. } = place(change.thread, change.time);
         let event = |op, address, bytes| MemoryEvent { step, phase, ..event(change.time, op, address, bytes) };
         let reserved = devices.entry(change.device).or_insert_with(|| Reserved::on(change.device));
         // What is allocated was taken from the device before, and is freed before it is given back.
@@ -176,7 +176,7 @@ mod tests {
             change(30, 8, 100, 210, 320),
             change(40, 8, -100, 110, 150),
         ];
-        let events = memory_events(changes, Nanos(5), |_, _| Place::default());
+        let events = memory_events(changes, Nanos(5), |_, _| TrainingContext::default());
         let expected = [
             (5, 0, 200),
             (5, 30, 200),
@@ -212,7 +212,7 @@ mod tests {
                 changes.push(change(time as i64, address + 1, size, allocated, allocated + spare));
             }
             let kept = changes.split_off(first);
-            let after = totals(&memory_events(kept.clone(), Nanos(-1), |_, _| Place::default()));
+            let after = totals(&memory_events(kept.clone(), Nanos(-1), |_, _| TrainingContext::default()));
             for change in kept {
                 let last = after.iter().rfind(|(time, ..)| *time == change.time).unwrap();
                 prop_assert_eq!((Some(last.1), Some(last.2)), (change.allocated, change.reserved));
@@ -228,7 +228,7 @@ mod tests {
                 .map(|(time, address, size, allocated, reserved)| change(time, address, size, allocated, reserved))
                 .collect();
             let count = changes.len();
-            prop_assert!(memory_events(changes, Nanos(0), |_, _| Place::default()).len() >= count);
+            prop_assert!(memory_events(changes, Nanos(0), |_, _| TrainingContext::default()).len() >= count);
         }
     }
 }

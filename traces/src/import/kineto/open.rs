@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
-    error::TraceError,
+    error::{ImportError, TraceError},
     format::SCHEMA_VERSION,
     ids::{Group, Rank},
-    rank_info::{PHASES, RankInfo, State},
-    reader::{Origin, RankDirectory, Run},
+    notes::{CollectorNotes, CollectorSource, MemoryAtStart, MemoryCategories, PeakFrom, PhasesFrom, SequencesFrom},
+    rank_info::RankInfo,
     run_info::{GroupInfo, RunInfo, RunSource},
 };
 
@@ -29,24 +29,26 @@ pub(crate) type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
 pub(crate) fn look_at(path: &Path) -> Result<Opening, TraceError> {
     match KinetoTrace::open(path)? {
         Opened::Trace(trace, header) => Ok((path.to_owned(), trace, header)),
-        Opened::SomethingElse(what) => Err(TraceError::NotATrace { path: path.to_owned(), what }),
+        Opened::SomethingElse(what) => Err(ImportError::NotATrace { path: path.to_owned(), what }.into()),
     }
 }
 
-/// The run that some traces are of.
-pub(crate) fn run_of(path: &Path, name: String, traces: Vec<Opening>) -> Result<Run, TraceError> {
+/// A rank of a run: its file, what is known of it, and its trace.
+type TracedRank = (PathBuf, RankInfo, Box<KinetoTrace>);
+
+/// The run that some traces are of, and its ranks in order.
+pub(crate) fn run_of(name: String, traces: Vec<Opening>) -> Result<(RunInfo, Vec<TracedRank>), TraceError> {
     let ranks = ranks_of(&traces)?;
     let groups = Groups::of(traces.iter().map(|(_, _, header)| header.as_ref()));
     let info = run_info(name, &traces, &groups);
-    let mut directories = Vec::new();
+    let mut traced = Vec::new();
     for ((path, mut trace, header), rank) in traces.into_iter().zip(ranks) {
         trace.groups = groups.on(&header);
         let info = rank_info(rank, &path, &trace, &header);
-        let origin = Origin::Kineto { trace, memory: None };
-        directories.push(RankDirectory { path, info, state: State::Complete, origin });
+        traced.push((path, info, trace));
     }
-    directories.sort_by_key(|rank| rank.info.rank);
-    Ok(Run { path: path.to_owned(), info, ranks: directories })
+    traced.sort_by_key(|(_, info, _)| info.rank);
+    Ok((info, traced))
 }
 
 /// The rank of each trace: as it says, else as its file is called, else the lowest that no other has.
@@ -59,7 +61,7 @@ fn ranks_of(traces: &[Opening]) -> Result<Vec<Rank>, TraceError> {
     for trace in traces {
         let Some(rank) = said(trace) else { continue };
         if let Some(one) = taken.insert(rank, &trace.0) {
-            return Err(TraceError::SameRank { rank, one: one.to_owned(), other: trace.0.clone() });
+            return Err(ImportError::SameRank { rank, one: one.to_owned(), other: trace.0.clone() }.into());
         }
     }
     let mut free = (0..).map(Rank).filter(|rank| !taken.contains_key(rank));
@@ -140,21 +142,21 @@ fn host_and_pid(path: &Path) -> Option<(String, u32)> {
 
 fn rank_info(rank: Rank, path: &Path, trace: &KinetoTrace, header: &Header) -> RankInfo {
     let (host, pid) = host_and_pid(path).unwrap_or(("unknown".into(), 0));
-    let notes = [
-        ("source", "PyTorch profiler (Kineto)".into()),
-        ("file", path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())),
-        (PHASES, "annotated; elsewhere inferred from which thread launched when".into()),
-        ("sequence", "as recorded; elsewhere inferred from the order in each step".into()),
-        ("memory_categories", "unknown".into()),
-        ("memory_at_start", "inferred from the first totals".into()),
-        ("peak", "of the device's data sheet, in bf16".into()),
-    ];
+    let collector = CollectorNotes {
+        source: Some(CollectorSource::Kineto),
+        file: Some(path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())),
+        phases: Some(PhasesFrom::KinetoAnnotations),
+        sequence: Some(SequencesFrom::Kineto),
+        memory_categories: Some(MemoryCategories::Unknown),
+        memory_at_start: Some(MemoryAtStart::FirstTotals),
+        peak: Some(PeakFrom::DataSheetInBf16),
+        ..CollectorNotes::default()
+    };
     let clock = ClockRecord {
         // Each process fits its own line to the time of day, so that no two ranks share one.
         source: format!("CLOCK_REALTIME of rank {rank}"),
         snapshots: vec![ClockSnapshot { rank_ns: trace.first, wall_ns: trace.first }],
     };
-    let collector = notes.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
     RankInfo { host, pid, device: header.device(None), collector, ..RankInfo::elsewhere(rank, clock) }
 }
 

@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::annotation::Place;
+use super::annotation::TrainingContext;
 use crate::{ids::Nanos, vocabulary::Phase};
 
 /// A range that a program named.
@@ -21,7 +21,7 @@ pub(super) struct Annotated {
     pub(super) thread: Option<u32>,
     pub(super) start: Nanos,
     pub(super) end: Nanos,
-    pub(super) place: Place,
+    pub(super) place: TrainingContext,
 }
 
 /// Where each thread was, and when.
@@ -48,7 +48,7 @@ impl Places {
             by_thread.entry(annotation.thread).or_default().push(*annotation);
         }
         let leads = |annotations: &[Annotated]| {
-            let says = |place: Place| place.step.is_some() || place.phase == Some(Phase::Optimizer);
+            let says = |place: TrainingContext| place.step.is_some() || place.phase == Some(Phase::Optimizer);
             annotations.iter().filter(|annotation| says(annotation.place)).count()
         };
         // Of threads that say as much the one with the lowest number, so that the answer is always the same.
@@ -74,14 +74,15 @@ impl Places {
     }
 
     /// Where a thread was at a time.
-    pub(super) fn at(&self, thread: Option<u32>, time: Nanos) -> Place {
-        let of_thread = |thread| self.threads.get(&thread).map_or(Place::default(), |timeline| timeline.at(time));
-        let step = Place { step: self.steps.at(time).step, ..Place::default() };
+    pub(super) fn at(&self, thread: Option<u32>, time: Nanos) -> TrainingContext {
+        let of_thread =
+            |thread| self.threads.get(&thread).map_or(TrainingContext::default(), |timeline| timeline.at(time));
+        let step = TrainingContext { step: self.steps.at(time).step, ..TrainingContext::default() };
         let mut place = of_thread(thread).within(step);
         if thread.is_some_and(|thread| self.autograd.contains(&thread)) {
             // The main thread waits in the backward pass, whatever else it is in around that.
-            let main = self.main.map_or(Place::default(), |main| of_thread(Some(main)));
-            place = place.within(Place { step: None, phase: Some(Phase::Backward), ..main });
+            let main = self.main.map_or(TrainingContext::default(), |main| of_thread(Some(main)));
+            place = place.within(TrainingContext { step: None, phase: Some(Phase::Backward), ..main });
         } else if place.phase.is_none() && self.main.is_some() && thread == self.main {
             place.phase = self.phase_of_main(time);
         }
@@ -109,7 +110,7 @@ fn ends_of_passes(annotations: &[Annotated], main: Option<u32>) -> Vec<(Nanos, O
 
 /// Where one thread was: each place, from when on.
 #[derive(Debug, Default)]
-struct Timeline(Vec<(Nanos, Place)>);
+struct Timeline(Vec<(Nanos, TrainingContext)>);
 
 impl Timeline {
     /// Inner annotations say more than outer ones. What leaves the one it began in is cut there.
@@ -117,10 +118,10 @@ impl Timeline {
         annotations.sort_by_key(|annotation| (annotation.start, std::cmp::Reverse(annotation.end)));
         let mut timeline = Timeline::default();
         // What is open, the innermost last: until when, and where that is.
-        let mut open: Vec<(Nanos, Place)> = Vec::new();
+        let mut open: Vec<(Nanos, TrainingContext)> = Vec::new();
         for annotation in annotations {
             timeline.close(&mut open, annotation.start);
-            let (end, outer) = open.last().copied().unwrap_or((Nanos(i64::MAX), Place::default()));
+            let (end, outer) = open.last().copied().unwrap_or((Nanos(i64::MAX), TrainingContext::default()));
             let place = annotation.place.within(outer);
             open.push((annotation.end.min(end), place));
             timeline.0.push((annotation.start, place));
@@ -130,15 +131,15 @@ impl Timeline {
     }
 
     /// Closes what ends until a time.
-    fn close(&mut self, open: &mut Vec<(Nanos, Place)>, until: Nanos) {
+    fn close(&mut self, open: &mut Vec<(Nanos, TrainingContext)>, until: Nanos) {
         while let Some((end, _)) = open.pop_if(|(end, _)| *end <= until) {
-            self.0.push((end, open.last().map_or(Place::default(), |(_, place)| *place)));
+            self.0.push((end, open.last().map_or(TrainingContext::default(), |(_, place)| *place)));
         }
     }
 
-    fn at(&self, time: Nanos) -> Place {
+    fn at(&self, time: Nanos) -> TrainingContext {
         let after = self.0.partition_point(|(from, _)| *from <= time);
-        after.checked_sub(1).map_or(Place::default(), |index| self.0[index].1)
+        after.checked_sub(1).map_or(TrainingContext::default(), |index| self.0[index].1)
     }
 }
 
@@ -153,7 +154,7 @@ mod tests {
     const AUTOGRAD: Option<u32> = Some(2);
 
     fn annotated(name: &str, start: i64, end: i64) -> Annotated {
-        Annotated { thread: MAIN, start: Nanos(start), end: Nanos(end), place: Place::named(name) }
+        Annotated { thread: MAIN, start: Nanos(start), end: Nanos(end), place: TrainingContext::named(name) }
     }
 
     fn places(annotations: &[Annotated], backward: &[i64]) -> Places {
@@ -197,7 +198,7 @@ mod tests {
         ];
         let places = places(&annotations, &[45, 55]);
         let at = |thread, time| {
-            let Place { phase, micro_batch, .. } = places.at(thread, Nanos(time));
+            let TrainingContext { phase, micro_batch, .. } = places.at(thread, Nanos(time));
             (phase, micro_batch)
         };
         assert_eq!(at(MAIN, 25), (Some(Phase::Forward), Some(MicroBatch(1))));
@@ -219,7 +220,7 @@ mod tests {
                 thread: MAIN,
                 start: Nanos(start),
                 end: Nanos(start + length),
-                place: Place { step: Some(Step(step)), ..Place::default() },
+                place: TrainingContext { step: Some(Step(step)), ..TrainingContext::default() },
             }).collect();
             let found = Timeline::of(annotations).at(Nanos(time)).step;
             if let Some(step) = found {

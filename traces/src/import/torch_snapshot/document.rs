@@ -6,9 +6,10 @@ use std::{
 };
 
 use super::{
-    pickle::{self, Ending, List, Objects, PickleError, Value},
+    pickle::{self, Ending, List, Objects, Value},
     records::{Block, Event, Mark, Record, Records, Segment},
 };
+use crate::error::PickleError;
 
 /// More devices than these are none.
 const MOST_DEVICES: usize = 4096;

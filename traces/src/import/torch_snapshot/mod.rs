@@ -14,7 +14,6 @@
 mod annotations;
 mod category;
 mod document;
-mod error;
 mod followed;
 mod frame;
 mod lives;
@@ -31,9 +30,11 @@ use chrono::{DateTime, SecondsFormat};
 use super::ImportedRank;
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
+    error::{PickleError, SnapshotError},
     format::SCHEMA_VERSION,
     ids::{Nanos, Rank},
     loss::Loss,
+    notes::{CollectorNotes, CollectorSource, MemoryCategories},
     rank_info::{RankInfo, State},
     regular_file::open_regular,
     run_info::{RunInfo, RunSource},
@@ -44,7 +45,6 @@ use annotations::Stretch;
 use document::{DeviceHistory, Document, NoDocument};
 use tables::DeviceTables;
 
-pub use error::{PickleError, SnapshotError};
 pub use followed::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};
 
 /// Whether a file that begins so may be a memory snapshot; reading it tells for sure.
@@ -119,19 +119,17 @@ fn imported_rank(
     // Ranks may be of different machines, whose clocks differ.
     let source = anchor.map_or("order of events".to_owned(), |_| format!("CLOCK_REALTIME of rank {rank}"));
     let mut info = RankInfo::elsewhere(rank, ClockRecord { source, snapshots: anchor.into_iter().collect() });
-    let mut note = |key: &str, value: String| info.collector.insert(key.into(), value.into());
-    note("source", "PyTorch memory snapshot".into());
-    note("memory_categories", "inferred".into());
-    note("device", device.to_string());
-    note("blocks_from_before", tables.blocks_from_before.to_string());
-    if let Some(bytes) = tables.rounding_bytes {
-        note("rounding_bytes_at_end", bytes.to_string());
-    }
-    for (key, count) in [("out_of_memory", tables.out_of_memory), ("unknown_events", tables.unknown_events)] {
-        if count > 0 {
-            note(key, count.to_string());
-        }
-    }
+    let if_any = |count: u64| (count > 0).then_some(count);
+    info.collector = CollectorNotes {
+        source: Some(CollectorSource::TorchSnapshot),
+        memory_categories: Some(MemoryCategories::Inferred),
+        device: Some(device),
+        blocks_from_before: Some(tables.blocks_from_before),
+        rounding_bytes_at_end: tables.rounding_bytes,
+        out_of_memory: if_any(tables.out_of_memory),
+        unknown_events: if_any(tables.unknown_events),
+        ..CollectorNotes::default()
+    };
     let loss = Loss {
         dropped_events: 0,
         unreadable_bytes: missing_bytes.unwrap_or(0),

@@ -1,6 +1,7 @@
 //! Attention: cuDNN's, where it is found and takes the shape; else our own.
 
 use cudarc::driver::sys::CUstream;
+use stepscope_traces::AttentionNote;
 
 use super::{
     array::{Array, AttentionArrays},
@@ -33,10 +34,10 @@ impl Attention {
     }
 
     /// Who does it, for shapes that both can do.
-    pub(crate) fn describe(&self) -> String {
+    pub(crate) fn note(&self) -> AttentionNote {
         match &self.fused {
-            Ok(_) => "cuDNN".into(),
-            Err(why) => format!("our own, since {why}"),
+            Ok(_) => AttentionNote::Cudnn,
+            Err(why) => AttentionNote::OurOwn { why: why.to_string() },
         }
     }
 

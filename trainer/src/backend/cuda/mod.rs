@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use cudarc::driver::sys::CUstream;
 use half::bf16;
 use stepscope_collector::{LaunchInfo, Recorder};
-use stepscope_traces::MemoryCategory;
+use stepscope_traces::{CollectorNote, MemoryCategory};
 
 pub(crate) use self::{array::Array, device::Device, mark::Mark};
 use self::{
@@ -73,7 +73,7 @@ impl CudaBackend {
             return Err(TrainError::Settings(why));
         }
         let attention = Attention::open(capability, repeatable);
-        recorder.note("attention", attention.describe());
+        recorder.note(CollectorNote::Attention(attention.note()));
         let memory = Memory::new(device.stream(Stream::Compute).clone(), recorder.clone());
         Ok(CudaBackend {
             kernels: Kernels::load(capability, device.shared_room()?)?,

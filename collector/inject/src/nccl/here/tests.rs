@@ -10,10 +10,10 @@ use stepscope_traces::{Group, Sequence, SpanKind};
 use super::{
     super::{
         communicator::{Identity, group},
+        event::{V2, V3, V4, V5, Version},
         interface::{
             CollectiveCall, CollectiveV2, CollectiveV3, CollectiveV4, Descriptor, MessageCall, MessageV3, MessageV4,
         },
-        said::{V2, V3, V4, V5, Version},
     },
     *,
 };
@@ -34,17 +34,17 @@ const MESSAGE_CALL: u64 = 1024;
 trait Spoken: Version {
     type Kind: TryFrom<u64>;
 
-    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> Said;
-    fn message(function: &'static CStr, count: usize, peer: i32) -> Said;
+    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> NcclEvent;
+    fn message(function: &'static CStr, count: usize, peer: i32) -> NcclEvent;
 
-    fn of<Body>(kind: u64, body: Body) -> Said {
+    fn of<Body>(kind: u64, body: Body) -> NcclEvent {
         let Ok(kind) = Self::Kind::try_from(kind) else { panic!("this version has no such event") };
         let descriptor = Descriptor { kind, parent: ptr::null(), rank: OWN, body };
         // SAFETY: it is one.
         unsafe { Self::read(ptr::from_ref(&descriptor).cast::<c_void>()) }
     }
 
-    fn bare(kind: u64) -> Said {
+    fn bare(kind: u64) -> NcclEvent {
         Self::of(kind, [0_u64; 16])
     }
 }
@@ -70,7 +70,7 @@ fn message_v4(function: &'static CStr, count: usize, peer: i32) -> MessageV4 {
 impl Spoken for V2 {
     type Kind = u8;
 
-    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> Said {
+    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> NcclEvent {
         // Four ranks; all-reduces go twice around.
         let traffic_bytes = if function == c"AllGather" { 4 * count } else { 8 * count };
         Self::of(
@@ -79,7 +79,7 @@ impl Spoken for V2 {
         )
     }
 
-    fn message(function: &'static CStr, count: usize, peer: i32) -> Said {
+    fn message(function: &'static CStr, count: usize, peer: i32) -> NcclEvent {
         V3::message(function, count, peer)
     }
 }
@@ -87,11 +87,11 @@ impl Spoken for V2 {
 impl Spoken for V3 {
     type Kind = u8;
 
-    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> Said {
+    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> NcclEvent {
         Self::of(COLLECTIVE, collective_v3(function, count, element_type, sequence))
     }
 
-    fn message(function: &'static CStr, count: usize, peer: i32) -> Said {
+    fn message(function: &'static CStr, count: usize, peer: i32) -> NcclEvent {
         Self::of(MESSAGE, MessageV3 { name: ptr::null(), hash: HASH, message: message_v4(function, count, peer) })
     }
 }
@@ -111,11 +111,11 @@ fn collective_v4(function: &'static CStr, count: usize, element_type: &'static C
 impl Spoken for V4 {
     type Kind = u8;
 
-    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> Said {
+    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> NcclEvent {
         Self::of(COLLECTIVE, collective_v4(function, count, element_type, sequence))
     }
 
-    fn message(function: &'static CStr, count: usize, peer: i32) -> Said {
+    fn message(function: &'static CStr, count: usize, peer: i32) -> NcclEvent {
         Self::of(MESSAGE, message_v4(function, count, peer))
     }
 }
@@ -123,11 +123,11 @@ impl Spoken for V4 {
 impl Spoken for V5 {
     type Kind = u64;
 
-    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> Said {
+    fn collective(function: &'static CStr, count: usize, element_type: &'static CStr, sequence: u64) -> NcclEvent {
         Self::of(COLLECTIVE, collective_v4(function, count, element_type, sequence))
     }
 
-    fn message(function: &'static CStr, count: usize, peer: i32) -> Said {
+    fn message(function: &'static CStr, count: usize, peer: i32) -> NcclEvent {
         Self::of(MESSAGE, message_v4(function, count, peer))
     }
 }
@@ -155,19 +155,19 @@ impl Thread {
         Thread { here: Here::default(), communicator }
     }
 
-    fn hear(&mut self, said: Said) {
+    fn hear(&mut self, said: NcclEvent) {
         assert_eq!(self.here.hear(&self.communicator, said, None), Handle::None);
     }
 
     /// A plan, told after its kernel was launched.
-    fn plan<V: Spoken>(&mut self, kernel: Option<u32>, operations: &[Said]) -> Described {
+    fn plan<V: Spoken>(&mut self, kernel: Option<u32>, operations: &[NcclEvent]) -> Described {
         assert_eq!(self.here.hear(&self.communicator, V::bare(PLAN), kernel), Handle::Plan);
         operations.iter().for_each(|said| self.hear(*said));
         described(self.here.plan_ended())
     }
 
     /// Calls, and what comes of them.
-    fn calls(&mut self, calls: &[Said]) {
+    fn calls(&mut self, calls: &[NcclEvent]) {
         assert_eq!(self.here.hear(&self.communicator, V5::bare(GROUP_CALL), None), Handle::GroupCall);
         calls.iter().for_each(|said| self.hear(*said));
     }

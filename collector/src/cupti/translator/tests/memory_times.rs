@@ -26,10 +26,6 @@ fn times(data: &RankData) -> Vec<(MemoryOperation, u64, i64)> {
     data.memory.rows().map(|MemoryEvent { op, address, time_ns, .. }| (op, address, time_ns.0)).collect()
 }
 
-fn note<'a>(info: &'a RankInfo, key: &str) -> Option<&'a str> {
-    info.collector.get(key)?.as_str()
-}
-
 #[test]
 fn memory_lies_between_the_kernels_that_use_it() {
     let mut recording = Recording::ordered();
@@ -38,23 +34,23 @@ fn memory_lies_between_the_kernels_that_use_it() {
         let _step = recorder.step(Step(3));
         recorder.reserve(0xf, 1 << 20);
         recorder.allocate(0xa, 512, MemoryCategory::Activations);
-        notes::leave(1, true);
+        launch_notes::leave(1, true);
         {
             let _phase = recorder.phase(Phase::Backward);
             let _layer = recorder.layer(Layer(2));
             recorder.allocate(0xb, 64, MemoryCategory::Gradients);
         }
-        notes::leave(2, true);
+        launch_notes::leave(2, true);
         recorder.free(0xa);
         recorder.allocate(0xa, 128, MemoryCategory::Workspace);
-        notes::leave(3, false);
+        launch_notes::leave(3, false);
         recorder.free(0xa);
         recorder.release(0xf);
     }
     // As work says, each takes 100. The second is on another stream.
     recording.ran(1, 1000);
     let mut page = Page::default();
-    page.kernel(VERSION_12, Work { place: Place { context: 1, stream: 99 }, ..work(2, 1050) }, c"elsewhere");
+    page.kernel(VERSION_12, Work { place: CuptiStream { context: 1, stream: 99 }, ..work(2, 1050) }, c"elsewhere");
     page.copy(VERSION_13, work(3, 2000), 64, 1);
     recording.read(&page);
     recording.translator.settle_memory();
@@ -75,8 +71,8 @@ fn memory_lies_between_the_kernels_that_use_it() {
     let place = (second.step, second.phase, second.layer, second.category, second.bytes);
     let gradients = Some(MemoryCategory::Gradients);
     assert_eq!(place, (Some(Step(3)), Some(Phase::Backward), Some(Layer(2)), gradients, Some(64)));
-    assert_eq!(MemoryTimes::of(&info), Some(MemoryTimes::Device));
-    assert_eq!(note(&info, "memory_times_of_host"), Some("0"));
+    assert_eq!(info.collector.memory_times, Some(MemoryTimes::Device));
+    assert_eq!(info.collector.memory_times_of_host, Some(0));
     assert_eq!(dropped(&data), 0.0);
 }
 
@@ -84,18 +80,18 @@ fn memory_lies_between_the_kernels_that_use_it() {
 fn what_is_not_known_at_the_end_has_the_hosts_time() {
     let began = now().0;
     let mut recording = Recording::ordered();
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     recording.recorder.free(1);
     recording.ran(1, 1000);
     recording.recorder.allocate(2, 64, MemoryCategory::Other);
-    notes::leave(2, true);
+    launch_notes::leave(2, true);
     recording.recorder.free(2);
     let [(data, info)] = recording.finish().try_into().ok().unwrap();
     let [known, taken, freed] = times(&data).try_into().unwrap();
     assert_eq!(known, (Free, 1, 1100));
     assert_eq!(((taken.0, taken.1), (freed.0, freed.1)), ((Alloc, 2), (Free, 2)));
     assert!(began <= taken.2 && taken.2 <= freed.2 && freed.2 <= now().0, "{began} {taken:?} {freed:?}");
-    assert_eq!(note(&info, "memory_times_of_host"), Some("2"));
+    assert_eq!(info.collector.memory_times_of_host, Some(2));
 }
 
 #[test]
@@ -103,7 +99,7 @@ fn memory_that_nobody_orders_has_the_hosts_time_at_once() {
     let mut recording = Recording::start(Settings::default());
     recording.recorder.context();
     recording.recorder.allocate(1, 64, MemoryCategory::Other);
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     recording.recorder.free(1);
     recording.ran(1, 1000);
     // Not by way of the translator, which is asked for nothing any more.
@@ -120,7 +116,7 @@ fn memory_that_nobody_orders_has_the_hosts_time_at_once() {
 fn a_pause_does_not_lose_what_was_recorded_before_it() {
     let mut recording = Recording::ordered();
     recording.recorder.allocate(1, 64, MemoryCategory::Other);
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     recording.recorder.pause();
     recording.recorder.allocate(2, 64, MemoryCategory::Other);
     recording.ran(1, 1000);
@@ -134,12 +130,12 @@ fn a_pause_does_not_lose_what_was_recorded_before_it() {
 fn events_past_the_room_for_notes_are_not_lost() {
     const MANY: u64 = 40_000;
     let mut recording = Recording::ordered();
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     for address in 0..MANY {
         recording.recorder.allocate(address, 1, MemoryCategory::Other);
     }
     recording.ran(1, 1000);
-    notes::leave(2, true);
+    launch_notes::leave(2, true);
     recording.ran(2, 2000);
     let [(data, info)] = recording.finish().try_into().ok().unwrap();
     assert!(times(&data).iter().all(|(.., time)| *time > 2000), "those that found room are before those that did not");
@@ -147,7 +143,7 @@ fn events_past_the_room_for_notes_are_not_lost() {
     addresses.sort_unstable();
     assert!(addresses.into_iter().eq(0..MANY));
     assert_eq!(dropped(&data), 0.0);
-    assert_eq!(note(&info, "memory_times_of_host"), Some(MANY.to_string().as_str()));
+    assert_eq!(info.collector.memory_times_of_host, Some(MANY));
 }
 
 #[test]
@@ -161,7 +157,7 @@ fn a_recording_that_ends_first_gets_what_waits() {
     assert!(session.listen(&shared) && !session.listen(&shared));
     session.translator().order_memory(&shared, WORK.place);
     recorder.context();
-    notes::leave(1, true);
+    launch_notes::leave(1, true);
     recorder.free(1);
     recorder.finish().unwrap();
     assert!(!session.translator().leave(&shared));

@@ -13,7 +13,7 @@ use crate::import::torch_snapshot::{
 
 /// Whether a history goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum HistoryEnding {
     /// More of it may come.
     Open,
     /// This is all.
@@ -22,7 +22,7 @@ pub(super) enum Ending {
 
 /// A part of a history in no pass that is known.
 #[derive(Clone, Copy)]
-struct Stretch {
+struct ForwardStretch {
     begin: usize,
     end: usize,
     /// The pass after it.
@@ -31,7 +31,12 @@ struct Stretch {
 
 /// Puts events into forward passes. `is_model` says of an allocation whether it is of the model; a history is of a training
 /// if a pass of one was in it before, or is in it.
-pub(super) fn find(events: &mut [Event], ending: Ending, is_training: bool, is_model: impl Fn(usize, u64) -> bool) {
+pub(super) fn find(
+    events: &mut [Event],
+    ending: HistoryEnding,
+    is_training: bool,
+    is_model: impl Fn(usize, u64) -> bool,
+) {
     let stretches = stretches(events);
     let Kept { for_backward, for_good } = Kept::of(events);
     let is_training = is_training || stretches.len() > 1;
@@ -41,14 +46,14 @@ pub(super) fn find(events: &mut [Event], ending: Ending, is_training: bool, is_m
     let mut for_good: Vec<usize> = for_good.into_values().collect();
     for_good.sort_unstable();
     for stretch in stretches {
-        let Stretch { begin, end, next } = stretch;
+        let ForwardStretch { begin, end, next } = stretch;
         let first_in = |sorted: &[usize], from: usize| {
             sorted.get(sorted.partition_point(|at| *at < from)).copied().filter(|at| *at < end)
         };
         let models = model.partition_point(|at| *at < end);
         let after_model = models.checked_sub(1).map(|last| model[last] + 1).filter(|after| *after > begin);
         let from = after_model.unwrap_or(begin);
-        let is_last = ending == Ending::Final && end == events.len();
+        let is_last = ending == HistoryEnding::Final && end == events.len();
         let forward = match next {
             Some(Pass::Backward) => first_in(&for_backward, from),
             None if is_last && (is_training || after_model.is_some()) => first_in(&for_good, from),
@@ -96,15 +101,15 @@ impl Kept {
     }
 }
 
-fn stretches(events: &[Event]) -> Vec<Stretch> {
+fn stretches(events: &[Event]) -> Vec<ForwardStretch> {
     let pass = |event: &Event| event.stack.and_then(Stack::surrounding_pass);
-    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut stretches: Vec<ForwardStretch> = Vec::new();
     let mut index = 0;
     while index < events.len() {
         let end = (index..events.len()).find(|at| pass(&events[*at]).is_some()).unwrap_or(events.len());
         let next = events.get(end).and_then(pass);
         if index < end {
-            stretches.push(Stretch { begin: index, end, next });
+            stretches.push(ForwardStretch { begin: index, end, next });
         }
         index = (end..events.len()).find(|at| pass(&events[*at]).is_none()).unwrap_or(events.len());
     }

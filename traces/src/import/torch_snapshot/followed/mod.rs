@@ -21,7 +21,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use crate::{clock::ClockSnapshot, tables::MemoryEvent, vocabulary::MemoryCategory};
+use crate::{clock::ClockSnapshot, error::PickleError, tables::MemoryEvent, vocabulary::MemoryCategory};
 
 use super::{
     annotations::phase,
@@ -30,12 +30,11 @@ use super::{
     frame::Pass,
     lives::{Life, Lives},
     passes::Passes,
-    pickle::PickleError,
     ranges::Ranges,
     records::{Action, Block, Event},
     tables::{event_phase, range_change},
 };
-use forward::Ending;
+use forward::HistoryEnding;
 use marks::Marks;
 use observed::{Lived, Observed};
 use overlap::Tail;
@@ -188,15 +187,15 @@ impl FollowedMemory {
         }
         // Marks may be ahead of the events: of a step that was not over by the last one more are to come.
         let end = self.marks.last_step_but_one_ended(self.latest);
-        end.map_or_else(Vec::new, |end| self.tell_until(end, Ending::Open))
+        end.map_or_else(Vec::new, |end| self.tell_until(end, HistoryEnding::Open))
     }
 
     /// All that is known, whether or not a step is over.
     pub fn tell_rest(&mut self) -> Vec<MemoryEvent> {
-        self.tell_until(i64::MAX, Ending::Final)
+        self.tell_until(i64::MAX, HistoryEnding::Final)
     }
 
-    fn tell_until(&mut self, end: i64, ending: Ending) -> Vec<MemoryEvent> {
+    fn tell_until(&mut self, end: i64, ending: HistoryEnding) -> Vec<MemoryEvent> {
         let over = self.times.partition_point(|time| *time <= end);
         let blocks = std::mem::take(&mut self.from_before);
         if over == 0 && blocks.is_empty() {

@@ -3,12 +3,13 @@
 use std::io::Read;
 
 use super::{
-    PROTOCOLS, PickleError,
+    PROTOCOLS,
     instruction::{self as code, runs},
     source::{Source, Stopped},
     store::Store,
     value::{Fold, Objects, Value},
 };
+use crate::error::PickleError;
 
 /// How a pickle ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,14 +8,12 @@
 //! What repeats a million times is folded by the caller ([`Fold`]) as soon as it is whole, so that memory holds few
 //! bytes of each.
 
-mod error;
 mod instruction;
 mod machine;
 mod source;
 mod store;
 mod value;
 
-pub use error::PickleError;
 pub(super) use machine::{Ending, read};
 pub(super) use value::{Fold, List, Objects, TextId, Value};
 

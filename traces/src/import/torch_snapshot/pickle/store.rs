@@ -1,9 +1,7 @@
 //! What the machine works on: its stack, what it remembers, and the lists and dicts it makes.
 
-use super::{
-    PickleError,
-    value::{Fold, Object, ObjectId, Objects, Value},
-};
+use super::value::{Fold, Object, ObjectId, Objects, Value};
+use crate::error::PickleError;
 
 /// A small file may have this many values.
 const VALUES_AT_LEAST: u64 = 1 << 20;

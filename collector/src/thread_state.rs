@@ -12,8 +12,8 @@ use stepscope_traces::Stream;
 
 use crate::{
     context::{Change, Context},
-    everywhere,
-    launch::{Guard, LaunchInfo, Said},
+    launch::{Guard, LaunchInfo, OpenLaunch},
+    process_context,
     queue::{Event, Queue},
     shared::Shared,
 };
@@ -30,7 +30,7 @@ const SAMPLE_EVERY: u32 = 1021;
 const WAIT_FOR_ROOM: Duration = Duration::from_millis(1);
 
 /// A thread's queue and annotations, for one recorder.
-struct Lane {
+struct ThreadState {
     recorder: u64,
     /// The thread, as annotations name it.
     thread: Stream,
@@ -41,7 +41,7 @@ struct Lane {
     context: Context,
     next_scope: u64,
     /// What is launched now.
-    launch: Said,
+    launch: OpenLaunch,
     last_guard: Guard,
     /// Events until the writer is woken, which is not for nothing.
     until_wake: usize,
@@ -52,21 +52,21 @@ struct Lane {
 
 thread_local! {
     /// Nearly always one: a thread that works for several recorders has one for each.
-    static LANES: RefCell<Vec<Lane>> = const { RefCell::new(Vec::new()) };
+    static THREAD_STATES: RefCell<Vec<ThreadState>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `action` on this thread's lane, making one if there is none. `None` when there can be none: the thread is
+/// Runs `action` on this thread's state, making one if there is none. `None` when there can be none: the thread is
 /// ending, it is already recording something right now, or there is no memory left for another queue.
-fn with_lane<R>(shared: &Shared, action: impl FnOnce(&mut Lane) -> R) -> Option<R> {
-    LANES
-        .try_with(|lanes| {
-            let mut lanes = lanes.try_borrow_mut().ok()?;
-            if let Some(lane) = lanes.iter_mut().find(|lane| lane.recorder == shared.id) {
-                return Some(action(lane));
+fn with_state<R>(shared: &Shared, action: impl FnOnce(&mut ThreadState) -> R) -> Option<R> {
+    THREAD_STATES
+        .try_with(|states| {
+            let mut states = states.try_borrow_mut().ok()?;
+            if let Some(state) = states.iter_mut().find(|state| state.recorder == shared.id) {
+                return Some(action(state));
             }
-            lanes.retain(|lane| !lane.queue.events.is_abandoned());
-            lanes.push(Lane::open(shared)?);
-            lanes.last_mut().map(action)
+            states.retain(|state| !state.queue.events.is_abandoned());
+            states.push(ThreadState::open(shared)?);
+            states.last_mut().map(action)
         })
         .ok()
         .flatten()
@@ -75,29 +75,29 @@ fn with_lane<R>(shared: &Shared, action: impl FnOnce(&mut Lane) -> R) -> Option<
 /// Sends an event to the writer, or counts it as dropped. It is made from where this thread is, and which one it is.
 #[inline]
 pub(crate) fn push(shared: &Shared, make: impl FnOnce(&Context, Stream) -> Event) {
-    if with_lane(shared, |lane| lane.push(shared, make(&lane.context, lane.thread))).is_none() {
+    if with_state(shared, |state| state.push(shared, make(&state.context, state.thread))).is_none() {
         shared.dropped.fetch_add(1, Relaxed);
     }
 }
 
 /// Sends an event to the writer, and waits for room: for threads of the collector's own.
 pub(crate) fn push_waiting(shared: &Shared, event: Event) {
-    if with_lane(shared, |lane| lane.push_waiting(shared, event)) != Some(true) {
+    if with_state(shared, |state| state.push_waiting(shared, event)) != Some(true) {
         shared.dropped.fetch_add(1, Relaxed);
     }
 }
 
-/// Says what this thread launches next, and tells what was said before. `None` when the thread has no lane.
-pub(crate) fn open_launch(shared: &Shared, info: LaunchInfo) -> Option<Said> {
-    with_lane(shared, |lane| {
-        lane.last_guard = lane.last_guard.next();
-        std::mem::replace(&mut lane.launch, Said { guard: Some(lane.last_guard), info: Some(info) })
+/// Says what this thread launches next, and tells what was said before. `None` when the thread has no state.
+pub(crate) fn open_launch(shared: &Shared, info: LaunchInfo) -> Option<OpenLaunch> {
+    with_state(shared, |state| {
+        state.last_guard = state.last_guard.next();
+        std::mem::replace(&mut state.launch, OpenLaunch { guard: Some(state.last_guard), info: Some(info) })
     })
 }
 
 /// Goes back to what was said before.
-pub(crate) fn close_launch(shared: &Shared, outer: Said) {
-    with_lane(shared, |lane| lane.launch = outer);
+pub(crate) fn close_launch(shared: &Shared, outer: OpenLaunch) {
+    with_state(shared, |state| state.launch = outer);
 }
 
 /// What is known of a launch that this thread makes now.
@@ -116,24 +116,24 @@ pub(crate) struct Launched {
 /// for no recorder, and nothing is said of all threads. Takes no lock and no memory.
 pub(crate) fn launched(kernel: bool) -> Option<Launched> {
     let launched = said_here(kernel);
-    let Some((recorder, everywhere)) = everywhere::get() else { return launched };
+    let Some((recorder, process)) = process_context::get() else { return launched };
     match launched {
         Some(launched) if launched.recorder == recorder => {
-            Some(Launched { context: everywhere.unless_said(launched.context), ..launched })
+            Some(Launched { context: process.unless_said(launched.context), ..launched })
         }
         Some(launched) => Some(launched),
-        None => Some(Launched { recorder, context: everywhere.context(), guard: None, info: None }),
+        None => Some(Launched { recorder, context: process.context(), guard: None, info: None }),
     }
 }
 
 /// What this thread itself says of a launch that it makes now.
 fn said_here(kernel: bool) -> Option<Launched> {
-    LANES
-        .try_with(|lanes| {
-            let mut lanes = lanes.try_borrow_mut().ok()?;
-            let lane = lanes.iter_mut().rev().find(|lane| !lane.queue.events.is_abandoned())?;
-            let info = lane.launch.info.take_if(|info| info.is_for(kernel));
-            Some(Launched { recorder: lane.recorder, context: lane.context, guard: lane.launch.guard, info })
+    THREAD_STATES
+        .try_with(|states| {
+            let mut states = states.try_borrow_mut().ok()?;
+            let state = states.iter_mut().rev().find(|state| !state.queue.events.is_abandoned())?;
+            let info = state.launch.info.take_if(|info| info.is_for(kernel));
+            Some(Launched { recorder: state.recorder, context: state.context, guard: state.launch.guard, info })
         })
         .ok()
         .flatten()
@@ -141,33 +141,33 @@ fn said_here(kernel: bool) -> Option<Launched> {
 
 /// The annotations of this thread.
 pub(crate) fn context(shared: &Shared) -> Context {
-    with_lane(shared, |lane| lane.context).unwrap_or_default()
+    with_state(shared, |state| state.context).unwrap_or_default()
 }
 
 /// Opens an annotation on this thread: its number, and what all of them now come to.
 pub(crate) fn open_scope(shared: &Shared, change: Change) -> Option<(u64, Context, Stream)> {
-    with_lane(shared, |lane| {
-        lane.next_scope += 1;
-        lane.scopes.push((lane.next_scope, change));
-        lane.context = change.apply(lane.context);
-        (lane.next_scope, lane.context, lane.thread)
+    with_state(shared, |state| {
+        state.next_scope += 1;
+        state.scopes.push((state.next_scope, change));
+        state.context = change.apply(state.context);
+        (state.next_scope, state.context, state.thread)
     })
 }
 
 /// Closes an annotation, whether or not it is the one that was opened last.
 pub(crate) fn close_scope(shared: &Shared, number: u64) {
-    with_lane(shared, |lane| {
-        lane.scopes.retain(|(other, _)| *other != number);
-        lane.context = lane.scopes.iter().fold(Context::default(), |context, (_, change)| change.apply(context));
+    with_state(shared, |state| {
+        state.scopes.retain(|(other, _)| *other != number);
+        state.context = state.scopes.iter().fold(Context::default(), |context, (_, change)| change.apply(context));
     });
 }
 
-impl Lane {
-    fn open(shared: &Shared) -> Option<Lane> {
+impl ThreadState {
+    fn open(shared: &Shared) -> Option<ThreadState> {
         let writer = shared.writer()?;
         let queue = FIRST_EVENTS.into_iter().find_map(|events| shared.open_queue(events, 1))?;
         let thread = shared.next_thread();
-        Some(Lane {
+        Some(ThreadState {
             recorder: shared.id,
             thread,
             queue,
@@ -175,7 +175,7 @@ impl Lane {
             scopes: Vec::new(),
             context: Context::default(),
             next_scope: 0,
-            launch: Said::default(),
+            launch: OpenLaunch::default(),
             last_guard: Guard::before_first(thread.0),
             until_wake: EVENTS_PER_WAKE,
             until_sample: SAMPLE_EVERY,

@@ -7,7 +7,7 @@ use stepscope_traces::MemoryCategory;
 use crate::backend::{Backend, DType, Tensor};
 
 /// A tensor of zeros that takes its memory when it is first needed.
-pub(crate) struct Late {
+pub(crate) struct LazyTensor {
     backend: Arc<dyn Backend>,
     elements: usize,
     dtype: DType,
@@ -15,9 +15,14 @@ pub(crate) struct Late {
     taken: OnceLock<Tensor>,
 }
 
-impl Late {
-    pub(crate) fn new(backend: Arc<dyn Backend>, elements: usize, dtype: DType, category: MemoryCategory) -> Late {
-        Late { backend, elements, dtype, category, taken: OnceLock::new() }
+impl LazyTensor {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        elements: usize,
+        dtype: DType,
+        category: MemoryCategory,
+    ) -> LazyTensor {
+        LazyTensor { backend, elements, dtype, category, taken: OnceLock::new() }
     }
 
     /// How many numbers it has, or will have.

@@ -1,12 +1,14 @@
-//! What can go wrong with a run.
+//! What can go wrong with a run, and with what another tool recorded of one.
+
+mod import;
+mod snapshot;
 
 use std::{io, path::PathBuf};
 
-use crate::{
-    format::SCHEMA_VERSION,
-    ids::Rank,
-    import::{JoinError, SnapshotError},
-};
+use crate::format::SCHEMA_VERSION;
+
+pub use import::{ImportError, JoinError};
+pub use snapshot::{PickleError, SnapshotError};
 
 /// Something that could not be done with a run, and where.
 #[derive(Debug, thiserror::Error)]
@@ -25,36 +27,9 @@ pub enum TraceError {
         /// What is missing.
         why: &'static str,
     },
-    /// There is a file at the path, and we know of no tool that writes such a one.
-    #[error("{path} is neither a PyTorch trace nor a memory snapshot: it is {what}")]
-    NotATrace {
-        /// The path.
-        path: PathBuf,
-        /// What it is instead.
-        what: &'static str,
-    },
-    /// Two traces, or two memory snapshots, are of one rank.
-    #[error("{one} and {other} are both of rank {rank}; only one of them can be looked at")]
-    SameRank {
-        /// The rank.
-        rank: Rank,
-        /// One of them.
-        one: PathBuf,
-        /// The other one.
-        other: PathBuf,
-    },
-    /// A memory snapshot does not say its rank, and several could be it.
-    #[error("{path} does not say of which rank it is, and there are traces of several")]
-    WhoseMemory {
-        /// The snapshot.
-        path: PathBuf,
-    },
-    /// A file cannot be read as a memory snapshot.
+    /// What another tool recorded cannot be read as a run.
     #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
-    /// A trace and a memory snapshot of a rank do not belong together.
-    #[error(transparent)]
-    Join(#[from] JoinError),
+    Import(#[from] ImportError),
     /// The run was written by a newer version.
     #[error(
         "{path} has schema version {found}, written by stepscope {written_by}; this stepscope reads versions up to {SCHEMA_VERSION}"
@@ -112,5 +87,17 @@ impl TraceError {
     pub(crate) fn io(action: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> TraceError {
         let path = path.to_owned();
         move |source| TraceError::Io { action, path, source }
+    }
+}
+
+impl From<SnapshotError> for TraceError {
+    fn from(error: SnapshotError) -> TraceError {
+        ImportError::Snapshot(error).into()
+    }
+}
+
+impl From<JoinError> for TraceError {
+    fn from(error: JoinError) -> TraceError {
+        ImportError::Join(error).into()
     }
 }

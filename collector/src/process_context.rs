@@ -1,7 +1,7 @@
 //! Where a whole process is in its training, for threads that do not say themselves.
 //!
 //! A framework may launch its backward pass on threads of its own, which know nothing of the step that the main thread is
-//! in. There is one such place in a process: ranks that are threads say on each of them where they are.
+//! in. There is one such context in a process: ranks that are threads say on each of them where they are.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -15,7 +15,7 @@ use crate::context::Context;
 /// Whose it is.
 static RECORDER: AtomicU64 = AtomicU64::new(0);
 /// A step and a phase in one word, so that nobody reads half of a change. Nothing is said where it is 0.
-static PLACE: AtomicU64 = AtomicU64::new(0);
+static CONTEXT: AtomicU64 = AtomicU64::new(0);
 
 const HAS_STEP: u64 = 1 << 32;
 /// Above it the phase, from 1 on.
@@ -23,21 +23,21 @@ const PHASE_SHIFT: u32 = 40;
 
 /// Where a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Everywhere {
+pub(crate) struct ProcessContext {
     step: Option<Step>,
     phase: Option<Phase>,
 }
 
-impl Everywhere {
+impl ProcessContext {
     fn pack(self) -> u64 {
         let step = self.step.map_or(0, |step| HAS_STEP | u64::from(step.0.cast_unsigned()));
         step | self.phase.map_or(0, |phase| (phase as u64 + 1) << PHASE_SHIFT)
     }
 
-    fn unpack(place: u64) -> Everywhere {
-        let step = (place & HAS_STEP != 0).then_some(Step((place as u32).cast_signed()));
-        let phase = (place >> PHASE_SHIFT).checked_sub(1).and_then(|phase| Phase::ALL.get(phase as usize).copied());
-        Everywhere { step, phase }
+    fn unpack(packed: u64) -> ProcessContext {
+        let step = (packed & HAS_STEP != 0).then_some(Step((packed as u32).cast_signed()));
+        let phase = (packed >> PHASE_SHIFT).checked_sub(1).and_then(|phase| Phase::ALL.get(phase as usize).copied());
+        ProcessContext { step, phase }
     }
 
     /// For a thread that says nothing.
@@ -57,14 +57,14 @@ impl Everywhere {
 /// Says where the process of a recorder is.
 pub(crate) fn set(recorder: u64, step: Option<Step>, phase: Option<Phase>) {
     RECORDER.store(recorder, Relaxed);
-    PLACE.store(Everywhere { step, phase }.pack(), Release);
+    CONTEXT.store(ProcessContext { step, phase }.pack(), Release);
 }
 
 /// Where the process is, and for which recorder; `None` when nobody says.
 #[inline]
-pub(crate) fn get() -> Option<(u64, Everywhere)> {
-    let place = PLACE.load(Acquire);
-    (place != 0).then(|| (RECORDER.load(Relaxed), Everywhere::unpack(place)))
+pub(crate) fn get() -> Option<(u64, ProcessContext)> {
+    let packed = CONTEXT.load(Acquire);
+    (packed != 0).then(|| (RECORDER.load(Relaxed), ProcessContext::unpack(packed)))
 }
 
 #[cfg(test)]
@@ -72,24 +72,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_fits_in_a_word() {
+    fn a_context_fits_in_a_word() {
         for step in [None, Some(Step(0)), Some(Step(-1)), Some(Step(i32::MAX)), Some(Step(i32::MIN))] {
             for phase in Phase::ALL.iter().copied().map(Some).chain([None]) {
-                let place = Everywhere { step, phase };
-                assert_eq!(Everywhere::unpack(place.pack()), place);
-                assert_eq!(place.pack() == 0, step.is_none() && phase.is_none());
+                let context = ProcessContext { step, phase };
+                assert_eq!(ProcessContext::unpack(context.pack()), context);
+                assert_eq!(context.pack() == 0, step.is_none() && phase.is_none());
             }
         }
     }
 
     #[test]
     fn what_a_thread_says_comes_first() {
-        let everywhere = Everywhere { step: Some(Step(3)), phase: Some(Phase::Backward) };
+        let process = ProcessContext { step: Some(Step(3)), phase: Some(Phase::Backward) };
         let said = |step, phase| Context { step, phase, ..Context::default() };
         let (step, phase) = (Some(Step(3)), Some(Phase::Backward));
-        assert_eq!(everywhere.unless_said(said(None, None)), said(step, phase));
-        assert_eq!(everywhere.unless_said(said(step, None)), said(step, phase));
-        assert_eq!(everywhere.unless_said(said(None, Some(Phase::Forward))), said(step, Some(Phase::Forward)));
-        assert_eq!(everywhere.unless_said(said(Some(Step(4)), None)), said(Some(Step(4)), None));
+        assert_eq!(process.unless_said(said(None, None)), said(step, phase));
+        assert_eq!(process.unless_said(said(step, None)), said(step, phase));
+        assert_eq!(process.unless_said(said(None, Some(Phase::Forward))), said(step, Some(Phase::Forward)));
+        assert_eq!(process.unless_said(said(Some(Step(4)), None)), said(Some(Step(4)), None));
     }
 }

@@ -1,4 +1,6 @@
-//! Opens run directories and reads them, whole or a window of them.
+//! Opens run directories, and what other tools recorded, and reads them, whole or a window of them.
+
+mod write;
 
 use std::{
     fs, io, mem,
@@ -9,13 +11,13 @@ use crate::{
     error::TraceError,
     follower::Follower,
     ids::Rank,
-    import::{ImportedRank, kineto::KinetoTrace, take_notes},
+    import::{self, ImportedRank, ImportedRun, RankSource, SourceRank},
     inferred_steps::{InferredSteps, UnnumberedKernels},
     loss::Loss,
     membership,
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State},
-    run_info::{RunInfo, RunSource},
+    run_info::{self, RunInfo, RunSource},
     tables::{MemoryEvents, Spans},
     window::Window,
     writer::rank_directory,
@@ -51,7 +53,7 @@ impl Run {
                     Err(error) => RankInfo::lost(rank, &error.to_string()),
                 };
                 let state = info.state(&directory);
-                let rank = RankDirectory { path: directory, info, state, origin: Origin::Directory };
+                let rank = RankDirectory { path: directory, info, state, source: None };
                 // A rank that has recorded nothing and has no `rank.json` is about to begin, or was killed before it did.
                 if !(unnamed && rank.survey().is_ok_and(|survey| survey.is_empty())) {
                     ranks.push(rank);
@@ -60,9 +62,32 @@ impl Run {
         }
         ranks.sort_by_key(|rank| rank.info.rank);
         if info.groups.is_empty() {
-            info.groups = membership::groups(ranks.iter().map(|rank| &rank.info));
+            info.groups = membership::groups(ranks.iter().map(|rank| (rank.info.rank, rank.info.groups.as_slice())));
         }
         Ok(Run { path: path.to_owned(), info, ranks })
+    }
+
+    /// Opens what people name as a source, by its content: a run directory, a trace of PyTorch's profiler, a memory
+    /// snapshot of PyTorch's, or a directory of those.
+    pub fn of_source(path: &Path) -> Result<Run, TraceError> {
+        Run::of_sources(&[path])
+    }
+
+    /// As [`Run::of_source`], but traces and snapshots may lie in several places. A snapshot of a rank that has a trace
+    /// gives it its memory.
+    pub fn of_sources(paths: &[impl AsRef<Path>]) -> Result<Run, TraceError> {
+        let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
+        if let [path] = *paths {
+            // For what is not there, it knows the words.
+            if path.join(run_info::FILE).exists() || path.metadata().is_err() {
+                return Run::open(path);
+            }
+        }
+        let ImportedRun { info, ranks } = import::open(&paths)?;
+        let directory =
+            |SourceRank { path, info, state, source }| RankDirectory { path, info, state, source: Some(source) };
+        let path = paths.first().map_or_else(PathBuf::new, |path| path.to_path_buf());
+        Ok(Run { path, info, ranks: ranks.into_iter().map(directory).collect() })
     }
 
     /// The newest run under a directory, by the time it began.
@@ -104,24 +129,8 @@ pub struct RankDirectory {
     pub info: RankInfo,
     /// What became of it, when the run was opened.
     pub state: State,
-    /// What is there.
-    pub(crate) origin: Origin,
-}
-
-/// What holds a rank's tables.
-#[derive(Debug)]
-pub(crate) enum Origin {
-    /// A directory of our own.
-    Directory,
-    /// A trace of PyTorch's profiler; where a snapshot of its memory is there too, with that.
-    Kineto {
-        /// The trace, which is read when it is asked for.
-        trace: Box<KinetoTrace>,
-        /// The memory.
-        memory: Option<Box<ImportedRank>>,
-    },
-    /// The tables themselves.
-    Tables(Box<ImportedRank>),
+    /// What it is read from, if another tool recorded it and this is no directory.
+    source: Option<RankSource>,
 }
 
 /// What is known of a rank once it has been read. A trace of another tool says some of it only at its end.
@@ -145,19 +154,6 @@ impl RankReport {
 }
 
 impl RankDirectory {
-    /// A rank whose tables are there already.
-    pub(crate) fn of_tables(path: PathBuf, rank: ImportedRank) -> RankDirectory {
-        RankDirectory { path, info: rank.info.clone(), state: rank.state, origin: Origin::Tables(Box::new(rank)) }
-    }
-
-    /// Gives a trace the memory of a snapshot of the same rank.
-    pub(crate) fn join(&mut self, snapshot: ImportedRank) {
-        if let Origin::Kineto { memory, .. } = &mut self.origin {
-            take_notes(&mut self.info, &snapshot.info);
-            *memory = Some(Box::new(snapshot));
-        }
-    }
-
     /// Reads what lies in a window, and tells what of the whole rank is lost.
     pub fn read(&self, window: Window) -> Result<(RankData, Loss), TraceError> {
         let (data, report) = self.read_with_report(window)?;
@@ -222,9 +218,9 @@ impl RankDirectory {
 
     /// Follows the rank from its beginning. A trace of another tool is written when all is over, and cannot be followed.
     pub fn follow(&self) -> Result<Follower, TraceError> {
-        match self.origin {
-            Origin::Directory => Follower::new(&self.path, Window::ALL),
-            _ => Err(TraceError::NotARun { path: self.path.clone(), why: "it is a trace, which does not grow" }),
+        match self.source {
+            None => Follower::new(&self.path, Window::ALL),
+            Some(_) => Err(TraceError::NotARun { path: self.path.clone(), why: "it is a trace, which does not grow" }),
         }
     }
 
@@ -248,16 +244,7 @@ impl RankDirectory {
 
     /// What another tool recorded of the rank, in a window; none where the rank is our own.
     fn imported(&self, window: Window) -> Result<Option<ImportedRank>, TraceError> {
-        match &self.origin {
-            Origin::Directory => Ok(None),
-            Origin::Tables(rank) => Ok(Some(rank.within(window))),
-            Origin::Kineto { trace, memory: None } => Ok(Some(trace.read(self.info.clone(), window)?)),
-            Origin::Kineto { trace, memory: Some(memory) } => {
-                let mut rank = trace.read(self.info.clone(), Window::ALL)?;
-                rank.take_memory_of(memory)?;
-                Ok(Some(if window == Window::ALL { rank } else { rank.within(window) }))
-            }
-        }
+        self.source.as_ref().map(|source| source.read(&self.info, window)).transpose()
     }
 
     fn report(&self, follower: &Follower) -> RankReport {

@@ -1,4 +1,4 @@
-//! Notes: what the thread that launches knows, on its way to where the records are read.
+//! Notes of launches: what the thread that launches knows, on its way to whoever sees them run.
 
 use std::{
     cell::RefCell,
@@ -15,9 +15,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use stepscope_traces::{MemoryEvent, Nanos, now};
 
 use crate::{
-    lane::{self, Launched},
     launch::LaunchInfo,
     shared::lock,
+    thread_state::{self, Launched},
     ticks::Ticks,
 };
 
@@ -81,7 +81,7 @@ pub(crate) enum Heard {
 }
 
 /// Queues that the reader has not seen yet.
-static NEW_QUEUES: Mutex<Vec<QueueEnd>> = Mutex::new(Vec::new());
+static NEW_QUEUES: Mutex<Vec<NoteQueueEnd>> = Mutex::new(Vec::new());
 static OPEN_QUEUES: AtomicUsize = AtomicUsize::new(0);
 static READERS: AtomicUsize = AtomicUsize::new(0);
 static LOST_NOTES: AtomicU64 = AtomicU64::new(0);
@@ -89,18 +89,18 @@ static LOST_NOTES: AtomicU64 = AtomicU64::new(0);
 static READING_PROCESS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    static QUEUE: RefCell<Option<Queue>> = const { RefCell::new(None) };
+    static QUEUE: RefCell<Option<NoteQueue>> = const { RefCell::new(None) };
 }
 
 /// A thread's end of its queue.
-struct Queue {
+struct NoteQueue {
     notes: Producer<Note>,
     /// Whether there was no room for a memory event.
     passed_by: Arc<AtomicBool>,
 }
 
 /// The reader's end.
-struct QueueEnd {
+struct NoteQueueEnd {
     thread: NoteThread,
     notes: Consumer<Note>,
     passed_by: Arc<AtomicBool>,
@@ -109,7 +109,7 @@ struct QueueEnd {
 /// Leaves a note of a call that this thread makes now. Takes no lock and no memory, but for a thread's first note.
 #[inline]
 pub(crate) fn leave(correlation: u32, kernel: bool) {
-    let Some(launched) = lane::launched(kernel) else { return };
+    let Some(launched) = thread_state::launched(kernel) else { return };
     let time = correlation.is_multiple_of(TIMED_EVERY).then(now);
     push(Note::Launch(LaunchNote { correlation, time, launched }));
 }
@@ -146,7 +146,7 @@ pub(crate) fn leave_memory(note: MemoryNote) -> bool {
 
 /// Runs `action` on this thread's queue, and makes one if there is none and can be one.
 #[inline]
-fn with_queue<R>(action: impl FnOnce(&mut Queue) -> R) -> Option<R> {
+fn with_queue<R>(action: impl FnOnce(&mut NoteQueue) -> R) -> Option<R> {
     QUEUE
         .try_with(|queue| {
             let mut queue = queue.try_borrow_mut().ok()?;
@@ -161,7 +161,7 @@ fn with_queue<R>(action: impl FnOnce(&mut Queue) -> R) -> Option<R> {
 }
 
 #[cold]
-fn open() -> Option<Queue> {
+fn open() -> Option<NoteQueue> {
     static NEXT_THREAD: AtomicU64 = AtomicU64::new(0);
     if std::process::id() != READING_PROCESS.load(Relaxed) {
         return None;
@@ -170,13 +170,13 @@ fn open() -> Option<Queue> {
     OPEN_QUEUES.try_update(SeqCst, SeqCst, one_more).ok()?;
     let (producer, consumer) = RingBuffer::new(NOTES_PER_THREAD);
     let (thread, passed_by) = (NoteThread(NEXT_THREAD.fetch_add(1, Relaxed)), Arc::<AtomicBool>::default());
-    lock(&NEW_QUEUES).push(QueueEnd { thread, notes: consumer, passed_by: passed_by.clone() });
-    Some(Queue { notes: producer, passed_by })
+    lock(&NEW_QUEUES).push(NoteQueueEnd { thread, notes: consumer, passed_by: passed_by.clone() });
+    Some(NoteQueue { notes: producer, passed_by })
 }
 
 /// Reads the notes of all threads. There is one at a time.
 pub(crate) struct NoteReader {
-    queues: Vec<QueueEnd>,
+    queues: Vec<NoteQueueEnd>,
 }
 
 impl NoteReader {
@@ -189,7 +189,7 @@ impl NoteReader {
     /// Takes the notes there are now, of one thread after the other and in the order of each.
     pub(crate) fn read(&mut self, mut each: impl FnMut(NoteThread, Heard)) {
         self.queues.append(&mut lock(&NEW_QUEUES));
-        self.queues.retain_mut(|QueueEnd { thread, notes, passed_by }| {
+        self.queues.retain_mut(|NoteQueueEnd { thread, notes, passed_by }| {
             // In this order: what it leaves last is then read.
             let has_ended = notes.is_abandoned();
             let waiting = notes.slots();

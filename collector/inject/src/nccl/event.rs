@@ -20,7 +20,7 @@ const MESSAGE_CALL: u64 = 1 << 10;
 
 /// What NCCL says of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum NcclEvent {
     /// Calls begin that belong together.
     GroupCall,
     /// One of them, which has no number.
@@ -66,7 +66,7 @@ pub(super) trait Version {
     /// # Safety
     ///
     /// It is a descriptor of that version.
-    unsafe fn read(descriptor: *const c_void) -> Said;
+    unsafe fn read(descriptor: *const c_void) -> NcclEvent;
 }
 
 pub(super) struct V2;
@@ -76,22 +76,22 @@ pub(super) struct V4;
 pub(super) struct V5;
 
 impl Version for V2 {
-    unsafe fn read(descriptor: *const c_void) -> Said {
+    unsafe fn read(descriptor: *const c_void) -> NcclEvent {
         // SAFETY: as the caller promises; the kind says which descriptor it is.
         unsafe {
             let said = V3::read(descriptor);
-            let Said::Collective { asked, sequence } = said else { return said };
+            let NcclEvent::Collective { asked, sequence } = said else { return said };
             let whole = (*descriptor.cast::<Descriptor<u8, CollectiveV2>>()).body.traffic_bytes as u64;
             let is_whole = matches!(asked.operation, SpanKind::AllGather | SpanKind::ReduceScatter);
             // A newer NCCL that speaks this version for us leaves it empty.
             let whole_bytes = Some(whole).filter(|whole| is_whole && *whole != 0);
-            Said::Collective { asked: Asked { whole_bytes, ..asked }, sequence }
+            NcclEvent::Collective { asked: Asked { whole_bytes, ..asked }, sequence }
         }
     }
 }
 
 impl Version for V3 {
-    unsafe fn read(descriptor: *const c_void) -> Said {
+    unsafe fn read(descriptor: *const c_void) -> NcclEvent {
         // SAFETY: as the caller promises; the kind says which descriptor it is.
         unsafe {
             match u64::from(*descriptor.cast::<u8>()) {
@@ -99,41 +99,41 @@ impl Version for V3 {
                     let CollectiveV3 { hash, sequence, function, count, element_type, .. } =
                         (*descriptor.cast::<Descriptor<u8, CollectiveV3>>()).body;
                     let asked = Asked { hash: told(hash), ..Asked::new(function, count, element_type) };
-                    Said::Collective { asked, sequence }
+                    NcclEvent::Collective { asked, sequence }
                 }
                 MESSAGE => {
                     let Descriptor { rank, body: MessageV3 { hash, message, .. }, .. } =
                         &*descriptor.cast::<Descriptor<u8, MessageV3>>();
                     message.read(*rank, told(*hash))
                 }
-                PLAN => Said::Plan,
-                _ => Said::Other,
+                PLAN => NcclEvent::Plan,
+                _ => NcclEvent::Other,
             }
         }
     }
 }
 
 impl Version for V4 {
-    unsafe fn read(descriptor: *const c_void) -> Said {
+    unsafe fn read(descriptor: *const c_void) -> NcclEvent {
         // SAFETY: as the caller promises.
         unsafe { read_from_4_on(descriptor, u64::from(*descriptor.cast::<u8>())) }
     }
 }
 
 impl Version for V5 {
-    unsafe fn read(descriptor: *const c_void) -> Said {
+    unsafe fn read(descriptor: *const c_void) -> NcclEvent {
         // SAFETY: as the caller promises; the kind says which descriptor it is.
         unsafe {
             match *descriptor.cast::<u64>() {
-                GROUP_CALL => Said::GroupCall,
+                GROUP_CALL => NcclEvent::GroupCall,
                 COLLECTIVE_CALL => {
                     let CollectiveCall { function, count, element_type } =
                         (*descriptor.cast::<Descriptor<u64, CollectiveCall>>()).body;
-                    Said::CollectiveCall(Asked::new(function, count, element_type))
+                    NcclEvent::CollectiveCall(Asked::new(function, count, element_type))
                 }
                 MESSAGE_CALL => {
                     let call = &(*descriptor.cast::<Descriptor<u64, MessageCall>>()).body;
-                    Said::MessageCall { captured: call.captured != 0 }
+                    NcclEvent::MessageCall { captured: call.captured != 0 }
                 }
                 kind => read_from_4_on(descriptor, kind),
             }
@@ -144,21 +144,21 @@ impl Version for V5 {
 /// # Safety
 ///
 /// It is a descriptor of version 4 or a later one, of that kind.
-unsafe fn read_from_4_on(descriptor: *const c_void, kind: u64) -> Said {
+unsafe fn read_from_4_on(descriptor: *const c_void, kind: u64) -> NcclEvent {
     // SAFETY: as the caller promises. What follows the kind, a byte or a word, is where it is for both.
     unsafe {
         match kind {
             COLLECTIVE => {
                 let CollectiveV4 { sequence, function, count, element_type, .. } =
                     (*descriptor.cast::<Descriptor<u8, CollectiveV4>>()).body;
-                Said::Collective { asked: Asked::new(function, count, element_type), sequence }
+                NcclEvent::Collective { asked: Asked::new(function, count, element_type), sequence }
             }
             MESSAGE => {
                 let Descriptor { rank, body, .. } = &*descriptor.cast::<Descriptor<u8, MessageV4>>();
                 body.read(*rank, None)
             }
-            PLAN => Said::Plan,
-            _ => Said::Other,
+            PLAN => NcclEvent::Plan,
+            _ => NcclEvent::Other,
         }
     }
 }
@@ -167,10 +167,10 @@ impl MessageV4 {
     /// # Safety
     ///
     /// The texts are null or end in a zero.
-    unsafe fn read(&self, own: c_int, hash: Option<u64>) -> Said {
+    unsafe fn read(&self, own: c_int, hash: Option<u64>) -> NcclEvent {
         // SAFETY: as the caller promises.
         let asked = unsafe { Asked::new(self.function, self.count, self.element_type) };
-        Said::Message { asked: Asked { hash, ..asked }, own, peer: self.peer }
+        NcclEvent::Message { asked: Asked { hash, ..asked }, own, peer: self.peer }
     }
 }
 

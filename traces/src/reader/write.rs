@@ -1,14 +1,15 @@
-//! Writes a run that another tool recorded as a run directory.
+//! Writes a run, whoever recorded it, as a run directory.
 
 use std::path::Path;
 
+use super::{RankDirectory, RankReport, Run};
 use crate::{
     error::TraceError,
     ids::Nanos,
     loss::Loss,
     names::FIRST_NAME,
+    notes::{CollectorNote, LostOfTrace},
     rank_info::{RankInfo, State, WrittenState},
-    reader::{RankDirectory, RankReport, Run},
     tables::CounterSample,
     vocabulary::Counter,
     window::Window,
@@ -58,6 +59,6 @@ fn note_loss(writer: &mut RankWriter, loss: Loss, begin: Nanos) -> Result<(), Tr
     }
     // What is unreadable is at least one event.
     let events = loss.dropped_events.saturating_add(loss.unreadable_events).max(1);
-    writer.note("lost_of_the_trace", &format!("{events} events, {} bytes", loss.unreadable_bytes));
+    writer.note(CollectorNote::LostOfTheTrace(LostOfTrace { events, bytes: loss.unreadable_bytes }));
     writer.push_counter(&CounterSample { time_ns: begin, counter: Counter::DroppedEvents.id(), value: events as f64 })
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stepscope_collector::{RecordError, Recorder};
-use stepscope_traces::{Rank, RankInfo, TraceError};
+use stepscope_traces::{CollectorSource, Rank, RankFrom, RankInfo, TraceError};
 
 use crate::process::{self, Given};
 
@@ -17,11 +17,11 @@ const MOST_RANKS: u32 = 100_000;
 pub(crate) fn take(run: &Path, given: Option<Given>) -> Result<Recorder, RecordError> {
     let mut ranks = wanted(given);
     loop {
-        let Some((rank, how)) = ranks.next() else { return Err(RecordError::EndedEarly) };
+        let Some((rank, from)) = ranks.next() else { return Err(RecordError::EndedEarly) };
         let mut info = RankInfo::of_this_process(rank);
-        info.collector.insert("source".into(), "injected".into());
-        info.collector.insert("rank_from".into(), how.into());
-        info.collector.extend(process::command_line().map(|line| ("program".into(), line.into())));
+        info.collector.source = Some(CollectorSource::Injected);
+        info.collector.rank_from = Some(from);
+        info.collector.program = process::command_line();
         match Recorder::start(run, info) {
             Err(RecordError::Trace(TraceError::AlreadyRecorded { .. })) => {}
             outcome => return outcome,
@@ -30,15 +30,15 @@ pub(crate) fn take(run: &Path, given: Option<Given>) -> Result<Recorder, RecordE
 }
 
 /// The ranks to try, in order, and where each comes from.
-fn wanted(given: Option<Given>) -> impl Iterator<Item = (Rank, String)> {
-    let first = given.map(|given| (Rank(given.rank), given.variable.to_owned()));
+fn wanted(given: Option<Given>) -> impl Iterator<Item = (Rank, RankFrom)> {
+    let first = given.map(|given| (Rank(given.rank), RankFrom::Variable(given.variable.to_owned())));
     let beyond = given.map_or(0, |given| given.ranks.unwrap_or(0).max(given.rank.saturating_add(1)));
     let others = (beyond..beyond.saturating_add(MOST_RANKS)).map(move |rank| {
-        let how = match given {
-            Some(Given { rank, variable, .. }) => format!("order, since {variable}={rank} was taken"),
-            None => "order".into(),
+        let from = match given {
+            Some(Given { rank, variable, .. }) => RankFrom::Taken { variable: variable.to_owned(), wanted: Rank(rank) },
+            None => RankFrom::Order,
         };
-        (Rank(rank), how)
+        (Rank(rank), from)
     });
     first.into_iter().chain(others)
 }
@@ -55,15 +55,16 @@ mod tests {
         let path = directory.path().join("run");
         RunInfo::of_this_process("test").create(&path).unwrap();
         let given = |rank| Some(Given { rank, variable: "RANK", ranks: Some(4) });
-        let seats = [given(1), None, given(1), None, given(1), given(0)];
-        let recorders: Vec<Recorder> = seats.map(|given| take(&path, given).unwrap()).into();
+        let told = [given(1), None, given(1), None, given(1), given(0)];
+        let recorders: Vec<Recorder> = told.map(|given| take(&path, given).unwrap()).into();
         recorders.into_iter().for_each(|recorder| recorder.finish().unwrap());
         let run = Run::open(&path).unwrap();
-        let how = |rank: u32| run.rank(Rank(rank)).unwrap().info.collector["rank_from"].clone();
+        let from = |rank: u32| run.rank(Rank(rank)).unwrap().info.collector.rank_from.clone().unwrap();
         let ranks: Vec<u32> = run.ranks.iter().map(|rank| rank.info.rank.0).collect();
         assert_eq!(ranks, [0, 1, 2, 4, 5, 6]);
-        assert_eq!([how(1), how(0), how(2)], ["RANK", "order", "order"]);
-        assert_eq!([how(4), how(6)], ["order, since RANK=1 was taken", "order, since RANK=0 was taken"]);
+        assert_eq!([from(1), from(0), from(2)], [RankFrom::Variable("RANK".into()), RankFrom::Order, RankFrom::Order]);
+        let taken = |wanted| RankFrom::Taken { variable: "RANK".into(), wanted: Rank(wanted) };
+        assert_eq!([from(4), from(6)], [taken(1), taken(0)]);
     }
 
     #[test]

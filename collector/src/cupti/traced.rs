@@ -1,0 +1,78 @@
+//! What is traced: which kinds of records, and which calls of the driver, told by their names.
+
+use cudarc::cupti::sys::CUpti_ActivityKind as Kind;
+
+/// What is recorded beside kernels, copies and fills.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// Memory that the driver hands out, and its pools: for a program that does not record its memory itself.
+    pub memory: bool,
+}
+
+/// The kinds of records that it takes.
+pub(crate) fn kinds(traced: Traced) -> impl Iterator<Item = Kind> {
+    let work = [
+        Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+        Kind::CUPTI_ACTIVITY_KIND_MEMCPY,
+        Kind::CUPTI_ACTIVITY_KIND_MEMCPY2,
+        Kind::CUPTI_ACTIVITY_KIND_MEMSET,
+    ];
+    let memory = [Kind::CUPTI_ACTIVITY_KIND_MEMORY2, Kind::CUPTI_ACTIVITY_KIND_MEMORY_POOL];
+    work.into_iter().chain(memory.into_iter().filter(move |_| traced.memory))
+}
+
+/// Calls that put work on a device.
+pub(crate) fn launches_work(name: &str) -> bool {
+    let transfers = ["cuMemcpy", "cu64Memcpy", "cuMemset", "cu64Memset"];
+    launches_kernels(name.as_bytes()) || transfers.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Calls that take memory of a device or give it back.
+pub(crate) fn changes_memory(name: &str) -> bool {
+    ["cuMemAlloc", "cu64MemAlloc", "cuMemFree", "cu64MemFree", "cuMemPool"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// Calls that launch kernels.
+pub(crate) fn launches_kernels(name: &[u8]) -> bool {
+    (name.starts_with(b"cuLaunch") && !name.starts_with(b"cuLaunchHostFunc")) || name.starts_with(b"cuGraphLaunch")
+}
+
+/// Calls that launch just one.
+pub(crate) fn launches_one_kernel(name: &[u8]) -> bool {
+    name.starts_with(b"cuLaunchKernel")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_told_by_their_names() {
+        for name in [
+            "cuLaunchKernel",
+            "cuLaunchKernel_ptsz",
+            "cuLaunchKernelEx_ptsz",
+            "cuLaunchCooperativeKernel",
+            "cuLaunchCooperativeKernelMultiDevice",
+            "cuGraphLaunch_ptsz",
+        ] {
+            assert!(launches_work(name) && launches_kernels(name.as_bytes()), "{name}");
+            assert_eq!(launches_one_kernel(name.as_bytes()), name.contains("LaunchKernel"), "{name}");
+        }
+        for name in
+            ["cuMemcpyHtoDAsync_v2", "cuMemcpyBatchAsync_ptsz", "cuMemsetD2D32Async", "cuMemcpy", "cu64MemsetD8"]
+        {
+            assert!(launches_work(name) && !launches_kernels(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["cuLaunchHostFunc", "cuMemSetAccess", "cuGraphAddMemcpyNode", "cuMemPrefetchAsync", "cuMemAlloc_v2"]
+        {
+            assert!(!launches_work(name), "{name}");
+        }
+        for name in ["cuMemAlloc_v2", "cuMemAllocAsync", "cuMemFreeAsync_ptsz", "cuMemPoolTrimTo"] {
+            assert!(changes_memory(name), "{name}");
+        }
+    }
+}

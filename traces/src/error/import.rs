@@ -1,0 +1,58 @@
+//! What can go wrong with what another tool recorded.
+
+use std::path::PathBuf;
+
+use super::snapshot::SnapshotError;
+use crate::ids::Rank;
+
+/// Why what another tool recorded cannot be read as a run.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// There is a file at the path, and we know of no tool that writes such a one.
+    #[error("{path} is neither a PyTorch trace nor a memory snapshot: it is {what}")]
+    NotATrace {
+        /// The path.
+        path: PathBuf,
+        /// What it is instead.
+        what: &'static str,
+    },
+    /// Two traces, or two memory snapshots, are of one rank.
+    #[error("{one} and {other} are both of rank {rank}; only one of them can be looked at")]
+    SameRank {
+        /// The rank.
+        rank: Rank,
+        /// One of them.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
+    },
+    /// A memory snapshot does not say its rank, and several could be it.
+    #[error("{path} does not say of which rank it is, and there are traces of several")]
+    WhoseMemory {
+        /// The snapshot.
+        path: PathBuf,
+    },
+    /// A file cannot be read as a memory snapshot.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A trace and a memory snapshot of a rank do not belong together.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+}
+
+/// Why two sources are not put together.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// One of them does not say what time of day its times are.
+    #[error("the memory snapshot of rank {rank} and its trace cannot be put on one clock: the time of day is missing")]
+    NoTimeOfDay {
+        /// Which rank.
+        rank: Rank,
+    },
+    /// They were recorded at different times.
+    #[error("the memory snapshot of rank {rank} was not recorded while its trace was")]
+    Apart {
+        /// Which rank.
+        rank: Rank,
+    },
+}

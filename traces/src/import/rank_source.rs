@@ -1,0 +1,41 @@
+//! What holds the tables of a rank that another tool recorded.
+
+use super::{ImportedRank, join::take_notes, kineto::KinetoTrace};
+use crate::{error::TraceError, rank_info::RankInfo, window::Window};
+
+/// What holds the tables of a rank that another tool recorded.
+#[derive(Debug)]
+pub(crate) enum RankSource {
+    /// A trace of PyTorch's profiler; where a snapshot of its memory is there too, with that.
+    Kineto {
+        /// The trace, which is read when it is asked for.
+        trace: Box<KinetoTrace>,
+        /// The memory.
+        memory: Option<Box<ImportedRank>>,
+    },
+    /// The tables themselves.
+    Tables(Box<ImportedRank>),
+}
+
+impl RankSource {
+    /// Gives a trace the memory of a snapshot of the same rank, and what is said of it.
+    pub(super) fn join(&mut self, info: &mut RankInfo, snapshot: ImportedRank) {
+        if let RankSource::Kineto { memory, .. } = self {
+            take_notes(info, &snapshot.info);
+            *memory = Some(Box::new(snapshot));
+        }
+    }
+
+    /// Reads what lies in a window, of the rank that this says of itself.
+    pub(crate) fn read(&self, info: &RankInfo, window: Window) -> Result<ImportedRank, TraceError> {
+        match self {
+            RankSource::Tables(rank) => Ok(rank.within(window)),
+            RankSource::Kineto { trace, memory: None } => trace.read(info.clone(), window),
+            RankSource::Kineto { trace, memory: Some(memory) } => {
+                let mut rank = trace.read(info.clone(), Window::ALL)?;
+                rank.take_memory_of(memory)?;
+                Ok(if window == Window::ALL { rank } else { rank.within(window) })
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! How a note stands in `rank.json`.
+
+use serde_json::{Map, Value};
+
+/// What a note is made of there.
+pub(super) trait NoteField: Sized {
+    /// Takes the note by its key. What is not understood stays.
+    fn take(map: &mut Map<String, Value>, key: &str) -> Option<Self>;
+
+    /// Writes it, in place of an earlier one.
+    fn put(&self, map: &mut Map<String, Value>, key: &str);
+}
+
+/// A note that is one text.
+pub(super) trait NoteText: Sized {
+    fn read(text: &str) -> Option<Self>;
+
+    fn write(&self) -> String;
+}
+
+impl<T: NoteText> NoteField for T {
+    fn take(map: &mut Map<String, Value>, key: &str) -> Option<T> {
+        let note = T::read(map.get(key)?.as_str()?)?;
+        map.remove(key);
+        Some(note)
+    }
+
+    fn put(&self, map: &mut Map<String, Value>, key: &str) {
+        map.insert(key.to_owned(), self.write().into());
+    }
+}
+
+impl NoteText for String {
+    fn read(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    fn write(&self) -> String {
+        self.clone()
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl NoteText for $number {
+            fn read(text: &str) -> Option<$number> {
+                text.parse().ok()
+            }
+
+            fn write(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+numbers!(u32, u64, i64);
