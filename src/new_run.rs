@@ -100,7 +100,8 @@ mod tests {
         let runs: Vec<NewRun> = (0..3).map(|_| NewRun::like(&path).unwrap()).collect();
         let names: Vec<_> = runs.iter().map(|run| run.path().file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["one", "one-2", "one-3"]);
-        drop(runs);
+        // Who made the folder around them goes last.
+        runs.into_iter().rev().for_each(drop);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anstyle::{AnsiColor, Style};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use stepscope_analyzer::StepRange;
 use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
 use stepscope_traces::{Loss, Run, RunInfo, State, Step, TraceError, Window};
@@ -111,18 +111,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     // Whatever became of the recording, the status is the command's.
     if let Err(error) = report(path, &windows) {
-        failure::explain(&error.into());
+        failure::explain(&anyhow!("the recording cannot be read: {error}"));
     }
     Ok(ExitCode::from(exit_status(status)))
 }
 
 /// Puts the recording in order, and says what is in it.
 fn report(path: &Path, windows: &Windows) -> Result<(), TraceError> {
+    let settled = ranks::settle(path);
+    let summary = summary(path, windows)?;
     // A run whose ranks have other numbers is a run all the same.
-    if let Err(error) = ranks::settle(path) {
+    if let Err(error) = settled {
         tell(&text::printable(&error.to_string()));
     }
-    tell(&summary(path, windows)?);
+    tell(&summary);
     Ok(())
 }
 

@@ -228,9 +228,9 @@ fn tracks_are_the_same(answers: &Answers) {
         ranks.map(|other| number(&other["duration_ns"])).fold(0.0, f64::max) / 1e6
     };
     assert_eq!(values("step time"), steps.iter().map(longest).collect::<Vec<f64>>(), "{}", answers.name());
-    let per_step = answers.json["pipeline"]["per_step"].as_array();
-    if let Some(per_step) = per_step.filter(|_| answers.json["clock"]["aligned_by"] == "anchors") {
-        let idle = sum(per_step.iter().filter(|bubble| steps.contains(&&bubble["step"])), "idle_ns");
+    let stages = answers.json["pipeline"]["per_stage"].as_array();
+    if let Some(stages) = stages.filter(|_| answers.json["clock"]["aligned_by"] == "anchors") {
+        let idle: i64 = ["warm_up_ns", "steady_ns", "cool_down_ns"].map(|part| sum(stages, part)).iter().sum();
         let is_bubble = |track: &u64| trace.tracks[track].name == "bubble";
         let slices = trace.slices.iter().filter(|slice| is_bubble(&slice.track));
         assert_eq!(slices.map(|slice| slice.duration() as i64).sum::<i64>(), idle, "{}", answers.name());

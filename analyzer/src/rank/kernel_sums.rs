@@ -26,6 +26,8 @@ pub(crate) struct KernelSums {
     by_step: BTreeMap<Option<Step>, Sums>,
     /// Steps that are no longer apart, and their sums.
     together: (BTreeSet<Step>, Sums),
+    /// Which steps count, where that is known from the beginning; and the sums of those that do, and of the others.
+    known: Option<(CountedSteps, [Sums; 2])>,
 }
 
 /// What the kernels of the steps that count come to.
@@ -81,10 +83,21 @@ fn add_all(sums: &mut Sums, others: &Sums) {
 }
 
 impl KernelSums {
+    /// Of a rank of which it is known which steps count.
+    pub(crate) fn knowing(counted: &CountedSteps) -> KernelSums {
+        KernelSums { known: Some((counted.clone(), [Sums::new(), Sums::new()])), ..KernelSums::default() }
+    }
+
     pub(crate) fn take(&mut self, spans: &Spans) {
         self.take_rows(spans);
-        if self.by_step.len() > 2 * MOST {
-            self.put_together();
+        match &mut self.known {
+            Some((window, [counting, others])) => {
+                for (step, sums) in std::mem::take(&mut self.by_step) {
+                    add_all(if window.has(step) { counting } else { others }, &sums);
+                }
+            }
+            None if self.by_step.len() > 2 * MOST => self.put_together(),
+            None => {}
         }
     }
 
@@ -136,6 +149,10 @@ impl KernelSums {
     /// Those of the steps that count, and how many kernels there were in all. None, where steps are no longer apart of which
     /// some count and some do not.
     pub(crate) fn counted(self, window: &CountedSteps) -> (Option<CountedKernels>, u64) {
+        if let Some((_, [counting, others])) = self.known {
+            let count = kernel_count(&counting) + kernel_count(&others);
+            return (Some(CountedKernels { sums: counting }), count);
+        }
         let (steps, together) = self.together;
         let count = kernel_count(&together) + self.by_step.values().map(kernel_count).sum::<u64>();
         let (counting, others): (Vec<Step>, Vec<Step>) = steps.iter().partition(|step| window.has(Some(**step)));
@@ -177,5 +194,43 @@ impl CountedKernels {
             "both_flops" => rows.iter().map(|(_, sum)| sum.both.0).collect::<Vec<f64>>(),
             "both_bytes" => rows.iter().map(|(_, sum)| sum.both.1).collect::<Vec<f64>>(),
         )?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::{Nanos, Span, SpanKind};
+
+    use super::*;
+
+    fn window(first: i32, last: i32, cut_off: &[i32]) -> CountedSteps {
+        let cut_off = cut_off.iter().copied().map(Step).collect();
+        CountedSteps { steps: Some([Step(first), Step(last)]), cut_off, ..CountedSteps::default() }
+    }
+
+    /// A kernel in each of many steps, one batch after another.
+    fn sums(mut sums: KernelSums, steps: i32) -> KernelSums {
+        for begin in (0..steps).step_by(50) {
+            let mut spans = Spans::default();
+            for step in begin..steps.min(begin + 50) {
+                let kernel = Span::new(SpanKind::Kernel, NameId(5000), Nanos(0), Nanos(1));
+                spans.push(&Span { step: Some(Step(step)), ..kernel });
+            }
+            sums.take(&spans);
+        }
+        sums
+    }
+
+    #[test]
+    fn of_many_steps_those_that_count_are_told_apart() {
+        let counted = |window: &CountedSteps| {
+            let (counted, all) = sums(KernelSums::default(), 2000).counted(window);
+            (counted.map(|counted| counted.kernel_count()), all)
+        };
+        assert_eq!(counted(&window(1, 1998, &[])), (Some(1998), 2000), "the first ones and the last ones are apart");
+        assert_eq!(counted(&window(1, 1998, &[700])), (None, 2000), "one in the middle is not any more");
+        let cut = window(1, 1998, &[700, 900]);
+        let (known, all) = sums(KernelSums::knowing(&cut), 2000).counted(&cut);
+        assert_eq!((known.unwrap().kernel_count(), all), (1996, 2000));
     }
 }

@@ -55,7 +55,10 @@ impl RankReading<'_> {
             counting,
             detail,
             activities: Activities::new(&run.groups),
-            kernels: KernelSums::default(),
+            kernels: match counting {
+                Counting::Known(counted) => KernelSums::knowing(counted),
+                Counting::Alone(_) => KernelSums::default(),
+            },
             communication: Vec::new(),
             annotated: Vec::new(),
             recorded: RecordedWindows::default(),

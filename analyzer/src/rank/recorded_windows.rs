@@ -32,9 +32,12 @@ impl RecordedWindows {
 
     /// From the first start to the last end of any activity in each window: the time that was looked at. The activities are
     /// sorted by start.
+    ///
+    /// What was launched before a window closed may begin a little later, and what is launched while the next one is opened
+    /// a little earlier; in the middle between them nothing does.
     pub(crate) fn extents(&self, activities: &Activities) -> Vec<(i64, i64)> {
         let mut extents: Vec<(i64, i64)> = Vec::new();
-        let mut next = self.windows.iter().map(|(start, _)| *start).skip(1).peekable();
+        let mut next = self.windows.windows(2).map(|pair| pair[0].1.midpoint(pair[1].0)).peekable();
         let mut is_new = true;
         for activity in &activities.items {
             while next.next_if(|begin| *begin <= activity.start).is_some() {

@@ -46,8 +46,9 @@ fn spans_without_length_and_times_at_the_ends_of_time() {
     let analysis = analyzed(&one(hand), &Selection::default());
     assert_eq!((analysis.ranks[0].partition.span_ns, analysis.ranks[0].kernel_count), (0, 1));
     let mut hand = Hand::default();
-    hand.add("late", at(i64::MAX - 10, 10)).add("later", at(i64::MAX - 5, 100)).add("negative", at(i64::MAX - 3, -7));
+    hand.add("late", at(i64::MAX - 20, 10)).add("later", at(i64::MAX - 5, 100)).add("negative", at(i64::MAX - 13, -7));
     let analysis = analyzed(&one(hand), &Selection::default());
+    assert_eq!(analysis.data_loss.unreadable_events, 1, "one ends after the last time there is");
     assert_eq!((analysis.ranks[0].partition.span_ns, analysis.ranks[0].partition.compute_ns), (10, 10));
 }
 
@@ -55,7 +56,7 @@ fn spans_without_length_and_times_at_the_ends_of_time() {
 fn times_that_cannot_be_are_refused() {
     let at = |start: i64| Span::new(SpanKind::Kernel, stepscope_traces::FIRST_NAME, Nanos(start), Nanos(10));
     let mut hand = Hand::default();
-    hand.add("early", at(i64::MIN)).add("late", at(i64::MAX - 10));
+    hand.add("early", at(i64::MIN)).add("late", at(i64::MAX - 20));
     let run = Run::open(&one(hand).path().join("run")).map(|run| analyze(&run, &Selection::default(), &|_| {}));
     let error = run.unwrap().unwrap_err().to_string();
     assert!(error.contains("its recording is damaged"), "{error}");

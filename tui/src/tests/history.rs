@@ -65,8 +65,8 @@ fn reading_around_a_step_is_enough() {
         let Some(Request::Step(request)) = asked.pop() else { panic!("step {step} is not asked for") };
         let around = read_step(&[sample("tp2")], request).unwrap();
         let whole = read_step(&[sample("tp2")], StepRequest { step, windows: <_>::default() }).unwrap();
-        assert_eq!(around.steps, whole.steps);
-        assert_eq!(around.ranks, whole.ranks);
+        assert_eq!(around.steps, whole.steps.into_iter().filter(|other| other.step == step).collect::<Vec<_>>());
+        assert_eq!((around.window, around.counted), (whole.window, whole.counted));
         assert_eq!(around.kernels, whole.kernels);
         assert_eq!(around.collectives, whole.collectives);
     }
