@@ -18,7 +18,7 @@ mod progress;
 mod record;
 mod seconds;
 mod source;
-mod text;
+mod terminal;
 mod torch_memory;
 mod train;
 mod trigger;

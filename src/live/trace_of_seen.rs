@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use stepscope_analyzer::{Selection, StepChoice, StepRange};
+use stepscope_plan::text;
 use stepscope_traces::{Run, Step};
 use stepscope_tui::Seen;
 
 use crate::{
     export::{Packing, Wanted, export},
     output::Output,
-    source, text,
+    source,
 };
 
 /// Writes it into the directory that the dashboard was opened in; says where to, or why not.

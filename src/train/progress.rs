@@ -8,10 +8,10 @@ use std::{
 };
 
 use anstyle::Style;
-use stepscope_traces::Nanos;
+use stepscope_plan::text;
 use stepscope_trainer::{StepReport, TrainConfig};
 
-use crate::text;
+use crate::terminal;
 
 /// What is said while training goes on.
 pub(super) struct Progress {
@@ -38,11 +38,12 @@ impl Progress {
         let rate = (tokens as f64 / duration.as_secs_f64()) as u64;
         let width = self.steps.to_string().len();
         let line = format!(
-            "step {:>width$}/{}  loss {loss:.4}  gradient {gradient_norm:.3}  {:>9} tokens/s  {:>8}",
+            "step {:>width$}/{}  loss {}  gradient {gradient_norm:.3}  {:>9} tokens/s  {:>8}",
             number + 1,
             self.steps,
+            text::training_loss(loss),
             text::count(rate),
-            text::duration(Nanos(duration.as_nanos() as i64)),
+            text::duration(duration.as_nanos() as i64),
         );
         // A closed stderr leaves nobody to tell.
         drop(writeln!(anstream::stderr(), "{line}"));
@@ -58,7 +59,7 @@ impl Progress {
         let seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let bold = Style::new().bold();
         let Some((first, last)) = seen.losses else { return String::new() };
-        let took = text::duration(Nanos(self.began.elapsed().as_nanos() as i64));
+        let took = text::duration(self.began.elapsed().as_nanos() as i64);
         let label = |word: &str| format!("{bold}{word:<8}{bold:#}  ");
         let mut text = format!(
             "{}{} for {} in {took}: loss {first:.3} → {last:.3}, {} tokens/s\n",
@@ -76,8 +77,8 @@ impl Progress {
         }
         match run {
             Some(run) => {
-                let (recorded, next, program) = (label("recorded"), label("next"), text::program());
-                let run = text::command_line(&[run.display().to_string()]);
+                let (recorded, next, program) = (label("recorded"), label("next"), terminal::program());
+                let run = terminal::command_line(&[run.display().to_string()]);
                 text + &format!("{recorded}{run}\n{next}{program} analyze {run}\n")
             }
             None => text + "not recorded, as asked\n",

@@ -16,12 +16,13 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result, anyhow, bail};
 use stepscope_collector::injection::{Job, exit_status};
+use stepscope_plan::text;
 use stepscope_traces::RunInfo;
 use stepscope_trainer::Place;
 use toml::{Table, Value};
 
 use super::settings::{self, Settings};
-use crate::{diff, new_run::NewRun, progress, text};
+use crate::{diff, new_run::NewRun, progress};
 
 /// What the list is called in the file, and a run's own name.
 const LIST: &str = "run";

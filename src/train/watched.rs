@@ -19,7 +19,7 @@ use stepscope_traces::TraceError;
 use stepscope_trainer::TrainError;
 use stepscope_tui::{Job, Left, Options, Source, View, run as open};
 
-use crate::{live, text};
+use crate::{live, terminal};
 
 /// Starts this command again without the dashboard, writing what it says beside the run, and opens the dashboard.
 pub(super) fn train(run: &Path, is_named: bool) -> Result<()> {
@@ -103,7 +103,7 @@ impl Training {
     }
 
     fn take_leave(&self) -> Result<()> {
-        let (program, run) = (text::program(), shown(&self.run));
+        let (program, run) = (terminal::program(), shown(&self.run));
         self.say(&[
             ("training", format!("goes on, as process {}", self.child.id())),
             ("says", shown(&self.log)),
@@ -123,7 +123,7 @@ impl Training {
 }
 
 fn shown(path: &Path) -> String {
-    text::command_line(&[path.display().to_string()])
+    terminal::command_line(&[path.display().to_string()])
 }
 
 impl Job for Training {

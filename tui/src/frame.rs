@@ -6,6 +6,7 @@ use ratatui::{
     style::Style,
     text::{Line, Span},
 };
+use stepscope_plan::text;
 use stepscope_traces::{Nanos, State};
 
 use crate::{
@@ -14,7 +15,6 @@ use crate::{
     keys::{self, Action, Binding},
     notice::Notice,
     scene::Scene,
-    text,
     theme::Theme,
     views::View,
     widgets::{below, right_of, row, say, say_right},
@@ -68,7 +68,7 @@ pub(crate) fn draw(
 /// What is lost: nobody may take figures for more than they are.
 fn loss(snapshot: &Snapshot) -> Option<String> {
     let lost = &snapshot.loss;
-    (!lost.is_none()).then(|| format!("LOST {}: figures are of what is left", text::loss(lost)))
+    (!lost.is_none()).then(|| format!("LOST {}: figures are of what is left", lost.words()))
 }
 
 /// The run, what became of it, and how old the newest of it is.
@@ -85,9 +85,11 @@ fn draw_run(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buffer
         let age = snapshot.newest.map(|newest| Nanos((scene.now - newest).0.max(0)));
         right.push(match age {
             None => Span::styled("nothing recorded yet ", theme.quiet()),
-            Some(age) if age < OLD => Span::styled(format!("newest data {} old ", seconds(age)), theme.quiet()),
-            Some(age) if age < VERY_OLD => Span::styled(format!("newest data {} old ", seconds(age)), theme.warning()),
-            Some(age) => Span::styled(format!("NO NEW DATA for {} ", seconds(age)), theme.bad()),
+            Some(age) if age < OLD => Span::styled(format!("newest data {} old ", text::age(age.0)), theme.quiet()),
+            Some(age) if age < VERY_OLD => {
+                Span::styled(format!("newest data {} old ", text::age(age.0)), theme.warning())
+            }
+            Some(age) => Span::styled(format!("NO NEW DATA for {} ", text::age(age.0)), theme.bad()),
         });
     }
     let right = Line::from(right);
@@ -125,15 +127,10 @@ fn progress(scene: &Scene<'_>) -> Vec<Span<'static>> {
         spans.extend(of.map(Span::raw));
     }
     if let Some(running) = snapshot.running {
-        let elapsed = text::duration(Nanos(running.elapsed_ns));
+        let elapsed = text::duration(running.elapsed_ns);
         spans.push(Span::styled(format!("  in it for {elapsed}"), theme.quiet()));
     }
     spans
-}
-
-/// A time in seconds, to a tenth.
-fn seconds(time: Nanos) -> String {
-    if time < Nanos(10 * Nanos::SECOND.0) { format!("{:.1} s", time.seconds()) } else { text::duration(time) }
 }
 
 /// What was run; what figures are of.
@@ -162,7 +159,7 @@ fn draw_facts(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buff
     let right = Line::from(spaced);
     let room = usize::from(place.width).saturating_sub(right.width() + 3);
     let mut words = vec![text::ranks(run.ranks.len() as u64, run.world_size)];
-    words.extend(text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source));
+    words.extend(text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source.other_tool()));
     words.extend(run.device.as_ref().map(|device| device.name.clone()));
     // What does not fit is left out from the end, as a whole.
     let mut facts = String::new();

@@ -20,7 +20,6 @@ mod scene;
 mod session;
 mod signals;
 mod terminal;
-pub mod text;
 mod theme;
 mod time_parts;
 mod views;

@@ -10,6 +10,7 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::DeviceFigures;
+use stepscope_plan::text;
 use stepscope_traces::{Rank, State};
 
 use self::counters::{COUNTERS, Held, Moment, errors};
@@ -17,7 +18,6 @@ use super::{Choice, ViewBody};
 use crate::{
     keys::{Action, Binding, list_keys},
     scene::Scene,
-    text,
     widgets::{Column, Cursor, Side, Table, below, row, say},
 };
 

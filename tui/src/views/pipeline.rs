@@ -10,7 +10,7 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{PipelineFigures, RankWork, StepFigures, WorkItem, ideal_work};
-use stepscope_plan::Coordinates;
+use stepscope_plan::{Coordinates, text};
 use stepscope_traces::{Nanos, Rank, Window};
 
 use self::grid::NAMES;
@@ -19,7 +19,6 @@ use crate::{
     data::{Passes, PassesWish, Wish},
     keys::{Action, Binding, EARLIER, LATER, STEP_AFTER, STEP_BEFORE, zoom_in, zoom_out},
     scene::Scene,
-    text,
     widgets::{below, draw_time_axis, right_of, row, say, say_both},
 };
 
@@ -195,7 +194,7 @@ impl Pipeline {
         let bubble = pipeline.per_step.iter().find(|step| step.step == passes.step);
         let mut title = Line::from(vec![
             Span::styled(format!(" Step {} as measured", passes.step), theme.title()),
-            Span::styled(format!("  {}", text::duration(Nanos(stretch::length(all)))), theme.strong()),
+            Span::styled(format!("  {}", text::duration(stretch::length(all))), theme.strong()),
         ]);
         let bubble =
             bubble.map(|bubble| Span::styled(format!(", bubble {}", text::percent(bubble.bubble)), theme.strong()));
@@ -224,7 +223,7 @@ impl Pipeline {
             let words = if area.width < WIDE { IDEALLY_SHORT } else { IDEALLY };
             let title = Line::from(vec![
                 Span::styled(" Ideally", theme.title()),
-                Span::styled(format!("  {}", text::duration(Nanos(stretch::length(whole)))), theme.strong()),
+                Span::styled(format!("  {}", text::duration(stretch::length(whole))), theme.strong()),
                 Span::styled(format!("  {words}"), theme.quiet()),
             ]);
             say(buffer, row(rest, 0), title);

@@ -13,6 +13,7 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::Analysis;
+use stepscope_plan::text;
 use stepscope_traces::Rank;
 
 use self::{
@@ -24,7 +25,6 @@ use super::{Choice, ViewBody};
 use crate::{
     keys::{Action, Binding},
     scene::Scene,
-    text,
     widgets::{Cursor, below, right_of, row, say, say_right},
 };
 

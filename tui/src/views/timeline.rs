@@ -11,6 +11,7 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{SpanFacts, StepFigures};
+use stepscope_plan::text;
 use stepscope_traces::{Nanos, Rank, Step, Stream, Window};
 
 pub(crate) use self::keys::BINDINGS;
@@ -20,7 +21,6 @@ use crate::{
     data::{RankDetail, RankTime, TimelineDetail, TimelineWish, Wish},
     keys::Action,
     scene::Scene,
-    text,
     widgets::{below, draw_time_axis, right_of, row, say, say_both},
 };
 
@@ -200,7 +200,7 @@ impl Timeline {
         buffer: &mut Buffer,
     ) {
         let theme = scene.theme;
-        let length = text::duration(Nanos(stretch::length(window)));
+        let length = text::duration(stretch::length(window));
         let mut words = vec![Span::styled(" Timeline", theme.title())];
         let last = Window { from: Nanos(window.to.0.saturating_sub(1)), ..window };
         match (begun_before(scene, window), begun_before(scene, last)) {

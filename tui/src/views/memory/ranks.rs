@@ -8,12 +8,12 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::RankMemory;
+use stepscope_plan::text;
 use stepscope_traces::Rank;
 
 use crate::{
     memory_parts::memory_parts,
     scene::Scene,
-    text,
     widgets::{below, parts_line, row, say, say_right},
 };
 

@@ -6,12 +6,12 @@ use ratatui::{
     style::Style,
     text::{Line, Span},
 };
-use stepscope_traces::{Nanos, RunSource};
+use stepscope_plan::text;
+use stepscope_traces::RunSource;
 
 use crate::{
     data::Stage,
     scene::Scene,
-    text,
     widgets::{row, say},
 };
 
@@ -52,23 +52,10 @@ fn step_time(scene: &Scene<'_>) -> Figure {
         None => "no steps".into(),
         Some(time) if time.inferred => "steps inferred".into(),
         Some(time) if time.count < 2 => format!("step {}", time.first_step),
-        Some(time) => format!("80% in {}", range(time.low_ns, time.high_ns)),
+        Some(time) => format!("80% in {}", text::durations(time.low_ns, time.high_ns)),
     };
     let name = if time.is_some_and(|time| time.count == 1) { "step" } else { "step, median" };
-    figure(scene, name, time.map(|time| text::duration(Nanos(time.median_ns))), note)
-}
-
-/// Two times in the unit of the longer one: short, since figures stand beside each other.
-fn range(low: i64, high: i64) -> String {
-    let (unit, name) = match high {
-        1_000_000_000.. => (1e9, "s"),
-        1_000_000..1_000_000_000 => (1e6, "ms"),
-        1_000..1_000_000 => (1e3, "µs"),
-        _ => (1.0, "ns"),
-    };
-    let (low, high) = (low as f64 / unit, high as f64 / unit);
-    let decimals = if high < 10.0 { 2 } else { 1 };
-    format!("{low:.decimals$}–{high:.decimals$} {name}")
+    figure(scene, name, time.map(|time| text::duration(time.median_ns)), note)
 }
 
 fn speed(scene: &Scene<'_>) -> Figure {
@@ -113,20 +100,16 @@ fn loss(scene: &Scene<'_>) -> Figure {
     let mut losses = scene.steps_so_far().iter().filter_map(|step| Some((step.step, step.loss?)));
     let (first, last) = (losses.next(), losses.next_back());
     let note = match first {
-        Some((_, loss)) if last.is_some() => format!("from {}", short(loss)),
+        Some((_, loss)) if last.is_some() => format!("from {}", text::training_loss(loss)),
         Some((step, _)) => format!("in step {step}"),
         None => "none recorded".into(),
     };
     let value = last.or(first).map(|(_, loss)| loss);
-    let mut figure = figure(scene, "loss", value.map(short), note);
+    let mut figure = figure(scene, "loss", value.map(text::training_loss), note);
     if value.is_some_and(|loss| !loss.is_finite()) {
         figure.style = scene.theme.bad();
     }
     figure
-}
-
-fn short(loss: f64) -> String {
-    format!("{loss:.4}")
 }
 
 /// From this part of a device on, memory may not last.

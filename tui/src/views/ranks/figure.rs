@@ -8,13 +8,13 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{Analysis, CountedTime, Partition, RankMemory};
-use stepscope_plan::ParallelLayout;
-use stepscope_traces::{Nanos, Rank};
+use stepscope_plan::{ParallelLayout, text};
+use stepscope_traces::Rank;
 
 use super::outliers::median;
 use crate::{
     scene::Scene,
-    text, waiting,
+    waiting,
     widgets::{below, row, say},
 };
 
@@ -154,7 +154,7 @@ impl Figure {
     pub(super) fn written(self, value: f64) -> String {
         match self {
             Figure::Memory => text::bytes(value as u64),
-            _ => text::duration(Nanos(value as i64)),
+            _ => text::duration(value as i64),
         }
     }
 }
@@ -200,11 +200,11 @@ pub(super) const WIDTH: u16 = (1 + LABELS + VALUES + 2 + CHANGES) as u16;
 
 /// A value beside the median, in at most so many characters as there are for it.
 fn beside_median((value, median): (f64, f64)) -> String {
-    let change = 100.0 * (value / median - 1.0);
+    let change = value / median - 1.0;
     match change {
-        small if small.abs() < 0.05 => "as the median".into(),
-        below if below < 0.0 => format!("{:.1}% below median", -below),
-        above if above < 999.95 => format!("{above:.1}% above median"),
+        small if small.abs() < 0.0005 => "as the median".into(),
+        below if below < 0.0 => format!("{} below median", text::percent(-below)),
+        above if above < 9.9995 => format!("{} above median", text::percent(above)),
         _ => "many times median".into(),
     }
 }

@@ -8,12 +8,12 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use stepscope_plan::text;
 use stepscope_traces::Rank;
 
 use super::figure::{Figure, RankCell};
 use crate::{
     scene::Scene,
-    text,
     widgets::{below, row, say},
 };
 
@@ -116,11 +116,11 @@ pub(super) fn draw(
     let shown = if spread.outliers.len() > room { room - 1 } else { room };
     for (line, rank) in spread.outliers.iter().take(shown).enumerate() {
         let value = cells.iter().find(|cell| cell.rank == *rank).and_then(|cell| figure.of(cell)).unwrap_or(0.0);
-        let change = 100.0 * (value / spread.median - 1.0);
+        let change = text::whole_percent(value / spread.median - 1.0);
         let more = match area.width {
             _ if spread.median <= 0.0 => ", most ranks none".into(),
-            0..NARROW => format!(", +{change:.0}%"),
-            _ => format!(", {change:.0}% above the median"),
+            0..NARROW => format!(", +{change}"),
+            _ => format!(", {change} above the median"),
         };
         let spans = [
             Span::styled(format!("! rank {rank}"), theme.bad()),

@@ -7,12 +7,12 @@ use ratatui::{
     text::Line,
 };
 use stepscope_analyzer::{Column, Family, Frame, LaneColumns};
+use stepscope_plan::text;
 use stepscope_traces::{Nanos, Rank, SpanKind, Step, Stream, Window};
 
 use super::Selected;
 use crate::{
     data::{RankDetail, TimelineDetail},
-    text,
     theme::Theme,
     views::stretch,
     widgets::{Columns, EIGHTHS, Part, right_of, row, say},
