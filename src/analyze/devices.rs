@@ -5,7 +5,7 @@ use std::fmt::Write;
 use stepscope_analyzer::{Analysis, DeviceFigures};
 use stepscope_plan::text;
 
-use crate::forms::table::{Table, Topic};
+use crate::render::table::{Table, Topic};
 
 /// How a counter is written.
 type Written = fn(f64) -> String;

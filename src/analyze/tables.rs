@@ -11,7 +11,7 @@ use super::{
     report::{fullest, is_told_apart},
     time::Time,
 };
-use crate::forms::table::{Table, Topic, duration, known, unknown};
+use crate::render::table::{Table, Topic, duration, known, unknown};
 
 /// How many rows there is room for.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use super::{
     tables::{Room, tables},
 };
 use crate::{
-    forms::text::{BOLD, COLUMNS, GAP, labelled, titled},
+    render::text::{BOLD, COLUMNS, GAP, labelled, titled},
     terminal,
 };
 

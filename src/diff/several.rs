@@ -5,7 +5,7 @@ use stepscope_analyzer::Several;
 use stepscope_plan::text;
 
 use super::{answer, html::scaling};
-use crate::forms::{
+use crate::render::{
     Format, html, markdown,
     table::{Table, Topic, UNKNOWN, known},
     text::{BOLD, COLUMNS, titled},

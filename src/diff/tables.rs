@@ -7,7 +7,7 @@ use stepscope_plan::text;
 use stepscope_traces::without_signature;
 
 use super::answer;
-use crate::forms::table::{Table, Topic, UNKNOWN, duration, known, unknown};
+use crate::render::table::{Table, Topic, UNKNOWN, duration, known, unknown};
 
 /// How many rows there is room for.
 #[derive(Clone, Copy)]

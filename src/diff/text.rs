@@ -8,7 +8,7 @@ use super::{
     answer,
     tables::{Room, tables},
 };
-use crate::forms::text::{BOLD, COLUMNS, labelled, titled};
+use crate::render::text::{BOLD, COLUMNS, labelled, titled};
 
 const ROOM: Room = Room { causes: 14, kernels: 12 };
 

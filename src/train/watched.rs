@@ -17,7 +17,7 @@ use nix::{
 };
 use stepscope_traces::TraceError;
 use stepscope_trainer::TrainError;
-use stepscope_tui::{Job, Left, Options, Source, View, run as open};
+use stepscope_tui::{DashboardExit, Job, Options, Source, View, run as open};
 
 use crate::{live, terminal};
 
@@ -32,9 +32,9 @@ pub(super) fn train(run: &Path, is_named: bool) -> Result<()> {
         Options { source: Source::Named(vec![run.to_owned()]), view: View::Overview, theme: live::suited_theme() };
     let left = open(options, live::outside(Some(&mut training))).inspect_err(|_| training.stop())?;
     match left {
-        Left::Alone => training.report(),
-        Left::JobGoesOn => training.take_leave(),
-        Left::StopJob => {
+        DashboardExit::Alone => training.report(),
+        DashboardExit::JobGoesOn => training.take_leave(),
+        DashboardExit::StopJob => {
             training.stop();
             let status = training.child.wait()?;
             training

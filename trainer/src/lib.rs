@@ -39,4 +39,4 @@ pub use launch::{
 pub use numbers::Numbers;
 pub use parts::RankParts;
 pub use rank::{StepReport, TrainingRank};
-pub use rendezvous::{Patience, Place};
+pub use rendezvous::{Patience, RankAssignment};

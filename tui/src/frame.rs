@@ -26,7 +26,7 @@ const VERY_OLD: Nanos = Nanos(30 * Nanos::SECOND.0);
 
 /// Where things are.
 #[derive(Default)]
-pub(crate) struct Places {
+pub(crate) struct FrameAreas {
     /// The titles of the views.
     pub(crate) tabs: Vec<(Rect, View)>,
     /// The view.
@@ -42,7 +42,7 @@ pub(crate) fn draw(
     is_frozen: bool,
     notice: Option<&Notice>,
     (area, buffer): (Rect, &mut Buffer),
-) -> Places {
+) -> FrameAreas {
     let theme = scene.theme;
     draw_run(scene, is_frozen, row(area, 0), buffer);
     draw_facts(scene, is_frozen, row(area, 1), buffer);
@@ -62,7 +62,7 @@ pub(crate) fn draw(
         }
         None => draw_keys(view, theme, bottom, buffer),
     };
-    Places { tabs, body, keys }
+    FrameAreas { tabs, body, keys }
 }
 
 /// What is lost: nobody may take figures for more than they are.

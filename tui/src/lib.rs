@@ -12,18 +12,18 @@ mod filter;
 mod frame;
 mod help;
 mod keys;
-mod looking;
 mod memory_parts;
 mod notice;
 mod request;
 mod scene;
+mod selection;
 mod session;
 mod signals;
 mod terminal;
 mod theme;
 mod time_parts;
+mod unknown_waits;
 mod views;
-mod waiting;
 mod widgets;
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ mod tests;
 
 pub use data::Source;
 pub use export_frame::Size;
-pub use request::Seen;
-pub use session::{Dashboard, DashboardError, Export, Job, Left, Options, Outside, run};
+pub use request::ExportScope;
+pub use session::{Dashboard, DashboardError, DashboardExit, Export, Job, Options, Outside, run};
 pub use theme::ThemeName;
 pub use views::View;

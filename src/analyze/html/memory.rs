@@ -9,7 +9,7 @@ use stepscope_traces::MemoryCategory;
 use super::step_axis::StepAxis;
 use crate::{
     analyze::report::is_told_apart,
-    forms::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
+    render::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
 };
 
 const HEIGHT: u32 = 320;

@@ -9,7 +9,7 @@ use stepscope_analyzer::{Analysis, Pass, PipelineFigures, RankWork, StepTimeline
 use stepscope_plan::text;
 use stepscope_traces::Rank;
 
-use crate::forms::html::chart::{self, Figure, LETTERS, NAMES, WIDE};
+use crate::render::html::chart::{self, Figure, LETTERS, NAMES, WIDE};
 
 const LANE: u32 = 40;
 /// Narrower work has no number in it.

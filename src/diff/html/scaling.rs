@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use stepscope_analyzer::Several;
 use stepscope_plan::text;
 
-use crate::forms::html::chart::{self, Figure, LEFT, LETTERS, WIDTH};
+use crate::render::html::chart::{self, Figure, LEFT, LETTERS, WIDTH};
 
 const HEIGHT: u32 = 260;
 

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use stepscope_analyzer::Diff;
 use stepscope_plan::text;
 
-use crate::forms::html::chart::{self, Figure, LETTERS};
+use crate::render::html::chart::{self, Figure, LETTERS};
 
 const WIDTH: u32 = 900;
 const ROW: u32 = 30;

@@ -2,18 +2,18 @@
 
 mod detail;
 mod detail_reader;
-mod historian;
 mod loader;
 mod snapshot;
 mod source;
+mod step_reader;
 
 pub(crate) use detail::{
-    Detail, Details, Passes, PassesWish, RankDetail, RankTime, TimelineDetail, TimelineWish, Wish,
+    Detail, DetailRequest, Details, Passes, PassesRequest, RankDetail, RankTime, TimelineDetail, TimelineRequest,
 };
 pub(crate) use detail_reader::{DetailReader, DetailThread};
-pub(crate) use historian::Historian;
-#[cfg(test)]
-pub(crate) use historian::read_step;
 pub(crate) use loader::{Loader, load};
 pub(crate) use snapshot::{RunFacts, Scope, Snapshot, Stage};
 pub use source::Source;
+pub(crate) use step_reader::StepReader;
+#[cfg(test)]
+pub(crate) use step_reader::read_step;

@@ -12,7 +12,7 @@ use ratatui::{
 use stepscope_analyzer::CollectiveFigures;
 use stepscope_plan::text;
 
-use super::{Choice, ViewBody};
+use super::{StepOrRank, ViewBody};
 use crate::{
     keys::{Action, Binding, list_keys},
     scene::Scene,
@@ -92,8 +92,8 @@ impl ViewBody for Communication {
         self.cursor.act(action);
     }
 
-    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
-        self.waits.rank_at(event.column, event.row).map(Choice::Rank)
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
+        self.waits.rank_at(event.column, event.row).map(StepOrRank::Rank)
     }
 }
 

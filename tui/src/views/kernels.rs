@@ -15,7 +15,7 @@ use stepscope_plan::text;
 use stepscope_traces::without_signature;
 
 use self::order::Order;
-use super::{Choice, ViewBody};
+use super::{StepOrRank, ViewBody};
 use crate::{
     filter::Filter,
     keys::{Action, Binding, list_keys},
@@ -121,7 +121,7 @@ impl ViewBody for Kernels {
         Some(&mut self.filter)
     }
 
-    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
         if self.lines.contains((event.column, event.row).into()) {
             self.cursor.choose(self.first + usize::from(event.row - self.lines.y));
         }

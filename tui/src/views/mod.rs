@@ -13,7 +13,7 @@ mod timeline;
 use ratatui::{buffer::Buffer, crossterm::event::MouseEvent, layout::Rect};
 
 use crate::{
-    data::Wish,
+    data::DetailRequest,
     filter::Filter,
     keys::{Action, Binding},
     scene::Scene,
@@ -28,7 +28,7 @@ pub(crate) trait ViewBody {
     fn act(&mut self, action: Action, scene: &Scene<'_>);
 
     /// What it would like to see beside the snapshot, as it was drawn last.
-    fn wish(&self, _scene: &Scene<'_>) -> Option<Wish> {
+    fn detail_request(&self, _scene: &Scene<'_>) -> Option<DetailRequest> {
         None
     }
 
@@ -38,19 +38,19 @@ pub(crate) trait ViewBody {
     }
 
     /// What is under its cursor, for every view.
-    fn take(&mut self, _scene: &Scene<'_>) -> Option<Choice> {
+    fn take(&mut self, _scene: &Scene<'_>) -> Option<StepOrRank> {
         None
     }
 
     /// What a click on it asks for.
-    fn click(&mut self, _event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
+    fn click(&mut self, _event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
         None
     }
 }
 
 /// What a click chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum StepOrRank {
     /// A step.
     Step(stepscope_traces::Step),
     /// A rank.

@@ -16,7 +16,7 @@ use stepscope_traces::{Nanos, Rank, Window};
 use self::grid::NAMES;
 use super::{ViewBody, stretch};
 use crate::{
-    data::{Passes, PassesWish, Wish},
+    data::{DetailRequest, Passes, PassesRequest},
     keys::{Action, Binding, EARLIER, LATER, STEP_AFTER, STEP_BEFORE, zoom_in, zoom_out},
     scene::Scene,
     widgets::{below, draw_time_axis, right_of, row, say, say_both},
@@ -320,12 +320,12 @@ impl ViewBody for Pipeline {
         }
     }
 
-    fn wish(&self, scene: &Scene<'_>) -> Option<Wish> {
+    fn detail_request(&self, scene: &Scene<'_>) -> Option<DetailRequest> {
         let pipeline = scene.snapshot.analysis.as_ref()?.pipeline.as_ref()?;
         let ranks = ranks(scene, pipeline);
         let figures = scene.step_in_sight().iter().filter(|figures| ranks.contains(&figures.rank));
         let figures: Vec<StepFigures> = figures.cloned().collect();
         let step = figures.first()?.step;
-        Some(Wish::Passes(PassesWish { step, figures }))
+        Some(DetailRequest::Passes(PassesRequest { step, figures }))
     }
 }

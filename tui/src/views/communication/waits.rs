@@ -13,7 +13,7 @@ use stepscope_traces::{Rank, RunSource};
 
 use crate::{
     scene::Scene,
-    waiting,
+    unknown_waits,
     widgets::{below, right_of, row, say},
 };
 
@@ -111,7 +111,7 @@ const TOTAL: usize = 10;
 /// Why there is nothing to show, if there is nothing.
 fn nobody(analysis: &Analysis) -> Option<&'static str> {
     let nobody = || analysis.waits.is_empty().then_some("nobody waits: all ranks come at the same time");
-    waiting::why_unknown(analysis).or_else(nobody)
+    unknown_waits::why_unknown(analysis).or_else(nobody)
 }
 
 /// What stands out, in words: the rank that others wait for most, and the one that waits most.

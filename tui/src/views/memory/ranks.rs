@@ -22,7 +22,7 @@ const WIDE: u16 = 32;
 
 /// The list of ranks: its order, and how far it is scrolled.
 #[derive(Default)]
-pub(super) struct Ranks {
+pub(super) struct RankBars {
     by_peak: bool,
     first: usize,
     last_first: usize,
@@ -30,7 +30,7 @@ pub(super) struct Ranks {
     drawn: Vec<(Rect, Rank)>,
 }
 
-impl Ranks {
+impl RankBars {
     pub(super) fn scroll_up(&mut self) {
         self.first = self.first.saturating_sub(1);
     }

@@ -19,7 +19,7 @@ use crate::{
 pub(super) const HEIGHT: u16 = 3;
 
 /// A figure: what it is called, what it is, and what to know of it.
-struct Figure {
+struct HeadlineFigure {
     name: &'static str,
     value: String,
     style: Style,
@@ -40,12 +40,12 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn figure(scene: &Scene<'_>, name: &'static str, value: Option<String>, note: String) -> Figure {
+fn figure(scene: &Scene<'_>, name: &'static str, value: Option<String>, note: String) -> HeadlineFigure {
     let style = if value.is_some() { scene.theme.strong() } else { scene.theme.quiet() };
-    Figure { name, value: value.unwrap_or_else(|| "unknown".into()), style, note }
+    HeadlineFigure { name, value: value.unwrap_or_else(|| "unknown".into()), style, note }
 }
 
-fn step_time(scene: &Scene<'_>) -> Figure {
+fn step_time(scene: &Scene<'_>) -> HeadlineFigure {
     let time = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
     let note = match time {
         None if scene.snapshot.stage == Stage::Following => "no steps yet".into(),
@@ -58,7 +58,7 @@ fn step_time(scene: &Scene<'_>) -> Figure {
     figure(scene, name, time.map(|time| text::duration(time.median_ns)), note)
 }
 
-fn speed(scene: &Scene<'_>) -> Figure {
+fn speed(scene: &Scene<'_>) -> HeadlineFigure {
     let time = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
     let speed = time.and_then(|time| time.tokens_per_second);
     let tokens = scene.steps_so_far().iter().rev().find_map(|step| step.tokens);
@@ -71,7 +71,7 @@ fn speed(scene: &Scene<'_>) -> Figure {
     figure(scene, "tokens/s", speed.map(|speed| text::count(speed.round() as u64)), note)
 }
 
-fn mfu(scene: &Scene<'_>) -> Figure {
+fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
     let mfu = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.mfu.as_ref());
     let value = mfu.and_then(|mfu| mfu.value);
     let run = scene.snapshot.run.as_ref();
@@ -96,7 +96,7 @@ fn peak(flops: f64) -> String {
     }
 }
 
-fn loss(scene: &Scene<'_>) -> Figure {
+fn loss(scene: &Scene<'_>) -> HeadlineFigure {
     let mut losses = scene.steps_so_far().iter().filter_map(|step| Some((step.step, step.loss?)));
     let (first, last) = (losses.next(), losses.next_back());
     let note = match first {
@@ -115,7 +115,7 @@ fn loss(scene: &Scene<'_>) -> Figure {
 /// From this part of a device on, memory may not last.
 const NEARLY_FULL: f64 = 0.9;
 
-fn memory(scene: &Scene<'_>) -> Figure {
+fn memory(scene: &Scene<'_>) -> HeadlineFigure {
     let memory = scene.memory();
     let share = memory.zip(scene.capacity()).map(|(memory, all)| (memory.peak_bytes as f64 / all as f64, all));
     let note = match (memory, share) {

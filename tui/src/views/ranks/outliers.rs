@@ -11,7 +11,7 @@ use ratatui::{
 use stepscope_plan::text;
 use stepscope_traces::Rank;
 
-use super::figure::{Figure, RankCell};
+use super::figure::{RankCell, RankFigure};
 use crate::{
     scene::Scene,
     widgets::{below, row, say},
@@ -49,8 +49,8 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 impl Spread {
-    pub(super) fn of(figure: Figure, cells: &[RankCell]) -> Spread {
-        let whole = if figure == Figure::Memory { Figure::Memory } else { Figure::Step };
+    pub(super) fn of(figure: RankFigure, cells: &[RankCell]) -> Spread {
+        let whole = if figure == RankFigure::Memory { RankFigure::Memory } else { RankFigure::Step };
         let whole = median(cells.iter().filter_map(|cell| whole.of(cell)).collect()).unwrap_or(0.0);
         let values: Vec<(Rank, f64)> = cells.iter().filter_map(|cell| Some((cell.rank, figure.of(cell)?))).collect();
         Spread::of_values(&values, MATTERS * whole)
@@ -90,7 +90,7 @@ impl Spread {
 /// The ranks that stand out, in words.
 pub(super) fn draw(
     scene: &Scene<'_>,
-    figure: Figure,
+    figure: RankFigure,
     spread: &Spread,
     cells: &[RankCell],
     area: Rect,
