@@ -18,16 +18,15 @@ use crate::{
     data::DetailRequest,
     event::Event,
     filter::Filter,
-    frame,
-    help::{self, centered},
+    frame, help,
     keys::{self, Action},
     notice::Notice,
     request::Request,
     selection::DashboardSelection,
-    session::DashboardExit,
     theme::Theme,
-    views::{StepOrRank, View, Views},
-    widgets::{row, say},
+    view::View,
+    views::{self, StepOrRank, Views},
+    widgets::{centered, row, say},
 };
 
 /// The state of the dashboard.
@@ -47,6 +46,17 @@ pub(crate) struct App {
     places: frame::FrameAreas,
     /// How it was left.
     pub(crate) exit: Option<DashboardExit>,
+}
+
+/// How the dashboard was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DashboardExit {
+    /// Nothing else goes on.
+    Alone,
+    /// The job is to go on.
+    JobGoesOn,
+    /// The job is to be stopped.
+    StopJob,
 }
 
 /// What keys mean.
@@ -129,7 +139,7 @@ impl App {
                 if self.views.of(self.view).filter().is_some_and(|filter| filter.takes(key)) {
                     return;
                 }
-                if let Some(action) = keys::action(key, self.view.bindings()) {
+                if let Some(action) = keys::action(key, views::bindings(self.view)) {
                     self.act(action);
                 }
             }

@@ -11,13 +11,13 @@ use stepscope_traces::{Nanos, State};
 
 use crate::{
     data::{Snapshot, Stage},
-    help::centered,
     keys::{self, Action, Binding},
     notice::Notice,
     scene::Scene,
     theme::Theme,
-    views::View,
-    widgets::{below, right_of, row, say, say_right},
+    view::View,
+    views,
+    widgets::{below, centered, right_of, row, say, say_right},
 };
 
 /// Data that is so old makes one look.
@@ -211,7 +211,7 @@ fn titles(current: View, width: usize) -> Vec<(View, String)> {
 /// What keys do: of the view, and everywhere, as many as there is room for; gives where each is. What comes last always
 /// has its place.
 fn draw_keys(view: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> Vec<(Rect, Action)> {
-    let shown: Vec<&Binding> = keys::all(view).filter(|key| !key.short.is_empty()).collect();
+    let shown: Vec<&Binding> = keys::all(views::bindings(view)).filter(|key| !key.short.is_empty()).collect();
     let groups: Vec<&[&Binding]> = shown.chunk_by(|one, other| one.short == other.short).collect();
     // A space before each key, and around the word.
     let width = |group: &[&Binding]| {

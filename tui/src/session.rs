@@ -20,15 +20,16 @@ use stepscope_analyzer::AnalysisError;
 use stepscope_traces::{ClockSnapshot, Nanos};
 
 use crate::{
-    app::App,
-    data::{DetailReader, DetailThread, Loader, Source, StepReader, load},
+    app::{App, DashboardExit},
+    data::Source,
     event::Event,
     export_frame::{Size, written},
+    readers::{DetailReader, DetailThread, Loader, StepReader, load},
     request::{ExportScope, Request},
     signals::Signals,
     terminal::Screen,
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 /// For how long keys are waited for, before it is looked for anything else.
@@ -62,17 +63,6 @@ pub struct Outside<'a> {
     pub job: Option<&'a mut dyn Job>,
     /// How what is seen is written as a trace.
     pub export: Export,
-}
-
-/// How the dashboard was left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DashboardExit {
-    /// Nothing else goes on.
-    Alone,
-    /// The job is to go on.
-    JobGoesOn,
-    /// The job is to be stopped.
-    StopJob,
 }
 
 /// Why there is no dashboard.

@@ -13,10 +13,11 @@ use tempfile::TempDir;
 
 use crate::{
     app::App,
-    data::{Detail, DetailReader, DetailRequest, RankTime, Snapshot, Source, TimelineRequest, load},
+    data::{Detail, DetailRequest, RankTime, Snapshot, Source, TimelineRequest},
     event::Event,
+    readers::{DetailReader, load},
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 pub(crate) const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];

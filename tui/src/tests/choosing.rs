@@ -6,7 +6,7 @@ use crate::{
     app::App,
     event::Event,
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 fn app(view: View, case: &str) -> App {

@@ -7,11 +7,12 @@ use stepscope_traces::{Nanos, Step};
 use super::cases::{all, drawn, read, sample};
 use crate::{
     app::App,
-    data::{Source, read_step},
+    data::Source,
     event::Event,
+    readers::read_step,
     request::{ExportScope, Request, StepRequest},
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 fn press(app: &mut App, key: KeyCode) -> Vec<Request> {

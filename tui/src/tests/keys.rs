@@ -6,11 +6,11 @@ use stepscope_traces::Nanos;
 use super::cases::{all, drawn};
 use crate::{
     app::App,
+    app::DashboardExit,
     event::Event,
     request::Request,
-    session::DashboardExit,
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 /// How many events there are.

@@ -2,6 +2,7 @@
 
 mod figure;
 mod grid;
+mod median;
 mod outliers;
 
 use std::sync::Arc;

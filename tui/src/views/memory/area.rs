@@ -10,9 +10,8 @@ use stepscope_plan::text;
 use stepscope_traces::State;
 
 use crate::{
-    memory_parts::memory_parts,
     scene::Scene,
-    widgets::{Columns, below, right_of, row, say, say_right},
+    widgets::{Columns, below, memory_parts, right_of, row, say, say_right},
 };
 
 /// How wide the sizes beside it are.

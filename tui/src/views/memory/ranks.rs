@@ -12,9 +12,8 @@ use stepscope_plan::text;
 use stepscope_traces::Rank;
 
 use crate::{
-    memory_parts::memory_parts,
     scene::Scene,
-    widgets::{below, parts_line, row, say, say_right},
+    widgets::{below, memory_parts, parts_line, row, say, say_right},
 };
 
 /// From this width on the title is a whole sentence.

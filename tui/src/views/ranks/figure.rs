@@ -11,7 +11,7 @@ use stepscope_analyzer::{Analysis, CountedTime, Partition, RankMemory};
 use stepscope_plan::{ParallelLayout, text};
 use stepscope_traces::Rank;
 
-use super::outliers::median;
+use super::median::median;
 use crate::{
     scene::Scene,
     unknown_waits,

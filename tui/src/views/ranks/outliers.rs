@@ -11,7 +11,10 @@ use ratatui::{
 use stepscope_plan::text;
 use stepscope_traces::Rank;
 
-use super::figure::{RankCell, RankFigure};
+use super::{
+    figure::{RankCell, RankFigure},
+    median::median,
+};
 use crate::{
     scene::Scene,
     widgets::{below, row, say},
@@ -35,17 +38,6 @@ pub(super) struct Spread {
     limit: f64,
     /// Ranks that stand out, the worst first.
     pub(super) outliers: Vec<Rank>,
-}
-
-/// The value in the middle; the mean of both, where there are two.
-pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
-    if values.is_empty() {
-        return None;
-    }
-    let (middle, is_even) = (values.len() / 2, values.len().is_multiple_of(2));
-    let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
-    let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even);
-    Some(lower.map_or(*upper, |lower| f64::midpoint(lower, *upper)))
 }
 
 impl Spread {
@@ -153,13 +145,6 @@ mod tests {
         assert!(spread(&[10.0, 10.0, 10.0, 10.1], 0.2).outliers.is_empty(), "it does not matter");
         assert_eq!(spread(&[0.0, 0.0, 0.0, 5.0], 1.0).outliers, [Rank(3)], "of nothing, anything");
         assert!(spread(&[], 1.0).range.is_none());
-    }
-
-    #[test]
-    fn of_an_even_number_the_median_is_between_both() {
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 10.0]), Some(3.0));
-        assert_eq!(median(vec![5.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(Vec::new()), None);
     }
 
     #[test]

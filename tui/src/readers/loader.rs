@@ -13,11 +13,10 @@ use std::{
 use stepscope_analyzer::{AnalysisError, LiveRun, LiveSnapshot, Selection, StepSummary, analyze};
 use stepscope_traces::{RankDirectory, Run, RunSource, State, TraceError};
 
-use super::{
-    snapshot::{RunFacts, Snapshot, Stage},
-    source::Source,
+use crate::{
+    data::{RunFacts, Snapshot, Source, Stage},
+    event::Event,
 };
-use crate::event::Event;
 
 /// How often it is looked for something new.
 const EVERY: Duration = Duration::from_millis(200);

@@ -13,11 +13,12 @@ use std::{
 use stepscope_analyzer::{AnalysisError, RankSpans, RankWork};
 use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, State, TraceError, Window};
 
-use super::{
-    detail::{Detail, DetailRequest, Passes, PassesRequest, RankDetail, RankTime, TimelineDetail, TimelineRequest},
-    source::Source,
+use crate::{
+    data::{
+        Detail, DetailRequest, Passes, PassesRequest, RankDetail, RankTime, Source, TimelineDetail, TimelineRequest,
+    },
+    event::Event,
 };
-use crate::event::Event;
 
 /// Of how many spans single ones are kept in memory, for all ranks that were looked at last.
 const MOST_SPANS: usize = 2_000_000;
