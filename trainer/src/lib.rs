@@ -27,6 +27,7 @@ mod rank;
 mod rendezvous;
 mod seed;
 #[cfg(test)]
+#[path = "../../tests/support/skipped.rs"]
 mod skipped;
 mod state;
 

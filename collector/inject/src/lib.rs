@@ -18,6 +18,9 @@ mod nvtx;
 mod process;
 mod seat;
 mod session;
+#[cfg(test)]
+#[path = "../../../tests/support/skipped.rs"]
+mod skipped;
 mod torch;
 mod watch;
 
