@@ -9,9 +9,9 @@ use stepscope_collector::{
     doctor::{self, Counters, Cuda, Cupti, Examination, LibraryReport},
     nvml::{Gpu, LeftOut},
 };
-use stepscope_plan::Device;
+use stepscope_plan::{Device, text};
 
-use crate::{Format, text};
+use crate::{Format, terminal};
 
 /// Show what this machine has for GPUs: devices, libraries, what is missing and how to get it.
 #[derive(clap::Args)]
@@ -183,7 +183,7 @@ fn libraries_text(libraries: &[LibraryReport]) -> String {
     let found: Vec<Vec<String>> = found.collect();
     let mut text = String::from("\n");
     if !found.is_empty() {
-        text += &text::table(&["library", "version", "where"], found);
+        text += &terminal::table(&["library", "version", "where"], found);
     }
     let missing = libraries.iter().filter_map(|library| Some((library, library.missing.as_ref()?)));
     let missing: Vec<(&LibraryReport, &String)> = missing.collect();

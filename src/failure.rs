@@ -5,12 +5,10 @@ use std::{io::Write, path::Path};
 use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::AnalysisError;
 use stepscope_collector::injection::{JobError, LibraryMissing};
-use stepscope_plan::PlanError;
+use stepscope_plan::{PlanError, text};
 use stepscope_traces::{ImportError, PickleError, Run, SnapshotError, TraceError};
 use stepscope_trainer::TrainError;
 use stepscope_tui::DashboardError;
-
-use crate::text;
 
 /// What failed, and what helps.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stepscope_traces::Rank;
 
-use crate::text;
+use stepscope_plan::text;
 
 /// So many lines are said at most, and so many ranges of ranks in one.
 const MOST_LINES: usize = 5;

@@ -3,9 +3,10 @@
 use std::{io::Write, path::PathBuf};
 
 use anyhow::{Result, bail};
-use stepscope_traces::{Loss, Run, RunSource};
+use stepscope_plan::text;
+use stepscope_traces::{Loss, Run};
 
-use crate::{progress, source, text};
+use crate::{progress, source, terminal};
 
 /// Write traces and memory snapshots of PyTorch's as a run directory.
 ///
@@ -46,15 +47,12 @@ fn summary(from: &Run, to: &Run) -> String {
         lost += survey.loss;
     }
     let ranks = text::ranks(to.ranks.len() as u64, from.info.world_size);
-    let what = match from.info.source {
-        RunSource::TorchSnapshot => "PyTorch memory snapshot",
-        _ => "PyTorch profiler",
-    };
+    let what = from.info.source.other_tool().map_or_else(String::new, |tool| format!(" ({tool})"));
     let (spans, memory) = (text::counted(spans, "span"), text::counted(memory, "memory event"));
-    let mut summary = format!("imported  {}, {ranks}: {spans}, {memory} ({what})\n", text::printable(&from.info.name));
+    let mut summary = format!("imported  {}, {ranks}: {spans}, {memory}{what}\n", text::printable(&from.info.name));
     if !lost.is_none() {
-        summary += &format!("lost      {}\n", text::loss(&lost));
+        summary += &format!("lost      {}\n", lost.words());
     }
-    let path = text::command_line(&[to.path.display().to_string()]);
-    summary + &format!("next      {} analyze {path}\n", text::program())
+    let path = terminal::command_line(&[to.path.display().to_string()]);
+    summary + &format!("next      {} analyze {path}\n", terminal::program())
 }

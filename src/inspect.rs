@@ -5,12 +5,13 @@ use std::{io::Write, path::PathBuf};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use serde::Serialize;
+use stepscope_plan::text;
 use stepscope_traces::{
     Device, Loss, Nanos, Rank, RankDirectory, RankInfo, RankReport, Run, RunInfo, RunSource, Stage, State, Survey,
     TableSurvey, TorchNotes,
 };
 
-use crate::{Format, folded::Folded, source, text, torch_memory};
+use crate::{Format, folded::Folded, source, terminal, torch_memory};
 
 /// Show what is in a run: ranks, tables, counts, state, loss.
 #[derive(clap::Args)]
@@ -110,7 +111,7 @@ impl Contents {
 
     fn text(&self) -> String {
         let run = &self.run;
-        let mut text = format!("{}  {}\n", text::printable(&self.path), text::state(self.state));
+        let mut text = format!("{}  {}\n", text::printable(&self.path), terminal::state(self.state));
         let ranks = text::ranks(self.ranks.len() as u64, run.world_size);
         let (started, host) = (text::printable(&run.started), text::printable(&run.host));
         let by = match run.source {
@@ -121,7 +122,7 @@ impl Contents {
         let on = if run.host == UNKNOWN_HOST { String::new() } else { format!(" on {host}") };
         text += &format!("  recorded  {started}{on}, {ranks}{by}\n");
         if !run.command.is_empty() {
-            text += &format!("  command   {}\n", text::command_line(&run.command));
+            text += &format!("  command   {}\n", terminal::command_line(&run.command));
         }
         if let Some(git) = &run.git {
             let modified = if git.modified { ", with changes" } else { "" };
@@ -136,7 +137,7 @@ impl Contents {
         let columns: Vec<usize> = (0..HEADERS.len()).filter(shown).collect();
         let headers: Vec<&str> = columns.iter().map(|column| HEADERS[*column]).collect();
         let rows = rows.iter().map(|row| columns.iter().map(|column| row[*column].clone()).collect());
-        text += &text::table(&headers, rows);
+        text += &terminal::table(&headers, rows);
         let reasons = self.ranks.iter().filter_map(|rank| Some((rank.rank, rank.reason.clone()?)));
         for line in Folded::of(reasons).lines() {
             text += &format!("{line}\n");
@@ -164,7 +165,7 @@ impl Contents {
     fn loss_text(&self) -> String {
         let bold = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
         let lines = self.ranks.iter().filter(|rank| !rank.data_loss.is_none()).map(|rank| {
-            let what = text::loss(&rank.data_loss);
+            let what = rank.data_loss.words();
             format!("{bold}lost{bold:#} on rank {}: {what}\n", rank.rank)
         });
         lines.collect()
@@ -213,7 +214,7 @@ impl RankContents {
             if self.host == UNKNOWN_HOST { unknown() } else { text::printable(&self.host) },
             self.device.as_ref().map_or_else(unknown, |device| text::printable(&device.name)),
             self.state.word().into(),
-            self.start_ns.zip(self.end_ns).map_or_else(unknown, |(start, end)| text::duration(end - start)),
+            self.start_ns.zip(self.end_ns).map_or_else(unknown, |(start, end)| text::duration((end - start).0)),
             text::count(spans.rows),
             text::count(memory.rows),
             text::count(counters.rows),

@@ -8,11 +8,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 use stepscope_plan::{
     Assumptions, Attention, Configuration, Device, ModelShape, ParallelLayout, Precision, Rejection, Request, Schedule,
-    Search,
+    Search, text,
 };
-use stepscope_traces::Nanos;
 
-use crate::{Format, amount, text, words};
+use crate::{Format, amount, terminal, words};
 
 /// Show which configurations fit a model on GPUs, best predicted throughput first.
 #[derive(clap::Args)]
@@ -282,18 +281,18 @@ impl Report<'_> {
             let mut row = layout_row(&configuration.layout);
             row.extend([
                 text::bytes(configuration.memory_bytes),
-                text::duration(Nanos(configuration.step_time_ns as i64)),
+                text::duration(configuration.step_time_ns as i64),
                 text::count(configuration.tokens_per_second as u64),
-                format!("{:.1}%", 100.0 * configuration.mfu),
-                format!("{:.1}%", 100.0 * configuration.bubble),
-                text::duration(Nanos(configuration.exposed_communication_ns as i64)),
+                text::percent(configuration.mfu),
+                text::percent(configuration.bubble),
+                text::duration(configuration.exposed_communication_ns as i64),
             ]);
             if let Some(days) = self.days(configuration) {
                 row.extend([format!("{days:.1}"), text::count((days * self.request.gpus as f64).round() as u64)]);
             }
             row
         });
-        let table = text::table(&headers, rows);
+        let table = terminal::table(&headers, rows);
         let found = text::counted(self.search.configurations.len() as u64, "configuration");
         format!("predicted: the best of each grid, of {found} that fit; memory is of the fullest rank\n{table}")
     }
@@ -312,7 +311,7 @@ impl Report<'_> {
             row.push(rejection.why.clone());
             row
         });
-        format!("\ndoes not fit or work, nearest first\n{}", text::table(&headers, rows))
+        format!("\ndoes not fit or work, nearest first\n{}", terminal::table(&headers, rows))
     }
 
     fn assumed(&self) -> String {
@@ -333,18 +332,18 @@ impl Report<'_> {
             Attention::Naive => "naive",
         };
         format!(
-            "\nassumed: compute reaches {:.0}% of {peak:.0} TFLOP/s ({}, dense); {:.0}% of memory is usable; gradients in \
+            "\nassumed: compute reaches {} of {peak:.0} TFLOP/s ({}, dense); {} of memory is usable; gradients in \
              {};\n  {gpus_per_node} GPUs a node, {:.0} GB/s between them and {:.1} GB/s from each to other nodes; \
-             {attention} attention, no sequence parallelism;\n  {:.0}% of the compute beside it hides data-parallel \
-             communication, {:.0}% of tensor-parallel is hidden; MFU counts attention without causal discount\n",
-            100.0 * compute_efficiency,
+             {attention} attention, no sequence parallelism;\n  {} of the compute beside it hides data-parallel \
+             communication, {} of tensor-parallel is hidden; MFU counts attention without causal discount\n",
+            text::whole_percent(compute_efficiency),
             precision.name(),
-            100.0 * usable_memory,
+            text::whole_percent(usable_memory),
             self.request.gradients.name(),
             link_bandwidth / 1e9,
             network_bandwidth / 1e9,
-            100.0 * data_overlap,
-            100.0 * tensor_overlap,
+            text::whole_percent(data_overlap),
+            text::whole_percent(tensor_overlap),
         )
     }
 }

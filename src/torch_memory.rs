@@ -1,8 +1,9 @@
 //! How PyTorch's memory was recorded, in words.
 
+use stepscope_plan::text;
 use stepscope_traces::{Rank, RankInfo, TorchNotes};
 
-use crate::{folded::Folded, text};
+use crate::folded::Folded;
 
 /// What there is to say of the ranks of a run: what it cost at the most, and why there is none of some.
 pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -> Vec<String> {
@@ -21,7 +22,11 @@ pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -
     }
     let most = |figure: fn(&TorchNotes) -> Option<f64>| recorded.iter().filter_map(figure).reduce(f64::max);
     let cost = most(TorchNotes::cost).zip(most(TorchNotes::beside)).map(|(cost, beside)| {
-        format!("; it took {} of the program's time, and {} of a processor beside it", share(cost), share(beside))
+        format!(
+            "; it took {} of the program's time, and {} of a processor beside it",
+            text::fine_percent(cost),
+            text::fine_percent(beside)
+        )
     });
     let gaps = recorded.iter().filter_map(|notes| notes.gaps).fold(0_u64, u64::saturating_add);
     let gaps = (gaps > 0).then(|| format!("; {} in it, since events came too fast", text::counted(gaps, "gap")));
@@ -30,11 +35,6 @@ pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -
         [Some(what), cost, gaps].into_iter().flatten().collect::<String>()
     });
     by_category.into_iter().chain(Folded::of(others).lines()).collect()
-}
-
-/// A share that may be small.
-fn share(share: f64) -> String {
-    if share < 0.001 { format!("{:.3}%", 100.0 * share) } else { text::percent(share) }
 }
 
 #[cfg(test)]

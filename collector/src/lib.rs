@@ -51,6 +51,9 @@ mod recorder;
 mod scope;
 mod settings;
 mod shared;
+#[cfg(test)]
+#[path = "../../tests/support/skipped.rs"]
+mod skipped;
 mod thread_state;
 mod ticks;
 mod writer_thread;

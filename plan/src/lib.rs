@@ -30,6 +30,7 @@ mod shape;
 mod shard;
 mod simulate;
 mod tensors;
+pub mod text;
 
 pub use activations::Attention;
 pub use assumptions::Assumptions;

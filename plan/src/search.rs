@@ -17,6 +17,7 @@ use crate::{
     predict::Prediction,
     schedule::Schedule,
     shape::ModelShape,
+    text,
 };
 
 /// A miss is near when it lacks at most this part of the memory there is.
@@ -215,15 +216,14 @@ impl Request {
     }
 
     fn rejection(&self, miss: &Miss) -> Rejection {
-        let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
         let Configuration { layout, memory, memory_bytes, .. } = miss.configuration;
         let (largest, bytes) = memory.categories().into_iter().max_by_key(|(_, bytes)| *bytes).unwrap_or_default();
         let why = format!(
             "lacks {}: needs {} of {} usable, {} of it for {}",
-            gigabytes(miss.lacking),
-            gigabytes(memory_bytes),
-            gigabytes(self.usable_bytes()),
-            gigabytes(bytes),
+            text::bytes(miss.lacking),
+            text::bytes(memory_bytes),
+            text::bytes(self.usable_bytes()),
+            text::bytes(bytes),
             largest.replace('_', " ")
         );
         Rejection { layout, why, lacking_bytes: Some(miss.lacking) }

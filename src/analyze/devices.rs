@@ -3,11 +3,9 @@
 use std::fmt::Write;
 
 use stepscope_analyzer::{Analysis, DeviceFigures};
+use stepscope_plan::text;
 
-use crate::{
-    forms::table::{Table, Topic},
-    text,
-};
+use crate::render::table::{Table, Topic};
 
 /// How a counter is written.
 type Written = fn(f64) -> String;
@@ -17,9 +15,9 @@ const COLUMNS: [(&str, &str, Written); 8] = [
     ("gpu.tensor_activity", ">tensor cores", percent),
     ("gpu.sm_activity", ">SMs", percent),
     ("gpu.dram_activity", ">memory traffic", percent),
-    ("gpu.power", ">power", watts),
-    ("gpu.sm_clock_mhz", ">SM clock", megahertz),
-    ("gpu.temperature", ">temperature", degrees),
+    ("gpu.power", ">power", text::watts),
+    ("gpu.sm_clock_mhz", ">SM clock", text::megahertz),
+    ("gpu.temperature", ">temperature", text::celsius),
     ("gpu.memory_used", ">memory used", bytes),
     ("pcie.rx", ">PCIe in", rate),
 ];
@@ -70,22 +68,10 @@ fn percent(value: f64) -> String {
     text::percent(value / 100.0)
 }
 
-fn watts(value: f64) -> String {
-    format!("{value:.0} W")
-}
-
-fn megahertz(value: f64) -> String {
-    format!("{value:.0} MHz")
-}
-
-fn degrees(value: f64) -> String {
-    format!("{value:.0} °C")
-}
-
 fn bytes(value: f64) -> String {
     text::bytes(value.max(0.0) as u64)
 }
 
 fn rate(value: f64) -> String {
-    format!("{}/s", bytes(value))
+    text::bandwidth(value.max(0.0))
 }

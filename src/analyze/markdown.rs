@@ -6,7 +6,7 @@ use super::{
     report,
     tables::{Room, tables},
 };
-use crate::forms::markdown::{self, escaped};
+use crate::render::markdown::{self, escaped};
 
 const ROOM: Room = Room { ranks: 32, steps: 50, kernels: 30 };
 

@@ -16,7 +16,7 @@ use stepscope_analyzer::{Analysis, Selection, StepChoice, analyze};
 use stepscope_plan::{Convention, possible_peak};
 use stepscope_traces::Run;
 
-use crate::{forms::Format, output::Output, progress, source, words};
+use crate::{output::Output, progress, render::Format, source, words};
 use ranges::RankList;
 
 /// Show where the time and the memory of a run go, and what stands out.

@@ -1,13 +1,13 @@
 //! What every form of a report says first: what was run, how long a step takes, and what fills memory.
 
 use stepscope_analyzer::{AlignedBy, Analysis, PipelineFigures, RankFigures, RankMemory};
+use stepscope_plan::text;
 use stepscope_traces::{Loss, MemoryCategory, Nanos, RunSource};
 
 use super::{
     devices,
     time::{self, PARTS},
 };
-use crate::text;
 
 /// A line of the summary: what it is about, and what it says.
 pub(super) struct Fact {
@@ -19,7 +19,7 @@ pub(super) struct Fact {
 pub(super) fn what_was_run(analysis: &Analysis) -> String {
     let run = &analysis.run;
     let ranks = text::ranks(analysis.ranks.len() as u64, Some(run.world_size));
-    let what = text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source);
+    let what = text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source.other_tool());
     std::iter::once(ranks).chain(what).collect::<Vec<_>>().join(" · ")
 }
 
@@ -35,7 +35,7 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
     let silent = analysis.ranks.iter().filter(is_silent);
     let silent: Vec<String> = silent.map(|rank| rank.rank.to_string()).collect();
     let without = if silent.is_empty() { String::new() } else { format!(", nothing of rank {}", silent.join(", ")) };
-    (!loss.is_none()).then(|| format!("{}; every figure is of what is left{without}", text::loss(&loss)))
+    (!loss.is_none()).then(|| format!("{}; every figure is of what is left{without}", loss.words()))
 }
 
 /// The summary; what is not known is left out, except for MFU, which says why.
@@ -83,11 +83,11 @@ fn step_time(analysis: &Analysis) -> String {
         return what.into();
     };
     let inferred = if time.inferred { "; steps are inferred from kernels that repeat" } else { "" };
-    let median = text::duration(Nanos(time.median_ns));
+    let median = text::duration(time.median_ns);
     if time.count == 1 {
         return format!("{median}, in step {}{inferred}", time.first_step);
     }
-    let (low, high) = (text::duration(Nanos(time.low_ns)), text::duration(Nanos(time.high_ns)));
+    let (low, high) = (text::duration(time.low_ns), text::duration(time.high_ns));
     let (first, last) = (time.first_step, time.last_step);
     let warm_up = match analysis.window.warm_up.as_slice() {
         [] => String::new(),
@@ -156,7 +156,7 @@ fn memory(memory: &RankMemory) -> String {
     }
     says + &memory.predicted.as_ref().map_or_else(String::new, |plan| {
         let change = memory.peak_bytes as f64 / plan.total().max(1) as f64 - 1.0;
-        format!("; predicted {} ({:+.1}%)", text::bytes(plan.total()), 100.0 * change)
+        format!("; predicted {} ({})", text::bytes(plan.total()), text::percent_more(change))
     })
 }
 
@@ -179,14 +179,19 @@ fn losses(analysis: &Analysis) -> Option<String> {
     let mut losses = analysis.steps.iter().filter_map(|step| Some((step.step, step.loss?)));
     let (first, last) = (losses.next()?, losses.next_back());
     Some(match last.filter(|last| last.0 != first.0) {
-        Some((step, loss)) => format!("{:.4} in step {}, {loss:.4} in step {step}", first.1, first.0),
-        None => format!("{:.4} in step {}", first.1, first.0),
+        Some((step, loss)) => format!(
+            "{} in step {}, {} in step {step}",
+            text::training_loss(first.1),
+            first.0,
+            text::training_loss(loss)
+        ),
+        None => format!("{} in step {}", text::training_loss(first.1), first.0),
     })
 }
 
 fn clocks(analysis: &Analysis) -> Option<String> {
     let shared = analysis.clock.ranks.iter().all(|rank| rank.offset_ns == 0 && rank.drift_ns_per_second == 0.0);
-    let residual = analysis.clock.residual_ns.map(|residual| text::duration(Nanos(residual)));
+    let residual = analysis.clock.residual_ns.map(|residual| text::duration(residual));
     let by = match analysis.clock.aligned_by {
         _ if analysis.ranks.len() < 2 => return None,
         AlignedBy::Anchors if shared && analysis.run.source == RunSource::Stepscope => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stepscope_analyzer::{Analysis, AxisShare, KernelFigures, RankMemory, Share, StepFigures};
+use stepscope_plan::text;
 use stepscope_traces::{MemoryCategory, Nanos, RunSource, Step, without_signature};
 
 use super::{
@@ -10,10 +11,7 @@ use super::{
     report::{fullest, is_told_apart},
     time::Time,
 };
-use crate::{
-    forms::table::{Table, Topic, duration, known, unknown},
-    text,
-};
+use crate::render::table::{Table, Topic, duration, known, unknown};
 
 /// How many rows there is room for.
 #[derive(Clone, Copy)]
@@ -57,7 +55,7 @@ fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
         let is_known = time.span() > Nanos(0);
         let parts =
             time.parts().map(|(time, share)| known(is_known.then_some(share), |share| with_share(time.0, share)));
-        let times = [name, known(is_known.then_some(time.span()), text::duration)].into_iter().chain(parts);
+        let times = [name, known(is_known.then_some(time.span().0), text::duration)].into_iter().chain(parts);
         times.chain([known(time.overlap(), text::percent)]).collect()
     };
     let (shown, others) = ranks.split_at(ranks.len().min(room.ranks));
@@ -169,7 +167,7 @@ fn steps(analysis: &Analysis, room: Room) -> Table {
             known(step.tokens_per_second, |tokens| text::count(tokens.round() as u64)),
             known(step.mfu, text::percent),
             known(bubble(step.step), text::percent),
-            known(loss(step.step), |loss| format!("{loss:.4}")),
+            known(loss(step.step), text::training_loss),
         ]
     });
     let headers = vec![">step", ">time", ">slowest rank", ">tokens/s", ">MFU", ">bubble", ">loss"];

@@ -2,14 +2,15 @@
 
 use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::{Analysis, Finding};
+use stepscope_plan::text;
 
 use super::{
     report,
     tables::{Room, tables},
 };
 use crate::{
-    forms::text::{BOLD, COLUMNS, GAP, labelled, titled},
-    text,
+    render::text::{BOLD, COLUMNS, GAP, labelled, titled},
+    terminal,
 };
 
 const ROOM: Room = Room { ranks: 8, steps: 0, kernels: 10 };
@@ -20,7 +21,7 @@ pub(super) fn written(analysis: &Analysis) -> String {
     let run = &analysis.run;
     let name = text::shortened(&text::printable(&run.name), COLUMNS / 2);
     let about = text::printable(&report::what_was_run(analysis));
-    let mut text = format!("{BOLD}{name}{BOLD:#}  {}", text::state(run.state));
+    let mut text = format!("{BOLD}{name}{BOLD:#}  {}", terminal::state(run.state));
     let used = name.chars().count() + GAP + run.state.word().len();
     if used + GAP + about.chars().count() <= COLUMNS {
         text += &format!("  {about}\n");

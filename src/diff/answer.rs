@@ -1,9 +1,7 @@
 //! What every form of a comparison says first: the answer, in a sentence, and what else is to be known.
 
 use stepscope_analyzer::{Diff, MemoryDiff, MetricDiff, TimeCause, TimeDiff, Unit};
-use stepscope_traces::Nanos;
-
-use crate::text;
+use stepscope_plan::text;
 
 /// Causes that are named in the answer.
 const CAUSES: usize = 4;
@@ -91,7 +89,7 @@ pub(super) fn has_other_batch(diff: &Diff) -> bool {
 
 /// A relative change, with half its interval.
 fn relative(metric: &MetricDiff) -> String {
-    let change = metric.relative.map_or_else(|| "unknown".into(), |change| format!("{:+.1}%", 100.0 * change));
+    let change = metric.relative.map_or_else(|| "unknown".into(), text::percent_more);
     format!("{change}{}", spread(metric))
 }
 
@@ -101,7 +99,7 @@ fn spread(metric: &MetricDiff) -> String {
         return String::new();
     };
     let off = (interval.high - change).max(change - interval.low) / base.abs().max(f64::MIN_POSITIVE);
-    format!(" (±{:.1}%)", 100.0 * off)
+    format!(" (±{})", text::percent(off))
 }
 
 /// A change of time, in words: before `than`.
@@ -114,7 +112,7 @@ fn judged(metric: &MetricDiff) -> String {
         return format!("{:.1} times faster", 1.0 / (1.0 + change));
     }
     let word = if change < 0.0 { "faster" } else { "slower" };
-    format!("{:.1}% {word}{}", 100.0 * change.abs(), spread(metric))
+    format!("{} {word}{}", text::percent(change.abs()), spread(metric))
 }
 
 /// The causes that matter, as shares of the base's step.
@@ -153,7 +151,7 @@ fn changed(diff: &Diff) -> Option<String> {
 }
 
 fn step(time: &TimeDiff) -> String {
-    let duration = |time: i64| text::duration(Nanos(time));
+    let duration = |time: i64| text::duration(time);
     let between = time
         .low_ns
         .zip(time.high_ns)
@@ -194,7 +192,7 @@ fn more_memory(diff: &Diff, memory: &MemoryDiff) -> String {
 /// A figure in its unit.
 pub(super) fn value(unit: Unit, value: f64) -> String {
     match unit {
-        Unit::Nanoseconds => text::duration(Nanos(value.round() as i64)),
+        Unit::Nanoseconds => text::duration(value.round() as i64),
         Unit::Bytes => text::bytes(value.max(0.0) as u64),
         Unit::Share => text::percent(value),
         Unit::Tokens | Unit::TokensPerSecond => text::count(value.round().max(0.0) as u64),

@@ -5,6 +5,7 @@ use std::{io::Write, process::ExitCode};
 use anstyle::AnsiColor;
 use anyhow::{Result, bail};
 use stepscope_analyzer::{BUS_BANDWIDTH, DIFF_METRICS, Diff, MetricDiff};
+use stepscope_plan::text;
 
 use super::answer;
 
@@ -59,7 +60,7 @@ pub(super) fn check(diffs: &[Diff], limits: &[Limit]) -> Result<ExitCode> {
             crossed |= holds(diff, limit)?.is_some_and(|why| {
                 let red = AnsiColor::Red.on_default().bold();
                 // A closed stderr leaves nobody to tell.
-                drop(writeln!(anstream::stderr(), "{red}failed:{red:#} {}", crate::text::printable(&why)));
+                drop(writeln!(anstream::stderr(), "{red}failed:{red:#} {}", text::printable(&why)));
                 true
             });
         }
@@ -79,7 +80,7 @@ fn holds(diff: &Diff, limit: &Limit) -> Result<Option<String>> {
         bail!("{} is not known of both runs, and cannot be held to {}", limit.metric, limit.words());
     };
     let (base, other) = (answer::value(metric.unit, base), answer::value(metric.unit, other));
-    let by = if change.is_finite() { format!(", {:+.1}%", 100.0 * change) } else { String::new() };
+    let by = if change.is_finite() { format!(", {}", text::percent_more(change)) } else { String::new() };
     let changed = format!("{} of {} is {other} instead of {base}{by}", limit.metric, diff.other);
     if !limit.is_crossed_by(change) {
         return Ok(None);
@@ -105,12 +106,16 @@ fn other_step(diff: &Diff, limit: &Limit) -> &'static str {
 /// What the change lies between, of the base's figure.
 fn chance(metric: &MetricDiff) -> String {
     let base = metric.base.unwrap_or(0.0);
-    metric
-        .interval()
-        .filter(|interval| interval.low < interval.high && base != 0.0)
-        .map_or_else(String::new, |interval| {
-            format!(" (95%: {:+.1}% to {:+.1}%)", 100.0 * interval.low / base, 100.0 * interval.high / base)
-        })
+    metric.interval().filter(|interval| interval.low < interval.high && base != 0.0).map_or_else(
+        String::new,
+        |interval| {
+            format!(
+                " (95%: {} to {})",
+                text::percent_more(interval.low / base),
+                text::percent_more(interval.high / base)
+            )
+        },
+    )
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::{
     answer,
     tables::{Room, tables},
 };
-use crate::forms::markdown::{escaped, titled};
+use crate::render::markdown::{escaped, titled};
 
 const ROOM: Room = Room { causes: 6, kernels: 30 };
 

@@ -21,9 +21,10 @@ use stepscope_traces::Run;
 use self::limits::Limit;
 use crate::{
     analyze::{ranges, tera_flops},
-    forms::Format,
     output::Output,
-    progress, source, words,
+    progress,
+    render::Format,
+    source, words,
 };
 
 /// Show what changed between two runs, and why: time and memory, in causes that add up.

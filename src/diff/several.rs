@@ -2,15 +2,13 @@
 
 use anyhow::Result;
 use stepscope_analyzer::Several;
+use stepscope_plan::text;
 
 use super::{answer, html::scaling};
-use crate::{
-    forms::{
-        Format, html, markdown,
-        table::{Table, Topic, UNKNOWN, known},
-        text::{BOLD, COLUMNS, titled},
-    },
-    text,
+use crate::render::{
+    Format, html, markdown,
+    table::{Table, Topic, UNKNOWN, known},
+    text::{BOLD, COLUMNS, titled},
 };
 
 /// Runs that stand beside each other on a terminal; more of them stand below.
@@ -87,7 +85,8 @@ fn gain(several: &Several, run: usize) -> String {
     let metric = diff.and_then(|diff| answer::metric(diff, "tokens_per_second"));
     let chance = metric.map_or("", |metric| if metric.significant { "" } else { ", which may be chance" });
     let change = metric.and_then(|metric| metric.relative);
-    change.map_or_else(String::new, |change| format!(", {:+.1}% over {}{chance}", 100.0 * change, several.runs[0]))
+    change
+        .map_or_else(String::new, |change| format!(", {} over {}{chance}", text::percent_more(change), several.runs[0]))
 }
 
 fn warnings(several: &Several) -> Vec<String> {

@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 
 use stepscope_analyzer::{Diff, KernelDiff, KernelStatus, MemoryCause, MetricDiff, TimeCause, TimeDiff, Unit};
+use stepscope_plan::text;
 use stepscope_traces::without_signature;
 
 use super::answer;
-use crate::{
-    forms::table::{Table, Topic, UNKNOWN, duration, known, unknown},
-    text,
-};
+use crate::render::table::{Table, Topic, UNKNOWN, duration, known, unknown};
 
 /// How many rows there is room for.
 #[derive(Clone, Copy)]
@@ -46,7 +44,7 @@ fn between(low: Option<i64>, high: Option<i64>) -> String {
 
 fn time(diff: &Diff, room: Room) -> Table<String> {
     let rows = diff.step_time.iter().flat_map(|time| {
-        let share = |change: i64| format!("{:+.1}%", 100.0 * change as f64 / time.base_ns.max(1) as f64);
+        let share = |change: i64| text::percent_more(change as f64 / time.base_ns.max(1) as f64);
         let row = |cause: &TimeCause| {
             vec![
                 cause.cause.clone(),
@@ -145,7 +143,7 @@ fn metrics(diff: &Diff) -> Table<String> {
             value(metric.other),
             match (metric.relative, metric.change) {
                 (_, Some(change)) if metric.unit == Unit::Share => format!("{:+.1} points", 100.0 * change),
-                (Some(change), _) => format!("{:+.1}%", 100.0 * change),
+                (Some(change), _) => text::percent_more(change),
                 // From nothing there is no share.
                 (None, Some(change)) if change > 0.0 => format!("+{}", answer::value(metric.unit, change)),
                 _ => unknown(),

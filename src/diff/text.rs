@@ -2,15 +2,13 @@
 
 use anstyle::AnsiColor;
 use stepscope_analyzer::Diff;
+use stepscope_plan::text;
 
 use super::{
     answer,
     tables::{Room, tables},
 };
-use crate::{
-    forms::text::{BOLD, COLUMNS, labelled, titled},
-    text,
-};
+use crate::render::text::{BOLD, COLUMNS, labelled, titled};
 
 const ROOM: Room = Room { causes: 14, kernels: 12 };
 

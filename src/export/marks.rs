@@ -1,13 +1,14 @@
 //! What is said of a run beside its spans: metadata, findings, and moments that stand out.
 
 use stepscope_analyzer::{Analysis, RankOverlay};
+use stepscope_plan::text;
 use stepscope_traces::{
     Run, State,
     export::perfetto::{Fact, Level, Mark},
 };
 
 use super::missing;
-use crate::text;
+use crate::terminal;
 
 /// What is known of a run, by name.
 pub(super) fn metadata(
@@ -29,7 +30,7 @@ pub(super) fn metadata(
         entry("state", analysis.run.state.word().into()),
         entry("started", info.started.clone()),
         entry("host", info.host.clone()),
-        Some(text::command_line(&info.command))
+        Some(terminal::command_line(&info.command))
             .filter(|command| !command.is_empty())
             .and_then(|command| entry("command", command)),
         entry("world_size", analysis.run.world_size.to_string()),
@@ -103,7 +104,7 @@ pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay, beginning: i64
         let Some(loss) = step.loss else { continue };
         marks.push(Mark {
             time_ns: at(step.start_ns.saturating_add(step.duration_ns)),
-            name: format!("loss {loss:.4}"),
+            name: format!("loss {}", text::training_loss(loss)),
             arguments: vec![("step".into(), Fact::Number(step.step.0.into())), ("loss".into(), Fact::Number(loss))],
         });
     }
@@ -116,7 +117,7 @@ pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay, beginning: i64
         State::Interrupted => marks.push(ended("interrupted", reason.collect())),
     }
     if !overlay.loss.is_none() {
-        marks.push(ended("data lost", vec![("lost".into(), Fact::Text(text::loss(&overlay.loss)))]));
+        marks.push(ended("data lost", vec![("lost".into(), Fact::Text(overlay.loss.words()))]));
     }
     marks
 }

@@ -1,9 +1,8 @@
 //! What a run should have and a trace of it does not show: ranks, an end, events.
 
 use stepscope_analyzer::{Analysis, Overlay};
+use stepscope_plan::text;
 use stepscope_traces::{Loss, Rank, Run, State};
-
-use crate::text;
 
 /// So many ranks are named.
 const MOST_NAMED: usize = 8;
@@ -33,7 +32,7 @@ pub(super) fn lines(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Vec<(&
     };
     let mut lost = Loss::default();
     overlay.ranks.iter().for_each(|rank| lost += rank.loss);
-    let lost = (!lost.is_none()).then(|| ("lost", text::loss(&lost)));
+    let lost = (!lost.is_none()).then(|| ("lost", lost.words()));
     [state, lost, missing].into_iter().flatten().collect()
 }
 

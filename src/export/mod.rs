@@ -15,8 +15,9 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use stepscope_plan::text;
 
-use crate::{output::Output, source, text};
+use crate::{output::Output, source};
 pub(crate) use chosen::{Chosen, Wanted};
 pub(crate) use trace::{Packing, export};
 

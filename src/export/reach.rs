@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use stepscope_analyzer::{AnalysisError, Selection, StepChoice, StepRange};
+use stepscope_plan::text;
 use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, Step, TraceError, Window};
 
 /// So many spans of a rank are analyzed at once.
@@ -26,7 +27,7 @@ impl Reach {
     pub(super) fn words(self) -> String {
         match self {
             Reach::All => "all".into(),
-            Reach::Beginning(share) => format!("the first {:.1}% of the time", 100.0 * share),
+            Reach::Beginning(share) => format!("the first {} of the time", text::percent(share)),
         }
     }
 }

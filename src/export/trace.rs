@@ -8,6 +8,7 @@ use std::{
 use anyhow::Result;
 use flate2::{Compression, write::GzEncoder};
 use stepscope_analyzer::{Analysis, Overlay, RankOverlay, Selection, StepFigures, analyze_with_overlay};
+use stepscope_plan::text;
 use stepscope_traces::{
     Nanos, Run,
     export::perfetto::{Detail, ExportError, Level, Series, Trace, TracePlan, Unit, Written},
@@ -20,7 +21,7 @@ use super::{
     rank::RankParts,
     reach::{self, Reach},
 };
-use crate::{failure::WithHint, progress, text};
+use crate::{failure::WithHint, progress};
 
 /// When a trace begins. Not at zero: older versions of the UI fail where a counter has a value there.
 const BEGINNING: i64 = 1_000_000;

@@ -1,6 +1,6 @@
 //! `stepscope live`: the dashboard.
 
-mod trace_of_seen;
+mod dashboard_trace;
 
 use std::{
     io::{IsTerminal, Write, stdout},
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
 
 /// What the dashboard has of the world around it.
 pub(crate) fn outside(job: Option<&mut dyn Job>) -> Outside<'_> {
-    Outside { job, export: trace_of_seen::write }
+    Outside { job, export: dashboard_trace::write }
 }
 
 /// The theme that suits the terminal.

@@ -15,9 +15,10 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Result, anyhow, bail};
 use stepscope_analyzer::StepRange;
 use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
+use stepscope_plan::text;
 use stepscope_traces::{Loss, Run, RunInfo, State, Step, TraceError, Window};
 
-use crate::{analyze::ranges, failure, new_run::NewRun, seconds, text, torch_memory};
+use crate::{analyze::ranges, failure, new_run::NewRun, seconds, terminal, torch_memory};
 
 /// Under which key a run says what it is, and what it says there.
 const SOURCE: (&str, &str) = ("source", "recorded program");
@@ -180,9 +181,9 @@ fn summary(path: &Path, windows: &Windows) -> Result<String, TraceError> {
     lines.extend(memory.iter().map(|line| format!("{}{line}", label("memory"))));
     if !loss.is_none() {
         let red = AnsiColor::Red.on_default().bold();
-        lines.push(format!("{red}{:<8}{red:#}  {}", "lost", text::loss(&loss)));
+        lines.push(format!("{red}{:<8}{red:#}  {}", "lost", loss.words()));
     }
-    lines.push(format!("{}{} analyze {}", label("next"), text::program(), shown(path)));
+    lines.push(format!("{}{} analyze {}", label("next"), terminal::program(), shown(path)));
     Ok(lines.join("\n"))
 }
 
@@ -219,11 +220,11 @@ fn other_profiler(other: &Path) -> String {
 }
 
 fn hint_to_trigger(path: &Path) -> String {
-    format!("{}{} trigger {}", label("next"), text::program(), shown(path))
+    format!("{}{} trigger {}", label("next"), terminal::program(), shown(path))
 }
 
 fn shown(path: &Path) -> String {
-    text::command_line(&[path.display().to_string()])
+    terminal::command_line(&[path.display().to_string()])
 }
 
 fn label(word: &str) -> String {

@@ -12,12 +12,12 @@ use anstyle::AnsiColor;
 use anyhow::{Result, bail};
 use stepscope_plan::{ParallelLayout, Zero};
 use stepscope_traces::{Rank, RunInfo};
-use stepscope_trainer::{Job, Place, TrainConfig, TrainError, comm::Groups, launch_processes};
+use stepscope_trainer::{Job, RankAssignment, TrainConfig, TrainError, comm::Groups, launch_processes};
 
 use self::{
     progress::Progress,
     settings::{BackendName, Settings},
-    training::{Choice, Training, Variables},
+    training::{ChosenBackend, Training, Variables},
 };
 
 use crate::new_run::NewRun;
@@ -71,9 +71,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     };
     let config = settings.config()?;
     let (backend, ranks) = (settings.backend.unwrap_or(BackendName::Auto), config.layout.world_size());
-    let place = Place::of_this_process()?;
+    let assignment = RankAssignment::of_this_process()?;
     if live {
-        if place.is_some() {
+        if assignment.is_some() {
             bail!(
                 "--live belongs to one terminal, and this is a rank of several; open `stepscope live` beside the job"
             );
@@ -87,14 +87,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         };
         return watched::train(run.path(), is_named);
     }
-    if let Some(place) = place {
-        let job = Job::join(&place, &config)?;
-        let trained = train(&Choice::of(backend, ranks), config, run, no_record, Some(&job));
+    if let Some(assignment) = assignment {
+        let job = Job::join(&assignment, &config)?;
+        let trained = train(&ChosenBackend::of(backend, ranks), config, run, no_record, Some(&job));
         return job.end(trained);
     }
     config.check()?;
-    let (choice, variables) = Choice::for_launch(backend, ranks)?;
-    if ranks > 1 && (processes || matches!(choice, Choice::Cuda)) {
+    let (choice, variables) = ChosenBackend::for_launch(backend, ranks)?;
+    if ranks > 1 && (processes || matches!(choice, ChosenBackend::Cuda)) {
         // What was chosen for all is not left to each.
         let chosen = (backend == BackendName::Auto).then(|| choice.name());
         return Ok(start_processes(ranks, chosen, &variables)?);
@@ -124,7 +124,7 @@ fn start_processes(ranks: u64, backend: Option<&str>, variables: &Variables) -> 
 
 /// Trains, in one process or as one of a job's.
 fn train(
-    choice: &Choice,
+    choice: &ChosenBackend,
     mut config: TrainConfig,
     run: Option<PathBuf>,
     no_record: bool,
@@ -169,10 +169,10 @@ fn train(
 }
 
 /// Says what is trained on what, and what is to be known of that.
-fn introduce(config: &TrainConfig, choice: &Choice, training: &Training) {
+fn introduce(config: &TrainConfig, choice: &ChosenBackend, training: &Training) {
     let why = match choice {
-        Choice::Cpu(Some(why)) => format!(", since {why}"),
-        Choice::Cpu(None) | Choice::Cuda => String::new(),
+        ChosenBackend::Cpu(Some(why)) => format!(", since {why}"),
+        ChosenBackend::Cpu(None) | ChosenBackend::Cuda => String::new(),
     };
     let mut stderr = anstream::stderr().lock();
     // A closed stderr leaves nobody to tell.

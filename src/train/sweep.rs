@@ -16,12 +16,13 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result, anyhow, bail};
 use stepscope_collector::injection::{Job, exit_status};
+use stepscope_plan::text;
 use stepscope_traces::RunInfo;
-use stepscope_trainer::Place;
+use stepscope_trainer::RankAssignment;
 use toml::{Table, Value};
 
 use super::settings::{self, Settings};
-use crate::{diff, new_run::NewRun, progress, text};
+use crate::{diff, new_run::NewRun, progress};
 
 /// What the list is called in the file, and a run's own name.
 const LIST: &str = "run";
@@ -36,7 +37,7 @@ struct Configuration {
 
 /// Trains every configuration of a file, and shows them in one table.
 pub(super) fn run(file: &Path, said: &Settings, folder: Option<PathBuf>, processes: bool) -> Result<()> {
-    if Place::of_this_process()?.is_some() {
+    if RankAssignment::of_this_process()?.is_some() {
         bail!("a sweep starts its runs itself: start it once, and not for each rank");
     }
     let configurations = configurations(&settings::read_table(file)?, Table::try_from(said)?)

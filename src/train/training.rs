@@ -9,7 +9,7 @@ use stepscope_trainer::{
 use super::settings::BackendName;
 
 /// What to train on.
-pub(super) enum Choice {
+pub(super) enum ChosenBackend {
     /// Cores; and why, where nobody asked for that and there is something to remark on.
     Cpu(Option<String>),
     /// GPUs.
@@ -19,41 +19,41 @@ pub(super) enum Choice {
 /// What ranks that are started from here need to know.
 pub(super) type Variables = Vec<(&'static str, u64)>;
 
-impl Choice {
+impl ChosenBackend {
     /// For a rank that is there.
-    pub(super) fn of(backend: BackendName, ranks: u64) -> Choice {
+    pub(super) fn of(backend: BackendName, ranks: u64) -> ChosenBackend {
         match backend {
-            BackendName::Cuda => Choice::Cuda,
-            BackendName::Cpu => Choice::Cpu(None),
-            BackendName::Auto => look_for_gpu(ranks).map_or_else(Choice::without, |()| Choice::Cuda),
+            BackendName::Cuda => ChosenBackend::Cuda,
+            BackendName::Cpu => ChosenBackend::Cpu(None),
+            BackendName::Auto => look_for_gpu(ranks).map_or_else(ChosenBackend::without, |()| ChosenBackend::Cuda),
         }
     }
 
     /// For so many ranks that are yet to be started on this machine, and what they are to find in their environment.
-    pub(super) fn for_launch(backend: BackendName, ranks: u64) -> Result<(Choice, Variables), TrainError> {
-        match (Choice::of(backend, ranks), backend) {
-            (Choice::Cuda, BackendName::Auto) => Ok(match variables_for_ranks(ranks) {
-                Ok(variables) => (Choice::Cuda, variables),
-                Err(error) => (Choice::without(error), Variables::new()),
+    pub(super) fn for_launch(backend: BackendName, ranks: u64) -> Result<(ChosenBackend, Variables), TrainError> {
+        match (ChosenBackend::of(backend, ranks), backend) {
+            (ChosenBackend::Cuda, BackendName::Auto) => Ok(match variables_for_ranks(ranks) {
+                Ok(variables) => (ChosenBackend::Cuda, variables),
+                Err(error) => (ChosenBackend::without(error), Variables::new()),
             }),
-            (Choice::Cuda, _) => Ok((Choice::Cuda, variables_for_ranks(ranks)?)),
+            (ChosenBackend::Cuda, _) => Ok((ChosenBackend::Cuda, variables_for_ranks(ranks)?)),
             (cpu, _) => Ok((cpu, Variables::new())),
         }
     }
 
-    fn without(why: TrainError) -> Choice {
+    fn without(why: TrainError) -> ChosenBackend {
         match why {
             // Nothing to remark on.
-            TrainError::NoGpu { .. } => Choice::Cpu(None),
-            error => Choice::Cpu(Some(error.to_string())),
+            TrainError::NoGpu { .. } => ChosenBackend::Cpu(None),
+            error => ChosenBackend::Cpu(Some(error.to_string())),
         }
     }
 
     /// As it is said on the command line.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Choice::Cpu(_) => "cpu",
-            Choice::Cuda => "cuda",
+            ChosenBackend::Cpu(_) => "cpu",
+            ChosenBackend::Cuda => "cuda",
         }
     }
 }
@@ -66,11 +66,15 @@ pub(super) enum Training {
 }
 
 impl Training {
-    pub(super) fn prepare(choice: &Choice, config: &TrainConfig, job: Option<&Job>) -> Result<Training, TrainError> {
+    pub(super) fn prepare(
+        choice: &ChosenBackend,
+        config: &TrainConfig,
+        job: Option<&Job>,
+    ) -> Result<Training, TrainError> {
         Ok(match (choice, job) {
-            (Choice::Cuda, job) => Training::Cuda(CudaTraining::prepare(config, job)?),
-            (Choice::Cpu(_), Some(job)) => Training::Process(RankProcess::prepare(config, job)?),
-            (Choice::Cpu(_), None) => Training::Cpu(CpuTraining::prepare(config)?),
+            (ChosenBackend::Cuda, job) => Training::Cuda(CudaTraining::prepare(config, job)?),
+            (ChosenBackend::Cpu(_), Some(job)) => Training::Process(RankProcess::prepare(config, job)?),
+            (ChosenBackend::Cpu(_), None) => Training::Cpu(CpuTraining::prepare(config)?),
         })
     }
 

@@ -17,9 +17,9 @@ use nix::{
 };
 use stepscope_traces::TraceError;
 use stepscope_trainer::TrainError;
-use stepscope_tui::{Job, Left, Options, Source, View, run as open};
+use stepscope_tui::{DashboardExit, Job, Options, Source, View, run as open};
 
-use crate::{live, text};
+use crate::{live, terminal};
 
 /// Starts this command again without the dashboard, writing what it says beside the run, and opens the dashboard.
 pub(super) fn train(run: &Path, is_named: bool) -> Result<()> {
@@ -31,9 +31,9 @@ pub(super) fn train(run: &Path, is_named: bool) -> Result<()> {
         Options { source: Source::Named(vec![run.to_owned()]), view: View::Overview, theme: live::suited_theme() };
     let left = open(options, live::outside(Some(&mut training))).inspect_err(|_| training.stop())?;
     match left {
-        Left::Alone => training.report(),
-        Left::JobGoesOn => training.take_leave(),
-        Left::StopJob => {
+        DashboardExit::Alone => training.report(),
+        DashboardExit::JobGoesOn => training.take_leave(),
+        DashboardExit::StopJob => {
             training.stop();
             let status = training.child.wait()?;
             training
@@ -102,7 +102,7 @@ impl Training {
     }
 
     fn take_leave(&self) -> Result<()> {
-        let (program, run) = (text::program(), shown(&self.run));
+        let (program, run) = (terminal::program(), shown(&self.run));
         self.say(&[
             ("training", format!("goes on, as process {}", self.child.id())),
             ("says", shown(&self.log)),
@@ -122,7 +122,7 @@ impl Training {
 }
 
 fn shown(path: &Path) -> String {
-    text::command_line(&[path.display().to_string()])
+    terminal::command_line(&[path.display().to_string()])
 }
 
 impl Job for Training {

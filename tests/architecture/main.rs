@@ -110,6 +110,20 @@ const LAYERED: &[Layers] = &[
         ],
         shared_names: &[],
     },
+    Layers {
+        source: "tui/src",
+        within: &[],
+        layers: &[
+            &["theme", "view", "data", "request", "unknown_waits", "export_frame", "signals", "terminal"],
+            &["event", "keys", "filter", "notice", "scene", "time_parts"],
+            &["readers", "selection", "widgets"],
+            &["views"],
+            &["frame", "help"],
+            &["app"],
+            &["session"],
+        ],
+        shared_names: &[],
+    },
 ];
 
 fn root() -> &'static Path {

@@ -46,6 +46,10 @@ mod record;
 /// `stepscope record` of programs of PyTorch's: what their memory is for.
 mod record_torch;
 
+/// Says that a test did nothing.
+#[path = "../support/skipped.rs"]
+mod skipped;
+
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;
 

@@ -8,7 +8,10 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::binary::{command, json, stepscope, text};
+use crate::{
+    binary::{command, json, stepscope, text},
+    skipped::skipped,
+};
 
 /// A place with something that passes for PyTorch, whose memory is known. None where there is no Python, or no compiler of C.
 struct Program {
@@ -16,7 +19,7 @@ struct Program {
 }
 
 impl Program {
-    fn new(test: &str) -> Option<Program> {
+    fn new() -> Option<Program> {
         let directory = tempfile::tempdir().unwrap();
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/fake_torch");
         let library = directory.path().join("libtorch_cuda.so");
@@ -26,7 +29,7 @@ impl Program {
             Command::new("python3").arg("-c").arg("import ctypes, sys; assert sys.version_info >= (3, 8)").status();
         for (what, outcome) in [("C compiler (cc)", &built), ("python3", &python)] {
             if !outcome.as_ref().is_ok_and(|status| status.success()) {
-                println!("SKIPPED {test}: there is no {what}");
+                skipped(&format!("there is no {what}"));
                 return None;
             }
         }
@@ -83,7 +86,7 @@ fn check_kept(categories: &Value) {
 
 #[test]
 fn memory_of_pytorch_is_told_apart() {
-    let Some(program) = Program::new("memory_of_pytorch_is_told_apart") else { return };
+    let Some(program) = Program::new() else { return };
     let output = program.record(&[], &[]);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "trained True 0\n"), "{said}");
@@ -111,7 +114,7 @@ fn memory_of_pytorch_is_told_apart() {
 
 #[test]
 fn whoever_does_not_want_it_has_nothing_of_it() {
-    let Some(program) = Program::new("whoever_does_not_want_it_has_nothing_of_it") else { return };
+    let Some(program) = Program::new() else { return };
     let output = program.record(&["--no-torch"], &[]);
     assert_eq!(text(&output.stdout), "trained False 0\n", "{}", text(&output.stderr));
     assert_eq!(program.rank()["collector"].get("torch_memory"), None);
@@ -121,7 +124,7 @@ fn whoever_does_not_want_it_has_nothing_of_it() {
 #[test]
 fn a_program_that_ends_badly_has_its_memory_recorded() {
     for (variable, status) in [("RAISE", 1), ("LEAVE", 5)] {
-        let Some(program) = Program::new("a_program_that_ends_badly_has_its_memory_recorded") else { return };
+        let Some(program) = Program::new() else { return };
         // Long enough for the history to be read several times.
         let output = program.record(&[], &[(variable, "1"), ("STEPS", "30"), ("WAIT", "0.03")]);
         assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
@@ -137,7 +140,7 @@ fn a_program_that_ends_badly_has_its_memory_recorded() {
 
 #[test]
 fn a_window_has_what_was_there_before() {
-    let Some(program) = Program::new("a_window_has_what_was_there_before") else { return };
+    let Some(program) = Program::new() else { return };
     let window = ["--after", "0.5", "--duration", "1"];
     let output = program.record(&window, &[("STEPS", "30"), ("WAIT", "0.08")]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -149,7 +152,7 @@ fn a_window_has_what_was_there_before() {
 
 #[test]
 fn a_program_that_has_a_history_of_its_own_keeps_it() {
-    let Some(program) = Program::new("a_program_that_has_a_history_of_its_own_keeps_it") else { return };
+    let Some(program) = Program::new() else { return };
     let output = program.record(&[], &[("OWN_HISTORY", "1")]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
@@ -159,7 +162,7 @@ fn a_program_that_has_a_history_of_its_own_keeps_it() {
 
 #[test]
 fn a_sitecustomize_of_the_programs_own_runs() {
-    let Some(program) = Program::new("a_sitecustomize_of_the_programs_own_runs") else { return };
+    let Some(program) = Program::new() else { return };
     let own = program.path().join("own");
     fs::create_dir(&own).unwrap();
     fs::write(own.join("sitecustomize.py"), "print('its own', __name__)\nHERE = 1\n").unwrap();
@@ -175,7 +178,7 @@ fn a_sitecustomize_of_the_programs_own_runs() {
 #[test]
 fn pytorch_is_waited_for_until_it_is_there() {
     for variable in ["LOOK_FIRST", "BREAK_IMPORT"] {
-        let Some(program) = Program::new("pytorch_is_waited_for_until_it_is_there") else { return };
+        let Some(program) = Program::new() else { return };
         let output = program.record(&[], &[(variable, "1")]);
         assert_eq!(text(&output.stdout), "trained True 0\n", "{variable}: {}", text(&output.stderr));
         check_kept(&program.memory()["at_end"]);
@@ -185,7 +188,7 @@ fn pytorch_is_waited_for_until_it_is_there() {
 #[test]
 fn what_pytorch_throws_ends_its_memory_and_not_the_program() {
     for when in ["1", "3"] {
-        let Some(program) = Program::new("what_pytorch_throws_ends_its_memory_and_not_the_program") else { return };
+        let Some(program) = Program::new() else { return };
         let output = program.record(&[], &[("THROW", when), ("STEPS", "30"), ("WAIT", "0.03")]);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{said}");
@@ -198,7 +201,7 @@ fn what_pytorch_throws_ends_its_memory_and_not_the_program() {
 
 #[test]
 fn a_killed_program_keeps_what_was_read() {
-    let Some(program) = Program::new("a_killed_program_keeps_what_was_read") else { return };
+    let Some(program) = Program::new() else { return };
     let mut child = program
         .command(&[], &[("STEPS", "1000"), ("WAIT", "0.03")])
         .stdout(Stdio::null())

@@ -143,7 +143,7 @@ fn what_cannot_be_trained_is_said_before_anything_is_written() {
         ("--schedule interleaved", "at least 2 stages"),
         ("--model gpt2-124m", "the trainer trains Llama-style models"),
         ("--model nothing", "there is no model `nothing`"),
-        ("--model llama-405b", "GB of memory"),
+        ("--model llama-405b", " of memory, of which this machine has "),
         ("--dp 100000 --micro-batch 1", "more than the 128 that run as threads"),
         ("--steps 0", "no steps"),
         ("--learning-rate NaN", "a learning rate is a positive number"),

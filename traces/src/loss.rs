@@ -3,6 +3,7 @@
 use std::ops::AddAssign;
 
 use serde::Serialize;
+use stepscope_plan::text::counted;
 
 /// What was lost, and where. Loss is data: every view that shows figures shows a loss that is not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -19,6 +20,20 @@ impl Loss {
     /// Whether nothing was lost.
     pub fn is_none(&self) -> bool {
         *self == Loss::default()
+    }
+
+    /// It, in words.
+    pub fn words(&self) -> String {
+        let Loss { dropped_events, unreadable_bytes, unreadable_events } = *self;
+        let dropped = (dropped_events > 0).then(|| format!("{} dropped", counted(dropped_events, "event")));
+        let unreadable = (unreadable_bytes > 0 || unreadable_events > 0).then(|| {
+            let events = match unreadable_events {
+                0 => String::new(),
+                events => format!(" ({})", counted(events, "event")),
+            };
+            format!("{} unreadable{events}", counted(unreadable_bytes, "byte"))
+        });
+        dropped.into_iter().chain(unreadable).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -84,6 +84,15 @@ impl RunSource {
     fn is_stepscope(&self) -> bool {
         *self == RunSource::Stepscope
     }
+
+    /// What recorded it, in words, where that was not Stepscope.
+    pub fn other_tool(self) -> Option<&'static str> {
+        match self {
+            RunSource::Stepscope => None,
+            RunSource::Kineto => Some("PyTorch profiler"),
+            RunSource::TorchSnapshot => Some("PyTorch memory snapshot"),
+        }
+    }
 }
 
 /// A process group: what the `group` of a collective stands for.

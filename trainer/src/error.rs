@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use stepscope_collector::{RecordError, libraries::Missing};
-use stepscope_plan::PlanError;
+use stepscope_plan::{PlanError, text};
 use stepscope_traces::{MemoryCategory, Rank, TraceError};
 
 /// What went wrong.
@@ -83,7 +83,7 @@ pub enum TrainError {
         why: String,
     },
     /// A device has no memory left.
-    #[error("the GPU has no {} left for {category}; in use: {in_use}", gigabytes(*.wanted))]
+    #[error("the GPU has no {} left for {category}; in use: {in_use}", text::bytes(*.wanted))]
     OutOfMemory {
         /// How much was asked for.
         wanted: u64,
@@ -148,21 +148,12 @@ pub struct MemoryInUse {
 impl std::fmt::Display for MemoryInUse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (category, bytes) in &self.categories {
-            write!(f, "{category} {}, ", gigabytes(*bytes))?;
+            write!(f, "{category} {}, ", text::bytes(*bytes))?;
         }
-        write!(f, "fragmentation {}", gigabytes(self.fragmentation))?;
+        write!(f, "fragmentation {}", text::bytes(self.fragmentation))?;
         match (self.free, self.total) {
-            (Some(free), Some(total)) => write!(f, "; {} of {} are free", gigabytes(free), gigabytes(total)),
+            (Some(free), Some(total)) => write!(f, "; {} of {} are free", text::bytes(free), text::bytes(total)),
             _ => Ok(()),
         }
-    }
-}
-
-/// For people.
-pub(crate) fn gigabytes(bytes: u64) -> String {
-    match bytes {
-        0..1_000_000 => format!("{} kB", bytes.div_ceil(1000)),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
     }
 }

@@ -27,6 +27,7 @@ mod rank;
 mod rendezvous;
 mod seed;
 #[cfg(test)]
+#[path = "../../tests/support/skipped.rs"]
 mod skipped;
 mod state;
 
@@ -39,4 +40,4 @@ pub use launch::{
 pub use numbers::Numbers;
 pub use parts::RankParts;
 pub use rank::{StepReport, TrainingRank};
-pub use rendezvous::{Patience, Place};
+pub use rendezvous::{Patience, RankAssignment};

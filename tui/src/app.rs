@@ -15,24 +15,23 @@ use ratatui::{
 use stepscope_traces::Nanos;
 
 use crate::{
-    data::Wish,
+    data::DetailRequest,
     event::Event,
     filter::Filter,
-    frame,
-    help::{self, centered},
+    frame, help,
     keys::{self, Action},
-    looking::Looking,
     notice::Notice,
     request::Request,
-    session::Left,
+    selection::DashboardSelection,
     theme::Theme,
-    views::{Choice, View, Views},
-    widgets::{row, say},
+    view::View,
+    views::{self, StepOrRank, Views},
+    widgets::{centered, row, say},
 };
 
 /// The state of the dashboard.
 pub(crate) struct App {
-    looking: Looking,
+    selection: DashboardSelection,
     view: View,
     views: Views,
     mode: Mode,
@@ -40,20 +39,31 @@ pub(crate) struct App {
     notice: Option<Notice>,
     /// What is asked of others.
     requests: Vec<Request>,
-    /// What a view wished for last.
-    wished: Option<Wish>,
+    /// What a view asked for last.
+    requested: Option<DetailRequest>,
     /// Whether a job goes on that began with the dashboard.
     pub(crate) has_job: bool,
-    places: frame::Places,
+    places: frame::FrameAreas,
     /// How it was left.
-    pub(crate) left: Option<Left>,
+    pub(crate) exit: Option<DashboardExit>,
+}
+
+/// How the dashboard was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DashboardExit {
+    /// Nothing else goes on.
+    Alone,
+    /// The job is to go on.
+    JobGoesOn,
+    /// The job is to be stopped.
+    StopJob,
 }
 
 /// What keys mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// What the view says.
-    Looking,
+    Viewing,
     /// They close the help.
     Help,
     /// They say what becomes of the job.
@@ -63,22 +73,22 @@ enum Mode {
 impl App {
     pub(crate) fn new(view: View, theme: Theme, has_job: bool) -> App {
         App {
-            looking: Looking::new(theme),
+            selection: DashboardSelection::new(theme),
             view,
             views: Views::default(),
-            mode: Mode::Looking,
+            mode: Mode::Viewing,
             notice: None,
             requests: Vec::new(),
-            wished: None,
+            requested: None,
             has_job,
-            places: frame::Places::default(),
-            left: None,
+            places: frame::FrameAreas::default(),
+            exit: None,
         }
     }
 
     /// Where the run is, once there is one.
     pub(crate) fn run_path(&self) -> Option<&Path> {
-        self.looking.run_path()
+        self.selection.run_path()
     }
 
     /// Shows another view.
@@ -97,23 +107,23 @@ impl App {
             Event::Key(key) => self.press(&key),
             Event::Mouse(mouse) => self.point(&mouse),
             Event::Resized => {}
-            Event::Data(snapshot) => self.looking.take(snapshot),
+            Event::Data(snapshot) => self.selection.take(snapshot),
             Event::Step(step, figures) => {
                 if let Err(why) = &figures {
                     self.notice = Some(Notice::Failed(format!("step {step} cannot be read again: {why}")));
                 }
-                self.looking.take_step(step, figures);
+                self.selection.take_step(step, figures);
             }
-            Event::Detail(detail) => self.looking.details.take(detail),
+            Event::Detail(detail) => self.selection.details.take(detail),
             Event::Exported(outcome) => self.notice = Some(outcome.map_or_else(Notice::Failed, Notice::Done)),
             Event::JobEnded(failure) => {
                 self.has_job = false;
                 if self.mode == Mode::Leaving {
-                    self.mode = Mode::Looking;
+                    self.mode = Mode::Viewing;
                 }
                 // There is no run to look at.
                 if failure.is_some() && self.run_path().is_none() {
-                    self.left = Some(Left::Alone);
+                    self.exit = Some(DashboardExit::Alone);
                 }
             }
         }
@@ -125,46 +135,46 @@ impl App {
         }
         self.notice = self.notice.take().filter(|notice| !notice.is_over());
         match self.mode {
-            Mode::Looking => {
+            Mode::Viewing => {
                 if self.views.of(self.view).filter().is_some_and(|filter| filter.takes(key)) {
                     return;
                 }
-                if let Some(action) = keys::action(key, self.view.bindings()) {
+                if let Some(action) = keys::action(key, views::bindings(self.view)) {
                     self.act(action);
                 }
             }
             Mode::Help => match keys::action(key, &[]) {
                 Some(Action::Quit) => self.act(Action::Quit),
-                _ => self.mode = Mode::Looking,
+                _ => self.mode = Mode::Viewing,
             },
             Mode::Leaving => match key.code {
                 // Whoever presses Ctrl-C again wants to leave, and not to lose anything.
                 KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                    self.left = Some(Left::JobGoesOn);
+                    self.exit = Some(DashboardExit::JobGoesOn);
                 }
-                KeyCode::Char('l') => self.left = Some(Left::JobGoesOn),
-                KeyCode::Char('s') => self.left = Some(Left::StopJob),
-                _ => self.mode = Mode::Looking,
+                KeyCode::Char('l') => self.exit = Some(DashboardExit::JobGoesOn),
+                KeyCode::Char('s') => self.exit = Some(DashboardExit::StopJob),
+                _ => self.mode = Mode::Viewing,
             },
         }
     }
 
     fn act(&mut self, action: Action) {
-        let looking = &mut self.looking;
+        let selection = &mut self.selection;
         let request = match action {
-            Action::PreviousStep => looking.choose_step(-1),
-            Action::NextStep => looking.choose_step(1),
-            Action::FirstStep => looking.choose_first_step(),
-            Action::LastStep => looking.choose(None),
+            Action::PreviousStep => selection.choose_step(-1),
+            Action::NextStep => selection.choose_step(1),
+            Action::FirstStep => selection.choose_first_step(),
+            Action::LastStep => selection.choose(None),
             // What is held back comes first.
             Action::Back if self.views.of(self.view).filter().is_some_and(Filter::clear) => None,
             Action::Take => {
-                let choice = self.views.of(self.view).take(&looking.scene(Nanos(0)));
+                let choice = self.views.of(self.view).take(&selection.scene(Nanos(0)));
                 self.choose(choice)
             }
             Action::Back => {
-                looking.look_at(None);
-                let request = looking.choose(None);
+                selection.look_at(None);
+                let request = selection.choose(None);
                 self.turn(action);
                 request
             }
@@ -181,17 +191,17 @@ impl App {
     fn turn(&mut self, action: Action) {
         match action {
             Action::Quit if self.has_job => self.mode = Mode::Leaving,
-            Action::Quit => self.left = Some(Left::Alone),
+            Action::Quit => self.exit = Some(DashboardExit::Alone),
             Action::Help => self.mode = Mode::Help,
             Action::Filter => _ = self.views.of(self.view).filter().map(Filter::open),
             Action::Show(view) => self.show(view),
             Action::NextView => self.view = self.view.after(1),
             Action::PreviousView => self.view = self.view.after(View::ALL.len() - 1),
-            Action::Freeze => self.looking.freeze(),
-            Action::PreviousRank => self.looking.choose_rank(-1),
-            Action::NextRank => self.looking.choose_rank(1),
-            Action::AllRanks => self.looking.look_at(None),
-            own => self.views.of(self.view).act(own, &self.looking.scene(Nanos(0))),
+            Action::Freeze => self.selection.freeze(),
+            Action::PreviousRank => self.selection.choose_rank(-1),
+            Action::NextRank => self.selection.choose_rank(1),
+            Action::AllRanks => self.selection.look_at(None),
+            own => self.views.of(self.view).act(own, &self.selection.scene(Nanos(0))),
         }
     }
 
@@ -200,19 +210,19 @@ impl App {
         if self.notice.as_ref().is_some_and(|notice| !notice.is_over()) {
             return None;
         }
-        let seen = self.looking.what_is_seen();
+        let seen = self.selection.what_is_seen();
         self.notice = Some(match &seen {
-            Some(_) => Notice::Busy(format!("writing {} as a trace", self.looking.scene(Nanos(0)).scope())),
+            Some(_) => Notice::Busy(format!("writing {} as a trace", self.selection.scene(Nanos(0)).scope())),
             None => Notice::Failed("there is nothing to write yet".into()),
         });
         seen
     }
 
     /// Chooses what was pointed at; asks for what is not there of it.
-    fn choose(&mut self, choice: Option<Choice>) -> Option<Request> {
+    fn choose(&mut self, choice: Option<StepOrRank>) -> Option<Request> {
         match choice? {
-            Choice::Step(step) => return self.looking.choose(Some(step)),
-            Choice::Rank(rank) => self.looking.look_at(Some(rank)),
+            StepOrRank::Step(step) => return self.selection.choose(Some(step)),
+            StepOrRank::Rank(rank) => self.selection.look_at(Some(rank)),
         }
         None
     }
@@ -222,9 +232,9 @@ impl App {
         if is_press {
             self.notice = self.notice.take().filter(|notice| !notice.is_over());
         }
-        if self.mode != Mode::Looking {
+        if self.mode != Mode::Viewing {
             if is_press {
-                self.mode = Mode::Looking;
+                self.mode = Mode::Viewing;
             }
             return;
         }
@@ -241,37 +251,37 @@ impl App {
 
     fn click(&mut self, event: &MouseEvent) {
         let place = Position { x: event.column, y: event.row };
-        let frame::Places { tabs, body, keys } = &self.places;
+        let frame::FrameAreas { tabs, body, keys } = &self.places;
         let tab = tabs.iter().find(|(tab, _)| tab.contains(place)).map(|(_, view)| Action::Show(*view));
         let key = keys.iter().find(|(key, _)| key.contains(place)).map(|(_, action)| *action);
         if let Some(action) = tab.or(key) {
             self.act(action);
         } else if body.contains(place) {
-            let choice = self.views.of(self.view).click(event, &self.looking.scene(Nanos(0)));
+            let choice = self.views.of(self.view).click(event, &self.selection.scene(Nanos(0)));
             let request = self.choose(choice);
             self.requests.extend(request);
         }
     }
 
-    /// What the view would like to see that it did not wish for yet, and where the run is that it is about.
-    pub(crate) fn wish(&mut self) -> Option<(PathBuf, Wish)> {
+    /// What the view would like to see that it did not ask for yet, and where the run is that it is about.
+    pub(crate) fn detail_request(&mut self) -> Option<(PathBuf, DetailRequest)> {
         let run = self.run_path()?.to_owned();
-        let wish = self.views.of(self.view).wish(&self.looking.scene(Nanos(0)));
-        let wish = wish.filter(|wish| self.wished.as_ref() != Some(wish))?;
-        self.wished = Some(wish.clone());
-        Some((run, wish))
+        let request = self.views.of(self.view).detail_request(&self.selection.scene(Nanos(0)));
+        let request = request.filter(|request| self.requested.as_ref() != Some(request))?;
+        self.requested = Some(request.clone());
+        Some((run, request))
     }
 
     /// Draws everything, as it is at a time of day.
     pub(crate) fn draw(&mut self, now: Nanos, area: Rect, buffer: &mut Buffer) {
-        let Looking { theme, is_frozen, .. } = &self.looking;
-        let scene = self.looking.scene(now);
+        let DashboardSelection { theme, is_frozen, .. } = &self.selection;
+        let scene = self.selection.scene(now);
         self.places = frame::draw(&scene, self.view, *is_frozen, self.notice.as_ref(), (area, &mut *buffer));
         if !frame::draw_message(&scene, self.places.body, buffer) {
             self.views.of(self.view).draw(&scene, self.places.body, buffer);
         }
         match self.mode {
-            Mode::Looking => {}
+            Mode::Viewing => {}
             Mode::Help => help::draw(self.view, theme, area, buffer),
             Mode::Leaving => draw_leaving(theme, area, buffer),
         }

@@ -6,18 +6,18 @@ use ratatui::{
     style::Style,
     text::{Line, Span},
 };
+use stepscope_plan::text;
 use stepscope_traces::{Nanos, State};
 
 use crate::{
     data::{Snapshot, Stage},
-    help::centered,
     keys::{self, Action, Binding},
     notice::Notice,
     scene::Scene,
-    text,
     theme::Theme,
-    views::View,
-    widgets::{below, right_of, row, say, say_right},
+    view::View,
+    views,
+    widgets::{below, centered, right_of, row, say, say_right},
 };
 
 /// Data that is so old makes one look.
@@ -26,7 +26,7 @@ const VERY_OLD: Nanos = Nanos(30 * Nanos::SECOND.0);
 
 /// Where things are.
 #[derive(Default)]
-pub(crate) struct Places {
+pub(crate) struct FrameAreas {
     /// The titles of the views.
     pub(crate) tabs: Vec<(Rect, View)>,
     /// The view.
@@ -42,7 +42,7 @@ pub(crate) fn draw(
     is_frozen: bool,
     notice: Option<&Notice>,
     (area, buffer): (Rect, &mut Buffer),
-) -> Places {
+) -> FrameAreas {
     let theme = scene.theme;
     draw_run(scene, is_frozen, row(area, 0), buffer);
     draw_facts(scene, is_frozen, row(area, 1), buffer);
@@ -62,13 +62,13 @@ pub(crate) fn draw(
         }
         None => draw_keys(view, theme, bottom, buffer),
     };
-    Places { tabs, body, keys }
+    FrameAreas { tabs, body, keys }
 }
 
 /// What is lost: nobody may take figures for more than they are.
 fn loss(snapshot: &Snapshot) -> Option<String> {
     let lost = &snapshot.loss;
-    (!lost.is_none()).then(|| format!("LOST {}: figures are of what is left", text::loss(lost)))
+    (!lost.is_none()).then(|| format!("LOST {}: figures are of what is left", lost.words()))
 }
 
 /// The run, what became of it, and how old the newest of it is.
@@ -85,9 +85,11 @@ fn draw_run(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buffer
         let age = snapshot.newest.map(|newest| Nanos((scene.now - newest).0.max(0)));
         right.push(match age {
             None => Span::styled("nothing recorded yet ", theme.quiet()),
-            Some(age) if age < OLD => Span::styled(format!("newest data {} old ", seconds(age)), theme.quiet()),
-            Some(age) if age < VERY_OLD => Span::styled(format!("newest data {} old ", seconds(age)), theme.warning()),
-            Some(age) => Span::styled(format!("NO NEW DATA for {} ", seconds(age)), theme.bad()),
+            Some(age) if age < OLD => Span::styled(format!("newest data {} old ", text::age(age.0)), theme.quiet()),
+            Some(age) if age < VERY_OLD => {
+                Span::styled(format!("newest data {} old ", text::age(age.0)), theme.warning())
+            }
+            Some(age) => Span::styled(format!("NO NEW DATA for {} ", text::age(age.0)), theme.bad()),
         });
     }
     let right = Line::from(right);
@@ -125,15 +127,10 @@ fn progress(scene: &Scene<'_>) -> Vec<Span<'static>> {
         spans.extend(of.map(Span::raw));
     }
     if let Some(running) = snapshot.running {
-        let elapsed = text::duration(Nanos(running.elapsed_ns));
+        let elapsed = text::duration(running.elapsed_ns);
         spans.push(Span::styled(format!("  in it for {elapsed}"), theme.quiet()));
     }
     spans
-}
-
-/// A time in seconds, to a tenth.
-fn seconds(time: Nanos) -> String {
-    if time < Nanos(10 * Nanos::SECOND.0) { format!("{:.1} s", time.seconds()) } else { text::duration(time) }
 }
 
 /// What was run; what figures are of.
@@ -162,7 +159,7 @@ fn draw_facts(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buff
     let right = Line::from(spaced);
     let room = usize::from(place.width).saturating_sub(right.width() + 3);
     let mut words = vec![text::ranks(run.ranks.len() as u64, run.world_size)];
-    words.extend(text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source));
+    words.extend(text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source.other_tool()));
     words.extend(run.device.as_ref().map(|device| device.name.clone()));
     // What does not fit is left out from the end, as a whole.
     let mut facts = String::new();
@@ -214,7 +211,7 @@ fn titles(current: View, width: usize) -> Vec<(View, String)> {
 /// What keys do: of the view, and everywhere, as many as there is room for; gives where each is. What comes last always
 /// has its place.
 fn draw_keys(view: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> Vec<(Rect, Action)> {
-    let shown: Vec<&Binding> = keys::all(view).filter(|key| !key.short.is_empty()).collect();
+    let shown: Vec<&Binding> = keys::all(views::bindings(view)).filter(|key| !key.short.is_empty()).collect();
     let groups: Vec<&[&Binding]> = shown.chunk_by(|one, other| one.short == other.short).collect();
     // A space before each key, and around the word.
     let width = |group: &[&Binding]| {

@@ -10,14 +10,15 @@ use ratatui::{
 use crate::{
     keys::{self, Binding},
     theme::Theme,
-    views::View,
-    widgets::{row, say},
+    view::View,
+    views::bindings,
+    widgets::{centered, row, say},
 };
 
 /// Draws it in the middle of an area.
 pub(crate) fn draw(view: View, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     // What is particular comes first, if there is not room for all.
-    let own = view.bindings();
+    let own = bindings(view);
     let mut lines = Vec::new();
     if !own.is_empty() {
         lines.push(heading(view.title(), theme));
@@ -50,12 +51,6 @@ fn line(binding: &Binding, theme: &Theme) -> Line<'static> {
     Line::from(vec![Span::styled(format!(" {:>12}  ", binding.names()), theme.strong()), Span::raw(binding.long)])
 }
 
-/// A place of this size in the middle of an area, or as much of it as there is.
-pub(crate) fn centered(area: Rect, width: u16, height: u16) -> Rect {
-    let (width, height) = (width.min(area.width), height.min(area.height));
-    Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,7 +65,7 @@ mod tests {
         let text: String = (0..area.height).map(|y| line(y) + "\n").collect();
         let (own, everywhere) = text.split_once("In every view").unwrap();
         assert!(own.contains("Kernels"), "{text}");
-        for binding in View::Kernels.bindings() {
+        for binding in bindings(View::Kernels) {
             assert!(own.contains(binding.long) && !everywhere.contains(binding.long), "{}: {text}", binding.long);
         }
         for words in ["the view of that number", "the next view", "look at the rank before alone", "leave"] {

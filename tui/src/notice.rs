@@ -1,8 +1,9 @@
 //! A line that says what became of something that was asked for.
 
 use ratatui::text::Line;
+use stepscope_plan::text;
 
-use crate::{text, theme::Theme};
+use crate::theme::Theme;
 
 /// What there is to say.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ pub(crate) enum Request {
     /// The figures of one step.
     Step(StepRequest),
     /// What is seen, as a trace for ui.perfetto.dev.
-    Export(Seen),
+    Export(ExportScope),
 }
 
 /// A step whose figures are asked for.
@@ -25,7 +25,7 @@ pub(crate) struct StepRequest {
 
 /// What is seen of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ExportScope {
     /// The steps.
     pub steps: StepRange,
     /// The ranks; all, if there are none.

@@ -20,15 +20,16 @@ use stepscope_analyzer::AnalysisError;
 use stepscope_traces::{ClockSnapshot, Nanos};
 
 use crate::{
-    app::App,
-    data::{DetailReader, DetailThread, Historian, Loader, Source, load},
+    app::{App, DashboardExit},
+    data::Source,
     event::Event,
     export_frame::{Size, written},
-    request::{Request, Seen},
+    readers::{DetailReader, DetailThread, Loader, StepReader, load},
+    request::{ExportScope, Request},
     signals::Signals,
     terminal::Screen,
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 /// For how long keys are waited for, before it is looked for anything else.
@@ -54,7 +55,7 @@ pub trait Job {
 }
 
 /// Writes what is seen as a trace for ui.perfetto.dev: says where to, or why not. It is given what to open.
-pub type Export = fn(&[PathBuf], &Seen) -> Result<String, String>;
+pub type Export = fn(&[PathBuf], &ExportScope) -> Result<String, String>;
 
 /// What the dashboard has of the world around it.
 pub struct Outside<'a> {
@@ -62,17 +63,6 @@ pub struct Outside<'a> {
     pub job: Option<&'a mut dyn Job>,
     /// How what is seen is written as a trace.
     pub export: Export,
-}
-
-/// How the dashboard was left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Nothing else goes on.
-    Alone,
-    /// The job is to go on.
-    JobGoesOn,
-    /// The job is to be stopped.
-    StopJob,
 }
 
 /// Why there is no dashboard.
@@ -94,11 +84,11 @@ pub struct Dashboard {
     app: App,
     source: Source,
     /// What comes from the threads that read, and what keeps them going.
-    reading: Option<Reading>,
+    reading: Option<ReadingThreads>,
     details: DetailSource,
 }
 
-/// Who reads what views wish for.
+/// Who reads what views ask for.
 enum DetailSource {
     /// A thread, which sends it.
     Thread(DetailThread),
@@ -106,13 +96,13 @@ enum DetailSource {
     Here(Box<DetailReader>),
 }
 
-/// What is read shows what else is wished for, so many times at most.
+/// What is read shows what else is asked for, so many times at most.
 const MOST_ROUNDS: usize = 4;
 
-struct Reading {
+struct ReadingThreads {
     events: Receiver<Event>,
     send: Sender<Event>,
-    historian: Historian,
+    step_reader: StepReader,
     _loader: Loader,
 }
 
@@ -121,10 +111,10 @@ impl Dashboard {
     pub fn follow(options: Options) -> Result<Dashboard, DashboardError> {
         let app = App::new(options.view, Theme::new(options.theme), false);
         let (send, events) = channel();
-        let historian = Historian::start(send.clone())?;
+        let step_reader = StepReader::start(send.clone())?;
         let details = DetailSource::Thread(DetailThread::start(options.source.clone(), send.clone())?);
         let _loader = Loader::start(options.source.clone(), send.clone())?;
-        let reading = Some(Reading { events, send, historian, _loader });
+        let reading = Some(ReadingThreads { events, send, step_reader, _loader });
         Ok(Dashboard { app, source: options.source, reading, details })
     }
 
@@ -163,7 +153,7 @@ impl Dashboard {
         for _ in 0..MOST_ROUNDS {
             buffer.reset();
             self.app.draw(now(), area, &mut buffer);
-            if !self.fulfil_wish() {
+            if !self.read_details() {
                 break;
             }
         }
@@ -171,15 +161,15 @@ impl Dashboard {
     }
 
     /// Has read what the view would like to see; says whether something is there at once.
-    fn fulfil_wish(&mut self) -> bool {
-        let Some((run, wish)) = self.app.wish() else { return false };
+    fn read_details(&mut self) -> bool {
+        let Some((run, request)) = self.app.detail_request() else { return false };
         match &mut self.details {
             DetailSource::Thread(thread) => {
-                thread.ask(run, wish);
+                thread.ask(run, request);
                 false
             }
             DetailSource::Here(reader) => {
-                self.app.handle(Event::Detail(reader.read(&run, &wish)));
+                self.app.handle(Event::Detail(reader.read(&run, &request)));
                 true
             }
         }
@@ -195,7 +185,7 @@ impl Dashboard {
         let mut writers = Vec::new();
         for request in requests {
             match request {
-                Request::Step(step) => reading.historian.ask(files.clone(), step),
+                Request::Step(step) => reading.step_reader.ask(files.clone(), step),
                 Request::Export(seen) => {
                     let (files, send) = (files.clone(), reading.send.clone());
                     let write = move || {
@@ -211,7 +201,7 @@ impl Dashboard {
 }
 
 /// Opens the dashboard, and comes back when it is left.
-pub fn run(options: Options, outside: Outside<'_>) -> Result<Left, DashboardError> {
+pub fn run(options: Options, outside: Outside<'_>) -> Result<DashboardExit, DashboardError> {
     let Outside { mut job, export } = outside;
     let signals = Signals::register()?;
     let mut dashboard = Dashboard::follow(options)?;
@@ -219,10 +209,10 @@ pub fn run(options: Options, outside: Outside<'_>) -> Result<Left, DashboardErro
     let mut screen = Screen::take()?;
     let mut drawn: Option<Instant> = None;
     let mut writers = Vec::new();
-    while dashboard.app.left.is_none() && !signals.came() {
+    while dashboard.app.exit.is_none() && !signals.came() {
         if drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW_EVERY) {
             screen.terminal.draw(|frame| dashboard.app.draw(now(), frame.area(), frame.buffer_mut()))?;
-            dashboard.fulfil_wish();
+            dashboard.read_details();
             drawn = Some(Instant::now());
         }
         let pressed = take_keys(&mut dashboard.app)?;
@@ -240,7 +230,7 @@ pub fn run(options: Options, outside: Outside<'_>) -> Result<Left, DashboardErro
     // What is half written is of no use to anybody. One that panicked has said so.
     writers.into_iter().for_each(|writer| drop(writer.join()));
     // A signal that ends the dashboard is none for the job.
-    Ok(dashboard.app.left.unwrap_or(if job.is_some() { Left::JobGoesOn } else { Left::Alone }))
+    Ok(dashboard.app.exit.unwrap_or(if job.is_some() { DashboardExit::JobGoesOn } else { DashboardExit::Alone }))
 }
 
 /// Takes in what was pressed, or waits a little for something; says whether anything was.

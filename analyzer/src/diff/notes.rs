@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use stepscope_plan::text;
 use stepscope_traces::{Rank, State};
 
 use super::{
@@ -33,8 +34,11 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
     let [tokens_of_base, tokens_of_other] = [steady.base, steady.other].map(tokens_per_step);
     if let Some((base, other)) = tokens_of_base.zip(tokens_of_other).filter(|(base, other)| base != other) {
         notes.push(format!(
-            "a step has {base:.0} tokens in {} and {other:.0} in {}: compare the time per token",
-            both[0].0, both[1].0
+            "a step has {} tokens in {} and {} in {}: compare the time per token",
+            text::count(base.round() as u64),
+            both[0].0,
+            text::count(other.round() as u64),
+            both[1].0
         ));
     }
     let ranks = both.map(|(_, profile)| profile.analysis.run.world_size);
@@ -84,12 +88,11 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
 fn other_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
     let [of_base, of_other] = [base, other].map(|profile| profile.analysis.mfu.as_ref().map(|mfu| mfu.peak_flops));
     let (of_base, of_other) = of_base.zip(of_other).filter(|(base, other)| (base - other).abs() > SAME_PEAK * base)?;
-    let tera = |flops: f64| flops / 1e12;
     Some(format!(
-        "a rank's peak is {:.3} TFLOP/s in {} and {:.3} in {}, and MFU is of each run's own; --peak-tflops sets one for both",
-        tera(of_base),
+        "a rank's peak is {} in {} and {} in {}, and MFU is of each run's own; --peak-tflops sets one for both",
+        text::flops(of_base),
         base.name,
-        tera(of_other),
+        text::flops(of_other),
         other.name,
     ))
 }
@@ -135,13 +138,12 @@ fn slow_rank(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
     // Another number of ranks, and nobody is who they were.
     let wait_before = if before.len() == after.len() { before.get(rank).copied().unwrap_or(0.0) } else { 0.0 };
     (wait - wait_before >= LEAST_WAIT * step).then(|| {
-        let milliseconds = |time: f64| format!("{:.1} ms", time / 1e6);
         format!(
             "in {}, the other ranks wait {} a step for rank {rank}; in {}, {}",
             other.name,
-            milliseconds(*wait),
+            text::duration(*wait as i64),
             base.name,
-            milliseconds(wait_before)
+            text::duration(wait_before as i64)
         )
     })
 }

@@ -1,9 +1,9 @@
 //! Findings about memory.
 
-use stepscope_plan::{Recompute, Zero};
+use stepscope_plan::{Recompute, Zero, text};
 use stepscope_traces::MemoryCategory;
 
-use super::{Check, Found, bytes, percent};
+use super::{Check, Found};
 use crate::figures::{Analysis, RankMemory};
 
 /// Of a device's memory, less than this leaves so much room that nothing needs to be saved.
@@ -35,7 +35,7 @@ impl Check for Activations {
         let share = share(memory, MemoryCategory::Activations);
         (share >= LEAST_SHARE).then(|| Found {
             share,
-            what: format!("activations fill {} of the memory at its peak", percent(share)),
+            what: format!("activations fill {} of the memory at its peak", text::rough_percent(share)),
             evidence: format!(
                 "on rank {}, with nothing computed again and micro-batches of {}",
                 memory.rank.0, layout.micro_batch
@@ -62,8 +62,8 @@ impl Check for ReplicatedOptimizer {
             what: format!("each of {} replicas holds the whole optimizer state", layout.dp),
             evidence: format!(
                 "it fills {} of the memory at its peak; shared it would fill {}",
-                percent(share),
-                percent(share - saved)
+                text::rough_percent(share),
+                text::rough_percent(share - saved)
             ),
             advice: "share it: ZeRO stage 1".into(),
         })
@@ -86,7 +86,7 @@ impl Check for Growth {
         let (growth, peak) = (memory.growth_bytes_per_step?, memory.peak_bytes as f64);
         Some(Found {
             share: (100.0 * growth / peak).min(1.0),
-            what: format!("memory of rank {} grows by {} a step", memory.rank.0, bytes(growth)),
+            what: format!("memory of rank {} grows by {} a step", memory.rank.0, text::bytes(growth as u64)),
             evidence: format!("that is {:.2}% of its peak with every step", 100.0 * growth / peak),
             advice: "look for tensors that are kept from step to step: losses with their graph, lists of outputs"
                 .into(),

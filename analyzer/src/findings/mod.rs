@@ -54,18 +54,3 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
     found.sort_by(|one, other| other.share.total_cmp(&one.share));
     found
 }
-
-/// A share, as people read it.
-fn percent(share: f64) -> String {
-    let decimals = if share > 0.0 && share < 0.1 { 1 } else { 0 };
-    format!("{:.decimals$}%", 100.0 * share)
-}
-
-/// A size, in the unit that suits it.
-fn bytes(bytes: f64) -> String {
-    match bytes {
-        bytes if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
-        bytes if bytes < 1e9 => format!("{:.1} MB", bytes / 1e6),
-        bytes => format!("{:.1} GB", bytes / 1e9),
-    }
-}

@@ -1,8 +1,8 @@
 //! Findings about pipelines.
 
-use stepscope_plan::Schedule;
+use stepscope_plan::{Schedule, text};
 
-use super::{Check, Found, percent};
+use super::{Check, Found};
 use crate::figures::{Analysis, PipelineFigures};
 
 /// What has to be said with figures that the run itself does not vouch for.
@@ -26,12 +26,12 @@ impl Check for LargeBubble {
             share: bubble - ideal,
             what: format!(
                 "the pipeline idles {} of the time, and its schedule needs only {}",
-                percent(bubble),
-                percent(ideal)
+                text::rough_percent(bubble),
+                text::rough_percent(ideal)
             ),
             evidence: format!(
                 "stage {slowest} works longest; balanced stages would idle {}{}",
-                pipeline.balanced_bubble.map_or("less".into(), percent),
+                pipeline.balanced_bubble.map_or("less".into(), text::rough_percent),
                 doubt(pipeline)
             ),
             advice: format!("move layers away from stage {slowest}, or look at what stages wait for"),
@@ -54,8 +54,8 @@ impl Check for FewMicroBatches {
             what: format!("{} micro-batches are few for {} stages", pipeline.micro_batches, pipeline.stages),
             evidence: format!(
                 "the schedule itself leaves {} idle; {} was measured{}",
-                percent(ideal),
-                percent(bubble),
+                text::rough_percent(ideal),
+                text::rough_percent(bubble),
                 doubt(pipeline)
             ),
             advice: match pipeline.schedule {

@@ -1,8 +1,8 @@
 //! Findings about time.
 
-use stepscope_plan::Axis;
+use stepscope_plan::{Axis, text};
 
-use super::{Check, Found, percent};
+use super::{Check, Found};
 use crate::figures::{Analysis, AxisShare, Family, Partition};
 
 /// Of the time of all ranks in the steps that count, a figure's share.
@@ -41,8 +41,8 @@ impl Check for ExposedCommunication {
         };
         (share >= LEAST_SHARE && overlap <= MOST_OVERLAP).then(|| Found {
             share,
-            what: format!("{} of the time waits for {what}", percent(share)),
-            evidence: format!("only {} of that communication is hidden behind compute", percent(overlap)),
+            what: format!("{} of the time waits for {what}", text::rough_percent(share)),
+            evidence: format!("only {} of that communication is hidden behind compute", text::rough_percent(overlap)),
             advice: advice.into(),
         })
     }
@@ -67,10 +67,10 @@ impl Check for LongStep {
             share,
             what: format!("step {} took {ratio:.0} times as long as most", longest.step),
             evidence: format!(
-                "{:.2} s on rank {}, {} of the time of all steps; speeds and MFU are means, and have it in them",
-                longest.duration_ns as f64 / 1e9,
+                "{} on rank {}, {} of the time of all steps; speeds and MFU are means, and have it in them",
+                text::duration(longest.duration_ns),
                 longest.rank,
-                percent(share)
+                text::rough_percent(share)
             ),
             advice: "look at that step: a checkpoint, an evaluation, input that was late, or a host that was held"
                 .into(),
@@ -102,8 +102,8 @@ impl Check for SlowRank {
             what: format!("rank {} makes the others wait", worst.rank.0),
             evidence: format!(
                 "{} of all waiting in collectives was for it, about {} of all ranks' time",
-                percent(blame),
-                percent(share)
+                text::rough_percent(blame),
+                text::rough_percent(share)
             ),
             advice: format!(
                 "look at rank {}: its host, its input, its clock speed, or work that only it does",
@@ -130,8 +130,8 @@ impl Check for HostBound {
         let idle: i64 = analysis.counted.iter().map(|time| time.partition.idle_ns).sum();
         (share >= LEAST_SHARE && kernels > 0).then(|| Found {
             share,
-            what: format!("nothing runs for {} of the time", percent(share)),
-            evidence: format!("{:.1} µs without any work for each kernel", idle as f64 / kernels as f64 / 1e3),
+            what: format!("nothing runs for {} of the time", text::rough_percent(share)),
+            evidence: format!("{} without any work for each kernel", text::duration(idle / kernels as i64)),
             advice: "launch fewer, larger kernels, or remove what makes the host wait: input, synchronisation, Python"
                 .into(),
         })
@@ -157,8 +157,12 @@ impl Check for LowUtilisation {
         // Faster than the peak means that the peak is wrong.
         (mfu < MOST_OF_RATE * rate && rate <= 1.0).then(|| Found {
             share: 1.0 - mfu / rate,
-            what: format!("MFU is {}, and matrix products alone reach {}", percent(mfu), percent(rate)),
-            evidence: format!("matrix products take {} of all kernels' time", percent(matmul.share)),
+            what: format!(
+                "MFU is {}, and matrix products alone reach {}",
+                text::rough_percent(mfu),
+                text::rough_percent(rate)
+            ),
+            evidence: format!("matrix products take {} of all kernels' time", text::rough_percent(matmul.share)),
             advice: "the time goes elsewhere: see the step's parts and the kernels that are no matrix products".into(),
         })
     }

@@ -86,3 +86,28 @@ fn bubbles_are_the_ones_that_were_made() {
         }
     }
 }
+
+#[test]
+fn what_is_hidden_is_what_was_hidden() {
+    let overlap = |overlap| {
+        let (truth, analysis) = made(&Recipe { replicas: 2, compute_streams: 1, overlap, ..Recipe::default() });
+        assert_true(&truth, &analysis);
+        analysis.ranks.iter().filter_map(|rank| rank.partition.overlap).fold(0.0, f64::max)
+    };
+    let (none, some, most) = (overlap(0.0), overlap(0.5), overlap(1.0));
+    assert!(none < 0.01 && none < some && some < most, "{none}, {some}, {most}");
+}
+
+#[test]
+fn bubbles_fall_with_more_micro_batches() {
+    for schedule in [Schedule::Gpipe, Schedule::OneForwardOneBackward] {
+        let bubble = |micro_batches| {
+            let pipeline = Some(Pipeline { stages: 2, schedule, chunks: 1, transfer: Nanos(10_000) });
+            let (_, analysis) = made(&Recipe { micro_batches, pipeline, ..Recipe::default() });
+            let pipeline = analysis.pipeline.unwrap();
+            (pipeline.bubble.unwrap(), pipeline.ideal_bubble)
+        };
+        let ((few, ideal), (many, _)) = (bubble(2), bubble(16));
+        assert!(many < few && few > 0.5 * ideal, "{schedule:?}: {few} with 2, ideally {ideal}; {many} with 16");
+    }
+}

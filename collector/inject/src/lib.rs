@@ -19,6 +19,9 @@ mod process;
 mod rank_assignment;
 mod recording;
 mod session;
+#[cfg(test)]
+#[path = "../../../tests/support/skipped.rs"]
+mod skipped;
 mod step_waiter;
 mod torch;
 mod watch;

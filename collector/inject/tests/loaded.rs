@@ -28,6 +28,12 @@ use stepscope_collector::injection::{Injection, LIBRARY_FILE, TRIGGER_FILE, Trig
 use stepscope_traces::{ClockSnapshot, NcclNote, Rank, RankFrom, Run, RunInfo, SpanKind, State, Step, Window};
 use tempfile::TempDir;
 
+/// Says that a test did nothing.
+#[path = "../../../tests/support/skipped.rs"]
+mod skipped;
+
+use skipped::skipped;
+
 /// What a recorded process is to do.
 const MODE: &str = "STEPSCOPE_TEST_MODE";
 
@@ -179,7 +185,7 @@ fn nccl_finds_a_table_of_each_version_and_its_groups_are_known() {
 #[test]
 fn the_library_exports_what_others_look_for_and_nothing_else() {
     let Ok(output) = Command::new("nm").args(["-D", "--defined-only"]).arg(Injected::path()).output() else {
-        return println!("skipped: there is no nm to list symbols with");
+        return skipped(&"there is no nm to list symbols with");
     };
     let listed = String::from_utf8(output.stdout).unwrap();
     let symbols: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();

@@ -140,7 +140,10 @@ fn describe(device: &Device<'_>) -> Gpu {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::skipped::skipped;
 
     #[test]
     fn bytes_become_the_name_that_nvml_knows() {
@@ -152,8 +155,16 @@ mod tests {
     #[test]
     fn without_nvml_nothing_is_surveyed_and_nothing_panics() {
         match survey() {
-            Ok(gpus) => println!("{} GPUs", gpus.len()),
-            Err(error) => println!("skipped: {error}"),
+            Ok(gpus) => {
+                let uuids: BTreeSet<&str> = gpus.iter().filter_map(|gpu| gpu.uuid.as_deref()).collect();
+                assert_eq!(uuids.len(), gpus.len(), "each is one of its own: {gpus:?}");
+                assert!(gpus.iter().all(|gpu| !gpu.name.is_empty() && !gpu.readings.is_empty()), "{gpus:?}");
+            }
+            Err(error) => {
+                let is_missing = matches!(error, NvmlUnavailable::Missing(_));
+                assert_eq!(is_missing, libraries::open(Library::Nvml).is_err(), "{error}");
+                skipped(&error);
+            }
         }
     }
 }

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use plotters::prelude::*;
 use stepscope_analyzer::{Analysis, MemoryPoint, RankMemory};
-use stepscope_traces::{MemoryCategory, Nanos};
+use stepscope_plan::text;
+use stepscope_traces::MemoryCategory;
 
 use super::step_axis::StepAxis;
 use crate::{
     analyze::report::is_told_apart,
-    forms::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
-    text,
+    render::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
 };
 
 const HEIGHT: u32 = 320;
@@ -85,7 +85,7 @@ fn plot(analysis: &Analysis, memory: &RankMemory) -> Result<String> {
     })?;
     // What is drawn on top stands first.
     let legend = categories.iter().rev().map(|category| (MemoryCategory::ALL[*category].spelled(), COLOURS[*category]));
-    let at = text::duration(Nanos(memory.peak_time_ns.saturating_sub(begin)));
+    let at = text::duration(memory.peak_time_ns.saturating_sub(begin));
     let wide = if axis.is_some() { "; each step is as wide as any other" } else { "" };
     let note = format!("the peak, {} after {at}, is marked{wide}", text::bytes(memory.peak_bytes));
     Ok(Figure { title, note, legend: legend.collect(), svg }.written())

@@ -13,7 +13,7 @@ use super::{
     report,
     tables::{Room, tables},
 };
-use crate::forms::{
+use crate::render::{
     html::{self, escaped, timeline as streams},
     table::{Table, Topic},
 };

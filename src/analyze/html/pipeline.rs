@@ -6,12 +6,10 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 use stepscope_analyzer::{Analysis, Pass, PipelineFigures, RankWork, StepTimeline, WorkItem};
+use stepscope_plan::text;
 use stepscope_traces::Rank;
 
-use crate::{
-    forms::html::chart::{self, Figure, LETTERS, NAMES, WIDE},
-    text,
-};
+use crate::render::html::chart::{self, Figure, LETTERS, NAMES, WIDE};
 
 const LANE: u32 = 40;
 /// Narrower work has no number in it.

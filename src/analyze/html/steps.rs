@@ -9,7 +9,7 @@ use stepscope_traces::Step;
 
 use crate::{
     analyze::time::{PARTS, Time},
-    forms::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
+    render::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
 };
 
 const HEIGHT: u32 = 280;

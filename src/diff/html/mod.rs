@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     analyze::html::timeline as median_step,
-    forms::{
+    render::{
         html::{self, escaped, timeline as streams},
         table::Topic,
     },

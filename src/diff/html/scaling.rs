@@ -5,11 +5,9 @@ use std::ops::Range;
 use anyhow::Result;
 use plotters::prelude::*;
 use stepscope_analyzer::Several;
+use stepscope_plan::text;
 
-use crate::{
-    forms::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
-    text,
-};
+use crate::render::html::chart::{self, Figure, LEFT, LETTERS, WIDTH};
 
 const HEIGHT: u32 = 260;
 
@@ -84,7 +82,7 @@ fn tokens(rate: &f64) -> String {
 }
 
 fn percent(share: &f64) -> String {
-    format!("{:.0}%", 100.0 * share)
+    text::whole_percent(*share)
 }
 
 fn plot(curve: &Curve) -> Result<String> {

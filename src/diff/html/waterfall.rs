@@ -3,11 +3,9 @@
 use anyhow::Result;
 use plotters::prelude::*;
 use stepscope_analyzer::Diff;
+use stepscope_plan::text;
 
-use crate::{
-    forms::html::chart::{self, Figure, LETTERS},
-    text,
-};
+use crate::render::html::chart::{self, Figure, LETTERS};
 
 const WIDTH: u32 = 900;
 const ROW: u32 = 30;

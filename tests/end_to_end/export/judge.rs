@@ -3,6 +3,7 @@
 use std::{env, fs, path::Path, process::Command};
 
 use super::{SAMPLES, exported, official, structure::Structure};
+use crate::skipped::skipped;
 
 /// What it has nothing to say of, and how much of everything it found.
 const QUERY: &str = "
@@ -16,8 +17,7 @@ const QUERY: &str = "
 #[test]
 fn perfetto_finds_no_fault_and_counts_the_same() {
     let Some(trace_processor) = env::var_os("TRACE_PROCESSOR") else {
-        eprintln!("skipped: TRACE_PROCESSOR names no trace_processor_shell");
-        return;
+        return skipped(&"TRACE_PROCESSOR names no trace_processor_shell");
     };
     let directory = tempfile::tempdir().unwrap();
     let query = directory.path().join("query.sql");

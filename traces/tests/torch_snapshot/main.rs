@@ -14,6 +14,10 @@ mod categories;
 /// Histories without their beginning, several devices, growing segments, missing times.
 mod histories;
 
+/// Says that a test did nothing.
+#[path = "../../../tests/support/skipped.rs"]
+mod skipped;
+
 /// Real snapshots, and what is known to be in them.
 mod real;
 

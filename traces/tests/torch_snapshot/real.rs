@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use stepscope_traces::{MemoryCategories, MemoryCategory, Rank, Run, RunSource};
 
-use crate::{pickle_writer::Imported, replay::replay};
+use crate::{pickle_writer::Imported, replay::replay, skipped::skipped};
 
 /// Some blocks of a training with DistributedDataParallel, with all their events: cut out of a snapshot of PyTorch 2.11,
 /// names shortened and frames of the interpreter left out.
@@ -51,7 +51,7 @@ fn a_real_training_is_told_apart() {
 fn a_whole_training_is_told_apart() {
     match std::env::var_os("STEPSCOPE_TORCH_SNAPSHOT") {
         Some(path) => check(path.as_ref()),
-        None => eprintln!("skipped: STEPSCOPE_TORCH_SNAPSHOT names no snapshot to check"),
+        None => skipped(&"STEPSCOPE_TORCH_SNAPSHOT names no snapshot to check"),
     }
 }
 

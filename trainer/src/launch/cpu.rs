@@ -7,7 +7,7 @@ use std::{
     thread::{self, available_parallelism},
 };
 
-use stepscope_plan::{Attention, MemoryPlan};
+use stepscope_plan::{Attention, MemoryPlan, text};
 use stepscope_traces::Rank;
 
 use super::cpu_rank::CpuRank;
@@ -88,10 +88,9 @@ pub(super) fn check_memory(config: &TrainConfig, ranks_here: u64) -> Result<(), 
     let needed = ranks_here.saturating_mul(MemoryPlan::fullest(model, layout, Attention::Flash)?.total());
     match cpu::available_memory() {
         Some(there) if needed > there => {
-            let gigabytes = |bytes: u64| bytes as f64 / 1e9;
-            let (needed, there) = (gigabytes(needed), gigabytes(there));
+            let (needed, there) = (text::bytes(needed), text::bytes(there));
             Err(TrainError::Settings(format!(
-                "{} would take {needed:.1} GB of memory, of which this machine has {there:.1} GB to spare",
+                "{} would take {needed} of memory, of which this machine has {there} to spare",
                 model.name
             )))
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use stepscope_collector::libraries::{self, Library};
-use stepscope_plan::{Attention, MemoryPlan};
+use stepscope_plan::{Attention, MemoryPlan, text};
 use stepscope_traces::{CollectorNote, Rank};
 
 use super::{cuda_parts::CudaParts, job::Job, last_resort::LastResort, neighbours::Neighbours};
@@ -15,7 +15,7 @@ use crate::{
     comm::nccl::sharing,
     config::TrainConfig,
     data::Dataset,
-    error::{TrainError, gigabytes},
+    error::TrainError,
     rank::{StepReport, TrainingRank},
     rendezvous::Link,
 };
@@ -131,7 +131,7 @@ fn check_memory(config: &TrainConfig, total: u64, sharing: u64) -> Result<(), Tr
         return Ok(());
     }
     let [held, parameters, gradients, optimizer_state, total] =
-        [held, parameters, gradients, optimizer_state, total].map(gigabytes);
+        [held, parameters, gradients, optimizer_state, total].map(text::bytes);
     let device = match sharing {
         1 => format!("the GPU has {total}"),
         _ => format!("{sharing} ranks share a GPU that has {total}"),

@@ -10,7 +10,7 @@ use crate::{
     comm::Groups,
     config::TrainConfig,
     error::TrainError,
-    rendezvous::{Hub, Link, Place},
+    rendezvous::{Hub, Link, RankAssignment},
 };
 
 /// A job that this process has joined. When it is in trouble and the process does not get out of it, the process is ended.
@@ -23,21 +23,21 @@ pub struct Job {
 
 impl Job {
     /// Joins the other ranks; comes back when all are there, or says which are not.
-    pub fn join(place: &Place, config: &TrainConfig) -> Result<Job, TrainError> {
+    pub fn join(assignment: &RankAssignment, config: &TrainConfig) -> Result<Job, TrainError> {
         config.check()?;
         let ranks = config.layout.world_size();
-        if ranks != u64::from(place.world) {
-            let (world, ParallelLayout { dp, tp, pp, .. }) = (place.world, config.layout);
+        if ranks != u64::from(assignment.world) {
+            let (world, ParallelLayout { dp, tp, pp, .. }) = (assignment.world, config.layout);
             let why = format!("{world} processes were started, and dp {dp} × tp {tp} × pp {pp} takes {ranks}");
             return Err(TrainError::Settings(why));
         }
         die_with_launcher()?;
         let (settings, patience) = (config.settings(), config.patience);
-        let hub = match place.rank {
-            Rank(0) => Some(Hub::start(place, &settings, patience)?),
+        let hub = match assignment.rank {
+            Rank(0) => Some(Hub::start(assignment, &settings, patience)?),
             _ => None,
         };
-        match Link::join(place, &settings, Groups::describe(&config.layout), patience) {
+        match Link::join(assignment, &settings, Groups::describe(&config.layout), patience) {
             Ok(link) => Ok(Job { last_resort: LastResort::prepare(&link), link, hub, ended: false }),
             Err(error) => {
                 hub.into_iter().for_each(Hub::close);

@@ -18,8 +18,8 @@ use super::{
     frame,
     message::{FromHub, Health, Hello, MOST, MOST_OF_A_STRANGER, PROTOCOL, Settings, ToHub, differences},
     patience::Patience,
-    place::Place,
     progress::Report,
+    rank_assignment::RankAssignment,
 };
 use crate::{
     comm::Reason,
@@ -83,12 +83,16 @@ struct Member {
 
 impl Hub {
     /// Listens where the place says.
-    pub(crate) fn start(place: &Place, settings: &Settings, patience: Patience) -> Result<Hub, TrainError> {
-        let Place { address, port, world, .. } = place;
+    pub(crate) fn start(
+        assignment: &RankAssignment,
+        settings: &Settings,
+        patience: Patience,
+    ) -> Result<Hub, TrainError> {
+        let RankAssignment { address, port, world, .. } = assignment;
         let cannot = |error: io::Error| {
             TrainError::NotJoined(format!("rank 0 cannot listen at {address}, port {port}: {error}"))
         };
-        let listener = place.listen(*port).map_err(cannot)?;
+        let listener = assignment.listen(*port).map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
         let state =
             State { members: (0..*world).map(|_| None).collect(), offers: HashMap::new(), phase: Phase::Joining };
@@ -344,5 +348,5 @@ fn health(member: &Member) -> Health {
 }
 
 fn with_whereabouts(why: &str, report: &Report) -> String {
-    report.whereabouts().map_or_else(|| why.to_owned(), |place| format!("{why}; {place}"))
+    report.whereabouts().map_or_else(|| why.to_owned(), |whereabouts| format!("{why}; {whereabouts}"))
 }

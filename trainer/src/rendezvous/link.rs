@@ -16,8 +16,8 @@ use super::{
     hub::{BEAT_EVERY, LAST_EXCHANGE},
     message::{FromHub, Health, Hello, MOST, PROTOCOL, Settings, ToHub},
     patience::Patience,
-    place::Place,
-    progress::{Lane, Operation, Progress},
+    progress::{Channel, Operation, Progress},
+    rank_assignment::RankAssignment,
     watchdog::blame,
 };
 use crate::{
@@ -53,7 +53,7 @@ pub(crate) struct Link {
     pub(crate) progress: Progress,
     /// How long to wait for others.
     pub(crate) patience: Patience,
-    place: Place,
+    assignment: RankAssignment,
     groups: HashMap<Group, Vec<Rank>>,
     writer: Mutex<TcpStream>,
     inbox: Mutex<Inbox>,
@@ -73,21 +73,21 @@ struct Inbox {
 impl Link {
     /// Joins the others: comes back when all of them are there.
     pub(crate) fn join(
-        place: &Place,
+        assignment: &RankAssignment,
         settings: &Settings,
         groups: Vec<GroupInfo>,
         patience: Patience,
     ) -> Result<Arc<Link>, TrainError> {
-        let stream = reach(place, settings, patience)?;
+        let stream = reach(assignment, settings, patience)?;
         let cannot = |error: io::Error| TrainError::NotJoined(format!("cannot talk to rank 0: {error}"));
         let reader = stream.try_clone().map_err(cannot)?;
         let (offers, heard) = (HashMap::new(), Instant::now());
         let link = Arc::new(Link {
-            rank: place.rank,
+            rank: assignment.rank,
             trouble: Trouble::default(),
             progress: Progress::default(),
             patience,
-            place: place.clone(),
+            assignment: assignment.clone(),
             groups: groups.into_iter().map(|group| (group.group, group.ranks)).collect(),
             writer: Mutex::new(stream),
             inbox: Mutex::new(Inbox { offers, health: None, heard, closing: false, ended: false }),
@@ -104,12 +104,12 @@ impl Link {
 
     /// Which one of its machine this rank is, if whoever started it said so.
     pub(crate) fn local_rank(&self) -> Option<u32> {
-        self.place.local_rank
+        self.assignment.local_rank
     }
 
     /// Listens for other ranks, and says at which address they may find this one.
     pub(crate) fn listen(&self) -> io::Result<(TcpListener, SocketAddr)> {
-        let listener = self.place.listen(0)?;
+        let listener = self.assignment.listen(0)?;
         let address = SocketAddr::new(lock(&self.writer).local_addr()?.ip(), listener.local_addr()?.port());
         Ok((listener, address))
     }
@@ -128,7 +128,7 @@ impl Link {
         if blob.len() > MOST_OF_A_BLOB {
             return Err(TrainError::NotJoined(format!("{} bytes are too many to exchange as {name}", blob.len())));
         }
-        let operation = Operation { lane: Lane::Exchange(name.into()), number: 0, kind: SpanKind::Communication };
+        let operation = Operation { channel: Channel::Exchange(name.into()), number: 0, kind: SpanKind::Communication };
         self.progress.during(&operation, || {
             self.say(&ToHub::Offer { name: name.into(), blob });
             self.trouble.wait(&self.inbox, &self.changed, |inbox| inbox.offers.remove(name))
@@ -252,8 +252,8 @@ impl Link {
 }
 
 /// A connection to the hub on which everyone is known to be there.
-fn reach(place: &Place, settings: &Settings, patience: Patience) -> Result<TcpStream, TrainError> {
-    let Place { rank, world, address, port, .. } = place;
+fn reach(assignment: &RankAssignment, settings: &Settings, patience: Patience) -> Result<TcpStream, TrainError> {
+    let RankAssignment { rank, world, address, port, .. } = assignment;
     let hello = Hello { protocol: PROTOCOL, rank: *rank, world: *world, settings: settings.clone() };
     let deadline = Instant::now() + patience.join;
     loop {

@@ -9,17 +9,17 @@ mod hub;
 mod link;
 mod message;
 mod patience;
-mod place;
 mod progress;
+mod rank_assignment;
 mod watchdog;
 
 pub(crate) use self::{
     frame::{receive, send},
     hub::Hub,
     link::Link,
-    progress::{Lane, Operation, Progress},
+    progress::{Channel, Operation, Progress},
 };
-pub use self::{patience::Patience, place::Place};
+pub use self::{patience::Patience, rank_assignment::RankAssignment};
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use crate::{error::TrainError, lock::lock};
 
 /// What is numbered together, and done in that order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) enum Lane {
+pub(crate) enum Channel {
     /// Collectives of a group.
     Collective(Group),
     /// Messages of a group from one rank to another.
@@ -26,20 +26,20 @@ pub(crate) enum Lane {
 /// Something that ranks do together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Operation {
-    pub(crate) lane: Lane,
+    pub(crate) channel: Channel,
     pub(crate) number: u64,
     pub(crate) kind: SpanKind,
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Operation { lane, number, kind } = self;
-        match lane {
-            Lane::Collective(group) => write!(f, "{kind} {number} of group {group}"),
-            Lane::Message { group, from, to } => {
+        let Operation { channel, number, kind } = self;
+        match channel {
+            Channel::Collective(group) => write!(f, "{kind} {number} of group {group}"),
+            Channel::Message { group, from, to } => {
                 write!(f, "message {number} of group {group} from rank {from} to rank {to}")
             }
-            Lane::Exchange(name) => write!(f, "the exchange of {name}"),
+            Channel::Exchange(name) => write!(f, "the exchange of {name}"),
         }
     }
 }
@@ -47,7 +47,7 @@ impl fmt::Display for Operation {
 /// How far a rank is, as others hear of it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// The newest that it has started in each lane.
+    /// The newest that it has started in each channel.
     pub(crate) started: Vec<Operation>,
     /// Those that it is in.
     pub(crate) open: Vec<Operation>,
@@ -58,7 +58,7 @@ pub(crate) struct Report {
 impl Report {
     /// Whether a rank has started an operation, or a later one in its place.
     pub(crate) fn has_started(&self, operation: &Operation) -> bool {
-        self.started.iter().any(|newest| newest.lane == operation.lane && newest.number >= operation.number)
+        self.started.iter().any(|newest| newest.channel == operation.channel && newest.number >= operation.number)
     }
 
     /// Where the rank is, for a person.
@@ -74,7 +74,7 @@ pub(crate) struct Progress(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    started: HashMap<Lane, Operation>,
+    started: HashMap<Channel, Operation>,
     open: Vec<(Operation, Instant)>,
     finished: Option<Operation>,
 }
@@ -84,7 +84,7 @@ impl Progress {
     pub(crate) fn start(&self, operation: Operation) {
         let mut state = lock(&self.0);
         state.open.push((operation.clone(), Instant::now()));
-        state.started.insert(operation.lane.clone(), operation);
+        state.started.insert(operation.channel.clone(), operation);
     }
 
     /// Notes that it is done.

@@ -16,28 +16,28 @@ use super::{
 };
 use crate::error::TrainError;
 
-fn place(rank: u32, world: u32, port: u16) -> Place {
-    Place { rank: Rank(rank), world, local_rank: None, address: "127.0.0.1".into(), port }
+fn assignment(rank: u32, world: u32, port: u16) -> RankAssignment {
+    RankAssignment { rank: Rank(rank), world, local_rank: None, address: "127.0.0.1".into(), port }
 }
 
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-fn join(place: &Place, patience: Patience) -> Result<Arc<Link>, TrainError> {
-    Link::join(place, &Settings::new(), Vec::new(), patience)
+fn join(assignment: &RankAssignment, patience: Patience) -> Result<Arc<Link>, TrainError> {
+    Link::join(assignment, &Settings::new(), Vec::new(), patience)
 }
 
 /// A connection that says a hello, and nothing more.
-fn mute(place: &Place, protocol: u32) -> TcpStream {
+fn mute(assignment: &RankAssignment, protocol: u32) -> TcpStream {
     let deadline = Instant::now() + Duration::from_secs(5);
     let stream = loop {
-        match TcpStream::connect(("127.0.0.1", place.port)) {
+        match TcpStream::connect(("127.0.0.1", assignment.port)) {
             Ok(stream) => break stream,
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
     };
-    let hello = Hello { protocol, rank: place.rank, world: place.world, settings: Settings::new() };
+    let hello = Hello { protocol, rank: assignment.rank, world: assignment.world, settings: Settings::new() };
     frame::send(&stream, &hello).unwrap();
     stream
 }
@@ -47,9 +47,9 @@ fn exchanges_may_cross() {
     let port = free_port();
     let patience = Patience::default();
     let rank = |rank: u32| {
-        let place = place(rank, 3, port);
-        let hub = (rank == 0).then(|| Hub::start(&place, &Settings::new(), patience).unwrap());
-        let link = join(&place, patience).unwrap();
+        let assignment = assignment(rank, 3, port);
+        let hub = (rank == 0).then(|| Hub::start(&assignment, &Settings::new(), patience).unwrap());
+        let link = join(&assignment, patience).unwrap();
         let exchange = |name: &str| link.exchange(name, format!("{name} {rank}").into_bytes()).unwrap();
         let (one, other) = thread::scope(|scope| {
             let first = scope.spawn(|| exchange(if rank == 1 { "b" } else { "a" }));
@@ -71,9 +71,9 @@ fn exchanges_may_cross() {
 #[test]
 fn a_rank_that_says_nothing_is_gone() {
     let (hub_at, patience) =
-        (place(0, 2, free_port()), Patience { silence: Duration::from_secs(2), ..Patience::default() });
+        (assignment(0, 2, free_port()), Patience { silence: Duration::from_secs(2), ..Patience::default() });
     let hub = Hub::start(&hub_at, &Settings::new(), patience).unwrap();
-    let silent = mute(&place(1, 2, hub_at.port), PROTOCOL);
+    let silent = mute(&assignment(1, 2, hub_at.port), PROTOCOL);
     let link = join(&hub_at, patience).unwrap();
     let error = link.exchange("anything", Vec::new()).unwrap_err().to_string();
     assert_eq!(error, "rank 1 is gone: it has not answered for 2 s");
@@ -85,17 +85,17 @@ fn a_rank_that_says_nothing_is_gone() {
 #[test]
 fn those_who_cannot_be_ranks_of_the_job_are_refused() {
     for (other, protocol, expected) in [
-        (place(0, 2, 0), PROTOCOL, "two processes say that they are rank 0"),
-        (place(1, 3, 0), PROTOCOL, "rank 1 of 3 is no rank of a job of 2"),
-        (place(7, 2, 0), PROTOCOL, "rank 7 of 2 is no rank of a job of 2"),
-        (place(1, 2, 0), 99, "rank 1 speaks version 99 of the protocol, rank 0 version 1"),
+        (assignment(0, 2, 0), PROTOCOL, "two processes say that they are rank 0"),
+        (assignment(1, 3, 0), PROTOCOL, "rank 1 of 3 is no rank of a job of 2"),
+        (assignment(7, 2, 0), PROTOCOL, "rank 7 of 2 is no rank of a job of 2"),
+        (assignment(1, 2, 0), 99, "rank 1 speaks version 99 of the protocol, rank 0 version 1"),
     ] {
-        let hub_at = place(0, 2, free_port());
+        let hub_at = assignment(0, 2, free_port());
         let hub = Hub::start(&hub_at, &Settings::new(), Patience::default()).unwrap();
         let first = mute(&hub_at, PROTOCOL);
         // So that it is in before the other one.
         thread::sleep(Duration::from_millis(100));
-        let second = mute(&Place { port: hub_at.port, ..other }, protocol);
+        let second = mute(&RankAssignment { port: hub_at.port, ..other }, protocol);
         for stream in [first, second] {
             match frame::receive(&mut &stream, MOST).unwrap() {
                 FromHub::Refused(why) => assert_eq!(why, expected),

@@ -9,16 +9,16 @@ use stepscope_traces::{Group, Rank};
 
 use super::{
     message::Health,
-    progress::{Lane, Operation},
+    progress::{Channel, Operation},
 };
 use crate::comm::Reason;
 
 /// Which ranks an operation needs.
 pub(crate) fn members(operation: &Operation, groups: &HashMap<Group, Vec<Rank>>, world: usize) -> Vec<Rank> {
-    match &operation.lane {
-        Lane::Collective(group) => groups.get(group).cloned().unwrap_or_default(),
-        Lane::Message { from, to, .. } => vec![*from, *to],
-        Lane::Exchange(_) => (0..world as u32).map(Rank).collect(),
+    match &operation.channel {
+        Channel::Collective(group) => groups.get(group).cloned().unwrap_or_default(),
+        Channel::Message { from, to, .. } => vec![*from, *to],
+        Channel::Exchange(_) => (0..world as u32).map(Rank).collect(),
     }
 }
 
@@ -80,12 +80,12 @@ mod tests {
     use super::{super::progress::Report, *};
 
     fn all_reduce(group: u32, number: u64) -> Operation {
-        Operation { lane: Lane::Collective(Group(group)), number, kind: SpanKind::AllReduce }
+        Operation { channel: Channel::Collective(Group(group)), number, kind: SpanKind::AllReduce }
     }
 
     fn message(from: u32, to: u32, number: u64) -> Operation {
-        let lane = Lane::Message { group: Group(9), from: Rank(from), to: Rank(to) };
-        Operation { lane, number, kind: SpanKind::Receive }
+        let channel = Channel::Message { group: Group(9), from: Rank(from), to: Rank(to) };
+        Operation { channel, number, kind: SpanKind::Receive }
     }
 
     /// A rank that is in an operation, or has finished one.

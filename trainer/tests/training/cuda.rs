@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::Write,
     sync::{Mutex, MutexGuard},
 };
 
@@ -14,21 +13,15 @@ use tempfile::TempDir;
 use crate::{
     checkpoints::{Key, assembled, saving},
     memory::assert_as_planned,
+    skipped::skipped,
     support::losses,
 };
 
 /// The GPU, for one test at a time: one of them fills its memory. Says so, if there is none.
 pub(crate) fn gpu() -> Option<MutexGuard<'static, ()>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    look_for_gpu(1).inspect_err(skipped).ok()?;
+    look_for_gpu(1).inspect_err(|why| skipped(why)).ok()?;
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
-}
-
-/// Says so around the harness, which does not show what a test prints that passes.
-pub(crate) fn skipped(why: &TrainError) {
-    let thread = std::thread::current();
-    let line = format!("SKIPPED {}: {why}\n", thread.name().unwrap_or("a test"));
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 fn tiny(precision: Precision, gradients: Precision) -> TrainConfig {

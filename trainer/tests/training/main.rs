@@ -15,6 +15,9 @@ mod nccl;
 mod processes;
 /// What is recorded says what it is.
 mod recording;
+/// Says that a test did nothing.
+#[path = "../../../tests/support/skipped.rs"]
+mod skipped;
 /// What goes wrong is said.
 mod trouble;
 

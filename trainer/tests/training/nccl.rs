@@ -12,9 +12,10 @@ use stepscope_traces::{RankData, Run, SpanKind, Window};
 use stepscope_trainer::{TrainConfig, variables_for_ranks};
 
 use crate::{
-    cuda::{gpu, losses_on_gpu, skipped},
+    cuda::{gpu, losses_on_gpu},
     memory::assert_as_planned,
     processes::{Ranks, Told, dp2_pp2, steps, told},
+    skipped::skipped,
     support::{GLOBAL_BATCH, config, in_bf16, layouts, losses, read, single},
 };
 
@@ -25,7 +26,7 @@ const WITHIN: u64 = 90;
 
 /// GPUs for several ranks, for one test at a time.
 fn gpus() -> Option<MutexGuard<'static, ()>> {
-    variables_for_ranks(MOST_RANKS).inspect_err(skipped).ok()?;
+    variables_for_ranks(MOST_RANKS).inspect_err(|why| skipped(why)).ok()?;
     gpu()
 }
 

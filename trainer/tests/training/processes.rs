@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use stepscope_plan::{ModelShape, ParallelLayout, Zero};
 use stepscope_traces::{Loss, Run, RunInfo, Window};
 use stepscope_trainer::{
-    CudaTraining, GradientReduction, Job, Patience, Place, RankProcess, StepReport, TrainConfig, TrainError,
+    CudaTraining, GradientReduction, Job, Patience, RankAssignment, RankProcess, StepReport, TrainConfig, TrainError,
     launch_processes, variables_for_ranks,
 };
 use tempfile::TempDir;
@@ -53,27 +53,27 @@ const TOLD: &str = "STEPSCOPE_TEST_RANK";
 fn rank_of_a_job() {
     let Ok(told) = std::env::var(TOLD) else { return };
     let told: Told = serde_json::from_str(&told).unwrap();
-    let place = Place::of_this_process().unwrap().unwrap();
-    let trained = train(&told, &place);
+    let assignment = RankAssignment::of_this_process().unwrap().unwrap();
+    let trained = train(&told, &assignment);
     let outcome = trained.as_ref().map_or_else(ToString::to_string, |()| "trained".into());
-    fs::write(told.directory.join(format!("outcome-{}", place.rank)), &outcome).unwrap();
+    fs::write(told.directory.join(format!("outcome-{}", assignment.rank)), &outcome).unwrap();
     if trained.is_err() {
         eprintln!("error: {outcome}");
         std::process::exit(2);
     }
 }
 
-fn train(told: &Told, place: &Place) -> Result<(), TrainError> {
+fn train(told: &Told, assignment: &RankAssignment) -> Result<(), TrainError> {
     let patience = Patience {
         join: Duration::from_secs(told.join),
         collective: Duration::from_secs(told.collective),
         ..Patience::default()
     };
     let usual = told.config();
-    let seed = usual.seed + u64::from(told.differs == Some(place.rank.0));
+    let seed = usual.seed + u64::from(told.differs == Some(assignment.rank.0));
     let reduction = told.reduction;
     let config = TrainConfig { steps: told.steps, seed, patience, reduction, ..usual };
-    let job = Job::join(place, &config)?;
+    let job = Job::join(assignment, &config)?;
     let trained = train_joined(told, &config, &job);
     job.end(trained)
 }

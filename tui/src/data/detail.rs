@@ -8,16 +8,16 @@ use stepscope_traces::{Nanos, Rank, Step, Window};
 
 /// What a view would like to see.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Wish {
+pub(crate) enum DetailRequest {
     /// What ranks did in a stretch of time.
-    Timeline(TimelineWish),
+    Timeline(TimelineRequest),
     /// The passes of a step.
-    Passes(PassesWish),
+    Passes(PassesRequest),
 }
 
 /// A stretch of time of some ranks.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TimelineWish {
+pub(crate) struct TimelineRequest {
     pub(crate) ranks: Vec<RankTime>,
     /// In the clock all ranks are aligned to; all that there is, if there is none.
     pub(crate) window: Option<Window>,
@@ -37,7 +37,7 @@ pub(crate) struct RankTime {
 
 /// The passes of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PassesWish {
+pub(crate) struct PassesRequest {
     pub(crate) step: Step,
     /// Where the step lies on each rank that is asked for.
     pub(crate) figures: Vec<StepFigures>,
@@ -52,7 +52,7 @@ pub(crate) struct Details {
     pub(crate) failure: Option<String>,
 }
 
-/// What came of a wish.
+/// What came of a request.
 #[derive(Clone)]
 pub(crate) enum Detail {
     Timeline(Arc<TimelineDetail>),

@@ -13,10 +13,11 @@ use tempfile::TempDir;
 
 use crate::{
     app::App,
-    data::{Detail, DetailReader, RankTime, Snapshot, Source, TimelineWish, Wish, load},
+    data::{Detail, DetailRequest, RankTime, Snapshot, Source, TimelineRequest},
     event::Event,
+    readers::{DetailReader, load},
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 pub(crate) const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
@@ -38,8 +39,8 @@ impl Case {
     pub(crate) fn answer(&self, app: &mut App, now: Nanos, width: u16, height: u16) {
         for _ in 0..4 {
             drawn(app, now, width, height);
-            let Some((run, wish)) = app.wish() else { return };
-            app.handle(Event::Detail(self.reader.lock().unwrap().read(&run, &wish)));
+            let Some((run, request)) = app.detail_request() else { return };
+            app.handle(Event::Detail(self.reader.lock().unwrap().read(&run, &request)));
         }
     }
 }
@@ -102,8 +103,13 @@ pub(crate) fn read(path: &Path) -> Read {
     let snapshot = load(&source).unwrap().unwrap();
     let mut reader = DetailReader::new(source);
     let ranks = snapshot.run.iter().flat_map(|run| &run.ranks).map(|rank| RankTime { rank: *rank, shift: 0 }).collect();
-    let wish = Wish::Timeline(TimelineWish { ranks, window: Some(Window::ALL), columns: 1, newest: snapshot.newest });
-    assert!(matches!(reader.read(path, &wish), Detail::Timeline(_)));
+    let request = DetailRequest::Timeline(TimelineRequest {
+        ranks,
+        window: Some(Window::ALL),
+        columns: 1,
+        newest: snapshot.newest,
+    });
+    assert!(matches!(reader.read(path, &request), Detail::Timeline(_)));
     (Arc::new(snapshot), reader)
 }
 

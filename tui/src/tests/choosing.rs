@@ -6,7 +6,7 @@ use crate::{
     app::App,
     event::Event,
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 fn app(view: View, case: &str) -> App {
@@ -43,7 +43,7 @@ fn kernels_are_filtered_by_what_is_typed() {
     assert!(nothing.contains("none has that in its name"), "{nothing}");
     let cleared = press(&mut app, &[KeyCode::Esc]);
     assert!(cleared.contains("Kernels  29,") && cleared.contains("adamw"), "{cleared}");
-    assert!(app.left.is_none(), "a typed q does not leave");
+    assert!(app.exit.is_none(), "a typed q does not leave");
 }
 
 #[test]

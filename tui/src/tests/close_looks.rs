@@ -6,7 +6,7 @@ use crate::{
     app::App,
     event::Event,
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 const SIZE: (u16, u16) = (120, 40);

@@ -7,11 +7,12 @@ use stepscope_traces::{Nanos, Step};
 use super::cases::{all, drawn, read, sample};
 use crate::{
     app::App,
-    data::{Source, read_step},
+    data::Source,
     event::Event,
-    request::{Request, Seen, StepRequest},
+    readers::read_step,
+    request::{ExportScope, Request, StepRequest},
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 fn press(app: &mut App, key: KeyCode) -> Vec<Request> {
@@ -75,7 +76,7 @@ fn reading_around_a_step_is_enough() {
 #[test]
 fn what_is_seen_is_what_is_exported() {
     let mut app = opened();
-    let all = Seen { steps: StepRange::ALL, ranks: Vec::new() };
+    let all = ExportScope { steps: StepRange::ALL, ranks: Vec::new() };
     assert_eq!(press(&mut app, KeyCode::Char('e')), [Request::Export(all)]);
     assert!(press(&mut app, KeyCode::Char('e')).is_empty(), "one at a time");
     app.handle(Event::Exported(Ok("wrote a.pftrace".into())));
@@ -86,7 +87,7 @@ fn what_is_seen_is_what_is_exported() {
     app.handle(Event::Step(Step(4), Ok(Arc::new(figures))));
     let steps = StepRange { from: Some(Step(4)), to: Some(Step(5)) };
     let asked = press(&mut app, KeyCode::Char('e'));
-    assert_eq!(asked, [Request::Export(Seen { steps, ranks: vec![stepscope_traces::Rank(0)] })]);
+    assert_eq!(asked, [Request::Export(ExportScope { steps, ranks: vec![stepscope_traces::Rank(0)] })]);
 }
 
 /// What is held grows older, and that says nothing of the run.

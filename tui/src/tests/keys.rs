@@ -6,11 +6,11 @@ use stepscope_traces::Nanos;
 use super::cases::{all, drawn};
 use crate::{
     app::App,
+    app::DashboardExit,
     event::Event,
     request::Request,
-    session::Left,
     theme::{Theme, ThemeName},
-    views::View,
+    view::View,
 };
 
 /// How many events there are.
@@ -66,7 +66,7 @@ fn whatever_is_pressed_there_is_something_to_see() {
         };
         app.handle(next);
         // Somebody who leaves comes back.
-        if app.left.take().is_some() {
+        if app.exit.take().is_some() {
             app = App::new(View::Memory, Theme::new(ThemeName::Plain), random.bool());
         }
         // What is asked of others is answered, or not.
@@ -97,8 +97,8 @@ fn control_c_twice_leaves_the_job_running() {
     let control_c = || Event::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
     let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), true);
     app.handle(control_c());
-    assert_eq!(app.left, None);
+    assert_eq!(app.exit, None);
     assert!(drawn(&mut app, Nanos(0), 80, 24).contains("l, ctrl-c  leave it running"));
     app.handle(control_c());
-    assert_eq!(app.left, Some(Left::JobGoesOn));
+    assert_eq!(app.exit, Some(DashboardExit::JobGoesOn));
 }

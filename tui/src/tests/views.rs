@@ -1,5 +1,5 @@
 use super::cases::{Case, all, frame, look_at, read, sample};
-use crate::{theme::ThemeName, views::View};
+use crate::{theme::ThemeName, view::View};
 
 #[test]
 fn overview() {

@@ -10,13 +10,12 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::CollectiveFigures;
-use stepscope_traces::Nanos;
+use stepscope_plan::text;
 
-use super::{Choice, ViewBody};
+use super::{StepOrRank, ViewBody};
 use crate::{
     keys::{Action, Binding, list_keys},
     scene::Scene,
-    text,
     widgets::{Column, Cursor, Side, Table, below, right_of, row, say},
 };
 
@@ -93,13 +92,9 @@ impl ViewBody for Communication {
         self.cursor.act(action);
     }
 
-    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
-        self.waits.rank_at(event.column, event.row).map(Choice::Rank)
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
+        self.waits.rank_at(event.column, event.row).map(StepOrRank::Rank)
     }
-}
-
-fn time(nanoseconds: i64) -> String {
-    text::duration(Nanos(nanoseconds))
 }
 
 fn cells(scene: &Scene<'_>, figures: &CollectiveFigures) -> Vec<Line<'static>> {
@@ -107,19 +102,19 @@ fn cells(scene: &Scene<'_>, figures: &CollectiveFigures) -> Vec<Line<'static>> {
     let known = |value: Option<String>| value.map_or_else(|| Line::styled("-", theme.quiet()), Line::raw);
     // Where most of the time is waiting, a faster link would change little.
     let waits = figures.waiting_ns.is_some_and(|waiting| 2 * waiting > figures.busy_ns);
-    let waiting = known(figures.waiting_ns.map(time));
+    let waiting = known(figures.waiting_ns.map(text::duration));
     let hidden = 1.0 - figures.exposed_ns as f64 / figures.busy_ns.max(1) as f64;
-    let exposed = Line::raw(time(figures.exposed_ns));
+    let exposed = Line::raw(text::duration(figures.exposed_ns));
     vec![
         Line::raw(figures.operation.word().replace('_', "-")),
         known(figures.axis.map(|axis| axis.name().to_owned())),
         known(figures.group_size.map(|size| size.to_string())),
         Line::raw(text::count(figures.count)),
         known(figures.bytes.map(text::bytes)),
-        known(figures.own_ns.map(time)),
+        known(figures.own_ns.map(text::duration)),
         if waits { waiting.style(theme.warning()) } else { waiting },
         if hidden < 0.5 { exposed.style(theme.warning()) } else { exposed },
-        Line::raw(time(figures.busy_ns)),
+        Line::raw(text::duration(figures.busy_ns)),
         known(figures.algorithm_bandwidth.map(text::bandwidth)),
         known(figures.bus_bandwidth.map(text::bandwidth)),
     ]

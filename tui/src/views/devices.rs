@@ -10,14 +10,14 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::DeviceFigures;
+use stepscope_plan::text;
 use stepscope_traces::{Rank, State};
 
 use self::counters::{COUNTERS, Held, Moment, errors};
-use super::{Choice, ViewBody};
+use super::{StepOrRank, ViewBody};
 use crate::{
     keys::{Action, Binding, list_keys},
     scene::Scene,
-    text,
     widgets::{Column, Cursor, Side, Table, below, row, say},
 };
 
@@ -98,12 +98,12 @@ impl ViewBody for Devices {
         self.cursor.act(action);
     }
 
-    fn take(&mut self, scene: &Scene<'_>) -> Option<Choice> {
+    fn take(&mut self, scene: &Scene<'_>) -> Option<StepOrRank> {
         let devices = &scene.snapshot.analysis.as_ref()?.devices;
-        Some(Choice::Rank(devices.get(self.cursor.chosen()?)?.rank))
+        Some(StepOrRank::Rank(devices.get(self.cursor.chosen()?)?.rank))
     }
 
-    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
         if self.lines.contains((event.column, event.row).into()) {
             self.cursor.choose(self.first + usize::from(event.row - self.lines.y));
         }

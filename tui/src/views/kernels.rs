@@ -11,15 +11,15 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::KernelFigures;
-use stepscope_traces::{Nanos, without_signature};
+use stepscope_plan::text;
+use stepscope_traces::without_signature;
 
 use self::order::Order;
-use super::{Choice, ViewBody};
+use super::{StepOrRank, ViewBody};
 use crate::{
     filter::Filter,
     keys::{Action, Binding, list_keys},
     scene::Scene,
-    text,
     widgets::{Column, Cursor, Side, Table, below, row, say, say_right},
 };
 
@@ -121,7 +121,7 @@ impl ViewBody for Kernels {
         Some(&mut self.filter)
     }
 
-    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
         if self.lines.contains((event.column, event.row).into()) {
             self.cursor.choose(self.first + usize::from(event.row - self.lines.y));
         }
@@ -167,10 +167,6 @@ fn short_name(kernel: &KernelFigures, width: usize) -> String {
     text::shortened(&text::printable(without_signature(&kernel.name)), width)
 }
 
-fn time(nanoseconds: i64) -> String {
-    text::duration(Nanos(nanoseconds))
-}
-
 fn cells(scene: &Scene<'_>, kernel: &KernelFigures, table: &Table<'_>, longest: f64) -> Vec<Line<'static>> {
     let theme = scene.theme;
     let mark = theme.family(kernel.family);
@@ -192,14 +188,14 @@ fn cells(scene: &Scene<'_>, kernel: &KernelFigures, table: &Table<'_>, longest: 
     vec![
         Line::styled(letter.to_string(), style),
         Line::raw(short_name(kernel, table.width(NAME).into())),
-        Line::raw(time(kernel.total_ns)),
+        Line::raw(text::duration(kernel.total_ns)),
         Line::raw(text::percent(kernel.share)),
         Line::styled(glyph.to_string().repeat(bar), style),
         Line::raw(text::count(kernel.count)),
-        Line::raw(time(kernel.mean_ns as i64)),
+        Line::raw(text::duration(kernel.mean_ns as i64)),
         known(rate),
-        known(kernel.arithmetic_intensity.map(detail::intensity)),
+        known(kernel.arithmetic_intensity.map(text::intensity)),
         roof,
-        Line::raw(format!("{} to {}", time(kernel.least_rank_ns), time(kernel.most_rank_ns))),
+        Line::raw(format!("{} to {}", text::duration(kernel.least_rank_ns), text::duration(kernel.most_rank_ns))),
     ]
 }

@@ -11,7 +11,7 @@ use ratatui::{
     text::Line,
 };
 
-use super::{Choice, ViewBody};
+use super::{StepOrRank, ViewBody};
 use crate::{
     keys::{Action, Binding},
     scene::Scene,
@@ -42,7 +42,7 @@ const RANKS: u16 = 52;
 /// What fills memory.
 #[derive(Default)]
 pub(crate) struct Memory {
-    ranks: ranks::Ranks,
+    ranks: ranks::RankBars,
 }
 
 impl ViewBody for Memory {
@@ -79,7 +79,7 @@ impl ViewBody for Memory {
                 self.ranks.draw(scene, beside, buffer);
             }
             None => {
-                // Ranks have a line each, as long as half of the room is left to the rest.
+                // RankBars have a line each, as long as half of the room is left to the rest.
                 let ranks = (scene.snapshot.memory.len() as u16).saturating_add(2).min(right.height / 2);
                 let details = right.height - ranks;
                 categories::draw_details(scene, memory, Rect { height: details, ..right }, buffer);
@@ -97,7 +97,7 @@ impl ViewBody for Memory {
         }
     }
 
-    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
-        self.ranks.rank_at(event.column, event.row).map(Choice::Rank)
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
+        self.ranks.rank_at(event.column, event.row).map(StepOrRank::Rank)
     }
 }

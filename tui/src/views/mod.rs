@@ -1,4 +1,4 @@
-//! What can be looked at: one file for each view, and one list of them.
+//! What views draw and do: one file for each, with its own keys.
 
 mod communication;
 mod devices;
@@ -13,10 +13,11 @@ mod timeline;
 use ratatui::{buffer::Buffer, crossterm::event::MouseEvent, layout::Rect};
 
 use crate::{
-    data::Wish,
+    data::DetailRequest,
     filter::Filter,
     keys::{Action, Binding},
     scene::Scene,
+    view::View,
 };
 
 /// What every view has. What of it is its own (what is scrolled, how things are sorted) it keeps itself.
@@ -28,7 +29,7 @@ pub(crate) trait ViewBody {
     fn act(&mut self, action: Action, scene: &Scene<'_>);
 
     /// What it would like to see beside the snapshot, as it was drawn last.
-    fn wish(&self, _scene: &Scene<'_>) -> Option<Wish> {
+    fn detail_request(&self, _scene: &Scene<'_>) -> Option<DetailRequest> {
         None
     }
 
@@ -38,19 +39,19 @@ pub(crate) trait ViewBody {
     }
 
     /// What is under its cursor, for every view.
-    fn take(&mut self, _scene: &Scene<'_>) -> Option<Choice> {
+    fn take(&mut self, _scene: &Scene<'_>) -> Option<StepOrRank> {
         None
     }
 
     /// What a click on it asks for.
-    fn click(&mut self, _event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
+    fn click(&mut self, _event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
         None
     }
 }
 
 /// What a click chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum StepOrRank {
     /// A step.
     Step(stepscope_traces::Step),
     /// A rank.
@@ -58,35 +59,10 @@ pub(crate) enum Choice {
 }
 
 macro_rules! views {
-    ($($(#[$doc:meta])* $name:ident in $module:ident: $word:literal, $title:literal, $short:literal;)*) => {
-        /// Something that can be looked at.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum View {
-            $($(#[$doc])* $name,)*
-        }
-
-        impl View {
-            /// Every view, in the order of their numbers.
-            pub const ALL: &[View] = &[$(View::$name),*];
-
-            /// The word for it on the command line.
-            pub fn name(self) -> &'static str {
-                match self { $(View::$name => $word,)* }
-            }
-
-            pub(crate) fn title(self) -> &'static str {
-                match self { $(View::$name => $title,)* }
-            }
-
-            /// Its title, where there is little room.
-            pub(crate) fn short_title(self) -> &'static str {
-                match self { $(View::$name => $short,)* }
-            }
-
-            /// The keys that mean something in it alone.
-            pub(crate) fn bindings(self) -> &'static [Binding] {
-                match self { $(View::$name => $module::BINDINGS,)* }
-            }
+    ($($name:ident in $module:ident;)*) => {
+        /// The keys that mean something in a view alone.
+        pub(crate) fn bindings(view: View) -> &'static [Binding] {
+            match view { $(View::$name => $module::BINDINGS,)* }
         }
 
         /// The state of every view.
@@ -104,33 +80,29 @@ macro_rules! views {
 }
 
 views! {
-    /// Where steps go, and what stands out.
-    Overview in overview: "overview", "Overview", "Overview";
-    /// What fills memory.
-    Memory in memory: "memory", "Memory", "Memory";
-    /// What each stream of each rank did.
-    Timeline in timeline: "timeline", "Timeline", "Time";
-    /// What ranks say to each other, and who waits for whom.
-    Communication in communication: "communication", "Communication", "Comm";
-    /// Which micro-batch each stage works on when.
-    Pipeline in pipeline: "pipeline", "Pipeline", "Pipe";
-    /// What takes the time, by name.
-    Kernels in kernels: "kernels", "Kernels", "Kernels";
-    /// What devices say of themselves.
-    Devices in devices: "devices", "Devices", "Devices";
-    /// The whole job at a glance.
-    Ranks in ranks: "ranks", "Ranks", "Ranks";
+    Overview in overview;
+    Memory in memory;
+    Timeline in timeline;
+    Communication in communication;
+    Pipeline in pipeline;
+    Kernels in kernels;
+    Devices in devices;
+    Ranks in ranks;
 }
 
-impl View {
-    /// The view that a number key shows.
-    pub(crate) fn numbered(number: usize) -> Option<View> {
-        View::ALL.get(number.checked_sub(1)?).copied()
-    }
+#[cfg(test)]
+mod tests {
+    use ratatui::crossterm::event::KeyCode;
 
-    /// The view so many places on, around the end.
-    pub(crate) fn after(self, places: usize) -> View {
-        let place = View::ALL.iter().position(|view| *view == self).unwrap_or(0);
-        View::ALL[(place + places) % View::ALL.len()]
+    use super::*;
+
+    #[test]
+    fn no_key_means_two_things() {
+        for view in View::ALL {
+            let keys: Vec<&KeyCode> = bindings(*view).iter().flat_map(|binding| binding.keys).collect();
+            for (index, key) in keys.iter().enumerate() {
+                assert!(!keys[..index].contains(key), "{key} means two things in {}", view.name());
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use ratatui::{
     layout::Rect,
 };
 
-use super::{Choice, ViewBody};
+use super::{StepOrRank, ViewBody};
 use crate::{
     keys::{Action, Binding},
     scene::Scene,
@@ -87,7 +87,7 @@ impl ViewBody for Overview {
         }
     }
 
-    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
-        self.steps.step_at(event.column, event.row).map(Choice::Step)
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
+        self.steps.step_at(event.column, event.row).map(StepOrRank::Step)
     }
 }

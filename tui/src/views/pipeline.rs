@@ -12,16 +12,15 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{NoIdeal, PipelineFigures, RankWork, StepFigures, WorkItem, ideal_work};
-use stepscope_plan::Coordinates;
+use stepscope_plan::{Coordinates, text};
 use stepscope_traces::{Nanos, Rank, Window};
 
 use self::grid::NAMES;
 use super::{ViewBody, stretch};
 use crate::{
-    data::{Passes, PassesWish, Wish},
+    data::{DetailRequest, Passes, PassesRequest},
     keys::{Action, Binding, EARLIER, LATER, STEP_AFTER, STEP_BEFORE, zoom_in, zoom_out},
     scene::Scene,
-    text,
     widgets::{below, draw_time_axis, right_of, row, say, say_both},
 };
 
@@ -201,7 +200,7 @@ impl Pipeline {
         let bubble = pipeline.per_step.iter().find(|step| step.step == passes.step);
         let mut title = Line::from(vec![
             Span::styled(format!(" Step {} as measured", passes.step), theme.title()),
-            Span::styled(format!("  {}", text::duration(Nanos(stretch::length(all)))), theme.strong()),
+            Span::styled(format!("  {}", text::duration(stretch::length(all))), theme.strong()),
         ]);
         let bubble =
             bubble.map(|bubble| Span::styled(format!(", bubble {}", text::percent(bubble.bubble)), theme.strong()));
@@ -237,7 +236,7 @@ impl Pipeline {
             let words = if area.width < WIDE { IDEALLY_SHORT } else { IDEALLY };
             let title = Line::from(vec![
                 Span::styled(" Ideally", theme.title()),
-                Span::styled(format!("  {}", text::duration(Nanos(stretch::length(whole)))), theme.strong()),
+                Span::styled(format!("  {}", text::duration(stretch::length(whole))), theme.strong()),
                 Span::styled(format!("  {words}"), theme.quiet()),
             ]);
             say(buffer, row(rest, 0), title);
@@ -335,12 +334,12 @@ impl ViewBody for Pipeline {
         }
     }
 
-    fn wish(&self, scene: &Scene<'_>) -> Option<Wish> {
+    fn detail_request(&self, scene: &Scene<'_>) -> Option<DetailRequest> {
         let pipeline = scene.snapshot.analysis.as_ref()?.pipeline.as_ref()?;
         let ranks = ranks(scene, pipeline);
         let figures = scene.step_in_sight().iter().filter(|figures| ranks.contains(&figures.rank));
         let figures: Vec<StepFigures> = figures.cloned().collect();
         let step = figures.first()?.step;
-        Some(Wish::Passes(PassesWish { step, figures }))
+        Some(DetailRequest::Passes(PassesRequest { step, figures }))
     }
 }

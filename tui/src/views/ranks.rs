@@ -2,6 +2,7 @@
 
 mod figure;
 mod grid;
+mod median;
 mod outliers;
 
 use std::sync::Arc;
@@ -13,18 +14,18 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::Analysis;
+use stepscope_plan::text;
 use stepscope_traces::Rank;
 
 use self::{
-    figure::{Figure, RankCell, cells},
+    figure::{RankCell, RankFigure, cells},
     grid::{Grid, Scale},
     outliers::Spread,
 };
-use super::{Choice, ViewBody};
+use super::{StepOrRank, ViewBody};
 use crate::{
     keys::{Action, Binding},
     scene::Scene,
-    text,
     widgets::{Cursor, below, right_of, row, say, say_right},
 };
 
@@ -65,7 +66,7 @@ const LEAST_BESIDE: u16 = 20;
 /// The whole job at a glance.
 #[derive(Default)]
 pub(crate) struct Ranks {
-    figure: Figure,
+    figure: RankFigure,
     /// The rank under the cursor; where nobody moved it, the worst.
     cursor: Option<Rank>,
     lines: Cursor,
@@ -89,7 +90,7 @@ impl ViewBody for Ranks {
         if self.cursor.is_none_or(|rank| cells.iter().all(|cell| cell.rank != rank)) {
             self.cursor = spread.outliers.first().copied().or(cells.first().map(|cell| cell.rank));
         }
-        let lower = (Figure::ALL.len() as u16 + 2).min(area.height / 2);
+        let lower = (RankFigure::ALL.len() as u16 + 2).min(area.height / 2);
         let grid = below(Rect { height: area.height.saturating_sub(lower), ..area }, 2);
         let layout = scene.snapshot.run.as_ref().and_then(|run| run.layout);
         let ranks: Vec<Rank> = cells.iter().map(|cell| cell.rank).collect();
@@ -139,23 +140,30 @@ impl ViewBody for Ranks {
         self.cursor = next.or(self.cursor);
     }
 
-    fn take(&mut self, _scene: &Scene<'_>) -> Option<Choice> {
-        self.cursor.map(Choice::Rank)
+    fn take(&mut self, _scene: &Scene<'_>) -> Option<StepOrRank> {
+        self.cursor.map(StepOrRank::Rank)
     }
 
-    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<Choice> {
+    fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
         if !self.area.contains((event.column, event.row).into()) {
             return None;
         }
         let line = self.first + usize::from(event.row - self.area.y);
         let rank = self.grid.under(line, event.column - self.area.x)?;
         self.cursor = Some(rank);
-        Some(Choice::Rank(rank))
+        Some(StepOrRank::Rank(rank))
     }
 }
 
 /// What is seen, and what colours mean.
-fn draw_title(scene: &Scene<'_>, figure: Figure, spread: &Spread, cells: &[RankCell], area: Rect, buffer: &mut Buffer) {
+fn draw_title(
+    scene: &Scene<'_>,
+    figure: RankFigure,
+    spread: &Spread,
+    cells: &[RankCell],
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     let theme = scene.theme;
     let ranks = text::counted(cells.len() as u64, "rank");
     let title = [

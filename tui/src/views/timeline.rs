@@ -11,16 +11,16 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{SpanFacts, StepFigures};
+use stepscope_plan::text;
 use stepscope_traces::{Nanos, Rank, Step, Stream, Window};
 
 pub(crate) use self::keys::BINDINGS;
-use self::lanes::{Arrangement, LanePlace, NAMES, Seen};
-use super::{Choice, ViewBody, stretch};
+use self::lanes::{Arrangement, LanePlace, LaneView, NAMES};
+use super::{StepOrRank, ViewBody, stretch};
 use crate::{
-    data::{RankDetail, RankTime, TimelineDetail, TimelineWish, Wish},
+    data::{DetailRequest, RankDetail, RankTime, TimelineDetail, TimelineRequest},
     keys::Action,
     scene::Scene,
-    text,
     widgets::{below, draw_time_axis, right_of, row, say, say_both},
 };
 
@@ -200,7 +200,7 @@ impl Timeline {
         buffer: &mut Buffer,
     ) {
         let theme = scene.theme;
-        let length = text::duration(Nanos(stretch::length(window)));
+        let length = text::duration(stretch::length(window));
         let mut words = vec![Span::styled(" Timeline", theme.title())];
         let last = Window { from: Nanos(window.to.0.saturating_sub(1)), ..window };
         match (begun_before(scene, window), begun_before(scene, last)) {
@@ -342,8 +342,8 @@ impl ViewBody for Timeline {
         draw_time_axis(buffer, right_of(row(area, 1), NAMES), scene.theme, stretch::length(window));
         let time = self.selected.as_ref().and_then(|selected| selected.found(timeline));
         let time = time.map(|(facts, _, rank)| (rank.time.aligned(facts.start), rank.time.aligned(facts.end)));
-        let seen = Seen { theme: scene.theme, window, selected: self.selected.as_ref(), selected_time: time };
-        self.drawn.lanes = arrangement.draw(&seen, timeline, body, buffer);
+        let view = LaneView { theme: scene.theme, window, selected: self.selected.as_ref(), selected_time: time };
+        self.drawn.lanes = arrangement.draw(&view, timeline, body, buffer);
         let foot = below(area, 2 + body.height);
         if bottom > 1 {
             self.draw_selected(scene, timeline, Rect { height: facts::HEIGHT.min(foot.height), ..foot }, buffer);
@@ -388,7 +388,7 @@ impl ViewBody for Timeline {
         }
     }
 
-    fn wish(&self, scene: &Scene<'_>) -> Option<Wish> {
+    fn detail_request(&self, scene: &Scene<'_>) -> Option<DetailRequest> {
         let analysis = scene.snapshot.analysis.as_ref()?;
         let step = Timeline::extent(scene, scene.step_in_sight());
         let window = match self.sight {
@@ -406,10 +406,10 @@ impl ViewBody for Timeline {
             scene.snapshot.newest.filter(|_| window.is_none_or(|window| end.is_none_or(|end| window.to.0 > end)));
         let columns = usize::from(self.drawn.columns);
         let is_wanted = self.drawn.columns > 0 && !ranks.is_empty();
-        is_wanted.then_some(Wish::Timeline(TimelineWish { ranks, window, columns, newest }))
+        is_wanted.then_some(DetailRequest::Timeline(TimelineRequest { ranks, window, columns, newest }))
     }
 
-    fn click(&mut self, event: &MouseEvent, scene: &Scene<'_>) -> Option<Choice> {
+    fn click(&mut self, event: &MouseEvent, scene: &Scene<'_>) -> Option<StepOrRank> {
         let (timeline, window) = (scene.details.timeline.as_deref()?, self.drawn.window?);
         let place = Position { x: event.column, y: event.row };
         let lane = self.drawn.lanes.iter().find(|lane| lane.place.contains(place)).copied()?;

@@ -3,6 +3,7 @@
 mod columns;
 mod cursor;
 mod curve;
+mod memory_parts;
 mod meter;
 mod table;
 mod time_axis;
@@ -12,6 +13,7 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Line, widgets::Widget};
 pub(crate) use columns::{Columns, EIGHTHS, Part};
 pub(crate) use cursor::Cursor;
 pub(crate) use curve::draw_curve;
+pub(crate) use memory_parts::memory_parts;
 pub(crate) use meter::{draw_parts, parts_line};
 pub(crate) use table::{Column, Side, Table};
 pub(crate) use time_axis::draw_time_axis;
@@ -53,6 +55,12 @@ pub(crate) fn say_both<'a>(buffer: &mut Buffer, place: Rect, left: Line<'a>, rig
     if both <= place.width.into() {
         say_right(buffer, place, right);
     }
+}
+
+/// A place of this size in the middle of an area, or as much of it as there is.
+pub(crate) fn centered(area: Rect, width: u16, height: u16) -> Rect {
+    let (width, height) = (width.min(area.width), height.min(area.height));
+    Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }
 }
 
 #[cfg(test)]

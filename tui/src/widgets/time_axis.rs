@@ -1,10 +1,10 @@
 //! Times above something that goes from left to right.
 
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
-use stepscope_traces::Nanos;
+use stepscope_plan::text;
 
 use super::{right_of, say};
-use crate::{text, theme::Theme};
+use crate::theme::Theme;
 
 /// How far times are apart at least, in cells.
 const APART: i64 = 14;
@@ -18,7 +18,7 @@ pub(crate) fn draw_time_axis(buffer: &mut Buffer, place: Rect, theme: &Theme, le
     let every = round_above((length / (cells / APART)).max(1));
     for tick in 0..=length / every {
         let cell = (i128::from(tick * every) * i128::from(cells) / i128::from(length)) as u16;
-        let words = format!("│{}", if tick == 0 { "0".into() } else { text::duration(Nanos(tick * every)) });
+        let words = format!("│{}", if tick == 0 { "0".into() } else { text::duration(tick * every) });
         // One that is cut off says nothing.
         if cell + words.chars().count() as u16 <= place.width {
             say(buffer, right_of(place, cell), Line::styled(words, theme.quiet()));

@@ -20,7 +20,7 @@ use crate::{
     comm::{Groups, ProcessGroup, Reduction},
     error::TrainError,
     lock::lock,
-    rendezvous::{Lane, Link},
+    rendezvous::{Channel, Link},
 };
 
 /// What goes over one of NCCL's communicators, and which of its members this rank is.
@@ -30,7 +30,7 @@ use crate::{
 /// schedule would wait for each other in a circle. So messages have one for each sender and receiver.
 #[derive(Clone)]
 pub(super) struct Line {
-    pub(super) lane: Lane,
+    pub(super) channel: Channel,
     pub(super) size: usize,
     pub(super) index: usize,
 }
@@ -42,8 +42,11 @@ pub(super) const RECEIVER: usize = 1;
 /// The lines of a rank, in the order that all ranks have them in.
 pub(super) fn lines(groups: &Groups) -> Vec<Line> {
     let Groups { world, tensor, data, forward, backward, ends } = groups;
-    let collective =
-        |group: &ProcessGroup| Line { lane: Lane::Collective(group.group), size: group.size(), index: group.index };
+    let collective = |group: &ProcessGroup| Line {
+        channel: Channel::Collective(group.group),
+        size: group.size(),
+        index: group.index,
+    };
     let mut lines: Vec<Line> = [world, tensor, data, ends].into_iter().flatten().map(collective).collect();
     // Activations go to the next stage, gradients to the one before; of an interleaved schedule also around.
     for (group, step) in [(forward, 1), (backward, -1)] {
@@ -53,8 +56,8 @@ pub(super) fn lines(groups: &Groups) -> Vec<Line> {
             let to = (from + size).wrapping_add_signed(step) % size;
             let ends = [(from, SENDER), (to, RECEIVER)];
             if let Some((_, index)) = ends.into_iter().find(|(member, _)| *member == group.index) {
-                let lane = Lane::Message { group: group.group, from: group.ranks[from], to: group.ranks[to] };
-                lines.push(Line { lane, size: 2, index });
+                let channel = Channel::Message { group: group.group, from: group.ranks[from], to: group.ranks[to] };
+                lines.push(Line { channel, size: 2, index });
             }
         }
     }
@@ -62,18 +65,19 @@ pub(super) fn lines(groups: &Groups) -> Vec<Line> {
 }
 
 /// The first member of each makes its name, and everyone hears of all.
-pub(super) fn exchange_ids(link: &Link, lines: &[Line]) -> Result<HashMap<Lane, Id>, TrainError> {
+pub(super) fn exchange_ids(link: &Link, lines: &[Line]) -> Result<HashMap<Channel, Id>, TrainError> {
     let mut made = Vec::new();
     for line in lines.iter().filter(|line| line.index == 0) {
-        made.push((&line.lane, Id::new().map_err(not_connected)?.bytes()));
+        made.push((&line.channel, Id::new().map_err(not_connected)?.bytes()));
     }
     let garbled = |why: String| TrainError::Disagreement(format!("the names of NCCL's communicators: {why}"));
     let made = serde_json::to_vec(&made).map_err(|error| garbled(error.to_string()))?;
     let mut ids = HashMap::new();
     for made in link.exchange("the names of NCCL's communicators", made)? {
-        let made: Vec<(Lane, Vec<u8>)> = serde_json::from_slice(&made).map_err(|error| garbled(error.to_string()))?;
-        for (lane, bytes) in made {
-            ids.insert(lane, Id::from_bytes(&bytes).ok_or_else(|| garbled(format!("{} bytes", bytes.len())))?);
+        let made: Vec<(Channel, Vec<u8>)> =
+            serde_json::from_slice(&made).map_err(|error| garbled(error.to_string()))?;
+        for (channel, bytes) in made {
+            ids.insert(channel, Id::from_bytes(&bytes).ok_or_else(|| garbled(format!("{} bytes", bytes.len())))?);
         }
     }
     Ok(ids)
@@ -84,23 +88,23 @@ pub(super) fn exchange_ids(link: &Link, lines: &[Line]) -> Result<HashMap<Lane, 
 pub(super) fn connect_all(
     backend: &CudaBackend,
     lines: &[Line],
-    ids: &HashMap<Lane, Id>,
+    ids: &HashMap<Channel, Id>,
     token: Array,
-) -> Result<Vec<(Lane, Member)>, TrainError> {
+) -> Result<Vec<(Channel, Member)>, TrainError> {
     let device = backend.device();
     device.enter()?;
     let mut members = Vec::new();
-    for Line { lane, size, index } in lines {
-        let id = ids.get(lane).ok_or_else(|| not_connected(format!("nobody named {lane:?}")))?;
+    for Line { channel, size, index } in lines {
+        let id = ids.get(channel).ok_or_else(|| not_connected(format!("nobody named {channel:?}")))?;
         let member = Member::connect(*size, *id, *index).map_err(not_connected)?;
-        let first = match (lane, *index) {
-            (Lane::Message { .. }, SENDER) => Call::send(token, RECEIVER),
-            (Lane::Message { .. }, _) => Call::receive(token, SENDER),
+        let first = match (channel, *index) {
+            (Channel::Message { .. }, SENDER) => Call::send(token, RECEIVER),
+            (Channel::Message { .. }, _) => Call::receive(token, SENDER),
             _ => Call::all_reduce(token, Reduction::Maximum),
         };
         use_first(&member, &first, device.stream(Stream::Communication).cu_stream()).map_err(not_connected)?;
         device.synchronize()?;
-        members.push((lane.clone(), member));
+        members.push((channel.clone(), member));
     }
     Ok(members)
 }
@@ -152,7 +156,7 @@ mod tests {
             }
             // Both ends of a message have it, once each.
             for line in all.iter().flatten().filter(|line| is_message(line)) {
-                let same = all.iter().flatten().filter(|other| other.lane == line.lane);
+                let same = all.iter().flatten().filter(|other| other.channel == line.channel);
                 let mut ends: Vec<usize> = same.map(|line| line.index).collect();
                 ends.sort_unstable();
                 assert_eq!(ends, [SENDER, RECEIVER]);
@@ -161,6 +165,6 @@ mod tests {
     }
 
     fn is_message(line: &Line) -> bool {
-        matches!(line.lane, Lane::Message { .. })
+        matches!(line.channel, Channel::Message { .. })
     }
 }

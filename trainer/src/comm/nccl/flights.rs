@@ -60,10 +60,10 @@ mod tests {
     use stepscope_traces::{Group, SpanKind};
 
     use super::*;
-    use crate::rendezvous::Lane;
+    use crate::rendezvous::Channel;
 
     fn operation(number: u64) -> Operation {
-        Operation { lane: Lane::Collective(Group(0)), number, kind: SpanKind::AllReduce }
+        Operation { channel: Channel::Collective(Group(0)), number, kind: SpanKind::AllReduce }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{
     comm::trouble::LOOK_EVERY,
     error::TrainError,
     lock::{lock, lock_until},
-    rendezvous::{Lane, Link},
+    rendezvous::{Channel, Link},
 };
 use cudarc::driver::sys::CUstream;
 
@@ -24,18 +24,21 @@ const ABORTED_WITHIN: Duration = Duration::from_secs(3);
 pub(super) struct Members {
     link: Arc<Link>,
     backend: Weak<CudaBackend>,
-    /// Nothing in a lane's place when NCCL has been let go of.
-    members: HashMap<Lane, Arc<Mutex<Option<Member>>>>,
+    /// Nothing in a channel's place when NCCL has been let go of.
+    members: HashMap<Channel, Arc<Mutex<Option<Member>>>>,
     pub(super) flights: Flights<Mark>,
     ended: Mutex<bool>,
 }
 
 impl Members {
-    pub(super) fn new(link: &Arc<Link>, backend: &Arc<CudaBackend>, members: Vec<(Lane, Member)>) -> Members {
+    pub(super) fn new(link: &Arc<Link>, backend: &Arc<CudaBackend>, members: Vec<(Channel, Member)>) -> Members {
         Members {
             link: link.clone(),
             backend: Arc::downgrade(backend),
-            members: members.into_iter().map(|(lane, member)| (lane, Arc::new(Mutex::new(Some(member))))).collect(),
+            members: members
+                .into_iter()
+                .map(|(channel, member)| (channel, Arc::new(Mutex::new(Some(member)))))
+                .collect(),
             flights: Flights::default(),
             ended: Mutex::new(false),
         }
@@ -43,14 +46,14 @@ impl Members {
 
     /// Queues a call of tensors' arrays on a stream of their device.
     #[allow(unsafe_code, reason = "NCCL takes addresses")]
-    pub(super) fn call(&self, lane: &Lane, call: &Call, stream: CUstream) -> Result<(), String> {
-        let member = self.members.get(lane).map(|member| lock(member));
+    pub(super) fn call(&self, channel: &Channel, call: &Call, stream: CUstream) -> Result<(), String> {
+        let member = self.members.get(channel).map(|member| lock(member));
         match member.as_deref() {
             // SAFETY: arrays of tensors are the device's memory, and whoever queues an operation keeps its tensors until
             // the stream is past it.
             Some(Some(member)) => unsafe { member.call(call, stream) },
             Some(None) => Err("NCCL has been let go of".into()),
-            None => Err(format!("this rank has no part in {lane:?}")),
+            None => Err(format!("this rank has no part in {channel:?}")),
         }
     }
 

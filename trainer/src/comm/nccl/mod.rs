@@ -33,7 +33,7 @@ use crate::{
         cuda::{CudaBackend, array},
     },
     error::TrainError,
-    rendezvous::{Lane, Link, Operation},
+    rendezvous::{Channel, Link, Operation},
 };
 
 /// One rank's way to other GPUs.
@@ -51,7 +51,7 @@ pub(crate) struct NcclCommunicator {
 struct Asked<'a> {
     group: &'a ProcessGroup,
     stream: Stream,
-    lane: Lane,
+    channel: Channel,
     sequence: Sequence,
     kind: SpanKind,
     /// Of the message.
@@ -72,8 +72,8 @@ impl NcclCommunicator {
         backend.synchronize()?;
         let lines = connect::lines(groups);
         let ids = connect::exchange_ids(link, &lines)?;
-        let lane = Lane::Exchange("NCCL's connections".into());
-        let operation = Operation { lane, number: 0, kind: SpanKind::Communication };
+        let channel = Channel::Exchange("NCCL's connections".into());
+        let operation = Operation { channel, number: 0, kind: SpanKind::Communication };
         let (connecting, place) = (backend.clone(), array(&token));
         let members = link.progress.during(&operation, || {
             connect::patiently(link, move || connect::connect_all(&connecting, &lines, &ids, place))
@@ -93,8 +93,8 @@ impl NcclCommunicator {
         (kind, whole): (SpanKind, &Tensor),
         call: Result<Call, TrainError>,
     ) {
-        let (lane, sequence) = (Lane::Collective(group.group), self.numbering.collective(group));
-        self.queue(&Asked { group, stream, lane, sequence, kind, bytes: whole.bytes() }, call);
+        let (channel, sequence) = (Channel::Collective(group.group), self.numbering.collective(group));
+        self.queue(&Asked { group, stream, channel, sequence, kind, bytes: whole.bytes() }, call);
     }
 
     fn message(
@@ -105,15 +105,15 @@ impl NcclCommunicator {
         (from, to): (usize, usize),
         call: Call,
     ) {
-        let lane = Lane::Message { group: group.group, from: group.ranks[from], to: group.ranks[to] };
+        let channel = Channel::Message { group: group.group, from: group.ranks[from], to: group.ranks[to] };
         let sequence = self.numbering.message(group, from, to);
-        self.queue(&Asked { group, stream, lane, sequence, kind, bytes: tensor.bytes() }, Ok(call));
+        self.queue(&Asked { group, stream, channel, sequence, kind, bytes: tensor.bytes() }, Ok(call));
     }
 
     /// Queues a call, and says what it is to whoever sees its kernel.
     fn queue(&self, asked: &Asked<'_>, call: Result<Call, TrainError>) {
-        let Asked { group, stream, lane, sequence, kind, bytes } = asked;
-        let operation = Operation { lane: lane.clone(), number: sequence.0, kind: *kind };
+        let Asked { group, stream, channel, sequence, kind, bytes } = asked;
+        let operation = Operation { channel: channel.clone(), number: sequence.0, kind: *kind };
         let _launching = self.recorder.launching(LaunchInfo {
             kind: Some(*kind),
             bytes: Some(*bytes),
@@ -123,7 +123,7 @@ impl NcclCommunicator {
         self.backend.attempt(|| {
             let (call, device) = (call?, self.backend.device());
             let before = device.record(*stream)?;
-            let called = self.members.call(lane, &call, device.stream(*stream).cu_stream());
+            let called = self.members.call(channel, &call, device.stream(*stream).cu_stream());
             called.map_err(|why| TrainError::Device { action: format!("do {operation}"), why })?;
             self.members.flights.add(*stream, operation, (before, device.record(*stream)?));
             Ok(())

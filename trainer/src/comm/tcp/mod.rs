@@ -25,7 +25,7 @@ use crate::{
         cpu::{CpuBackend, Element, View, view, with_element},
     },
     error::TrainError,
-    rendezvous::{Lane, Operation},
+    rendezvous::{Channel, Operation},
 };
 
 /// One rank's way to other processes.
@@ -52,7 +52,8 @@ impl Seat {
         for_member: impl Fn(usize) -> Result<Vec<u8>, TrainError>,
     ) -> Result<Vec<Vec<u8>>, TrainError> {
         let others = || (0..self.ranks.len()).filter(|member| *member != self.index);
-        let address = |from| Address { lane: self.operation.lane.clone(), number: self.operation.number, round, from };
+        let address =
+            |from| Address { channel: self.operation.channel.clone(), number: self.operation.number, round, from };
         for member in others() {
             let letter = Letter { terms: Some(self.terms.clone()), bytes: for_member(member)? };
             self.peers.post(self.ranks[member], &address(self.peers.rank()), &letter)?;
@@ -111,7 +112,7 @@ impl TcpCommunicator {
         work: impl FnOnce(&Seat) -> Result<(), TrainError> + Send + 'static,
     ) {
         let sequence = self.numbering.collective(group);
-        let operation = Operation { lane: Lane::Collective(group.group), number: sequence.0, kind };
+        let operation = Operation { channel: Channel::Collective(group.group), number: sequence.0, kind };
         let terms = Terms::of(kind, how, offered);
         let seat = Seat { peers: self.peers.clone(), operation, terms, ranks: group.ranks.clone(), index: group.index };
         self.backend.communicate(stream, (kind, whole.bytes()), (group.group, sequence), move || {
@@ -129,9 +130,9 @@ impl TcpCommunicator {
         work: impl FnOnce(&Peers, &Address, &View) -> Result<(), TrainError> + Send + 'static,
     ) {
         let sequence = self.numbering.message(group, from, to);
-        let lane = Lane::Message { group: group.group, from: group.ranks[from], to: group.ranks[to] };
-        let address = Address { lane: lane.clone(), number: sequence.0, round: 0, from: group.ranks[from] };
-        let operation = Operation { lane, number: sequence.0, kind };
+        let channel = Channel::Message { group: group.group, from: group.ranks[from], to: group.ranks[to] };
+        let address = Address { channel: channel.clone(), number: sequence.0, round: 0, from: group.ranks[from] };
+        let operation = Operation { channel, number: sequence.0, kind };
         let (peers, view) = (self.peers.clone(), view(tensor));
         self.backend.communicate(stream, (kind, tensor.bytes()), (group.group, sequence), move || {
             peers.link().progress.during(&operation, || work(&peers, &address, &view))

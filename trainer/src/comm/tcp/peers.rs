@@ -19,7 +19,7 @@ use crate::{
     comm::{Reason, terms::Terms, trouble::LOOK_EVERY},
     error::TrainError,
     lock::lock,
-    rendezvous::{Lane, Link, receive, send},
+    rendezvous::{Channel, Link, receive, send},
 };
 
 /// How long one try to connect may take, and a connection to say who it is.
@@ -38,7 +38,7 @@ const READ_AHEAD: u64 = 1 << 20;
 /// What a message is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Address {
-    pub(crate) lane: Lane,
+    pub(crate) channel: Channel,
     pub(crate) number: u64,
     /// Which message of an operation that takes several.
     pub(crate) round: u8,

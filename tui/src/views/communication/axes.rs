@@ -6,11 +6,10 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{AxisShare, Class};
-use stepscope_traces::Nanos;
+use stepscope_plan::text;
 
 use crate::{
     scene::Scene,
-    text,
     widgets::{below, row, say},
 };
 
@@ -36,7 +35,7 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) -> u16 {
     for (line, along) in axes.iter().enumerate() {
         let share = along.overlap();
         let hidden = ((share * bar as f64).round() as usize).min(bar);
-        let exposed = text::duration(Nanos(along.exposed_ns));
+        let exposed = text::duration(along.exposed_ns);
         let name = along.axis.map_or("unknown", |axis| axis.name());
         // What nothing hides is what a step takes longer for.
         let style = if share < 0.5 { theme.warning() } else { theme.quiet() };

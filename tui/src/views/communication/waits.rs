@@ -8,11 +8,12 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{Analysis, Straggler, Wait};
-use stepscope_traces::{Nanos, Rank, RunSource};
+use stepscope_plan::text;
+use stepscope_traces::{Rank, RunSource};
 
 use crate::{
     scene::Scene,
-    text, waiting,
+    unknown_waits,
     widgets::{below, right_of, row, say},
 };
 
@@ -86,7 +87,7 @@ impl Waits {
                 spans.extend(cells);
             }
             let waited = analysis.stragglers.iter().find(|straggler| straggler.rank == *rank);
-            let waited = waited.map_or_else(String::new, |straggler| time(straggler.wait_ns));
+            let waited = waited.map_or_else(String::new, |straggler| text::duration(straggler.wait_ns));
             spans.push(Span::styled(format!("{waited:>TOTAL$}"), theme.quiet()));
             say(buffer, place, Line::from(spans));
             self.drawn.push((place, *rank));
@@ -96,7 +97,7 @@ impl Waits {
             (Rect { width: cell as u16, ..right_of(row(area, 0), from) }.intersection(area), *rank)
         }));
         let left_out = analysis.stragglers.len().saturating_sub(map.waiting.len());
-        let scale = format!(" 0 to 9: up to {}", time(most));
+        let scale = format!(" 0 to 9: up to {}", text::duration(most));
         let more =
             if left_out > 0 { format!("; the worst of {} ranks", analysis.stragglers.len()) } else { String::new() };
         let line = row(below(area, 1), map.waiting.len() as u16);
@@ -107,14 +108,10 @@ impl Waits {
 /// How wide what a rank waited for all others is.
 const TOTAL: usize = 10;
 
-fn time(nanoseconds: i64) -> String {
-    text::duration(Nanos(nanoseconds))
-}
-
 /// Why there is nothing to show, if there is nothing.
 fn nobody(analysis: &Analysis) -> Option<&'static str> {
     let nobody = || analysis.waits.is_empty().then_some("nobody waits: all ranks come at the same time");
-    waiting::why_unknown(analysis).or_else(nobody)
+    unknown_waits::why_unknown(analysis).or_else(nobody)
 }
 
 /// What stands out, in words: the rank that others wait for most, and the one that waits most.
@@ -127,11 +124,11 @@ fn words(analysis: &Analysis, width: usize) -> Vec<String> {
         words.push(format!(
             "rank {} is waited for most: {}, {share} of all waiting",
             last.rank,
-            time(last.caused_wait_ns)
+            text::duration(last.caused_wait_ns)
         ));
     }
     if let Some(first) = worst(|straggler| straggler.wait_ns) {
-        words.push(format!("rank {} waits most: {}", first.rank, time(first.wait_ns)));
+        words.push(format!("rank {} waits most: {}", first.rank, text::duration(first.wait_ns)));
     }
     words.iter().map(|words| text::shortened(words, width.saturating_sub(2).max(1))).collect()
 }

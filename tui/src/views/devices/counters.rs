@@ -1,11 +1,9 @@
 //! What devices are asked, what it is called here, and how it is written.
 
 use stepscope_analyzer::{CounterFigures, DeviceFigures};
+use stepscope_plan::text;
 
-use crate::{
-    text,
-    widgets::{Column, Side},
-};
+use crate::widgets::{Column, Side};
 
 /// Something that devices are asked.
 pub(super) struct Counter {
@@ -89,9 +87,9 @@ impl Counter {
     pub(super) fn written(&self, value: f64) -> String {
         match self.unit {
             Unit::Percent => text::percent(value / 100.0),
-            Unit::Watts => format!("{value:.0} W"),
-            Unit::Megahertz => format!("{value:.0} MHz"),
-            Unit::Degrees => format!("{value:.0} °C"),
+            Unit::Watts => text::watts(value),
+            Unit::Megahertz => text::megahertz(value),
+            Unit::Degrees => text::celsius(value),
             Unit::Bytes => text::bytes(value.max(0.0) as u64),
             Unit::Rate => text::bandwidth(value.max(0.0)),
         }
@@ -121,7 +119,7 @@ impl Held {
     }
 
     pub(super) fn words(self) -> String {
-        format!("{} {:.0}%", self.why, (100.0 * self.share).max(1.0))
+        format!("{} {}", self.why, text::whole_percent(self.share.max(0.01)))
     }
 }
 

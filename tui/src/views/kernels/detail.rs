@@ -6,10 +6,10 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{Analysis, Bound, KernelFigures};
+use stepscope_plan::text;
 
 use crate::{
     scene::Scene,
-    text,
     widgets::{below, row, say},
 };
 
@@ -31,11 +31,6 @@ pub(super) fn word(bound: Bound) -> &'static str {
         Bound::Compute => "compute",
         Bound::Memory => "memory",
     }
-}
-
-/// FLOPs a byte, to the digits that matter.
-pub(super) fn intensity(intensity: f64) -> String {
-    if intensity < 10.0 { format!("{intensity:.2}") } else { text::count(intensity.round() as u64) }
 }
 
 pub(super) fn draw(scene: &Scene<'_>, kernel: &KernelFigures, area: Rect, buffer: &mut Buffer) {
@@ -84,7 +79,7 @@ fn position(kernel: &KernelFigures, analysis: Option<&Analysis>) -> String {
             Some(Bound::Compute) => ": arithmetic is its roof",
             None => "",
         };
-        words.push(format!("{} FLOP/B, the ridge is at {}{waits}", intensity(at), intensity(ridge)));
+        words.push(format!("{} FLOP/B, the ridge is at {}{waits}", text::intensity(at), text::intensity(ridge)));
     }
     match words.len() {
         1 => words.push("its FLOPs and bytes are not known".into()),
@@ -104,10 +99,5 @@ mod tests {
         assert_eq!(in_pieces("abcdefghij", 3, 2), ["abc", "d…j"].map(String::from));
         assert!(in_pieces("", 3, 2).is_empty());
         assert!(in_pieces("abc", 3, 0).is_empty());
-    }
-
-    #[test]
-    fn intensities_have_the_digits_that_matter() {
-        assert_eq!([0.25, 9.994, 206.1, 12_345.6].map(intensity), ["0.25", "9.99", "206", "12,346"].map(String::from));
     }
 }

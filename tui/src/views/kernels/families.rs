@@ -6,10 +6,10 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::Family;
+use stepscope_plan::text;
 
 use crate::{
     scene::Scene,
-    text,
     widgets::{Part, draw_parts, row, say},
 };
 

@@ -6,13 +6,12 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{MemoryPoint, RankMemory, StepFigures};
-use stepscope_traces::{Nanos, State};
+use stepscope_plan::text;
+use stepscope_traces::State;
 
 use crate::{
-    memory_parts::memory_parts,
     scene::Scene,
-    text,
-    widgets::{Columns, below, right_of, row, say, say_right},
+    widgets::{Columns, below, memory_parts, right_of, row, say, say_right},
 };
 
 /// How wide the sizes beside it are.
@@ -49,7 +48,7 @@ pub(super) fn draw(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &
         }
     }
     let axis = right_of(below(body, chart.height), AXIS);
-    let since = |moment: i64| text::duration(Nanos(moment.saturating_sub(time.began)));
+    let since = |moment: i64| text::duration(moment.saturating_sub(time.began));
     say(buffer, row(axis, 0), Line::styled(since(time.from), theme.quiet()));
     say_right(buffer, row(axis, 0), Line::styled(since(time.to), theme.quiet()));
     draw_chosen(scene, memory, &time, row(axis, 0), buffer);

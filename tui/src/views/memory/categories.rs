@@ -6,11 +6,11 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{Block, RankMemory};
+use stepscope_plan::text;
 use stepscope_traces::{MemoryCategory, State};
 
 use crate::{
     scene::Scene,
-    text,
     theme::Theme,
     widgets::{row, say},
 };
@@ -83,7 +83,7 @@ fn draw_total(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut 
         let change = memory.peak_bytes as f64 / plan as f64 - 1.0;
         // More than was planned for is what makes a run end.
         let style = if change > 0.1 { theme.warning() } else { theme.quiet() };
-        spans.push(Span::styled(format!(" {:>+6.1}%", 100.0 * change), style));
+        spans.push(Span::styled(format!(" {:>7}", text::percent_more(change)), style));
     }
     say(buffer, place, Line::from(spans));
 }

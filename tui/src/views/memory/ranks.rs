@@ -8,13 +8,12 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::RankMemory;
+use stepscope_plan::text;
 use stepscope_traces::Rank;
 
 use crate::{
-    memory_parts::memory_parts,
     scene::Scene,
-    text,
-    widgets::{below, parts_line, row, say, say_right},
+    widgets::{below, memory_parts, parts_line, row, say, say_right},
 };
 
 /// From this width on the title is a whole sentence.
@@ -22,7 +21,7 @@ const WIDE: u16 = 32;
 
 /// The list of ranks: its order, and how far it is scrolled.
 #[derive(Default)]
-pub(super) struct Ranks {
+pub(super) struct RankBars {
     by_peak: bool,
     first: usize,
     last_first: usize,
@@ -30,7 +29,7 @@ pub(super) struct Ranks {
     drawn: Vec<(Rect, Rank)>,
 }
 
-impl Ranks {
+impl RankBars {
     pub(super) fn scroll_up(&mut self) {
         self.first = self.first.saturating_sub(1);
     }

@@ -6,12 +6,12 @@ use ratatui::{
     style::Style,
     text::{Line, Span},
 };
-use stepscope_traces::{Nanos, RunSource};
+use stepscope_plan::text;
+use stepscope_traces::RunSource;
 
 use crate::{
     data::Stage,
     scene::Scene,
-    text,
     widgets::{row, say},
 };
 
@@ -19,7 +19,7 @@ use crate::{
 pub(super) const HEIGHT: u16 = 3;
 
 /// A figure: what it is called, what it is, and what to know of it.
-struct Figure {
+struct HeadlineFigure {
     name: &'static str,
     value: String,
     style: Style,
@@ -40,38 +40,25 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn figure(scene: &Scene<'_>, name: &'static str, value: Option<String>, note: String) -> Figure {
+fn figure(scene: &Scene<'_>, name: &'static str, value: Option<String>, note: String) -> HeadlineFigure {
     let style = if value.is_some() { scene.theme.strong() } else { scene.theme.quiet() };
-    Figure { name, value: value.unwrap_or_else(|| "unknown".into()), style, note }
+    HeadlineFigure { name, value: value.unwrap_or_else(|| "unknown".into()), style, note }
 }
 
-fn step_time(scene: &Scene<'_>) -> Figure {
+fn step_time(scene: &Scene<'_>) -> HeadlineFigure {
     let time = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
     let note = match time {
         None if scene.snapshot.stage == Stage::Following => "no steps yet".into(),
         None => "no steps".into(),
         Some(time) if time.inferred => "steps inferred".into(),
         Some(time) if time.count < 2 => format!("step {}", time.first_step),
-        Some(time) => format!("80% in {}", range(time.low_ns, time.high_ns)),
+        Some(time) => format!("80% in {}", text::durations(time.low_ns, time.high_ns)),
     };
     let name = if time.is_some_and(|time| time.count == 1) { "step" } else { "step, median" };
-    figure(scene, name, time.map(|time| text::duration(Nanos(time.median_ns))), note)
+    figure(scene, name, time.map(|time| text::duration(time.median_ns)), note)
 }
 
-/// Two times in the unit of the longer one: short, since figures stand beside each other.
-fn range(low: i64, high: i64) -> String {
-    let (unit, name) = match high {
-        1_000_000_000.. => (1e9, "s"),
-        1_000_000..1_000_000_000 => (1e6, "ms"),
-        1_000..1_000_000 => (1e3, "µs"),
-        _ => (1.0, "ns"),
-    };
-    let (low, high) = (low as f64 / unit, high as f64 / unit);
-    let decimals = if high < 10.0 { 2 } else { 1 };
-    format!("{low:.decimals$}–{high:.decimals$} {name}")
-}
-
-fn speed(scene: &Scene<'_>) -> Figure {
+fn speed(scene: &Scene<'_>) -> HeadlineFigure {
     let time = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
     let speed = time.and_then(|time| time.tokens_per_second);
     let tokens = scene.steps_so_far().iter().rev().find_map(|step| step.tokens);
@@ -84,7 +71,7 @@ fn speed(scene: &Scene<'_>) -> Figure {
     figure(scene, "tokens/s", speed.map(|speed| text::count(speed.round() as u64)), note)
 }
 
-fn mfu(scene: &Scene<'_>) -> Figure {
+fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
     let mfu = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.mfu.as_ref());
     let value = mfu.and_then(|mfu| mfu.value);
     let run = scene.snapshot.run.as_ref();
@@ -109,30 +96,26 @@ fn peak(flops: f64) -> String {
     }
 }
 
-fn loss(scene: &Scene<'_>) -> Figure {
+fn loss(scene: &Scene<'_>) -> HeadlineFigure {
     let mut losses = scene.steps_so_far().iter().filter_map(|step| Some((step.step, step.loss?)));
     let (first, last) = (losses.next(), losses.next_back());
     let note = match first {
-        Some((_, loss)) if last.is_some() => format!("from {}", short(loss)),
+        Some((_, loss)) if last.is_some() => format!("from {}", text::training_loss(loss)),
         Some((step, _)) => format!("in step {step}"),
         None => "none recorded".into(),
     };
     let value = last.or(first).map(|(_, loss)| loss);
-    let mut figure = figure(scene, "loss", value.map(short), note);
+    let mut figure = figure(scene, "loss", value.map(text::training_loss), note);
     if value.is_some_and(|loss| !loss.is_finite()) {
         figure.style = scene.theme.bad();
     }
     figure
 }
 
-fn short(loss: f64) -> String {
-    format!("{loss:.4}")
-}
-
 /// From this part of a device on, memory may not last.
 const NEARLY_FULL: f64 = 0.9;
 
-fn memory(scene: &Scene<'_>) -> Figure {
+fn memory(scene: &Scene<'_>) -> HeadlineFigure {
     let memory = scene.memory();
     let share = memory.zip(scene.capacity()).map(|(memory, all)| (memory.peak_bytes as f64 / all as f64, all));
     let note = match (memory, share) {

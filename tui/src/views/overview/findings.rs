@@ -5,12 +5,12 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use stepscope_plan::text;
 use stepscope_traces::{Rank, State};
 
 use crate::{
     data::RunFacts,
     scene::Scene,
-    text,
     widgets::{below, row, say, say_right},
 };
 

@@ -5,12 +5,11 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use stepscope_plan::text;
 
 use crate::{
-    memory_parts::memory_parts,
     scene::Scene,
-    text,
-    widgets::{below, draw_curve, draw_parts, row, say, say_right},
+    widgets::{below, draw_curve, draw_parts, memory_parts, row, say, say_right},
 };
 
 pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {

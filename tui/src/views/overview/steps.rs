@@ -6,11 +6,11 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::StepSummary;
-use stepscope_traces::{Nanos, Step};
+use stepscope_plan::text;
+use stepscope_traces::Step;
 
 use crate::{
     scene::Scene,
-    text,
     theme::{Mark, Theme},
     time_parts::time_parts,
     widgets::{Columns, Part, below, parts_line, right_of, row, say},
@@ -139,7 +139,7 @@ impl Steps {
     fn draw_without_steps(&self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
         let Some(time) = scene.time() else { return };
         let parts = time_parts(scene.theme).map(|part| Part { mark: part.mark, amount: part.of(&time) as f64 });
-        let words = format!("no steps are recorded: all {} of time", text::duration(Nanos(time.span_ns)));
+        let words = format!("no steps are recorded: all {} of time", text::duration(time.span_ns));
         say(buffer, row(area, 0), Line::styled(words, scene.theme.quiet()));
         say(buffer, row(area, 1), parts_line(scene.theme, &parts, time.span_ns as f64, area.width));
     }
@@ -181,7 +181,7 @@ fn draw_legend(scene: &Scene<'_>, place: Rect, buffer: &mut Buffer) {
 fn draw_axis(full: f64, area: Rect, scene: &Scene<'_>, buffer: &mut Buffer) {
     let height = area.height;
     let mut write = |line: u16, time: f64| {
-        let words = format!("{:>width$} ", text::duration(Nanos(time as i64)), width = usize::from(AXIS) - 1);
+        let words = format!("{:>width$} ", text::duration(time as i64), width = usize::from(AXIS) - 1);
         say(buffer, row(area, line), Line::styled(words, scene.theme.quiet()));
     };
     if height > 0 {
@@ -220,13 +220,13 @@ fn draw_step(steps: &[StepSummary], scene: &Scene<'_>, place: Rect, buffer: &mut
     let (mark, style) = if found.is_some() { ("▲", theme.warning()) } else { ("newest:", theme.quiet()) };
     let mut spans = vec![Span::styled(format!(" {mark} "), style)];
     spans.push(Span::styled(format!("step {}", step.step), theme.strong()));
-    spans.push(Span::raw(format!("  {}", text::duration(Nanos(step.duration_ns)))));
+    spans.push(Span::raw(format!("  {}", text::duration(step.duration_ns))));
     let span = step.all_ranks.span_ns.max(1) as f64;
     let mut more: Vec<String> = Vec::new();
     if let Some(worst) = time_parts(theme)[1..].iter().max_by_key(|part| part.of(&step.all_ranks)) {
         more.push(format!("{} {}", worst.name, text::percent(worst.of(&step.all_ranks) as f64 / span)));
     }
-    more.extend(step.loss.map(|loss| format!("loss {loss:.4}")));
+    more.extend(step.loss.map(|loss| format!("loss {}", text::training_loss(loss))));
     // Tokens are those of all ranks, and the time of a step on one rank is not.
     let speed = step.tokens_per_second.filter(|_| scene.focus.is_none());
     more.extend(speed.map(|speed| format!("{} tokens/s", text::count(speed.round() as u64))));

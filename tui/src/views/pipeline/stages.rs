@@ -6,11 +6,11 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{PipelineFigures, StageFigures};
-use stepscope_traces::{Nanos, Rank};
+use stepscope_plan::text;
+use stepscope_traces::Rank;
 
 use crate::{
     scene::Scene,
-    text,
     widgets::{below, draw_curve, right_of, row, say},
 };
 
@@ -38,7 +38,7 @@ pub(super) fn draw(scene: &Scene<'_>, pipeline: &PipelineFigures, ranks: &[Rank]
 
 fn stage_line(scene: &Scene<'_>, pipeline: &PipelineFigures, stage: &StageFigures) -> Line<'static> {
     let theme = scene.theme;
-    let time = |time: Option<i64>| time.map_or("-".into(), |time| text::duration(Nanos(time)));
+    let time = |time: Option<i64>| time.map_or("-".into(), |time| text::duration(time));
     let bubble = stage.bubble.map_or("-".into(), text::percent);
     let least = pipeline.per_stage.iter().map(|other| other.work_ns).min().unwrap_or(0);
     let stands_out = stage.work_ns as f64 > MORE * least as f64;

@@ -8,13 +8,13 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{Analysis, CountedTime, Partition, RankMemory};
-use stepscope_plan::ParallelLayout;
-use stepscope_traces::{Nanos, Rank};
+use stepscope_plan::{ParallelLayout, text};
+use stepscope_traces::Rank;
 
-use super::outliers::median;
+use super::median::median;
 use crate::{
     scene::Scene,
-    text, waiting,
+    unknown_waits,
     widgets::{below, row, say},
 };
 
@@ -34,7 +34,7 @@ pub(super) fn cells(analysis: &Analysis, memory: &[Arc<RankMemory>]) -> Vec<Rank
         stragglers.map(|straggler| (straggler.rank, (straggler.wait_ns, straggler.caused_wait_ns))).collect();
     let memory: HashMap<Rank, u64> = memory.iter().map(|memory| (memory.rank, memory.peak_bytes)).collect();
     let means = |time: &CountedTime| {
-        Figure::OF_TIME.map(|figure| time.mean(|partition| figure.of_time(partition).unwrap_or(0)))
+        RankFigure::OF_TIME.map(|figure| time.mean(|partition| figure.of_time(partition).unwrap_or(0)))
     };
     let cell = |time: &CountedTime| RankCell {
         rank: time.rank,
@@ -48,7 +48,7 @@ pub(super) fn cells(analysis: &Analysis, memory: &[Arc<RankMemory>]) -> Vec<Rank
 
 /// A figure of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Figure {
+pub(super) enum RankFigure {
     /// How long a step takes.
     #[default]
     Step,
@@ -66,54 +66,55 @@ pub(super) enum Figure {
     Memory,
 }
 
-impl Figure {
-    pub(super) const ALL: [Figure; 7] = [
-        Figure::Step,
-        Figure::Compute,
-        Figure::Communication,
-        Figure::Idle,
-        Figure::Waiting,
-        Figure::WaitedFor,
-        Figure::Memory,
+impl RankFigure {
+    pub(super) const ALL: [RankFigure; 7] = [
+        RankFigure::Step,
+        RankFigure::Compute,
+        RankFigure::Communication,
+        RankFigure::Idle,
+        RankFigure::Waiting,
+        RankFigure::WaitedFor,
+        RankFigure::Memory,
     ];
 
     /// Those that are parts of time.
-    const OF_TIME: [Figure; 4] = [Figure::Step, Figure::Compute, Figure::Communication, Figure::Idle];
+    const OF_TIME: [RankFigure; 4] =
+        [RankFigure::Step, RankFigure::Compute, RankFigure::Communication, RankFigure::Idle];
 
     /// What it is of some time, if it is a part of it.
     fn of_time(self, time: &Partition) -> Option<i64> {
         match self {
-            Figure::Step => Some(time.span_ns),
-            Figure::Compute => Some(time.compute_ns),
-            Figure::Communication => Some(time.exposed_communication_ns),
-            Figure::Idle => Some(time.idle_ns),
-            Figure::Waiting | Figure::WaitedFor | Figure::Memory => None,
+            RankFigure::Step => Some(time.span_ns),
+            RankFigure::Compute => Some(time.compute_ns),
+            RankFigure::Communication => Some(time.exposed_communication_ns),
+            RankFigure::Idle => Some(time.idle_ns),
+            RankFigure::Waiting | RankFigure::WaitedFor | RankFigure::Memory => None,
         }
     }
 
     /// The one after it, around the end.
-    pub(super) fn next(self) -> Figure {
-        let place = Figure::ALL.iter().position(|figure| *figure == self).unwrap_or(0);
-        Figure::ALL[(place + 1) % Figure::ALL.len()]
+    pub(super) fn next(self) -> RankFigure {
+        let place = RankFigure::ALL.iter().position(|figure| *figure == self).unwrap_or(0);
+        RankFigure::ALL[(place + 1) % RankFigure::ALL.len()]
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Figure::Step => "step time",
-            Figure::Compute => "compute",
-            Figure::Communication => "exposed comm",
-            Figure::Idle => "idle",
-            Figure::Waiting => "waiting",
-            Figure::WaitedFor => "made others wait",
-            Figure::Memory => "memory peak",
+            RankFigure::Step => "step time",
+            RankFigure::Compute => "compute",
+            RankFigure::Communication => "exposed comm",
+            RankFigure::Idle => "idle",
+            RankFigure::Waiting => "waiting",
+            RankFigure::WaitedFor => "made others wait",
+            RankFigure::Memory => "memory peak",
         }
     }
 
     /// What it is called among others: those of a step are means of steps, and waiting is not.
     fn label(self) -> &'static str {
         match self {
-            Figure::Waiting => "waiting, total",
-            Figure::WaitedFor => "made others wait, total",
+            RankFigure::Waiting => "waiting, total",
+            RankFigure::WaitedFor => "made others wait, total",
             other => other.name(),
         }
     }
@@ -122,8 +123,8 @@ impl Figure {
     pub(super) fn words(self, scene: &Scene<'_>) -> String {
         let steps = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
         match (self, steps) {
-            (Figure::Memory, _) => "over all of the run".into(),
-            (Figure::Waiting | Figure::WaitedFor, _) => "total in collectives, not of a step".into(),
+            (RankFigure::Memory, _) => "over all of the run".into(),
+            (RankFigure::Waiting | RankFigure::WaitedFor, _) => "total in collectives, not of a step".into(),
             (_, Some(time)) => format!("mean of {}", text::counted(time.count, "step")),
             (_, None) => "in all of the recording".into(),
         }
@@ -131,30 +132,30 @@ impl Figure {
 
     /// Why it is not known of any rank.
     pub(super) fn why_unknown(self, scene: &Scene<'_>) -> &'static str {
-        let waiting = || scene.snapshot.analysis.as_ref().and_then(|analysis| waiting::why_unknown(analysis));
+        let waiting = || scene.snapshot.analysis.as_ref().and_then(|analysis| unknown_waits::why_unknown(analysis));
         match self {
-            Figure::Memory => "no memory is recorded",
-            Figure::Waiting | Figure::WaitedFor => waiting().unwrap_or("no waiting is recorded"),
+            RankFigure::Memory => "no memory is recorded",
+            RankFigure::Waiting | RankFigure::WaitedFor => waiting().unwrap_or("no waiting is recorded"),
             _ => "no activity is recorded",
         }
     }
 
     pub(super) fn of(self, cell: &RankCell) -> Option<f64> {
         match self {
-            Figure::Step | Figure::Compute | Figure::Communication | Figure::Idle => {
-                let place = Figure::OF_TIME.iter().position(|figure| *figure == self)?;
+            RankFigure::Step | RankFigure::Compute | RankFigure::Communication | RankFigure::Idle => {
+                let place = RankFigure::OF_TIME.iter().position(|figure| *figure == self)?;
                 cell.time.map(|means| means[place] as f64)
             }
-            Figure::Waiting => cell.waiting.map(|(waited, _)| waited as f64),
-            Figure::WaitedFor => cell.waiting.map(|(_, caused)| caused as f64),
-            Figure::Memory => cell.memory.map(|bytes| bytes as f64),
+            RankFigure::Waiting => cell.waiting.map(|(waited, _)| waited as f64),
+            RankFigure::WaitedFor => cell.waiting.map(|(_, caused)| caused as f64),
+            RankFigure::Memory => cell.memory.map(|bytes| bytes as f64),
         }
     }
 
     pub(super) fn written(self, value: f64) -> String {
         match self {
-            Figure::Memory => text::bytes(value as u64),
-            _ => text::duration(Nanos(value as i64)),
+            RankFigure::Memory => text::bytes(value as u64),
+            _ => text::duration(value as i64),
         }
     }
 }
@@ -174,7 +175,7 @@ pub(super) fn draw(
         at.map(|at| Span::styled(format!("  stage {} · dp {} · tp {}", at.stage, at.dp, at.tp), theme.quiet())),
     );
     say(buffer, row(area, 0), Line::from(title));
-    for (line, figure) in Figure::ALL.into_iter().enumerate() {
+    for (line, figure) in RankFigure::ALL.into_iter().enumerate() {
         let value = figure.of(cell);
         let usual = median(cells.iter().filter_map(|cell| figure.of(cell)).collect());
         let written = value.map_or_else(|| "-".into(), |value| figure.written(value));
@@ -200,11 +201,11 @@ pub(super) const WIDTH: u16 = (1 + LABELS + VALUES + 2 + CHANGES) as u16;
 
 /// A value beside the median, in at most so many characters as there are for it.
 fn beside_median((value, median): (f64, f64)) -> String {
-    let change = 100.0 * (value / median - 1.0);
+    let change = value / median - 1.0;
     match change {
-        small if small.abs() < 0.05 => "as the median".into(),
-        below if below < 0.0 => format!("{:.1}% below median", -below),
-        above if above < 999.95 => format!("{above:.1}% above median"),
+        small if small.abs() < 0.0005 => "as the median".into(),
+        below if below < 0.0 => format!("{} below median", text::percent(-below)),
+        above if above < 9.9995 => format!("{} above median", text::percent(above)),
         _ => "many times median".into(),
     }
 }

@@ -11,7 +11,7 @@ use stepscope_plan::ParallelLayout;
 use stepscope_traces::Rank;
 
 use super::{
-    figure::{Figure, RankCell},
+    figure::{RankCell, RankFigure},
     outliers::Spread,
 };
 use crate::{
@@ -44,7 +44,7 @@ pub(super) struct GridLine {
 /// How cells look.
 pub(super) struct Scale<'a> {
     pub(super) theme: &'a Theme,
-    pub(super) figure: Figure,
+    pub(super) figure: RankFigure,
     pub(super) spread: &'a Spread,
     pub(super) focus: Option<Rank>,
     pub(super) cursor: Option<Rank>,

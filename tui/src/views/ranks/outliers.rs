@@ -8,12 +8,15 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use stepscope_plan::text;
 use stepscope_traces::Rank;
 
-use super::figure::{Figure, RankCell};
+use super::{
+    figure::{RankCell, RankFigure},
+    median::median,
+};
 use crate::{
     scene::Scene,
-    text,
     widgets::{below, row, say},
 };
 
@@ -37,20 +40,9 @@ pub(super) struct Spread {
     pub(super) outliers: Vec<Rank>,
 }
 
-/// The value in the middle; the mean of both, where there are two.
-pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
-    if values.is_empty() {
-        return None;
-    }
-    let (middle, is_even) = (values.len() / 2, values.len().is_multiple_of(2));
-    let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
-    let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even);
-    Some(lower.map_or(*upper, |lower| f64::midpoint(lower, *upper)))
-}
-
 impl Spread {
-    pub(super) fn of(figure: Figure, cells: &[RankCell]) -> Spread {
-        let whole = if figure == Figure::Memory { Figure::Memory } else { Figure::Step };
+    pub(super) fn of(figure: RankFigure, cells: &[RankCell]) -> Spread {
+        let whole = if figure == RankFigure::Memory { RankFigure::Memory } else { RankFigure::Step };
         let whole = median(cells.iter().filter_map(|cell| whole.of(cell)).collect()).unwrap_or(0.0);
         let values: Vec<(Rank, f64)> = cells.iter().filter_map(|cell| Some((cell.rank, figure.of(cell)?))).collect();
         Spread::of_values(&values, MATTERS * whole)
@@ -90,7 +82,7 @@ impl Spread {
 /// The ranks that stand out, in words.
 pub(super) fn draw(
     scene: &Scene<'_>,
-    figure: Figure,
+    figure: RankFigure,
     spread: &Spread,
     cells: &[RankCell],
     area: Rect,
@@ -116,11 +108,11 @@ pub(super) fn draw(
     let shown = if spread.outliers.len() > room { room - 1 } else { room };
     for (line, rank) in spread.outliers.iter().take(shown).enumerate() {
         let value = cells.iter().find(|cell| cell.rank == *rank).and_then(|cell| figure.of(cell)).unwrap_or(0.0);
-        let change = 100.0 * (value / spread.median - 1.0);
+        let change = text::whole_percent(value / spread.median - 1.0);
         let more = match area.width {
             _ if spread.median <= 0.0 => ", most ranks none".into(),
-            0..NARROW => format!(", +{change:.0}%"),
-            _ => format!(", {change:.0}% above the median"),
+            0..NARROW => format!(", +{change}"),
+            _ => format!(", {change} above the median"),
         };
         let spans = [
             Span::styled(format!("! rank {rank}"), theme.bad()),
@@ -153,13 +145,6 @@ mod tests {
         assert!(spread(&[10.0, 10.0, 10.0, 10.1], 0.2).outliers.is_empty(), "it does not matter");
         assert_eq!(spread(&[0.0, 0.0, 0.0, 5.0], 1.0).outliers, [Rank(3)], "of nothing, anything");
         assert!(spread(&[], 1.0).range.is_none());
-    }
-
-    #[test]
-    fn of_an_even_number_the_median_is_between_both() {
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 10.0]), Some(3.0));
-        assert_eq!(median(vec![5.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(Vec::new()), None);
     }
 
     #[test]

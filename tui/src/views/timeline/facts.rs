@@ -6,11 +6,11 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{Family, SpanFacts};
-use stepscope_traces::{Nanos, Rank, Stream};
+use stepscope_plan::text;
+use stepscope_traces::{Rank, Stream};
 
 use crate::{
     data::TimelineDetail,
-    text,
     theme::Theme,
     widgets::{row, say},
 };
@@ -45,13 +45,13 @@ pub(super) fn draw(
 fn takes(facts: &SpanFacts, since_step: Option<i64>) -> Vec<String> {
     let length = facts.end.saturating_sub(facts.start);
     let exact = format!("{} ns", text::count(length.max(0) as u64));
-    let took = text::duration(Nanos(length));
+    let took = text::duration(length);
     let mut words = vec![if length < 1_000 { format!("took {exact}") } else { format!("took {took} ({exact})") }];
     words.extend(facts.flops.map(|flops| text::operations(flops as f64)));
     words.extend(facts.flops_per_second().map(text::flops));
     words.extend(facts.bytes.map(text::bytes));
     words.extend(facts.bytes_per_second().map(text::bandwidth));
-    words.extend(since_step.map(|since| format!("began {} into the step", text::duration(Nanos(since)))));
+    words.extend(since_step.map(|since| format!("began {} into the step", text::duration(since))));
     words
 }
 

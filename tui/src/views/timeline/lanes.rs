@@ -7,12 +7,12 @@ use ratatui::{
     text::Line,
 };
 use stepscope_analyzer::{Column, Family, Frame, LaneColumns};
+use stepscope_plan::text;
 use stepscope_traces::{Nanos, Rank, SpanKind, Step, Stream, Window};
 
 use super::Selected;
 use crate::{
     data::{RankDetail, TimelineDetail},
-    text,
     theme::Theme,
     views::stretch,
     widgets::{Columns, EIGHTHS, Part, right_of, row, say},
@@ -76,10 +76,10 @@ impl Arrangement {
         (self.frames.len() as u16 + self.gap).saturating_add(lanes.saturating_mul(self.lane_height))
     }
 
-    /// How many lanes of the first rank are above what is seen, so that the selected one is seen.
-    fn skipped(&self, seen: &Seen<'_>, rank: &RankDetail, height: u16) -> usize {
+    /// How many lanes of the first rank are above what is view, so that the selected one is view.
+    fn skipped(&self, view: &LaneView<'_>, rank: &RankDetail, height: u16) -> usize {
         let is_selected =
-            |lane: &LaneColumns| seen.selected.is_some_and(|one| one.is_on(rank.columns.rank, lane.stream));
+            |lane: &LaneColumns| view.selected.is_some_and(|one| one.is_on(rank.columns.rank, lane.stream));
         let fits = usize::from(height.saturating_sub(self.frames.len() as u16) / self.lane_height).max(1);
         rank.columns.lanes.iter().position(is_selected).map_or(0, |at| (at + 1).saturating_sub(fits))
     }
@@ -87,7 +87,7 @@ impl Arrangement {
     /// Draws ranks from the top; says where lanes are.
     pub(super) fn draw(
         &self,
-        seen: &Seen<'_>,
+        view: &LaneView<'_>,
         timeline: &TimelineDetail,
         area: Rect,
         buffer: &mut Buffer,
@@ -104,27 +104,27 @@ impl Arrangement {
                 say(
                     buffer,
                     Rect { width: NAMES.min(area.width), ..row(area, line) },
-                    Line::styled(words, seen.theme.quiet()),
+                    Line::styled(words, view.theme.quiet()),
                 );
-                draw_frames(seen, rank, *kind, &self.frames, right_of(row(area, line), NAMES), buffer);
+                draw_frames(view, rank, *kind, &self.frames, right_of(row(area, line), NAMES), buffer);
                 line += 1;
             }
-            let skipped = if line <= self.frames.len() as u16 { self.skipped(seen, rank, area.height) } else { 0 };
+            let skipped = if line <= self.frames.len() as u16 { self.skipped(view, rank, area.height) } else { 0 };
             for lane in rank.columns.lanes.iter().skip(skipped) {
                 let place = Rect { height: self.lane_height.min(area.height.saturating_sub(line)), ..row(area, line) };
                 if place.height == 0 || line >= area.height {
                     break;
                 }
                 let stream = lane.stream.map_or("?".into(), |stream| stream.to_string());
-                let is_selected = seen.selected.is_some_and(|selected| selected.is_on(rank.columns.rank, lane.stream));
-                let style = if is_selected { seen.theme.chosen() } else { Style::new() };
+                let is_selected = view.selected.is_some_and(|selected| selected.is_on(rank.columns.rank, lane.stream));
+                let style = if is_selected { view.theme.chosen() } else { Style::new() };
                 let words = match std::mem::take(&mut name) {
                     name if name.is_empty() => format!(" {:>15} ", format!("stream {stream}")),
                     name => format!(" {:<15} ", format!("{name} · {stream}")),
                 };
                 say(buffer, Rect { width: NAMES.min(area.width), height: 1, ..place }, Line::styled(words, style));
                 let cells = right_of(place, NAMES);
-                seen.draw_lane(rank, lane, cells, buffer);
+                view.draw_lane(rank, lane, cells, buffer);
                 places.push(LanePlace { rank: rank.columns.rank, stream: lane.stream, place: cells });
                 line += self.lane_height;
             }
@@ -196,7 +196,7 @@ fn labelled(labels: &[String; 2], cells: usize) -> String {
 
 /// Draws one line of annotations: each has its name where it begins, and a line as long as it goes on.
 fn draw_frames(
-    seen: &Seen<'_>,
+    view: &LaneView<'_>,
     rank: &RankDetail,
     kind: SpanKind,
     shown: &[SpanKind],
@@ -205,7 +205,7 @@ fn draw_frames(
 ) {
     let mut values: Vec<Option<Frame>> = (0..place.width)
         .map(|cell| {
-            let column = rank.columns.column_at(rank.time.own(seen.cell(cell, place.width)).from.0)?;
+            let column = rank.columns.column_at(rank.time.own(view.cell(cell, place.width)).from.0)?;
             part(*rank.columns.frames.get(column)?, kind)
         })
         .collect();
@@ -217,8 +217,8 @@ fn draw_frames(
         if let Some(frame) = same.first().copied().flatten() {
             let line = labelled(&labels(&frame, kind, shown), same.len());
             let style = match (kind, frame.phase) {
-                (SpanKind::Phase, Some(phase)) => seen.theme.phase(phase),
-                _ => seen.theme.quiet(),
+                (SpanKind::Phase, Some(phase)) => view.theme.phase(phase),
+                _ => view.theme.quiet(),
             };
             let place = Rect { x: place.x + from as u16, width: same.len() as u16, ..place };
             say(buffer, place, Line::styled(line, style));
@@ -239,8 +239,8 @@ fn go_on(values: &mut [Option<Frame>]) {
     }
 }
 
-/// How lanes are seen.
-pub(super) struct Seen<'a> {
+/// How lanes are view.
+pub(super) struct LaneView<'a> {
     pub(super) theme: &'a Theme,
     /// Which stretch, in the clock all ranks are aligned to.
     pub(super) window: Window,
@@ -249,7 +249,7 @@ pub(super) struct Seen<'a> {
     pub(super) selected_time: Option<(i64, i64)>,
 }
 
-impl Seen<'_> {
+impl LaneView<'_> {
     /// The time of a cell of so many: from its middle to its end.
     fn cell(&self, cell: u16, cells: u16) -> Window {
         let length = i128::from(stretch::length(self.window));

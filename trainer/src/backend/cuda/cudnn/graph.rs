@@ -40,7 +40,7 @@ pub(super) enum Argument {
 
 /// Where a tensor that is not only between operations lies.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum TensorLocation {
     /// Where the caller says.
     Argument(Argument),
     /// In the workspace, so many bytes from its beginning.
@@ -75,7 +75,7 @@ pub(super) struct Graph {
     /// What operations name besides tensors.
     settings: Vec<Descriptor>,
     /// By the number of the tensor.
-    pub(super) places: Vec<(i64, Place)>,
+    pub(super) places: Vec<(i64, TensorLocation)>,
     /// Bytes of the workspace that tensors take.
     pub(super) scratch_bytes: usize,
 }
@@ -89,24 +89,24 @@ impl Graph {
 
     /// What the caller passes, in `bf16`.
     pub(super) fn argument(&mut self, argument: Argument, layout: Layout) -> Result<Tensor, TrainError> {
-        self.tensor(DataType::CUDNN_DATA_BFLOAT16, layout, Some(Place::Argument(argument)))
+        self.tensor(DataType::CUDNN_DATA_BFLOAT16, layout, Some(TensorLocation::Argument(argument)))
     }
 
     /// The caller's logarithms of sums.
     pub(super) fn statistics(&mut self, layout: Layout) -> Result<Tensor, TrainError> {
-        self.tensor(DataType::CUDNN_DATA_FLOAT, layout, Some(Place::Argument(Argument::Statistics)))
+        self.tensor(DataType::CUDNN_DATA_FLOAT, layout, Some(TensorLocation::Argument(Argument::Statistics)))
     }
 
     /// Numbers in the workspace, as `f32`.
     pub(super) fn scratch(&mut self, layout: Layout) -> Result<Tensor, TrainError> {
-        let place = Place::Scratch(self.scratch_bytes);
+        let place = TensorLocation::Scratch(self.scratch_bytes);
         self.scratch_bytes += (layout.elements() * size_of::<f32>()).next_multiple_of(SCRATCH_ALIGNMENT);
         self.tensor(DataType::CUDNN_DATA_FLOAT, layout, Some(place))
     }
 
     /// One number.
     pub(super) fn constant(&mut self, value: f32) -> Result<Tensor, TrainError> {
-        self.tensor(DataType::CUDNN_DATA_FLOAT, Layout::packed([1; 4]), Some(Place::Constant(value)))
+        self.tensor(DataType::CUDNN_DATA_FLOAT, Layout::packed([1; 4]), Some(TensorLocation::Constant(value)))
     }
 
     /// A matrix product of each head.
@@ -243,9 +243,9 @@ impl Graph {
         }
     }
 
-    fn tensor(&mut self, dtype: DataType, layout: Layout, place: Option<Place>) -> Result<Tensor, TrainError> {
+    fn tensor(&mut self, dtype: DataType, layout: Layout, place: Option<TensorLocation>) -> Result<Tensor, TrainError> {
         let number = self.tensors.len() as i64;
-        let by_value = matches!(place, Some(Place::Constant(_)));
+        let by_value = matches!(place, Some(TensorLocation::Constant(_)));
         let tensor = Descriptor::new(&self.library, Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[dtype])?
             .with(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &layout.sizes)?

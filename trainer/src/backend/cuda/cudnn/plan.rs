@@ -12,7 +12,7 @@ use cudarc::{
 
 use super::{
     descriptor::Descriptor,
-    graph::{ALIGNMENT, Argument, Graph, Place},
+    graph::{ALIGNMENT, Argument, Graph, TensorLocation},
     library::{ATTENTION, Handle, refused},
 };
 use crate::{backend::cuda::array::Array, error::TrainError};
@@ -72,9 +72,9 @@ impl Plan {
         let mut addresses: Vec<*const c_void> = Vec::new();
         for (_, place) in &self.graph.places {
             addresses.push(match place {
-                Place::Constant(value) => std::ptr::from_ref(value).cast(),
-                Place::Scratch(offset) => on_device(workspace.address + *offset as u64)?,
-                Place::Argument(of) => {
+                TensorLocation::Constant(value) => std::ptr::from_ref(value).cast(),
+                TensorLocation::Scratch(offset) => on_device(workspace.address + *offset as u64)?,
+                TensorLocation::Argument(of) => {
                     let found = arguments.iter().find(|(argument, _)| argument == of);
                     let (_, address) = found.ok_or_else(|| refused(ATTENTION, format!("{of:?} is missing")))?;
                     on_device(*address)?

@@ -1,4 +1,4 @@
-//! Says that a test did nothing.
+//! Says that a test did nothing. `.ci/run` counts these lines. Test crates take this file in by its path.
 
 use std::{fmt::Display, io::Write, thread};
 

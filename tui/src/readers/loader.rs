@@ -13,11 +13,10 @@ use std::{
 use stepscope_analyzer::{AnalysisError, LiveRun, LiveSnapshot, Selection, StepSummary, analyze};
 use stepscope_traces::{RankDirectory, Run, RunSource, State, TraceError};
 
-use super::{
-    snapshot::{RunFacts, Snapshot, Stage},
-    source::Source,
+use crate::{
+    data::{RunFacts, Snapshot, Source, Stage},
+    event::Event,
 };
-use crate::event::Event;
 
 /// How often it is looked for something new.
 const EVERY: Duration = Duration::from_millis(200);
@@ -39,7 +38,7 @@ impl Loader {
     /// Begins to read.
     pub(crate) fn start(source: Source, events: Sender<Event>) -> std::io::Result<Loader> {
         let stop = Arc::new(AtomicBool::new(false));
-        let reading = Reading { source, events, stop: stop.clone() };
+        let reading = LoaderThread { source, events, stop: stop.clone() };
         thread::Builder::new().name("reader".into()).spawn(move || reading.run())?;
         Ok(Loader { stop })
     }
@@ -77,7 +76,7 @@ fn fits(run: &Run) -> bool {
 }
 
 /// What the thread has.
-struct Reading {
+struct LoaderThread {
     source: Source,
     events: Sender<Event>,
     stop: Arc<AtomicBool>,
@@ -86,7 +85,7 @@ struct Reading {
 /// The dashboard is gone.
 struct Stopped;
 
-impl Reading {
+impl LoaderThread {
     fn run(&self) {
         if let Err(Some(error)) = self.read().map_err(|why| why.err()) {
             let _ = self.show(Snapshot::at(Stage::Failed(error.to_string())));
@@ -132,7 +131,7 @@ impl Reading {
         let mut live = LiveRun::open(&run.path)?;
         let mut looked = Instant::now();
         let (mut next_analysis, mut played) = (Instant::now(), None);
-        let mut steps = Steps::default();
+        let mut steps = StepList::default();
         loop {
             let ended = !grows(live.run());
             let began = Instant::now();
@@ -186,11 +185,11 @@ impl Reading {
 
 /// The list of steps, made again only when there are others.
 #[derive(Default)]
-struct Steps {
+struct StepList {
     made_of: Option<(LiveSnapshot, Arc<Vec<StepSummary>>)>,
 }
 
-impl Steps {
+impl StepList {
     fn of(&mut self, live_snapshot: &LiveSnapshot) -> Arc<Vec<StepSummary>> {
         let same = |other: &LiveSnapshot| {
             let analysis = live_snapshot.analysis.as_ref().map(Arc::as_ptr) == other.analysis.as_ref().map(Arc::as_ptr);

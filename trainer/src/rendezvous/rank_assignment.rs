@@ -15,7 +15,7 @@ use crate::error::TrainError;
 
 /// Where a process stands in a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RankAssignment {
     /// Which rank it is.
     pub rank: Rank,
     /// How many there are.
@@ -31,30 +31,30 @@ pub struct Place {
 /// Ports that Slurm jobs take: beyond well-known ones, below those that systems hand out.
 const SLURM_PORTS: RangeInclusive<u16> = 20_000..=29_999;
 
-impl Place {
+impl RankAssignment {
     /// Where this process stands; nothing, if it is alone.
-    pub fn of_this_process() -> Result<Option<Place>, TrainError> {
-        Place::of(&|name| std::env::var(name).ok())
+    pub fn of_this_process() -> Result<Option<RankAssignment>, TrainError> {
+        RankAssignment::of(&|name| std::env::var(name).ok())
     }
 
     /// Where a process with these variables stands: torchrun's, else Slurm's.
-    pub fn of(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>, TrainError> {
+    pub fn of(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<RankAssignment>, TrainError> {
         let variables = Variables(variable);
-        let place = if variables.0("RANK").is_some() || variables.0("WORLD_SIZE").is_some() {
+        let assignment = if variables.0("RANK").is_some() || variables.0("WORLD_SIZE").is_some() {
             variables.torchrun()?
         } else if variables.0("SLURM_STEP_ID").is_some_and(|step| step.parse::<u32>().is_ok()) {
             variables.slurm()?
         } else {
             return Ok(None);
         };
-        if place.world == 0 || place.rank.0 >= place.world {
-            return Err(wrong(format!("there is no rank {} among {}", place.rank, place.world)));
+        if assignment.world == 0 || assignment.rank.0 >= assignment.world {
+            return Err(wrong(format!("there is no rank {} among {}", assignment.rank, assignment.world)));
         }
-        Ok((place.world > 1).then_some(place))
+        Ok((assignment.world > 1).then_some(assignment))
     }
 }
 
-impl Place {
+impl RankAssignment {
     /// Listens at a port: only on this machine if all ranks are said to be here, else wherever others may come from. What
     /// a name means on its own machine is often not what it means on others.
     pub(crate) fn listen(&self, port: u16) -> io::Result<TcpListener> {
@@ -70,11 +70,11 @@ impl Place {
 struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
 
 impl Variables<'_> {
-    fn torchrun(&self) -> Result<Place, TrainError> {
+    fn torchrun(&self) -> Result<RankAssignment, TrainError> {
         let (rank, world) = (self.needed("RANK", "WORLD_SIZE")?, self.needed("WORLD_SIZE", "RANK")?);
         let local_rank = self.number("LOCAL_RANK")?;
         if world <= 1 {
-            return Ok(Place { rank: Rank(rank), world, local_rank, address: String::new(), port: 0 });
+            return Ok(RankAssignment { rank: Rank(rank), world, local_rank, address: String::new(), port: 0 });
         }
         let address = self.0("MASTER_ADDR").filter(|address| !address.is_empty());
         let address = address.ok_or_else(|| wrong("WORLD_SIZE is set, but MASTER_ADDR is not"))?;
@@ -82,15 +82,15 @@ impl Variables<'_> {
         // There torchrun itself listens.
         let taken = self.0("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|is| is.eq_ignore_ascii_case("true"));
         let port = if taken { port.checked_add(1).unwrap_or(port - 1) } else { port };
-        Ok(Place { rank: Rank(rank), world, local_rank, address, port })
+        Ok(RankAssignment { rank: Rank(rank), world, local_rank, address, port })
     }
 
-    fn slurm(&self) -> Result<Place, TrainError> {
+    fn slurm(&self) -> Result<RankAssignment, TrainError> {
         let (rank, world) =
             (self.needed("SLURM_PROCID", "SLURM_STEP_ID")?, self.needed("SLURM_NTASKS", "SLURM_PROCID")?);
         let local_rank = self.number("SLURM_LOCALID")?;
         if world <= 1 {
-            return Ok(Place { rank: Rank(rank), world, local_rank, address: String::new(), port: 0 });
+            return Ok(RankAssignment { rank: Rank(rank), world, local_rank, address: String::new(), port: 0 });
         }
         let nodes = || self.0("SLURM_STEP_NODELIST").or_else(|| self.0("SLURM_JOB_NODELIST"));
         let address = match self.0("MASTER_ADDR").filter(|address| !address.is_empty()) {
@@ -108,7 +108,7 @@ impl Variables<'_> {
                 SLURM_PORTS.start() + (job % ports) as u16
             }
         };
-        Ok(Place { rank: Rank(rank), world, local_rank, address, port })
+        Ok(RankAssignment { rank: Rank(rank), world, local_rank, address, port })
     }
 
     fn number<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, TrainError> {
@@ -129,16 +129,16 @@ fn wrong(why: impl Into<String>) -> TrainError {
 mod tests {
     use super::*;
 
-    fn place(text: &str) -> Result<Option<Place>, String> {
+    fn assignment(text: &str) -> Result<Option<RankAssignment>, String> {
         let find = |name: &str| {
             let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
             pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
         };
-        Place::of(&find).map_err(|error| error.to_string())
+        RankAssignment::of(&find).map_err(|error| error.to_string())
     }
 
-    fn some(rank: u32, world: u32, local_rank: Option<u32>, address: &str, port: u16) -> Place {
-        Place { rank: Rank(rank), world, local_rank, address: address.into(), port }
+    fn some(rank: u32, world: u32, local_rank: Option<u32>, address: &str, port: u16) -> RankAssignment {
+        RankAssignment { rank: Rank(rank), world, local_rank, address: address.into(), port }
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
             ("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=5", None),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1", None),
         ] {
-            assert_eq!(place(variables), Ok(expected), "{variables}");
+            assert_eq!(assignment(variables), Ok(expected), "{variables}");
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
             ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n[", "has no first one"),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n", "SLURM_JOB_ID is not"),
         ] {
-            let error = place(variables).unwrap_err();
+            let error = assignment(variables).unwrap_err();
             assert!(error.contains(why), "{variables}: {error}");
         }
     }

@@ -13,11 +13,12 @@ use std::{
 use stepscope_analyzer::{AnalysisError, RankSpans, RankWork};
 use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, State, TraceError, Window};
 
-use super::{
-    detail::{Detail, Passes, PassesWish, RankDetail, RankTime, TimelineDetail, TimelineWish, Wish},
-    source::Source,
+use crate::{
+    data::{
+        Detail, DetailRequest, Passes, PassesRequest, RankDetail, RankTime, Source, TimelineDetail, TimelineRequest,
+    },
+    event::Event,
 };
-use crate::event::Event;
 
 /// Of how many spans single ones are kept in memory, for all ranks that were looked at last.
 const MOST_SPANS: usize = 2_000_000;
@@ -26,19 +27,19 @@ const REST: u32 = 4;
 
 /// The thread that reads what views ask for; it ends when this is dropped.
 pub(crate) struct DetailThread {
-    wishes: Sender<(PathBuf, Wish)>,
+    requests: Sender<(PathBuf, DetailRequest)>,
 }
 
 impl DetailThread {
     pub(crate) fn start(source: Source, events: Sender<Event>) -> std::io::Result<DetailThread> {
-        let (send, wishes) = channel::<(PathBuf, Wish)>();
+        let (send, requests) = channel::<(PathBuf, DetailRequest)>();
         let work = move || {
             let mut reader = DetailReader::new(source);
-            while let Ok(mut wish) = wishes.recv() {
+            while let Ok(mut request) = requests.recv() {
                 // Only the last one is still wanted.
-                wishes.try_iter().for_each(|later| wish = later);
+                requests.try_iter().for_each(|later| request = later);
                 let began = Instant::now();
-                let detail = reader.read(&wish.0, &wish.1);
+                let detail = reader.read(&request.0, &request.1);
                 if events.send(Event::Detail(detail)).is_err() {
                     return;
                 }
@@ -48,13 +49,13 @@ impl DetailThread {
             }
         };
         thread::Builder::new().name("details".into()).spawn(work)?;
-        Ok(DetailThread { wishes: send })
+        Ok(DetailThread { requests: send })
     }
 
     /// Asks for something of the run at a path; what was asked for before and is not read yet is not.
-    pub(crate) fn ask(&self, run: PathBuf, wish: Wish) {
+    pub(crate) fn ask(&self, run: PathBuf, request: DetailRequest) {
         // Where the thread has ended, so has the dashboard.
-        let _ = self.wishes.send((run, wish));
+        let _ = self.requests.send((run, request));
     }
 }
 
@@ -83,19 +84,21 @@ impl DetailReader {
     }
 
     /// Reads what is asked for of the run at a path.
-    pub(crate) fn read(&mut self, path: &Path, wish: &Wish) -> Detail {
-        let read = self.open(path, wish).and_then(|()| match wish {
-            Wish::Timeline(wish) => self.timeline(wish).map(|timeline| Detail::Timeline(Arc::new(timeline))),
-            Wish::Passes(wish) => self.passes(wish).map(|passes| Detail::Passes(Arc::new(passes))),
+    pub(crate) fn read(&mut self, path: &Path, request: &DetailRequest) -> Detail {
+        let read = self.open(path, request).and_then(|()| match request {
+            DetailRequest::Timeline(request) => {
+                self.timeline(request).map(|timeline| Detail::Timeline(Arc::new(timeline)))
+            }
+            DetailRequest::Passes(request) => self.passes(request).map(|passes| Detail::Passes(Arc::new(passes))),
         });
         read.unwrap_or_else(|error| Detail::Failed(error.to_string()))
     }
 
     /// Opens the run, if it is another one or has more ranks now.
-    fn open(&mut self, path: &Path, wish: &Wish) -> Result<(), AnalysisError> {
-        let ranks: Vec<Rank> = match wish {
-            Wish::Timeline(wish) => wish.ranks.iter().map(|time| time.rank).collect(),
-            Wish::Passes(wish) => wish.figures.iter().map(|figures| figures.rank).collect(),
+    fn open(&mut self, path: &Path, request: &DetailRequest) -> Result<(), AnalysisError> {
+        let ranks: Vec<Rank> = match request {
+            DetailRequest::Timeline(request) => request.ranks.iter().map(|time| time.rank).collect(),
+            DetailRequest::Passes(request) => request.figures.iter().map(|figures| figures.rank).collect(),
         };
         let has_all = |run: &Run| run.path == path && ranks.iter().all(|rank| run.rank(*rank).is_some());
         if self.run.as_ref().is_some_and(has_all) {
@@ -110,42 +113,47 @@ impl DetailReader {
         Ok(())
     }
 
-    fn timeline(&mut self, wish: &TimelineWish) -> Result<TimelineDetail, AnalysisError> {
+    fn timeline(&mut self, request: &TimelineRequest) -> Result<TimelineDetail, AnalysisError> {
         let mut extent: Option<(i64, i64)> = None;
-        for time in &wish.ranks {
+        for time in &request.ranks {
             let Some((from, to)) = self.extent(time.rank)? else { continue };
             let (from, to) = (time.aligned(from), time.aligned(to));
             extent = Some(extent.map_or((from, to), |(first, last)| (first.min(from), last.max(to))));
         }
         let (from, to) = extent.unwrap_or((0, 1));
-        let window = wish.window.unwrap_or(Window { from: Nanos(from), to: Nanos(to.max(from.saturating_add(1))) });
+        let window = request.window.unwrap_or(Window { from: Nanos(from), to: Nanos(to.max(from.saturating_add(1))) });
         let mut ranks = Vec::new();
-        for time in &wish.ranks {
-            ranks.extend(self.rank(*time, time.own(window), wish)?);
+        for time in &request.ranks {
+            ranks.extend(self.rank(*time, time.own(window), request)?);
         }
         Ok(TimelineDetail { window, extent, ranks })
     }
 
     /// What a rank did in a stretch of its time: from memory, where it is there.
-    fn rank(&mut self, time: RankTime, part: Window, wish: &TimelineWish) -> Result<Option<RankDetail>, AnalysisError> {
-        if let Some(spans) = self.kept(time.rank, part, wish.newest) {
+    fn rank(
+        &mut self,
+        time: RankTime,
+        part: Window,
+        request: &TimelineRequest,
+    ) -> Result<Option<RankDetail>, AnalysisError> {
+        if let Some(spans) = self.kept(time.rank, part, request.newest) {
             return Ok(Some(RankDetail {
                 time,
-                columns: spans.timeline_columns(part, wish.columns),
+                columns: spans.timeline_columns(part, request.columns),
                 spans: Some(spans),
             }));
         }
         let Some(directory) = self.directory(time.rank) else { return Ok(None) };
         let window = self.around(directory, part);
-        let view = RankSpans::read(directory, window, part, wish.columns, MOST_SPANS)?;
-        self.keep(view.spans.as_ref(), wish.newest);
+        let view = RankSpans::read(directory, window, part, request.columns, MOST_SPANS)?;
+        self.keep(view.spans.as_ref(), request.newest);
         Ok(Some(RankDetail { time, columns: view.columns, spans: view.spans }))
     }
 
-    fn passes(&mut self, wish: &PassesWish) -> Result<Passes, AnalysisError> {
-        let begin = wish.figures.iter().map(|figures| figures.aligned_start_ns).min().unwrap_or(0);
+    fn passes(&mut self, request: &PassesRequest) -> Result<Passes, AnalysisError> {
+        let begin = request.figures.iter().map(|figures| figures.aligned_start_ns).min().unwrap_or(0);
         let mut ranks = Vec::new();
-        for figures in &wish.figures {
+        for figures in &request.figures {
             let from = figures.start_ns;
             let part = Window { from: Nanos(from), to: Nanos(from.saturating_add(figures.duration_ns)) };
             let spans = match self.kept(figures.rank, part, None) {
@@ -159,7 +167,7 @@ impl DetailReader {
             };
             ranks.extend(spans.map(|spans| RankWork::of(&spans, figures, begin)));
         }
-        Ok(Passes { step: wish.step, ranks })
+        Ok(Passes { step: request.step, ranks })
     }
 
     fn directory(&self, rank: Rank) -> Option<&RankDirectory> {

@@ -2,7 +2,8 @@
 
 use stepscope_traces::MemoryCategory;
 
-use crate::{theme::Theme, widgets::Part};
+use super::Part;
+use crate::theme::Theme;
 
 /// The categories of some memory, as parts that add up.
 pub(crate) fn memory_parts(theme: &Theme, bytes: impl Fn(MemoryCategory) -> u64) -> Vec<Part> {

@@ -16,16 +16,16 @@ use stepscope_traces::{Run, Step};
 use crate::{event::Event, request::StepRequest};
 
 /// The thread that reads steps; it ends when this is dropped.
-pub(crate) struct Historian {
+pub(crate) struct StepReader {
     asked: Sender<(Vec<PathBuf>, StepRequest)>,
 }
 
-impl Historian {
+impl StepReader {
     /// Begins to wait for somebody who asks.
-    pub(crate) fn start(events: Sender<Event>) -> io::Result<Historian> {
+    pub(crate) fn start(events: Sender<Event>) -> io::Result<StepReader> {
         let (asked, asks) = channel();
-        thread::Builder::new().name("historian".into()).spawn(move || answer(&asks, &events))?;
-        Ok(Historian { asked })
+        thread::Builder::new().name("step reader".into()).spawn(move || answer(&asks, &events))?;
+        Ok(StepReader { asked })
     }
 
     /// Asks for a step of a run.

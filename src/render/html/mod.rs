@@ -3,8 +3,9 @@
 pub(crate) mod chart;
 pub(crate) mod timeline;
 
+use stepscope_plan::text;
+
 use super::table::Table;
-use crate::text;
 
 /// Longer tables can be folded.
 const SHORT: usize = 16;

@@ -1,9 +1,10 @@
 //! What reports for a terminal have in common: a hundred columns, labels, tables that fit.
 
 use anstyle::Style;
+use stepscope_plan::text;
 
 use super::table::Table;
-use crate::text;
+use crate::terminal;
 
 pub(crate) const COLUMNS: usize = 100;
 /// Space between two columns.
@@ -44,5 +45,5 @@ fn fitted<H: AsRef<str>>(table: &Table<H>) -> String {
         rows.iter_mut().for_each(|row| row[widest] = text::shortened(&row[widest], room));
     }
     let headers: Vec<&str> = table.headers.iter().map(AsRef::as_ref).collect();
-    text::table(&headers, rows)
+    terminal::table(&headers, rows)
 }

@@ -1,7 +1,8 @@
 //! What reports for a pull request have in common: tables, folded where they are long, and text that stays text.
 
+use stepscope_plan::text;
+
 use super::table::Table;
-use crate::text;
 
 /// Longer tables are folded.
 const SHORT: usize = 8;

@@ -4,22 +4,23 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use stepscope_analyzer::{Selection, StepChoice, StepRange};
+use stepscope_plan::text;
 use stepscope_traces::{Run, Step};
-use stepscope_tui::Seen;
+use stepscope_tui::ExportScope;
 
 use crate::{
     export::{Packing, Wanted, export},
     output::Output,
-    source, text,
+    source,
 };
 
 /// Writes it into the directory that the dashboard was opened in; says where to, or why not.
-pub(crate) fn write(sources: &[PathBuf], seen: &Seen) -> Result<String, String> {
+pub(crate) fn write(sources: &[PathBuf], scope: &ExportScope) -> Result<String, String> {
     let write = || -> Result<String> {
         let run = source::open(sources)?;
-        let path = free_path(&name(&run, seen));
-        let steps = if seen.steps == StepRange::ALL { StepChoice::Counted } else { StepChoice::Range(seen.steps) };
-        let selection = Selection { steps, ranks: seen.ranks.clone(), ..Selection::default() };
+        let path = free_path(&name(&run, scope));
+        let steps = if scope.steps == StepRange::ALL { StepChoice::Counted } else { StepChoice::Range(scope.steps) };
+        let selection = Selection { steps, ranks: scope.ranks.clone(), ..Selection::default() };
         let wanted = Wanted::of(selection).quietly();
         let exported = Output::open(Some(&path))?.write_file(|file| export(&run, &wanted, Packing::None, file))?;
         let path = path.display();
@@ -29,7 +30,7 @@ pub(crate) fn write(sources: &[PathBuf], seen: &Seen) -> Result<String, String> 
 }
 
 /// What a trace is called: the run, and what of it is there.
-fn name(run: &Run, Seen { steps, ranks }: &Seen) -> String {
+fn name(run: &Run, ExportScope { steps, ranks }: &ExportScope) -> String {
     let name = run.path.canonicalize().unwrap_or_else(|_| run.path.clone());
     let mut name = name.file_name().map_or_else(|| run.info.name.clone(), |name| name.to_string_lossy().into_owned());
     if let StepRange { from: Some(Step(from)), to: Some(Step(to)) } = steps {
@@ -57,14 +58,14 @@ mod tests {
     fn a_trace_says_what_is_in_it() {
         let run = Run::open(concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples/tp2").as_ref()).unwrap();
         let steps = |from, to| StepRange { from: Some(Step(from)), to: Some(Step(to)) };
-        assert_eq!(name(&run, &Seen { steps: StepRange::ALL, ranks: Vec::new() }), "tp2");
-        assert_eq!(name(&run, &Seen { steps: steps(3, 4), ranks: Vec::new() }), "tp2-step-3");
-        assert_eq!(name(&run, &Seen { steps: steps(1, 4), ranks: vec![Rank(1)] }), "tp2-steps-1-3-rank-1");
+        assert_eq!(name(&run, &ExportScope { steps: StepRange::ALL, ranks: Vec::new() }), "tp2");
+        assert_eq!(name(&run, &ExportScope { steps: steps(3, 4), ranks: Vec::new() }), "tp2-step-3");
+        assert_eq!(name(&run, &ExportScope { steps: steps(1, 4), ranks: vec![Rank(1)] }), "tp2-steps-1-3-rank-1");
     }
 
     #[test]
     fn a_source_that_is_gone_is_an_error_in_words() {
-        let gone = write(&["/nowhere/at/all".into()], &Seen { steps: StepRange::ALL, ranks: Vec::new() });
+        let gone = write(&["/nowhere/at/all".into()], &ExportScope { steps: StepRange::ALL, ranks: Vec::new() });
         assert!(gone.is_err_and(|why| why.contains("/nowhere/at/all")));
     }
 }

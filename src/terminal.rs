@@ -1,10 +1,9 @@
-//! Tables and command lines as people read them; numbers are written as the dashboard writes them.
+//! What is written on a terminal: tables, states in their colours, command lines that can be typed.
 
 use anstyle::AnsiColor;
 use comfy_table::{CellAlignment, Table, presets};
+use stepscope_plan::text;
 use stepscope_traces::State;
-
-pub(crate) use stepscope_tui::text::*;
 
 /// What became of a run, in its colour.
 pub(crate) fn state(state: State) -> String {
@@ -23,7 +22,7 @@ pub(crate) fn command_line(arguments: &[String]) -> String {
         if !argument.is_empty() && argument.chars().all(plain) {
             argument.clone()
         } else {
-            format!("'{}'", printable(argument).replace('\'', "'\\''"))
+            format!("'{}'", text::printable(argument).replace('\'', "'\\''"))
         }
     });
     quoted.collect::<Vec<_>>().join(" ")

@@ -7,7 +7,7 @@ use stepscope_traces::{Nanos, Rank, Step, Window};
 
 use crate::{
     data::{Details, Scope, Snapshot, Stage},
-    request::{Request, Seen, StepRequest},
+    request::{ExportScope, Request, StepRequest},
     scene::Scene,
     theme::Theme,
 };
@@ -16,7 +16,7 @@ use crate::{
 const LEAST_AROUND: i64 = 2 * Nanos::SECOND.0;
 
 /// What is looked at.
-pub(crate) struct Looking {
+pub(crate) struct DashboardSelection {
     pub(crate) theme: Theme,
     /// The newest there is, and what is shown: another one, when it is frozen.
     newest: Arc<Snapshot>,
@@ -24,7 +24,7 @@ pub(crate) struct Looking {
     /// The same, with the figures of the chosen step where those are known.
     seen: Arc<Snapshot>,
     pub(crate) is_frozen: bool,
-    /// What views wished for, as far as it is read.
+    /// What views asked for, as far as it is read.
     pub(crate) details: Details,
     /// The rank that every view is about.
     focus: Option<Rank>,
@@ -35,10 +35,10 @@ pub(crate) struct Looking {
     known: Option<(Step, Result<Arc<Analysis>, String>)>,
 }
 
-impl Looking {
-    pub(crate) fn new(theme: Theme) -> Looking {
+impl DashboardSelection {
+    pub(crate) fn new(theme: Theme) -> DashboardSelection {
         let nothing = Arc::new(Snapshot::at(Stage::Reading { done: 0, all: 0 }));
-        Looking {
+        DashboardSelection {
             theme,
             newest: nothing.clone(),
             shown: nothing.clone(),
@@ -180,6 +180,6 @@ impl Looking {
             }
             _ => StepRange::ALL,
         };
-        Some(Request::Export(Seen { steps, ranks: self.focus.into_iter().collect() }))
+        Some(Request::Export(ExportScope { steps, ranks: self.focus.into_iter().collect() }))
     }
 }

@@ -1,7 +1,6 @@
-//! Numbers and texts as people read them, on a terminal and in a report.
+//! Numbers and texts as people read them: in errors, in findings, in reports and in the dashboard, everywhere the same.
 
-use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{Loss, Nanos, RunSource};
+use crate::{layout::ParallelLayout, shape::ModelShape};
 
 /// A whole number with its thousands apart.
 pub fn count(number: u64) -> String {
@@ -36,14 +35,35 @@ pub fn bytes(number: u64) -> String {
 }
 
 /// A length of time in the unit that leaves one to three digits before the point.
-pub fn duration(time: Nanos) -> String {
-    match time.seconds() {
-        seconds if seconds < 1.0 => scaled(time.0 as f64, 1000.0, &["ns", "µs", "ms"]),
+pub fn duration(nanoseconds: i64) -> String {
+    match nanoseconds as f64 / 1e9 {
+        seconds if seconds < 1.0 => scaled(nanoseconds as f64, 1000.0, &["ns", "µs", "ms"]),
         seconds if seconds < 10.0 => format!("{seconds:.2} s"),
         seconds if seconds < 120.0 => format!("{seconds:.1} s"),
         seconds if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
         seconds => format!("{:.1} h", seconds / 3600.0),
     }
+}
+
+/// How long ago something was: to a tenth of a second, since it is written again and again.
+pub fn age(nanoseconds: i64) -> String {
+    match nanoseconds {
+        ..10_000_000_000 => format!("{:.1} s", nanoseconds as f64 / 1e9),
+        _ => duration(nanoseconds),
+    }
+}
+
+/// Two lengths of time in the unit of the longer one, where there is little room.
+pub fn durations(low: i64, high: i64) -> String {
+    let (unit, name) = match high {
+        1_000_000_000.. => (1e9, "s"),
+        1_000_000..1_000_000_000 => (1e6, "ms"),
+        1_000..1_000_000 => (1e3, "µs"),
+        _ => (1.0, "ns"),
+    };
+    let (low, high) = (low as f64 / unit, high as f64 / unit);
+    let decimals = if high < 10.0 { 2 } else { 1 };
+    format!("{low:.decimals$}–{high:.decimals$} {name}")
 }
 
 /// A change with its sign, in the form of what changes.
@@ -54,7 +74,7 @@ pub fn signed(change: i64, written: impl Fn(u64) -> String) -> String {
 
 /// How much longer something takes.
 pub fn longer(nanoseconds: i64) -> String {
-    signed(nanoseconds, |time| duration(Nanos(time.min(i64::MAX as u64) as i64)))
+    signed(nanoseconds, |time| duration(time.min(i64::MAX as u64) as i64))
 }
 
 /// How much larger something is.
@@ -65,6 +85,31 @@ pub fn larger(change: i64) -> String {
 /// A share, in hundredths.
 pub fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
+}
+
+/// A share in a sentence: whole hundredths, unless there are few of them.
+pub fn rough_percent(share: f64) -> String {
+    if share > 0.0 && share < 0.1 { percent(share) } else { whole_percent(share) }
+}
+
+/// A share in whole hundredths, for what is set and not measured.
+pub fn whole_percent(share: f64) -> String {
+    format!("{:.0}%", 100.0 * share)
+}
+
+/// A share that may be small.
+pub fn fine_percent(share: f64) -> String {
+    if share < 0.001 { format!("{:.3}%", 100.0 * share) } else { percent(share) }
+}
+
+/// How much more something is than before, as a share of that.
+pub fn percent_more(change: f64) -> String {
+    format!("{:+.1}%", 100.0 * change)
+}
+
+/// The loss of a model.
+pub fn training_loss(loss: f64) -> String {
+    format!("{loss:.4}")
 }
 
 /// Operations a second.
@@ -98,21 +143,40 @@ pub fn joules(energy: f64) -> String {
     }
 }
 
+/// Power.
+pub fn watts(power: f64) -> String {
+    format!("{power:.0} W")
+}
+
+/// The rate of a clock, of which there are so many million ticks a second.
+pub fn megahertz(rate: f64) -> String {
+    format!("{rate:.0} MHz")
+}
+
+/// A temperature.
+pub fn celsius(degrees: f64) -> String {
+    format!("{degrees:.0} °C")
+}
+
+/// Operations for each byte, a kernel's or the ridge of a device.
+pub fn intensity(intensity: f64) -> String {
+    if intensity < 10.0 { format!("{intensity:.2}") } else { count(intensity.round() as u64) }
+}
+
 /// How a model is spread over ranks.
 pub fn layout(layout: &ParallelLayout) -> String {
     let ParallelLayout { dp, tp, pp, zero, precision, .. } = layout;
     format!("dp {dp} · tp {tp} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
 }
 
-/// What was run, in a few words each: the model, how it was spread, and what recorded it, where that was not Stepscope.
-pub fn what_was_run(model: Option<&ModelShape>, layout: Option<&ParallelLayout>, source: RunSource) -> Vec<String> {
+/// What was run, in a few words each: the model, how it was spread, and what recorded it, where that is worth a word.
+pub fn what_was_run(
+    model: Option<&ModelShape>,
+    layout: Option<&ParallelLayout>,
+    recorded_by: Option<&str>,
+) -> Vec<String> {
     let model = model.map(|model| format!("{} {}", model.name, parameters(model.parameters())));
-    let source = match source {
-        RunSource::Stepscope => None,
-        RunSource::Kineto => Some("PyTorch profiler".into()),
-        RunSource::TorchSnapshot => Some("PyTorch memory snapshot".into()),
-    };
-    [model, layout.map(self::layout), source].into_iter().flatten().collect()
+    [model, layout.map(self::layout), recorded_by.map(str::to_owned)].into_iter().flatten().collect()
 }
 
 /// How many ranks there are, and of how many, where some are missing.
@@ -121,20 +185,6 @@ pub fn ranks(present: u64, expected: Option<u32>) -> String {
         Some(expected) if u64::from(expected) != present => format!("{present} of {expected} ranks"),
         _ => counted(present, "rank"),
     }
-}
-
-/// What is lost.
-pub fn loss(loss: &Loss) -> String {
-    let Loss { dropped_events, unreadable_bytes, unreadable_events } = *loss;
-    let dropped = (dropped_events > 0).then(|| format!("{} dropped", counted(dropped_events, "event")));
-    let unreadable = (unreadable_bytes > 0 || unreadable_events > 0).then(|| {
-        let events = match unreadable_events {
-            0 => String::new(),
-            events => format!(" ({})", counted(events, "event")),
-        };
-        format!("{} unreadable{events}", counted(unreadable_bytes, "byte"))
-    });
-    dropped.into_iter().chain(unreadable).collect::<Vec<_>>().join(", ")
 }
 
 fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
@@ -198,11 +248,29 @@ mod tests {
         assert_eq!(bytes(1_000), "1.0 kB");
         assert_eq!(bytes(999_999), "1.0 MB");
         assert_eq!(bytes(123_456_789), "123.5 MB");
-        assert_eq!(duration(Nanos(950)), "950 ns");
-        assert_eq!(duration(Nanos(1_500_000)), "1.5 ms");
-        assert_eq!(duration(Nanos(1_234_567_890)), "1.23 s");
-        assert_eq!(duration(Nanos(61 * Nanos::SECOND.0)), "61.0 s");
-        assert_eq!(duration(Nanos(5400 * Nanos::SECOND.0)), "90.0 min");
+        assert_eq!(duration(950), "950 ns");
+        assert_eq!(duration(1_500_000), "1.5 ms");
+        assert_eq!(duration(1_234_567_890), "1.23 s");
+        assert_eq!(duration(61_000_000_000), "61.0 s");
+        assert_eq!(duration(5_400_000_000_000), "90.0 min");
+        assert_eq!(age(950_000), "0.0 s");
+        assert_eq!(age(61_000_000_000), "61.0 s");
+        assert_eq!(durations(9_500_000, 11_250_000), "9.5–11.2 ms");
+        assert_eq!(durations(900, 1_100), "0.90–1.10 µs");
+    }
+
+    #[test]
+    fn shares_are_as_exact_as_what_they_are_for() {
+        assert_eq!([0.0, 0.041, 0.532].map(percent), ["0.0%", "4.1%", "53.2%"]);
+        assert_eq!([0.0, 0.041, 0.532].map(rough_percent), ["0%", "4.1%", "53%"]);
+        assert_eq!([0.0, 0.041, 0.532].map(whole_percent), ["0%", "4%", "53%"]);
+        assert_eq!([0.000_41, 0.041].map(fine_percent), ["0.041%", "4.1%"]);
+        assert_eq!([-0.05, 0.0, 0.1234].map(percent_more), ["-5.0%", "+0.0%", "+12.3%"]);
+    }
+
+    #[test]
+    fn an_intensity_is_short() {
+        assert_eq!([0.25, 9.994, 206.1, 12_345.6].map(intensity), ["0.25", "9.99", "206", "12,346"]);
     }
 
     #[test]

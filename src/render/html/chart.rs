@@ -8,10 +8,9 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
-use stepscope_traces::Nanos;
+use stepscope_plan::text;
 
 use super::escaped;
-use crate::text;
 
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
@@ -123,7 +122,7 @@ pub(crate) fn behind<'a>(words: String, (x, y): (i32, i32), size: u32) -> Text<'
 
 /// A time at an axis: nanoseconds.
 pub(crate) fn time_label(time: &f64) -> String {
-    shortest(text::duration(Nanos(*time as i64)))
+    shortest(text::duration(*time as i64))
 }
 
 /// A size at an axis.

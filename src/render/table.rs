@@ -1,8 +1,6 @@
 //! A table of a report: headers and rows as text, as it came.
 
-use stepscope_traces::Nanos;
-
-use crate::text;
+use stepscope_plan::text;
 
 /// What a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,5 +65,5 @@ pub(crate) fn known<T>(value: Option<T>, written: impl FnOnce(T) -> String) -> S
 }
 
 pub(crate) fn duration(nanoseconds: i64) -> String {
-    if nanoseconds == 0 { "0".into() } else { text::duration(Nanos(nanoseconds)) }
+    if nanoseconds == 0 { "0".into() } else { text::duration(nanoseconds) }
 }
