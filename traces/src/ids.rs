@@ -86,9 +86,10 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
-    /// Whether what begins at this time and takes so long is over before the last time there is.
+    /// Whether what begins at this time and takes so long ends at a time that can be told. Nothing begins at the last time
+    /// there is: no window holds it.
     pub(crate) fn has_end(self, duration: Nanos) -> bool {
-        self.0.checked_add(duration.0.max(0)).is_some_and(|end| end < i64::MAX)
+        self.0 < i64::MAX && self.0.checked_add(duration.0.max(0)).is_some()
     }
 }
 

@@ -1,7 +1,7 @@
 use proptest::{prelude::*, test_runner::Config};
 use stepscope_traces::{ImportError, MemoryEvent, SnapshotError, State, TraceError};
 
-use crate::pickle_writer::{Frames, Python, Snapshot, import};
+use crate::pickle_writer::{Frames, ImportedRank, Python, Snapshot, import};
 
 const FORWARD: Frames = &[("at::native::silu", "??"), ("forward", "model.py")];
 const BACKWARD: Frames = &[("torch::autograd::Engine::evaluate_function()", "??")];
@@ -220,6 +220,19 @@ fn a_length_is_believed_as_far_as_bytes_follow() {
     for code in [b'r', b'j'] {
         refused(&pickle(&[b"N", [code].as_slice(), &[0xff; 4], b"."].concat()), "at byte");
     }
+}
+
+#[test]
+fn what_is_at_no_time_that_can_be_told_is_lost_and_the_rest_keeps_its_times() {
+    let mut s = snapshot(1);
+    let all = import(&s.pickle()).unwrap().ranks.remove(0);
+    s.time_us = Some(i64::MAX / 2);
+    s.alloc(9, 8, FORWARD);
+    s.annotate("START", "late");
+    let late = import(&s.pickle()).unwrap().ranks.remove(0);
+    assert_eq!((all.loss.unreadable_events, late.loss.unreadable_events), (0, 2));
+    let times = |rank: &ImportedRank| rank.data.memory.rows().map(|event| event.time_ns).collect::<Vec<_>>();
+    assert_eq!(times(&late), times(&all));
 }
 
 #[test]

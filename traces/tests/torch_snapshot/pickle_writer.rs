@@ -84,7 +84,7 @@ pub(crate) struct Snapshot {
     segments: Vec<Python>,
     annotations: Vec<Python>,
     /// The time of the next event; none if events have no times.
-    time_us: Option<i64>,
+    pub(crate) time_us: Option<i64>,
 }
 
 impl Snapshot {

@@ -31,7 +31,7 @@ impl Stretch {
             if !only_device && of.is_some_and(|of| of != device) {
                 continue;
             }
-            let time = time_us.saturating_mul(1000);
+            let Some(time) = time_us.checked_mul(1000) else { continue };
             if *begins {
                 open.entry(name).or_default().push(time);
             } else if let Some(from) = open.get_mut(name.as_str()).and_then(Vec::pop).filter(|from| *from <= time) {
@@ -41,6 +41,11 @@ impl Stretch {
         }
         stretches.sort_by_key(|stretch| stretch.from);
         stretches
+    }
+
+    /// How many beginnings and ends are at no time that can be told, and so are left out.
+    pub(super) fn timeless(annotations: &[Annotation]) -> u64 {
+        annotations.iter().filter(|annotation| annotation.time_us.checked_mul(1000).is_none()).count() as u64
     }
 
     /// What kind of span it is.
@@ -105,5 +110,8 @@ mod tests {
         assert_eq!(told, expected);
         assert_eq!(Stretch::all(&annotations, 0, false), []);
         assert_eq!(Stretch::all(&annotations, 0, true).len(), 3);
+        assert_eq!(Stretch::timeless(&annotations), 0);
+        let late = [mark(true, "late", i64::MAX / 2), mark(false, "late", i64::MAX)];
+        assert_eq!((Stretch::all(&late, 1, true), Stretch::timeless(&late)), (vec![], 2));
     }
 }

@@ -38,7 +38,6 @@ use crate::{
     rank_info::{RankInfo, State},
     regular_file::open_regular,
     run_info::{RunInfo, RunSource},
-    tables::Table,
 };
 
 use annotations::Stretch;
@@ -77,7 +76,12 @@ impl Snapshot {
             let stretches = Stretch::all(annotations, *device, devices.len() == 1);
             imported_rank(Rank(rank), *device, history, DeviceTables::of(history, &stretches), *missing_bytes)
         };
-        (first.0..).zip(devices).map(of_device).collect()
+        let mut ranks: Vec<ImportedRank> = (first.0..).zip(devices).map(of_device).collect();
+        // Whose they are is not always said; they are lost once.
+        if let Some(rank) = ranks.first_mut() {
+            rank.loss.unreadable_events += Stretch::timeless(annotations);
+        }
+        ranks
     }
 
     /// When its first event was, in nanoseconds since 1970, where its events say so.
@@ -112,7 +116,7 @@ fn imported_rank(
     rank: Rank,
     device: u32,
     history: &DeviceHistory,
-    mut tables: DeviceTables,
+    tables: DeviceTables,
     missing_bytes: Option<u64>,
 ) -> ImportedRank {
     let anchor = tables.began.map(|began| ClockSnapshot { rank_ns: Nanos(began), wall_ns: Nanos(began) });
@@ -133,7 +137,7 @@ fn imported_rank(
     let loss = Loss {
         dropped_events: 0,
         unreadable_bytes: missing_bytes.unwrap_or(0),
-        unreadable_events: history.unreadable_events.saturating_add(tables.data.spans.leave_out_endless(0)),
+        unreadable_events: history.unreadable_events,
     };
     let state = if missing_bytes.is_some() { State::Interrupted } else { State::Complete };
     if missing_bytes.is_some() {
