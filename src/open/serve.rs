@@ -197,12 +197,14 @@ mod tests {
     /// Waits until the other side has closed a connection, and takes nothing of what is on its way.
     fn until_closed(stream: &TcpStream) {
         const ESTABLISHED: &str = "01";
-        let ours = format!("0100007F:{:04X}", stream.local_addr().unwrap().port());
+        // Behind what is on its way the client does not hear of it: the server's side of the connection tells.
+        let [server, client] = [stream.peer_addr(), stream.local_addr()]
+            .map(|address| format!("0100007F:{:04X}", address.unwrap().port()));
         let began = Instant::now();
         let is_open = || {
             let all = std::fs::read_to_string("/proc/net/tcp").unwrap();
             let mut states = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-            states.any(|cells| cells.get(1) == Some(&ours.as_str()) && cells.get(3) == Some(&ESTABLISHED))
+            states.any(|cells| cells.get(1..4) == Some(&[server.as_str(), client.as_str(), ESTABLISHED]))
         };
         while is_open() {
             assert!(began.elapsed() < NEVER, "it was never dropped");

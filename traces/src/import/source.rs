@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{ErrorKind, Read},
+    io::{ErrorKind, Read, Seek},
     path::{Path, PathBuf},
 };
 
@@ -102,12 +102,13 @@ impl Found {
 
     fn take(&mut self, file: &Path) -> Result<(), TraceError> {
         let mut head = Vec::new();
-        let opened = open_regular(file).map_err(TraceError::io("open", file))?;
-        opened.take(HEAD).read_to_end(&mut head).map_err(TraceError::io("read", file))?;
+        let mut opened = open_regular(file).map_err(TraceError::io("open", file))?;
+        let looked = opened.by_ref().take(HEAD).read_to_end(&mut head).and_then(|_| opened.rewind());
+        looked.map_err(TraceError::io("read", file))?;
         if torch_snapshot::may_be_snapshot(&head) {
             self.snapshots.push(Snapshot::read(file)?);
         } else {
-            self.traces.push(kineto::look_at(file)?);
+            self.traces.push(kineto::look_at(file, opened)?);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    fs::File,
     path::{Path, PathBuf},
 };
 
@@ -26,8 +27,8 @@ use crate::{
 pub(crate) type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
 
 /// Looks at the beginning of a file; an error where it is no trace.
-pub(crate) fn look_at(path: &Path) -> Result<Opening, TraceError> {
-    match KinetoTrace::open(path)? {
+pub(crate) fn look_at(path: &Path, file: File) -> Result<Opening, TraceError> {
+    match KinetoTrace::open(path, file)? {
         Opened::Trace(trace, header) => Ok((path.to_owned(), trace, header)),
         Opened::SomethingElse(what) => Err(ImportError::NotATrace { path: path.to_owned(), what }.into()),
     }

@@ -53,9 +53,8 @@ pub(crate) struct KinetoTrace {
 }
 
 impl KinetoTrace {
-    /// Looks at the beginning of a file.
-    pub(super) fn open(path: &Path) -> Result<Opened, TraceError> {
-        let file = open_regular(path).map_err(TraceError::io("open", path))?;
+    /// Looks at the beginning of a file. It is not kept open: a job has more ranks than a process may have files.
+    pub(super) fn open(path: &Path, file: File) -> Result<Opened, TraceError> {
         let (bytes, _) = bytes::open(file).map_err(TraceError::io("read", path))?;
         let mut head = Head::default();
         let walked = walk(Chunks(bytes.take(LONGEST_HEAD)), &mut head);
