@@ -191,7 +191,7 @@ fn losses(analysis: &Analysis) -> Option<String> {
 
 fn clocks(analysis: &Analysis) -> Option<String> {
     let shared = analysis.clock.ranks.iter().all(|rank| rank.offset_ns == 0 && rank.drift_ns_per_second == 0.0);
-    let residual = analysis.clock.residual_ns.map(|residual| text::duration(residual));
+    let residual = analysis.clock.residual_ns.map(text::duration);
     let by = match analysis.clock.aligned_by {
         _ if analysis.ranks.len() < 2 => return None,
         AlignedBy::Anchors if shared && analysis.run.source == RunSource::Stepscope => {

@@ -7,7 +7,7 @@ use super::progress::Report;
 use crate::comm::Reason;
 
 /// Changes with these messages.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 /// The longest first message, in bytes: whoever sends it may be anyone.
 pub(crate) const MOST_OF_A_STRANGER: u32 = 64 << 10;
 /// The longest message of a rank, or of the hub.

@@ -47,7 +47,7 @@ impl MemoryReplay {
         device: &DeviceSamples,
     ) -> Option<RankMemory> {
         self.sort();
-        let mut player = self.settled.clone().unwrap_or_else(|| Player::default());
+        let mut player = self.settled.clone().unwrap_or_default();
         let mut stretches = Stretch::of_steps(every_step);
         stretches.retain(|stretch| stretch.from > player.stretch.from);
         player.play(&self.events, &stretches, &self.places);

@@ -110,7 +110,7 @@ impl MemoryReplay {
         if end == 0 {
             return;
         }
-        let player = self.settled.get_or_insert_with(|| Player::default());
+        let player = self.settled.get_or_insert_default();
         let stretches: Vec<Stretch> = Stretch::of_steps(every_step)
             .into_iter()
             .filter(|stretch| stretch.step.is_some() && stretch.from > player.stretch.from && stretch.from < before)

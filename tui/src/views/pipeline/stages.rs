@@ -38,7 +38,7 @@ pub(super) fn draw(scene: &Scene<'_>, pipeline: &PipelineFigures, ranks: &[Rank]
 
 fn stage_line(scene: &Scene<'_>, pipeline: &PipelineFigures, stage: &StageFigures) -> Line<'static> {
     let theme = scene.theme;
-    let time = |time: Option<i64>| time.map_or("-".into(), |time| text::duration(time));
+    let time = |time: Option<i64>| time.map_or("-".into(), text::duration);
     let bubble = stage.bubble.map_or("-".into(), text::percent);
     let least = pipeline.per_stage.iter().map(|other| other.work_ns).min().unwrap_or(0);
     let stands_out = stage.work_ns as f64 > MORE * least as f64;
