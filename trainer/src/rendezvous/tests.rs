@@ -88,7 +88,7 @@ fn those_who_cannot_be_ranks_of_the_job_are_refused() {
         (assignment(0, 2, 0), PROTOCOL, "two processes say that they are rank 0"),
         (assignment(1, 3, 0), PROTOCOL, "rank 1 of 3 is no rank of a job of 2"),
         (assignment(7, 2, 0), PROTOCOL, "rank 7 of 2 is no rank of a job of 2"),
-        (assignment(1, 2, 0), 99, "rank 1 speaks version 99 of the protocol, rank 0 version 1"),
+        (assignment(1, 2, 0), 99, "rank 1 speaks version 99 of the protocol, rank 0 version 2"),
     ] {
         let hub_at = assignment(0, 2, free_port());
         let hub = Hub::start(&hub_at, &Settings::new(), Patience::default()).unwrap();
