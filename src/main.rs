@@ -63,6 +63,7 @@ enum Format {
 }
 
 fn main() -> ExitCode {
+    stepscope_collector::injection::hear_of_children();
     let done = |()| ExitCode::SUCCESS;
     let outcome = match Arguments::parse().command {
         Command::Analyze(arguments) => analyze::run(&arguments).map(done),

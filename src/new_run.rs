@@ -2,10 +2,11 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use stepscope_collector::injection::TRIGGER_FILE;
 use stepscope_traces::{RunInfo, TraceError};
 
@@ -19,35 +20,46 @@ pub(crate) struct NewRun {
     /// Whether the directory was not there before, and the one that it is in.
     made_directory: bool,
     made_parent: bool,
-    /// Whether the description in it is ours.
-    described: bool,
+    /// Which file the description is that we wrote.
+    described: Option<FileIdentity>,
+}
+
+/// Which file something is, whatever it is called: its device and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileIdentity(u64, u64);
+
+impl FileIdentity {
+    /// Of what is at a path, if anything is; a link is itself.
+    fn of(path: &Path) -> Option<FileIdentity> {
+        fs::symlink_metadata(path).ok().map(|file| FileIdentity(file.dev(), file.ino()))
+    }
 }
 
 impl NewRun {
     /// The directory that is named; it has to be new or empty once it is [described](NewRun::describe).
     pub(crate) fn at(path: PathBuf) -> NewRun {
         let made_directory = !path.exists();
-        NewRun { path, made_directory, made_parent: false, described: false }
+        NewRun { path, made_directory, made_parent: false, described: None }
     }
 
     /// A directory of this name, or of the first like it that nobody has: runs may begin in the same moment.
     pub(crate) fn like(path: &Path) -> Result<NewRun> {
-        let cannot = || format!("cannot create {}", path.display());
+        let cannot = |error: io::Error| anyhow!("cannot create {}: {error}", path.display());
         let parent = path.parent().unwrap_or(Path::new(""));
         let made_parent = fs::create_dir(parent).is_ok();
         let mut number = 1;
         loop {
             // Another run that came to nothing may have taken it away since.
-            fs::create_dir_all(parent).with_context(cannot)?;
+            fs::create_dir_all(parent).map_err(cannot)?;
             let path = match number {
                 1 => path.to_owned(),
                 number => PathBuf::from(format!("{}-{number}", path.display())),
             };
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(NewRun { path, made_directory: true, made_parent, described: false }),
+                Ok(()) => return Ok(NewRun { path, made_directory: true, made_parent, described: None }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 Err(error) if error.kind() == io::ErrorKind::NotFound && number < MOST_TRIES => number += 1,
-                Err(error) => return Err(error).with_context(cannot),
+                Err(error) => return Err(cannot(error)),
             }
         }
     }
@@ -59,7 +71,7 @@ impl NewRun {
     /// Says in the directory what the run is, which makes it one.
     pub(crate) fn describe(&mut self, info: &RunInfo) -> Result<(), TraceError> {
         info.create(&self.path)?;
-        self.described = true;
+        self.described = FileIdentity::of(&self.path.join(DESCRIPTION));
         Ok(())
     }
 }
@@ -72,8 +84,13 @@ impl Drop for NewRun {
         if !is_bare {
             return;
         }
+        let there = FileIdentity::of(&self.path.join(DESCRIPTION));
+        if there != self.described {
+            // Somebody else's is in its place.
+            return;
+        }
         // What cannot be taken back is in nobody's way.
-        if self.described {
+        if self.described.is_some() {
             ours.iter().for_each(|name| drop(fs::remove_file(self.path.join(name))));
         }
         if self.made_directory {
@@ -126,6 +143,14 @@ mod tests {
         fs::create_dir(recorded.join("rank-00000")).unwrap();
         drop(run);
         assert!(recorded.join(DESCRIPTION).exists());
+        // A description that somebody put in place of ours is theirs.
+        let replaced = directory.path().join("replaced");
+        let mut run = NewRun::at(replaced.clone());
+        run.describe(&info()).unwrap();
+        fs::write(directory.path().join("theirs.json"), "theirs").unwrap();
+        fs::rename(directory.path().join("theirs.json"), replaced.join(DESCRIPTION)).unwrap();
+        drop(run);
+        assert_eq!(fs::read(replaced.join(DESCRIPTION)).unwrap(), b"theirs");
         // Its description is another run's.
         let mut run = NewRun::at(recorded.clone());
         assert!(run.describe(&info()).is_err());

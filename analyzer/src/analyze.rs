@@ -77,7 +77,7 @@ pub(crate) fn assemble<T>(
 ) -> Result<(Analysis, T), AnalysisError> {
     let device = ranks.first().and_then(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
-    let alignment = Alignment::of(&ranks, &run.info.groups, &counted);
+    let alignment = Alignment::of(&ranks, &run.info.groups);
     let rates = Rates::of(&run.info, peak_flops, run.ranks.len(), selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| rank.kernels.take().unwrap_or_default()).collect();
     let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();

@@ -26,8 +26,9 @@ pub fn folder(kind: &str, suits: impl Fn(&Path) -> bool) -> io::Result<PathBuf> 
             why = io::Error::other(format!("{} cannot be used", folder.display()));
             continue;
         }
-        let parents = place.parent().map_or(Ok(()), fs::create_dir_all);
-        match parents.and_then(|()| make_private(&place)).and_then(|()| make_private(&folder)) {
+        // The folder for caches may be missing; a home that is missing is not made.
+        drop(place.parent().map(fs::create_dir));
+        match make_private(&place).and_then(|()| make_private(&folder)) {
             Ok(()) => return Ok(folder),
             Err(error) => why = io::Error::new(error.kind(), format!("{}: {error}", folder.display())),
         }

@@ -84,8 +84,9 @@ fn step_time(analysis: &Analysis) -> String {
     };
     let inferred = if time.inferred { "; steps are inferred from kernels that repeat" } else { "" };
     let median = text::duration(time.median_ns);
+    let whole = if analysis.window.whole { "; all other figures are of the whole recording" } else { "" };
     if time.count == 1 {
-        return format!("{median}, in step {}{inferred}", time.first_step);
+        return format!("{median}, in step {}{inferred}{whole}", time.first_step);
     }
     let (low, high) = (text::duration(time.low_ns), text::duration(time.high_ns));
     let (first, last) = (time.first_step, time.last_step);
@@ -99,7 +100,6 @@ fn step_time(analysis: &Analysis) -> String {
         [step] => format!("; step {step} was cut off"),
         steps => format!("; {} steps were cut off", steps.len()),
     };
-    let whole = if analysis.window.whole { "; all other figures are of the whole recording" } else { "" };
     // A tenth of fewer steps is none of them.
     let spread = if time.count < 10 { "from" } else { "80% from" };
     format!(

@@ -22,6 +22,8 @@ use crate::{analyze::ranges, failure, new_run::NewRun, seconds, terminal, torch_
 
 /// Under which key a run says what it is, and what it says there.
 const SOURCE: (&str, &str) = ("source", "recorded program");
+/// A run's name is a part of its directory's, which a file system bounds.
+const LONGEST_NAME: usize = 48;
 /// Shorter windows would open and close between two looks.
 const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
 
@@ -155,9 +157,11 @@ fn describe(arguments: &Arguments) -> (RunInfo, Command) {
 
 /// What people would call a command: its script, where there is one, or its program.
 fn name(words: &[String]) -> String {
-    let script = words.iter().find(|word| word.ends_with(".py"));
-    let named = script.or(words.first()).map(String::as_str).unwrap_or_default();
-    Path::new(named).file_stem().map_or_else(|| "program".into(), |stem| stem.to_string_lossy().into_owned())
+    // A shell's script is one word of ours.
+    let script = words.iter().flat_map(|word| word.split_whitespace()).find(|word| word.ends_with(".py"));
+    let named = script.or(words.first().map(String::as_str)).unwrap_or_default();
+    let stem = Path::new(named).file_stem().map_or_else(|| "program".into(), |stem| stem.to_string_lossy());
+    stem.chars().take(LONGEST_NAME).collect()
 }
 
 /// What is said at the end.
@@ -249,5 +253,8 @@ mod tests {
         assert_eq!(called("torchrun --nproc-per-node 8 train_gpt2.py"), "train_gpt2");
         assert_eq!(called("/opt/bin/simulate --gpu"), "simulate");
         assert_eq!(called(""), "program");
+        let shell = |script: &str| name(&["bash".into(), "-c".into(), script.into()]);
+        assert_eq!(shell("export NCCL_DEBUG=INFO && cd /data && exec python train_gpt2.py --lr 3"), "train_gpt2");
+        assert_eq!(name(&[format!("{}.py", "x".repeat(300))]).len(), LONGEST_NAME);
     }
 }

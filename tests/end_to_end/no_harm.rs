@@ -100,6 +100,32 @@ fn the_status_is_the_commands_whatever_becomes_of_the_run() {
 }
 
 #[test]
+fn whoever_ignores_the_end_of_children_is_told_of_ours() {
+    let directory = tempfile::tempdir().unwrap();
+    let binary = env!("CARGO_BIN_EXE_stepscope");
+    // The command ignores it as its parent's parent does.
+    let said = "grep -q '^SigIgn:.*1....$' /proc/self/status && exit 5";
+    let line = format!("trap '' CHLD; exec {binary} record --run run -- sh -c \"{said}\"");
+    let output = Command::new("sh").args(["-c", &line]).current_dir(directory.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    let train = "train --backend cpu --dp 2 --processes --steps 1 --seq-len 16 --no-record";
+    let output = Command::new("sh")
+        .args(["-c", &format!("trap '' CHLD; exec {binary} {train}")])
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn files_that_a_command_puts_into_its_run_are_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let line = "mv run/run.json ours; echo theirs > run/run.json";
+    drop(stepscope(&["record", "--run", "run", "--", "sh", "-c", line], directory.path()));
+    assert_eq!(fs::read(directory.path().join("run/run.json")).unwrap(), b"theirs\n");
+}
+
+#[test]
 fn the_python_module_is_in_a_folder_of_the_users_own() {
     let directory = tempfile::tempdir().unwrap();
     let temporary = directory.path().join("tmp");

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use stepscope_traces::{GroupInfo, SpanKind};
 
 use crate::{
-    figures::{AlignedBy, ClockSummary, CountedSteps, RankClock},
+    figures::{AlignedBy, ClockSummary, RankClock},
     job::{
         clock_fit::{ClockFit, Reading},
         messages::{Message, messages},
@@ -29,12 +29,12 @@ pub(crate) struct Alignment {
 }
 
 impl Alignment {
-    /// Aligns the clocks of some ranks to that of the first one, by what they say to each other in the steps that count.
-    pub(crate) fn of(ranks: &[RankResult], groups: &[GroupInfo], counted: &CountedSteps) -> Alignment {
-        let moments = Moments::of(ranks, counted);
+    /// Aligns the clocks of some ranks to that of the first one, by all that they say to each other: a clock goes on whether
+    /// a step counts or not.
+    pub(crate) fn of(ranks: &[RankResult], groups: &[GroupInfo]) -> Alignment {
+        let moments = Moments::of(ranks);
         let clocks = Clocks::of(ranks);
-        let mut messages = if clocks.count > 1 { messages(ranks, groups) } else { Vec::new() };
-        messages.retain(|message| message.spans(ranks).iter().all(|span| counted.has(span.step)));
+        let messages = if clocks.count > 1 { messages(ranks, groups) } else { Vec::new() };
         let (tree, aligned_by) = clocks.tree(ranks, &moments, &messages);
         let fits: Vec<ClockFit> = clocks.of_rank.iter().map(|clock| tree[*clock]).collect();
         let clock = |(rank, fit): (&RankResult, &ClockFit)| RankClock {
@@ -93,12 +93,11 @@ struct End {
 struct Moments(Vec<End>);
 
 impl Moments {
-    fn of(ranks: &[RankResult], counted: &CountedSteps) -> Moments {
+    fn of(ranks: &[RankResult]) -> Moments {
         let mut ends: Vec<End> = Vec::new();
         for (rank, result) in ranks.iter().enumerate() {
             let from = ends.len();
-            let counts = result.communication.iter().filter(|span| counted.has(span.step));
-            let together = counts.filter(|span| ends_together(span.operation));
+            let together = result.communication.iter().filter(|span| ends_together(span.operation));
             ends.extend(together.filter_map(|span| {
                 let (group, sequence) = (span.group?.0, span.sequence?.0);
                 Some(End { group, sequence, operation: span.operation, rank: rank as u32, time: span.end })

@@ -1,6 +1,7 @@
 //! How long a step of the whole job takes, and how much it trains on in that time.
 //!
-//! A step takes as long as it does on the rank where it takes longest.
+//! A step takes as long as it does on the rank where it takes longest. Tokens a second are those of all steps that count in
+//! the time of those; where the whole recording counts, in its time on the rank where it is longest.
 
 use std::collections::BTreeMap;
 
@@ -37,6 +38,9 @@ pub(crate) fn step_time(ranks: &[RankResult], counted: &CountedSteps) -> Option<
         *longest = partition.span_ns.max(*longest);
     }
     let (tokens, time) = steps.values().fold((0.0, 0), |(tokens, time), (more, longer)| (tokens + more, time + longer));
+    // Of the whole recording, what lies between steps takes time too.
+    let whole = ranks.iter().map(|rank| rank.time.partition.span_ns).max().unwrap_or(0);
+    let time = if counted.whole { whole } else { time };
     let mut times: Vec<(i64, Step)> = steps.iter().map(|(step, (_, longest))| (*longest, *step)).collect();
     times.sort_unstable();
     // The smallest that is at least as large as this many hundredths of all.

@@ -131,7 +131,6 @@ fn compare(recipe: &Recipe, memory_of_host: bool, shares: &[f64]) {
     assert_eq!(analysis.kernels, recent.kernels);
     assert_eq!(analysis.pipeline, recent.pipeline);
     assert_eq!(analysis.mfu, recent.mfu);
-    assert_eq!(analysis.clock, recent.clock);
     assert!(live.ranks.values().map(|rank| rank.rows).sum::<usize>() < SMALL.most_rows);
 }
 

@@ -5,13 +5,14 @@ use std::{
     io,
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, ChildStderr, Command, ExitStatus},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 use nix::{
     sys::{
-        signal::{SigSet, Signal, kill},
+        signal::{SigHandler, SigSet, Signal, kill, signal},
         signalfd::{SfdFlags, SignalFd},
     },
     unistd::Pid,
@@ -53,6 +54,17 @@ pub enum JobError {
     NotWaitedFor(#[source] io::Error),
 }
 
+/// Whether we were started so that ends of children are not told of.
+static CHILDREN_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Has the system tell how children end. Whoever starts us with SIGCHLD ignored would have us wait for them in vain. To be
+/// called before any thread is started; a recorded command begins as we did.
+pub fn hear_of_children() {
+    // SAFETY: the default action runs no code of ours.
+    let before = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) };
+    CHILDREN_IGNORED.store(matches!(before, Ok(SigHandler::SigIgn)), Ordering::Relaxed);
+}
+
 /// A command that runs.
 pub struct Job {
     child: Child,
@@ -70,8 +82,16 @@ impl Job {
             _ => JobError::NotStarted { command: name.clone(), source },
         };
         let (signals, before) = hold_back().map_err(|error| failed(error.into()))?;
-        // SAFETY: setting a mask is safe between fork and exec.
-        unsafe { command.pre_exec(move || Ok(before.thread_set_mask()?)) };
+        let ignores_children = CHILDREN_IGNORED.load(Ordering::Relaxed);
+        let begin_as_we_did = move || {
+            if ignores_children {
+                // SAFETY: nothing of ours is run by it.
+                unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
+            }
+            Ok(before.thread_set_mask()?)
+        };
+        // SAFETY: setting a mask and ignoring a signal are safe between fork and exec.
+        unsafe { command.pre_exec(begin_as_we_did) };
         match command.spawn() {
             Ok(child) => Ok(Job { child, signals, before }),
             Err(error) => {

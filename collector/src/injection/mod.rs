@@ -23,7 +23,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub use job::{Job, JobError, exit_status};
+pub use job::{Job, JobError, exit_status, hear_of_children};
 pub use library::{LIBRARY_FILE, LibraryMissing, library};
 pub use python::PythonModule;
 pub use windows::{Moment, TRIGGER_FILE, Trigger, Windows};

@@ -7,18 +7,14 @@ use stepscope_traces::{
 use stepscope_trainer::{CpuTraining, TrainConfig};
 
 use super::*;
-use crate::{
-    figures::CountedSteps,
-    test_runs::{TestRank, TestRun, ranks, results, talk},
-};
+use crate::test_runs::{TestRank, TestRun, ranks, results, talk};
 
 use SpanKind::{AllReduce, Receive, Send};
 
 const SECOND: i64 = 1_000_000_000;
 
 fn alignment(run: &Run) -> Alignment {
-    let all = CountedSteps { whole: true, ..CountedSteps::default() };
-    Alignment::of(&results(run), &run.info.groups, &all)
+    Alignment::of(&results(run), &run.info.groups)
 }
 
 fn write(recipe: &Recipe) -> (Run, Truth, tempfile::TempDir) {

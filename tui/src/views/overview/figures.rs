@@ -52,6 +52,8 @@ fn step_time(scene: &Scene<'_>) -> HeadlineFigure {
         None => "no steps".into(),
         Some(time) if time.inferred => "steps inferred".into(),
         Some(time) if time.count < 2 => format!("step {}", time.first_step),
+        // A tenth of fewer steps is none of them.
+        Some(time) if time.count < 10 => format!("all in {}", text::durations(time.low_ns, time.high_ns)),
         Some(time) => format!("80% in {}", text::durations(time.low_ns, time.high_ns)),
     };
     let name = if time.is_some_and(|time| time.count == 1) { "step" } else { "step, median" };
