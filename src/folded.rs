@@ -11,14 +11,14 @@ const MOST_LINES: usize = 5;
 const MOST_RANGES: usize = 4;
 
 /// What several ranks say.
-pub(crate) struct Said {
+pub(crate) struct RanksMessage {
     pub(crate) ranks: Vec<Rank>,
     pub(crate) what: String,
 }
 
 /// What ranks say, each thing once: what most say comes first. What is left out, few ranks say.
 pub(crate) struct Folded {
-    pub(crate) said: Vec<Said>,
+    pub(crate) said: Vec<RanksMessage>,
     /// How many ranks say something else.
     pub(crate) others: usize,
 }
@@ -29,7 +29,8 @@ impl Folded {
         for (rank, what) in said {
             by_what.entry(what).or_default().push(rank);
         }
-        let mut said: Vec<Said> = by_what.into_iter().map(|(what, ranks)| Said { ranks, what }).collect();
+        let mut said: Vec<RanksMessage> =
+            by_what.into_iter().map(|(what, ranks)| RanksMessage { ranks, what }).collect();
         said.iter_mut().for_each(|said| said.ranks.sort());
         said.sort_by_key(|said| (std::cmp::Reverse(said.ranks.len()), said.ranks.first().copied()));
         let others = said.iter().skip(MOST_LINES).map(|said| said.ranks.len()).sum();
@@ -39,7 +40,8 @@ impl Folded {
 
     /// A line for each, and one for what is left out.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let each = self.said.iter().map(|Said { ranks, what }| format!("{}: {}", named(ranks), text::printable(what)));
+        let each =
+            self.said.iter().map(|RanksMessage { ranks, what }| format!("{}: {}", named(ranks), text::printable(what)));
         let others =
             (self.others > 0).then(|| format!("{}: other reasons", text::counted(self.others as u64, "more rank")));
         each.chain(others).collect()

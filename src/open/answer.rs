@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use super::{
-    request::{Head, Said},
+    request::{Head, ParsedRequest},
     site::Site,
 };
 
@@ -43,13 +43,13 @@ impl Address {
         format!("{}/#!/?url=http://127.0.0.1:{port}{path}", site.page)
     }
 
-    pub(super) fn answer(&self, said: &Said<'_>) -> Answer {
+    pub(super) fn answer(&self, said: &ParsedRequest<'_>) -> Answer {
         let Head { method, path, host, origin } = match said {
-            Said::Head(head) => head,
-            Said::TooMuch | Said::Unfinished => {
+            ParsedRequest::Head(head) => head,
+            ParsedRequest::TooMuch | ParsedRequest::Unfinished => {
                 return Answer::Refused("431 Request Header Fields Too Large", "no browser says so much\n");
             }
-            Said::Malformed => return Answer::Refused("400 Bad Request", "this is no request\n"),
+            ParsedRequest::Malformed => return Answer::Refused("400 Bad Request", "this is no request\n"),
         };
         let local = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
         // A name of somebody else's that leads here is not ours.

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     answer::{Address, Answer},
-    request::{self, Said},
+    request::{self, ParsedRequest},
 };
 
 /// What clients may take.
@@ -82,7 +82,7 @@ impl Connection {
     pub(super) fn serve(&self, address: &Address, file: &File, bounds: &Bounds) -> io::Result<bool> {
         let mut head = vec![0; bounds.head_bytes];
         let length = request::read(&self.stream, &mut head, bounds.head_time)?;
-        let answer = address.answer(&Said::of(&head[..length]));
+        let answer = address.answer(&ParsedRequest::of(&head[..length]));
         drop(head);
         let length = file.metadata()?.len();
         self.stream.set_write_timeout(Some(bounds.stalled))?;

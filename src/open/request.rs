@@ -22,7 +22,7 @@ pub(super) struct Head<'a> {
 
 /// What bytes of a client are.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said<'a> {
+pub(super) enum ParsedRequest<'a> {
     /// A whole head.
     Head(Head<'a>),
     /// The beginning of one.
@@ -33,15 +33,15 @@ pub(super) enum Said<'a> {
     Malformed,
 }
 
-impl Said<'_> {
-    pub(super) fn of(bytes: &[u8]) -> Said<'_> {
+impl ParsedRequest<'_> {
+    pub(super) fn of(bytes: &[u8]) -> ParsedRequest<'_> {
         let mut headers = [EMPTY_HEADER; MOST_HEADERS];
         let mut request = Request::new(&mut headers);
         match request.parse(bytes) {
             Ok(Status::Complete(_)) => {}
-            Ok(Status::Partial) => return Said::Unfinished,
-            Err(Error::TooManyHeaders) => return Said::TooMuch,
-            Err(_) => return Said::Malformed,
+            Ok(Status::Partial) => return ParsedRequest::Unfinished,
+            Err(Error::TooManyHeaders) => return ParsedRequest::TooMuch,
+            Err(_) => return ParsedRequest::Malformed,
         }
         // Of one that is said twice nobody knows which is meant.
         let only = |name: &str| {
@@ -49,8 +49,10 @@ impl Said<'_> {
             found.next().filter(|_| found.next().is_none()).map(|header| header.value)
         };
         match (request.method, request.path) {
-            (Some(method), Some(path)) => Said::Head(Head { method, path, host: only("Host"), origin: only("Origin") }),
-            _ => Said::Malformed,
+            (Some(method), Some(path)) => {
+                ParsedRequest::Head(Head { method, path, host: only("Host"), origin: only("Origin") })
+            }
+            _ => ParsedRequest::Malformed,
         }
     }
 }
@@ -59,7 +61,7 @@ impl Said<'_> {
 /// it has to come within `patience`, however it comes.
 pub(super) fn read(mut stream: &TcpStream, bytes: &mut [u8], patience: Duration) -> io::Result<usize> {
     let (began, mut length) = (Instant::now(), 0);
-    while length < bytes.len() && Said::of(&bytes[..length]) == Said::Unfinished {
+    while length < bytes.len() && ParsedRequest::of(&bytes[..length]) == ParsedRequest::Unfinished {
         let left = patience.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
         stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
         match stream.read(&mut bytes[length..])? {
@@ -78,20 +80,23 @@ mod tests {
     fn a_head_is_read_when_it_is_whole() {
         let whole = b"GET /a HTTP/1.1\r\nhost: here\r\nOrigin: there\r\nX: y\r\n\r\nbody";
         let head = Head { method: "GET", path: "/a", host: Some(b"here"), origin: Some(b"there") };
-        assert_eq!(Said::of(whole), Said::Head(head));
+        assert_eq!(ParsedRequest::of(whole), ParsedRequest::Head(head));
         for length in 0..whole.len() - 4 {
-            assert_eq!(Said::of(&whole[..length]), Said::Unfinished, "{length}");
+            assert_eq!(ParsedRequest::of(&whole[..length]), ParsedRequest::Unfinished, "{length}");
         }
     }
 
     #[test]
     fn what_no_browser_says_is_no_head() {
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MOST_HEADERS + 1));
-        assert_eq!(Said::of(many.as_bytes()), Said::TooMuch);
+        assert_eq!(ParsedRequest::of(many.as_bytes()), ParsedRequest::TooMuch);
         for text in ["GET /\r\n\r\n", "\0\0\0\0", "GET / HTTP/1.1\r\na b\r\n\r\n", "\x16\x03\x01\x02"] {
-            assert_eq!(Said::of(text.as_bytes()), Said::Malformed, "{text:?}");
+            assert_eq!(ParsedRequest::of(text.as_bytes()), ParsedRequest::Malformed, "{text:?}");
         }
         let twice = b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
-        assert_eq!(Said::of(twice), Said::Head(Head { method: "GET", path: "/", host: None, origin: None }));
+        assert_eq!(
+            ParsedRequest::of(twice),
+            ParsedRequest::Head(Head { method: "GET", path: "/", host: None, origin: None })
+        );
     }
 }

@@ -23,7 +23,7 @@ struct Answers {
     diff: Value,
 }
 
-const VIEWS: [&str; 5] = ["overview", "communication", "pipeline", "kernels", "ranks"];
+const VIEWS: [&str; 7] = ["overview", "memory", "communication", "pipeline", "kernels", "devices", "ranks"];
 
 impl Answers {
     fn of(source: &Path) -> Answers {
@@ -190,6 +190,25 @@ fn speed_is_the_same(answers: &Answers) {
     }
 }
 
+/// What memory holds at most, and what devices drew.
+fn memory_and_devices_are_the_same(answers: &Answers) {
+    let peaks = answers.list("memory").iter().map(|memory| memory["peak_bytes"].as_u64().unwrap());
+    if let Some(peak) = peaks.max().filter(|peak| *peak > 0) {
+        let units = ["B", "kB", "MB", "GB"].iter().zip([1.0, 1e3, 1e6, 1e9]);
+        let (unit, size) = units.rev().find(|(_, size)| peak as f64 / size >= 1.0).unwrap();
+        let written = format!("{:.1} {unit}", peak as f64 / size);
+        answers.reports_say(&format!("peak {written}"));
+        answers.view_says("memory", &written);
+        answers.view_says("overview", &written);
+    }
+    for device in answers.list("devices") {
+        if let Some(power) = device["counters"]["gpu.power"]["mean"].as_f64() {
+            answers.reports_say(&format!("{power:.0} W"));
+            answers.view_says("devices", &format!("{power:.0} W"));
+        }
+    }
+}
+
 /// The rank that others wait for, and how often each operation was done.
 fn communication_is_the_same(answers: &Answers) {
     let stragglers = answers.list("stragglers");
@@ -242,6 +261,7 @@ fn every_view_agrees(source: &Path) {
     time_is_the_same(&answers);
     kernels_are_the_same(&answers);
     speed_is_the_same(&answers);
+    memory_and_devices_are_the_same(&answers);
     communication_is_the_same(&answers);
     tracks_are_the_same(&answers);
 }
