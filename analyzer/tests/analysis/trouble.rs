@@ -1,8 +1,9 @@
 use std::fs;
 
-use stepscope_analyzer::{AnalysisError, Selection, StepRange, analyze};
+use stepscope_analyzer::{AnalysisError, Partition, Selection, StepRange, analyze};
 use stepscope_traces::{
-    Counter, CounterSample, Nanos, Phase, Rank, Run, RunInfo, Span, SpanKind, State, Step, synthetic::Recipe,
+    Counter, CounterSample, Nanos, Phase, RECORDED_WINDOW, Rank, Run, RunInfo, Span, SpanKind, State, Step,
+    synthetic::Recipe,
 };
 use tempfile::TempDir;
 
@@ -116,4 +117,42 @@ fn torn_and_missing_files_leave_what_is_there() {
     assert_eq!(analysis.run.state, State::Interrupted);
     assert!(analysis.data_loss.unreadable_bytes > 0 || analysis.data_loss.unreadable_events > 0);
     assert!(!analysis.steps.is_empty() && analysis.steps.len() < 30);
+}
+
+#[test]
+fn time_between_recording_windows_belongs_to_nothing() {
+    let mut hand = Hand::default();
+    for (start, end) in [(0, 100), (300, 400)] {
+        hand.add(RECORDED_WINDOW, span(SpanKind::Range, start, end));
+    }
+    // The second step reaches out of the first window, and the third begins before the other one does.
+    for (step, kernel, annotation) in
+        [(0, (0, 40), (0, 45)), (1, (50, 90), (50, 120)), (2, (310, 340), (250, 345)), (3, (350, 380), (350, 390))]
+    {
+        hand.add("kernel", within(span(SpanKind::Kernel, kernel.0, kernel.1), step, 0, Phase::Forward, 0));
+        hand.add("step", within(span(SpanKind::Step, annotation.0, annotation.1), step, 0, Phase::Forward, 0));
+    }
+    let analysis = analyzed(&one(hand), &Selection::default());
+    let time = |partition: &Partition| (partition.span_ns, partition.compute_ns, partition.idle_ns);
+    assert_eq!(analysis.window.cut_off, [Step(1), Step(2)]);
+    // From 0 to 90 and from 310 to 380.
+    assert_eq!(time(&analysis.ranks[0].partition), (160_000, 140_000, 20_000));
+    // From 0 to 50 and from 350 to 380.
+    assert_eq!(time(&analysis.counted[0].partition), (80_000, 70_000, 10_000));
+}
+
+#[test]
+fn what_is_left_after_the_last_step_is_no_step() {
+    let mut hand = Hand::default();
+    for step in 0..4 {
+        let start = 100 * i64::from(step);
+        hand.add("kernel", within(span(SpanKind::Kernel, start, start + 90), step, 0, Phase::Forward, 0));
+        hand.add("step", within(span(SpanKind::Step, start, start + 95), step, 0, Phase::Forward, 0));
+    }
+    // An optimizer that has stepped begins another step, and the program brings its weights home.
+    hand.add("copy", within(span(SpanKind::Copy, 400, 450), 4, 0, Phase::Forward, 0));
+    let analysis = analyzed(&one(hand), &Selection::default());
+    assert_eq!(analysis.steps.iter().map(|step| step.step.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert!(analysis.window.cut_off.is_empty());
+    assert_eq!(analysis.ranks[0].partition.span_ns, 450_000, "it is a part of the recording");
 }
