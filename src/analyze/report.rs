@@ -176,7 +176,8 @@ fn pipeline(pipeline: &PipelineFigures) -> String {
 }
 
 fn losses(analysis: &Analysis) -> Option<String> {
-    let mut losses = analysis.steps.iter().filter_map(|step| Some((step.step, step.loss?)));
+    let counted = analysis.steps.iter().filter(|step| analysis.window.has(Some(step.step)));
+    let mut losses = counted.filter_map(|step| Some((step.step, step.loss?)));
     let (first, last) = (losses.next()?, losses.next_back());
     Some(match last.filter(|last| last.0 != first.0) {
         Some((step, loss)) => format!(

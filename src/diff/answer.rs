@@ -34,6 +34,11 @@ pub(super) fn metric<'a>(diff: &'a Diff, name: &str) -> Option<&'a MetricDiff> {
     diff.metrics.iter().find(|metric| metric.metric == name)
 }
 
+/// What is compared: steps, or recordings.
+pub(super) fn compared(diff: &Diff) -> &'static str {
+    if diff.step_time.as_ref().is_some_and(|time| time.whole) { "recording" } else { "step" }
+}
+
 /// Whether a figure says more than another one does: those of a step's tokens, of a rank and of all ranks do not where all
 /// runs have the same. `values` has those of all runs.
 pub(super) fn says_something(metric: &str, values: &dyn Fn(&str) -> Option<Vec<Option<f64>>>) -> bool {
@@ -53,20 +58,20 @@ pub(super) fn says_something(metric: &str, values: &dyn Fn(&str) -> Option<Vec<O
 
 fn answer_of_time(diff: &Diff, time: &TimeDiff) -> String {
     let (base, other) = (&diff.base, &diff.other);
-    let step = metric(diff, "step_time");
+    let (what, step) = (compared(diff), metric(diff, "step_time"));
     // Steps of more tokens may take longer.
     let per_token = metric(diff, "time_per_token").filter(|_| has_other_batch(diff));
     let causes = causes(time);
     let because = if causes.is_empty() { String::new() } else { format!(": {causes}") };
     match (per_token, step) {
         (Some(per_token), Some(step)) if per_token.significant || per_token.interval().is_none() => {
-            format!("{other} is {} per token than {base}; a step is {}{because}", judged(per_token), judged(step))
+            format!("{other} is {} per token than {base}; a {what} is {}{because}", judged(per_token), judged(step))
         }
         (Some(per_token), Some(step)) => {
             let relative = relative(per_token);
             let step = judged(step);
             format!(
-                "{other} is as fast per token as {base}, as far as can be told: {relative}; a step is {step}{because}"
+                "{other} is as fast per token as {base}, as far as can be told: {relative}; a {what} is {step}{because}"
             )
         }
         (_, Some(step)) if step.change == Some(0.0) => format!("{other} is as fast as {base}"),
@@ -131,7 +136,7 @@ pub(super) fn facts(diff: &Diff) -> Vec<Fact> {
     let fact = |about: &'static str, says: Option<String>| says.map(|says| Fact { about, says });
     [
         fact("changed", changed(diff)),
-        fact("step", diff.step_time.as_ref().map(step)),
+        fact(compared(diff), diff.step_time.as_ref().map(step)),
         fact("speed", speed(diff)),
         fact("memory", diff.peak_memory.as_ref().map(|memory| more_memory(diff, memory))),
     ]

@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "METRIC:CHANGE", value_parser = limits::parse, allow_hyphen_values = true)]
     fail_on: Vec<Limit>,
     /// Count these steps of each run: A..B is from A to before B, A.. from A on, ..B before B, N only N; `all` counts
-    /// every step, those of the warm-up too. Default: complete steps without warm-up.
+    /// the whole recording. Default: complete steps without warm-up.
     #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
     steps: Option<StepChoice>,
     /// What a device computes at most, in TFLOP/s, dense, in the precision of the runs.

@@ -80,8 +80,9 @@ fn time(diff: &Diff, room: Room) -> Table<String> {
         rows.push(all);
         rows
     });
-    let title = "Why a step takes more or less time (* more than chance)".into();
-    let headers = named(diff, &["cause"], &[">change", ">of a step", "", ">95% interval"]);
+    let compared = answer::compared(diff);
+    let title = format!("Why a {compared} takes more or less time (* more than chance)");
+    let headers = named(diff, &["cause"], &[">change", &format!(">of a {compared}"), "", ">95% interval"]);
     Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: false }
 }
 
@@ -178,8 +179,10 @@ fn kernels(diff: &Diff, room: Room) -> Table<String> {
     let all = changed().count();
     let rows: Vec<Vec<String>> = changed().take(room.kernels).map(row).collect();
     let title = match all {
-        all if all > room.kernels => format!("Kernels of a step: the {} of {all} that change most", room.kernels),
-        _ => "Kernels of a step".into(),
+        all if all > room.kernels => {
+            format!("Kernels of a {}: the {} of {all} that change most", answer::compared(diff), room.kernels)
+        }
+        _ => format!("Kernels of a {}", answer::compared(diff)),
     };
     let headers = headers(&["kernel", ">count", ">change", ">by count", ">by duration", ""]);
     Table { topic: Topic::Kernels, title, headers, rows, detail: false }

@@ -336,3 +336,43 @@ fn all_of_a_recording_can_be_counted() {
         "the weights are brought to the device before the first step"
     );
 }
+
+#[test]
+fn a_comparison_of_whole_recordings_has_their_figures() {
+    let here = Path::new(samples::SAMPLES);
+    for name in samples::NAMES {
+        let all = json(&["analyze", name, "--steps", "all", "--format", "json"], here);
+        let diff = json(&["diff", name, name, "--steps", "all", "--format", "json"], here);
+        let metric = |name: &str| {
+            let found = diff["metrics"].as_array().unwrap().iter().find(|metric| metric["metric"] == name);
+            found.and_then(|metric| metric["base"].as_f64())
+        };
+        let counted = all["counted"].as_array().unwrap();
+        let longest = counted.iter().filter_map(|rank| rank["span_ns"].as_f64()).reduce(f64::max).unwrap();
+        let bandwidths = all["collectives"].as_array().unwrap().iter().filter_map(|one| one["bus_bandwidth"].as_f64());
+        let expected = [
+            ("tokens_per_second", all["step_time"]["tokens_per_second"].as_f64()),
+            ("time_per_token", all["step_time"]["tokens_per_second"].as_f64().map(|rate| 1e9 / rate)),
+            ("mfu", all["mfu"]["value"].as_f64()),
+            ("hfu", all["mfu"]["hfu"].as_f64()),
+            ("bubble", all["pipeline"]["bubble"].as_f64()),
+        ];
+        for (name_of, expected) in expected {
+            let is_same = |(one, other): (f64, f64)| (one / other - 1.0).abs() < 1e-9;
+            assert!(metric(name_of).zip(expected).is_none_or(is_same), "{name}: {name_of}");
+            assert_eq!(metric(name_of).is_some(), expected.is_some(), "{name}: {name_of}");
+        }
+        let communication = sum(counted, "communication_ns");
+        let hidden = sum(counted, "overlapped_communication_ns") as f64 / communication as f64;
+        assert!(communication == 0 || (metric("overlap").unwrap() - hidden).abs() < 1e-9, "{name}");
+        let of_diff = diff["metrics"].as_array().unwrap().iter();
+        let of_diff = of_diff.filter(|metric| metric["metric"].as_str().unwrap().starts_with("bus_bandwidth."));
+        let mut of_diff: Vec<i64> = of_diff.map(|metric| number(&metric["base"]).round() as i64).collect();
+        let mut bandwidths: Vec<i64> = bandwidths.map(|bandwidth| bandwidth.round() as i64).collect();
+        of_diff.sort_unstable();
+        bandwidths.sort_unstable();
+        assert_eq!(of_diff, bandwidths, "{name}");
+        let time = &diff["step_time"];
+        assert!(time["whole"] == true && number(&time["base_ns"]) <= longest, "{name}: {time}");
+    }
+}

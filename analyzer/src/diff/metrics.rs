@@ -6,6 +6,8 @@
 //! there the floor alone decides.
 
 use serde::Serialize;
+use stepscope_plan::Axis;
+use stepscope_traces::{SpanKind, Step};
 
 use super::{
     cause::short,
@@ -14,7 +16,7 @@ use super::{
     resample::{Interval, Series},
     steady::Steady,
 };
-use crate::figures::{CollectiveFigures, Mfu};
+use crate::figures::{CollectiveFigures, Mfu, StepBubble};
 
 /// A change by a factor closer to one than this is none.
 const FLOOR: f64 = 0.01;
@@ -246,16 +248,18 @@ fn utilisation(profile: &Profile<'_>, steps: &[ProfileStep], of: impl Fn(&Mfu) -
 fn bubble(profile: &Profile<'_>, steps: &[ProfileStep]) -> Option<Series> {
     let pipeline = profile.analysis.pipeline.as_ref()?;
     ratio(steps, |step| {
-        let found = pipeline.per_step.iter().find(|bubble| Some(bubble.step) == step.step)?;
-        Some((found.idle_ns as f64, found.window_ns as f64))
+        let of_step = |bubble: &&StepBubble| step.step.is_none_or(|step| bubble.step == step);
+        let found = pipeline.per_step.iter().filter(of_step);
+        let sum = found.fold((0, 0), |sum, step| (sum.0 + step.idle_ns, sum.1 + step.window_ns));
+        Some((sum.0 as f64, sum.1 as f64)).filter(|(_, window)| *window > 0.0)
     })
 }
 
 /// What collectives of both runs have in common.
 #[derive(Clone, Copy, PartialEq)]
 struct BandwidthKind {
-    operation: stepscope_traces::SpanKind,
-    axis: Option<stepscope_plan::Axis>,
+    operation: SpanKind,
+    axis: Option<Axis>,
 }
 
 impl BandwidthKind {
@@ -282,9 +286,12 @@ fn bandwidth(profile: &Profile<'_>, steps: &[ProfileStep], kind: &BandwidthKind)
         profile.analysis.collectives.iter().filter(|collective| BandwidthKind::of(collective) == *kind).collect();
     let of_step = |step: &ProfileStep| {
         let of = |collective: &&CollectiveFigures| {
-            let (bytes, own) = *collective.by_step.get(&step.step?)?;
+            let of_step = |of: &Option<Step>| step.step.is_none() || *of == step.step;
+            let found = collective.by_step.iter().filter(|(step, _)| of_step(step));
+            let (bytes, own) =
+                found.fold((0.0, 0.0), |sum, (_, (bytes, own))| (sum.0 + *bytes as f64, sum.1 + *own as f64));
             let factor = collective.bus_bandwidth? / collective.algorithm_bandwidth.filter(|rate| *rate > 0.0)?;
-            Some((factor * bytes as f64, own as f64 / 1e9))
+            Some((factor * bytes, own / 1e9))
         };
         let all = alike.iter().filter_map(of).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         Some(all).filter(|(_, seconds)| *seconds > 0.0)

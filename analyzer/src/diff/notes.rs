@@ -29,12 +29,13 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
             .map(|(which, _)| format!("{which} has no memory events, so nothing is said of memory")),
     );
     if both.iter().all(|(_, profile)| has_time(profile)) {
-        notes.push(steps_compared(base, other));
+        notes.push(steps_compared(base, other, steady));
     }
     let [tokens_of_base, tokens_of_other] = [steady.base, steady.other].map(tokens_per_step);
     if let Some((base, other)) = tokens_of_base.zip(tokens_of_other).filter(|(base, other)| base != other) {
         notes.push(format!(
-            "a step has {} tokens in {} and {} in {}: compare the time per token",
+            "a {} has {} tokens in {} and {} in {}: compare the time per token",
+            if steady.is_whole() { "recording" } else { "step" },
             text::count(base.round() as u64),
             both[0].0,
             text::count(other.round() as u64),
@@ -107,9 +108,11 @@ fn has_time(profile: &Profile<'_>) -> bool {
     profile.steps.iter().any(|step| step.time_ns > 0)
 }
 
-fn steps_compared(base: &Profile<'_>, other: &Profile<'_>) -> String {
-    if base.steps.iter().chain(&other.steps).all(|step| step.step.is_none()) {
-        return "no steps were recorded: whole recordings are compared, and nothing is known of their spread".into();
+fn steps_compared(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>) -> String {
+    if steady.is_whole() {
+        let has_steps = |profile: &Profile<'_>| !profile.analysis.steps.is_empty();
+        let why = if has_steps(base) || has_steps(other) { "" } else { "no steps were recorded: " };
+        return format!("{why}whole recordings are compared, and nothing is known of their spread");
     }
     let counts = [base, other].map(|profile| profile.steps.len());
     let means = if counts[0] == 1 { "a step".to_owned() } else { format!("means of {} steps", counts[0]) };

@@ -32,7 +32,7 @@ pub struct Profile<'a> {
     pub analysis: Analysis,
     /// What steps are made of.
     pub(crate) parts: Vec<StepPart>,
-    /// The steps that count, in order; where there are no steps, all of the recording.
+    /// The steps that count, in order; where the whole recording counts, that as one.
     pub(crate) steps: Vec<ProfileStep>,
 }
 
@@ -80,11 +80,11 @@ pub fn profile<'a>(
         let alone = || (0..ranks.len()).map(|index| vec![index]).collect();
         let replicas: Vec<Vec<usize>> =
             stages.map(|stages| stages.pipelines).filter(|all| !all.is_empty()).unwrap_or_else(alone);
-        let steps = tables.steps(ranks, &replicas);
+        let steps = tables.steps(ranks, &replicas, counted);
         (tables.parts, steps)
     };
     let (analysis, (parts, mut steps)) = analyze_and(run, selection, Detail::Parts, progress, look)?;
-    steps.retain(|step| step.step.is_none_or(|step| analysis.window.counts(step)));
+    steps.retain(|step| step.step.map_or(analysis.window.whole, |step| analysis.window.counts(step)));
     Ok(Profile { name: name.into(), run, analysis, parts, steps })
 }
 
@@ -133,11 +133,11 @@ impl Tables {
     }
 
     /// Each step, on the replica that waits least.
-    fn steps(&self, ranks: &[RankResult], replicas: &[Vec<usize>]) -> Vec<ProfileStep> {
+    fn steps(&self, ranks: &[RankResult], replicas: &[Vec<usize>], counted: &CountedSteps) -> Vec<ProfileStep> {
         let mut names: Vec<Option<Step>> = self.ranks.iter().flat_map(|rank| rank.keys().copied()).collect();
         names.sort_unstable();
         names.dedup();
-        let places: Vec<HashMap<Step, usize>> = ranks.iter().map(places_of_steps).collect();
+        let all_ranks = AllRanks::new(ranks, counted);
         let step = |step: &Option<Step>| {
             let there =
                 replicas.iter().filter(|replica| replica.iter().all(|rank| self.ranks[*rank].contains_key(step)));
@@ -156,7 +156,7 @@ impl Tables {
                 ranks: chosen.iter().map(|rank| ranks[*rank].info.rank).collect(),
                 time_ns: self.time(chosen, *step),
                 parts,
-                ..of_all_ranks(ranks, &places, *step)
+                ..all_ranks.step(*step)
             })
         };
         names.iter().filter_map(step).collect()
@@ -193,41 +193,66 @@ impl StepPart {
     }
 }
 
-fn places_of_steps(rank: &RankResult) -> HashMap<Step, usize> {
-    rank.steps.iter().enumerate().map(|(place, (window, ..))| (window.step, place)).collect()
+/// What all ranks say of a step together.
+struct AllRanks<'a> {
+    ranks: &'a [RankResult],
+    /// Where each rank has its steps.
+    places: Vec<HashMap<Step, usize>>,
+    /// Tokens of all steps that count.
+    tokens: Option<f64>,
 }
 
-/// What is told of a step by all its ranks.
-fn of_all_ranks(ranks: &[RankResult], places: &[HashMap<Step, usize>], step: Option<Step>) -> ProfileStep {
-    let mut all = ProfileStep {
-        step,
-        ranks: Vec::new(),
-        time_ns: 0,
-        parts: Vec::new(),
-        longest_ns: 0,
-        communication_ns: 0,
-        hidden_ns: 0,
-        tokens: None,
-        energy: None,
-    };
-    let (mut energy, mut devices) = (0.0, 0);
-    for (rank, places) in ranks.iter().zip(places) {
-        let found = step.and_then(|step| places.get(&step)).map(|place| &rank.steps[*place]);
-        let partition = found.map_or(&rank.figures.partition, |(_, partition, _)| partition);
-        if found.is_none() && step.is_some() {
-            continue;
+impl AllRanks<'_> {
+    fn new<'a>(ranks: &'a [RankResult], counted: &CountedSteps) -> AllRanks<'a> {
+        let places = |rank: &RankResult| {
+            rank.steps.iter().enumerate().map(|(place, (window, ..))| (window.step, place)).collect()
+        };
+        let mut tokens: HashMap<Step, f64> = HashMap::new();
+        for (window, _, counters) in ranks.iter().flat_map(|rank| &rank.steps) {
+            if let Some(more) = counters.tokens.filter(|_| counted.counts(window.step)) {
+                let tokens = tokens.entry(window.step).or_default();
+                *tokens = tokens.max(more);
+            }
         }
-        all.longest_ns = all.longest_ns.max(partition.span_ns);
-        all.communication_ns += partition.communication_ns;
-        all.hidden_ns += partition.overlapped_communication_ns;
-        let Some((window, _, counters)) = found else { continue };
-        all.tokens = all.tokens.into_iter().chain(counters.tokens).reduce(f64::max);
-        if let Some(drawn) = rank.device.energy(window) {
-            energy += drawn;
-            // Where ranks share a device, one of them asks it.
-            devices += rank.info.sharing().unwrap_or(1) as usize;
-        }
+        let tokens = (!tokens.is_empty()).then(|| tokens.values().sum());
+        AllRanks { ranks, places: ranks.iter().map(places).collect(), tokens }
     }
-    all.energy = (devices >= ranks.len()).then_some(energy);
-    all
+
+    /// Of one step; of none, that is of the whole recording.
+    fn step(&self, step: Option<Step>) -> ProfileStep {
+        let mut all = ProfileStep {
+            step,
+            ranks: Vec::new(),
+            time_ns: 0,
+            parts: Vec::new(),
+            longest_ns: 0,
+            communication_ns: 0,
+            hidden_ns: 0,
+            tokens: if step.is_none() { self.tokens } else { None },
+            energy: None,
+        };
+        let (mut energy, mut devices) = (0.0, 0);
+        for (rank, places) in self.ranks.iter().zip(&self.places) {
+            let (extent, partition) = match step {
+                None => (rank.extent, &rank.figures.partition),
+                Some(step) => {
+                    let Some((window, partition, counters)) = places.get(&step).map(|place| &rank.steps[*place]) else {
+                        continue;
+                    };
+                    all.tokens = all.tokens.into_iter().chain(counters.tokens).reduce(f64::max);
+                    (Some((window.start, window.end)), partition)
+                }
+            };
+            all.longest_ns = all.longest_ns.max(partition.span_ns);
+            all.communication_ns += partition.communication_ns;
+            all.hidden_ns += partition.overlapped_communication_ns;
+            if let Some(drawn) = extent.and_then(|(start, end)| rank.device.energy(start, end)) {
+                energy += drawn;
+                // Where ranks share a device, one of them asks it.
+                devices += rank.info.sharing().unwrap_or(1) as usize;
+            }
+        }
+        all.energy = (devices >= self.ranks.len()).then_some(energy);
+        all
+    }
 }

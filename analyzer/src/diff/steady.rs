@@ -19,6 +19,11 @@ impl<'a> Steady<'a> {
         Steady { base, other, resampling: Resampling::of(base.len(), other.len()) }
     }
 
+    /// Whether whole recordings are compared, which stand for steps.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.base.iter().chain(self.other).all(|step| step.step.is_none())
+    }
+
     /// What the change of a figure of each step lies between.
     pub(crate) fn change(&self, base: &Series, other: &Series) -> Option<Interval> {
         self.resampling.as_ref()?.change(base, other)

@@ -43,6 +43,8 @@ pub struct TimeDiff {
     pub low_ns: Option<i64>,
     /// What it is hardly above.
     pub high_ns: Option<i64>,
+    /// Whether whole recordings are compared, and not steps: a recording stands for a step then.
+    pub whole: bool,
     /// How many steps of the base count.
     pub base_steps: u64,
     /// Of the other.
@@ -146,6 +148,7 @@ pub(crate) fn compare(
         change_ns,
         low_ns,
         high_ns,
+        whole: steady.is_whole(),
         base_steps: steady.base.len() as u64,
         other_steps: steady.other.len() as u64,
         causes,

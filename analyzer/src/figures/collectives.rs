@@ -33,7 +33,7 @@ pub struct CollectiveFigures {
     pub bus_bandwidth: Option<f64>,
     /// Bytes and own time of those whose bytes and own time are known, by step.
     #[serde(skip)]
-    pub by_step: BTreeMap<Step, (u64, i64)>,
+    pub by_step: BTreeMap<Option<Step>, (u64, i64)>,
 }
 
 /// A rank's waiting, in collectives that all their ranks recorded. Not in messages, and not in collectives of several

@@ -91,7 +91,7 @@ struct CollectiveSum {
     own_ns: Option<i64>,
     /// Bytes and own time of those whose bytes and own time are known.
     timed: (u64, i64),
-    by_step: BTreeMap<Step, (u64, i64)>,
+    by_step: BTreeMap<Option<Step>, (u64, i64)>,
     waiting_ns: Option<i64>,
     busy_ns: i64,
     exposed_ns: i64,
@@ -108,10 +108,8 @@ impl CollectiveSum {
         }
         if let (Some(own), Some(bytes)) = (own, bytes) {
             self.timed = (self.timed.0.saturating_add(bytes), self.timed.1.saturating_add(own));
-            if let Some(step) = step {
-                let (all_bytes, all_own) = self.by_step.entry(step).or_default();
-                (*all_bytes, *all_own) = (all_bytes.saturating_add(bytes), all_own.saturating_add(own));
-            }
+            let (all_bytes, all_own) = self.by_step.entry(step).or_default();
+            (*all_bytes, *all_own) = (all_bytes.saturating_add(bytes), all_own.saturating_add(own));
         }
     }
 

@@ -48,9 +48,9 @@ impl DeviceSamples {
         ledger(*at_peak as u64, allocated, reserved, *before as u64)
     }
 
-    /// What the device drew in a window, in joules: between samples it drew evenly. None where it did not say at both
+    /// What the device drew from one time to another, in joules: between samples it drew evenly. None where it did not say at both
     /// ends.
-    pub(crate) fn energy(&self, window: &StepWindow) -> Option<f64> {
+    pub(crate) fn energy(&self, start: i64, end: i64) -> Option<f64> {
         let samples = self.by_counter.get(ENERGY)?;
         let at = |time: i64| {
             let after = samples.partition_point(|(other, _)| *other < time);
@@ -59,7 +59,7 @@ impl DeviceSamples {
             let share = (time - earlier) as f64 / (later - earlier).max(1) as f64;
             Some(less + share * (more - less))
         };
-        Some(at(window.end)? - at(window.start)?)
+        Some(at(end)? - at(start)?)
     }
 
     /// The samples of each counter in some steps; where a rank has none, all there are.
@@ -126,9 +126,8 @@ mod tests {
     #[test]
     fn energy_between_samples_is_drawn_evenly() {
         let samples = DeviceSamples::made_of(&[(ENERGY, &[(0, 0.0), (10, 100.0), (20, 400.0)])]);
-        let window = |start, end| StepWindow { step: Step(1), start, end };
-        assert_eq!(samples.energy(&window(5, 15)), Some(200.0));
-        assert_eq!(samples.energy(&window(5, 21)), None, "nothing is known of after");
+        assert_eq!(samples.energy(5, 15), Some(200.0));
+        assert_eq!(samples.energy(5, 21), None, "nothing is known of after");
     }
 
     #[test]

@@ -111,7 +111,6 @@ impl RankReading<'_> {
             items => Intervals::union_of(items.iter().map(|item| (item.start, item.end)).collect()),
         };
         let may_be_stage = run.layout.map_or(!work.is_empty(), |layout| layout.pp > 1);
-        let mut parts = (detail == Detail::Parts).then(|| RankParts::new(&windows, may_be_stage.then_some(worked)));
         let counted = match counting {
             Counting::Known(counted) => counted.clone(),
             Counting::Alone(choice) => {
@@ -123,6 +122,8 @@ impl RankReading<'_> {
                 counted_steps(&recorded.collect::<Vec<_>>(), choice)
             }
         };
+        let compared = if counted.whole { &[] } else { windows.as_slice() };
+        let mut parts = (detail == Detail::Parts).then(|| RankParts::new(compared, may_be_stage.then_some(worked)));
         let Reduced { whole, counted: time, steps } = reduce(&activities, &windows, &extents, &counted, parts.as_mut());
         let (kernels, kernel_count) = kernels.counted(&counted);
         let steps = windows.iter().zip(steps).zip(counters);

@@ -37,10 +37,8 @@ pub(super) fn reduce(
         let side = usize::from(!counted.has(window.map(|window| steps[window].step)));
         add_slice(&mut times[side], slice);
         breakdowns[side].add(slice, activities);
-        // Without steps all of the time is one part.
-        let part = window.or(steps.is_empty().then_some(0));
-        if let (Some(parts), Some(part)) = (parts.as_mut(), part) {
-            parts.add(part, slice, activities);
+        if let Some(parts) = parts.as_mut() {
+            parts.add(window, slice, activities);
         }
     });
     if let Some(parts) = parts {

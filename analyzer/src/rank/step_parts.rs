@@ -85,7 +85,7 @@ pub(crate) struct StageWait {
 /// All steps of a rank, in parts.
 #[derive(Default)]
 pub(crate) struct RankParts {
-    /// In the order of the windows; where there are no steps, one for all of the recording.
+    /// In the order of the windows; without windows, one for all of the recording.
     pub(crate) steps: Vec<RankStepParts>,
     /// Of a stage of a pipeline, by time.
     pub(crate) waits: Vec<StageWait>,
@@ -112,8 +112,9 @@ impl RankParts {
         RankParts { names, ..self }
     }
 
-    /// Adds a stretch of time of a window. Stretches come in order, and are cut wherever work begins or ends.
-    pub(crate) fn add(&mut self, window: usize, slice: &Slice<'_>, activities: &Activities) {
+    /// Adds a stretch of time, and the window it lies in. Stretches come in order, and are cut wherever work begins or ends.
+    pub(crate) fn add(&mut self, window: Option<usize>, slice: &Slice<'_>, activities: &Activities) {
+        let Some(window) = (if self.is_whole() { Some(0) } else { window }) else { return };
         let part = slice
             .owner()
             .map_or(RankPart::Idle, |owner| RankPart::of(&activities.places[owner.place as usize], owner.name));
@@ -125,6 +126,11 @@ impl RankParts {
             Some(last) if (last.window, last.part, last.end) == (window, part, slice.start) => last.end = slice.end,
             _ => self.waits.push(StageWait { window, part, start: slice.start, end: slice.end }),
         }
+    }
+
+    /// Whether all of the recording is one part.
+    fn is_whole(&self) -> bool {
+        self.steps.iter().all(|step| step.step.is_none())
     }
 
     /// Whether a micro-batch is worked on; nothing, where the rank is no stage.
@@ -142,9 +148,10 @@ impl RankParts {
             while windows.get(current).is_some_and(|window| window.end <= activity.start) {
                 current += 1;
             }
-            if windows.is_empty() || windows.get(current).is_some_and(|window| window.start <= activity.start) {
+            let window = windows.get(current).filter(|window| window.start <= activity.start).map(|_| current);
+            if let Some(place) = if self.is_whole() { Some(0) } else { window } {
                 let part = RankPart::of(activities.place(activity), activity.name);
-                self.steps[current].parts.entry(part).or_default().count += 1;
+                self.steps[place].parts.entry(part).or_default().count += 1;
             }
         }
     }

@@ -5,7 +5,10 @@ use plotters::prelude::*;
 use stepscope_analyzer::Diff;
 use stepscope_plan::text;
 
-use crate::render::html::chart::{self, Figure, LETTERS};
+use crate::{
+    diff::answer,
+    render::html::chart::{self, Figure, LETTERS},
+};
 
 const WIDTH: u32 = 900;
 const ROW: u32 = 30;
@@ -17,7 +20,7 @@ const CAUSES: usize = 12;
 pub(super) fn of_time(diff: &Diff) -> Result<String> {
     let Some(time) = &diff.step_time else { return Ok(String::new()) };
     let causes = time.causes.iter().map(|cause| (cause.cause.clone(), cause.change_ns));
-    let title = format!("From a step of {} to one of {}", diff.base, diff.other);
+    let title = format!("From a {} of {} to one of {}", answer::compared(diff), diff.base, diff.other);
     Waterfall {
         ends: [(diff.base.clone(), time.base_ns), (diff.other.clone(), time.other_ns)],
         causes: causes.collect(),

@@ -25,6 +25,9 @@ use crate::{
 /// How many files of a directory are looked at.
 const MOST_FILES: usize = 1 << 16;
 
+/// How many traces stay open between a look at them and reading: a job may have more ranks than a process may have files.
+const MOST_OPEN: usize = 128;
+
 /// How many bytes tell a pickle from the rest.
 const HEAD: u64 = 16;
 
@@ -106,9 +109,10 @@ impl Found {
         let looked = opened.by_ref().take(HEAD).read_to_end(&mut head).and_then(|_| opened.rewind());
         looked.map_err(TraceError::io("read", file))?;
         if torch_snapshot::may_be_snapshot(&head) {
-            self.snapshots.push(Snapshot::read(file)?);
+            self.snapshots.push(Snapshot::read(file, opened)?);
         } else {
-            self.traces.push(kineto::look_at(file, opened)?);
+            let keep = self.traces.len() < MOST_OPEN;
+            self.traces.push(kineto::look_at(file, opened, keep)?);
         }
         Ok(())
     }

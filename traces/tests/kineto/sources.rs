@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use stepscope_traces::{ImportError, Rank, Run, TraceError};
+use stepscope_traces::{ImportError, Rank, Run, TraceError, Window};
 
 use crate::{packed, trace_of};
 
@@ -20,6 +20,21 @@ fn traces_are_known_by_their_content() {
         fs::write(&path, bytes).unwrap();
         let (data, loss) = crate::read(&path);
         assert_eq!((data.spans.len(), loss.is_none()), (1, true), "{name}");
+    }
+}
+
+/// A trace that is replaced between a look at it and reading is read as it was; of very many, not all stay open.
+#[test]
+fn a_trace_is_opened_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |rank: u32| directory.path().join(format!("rank{rank:03}.json"));
+    for rank in 0..130 {
+        fs::write(path(rank), trace_of(KERNEL)).unwrap();
+    }
+    let run = Run::of_source(directory.path()).unwrap();
+    (0..128).for_each(|rank| fs::remove_file(path(rank)).unwrap());
+    for rank in 0..130 {
+        assert_eq!(run.rank(Rank(rank)).unwrap().read(Window::ALL).unwrap().0.spans.len(), 1, "{rank}");
     }
 }
 

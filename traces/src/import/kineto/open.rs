@@ -26,9 +26,9 @@ use crate::{
 /// A trace that was opened, and what it says of itself.
 pub(crate) type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
 
-/// Looks at the beginning of a file; an error where it is no trace.
-pub(crate) fn look_at(path: &Path, file: File) -> Result<Opening, TraceError> {
-    match KinetoTrace::open(path, file)? {
+/// Looks at the beginning of a file, which stays open if it is to be kept; an error where it is no trace.
+pub(crate) fn look_at(path: &Path, file: File, keep: bool) -> Result<Opening, TraceError> {
+    match KinetoTrace::open(path, file, keep)? {
         Opened::Trace(trace, header) => Ok((path.to_owned(), trace, header)),
         Opened::SomethingElse(what) => Err(ImportError::NotATrace { path: path.to_owned(), what }.into()),
     }

@@ -6,7 +6,7 @@ use std::{
     io::{self, Read},
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     thread,
 };
 
@@ -46,6 +46,8 @@ pub(super) enum Opened {
 #[derive(Clone, Debug)]
 pub(crate) struct KinetoTrace {
     path: PathBuf,
+    /// Its file, if it stays open.
+    file: Option<Arc<File>>,
     /// The groups of the job by the names they have on this rank.
     pub(super) groups: HashMap<String, Group>,
     /// When its first event was, in the time of day.
@@ -53,9 +55,10 @@ pub(crate) struct KinetoTrace {
 }
 
 impl KinetoTrace {
-    /// Looks at the beginning of a file. It is not kept open: a job has more ranks than a process may have files.
-    pub(super) fn open(path: &Path, file: File) -> Result<Opened, TraceError> {
-        let (bytes, _) = bytes::open(file).map_err(TraceError::io("read", path))?;
+    /// Looks at the beginning of a file, which stays open to be read if it is to be kept.
+    pub(super) fn open(path: &Path, file: File, keep: bool) -> Result<Opened, TraceError> {
+        let file = Arc::new(file);
+        let (bytes, _) = bytes::open(file.clone()).map_err(TraceError::io("read", path))?;
         let mut head = Head::default();
         let walked = walk(Chunks(bytes.take(LONGEST_HEAD)), &mut head);
         let header = head.header;
@@ -63,13 +66,16 @@ impl KinetoTrace {
             return Ok(Opened::SomethingElse(what));
         }
         let first = Nanos(header.base_ns) + head.first.unwrap_or_default();
-        let trace = KinetoTrace { path: path.to_owned(), groups: HashMap::new(), first };
+        let trace = KinetoTrace { path: path.to_owned(), file: keep.then_some(file), groups: HashMap::new(), first };
         Ok(Opened::Trace(Box::new(trace), Box::new(header)))
     }
 
     /// Reads what lies in a window of the rank that `info` tells of, and tells what of the whole trace is lost.
     pub(crate) fn read(&self, mut info: RankInfo, window: Window) -> Result<ImportedRank, TraceError> {
-        let file = open_regular(&self.path).map_err(TraceError::io("open", &self.path))?;
+        let file = match &self.file {
+            Some(file) => file.clone(),
+            None => open_regular(&self.path).map_err(TraceError::io("open", &self.path))?.into(),
+        };
         let length = file.metadata().map_err(TraceError::io("look at", &self.path))?.len();
         let (mut collected, walked, left) = self.collect(file, length).map_err(TraceError::io("read", &self.path))?;
         collected.move_times();
@@ -89,7 +95,7 @@ impl KinetoTrace {
     }
 
     /// Reads all events, while another thread unpacks; and how much of the file was not even looked at.
-    fn collect(&self, file: File, length: u64) -> io::Result<(Collected, Walked, u64)> {
+    fn collect(&self, file: Arc<File>, length: u64) -> io::Result<(Collected, Walked, u64)> {
         let (bytes, taken) = bytes::open(file)?;
         let mut collected = Collected::new(self.groups.clone());
         let walked = thread::scope(|scope| Ok::<_, io::Error>(walk(Blocks::of(scope, bytes)?, &mut collected)))?;

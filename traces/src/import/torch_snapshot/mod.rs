@@ -23,7 +23,10 @@ mod ranges;
 mod records;
 mod tables;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
 use chrono::{DateTime, SecondsFormat};
 
@@ -36,7 +39,6 @@ use crate::{
     loss::Loss,
     notes::{CollectorNotes, CollectorSource, MemoryCategories},
     rank_info::{RankInfo, State},
-    regular_file::open_regular,
     run_info::{RunInfo, RunSource},
 };
 
@@ -58,9 +60,9 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn read(path: &Path) -> Result<Snapshot, SnapshotError> {
+    pub(super) fn read(path: &Path, file: File) -> Result<Snapshot, SnapshotError> {
         let io = |source| SnapshotError::Io { path: path.to_owned(), source };
-        let document = Document::read(open_regular(path).map_err(io)?).map_err(|reason| match reason {
+        let document = Document::read(file).map_err(|reason| match reason {
             NoDocument::Pickle(PickleError::Io(source)) => io(source),
             NoDocument::Pickle(source) => SnapshotError::Pickle { path: path.to_owned(), source },
             NoDocument::SomethingElse(what) => SnapshotError::SomethingElse { path: path.to_owned(), what },
