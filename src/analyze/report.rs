@@ -1,6 +1,6 @@
 //! What every form of a report says first: what was run, how long a step takes, and what fills memory.
 
-use stepscope_analyzer::{AlignedBy, Analysis, PipelineFigures, RankFigures, RankMemory};
+use stepscope_analyzer::{AlignedBy, Analysis, ModelFrom, PipelineFigures, RankFigures, RankMemory};
 use stepscope_plan::text;
 use stepscope_traces::{Loss, MemoryCategory, Nanos, RunSource};
 
@@ -122,13 +122,20 @@ fn speed(analysis: &Analysis) -> Option<String> {
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
             let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
             let doubt = if value > 1.0 { "; more than a peak, so that is too low" } else { "" };
-            format!("MFU {}{hardware} (convention {convention}, of {peak} a rank{doubt})", text::percent(value))
+            let told = match mfu.model_from {
+                ModelFrom::Run => "",
+                ModelFrom::Program => ", of the model that the program says",
+            };
+            format!("MFU {}{hardware} (convention {convention}, of {peak} a rank{told}{doubt})", text::percent(value))
         }),
         (None, None) if is_memory_alone(analysis) => None,
         (None, None) if analysis.run.source == RunSource::Kineto => {
             Some("MFU unknown: a trace does not say its model and its tokens".into())
         }
         (None, None) => Some("MFU unknown: the run does not say its model".into()),
+        (None, Some(_)) if analysis.run.sequence_length.is_none() => {
+            Some("MFU unknown: the sequence length is not known; say it with stepscope.model(..., seq_len=...)".into())
+        }
         (None, Some(_)) => Some("MFU unknown: what the device can do is not known; say it with --peak-tflops".into()),
     };
     let known: Vec<String> = tokens.into_iter().chain(utilisation).collect();

@@ -53,8 +53,8 @@ pub(crate) struct Arguments {
     /// Record again every so many seconds, from one beginning to the next.
     #[arg(long, value_name = "S", value_parser = seconds::parse, requires = "duration")]
     every: Option<Duration>,
-    /// Record these steps: A..B, A.., ..B or N. They are those of PyTorch's optimizers, or of
-    /// NVTX ranges such as `step 5`.
+    /// Record these steps: A..B, A.., ..B or N. They are those that the program says with `stepscope.step`, those of NVTX
+    /// ranges such as `step 5`, or those of PyTorch's optimizers.
     #[arg(long, value_name = "A..B", value_parser = ranges::steps, conflicts_with_all = ["after", "duration", "every"])]
     steps: Option<StepRange>,
     /// Record nothing until `stepscope trigger` says so.
@@ -196,8 +196,8 @@ fn why_nothing(windows: &Windows) -> &'static str {
         windows if *windows == Windows::ALWAYS => "no process of the command used CUDA",
         Windows::Timed { .. } => "no process of the command used CUDA for so long",
         Windows::Steps { .. } => {
-            "no process of the command used CUDA and came to these steps, as PyTorch's optimizers or NVTX ranges such as \
-             `step 5` number them"
+            "no process of the command used CUDA and came to these steps, as `stepscope.step`, NVTX ranges such as `step 5` \
+             or PyTorch's optimizers number them"
         }
         Windows::Dormant => "it was not triggered, or no process of the command used CUDA",
     }
