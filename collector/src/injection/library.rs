@@ -12,7 +12,7 @@ const LIBRARY_VARIABLE: &str = "STEPSCOPE_INJECT";
 
 /// The library is in none of the places where it may be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{LIBRARY_FILE} is not there: not at {}", looked_at.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", nor at "))]
+#[error("{LIBRARY_FILE} not found: not at {}", looked_at.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", nor at "))]
 pub struct LibraryMissing {
     /// Where it was looked for.
     pub looked_at: Vec<PathBuf>,
@@ -21,7 +21,9 @@ pub struct LibraryMissing {
 impl LibraryMissing {
     /// How to get it.
     pub fn hint(&self) -> String {
-        format!("`cargo build --release` makes it beside the program; {LIBRARY_VARIABLE}=FILE names one elsewhere")
+        format!(
+            "`cargo build --release --workspace` builds it next to the program; {LIBRARY_VARIABLE}=FILE names one elsewhere"
+        )
     }
 }
 
