@@ -22,7 +22,7 @@ use crate::{
     ticks::TickMap,
 };
 
-/// How long the thread sleeps at most when nobody wakes it.
+/// The longest sleep of the thread.
 const NAP: Duration = Duration::from_millis(50);
 const COUNT_COSTS_EVERY: Duration = Duration::from_secs(1);
 const READ_CLOCKS_EVERY: Duration = Duration::from_secs(10);

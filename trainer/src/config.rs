@@ -39,7 +39,7 @@ pub struct TrainConfig {
 /// When checkpoints are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveEvery {
-    /// After every so many steps.
+    /// Save every this many steps.
     pub steps: u64,
     /// Under this directory.
     pub directory: PathBuf,

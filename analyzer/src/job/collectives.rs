@@ -59,7 +59,7 @@ pub(crate) struct CollectiveKind {
 pub(crate) struct GroupSizes(HashMap<Group, (Option<Axis>, Option<u64>)>);
 
 impl GroupSizes {
-    /// A group that nobody described has as many ranks as used it, if that is more than one.
+    /// A group without a description has as many ranks as used it, if that is more than one.
     pub(crate) fn of(ranks: &[RankResult], groups: &[GroupInfo]) -> GroupSizes {
         let describe = |group: &GroupInfo| (group.group, (Some(group.axis), Some(group.ranks.len() as u64)));
         let mut sizes: HashMap<_, _> = groups.iter().map(describe).collect();

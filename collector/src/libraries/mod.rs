@@ -157,7 +157,7 @@ impl Library {
         self.traits().hint
     }
 
-    /// Its file's name without a version. Whoever knows nothing better opens this first.
+    /// Its file name without a version, which many programs open first.
     fn plain_file(self) -> String {
         format!("lib{}.so", self.traits().stem)
     }

@@ -1,4 +1,4 @@
-//! Writes a run, whoever recorded it, as a run directory.
+//! Writes a run from any source as a run directory.
 
 use std::path::Path;
 

@@ -20,7 +20,7 @@ use crate::{
     rendezvous::Link,
 };
 
-/// Says why there is no GPU for one of so many ranks to train on, or none with what it takes.
+/// Why this many ranks cannot train on GPUs here, if they cannot.
 pub fn look_for_gpu(ranks: u64) -> Result<(), TrainError> {
     if Device::count()? == 0 {
         return Err(TrainError::NoGpu { why: None });
@@ -177,7 +177,7 @@ impl CudaRank {
         &self.parts.backend
     }
 
-    /// Lets go of the device and records nothing, so that steps from now on are as if nobody had ever watched.
+    /// Releases the profiler and records nothing, so that later steps run unobserved.
     pub fn unwatch(&mut self) -> Result<(), TrainError> {
         self.parts.backend.synchronize()?;
         self.parts.unwatch();

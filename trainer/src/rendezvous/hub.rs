@@ -32,7 +32,7 @@ pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// The exchange after which ranks may go.
 pub(crate) const LAST_EXCHANGE: &str = "goodbyes";
 
-/// How often the hub looks for whoever joins.
+/// How often the hub checks for joining ranks.
 const ACCEPT_EVERY: Duration = Duration::from_millis(10);
 /// How long a connection may take to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ enum Phase {
     /// There will be no job, and why: for those who come later.
     Refused(String),
     Together,
-    /// Whoever goes now may.
+    /// Ranks may leave now.
     Over,
 }
 
@@ -322,7 +322,7 @@ impl State {
         (0..self.members.len()).for_each(|rank| self.tell_one(Rank(rank as u32), message));
     }
 
-    /// A rank that cannot be told is found gone by whoever reads from it.
+    /// If a rank cannot be told, the thread that reads from it notices that it is gone.
     fn tell_one(&mut self, rank: Rank, message: &FromHub) {
         if let Some(member) = self.members[rank.0 as usize].as_ref().filter(|member| member.is_here)
             && frame::send(&member.stream, message).is_err()

@@ -102,7 +102,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Which one of its machine this rank is, if whoever started it said so.
+    /// This rank's number on its machine, if the launcher set one.
     pub(crate) fn local_rank(&self) -> Option<u32> {
         self.assignment.local_rank
     }
@@ -178,7 +178,7 @@ impl Link {
         drop(lock(&self.writer).shutdown(Shutdown::Both));
     }
 
-    /// What cannot be said to a hub that is gone is noticed by whoever listens to it.
+    /// If the hub is gone, the thread that listens to it notices.
     fn say(&self, message: &ToHub) {
         drop(frame::send(&lock(&self.writer), message));
     }

@@ -8,7 +8,7 @@ use crate::comm::Reason;
 
 /// Changes with these messages.
 pub(crate) const PROTOCOL: u32 = 2;
-/// The longest first message, in bytes: whoever sends it may be anyone.
+/// The longest first message, in bytes: its sender may be anyone.
 pub(crate) const MOST_OF_A_STRANGER: u32 = 64 << 10;
 /// The longest message of a rank, or of the hub.
 pub(crate) const MOST: u32 = 64 << 20;

@@ -1,4 +1,4 @@
-//! Which rank of a job this process is, as whoever started it says.
+//! Which rank of a job this process is, according to its launcher.
 
 use std::{
     fmt::Display,
@@ -177,8 +177,8 @@ mod tests {
             ("WORLD_SIZE=2", "WORLD_SIZE is set, but RANK is not"),
             ("RANK=0 WORLD_SIZE=2 MASTER_PORT=1", "MASTER_ADDR is not"),
             ("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h", "MASTER_PORT is not"),
-            ("RANK=4 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1", "there is no rank 4 among 4"),
-            ("RANK=0 WORLD_SIZE=0", "there is no rank 0 among 0"),
+            ("RANK=4 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1", "there is no rank 4 in a job of 4"),
+            ("RANK=0 WORLD_SIZE=0", "there is no rank 0 in a job of 0"),
             ("RANK=-1 WORLD_SIZE=2", "RANK is \"-1\": invalid digit"),
             ("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=99999", "MASTER_PORT is \"99999\""),
             ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=x MASTER_ADDR=h MASTER_PORT=1", "LOCAL_RANK is \"x\""),

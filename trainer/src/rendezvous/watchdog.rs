@@ -122,7 +122,7 @@ mod tests {
         let (_, why) = verdict(&now, &[waiting.clone(), waiting.clone(), hanging]);
         assert!(why.ends_with("and no answer for 5 s"), "{why}");
         let (late, why) = verdict(&now, &[waiting.clone(), waiting.clone(), waiting]);
-        assert_eq!((late, why.contains("to which every rank has come")), (Rank(0), true));
+        assert_eq!((late, why.contains("although every rank has reached it")), (Rank(0), true));
     }
 
     #[test]

@@ -47,7 +47,7 @@ const HIGHEST: u16 = 3;
 /// How high the bubbles from step to step are, at least and at most.
 const STEPS: u16 = 4;
 const MOST_STEPS: u16 = 8;
-/// What is ideal, and in less than so many columns.
+/// What the ideal schedule assumes, in long and in short.
 const IDEALLY: &str = "passes of equal length, transfers take no time";
 const IDEALLY_SHORT: &str = "equal passes, instant transfers";
 const WIDE: u16 = 90;

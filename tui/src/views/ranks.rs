@@ -57,7 +57,7 @@ const LEAST_BESIDE: u16 = 20;
 #[derive(Default)]
 pub(crate) struct Ranks {
     figure: RankFigure,
-    /// The rank under the cursor; where nobody moved it, the worst.
+    /// The rank under the cursor; the worst one until it is moved.
     cursor: Option<Rank>,
     lines: Cursor,
     /// What there is of ranks, of an analysis: it is made once for each.

@@ -13,7 +13,7 @@ use crate::{
     error::TrainError,
 };
 
-/// Whoever does attention.
+/// The attention implementation.
 pub(crate) struct Attention {
     /// Or why it is not cuDNN.
     fused: Result<FusedAttention, TrainError>,

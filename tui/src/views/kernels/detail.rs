@@ -13,7 +13,7 @@ use crate::{
     widgets::{below, row, say},
 };
 
-/// How many lines it has, of so many.
+/// How many of the available lines it takes.
 pub(super) fn height(lines: u16) -> u16 {
     match lines {
         0..8 => 0,
@@ -50,7 +50,7 @@ pub(super) fn draw(scene: &Scene<'_>, kernel: &KernelFigures, area: Rect, buffer
     }
 }
 
-/// A text in so many lines of so many characters, broken anywhere: names have no spaces. What is too long loses its middle.
+/// A text in lines of fixed width, broken anywhere, since names have no spaces. A text that is too long loses its middle.
 fn in_pieces(text: &str, width: usize, lines: usize) -> Vec<String> {
     let characters: Vec<char> = text::shortened(text, width * lines).chars().collect();
     characters.chunks(width).map(|piece| piece.iter().collect()).take(lines).collect()

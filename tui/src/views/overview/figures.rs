@@ -89,7 +89,7 @@ fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
     figure(scene, "MFU", value.map(text::percent), note)
 }
 
-/// What a device can do, without what nobody asks for.
+/// The peak of a device, rounded.
 fn peak(flops: f64) -> String {
     let words = text::flops(flops);
     match words.split_once(' ') {

@@ -59,7 +59,7 @@ impl Findings {
 /// So many ranks are named.
 const NAMED: usize = 8;
 
-/// What is said of a run that did not end well, and on which ranks.
+/// How an interrupted run is reported, with its ranks.
 fn interrupted(run: &RunFacts) -> String {
     let named: Vec<String> = run.interrupted.iter().take(NAMED).map(Rank::to_string).collect();
     let more = run.interrupted.len().saturating_sub(NAMED);

@@ -55,7 +55,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
         self.check_size()
     }
 
-    /// Checks that the stack has so many values since the newest mark.
+    /// Checks that the stack has this many values since the newest mark.
     fn need(&self, values: usize) -> Result<(), PickleError> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() < floor + values {
@@ -125,7 +125,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
         self.check_size()
     }
 
-    /// The place so many values below the top.
+    /// The place this many values below the top.
     pub(super) fn place(&self, values: usize) -> Result<usize, PickleError> {
         self.need(values)?;
         Ok(self.stack.len() - values)
