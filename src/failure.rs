@@ -10,6 +10,8 @@ use stepscope_traces::{ImportError, PickleError, Run, SnapshotError, TraceError}
 use stepscope_trainer::TrainError;
 use stepscope_tui::DashboardError;
 
+use crate::nearest::nearest;
+
 /// An error with a hint.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -55,13 +57,22 @@ fn harmless(message: &str) -> String {
 
 fn plan_hint(error: &PlanError) -> Option<String> {
     match error {
-        PlanError::UnknownModel { .. } => Some("--model also takes a Hugging Face config.json or a TOML file".into()),
+        PlanError::UnknownModel { name, known } => {
+            let also = "--model also takes a Hugging Face config.json or a TOML file";
+            Some(did_you_mean(name, known).map_or_else(|| also.to_owned(), |mean| format!("{mean} {also}")))
+        }
+        PlanError::UnknownDevice { name, known } => did_you_mean(name, known),
         PlanError::ModelFile { .. } => Some(
             "a TOML file needs at least layers, hidden, heads, ffn and vocabulary; a config.json needs its usual keys"
                 .into(),
         ),
         _ => None,
     }
+}
+
+/// The known word that a mistyped one probably stands for.
+fn did_you_mean(name: &str, known: &str) -> Option<String> {
+    nearest(name, known.split(", ")).map(|nearest| format!("did you mean `{nearest}`?"))
 }
 
 fn job_hint(error: &JobError) -> Option<String> {

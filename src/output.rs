@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 use tempfile::NamedTempFile;
 
-use crate::failure::WithHint;
+use crate::{failure::WithHint, terminal};
 
 /// Where a result goes.
 pub(crate) enum Output {
@@ -60,6 +60,14 @@ impl Output {
             access::keep(old, file.as_file()).map_err(|error| because(cannot(), &error))?;
         }
         Ok(Output::Whole(file, target))
+    }
+
+    /// How wide a text report may be here.
+    pub(crate) fn columns(&self) -> usize {
+        match self {
+            Output::Stdout => terminal::columns(),
+            Output::Whole(..) | Output::Special(..) => terminal::COLUMNS,
+        }
     }
 
     /// Writes all of it. A file is in its place after that, and not before.

@@ -29,19 +29,19 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = amount::parse)]
     gpus: u64,
     /// Tokens per step over all GPUs [default: about 4M, divisible by any number of replicas]
-    #[arg(long, value_name = "TOKENS", value_parser = amount::parse)]
+    #[arg(long, value_name = "TOKENS", value_parser = amount::parse, help_heading = "Workload")]
     global_batch: Option<u64>,
     /// Tokens per sequence [default: 4096, or fewer if the model has fewer learned positions]
-    #[arg(long, value_name = "S", value_parser = amount::parse)]
+    #[arg(long, value_name = "S", value_parser = amount::parse, help_heading = "Workload")]
     seq_len: Option<u64>,
     /// Precision of parameters and activations.
-    #[arg(long, value_parser = words::precision(), default_value = "bf16")]
+    #[arg(long, value_parser = words::precision(), default_value = "bf16", help_heading = "Workload")]
     precision: Precision,
     /// Precision of gradients [default: that of the parameters]
-    #[arg(long, value_parser = words::precision())]
+    #[arg(long, value_parser = words::precision(), help_heading = "Workload")]
     grads: Option<Precision>,
     /// Tokens to train on; adds the training time in days and GPU-days.
-    #[arg(long, value_name = "TOKENS", value_parser = amount::parse)]
+    #[arg(long, value_name = "TOKENS", value_parser = amount::parse, help_heading = "Workload")]
     tokens: Option<u64>,
     /// Rows per table; JSON always has all.
     #[arg(long, value_name = "N", default_value = "10")]

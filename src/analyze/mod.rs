@@ -39,16 +39,16 @@ pub(crate) struct Arguments {
     /// Steps to count [default: complete steps without warm-up]
     ///
     /// A..B counts from A to before B, A.. from A on, ..B before B, and N only step N. `all` counts the whole recording.
-    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
+    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true, help_heading = "Selection")]
     steps: Option<StepChoice>,
     /// Ranks to analyze, such as 0,2-5 [default: all]
-    #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
+    #[arg(long, value_name = "LIST", value_parser = ranges::ranks, help_heading = "Selection")]
     ranks: Option<RankList>,
     /// Dense peak of one device in TFLOP/s, in the precision of the run.
-    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true)]
+    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true, help_heading = "MFU")]
     peak_flops: Option<f64>,
     /// Which FLOPs count in MFU.
-    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model")]
+    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model", help_heading = "MFU")]
     mfu_convention: Convention,
 }
 
@@ -68,12 +68,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));
     let analysis = progress::shown(chosen, |progress| analyze(&run, &selection, progress))?;
-    output.write(&written(arguments.format, &run, &analysis)?)
+    let text = written(arguments.format, &run, &analysis, output.columns())?;
+    output.write(&text)
 }
 
-fn written(format: Format, run: &Run, analysis: &Analysis) -> Result<String> {
+fn written(format: Format, run: &Run, analysis: &Analysis, columns: usize) -> Result<String> {
     Ok(match format {
-        Format::Text => text::written(analysis),
+        Format::Text => text::written(analysis, columns),
         Format::Json => serde_json::to_string_pretty(analysis)? + "\n",
         Format::Markdown => markdown::written(analysis),
         Format::Html => html::written(run, analysis)?,

@@ -8,6 +8,7 @@ use stepscope_analyzer::{BUS_BANDWIDTH, DIFF_METRICS, Diff, MetricDiff};
 use stepscope_plan::text;
 
 use super::answer;
+use crate::nearest::nearest;
 
 /// A limit: a metric, and how far it may rise or fall, relative to the base.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +31,11 @@ pub(super) fn parse(text: &str) -> Result<Limit, String> {
     }
     if !DIFF_METRICS.contains(&metric) && !metric.starts_with(BUS_BANDWIDTH) {
         let known = DIFF_METRICS.join(", ");
-        return Err(format!("unknown metric `{metric}`; known metrics are {known}, and {BUS_BANDWIDTH}OPERATION"));
+        let nearest = nearest(metric, DIFF_METRICS.iter().copied());
+        let nearest = nearest.map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"));
+        return Err(format!(
+            "unknown metric `{metric}`{nearest}; known metrics are {known}, and {BUS_BANDWIDTH}OPERATION"
+        ));
     }
     // -0% is a limit of falling.
     Ok(Limit {

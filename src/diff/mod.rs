@@ -24,7 +24,7 @@ use crate::{
     output::Output,
     progress,
     render::Format,
-    source, words,
+    source, terminal, words,
 };
 
 /// Show what changed between runs, and why: time and memory, in causes that add up.
@@ -55,13 +55,13 @@ pub(crate) struct Arguments {
     /// Steps to count in each run [default: complete steps without warm-up]
     ///
     /// A..B counts from A to before B, A.. from A on, ..B before B, and N only step N. `all` counts the whole recording.
-    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
+    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true, help_heading = "Selection")]
     steps: Option<StepChoice>,
     /// Dense peak of one device in TFLOP/s, in the precision of the runs.
-    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true)]
+    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true, help_heading = "MFU")]
     peak_flops: Option<f64>,
     /// Which FLOPs count in MFU.
-    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model")]
+    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model", help_heading = "MFU")]
     mfu_convention: Convention,
 }
 
@@ -82,7 +82,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let profiles = profiles(&runs, &names(&paths), &selection)?;
     let diffs = with_the_first(&profiles)?;
-    output.write(&written(arguments.format, &profiles, diffs.clone())?)?;
+    let text = written(arguments.format, &profiles, diffs.clone(), output.columns())?;
+    output.write(&text)?;
     limits::check(&diffs, &arguments.fail_on)
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn table_of(paths: &[PathBuf]) -> Result<String> {
     let runs = paths.iter().map(|path| Run::of_source(path)).collect::<Result<Vec<Run>, _>>()?;
     let profiles = profiles(&runs, &names(&paths), &Selection::default())?;
     let diffs = with_the_first(&profiles)?;
-    several::written(Format::Text, &several(&profiles, diffs))
+    several::written(Format::Text, &several(&profiles, diffs), terminal::columns())
 }
 
 /// Each run but the first, compared with it.
@@ -124,12 +125,12 @@ fn names(paths: &[&Path]) -> Vec<String> {
     (1..=longest).map(named).find(differ).unwrap_or_else(numbered)
 }
 
-fn written(format: Format, profiles: &[Profile<'_>], diffs: Vec<Diff>) -> Result<String> {
+fn written(format: Format, profiles: &[Profile<'_>], diffs: Vec<Diff>, columns: usize) -> Result<String> {
     let ([base, other], [diff]) = (profiles, diffs.as_slice()) else {
-        return several::written(format, &several(profiles, diffs));
+        return several::written(format, &several(profiles, diffs), columns);
     };
     Ok(match format {
-        Format::Text => text::written(diff),
+        Format::Text => text::written(diff, columns),
         Format::Json => serde_json::to_string_pretty(diff)? + "\n",
         Format::Markdown => markdown::written(diff),
         Format::Html => html::written(base, other, diff)?,

@@ -8,7 +8,7 @@ use super::{answer, html::scaling};
 use crate::render::{
     Format, html, markdown,
     table::{Table, Topic, UNKNOWN, known},
-    text::{BOLD, COLUMNS, titled},
+    text::{BOLD, titled},
 };
 
 /// Runs that stand beside each other on a terminal; more of them stand below.
@@ -16,9 +16,9 @@ const RUNS_OF_A_TERMINAL: usize = 5;
 /// Letters of a run's name.
 const NAME: usize = 14;
 
-pub(crate) fn written(format: Format, several: &Several) -> Result<String> {
+pub(crate) fn written(format: Format, several: &Several, columns: usize) -> Result<String> {
     Ok(match format {
-        Format::Text => of_terminal(several),
+        Format::Text => of_terminal(several, columns),
         Format::Json => serde_json::to_string_pretty(several)? + "\n",
         Format::Markdown => {
             let mut text = format!("## {}\n", markdown::escaped(&best(several)));
@@ -32,17 +32,17 @@ pub(crate) fn written(format: Format, several: &Several) -> Result<String> {
     })
 }
 
-fn of_terminal(several: &Several) -> String {
+fn of_terminal(several: &Several, columns: usize) -> String {
     let mut text = String::new();
     let mut lines = |says: &str, style: anstyle::Style| {
-        for line in text::wrapped(&text::printable(says), COLUMNS) {
+        for line in text::wrapped(&text::printable(says), columns) {
             text += &format!("{style}{line}{style:#}\n");
         }
     };
     lines(&best(several), BOLD);
     let yellow = anstyle::AnsiColor::Yellow.on_default();
     warnings(several).iter().for_each(|warning| lines(&format!("warning: {warning}"), yellow));
-    tables(several, RUNS_OF_A_TERMINAL).iter().for_each(|table| text += &titled(table));
+    tables(several, RUNS_OF_A_TERMINAL).iter().for_each(|table| text += &titled(table, columns));
     text
 }
 

@@ -22,16 +22,16 @@ pub(crate) struct Chosen {
     ///
     /// A..B exports from A to before B, A.. from A on, ..B before B, and N only step N. By default everything is exported,
     /// and figures cover complete steps without warm-up; with `all` they cover the whole recording.
-    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
+    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true, help_heading = "Selection")]
     steps: Option<StepChoice>,
     /// Ranks to export, such as 0,2-5 [default: all]
-    #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
+    #[arg(long, value_name = "LIST", value_parser = ranges::ranks, help_heading = "Selection")]
     ranks: Option<RankList>,
     /// Largest trace to write, before compression [default: 256M]
     ///
     /// Detail that does not fit is omitted level by level, and reported. A browser opens 256M; by default, arguments of
     /// kernels are omitted beyond 64M.
-    #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse, help_heading = "Selection")]
     max_size: Option<u64>,
 }
 

@@ -11,13 +11,13 @@ mod trace;
 
 use std::{
     io::{IsTerminal, Write, stdout},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Result, bail};
 use stepscope_plan::text;
 
-use crate::{output::Output, source};
+use crate::{failure::WithHint, output::Output, source};
 pub(crate) use chosen::{Chosen, Wanted};
 pub(crate) use trace::{Packing, export};
 
@@ -46,6 +46,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if path.is_none() && stdout().is_terminal() {
         bail!("a trace is binary: write it to a file (-o FILE) or a pipe");
     }
+    if let Some(path) = path {
+        check_name(path)?;
+    }
     let output = Output::open(path)?;
     let packing = match path.is_some_and(|path| path.extension().is_some_and(|extension| extension == "gz")) {
         true => Packing::Gzip,
@@ -60,4 +63,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // A closed stderr leaves nobody to tell.
     drop(anstream::stderr().lock().write_all(summary.as_bytes()));
     Ok(())
+}
+
+/// Refuses a name that promises JSON: traces are Perfetto's protobuf.
+fn check_name(path: &Path) -> Result<()> {
+    let is_compressed = path.extension().is_some_and(|extension| extension == "gz");
+    let plain = if is_compressed { path.with_extension("") } else { path.to_owned() };
+    if !plain.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
+        return Ok(());
+    }
+    let what = format!("cannot write {}: export writes Perfetto protobuf, not JSON", path.display());
+    let name = plain.with_extension(if is_compressed { "pftrace.gz" } else { "pftrace" });
+    let hint = format!("use -o {}; `stepscope analyze --format json` writes figures as JSON", name.display());
+    Err(WithHint { what, hint }.into())
 }

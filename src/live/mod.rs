@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// The size of that frame, in columns and lines.
     #[arg(long, value_name = "WxH", requires = "once", default_value = "120x40")]
     size: Size,
-    /// The color theme; plain has no colors [default: chosen by NO_COLOR and COLORFGBG]
+    /// The color theme; plain has no colors [default: chosen by --color, NO_COLOR and COLORFGBG]
     #[arg(long, value_name = "NAME", value_parser = words::one_of(&ThemeName::ALL, ThemeName::name))]
     theme: Option<ThemeName>,
 }
@@ -66,7 +66,12 @@ pub(crate) fn outside(job: Option<&mut dyn Job>) -> Outside<'_> {
 /// The theme that suits the terminal.
 pub(crate) fn suited_theme() -> ThemeName {
     let variable = |name| std::env::var(name).ok();
-    ThemeName::suited_to(variable("NO_COLOR").as_deref(), variable("COLORFGBG").as_deref())
+    let no_color = match ColorChoice::global() {
+        ColorChoice::Auto => variable("NO_COLOR"),
+        ColorChoice::Never => Some("1".into()),
+        ColorChoice::Always | ColorChoice::AlwaysAnsi => None,
+    };
+    ThemeName::suited_to(no_color.as_deref(), variable("COLORFGBG").as_deref())
 }
 
 /// Refuses to draw where nobody sees it.

@@ -44,21 +44,21 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Start recording this many seconds after CUDA starts.
-    #[arg(long, value_name = "S", value_parser = seconds::parse)]
+    #[arg(long, value_name = "S", value_parser = seconds::parse, help_heading = "When to record")]
     after: Option<Duration>,
     /// Seconds to record [default: until the program ends]
-    #[arg(long, value_name = "S", value_parser = seconds::parse)]
+    #[arg(long, value_name = "S", value_parser = seconds::parse, help_heading = "When to record")]
     duration: Option<Duration>,
     /// Start a new recording every S seconds.
-    #[arg(long, value_name = "S", value_parser = seconds::parse, requires = "duration")]
+    #[arg(long, value_name = "S", value_parser = seconds::parse, requires = "duration", help_heading = "When to record")]
     every: Option<Duration>,
     /// Record only these steps: A..B, A.., ..B or N.
     ///
     /// Steps are counted by PyTorch optimizers, or named by NVTX ranges such as `step 5`.
-    #[arg(long, value_name = "A..B", value_parser = ranges::steps, conflicts_with_all = ["after", "duration", "every"])]
+    #[arg(long, value_name = "A..B", value_parser = ranges::steps, conflicts_with_all = ["after", "duration", "every"], help_heading = "When to record")]
     steps: Option<StepRange>,
     /// Record nothing until `stepscope trigger` is run.
-    #[arg(long, conflicts_with_all = ["after", "duration", "every", "steps"])]
+    #[arg(long, conflicts_with_all = ["after", "duration", "every", "steps"], help_heading = "When to record")]
     dormant: bool,
     /// Turn off the PyTorch integration: memory categories, steps, and forward and backward passes.
     #[arg(long)]

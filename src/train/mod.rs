@@ -38,28 +38,28 @@ pub(crate) struct Arguments {
     ///
     /// The file sets options by name, such as `micro-batch = 8`: any but --config, --sweep, --run, --no-record, --processes
     /// and --live.
-    #[arg(long, value_name = "FILE.toml")]
+    #[arg(long, value_name = "FILE.toml", help_heading = "Run")]
     config: Option<PathBuf>,
     /// Train several configurations one after the other, and compare them in one table.
     ///
     /// The file has settings as in --config, and a [[run]] with the settings of each configuration.
-    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["config", "no_record"])]
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["config", "no_record"], help_heading = "Run")]
     sweep: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
     /// The run directory, new or empty, or the directory of a sweep [default: a new one under runs/]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Run")]
     run: Option<PathBuf>,
     /// Train without recording.
-    #[arg(long)]
+    #[arg(long, help_heading = "Run")]
     no_record: bool,
     /// Start a process per rank instead of a thread. Under torchrun and srun, ranks are already processes.
-    #[arg(long)]
+    #[arg(long, help_heading = "Run")]
     processes: bool,
     /// Train in the background, and open the dashboard.
     ///
     /// Output of the training goes to a log file next to the run. Quitting the dashboard asks whether to stop the training.
-    #[arg(long, conflicts_with_all = ["no_record", "sweep"])]
+    #[arg(long, conflicts_with_all = ["no_record", "sweep"], help_heading = "Run")]
     live: bool,
 }
 

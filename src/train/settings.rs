@@ -25,63 +25,63 @@ const USUAL_CHUNKS: u64 = 2;
 #[derive(clap::Args, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct Settings {
-    #[arg(long, value_name = "NAME|FILE", help = format!("A preset, a Hugging Face config.json or a TOML file [default: {USUAL_MODEL}]"))]
+    #[arg(long, value_name = "NAME|FILE", help = format!("A preset, a Hugging Face config.json or a TOML file [default: {USUAL_MODEL}]"), help_heading = "Model and data")]
     model: Option<String>,
     /// The backend; auto uses NVIDIA GPUs if there are any [default: auto]
-    #[arg(long, value_enum, overrides_with = "backend")]
+    #[arg(long, value_enum, overrides_with = "backend", help_heading = "Run")]
     pub(super) backend: Option<BackendName>,
-    #[arg(long, value_name = "N", help = format!("Data-parallel replicas [default: {}]", usual().dp))]
+    #[arg(long, value_name = "N", help = format!("Data-parallel replicas [default: {}]", usual().dp), help_heading = "Parallelism and memory")]
     dp: Option<u64>,
-    #[arg(long, value_name = "N", help = format!("Tensor-parallel ranks [default: {}]", usual().tp))]
+    #[arg(long, value_name = "N", help = format!("Tensor-parallel ranks [default: {}]", usual().tp), help_heading = "Parallelism and memory")]
     tp: Option<u64>,
-    #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp))]
+    #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp), help_heading = "Parallelism and memory")]
     pp: Option<u64>,
     /// ZeRO stage: 1 shards optimizer state, 2 also gradients, 3 also parameters [default: 0]
-    #[arg(long, value_parser = words::zero())]
+    #[arg(long, value_parser = words::zero(), help_heading = "Parallelism and memory")]
     zero: Option<Zero>,
-    #[arg(long, value_parser = words::schedule(), help = format!("Pipeline schedule [default: {}]", usual().schedule.name()))]
+    #[arg(long, value_parser = words::schedule(), help = format!("Pipeline schedule [default: {}]", usual().schedule.name()), help_heading = "Parallelism and memory")]
     schedule: Option<Schedule>,
-    #[arg(long, value_name = "N", help = format!("Model chunks per stage in an interleaved schedule [default: {USUAL_CHUNKS}]"))]
+    #[arg(long, value_name = "N", help = format!("Model chunks per stage in an interleaved schedule [default: {USUAL_CHUNKS}]"), help_heading = "Parallelism and memory")]
     chunks: Option<u64>,
-    #[arg(long, value_name = "B", help = format!("Sequences per micro-batch [default: {}]", usual().micro_batch))]
+    #[arg(long, value_name = "B", help = format!("Sequences per micro-batch [default: {}]", usual().micro_batch), help_heading = "Model and data")]
     micro_batch: Option<u64>,
-    #[arg(long, value_name = "M", help = format!("Micro-batches per step and replica [default: {}]", usual().micro_batches))]
+    #[arg(long, value_name = "M", help = format!("Micro-batches per step and replica [default: {}]", usual().micro_batches), help_heading = "Model and data")]
     micro_batches: Option<u64>,
-    #[arg(long, value_name = "S", help = format!("Tokens per sequence [default: {}]", usual().sequence_length))]
+    #[arg(long, value_name = "S", help = format!("Tokens per sequence [default: {}]", usual().sequence_length), help_heading = "Model and data")]
     seq_len: Option<u64>,
-    #[arg(long, value_parser = words::recompute(), help = format!("Activation recomputation in the backward pass [default: {}]", usual().recompute.name()))]
+    #[arg(long, value_parser = words::recompute(), help = format!("Activation recomputation in the backward pass [default: {}]", usual().recompute.name()), help_heading = "Parallelism and memory")]
     recompute: Option<Recompute>,
-    #[arg(long, value_parser = words::precision(), help = format!("Precision of parameters and activations [default: {}]", usual().precision.name()))]
+    #[arg(long, value_parser = words::precision(), help = format!("Precision of parameters and activations [default: {}]", usual().precision.name()), help_heading = "Model and data")]
     precision: Option<Precision>,
     /// Precision of gradients [default: that of the parameters]
-    #[arg(long, value_parser = words::precision())]
+    #[arg(long, value_parser = words::precision(), help_heading = "Model and data")]
     grads: Option<Precision>,
     /// When replicas reduce gradients: during the backward pass, or after it [default: bucketed]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Parallelism and memory")]
     reduction: Option<ReductionName>,
     /// Make results on a GPU reproducible to the last bit; slightly slower.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, help_heading = "Model and data")]
     deterministic: Option<bool>,
     /// Number of steps [default: 20]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Model and data")]
     steps: Option<u64>,
     /// Seed of the initial weights and the data order [default: 0]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", help_heading = "Model and data")]
     seed: Option<u64>,
     /// Learning rate after warm-up [default: 0.001]
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", help_heading = "Model and data")]
     learning_rate: Option<f64>,
     /// Files to train on, as bytes [default: a built-in text]
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "Model and data")]
     data: Option<Vec<PathBuf>>,
     /// Write a checkpoint into the run directory every N steps.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Run")]
     save_every: Option<u64>,
     /// Resume from a checkpoint, or from the newest one of a run.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Run")]
     resume: Option<PathBuf>,
     /// Seconds that rank processes wait for each other to join, and in each collective [default: 60]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", help_heading = "Run")]
     timeout: Option<u64>,
 }
 

@@ -67,6 +67,7 @@ impl Training {
         if !is_named {
             command.args([OsString::from("--run"), run.into()]);
         }
+        command.args(["--color", "never"]);
         // Keys and a terminal that is closed are the dashboard's, not the training's.
         command.process_group(0).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().map_err(|error| anyhow!("cannot start the training: {error}"))?;

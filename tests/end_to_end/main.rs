@@ -10,6 +10,9 @@ mod binary;
 /// What files and settings claim: no command takes memory for it.
 mod claims;
 
+/// What every command has: help, versions, colors, completions, manual pages, and suggestions for mistyped words.
+mod command_line;
+
 /// `stepscope diff` and `train --sweep`: what changed, how sure that is, and what is refused.
 mod diff;
 
