@@ -1,5 +1,6 @@
 //! `stepscope record`: any CUDA program, unchanged.
 
+mod library;
 mod problems;
 mod ranks;
 
@@ -87,7 +88,7 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let windows = arguments.windows()?;
-    let library = injection::library()?;
+    let library = injection::library(library::bytes())?;
     if let Some(tool) = injection::other_tool() {
         bail!("{} is set to be loaded into programs, and there is room for one such tool", tool.display());
     }
