@@ -119,8 +119,6 @@ impl DeviceSamples {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::Step;
-
     use super::*;
 
     #[test]
