@@ -53,7 +53,7 @@ enum Command {
     Trigger(trigger::Arguments),
 }
 
-/// How a result is written.
+/// Output format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// For people.

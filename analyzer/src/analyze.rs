@@ -141,7 +141,8 @@ fn chosen<'a>(run: &'a Run, wanted: &[Rank]) -> Result<Vec<&'a RankDirectory>, A
     }
     let find = |rank: &Rank| {
         let there = run.ranks.len();
-        run.rank(*rank).ok_or_else(|| AnalysisError::Selection(format!("there is no rank {} among {there}", rank.0)))
+        run.rank(*rank)
+            .ok_or_else(|| AnalysisError::Selection(format!("there is no rank {} among the {there} recorded", rank.0)))
     };
     wanted.iter().map(find).collect()
 }

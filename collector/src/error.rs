@@ -12,6 +12,6 @@ pub enum RecordError {
     #[error("the recorder failed: {0}")]
     Panicked(String),
     /// It ended before; whoever asked first was told why, and so was stderr.
-    #[error("the recording ended early")]
+    #[error("the recording stopped early")]
     EndedEarly,
 }

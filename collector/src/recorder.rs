@@ -296,7 +296,7 @@ impl Owner {
                 self.shared.accepting.store(false, Release);
                 self.shared.ending.store(ending as u8, Release);
                 thread.thread().unpark();
-                thread.join().unwrap_or_else(|_| Err(RecordError::Panicked("the writer thread is gone".into())))
+                thread.join().unwrap_or_else(|_| Err(RecordError::Panicked("the writer thread has stopped".into())))
             }
             None if self.shared.failed.load(Acquire) => Err(RecordError::EndedEarly),
             None => Ok(()),

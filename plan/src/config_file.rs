@@ -20,7 +20,7 @@ impl ModelShape {
             Err(PlanError::UnknownModel { .. }) if Path::new(name_or_file).exists() => {
                 let wrong = |why: String| PlanError::ModelFile { file: name_or_file.into(), why };
                 if !Path::new(name_or_file).is_file() {
-                    return Err(wrong("it is not a plain file".into()));
+                    return Err(wrong("it is not a regular file".into()));
                 }
                 let mut text = String::new();
                 let read = fs::File::open(name_or_file).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
@@ -114,7 +114,7 @@ fn head_dim(said: Option<u64>, hidden: u64, heads: u64) -> Result<u64, String> {
     match said {
         Some(width) => Ok(width),
         None if heads > 0 && !hidden.is_multiple_of(heads) => {
-            Err(format!("{heads} heads do not divide {hidden} evenly, and it does not say how wide a head is"))
+            Err(format!("{hidden} is not divisible by {heads} heads, and head_dim is missing"))
         }
         None => Ok(hidden.checked_div(heads).unwrap_or(1)),
     }
@@ -124,14 +124,17 @@ const KNOWN_TYPES: &str = "llama, mistral, mixtral, qwen2, qwen3 and gpt2";
 
 fn from_hugging_face(config: &Value, file_stem: &str) -> Result<ModelShape, String> {
     if config.get("vision_config").is_some() || config.get("image_size").is_some() {
-        return Err("it describes a model of images; language models are planned here".into());
+        return Err("it describes an image model; only language models are supported".into());
     }
     let model_type = config.get("model_type").and_then(Value::as_str).ok_or("it has no model_type")?;
     let name = config.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.unwrap_or(if file_stem == "config" { model_type } else { file_stem }).to_owned();
     let number = |key: &str| config.get(key).filter(|value| !value.is_null());
-    let optional =
-        |key: &str| number(key).map(|value| value.as_u64().ok_or(format!("{key} is {value}, not a count"))).transpose();
+    let optional = |key: &str| {
+        number(key)
+            .map(|value| value.as_u64().ok_or(format!("{key} is {value}, not a positive whole number")))
+            .transpose()
+    };
     let required = |key: &str| optional(key)?.ok_or(format!("it has no {key}"));
     let flag = |key: &str, default: bool| {
         number(key).map_or(Some(default), Value::as_bool).ok_or(format!("{key} is neither true nor false"))
@@ -158,7 +161,7 @@ fn from_hugging_face(config: &Value, file_stem: &str) -> Result<ModelShape, Stri
         });
     }
     if !["llama", "mistral", "mixtral", "qwen2", "qwen3"].contains(&model_type) {
-        return Err(format!("its model_type is {model_type}; known are {KNOWN_TYPES}"));
+        return Err(format!("its model_type is {model_type}; supported are {KNOWN_TYPES}"));
     }
     let (hidden, heads) = (required("hidden_size")?, required("num_attention_heads")?);
     let attention_bias = flag("attention_bias", false)?;
@@ -243,17 +246,17 @@ mod tests {
             )
         };
         for (text, why) in [
-            (r#"{"model_type": "clip", "vision_config": {}}"#, "model of images"),
-            (r#"{"model_type": "vit", "image_size": 224, "hidden_size": 768}"#, "model of images"),
-            (r#"{"model_type": "t5", "d_model": 512}"#, "its model_type is t5; known are llama"),
+            (r#"{"model_type": "clip", "vision_config": {}}"#, "image model"),
+            (r#"{"model_type": "vit", "image_size": 224, "hidden_size": 768}"#, "image model"),
+            (r#"{"model_type": "t5", "d_model": 512}"#, "its model_type is t5; supported are llama"),
             (r#"{"hidden_size": 512}"#, "it has no model_type"),
             (r#"{"model_type": "llama", "hidden_size": 64}"#, "it has no num_attention_heads"),
             (r#"{"model_type": "#, "it is not JSON"),
-            (&llama("num_key_value_heads", "\"two\""), "num_key_value_heads is \"two\", not a count"),
-            (&llama("num_key_value_heads", "-1"), "num_key_value_heads is -1, not a count"),
+            (&llama("num_key_value_heads", "\"two\""), "num_key_value_heads is \"two\", not a positive whole number"),
+            (&llama("num_key_value_heads", "-1"), "num_key_value_heads is -1, not a positive whole number"),
             (&llama("tie_word_embeddings", "3"), "tie_word_embeddings is neither true nor false"),
             ("[1, 2]", "it has no model_type"),
-            ("layers = 2\nhidden = 100\nheads = 3\nffn = 64\nvocabulary = 9", "3 heads do not divide 100 evenly"),
+            ("layers = 2\nhidden = 100\nheads = 3\nffn = 64\nvocabulary = 9", "100 is not divisible by 3 heads"),
             ("layers = 2", "missing field"),
             ("layers = 2\ncolour = 3", "unknown field"),
             ("layers = 2\nbiases = { qvk = true }", "unknown field"),
@@ -270,11 +273,17 @@ mod tests {
         for (text, why) in [
             ("layers = 2\nhidden = 64\nheads = 0\nffn = 64\nvocabulary = 100", "heads is 0"),
             ("layers = 0\nhidden = 64\nheads = 4\nffn = 64\nvocabulary = 100", "layers is 0"),
-            ("layers = 2\nhidden = 64\nheads = 4\nkv_heads = 3\nffn = 64\nvocabulary = 100", "cannot share 3 kv_heads"),
-            ("layers = 2\nhidden = 100000000\nheads = 4\nffn = 64\nvocabulary = 100", "hidden is 100000000, more than"),
+            (
+                "layers = 2\nhidden = 64\nheads = 4\nkv_heads = 3\nffn = 64\nvocabulary = 100",
+                "not divisible by 3 kv_heads",
+            ),
+            (
+                "layers = 2\nhidden = 100000000\nheads = 4\nffn = 64\nvocabulary = 100",
+                "hidden is 100000000; the maximum is",
+            ),
             (
                 "layers = 16000\nhidden = 1000000\nheads = 1000\nffn = 4000000\nvocabulary = 100",
-                "parameters, more than",
+                "parameters; the maximum is",
             ),
             (
                 "layers = 2\nhidden = 64\nheads = 4\nffn = 64\nvocabulary = 100\nexperts = { count = 2, top_k = 3 }",

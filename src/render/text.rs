@@ -1,4 +1,4 @@
-//! What reports for a terminal have in common: a hundred columns, labels, tables that fit.
+//! Parts of text reports: labels, and tables that fit.
 
 use anstyle::Style;
 use stepscope_plan::text;
@@ -9,12 +9,12 @@ use crate::terminal;
 pub(crate) const COLUMNS: usize = 100;
 /// Space between two columns.
 pub(crate) const GAP: usize = 2;
-/// Where what is said of a fact begins.
+/// The column where the text of a fact starts.
 const INDENT: usize = 10;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 
-/// A label, and what is said beside it.
+/// A label and its text, wrapped.
 pub(crate) fn labelled(label: &str, says: &str, style: Style) -> String {
     let lines = text::wrapped(says, COLUMNS - INDENT);
     let lines = lines.iter().enumerate().map(|(index, line)| match index {

@@ -37,7 +37,7 @@ pub(super) fn train(run: &Path, is_named: bool) -> Result<()> {
             training.stop();
             let status = training.child.wait()?;
             training
-                .say(&[("stopped", format!("the training ended with {status}")), ("recorded", shown(&training.run))])
+                .say(&[("stopped", format!("the training exited with {status}")), ("recorded", shown(&training.run))])
         }
     }
 }
@@ -96,7 +96,9 @@ impl Training {
             return Ok(());
         }
         let why = words.rfind("error: ").map(|at| words[at..].to_owned());
-        let Some(why) = why else { bail!("the training ended with {status}; {} is what it said", self.log.display()) };
+        let Some(why) = why else {
+            bail!("the training exited with {status}; its output is in {}", self.log.display())
+        };
         drop(write!(anstream::stderr(), "{why}"));
         Err(TrainError::Said.into())
     }
@@ -104,9 +106,9 @@ impl Training {
     fn take_leave(&self) -> Result<()> {
         let (program, run) = (terminal::program(), shown(&self.run));
         self.say(&[
-            ("training", format!("goes on, as process {}", self.child.id())),
-            ("says", shown(&self.log)),
-            ("look", format!("{program} live {run}")),
+            ("training", format!("continues as process {}", self.child.id())),
+            ("output", shown(&self.log)),
+            ("watch", format!("{program} live {run}")),
             ("stop", format!("kill {}", self.child.id())),
         ])
     }

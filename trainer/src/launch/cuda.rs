@@ -67,7 +67,7 @@ impl CudaTraining {
         let data = super::prepare(config)?;
         let ranks = config.layout.world_size();
         if ranks > 1 && job.is_none() {
-            let why = format!("{ranks} ranks on GPUs are as many processes, and this is one: --processes starts them");
+            let why = format!("{ranks} ranks on GPUs need {ranks} processes; --processes starts them");
             return Err(TrainError::Settings(why));
         }
         look_for_gpu(ranks)?;
@@ -137,8 +137,7 @@ fn check_memory(config: &TrainConfig, total: u64, sharing: u64) -> Result<(), Tr
         _ => format!("{sharing} ranks share a GPU that has {total}"),
     };
     Err(TrainError::Settings(format!(
-        "a rank of {} holds {held} (parameters {parameters}, gradients {gradients}, optimizer state {optimizer_state}), \
-         and {device}",
+        "a rank of {} needs {held} (parameters {parameters}, gradients {gradients}, optimizer state {optimizer_state}), but {device}",
         config.model.name
     )))
 }

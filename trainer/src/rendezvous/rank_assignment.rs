@@ -48,7 +48,7 @@ impl RankAssignment {
             return Ok(None);
         };
         if assignment.world == 0 || assignment.rank.0 >= assignment.world {
-            return Err(wrong(format!("there is no rank {} among {}", assignment.rank, assignment.world)));
+            return Err(wrong(format!("there is no rank {} in a job of {}", assignment.rank, assignment.world)));
         }
         Ok((assignment.world > 1).then_some(assignment))
     }
@@ -97,7 +97,7 @@ impl Variables<'_> {
             Some(address) => address,
             None => {
                 let nodes = nodes().ok_or_else(|| wrong("SLURM_PROCID is set, but SLURM_STEP_NODELIST is not"))?;
-                hosts::first(&nodes).ok_or_else(|| wrong(format!("the list of nodes {nodes:?} has no first one")))?
+                hosts::first(&nodes).ok_or_else(|| wrong(format!("cannot tell the first node of {nodes:?}")))?
             }
         };
         let port = match self.number("MASTER_PORT")? {
@@ -184,7 +184,7 @@ mod tests {
             ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=x MASTER_ADDR=h MASTER_PORT=1", "LOCAL_RANK is \"x\""),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0", "SLURM_NTASKS is not"),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2", "SLURM_STEP_NODELIST is not"),
-            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n[", "has no first one"),
+            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n[", "cannot tell the first node"),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n", "SLURM_JOB_ID is not"),
         ] {
             let error = assignment(variables).unwrap_err();

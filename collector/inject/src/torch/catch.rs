@@ -122,7 +122,7 @@ pub(super) unsafe fn call(function: Returning, result: *mut c_void) -> Result<()
 
 /// Lets go of an exception, as a handler of C++ does; its type, as C++ names it.
 fn forget(thrown: Exception, unwinder: &Unwinder) -> String {
-    let unknown = || "an exception of C++".to_owned();
+    let unknown = || "a C++ exception".to_owned();
     let Some(Handler { begin, end, current_type }) = Handler::find() else {
         // SAFETY: it was thrown, and nobody else has caught it.
         unsafe { (unwinder.delete)(thrown) };
@@ -133,7 +133,7 @@ fn forget(thrown: Exception, unwinder: &Unwinder) -> String {
         begin(thrown);
         let name = current_type().as_ref().map(|of| CStr::from_ptr(of.name).to_string_lossy().into_owned());
         end();
-        name.map_or_else(unknown, |name| format!("an exception of C++, {name}"))
+        name.map_or_else(unknown, |name| format!("a C++ exception, {name}"))
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
         for _ in 0..1000 {
             // SAFETY: nothing is returned.
             let thrown = unsafe { call(throw, ptr::null_mut()) };
-            assert_eq!(thrown, Err("an exception of C++, St9bad_alloc".to_owned()));
+            assert_eq!(thrown, Err("a C++ exception, St9bad_alloc".to_owned()));
             // SAFETY: it takes nothing.
             assert_eq!(unsafe { uncaught() }, 0, "C++ has forgotten it");
         }

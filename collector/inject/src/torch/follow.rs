@@ -102,7 +102,7 @@ pub(super) fn begin(version: String) {
             drop(THREAD.set(thread.thread().clone()));
             ABLE.store(true, Release);
         }
-        Err(error) => refuse(&format!("there is no thread to do it: {error}")),
+        Err(error) => refuse(&format!("cannot start a thread: {error}")),
     }
 }
 
@@ -249,8 +249,10 @@ impl Follow {
                     self.note(recorder);
                 }
             }
-            Ok(Err(error)) => refuse(&format!("what PyTorch {} writes cannot be read: {error}", self.version)),
-            Err(thrown) => refuse(&format!("PyTorch {} threw {thrown}, when asked for its history", self.version)),
+            Ok(Err(error)) => refuse(&format!("cannot read the memory history of PyTorch {}: {error}", self.version)),
+            Err(thrown) => {
+                refuse(&format!("PyTorch {} threw {thrown} when asked for its memory history", self.version))
+            }
         }
     }
 

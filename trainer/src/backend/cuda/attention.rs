@@ -28,7 +28,7 @@ impl Attention {
         let fused = match repeatable {
             false => FusedAttention::open(Order::Any),
             true if major == HOPPER => FusedAttention::open(Order::Fixed),
-            true => Err(TrainError::Settings("cuDNN's order is not known to be fixed on this GPU".into())),
+            true => Err(TrainError::Settings("cuDNN may not be deterministic on this GPU".into())),
         };
         Attention { fused }
     }

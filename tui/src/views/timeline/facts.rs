@@ -51,7 +51,7 @@ fn takes(facts: &SpanFacts, since_step: Option<i64>) -> Vec<String> {
     words.extend(facts.flops_per_second().map(text::flops));
     words.extend(facts.bytes.map(text::bytes));
     words.extend(facts.bytes_per_second().map(text::bandwidth));
-    words.extend(since_step.map(|since| format!("began {} into the step", text::duration(since))));
+    words.extend(since_step.map(|since| format!("starts {} into the step", text::duration(since))));
     words
 }
 
@@ -95,7 +95,7 @@ pub(super) fn draw_legend(theme: &Theme, timeline: &TimelineDetail, place: Rect,
             line.spans.extend(words);
         }
     }
-    let small = Span::styled("  in small letters: less than half of the time", theme.quiet());
+    let small = Span::styled("  lowercase: less than half of the time", theme.quiet());
     if !theme.has_colors() && line.width() + small.width() <= usize::from(place.width) {
         line.push_span(small);
     }
