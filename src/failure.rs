@@ -4,7 +4,7 @@ use std::{io::Write, path::Path};
 
 use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::AnalysisError;
-use stepscope_collector::injection::{JobError, LibraryMissing};
+use stepscope_collector::injection::{JobError, LibraryError};
 use stepscope_plan::{PlanError, text};
 use stepscope_traces::{ImportError, PickleError, Run, SnapshotError, TraceError};
 use stepscope_trainer::TrainError;
@@ -41,7 +41,7 @@ pub(crate) fn explain(error: &anyhow::Error) {
         },
     });
     let hint = trace.and_then(trace_hint).or_else(|| error.downcast_ref::<PlanError>().and_then(plan_hint));
-    let hint = hint.or_else(|| error.downcast_ref::<LibraryMissing>().map(LibraryMissing::hint));
+    let hint = hint.or_else(|| error.downcast_ref::<LibraryError>().map(LibraryError::hint));
     let hint = hint.or_else(|| error.downcast_ref::<JobError>().and_then(job_hint));
     let hint = hint.or_else(|| error.downcast_ref::<DashboardError>().and_then(dashboard_hint));
     let hint = hint.or_else(|| error.downcast_ref::<WithHint>().map(|error| error.hint.clone()));

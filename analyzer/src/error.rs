@@ -1,6 +1,5 @@
 //! Why a run cannot be analyzed.
 
-use polars::error::PolarsError;
 use stepscope_traces::{Rank, Step, TraceError};
 
 /// What went wrong.
@@ -28,9 +27,6 @@ pub enum AnalysisError {
         /// The last.
         last: i64,
     },
-    /// A table that cannot be made: a bug of ours.
-    #[error("cannot assemble the figures (a bug in stepscope): {0}")]
-    Table(#[from] PolarsError),
     /// A worker that panicked: a bug of ours.
     #[error("the analysis of a rank panicked (a bug in stepscope)")]
     Panicked,

@@ -17,19 +17,16 @@ use nix::unistd::geteuid;
 const PRIVATE: u32 = 0o700;
 
 /// A folder for one kind of thing, made if need be: in the user's cache, or else in the folder for temporary files. `suits`
-/// says whether a path can be used.
+/// says whether it can be used.
 pub fn folder(kind: &str, suits: impl Fn(&Path) -> bool) -> io::Result<PathBuf> {
     let mut why = io::Error::new(io::ErrorKind::NotFound, "there is no cache directory");
     for place in places() {
         let folder = place.join(kind);
-        if !suits(&folder) {
-            why = io::Error::other(format!("{} cannot be used", folder.display()));
-            continue;
-        }
         // The folder for caches may be missing; a home that is missing is not made.
         drop(place.parent().map(fs::create_dir));
         match make_private(&place).and_then(|()| make_private(&folder)) {
-            Ok(()) => return Ok(folder),
+            Ok(()) if suits(&folder) => return Ok(folder),
+            Ok(()) => why = io::Error::other(format!("{} cannot be used", folder.display())),
             Err(error) => why = io::Error::new(error.kind(), format!("{}: {error}", folder.display())),
         }
     }

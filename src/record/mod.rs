@@ -1,5 +1,6 @@
 //! `stepscope record`: records any CUDA program, unchanged.
 
+mod library;
 mod problems;
 mod ranks;
 
@@ -87,7 +88,7 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let windows = arguments.windows()?;
-    let library = injection::library()?;
+    let library = injection::library(library::bytes())?;
     if let Some(tool) = injection::other_tool() {
         bail!(
             "another tool is already injected into CUDA programs: {} (see CUDA_INJECTION64_PATH and NVTX_INJECTION64_PATH)",

@@ -7,6 +7,9 @@ mod analyze;
 
 mod binary;
 
+/// The library that the binary carries for `record`.
+mod carried_library;
+
 /// What files and settings claim: no command takes memory for it.
 mod claims;
 
@@ -58,3 +61,6 @@ mod survival;
 
 /// `stepscope train`: what it trains, records and refuses.
 mod train;
+
+/// The wheel, where one was built.
+mod wheel;

@@ -119,7 +119,6 @@ impl DeviceSamples {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]
