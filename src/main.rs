@@ -43,7 +43,9 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
     arg_required_else_help = true
 )]
 struct Arguments {
-    /// When to color the output; auto also honors NO_COLOR and CLICOLOR.
+    /// When to color the output.
+    ///
+    /// `auto` colors terminals, and honors NO_COLOR, CLICOLOR and CLICOLOR_FORCE.
     #[arg(
         long,
         global = true,

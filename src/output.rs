@@ -16,7 +16,7 @@ use crate::{failure::WithHint, terminal};
 
 /// Where a result goes.
 pub(crate) enum Output {
-    /// To stdout, with colours where it is a terminal.
+    /// To stdout, with colors where it is a terminal.
     Stdout,
     /// To a new file, which takes the place of an old one.
     Whole(NamedTempFile, PathBuf),

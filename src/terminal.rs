@@ -1,4 +1,4 @@
-//! What is written on a terminal: tables, states in their colours, command lines that can be typed.
+//! What is written on a terminal: tables, states in their colors, command lines that can be typed.
 
 use std::io::{IsTerminal, stdout};
 
@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use stepscope_plan::text;
 use stepscope_traces::State;
 
-/// What became of a run, in its colour.
+/// What became of a run, in its color.
 pub(crate) fn state(state: State) -> String {
     let style = match state {
         State::Complete => AnsiColor::Green.on_default(),

@@ -30,11 +30,11 @@ pub struct ModelShape {
     pub vocabulary: u64,
     /// Whether the output projection is the embedding.
     pub tied_embeddings: bool,
-    /// What normalises.
+    /// What normalizes.
     pub norm: Norm,
     /// Which projections have biases.
     pub biases: Biases,
-    /// Whether queries and keys are normalised by head.
+    /// Whether queries and keys are normalized by head.
     pub qk_norm: bool,
     /// Positions that are learned, if positions are.
     pub learned_positions: Option<u64>,
@@ -90,7 +90,7 @@ impl FeedForward {
     }
 }
 
-/// A normalisation.
+/// A normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Norm {

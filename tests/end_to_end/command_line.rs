@@ -120,6 +120,9 @@ fn colors_are_a_choice() {
     let directory = here();
     let colored = |arguments: &[&str], variable: Option<(&str, &str)>| {
         let mut command = command(directory.path());
+        for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+            command.env_remove(name);
+        }
         let output = command.args(arguments).envs(variable).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         output.stdout.contains(&0x1b)

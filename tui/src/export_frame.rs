@@ -46,7 +46,7 @@ impl From<Size> for Rect {
     }
 }
 
-/// A frame as lines of text, with its colours as a terminal is told them.
+/// A frame as lines of text, with its colors as a terminal is told them.
 pub(crate) fn written(buffer: &Buffer) -> String {
     let mut text = String::new();
     for y in 0..buffer.area.height {

@@ -82,7 +82,7 @@ pub(crate) enum Action {
 pub(crate) struct Binding {
     pub(crate) keys: &'static [KeyCode],
     pub(crate) action: Action,
-    /// What it does, in a word for the line at the bottom, where neighbours of one word stand together; nothing where there
+    /// What it does, in a word for the line at the bottom, where neighbors of one word stand together; nothing where there
     /// is no need to say it there.
     pub(crate) short: &'static str,
     /// What it does, in a sentence for the help.

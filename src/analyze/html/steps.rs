@@ -13,7 +13,7 @@ use crate::{
 };
 
 const HEIGHT: u32 = 280;
-/// There is no room for more; neighbours share a bar.
+/// There is no room for more; neighbors share a bar.
 const BARS: usize = 120;
 
 /// In the order of the parts.

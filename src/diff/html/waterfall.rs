@@ -51,7 +51,7 @@ struct Waterfall {
     change: fn(i64) -> String,
 }
 
-/// A bar: its name, from where to where it goes, what stands behind it, and its colour.
+/// A bar: its name, from where to where it goes, what stands behind it, and its color.
 struct Bar {
     name: String,
     from: i64,

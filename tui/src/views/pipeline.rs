@@ -248,7 +248,7 @@ impl Pipeline {
     }
 }
 
-/// What colours and letters mean.
+/// What colors and letters mean.
 fn legend(scene: &Scene<'_>) -> Line<'static> {
     use stepscope_analyzer::Pass;
     let theme = scene.theme;

@@ -1,4 +1,4 @@
-//! The whole job at a glance: a cell for each rank, coloured by a figure.
+//! The whole job at a glance: a cell for each rank, colored by a figure.
 
 mod figure;
 mod grid;
@@ -145,7 +145,7 @@ impl ViewBody for Ranks {
     }
 }
 
-/// What is seen, and what colours mean.
+/// What is seen, and what colors mean.
 fn draw_title(
     scene: &Scene<'_>,
     figure: RankFigure,

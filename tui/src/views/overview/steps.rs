@@ -157,7 +157,7 @@ fn full_height(bars: &[Bar], scene: &Scene<'_>) -> f64 {
     full.max(running.min(limit)).max(1.0)
 }
 
-/// What colours mean, and what share of the time each has in the steps in scope.
+/// What colors mean, and what share of the time each has in the steps in scope.
 fn draw_legend(scene: &Scene<'_>, place: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
     let time = scene.time();

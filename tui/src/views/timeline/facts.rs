@@ -1,4 +1,4 @@
-//! What is known of the selected span, and what colours and letters mean.
+//! What is known of the selected span, and what colors and letters mean.
 
 use ratatui::{
     buffer::Buffer,
@@ -81,7 +81,7 @@ fn fitting(words: &[String], room: usize) -> String {
     line
 }
 
-/// Says what colours and letters mean, of what is there.
+/// Says what colors and letters mean, of what is there.
 pub(super) fn draw_legend(theme: &Theme, timeline: &TimelineDetail, place: Rect, buffer: &mut Buffer) {
     let lanes = || timeline.ranks.iter().flat_map(|rank| &rank.columns.lanes);
     let time =
