@@ -1,7 +1,7 @@
 //! How fast the trainer is on a GPU, and what recording costs it: `cargo bench --bench gpu`.
 //!
 //! One training takes turns with itself, block by block of steps: recorded, by CUPTI and NVML too, and not, while nothing
-//! is attached. A figure is the median of the ratios of neighbours.
+//! is attached. A figure is the median of the ratios of neighbors.
 
 mod figures;
 

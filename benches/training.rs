@@ -1,7 +1,7 @@
 //! What recording costs a training step, and how fast the default one is: `cargo bench --bench training`.
 //!
 //! Machines are noisy, so two trainings take turns, step by step: one recorded and one not. A figure is the median of
-//! the ratios of neighbours.
+//! the ratios of neighbors.
 
 mod figures;
 

@@ -11,7 +11,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         "M" => 1e6,
         "B" | "G" => 1e9,
         "T" => 1e12,
-        _ => return Err(format!("`{suffix}` is none of k, M, B and T")),
+        _ => return Err(format!("unknown suffix `{suffix}`; use k, M, B or T")),
     };
     if let (1.0, Ok(whole)) = (scale, number.parse()) {
         return Ok(whole);
@@ -21,7 +21,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if (0.0..=9e15).contains(&value) && (value - value.round()).abs() < 1e-6 * value.max(1.0) {
         Ok(value.round() as u64)
     } else {
-        Err(format!("`{text}` is not a count"))
+        Err(format!("`{text}` is not a whole number"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `stepscope doctor`: what this machine has for GPUs.
+//! `stepscope doctor`: the GPUs, drivers and libraries of this machine.
 
 use std::io::Write;
 
@@ -13,17 +13,16 @@ use stepscope_plan::{Device, text};
 
 use crate::{Format, terminal};
 
-/// Show what this machine has for GPUs: devices, libraries, what is missing and how to get it.
+/// Check the GPUs, drivers and libraries of this machine, and say how to get what is missing.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Libraries are searched for on the loader's path, in CUDA toolkits and in Python environments; \
-    STEPSCOPE_CUDA_LIBRARIES names folders that come first.\n\n\
+    after_help = "Libraries are searched on the loader's path, in CUDA toolkits and in Python environments. The directories in STEPSCOPE_CUDA_LIBRARIES are searched first.\n\n\
     Examples:\n  \
     stepscope doctor\n  \
     STEPSCOPE_CUDA_LIBRARIES=/opt/cuda/lib64 stepscope doctor --format json"
 )]
 pub(crate) struct Arguments {
-    /// How to write it.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -83,7 +82,7 @@ impl Report<'_> {
         for (number, ShownGpu { gpu, peak_bf16_flops }) in self.gpus.iter().enumerate() {
             let memory = gpu.memory_bytes.map(text::bytes);
             let able = gpu.compute_capability.as_ref().map(|able| format!("compute capability {able}"));
-            let peak = peak_bf16_flops.map(|peak| format!("at most {} in bf16", text::flops(peak)));
+            let peak = peak_bf16_flops.map(|peak| format!("peak {} in bf16", text::flops(peak)));
             let parts = [Some(text::printable(&gpu.name)), memory, able, peak];
             text += &line(&format!("GPU {number}"), &parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
             let place = [&gpu.pci_bus, &gpu.uuid].into_iter().flatten().map(|place| text::printable(place));
@@ -118,7 +117,7 @@ fn line(label: &str, what: &str) -> String {
     format!("{label:<8}  {what}\n")
 }
 
-/// The driver, and whether there is anything to run on; without that, what the CPU is for.
+/// The driver, and whether training can use a GPU.
 fn driver_text(examination: &Examination) -> String {
     let Examination { gpus, driver, cuda, cpu_default, .. } = examination;
     let versions = [
@@ -131,15 +130,14 @@ fn driver_text(examination: &Examination) -> String {
     if *cpu_default {
         let error = cuda.as_ref().and_then(|cuda| cuda.error.as_ref());
         let reason = match (error, cuda) {
-            (Some(error), _) => format!("CUDA does not start: {}", text::printable(error)),
+            (Some(error), _) => format!("CUDA fails to initialize: {}", text::printable(error)),
             (None, Some(cuda)) if cuda.works() => "NVRTC or cuBLASLt is missing".into(),
             (None, Some(_)) => "CUDA sees no device".into(),
-            (None, None) => "there is no NVIDIA driver".into(),
+            (None, None) => "no NVIDIA driver found".into(),
         };
         let label = if gpus.is_empty() { "no GPU" } else { "not used" };
         let yellow = AnsiColor::Yellow.on_default();
-        text +=
-            &format!("{yellow}{label:<8}{yellow:#}  {reason}; `stepscope train` works here, on the CPU by default\n");
+        text += &format!("{yellow}{label:<8}{yellow:#}  {reason}; `stepscope train` runs on the CPU\n");
     }
     text
 }
@@ -149,14 +147,14 @@ fn seen_text(cuda: &Cuda, all: usize) -> Option<String> {
     let seen = cuda.devices.filter(|devices| *devices as usize != all)?;
     let why =
         cuda.visible_devices.as_ref().map_or_else(String::new, |value| format!(" (CUDA_VISIBLE_DEVICES={value})"));
-    Some(format!("of {} CUDA sees {seen}{why}", text::counted(all as u64, "GPU")))
+    Some(format!("CUDA sees {seen} of {}{why}", text::counted(all as u64, "GPU")))
 }
 
 fn cupti_text(cupti: &Cupti) -> String {
     let reason = cupti.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", text::printable(reason)));
     match cupti.subscribable {
-        Some(true) => format!("CUPTI can be subscribed{reason}"),
-        Some(false) => format!("CUPTI cannot be subscribed, so runs are recorded without kernels{reason}"),
+        Some(true) => format!("CUPTI works{reason}"),
+        Some(false) => format!("CUPTI is unavailable, so runs are recorded without kernels{reason}"),
         None => format!("CUPTI was not tried{reason}"),
     }
 }
@@ -164,16 +162,18 @@ fn cupti_text(cupti: &Cupti) -> String {
 fn counters_text(counters: Counters) -> &'static str {
     match (counters.admin_only, counters.permitted) {
         (Some(false), _) => "hardware counters are open to everyone (RmProfilingAdminOnly: 0)",
-        (_, Some(true)) => "hardware counters are for administrators, which this process is (RmProfilingAdminOnly: 1)",
-        (Some(true), _) => {
-            "hardware counters are for administrators (RmProfilingAdminOnly: 1); kernels, copies, memory and samples \
-             do not need them"
+        (_, Some(true)) => {
+            "hardware counters need administrator rights, which this process has (RmProfilingAdminOnly: 1)"
         }
-        (None, _) => "the driver does not say who may read hardware counters; nothing that is recorded needs them",
+        (Some(true), _) => {
+            "hardware counters need administrator rights (RmProfilingAdminOnly: 1); kernels, copies, memory and \
+             samples do not use them"
+        }
+        (None, _) => "the driver does not report who may read hardware counters; recording does not use them",
     }
 }
 
-/// What was found, as a table; what was not, and how to get it.
+/// A table of the libraries found, then the missing ones and how to get them.
 fn libraries_text(libraries: &[LibraryReport]) -> String {
     let found = libraries.iter().filter_map(|library| {
         let path = text::printable(&library.path.as_ref()?.to_string_lossy());
@@ -227,7 +227,7 @@ mod tests {
             pci_bus: Some("00000000:1B:00.0".into()),
             memory_bytes: Some(150_754_820_096),
             compute_capability: Some("9.0".into()),
-            readings: vec![Reading { name: "gpu.power", unit: "W", meaning: "drawn by the whole board" }],
+            readings: vec![Reading { name: "gpu.power", unit: "W", meaning: "power of the whole board" }],
             left_out: vec![LeftOut { name: "nvlink.rx", reason: "not supported".into() }],
         };
         let (version, visible_devices) = (Some("13.0".into()), None);
@@ -247,11 +247,11 @@ mod tests {
     #[test]
     fn a_machine_with_a_gpu_is_told_line_by_line() {
         let expected = "\
-GPU 0     NVIDIA H200, 150.8 GB, compute capability 9.0, at most 989.4 TFLOP/s in bf16
+GPU 0     NVIDIA H200, 150.8 GB, compute capability 9.0, peak 989.4 TFLOP/s in bf16
           00000000:1B:00.0, GPU-1
 driver    580.95.05, CUDA up to 13.0
-kernels   CUPTI can be subscribed
-counters  hardware counters are for administrators (RmProfilingAdminOnly: 1); kernels, copies, memory and samples do not need them
+kernels   CUPTI works
+counters  hardware counters need administrator rights (RmProfilingAdminOnly: 1); kernels, copies, memory and samples do not use them
 samples   1 reading of each GPU; not recorded: nvlink.rx (not supported)
 python    /venv, PyTorch 2.11.0
 
@@ -275,11 +275,11 @@ missing   NCCL was not found; it does something
             error: None,
         });
         let text = Report::of(&machine).text();
-        assert!(text.contains("of 1 GPU CUDA sees 0 (CUDA_VISIBLE_DEVICES=)\n"), "{text}");
-        assert!(text.contains("CUDA sees no device; `stepscope train` works here, on the CPU by default\n"), "{text}");
-        machine.cupti = Cupti { subscribable: Some(false), reason: Some("another profiler has it".into()) };
+        assert!(text.contains("CUDA sees 0 of 1 GPU (CUDA_VISIBLE_DEVICES=)\n"), "{text}");
+        assert!(text.contains("CUDA sees no device; `stepscope train` runs on the CPU\n"), "{text}");
+        machine.cupti = Cupti { subscribable: Some(false), reason: Some("another profiler uses it".into()) };
         let text = Report::of(&machine).text();
-        assert!(text.contains("so runs are recorded without kernels: another profiler has it\n"), "{text}");
+        assert!(text.contains("so runs are recorded without kernels: another profiler uses it\n"), "{text}");
     }
 
     #[test]

@@ -1,16 +1,18 @@
-//! What a person sees when something fails: what it was, and what helps.
+//! How failures are shown: an error, and a hint that helps.
 
 use std::{io::Write, path::Path};
 
 use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::AnalysisError;
-use stepscope_collector::injection::{JobError, LibraryMissing};
+use stepscope_collector::injection::{JobError, LibraryError};
 use stepscope_plan::{PlanError, text};
 use stepscope_traces::{ImportError, PickleError, Run, SnapshotError, TraceError};
 use stepscope_trainer::TrainError;
 use stepscope_tui::DashboardError;
 
-/// What failed, and what helps.
+use crate::nearest::nearest;
+
+/// An error with a hint.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub(crate) struct WithHint {
@@ -39,7 +41,7 @@ pub(crate) fn explain(error: &anyhow::Error) {
         },
     });
     let hint = trace.and_then(trace_hint).or_else(|| error.downcast_ref::<PlanError>().and_then(plan_hint));
-    let hint = hint.or_else(|| error.downcast_ref::<LibraryMissing>().map(LibraryMissing::hint));
+    let hint = hint.or_else(|| error.downcast_ref::<LibraryError>().map(LibraryError::hint));
     let hint = hint.or_else(|| error.downcast_ref::<JobError>().and_then(job_hint));
     let hint = hint.or_else(|| error.downcast_ref::<DashboardError>().and_then(dashboard_hint));
     let hint = hint.or_else(|| error.downcast_ref::<WithHint>().map(|error| error.hint.clone()));
@@ -48,24 +50,34 @@ pub(crate) fn explain(error: &anyhow::Error) {
     }
 }
 
-/// A message that may name what others wrote: a path, a piece of a file. Its own lines stay.
+/// Makes a message safe to print: it may quote a path or a piece of a file. Line breaks stay.
 fn harmless(message: &str) -> String {
     message.split('\n').map(text::printable).collect::<Vec<_>>().join("\n")
 }
 
 fn plan_hint(error: &PlanError) -> Option<String> {
     match error {
-        PlanError::UnknownModel { .. } => Some("a Hugging Face config.json or a TOML file will do, too".into()),
+        PlanError::UnknownModel { name, known } => {
+            let also = "--model also takes a Hugging Face config.json or a TOML file";
+            Some(did_you_mean(name, known).map_or_else(|| also.to_owned(), |mean| format!("{mean} {also}")))
+        }
+        PlanError::UnknownDevice { name, known } => did_you_mean(name, known),
         PlanError::ModelFile { .. } => Some(
-            "a TOML file needs at least layers, hidden, heads, ffn and vocabulary; a config.json its usual keys".into(),
+            "a TOML file needs at least layers, hidden, heads, ffn and vocabulary; a config.json needs its usual keys"
+                .into(),
         ),
         _ => None,
     }
 }
 
+/// The known word that a mistyped one probably stands for.
+fn did_you_mean(name: &str, known: &str) -> Option<String> {
+    nearest(name, known.split(", ")).map(|nearest| format!("did you mean `{nearest}`?"))
+}
+
 fn job_hint(error: &JobError) -> Option<String> {
     match error {
-        JobError::NotFound { .. } => Some("the command comes after --, as a shell would be given it".into()),
+        JobError::NotFound { .. } => Some("put the command after --, as you would type it in a shell".into()),
         _ => None,
     }
 }
@@ -73,7 +85,7 @@ fn job_hint(error: &JobError) -> Option<String> {
 fn dashboard_hint(error: &DashboardError) -> Option<String> {
     match error {
         DashboardError::Missing(_) => {
-            Some("`stepscope live` without --once waits for a run; `stepscope train` begins one".into())
+            Some("`stepscope live` without --once waits for a run; `stepscope train` starts one".into())
         }
         _ => None,
     }
@@ -84,9 +96,9 @@ fn train_hint(error: &TrainError) -> Option<String> {
         TrainError::Plan(error) => plan_hint(error),
         TrainError::Trace(error) => trace_hint(error),
         TrainError::Missing(missing) => Some(missing.hint().into()),
-        TrainError::NoGpu { .. } => Some("--backend cpu trains on any machine; `stepscope doctor` says what was found".into()),
+        TrainError::NoGpu { .. } => Some("--backend cpu trains on any machine; `stepscope doctor` shows what was found".into()),
         TrainError::OutOfMemory { .. } => Some(
-            "a smaller --micro-batch with more --micro-batches, or --recompute full, takes less; `stepscope plan` says how much"
+            "use a smaller --micro-batch with more --micro-batches, or --recompute full; `stepscope plan` predicts memory"
                 .into(),
         ),
         _ => None,
@@ -97,14 +109,14 @@ fn trace_hint(error: &TraceError) -> Option<String> {
     match error {
         TraceError::Missing { .. } => Some(match Run::newest_under(Path::new("runs")) {
             Some(newest) => format!("the newest run here is {}", newest.display()),
-            None => "name a run directory, which has a run.json in it, or a PyTorch trace".into(),
+            None => "name a run directory (it contains a run.json) or a PyTorch trace".into(),
         }),
         TraceError::NotARun { path, .. } => Some(match (Run::newest_under(path), path.parent()) {
             (Some(newest), _) => format!("the newest run in it is {}", newest.display()),
             (None, Some(parent)) if parent.join("run.json").exists() => {
-                format!("it is a part of the run {}", parent.display())
+                format!("it is part of the run {}", parent.display())
             }
-            _ => "a run directory has a run.json in it".into(),
+            _ => "a run directory contains a run.json".into(),
         }),
         TraceError::Import(error) => import_hint(error),
         TraceError::NewerSchema { written_by, .. } if written_by.is_empty() => Some("use a newer stepscope".into()),
@@ -121,18 +133,21 @@ fn trace_hint(error: &TraceError) -> Option<String> {
 fn import_hint(error: &ImportError) -> Option<String> {
     match error {
         ImportError::NotATrace { .. } => Some(
-            "torch.profiler's export_chrome_trace writes traces, torch.cuda.memory._dump_snapshot snapshots".into(),
+            "torch.profiler's export_chrome_trace writes traces; torch.cuda.memory._dump_snapshot writes snapshots"
+                .into(),
         ),
-        ImportError::SameRank { .. } => Some("name the files that belong together, one for each rank".into()),
-        ImportError::WhoseMemory { .. } => Some("put its rank into its name, as in rank0.pickle".into()),
+        ImportError::SameRank { .. } => Some("name one file per rank".into()),
+        ImportError::WhoseMemory { .. } => Some("put the rank into its file name, as in rank0.pickle".into()),
         ImportError::Snapshot(SnapshotError::Pickle { source: PickleError::WantsToRun { .. }, .. }) => {
-            Some("a snapshot is plain data; this is something else, such as a checkpoint".into())
+            Some("a snapshot is plain data; this may be something else, such as a checkpoint".into())
         }
         ImportError::Snapshot(SnapshotError::SomethingElse { .. }) => {
             Some("a snapshot is what torch.cuda.memory._dump_snapshot writes".into())
         }
-        ImportError::Snapshot(SnapshotError::CutShort { .. }) => Some("was it copied to its end?".into()),
-        ImportError::Join(_) => Some("look at each alone: name the trace, or the snapshot".into()),
+        ImportError::Snapshot(SnapshotError::CutShort { .. }) => {
+            Some("the file may have been copied only in part".into())
+        }
+        ImportError::Join(_) => Some("name either the trace or the snapshot".into()),
         ImportError::Snapshot(_) => None,
     }
 }

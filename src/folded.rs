@@ -1,4 +1,4 @@
-//! What many ranks say, in a few lines: those that say the same are one line.
+//! Messages of many ranks in a few lines: ranks with the same message share one.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use stepscope_traces::Rank;
 
 use stepscope_plan::text;
 
-/// So many lines are said at most, and so many ranges of ranks in one.
+/// At most this many lines, and this many ranges of ranks per line.
 const MOST_LINES: usize = 5;
 const MOST_RANGES: usize = 4;
 
@@ -75,11 +75,11 @@ mod tests {
     fn what_many_say_is_one_line() {
         let said = |rank: u32| match rank {
             3 | 5 => Some("out of memory"),
-            10..=259 => Some("no kernels, since CUPTI is missing"),
+            10..=259 => Some("no kernels: CUPTI is missing"),
             _ => None,
         };
         let said = (0..500).filter_map(|rank| Some((rank, said(rank)?.to_owned())));
-        assert_eq!(lines(said), ["ranks 10-259: no kernels, since CUPTI is missing", "ranks 3, 5: out of memory"]);
+        assert_eq!(lines(said), ["ranks 10-259: no kernels: CUPTI is missing", "ranks 3, 5: out of memory"]);
         assert_eq!(lines([(7, "it\x1bended".to_owned())].into_iter()), ["rank 7: it\u{fffd}ended"]);
         assert_eq!(lines(std::iter::empty()), [""; 0]);
     }

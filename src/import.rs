@@ -1,4 +1,4 @@
-//! `stepscope import`: traces and memory snapshots of PyTorch's as a run directory.
+//! `stepscope import`: PyTorch traces and memory snapshots as a run directory.
 
 use std::{io::Write, path::PathBuf};
 
@@ -8,20 +8,21 @@ use stepscope_traces::{Loss, Run};
 
 use crate::{progress, source, terminal};
 
-/// Write traces and memory snapshots of PyTorch's as a run directory.
+/// Convert PyTorch traces and memory snapshots to a run directory.
 ///
-/// `analyze` and `inspect` take such a source as it is, too. A run directory is smaller, reads many times as fast, and
-/// opens in any Arrow reader.
+/// Other commands also read these files directly. A run directory is smaller, loads many times faster, and opens in any
+/// Arrow reader.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope import traces/ --run runs/my-training\n  \
     stepscope import rank0.json.gz rank0.pickle --run runs/rank0")]
 pub(crate) struct Arguments {
-    /// PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or directories of them. A snapshot and a
-    /// trace of one rank become one.
+    /// PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or directories of them.
+    ///
+    /// A snapshot and a trace of the same rank are merged.
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<PathBuf>,
-    /// The run directory to make.
+    /// The run directory to create.
     #[arg(long, value_name = "DIR")]
     run: PathBuf,
 }
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let run = source::open(&arguments.sources)?;
     if run.path.join("run.json").exists() {
-        bail!("{} is a run directory already", run.path.display());
+        bail!("{} is already a run directory", run.path.display());
     }
     progress::shown(run.ranks.iter(), |progress| run.write_to(&arguments.run, progress))?;
     let mut stderr = anstream::stderr().lock();

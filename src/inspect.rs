@@ -13,15 +13,15 @@ use stepscope_traces::{
 
 use crate::{Format, folded::Folded, source, terminal, torch_memory};
 
-/// Show what is in a run: ranks, tables, counts, state, loss.
+/// Show what a run contains: ranks, tables, row counts, state, data loss.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  stepscope inspect runs/2026-11-14T10-22-07-llama-tiny --format json")]
 pub(crate) struct Arguments {
-    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these;
-    /// the newest run under runs/ if nothing is named.
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these
+    /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// How to write it.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 const HEADERS: [&str; 10] =
     [">rank", "host", "device", "state", ">time", ">spans", ">memory", ">counters", ">size", ">bytes/span"];
-/// What stands where nothing is known.
+/// Stands for an unknown value.
 const UNKNOWN: &str = "-";
 /// What other tools' traces have for a host.
 const UNKNOWN_HOST: &str = "unknown";
@@ -116,8 +116,8 @@ impl Contents {
         let (started, host) = (text::printable(&run.started), text::printable(&run.host));
         let by = match run.source {
             RunSource::Stepscope => "",
-            RunSource::Kineto => ", by PyTorch's profiler",
-            RunSource::TorchSnapshot => ", a memory snapshot of PyTorch's",
+            RunSource::Kineto => ", by the PyTorch profiler",
+            RunSource::TorchSnapshot => ", a PyTorch memory snapshot",
         };
         let on = if run.host == UNKNOWN_HOST { String::new() } else { format!(" on {host}") };
         text += &format!("  recorded  {started}{on}, {ranks}{by}\n");
@@ -125,7 +125,7 @@ impl Contents {
             text += &format!("  command   {}\n", terminal::command_line(&run.command));
         }
         if let Some(git) = &run.git {
-            let modified = if git.modified { ", with changes" } else { "" };
+            let modified = if git.modified { ", with local changes" } else { "" };
             let (commit, directory) = (text::printable(&git.commit), text::printable(&run.directory));
             text += &format!("  code      {commit:.12}{modified}, in {directory}\n");
         }

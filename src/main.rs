@@ -2,6 +2,7 @@
 
 mod amount;
 mod analyze;
+mod completions;
 mod diff;
 mod doctor;
 mod export;
@@ -10,6 +11,8 @@ mod folded;
 mod import;
 mod inspect;
 mod live;
+mod man;
+mod nearest;
 mod new_run;
 mod open;
 mod output;
@@ -27,25 +30,59 @@ mod words;
 
 use std::{io, process::ExitCode};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use anstream::ColorChoice;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// Where every training step goes: time, memory, communication.
 #[derive(Parser)]
-#[command(name = "stepscope", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "stepscope",
+    version,
+    long_version = LONG_VERSION,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 struct Arguments {
+    /// When to color the output.
+    ///
+    /// `auto` colors terminals, and honors NO_COLOR, CLICOLOR and CLICOLOR_FORCE.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        overrides_with = "color",
+        help_heading = "Global options"
+    )]
+    color: clap::ColorChoice,
     #[command(subcommand)]
     command: Command,
 }
 
+/// What `--version` says; `-V` says only the first word of it.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    env!("STEPSCOPE_BUILD_COMMIT"),
+    "\nbuilt ",
+    env!("STEPSCOPE_BUILD_DATE"),
+    ", ",
+    env!("STEPSCOPE_BUILD_PROFILE"),
+    ", ",
+    env!("STEPSCOPE_BUILD_TARGET"),
+);
+
 #[derive(Subcommand)]
 enum Command {
     Analyze(analyze::Arguments),
+    Completions(completions::Arguments),
     Diff(diff::Arguments),
     Doctor(doctor::Arguments),
     Export(export::Arguments),
     Import(import::Arguments),
     Inspect(inspect::Arguments),
     Live(live::Arguments),
+    Man(man::Arguments),
     Open(open::Arguments),
     Plan(Box<plan::Arguments>),
     Record(Box<record::Arguments>),
@@ -53,7 +90,7 @@ enum Command {
     Trigger(trigger::Arguments),
 }
 
-/// How a result is written.
+/// Output format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// For people.
@@ -65,14 +102,23 @@ enum Format {
 fn main() -> ExitCode {
     stepscope_collector::injection::hear_of_children();
     let done = |()| ExitCode::SUCCESS;
-    let outcome = match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    match arguments.color {
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::Always,
+        clap::ColorChoice::Never => ColorChoice::Never,
+    }
+    .write_global();
+    let outcome = match arguments.command {
         Command::Analyze(arguments) => analyze::run(&arguments).map(done),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()).map(done),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments).map(done),
         Command::Export(arguments) => export::run(&arguments).map(done),
         Command::Import(arguments) => import::run(&arguments).map(done),
         Command::Inspect(arguments) => inspect::run(&arguments).map(done),
         Command::Live(arguments) => live::run(arguments).map(done),
+        Command::Man(arguments) => man::run(&arguments, Arguments::command()).map(done),
         Command::Open(arguments) => open::run(&arguments).map(done),
         Command::Plan(arguments) => plan::run(&arguments).map(done),
         Command::Record(arguments) => record::run(&arguments),

@@ -12,11 +12,11 @@ use std::{
 use anyhow::Result;
 use tempfile::NamedTempFile;
 
-use crate::failure::WithHint;
+use crate::{failure::WithHint, terminal};
 
 /// Where a result goes.
 pub(crate) enum Output {
-    /// To stdout, with colours where it is a terminal.
+    /// To stdout, with colors where it is a terminal.
     Stdout,
     /// To a new file, which takes the place of an old one.
     Whole(NamedTempFile, PathBuf),
@@ -46,8 +46,8 @@ impl Output {
         };
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !directory.exists() {
-            let what = format!("{}: there is no directory {}", cannot(), directory.display());
-            return Err(WithHint { what, hint: format!("mkdir -p {} makes it", directory.display()) }.into());
+            let what = format!("{}: directory {} does not exist", cannot(), directory.display());
+            return Err(WithHint { what, hint: format!("create it with mkdir -p {}", directory.display()) }.into());
         }
         // The usual permissions, or none for others until it has those of the file that it replaces.
         let mode = if old.is_some() { 0o600 } else { 0o666 };
@@ -60,6 +60,14 @@ impl Output {
             access::keep(old, file.as_file()).map_err(|error| because(cannot(), &error))?;
         }
         Ok(Output::Whole(file, target))
+    }
+
+    /// How wide a text report may be here.
+    pub(crate) fn columns(&self) -> usize {
+        match self {
+            Output::Stdout => terminal::columns(),
+            Output::Whole(..) | Output::Special(..) => terminal::COLUMNS,
+        }
     }
 
     /// Writes all of it. A file is in its place after that, and not before.
@@ -106,7 +114,8 @@ impl Output {
             Output::Stdout => (Box::new(io::stdout().lock()), "cannot write".into()),
             Output::Special(file, path) => (Box::new(file), cannot(&path)),
         };
-        let mut file = tempfile::tempfile().map_err(|error| because("cannot make a temporary file".into(), &error))?;
+        let mut file =
+            tempfile::tempfile().map_err(|error| because("cannot create a temporary file".into(), &error))?;
         let outcome = write(&mut file)?;
         file.rewind()?;
         match io::copy(&mut file, &mut special.0).and_then(|_| special.0.flush()) {

@@ -1,4 +1,4 @@
-//! `stepscope plan`: what fits, and how fast it should be. Every figure is predicted.
+//! `stepscope plan`: which configurations fit, and how fast they should be. Every figure is predicted.
 
 use std::{io::Write, path::PathBuf};
 
@@ -13,40 +13,40 @@ use stepscope_plan::{
 
 use crate::{Format, amount, terminal, words};
 
-/// Show which configurations fit a model on GPUs, best predicted throughput first.
+/// Find the configurations that fit a model on GPUs, and rank them by predicted throughput.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope plan --model llama-70b --gpu h100 --gpus 64\n  \
     stepscope plan --model config.json --gpu h200 --gpus 8 --global-batch 1048576 --seq-len 8192 --tokens 100B")]
 pub(crate) struct Arguments {
-    /// A preset, a Hugging Face config.json, or a TOML file.
+    /// The model: a preset, a Hugging Face config.json, or a TOML file.
     #[arg(long, value_name = "NAME|FILE")]
     model: PathBuf,
-    /// The device, by its name here or its driver's.
+    /// The GPU, such as h100, or the name its driver reports.
     #[arg(long, value_name = "NAME")]
     gpu: String,
-    /// How many of them.
+    /// The number of GPUs.
     #[arg(long, value_name = "N", value_parser = amount::parse)]
     gpus: u64,
-    /// Tokens of a step, over all GPUs; about 4 M that every number of replicas can share, if it is not said.
-    #[arg(long, value_name = "TOKENS", value_parser = amount::parse)]
+    /// Tokens per step over all GPUs [default: about 4M, divisible by any number of replicas]
+    #[arg(long, value_name = "TOKENS", value_parser = amount::parse, help_heading = "Workload")]
     global_batch: Option<u64>,
-    /// Tokens of a sequence; 4096, or as many as the model has learned positions, if it is not said.
-    #[arg(long, value_name = "S", value_parser = amount::parse)]
+    /// Tokens per sequence [default: 4096, or fewer if the model has fewer learned positions]
+    #[arg(long, value_name = "S", value_parser = amount::parse, help_heading = "Workload")]
     seq_len: Option<u64>,
-    /// What parameters and activations are in.
-    #[arg(long, value_parser = words::precision(), default_value = "bf16")]
+    /// Precision of parameters and activations.
+    #[arg(long, value_parser = words::precision(), default_value = "bf16", help_heading = "Workload")]
     precision: Precision,
-    /// What gradients are in; as the parameters, if it is not said.
-    #[arg(long, value_parser = words::precision())]
+    /// Precision of gradients [default: that of the parameters]
+    #[arg(long, value_parser = words::precision(), help_heading = "Workload")]
     grads: Option<Precision>,
-    /// Tokens to train on: adds the time and the GPU-days it takes.
-    #[arg(long, value_name = "TOKENS", value_parser = amount::parse)]
+    /// Tokens to train on; adds the training time in days and GPU-days.
+    #[arg(long, value_name = "TOKENS", value_parser = amount::parse, help_heading = "Workload")]
     tokens: Option<u64>,
-    /// How many rows each table shows; JSON has all.
+    /// Rows per table; JSON always has all.
     #[arg(long, value_name = "N", default_value = "10")]
     limit: usize,
-    /// How to write it.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
     #[command(flatten, next_help_heading = "Assumptions")]
@@ -55,37 +55,37 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Args)]
 struct AssumptionArguments {
-    /// Share of the dense peak that compute reaches while it computes.
+    /// Share of the dense peak that compute kernels reach.
     #[arg(long, value_name = "SHARE")]
     efficiency: Option<f64>,
-    /// Share of a device's memory that training can use.
+    /// Share of GPU memory that training can use.
     #[arg(long, value_name = "SHARE")]
     usable_memory: Option<f64>,
-    /// Devices of a node.
+    /// GPUs per node.
     #[arg(long, value_name = "N")]
     gpus_per_node: Option<u64>,
-    /// GB/s, one way, between devices of a node.
+    /// One-way bandwidth between the GPUs of a node, in GB/s.
     #[arg(long, value_name = "GB/S")]
     link_bandwidth: Option<f64>,
-    /// GB/s, one way, that each device of a node adds to its way to other nodes.
+    /// One-way network bandwidth per GPU to other nodes, in GB/s.
     #[arg(long, value_name = "GB/S")]
     network_bandwidth: Option<f64>,
-    /// Share of the compute beside data-parallel communication that hides it.
+    /// Share of compute that data-parallel communication can overlap with.
     #[arg(long, value_name = "SHARE")]
     data_overlap: Option<f64>,
-    /// Share of tensor-parallel communication that is hidden.
+    /// Share of tensor-parallel communication that overlaps with compute.
     #[arg(long, value_name = "SHARE")]
     tensor_overlap: Option<f64>,
-    /// How attention is computed.
+    /// Attention implementation.
     #[arg(long, value_enum)]
     attention: Option<AttentionName>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum AttentionName {
-    /// In tiles: the square of scores is never kept.
+    /// Tiled: the score matrix is never stored.
     Flash,
-    /// With the square of scores, and dropout.
+    /// Stores the score matrix, with dropout.
     Naive,
 }
 
@@ -113,7 +113,7 @@ impl AssumptionArguments {
     }
 }
 
-/// Tokens of a step and of a sequence, if nothing else is said.
+/// Default tokens per step and per sequence.
 const USUAL_BATCH: u64 = 4 << 20;
 const USUAL_LENGTH: u64 = 4096;
 
@@ -239,7 +239,7 @@ impl Report<'_> {
         let Request { model, device, gpus, .. } = self.request;
         let bold = Style::new().bold();
         let mut text = format!(
-            "{bold}{}{bold:#}, {} parameters, on {gpus} × {} ({}): {} tokens a step, in sequences of {}\n\n",
+            "{bold}{}{bold:#}, {} parameters, on {gpus} × {} ({}): {} tokens per step, in sequences of {}\n\n",
             model.name,
             text::parameters(model.parameters()),
             device.name,
@@ -248,10 +248,10 @@ impl Report<'_> {
             text::count(self.request.sequence_length),
         );
         match self.search.configurations.first() {
-            None => text += "nothing works\n",
+            None => text += "no configuration fits\n",
             Some(best) => {
                 text += &self.configurations(limit);
-                text += "\npredicted memory of the first, by category: ";
+                text += "\npredicted memory of the best, by category: ";
                 let categories = best.memory.categories().into_iter().filter(|(_, bytes)| *bytes > 0);
                 let categories: Vec<String> = categories
                     .map(|(category, bytes)| format!("{} {}", category.replace('_', " "), text::bytes(bytes)))
@@ -294,7 +294,9 @@ impl Report<'_> {
         });
         let table = terminal::table(&headers, rows);
         let found = text::counted(self.search.configurations.len() as u64, "configuration");
-        format!("predicted: the best of each grid, of {found} that fit; memory is of the fullest rank\n{table}")
+        format!(
+            "predicted: the best of each dp × tp × pp grid, out of {found} that fit; memory is on the fullest rank\n{table}"
+        )
     }
 
     fn rejected(&self, limit: usize) -> String {
@@ -311,7 +313,7 @@ impl Report<'_> {
             row.push(rejection.why.clone());
             row
         });
-        format!("\ndoes not fit or work, nearest first\n{}", terminal::table(&headers, rows))
+        format!("\nrejected, closest first\n{}", terminal::table(&headers, rows))
     }
 
     fn assumed(&self) -> String {
@@ -332,10 +334,10 @@ impl Report<'_> {
             Attention::Naive => "naive",
         };
         format!(
-            "\nassumed: compute reaches {} of {peak:.0} TFLOP/s ({}, dense); {} of memory is usable; gradients in \
-             {};\n  {gpus_per_node} GPUs a node, {:.0} GB/s between them and {:.1} GB/s from each to other nodes; \
-             {attention} attention, no sequence parallelism;\n  {} of the compute beside it hides data-parallel \
-             communication, {} of tensor-parallel is hidden; MFU counts attention without causal discount\n",
+            "\nassumptions: compute reaches {} of {peak:.0} TFLOP/s ({}, dense); {} of memory is usable; gradients in \
+             {};\n  {gpus_per_node} GPUs per node, {:.0} GB/s between them and {:.1} GB/s from each to other nodes; \
+             {attention} attention, no sequence parallelism;\n  data-parallel communication overlaps with {} of compute, \
+             {} of tensor-parallel communication is overlapped;\n  MFU counts attention without causal discount\n",
             text::whole_percent(compute_efficiency),
             precision.name(),
             text::whole_percent(usable_memory),

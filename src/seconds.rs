@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Reads seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let seconds =
-        text.trim().trim_end_matches('s').parse::<f64>().map_err(|_| format!("`{text}` is no number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("`{text}` is no length of time"))
+        text.trim().trim_end_matches('s').parse::<f64>().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("`{text}` is not a length of time"))
 }
 
 #[cfg(test)]

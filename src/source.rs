@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use stepscope_traces::Run;
 
-/// Opens a run directory, or traces and memory snapshots of PyTorch's; the newest run under `runs/`, if nothing is named.
+/// Opens a run directory, or PyTorch traces and memory snapshots. Default: the newest run under `runs/`.
 pub(crate) fn open(sources: &[PathBuf]) -> Result<Run> {
     if sources.is_empty() {
-        let newest = Run::newest_under(Path::new("runs")).context("there is no run under runs/; name a source")?;
+        let newest = Run::newest_under(Path::new("runs")).context("there is no run under runs/; name a SOURCE")?;
         return Ok(Run::open(&newest)?);
     }
     Ok(Run::of_sources(sources)?)

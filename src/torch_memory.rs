@@ -1,11 +1,11 @@
-//! How PyTorch's memory was recorded, in words.
+//! How well PyTorch's memory was recorded.
 
 use stepscope_plan::text;
 use stepscope_traces::{Rank, RankInfo, TorchNotes};
 
 use crate::folded::Folded;
 
-/// What there is to say of the ranks of a run: what it cost at the most, and why there is none of some.
+/// The highest cost over all ranks, and why some ranks have no categories.
 pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -> Vec<String> {
     let mut recorded: Vec<TorchNotes> = Vec::new();
     let mut others: Vec<(Rank, String)> = Vec::new();
@@ -23,15 +23,15 @@ pub(crate) fn lines<'ranks>(ranks: impl IntoIterator<Item = &'ranks RankInfo>) -
     let most = |figure: fn(&TorchNotes) -> Option<f64>| recorded.iter().filter_map(figure).reduce(f64::max);
     let cost = most(TorchNotes::cost).zip(most(TorchNotes::beside)).map(|(cost, beside)| {
         format!(
-            "; it took {} of the program's time, and {} of a processor beside it",
+            "; recording it took {} of the program's time and {} of one CPU core",
             text::fine_percent(cost),
             text::fine_percent(beside)
         )
     });
     let gaps = recorded.iter().filter_map(|notes| notes.gaps).fold(0_u64, u64::saturating_add);
-    let gaps = (gaps > 0).then(|| format!("; {} in it, since events came too fast", text::counted(gaps, "gap")));
+    let gaps = (gaps > 0).then(|| format!("; it has {}, because events came too fast", text::counted(gaps, "gap")));
     let by_category = (!recorded.is_empty()).then(|| {
-        let what = format!("PyTorch's by category, of {}", text::ranks(recorded.len() as u64, None));
+        let what = format!("PyTorch memory by category on {}", text::ranks(recorded.len() as u64, None));
         [Some(what), cost, gaps].into_iter().flatten().collect::<String>()
     });
     by_category.into_iter().chain(Folded::of(others).lines()).collect()
@@ -70,13 +70,13 @@ mod tests {
         };
         let said = lines(&[recorded(300, 0), recorded(410, 2), refused(2), refused(3), rank(None)]);
         let expected = [
-            "PyTorch's by category, of 2 ranks; it took 0.041% of the program's time, and 2.1% of a processor beside it; \
-             2 gaps in it, since events came too fast",
+            "PyTorch memory by category on 2 ranks; recording it took 0.041% of the program's time and 2.1% of one CPU core; \
+             it has 2 gaps, because events came too fast",
             "ranks 2-3: not recorded: \u{fffd}[31mno",
         ];
         assert_eq!(said, expected);
         let mut killed = recorded(600_000, 0);
         killed.written = None;
-        assert_eq!(lines(&[killed]), ["PyTorch's by category, of 1 rank"]);
+        assert_eq!(lines(&[killed]), ["PyTorch memory by category on 1 rank"]);
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
     let words = all.iter().map(|value| name(*value));
     PossibleValuesParser::new(words).try_map(move |word| {
         let value = all.iter().copied().find(|value| name(*value) == word);
-        value.ok_or_else(|| format!("`{word}` is not known"))
+        value.ok_or_else(|| format!("unknown value `{word}`"))
     })
 }
 

@@ -84,9 +84,9 @@ pub(crate) fn assemble<T>(
     let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
     // Where ranks share a device, a kernel has more of it than the rank's part, or less: nobody knows.
     let roofline = roofline(peak_flops.filter(|_| ranks_on_a_device.is_none()), device.as_ref());
-    let (kernels, families) = kernels(&tables, roofline.as_ref())?;
+    let (kernels, families) = kernels(&tables, roofline.as_ref());
     let step_time = step_time(&ranks, &counted);
-    let (collectives, (stragglers, waits)) = collectives(&ranks, &run.info.groups, &counted)?;
+    let (collectives, (stragglers, waits)) = collectives(&ranks, &run.info.groups, &counted);
     let seen = look(&ranks, &alignment, &counted);
     // Of what is read in part, steps at the edges are there in part.
     let is_asked = |step: Step| selection.reads_all() || selection.steps.may_have(Some(step));
@@ -150,7 +150,8 @@ fn chosen<'a>(run: &'a Run, wanted: &[Rank]) -> Result<Vec<&'a RankDirectory>, A
     }
     let find = |rank: &Rank| {
         let there = run.ranks.len();
-        run.rank(*rank).ok_or_else(|| AnalysisError::Selection(format!("there is no rank {} among {there}", rank.0)))
+        run.rank(*rank)
+            .ok_or_else(|| AnalysisError::Selection(format!("there is no rank {} among the {there} recorded", rank.0)))
     };
     wanted.iter().map(find).collect()
 }

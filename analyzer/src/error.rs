@@ -1,6 +1,5 @@
 //! Why a run cannot be analyzed.
 
-use polars::error::PolarsError;
 use stepscope_traces::{Rank, Step, TraceError};
 
 /// What went wrong.
@@ -13,13 +12,13 @@ pub enum AnalysisError {
     #[error("{0}")]
     Selection(String),
     /// None of the steps that were selected is there.
-    #[error("none of these steps was recorded{}", there_are(*recorded))]
+    #[error("none of the selected steps was recorded{}", there_are(*recorded))]
     NoSuchSteps {
         /// The first and the last of those that are.
         recorded: Option<(Step, Step)>,
     },
     /// A recording whose times cannot be.
-    #[error("rank {} has times from {first} to {last} ns, further apart than any run lasts: its recording is damaged", rank.0)]
+    #[error("rank {} has timestamps from {first} to {last} ns, a longer time than any run takes: its recording is damaged", rank.0)]
     Times {
         /// Of which rank.
         rank: Rank,
@@ -28,14 +27,11 @@ pub enum AnalysisError {
         /// The last.
         last: i64,
     },
-    /// A table that cannot be made: a bug of ours.
-    #[error("cannot put the figures together: {0}")]
-    Table(#[from] PolarsError),
     /// A worker that panicked: a bug of ours.
-    #[error("the analysis of a rank panicked")]
+    #[error("the analysis of a rank panicked (a bug in stepscope)")]
     Panicked,
 }
 
 fn there_are(steps: Option<(Step, Step)>) -> String {
-    steps.map(|(first, last)| format!("; there are steps {first} to {last}")).unwrap_or_default()
+    steps.map(|(first, last)| format!("; recorded steps are {first} to {last}")).unwrap_or_default()
 }

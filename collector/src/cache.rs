@@ -17,19 +17,16 @@ use nix::unistd::geteuid;
 const PRIVATE: u32 = 0o700;
 
 /// A folder for one kind of thing, made if need be: in the user's cache, or else in the folder for temporary files. `suits`
-/// says whether a path can be used.
+/// says whether it can be used.
 pub fn folder(kind: &str, suits: impl Fn(&Path) -> bool) -> io::Result<PathBuf> {
-    let mut why = io::Error::new(io::ErrorKind::NotFound, "there is no folder for it");
+    let mut why = io::Error::new(io::ErrorKind::NotFound, "there is no cache directory");
     for place in places() {
         let folder = place.join(kind);
-        if !suits(&folder) {
-            why = io::Error::other(format!("{} cannot be used", folder.display()));
-            continue;
-        }
         // The folder for caches may be missing; a home that is missing is not made.
         drop(place.parent().map(fs::create_dir));
         match make_private(&place).and_then(|()| make_private(&folder)) {
-            Ok(()) => return Ok(folder),
+            Ok(()) if suits(&folder) => return Ok(folder),
+            Ok(()) => why = io::Error::other(format!("{} cannot be used", folder.display())),
             Err(error) => why = io::Error::new(error.kind(), format!("{}: {error}", folder.display())),
         }
     }
@@ -53,7 +50,7 @@ pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     }
     let there = fs::symlink_metadata(folder)?;
     if !there.is_dir() || there.uid() != geteuid().as_raw() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a folder of this user's"));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a directory of this user"));
     }
     if there.mode() & 0o077 != 0 {
         fs::set_permissions(folder, Permissions::from_mode(PRIVATE))?;

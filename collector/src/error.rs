@@ -11,7 +11,7 @@ pub enum RecordError {
     /// The recorder itself failed.
     #[error("the recorder failed: {0}")]
     Panicked(String),
-    /// It ended before; whoever asked first was told why, and so was stderr.
-    #[error("the recording ended early")]
+    /// It already stopped; the reason went to the first caller and to stderr.
+    #[error("the recording stopped early")]
     EndedEarly,
 }

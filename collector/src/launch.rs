@@ -68,7 +68,7 @@ pub(crate) struct OpenLaunch {
     pub(crate) info: Option<LaunchInfo>,
 }
 
-/// What is seen of a recording's launches, by whoever sees them run.
+/// A recording's launches, as seen when they run.
 pub(crate) struct WatchedLaunches {
     /// Whether anybody does, so that it is worth saying what they are.
     pub(crate) watched: AtomicBool,

@@ -1,4 +1,4 @@
-//! Notes of launches: what the thread that launches knows, on its way to whoever sees them run.
+//! Notes of launches: what the launching thread knows, on its way to the code that sees kernels run.
 
 use std::{
     cell::RefCell,
@@ -43,7 +43,7 @@ enum Note {
 pub(crate) struct LaunchNote {
     /// The number CUPTI gives the call; what it launched has the same.
     pub(crate) correlation: u32,
-    /// When it was made, of every so many.
+    /// When it was made, for the sampled ones.
     pub(crate) time: Option<Nanos>,
     pub(crate) launched: Launched,
 }

@@ -60,7 +60,7 @@ pub(crate) fn set(recorder: u64, step: Option<Step>, phase: Option<Phase>) {
     CONTEXT.store(ProcessContext { step, phase }.pack(), Release);
 }
 
-/// Where the process is, and for which recorder; `None` when nobody says.
+/// Where the process is, and for which recorder; `None` if unknown.
 #[inline]
 pub(crate) fn get() -> Option<(u64, ProcessContext)> {
     let packed = CONTEXT.load(Acquire);

@@ -132,8 +132,8 @@ impl Recorder {
         Entered::open(self.shared(), Change::Everything(context)).0
     }
 
-    /// Says what this thread launches on the device until the guard is dropped, for whoever sees it run there. Of several
-    /// kernels the one that runs longest gets it. Costs next to nothing while nobody watches.
+    /// Describes what this thread launches on the device until the guard is dropped. Of several kernels the one that
+    /// runs longest gets the description. Costs next to nothing while kernels are not recorded.
     #[inline]
     pub fn launching(&self, info: LaunchInfo) -> Launching<'_> {
         Launching::open(self.shared().filter(|shared| shared.launches.watched.load(Relaxed)), info)
@@ -153,7 +153,7 @@ impl Recorder {
         }
     }
 
-    /// Says that this rank is in a group, of which nobody said so when the run began.
+    /// Adds this rank to a group that was not known when the run began.
     pub fn join_group(&self, membership: Membership) {
         if let Some(shared) = self.shared() {
             shared.join_group(membership);
@@ -296,7 +296,7 @@ impl Owner {
                 self.shared.accepting.store(false, Release);
                 self.shared.ending.store(ending as u8, Release);
                 thread.thread().unpark();
-                thread.join().unwrap_or_else(|_| Err(RecordError::Panicked("the writer thread is gone".into())))
+                thread.join().unwrap_or_else(|_| Err(RecordError::Panicked("the writer thread has stopped".into())))
             }
             None if self.shared.failed.load(Acquire) => Err(RecordError::EndedEarly),
             None => Ok(()),

@@ -73,7 +73,7 @@ impl Drop for Entered<'_> {
 /// A span that is going on; it is recorded when this is dropped, in the context this thread then has.
 #[must_use = "a span ends when it is dropped"]
 pub struct OpenSpan<'a> {
-    /// Whom to tell, and when it began; nobody when nothing is recorded.
+    /// The recorder and the start time; `None` when nothing is recorded.
     began: Option<(&'a Shared, Ticks)>,
     span: Span,
 }

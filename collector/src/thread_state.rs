@@ -22,9 +22,9 @@ use crate::{
 const FIRST_EVENTS: [usize; 2] = [256, 32];
 const GROWTH: usize = 4;
 const MOST_EVENTS: usize = 64 << 10;
-/// Every so many events the thread wakes the writer; a queue that is too short for that grows.
+/// The thread wakes the writer once per this many events; a shorter queue grows.
 const EVENTS_PER_WAKE: usize = 2048;
-/// Every so many events the thread measures what recording costs it. A prime, to keep step with nothing else.
+/// The thread measures the cost of recording once per this many events. A prime, so that it never aligns with the program's own rhythm.
 const SAMPLE_EVERY: u32 = 1021;
 /// How long a thread that may wait does so before it looks for room again.
 const WAIT_FOR_ROOM: Duration = Duration::from_millis(1);

@@ -22,7 +22,7 @@ use crate::{
     ticks::TickMap,
 };
 
-/// How long the thread sleeps at most when nobody wakes it.
+/// The longest sleep of the thread.
 const NAP: Duration = Duration::from_millis(50);
 const COUNT_COSTS_EVERY: Duration = Duration::from_secs(1);
 const READ_CLOCKS_EVERY: Duration = Duration::from_secs(10);
@@ -46,13 +46,13 @@ pub(crate) fn spawn(
         drop(for_thread.take_new_queues());
         if let Err(error) = &outcome {
             // Not `eprintln!`: a closed stderr must not matter.
-            let line = format!("stepscope: recording of rank {rank} ended early: {error}; the program goes on\n");
+            let line = format!("stepscope: recording of rank {rank} stopped early: {error}; the program continues\n");
             drop(std::io::stderr().write_all(line.as_bytes()));
         }
         outcome
     };
     let thread = quiet_thread::spawn("stepscope", body)
-        .map_err(|error| RecordError::Panicked(format!("no thread to write with: {error}")))?;
+        .map_err(|error| RecordError::Panicked(format!("cannot start the writer thread: {error}")))?;
     shared.set_writer(thread.thread().clone());
     Ok(thread)
 }
@@ -106,7 +106,7 @@ impl<'a> Drain<'a> {
             }
             Ok(_) => {
                 let reason = lock(&self.shared.reason).take();
-                let reason = reason.as_deref().unwrap_or("the program dropped its recorder without finishing");
+                let reason = reason.as_deref().unwrap_or("the program dropped its recorder without calling finish");
                 Ok(self.writer.interrupt(reason)?)
             }
             Err(error) => {

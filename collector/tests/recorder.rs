@@ -296,7 +296,7 @@ fn a_rank_is_recorded_once() {
     let Err(error) = Recorder::start(&recording.path, RankInfo::of_this_process(Rank(0))) else {
         panic!("a second recorder must be refused");
     };
-    assert!(error.to_string().contains("already holds a recording"), "{error}");
+    assert!(error.to_string().contains("already contains a recording"), "{error}");
     let other = Recorder::start(&recording.path, RankInfo::of_this_process(Rank(1))).unwrap();
     let name = other.name("kernel");
     drop(other.span(SpanKind::Kernel, name));

@@ -49,13 +49,13 @@ impl Assumptions {
         ];
         for (what, share, least) in shares {
             if !(least..=1.0).contains(&share) {
-                return Err(PlanError::Request(format!("{what} is {share}, not a share between {least} and 1")));
+                return Err(PlanError::Request(format!("{what} is {share}; it must be between {least} and 1")));
             }
         }
         let rates = [("link bandwidth", self.link_bandwidth), ("network bandwidth", self.network_bandwidth)];
         for (what, rate) in rates {
             if !rate.is_finite() || rate < 1.0 {
-                return Err(PlanError::Request(format!("{what} is {rate} bytes a second")));
+                return Err(PlanError::Request(format!("{what} is {rate} bytes per second; it must be positive")));
             }
         }
         if !(1..=1 << 20).contains(&self.gpus_per_node) {

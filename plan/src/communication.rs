@@ -83,7 +83,7 @@ impl Traffic {
             traffic.push(Traffic::new(Axis::Tensor, "all_reduce", layout.tp, count, count as f64 * message));
         }
         if layout.pp > 1 {
-            // To the next chunk and back from it; only the two ends of the pipeline have a neighbour less.
+            // To the next chunk and back from it; only the two ends of the pipeline have a neighbor less.
             let ends = u64::from(stage == 0) + u64::from(stage + 1 == layout.pp);
             let count = m * (2 * layout.chunks - ends);
             traffic.push(Traffic::new(Axis::Pipeline, "send", layout.pp, count, count as f64 * message));

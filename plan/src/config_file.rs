@@ -18,7 +18,7 @@ impl ModelShape {
             Err(PlanError::UnknownModel { .. }) if Path::new(name_or_file).exists() => {
                 let wrong = |why: String| PlanError::ModelFile { file: name_or_file.into(), why };
                 if !Path::new(name_or_file).is_file() {
-                    return Err(wrong("it is not a plain file".into()));
+                    return Err(wrong("it is not a regular file".into()));
                 }
                 let mut text = String::new();
                 let read = fs::File::open(name_or_file).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
@@ -96,17 +96,17 @@ mod tests {
             )
         };
         for (text, why) in [
-            (r#"{"model_type": "clip", "vision_config": {}}"#, "model of images"),
-            (r#"{"model_type": "vit", "image_size": 224, "hidden_size": 768}"#, "model of images"),
-            (r#"{"model_type": "t5", "d_model": 512}"#, "its model_type is t5; known are llama"),
+            (r#"{"model_type": "clip", "vision_config": {}}"#, "image model"),
+            (r#"{"model_type": "vit", "image_size": 224, "hidden_size": 768}"#, "image model"),
+            (r#"{"model_type": "t5", "d_model": 512}"#, "its model_type is t5; supported are llama"),
             (r#"{"hidden_size": 512}"#, "it has no model_type"),
             (r#"{"model_type": "llama", "hidden_size": 64}"#, "it has no num_attention_heads"),
             (r#"{"model_type": "#, "it is not JSON"),
-            (&llama("num_key_value_heads", "\"two\""), "num_key_value_heads is \"two\", not a count"),
-            (&llama("num_key_value_heads", "-1"), "num_key_value_heads is -1, not a count"),
+            (&llama("num_key_value_heads", "\"two\""), "num_key_value_heads is \"two\", not a positive whole number"),
+            (&llama("num_key_value_heads", "-1"), "num_key_value_heads is -1, not a positive whole number"),
             (&llama("tie_word_embeddings", "3"), "tie_word_embeddings is neither true nor false"),
             ("[1, 2]", "it has no model_type"),
-            ("layers = 2\nhidden = 100\nheads = 3\nffn = 64\nvocabulary = 9", "3 heads do not divide 100 evenly"),
+            ("layers = 2\nhidden = 100\nheads = 3\nffn = 64\nvocabulary = 9", "100 is not divisible by 3 heads"),
             ("layers = 2", "missing field"),
             ("layers = 2\ncolour = 3", "unknown field"),
             ("layers = 2\nbiases = { qvk = true }", "unknown field"),
@@ -123,11 +123,17 @@ mod tests {
         for (text, why) in [
             ("layers = 2\nhidden = 64\nheads = 0\nffn = 64\nvocabulary = 100", "heads is 0"),
             ("layers = 0\nhidden = 64\nheads = 4\nffn = 64\nvocabulary = 100", "layers is 0"),
-            ("layers = 2\nhidden = 64\nheads = 4\nkv_heads = 3\nffn = 64\nvocabulary = 100", "cannot share 3 kv_heads"),
-            ("layers = 2\nhidden = 100000000\nheads = 4\nffn = 64\nvocabulary = 100", "hidden is 100000000, more than"),
+            (
+                "layers = 2\nhidden = 64\nheads = 4\nkv_heads = 3\nffn = 64\nvocabulary = 100",
+                "not divisible by 3 kv_heads",
+            ),
+            (
+                "layers = 2\nhidden = 100000000\nheads = 4\nffn = 64\nvocabulary = 100",
+                "hidden is 100000000; the maximum is",
+            ),
             (
                 "layers = 16000\nhidden = 1000000\nheads = 1000\nffn = 4000000\nvocabulary = 100",
-                "parameters, more than",
+                "parameters; the maximum is",
             ),
             (
                 "layers = 2\nhidden = 64\nheads = 4\nffn = 64\nvocabulary = 100\nexperts = { count = 2, top_k = 3 }",

@@ -94,7 +94,7 @@ fn head_dim(said: Option<u64>, hidden: u64, heads: u64) -> Result<u64, String> {
     match said {
         Some(width) => Ok(width),
         None if heads > 0 && !hidden.is_multiple_of(heads) => {
-            Err(format!("{heads} heads do not divide {hidden} evenly, and it does not say how wide a head is"))
+            Err(format!("{hidden} is not divisible by {heads} heads, and head_dim is missing"))
         }
         None => Ok(hidden.checked_div(heads).unwrap_or(1)),
     }
@@ -104,14 +104,17 @@ const KNOWN_TYPES: &str = "llama, mistral, mixtral, qwen2, qwen3 and gpt2";
 
 fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, String> {
     if config.get("vision_config").is_some() || config.get("image_size").is_some() {
-        return Err("it describes a model of images; language models are planned here".into());
+        return Err("it describes an image model; only language models are supported".into());
     }
     let model_type = config.get("model_type").and_then(Value::as_str).ok_or("it has no model_type")?;
     let name = config.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.unwrap_or(if fallback == "config" { model_type } else { fallback }).to_owned();
     let number = |key: &str| config.get(key).filter(|value| !value.is_null());
-    let optional =
-        |key: &str| number(key).map(|value| value.as_u64().ok_or(format!("{key} is {value}, not a count"))).transpose();
+    let optional = |key: &str| {
+        number(key)
+            .map(|value| value.as_u64().ok_or(format!("{key} is {value}, not a positive whole number")))
+            .transpose()
+    };
     let required = |key: &str| optional(key)?.ok_or(format!("it has no {key}"));
     let flag = |key: &str, default: bool| {
         number(key).map_or(Some(default), Value::as_bool).ok_or(format!("{key} is neither true nor false"))
@@ -138,7 +141,7 @@ fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, Strin
         });
     }
     if !["llama", "mistral", "mixtral", "qwen2", "qwen3"].contains(&model_type) {
-        return Err(format!("its model_type is {model_type}; known are {KNOWN_TYPES}"));
+        return Err(format!("its model_type is {model_type}; supported are {KNOWN_TYPES}"));
     }
     let (hidden, heads) = (required("hidden_size")?, required("num_attention_heads")?);
     let attention_bias = flag("attention_bias", false)?;

@@ -1,24 +1,24 @@
 //! Why a run cannot be planned.
 
-/// Something that does not add up, and why.
+/// Why a plan is impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A model that cannot be.
-    #[error("this model cannot be: {0}")]
+    /// An impossible model.
+    #[error("invalid model: {0}")]
     Shape(String),
-    /// A layout that does not fit the model, or itself.
-    #[error("this layout does not work: {0}")]
+    /// A layout that contradicts the model or itself.
+    #[error("invalid layout: {0}")]
     Layout(String),
-    /// A model nobody knows.
-    #[error("there is no model `{name}`: it is neither a file nor one of {known}")]
+    /// An unknown model.
+    #[error("unknown model `{name}`: not a file, and not one of {known}")]
     UnknownModel {
         /// What was asked for.
         name: String,
         /// What there is.
         known: String,
     },
-    /// A device nobody knows.
-    #[error("there is no device `{name}` in the table; it has {known}")]
+    /// An unknown device.
+    #[error("unknown device `{name}`; known devices are {known}")]
     UnknownDevice {
         /// What was asked for.
         name: String,
@@ -33,10 +33,10 @@ pub enum PlanError {
         /// What is wrong with it.
         why: String,
     },
-    /// A number beyond what any machine holds.
-    #[error("{0} is beyond anything that can be built")]
+    /// A number that overflows.
+    #[error("{0} is too large")]
     TooLarge(&'static str),
-    /// A question that makes no sense.
+    /// An invalid request.
     #[error("{0}")]
     Request(String),
 }

@@ -74,7 +74,7 @@ impl TryFrom<u8> for Zero {
     type Error = String;
 
     fn try_from(stage: u8) -> Result<Zero, String> {
-        Zero::ALL.get(usize::from(stage)).copied().ok_or(format!("ZeRO has stages 0 to 3, not {stage}"))
+        Zero::ALL.get(usize::from(stage)).copied().ok_or(format!("ZeRO stages are 0 to 3, not {stage}"))
     }
 }
 
@@ -245,18 +245,18 @@ impl ParallelLayout {
                 return Err(PlanError::Layout(format!("{what} is 0")));
             }
             if value > MOST {
-                return Err(PlanError::Layout(format!("{what} is {value}, more than {MOST}")));
+                return Err(PlanError::Layout(format!("{what} is {value}; the maximum is {MOST}")));
             }
         }
         if self.micro_batch_tokens() > MOST_TOKENS {
-            return Err(PlanError::TooLarge("a micro-batch of so many tokens"));
+            return Err(PlanError::TooLarge("the number of tokens per micro-batch"));
         }
         let product = |sizes: &[u64]| sizes.iter().map(|size| u128::from(*size)).product::<u128>();
         if product(&[self.dp, self.tp, self.pp]) > MOST_RANKS {
-            return Err(PlanError::TooLarge("a world of so many ranks"));
+            return Err(PlanError::TooLarge("the number of ranks"));
         }
         if product(&[self.dp, self.micro_batches, self.micro_batch_tokens()]) > MOST_TOKENS_PER_STEP {
-            return Err(PlanError::TooLarge("a step of so many tokens"));
+            return Err(PlanError::TooLarge("the number of tokens per step"));
         }
         Ok(())
     }
@@ -267,30 +267,30 @@ impl ParallelLayout {
         let wrong = |why: String| Err(PlanError::Layout(why));
         for (what, whole) in [("heads", model.heads), ("kv_heads", model.kv_heads), ("of ffn", model.ffn)] {
             if !whole.is_multiple_of(self.tp) {
-                return wrong(format!("tp {} does not divide {whole} {what}", self.tp));
+                return wrong(format!("{whole} {what} are not divisible by tp {}", self.tp));
             }
         }
         let (layers, pp, chunks) = (model.layers, self.pp, self.chunks);
         if !layers.is_multiple_of(pp * chunks) {
             let chunks = if chunks > 1 { format!(" times {chunks} chunks") } else { String::new() };
-            return wrong(format!("pp {pp}{chunks} does not divide {layers} layers"));
+            return wrong(format!("{layers} layers are not divisible by pp {pp}{chunks}"));
         }
         if self.schedule == Schedule::Interleaved {
             if pp < 2 || chunks < 2 {
                 return wrong("an interleaved schedule needs at least 2 stages and 2 chunks".into());
             }
             if !self.micro_batches.is_multiple_of(pp) {
-                return wrong(format!("an interleaved schedule needs micro-batches in multiples of pp {pp}"));
+                return wrong(format!("an interleaved schedule needs a multiple of pp {pp} micro-batches"));
             }
         } else if chunks != 1 {
-            return wrong(format!("only an interleaved schedule has {chunks} chunks"));
+            return wrong(format!("{chunks} chunks need an interleaved schedule"));
         }
         if self.precision == Precision::Fp32 && self.gradients != Precision::Fp32 {
-            return wrong("gradients of fp32 parameters are fp32".into());
+            return wrong("fp32 parameters need fp32 gradients".into());
         }
         match model.learned_positions {
             Some(positions) if positions < self.sequence_length => {
-                wrong(format!("the model has {positions} positions, not {}", self.sequence_length))
+                wrong(format!("the model has {positions} learned positions, fewer than {}", self.sequence_length))
             }
             _ => Ok(()),
         }
@@ -318,21 +318,21 @@ mod tests {
         let model = ModelShape::preset("llama-8b").unwrap();
         let base = ParallelLayout::default();
         for (layout, why) in [
-            (ParallelLayout { tp: 3, ..base }, "tp 3 does not divide 32 heads"),
-            (ParallelLayout { tp: 16, ..base }, "tp 16 does not divide 8 kv_heads"),
-            (ParallelLayout { pp: 5, ..base }, "pp 5 does not divide 32 layers"),
+            (ParallelLayout { tp: 3, ..base }, "32 heads are not divisible by tp 3"),
+            (ParallelLayout { tp: 16, ..base }, "8 kv_heads are not divisible by tp 16"),
+            (ParallelLayout { pp: 5, ..base }, "32 layers are not divisible by pp 5"),
             (ParallelLayout { dp: 0, ..base }, "dp is 0"),
             (ParallelLayout { micro_batch: 1 << 30, ..base }, "micro-batch is 1073741824"),
-            (ParallelLayout { chunks: 2, ..base }, "only an interleaved schedule has 2 chunks"),
+            (ParallelLayout { chunks: 2, ..base }, "2 chunks need an interleaved schedule"),
             (
                 ParallelLayout { schedule: Schedule::Interleaved, chunks: 2, ..base },
                 "needs at least 2 stages and 2 chunks",
             ),
             (
                 ParallelLayout { schedule: Schedule::Interleaved, chunks: 2, pp: 4, micro_batches: 6, ..base },
-                "micro-batches in multiples of pp 4",
+                "a multiple of pp 4 micro-batches",
             ),
-            (ParallelLayout { precision: Precision::Fp32, ..base }, "gradients of fp32 parameters are fp32"),
+            (ParallelLayout { precision: Precision::Fp32, ..base }, "fp32 parameters need fp32 gradients"),
         ] {
             let error = layout.check(&model).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -71,7 +71,7 @@ impl MemoryPlan {
     ) -> Result<MemoryPlan, PlanError> {
         layout.check(model)?;
         if stage >= layout.pp {
-            return Err(PlanError::Layout(format!("there is no stage {stage} of {}", layout.pp)));
+            return Err(PlanError::Layout(format!("there is no stage {stage}; the layout has {} stages", layout.pp)));
         }
         Holdings::of(model, layout.tp).plan(model, layout, attention, stage)
     }
@@ -306,7 +306,7 @@ mod tests {
         let fullest = MemoryPlan::fullest(&model, &layout, Attention::Flash).unwrap();
         assert_eq!(fullest.total(), one.total().max(two.total()));
         let error = MemoryPlan::of_stage(&model, &layout, Attention::Flash, 2).unwrap_err().to_string();
-        assert!(error.contains("no stage 2 of 2"), "{error}");
+        assert!(error.contains("no stage 2; the layout has 2 stages"), "{error}");
     }
 
     /// `tiny` on three replicas, which divide the head alone: 65,536 and 196,864 leave one, 65,664 nothing.

@@ -61,7 +61,7 @@ impl Prediction {
         };
         let node = assumptions.gpus_per_node;
         let tensor = busiest(Axis::Tensor, assumptions.link_bandwidth) * (1.0 - assumptions.tensor_overlap);
-        // Tensor shards are neighbours, then replicas, then stages.
+        // Tensor shards are neighbors, then replicas, then stages.
         let of_group_in_node = (node / layout.tp).clamp(1, layout.dp) as f64;
         let data_bandwidth = match layout.dp * layout.tp <= node {
             true => assumptions.link_bandwidth,

@@ -119,19 +119,21 @@ impl Request {
         let (tokens, length) = (self.global_batch_tokens, self.sequence_length);
         let wrong = |why: String| Err(PlanError::Request(why));
         match (self.gpus, length) {
-            (0, _) => return wrong("there must be at least one GPU".into()),
-            (gpus, _) if gpus > 1 << 22 => return wrong(format!("{gpus} GPUs are more than {}", 1 << 22)),
-            (_, 0) => return wrong("a sequence has at least one token".into()),
+            (0, _) => return wrong("at least one GPU is needed".into()),
+            (gpus, _) if gpus > 1 << 22 => {
+                return wrong(format!("{gpus} GPUs are too many; the maximum is {}", 1 << 22));
+            }
+            (_, 0) => return wrong("a sequence needs at least one token".into()),
             _ => {}
         }
         if tokens == 0 || !tokens.is_multiple_of(length) {
             let near = tokens.div_ceil(length).max(1).saturating_mul(length);
             return wrong(format!(
-                "a global batch of {tokens} tokens is no whole number of sequences of {length}; {near} is"
+                "a global batch of {tokens} tokens is not a multiple of the sequence length {length}; the nearest is {near}"
             ));
         }
         if tokens > 1 << 40 {
-            return Err(PlanError::TooLarge("a global batch of so many tokens"));
+            return Err(PlanError::TooLarge("the global batch"));
         }
         Ok(tokens / length)
     }
@@ -148,7 +150,7 @@ impl Request {
             Ok(()) => {}
         }
         if !sequences.is_multiple_of(grid.dp) {
-            return reject(format!("{sequences} sequences of a step cannot be shared evenly by dp {}", grid.dp));
+            return reject(format!("{sequences} sequences per step are not divisible by dp {}", grid.dp));
         }
         let mut misses = Misses::default();
         let found = search.configurations.len();
@@ -219,7 +221,7 @@ impl Request {
         let Configuration { layout, memory, memory_bytes, .. } = miss.configuration;
         let (largest, bytes) = memory.categories().into_iter().max_by_key(|(_, bytes)| *bytes).unwrap_or_default();
         let why = format!(
-            "lacks {}: needs {} of {} usable, {} of it for {}",
+            "{} short: needs {} of {} usable, {} of it for {}",
             text::bytes(miss.lacking),
             text::bytes(memory_bytes),
             text::bytes(self.usable_bytes()),
@@ -335,7 +337,7 @@ mod tests {
         // 92% of 24 GiB.
         assert!(nearest.lacking_bytes.is_some() && nearest.why.contains(" of 23.7 GB usable, "), "{}", nearest.why);
         let grid = |why: &str| search.rejected.iter().any(|rejection| rejection.why == why);
-        assert!(grid("pp 4 does not divide 126 layers") && grid("pp 8 does not divide 126 layers"));
+        assert!(grid("126 layers are not divisible by pp 4") && grid("126 layers are not divisible by pp 8"));
     }
 
     #[test]
@@ -379,7 +381,7 @@ mod tests {
         assert!(wrong(Request { gpus: 0, ..base.clone() }).contains("at least one GPU"));
         assert!(wrong(Request { sequence_length: 0, ..base.clone() }).contains("at least one token"));
         let uneven = wrong(Request { global_batch_tokens: 1000, sequence_length: 300, ..base.clone() });
-        assert!(uneven.contains("1200 is"), "{uneven}");
+        assert!(uneven.contains("the nearest is 1200"), "{uneven}");
         let assumptions = Assumptions { compute_efficiency: 1.5, ..base.assumptions };
         assert!(wrong(Request { assumptions, ..base.clone() }).contains("compute efficiency is 1.5"));
         let assumptions = Assumptions { network_bandwidth: f64::NAN, ..base.assumptions };

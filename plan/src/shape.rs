@@ -30,11 +30,11 @@ pub struct ModelShape {
     pub vocabulary: u64,
     /// Whether the output projection is the embedding.
     pub tied_embeddings: bool,
-    /// What normalises.
+    /// What normalizes.
     pub norm: Norm,
     /// Which projections have biases.
     pub biases: Biases,
-    /// Whether queries and keys are normalised by head.
+    /// Whether queries and keys are normalized by head.
     pub qk_norm: bool,
     /// Positions that are learned, if positions are.
     pub learned_positions: Option<u64>,
@@ -90,7 +90,7 @@ impl FeedForward {
     }
 }
 
-/// A normalisation.
+/// A normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Norm {
@@ -166,23 +166,23 @@ impl ModelShape {
                 return Err(PlanError::Shape(format!("{what} is 0")));
             }
             if value > most {
-                return Err(PlanError::Shape(format!("{what} is {value}, more than {most}")));
+                return Err(PlanError::Shape(format!("{what} is {value}; the maximum is {most}")));
             }
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             let (heads, kv_heads) = (self.heads, self.kv_heads);
-            return Err(PlanError::Shape(format!("{heads} heads cannot share {kv_heads} kv_heads evenly")));
+            return Err(PlanError::Shape(format!("{heads} heads are not divisible by {kv_heads} kv_heads")));
         }
         if let Some(Experts { count, top_k }) = self.experts
             && top_k > count
         {
-            return Err(PlanError::Shape(format!("a token cannot go through {top_k} of {count} experts")));
+            return Err(PlanError::Shape(format!("top_k {top_k} is impossible with {count} experts")));
         }
         // A layer has at most 2^20·2^22·3·2^16 parameters, so this cannot overflow.
         let of = |tensor: &Tensor| u128::from(tensor.copies) * u128::from(tensor.rows) * u128::from(tensor.columns);
         let parameters: u128 = self.tensors().iter().map(of).sum();
         if parameters > MOST_PARAMETERS {
-            return Err(PlanError::Shape(format!("{parameters} parameters, more than {MOST_PARAMETERS}")));
+            return Err(PlanError::Shape(format!("{parameters} parameters; the maximum is {MOST_PARAMETERS}")));
         }
         Ok(self)
     }
@@ -214,12 +214,12 @@ mod tests {
             written[key] = value;
             serde_json::from_value::<ModelShape>(written).unwrap_err().to_string()
         };
-        assert_eq!(with("heads", json!(0)), "this model cannot be: heads is 0");
+        assert_eq!(with("heads", json!(0)), "invalid model: heads is 0");
         assert_eq!(
             with("layers", json!(u64::MAX)),
-            format!("this model cannot be: layers is {}, more than 16384", u64::MAX)
+            format!("invalid model: layers is {}; the maximum is 16384", u64::MAX)
         );
-        assert!(with("experts", json!({ "count": 2, "top_k": 3 })).contains("3 of 2 experts"));
+        assert!(with("experts", json!({ "count": 2, "top_k": 3 })).contains("top_k 3 is impossible with 2 experts"));
         assert!(with("hidden", json!(-1)).contains("expected u64"));
         assert!(with("norm", json!("batch")).contains("unknown variant"));
     }

@@ -148,7 +148,7 @@ pub fn watts(power: f64) -> String {
     format!("{power:.0} W")
 }
 
-/// The rate of a clock, of which there are so many million ticks a second.
+/// The rate of a clock, given in MHz.
 pub fn megahertz(rate: f64) -> String {
     format!("{rate:.0} MHz")
 }
@@ -203,7 +203,7 @@ pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
-/// At most so many characters of a text, with its middle left out.
+/// A text cut to this many characters by leaving out its middle.
 pub fn shortened(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
@@ -215,7 +215,7 @@ pub fn shortened(text: &str, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// A text in lines of at most so many characters, broken between words; a word that is longer is cut.
+/// A text in lines of at most this many characters, broken between words; longer words are cut.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace().map(|word| shortened(word, width)) {

@@ -1,4 +1,4 @@
-//! What devices said of themselves, in words.
+//! Device counters in a report.
 
 use std::fmt::Write;
 
@@ -22,11 +22,11 @@ const COLUMNS: [(&str, &str, Written); 8] = [
     ("pcie.rx", ">PCIe in", rate),
 ];
 
-/// A device, and what it did during the steps that count: the first one that was asked.
+/// The device, and the counters of the first one during the counted steps.
 pub(super) fn summary(analysis: &Analysis) -> Option<String> {
     let mut says = analysis.run.device.as_ref()?.name.clone();
     if let Some(ranks) = analysis.run.ranks_on_a_device {
-        let _ = write!(says, ", shared by {ranks} ranks: times are not those of {ranks} devices");
+        let _ = write!(says, ", shared by {ranks} ranks, so times do not reflect {ranks} GPUs");
     }
     if let Some(figures) = analysis.devices.first() {
         let measured = [("tensor cores", 0), ("SMs", 1), ("memory traffic", 2), ("power", 3)].map(|(word, column)| {
@@ -53,7 +53,7 @@ pub(super) fn table(analysis: &Analysis) -> Table {
     let samples = counters.map(|figures| figures.samples).max().unwrap_or(0);
     Table {
         topic: Topic::Devices,
-        title: format!("Devices (means of {} during the steps)", text::counted(samples, "sample")),
+        title: format!("Devices (mean of {} during the counted steps)", text::counted(samples, "sample")),
         headers: std::iter::once(">rank").chain(columns.iter().map(|(_, header, _)| *header)).collect(),
         rows: analysis.devices.iter().map(row).collect(),
         detail: false,

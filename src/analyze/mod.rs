@@ -1,4 +1,4 @@
-//! `stepscope analyze`: where the time and the memory of a run go, and what stands out.
+//! `stepscope analyze`: where the time and memory of a run go, and what to improve.
 
 mod devices;
 pub(crate) mod html;
@@ -19,42 +19,43 @@ use stepscope_traces::Run;
 use crate::{output::Output, progress, render::Format, source, words};
 use ranges::RankList;
 
-/// Show where the time and the memory of a run go, and what stands out.
+/// Show where the time and memory of a run go, and what to improve.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope analyze runs/2026-11-14T10-22-07-llama-tiny --steps 10..20 --ranks 0,2-5\n  \
     stepscope analyze --format html -o report.html\n  \
     stepscope analyze traces/rank*.json.gz traces/rank0.pickle")]
 pub(crate) struct Arguments {
-    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these;
-    /// the newest run under runs/ if nothing is named.
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these
+    /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// How to write it.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// The file to write; stdout, if none is named.
+    /// Output file [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Count these steps: A..B is from A to before B, A.. from A on, ..B before B, N only N; `all` counts the whole recording.
-    /// Default: complete steps without warm-up.
-    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
+    /// Steps to count [default: complete steps without warm-up]
+    ///
+    /// A..B counts from A to before B, A.. from A on, ..B before B, and N only step N. `all` counts the whole recording.
+    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true, help_heading = "Selection")]
     steps: Option<StepChoice>,
-    /// Only these ranks: 0,2-5.
-    #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
+    /// Ranks to analyze, such as 0,2-5 [default: all]
+    #[arg(long, value_name = "LIST", value_parser = ranges::ranks, help_heading = "Selection")]
     ranks: Option<RankList>,
-    /// What a device computes at most, in TFLOP/s, dense, in the precision of the run.
-    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true)]
+    /// Dense peak of one device in TFLOP/s, in the precision of the run.
+    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true, help_heading = "MFU")]
     peak_flops: Option<f64>,
-    /// Which FLOPs count for MFU.
-    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model")]
+    /// Which FLOPs count in MFU.
+    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model", help_heading = "MFU")]
     mfu_convention: Convention,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let run = source::open(&arguments.sources)?;
     if let Some(path) = arguments.output.as_deref().filter(|path| source::is_part_of(path, &run)) {
-        bail!("{} is a part of the run; write the report elsewhere", path.display());
+        bail!("{} is part of the run; write the report elsewhere", path.display());
     }
     let output = Output::open(arguments.output.as_deref())?;
     let ranks = arguments.ranks.as_ref().map_or_else(Vec::new, |list| list.among(&run));
@@ -67,12 +68,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));
     let analysis = progress::shown(chosen, |progress| analyze(&run, &selection, progress))?;
-    output.write(&written(arguments.format, &run, &analysis)?)
+    let text = written(arguments.format, &run, &analysis, output.columns())?;
+    output.write(&text)
 }
 
-fn written(format: Format, run: &Run, analysis: &Analysis) -> Result<String> {
+fn written(format: Format, run: &Run, analysis: &Analysis, columns: usize) -> Result<String> {
     Ok(match format {
-        Format::Text => text::written(analysis),
+        Format::Text => text::written(analysis, columns),
         Format::Json => serde_json::to_string_pretty(analysis)? + "\n",
         Format::Markdown => markdown::written(analysis),
         Format::Html => html::written(run, analysis)?,
@@ -82,5 +84,5 @@ fn written(format: Format, run: &Run, analysis: &Analysis) -> Result<String> {
 /// Reads a peak in TFLOP/s; gives it in FLOP/s.
 pub(crate) fn tera_flops(text: &str) -> Result<f64, String> {
     let peak = text.parse::<f64>().map_err(|_| format!("`{text}` is not a number"))?;
-    possible_peak(peak * 1e12).ok_or_else(|| format!("no device has a peak of {text} TFLOP/s"))
+    possible_peak(peak * 1e12).ok_or_else(|| format!("{text} TFLOP/s is not a possible peak of a device"))
 }

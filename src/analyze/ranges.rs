@@ -5,23 +5,22 @@ use std::ops::RangeInclusive;
 use stepscope_analyzer::{StepChoice, StepRange};
 use stepscope_traces::{Rank, Run, Step};
 
-/// Reads `A..B`, `A..`, `..B` or `N`.
-/// The steps that figures are of: `all`, or a range.
+/// Reads the steps to count: `all`, or a range.
 pub(crate) fn choice(text: &str) -> Result<StepChoice, String> {
     if text == "all" { Ok(StepChoice::All) } else { steps(text).map(StepChoice::from) }
 }
 
-/// A range of steps.
+/// Reads a range of steps: `A..B`, `A..`, `..B` or `N`.
 pub(crate) fn steps(text: &str) -> Result<StepRange, String> {
     let number =
-        |part: &str| part.parse::<i32>().map_err(|_| format!("`{part}` is not a step: steps are A..B, A.., ..B or N"));
+        |part: &str| part.parse::<i32>().map_err(|_| format!("`{part}` is not a step; use A..B, A.., ..B or N"));
     let Some((from, to)) = text.split_once("..") else {
         let step = number(text)?;
         return Ok(StepRange { from: Some(Step(step)), to: step.checked_add(1).map(Step) });
     };
     let side = |part: &str| if part.is_empty() { Ok(None) } else { number(part).map(|step| Some(Step(step))) };
     match (side(from)?, side(to)?) {
-        (Some(from), Some(to)) if from >= to => Err(format!("there is no step from {from} to before {to}")),
+        (Some(from), Some(to)) if from >= to => Err(format!("{from}..{to} contains no step")),
         (from, to) => Ok(StepRange { from, to }),
     }
 }
@@ -32,11 +31,12 @@ pub(crate) struct RankList(Vec<RangeInclusive<u32>>);
 
 /// Reads ranks and ranges of ranks with commas between them.
 pub(crate) fn ranks(text: &str) -> Result<RankList, String> {
-    let number = |part: &str| part.parse::<u32>().map_err(|_| format!("`{part}` is not a rank: a list is 0,2-5"));
+    let number =
+        |part: &str| part.parse::<u32>().map_err(|_| format!("`{part}` is not a rank; use a list such as 0,2-5"));
     let range = |part: &str| match part.split_once('-') {
         None => number(part).map(|rank| rank..=rank),
         Some((from, to)) => match (number(from)?, number(to)?) {
-            (from, to) if from > to => Err(format!("there is no rank from {from} to {to}")),
+            (from, to) if from > to => Err(format!("{from}-{to} contains no rank")),
             (from, to) => Ok(from..=to),
         },
     };
@@ -44,7 +44,7 @@ pub(crate) fn ranks(text: &str) -> Result<RankList, String> {
 }
 
 impl RankList {
-    /// The ranks, each once. The first one that the run does not have is the last, so a long range costs nothing.
+    /// The ranks, each once. Stops at the first one that the run does not have, so a long range costs nothing.
     pub(crate) fn among(&self, run: &Run) -> Vec<Rank> {
         let mut ranks = Vec::new();
         for rank in self.0.iter().cloned().flatten().map(Rank) {

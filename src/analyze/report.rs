@@ -23,7 +23,7 @@ pub(super) fn what_was_run(analysis: &Analysis) -> String {
     std::iter::once(ranks).chain(what).collect::<Vec<_>>().join(" · ")
 }
 
-/// What is lost, if anything is.
+/// Data loss, if there is any.
 pub(super) fn loss(analysis: &Analysis) -> Option<String> {
     let lost = analysis.data_loss;
     let loss = Loss {
@@ -34,16 +34,16 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
     let is_silent = |rank: &&RankFigures| rank.partition.span_ns == 0 && !is_memory_alone(analysis);
     let silent = analysis.ranks.iter().filter(is_silent);
     let silent: Vec<String> = silent.map(|rank| rank.rank.to_string()).collect();
-    let without = if silent.is_empty() { String::new() } else { format!(", nothing of rank {}", silent.join(", ")) };
-    (!loss.is_none()).then(|| format!("{}; every figure is of what is left{without}", loss.words()))
+    let without = if silent.is_empty() { String::new() } else { format!("; no data from rank {}", silent.join(", ")) };
+    (!loss.is_none()).then(|| format!("{}; figures cover what remains{without}", loss.words()))
 }
 
-/// The summary; what is not known is left out, except for MFU, which says why.
+/// The summary. Unknown facts are omitted, except for MFU, which says why it is unknown.
 pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
     let fact = |about: &'static str, says: Option<String>| says.map(|says| Fact { about, says });
     [
         fact("step", (!is_memory_alone(analysis)).then(|| step_time(analysis))),
-        fact("goes to", where_time_goes(analysis)),
+        fact("time", where_time_goes(analysis)),
         fact("speed", speed(analysis)),
         fact("memory", fullest(analysis).map(memory)),
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
@@ -56,17 +56,17 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
     .collect()
 }
 
-/// The rank that has most memory allocated at once.
+/// The rank with the highest memory peak.
 pub(super) fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
     RankMemory::fullest(analysis.memory.iter())
 }
 
-/// Whether it is known what memory is for.
+/// Whether memory categories are known.
 pub(super) fn is_told_apart(memory: &RankMemory) -> bool {
     !memory.inferred || memory.at_peak.keys().any(|category| *category != MemoryCategory::Other)
 }
 
-/// Whether memory is all that was recorded, as in a snapshot of it.
+/// Whether only memory was recorded, as in a memory snapshot.
 pub(super) fn is_memory_alone(analysis: &Analysis) -> bool {
     let nothing = analysis.ranks.iter().all(|rank| rank.partition.span_ns == 0);
     nothing && analysis.run.source == RunSource::TorchSnapshot
@@ -78,15 +78,15 @@ fn step_time(analysis: &Analysis) -> String {
         let what = if nothing {
             "no activity was recorded"
         } else {
-            "no steps were recorded: all figures are of the whole recording"
+            "no steps were recorded; figures cover the whole recording"
         };
         return what.into();
     };
-    let inferred = if time.inferred { "; steps are inferred from kernels that repeat" } else { "" };
+    let inferred = if time.inferred { "; steps are inferred from repeating kernels" } else { "" };
     let median = text::duration(time.median_ns);
-    let whole = if analysis.window.whole { "; all other figures are of the whole recording" } else { "" };
+    let whole = if analysis.window.whole { "; all other figures cover the whole recording" } else { "" };
     if time.count == 1 {
-        return format!("{median}, in step {}{inferred}{whole}", time.first_step);
+        return format!("{median} in step {}{inferred}{whole}", time.first_step);
     }
     let (low, high) = (text::duration(time.low_ns), text::duration(time.high_ns));
     let (first, last) = (time.first_step, time.last_step);
@@ -97,11 +97,11 @@ fn step_time(analysis: &Analysis) -> String {
     };
     let cut_off = match analysis.window.cut_off.as_slice() {
         [] => String::new(),
-        [step] => format!("; step {step} was cut off"),
-        steps => format!("; {} steps were cut off", steps.len()),
+        [step] => format!("; step {step} is incomplete"),
+        steps => format!("; {} steps are incomplete", steps.len()),
     };
-    // A tenth of fewer steps is none of them.
-    let spread = if time.count < 10 { "from" } else { "80% from" };
+    // With fewer than ten steps a tenth of them is none.
+    let spread = if time.count < 10 { "range" } else { "80% range" };
     format!(
         "{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{inferred}{whole}"
     )
@@ -117,26 +117,29 @@ fn speed(analysis: &Analysis) -> Option<String> {
     let tokens = analysis.step_time.as_ref().and_then(|time| time.tokens_per_second);
     let tokens = tokens.map(|tokens| format!("{} tokens/s", text::count(tokens.round() as u64)));
     let utilisation = match (&analysis.mfu, &analysis.run.model) {
-        (Some(mfu), _) if mfu.value.is_none() => Some("MFU unknown: no tokens were counted".into()),
+        (Some(mfu), _) if mfu.value.is_none() => Some("MFU unknown: no token counts were recorded".into()),
         (Some(mfu), _) => mfu.value.map(|value| {
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
             let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
-            let doubt = if value > 1.0 { "; more than a peak, so that is too low" } else { "" };
+            let doubt = if value > 1.0 { "; above 100%, so this peak is too low" } else { "" };
             let told = match mfu.model_from {
                 ModelFrom::Run => "",
-                ModelFrom::Program => ", of the model that the program says",
+                ModelFrom::Program => ", model from the program",
             };
-            format!("MFU {}{hardware} (convention {convention}, of {peak} a rank{told}{doubt})", text::percent(value))
+            format!(
+                "MFU {}{hardware} (convention {convention}, peak {peak} per rank{told}{doubt})",
+                text::percent(value)
+            )
         }),
         (None, None) if is_memory_alone(analysis) => None,
         (None, None) if analysis.run.source == RunSource::Kineto => {
-            Some("MFU unknown: a trace does not say its model and its tokens".into())
+            Some("MFU unknown: the trace has no model and no token counts".into())
         }
-        (None, None) => Some("MFU unknown: the run does not say its model".into()),
+        (None, None) => Some("MFU unknown: the run does not describe its model".into()),
         (None, Some(_)) if analysis.run.sequence_length.is_none() => {
-            Some("MFU unknown: the sequence length is not known; say it with stepscope.model(..., seq_len=...)".into())
+            Some("MFU unknown: the sequence length is unknown; set it with stepscope.model(..., seq_len=...)".into())
         }
-        (None, Some(_)) => Some("MFU unknown: what the device can do is not known; say it with --peak-tflops".into()),
+        (None, Some(_)) => Some("MFU unknown: the peak of this device is unknown; set it with --peak-tflops".into()),
     };
     let known: Vec<String> = tokens.into_iter().chain(utilisation).collect();
     (!known.is_empty()).then(|| known.join(", "))
@@ -157,9 +160,9 @@ fn memory(memory: &RankMemory) -> String {
         let inferred = if memory.inferred { " (inferred)" } else { "" };
         says += &format!(": {}{inferred}", filled.collect::<Vec<_>>().join(", "));
         let gaps = memory.gaps.filter(|gaps| *gaps > 0);
-        says += &gaps.map_or_else(String::new, |gaps| format!("; {} in its events", text::counted(gaps, "gap")));
+        says += &gaps.map_or_else(String::new, |gaps| format!("; {} in its event history", text::counted(gaps, "gap")));
     } else {
-        says += "; a memory snapshot of the rank beside its trace would tell what fills it";
+        says += "; add a memory snapshot of this rank to see what fills it";
     }
     says + &memory.predicted.as_ref().map_or_else(String::new, |plan| {
         let change = memory.peak_bytes as f64 / plan.total().max(1) as f64 - 1.0;
@@ -170,7 +173,7 @@ fn memory(memory: &RankMemory) -> String {
 fn pipeline(pipeline: &PipelineFigures) -> String {
     let bubble = pipeline.bubble.map_or_else(|| "unknown".into(), text::percent);
     let inferred = if pipeline.inferred { " (inferred)" } else { "" };
-    let balanced = pipeline.balanced_bubble.map(|bubble| format!(", if balanced {}", text::percent(bubble)));
+    let balanced = pipeline.balanced_bubble.map(|bubble| format!(", {} if balanced", text::percent(bubble)));
     let slowest = pipeline.slowest_stage.map(|stage| format!("; slowest: stage {stage}"));
     let PipelineFigures { stages, micro_batches, schedule, ideal_bubble, .. } = pipeline;
     format!(
@@ -188,7 +191,7 @@ fn losses(analysis: &Analysis) -> Option<String> {
     let (first, last) = (losses.next()?, losses.next_back());
     Some(match last.filter(|last| last.0 != first.0) {
         Some((step, loss)) => format!(
-            "{} in step {}, {} in step {step}",
+            "{} in step {} → {} in step {step}",
             text::training_loss(first.1),
             first.0,
             text::training_loss(loss)
@@ -204,11 +207,11 @@ fn clocks(analysis: &Analysis) -> Option<String> {
         _ if analysis.ranks.len() < 2 => return None,
         AlignedBy::Anchors if shared && analysis.run.source == RunSource::Stepscope => {
             let apart = residual.map(|residual| format!("; collectives end within {residual} of each other"));
-            return Some(format!("one, shared by all ranks{}", apart.unwrap_or_default()));
+            return Some(format!("shared by all ranks{}", apart.unwrap_or_default()));
         }
-        AlignedBy::None => return Some("not aligned: nothing ties the ranks' clocks to each other".into()),
-        AlignedBy::Anchors => "the time of day",
-        AlignedBy::Collectives => "collectives, which end together",
+        AlignedBy::None => return Some("not aligned: nothing relates the clocks of the ranks".into()),
+        AlignedBy::Anchors => "wall-clock time",
+        AlignedBy::Collectives => "the ends of collectives",
     };
-    Some(format!("aligned by {by}{}", residual.map(|residual| format!(", to {residual}")).unwrap_or_default()))
+    Some(format!("aligned by {by}{}", residual.map(|residual| format!(", within {residual}")).unwrap_or_default()))
 }

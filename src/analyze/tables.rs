@@ -65,14 +65,14 @@ fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
         rows.push(row(format!("{} more", others.len()), &Time::counted(others)));
     }
     let title = match analysis.step_time.as_ref().filter(|_| !analysis.window.whole) {
-        Some(time) => format!("Where a step's time goes (mean of {})", text::counted(time.count, "step")),
-        None => "Where the time goes".into(),
+        Some(time) => format!("Time per step (mean of {})", text::counted(time.count, "step")),
+        None => "Time".into(),
     };
-    let headers = vec![">rank", ">time", ">compute", ">exposed comm", ">exposed copies", ">idle", ">hidden comm"];
+    let headers = vec![">rank", ">time", ">compute", ">exposed comm", ">exposed copies", ">idle", ">overlap"];
     Table { topic: Topic::Time, title, headers, rows, detail: false }
 }
 
-/// Shares of time by some key, added up over ranks; what has no key stands last.
+/// Shares of time by some key, summed over ranks; those without a key come last.
 fn shares<K: Ord>(keyed: impl Iterator<Item = (Option<K>, Share)>) -> Vec<(Option<K>, Share)> {
     let mut sums: BTreeMap<Option<K>, Share> = BTreeMap::new();
     for (key, share) in keyed {
@@ -85,7 +85,7 @@ fn shares<K: Ord>(keyed: impl Iterator<Item = (Option<K>, Share)>) -> Vec<(Optio
     sums.into_iter().chain(rest).collect()
 }
 
-const SHARE_HEADERS: [&str; 5] = [">compute", ">exposed comm", ">exposed copies", ">together", ">share"];
+const SHARE_HEADERS: [&str; 5] = [">compute", ">exposed comm", ">exposed copies", ">total", ">share"];
 
 fn share_cells(share: &Share, whole: i64) -> [String; 5] {
     let Share { compute_ns, exposed_communication_ns, exposed_copy_ns } = *share;
@@ -104,7 +104,7 @@ fn time_by_phase(analysis: &Analysis) -> Table {
     let mut rows: Vec<Vec<String>> = shares(phases.map(|phase| (phase.phase, phase.share)))
         .iter()
         .map(|(phase, share)| {
-            let name = phase.map_or("none of these".into(), |phase| phase.word().to_owned());
+            let name = phase.map_or("other".into(), |phase| phase.word().to_owned());
             [name].into_iter().chain(share_cells(share, whole)).collect()
         })
         .collect();
@@ -114,7 +114,7 @@ fn time_by_phase(analysis: &Analysis) -> Table {
         rows.push(vec!["idle".into(), unknown(), unknown(), unknown(), duration(idle), share]);
     }
     let headers = ["phase"].into_iter().chain(SHARE_HEADERS).collect();
-    let inferred = if analysis.run.phases_inferred { "Time by phase, partly inferred" } else { "Time by phase" };
+    let inferred = if analysis.run.phases_inferred { "Time by phase (partly inferred)" } else { "Time by phase" };
     let title = over_ranks(inferred, analysis);
     Table { topic: Topic::Time, title, headers, rows, detail: false }
 }
@@ -136,7 +136,7 @@ fn time_by_layer(analysis: &Analysis) -> Table {
     Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: true }
 }
 
-/// A title that says of how many ranks its figures are the sum.
+/// A title that says how many ranks are summed.
 fn over_ranks(title: &str, analysis: &Analysis) -> String {
     match analysis.ranks.len() {
         1 => title.into(),
@@ -171,7 +171,7 @@ fn steps(analysis: &Analysis, room: Room) -> Table {
         ]
     });
     let headers = vec![">step", ">time", ">slowest rank", ">tokens/s", ">MFU", ">bubble", ">loss"];
-    let title = if left_out > 0 { format!("The last {} steps", room.steps) } else { "Steps".into() };
+    let title = if left_out > 0 { format!("Last {} steps", room.steps) } else { "Steps".into() };
     Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: true }
 }
 
@@ -179,8 +179,8 @@ fn memory_by_category(analysis: &Analysis) -> Table {
     let told_apart = analysis.memory.iter().rev().filter(|memory| is_told_apart(memory));
     let fullest = told_apart.max_by_key(|memory| memory.peak_bytes);
     let title = fullest.map_or_else(String::new, |memory| {
-        let inferred = if memory.inferred { ", categories inferred" } else { "" };
-        format!("What fills memory at the peak of rank {}{inferred}", memory.rank)
+        let inferred = if memory.inferred { " (categories inferred)" } else { "" };
+        format!("Memory at the peak of rank {}{inferred}", memory.rank)
     });
     let headers = vec!["category", ">at peak", ">share", ">predicted", ">at end"];
     let rows = fullest.map_or_else(Vec::new, category_rows);
@@ -202,7 +202,7 @@ fn category_rows(memory: &RankMemory) -> Vec<Vec<String>> {
     });
     let all = memory.at_end.values().sum();
     let total = known(planned.map(|(_, total)| total), text::bytes);
-    let sum = vec!["all".into(), text::bytes(memory.peak_bytes), share(memory.peak_bytes), total, text::bytes(all)];
+    let sum = vec!["total".into(), text::bytes(memory.peak_bytes), share(memory.peak_bytes), total, text::bytes(all)];
     let mut rows: Vec<Vec<String>> = rows.chain([sum]).collect();
     let mut add = |name: &str, bytes: String| rows.push(vec![name.into(), bytes, unknown(), unknown(), unknown()]);
     match (&memory.ledger, memory.fragmentation_bytes) {
@@ -212,7 +212,7 @@ fn category_rows(memory: &RankMemory) -> Vec<Vec<String>> {
             let residual = ledger.residual_bytes;
             let sign = if residual < 0 { "-" } else { "" };
             add("+ residual", format!("{sign}{}", text::bytes(residual.unsigned_abs())));
-            add("= used, as the device says", text::bytes(ledger.device_used_bytes));
+            add("= used on the device", text::bytes(ledger.device_used_bytes));
         }
         (None, Some(fragmentation)) => add("+ fragmentation", text::bytes(fragmentation)),
         (None, None) => {}
@@ -241,11 +241,11 @@ fn memory_by_rank(analysis: &Analysis, room: Room) -> Table {
     fullest.sort_by_key(|memory| (std::cmp::Reverse(memory.peak_bytes), memory.rank));
     let left_out = fullest.len().saturating_sub(room.ranks);
     let title = match left_out {
-        0 => "Memory by rank, the fullest first".into(),
+        0 => "Memory by rank, fullest first".into(),
         _ => format!("Memory of the {} fullest of {} ranks", room.ranks, fullest.len()),
     };
     let rows = fullest.iter().take(room.ranks).map(|memory| row(memory)).collect();
-    let headers = vec![">rank", ">peak", ">in step", "phase", ">predicted", ">at end", ">reserved", ">growth a step"];
+    let headers = vec![">rank", ">peak", ">step", "phase", ">predicted", ">at end", ">reserved", ">growth/step"];
     Table { topic: Topic::Memory, title, headers, rows, detail: analysis.memory.len() == 1 }
 }
 
@@ -261,7 +261,7 @@ fn blocks(analysis: &Analysis) -> Table {
         ]
     });
     let title = fullest(analysis)
-        .map_or_else(String::new, |memory| format!("The largest blocks at the peak of rank {}", memory.rank));
+        .map_or_else(String::new, |memory| format!("Largest blocks at the peak of rank {}", memory.rank));
     let headers = vec![">size", "category", ">layer", "allocated in", ">step"];
     Table { topic: Topic::Memory, title, headers, rows: rows.collect(), detail: true }
 }
@@ -282,11 +282,11 @@ fn pipeline(analysis: &Analysis, room: Room) -> Table {
             known(stage.cool_down_ns, duration),
         ]
     });
-    let headers = vec![">stage", ">rank", ">works", ">bubble", ">warm-up", ">between", ">cool-down"];
-    let more = if left_out > 0 { format!(", without {left_out} more ranks") } else { String::new() };
+    let headers = vec![">stage", ">rank", ">work", ">bubble", ">warm-up", ">steady", ">cool-down"];
+    let more = if left_out > 0 { format!(", {left_out} more ranks not shown") } else { String::new() };
     let inferred =
         if analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.inferred) { " (inferred)" } else { "" };
-    let title = format!("Pipeline by stage{inferred}: its work, and where it has none{more}");
+    let title = format!("Pipeline by stage{inferred}{more}");
     Table { topic: Topic::Pipeline, title, headers, rows: rows.collect(), detail: false }
 }
 
@@ -320,7 +320,7 @@ fn axes(analysis: &Analysis) -> Table {
         let hidden = with_share(along.overlapped_ns, along.overlap());
         vec![name, duration(along.communication_ns), hidden, duration(along.exposed_ns)]
     });
-    let headers = vec!["axis", ">communication", ">hidden", ">exposed"];
+    let headers = vec!["axis", ">communication", ">overlapped", ">exposed"];
     let title = over_ranks("Communication by axis", analysis);
     Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
 }
@@ -332,10 +332,10 @@ fn stragglers(analysis: &Analysis, room: Room) -> Table {
         .iter()
         .take(room.ranks)
         .map(|rank| vec![rank.rank.to_string(), duration(rank.caused_wait_ns), duration(rank.wait_ns)]);
-    let headers = vec![">rank", ">made others wait", ">waited"];
+    let headers = vec![">rank", ">caused waiting", ">waited"];
     // Kineto numbers no collectives: which ones belong together is told from their order.
     let inferred = if analysis.run.source == RunSource::Kineto { " (inferred)" } else { "" };
-    let title = format!("Who waits for whom in collectives{inferred}, the rank that others wait for most first");
+    let title = format!("Waiting in collectives{inferred}, worst straggler first");
     Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
 }
 
@@ -371,10 +371,10 @@ fn kernels(analysis: &Analysis, room: Room) -> Table {
         cells
     };
     let mut headers = vec!["kernel", ">count", ">total", ">mean", ">share", ">rate"];
-    headers.extend(several.then_some(">least to most on a rank"));
+    headers.extend(several.then_some(">range over ranks"));
     let all = analysis.kernels.len();
     let title = match all {
-        all if all > room.kernels => format!("Kernels: the {} of {all} that take most time", room.kernels),
+        all if all > room.kernels => format!("Kernels: top {} of {all} by total time", room.kernels),
         _ => "Kernels".into(),
     };
     let title = over_ranks(&title, analysis);
@@ -385,6 +385,6 @@ fn kernels(analysis: &Analysis, room: Room) -> Table {
 fn conventions(analysis: &Analysis) -> Table {
     let values = analysis.mfu.iter().flat_map(|mfu| &mfu.by_convention);
     let rows = values.map(|(name, value)| vec![(*name).to_owned(), text::percent(*value)]).collect();
-    let title = "MFU by convention: which FLOPs count".into();
+    let title = "MFU by FLOP convention".into();
     Table { topic: Topic::Kernels, title, headers: vec!["convention", ">MFU"], rows, detail: true }
 }

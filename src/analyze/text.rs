@@ -1,4 +1,4 @@
-//! The report for a terminal, in a hundred columns.
+//! The report for a terminal.
 
 use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::{Analysis, Finding};
@@ -9,7 +9,7 @@ use super::{
     tables::{Room, tables},
 };
 use crate::{
-    render::text::{BOLD, COLUMNS, GAP, labelled, titled},
+    render::text::{BOLD, GAP, labelled, titled},
     terminal,
 };
 
@@ -17,46 +17,47 @@ const ROOM: Room = Room { ranks: 8, steps: 0, kernels: 10 };
 /// Findings that stand before the tables; the others stand after them.
 const FIRST_FINDINGS: usize = 3;
 
-pub(super) fn written(analysis: &Analysis) -> String {
+/// The report in so many columns.
+pub(super) fn written(analysis: &Analysis, columns: usize) -> String {
     let run = &analysis.run;
-    let name = text::shortened(&text::printable(&run.name), COLUMNS / 2);
+    let name = text::shortened(&text::printable(&run.name), columns / 2);
     let about = text::printable(&report::what_was_run(analysis));
     let mut text = format!("{BOLD}{name}{BOLD:#}  {}", terminal::state(run.state));
     let used = name.chars().count() + GAP + run.state.word().len();
-    if used + GAP + about.chars().count() <= COLUMNS {
+    if used + GAP + about.chars().count() <= columns {
         text += &format!("  {about}\n");
     } else {
         text += "\n";
-        text::wrapped(&about, COLUMNS - GAP).iter().for_each(|line| text += &format!("  {line}\n"));
+        text::wrapped(&about, columns - GAP).iter().for_each(|line| text += &format!("  {line}\n"));
     }
     if let Some(lost) = report::loss(analysis) {
         let red = AnsiColor::Red.on_default().bold();
-        text += &labelled("lost", &lost, red);
+        text += &labelled("lost", &lost, red, columns);
     }
     for fact in report::facts(analysis) {
-        text += &labelled(fact.about, &text::printable(&fact.says), BOLD);
+        text += &labelled(fact.about, &text::printable(&fact.says), BOLD, columns);
     }
     let (first, others) = analysis.findings.split_at(analysis.findings.len().min(FIRST_FINDINGS));
     text += &format!("\n{BOLD}Findings{BOLD:#}\n");
     if first.is_empty() {
         text += "  nothing stands out\n";
     }
-    first.iter().enumerate().for_each(|(index, each)| text += &finding(index + 1, each));
+    first.iter().enumerate().for_each(|(index, each)| text += &finding(index + 1, each, columns));
     for table in tables(analysis, ROOM).iter().filter(|table| !table.detail) {
-        text += &titled(table);
+        text += &titled(table, columns);
     }
     if !others.is_empty() {
         text += &format!("\n{BOLD}More findings{BOLD:#}\n");
-        others.iter().enumerate().for_each(|(index, each)| text += &finding(FIRST_FINDINGS + index + 1, each));
+        others.iter().enumerate().for_each(|(index, each)| text += &finding(FIRST_FINDINGS + index + 1, each, columns));
     }
     text
 }
 
-fn finding(number: usize, finding: &Finding) -> String {
+fn finding(number: usize, finding: &Finding, columns: usize) -> String {
     let mut text = String::new();
     let mut paragraph = |first: &str, says: &str, style: Style| {
         let indent = 5;
-        for (index, line) in text::wrapped(&text::printable(says), COLUMNS - indent).iter().enumerate() {
+        for (index, line) in text::wrapped(&text::printable(says), columns - indent).iter().enumerate() {
             let begin = if index == 0 { first } else { "" };
             text += &format!("{begin:indent$}{style}{line}{style:#}\n");
         }

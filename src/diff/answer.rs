@@ -1,4 +1,4 @@
-//! What every form of a comparison says first: the answer, in a sentence, and what else is to be known.
+//! What every form of a comparison says first: the answer in a sentence, and the facts behind it.
 
 use stepscope_analyzer::{Diff, MemoryDiff, MetricDiff, TimeCause, TimeDiff, Unit};
 use stepscope_plan::text;
@@ -8,8 +8,8 @@ const CAUSES: usize = 4;
 /// A cause that is less than this share of the largest is not named.
 const LEAST_CAUSE: f64 = 0.1;
 
-/// What is said of the figures of runs that are not comparable.
-pub(super) const NOT_COMPARABLE: &str = "compared all the same, but what changes is not for one cause";
+/// The warning with figures of runs that are not comparable.
+pub(super) const NOT_COMPARABLE: &str = "compared anyway, but changes may have several causes";
 
 /// A line of the summary: what it is about, and what it says.
 pub(super) struct Fact {
@@ -24,8 +24,8 @@ pub(super) fn answer(diff: &Diff) -> String {
     }
     match (&diff.step_time, &diff.peak_memory) {
         (Some(time), _) => answer_of_time(diff, time),
-        (None, Some(memory)) => format!("{} {}", diff.other, more_memory(diff, memory)),
-        (None, None) => format!("{} and {} have nothing in common that can be compared", diff.base, diff.other),
+        (None, Some(memory)) => format!("{}: memory {}", diff.other, more_memory(diff, memory)),
+        (None, None) => format!("{} and {} have no figures in common", diff.base, diff.other),
     }
 }
 
@@ -39,8 +39,8 @@ pub(super) fn compared(diff: &Diff) -> &'static str {
     if diff.step_time.as_ref().is_some_and(|time| time.whole) { "recording" } else { "step" }
 }
 
-/// Whether a figure says more than another one does: those of a step's tokens, of a rank and of all ranks do not where all
-/// runs have the same. `values` has those of all runs.
+/// Whether a metric adds anything to the others: tokens per step, per-rank rates and sums over ranks do not if they agree in
+/// all runs. `values` has those of all runs.
 pub(super) fn says_something(metric: &str, values: &dyn Fn(&str) -> Option<Vec<Option<f64>>>) -> bool {
     let differ = |values: &[Option<f64>]| values.iter().any(|value| *value != values[0]);
     let ratios = |one: &str, other: &str| -> Option<Vec<Option<f64>>> {
@@ -70,24 +70,22 @@ fn answer_of_time(diff: &Diff, time: &TimeDiff) -> String {
         (Some(per_token), Some(step)) => {
             let relative = relative(per_token);
             let step = judged(step);
-            format!(
-                "{other} is as fast per token as {base}, as far as can be told: {relative}; a {what} is {step}{because}"
-            )
+            format!("{other} and {base} do not differ significantly per token: {relative}; a {what} is {step}{because}")
         }
         (_, Some(step)) if step.change == Some(0.0) => format!("{other} is as fast as {base}"),
         (_, Some(step)) if step.significant => format!("{other} is {} than {base}{because}", judged(step)),
         (_, Some(step)) if step.interval().is_some() => {
-            let because = if !causes.is_empty() { format!("; within that, {causes}") } else { String::new() };
-            format!("{other} is as fast as {base}, as far as can be told: {}{because}", relative(step))
+            let because = if !causes.is_empty() { format!("; significant causes: {causes}") } else { String::new() };
+            format!("{other} and {base} do not differ significantly: {}{because}", relative(step))
         }
         (_, Some(step)) => {
-            format!("{other} is {} than {base}, and nothing is known of the spread{because}", judged(step))
+            format!("{other} is {} than {base} (no confidence interval){because}", judged(step))
         }
         (_, None) => format!("{other} and {base} have no steps to compare"),
     }
 }
 
-/// Whether steps have other tokens.
+/// Whether the number of tokens per step differs.
 pub(super) fn has_other_batch(diff: &Diff) -> bool {
     metric(diff, "tokens_per_step").and_then(|metric| metric.change).is_some_and(|change| change != 0.0)
 }
@@ -131,7 +129,7 @@ fn causes(time: &TimeDiff) -> String {
     named.map(|cause| format!("{:+.1}% {}", share(cause), cause.cause)).collect::<Vec<_>>().join(", ")
 }
 
-/// What is said below the answer; what is not known is left out.
+/// The facts below the answer; unknown ones are omitted.
 pub(super) fn facts(diff: &Diff) -> Vec<Fact> {
     let fact = |about: &'static str, says: Option<String>| says.map(|says| Fact { about, says });
     [
@@ -160,16 +158,16 @@ fn step(time: &TimeDiff) -> String {
     let between = time
         .low_ns
         .zip(time.high_ns)
-        .map_or_else(String::new, |(low, high)| format!(" (95%: {} to {})", text::longer(low), text::longer(high)));
+        .map_or_else(String::new, |(low, high)| format!(" (95% CI: {} to {})", text::longer(low), text::longer(high)));
     let (base, other) = (duration(time.base_ns), duration(time.other_ns));
-    format!("{other} instead of {base}: {}{between}", text::longer(time.change_ns))
+    format!("{base} → {other}: {}{between}", text::longer(time.change_ns))
 }
 
 fn speed(diff: &Diff) -> Option<String> {
     let of = |name: &str, called: &str| {
         let metric = metric(diff, name)?;
         let (base, other) = (metric.base?, metric.other?);
-        Some(format!("{} instead of {}{called}", value(metric.unit, other), value(metric.unit, base)))
+        Some(format!("{} → {}{called}", value(metric.unit, base), value(metric.unit, other)))
     };
     let tokens = of("tokens_per_second", " tokens/s");
     let mfu = of("mfu", "").map(|mfu| format!("MFU {mfu}"));
@@ -181,7 +179,7 @@ fn more_memory(diff: &Diff, memory: &MemoryDiff) -> String {
     let (base, other) = (text::bytes(memory.base_bytes as u64), text::bytes(memory.other_bytes as u64));
     let relative = 100.0 * memory.change_bytes as f64 / memory.base_bytes.max(1) as f64;
     if memory.change_bytes == 0 {
-        return format!("peaks at {other}, as {} does", diff.base);
+        return format!("peak {other}, same as {}", diff.base);
     }
     let largest = memory.causes.first().map_or(0, |cause| cause.change_bytes.abs());
     let large = memory
@@ -191,7 +189,7 @@ fn more_memory(diff: &Diff, memory: &MemoryDiff) -> String {
     let causes = large.take(CAUSES).map(|cause| format!("{} {}", text::larger(cause.change_bytes), cause.cause));
     let causes = causes.collect::<Vec<_>>().join(", ");
     let inferred = if memory.inferred { " (categories inferred)" } else { "" };
-    format!("peaks at {other} instead of {base} ({relative:+.1}%): {causes}{inferred}")
+    format!("peak {base} → {other} ({relative:+.1}%): {causes}{inferred}")
 }
 
 /// A figure in its unit.

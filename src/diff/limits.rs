@@ -1,4 +1,4 @@
-//! `--fail-on`: limits that a change may not go beyond.
+//! `--fail-on`: limits on changes.
 
 use std::{io::Write, process::ExitCode};
 
@@ -8,8 +8,9 @@ use stepscope_analyzer::{BUS_BANDWIDTH, DIFF_METRICS, Diff, MetricDiff};
 use stepscope_plan::text;
 
 use super::answer;
+use crate::nearest::nearest;
 
-/// A limit: a figure, and how far it may rise or fall, as a share of the base's.
+/// A limit: a metric, and how far it may rise or fall, relative to the base.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Limit {
     metric: String,
@@ -19,7 +20,7 @@ pub(crate) struct Limit {
 
 /// Reads `METRIC:+3%` or `METRIC:-2%`.
 pub(super) fn parse(text: &str) -> Result<Limit, String> {
-    let wrong = || format!("`{text}` is no limit: one is METRIC:+3% or METRIC:-2%");
+    let wrong = || format!("`{text}` is not a limit; use METRIC:+3% or METRIC:-2%");
     let (metric, change) = text.rsplit_once(':').ok_or_else(wrong)?;
     let number = change.strip_suffix('%').ok_or_else(wrong)?;
     let number = number.strip_prefix('+').or_else(|| number.starts_with('-').then_some(number)).ok_or_else(wrong)?;
@@ -30,7 +31,11 @@ pub(super) fn parse(text: &str) -> Result<Limit, String> {
     }
     if !DIFF_METRICS.contains(&metric) && !metric.starts_with(BUS_BANDWIDTH) {
         let known = DIFF_METRICS.join(", ");
-        return Err(format!("there is no figure `{metric}`; there are {known}, and {BUS_BANDWIDTH}OPERATION"));
+        let nearest = nearest(metric, DIFF_METRICS.iter().copied());
+        let nearest = nearest.map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"));
+        return Err(format!(
+            "unknown metric `{metric}`{nearest}; known metrics are {known}, and {BUS_BANDWIDTH}OPERATION"
+        ));
     }
     // -0% is a limit of falling.
     Ok(Limit {
@@ -49,12 +54,12 @@ impl Limit {
     }
 }
 
-/// Says which limits are crossed; status 1, if any is. A change that may be chance crosses nothing.
+/// Reports which limits are crossed; status 1 if any is. Only significant changes count.
 pub(super) fn check(diffs: &[Diff], limits: &[Limit]) -> Result<ExitCode> {
     let mut crossed = false;
     for diff in diffs.iter().filter(|_| !limits.is_empty()) {
         if !diff.comparable {
-            bail!("{} cannot be held to limits: {}", diff.other, diff.why_not.join("; "));
+            bail!("{} cannot be checked against limits: {}", diff.other, diff.why_not.join("; "));
         }
         for limit in limits {
             crossed |= holds(diff, limit)?.is_some_and(|why| {
@@ -71,34 +76,37 @@ pub(super) fn check(diffs: &[Diff], limits: &[Limit]) -> Result<ExitCode> {
 /// Why a limit does not hold, if it does not.
 fn holds(diff: &Diff, limit: &Limit) -> Result<Option<String>> {
     let Some(metric) = answer::metric(diff, &limit.metric) else {
-        bail!("neither run has a {}, and cannot be held to {}", limit.metric, limit.words());
+        bail!("neither run has {}, so {} cannot be checked", limit.metric, limit.words());
     };
     // From nothing, any change is without bounds.
     let relative =
         metric.relative.or(metric.change.map(|change| if change == 0.0 { 0.0 } else { change * f64::INFINITY }));
     let (Some(base), Some(other), Some(change)) = (metric.base, metric.other, relative) else {
-        bail!("{} is not known of both runs, and cannot be held to {}", limit.metric, limit.words());
+        bail!("{} is not known for both runs, so {} cannot be checked", limit.metric, limit.words());
     };
     let (base, other) = (answer::value(metric.unit, base), answer::value(metric.unit, other));
     let by = if change.is_finite() { format!(", {}", text::percent_more(change)) } else { String::new() };
-    let changed = format!("{} of {} is {other} instead of {base}{by}", limit.metric, diff.other);
+    let changed = format!("{} of {}: {base} → {other}{by}", limit.metric, diff.other);
     if !limit.is_crossed_by(change) {
         return Ok(None);
     }
     match metric.interval() {
         // The limit is the floor, whoever says one.
-        Some(interval) if interval.excludes_zero() => {
-            Ok(Some(format!("{changed}{}, beyond {}{}", chance(metric), limit.words(), other_step(diff, limit))))
-        }
+        Some(interval) if interval.excludes_zero() => Ok(Some(format!(
+            "{changed}{}, beyond the limit {}{}",
+            chance(metric),
+            limit.words(),
+            other_step(diff, limit)
+        ))),
         Some(_) => Ok(None),
-        None => bail!("{changed}, beyond {}, and of one step nothing is known of chance", limit.words()),
+        None => bail!("{changed}, beyond the limit {}, but a single step has no confidence interval", limit.words()),
     }
 }
 
 /// What else a limit of a step's time may be crossed for.
 fn other_step(diff: &Diff, limit: &Limit) -> &'static str {
     match limit.metric == "step_time" && answer::has_other_batch(diff) {
-        true => "; but its steps have other tokens: time_per_token can be held to a limit, too",
+        true => "; note that tokens per step differ: a limit on time_per_token may fit better",
         false => "",
     }
 }
@@ -110,7 +118,7 @@ fn chance(metric: &MetricDiff) -> String {
         String::new,
         |interval| {
             format!(
-                " (95%: {} to {})",
+                " (95% CI: {} to {})",
                 text::percent_more(interval.low / base),
                 text::percent_more(interval.high / base)
             )

@@ -24,10 +24,10 @@ use crate::{
     output::Output,
     progress,
     render::Format,
-    source, words,
+    source, terminal, words,
 };
 
-/// Show what changed between two runs, and why: time and memory, in causes that add up.
+/// Show what changed between runs, and why: time and memory, in causes that add up.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope diff runs/naive runs/bucketed\n  \
@@ -35,31 +35,33 @@ use crate::{
     stepscope diff runs/main runs/branch --fail-on step_time:+3% --fail-on peak_memory:+1% --fail-on mfu:-2%\n  \
     stepscope diff runs/dp1 runs/dp2 runs/dp4")]
 pub(crate) struct Arguments {
-    /// What to compare with: a run directory, a PyTorch profiler trace, a memory snapshot, or a directory of these.
+    /// The run to compare with: a run directory, a PyTorch profiler trace, a memory snapshot, or a directory of these.
     #[arg(value_name = "BASE")]
     base: PathBuf,
-    /// What to compare; several are shown in one table.
+    /// The runs to compare; several are shown in one table.
     #[arg(value_name = "OTHER", required = true)]
     others: Vec<PathBuf>,
-    /// How to write it.
+    /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// The file to write; stdout, if none is named.
+    /// Output file [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// End with status 1 if a figure changes by more than this, and by more than chance: step_time:+3%, mfu:-2%. Figures are
-    /// the metrics of --format json.
+    /// Exit with status 1 if a metric changes significantly and by more than this: step_time:+3%, mfu:-2%.
+    ///
+    /// Any of the `metrics` of --format json can be named. The option can be repeated.
     #[arg(long, value_name = "METRIC:CHANGE", value_parser = limits::parse, allow_hyphen_values = true)]
     fail_on: Vec<Limit>,
-    /// Count these steps of each run: A..B is from A to before B, A.. from A on, ..B before B, N only N; `all` counts
-    /// the whole recording. Default: complete steps without warm-up.
-    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
+    /// Steps to count in each run [default: complete steps without warm-up]
+    ///
+    /// A..B counts from A to before B, A.. from A on, ..B before B, and N only step N. `all` counts the whole recording.
+    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true, help_heading = "Selection")]
     steps: Option<StepChoice>,
-    /// What a device computes at most, in TFLOP/s, dense, in the precision of the runs.
-    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true)]
+    /// Dense peak of one device in TFLOP/s, in the precision of the runs.
+    #[arg(long = "peak-tflops", value_name = "X", value_parser = tera_flops, allow_hyphen_values = true, help_heading = "MFU")]
     peak_flops: Option<f64>,
-    /// Which FLOPs count for MFU.
-    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model")]
+    /// Which FLOPs count in MFU.
+    #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model", help_heading = "MFU")]
     mfu_convention: Convention,
 }
 
@@ -68,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runs = paths.iter().map(|path| Run::of_source(path)).collect::<Result<Vec<Run>, _>>()?;
     for run in &runs {
         if let Some(path) = arguments.output.as_deref().filter(|path| source::is_part_of(path, run)) {
-            bail!("{} is a part of a run; write the report elsewhere", path.display());
+            bail!("{} is part of a run; write the report elsewhere", path.display());
         }
     }
     let output = Output::open(arguments.output.as_deref())?;
@@ -80,7 +82,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let profiles = profiles(&runs, &names(&paths), &selection)?;
     let diffs = with_the_first(&profiles)?;
-    output.write(&written(arguments.format, &profiles, diffs.clone())?)?;
+    let text = written(arguments.format, &profiles, diffs.clone(), output.columns())?;
+    output.write(&text)?;
     limits::check(&diffs, &arguments.fail_on)
 }
 
@@ -90,7 +93,7 @@ pub(crate) fn table_of(paths: &[PathBuf]) -> Result<String> {
     let runs = paths.iter().map(|path| Run::of_source(path)).collect::<Result<Vec<Run>, _>>()?;
     let profiles = profiles(&runs, &names(&paths), &Selection::default())?;
     let diffs = with_the_first(&profiles)?;
-    several::written(Format::Text, &several(&profiles, diffs))
+    several::written(Format::Text, &several(&profiles, diffs), terminal::columns())
 }
 
 /// Each run but the first, compared with it.
@@ -107,8 +110,7 @@ fn profiles<'a>(runs: &'a [Run], names: &[String], selection: &Selection) -> Res
     runs.iter().zip(names).map(read).collect()
 }
 
-/// What runs are called: as their files are, with as many of the directories around them as tell them apart; where nothing
-/// does, by their number.
+/// The names of runs: those of their files, with as many parent directories as tell them apart, or else their numbers.
 fn names(paths: &[&Path]) -> Vec<String> {
     let named = |parts: usize| -> Vec<String> {
         let last = |path: &&Path| {
@@ -123,12 +125,12 @@ fn names(paths: &[&Path]) -> Vec<String> {
     (1..=longest).map(named).find(differ).unwrap_or_else(numbered)
 }
 
-fn written(format: Format, profiles: &[Profile<'_>], diffs: Vec<Diff>) -> Result<String> {
+fn written(format: Format, profiles: &[Profile<'_>], diffs: Vec<Diff>, columns: usize) -> Result<String> {
     let ([base, other], [diff]) = (profiles, diffs.as_slice()) else {
-        return several::written(format, &several(profiles, diffs));
+        return several::written(format, &several(profiles, diffs), columns);
     };
     Ok(match format {
-        Format::Text => text::written(diff),
+        Format::Text => text::written(diff, columns),
         Format::Json => serde_json::to_string_pretty(diff)? + "\n",
         Format::Markdown => markdown::written(diff),
         Format::Html => html::written(base, other, diff)?,

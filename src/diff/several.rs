@@ -8,7 +8,7 @@ use super::{answer, html::scaling};
 use crate::render::{
     Format, html, markdown,
     table::{Table, Topic, UNKNOWN, known},
-    text::{BOLD, COLUMNS, titled},
+    text::{BOLD, titled},
 };
 
 /// Runs that stand beside each other on a terminal; more of them stand below.
@@ -16,9 +16,9 @@ const RUNS_OF_A_TERMINAL: usize = 5;
 /// Letters of a run's name.
 const NAME: usize = 14;
 
-pub(crate) fn written(format: Format, several: &Several) -> Result<String> {
+pub(crate) fn written(format: Format, several: &Several, columns: usize) -> Result<String> {
     Ok(match format {
-        Format::Text => of_terminal(several),
+        Format::Text => of_terminal(several, columns),
         Format::Json => serde_json::to_string_pretty(several)? + "\n",
         Format::Markdown => {
             let mut text = format!("## {}\n", markdown::escaped(&best(several)));
@@ -32,17 +32,17 @@ pub(crate) fn written(format: Format, several: &Several) -> Result<String> {
     })
 }
 
-fn of_terminal(several: &Several) -> String {
+fn of_terminal(several: &Several, columns: usize) -> String {
     let mut text = String::new();
     let mut lines = |says: &str, style: anstyle::Style| {
-        for line in text::wrapped(&text::printable(says), COLUMNS) {
+        for line in text::wrapped(&text::printable(says), columns) {
             text += &format!("{style}{line}{style:#}\n");
         }
     };
     lines(&best(several), BOLD);
     let yellow = anstyle::AnsiColor::Yellow.on_default();
     warnings(several).iter().for_each(|warning| lines(&format!("warning: {warning}"), yellow));
-    tables(several, RUNS_OF_A_TERMINAL).iter().for_each(|table| text += &titled(table));
+    tables(several, RUNS_OF_A_TERMINAL).iter().for_each(|table| text += &titled(table, columns));
     text
 }
 
@@ -69,21 +69,22 @@ fn best(several: &Several) -> String {
     };
     let fastest = of("tokens_per_second")
         .map(|(run, rate, index)| format!("{run} is fastest: {rate} tokens/s{}", gain(several, index)));
-    let fastest = fastest.or_else(|| of("step_time").map(|(run, time, _)| format!("{run} is fastest: {time} a step")));
+    let fastest =
+        fastest.or_else(|| of("step_time").map(|(run, time, _)| format!("{run} is fastest: {time} per step")));
     let smallest =
-        of("peak_memory").map(|(run, bytes, _)| format!("{run} needs least memory: {bytes} on its fullest rank"));
+        of("peak_memory").map(|(run, bytes, _)| format!("{run} uses the least memory: {bytes} on its fullest rank"));
     let known: Vec<String> = fastest.into_iter().chain(smallest).collect();
     if several.why_not[1..].iter().all(|why_not| !why_not.is_empty()) {
-        return format!("none of these runs can be compared with {}", several.runs[0]);
+        return format!("none of these runs is comparable with {}", several.runs[0]);
     }
-    if known.is_empty() { "nothing that is known of these runs differs".into() } else { known.join("; ") }
+    if known.is_empty() { "no metric of these runs differs".into() } else { known.join("; ") }
 }
 
 /// How much faster than the base.
 fn gain(several: &Several, run: usize) -> String {
     let diff = run.checked_sub(1).and_then(|other| several.diffs.get(other));
     let metric = diff.and_then(|diff| answer::metric(diff, "tokens_per_second"));
-    let chance = metric.map_or("", |metric| if metric.significant { "" } else { ", which may be chance" });
+    let chance = metric.map_or("", |metric| if metric.significant { "" } else { ", not significant" });
     let change = metric.and_then(|metric| metric.relative);
     change
         .map_or_else(String::new, |change| format!(", {} over {}{chance}", text::percent_more(change), several.runs[0]))
@@ -124,7 +125,7 @@ fn piece(several: &Several, runs: &[usize]) -> Table<String> {
         };
         rows.push(std::iter::once(row.metric.clone()).chain(runs.iter().map(value)).collect());
     }
-    let title = "Settings that differ, and figures (* best)".into();
+    let title = "Settings that differ, and metrics (* best)".into();
     Table { topic: Topic::Figures, title, headers, rows, detail: false }
 }
 
@@ -139,7 +140,7 @@ fn scaling_table(several: &Several) -> Table<String> {
         ]
     });
     let headers = ["run", ">ranks", ">tokens/s", ">parallel efficiency", ">peak memory"].map(str::to_owned);
-    let title = "How it scales with ranks".into();
+    let title = "Scaling".into();
     Table { topic: Topic::Scaling, title, headers: headers.into(), rows: rows.collect(), detail: false }
         .without_unknown()
 }

@@ -59,7 +59,7 @@ fn time(diff: &Diff, room: Room) -> Table<String> {
         let TimeDiff { base_ns, other_ns, change_ns, low_ns, high_ns, .. } = *time;
         let is_clear = answer::metric(diff, "step_time").is_some_and(|metric| metric.significant);
         let all = vec![
-            "all".into(),
+            "total".into(),
             duration(base_ns),
             duration(other_ns),
             text::longer(change_ns),
@@ -81,8 +81,8 @@ fn time(diff: &Diff, room: Room) -> Table<String> {
         rows
     });
     let compared = answer::compared(diff);
-    let title = format!("Why a {compared} takes more or less time (* more than chance)");
-    let headers = named(diff, &["cause"], &[">change", &format!(">of a {compared}"), "", ">95% interval"]);
+    let title = format!("Change in {compared} time by cause (* significant)");
+    let headers = named(diff, &["cause"], &[">change", &format!(">of {compared}"), "", ">95% CI"]);
     Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: false }
 }
 
@@ -105,21 +105,21 @@ fn memory(diff: &Diff, room: Room) -> Table<String> {
             let sizes = [sum(|cause| cause.base_bytes), sum(|cause| cause.other_bytes)];
             rows.push(row(&format!("{} more", others.len()), sizes, unknown()));
         }
-        rows.push(row("all", [memory.base_bytes, memory.other_bytes], unknown()));
+        rows.push(row("total", [memory.base_bytes, memory.other_bytes], unknown()));
         if let Some(left) = memory.fragmentation {
             rows.push(row("+ fragmentation", [left.base_bytes, left.other_bytes], unknown()));
         }
         let all = memory.all_ranks;
         if [all.base_bytes, all.other_bytes] != [memory.base_bytes, memory.other_bytes] {
-            rows.push(row("peaks of all ranks", [all.base_bytes, all.other_bytes], unknown()));
+            rows.push(row("sum over ranks", [all.base_bytes, all.other_bytes], unknown()));
         }
         rows
     });
     let inferred = match diff.peak_memory.as_ref().is_some_and(|memory| memory.inferred) {
-        true => ", categories inferred",
+        true => " (categories inferred)",
         false => "",
     };
-    let title = format!("Why the fullest rank needs more or less memory{inferred}");
+    let title = format!("Change in peak memory of the fullest rank{inferred}");
     let headers = named(diff, &["category"], &[">change", "predicted by setting"]);
     Table { topic: Topic::Memory, title, headers, rows: rows.collect(), detail: false }
 }
@@ -155,8 +155,8 @@ fn metrics(diff: &Diff) -> Table<String> {
     let values = |name: &str| answer::metric(diff, name).map(|metric| vec![metric.base, metric.other]);
     let says_something = |metric: &&MetricDiff| answer::says_something(&metric.metric, &values);
     let rows = diff.metrics.iter().filter(says_something).map(row).collect();
-    let headers = named(diff, &["figure"], &[">change", ""]);
-    Table { topic: Topic::Figures, title: "Figures (* more than chance)".into(), headers, rows, detail: false }
+    let headers = named(diff, &["metric"], &[">change", ""]);
+    Table { topic: Topic::Figures, title: "Metrics (* significant)".into(), headers, rows, detail: false }
 }
 
 fn kernels(diff: &Diff, room: Room) -> Table<String> {
@@ -180,9 +180,9 @@ fn kernels(diff: &Diff, room: Room) -> Table<String> {
     let rows: Vec<Vec<String>> = changed().take(room.kernels).map(row).collect();
     let title = match all {
         all if all > room.kernels => {
-            format!("Kernels of a {}: the {} of {all} that change most", answer::compared(diff), room.kernels)
+            format!("Kernels per {}: top {} of {all} by change", answer::compared(diff), room.kernels)
         }
-        _ => format!("Kernels of a {}", answer::compared(diff)),
+        _ => format!("Kernels per {}", answer::compared(diff)),
     };
     let headers = headers(&["kernel", ">count", ">change", ">by count", ">by duration", ""]);
     Table { topic: Topic::Kernels, title, headers, rows, detail: false }
@@ -193,7 +193,7 @@ fn kernel_name(kernel: &KernelDiff) -> String {
     let names =
         |names: &BTreeSet<String>| names.iter().map(|name| without_signature(name)).collect::<Vec<_>>().join(", ");
     let (base, other) = (names(&kernel.base_names), names(&kernel.other_names));
-    let again = if kernel.cause == "recomputation" { " (again)" } else { "" };
+    let again = if kernel.cause == "recomputation" { " (recomputed)" } else { "" };
     match kernel.status {
         KernelStatus::Same => format!("{base}{again}"),
         KernelStatus::New => format!("new: {other}{again}"),

@@ -6,9 +6,9 @@ use crate::amount;
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let number = text.strip_suffix(['B', 'b']).unwrap_or(text);
     match amount::parse(number) {
-        Ok(0) => Err("a trace has more bytes than none".into()),
+        Ok(0) => Err("the size must not be 0".into()),
         Ok(bytes) => Ok(bytes),
-        Err(_) => Err(format!("`{text}` is not a size: sizes are 256M, 1.5GB or 100000")),
+        Err(_) => Err(format!("`{text}` is not a size; use 256M, 1.5GB or 100000")),
     }
 }
 

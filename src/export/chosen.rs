@@ -1,4 +1,4 @@
-//! What of a run is exported, as people type it.
+//! Which part of a run is exported.
 
 use std::path::PathBuf;
 
@@ -14,20 +14,24 @@ use crate::analyze::ranges::{self, RankList};
 /// What of a run is exported.
 #[derive(clap::Args)]
 pub(crate) struct Chosen {
-    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these;
-    /// the newest run under runs/ if nothing is named.
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these
+    /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     pub(crate) sources: Vec<PathBuf>,
-    /// Export these steps: A..B is from A to before B, A.. from A on, ..B before B, N only N. Default: everything, with figures
-    /// of complete steps without warm-up; `all` has figures of the whole recording.
-    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true)]
+    /// Steps to export [default: everything]
+    ///
+    /// A..B exports from A to before B, A.. from A on, ..B before B, and N only step N. By default everything is exported,
+    /// and figures cover complete steps without warm-up; with `all` they cover the whole recording.
+    #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true, help_heading = "Selection")]
     steps: Option<StepChoice>,
-    /// Only these ranks: 0,2-5.
-    #[arg(long, value_name = "LIST", value_parser = ranges::ranks)]
+    /// Ranks to export, such as 0,2-5 [default: all]
+    #[arg(long, value_name = "LIST", value_parser = ranges::ranks, help_heading = "Selection")]
     ranks: Option<RankList>,
-    /// The largest trace to write, before it is packed: what does not fit is left out level by level, and said [default:
-    /// 256M, which a browser opens, and 64M with the arguments of every kernel].
-    #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse)]
+    /// Largest trace to write, before compression [default: 256M]
+    ///
+    /// Detail that does not fit is omitted level by level, and reported. A browser opens 256M; by default, arguments of
+    /// kernels are omitted beyond 64M.
+    #[arg(long, value_name = "SIZE", value_parser = amount_of_bytes::parse, help_heading = "Selection")]
     max_size: Option<u64>,
 }
 
@@ -35,7 +39,7 @@ pub(crate) struct Chosen {
 pub(crate) struct Wanted {
     /// What of a run is analyzed.
     pub(super) selection: Selection,
-    /// How large a trace may be, if that is said.
+    /// The largest trace to write, if one is chosen.
     max_size: Option<u64>,
     /// Whether a terminal is told how far it is.
     pub(super) shows_progress: bool,

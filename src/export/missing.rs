@@ -1,4 +1,4 @@
-//! What a run should have and a trace of it does not show: ranks, an end, events.
+//! What is missing from a run: ranks, its end, events.
 
 use stepscope_analyzer::{Analysis, Overlay};
 use stepscope_plan::text;
@@ -24,10 +24,10 @@ pub(super) fn words(run: &Run) -> Option<String> {
 
 /// What is to be said of it, a line for each.
 pub(super) fn lines(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Vec<(&'static str, String)> {
-    let missing = words(run).map(|ranks| ("missing", format!("{ranks}; collectives have no side there")));
+    let missing = words(run).map(|ranks| ("missing", format!("{ranks}; their side of collectives is not shown")));
     let state = match analysis.run.state {
         State::Complete => None,
-        State::Recording => Some(("state", "still recording: this is what there was until now".into())),
+        State::Recording => Some(("state", "still recording; the trace covers what there is so far".into())),
         State::Interrupted => interrupted(overlay).map(|ranks| ("state", ranks)),
     };
     let mut lost = Loss::default();
@@ -44,5 +44,5 @@ fn interrupted(overlay: &Overlay) -> Option<String> {
     let reason = ranks.iter().find_map(|rank| rank.info.reason.as_deref());
     let reason = reason.map(|reason| format!(" ({})", text::printable(reason))).unwrap_or_default();
     (!ranks.is_empty())
-        .then(|| format!("interrupted, rank {named}{more}{reason}: the trace has what was recorded until then"))
+        .then(|| format!("interrupted on rank {named}{more}{reason}; the trace covers what was recorded until then"))
 }

@@ -11,21 +11,20 @@ mod trace;
 
 use std::{
     io::{IsTerminal, Write, stdout},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Result, bail};
 use stepscope_plan::text;
 
-use crate::{output::Output, source};
+use crate::{failure::WithHint, output::Output, source};
 pub(crate) use chosen::{Chosen, Wanted};
 pub(crate) use trace::{Packing, export};
 
-/// Write a run as a trace for ui.perfetto.dev.
+/// Export a run as a Perfetto trace, for ui.perfetto.dev.
 ///
-/// A rank is a process there and a stream a thread. Above the kernels are steps, micro-batches, phases and layers, and the
-/// stretches of time that nobody needs: bubbles of a pipeline, and communication that nothing hides. Collectives are tied
-/// together across ranks.
+/// Each rank is a process and each stream a thread. Steps, micro-batches, phases and layers are shown above the kernels,
+/// pipeline bubbles and exposed communication on tracks of their own. Arrows connect collectives across ranks.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope export runs/2026-11-14T10-22-07-llama-tiny -o llama.pftrace\n  \
@@ -33,7 +32,7 @@ pub(crate) use trace::{Packing, export};
 pub(crate) struct Arguments {
     #[command(flatten)]
     chosen: Chosen,
-    /// The file to write, packed where its name ends in .gz; - is stdout.
+    /// Output file, compressed if its name ends in .gz; - for stdout.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -42,10 +41,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let run = source::open(&arguments.chosen.sources)?;
     let path = Some(arguments.output.as_path()).filter(|path| path.as_os_str() != "-");
     if let Some(path) = path.filter(|path| source::is_part_of(path, &run)) {
-        bail!("{} is a part of the run; write the trace elsewhere", path.display());
+        bail!("{} is part of the run; write the trace elsewhere", path.display());
     }
     if path.is_none() && stdout().is_terminal() {
-        bail!("a trace is no text: it goes to a file (-o FILE), or through a pipe");
+        bail!("a trace is binary: write it to a file (-o FILE) or a pipe");
+    }
+    if let Some(path) = path {
+        check_name(path)?;
     }
     let output = Output::open(path)?;
     let packing = match path.is_some_and(|path| path.extension().is_some_and(|extension| extension == "gz")) {
@@ -61,4 +63,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // A closed stderr leaves nobody to tell.
     drop(anstream::stderr().lock().write_all(summary.as_bytes()));
     Ok(())
+}
+
+/// Refuses a name that promises JSON: traces are Perfetto's protobuf.
+fn check_name(path: &Path) -> Result<()> {
+    let is_compressed = path.extension().is_some_and(|extension| extension == "gz");
+    let plain = if is_compressed { path.with_extension("") } else { path.to_owned() };
+    if !plain.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
+        return Ok(());
+    }
+    let what = format!("cannot write {}: export writes Perfetto protobuf, not JSON", path.display());
+    let name = plain.with_extension(if is_compressed { "pftrace.gz" } else { "pftrace" });
+    let hint = format!("use -o {}; `stepscope analyze --format json` writes figures as JSON", name.display());
+    Err(WithHint { what, hint }.into())
 }

@@ -10,7 +10,7 @@ use stepscope_analyzer::{AnalysisError, Selection, StepChoice, StepRange};
 use stepscope_plan::text;
 use stepscope_traces::{Nanos, Rank, RankDirectory, Run, RunSource, Step, TraceError, Window};
 
-/// So many spans of a rank are analyzed at once.
+/// At most this many spans of a rank are analyzed.
 const MOST_SPANS: u64 = 1_500_000;
 
 /// How much of a run is analyzed.

@@ -86,8 +86,8 @@ pub(crate) fn export(run: &Run, wanted: &Wanted, packing: Packing, file: &mut Fi
         }
     }
     let least = source.write(Detail::LEAST, u64::MAX, &mut std::io::sink()).map(|written| written.bytes)?;
-    let what = format!("even the steps alone take {}", text::bytes(least));
-    let hint = format!("--max-size {least} will do, or --steps or --ranks, which choose some of them");
+    let what = format!("the trace takes at least {}", text::bytes(least));
+    let hint = format!("raise --max-size to {least}, or choose fewer --steps or --ranks");
     Err(WithHint { what, hint }.into())
 }
 
@@ -234,7 +234,7 @@ impl Exported {
             let levels = self.left_out.iter().map(|level| level.words()).collect::<Vec<_>>().join("; ");
             let size = text::bytes(self.limit);
             summary += &format!(
-                "left out  {levels}\n          to stay within {size}: --max-size, --steps or --ranks leaves room for more\n"
+                "omitted   {levels}\n          to stay within {size}; raise --max-size, or choose fewer --steps or --ranks\n"
             );
         }
         for (what, says) in &self.missing {
@@ -242,12 +242,13 @@ impl Exported {
         }
         if self.reach != Reach::All {
             let part = self.reach.words();
-            summary +=
-                &format!("analyzed  {part}: bubbles, flows, MFU and findings are of that; --steps chooses others\n");
+            summary += &format!(
+                "analyzed  {part}; bubbles, flows, MFU and findings cover only that (--steps chooses another part)\n"
+            );
         }
         if self.written.clipped > 0 {
             let clipped = text::counted(self.written.clipped, "span");
-            summary += &format!("clipped   {clipped} that overlap too many others of their stream\n");
+            summary += &format!("clipped   {clipped} that overlap too many others on their stream\n");
         }
         summary
     }

@@ -24,7 +24,7 @@ pub(crate) fn write(sources: &[PathBuf], scope: &ExportScope) -> Result<String, 
         let wanted = Wanted::of(selection).quietly();
         let exported = Output::open(Some(&path))?.write_file(|file| export(&run, &wanted, Packing::None, file))?;
         let path = path.display();
-        Ok(format!("wrote {path}, {}: open it in https://ui.perfetto.dev", text::bytes(exported.file_bytes())))
+        Ok(format!("wrote {path} ({}); open it in https://ui.perfetto.dev", text::bytes(exported.file_bytes())))
     };
     write().map_err(|error| error.to_string())
 }

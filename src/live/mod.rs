@@ -14,29 +14,29 @@ use stepscope_tui::{Dashboard, Job, Options, Outside, Size, Source, ThemeName, V
 
 use crate::words;
 
-/// Watch a run in the terminal, while it goes on or after it.
+/// Watch a run in a terminal dashboard, during training or afterwards.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope live\n  \
     stepscope live runs/2026-11-14T10-22-07-llama-tiny --view memory\n  \
     stepscope live traces/rank*.json.gz\n  \
     stepscope live --once --size 100x30 > frame.txt\n\n\
-    ? shows what keys do. A run that has not begun is waited for; a run that grows is followed.")]
+    Press ? for the keys. The dashboard waits for a run that has not started, and follows one that is being recorded.")]
 pub(crate) struct Arguments {
-    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these;
-    /// the newest run under runs/ if nothing is named.
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these
+    /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// What to look at first.
+    /// The view to open first.
     #[arg(long, value_name = "NAME", value_parser = words::one_of(View::ALL, View::name), default_value = "overview")]
     view: View,
     /// Print one frame as text instead of opening the dashboard.
     #[arg(long)]
     once: bool,
-    /// How large that frame is, in columns and lines.
+    /// The size of that frame, in columns and lines.
     #[arg(long, value_name = "WxH", requires = "once", default_value = "120x40")]
     size: Size,
-    /// The colours: plain has none; what suits the terminal, by NO_COLOR and COLORFGBG, if it is not said.
+    /// The color theme; plain has no colors [default: chosen by --color, NO_COLOR and COLORFGBG]
     #[arg(long, value_name = "NAME", value_parser = words::one_of(&ThemeName::ALL, ThemeName::name))]
     theme: Option<ThemeName>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let Arguments { sources, view, once, size, theme } = arguments;
     let source = if sources.is_empty() { Source::Newest { under: "runs".into() } } else { Source::Named(sources) };
-    // Where colours are taken out again, letters are drawn instead.
+    // Without colors, letters are drawn instead.
     let is_colorless = once && AutoStream::choice(&stdout()) == ColorChoice::Never;
     let suited = || if is_colorless { ThemeName::Plain } else { suited_theme() };
     let options = Options { source, view, theme: theme.unwrap_or_else(suited) };
@@ -66,13 +66,18 @@ pub(crate) fn outside(job: Option<&mut dyn Job>) -> Outside<'_> {
 /// The theme that suits the terminal.
 pub(crate) fn suited_theme() -> ThemeName {
     let variable = |name| std::env::var(name).ok();
-    ThemeName::suited_to(variable("NO_COLOR").as_deref(), variable("COLORFGBG").as_deref())
+    let no_color = match ColorChoice::global() {
+        ColorChoice::Auto => variable("NO_COLOR"),
+        ColorChoice::Never => Some("1".into()),
+        ColorChoice::Always | ColorChoice::AlwaysAnsi => None,
+    };
+    ThemeName::suited_to(no_color.as_deref(), variable("COLORFGBG").as_deref())
 }
 
 /// Refuses to draw where nobody sees it.
 pub(crate) fn check_terminal() -> Result<()> {
     if !stdout().is_terminal() {
-        bail!("the dashboard needs a terminal; --once prints one frame of it as text");
+        bail!("the dashboard needs a terminal; --once prints one frame as text");
     }
     Ok(())
 }

@@ -47,25 +47,25 @@ impl Address {
         let Head { method, path, host, origin } = match said {
             ParsedRequest::Head(head) => head,
             ParsedRequest::TooMuch | ParsedRequest::Unfinished => {
-                return Answer::Refused("431 Request Header Fields Too Large", "no browser says so much\n");
+                return Answer::Refused("431 Request Header Fields Too Large", "request too large\n");
             }
-            ParsedRequest::Malformed => return Answer::Refused("400 Bad Request", "this is no request\n"),
+            ParsedRequest::Malformed => return Answer::Refused("400 Bad Request", "malformed request\n"),
         };
         let local = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
         // A name of somebody else's that leads here is not ours.
         let is_here = host.is_some_and(|host| local.iter().any(|local| local.as_bytes() == host));
         if !is_here || *origin != Some(self.site.origin.as_bytes()) {
-            let why = "this is for pages of Perfetto's UI that stepscope was told of (--ui)\n";
+            let why = "only the Perfetto UI chosen with --ui may fetch this trace\n";
             return Answer::Refused("403 Forbidden", why);
         }
         if *path != self.path {
-            return Answer::Refused("404 Not Found", "there is one trace here, at the link that stepscope printed\n");
+            return Answer::Refused("404 Not Found", "the only trace here is at the link that stepscope printed\n");
         }
         match *method {
             "GET" => Answer::File,
             "HEAD" => Answer::Length,
             "OPTIONS" => Answer::Permission,
-            _ => Answer::Refused("405 Method Not Allowed", "the trace can be fetched, and nothing else\n"),
+            _ => Answer::Refused("405 Method Not Allowed", "the trace can only be fetched\n"),
         }
     }
 

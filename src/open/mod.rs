@@ -1,4 +1,4 @@
-//! `stepscope open`: a run in ui.perfetto.dev, without a file to carry there.
+//! `stepscope open`: shows a run in ui.perfetto.dev.
 
 mod answer;
 mod browser;
@@ -27,8 +27,8 @@ use site::Site;
 
 /// Show a run in ui.perfetto.dev.
 ///
-/// The trace is served on this machine only, to that site only, and only until it has been fetched and the page may have
-/// been loaded again; it is not uploaded to anywhere. Ctrl-C ends it before that.
+/// The trace is served on this machine only, to that site only, and is not uploaded anywhere. Serving ends shortly after
+/// the trace was fetched, or with Ctrl-C.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope open\n  \
@@ -36,16 +36,16 @@ use site::Site;
 pub(crate) struct Arguments {
     #[command(flatten)]
     chosen: Chosen,
-    /// Only print the link.
+    /// Print the link without opening a browser.
     #[arg(long)]
     no_browser: bool,
-    /// Where Perfetto's UI is.
+    /// The address of the Perfetto UI.
     #[arg(long, value_name = "URL", value_parser = Site::parse, default_value = "https://ui.perfetto.dev")]
     ui: Site,
-    /// The port to serve on. Perfetto's UI may ask for no other than the default; 0 is any that is free.
+    /// The port to serve on; 0 picks a free one. ui.perfetto.dev can only fetch from the default.
     #[arg(long, value_name = "N", default_value_t = 9001)]
     port: u16,
-    /// How many seconds to go on when it has been fetched, for a page that is loaded again.
+    /// Seconds to keep serving after the trace was fetched, so that the page can be reloaded.
     #[arg(long, value_name = "S", value_parser = seconds::parse, default_value = "20")]
     linger: Duration,
 }
@@ -55,21 +55,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // What is in the way is known before any work is done.
     let server = Server::bind(arguments.port, &run.info.name, arguments.ui.clone())?;
     // Nobody can open it by a name, and it goes with this process, however that ends.
-    let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
+    let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
     let exported = export(&run, &arguments.chosen.of(&run), Packing::None, &mut file)?;
     let link = server.link();
     let surroundings = Surroundings::of_this_process();
     let mut told = exported.summary();
     if let Some(forward) = surroundings.forward(server.port()) {
-        told += &format!("tunnel    {forward}\n          run this where your browser is, and open the link there\n");
+        told += &format!(
+            "tunnel    {forward}\n          run this on the machine with your browser, and open the link there\n"
+        );
     }
     let linger = arguments.linger.as_secs_f64();
-    told += &format!("serving   until {linger} s after it has been fetched, or Ctrl-C\n");
+    told += &format!("serving   until {linger} s after the trace was fetched, or Ctrl-C\n");
     tell(&told);
     // From here on it ends with a word. Before that, what is asked to end ends at once.
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stopped)).context("cannot listen to signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&stopped)).context("cannot handle signals")?;
     }
     writeln!(stdout().lock(), "{link}")?;
     if !arguments.no_browser && surroundings.has_browser() {
@@ -77,9 +79,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         drop(open::that_detached(&link));
     }
     tell(match server.serve(file, arguments.linger, &stopped)? {
-        Ended::Fetched => "fetched   all of it; the page keeps it\n",
-        Ended::Stopped { was_fetched: true } => "stopped   after all of it was fetched; the page keeps it\n",
-        Ended::Stopped { was_fetched: false } => "stopped   before all of it was fetched\n",
+        Ended::Fetched => "fetched   the whole trace; the page keeps it\n",
+        Ended::Stopped { was_fetched: true } => "stopped   after the whole trace was fetched; the page keeps it\n",
+        Ended::Stopped { was_fetched: false } => "stopped   before the whole trace was fetched\n",
     });
     Ok(())
 }

@@ -61,7 +61,7 @@ impl Server {
             Ok(Server { listener, address: Address::new(port, name, site), bounds })
         };
         listen().map_err(|error: std::io::Error| {
-            anyhow!("cannot serve on port {port} of this machine: {error}; end what uses it: another `stepscope open`, or trace_processor")
+            anyhow!("cannot serve on port {port}: {error}; stop what uses it, such as another `stepscope open` or trace_processor")
         })
     }
 
@@ -84,7 +84,7 @@ impl Server {
             let (connections, closed) = (Arc::clone(&connections), Arc::clone(&closed));
             move || self.accept(file, &connections, &closed)
         });
-        let accepting = accepting.context("cannot serve: there is no thread left")?;
+        let accepting = accepting.context("cannot serve: cannot start a thread")?;
         let ended = wait(&connections, linger, stopped);
         closed.store(true, Ordering::Relaxed);
         // It waits for somebody to come.

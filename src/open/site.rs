@@ -20,7 +20,7 @@ impl Site {
                 let scheme = &text[..text.len() - rest.len()];
                 Ok(Site { page: text.trim_end_matches('/').into(), origin: format!("{scheme}{host}") })
             }
-            _ => Err(format!("`{text}` is not the address of a site, such as https://ui.perfetto.dev")),
+            _ => Err(format!("`{text}` is not an address such as https://ui.perfetto.dev")),
         }
     }
 }

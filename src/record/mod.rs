@@ -1,5 +1,6 @@
-//! `stepscope record`: any CUDA program, unchanged.
+//! `stepscope record`: records any CUDA program, unchanged.
 
+mod library;
 mod problems;
 mod ranks;
 
@@ -29,9 +30,8 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
 
 /// Record any CUDA program, unchanged.
 ///
-/// Each process of the command that uses CUDA becomes a rank: the one that RANK says, or the next. Its kernels, copies,
-/// fills, memory and NVTX ranges are recorded, what NCCL communicates, and how its GPU is. The exit status is the
-/// command's own.
+/// Each process of the command that uses CUDA becomes a rank, numbered by RANK or in order. Recorded are its kernels,
+/// copies, fills, memory, NVTX ranges and NCCL operations, and samples of its GPU. The exit status is that of the command.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope record -- python train.py --lr 3e-4\n  \
@@ -41,29 +41,30 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
     stepscope record --dormant --run runs/mine -- python train.py &\n  \
     stepscope trigger runs/mine --duration 5")]
 pub(crate) struct Arguments {
-    /// The run directory: new or empty. Default: a new one under runs/.
+    /// The run directory, new or empty [default: a new one under runs/]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// Begin so many seconds after CUDA does.
-    #[arg(long, value_name = "S", value_parser = seconds::parse)]
+    /// Start recording this many seconds after CUDA starts.
+    #[arg(long, value_name = "S", value_parser = seconds::parse, help_heading = "When to record")]
     after: Option<Duration>,
-    /// Record for so many seconds; to the end, if it is not said.
-    #[arg(long, value_name = "S", value_parser = seconds::parse)]
+    /// Seconds to record [default: until the program ends]
+    #[arg(long, value_name = "S", value_parser = seconds::parse, help_heading = "When to record")]
     duration: Option<Duration>,
-    /// Record again every so many seconds, from one beginning to the next.
-    #[arg(long, value_name = "S", value_parser = seconds::parse, requires = "duration")]
+    /// Start a new recording every S seconds.
+    #[arg(long, value_name = "S", value_parser = seconds::parse, requires = "duration", help_heading = "When to record")]
     every: Option<Duration>,
-    /// Record these steps: A..B, A.., ..B or N. They are those that the program says with `stepscope.step`, those of NVTX
-    /// ranges such as `step 5`, or those of PyTorch's optimizers.
-    #[arg(long, value_name = "A..B", value_parser = ranges::steps, conflicts_with_all = ["after", "duration", "every"])]
+    /// Record only these steps: A..B, A.., ..B or N.
+    ///
+    /// Steps are numbered by `stepscope.step` in the program, by NVTX ranges such as `step 5`, or by PyTorch optimizers.
+    #[arg(long, value_name = "A..B", value_parser = ranges::steps, conflicts_with_all = ["after", "duration", "every"], help_heading = "When to record")]
     steps: Option<StepRange>,
-    /// Record nothing until `stepscope trigger` says so.
-    #[arg(long, conflicts_with_all = ["after", "duration", "every", "steps"])]
+    /// Record nothing until `stepscope trigger` is run.
+    #[arg(long, conflicts_with_all = ["after", "duration", "every", "steps"], help_heading = "When to record")]
     dormant: bool,
-    /// Ask nothing of PyTorch: neither what its memory is for, nor when steps and passes begin and end.
+    /// Turn off the PyTorch integration: memory categories, steps, and forward and backward passes.
     #[arg(long)]
     no_torch: bool,
-    /// The command, and its arguments.
+    /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -79,7 +80,7 @@ impl Arguments {
         let &Arguments { duration, every, .. } = self;
         check_duration(duration)?;
         if every.zip(duration).is_some_and(|(every, duration)| every <= duration) {
-            bail!("--every is from one beginning to the next, and so longer than --duration");
+            bail!("--every must be longer than --duration");
         }
         Ok(Windows::Timed { after: self.after.unwrap_or_default(), duration, every })
     }
@@ -87,9 +88,12 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let windows = arguments.windows()?;
-    let library = injection::library()?;
+    let library = injection::library(library::bytes())?;
     if let Some(tool) = injection::other_tool() {
-        bail!("{} is set to be loaded into programs, and there is room for one such tool", tool.display());
+        bail!(
+            "another tool is already injected into CUDA programs: {} (see CUDA_INJECTION64_PATH and NVTX_INJECTION64_PATH)",
+            tool.display()
+        );
     }
     let (info, mut command) = describe(arguments);
     let mut run = match &arguments.run {
@@ -100,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.no_torch {
         match PythonModule::unpack() {
             Ok(module) => module.apply(&mut command),
-            Err(error) => tell(&format!("{}not PyTorch's memory and steps: {error}", label("records"))),
+            Err(error) => tell(&format!("{}without PyTorch memory and steps: {error}", label("records"))),
         }
     }
     let path = run.path();
@@ -114,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     // Whatever became of the recording, the status is the command's.
     if let Err(error) = report(path, &windows) {
-        failure::explain(&anyhow!("the recording cannot be read: {error}"));
+        failure::explain(&anyhow!("cannot read the recording: {error}"));
     }
     Ok(ExitCode::from(exit_status(status)))
 }
@@ -134,7 +138,7 @@ fn report(path: &Path, windows: &Windows) -> Result<(), TraceError> {
 /// Refuses windows in which there is no time to attach.
 pub(crate) fn check_duration(duration: Option<Duration>) -> Result<()> {
     if duration.is_some_and(|duration| duration < SHORTEST_WINDOW) {
-        bail!("--duration is at least {} s", SHORTEST_WINDOW.as_secs_f64());
+        bail!("--duration must be at least {} s", SHORTEST_WINDOW.as_secs_f64());
     }
     Ok(())
 }
@@ -177,7 +181,7 @@ fn summary(path: &Path, windows: &Windows) -> Result<String, TraceError> {
     lines.push(format!("{}{}: {ranks}, {}{state}", label("recorded"), shown(path), text::counted(kernels, "kernel")));
     let problems = problems::lines(&run.ranks);
     if kernels == 0 && problems.is_empty() && *windows != Windows::ALWAYS {
-        lines.push(format!("{}no kernel ran meanwhile: a program may load for long before it trains", label("hint")));
+        lines.push(format!("{}no kernel ran in that time; the program may still have been loading", label("hint")));
     }
     lines.extend(problems.iter().map(|line| format!("{}{line}", label("problem"))));
     lines.extend(injection::other_nccl_profiler().map(|other| other_profiler(&other)));
@@ -194,12 +198,12 @@ fn summary(path: &Path, windows: &Windows) -> Result<String, TraceError> {
 fn why_nothing(windows: &Windows) -> &'static str {
     match windows {
         windows if *windows == Windows::ALWAYS => "no process of the command used CUDA",
-        Windows::Timed { .. } => "no process of the command used CUDA for so long",
+        Windows::Timed { .. } => "no process of the command used CUDA in that time",
         Windows::Steps { .. } => {
-            "no process of the command used CUDA and came to these steps, as `stepscope.step`, NVTX ranges such as `step 5` \
-             or PyTorch's optimizers number them"
+            "no process of the command used CUDA and reached these steps (steps are numbered by `stepscope.step`, NVTX \
+             ranges such as `step 5`, or PyTorch optimizers)"
         }
-        Windows::Dormant => "it was not triggered, or no process of the command used CUDA",
+        Windows::Dormant => "no process of the command used CUDA, or the job was not triggered",
     }
 }
 
@@ -220,7 +224,7 @@ fn count(run: &Run) -> Result<(u64, Loss), TraceError> {
 /// What is missing where NCCL tells another profiler of its operations.
 fn other_profiler(other: &Path) -> String {
     let named = text::printable(&other.display().to_string());
-    format!("{}kernels by their names alone, since {NCCL_VARIABLE} is {named}", label("nccl"))
+    format!("{}operations are known only by kernel names, because {NCCL_VARIABLE} is set to {named}", label("nccl"))
 }
 
 fn hint_to_trigger(path: &Path) -> String {

@@ -12,7 +12,7 @@ pub(super) fn lines(ranks: &[RankDirectory]) -> Vec<String> {
 /// Why a rank has no kernels, if the recorder said so, or why it ended early.
 fn problem(rank: &RankDirectory) -> Option<String> {
     match &rank.info.collector.cupti {
-        Some(CuptiNote::NotRecorded { why }) => Some(format!("no kernels, since {why}")),
+        Some(CuptiNote::NotRecorded { why }) => Some(format!("no kernels: {why}")),
         _ => rank.info.reason.clone(),
     }
 }

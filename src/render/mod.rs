@@ -1,5 +1,5 @@
-//! The forms in which reports are written: text for a terminal, markdown for a pull request, HTML for a browser. Each escapes
-//! what comes from files.
+//! The formats of reports: text for a terminal, markdown for a pull request, HTML for a browser. Each escapes text that
+//! comes from files.
 
 pub(crate) mod html;
 pub(crate) mod markdown;
@@ -8,7 +8,7 @@ pub(crate) mod text;
 
 use clap::ValueEnum;
 
-/// How a report is written.
+/// Output format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people, on a terminal.

@@ -21,12 +21,12 @@ pub(crate) struct Table<H = &'static str> {
     pub(crate) title: String,
     pub(crate) headers: Vec<H>,
     pub(crate) rows: Vec<Vec<String>>,
-    /// Whether only those look at it who look for it.
+    /// Whether it is a detail, which text reports omit.
     pub(crate) detail: bool,
 }
 
 impl<H: AsRef<str>> Table<H> {
-    /// What stands over a column.
+    /// The header of a column.
     pub(crate) fn header(&self, column: usize) -> &str {
         self.headers[column].as_ref().trim_start_matches('>')
     }
@@ -36,7 +36,7 @@ impl<H: AsRef<str>> Table<H> {
         self.headers[column].as_ref().starts_with('>')
     }
 
-    /// Leaves out columns in which nothing is known, and rows that have nothing but their name.
+    /// Drops columns without any known value, and all rows if only names are left.
     pub(crate) fn without_unknown(mut self) -> Table<H> {
         let is_known = |column: usize| column == 0 || self.rows.iter().any(|row| row[column] != UNKNOWN);
         let kept: Vec<bool> = (0..self.headers.len()).map(is_known).collect();
@@ -53,7 +53,7 @@ impl<H: AsRef<str>> Table<H> {
     }
 }
 
-/// What stands where nothing is known.
+/// Stands for an unknown value.
 pub(crate) const UNKNOWN: &str = "-";
 
 pub(crate) fn unknown() -> String {

@@ -1,4 +1,4 @@
-//! What reports for a terminal have in common: a hundred columns, labels, tables that fit.
+//! Parts of text reports: labels, and tables that fit.
 
 use anstyle::Style;
 use stepscope_plan::text;
@@ -6,17 +6,16 @@ use stepscope_plan::text;
 use super::table::Table;
 use crate::terminal;
 
-pub(crate) const COLUMNS: usize = 100;
 /// Space between two columns.
 pub(crate) const GAP: usize = 2;
-/// Where what is said of a fact begins.
+/// The column where the text of a fact starts.
 const INDENT: usize = 10;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 
-/// A label, and what is said beside it.
-pub(crate) fn labelled(label: &str, says: &str, style: Style) -> String {
-    let lines = text::wrapped(says, COLUMNS - INDENT);
+/// A label and its text, wrapped.
+pub(crate) fn labelled(label: &str, says: &str, style: Style, columns: usize) -> String {
+    let lines = text::wrapped(says, columns - INDENT);
     let lines = lines.iter().enumerate().map(|(index, line)| match index {
         0 => format!("{style}{label}{style:#}{}{line}\n", " ".repeat(INDENT - label.len())),
         _ => format!("{}{line}\n", " ".repeat(INDENT)),
@@ -25,12 +24,12 @@ pub(crate) fn labelled(label: &str, says: &str, style: Style) -> String {
 }
 
 /// A table under its title.
-pub(crate) fn titled<H: AsRef<str>>(table: &Table<H>) -> String {
-    format!("\n{BOLD}{}{BOLD:#}\n{}", text::printable(&table.title), fitted(table))
+pub(crate) fn titled<H: AsRef<str>>(table: &Table<H>, columns: usize) -> String {
+    format!("\n{BOLD}{}{BOLD:#}\n{}", text::printable(&table.title), fitted(table, columns))
 }
 
 /// A table that fits: what is too wide is cut in its widest column of text.
-fn fitted<H: AsRef<str>>(table: &Table<H>) -> String {
+fn fitted<H: AsRef<str>>(table: &Table<H>, columns: usize) -> String {
     let mut rows: Vec<Vec<String>> =
         table.rows.iter().map(|row| row.iter().map(|cell| text::printable(cell)).collect()).collect();
     let width = |column: usize| {
@@ -38,7 +37,7 @@ fn fitted<H: AsRef<str>>(table: &Table<H>) -> String {
         rows.iter().map(|row| row[column].chars().count()).chain([header]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..table.headers.len()).map(width).collect();
-    let excess = (widths.iter().sum::<usize>() + GAP * (widths.len() - 1)).saturating_sub(COLUMNS);
+    let excess = (widths.iter().sum::<usize>() + GAP * (widths.len() - 1)).saturating_sub(columns);
     let texts = (0..widths.len()).filter(|column| !table.is_right(*column));
     if let Some(widest) = texts.max_by_key(|column| widths[*column]).filter(|_| excess > 0) {
         let room = widths[widest].saturating_sub(excess);

@@ -22,7 +22,7 @@ use self::{
 
 use crate::new_run::NewRun;
 
-/// Train a Llama-style model and record where every step goes.
+/// Train a Llama-style model, and record every step.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope train\n  \
@@ -34,29 +34,32 @@ use crate::new_run::NewRun;
     stepscope train --sweep sweep.toml --steps 30\n  \
     stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
 pub(crate) struct Arguments {
-    /// Settings as a file: any option but this one, --sweep, --run, --no-record, --processes and --live, by its name:
-    /// `micro-batch = 8`.
-    /// What is said on the command line wins.
-    #[arg(long, value_name = "FILE.toml")]
+    /// Read settings from a file; the command line overrides it.
+    ///
+    /// The file sets options by name, such as `micro-batch = 8`: any but --config, --sweep, --run, --no-record, --processes
+    /// and --live.
+    #[arg(long, value_name = "FILE.toml", help_heading = "Run")]
     config: Option<PathBuf>,
-    /// Train a list of configurations one after the other, into one folder, and show them in one table. The file has settings
-    /// as --config takes them, and a [[run]] for each configuration with those that are its own.
-    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["config", "no_record"])]
+    /// Train several configurations one after the other, and compare them in one table.
+    ///
+    /// The file has settings as in --config, and a [[run]] with the settings of each configuration.
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["config", "no_record"], help_heading = "Run")]
     sweep: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// The run directory, new or empty, or the folder of a sweep. Default: a new one under runs/.
-    #[arg(long, value_name = "DIR")]
+    /// The run directory, new or empty, or the directory of a sweep [default: a new one under runs/]
+    #[arg(long, value_name = "DIR", help_heading = "Run")]
     run: Option<PathBuf>,
     /// Train without recording.
-    #[arg(long)]
+    #[arg(long, help_heading = "Run")]
     no_record: bool,
-    /// Start a process for each rank, instead of a thread. Under torchrun and srun each rank is one already.
-    #[arg(long)]
+    /// Start a process per rank instead of a thread. Under torchrun and srun, ranks are already processes.
+    #[arg(long, help_heading = "Run")]
     processes: bool,
-    /// Open the dashboard, with the training in the background. What it says goes into a file beside the run. Leaving the
-    /// dashboard asks whether the training is to go on.
-    #[arg(long, conflicts_with_all = ["no_record", "sweep"])]
+    /// Train in the background, and open the dashboard.
+    ///
+    /// Output of the training goes to a log file next to the run. Quitting the dashboard asks whether to stop the training.
+    #[arg(long, conflicts_with_all = ["no_record", "sweep"], help_heading = "Run")]
     live: bool,
 }
 
@@ -74,9 +77,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let assignment = RankAssignment::of_this_process()?;
     if live {
         if assignment.is_some() {
-            bail!(
-                "--live belongs to one terminal, and this is a rank of several; open `stepscope live` beside the job"
-            );
+            bail!("--live cannot be used in one of several ranks; run `stepscope live` in another terminal");
         }
         config.check()?;
         crate::live::check_terminal()?;
@@ -171,7 +172,7 @@ fn train(
 /// Says what is trained on what, and what is to be known of that.
 fn introduce(config: &TrainConfig, choice: &ChosenBackend, training: &Training) {
     let why = match choice {
-        ChosenBackend::Cpu(Some(why)) => format!(", since {why}"),
+        ChosenBackend::Cpu(Some(why)) => format!(": {why}"),
         ChosenBackend::Cpu(None) | ChosenBackend::Cuda => String::new(),
     };
     let mut stderr = anstream::stderr().lock();

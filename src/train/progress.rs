@@ -38,7 +38,7 @@ impl Progress {
         let rate = (tokens as f64 / duration.as_secs_f64()) as u64;
         let width = self.steps.to_string().len();
         let line = format!(
-            "step {:>width$}/{}  loss {}  gradient {gradient_norm:.3}  {:>9} tokens/s  {:>8}",
+            "step {:>width$}/{}  loss {}  grad norm {gradient_norm:.3}  {:>9} tokens/s  {:>8}",
             number + 1,
             self.steps,
             text::training_loss(loss),
@@ -81,7 +81,7 @@ impl Progress {
                 let run = terminal::command_line(&[run.display().to_string()]);
                 text + &format!("{recorded}{run}\n{next}{program} analyze {run}\n")
             }
-            None => text + "not recorded, as asked\n",
+            None => text + "not recorded (--no-record)\n",
         }
     }
 }

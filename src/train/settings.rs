@@ -1,4 +1,4 @@
-//! What can be said of a training run, on the command line and in a file.
+//! The settings of a training run, on the command line and in a file.
 
 use std::{
     fs, io,
@@ -14,100 +14,99 @@ use stepscope_trainer::{GradientReduction, Patience, SaveEvery, TrainConfig};
 
 use crate::words;
 
-/// What is trained, if nothing else is said.
+/// The default layout.
 fn usual() -> ParallelLayout {
     ParallelLayout { micro_batch: 4, micro_batches: 4, sequence_length: 128, ..ParallelLayout::default() }
 }
 const USUAL_MODEL: &str = "tiny";
 const USUAL_CHUNKS: u64 = 2;
 
-/// What can be said on the command line and in a file.
+/// Settings of the command line and of a file.
 #[derive(clap::Args, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct Settings {
-    #[arg(long, value_name = "NAME|FILE", help = format!("A preset, a config.json or a TOML file [default: {USUAL_MODEL}]"))]
+    #[arg(long, value_name = "NAME|FILE", help = format!("A preset, a Hugging Face config.json or a TOML file [default: {USUAL_MODEL}]"), help_heading = "Model and data")]
     model: Option<String>,
-    /// What to train on; auto takes the best there is.
-    #[arg(long, value_enum, overrides_with = "backend")]
+    /// The backend; auto uses NVIDIA GPUs if there are any [default: auto]
+    #[arg(long, value_enum, overrides_with = "backend", help_heading = "Run")]
     pub(super) backend: Option<BackendName>,
-    #[arg(long, value_name = "N", help = format!("Replicas that each see other data [default: {}]", usual().dp))]
+    #[arg(long, value_name = "N", help = format!("Data-parallel replicas [default: {}]", usual().dp), help_heading = "Parallelism and memory")]
     dp: Option<u64>,
-    #[arg(long, value_name = "N", help = format!("Ranks that share each matrix [default: {}]", usual().tp))]
+    #[arg(long, value_name = "N", help = format!("Tensor-parallel ranks [default: {}]", usual().tp), help_heading = "Parallelism and memory")]
     tp: Option<u64>,
-    #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp))]
+    #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp), help_heading = "Parallelism and memory")]
     pp: Option<u64>,
-    /// What replicas share: nothing, optimizer state, gradients too, parameters too [default: 0]
-    #[arg(long, value_parser = words::zero())]
+    /// ZeRO stage: 1 shards optimizer state, 2 also gradients, 3 also parameters [default: 0]
+    #[arg(long, value_parser = words::zero(), help_heading = "Parallelism and memory")]
     zero: Option<Zero>,
-    #[arg(long, value_parser = words::schedule(), help = format!("In which order stages work [default: {}]", usual().schedule.name()))]
+    #[arg(long, value_parser = words::schedule(), help = format!("Pipeline schedule [default: {}]", usual().schedule.name()), help_heading = "Parallelism and memory")]
     schedule: Option<Schedule>,
-    #[arg(long, value_name = "N", help = format!("Chunks of layers on a stage of an interleaved schedule [default: {USUAL_CHUNKS}]"))]
+    #[arg(long, value_name = "N", help = format!("Model chunks per stage in an interleaved schedule [default: {USUAL_CHUNKS}]"), help_heading = "Parallelism and memory")]
     chunks: Option<u64>,
-    #[arg(long, value_name = "B", help = format!("Sequences of a micro-batch [default: {}]", usual().micro_batch))]
+    #[arg(long, value_name = "B", help = format!("Sequences per micro-batch [default: {}]", usual().micro_batch), help_heading = "Model and data")]
     micro_batch: Option<u64>,
-    #[arg(long, value_name = "M", help = format!("Micro-batches of a step, on each replica [default: {}]", usual().micro_batches))]
+    #[arg(long, value_name = "M", help = format!("Micro-batches per step and replica [default: {}]", usual().micro_batches), help_heading = "Model and data")]
     micro_batches: Option<u64>,
-    #[arg(long, value_name = "S", help = format!("Tokens of a sequence [default: {}]", usual().sequence_length))]
+    #[arg(long, value_name = "S", help = format!("Tokens per sequence [default: {}]", usual().sequence_length), help_heading = "Model and data")]
     seq_len: Option<u64>,
-    #[arg(long, value_parser = words::recompute(), help = format!("What the backward pass computes again [default: {}]", usual().recompute.name()))]
+    #[arg(long, value_parser = words::recompute(), help = format!("Activation recomputation in the backward pass [default: {}]", usual().recompute.name()), help_heading = "Parallelism and memory")]
     recompute: Option<Recompute>,
-    #[arg(long, value_parser = words::precision(), help = format!("What parameters and activations are in [default: {}]", usual().precision.name()))]
+    #[arg(long, value_parser = words::precision(), help = format!("Precision of parameters and activations [default: {}]", usual().precision.name()), help_heading = "Model and data")]
     precision: Option<Precision>,
-    /// What gradients are in; as the parameters, if it is not said.
-    #[arg(long, value_parser = words::precision())]
+    /// Precision of gradients [default: that of the parameters]
+    #[arg(long, value_parser = words::precision(), help_heading = "Model and data")]
     grads: Option<Precision>,
-    /// How replicas reduce gradients: beside the backward pass, or after it [default: bucketed]
-    #[arg(long, value_enum)]
+    /// When replicas reduce gradients: during the backward pass, or after it [default: bucketed]
+    #[arg(long, value_enum, help_heading = "Parallelism and memory")]
     reduction: Option<ReductionName>,
-    /// On a GPU, add up in one order, so that a run is the same to the last bit each time: a little slower.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    /// Make results on a GPU reproducible to the last bit; slightly slower.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, help_heading = "Model and data")]
     deterministic: Option<bool>,
-    /// Steps to take [default: 20]
-    #[arg(long, value_name = "N")]
+    /// Number of steps [default: 20]
+    #[arg(long, value_name = "N", help_heading = "Model and data")]
     steps: Option<u64>,
-    /// What initial weights and the order of the data follow from [default: 0]
-    #[arg(long, value_name = "K")]
+    /// Seed of the initial weights and the data order [default: 0]
+    #[arg(long, value_name = "K", help_heading = "Model and data")]
     seed: Option<u64>,
-    /// How far a step goes, once warmed up [default: 0.001]
-    #[arg(long, value_name = "RATE")]
+    /// Learning rate after warm-up [default: 0.001]
+    #[arg(long, value_name = "RATE", help_heading = "Model and data")]
     learning_rate: Option<f64>,
-    /// Files whose bytes to train on; a built-in text, if there are none.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    /// Files to train on, as bytes [default: a built-in text]
+    #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "Model and data")]
     data: Option<Vec<PathBuf>>,
-    /// Write a checkpoint into the run directory after every so many steps.
-    #[arg(long, value_name = "N")]
+    /// Write a checkpoint into the run directory every N steps.
+    #[arg(long, value_name = "N", help_heading = "Run")]
     save_every: Option<u64>,
-    /// A checkpoint to go on from, or a run whose newest one is meant.
-    #[arg(long, value_name = "DIR")]
+    /// Resume from a checkpoint, or from the newest one of a run.
+    #[arg(long, value_name = "DIR", help_heading = "Run")]
     resume: Option<PathBuf>,
-    /// How long ranks that are processes wait for each other to join, and in each collective, before they give up
-    /// [default: 60]
-    #[arg(long, value_name = "SECONDS")]
+    /// Seconds that rank processes wait for each other to join, and in each collective [default: 60]
+    #[arg(long, value_name = "SECONDS", help_heading = "Run")]
     timeout: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BackendName {
-    /// The best there is.
+    /// NVIDIA GPUs if there are any, else the CPU.
     Auto,
-    /// The cores of this machine.
+    /// The CPU cores of this machine.
     Cpu,
-    /// GPUs.
+    /// NVIDIA GPUs.
     Cuda,
 }
 
 #[derive(Clone, Copy, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ReductionName {
-    /// Unit by unit, beside the backward pass.
+    /// Bucket by bucket, overlapping with the backward pass.
     Bucketed,
-    /// All at once, after it: to compare with.
+    /// All at once after it, for comparison.
     Naive,
 }
 
 impl Settings {
-    /// These, and where they say nothing, those of `other`.
+    /// These settings, completed by those of `other`.
     pub(super) fn or(self, other: Settings) -> Settings {
         Settings {
             model: self.model.or(other.model),
@@ -181,27 +180,27 @@ impl Settings {
     }
 }
 
-/// Those of a file.
+/// Reads the settings of a file.
 pub(super) fn read(file: &Path) -> Result<Settings> {
     read_as(file)
 }
 
-/// A file of settings, and of what else is in it.
+/// Reads a file of settings that may contain other keys.
 pub(super) fn read_table(file: &Path) -> Result<toml::Table> {
     read_as(file)
 }
 
 fn read_as<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let text = read_small(file).map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
-    toml::from_str(&text).map_err(|error| anyhow!("cannot understand {}: {}", file.display(), error))
+    toml::from_str(&text).map_err(|error| anyhow!("cannot parse {}: {}", file.display(), error))
 }
 
-/// A text of a plain file, which settings take little of.
+/// Reads a small regular file.
 fn read_small(file: &Path) -> io::Result<String> {
     const MOST: u64 = 1 << 20;
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() > MOST {
-        return Err(io::Error::other("it is no plain file of a megabyte at most"));
+        return Err(io::Error::other("it is not a regular file of at most 1 MB"));
     }
     fs::read_to_string(file)
 }

@@ -38,12 +38,12 @@ struct Configuration {
 /// Trains every configuration of a file, and shows them in one table.
 pub(super) fn run(file: &Path, said: &Settings, folder: Option<PathBuf>, processes: bool) -> Result<()> {
     if RankAssignment::of_this_process()?.is_some() {
-        bail!("a sweep starts its runs itself: start it once, and not for each rank");
+        bail!("a sweep starts its own ranks: start it once, not under torchrun or srun");
     }
     let configurations = configurations(&settings::read_table(file)?, Table::try_from(said)?)
-        .map_err(|error| anyhow!("cannot understand {}: {error}", file.display()))?;
+        .map_err(|error| anyhow!("cannot parse {}: {error}", file.display()))?;
     for Configuration { name, settings } in &configurations {
-        check(settings).map_err(|error| anyhow!("run {name} of {}: {error}", file.display()))?;
+        check(settings).map_err(|error| anyhow!("run {name} in {}: {error}", file.display()))?;
     }
     let new_folder = match folder {
         Some(folder) => NewRun::at(folder),
@@ -55,9 +55,9 @@ pub(super) fn run(file: &Path, said: &Settings, folder: Option<PathBuf>, process
         .flat_map(|configuration| [folder.join(&configuration.name), settings_file(folder, configuration)]);
     let made: Vec<String> = made.filter(|path| path.exists()).map(|path| path.display().to_string()).collect();
     if !made.is_empty() {
-        bail!("there already: {}; say another folder with --run", made.join(", "));
+        bail!("already exists: {}; choose another directory with --run", made.join(", "));
     }
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (index, configuration) in configurations.iter().enumerate() {
         let show = |says: &str| show(index, configurations.len(), &configuration.name, says);
@@ -89,24 +89,24 @@ fn configurations(file: &Table, said: Table) -> Result<Vec<Configuration>, Strin
     let mut shared = file.clone();
     let runs = match shared.remove(LIST) {
         Some(Value::Array(runs)) if !runs.is_empty() => runs,
-        _ => return Err("a sweep has a [[run]] for each configuration".into()),
+        _ => return Err("a sweep needs a [[run]] for each configuration".into()),
     };
     let mut configurations: Vec<Configuration> = Vec::new();
     for run in runs {
-        let Value::Table(mut own) = run else { return Err("each run is a table of settings".into()) };
+        let Value::Table(mut own) = run else { return Err("each run must be a table of settings".into()) };
         let name = match own.remove(NAME) {
             Some(Value::String(name)) => name,
-            Some(_) => return Err("a run's name is a text".into()),
+            Some(_) => return Err("the name of a run must be a string".into()),
             None => name_of(&own),
         };
         if name.is_empty() || name.starts_with('.') || !name.chars().all(|c| c.is_alphanumeric() || "._-".contains(c)) {
-            return Err(format!("`{name}` is no name for a run: letters, digits, dots, dashes and underscores are"));
+            return Err(format!("`{name}` is not a valid run name; use letters, digits, dots, dashes and underscores"));
         }
         if configurations.iter().any(|other| other.name == name) {
-            return Err(format!("two runs are called {name}; give them a `name` each"));
+            return Err(format!("two runs are called {name}; give each its own `name`"));
         }
         if let Some(both) = own.keys().find(|key| said.contains_key(*key)) {
-            return Err(format!("run {name} sets {both}, and so does the command line"));
+            return Err(format!("run {name} and the command line both set {both}"));
         }
         let settings = shared.clone().into_iter().chain(own).chain(said.clone()).collect();
         configurations.push(Configuration { name, settings });
@@ -164,9 +164,9 @@ fn train(
     });
     let status = status?;
     if STOPPED.contains(&exit_status(status)) {
-        bail!("stopped while it trained {}; what is recorded stays in {}", configuration.name, folder.display());
+        bail!("stopped while training {}; what was recorded is in {}", configuration.name, folder.display());
     }
-    Ok((!status.success()).then(|| why.unwrap_or_else(|| format!("it ended with {status}"))))
+    Ok((!status.success()).then(|| why.unwrap_or_else(|| format!("it exited with {status}"))))
 }
 
 /// Statuses of a run that was stopped: by SIGHUP, SIGINT and SIGTERM.
@@ -220,18 +220,18 @@ mod tests {
         assert_eq!(found[2].settings, expected);
         assert_eq!(read(file, "").unwrap()[2].settings["steps"].as_integer(), Some(9));
         // A run would be called what it is not.
-        assert_eq!(read(file, "dp = 4").unwrap_err(), "run dp2-zero1 sets dp, and so does the command line");
+        assert_eq!(read(file, "dp = 4").unwrap_err(), "run dp2-zero1 and the command line both set dp");
     }
 
     #[test]
     fn what_is_no_sweep_is_said() {
         for (file, why) in [
-            ("dp = 2", "a sweep has a [[run]]"),
-            ("run = []", "a sweep has a [[run]]"),
-            ("run = [1]", "each run is a table"),
+            ("dp = 2", "a sweep needs a [[run]]"),
+            ("run = []", "a sweep needs a [[run]]"),
+            ("run = [1]", "each run must be a table"),
             ("[[run]]\n[[run]]", "two runs are called usual"),
-            ("[[run]]\nname = '../up'", "`../up` is no name"),
-            ("[[run]]\nname = 3", "a run's name is a text"),
+            ("[[run]]\nname = '../up'", "`../up` is not a valid run name"),
+            ("[[run]]\nname = 3", "the name of a run must be a string"),
         ] {
             let said = read(file, "").unwrap_err();
             assert!(said.contains(why), "{file}: {said}");

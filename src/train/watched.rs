@@ -37,7 +37,7 @@ pub(super) fn train(run: &Path, is_named: bool) -> Result<()> {
             training.stop();
             let status = training.child.wait()?;
             training
-                .say(&[("stopped", format!("the training ended with {status}")), ("recorded", shown(&training.run))])
+                .say(&[("stopped", format!("the training exited with {status}")), ("recorded", shown(&training.run))])
         }
     }
 }
@@ -67,6 +67,7 @@ impl Training {
         if !is_named {
             command.args([OsString::from("--run"), run.into()]);
         }
+        command.args(["--color", "never"]);
         // Keys and a terminal that is closed are the dashboard's, not the training's.
         command.process_group(0).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().map_err(|error| anyhow!("cannot start the training: {error}"))?;
@@ -96,7 +97,9 @@ impl Training {
             return Ok(());
         }
         let why = words.rfind("error: ").map(|at| words[at..].to_owned());
-        let Some(why) = why else { bail!("the training ended with {status}; {} is what it said", self.log.display()) };
+        let Some(why) = why else {
+            bail!("the training exited with {status}; its output is in {}", self.log.display())
+        };
         drop(write!(anstream::stderr(), "{why}"));
         Err(TrainError::Said.into())
     }
@@ -104,9 +107,9 @@ impl Training {
     fn take_leave(&self) -> Result<()> {
         let (program, run) = (terminal::program(), shown(&self.run));
         self.say(&[
-            ("training", format!("goes on, as process {}", self.child.id())),
-            ("says", shown(&self.log)),
-            ("look", format!("{program} live {run}")),
+            ("training", format!("continues as process {}", self.child.id())),
+            ("output", shown(&self.log)),
+            ("watch", format!("{program} live {run}")),
             ("stop", format!("kill {}", self.child.id())),
         ])
     }

@@ -108,7 +108,7 @@ fn text_fits_and_needs_no_colour() {
         assert!(line.chars().count() <= 100, "{line}");
         assert!(!line.contains('\u{1b}'), "{line:?}");
     }
-    for part in ["; step 0 is warm-up", "MFU unknown: ", "Findings", "ideal 20.0%, if balanced ", "Kernels by family"] {
+    for part in ["; step 0 is warm-up", "MFU unknown: ", "Findings", "ideal 20.0%, ", "Kernels by family"] {
         assert!(shown.contains(part), "{part} is missing from {shown}");
     }
     // What matters is seen without scrolling.
@@ -158,9 +158,9 @@ fn html_is_one_file_with_plots() {
     for part in [
         "name=\"viewport\"",
         "prefers-color-scheme: dark",
-        "aria-label=\"Where each step&#39;s time goes\"",
+        "aria-label=\"Time of each step\"",
         " by rank and stream\"",
-        "aria-label=\"The pipeline in step ",
+        "aria-label=\"Pipeline in step ",
         "<button>kernel</button>",
     ] {
         assert!(page.contains(part), "{part} is missing");
@@ -186,7 +186,7 @@ fn names_of_others_stay_names() {
     let written = |format: &str| text(&stepscope(&["analyze", "run", "--format", format], directory.path()).stdout);
     let (plain, page, markdown) = (written("text"), written("html"), written("markdown"));
     assert!(plain.lines().all(|line| line.chars().count() <= 100 && !line.contains('\u{1b}')), "{plain}");
-    assert!(plain.contains("250 ns, in step 0"), "{plain}");
+    assert!(plain.contains("250 ns in step 0"), "{plain}");
     assert!(page.contains("alert(1)") && !page.contains("<script>alert") && !page.contains('\u{1b}'));
     assert!(markdown.contains("\\|") && !markdown.contains("<script>"), "{markdown}");
 }
@@ -197,7 +197,7 @@ fn markdown_has_tables_and_folds_the_long_ones() {
     synthetic(directory.path());
     let shown = text(&stepscope(&["analyze", "--format", "markdown"], directory.path()).stdout);
     assert!(shown.starts_with("## synthetic\n\n**complete** · 4 ranks"), "{shown}");
-    assert!(shown.contains("### Findings") && shown.contains("\n### Where a step's time goes"), "{shown}");
+    assert!(shown.contains("### Findings") && shown.contains("\n### Time per step"), "{shown}");
     assert_eq!(shown.matches("<details>").count(), shown.matches("</details>").count());
     assert!(shown.contains("<summary>Time by layer"), "{shown}");
     // A row has as many cells as its header.
@@ -231,21 +231,21 @@ fn what_cannot_be_analyzed_is_said() {
     synthetic(here);
     RunInfo::of_this_process("empty").create(&here.join("empty")).unwrap();
     for (arguments, why) in [
-        ("--steps 5..3", "there is no step from 5 to before 3"),
+        ("--steps 5..3", "5..3 contains no step"),
         ("--steps some", "`some` is not a step"),
-        ("--steps 100..", "none of these steps was recorded"),
-        ("--ranks 4", "there is no rank 4 among 4"),
-        ("--ranks 0-4000000000", "there is no rank 4 among 4"),
+        ("--steps 100..", "none of the selected steps was recorded"),
+        ("--ranks 4", "there is no rank 4 among the 4 recorded"),
+        ("--ranks 0-4000000000", "there is no rank 4 among the 4 recorded"),
         ("--ranks 0;1", "`0;1` is not a rank"),
-        ("--peak-tflops 0", "no device has a peak of 0 TFLOP/s"),
-        ("--peak-tflops NaN", "no device has a peak of NaN TFLOP/s"),
-        ("--peak-tflops -1", "no device has a peak of -1 TFLOP/s"),
-        ("--peak-tflops inf", "no device has a peak of inf TFLOP/s"),
-        ("--peak-tflops 1e300", "no device has a peak of 1e300 TFLOP/s"),
-        ("--peak-tflops 1e-300", "no device has a peak of 1e-300 TFLOP/s"),
+        ("--peak-tflops 0", "0 TFLOP/s is not a possible peak"),
+        ("--peak-tflops NaN", "NaN TFLOP/s is not a possible peak"),
+        ("--peak-tflops -1", "-1 TFLOP/s is not a possible peak"),
+        ("--peak-tflops inf", "inf TFLOP/s is not a possible peak"),
+        ("--peak-tflops 1e300", "1e300 TFLOP/s is not a possible peak"),
+        ("--peak-tflops 1e-300", "1e-300 TFLOP/s is not a possible peak"),
         ("--mfu-convention mine", "invalid value 'mine'"),
         ("--format pdf", "invalid value 'pdf'"),
-        ("nowhere", "there is nothing at nowhere"),
+        ("nowhere", "nowhere does not exist"),
         ("empty", "nothing was recorded"),
         ("-o nowhere/report.txt", "cannot write nowhere/report.txt"),
         ("-o runs", "cannot write runs: it is a directory"),

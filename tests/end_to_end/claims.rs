@@ -163,7 +163,7 @@ fn what_the_ideal_schedule_is_left_out_for_is_said() {
     copy_of_sample(directory.path(), |run, _| run["layout"]["micro_batches"] = MOST.into());
     let frame = bounded(&["live", "run", "--once", "--view", "pipeline"], directory.path());
     let said = text(&frame.stdout);
-    assert!(said.contains("left out: the run claims 67108864 passes a step; 32 are recorded"), "{said}");
+    assert!(said.contains("not drawn: the run claims 67108864 passes per step, but 32 are recorded"), "{said}");
     let analysis = bounded(&["analyze", "run", "--format", "json"], directory.path());
     let analysis: Value = serde_json::from_slice(&analysis.stdout).unwrap();
     assert_eq!(analysis["pipeline"]["balanced_bubble"], Value::Null);

@@ -139,12 +139,12 @@ fn trained_runs_differ_as_theory_says() {
     // Another number of ranks is compared by rank and in all, and said.
     let ranks = diff("recompute-base", "zero-other", here);
     let notes = ranks["notes"].to_string();
-    assert!(notes.contains("one rank and 2 ranks") && notes.contains("tokens in recompute-base"), "{notes}");
+    assert!(notes.contains("one rank vs. 2 ranks") && notes.contains("in recompute-base"), "{notes}");
     metric(&ranks, "tokens_per_second_per_rank");
     metric(&ranks, "peak_memory_of_all_ranks");
     let shown = text(&stepscope(&["diff", "recompute-base", "zero-other"], here).stdout);
     let answer = shown.split("\nchanged").next().unwrap().replace('\n', " ");
-    assert!(answer.contains(" per token ") && answer.contains("; a step is "), "{shown}");
+    assert!(answer.contains(" per token") && answer.contains("; a step is "), "{shown}");
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn traces_and_snapshots_of_others_are_compared_too() {
     assert!(mixed["step_time"].is_null() && mixed["comparable"] == false, "{mixed}");
     let shown = text(&stepscope(&["diff", "kineto/ddp", "ddp-rank0.pickle"], here).stdout);
     assert!(
-        shown.starts_with("ddp-rank0.pickle and ddp are not comparable: another source: ")
-            && shown.contains("so nothing is said of time"),
+        shown.starts_with("ddp-rank0.pickle and ddp are not comparable: source differs: ")
+            && shown.contains("so time is not compared"),
         "{shown}"
     );
 }
@@ -184,23 +184,28 @@ fn limits_decide_how_it_ends() {
     let lines: Vec<&str> = said.lines().collect();
     assert!(
         lines.len() == 2
-            && lines[0]
-                .starts_with("failed: step_time of recompute-full is 149.2 ms instead of 119.4 ms, +25.0% (95%: "),
+            && lines[0].starts_with("failed: step_time of recompute-full: 119.4 ms → 149.2 ms, +25.0% (95% CI: "),
         "{said}"
     );
-    assert!(lines[0].ends_with(", beyond step_time:+3%") && lines[1].ends_with(", beyond mfu:-2%"), "{said}");
+    assert!(
+        lines[0].ends_with(", beyond the limit step_time:+3%") && lines[1].ends_with(", beyond the limit mfu:-2%"),
+        "{said}"
+    );
     let (status, said) = run(&[&["recompute-full", "recompute-none"], &limits[4..]].concat());
-    assert!(status == Some(1) && said.starts_with("failed: peak_memory of recompute-none is 34.0 GB"), "{said}");
+    assert!(
+        status == Some(1) && said.starts_with("failed: peak_memory of recompute-none: 24.6 GB → 34.0 GB"),
+        "{said}"
+    );
     // Beyond the limit, and chance.
     assert_eq!(run(&["pp2-gpipe", "pp2-1f1b", "--fail-on", "step_time:-0.1%"]).0, Some(0));
     for (arguments, why) in [
-        ("single tp2 --fail-on step_time:+3%", "another sequence length: 2048 and 1024"),
-        ("single single --fail-on speed:+3%", "there is no figure `speed`; there are step_time, "),
-        ("dp2-bucketed dp2-zero3 --fail-on bus_bandwidth.all_gather.dp:-1%", "is not known of both runs"),
-        ("single single --fail-on step_time:3", "is no limit: one is METRIC:+3%"),
+        ("single tp2 --fail-on step_time:+3%", "sequence length differs: 2048 and 1024"),
+        ("single single --fail-on speed:+3%", "unknown metric `speed`; known metrics are step_time, "),
+        ("dp2-bucketed dp2-zero3 --fail-on bus_bandwidth.all_gather.dp:-1%", "is not known for both runs"),
+        ("single single --fail-on step_time:3", "is not a limit; use METRIC:+3%"),
         ("single", "required arguments were not provided"),
-        ("single nowhere", "there is nothing at nowhere"),
-        ("single single --steps 100..", "none of these steps was recorded"),
+        ("single nowhere", "nowhere does not exist"),
+        ("single single --steps 100..", "none of the selected steps was recorded"),
     ] {
         let output = stepscope(&[&["diff"], &arguments.split(' ').collect::<Vec<_>>()[..]].concat(), here);
         let said = text(&output.stderr);
@@ -241,7 +246,7 @@ fn runs_of_more_ranks_have_an_efficiency() {
     assert_eq!(efficiency[0], 1.0);
     assert!((efficiency[2] - rates[2] / rates[0] / 4.0).abs() < 1e-12, "{efficiency:?} {rates:?}");
     let page = text(&stepscope(&["diff", "dp4", "dp1", "dp2", "--format", "html"], directory.path()).stdout);
-    assert!(page.contains("aria-label=\"Parallel efficiency against ranks\""));
+    assert!(page.contains("aria-label=\"Parallel efficiency vs. ranks\""));
 }
 
 #[test]
@@ -252,7 +257,7 @@ fn html_is_one_file_with_a_waterfall_and_both_timelines() {
     assert!(page.len() < 1_000_000, "{} bytes", page.len());
     for part in [
         "<h1>dp2-bucketed is ",
-        "aria-label=\"From a step of dp2-naive to one of dp2-bucketed\"",
+        "aria-label=\"Change in step time from dp2-naive to dp2-bucketed\"",
         "aria-label=\"dp2-naive: step ",
         "aria-label=\"dp2-bucketed: step ",
         "<button>kernel</button>",
@@ -307,7 +312,7 @@ fn a_sweep_trains_a_list_and_shows_it() {
     let progress = "training one, run 1 of 3\ntraining dp2, run 2 of 3\ntraining recompute-full, run 3 of 3\n";
     assert_eq!(said, format!("{progress}recorded  3 runs in all\n"));
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains(" is fastest: ") && words.contains(" needs least memory: "), "{shown}");
+    assert!(words.contains(" is fastest: ") && words.contains(" uses the least memory: "), "{shown}");
     for part in ["Settings that differ", "recompute-full"] {
         assert!(shown.contains(part), "{part} is missing from {shown}");
     }
@@ -317,7 +322,7 @@ fn a_sweep_trains_a_list_and_shows_it() {
     // What is wrong is said before anything is trained.
     fs::write(here.join("wrong.toml"), "[[run]]\n[[run]]\npp = 3\n").unwrap();
     let said = failure(&["train", "--sweep", "wrong.toml", "--run", "none"], here);
-    assert!(said.starts_with("error: run pp3 of wrong.toml: ") && !here.join("none").exists(), "{said}");
+    assert!(said.starts_with("error: run pp3 in wrong.toml: ") && !here.join("none").exists(), "{said}");
     // A run that fails does not keep the others from being trained.
     fs::write(here.join("one.toml"), file.replace("[[run]]\ndp = 2", "[[run]]\nresume = \"nowhere\"")).unwrap();
     let output = stepscope(&["train", "--sweep", "one.toml", "--steps", "2", "--run", "some"], here);

@@ -102,9 +102,9 @@ fn what_is_imported_says_the_same() {
         assert!(said.starts_with("imported  ") && said.contains(&format!(" analyze {run}\n")), "{said}");
         assert_eq!(analyzed(sources, here.path()), analyzed(&[&run], here.path()));
         let again = failure(&["import", &run, "--run", "other"], here.path());
-        assert!(again.contains("is a run directory already"), "{again}");
+        assert!(again.contains("is already a run directory"), "{again}");
         let again = failure(&[&["import", "--run", &run], sources].concat(), here.path());
-        assert!(again.contains("already holds a recording"), "{again}");
+        assert!(again.contains("already contains a recording"), "{again}");
     }
 }
 
@@ -127,7 +127,7 @@ fn a_snapshot_gives_its_rank_its_memory() {
     // A file that does not say whose memory it is may be anybody's.
     fs::rename(here.path().join("rank0.pickle"), here.path().join("memory.pickle")).unwrap();
     let said = failure(&["analyze", "."], here.path());
-    assert!(said.contains("does not say of which rank it is") && said.contains("hint: put its rank"), "{said}");
+    assert!(said.contains("does not say which rank it is from") && said.contains("hint: put the rank"), "{said}");
     assert_eq!(analyzed(&["rank1.json.gz", "memory.pickle"], here.path())["memory"][0]["rank"], 1);
 }
 
@@ -144,19 +144,17 @@ fn text_says_what_is_inferred_and_fits() {
     let (traces, snapshot) = (fixture("kineto/ddp"), fixture("ddp-rank0.pickle"));
     let apart = shown(&[&traces]);
     assert!(apart.starts_with("ddp  complete  2 of 4 ranks · PyTorch profiler\n"), "{apart}");
-    for part in [
-        "MFU unknown: a trace does not say its model",
-        "a memory snapshot of the rank beside its trace",
-        "Time by phase, partly inferred",
-    ] {
+    for part in
+        ["MFU unknown: the trace has no model", "add a memory snapshot of this rank", "Time by phase (partly inferred)"]
+    {
         assert!(apart.contains(part), "{part} is missing from {apart}");
     }
     // What nobody knows is not there to be read.
-    for part in ["What fills memory", "Time by layer", "predicted", "of peak"] {
+    for part in ["Memory at the peak", "Time by layer", "predicted", "of peak"] {
         assert!(!apart.contains(part), "{part} is in {apart}");
     }
     let joined = shown(&[&traces, &snapshot]);
-    assert!(joined.contains("What fills memory at the peak of rank 0, categories inferred\n"), "{joined}");
+    assert!(joined.contains("Memory at the peak of rank 0 (categories inferred)\n"), "{joined}");
 }
 
 /// A trace with some events, of kernels that last a microsecond each.
@@ -187,7 +185,7 @@ fn names_of_others_never_reach_the_terminal_raw() {
     }
     fs::write(here.path().join(file), "nothing").unwrap();
     let said = failure(&["analyze", file], here.path());
-    assert!(!said.contains('\u{1b}') && said.contains("text, and no JSON"), "{said:?}");
+    assert!(!said.contains('\u{1b}') && said.contains("text, not JSON"), "{said:?}");
 }
 
 #[test]
@@ -205,7 +203,7 @@ fn a_trace_that_is_cut_off_is_read_and_says_so() {
     let shown = text(&stepscope(&["analyze", "cut.json.gz"], here.path()).stdout);
     assert!(shown.starts_with("cut  interrupted  ") && shown.contains("\nlost      "), "{shown}");
     let shown = text(&stepscope(&["inspect", "cut.json.gz"], here.path()).stdout);
-    assert!(shown.contains("rank 0: it cannot be unpacked to its end"), "{shown}");
+    assert!(shown.contains("rank 0: it cannot be fully decompressed"), "{shown}");
     let output = stepscope(&["import", "cut.json.gz", "--run", "run"], here.path());
     assert!(text(&output.stderr).contains("\nlost      "), "{}", text(&output.stderr));
     assert_eq!(analyzed(&["run"], here.path())["run"]["state"], "interrupted");
@@ -238,13 +236,10 @@ fn files_made_to_hurt_are_refused() {
         }
     }
     let said = failure(&["import", "a", "--run", "run"], here.path());
-    assert!(
-        said.contains("are both of rank 0") && said.contains("hint: name the files that belong together"),
-        "{said}"
-    );
+    assert!(said.contains("are both from rank 0") && said.contains("hint: name one file per rank"), "{said}");
     assert!(!here.path().join("run").exists());
     let said = failure(&["analyze", "a/rank0.json", "nowhere"], here.path());
-    assert!(said.starts_with("error: there is nothing at nowhere"), "{said}");
+    assert!(said.starts_with("error: nowhere does not exist"), "{said}");
     let nested = format!(
         r#"{{"ph": "X", "cat": "kernel", "ts": 1, "dur": 1, "args": {}1{}}}"#,
         "[".repeat(100_000),

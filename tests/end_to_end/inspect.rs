@@ -129,29 +129,29 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
     fs::write(here.join("future/run.json"), "{\"schema\": 9, \"stepscope\": \"4.0.0\"}").unwrap();
     fs::create_dir(here.join("broken")).unwrap();
     fs::write(here.join("broken/run.json"), "{\"schema\": 1,").unwrap();
-    let a_run = "hint: a run directory has a run.json in it";
+    let a_run = "hint: a run directory contains a run.json";
     let no_run = |path: &str| {
-        let why = "it has no run.json, and nothing in it is a PyTorch trace or memory snapshot";
+        let why = "it has no run.json, and contains no PyTorch trace or memory snapshot";
         format!("error: {path} is not a run directory: {why}")
     };
     for (source, error, hint) in [
-        ("nowhere", "error: there is nothing at nowhere", "hint: the newest run here is runs/one"),
+        ("nowhere", "error: nowhere does not exist", "hint: the newest run here is runs/one"),
         (
             "notes.txt",
-            "error: notes.txt is neither a PyTorch trace nor a memory snapshot: it is text, and no JSON",
-            "hint: torch.profiler's export_chrome_trace writes traces, torch.cuda.memory._dump_snapshot snapshots",
+            "error: notes.txt is neither a PyTorch trace nor a memory snapshot: it is text, not JSON",
+            "hint: torch.profiler's export_chrome_trace writes traces; torch.cuda.memory._dump_snapshot writes snapshots",
         ),
         ("empty", &no_run("empty"), a_run),
         ("runs", &no_run("runs"), "hint: the newest run in it is runs/one"),
-        ("runs/one/rank-00000", &no_run("runs/one/rank-00000"), "hint: it is a part of the run runs/one"),
+        ("runs/one/rank-00000", &no_run("runs/one/rank-00000"), "hint: it is part of the run runs/one"),
         (
             "future",
-            "error: future has schema version 9, written by stepscope 4.0.0; this stepscope reads versions up to 1",
+            "error: future has schema version 9 (written by stepscope 4.0.0); this stepscope reads versions up to 1",
             "hint: use stepscope 4.0.0 or newer",
         ),
         (
             "broken",
-            "error: cannot understand broken/run.json: EOF while parsing a value at line 1 column 13",
+            "error: cannot parse broken/run.json: EOF while parsing a value at line 1 column 13",
             "hint: broken/run.json is damaged; the .arrows files of its ranks open in any Arrow reader",
         ),
     ] {
@@ -164,7 +164,7 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
     fs::write(here.join("broken/run.json"), run.to_string()).unwrap();
     let output = stepscope(&["inspect", "broken"], here);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
-    let error = "error: cannot understand broken/run.json: missing field `hidden` at line 1 column ";
+    let error = "error: cannot parse broken/run.json: missing field `hidden` at line 1 column ";
     assert!(text(&output.stderr).starts_with(error), "{}", text(&output.stderr));
     let output = stepscope(&["inspect"], &here.join("empty"));
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
@@ -180,7 +180,7 @@ fn what_is_no_plain_file_is_not_read() {
     nix::unistd::mkfifo(&rank.join("spans.arrows"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let stdout = text(&stepscope(&["inspect", "runs/one"], directory.path()).stdout);
     assert!(
-        stdout.contains("rank 1: cannot open runs/one/rank-00001/spans.arrows: it is not a plain file\n"),
+        stdout.contains("rank 1: cannot open runs/one/rank-00001/spans.arrows: it is not a regular file\n"),
         "{stdout}"
     );
     let contents = json(&["inspect", "runs/one", "--format", "json"], directory.path());
@@ -189,7 +189,7 @@ fn what_is_no_plain_file_is_not_read() {
     fs::remove_file(directory.path().join("runs/one/run.json")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", directory.path().join("runs/one/run.json")).unwrap();
     let output = stepscope(&["inspect", "runs/one"], directory.path());
-    assert_eq!(text(&output.stderr), "error: cannot read runs/one/run.json: it is not a plain file\n");
+    assert_eq!(text(&output.stderr), "error: cannot read runs/one/run.json: it is not a regular file\n");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn a_frame_is_as_large_as_asked_and_has_no_colours_in_a_file() {
     assert_eq!(overview.lines().count(), 30);
     assert!(overview.lines().all(|line| line.chars().count() <= 100), "{overview}");
     assert!(!overview.contains('\u{1b}'), "{overview}");
-    for word in ["complete", "2 ranks", "compute", "exposed comm", "tokens/s", "MFU", "What stands out"] {
+    for word in ["complete", "2 ranks", "compute", "exposed comm", "tokens/s", "MFU", "Findings"] {
         assert!(overview.contains(word), "{word} is not in\n{overview}");
     }
     let memory = frame(&["dp2-bucketed", "--view", "memory"], Path::new(SAMPLES));

@@ -7,8 +7,14 @@ mod analyze;
 
 mod binary;
 
+/// The library that the binary carries for `record`.
+mod carried_library;
+
 /// What files and settings claim: no command takes memory for it.
 mod claims;
+
+/// What every command has: help, versions, colors, completions, manual pages, and suggestions for mistyped words.
+mod command_line;
 
 /// `stepscope diff` and `train --sweep`: what changed, how sure that is, and what is refused.
 mod diff;
@@ -58,3 +64,6 @@ mod survival;
 
 /// `stepscope train`: what it trains, records and refuses.
 mod train;
+
+/// The wheel, where one was built.
+mod wheel;

@@ -77,7 +77,7 @@ fn a_sweep_writes_over_no_file() {
     fs::write(directory.path().join("sweep.toml"), "steps = 1\n[[run]]\nname = \"notes\"\n").unwrap();
     fs::write(directory.path().join("notes.toml"), "theirs").unwrap();
     let said = failure(&["train", "--sweep", "sweep.toml", "--run", "."], directory.path());
-    assert!(said.contains("there already: ./notes.toml"), "{said}");
+    assert!(said.contains("already exists: ./notes.toml"), "{said}");
     assert_eq!(fs::read(directory.path().join("notes.toml")).unwrap(), b"theirs");
 }
 
@@ -170,7 +170,7 @@ fn without_a_folder_for_it_the_rest_is_recorded() {
         .output()
         .unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(5), "--\n"));
-    assert!(text(&output.stderr).contains("not PyTorch's memory and steps: "), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("without PyTorch memory and steps: "), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_pipe_in_place_of_a_checkpoint_is_not_waited_for() {
         assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
         let said =
             failure(&["train", "--resume", "run", "--run", "on", "--steps", "2", "--backend", "cpu"], directory.path());
-        assert!(said.contains("it is not a plain file"), "{said}");
+        assert!(said.contains("it is not a regular file"), "{said}");
         assert!(!directory.path().join("on").exists());
         fs::remove_file(&file).unwrap();
         fs::write(&file, whole).unwrap();

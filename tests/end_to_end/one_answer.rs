@@ -214,9 +214,9 @@ fn communication_is_the_same(answers: &Answers) {
     let stragglers = answers.list("stragglers");
     let worst = stragglers.iter().max_by_key(|rank| rank["caused_wait_ns"].as_i64());
     if let Some(worst) = worst.filter(|worst| worst["caused_wait_ns"] != 0) {
-        answers.view_says("communication", &format!("rank {} is waited for most", worst["rank"]));
+        answers.view_says("communication", &format!("rank {} is the worst straggler", worst["rank"]));
         let report = &answers.reports[0].1;
-        let table = report.split("Who waits for whom").nth(1).unwrap();
+        let table = report.split("Waiting in collectives").nth(1).unwrap();
         let first = table.lines().nth(2).unwrap().split_whitespace().next().unwrap();
         assert_eq!(first, worst["rank"].to_string(), "{}", answers.name());
     }

@@ -44,7 +44,7 @@ fn json_is_what_the_contract_says() {
     }
     assert!(configurations.len() > 10);
     let rejected = json["rejected"].as_array().unwrap();
-    assert!(rejected.iter().any(|rejection| rejection["why"] == "pp 32 does not divide 80 layers"));
+    assert!(rejected.iter().any(|rejection| rejection["why"] == "80 layers are not divisible by pp 32"));
 }
 
 #[test]
@@ -53,21 +53,21 @@ fn text_says_what_is_predicted_and_assumed() {
     let stdout = text(&output.stdout);
     assert!(output.status.success() && output.stderr.is_empty());
     assert!(
-        stdout.starts_with("llama-8b, 8.0 B parameters, on 8 × a100-80gb (80 GiB): 4,194,304 tokens a step"),
+        stdout.starts_with("llama-8b, 8.0 B parameters, on 8 × a100-80gb (80 GiB): 4,194,304 tokens per step"),
         "{stdout}"
     );
-    assert!(stdout.contains("\npredicted: the best of each grid, of "), "{stdout}");
-    assert!(stdout.contains("\nassumed: compute reaches 50% of 312 TFLOP/s (bf16, dense)"), "{stdout}");
+    assert!(stdout.contains("\npredicted: the best of each dp × tp × pp grid, out of "), "{stdout}");
+    assert!(stdout.contains("\nassumptions: compute reaches 50% of 312 TFLOP/s (bf16, dense)"), "{stdout}");
     assert!(stdout.contains("GPU-days") && !stdout.contains('\u{1b}'), "{stdout}");
     let nothing = text(&plan("--model llama-405b --gpu a10 --gpus 2").stdout);
-    assert!(nothing.contains("\nnothing works\n") && nothing.contains(" GB usable, "), "{nothing}");
+    assert!(nothing.contains("\nno configuration fits\n") && nothing.contains(" GB usable, "), "{nothing}");
 }
 
 #[test]
 fn any_number_of_gpus_can_share_the_usual_batch() {
     for gpus in [3, 7, 24, 96] {
         let output = plan(&format!("--model llama-8b --gpu h100 --gpus {gpus}"));
-        assert!(!text(&output.stdout).contains("nothing works"), "{gpus} GPUs: {}", text(&output.stdout));
+        assert!(!text(&output.stdout).contains("no configuration fits"), "{gpus} GPUs: {}", text(&output.stdout));
     }
 }
 
@@ -94,24 +94,27 @@ fn bad_input_gets_an_error() {
     fs::write(&file, r#"{"model_type": "clip", "vision_config": {"hidden_size": 768}}"#).unwrap();
     let vision = format!("--model {} --gpu h100 --gpus 8", file.display());
     for (arguments, error) in [
-        (
-            "--model gpt5 --gpu h100 --gpus 8",
-            "error: there is no model `gpt5`: it is neither a file nor one of tiny, gpt2-124m",
-        ),
-        ("--model tiny --gpu tpu --gpus 8", "error: there is no device `tpu` in the table; it has a100-40gb"),
-        ("--model tiny --gpu h100 --gpus 0", "error: there must be at least one GPU"),
+        ("--model gpt5 --gpu h100 --gpus 8", "error: unknown model `gpt5`: not a file, and not one of tiny, gpt2-124m"),
+        ("--model tiny --gpu tpu --gpus 8", "error: unknown device `tpu`; known devices are a100-40gb"),
+        ("--model tiny --gpu h100 --gpus 0", "error: at least one GPU is needed"),
         ("--model tiny --gpu h100 --gpus many", "error: invalid value 'many' for '--gpus <N>'"),
-        ("--model tiny --gpu h100 --gpus 8 --global-batch 1000", "error: a global batch of 1000 tokens is no whole"),
+        (
+            "--model tiny --gpu h100 --gpus 8 --global-batch 1000",
+            "error: a global batch of 1000 tokens is not a multiple",
+        ),
         ("--model tiny --gpu h100 --gpus 8 --gpus-per-node 18446744073709551615", "error: a node cannot have 1844"),
-        ("--model /dev/zero --gpu h100 --gpus 8", "error: cannot read a model from /dev/zero: it is not a plain file"),
-        ("--model tiny --gpu h100 --gpus 8 --efficiency 2", "error: compute efficiency is 2, not a share"),
+        (
+            "--model /dev/zero --gpu h100 --gpus 8",
+            "error: cannot read a model from /dev/zero: it is not a regular file",
+        ),
+        ("--model tiny --gpu h100 --gpus 8 --efficiency 2", "error: compute efficiency is 2; it must be between"),
         (
             "--model tiny --gpu h100 --gpus 8 --precision fp32 --grads bf16",
-            "error: this layout does not work: gradients of fp32",
+            "error: invalid layout: fp32 parameters need",
         ),
         (
             "--model gpt2-124m --gpu h100 --gpus 8 --seq-len 4096",
-            "error: this layout does not work: the model has 1024 positions, not 4096",
+            "error: invalid layout: the model has 1024 learned positions, fewer than 4096",
         ),
         (&vision, "error: cannot read a model from "),
     ] {

@@ -41,12 +41,12 @@ fn what_cannot_be_recorded_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let refused = |arguments: &[&str]| failure(arguments, directory.path());
     let missing = refused(&["record", "--run", "run", "--", "no-such-command"]);
-    assert!(missing.starts_with("error: there is no command `no-such-command`\nhint: "), "{missing}");
+    assert!(missing.starts_with("error: command not found: `no-such-command`\nhint: "), "{missing}");
     assert!(!directory.path().join("run").exists(), "nothing is left of what did not begin");
     assert!(refused(&["record", "--duration", "9", "--every", "5", "--", "true"]).contains("--every"));
     fs::create_dir(directory.path().join("run")).unwrap();
     fs::write(directory.path().join("run/run.json"), "{}").unwrap();
-    assert!(refused(&["record", "--run", "run", "--", "true"]).contains("already holds a recording"));
+    assert!(refused(&["record", "--run", "run", "--", "true"]).contains("already contains a recording"));
 
     let run = |name: &str, value: &str| {
         let output = command(directory.path()).args(["record", "--", "true"]).env(name, value).output().unwrap();
@@ -63,11 +63,11 @@ fn what_cannot_be_recorded_is_refused() {
 #[test]
 fn only_recorded_programs_are_triggered() {
     let directory = tempfile::tempdir().unwrap();
-    assert!(failure(&["trigger", "nothing"], directory.path()).contains("there is nothing at nothing"));
+    assert!(failure(&["trigger", "nothing"], directory.path()).contains("nothing does not exist"));
     let trigger = format!("{} trigger run --duration 2 && test -f run/trigger.json", env!("CARGO_BIN_EXE_stepscope"));
     let dormant = ["record", "--dormant", "--run", "run", "--", "sh", "-c", &trigger];
     let output = stepscope(&dormant, directory.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("triggered: the job is recorded for 2 s"), "{}", text(&output.stderr));
-    assert!(failure(&["trigger", "run"], directory.path()).contains("there is nothing at run"), "nothing was recorded");
+    assert!(text(&output.stderr).contains("triggered: recording the job for 2 s"), "{}", text(&output.stderr));
+    assert!(failure(&["trigger", "run"], directory.path()).contains("run does not exist"), "nothing was recorded");
 }

@@ -91,7 +91,8 @@ fn memory_of_pytorch_is_told_apart() {
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "trained True 0\n"), "{said}");
     assert!(
-        said.contains("memory    PyTorch's by category, of 1 rank; it took ") && said.contains(" beside it"),
+        said.contains("memory    PyTorch memory by category on 1 rank; recording it took ")
+            && said.contains(" of one CPU core"),
         "{said}"
     );
     let memory = program.memory();
@@ -107,7 +108,7 @@ fn memory_of_pytorch_is_told_apart() {
     let rank = program.rank();
     assert_eq!((&rank["collector"]["torch_memory"], &rank["state"]), (&"recorded".into(), &"complete".into()));
     let inspected = text(&stepscope(&["inspect", "run"], program.path()).stdout);
-    assert!(inspected.contains("memory: PyTorch's by category, of 1 rank"), "{inspected}");
+    assert!(inspected.contains("memory: PyTorch memory by category on 1 rank"), "{inspected}");
     let inspected = json(&["inspect", "run", "--format", "json"], program.path());
     assert_eq!(inspected["ranks"][0]["torch_memory"]["version"], "2.11.0");
 }
@@ -192,7 +193,7 @@ fn what_pytorch_throws_ends_its_memory_and_not_the_program() {
         let output = program.record(&[], &[("THROW", when), ("STEPS", "30"), ("WAIT", "0.03")]);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{said}");
-        assert!(said.contains("PyTorch 2.11.0 threw an exception of C++, St9bad_alloc"), "{said}");
+        assert!(said.contains("PyTorch 2.11.0 threw a C++ exception, St9bad_alloc"), "{said}");
         let so_far = if when == "1" { "not recorded: " } else { "recorded in part: " };
         assert!(said.contains(so_far), "{said}");
         assert_eq!(program.rank()["state"], "complete");

@@ -124,7 +124,7 @@ fn ranks_that_shared_a_gpu_say_so() {
         assert_eq!(analysis(name)["run"]["ranks_on_a_device"], ranks, "{name}");
     }
     let output = stepscope(&["analyze", "tp2"], Path::new(SAMPLES));
-    assert!(text(&output.stdout).contains("shared by 2 ranks: times are not those of 2 devices"));
+    assert!(text(&output.stdout).contains("shared by 2 ranks, so times do not reflect 2 GPUs"));
 }
 
 /// A sample whose model only its program says, with what it says of sequences.

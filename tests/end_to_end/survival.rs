@@ -99,8 +99,8 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     assert_eq!(output.status.code(), Some(42), "{stderr}");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "finished: false\n");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    assert!(stderr.starts_with("stepscope: recording of rank 0 ended early: cannot write to "), "{stderr}");
-    assert!(stderr.ends_with("; the program goes on\n"), "{stderr}");
+    assert!(stderr.starts_with("stepscope: recording of rank 0 stopped early: cannot write to "), "{stderr}");
+    assert!(stderr.ends_with("; the program continues\n"), "{stderr}");
 
     let run = Run::open(&path).unwrap();
     assert_eq!(run.state(), State::Interrupted);
@@ -145,5 +145,5 @@ fn a_program_that_forgets_to_finish_loses_nothing() {
     assert_eq!(state, State::Interrupted);
     assert!(steps(&data) > 0);
     let reason = Run::open(&path).unwrap().ranks[0].info.reason.clone().unwrap();
-    assert!(reason.contains("without finishing"), "{reason}");
+    assert!(reason.contains("without calling finish"), "{reason}");
 }

@@ -196,7 +196,7 @@ impl<T: Table> TableTail<T> {
         }
     }
 
-    /// Appends what the next so many bytes of the file hold; says how many there were.
+    /// Appends the contents of the next bytes of the file, up to this many; returns how many there were.
     fn poll_chunk(&mut self, table: &mut T, bytes: u64) -> Result<u64, TraceError> {
         if self.file.is_none() {
             self.file = match open_regular(&self.path) {

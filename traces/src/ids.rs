@@ -71,7 +71,7 @@ ids! {
 }
 
 impl Group {
-    /// A group that nobody numbered, by a hash that all its ranks have: no number of those that are counted.
+    /// A group without a number, named by a hash that all of its ranks share; distinct from counted numbers.
     pub fn hashed(hash: u32) -> Group {
         Group(hash | 1 << 31)
     }

@@ -55,7 +55,7 @@ pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> Result<(), TraceE
     })
 }
 
-/// Writes beside the file, under a name nobody else takes: processes of several hosts may share a process id.
+/// Writes next to the file under a unique name: processes on different hosts may share a process id.
 fn write_draft<T: Serialize>(path: &Path, value: &T) -> Result<PathBuf, TraceError> {
     let mut text =
         serde_json::to_vec_pretty(value).map_err(|source| TraceError::Json { path: path.to_owned(), source })?;

@@ -46,7 +46,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// What tables hold that are in memory, of a file of so many bytes.
+    /// The contents of tables in memory, for a file of this many bytes.
     pub(crate) fn of(data: &RankData, bytes: u64, loss: Loss) -> Survey {
         fn table<T: Table>(table: &T) -> TableSurvey {
             TableSurvey { rows: table.len() as u64, time: table.time_range(), ..TableSurvey::default() }

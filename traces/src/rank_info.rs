@@ -193,7 +193,7 @@ impl RankInfo {
         }
     }
 
-    /// Whether the recording process can still be there; on another host nobody knows.
+    /// Whether the recording process may still be running; unknown for another host.
     fn may_be_alive(&self) -> bool {
         // A forked child that outlives the process keeps its lock.
         self.pid == 0 || self.host != host_name() || kill(Pid::from_raw(self.pid as i32), None) != Err(Errno::ESRCH)

@@ -24,7 +24,7 @@ pub fn open_lock_file(path: &Path) -> io::Result<File> {
 }
 
 fn refuse_special(file: File) -> io::Result<File> {
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a plain file")) }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 #[cfg(test)]

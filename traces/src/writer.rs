@@ -301,7 +301,7 @@ impl<T: Table> TableFile<T> {
         Ok(())
     }
 
-    /// A file that was removed can still be written to: nobody would notice until it is too late.
+    /// A removed file can still be written to, so the loss would be noticed too late.
     fn check_still_there(&self, directory: &Path) -> Result<(), TraceError> {
         let ours = self.file.metadata().map_err(TraceError::io("look at", &self.path))?;
         match fs::metadata(&self.path) {

@@ -171,27 +171,27 @@ pub(crate) fn check(path: &Path, config: &TrainConfig) -> Result<(PathBuf, u64),
         // Whatever it is, it is not read without end.
         let read = open_regular(&file).and_then(|opened| opened.take(MOST_DESCRIPTION).read_to_string(&mut text));
         read.map_err(TrainError::file("read", &file))?;
-        serde_json::from_str(&text).map_err(TrainError::file("understand", &file))?
+        serde_json::from_str(&text).map_err(TrainError::file("parse", &file))?
     };
     let layout = config.layout;
     let Description { step, seed, model, tp, pp, chunks, global_batch, sequence_length } = description;
     let why = if model != config.model {
-        format!("it is of another model, {}", model.name)
+        format!("it is from another model, {}", model.name)
     } else if (tp, pp, chunks) != (layout.tp, layout.pp, layout.chunks) {
-        format!("it is of tp {tp}, pp {pp} and {chunks} chunks of each stage; only dp and zero may differ")
+        format!("it is from tp {tp}, pp {pp} and {chunks} chunks per stage; only dp and zero may differ")
     } else if seed != config.seed {
-        format!("its seed is {seed}, and data would come in another order")
+        format!("its seed is {seed}, so the data order would differ")
     } else if (global_batch, sequence_length) != (layout.global_batch(), layout.sequence_length) {
         let (batch, length) = (layout.global_batch(), layout.sequence_length);
         format!(
-            "its steps are of {global_batch} sequences of {sequence_length}, and these would be of {batch} of {length}"
+            "its steps have {global_batch} sequences of {sequence_length} tokens; these settings have {batch} of {length}"
         )
     } else if step >= config.steps {
-        format!("{step} steps have been taken, and --steps {} asks for no more", config.steps)
+        format!("it is at step {step}, so --steps {} leaves nothing to do", config.steps)
     } else {
         return Ok((path, step));
     };
-    Err(TrainError::File { action: "go on from", path, why })
+    Err(TrainError::File { action: "resume from", path, why })
 }
 
 /// As [`check`], and that the files of all ranks are there and whole.
@@ -213,7 +213,7 @@ fn open(file: &Path) -> Result<Mmap, TrainError> {
 /// Reads a checkpoint into a rank's state: the step to go on with.
 pub(crate) fn restore(path: &Path, config: &TrainConfig, at: Coordinates, state: &State) -> Result<u64, TrainError> {
     let (path, step) = check(path, config)?;
-    let wrong = |why: String| Err(TrainError::File { action: "go on from", path: path.clone(), why });
+    let wrong = |why: String| Err(TrainError::File { action: "resume from", path: path.clone(), why });
     let file = path.join(file_name(at));
     let bytes = open(&file)?;
     let tensors = SafeTensors::deserialize(&bytes).map_err(TrainError::file("read", &file))?;
@@ -227,7 +227,7 @@ pub(crate) fn restore(path: &Path, config: &TrainConfig, at: Coordinates, state:
                 let shape = [slot.rows as usize, slot.columns as usize];
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
                     let (shape, dtype) = (tensor.shape(), tensor.dtype());
-                    return wrong(format!("{name} in it is {dtype:?} of {shape:?}"));
+                    return wrong(format!("{name} has unexpected type {dtype:?} or shape {shape:?}"));
                 }
                 let target = &mut values[place(slot, of.range.start)];
                 bytemuck::cast_slice_mut(target).copy_from_slice(tensor.data());
@@ -263,9 +263,9 @@ fn find(path: &Path) -> Result<PathBuf, TrainError> {
     let step = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("step-")?.parse::<u64>().ok();
     let checkpoints = entries.flatten().map(|entry| entry.path()).filter(|path| path.join(DESCRIPTION).exists());
     let newest = checkpoints.filter_map(|path| Some((step(&path)?, path))).max();
-    let why = if path.exists() { "there is no checkpoint in it" } else { "it does not exist" };
+    let why = if path.exists() { "it contains no checkpoint" } else { "it does not exist" };
     newest.map(|(_, path)| path).ok_or(TrainError::File {
-        action: "go on from",
+        action: "resume from",
         path: path.to_owned(),
         why: why.into(),
     })

@@ -39,7 +39,7 @@ pub struct TrainConfig {
 /// When checkpoints are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveEvery {
-    /// After every so many steps.
+    /// Save every this many steps.
     pub steps: u64,
     /// Under this directory.
     pub directory: PathBuf,
@@ -91,26 +91,26 @@ impl TrainConfig {
         let wrong = |why: String| Err(TrainError::Settings(why));
         if self.model.vocabulary < BYTE_VALUES {
             return wrong(format!(
-                "a token is a byte, so a vocabulary has at least {BYTE_VALUES}, not {}",
+                "tokens are bytes, so the vocabulary needs at least {BYTE_VALUES} entries, not {}",
                 self.model.vocabulary
             ));
         }
         let work = self.layout.micro_batches.saturating_mul(self.layout.chunks);
         if work > MOST_WORK {
-            return wrong(format!("a step of {work} pieces of work on each stage is more than {MOST_WORK}"));
+            return wrong(format!("{work} passes per stage and step are too many; the maximum is {MOST_WORK}"));
         }
         if self.steps == 0 {
-            return wrong("no steps are asked for".into());
+            return wrong("--steps must be at least 1".into());
         }
         if self.save.as_ref().is_some_and(|save| save.steps == 0) {
-            return wrong("--save-every takes at least 1 step".into());
+            return wrong("--save-every must be at least 1".into());
         }
         let bounds = [self.patience.join, self.patience.collective].map(|bound| bound.as_secs());
         if !bounds.iter().all(|seconds| (1..=MOST_SECONDS).contains(seconds)) {
-            return wrong(format!("--timeout takes 1 to {MOST_SECONDS} seconds"));
+            return wrong(format!("--timeout must be between 1 and {MOST_SECONDS} seconds"));
         }
         if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
-            return wrong(format!("a learning rate is a positive number, not {}", self.learning_rate));
+            return wrong(format!("the learning rate must be positive, not {}", self.learning_rate));
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ impl Dataset {
             let length = file.as_slice().len() as u64;
             if length <= sequence_length {
                 let path = paths.get(index).cloned().unwrap_or_else(|| "the built-in text".into());
-                let why = format!("it has {length} bytes, and a sequence takes {}", sequence_length + 1);
+                let why = format!("it has {length} bytes, but a sequence needs {}", sequence_length + 1);
                 return Err(TrainError::File { action: "train on", path, why });
             }
         }

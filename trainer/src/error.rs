@@ -9,11 +9,11 @@ use stepscope_traces::{MemoryCategory, Rank, TraceError};
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// The model and the layout do not go together.
+    /// The model and the layout do not fit each other.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A model this trainer has no code for.
-    #[error("the trainer trains Llama-style models: {0}")]
+    #[error("only Llama-style models can be trained: {0}")]
     Model(String),
     /// Settings that make no sense.
     #[error("{0}")]
@@ -66,7 +66,7 @@ pub enum TrainError {
         why: String,
     },
     /// No GPU where one was asked for.
-    #[error("there is no GPU here{}", why.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
+    #[error("no GPU found{}", why.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
     NoGpu {
         /// Why, where more is known.
         why: Option<Missing>,
@@ -83,7 +83,7 @@ pub enum TrainError {
         why: String,
     },
     /// A device has no memory left.
-    #[error("the GPU has no {} left for {category}; in use: {in_use}", text::bytes(*.wanted))]
+    #[error("out of GPU memory: cannot allocate {} for {category}; in use: {in_use}", text::bytes(*.wanted))]
     OutOfMemory {
         /// How much was asked for.
         wanted: u64,
@@ -93,13 +93,13 @@ pub enum TrainError {
         in_use: Box<MemoryInUse>,
     },
     /// A panic, which is a bug of ours.
-    #[error("it panicked: {0}")]
+    #[error("it panicked (a bug in stepscope): {0}")]
     Panicked(String),
     /// Work for a rank that has failed.
-    #[error("this rank has failed before")]
+    #[error("this rank has already failed")]
     FailedBefore,
-    /// A loss that is not a number.
-    #[error("the loss of step {step} is {loss}")]
+    /// A loss that is not finite.
+    #[error("training diverged: the loss of step {step} is {loss}")]
     Diverged {
         /// At which step, from 1.
         step: u64,
@@ -152,7 +152,7 @@ impl std::fmt::Display for MemoryInUse {
         }
         write!(f, "fragmentation {}", text::bytes(self.fragmentation))?;
         match (self.free, self.total) {
-            (Some(free), Some(total)) => write!(f, "; {} of {} are free", text::bytes(free), text::bytes(total)),
+            (Some(free), Some(total)) => write!(f, "; {} of {} free", text::bytes(free), text::bytes(total)),
             _ => Ok(()),
         }
     }

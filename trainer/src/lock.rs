@@ -14,7 +14,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How often to look whether a lock is open.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// As [`lock`], if whoever holds it lets go before a deadline.
+/// Like [`lock`], but gives up at a deadline.
 pub(crate) fn lock_until<T>(mutex: &Mutex<T>, deadline: Instant) -> Option<MutexGuard<'_, T>> {
     loop {
         match mutex.try_lock() {

@@ -110,7 +110,7 @@ impl App {
             Event::Data(snapshot) => self.selection.take(snapshot),
             Event::Step(step, figures) => {
                 if let Err(why) = &figures {
-                    self.notice = Some(Notice::Failed(format!("step {step} cannot be read again: {why}")));
+                    self.notice = Some(Notice::Failed(format!("cannot read step {step} again: {why}")));
                 }
                 self.selection.take_step(step, figures);
             }
@@ -212,8 +212,8 @@ impl App {
         }
         let seen = self.selection.what_is_seen();
         self.notice = Some(match &seen {
-            Some(_) => Notice::Busy(format!("writing {} as a trace", self.selection.scene(Nanos(0)).scope())),
-            None => Notice::Failed("there is nothing to write yet".into()),
+            Some(_) => Notice::Busy(format!("exporting {} as a trace", self.selection.scene(Nanos(0)).scope())),
+            None => Notice::Failed("nothing to export yet".into()),
         });
         seen
     }
@@ -291,9 +291,9 @@ impl App {
 /// Asks what becomes of the job.
 fn draw_leaving(theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let lines = [
-        Line::styled(" The training goes on.", theme.strong()),
-        Line::raw(" l, ctrl-c  leave it running, and look again with `stepscope live`"),
-        Line::raw(" s          stop it; what is recorded stays"),
+        Line::styled(" The training is still running.", theme.strong()),
+        Line::raw(" l, ctrl-c  quit and leave it running; reopen with `stepscope live`"),
+        Line::raw(" s          stop it; the recording is kept"),
         Line::raw(" other      stay here"),
     ];
     let width = lines.iter().map(Line::width).max().unwrap_or(0) as u16 + 3;

@@ -36,7 +36,7 @@ impl FromStr for Size {
         let parsed = text
             .split_once(['x', 'X', '×'])
             .and_then(|(width, height)| Some(Size { width: number(width)?, height: number(height)? }));
-        parsed.ok_or_else(|| format!("a size is columns x lines, as in 120x40, and at most {0}x{0}", Size::MOST))
+        parsed.ok_or_else(|| format!("a size is COLUMNSxLINES, such as 120x40, and at most {0}x{0}", Size::MOST))
     }
 }
 
@@ -46,7 +46,7 @@ impl From<Size> for Rect {
     }
 }
 
-/// A frame as lines of text, with its colours as a terminal is told them.
+/// A frame as lines of text, with its colors as a terminal is told them.
 pub(crate) fn written(buffer: &Buffer) -> String {
     let mut text = String::new();
     for y in 0..buffer.area.height {

@@ -68,7 +68,7 @@ pub(crate) fn draw(
 /// What is lost: nobody may take figures for more than they are.
 fn loss(snapshot: &Snapshot) -> Option<String> {
     let lost = &snapshot.loss;
-    (!lost.is_none()).then(|| format!("LOST {}: figures are of what is left", lost.words()))
+    (!lost.is_none()).then(|| format!("LOST {}; figures cover what remains", lost.words()))
 }
 
 /// The run, what became of it, and how old the newest of it is.
@@ -128,7 +128,7 @@ fn progress(scene: &Scene<'_>) -> Vec<Span<'static>> {
     }
     if let Some(running) = snapshot.running {
         let elapsed = text::duration(running.elapsed_ns);
-        spans.push(Span::styled(format!("  in it for {elapsed}"), theme.quiet()));
+        spans.push(Span::styled(format!("  running for {elapsed}"), theme.quiet()));
     }
     spans
 }
@@ -147,7 +147,7 @@ fn draw_facts(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buff
     if let Some(step) = scene.awaits {
         right.push(Span::styled(format!("reading step {step}"), theme.warning()));
     } else if scene.snapshot.analysis.is_some() {
-        right.push(Span::styled(format!("figures of {}", scene.scope()), theme.quiet()));
+        right.push(Span::styled(format!("figures: {}", scene.scope()), theme.quiet()));
     }
     let mut spaced = Vec::new();
     for span in right {
@@ -255,15 +255,15 @@ pub(crate) fn draw_message(scene: &Scene<'_>, body: Rect, buffer: &mut Buffer) -
     let lines: Vec<(String, Style)> = match &snapshot.stage {
         Stage::Failed(why) => {
             let why = text::wrapped(&text::printable(why), usize::from(body.width).saturating_sub(4).max(1));
-            std::iter::once(("This cannot be read".to_owned(), theme.bad()))
+            std::iter::once(("Cannot read this".to_owned(), theme.bad()))
                 .chain(why.into_iter().map(|line| (line, Style::new())))
                 .collect()
         }
         _ if snapshot.analysis.is_some() || !snapshot.memory.is_empty() => return false,
         Stage::Waiting(what) => vec![
             (format!("Waiting for {}", text::printable(what)), theme.strong()),
-            ("It is shown as soon as it begins.".into(), theme.quiet()),
-            ("`stepscope train` or `stepscope record -- COMMAND` begins one.".into(), theme.quiet()),
+            ("It opens as soon as the run starts.".into(), theme.quiet()),
+            ("Start one with `stepscope train` or `stepscope record -- COMMAND`.".into(), theme.quiet()),
         ],
         Stage::Reading { done, all } => {
             let filled = if *all > 0 { 30 * done / all } else { 0 };
@@ -273,12 +273,12 @@ pub(crate) fn draw_message(scene: &Scene<'_>, body: Rect, buffer: &mut Buffer) -
             ]
         }
         Stage::Following => vec![
-            ("The run has begun, and nothing is recorded yet".into(), theme.strong()),
-            ("What is recorded is shown within half a second.".into(), theme.quiet()),
+            ("The run has started, but nothing is recorded yet".into(), theme.strong()),
+            ("Data appears here within half a second.".into(), theme.quiet()),
         ],
         Stage::Read => vec![
             ("Nothing was recorded".into(), theme.strong()),
-            ("The run has ranks, and no spans and no memory in them.".into(), theme.quiet()),
+            ("The run has ranks, but they contain no spans and no memory events.".into(), theme.quiet()),
         ],
     };
     let place = centered(body, body.width, lines.len() as u16);

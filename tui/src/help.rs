@@ -44,7 +44,7 @@ fn heading(words: &'static str, theme: &Theme) -> Line<'static> {
 
 fn numbers(theme: &Theme) -> Line<'static> {
     let keys = format!(" {:>12}  ", format!("1 to {}", View::ALL.len()));
-    Line::from(vec![Span::styled(keys, theme.strong()), Span::raw("the view of that number")])
+    Line::from(vec![Span::styled(keys, theme.strong()), Span::raw("open that view")])
 }
 
 fn line(binding: &Binding, theme: &Theme) -> Line<'static> {
@@ -68,10 +68,10 @@ mod tests {
         for binding in bindings(View::Kernels) {
             assert!(own.contains(binding.long) && !everywhere.contains(binding.long), "{}: {text}", binding.long);
         }
-        for words in ["the view of that number", "the next view", "look at the rank before alone", "leave"] {
+        for words in ["open that view", "next view", "show only the previous rank", "quit"] {
             assert!(everywhere.contains(words) && !own.contains(words), "{words}: {text}");
         }
         // The list has taken these keys.
-        assert!(!text.contains("choose the first step"), "{text}");
+        assert!(!text.contains("select the first step"), "{text}");
     }
 }

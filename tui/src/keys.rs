@@ -9,9 +9,9 @@ use crate::view::View;
 pub(crate) enum Action {
     /// Leave the dashboard.
     Quit,
-    /// Show what keys do, or no longer.
+    /// Show show this help, or no longer.
     Help,
-    /// Go back: close what is open, let go of what is chosen.
+    /// Go back: close what is open, clear the selection.
     Back,
     /// Another view.
     Show(View),
@@ -82,7 +82,7 @@ pub(crate) enum Action {
 pub(crate) struct Binding {
     pub(crate) keys: &'static [KeyCode],
     pub(crate) action: Action,
-    /// What it does, in a word for the line at the bottom, where neighbours of one word stand together; nothing where there
+    /// What it does, in a word for the line at the bottom, where neighbors of one word stand together; nothing where there
     /// is no need to say it there.
     pub(crate) short: &'static str,
     /// What it does, in a sentence for the help.
@@ -95,40 +95,35 @@ const fn key(letter: char) -> KeyCode {
 
 /// Keys that do the same in every view, after those of the view itself.
 pub(crate) const EVERYWHERE: &[Binding] = &[
-    Binding { keys: &[KeyCode::Tab], action: Action::NextView, short: "view", long: "the next view" },
-    Binding { keys: &[KeyCode::BackTab], action: Action::PreviousView, short: "", long: "the view before" },
-    Binding {
-        keys: &[key(' ')],
-        action: Action::Freeze,
-        short: "freeze",
-        long: "freeze what is seen, or follow again",
-    },
+    Binding { keys: &[KeyCode::Tab], action: Action::NextView, short: "view", long: "next view" },
+    Binding { keys: &[KeyCode::BackTab], action: Action::PreviousView, short: "", long: "previous view" },
+    Binding { keys: &[key(' ')], action: Action::Freeze, short: "freeze", long: "freeze the display, or follow again" },
     Binding {
         keys: &[KeyCode::Left, key('h')],
         action: Action::PreviousStep,
         short: "step",
-        long: "choose the step before",
+        long: "select the previous step",
     },
     Binding {
         keys: &[KeyCode::Right, key('l')],
         action: Action::NextStep,
         short: "step",
-        long: "choose the step after",
+        long: "select the next step",
     },
-    Binding { keys: &[KeyCode::Home, key('g')], action: Action::FirstStep, short: "", long: "choose the first step" },
+    Binding { keys: &[KeyCode::Home, key('g')], action: Action::FirstStep, short: "", long: "select the first step" },
     Binding { keys: &[KeyCode::End, key('G')], action: Action::LastStep, short: "", long: "back to the newest step" },
-    Binding { keys: &[key('[')], action: Action::PreviousRank, short: "rank", long: "look at the rank before alone" },
-    Binding { keys: &[key(']')], action: Action::NextRank, short: "rank", long: "look at the rank after alone" },
-    Binding { keys: &[key('a')], action: Action::AllRanks, short: "", long: "all ranks together" },
+    Binding { keys: &[key('[')], action: Action::PreviousRank, short: "rank", long: "show only the previous rank" },
+    Binding { keys: &[key(']')], action: Action::NextRank, short: "rank", long: "show only the next rank" },
+    Binding { keys: &[key('a')], action: Action::AllRanks, short: "", long: "show all ranks" },
     Binding {
         keys: &[key('e')],
         action: Action::Export,
         short: "export",
-        long: "write the steps and the rank in sight as a trace for ui.perfetto.dev",
+        long: "export the visible steps and rank as a trace for ui.perfetto.dev",
     },
-    Binding { keys: &[KeyCode::Esc], action: Action::Back, short: "", long: "let go of what is chosen" },
-    Binding { keys: &[key('?')], action: Action::Help, short: "help", long: "what keys do" },
-    Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "leave" },
+    Binding { keys: &[KeyCode::Esc], action: Action::Back, short: "", long: "clear the selection" },
+    Binding { keys: &[key('?')], action: Action::Help, short: "help", long: "show this help" },
+    Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "quit" },
 ];
 
 /// Nearer, in a view over time; up to where, in words.
@@ -147,21 +142,21 @@ pub(crate) const EARLIER: Binding =
 pub(crate) const LATER: Binding =
     Binding { keys: &[KeyCode::Right, key('l')], action: Action::Later, short: "pan", long: "later" };
 pub(crate) const STEP_BEFORE: Binding =
-    Binding { keys: &[key(',')], action: Action::PreviousStep, short: "step", long: "choose the step before" };
+    Binding { keys: &[key(',')], action: Action::PreviousStep, short: "step", long: "select the previous step" };
 pub(crate) const STEP_AFTER: Binding =
-    Binding { keys: &[key('.')], action: Action::NextStep, short: "step", long: "choose the step after" };
+    Binding { keys: &[key('.')], action: Action::NextStep, short: "step", long: "select the next step" };
 
 /// Keys of lists, in a word, which come before those that do the same everywhere.
 macro_rules! list_keys {
     ($word:literal $(, $more:expr)* $(,)?) => {
         &[
             $($more,)*
-            Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: $word, long: "the line above" },
-            Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: $word, long: "the line below" },
-            Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "a screen up" },
-            Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "a screen down" },
-            Binding { keys: &[KeyCode::Home, KeyCode::Char('g')], action: Action::Top, short: "", long: "the first line" },
-            Binding { keys: &[KeyCode::End, KeyCode::Char('G')], action: Action::Bottom, short: "", long: "the last line" },
+            Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: $word, long: "previous line" },
+            Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: $word, long: "next line" },
+            Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "page up" },
+            Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "page down" },
+            Binding { keys: &[KeyCode::Home, KeyCode::Char('g')], action: Action::Top, short: "", long: "first line" },
+            Binding { keys: &[KeyCode::End, KeyCode::Char('G')], action: Action::Bottom, short: "", long: "last line" },
         ]
     };
 }

@@ -44,7 +44,7 @@ pub struct Options {
     pub source: Source,
     /// Which view to begin with.
     pub view: View,
-    /// In which colours.
+    /// In which colors.
     pub theme: ThemeName,
 }
 
@@ -146,7 +146,7 @@ impl Dashboard {
         self.app.take_requests();
     }
 
-    /// What is to be seen now, as text, with its colours as a terminal is told them.
+    /// What is to be seen now, as text, with its colors as a terminal is told them.
     pub fn frame(&mut self, size: Size) -> String {
         let area = Rect::from(size);
         let mut buffer = Buffer::empty(area);

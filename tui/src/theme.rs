@@ -1,20 +1,20 @@
-//! How things look: the same thing has the same colour everywhere, and a letter for whoever sees none.
+//! How things look: the same thing has the same color everywhere, and a letter for whoever sees none.
 //!
-//! The colours are those of Okabe and Ito, which people with any kind of colour blindness tell apart, as the nearest of
+//! The colors are those of Okabe and Ito, which people with any kind of color blindness tell apart, as the nearest of
 //! the 256 that nearly every terminal has.
 
 use ratatui::style::{Color, Modifier, Style};
 use stepscope_analyzer::{Class, Family, Pass};
 use stepscope_traces::{MemoryCategory, Phase, State};
 
-/// A set of colours.
+/// A set of colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThemeName {
     /// For dark terminals.
     Dark,
     /// For light terminals.
     Light,
-    /// Without colours: what is drawn is drawn in letters.
+    /// Without colors: what is drawn is drawn in letters.
     Plain,
 }
 
@@ -42,7 +42,7 @@ impl ThemeName {
     }
 }
 
-/// How something is told from its neighbours.
+/// How something is told from its neighbors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) color: Color,
@@ -55,7 +55,7 @@ pub(crate) struct Theme {
     name: ThemeName,
 }
 
-/// Two shades of a colour: on a dark ground, and on a light one.
+/// Two shades of a color: on a dark ground, and on a light one.
 type Shades = (u8, u8);
 
 const BLUE: Shades = (32, 25);
@@ -78,7 +78,7 @@ impl Theme {
         Theme { name }
     }
 
-    /// Whether there are colours.
+    /// Whether there are colors.
     pub(crate) fn has_colors(&self) -> bool {
         self.name != ThemeName::Plain
     }
@@ -143,7 +143,7 @@ impl Theme {
         }
     }
 
-    /// A pass through a stage; neighbours differ, so that one can tell where one ends.
+    /// A pass through a stage; neighbors differ, so that one can tell where one ends.
     pub(crate) fn pass(&self, pass: Pass, is_even: bool) -> Mark {
         match (pass, is_even) {
             (Pass::Forward, true) => self.mark(BLUE, 'F'),
@@ -166,7 +166,7 @@ impl Theme {
         })
     }
 
-    /// How much of something there is, from none of it to all: a colour that gets warmer, and a digit.
+    /// How much of something there is, from none of it to all: a color that gets warmer, and a digit.
     pub(crate) fn level(&self, share: f64) -> Mark {
         const SHADES: [Shades; 5] = [SHADOW, TEAL, YELLOW, ORANGE, RED];
         let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
@@ -175,7 +175,7 @@ impl Theme {
         self.mark(shades, char::from(digit))
     }
 
-    /// A cell that is so much of something: its digit, on its colour.
+    /// A cell that is so much of something: its digit, on its color.
     pub(crate) fn leveled(&self, mark: Mark) -> Style {
         if !self.has_colors() {
             return Style::new();
@@ -199,7 +199,7 @@ impl Theme {
         if self.has_colors() { ('█', Style::new().fg(mark.color)) } else { (mark.letter, Style::new()) }
     }
 
-    /// A letter on a filled piece of some colour.
+    /// A letter on a filled piece of some color.
     pub(crate) fn letter_on(&self, color: Color) -> Style {
         if self.has_colors() { Style::new().fg(Color::Indexed(16)).bg(color) } else { Style::new() }
     }
@@ -234,7 +234,7 @@ impl Theme {
         self.colored(RED).add_modifier(Modifier::BOLD)
     }
 
-    /// What is looked at, among things that have colours of their own.
+    /// What is looked at, among things that have colors of their own.
     pub(crate) fn picked(&self) -> Style {
         if self.has_colors() { Style::new().fg(Color::Indexed(16)).bg(Color::Indexed(231)) } else { Style::new() }
     }

@@ -1,4 +1,4 @@
-//! What time goes to, in the order and the colours in which it is shown everywhere.
+//! What time goes to, in the order and the colors in which it is shown everywhere.
 
 use stepscope_analyzer::{Class, Partition};
 

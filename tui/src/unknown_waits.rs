@@ -1,4 +1,4 @@
-//! Why nobody knows who waits for whom.
+//! Why waiting in collectives is unknown.
 
 use stepscope_analyzer::{Analysis, CollectiveFigures};
 use stepscope_traces::SpanKind;
@@ -10,15 +10,15 @@ pub(crate) fn why_unknown(analysis: &Analysis) -> Option<&'static str> {
     }
     let is_message = |figures: &CollectiveFigures| matches!(figures.operation, SpanKind::Send | SpanKind::Receive);
     Some(match &analysis.collectives[..] {
-        _ if analysis.ranks.len() < 2 => "one rank is here, so nobody knows for whom it waits",
-        [] => "no communication is recorded",
+        _ if analysis.ranks.len() < 2 => "only one rank, so nothing to compare",
+        [] => "no communication recorded",
         figures if figures.iter().all(is_message) => {
-            "no collectives, only messages: a stage that waits for one is a bubble of the pipeline"
+            "no collectives, only point-to-point messages; waiting for them is pipeline bubble"
         }
-        // Somebody waited, and is not told of as one who waits for others.
+        // There was waiting, but not for stragglers.
         figures if figures.iter().any(|figures| !is_message(figures) && figures.waiting_ns.is_some()) => {
-            "all collectives are between stages: who waits there waits for the pipeline, which is its bubble"
+            "all collectives are between stages; waiting for them is pipeline bubble"
         }
-        _ => "not known: no collective was recorded by all its ranks",
+        _ => "unknown: no collective was recorded by all of its ranks",
     })
 }

@@ -54,7 +54,7 @@ impl View {
         View::ALL.get(number.checked_sub(1)?).copied()
     }
 
-    /// The view so many places on, around the end.
+    /// The view this many places further, wrapping around.
     pub(crate) fn after(self, places: usize) -> View {
         let place = View::ALL.iter().position(|view| *view == self).unwrap_or(0);
         View::ALL[(place + places) % View::ALL.len()]

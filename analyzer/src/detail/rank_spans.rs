@@ -115,7 +115,7 @@ pub struct RankView {
 }
 
 impl RankSpans {
-    /// Reads what touches a window, and sums up a part of it in so many columns. Of more spans than `most` only the columns
+    /// Reads what touches a window, and sums up a part of it in `columns` columns. Of more spans than `most` only the columns
     /// are left, however many there are.
     pub fn read(
         directory: &RankDirectory,
@@ -179,7 +179,7 @@ impl RankSpans {
         Some((all().map(|seen| seen.start).min()?, all().map(|seen| seen.end).max()?))
     }
 
-    /// A part of it, summed up in so many columns.
+    /// A part of it, summed up in columns.
     pub fn timeline_columns(&self, part: Window, columns: usize) -> TimelineColumns {
         let mut summed = ColumnSums::new(part, columns);
         for (stream, seen) in &self.streams {

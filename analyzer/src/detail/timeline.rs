@@ -33,7 +33,7 @@ pub struct StreamSpans {
     pub spans: Vec<LaneSpan>,
 }
 
-/// Something a stream did, or neighbours that are drawn as one.
+/// Something a stream did, or neighbors that are drawn as one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneSpan {
     /// When it begins.
@@ -64,7 +64,7 @@ pub struct RankWork {
 }
 
 /// Reads one step again. `figures` has where the step lies on each rank that is wanted; those of other steps are left
-/// out. Of each stream there are at most `limit` spans: where there are more, neighbours are merged.
+/// out. Of each stream there are at most `limit` spans: where there are more, neighbors are merged.
 pub fn step_timeline(
     run: &Run,
     step: Step,
@@ -163,7 +163,7 @@ impl Raw {
     }
 }
 
-/// Merges neighbours until there are at most `limit`: first those that are alike and close, and where these do not
+/// Merges neighbors until there are at most `limit`: first those that are alike and close, and where these do not
 /// do, those that are short and close. Each round, what is close and short is twice as long, up to the whole window.
 fn merge(spans: &mut Vec<Raw>, limit: usize, window: i64) {
     let mut close = (window / (4 * limit.max(1) as i64)).max(1);

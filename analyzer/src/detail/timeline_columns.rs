@@ -17,7 +17,7 @@ use crate::{
     rank::activity::ActivityPlace,
 };
 
-/// A span is told by name where it is at least so many columns long.
+/// A span at least this many columns long shows its name.
 const NAMED_COLUMNS: i128 = 5;
 /// So many streams of a rank have columns: a recording may have one for every span.
 const MOST_LANES: usize = 1024;
@@ -125,7 +125,7 @@ struct Votes {
     layer: Vote<Layer>,
 }
 
-/// A majority, found with one candidate: whoever has more than half of all time is left over.
+/// Finds the majority with one candidate (Boyer–Moore): what has more than half of the time is left over.
 #[derive(Clone, Copy)]
 struct Vote<T> {
     candidate: Option<T>,

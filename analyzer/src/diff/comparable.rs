@@ -69,7 +69,7 @@ pub(crate) fn differences(base: &Profile<'_>, other: &Profile<'_>) -> Vec<Settin
 pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
     let differ = |what: &str, base: Option<String>, other: Option<String>| {
         let (base, other) = (base?, other?);
-        (base != other).then(|| format!("another {what}: {base} and {other}"))
+        (base != other).then(|| format!("{what} differs: {base} and {other}"))
     };
     let (one, two) = (&base.analysis.run, &other.analysis.run);
     let layout = |of: fn(&ParallelLayout) -> String| (one.layout.as_ref().map(of), two.layout.as_ref().map(of));
@@ -77,7 +77,7 @@ pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
     let model =
         differ("model", base_model.map(|model| model.name.clone()), other_model.map(|model| model.name.clone()));
     let shape = base_model.zip(other_model).filter(|(base, other)| base != other);
-    let shape = shape.map(|(base, _)| format!("another model: {} has other shapes in both", base.name));
+    let shape = shape.map(|(base, _)| format!("model differs: {} has different shapes in the two runs", base.name));
     let (base_length, other_length) = layout(|layout| layout.sequence_length.to_string());
     let (base_precision, other_precision) = layout(|layout| layout.precision.name().into());
     let device = |run: &RunSummary| run.device.as_ref().map(|device| device.name.clone());
@@ -85,7 +85,7 @@ pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
     let has_time = |profile: &Profile<'_>| profile.steps.iter().any(|step| step.time_ns > 0);
     let both_have_time = has_time(base) && has_time(other);
     let steps = (both_have_time && has_steps(base) != has_steps(other))
-        .then(|| "only one of them has steps, and all of the other's recording stands for one".to_owned());
+        .then(|| "only one of them has steps; the other is compared as a whole".to_owned());
     let source = |source: RunSource| match source {
         RunSource::Stepscope => "Stepscope".to_owned(),
         RunSource::Kineto => "PyTorch's profiler".to_owned(),

@@ -1,4 +1,4 @@
-//! What is to be known of a comparison before its figures are taken for more than they are.
+//! Caveats of a comparison.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
     notes.extend(
         both.iter()
             .filter(|(_, profile)| !has_time(profile))
-            .map(|(which, _)| format!("{which} has no activity, so nothing is said of time")),
+            .map(|(which, _)| format!("{which} has no activity, so time is not compared")),
     );
     notes.extend(
         both.iter()
             .filter(|(_, profile)| profile.analysis.memory.is_empty())
-            .map(|(which, _)| format!("{which} has no memory events, so nothing is said of memory")),
+            .map(|(which, _)| format!("{which} has no memory events, so memory is not compared")),
     );
     if both.iter().all(|(_, profile)| has_time(profile)) {
         notes.push(steps_compared(base, other, steady));
@@ -34,7 +34,7 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
     let [tokens_of_base, tokens_of_other] = [steady.base, steady.other].map(tokens_per_step);
     if let Some((base, other)) = tokens_of_base.zip(tokens_of_other).filter(|(base, other)| base != other) {
         notes.push(format!(
-            "a {} has {} tokens in {} and {} in {}: compare the time per token",
+            "tokens per {} differ: {} in {}, {} in {}; compare time per token",
             if steady.is_whole() { "recording" } else { "step" },
             text::count(base.round() as u64),
             both[0].0,
@@ -46,41 +46,39 @@ pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>
     if ranks[0] != ranks[1] {
         let count = |ranks: u32| if ranks == 1 { "one rank".to_owned() } else { format!("{ranks} ranks") };
         let [base, other] = ranks.map(count);
-        notes.push(format!("{base} and {other}: step time and memory are those of a rank"));
+        notes.push(format!("{base} vs. {other}: step time and memory are per rank"));
     }
     notes.extend(slow_rank(base, other));
     let of_each = |says: &dyn Fn(&Profile<'_>) -> Option<String>| {
         let said = both.map(|(_, profile)| says(profile));
         match said {
-            [Some(base), Some(other)] if base == other => vec![format!("in both, {base}")],
-            said => {
-                both.iter().zip(said).filter_map(|((name, _), says)| Some(format!("in {name}, {}", says?))).collect()
-            }
+            [Some(base), Some(other)] if base == other => vec![format!("both runs: {base}")],
+            said => both.iter().zip(said).filter_map(|((name, _), says)| Some(format!("{name}: {}", says?))).collect(),
         }
     };
     notes.extend(of_each(&|profile| {
         let ranks = profile.analysis.run.ranks_on_a_device?;
-        Some(format!("{ranks} ranks share a device: times are not those of {ranks} devices"))
+        Some(format!("{ranks} ranks share one GPU, so times do not reflect {ranks} GPUs"))
     }));
     notes.extend(of_each(&|profile| missing_ranks(profile)));
     notes.extend(of_each(&|profile| match profile.analysis.run.state {
         State::Complete => None,
-        State::Recording => Some("ranks still record: figures are of what there is by now".to_owned()),
+        State::Recording => Some("still recording; figures cover what there is so far".to_owned()),
         State::Interrupted if missing_ranks(profile).is_some() => None,
-        State::Interrupted => Some("ranks did not end well: figures are of what was recorded until then".to_owned()),
+        State::Interrupted => Some("interrupted; figures cover what was recorded until then".to_owned()),
     }));
     notes.extend(other_peak(base, other));
     notes.extend(of_each(&|profile| {
         let lost = profile.analysis.data_loss;
         let is_lost = lost.dropped_events + lost.unreadable_bytes + lost.unreadable_events > 0;
-        is_lost.then(|| "parts are lost: figures are of what is left".to_owned())
+        is_lost.then(|| "some data was lost; figures cover what remains".to_owned())
     }));
     notes.extend(of_each(&|profile| {
         let inferred = profile.analysis.step_time.as_ref().is_some_and(|time| time.inferred);
-        inferred.then(|| "steps are inferred from kernels that repeat".to_owned())
+        inferred.then(|| "steps are inferred from repeating kernels".to_owned())
     }));
     if both.iter().any(|(_, profile)| profile.analysis.run.model.is_none()) {
-        notes.push("whether both train the same model, and in the same precision, is not known".into());
+        notes.push("it is unknown whether both runs use the same model and precision".into());
     }
     notes
 }
@@ -90,7 +88,7 @@ fn other_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
     let [of_base, of_other] = [base, other].map(|profile| profile.analysis.mfu.as_ref().map(|mfu| mfu.peak_flops));
     let (of_base, of_other) = of_base.zip(of_other).filter(|(base, other)| (base - other).abs() > SAME_PEAK * base)?;
     Some(format!(
-        "a rank's peak is {} in {} and {} in {}, and MFU is of each run's own; --peak-tflops sets one for both",
+        "the peak per rank is {} in {} and {} in {}; each MFU uses its own run's peak (--peak-tflops sets one for both)",
         text::flops(of_base),
         base.name,
         text::flops(of_other),
@@ -98,10 +96,10 @@ fn other_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
     ))
 }
 
-/// That ranks are not there, of those that took part.
+/// Says so if ranks of the job are missing.
 pub(super) fn missing_ranks(profile: &Profile<'_>) -> Option<String> {
     let (there, all) = (profile.analysis.ranks.len(), profile.analysis.run.world_size as usize);
-    (there < all).then(|| format!("{there} of {all} ranks are there: nothing is known of the others"))
+    (there < all).then(|| format!("only {there} of {all} ranks are present; figures cover those"))
 }
 
 fn has_time(profile: &Profile<'_>) -> bool {
@@ -111,19 +109,23 @@ fn has_time(profile: &Profile<'_>) -> bool {
 fn steps_compared(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>) -> String {
     if steady.is_whole() {
         let has_steps = |profile: &Profile<'_>| !profile.analysis.steps.is_empty();
-        let why = if has_steps(base) || has_steps(other) { "" } else { "no steps were recorded: " };
-        return format!("{why}whole recordings are compared, and nothing is known of their spread");
+        let why = if has_steps(base) || has_steps(other) { "" } else { "no steps were recorded; " };
+        return format!("{why}whole recordings are compared, without a confidence interval");
     }
     let counts = [base, other].map(|profile| profile.steps.len());
-    let means = if counts[0] == 1 { "a step".to_owned() } else { format!("means of {} steps", counts[0]) };
-    let counted = format!("{means} of {} and {} of {}", base.name, counts[1], other.name);
+    let [steps, others] = counts.map(|count| text::counted(count as u64, "step"));
+    let counted = format!("{steps} of {} vs. {others} of {}", base.name, other.name);
     let left_out = match [base, other].map(|profile| profile.analysis.window.warm_up.len()) {
-        [0, 0] => "nothing is left out as warm-up".to_owned(),
-        [1, 1] => "the first step of each is warm-up, and left out".to_owned(),
-        [base, other] if base == other => format!("the first {base} steps of each are warm-up, and left out"),
-        [base, other] => format!("the first {base} and the first {other} are warm-up, and left out"),
+        [0, 0] => "no step is excluded as warm-up".to_owned(),
+        [1, 1] => "the first step of each is excluded as warm-up".to_owned(),
+        [base, other] if base == other => format!("the first {base} steps of each are excluded as warm-up"),
+        [base, other] => format!("the first {base} and the first {other} steps are excluded as warm-up"),
     };
-    let spread = if counts.contains(&1) { "; of one step nothing is known of the spread" } else { "" };
+    let spread = match counts {
+        [1, 1] => "; one step each, so no confidence interval",
+        [1, _] | [_, 1] => "; a single step has no confidence interval",
+        _ => "",
+    };
     format!("{counted}; {left_out}{spread}")
 }
 
@@ -142,7 +144,7 @@ fn slow_rank(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
     let wait_before = if before.len() == after.len() { before.get(rank).copied().unwrap_or(0.0) } else { 0.0 };
     (wait - wait_before >= LEAST_WAIT * step).then(|| {
         format!(
-            "in {}, the other ranks wait {} a step for rank {rank}; in {}, {}",
+            "in {}, the other ranks wait {} per step for rank {rank}; in {}, {}",
             other.name,
             text::duration(*wait as i64),
             base.name,

@@ -81,7 +81,7 @@ fn quotient(above: f64, below: f64) -> Option<f64> {
 }
 
 impl Resampling {
-    /// Draws of so many steps; none where a side has fewer than two.
+    /// Draws for this many steps; none if a side has fewer than two.
     pub(crate) fn of(base: usize, other: usize) -> Option<Resampling> {
         let mut random = fastrand::Rng::with_seed(SEED);
         (base.min(other) > 1)

@@ -152,7 +152,7 @@ fn differing(profiles: &[Profile<'_>]) -> Vec<SettingRow> {
     rows
 }
 
-/// What is true of some runs, and makes their figures less than they seem.
+/// Caveats that hold for some of the runs.
 fn notes(profiles: &[Profile<'_>]) -> Vec<String> {
     let which = |is_so: &dyn Fn(&Profile<'_>) -> bool| {
         let found: Vec<&str> =
@@ -166,12 +166,10 @@ fn notes(profiles: &[Profile<'_>]) -> Vec<String> {
         let lost = profile.analysis.data_loss;
         lost.dropped_events + lost.unreadable_bytes + lost.unreadable_events > 0
     });
-    let sharing =
-        sharing.map(|runs| format!("in {runs}, ranks share a device: times are not those of as many devices"));
-    let cut_off =
-        cut_off.map(|runs| format!("in {runs}, ranks did not end well, or still record: figures are of what there is"));
-    let missing = missing.map(|runs| format!("in {runs}, not all ranks are there: figures are of those that are"));
-    let lossy = lossy.map(|runs| format!("in {runs}, parts are lost: figures are of what is left"));
+    let sharing = sharing.map(|runs| format!("{runs}: ranks share a GPU, so times do not reflect as many GPUs"));
+    let cut_off = cut_off.map(|runs| format!("{runs}: interrupted or still recording; figures cover what there is"));
+    let missing = missing.map(|runs| format!("{runs}: ranks are missing; figures cover those that are present"));
+    let lossy = lossy.map(|runs| format!("{runs}: some data was lost; figures cover what remains"));
     [sharing, missing, cut_off, lossy].into_iter().flatten().collect()
 }
 

@@ -44,7 +44,7 @@ pub struct Analysis {
     pub memory: Vec<RankMemory>,
     /// How much of the devices is used; none where the model or the peak is not known.
     pub mfu: Option<Mfu>,
-    /// What devices said of themselves, where they were asked.
+    /// Device counters, where they were sampled.
     pub devices: Vec<DeviceFigures>,
     /// How the stages wait for each other; none without a pipeline.
     pub pipeline: Option<PipelineFigures>,

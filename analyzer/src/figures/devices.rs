@@ -1,4 +1,4 @@
-//! What devices said of themselves.
+//! Device counters.
 
 use std::collections::BTreeMap;
 

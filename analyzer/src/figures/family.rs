@@ -54,11 +54,6 @@ families! {
 }
 
 impl Family {
-    /// The family of a word for one.
-    pub(crate) fn from_word(word: &str) -> Family {
-        Family::ALL.iter().copied().find(|family| family.word() == word).unwrap_or(Family::Other)
-    }
-
     /// The family of an activity.
     pub(crate) fn of(class: Class, name: &str) -> Family {
         match class {

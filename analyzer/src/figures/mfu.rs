@@ -16,9 +16,9 @@ pub struct Mfu {
     pub flops_per_token: f64,
     /// What a device computes at most.
     pub peak_flops: f64,
-    /// Model FLOPs utilisation; none without tokens or steps.
+    /// Model FLOPs utilization; none without tokens or steps.
     pub value: Option<f64>,
-    /// Hardware FLOPs utilisation.
+    /// Hardware FLOPs utilization.
     pub hfu: Option<f64>,
     /// MFU by every convention.
     pub by_convention: BTreeMap<&'static str, f64>,

@@ -1,11 +1,12 @@
 //! A trace of another tool that ends early.
 
+use stepscope_plan::text;
 use stepscope_traces::{RunSource, State};
 
 use super::{Check, Found};
 use crate::figures::Analysis;
 
-/// A file that was cut off: its events are in no order of time, so anything may be missing anywhere.
+/// A truncated file: its events are not sorted by time, so anything may be missing anywhere.
 pub(super) struct CutOff;
 
 impl Check for CutOff {
@@ -15,12 +16,12 @@ impl Check for CutOff {
         let is_cut_off = analysis.run.source == RunSource::Kineto && analysis.run.state == State::Interrupted;
         is_cut_off.then(|| Found {
             share: 1.0,
-            what: "a trace is cut off, and how much of it is missing is not known".into(),
+            what: "a trace is truncated, and it is unknown how much is missing".into(),
             evidence: format!(
-                "of {} ranks; events are in no order of time there, so every step may lack some, and idle time may be none",
-                analysis.ranks.len()
+                "{} in the job; events in a trace are not sorted by time, so any step may lack some, and idle time may not be real",
+                text::counted(analysis.ranks.len() as u64, "rank")
             ),
-            advice: "write it again, and let it finish".into(),
+            advice: "write the trace again, and let it finish".into(),
         })
     }
 }

@@ -6,7 +6,7 @@ use stepscope_traces::MemoryCategory;
 use super::{Check, Found};
 use crate::figures::{Analysis, RankMemory};
 
-/// Of a device's memory, less than this leaves so much room that nothing needs to be saved.
+/// A device that is less full than this has enough room.
 const LEAST_FULL: f64 = 0.5;
 
 /// The rank whose memory is fullest, unless its device has room enough.
@@ -17,12 +17,12 @@ fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
     (!has_room).then_some(fullest)
 }
 
-/// Of a peak, what a category takes.
+/// A category's share of the peak.
 fn share(memory: &RankMemory, category: MemoryCategory) -> f64 {
     memory.at_peak.get(&category).copied().unwrap_or(0) as f64 / memory.peak_bytes as f64
 }
 
-/// Activations that fill memory and are not computed again.
+/// Activations that fill memory and are not recomputed.
 pub(super) struct Activations;
 
 impl Check for Activations {
@@ -35,12 +35,12 @@ impl Check for Activations {
         let share = share(memory, MemoryCategory::Activations);
         (share >= LEAST_SHARE).then(|| Found {
             share,
-            what: format!("activations fill {} of the memory at its peak", text::rough_percent(share)),
+            what: format!("activations are {} of peak memory", text::rough_percent(share)),
             evidence: format!(
-                "on rank {}, with nothing computed again and micro-batches of {}",
+                "on rank {}, without recomputation, at a micro-batch size of {}",
                 memory.rank.0, layout.micro_batch
             ),
-            advice: "compute attention or whole layers again in the backward pass, or use smaller micro-batches".into(),
+            advice: "recompute attention or whole layers in the backward pass, or use smaller micro-batches".into(),
         })
     }
 }
@@ -59,13 +59,13 @@ impl Check for ReplicatedOptimizer {
         let saved = share * (1.0 - 1.0 / layout.dp as f64);
         (share >= LEAST_SHARE).then(|| Found {
             share: saved,
-            what: format!("each of {} replicas holds the whole optimizer state", layout.dp),
+            what: format!("each of {} replicas holds the full optimizer state", layout.dp),
             evidence: format!(
-                "it fills {} of the memory at its peak; shared it would fill {}",
+                "it is {} of peak memory; sharded, it would shrink to {}",
                 text::rough_percent(share),
                 text::rough_percent(share - saved)
             ),
-            advice: "share it: ZeRO stage 1".into(),
+            advice: "shard it with ZeRO stage 1".into(),
         })
     }
 }
@@ -86,10 +86,9 @@ impl Check for Growth {
         let (growth, peak) = (memory.growth_bytes_per_step?, memory.peak_bytes as f64);
         Some(Found {
             share: (100.0 * growth / peak).min(1.0),
-            what: format!("memory of rank {} grows by {} a step", memory.rank.0, text::bytes(growth as u64)),
-            evidence: format!("that is {:.2}% of its peak with every step", 100.0 * growth / peak),
-            advice: "look for tensors that are kept from step to step: losses with their graph, lists of outputs"
-                .into(),
+            what: format!("memory on rank {} grows by {} per step", memory.rank.0, text::bytes(growth as u64)),
+            evidence: format!("that is {:.2}% of its peak every step", 100.0 * growth / peak),
+            advice: "look for tensors kept from step to step: losses with their graph, lists of outputs".into(),
         })
     }
 }

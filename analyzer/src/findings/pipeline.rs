@@ -5,7 +5,7 @@ use stepscope_plan::{Schedule, text};
 use super::{Check, Found};
 use crate::figures::{Analysis, PipelineFigures};
 
-/// What has to be said with figures that the run itself does not vouch for.
+/// Marks figures that are inferred.
 fn doubt(pipeline: &PipelineFigures) -> &'static str {
     if pipeline.inferred { " (inferred)" } else { "" }
 }
@@ -25,16 +25,16 @@ impl Check for LargeBubble {
         (bubble - ideal >= LEAST_EXCESS.max(LEAST_TIMES * ideal)).then(|| Found {
             share: bubble - ideal,
             what: format!(
-                "the pipeline idles {} of the time, and its schedule needs only {}",
+                "the pipeline bubble is {}; the schedule needs only {}",
                 text::rough_percent(bubble),
                 text::rough_percent(ideal)
             ),
             evidence: format!(
-                "stage {slowest} works longest; balanced stages would idle {}{}",
-                pipeline.balanced_bubble.map_or("less".into(), text::rough_percent),
+                "stage {slowest} has the most work; with balanced stages the bubble would be {}{}",
+                pipeline.balanced_bubble.map_or("smaller".into(), text::rough_percent),
                 doubt(pipeline)
             ),
-            advice: format!("move layers away from stage {slowest}, or look at what stages wait for"),
+            advice: format!("move layers off stage {slowest}, or check what the stages wait for"),
         })
     }
 }
@@ -51,9 +51,9 @@ impl Check for FewMicroBatches {
         let (bubble, ideal) = (pipeline.bubble?, pipeline.ideal_bubble);
         (ideal >= LEAST_IDEAL).then(|| Found {
             share: ideal.min(bubble),
-            what: format!("{} micro-batches are few for {} stages", pipeline.micro_batches, pipeline.stages),
+            what: format!("{} micro-batches are too few for {} stages", pipeline.micro_batches, pipeline.stages),
             evidence: format!(
-                "the schedule itself leaves {} idle; {} was measured{}",
+                "the schedule alone leaves a bubble of {}; measured: {}{}",
                 text::rough_percent(ideal),
                 text::rough_percent(bubble),
                 doubt(pipeline)

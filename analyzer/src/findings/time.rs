@@ -5,18 +5,23 @@ use stepscope_plan::{Axis, text};
 use super::{Check, Found};
 use crate::figures::{Analysis, AxisShare, Family, Partition};
 
-/// Of the time of all ranks in the steps that count, a figure's share.
+/// A figure's share of the time of all ranks in the counted steps.
 fn share(analysis: &Analysis, of: impl Fn(&Partition) -> i64) -> Option<f64> {
     let whole = all_time(analysis);
     (whole > 0).then(|| analysis.counted.iter().map(|time| of(&time.partition)).sum::<i64>() as f64 / whole as f64)
 }
 
-/// The time of all ranks in the steps that count.
+/// The time of all ranks in the counted steps.
 fn all_time(analysis: &Analysis) -> i64 {
     analysis.counted.iter().map(|time| time.partition.span_ns).sum()
 }
 
-/// Communication that compute could hide, and does not. That of a pipeline is its bubble.
+/// What shares are of.
+fn whole(analysis: &Analysis) -> &'static str {
+    if analysis.step_time.is_none() || analysis.window.whole { "the recording" } else { "the step" }
+}
+
+/// Communication that could overlap with compute, and does not. In a pipeline it is part of the bubble.
 pub(super) struct ExposedCommunication;
 
 impl Check for ExposedCommunication {
@@ -25,24 +30,32 @@ impl Check for ExposedCommunication {
     fn find(analysis: &Analysis) -> Option<Found> {
         const LEAST_SHARE: f64 = 0.05;
         const MOST_OVERLAP: f64 = 0.5;
+        const NO_OVERLAP: f64 = 0.005;
         let axes = AxisShare::sum(analysis.counted.iter().flat_map(|time| &time.breakdown.axes));
         let hidden_by_others = |share: &&AxisShare| matches!(share.axis, Some(Axis::Data | Axis::Tensor));
         let most = axes.iter().filter(hidden_by_others).max_by_key(|share| share.exposed_ns)?;
         let (share, overlap) = (most.exposed_ns as f64 / all_time(analysis).max(1) as f64, most.overlap());
         let (what, advice) = match most.axis {
             Some(Axis::Tensor) => (
-                "tensor ranks to sum partial results",
-                "use fewer tensor ranks, or sum while something else is computed",
+                "exposed tensor-parallel all-reduce",
+                "use fewer tensor-parallel ranks, or overlap the all-reduce with compute",
             ),
             _ => (
-                "replicas to exchange gradients or parameters",
-                "reduce gradients in buckets beside the backward pass, or accumulate more micro-batches a step",
+                "exposed data-parallel communication",
+                "reduce gradients in buckets during the backward pass, or accumulate more micro-batches per step",
             ),
         };
+        let windows: u64 = analysis.counted.iter().map(|time| time.windows).sum();
+        let time = text::duration(most.communication_ns / windows.max(1) as i64);
         (share >= LEAST_SHARE && overlap <= MOST_OVERLAP).then(|| Found {
             share,
-            what: format!("{} of the time waits for {what}", text::rough_percent(share)),
-            evidence: format!("only {} of that communication is hidden behind compute", text::rough_percent(overlap)),
+            what: format!("{what}: {} of {}", text::rough_percent(share), whole(analysis)),
+            evidence: match overlap {
+                overlap if overlap < NO_OVERLAP => format!("{time} per step, and none of it overlaps with compute"),
+                overlap => {
+                    format!("{time} per step, and only {} of it overlaps with compute", text::rough_percent(overlap))
+                }
+            },
             advice: advice.into(),
         })
     }
@@ -65,15 +78,14 @@ impl Check for LongStep {
         let ratio = longest.duration_ns as f64 / time.median_ns.max(1) as f64;
         (share >= LEAST_SHARE && ratio >= LEAST_RATIO).then(|| Found {
             share,
-            what: format!("step {} took {ratio:.0} times as long as most", longest.step),
+            what: format!("step {} took {ratio:.0} times as long as the median step", longest.step),
             evidence: format!(
-                "{} on rank {}, {} of the time of all steps; speeds and MFU are means, and have it in them",
+                "{} on rank {}; the excess is {} of all step time, and lowers the mean throughput and MFU",
                 text::duration(longest.duration_ns),
                 longest.rank,
                 text::rough_percent(share)
             ),
-            advice: "look at that step: a checkpoint, an evaluation, input that was late, or a host that was held"
-                .into(),
+            advice: "check that step for a checkpoint, an evaluation, late input data, or a stalled host".into(),
         })
     }
 }
@@ -99,18 +111,24 @@ impl Check for SlowRank {
         let blame = worst.caused_wait_ns as f64 / all as f64;
         (share >= LEAST_SHARE && blame >= LEAST_BLAME).then(|| Found {
             share,
-            what: format!("rank {} makes the others wait", worst.rank.0),
+            what: format!("rank {} is a straggler: the other ranks wait for it", worst.rank.0),
             evidence: format!(
-                "{} of all waiting in collectives was for it, about {} of all ranks' time",
+                "it causes {} of all waiting in collectives, about {} of the time of all ranks",
                 text::rough_percent(blame),
                 text::rough_percent(share)
             ),
             advice: format!(
-                "look at rank {}: its host, its input, its clock speed, or work that only it does",
+                "check rank {}: its host, its input data, its clock speed, or work that only it does",
                 worst.rank.0
             ),
         })
     }
+}
+
+/// What work runs on, in a word: devices of known memory, and those of other tools' traces, are GPUs.
+fn device(analysis: &Analysis) -> &'static str {
+    let is_gpu = analysis.run.device.as_ref().is_none_or(|device| device.memory_bytes.is_some());
+    if is_gpu { "GPU" } else { "device" }
 }
 
 /// A device that waits for its host.
@@ -130,15 +148,15 @@ impl Check for HostBound {
         let idle: i64 = analysis.counted.iter().map(|time| time.partition.idle_ns).sum();
         (share >= LEAST_SHARE && kernels > 0).then(|| Found {
             share,
-            what: format!("nothing runs for {} of the time", text::rough_percent(share)),
-            evidence: format!("{} without any work for each kernel", text::duration(idle / kernels as i64)),
-            advice: "launch fewer, larger kernels, or remove what makes the host wait: input, synchronisation, Python"
+            what: format!("the {} is idle {} of {}", device(analysis), text::rough_percent(share), whole(analysis)),
+            evidence: format!("{} of idle time per kernel", text::duration(idle / kernels as i64)),
+            advice: "launch fewer, larger kernels, or remove what delays the host: input data, synchronization, Python"
                 .into(),
         })
     }
 }
 
-/// A run whose matrix products are fast, and which is slow.
+/// A run that is slow although its matrix multiplications are fast.
 pub(super) struct LowUtilisation;
 
 impl Check for LowUtilisation {
@@ -150,7 +168,7 @@ impl Check for LowUtilisation {
         let mfu = analysis.mfu.as_ref()?.value?;
         let matmul = analysis.families.iter().find(|family| family.family == Family::Matmul)?;
         let rate = matmul.peak_share?;
-        // Then it is known where the time goes.
+        // Idle time already explains it.
         if HostBound::find(analysis).is_some_and(|idle| idle.share > MOST_IDLE) {
             return None;
         }
@@ -158,12 +176,12 @@ impl Check for LowUtilisation {
         (mfu < MOST_OF_RATE * rate && rate <= 1.0).then(|| Found {
             share: 1.0 - mfu / rate,
             what: format!(
-                "MFU is {}, and matrix products alone reach {}",
+                "MFU is {}, although matrix multiplications reach {} of peak",
                 text::rough_percent(mfu),
                 text::rough_percent(rate)
             ),
-            evidence: format!("matrix products take {} of all kernels' time", text::rough_percent(matmul.share)),
-            advice: "the time goes elsewhere: see the step's parts and the kernels that are no matrix products".into(),
+            evidence: format!("matrix multiplications are {} of kernel time", text::rough_percent(matmul.share)),
+            advice: "look at idle time, exposed communication, and kernels other than matrix multiplications".into(),
         })
     }
 }

@@ -8,7 +8,7 @@ const NOISE_OF_CLOCKS: f64 = 100.0;
 const NOISE_OF_ENDS: f64 = 10_000.0;
 /// So many readings tell themselves how much they are off by.
 const FEW: usize = 4;
-/// A drift counts when it is so many times what chance makes of it.
+/// A drift counts if it is this many times larger than noise.
 const SIGNIFICANT: f64 = 3.0;
 /// Into how many stretches of time bounds are sorted at most, and how many bounds one has at least.
 const MOST_STRETCHES: usize = 64;

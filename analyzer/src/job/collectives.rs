@@ -12,14 +12,12 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
 };
 
-use polars::prelude::*;
 use stepscope_plan::Axis;
 use stepscope_traces::{Group, GroupInfo, SpanKind, Step};
 
 use crate::{
-    error::AnalysisError,
     figures::{CollectiveFigures, CountedSteps, Straggler, Wait},
-    job::{messages::messages, row_groups::row_groups, stragglers::Stragglers},
+    job::{messages::messages, stragglers::Stragglers},
     rank::{
         communication::{CommunicationSpan, union},
         result::RankResult,
@@ -34,17 +32,17 @@ pub(crate) fn collectives(
     ranks: &[RankResult],
     groups: &[GroupInfo],
     counted: &CountedSteps,
-) -> Result<(Vec<CollectiveFigures>, Waiting), AnalysisError> {
+) -> (Vec<CollectiveFigures>, Waiting) {
     let sizes = GroupSizes::of(ranks, groups);
     let mut sums: BTreeMap<CollectiveKind, CollectiveSum> = BTreeMap::new();
     let mut stragglers = Stragglers::of(ranks);
     let stages = groups.iter().any(|group| group.axis == Axis::Pipeline);
-    let waits = add_collectives(ranks, counted, &sizes, stages, &mut sums, &mut stragglers)?;
+    let waits = add_collectives(ranks, counted, &sizes, stages, &mut sums, &mut stragglers);
     add_messages(ranks, groups, counted, &sizes, &mut sums);
     add_busy_time(ranks, counted, &sizes, &mut sums);
     let mut figures: Vec<CollectiveFigures> = sums.iter().map(|(kind, sum)| sum.figures(kind)).collect();
     figures.sort_by_key(|figures| Reverse(figures.busy_ns));
-    Ok((figures, (stragglers.finish(ranks), waits)))
+    (figures, (stragglers.finish(ranks), waits))
 }
 
 /// What collectives are put together by.
@@ -59,7 +57,7 @@ pub(crate) struct CollectiveKind {
 pub(crate) struct GroupSizes(HashMap<Group, (Option<Axis>, Option<u64>)>);
 
 impl GroupSizes {
-    /// A group that nobody described has as many ranks as used it, if that is more than one.
+    /// A group without a description has as many ranks as used it, if that is more than one.
     pub(crate) fn of(ranks: &[RankResult], groups: &[GroupInfo]) -> GroupSizes {
         let describe = |group: &GroupInfo| (group.group, (Some(group.axis), Some(group.ranks.len() as u64)));
         let mut sizes: HashMap<_, _> = groups.iter().map(describe).collect();
@@ -157,27 +155,18 @@ fn add_collectives(
     stages: bool,
     sums: &mut BTreeMap<CollectiveKind, CollectiveSum>,
     stragglers: &mut Stragglers,
-) -> Result<Vec<Wait>, AnalysisError> {
+) -> Vec<Wait> {
     let mut spans: Vec<(u32, &CommunicationSpan)> = Vec::new();
     for (rank, result) in (0..).zip(ranks) {
         let together = |span: &&CommunicationSpan| !span.is_message() && counted.has(span.step);
         spans.extend(result.communication.iter().filter(together).map(|span| (rank, span)));
     }
-    if spans.is_empty() {
-        return Ok(Vec::new());
-    }
-    let column = |of: fn(&CommunicationSpan) -> Option<u32>| spans.iter().map(|(_, span)| of(span)).collect::<Vec<_>>();
-    let table = df!(
-        "group" => column(|span| span.group.map(|group| group.0)),
-        "sequence" => spans.iter().map(|(_, span)| span.sequence.map(|number| number.0)).collect::<Vec<_>>(),
-        "operation" => column(|span| Some(span.operation as u32)),
-    )?;
     // Rows of a collective are far apart in memory: as little as possible is looked up there.
     let all: Vec<(u32, i64)> = spans.iter().map(|(rank, span)| (*rank, span.duration())).collect();
     let mut parts: Vec<(u32, i64)> = Vec::new();
     // Those in which somebody may have been waited for.
     let mut met: Vec<Vec<u32>> = Vec::new();
-    for rows in row_groups(&table, ["group", "sequence", "operation"])? {
+    for rows in rows_of_collectives(&spans) {
         let span = |row: &u32| spans[*row as usize].1;
         let first = span(&rows[0]);
         let kind = sizes.kind(first);
@@ -213,7 +202,16 @@ fn add_collectives(
         parts.extend(rows.iter().map(|row| all[*row as usize]));
         pairs.add(&parts);
     }
-    Ok(pairs.finish(ranks))
+    pairs.finish(ranks)
+}
+
+/// The rows of each collective, in their order: those of one group, number and operation.
+fn rows_of_collectives(spans: &[(u32, &CommunicationSpan)]) -> Vec<Vec<u32>> {
+    let key = |span: &CommunicationSpan| (span.group, span.sequence, span.operation);
+    let mut rows: Vec<_> = (0..).zip(spans).map(|(row, (_, span))| (key(span), row)).collect();
+    rows.sort_unstable();
+    let together = rows.chunk_by(|(one, _), (other, _)| one == other);
+    together.map(|rows| rows.iter().map(|(_, row)| *row).collect()).collect()
 }
 
 /// The rank with the most spans, and of such ranks the one that took least time. The parts are in the order of the ranks.

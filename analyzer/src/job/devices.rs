@@ -1,4 +1,4 @@
-//! What devices said of themselves while the steps ran: activity, power, clocks, memory in use.
+//! Device counters during the steps: activity, power, clocks, memory in use.
 
 use std::collections::BTreeMap;
 

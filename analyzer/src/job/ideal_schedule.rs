@@ -2,7 +2,7 @@
 
 use stepscope_plan::{Costs, Schedule, Simulation};
 
-/// A schedule of so many passes is run in any case; of a longer one at least as many have to be recorded.
+/// Schedules up to this many passes are always simulated; longer ones only if as many passes were recorded.
 const FEW_PASSES: u128 = 1 << 16;
 
 /// Runs the schedule of a step. A layout, and the number of a micro-batch, may claim any number of passes: what was
@@ -30,7 +30,7 @@ pub enum NoIdeal {
     Claimed {
         /// So many of a step.
         claimed: u128,
-        /// And so many there are.
+        /// How many passes were recorded.
         recorded: usize,
     },
 }

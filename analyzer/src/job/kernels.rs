@@ -1,52 +1,45 @@
 //! Kernels by name and by family.
 
-use polars::prelude::*;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    error::AnalysisError,
     figures::{Bound, Family, FamilyFigures, KernelFigures, Roofline},
-    job::{
-        roofline::{bound, roof_share},
-        row_groups::row_groups,
-    },
-    rank::kernel_sums::KernelSum,
+    job::roofline::{bound, roof_share},
+    rank::kernel_sums::{KernelSum, KernelTable},
 };
 
 /// Kernels by name and by family over all ranks, the most time first.
-pub(crate) fn kernels(
-    tables: &[DataFrame],
-    roofline: Option<&Roofline>,
-) -> Result<(Vec<KernelFigures>, Vec<FamilyFigures>), AnalysisError> {
-    let mut all = DataFrame::empty();
-    for table in tables {
-        all.vstack_mut(table)?;
-    }
-    if all.height() == 0 {
-        return Ok((Vec::new(), Vec::new()));
-    }
-    all.rechunk_mut();
-    let columns = KernelColumns::of(&all)?;
-    let whole: i64 = columns.total_ns.iter().sum();
+pub(crate) fn kernels(tables: &[KernelTable], roofline: Option<&Roofline>) -> (Vec<KernelFigures>, Vec<FamilyFigures>) {
+    let whole: i64 = tables.iter().flat_map(HashMap::values).map(|sum| sum.total_ns).sum();
     let share = |total: i64| if whole > 0 { total as f64 / whole as f64 } else { 0.0 };
+    let peak_share = |sum: &KernelSum| Some(sum.flops_per_second()? / roofline?.peak_flops);
+    // In the order of names, so that sums of fractions are the same each time.
+    let mut by_name: BTreeMap<(&str, Family), Vec<&KernelSum>> = BTreeMap::new();
+    for ((name, family), sum) in tables.iter().flatten() {
+        by_name.entry((name, *family)).or_default().push(sum);
+    }
+    let mut by_family: BTreeMap<Family, KernelSum> = BTreeMap::new();
     let mut kernels: Vec<KernelFigures> = Vec::new();
-    for rows in row_groups(&all, ["name", "family"])? {
-        let sum = columns.sum(&rows);
-        let of_ranks = || rows.iter().map(|row| columns.total_ns[*row as usize]);
+    for ((name, family), of_ranks) in by_name {
+        let mut sum = KernelSum::default();
+        of_ranks.iter().for_each(|of_rank| sum.add(of_rank));
+        by_family.entry(family).or_default().add(&sum);
         // A rank without such a kernel spent nothing on it.
-        let least = if rows.len() < tables.len() { Some(0) } else { of_ranks().min() };
-        let (family, flops, bytes) = (columns.family(rows[0]), sum.flops_per_second(), sum.bytes_per_second());
+        let absent = (of_ranks.len() < tables.len()).then_some(0);
+        let times = || of_ranks.iter().map(|of_rank| of_rank.total_ns).chain(absent);
+        let (flops, bytes) = (sum.flops_per_second(), sum.bytes_per_second());
         let bound = roofline.and_then(|roofline| bound_of(&sum, family, roofline));
         kernels.push(KernelFigures {
-            name: columns.name.get(rows[0] as usize).unwrap_or_default().to_owned(),
+            name: name.to_owned(),
             family,
             count: sum.count,
             total_ns: sum.total_ns,
             mean_ns: sum.total_ns as f64 / sum.count.max(1) as f64,
             share: share(sum.total_ns),
-            least_rank_ns: least.unwrap_or(0),
-            most_rank_ns: of_ranks().max().unwrap_or(0),
+            least_rank_ns: times().min().unwrap_or(0),
+            most_rank_ns: times().max().unwrap_or(0),
             flops_per_second: flops,
-            peak_share: flops.zip(roofline).map(|(flops, roofline)| flops / roofline.peak_flops),
+            peak_share: peak_share(&sum),
             bytes_per_second: bytes,
             arithmetic_intensity: sum.arithmetic_intensity(),
             bound,
@@ -54,20 +47,19 @@ pub(crate) fn kernels(
         });
     }
     kernels.sort_by(|one, other| other.total_ns.cmp(&one.total_ns).then_with(|| one.name.cmp(&other.name)));
-    let mut families: Vec<FamilyFigures> = Vec::new();
-    for rows in row_groups(&all, ["family"])? {
-        let sum = columns.sum(&rows);
-        families.push(FamilyFigures {
-            family: columns.family(rows[0]),
+    let mut families: Vec<FamilyFigures> = by_family
+        .iter()
+        .map(|(family, sum)| FamilyFigures {
+            family: *family,
             count: sum.count,
             total_ns: sum.total_ns,
             share: share(sum.total_ns),
             flops_per_second: sum.flops_per_second(),
-            peak_share: sum.flops_per_second().zip(roofline).map(|(flops, roofline)| flops / roofline.peak_flops),
-        });
-    }
+            peak_share: peak_share(sum),
+        })
+        .collect();
     families.sort_by_key(|family| (-family.total_ns, family.family));
-    Ok((kernels, families))
+    (kernels, families)
 }
 
 /// What kernels wait for: what has bytes and no FLOPs at all waits for memory.
@@ -75,52 +67,6 @@ fn bound_of(sum: &KernelSum, family: Family, roofline: &Roofline) -> Option<Boun
     let computes = !matches!(family, Family::Communication | Family::Copy);
     let without_flops = (sum.flops_ns == 0 && sum.bytes_ns > 0).then_some(0.0);
     computes.then(|| bound(roofline, sum.arithmetic_intensity().or(without_flops)?))?
-}
-
-/// The columns of a table of sums.
-struct KernelColumns<'a> {
-    name: &'a StringChunked,
-    family: &'a StringChunked,
-    count: &'a [u64],
-    total_ns: &'a [i64],
-    flops: &'a [f64],
-    flops_ns: &'a [i64],
-    bytes: &'a [f64],
-    bytes_ns: &'a [i64],
-    both: [&'a [f64]; 2],
-}
-
-impl<'a> KernelColumns<'a> {
-    fn of(table: &'a DataFrame) -> Result<KernelColumns<'a>, AnalysisError> {
-        let floats = |name: &str| Ok::<_, AnalysisError>(table.column(name)?.f64()?.cont_slice()?);
-        Ok(KernelColumns {
-            name: table.column("name")?.str()?,
-            family: table.column("family")?.str()?,
-            count: table.column("count")?.u64()?.cont_slice()?,
-            total_ns: table.column("total_ns")?.i64()?.cont_slice()?,
-            flops: floats("flops")?,
-            flops_ns: table.column("flops_ns")?.i64()?.cont_slice()?,
-            bytes: floats("bytes")?,
-            bytes_ns: table.column("bytes_ns")?.i64()?.cont_slice()?,
-            both: [floats("both_flops")?, floats("both_bytes")?],
-        })
-    }
-
-    fn family(&self, row: u32) -> Family {
-        Family::from_word(self.family.get(row as usize).unwrap_or_default())
-    }
-
-    fn sum(&self, rows: &[u32]) -> KernelSum {
-        rows.iter().map(|row| *row as usize).fold(KernelSum::default(), |sum, row| KernelSum {
-            count: sum.count + self.count[row],
-            total_ns: sum.total_ns + self.total_ns[row],
-            flops: sum.flops + self.flops[row],
-            flops_ns: sum.flops_ns + self.flops_ns[row],
-            bytes: sum.bytes + self.bytes[row],
-            bytes_ns: sum.bytes_ns + self.bytes_ns[row],
-            both: (sum.both.0 + self.both[0][row], sum.both.1 + self.both[1][row]),
-        })
-    }
 }
 
 #[cfg(test)]

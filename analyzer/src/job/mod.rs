@@ -10,7 +10,6 @@ pub(crate) mod kernels;
 pub(crate) mod messages;
 pub(crate) mod mfu;
 pub(crate) mod roofline;
-mod row_groups;
 pub(crate) mod stages;
 pub(crate) mod step_summary;
 pub(crate) mod step_time;

@@ -16,7 +16,7 @@ pub(crate) fn roofline(peak_flops: Option<f64>, device: Option<&Device>) -> Opti
     Some(Roofline { peak_flops, memory_bandwidth, ridge: memory_bandwidth.map(|bandwidth| peak_flops / bandwidth) })
 }
 
-/// What a kernel of so many FLOPs a byte waits for; one without FLOPs waits for memory.
+/// What bounds a kernel of this arithmetic intensity; one without FLOPs is bound by memory.
 pub(crate) fn bound(roofline: &Roofline, intensity: f64) -> Option<Bound> {
     roofline.ridge.map(|ridge| if intensity < ridge { Bound::Memory } else { Bound::Compute })
 }

@@ -13,7 +13,7 @@ use crate::{
 /// How many of the ranks that wait, and of those that are waited for, are told in pairs.
 const MOST_IN_PAIRS: usize = 32;
 
-/// Sums of waiting, by the place of a rank in the list; none where a rank met nobody.
+/// Total waiting by index of a rank; none for ranks that shared no collective.
 pub(crate) struct Stragglers(Vec<Option<(i64, i64)>>);
 
 impl Stragglers {

@@ -53,7 +53,7 @@ const FEWEST_BYTES: u64 = 32 << 10;
 /// How many steps are analyzed, at least and at most.
 const FEWEST_STEPS: usize = 3;
 const MOST_STEPS: usize = 32;
-/// A rank that is so many steps behind is not waited for.
+/// Ranks further behind than this many steps are not waited for.
 const MOST_BEHIND: i32 = 8;
 /// Steps that are remembered.
 const MOST_REMEMBERED: usize = 1 << 18;

@@ -94,7 +94,7 @@ impl LiveRank {
         self.info.rank
     }
 
-    /// Reads so many bytes of what is new; says whether there was anything, and whether there is more.
+    /// Reads up to this many new bytes; returns whether there was anything, and whether there is more.
     pub(super) fn read(&mut self, run: &RunInfo, bytes: u64) -> Result<(bool, bool), AnalysisError> {
         let memory_too = self.memory.pending() < MOST_WAITING;
         let more = self.follower.poll_some(&mut self.data, bytes, memory_too)?;

@@ -10,9 +10,9 @@ use crate::{figures::CountedSteps, selection::StepChoice};
 
 /// Fewer complete steps than this are all counted.
 const STEPS_WITH_WARM_UP: usize = 3;
-/// A step that takes so many times as long as most is slow.
+/// A step this many times longer than the median is slow.
 const SLOW: f64 = 1.5;
-/// No more than one step in so many is taken for warm-up, but for the first.
+/// Besides the first step, at most one step in this many is warm-up.
 const FEW: usize = 4;
 
 /// A step, as far as it matters here: how long it takes, and whether all of it was recorded.

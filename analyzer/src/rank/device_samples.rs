@@ -1,4 +1,4 @@
-//! What a rank's device said of itself while it was recorded: activity, power, clocks, memory in use.
+//! Samples of a rank's device: activity, power, clocks, memory in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 

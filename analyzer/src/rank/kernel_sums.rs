@@ -5,13 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use polars::prelude::*;
 use stepscope_traces::{NameId, Names, Spans, Step};
 
-use crate::{
-    error::AnalysisError,
-    figures::{Class, CountedSteps, Family},
-};
+use crate::figures::{Class, CountedSteps, Family};
 
 /// So many steps are kept apart at the beginning, and after that at least.
 const FIRST: usize = 32;
@@ -34,6 +30,9 @@ pub(crate) struct KernelSums {
 pub(crate) struct CountedKernels {
     sums: Sums,
 }
+
+/// What kernels come to, by name and family.
+pub(crate) type KernelTable = HashMap<(String, Family), KernelSum>;
 
 /// What the kernels of one name come to.
 #[derive(Clone, Copy, Default)]
@@ -67,7 +66,7 @@ impl KernelSum {
 }
 
 impl KernelSum {
-    fn add(&mut self, other: &KernelSum) {
+    pub(crate) fn add(&mut self, other: &KernelSum) {
         self.count += other.count;
         self.total_ns += other.total_ns;
         self.flops += other.flops;
@@ -177,23 +176,14 @@ impl CountedKernels {
         kernel_count(&self.sums)
     }
 
-    /// A row for each name.
-    pub(crate) fn table(&self, names: &Names) -> Result<DataFrame, AnalysisError> {
-        let rows: Vec<_> = self.sums.iter().collect();
-        let name = |id: NameId| names.get(id).unwrap_or("unnamed");
-        let family = |(id, class): (NameId, Class)| Family::of(class, name(id)).word();
-        Ok(df!(
-            "name" => rows.iter().map(|((id, _), _)| name(*id)).collect::<Vec<_>>(),
-            "family" => rows.iter().map(|(key, _)| family(**key)).collect::<Vec<_>>(),
-            "count" => rows.iter().map(|(_, sum)| sum.count).collect::<Vec<u64>>(),
-            "total_ns" => rows.iter().map(|(_, sum)| sum.total_ns).collect::<Vec<i64>>(),
-            "flops" => rows.iter().map(|(_, sum)| sum.flops).collect::<Vec<f64>>(),
-            "flops_ns" => rows.iter().map(|(_, sum)| sum.flops_ns).collect::<Vec<i64>>(),
-            "bytes" => rows.iter().map(|(_, sum)| sum.bytes).collect::<Vec<f64>>(),
-            "bytes_ns" => rows.iter().map(|(_, sum)| sum.bytes_ns).collect::<Vec<i64>>(),
-            "both_flops" => rows.iter().map(|(_, sum)| sum.both.0).collect::<Vec<f64>>(),
-            "both_bytes" => rows.iter().map(|(_, sum)| sum.both.1).collect::<Vec<f64>>(),
-        )?)
+    /// By what they are called: several ids may have one name.
+    pub(crate) fn table(&self, names: &Names) -> KernelTable {
+        let mut table = KernelTable::new();
+        for ((id, class), sum) in &self.sums {
+            let name = names.get(*id).unwrap_or("unnamed");
+            table.entry((name.to_owned(), Family::of(*class, name))).or_default().add(sum);
+        }
+        table
     }
 }
 

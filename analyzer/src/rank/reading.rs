@@ -147,7 +147,7 @@ impl RankReading<'_> {
                 kernel_count: kernels.as_ref().map_or(0, CountedKernels::kernel_count),
                 breakdown: time.1,
             },
-            kernels: kernels.map(|kernels| kernels.table(&data.names)).transpose()?,
+            kernels: kernels.map(|kernels| kernels.table(&data.names)),
             counted,
             steps,
             steps_are_inferred,

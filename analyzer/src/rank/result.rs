@@ -1,14 +1,13 @@
 //! What one rank comes to: its figures, and what other ranks ask of it.
 
-use polars::prelude::DataFrame;
 use stepscope_traces::{Loss, RankInfo, State, Step};
 
 use crate::{
     figures::{CountedSteps, CountedTime, Partition, RankFigures, RankMemory},
     rank::{
         communication::CommunicationSpan, device_samples::DeviceSamples, intervals::Intervals,
-        step_counters::StepCounters, step_parts::RankParts, step_windows::StepWindow, streams::StreamTimes,
-        work::WorkItem,
+        kernel_sums::KernelTable, step_counters::StepCounters, step_parts::RankParts, step_windows::StepWindow,
+        streams::StreamTimes, work::WorkItem,
     },
 };
 
@@ -28,7 +27,7 @@ pub(crate) struct RankResult {
     /// Whether nothing says of them but what repeats.
     pub(crate) steps_are_inferred: bool,
     /// Of the steps that were counted; none, where it has to be known before reading which those are.
-    pub(crate) kernels: Option<DataFrame>,
+    pub(crate) kernels: Option<KernelTable>,
     pub(crate) communication: Vec<CommunicationSpan>,
     pub(crate) work: Vec<WorkItem>,
     /// When it computed in each step, where a stage did not say what it worked on.

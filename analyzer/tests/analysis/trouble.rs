@@ -92,7 +92,7 @@ fn what_is_not_there_cannot_be_selected() {
     let run = Run::open(&directory.path().join("run")).unwrap();
     let error = |selection: Selection| analyze(&run, &selection, &|_| {}).unwrap_err();
     let of_ranks = error(Selection { ranks: vec![Rank(9)], ..Selection::default() });
-    assert!(matches!(&of_ranks, AnalysisError::Selection(why) if why.contains("no rank 9 among 2")), "{of_ranks}");
+    assert!(matches!(&of_ranks, AnalysisError::Selection(why) if why.contains("no rank 9 among the 2")), "{of_ranks}");
     let steps = StepRange { from: Some(Step(7)), to: None }.into();
     let of_steps = error(Selection { steps, ..Selection::default() });
     let recorded = Some((Step(0), Step(1)));

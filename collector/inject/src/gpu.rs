@@ -61,7 +61,7 @@ fn describe(ordinal: c_int, beside: usize) -> Option<Gpu> {
     Some(Gpu { selector, description: Device { name, memory_bytes, peak_flops }, beside })
 }
 
-/// Waits until the GPUs have done what this process gave them. Whoever calls this waits for as long as that takes.
+/// Waits until the GPUs have finished the work of this process, however long that takes.
 pub(crate) fn wait_until_done() {
     if libraries::open(Library::Cuda).is_err() {
         return;

@@ -83,7 +83,7 @@ pub(crate) fn be_quiet() {
 
 /// Says one line on the program's stderr; whether anybody hears it does not matter.
 pub(crate) fn complain(why: &str) {
-    let line = format!("stepscope: this process is not recorded: {why}; the program goes on\n");
+    let line = format!("stepscope: this process is not recorded: {why}; the program continues\n");
     drop(std::io::stderr().write_all(line.as_bytes()));
 }
 

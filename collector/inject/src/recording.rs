@@ -1,4 +1,4 @@
-//! The one recording of this process, for whoever has something to record.
+//! The one recording of this process.
 
 use std::sync::OnceLock;
 

@@ -40,7 +40,7 @@ pub(crate) fn begin() {
     }
     let injection = match Injection::of_this_process() {
         Some(Ok(injection)) => injection,
-        Some(Err(error)) => return process::complain(&format!("its settings make no sense: {error}")),
+        Some(Err(error)) => return process::complain(&format!("invalid settings: {error}")),
         None => return,
     };
     let mut watch = Watch { session: Session::new(&injection.run), injection, began: Instant::now() };
@@ -57,7 +57,7 @@ pub(crate) fn begin() {
             }
             exit::call_at_exit(end);
         }
-        Err(error) => process::complain(&format!("there is no thread to do it: {error}")),
+        Err(error) => process::complain(&format!("cannot start a thread: {error}")),
     }
 }
 

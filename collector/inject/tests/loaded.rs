@@ -273,7 +273,7 @@ fn where_it_cannot_record_one_line_says_so() {
     let output = recording.record("exit", Windows::ALWAYS);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(42), 1), "{said}");
-    assert!(said.starts_with("stepscope: this process is not recorded: there is nothing at"), "{said}");
+    assert!(said.starts_with("stepscope: this process is not recorded: "), "{said}");
 
     let output = recording.command("exit", Windows::ALWAYS).env(VARIABLE, "{").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

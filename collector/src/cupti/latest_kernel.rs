@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use crate::{launch::LaunchInfo, launch_notes};
 
-/// A kernel that this thread launched, and nobody has said yet what it was.
+/// A kernel that this thread launched and that has no description yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatestKernel {
     /// The number CUPTI gives the launch.

@@ -80,7 +80,7 @@ impl Translator {
         !self.listeners.is_empty()
     }
 
-    /// Whether nobody but this one listens.
+    /// Whether this is the only listener.
     pub(crate) fn has_only(&self, shared: &Shared) -> bool {
         self.listeners.iter().all(|listener| listener.id == shared.id)
     }
@@ -124,7 +124,7 @@ impl Translator {
         memory_order.settle(|recorder, settled| record_settled(listeners, recorder, settled));
     }
 
-    /// Counts records that are lost. Whose they were nobody can say, so every recording says that it may lack them.
+    /// Counts lost records. Their owner is unknown, so every recording reports that it may lack them.
     pub(crate) fn lose(&self, records: u64) {
         self.listeners.iter().for_each(|listener| {
             listener.dropped.fetch_add(records, Relaxed);

@@ -13,10 +13,10 @@ pub enum Unavailable {
     #[error("another profiler uses CUPTI in this process")]
     AnotherClient,
     /// The driver is set up so.
-    #[error("the driver lets only administrators profile")]
+    #[error("the driver allows only administrators to profile")]
     NotPermitted,
     /// Anything else CUPTI says.
-    #[error("CUPTI would not {attempt}: {reason}")]
+    #[error("CUPTI refused to {attempt}: {reason}")]
     Refused {
         /// What it was asked to do.
         attempt: &'static str,
@@ -27,9 +27,9 @@ pub enum Unavailable {
     #[error("nothing is being recorded")]
     NotRecording,
     /// This recorder has kernels already.
-    #[error("kernels of this recording are being recorded already")]
+    #[error("kernels of this recording are already being recorded")]
     AlreadyStarted,
     /// The system has no thread left.
-    #[error("no thread to read kernels with")]
+    #[error("cannot start a thread to read kernels")]
     NoThread,
 }

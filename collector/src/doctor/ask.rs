@@ -149,7 +149,7 @@ impl Cupti {
             return not_tried(missing.to_string());
         }
         if !cuda.is_some_and(Cuda::works) {
-            return not_tried("there is no GPU to record".into());
+            return not_tried("there is no GPU".into());
         }
         let mut subscriber = MaybeUninit::uninit();
         // SAFETY: the callback takes anything, uses nothing and lives for ever; the handle is there to be written to.
@@ -159,11 +159,11 @@ impl Cupti {
                 // SAFETY: the handle was written, since subscribing went well, and is used no more.
                 let result = unsafe { cupti::sys::cuptiUnsubscribe(subscriber.assume_init()) };
                 let failed = result != CUptiResult::CUPTI_SUCCESS;
-                let reason = failed.then(|| format!("its subscription cannot be ended ({result:?})"));
+                let reason = failed.then(|| format!("its subscription cannot be closed ({result:?})"));
                 Cupti { subscribable: Some(true), reason }
             }
             CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
-                let reason = "another profiler has it in this process; is CUDA_INJECTION64_PATH set?".into();
+                let reason = "another profiler uses it in this process; is CUDA_INJECTION64_PATH set?".into();
                 Cupti { subscribable: Some(false), reason: Some(reason) }
             }
             other => Cupti { subscribable: Some(false), reason: Some(format!("{other:?}")) },

@@ -36,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// There is none of that name.
-    #[error("there is no command `{command}`")]
+    #[error("command not found: `{command}`")]
     NotFound {
         /// What was asked for.
         command: String,
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn what_does_not_start_is_said() {
         let missing = Job::start(Command::new("no-such-command-here")).err().unwrap();
-        assert_eq!(missing.to_string(), "there is no command `no-such-command-here`");
+        assert_eq!(missing.to_string(), "command not found: `no-such-command-here`");
         let refused = Job::start(Command::new("/")).err().unwrap().to_string();
         assert!(refused.starts_with("cannot start `/`: "), "{refused}");
         assert!(!SigSet::thread_get_mask().unwrap().contains(Signal::SIGTERM), "signals come again");

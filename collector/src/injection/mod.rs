@@ -6,13 +6,15 @@
 //! | file | idea |
 //! |---|---|
 //! | `windows.rs` | when a process is recorded |
-//! | `library.rs` | where the library is |
+//! | `unpacked.rs` | files that the command carries, unpacked for programs to load |
+//! | `library.rs` | the library |
 //! | `python.rs` | what says what PyTorch does, and how it is found |
 //! | `job.rs` | the command: started with the library, given our signals, waited for |
 
 mod job;
 mod library;
 mod python;
+mod unpacked;
 mod windows;
 
 use std::{
@@ -24,7 +26,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use job::{Job, JobError, exit_status, hear_of_children};
-pub use library::{LIBRARY_FILE, LibraryMissing, library};
+pub use library::{LIBRARY_FILE, LibraryError, library};
 pub use python::PythonModule;
 pub use windows::{Moment, TRIGGER_FILE, Trigger, Windows};
 

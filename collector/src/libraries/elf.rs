@@ -17,7 +17,7 @@ pub(super) fn check_whole(path: &Path) -> Result<(), String> {
     let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
     match is_whole(file) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(wrong("the file is cut short")),
+        Ok(false) => Err(wrong("the file is truncated")),
         Err(error) => Err(wrong(&error.to_string())),
     }
 }
@@ -65,7 +65,7 @@ mod tests {
         // What a debugger reads comes last, and the loader does not need it.
         for length in [64 << 10, 4096, 100] {
             fs::write(&path, &program[..length]).unwrap();
-            assert!(check_whole(&path).unwrap_err().ends_with("the file is cut short"), "{length}");
+            assert!(check_whole(&path).unwrap_err().ends_with("the file is truncated"), "{length}");
         }
         for text in ["", "no library", "\x7fELF"] {
             fs::write(&path, text).unwrap();

@@ -78,7 +78,7 @@ fn locate(handle: &Handle, symbol: &[u8]) -> Result<PathBuf, String> {
     // SAFETY: all zeroes are a valid value of it, a null pointer for a name.
     let name = unsafe { information.assume_init() }.dli_fname;
     if !known || name.is_null() {
-        return Err("nobody knows where it was loaded from".into());
+        return Err("unknown where it was loaded from".into());
     }
     // SAFETY: the loader's names end in a zero and live as long as the library, which is open.
     let name = unsafe { CStr::from_ptr(name) };

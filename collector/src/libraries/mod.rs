@@ -60,7 +60,7 @@ enum Kind {
     Own,
 }
 
-const DRIVER_HINT: &str = "install NVIDIA's driver; in a container, start it with its GPUs (docker run --gpus all)";
+const DRIVER_HINT: &str = "install the NVIDIA driver; start containers with GPU access (docker run --gpus all)";
 
 impl Library {
     /// All of them, the driver first.
@@ -87,7 +87,7 @@ impl Library {
             },
             Library::Nvml => &Traits {
                 name: "NVML",
-                purpose: "tells how GPUs are: power, clocks, activity",
+                purpose: "reports GPU power, clocks and activity",
                 stem: "nvidia-ml",
                 majors: &[1],
                 kind: Kind::Driver,
@@ -96,7 +96,7 @@ impl Library {
             },
             Library::Cupti => &Traits {
                 name: "CUPTI",
-                purpose: "tells when kernels ran",
+                purpose: "records kernels",
                 stem: "cupti",
                 majors: &[13, 12],
                 kind: Kind::Toolkit,
@@ -123,7 +123,7 @@ impl Library {
             },
             Library::Cudnn => &Traits {
                 name: "cuDNN",
-                purpose: "computes attention (there are kernels of our own, too)",
+                purpose: "computes attention (optional: stepscope has its own kernels)",
                 stem: "cudnn",
                 majors: &[9],
                 kind: Kind::Own,
@@ -132,7 +132,7 @@ impl Library {
             },
             Library::Nccl => &Traits {
                 name: "NCCL",
-                purpose: "lets GPUs talk to each other (one GPU needs none)",
+                purpose: "connects GPUs (not needed for one GPU)",
                 stem: "nccl",
                 majors: &[2],
                 kind: Kind::Own,
@@ -157,7 +157,7 @@ impl Library {
         self.traits().hint
     }
 
-    /// Its file's name without a version. Whoever knows nothing better opens this first.
+    /// Its file name without a version, which many programs open first.
     fn plain_file(self) -> String {
         format!("lib{}.so", self.traits().stem)
     }
@@ -194,7 +194,7 @@ impl fmt::Display for Missing {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Traits { name, majors, .. } = self.library.traits();
         match &self.reason {
-            Some(reason) => write!(out, "{name} does not load: {reason}"),
+            Some(reason) => write!(out, "{name} fails to load: {reason}"),
             None => {
                 let files: Vec<String> = majors.iter().map(|major| self.library.file(*major)).collect();
                 write!(out, "{name} ({}) was not found", files.join(" or "))
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(missing.to_string(), "NVRTC (libnvrtc.so.13 or libnvrtc.so.12) was not found");
         assert!(missing.hint().starts_with("pip install nvidia-cuda-nvrtc"));
         let broken = Missing { library: Library::Nccl, reason: Some("libnccl.so.2: not an ELF file".into()) };
-        assert_eq!(broken.to_string(), "NCCL does not load: libnccl.so.2: not an ELF file");
+        assert_eq!(broken.to_string(), "NCCL fails to load: libnccl.so.2: not an ELF file");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One sampler per node and device: a device is sampled by whoever claims it first.
+//! One sampler per node and device: the first process that claims a device samples it.
 
 use std::{
     fs::{File, TryLockError},

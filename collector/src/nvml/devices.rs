@@ -41,7 +41,7 @@ pub enum NvmlUnavailable {
     #[error(transparent)]
     Missing(#[from] Missing),
     /// The library is there and does not work.
-    #[error("NVML does not start: {0}")]
+    #[error("NVML fails to initialize: {0}")]
     DoesNotStart(String),
     /// The device said no.
     #[error("NVML cannot use the device: {0}")]

@@ -25,43 +25,44 @@ const fn reading(name: &'static str, unit: &'static str, meaning: &'static str) 
 }
 
 const UTILISATION: [Reading; 2] = [
-    reading("gpu.utilisation", "%", "of the time, in which any kernel ran"),
-    reading("gpu.memory_utilisation", "%", "of the time, in which memory was read or written"),
+    reading("gpu.utilisation", "%", "share of time in which any kernel ran"),
+    reading("gpu.memory_utilisation", "%", "share of time in which memory was read or written"),
 ];
 const MEMORY: [Reading; 2] = [
-    reading("gpu.memory_used", "B", "taken by all processes, as nvidia-smi shows it"),
-    reading("gpu.memory_reserved", "B", "kept by the driver for itself, and not part of the used"),
+    reading("gpu.memory_used", "B", "used by all processes, as in nvidia-smi"),
+    reading("gpu.memory_reserved", "B", "reserved by the driver, not included in used memory"),
 ];
 const MEMORY_OF_PROCESS: [Reading; 1] =
-    [reading("gpu.memory_used_by_process", "B", "taken by the process that samples, with its CUDA context")];
-const POWER: [Reading; 1] = [reading("gpu.power", "W", "drawn by the whole board")];
-const ENERGY: [Reading; 1] = [reading("gpu.energy", "J", "drawn since sampling began")];
-const SM_CLOCK: [Reading; 1] = [reading("gpu.sm_clock_mhz", "MHz", "of the multiprocessors")];
-const MEMORY_CLOCK: [Reading; 1] = [reading("gpu.memory_clock_mhz", "MHz", "of the memory")];
-const TEMPERATURE: [Reading; 1] = [reading("gpu.temperature", "°C", "of the chip")];
+    [reading("gpu.memory_used_by_process", "B", "used by the sampled process, including its CUDA context")];
+const POWER: [Reading; 1] = [reading("gpu.power", "W", "power of the whole board")];
+const ENERGY: [Reading; 1] = [reading("gpu.energy", "J", "energy since sampling started")];
+const SM_CLOCK: [Reading; 1] = [reading("gpu.sm_clock_mhz", "MHz", "clock of the SMs")];
+const MEMORY_CLOCK: [Reading; 1] = [reading("gpu.memory_clock_mhz", "MHz", "clock of the memory")];
+const TEMPERATURE: [Reading; 1] = [reading("gpu.temperature", "°C", "temperature of the chip")];
 const THROTTLE: [Reading; 4] = [
-    reading("gpu.throttle", "", "why clocks are below their highest: NVML's bit mask of clock event reasons"),
-    reading("gpu.throttle.power", "", "1 while clocks are low to save power, by software or by the power brake"),
-    reading("gpu.throttle.thermal", "", "1 while clocks are low because it is too hot"),
-    reading("gpu.throttle.hardware", "", "1 while the hardware itself halves the clocks, or worse"),
+    reading("gpu.throttle", "", "why clocks are reduced: NVML's bit mask of clock event reasons"),
+    reading("gpu.throttle.power", "", "1 while clocks are reduced to limit power"),
+    reading("gpu.throttle.thermal", "", "1 while clocks are reduced because of temperature"),
+    reading("gpu.throttle.hardware", "", "1 while the hardware cuts clocks by half or more"),
 ];
-const ECC_CORRECTED: [Reading; 1] = [reading("gpu.ecc.corrected", "", "errors of memory since the driver was loaded")];
-const ECC_UNCORRECTED: [Reading; 1] = [reading("gpu.ecc.uncorrected", "", "the same, that could not be corrected")];
-const XID: [Reading; 1] = [reading("gpu.xid", "", "the code of a critical error, at the time it was reported")];
-const PCIE_RECEIVED: Reading = reading("pcie.rx", "B/s", "to the GPU from its host and its neighbours");
-const PCIE_SENT: Reading = reading("pcie.tx", "B/s", "from the GPU to its host and its neighbours");
+const ECC_CORRECTED: [Reading; 1] = [reading("gpu.ecc.corrected", "", "memory errors since the driver was loaded")];
+const ECC_UNCORRECTED: [Reading; 1] =
+    [reading("gpu.ecc.uncorrected", "", "uncorrectable memory errors since the driver was loaded")];
+const XID: [Reading; 1] = [reading("gpu.xid", "", "code of a critical error when it was reported")];
+const PCIE_RECEIVED: Reading = reading("pcie.rx", "B/s", "PCIe traffic to the GPU");
+const PCIE_SENT: Reading = reading("pcie.tx", "B/s", "PCIe traffic from the GPU");
 const PCIE: [Reading; 2] = [PCIE_RECEIVED, PCIE_SENT];
 /// What performance monitoring (GPM, Hopper and newer) tells of the time between two samples.
 const MONITORING: [Reading; 9] = [
-    reading("gpu.sm_activity", "%", "of the multiprocessors' time, in which they had a warp"),
-    reading("gpu.sm_occupancy", "%", "of the warps that fit, those that were there"),
-    reading("gpu.tensor_activity", "%", "of the tensor cores' time, in which any of them worked"),
-    reading("gpu.tensor_activity.hmma", "%", "the same, for products of 16-bit floating point numbers"),
-    reading("gpu.dram_activity", "%", "of the memory's bandwidth, what was used of it"),
+    reading("gpu.sm_activity", "%", "share of SM time with at least one warp"),
+    reading("gpu.sm_occupancy", "%", "share of warp slots that were occupied"),
+    reading("gpu.tensor_activity", "%", "share of time in which tensor cores were active"),
+    reading("gpu.tensor_activity.hmma", "%", "share of time in which tensor cores ran 16-bit floating point"),
+    reading("gpu.dram_activity", "%", "share of memory bandwidth that was used"),
     PCIE_RECEIVED,
     PCIE_SENT,
-    reading("nvlink.rx", "B/s", "to the GPU over all its NVLinks"),
-    reading("nvlink.tx", "B/s", "from the GPU over all its NVLinks"),
+    reading("nvlink.rx", "B/s", "NVLink traffic to the GPU, all links"),
+    reading("nvlink.tx", "B/s", "NVLink traffic from the GPU, all links"),
 ];
 /// Where each of [`MONITORING`] comes from, and what makes its unit of it.
 const METRICS: [(GpmMetricId, f64); MONITORING.len()] = [
@@ -194,7 +195,7 @@ fn errors(device: &Arc<Device<'static>>) -> Gauge {
         registered.map_err(|error| error.error)
     });
     let mut set = set.map_err(|error| match Failure::from(error) {
-        Failure::ForNow => Failure::ForGood("its events cannot be asked for".into()),
+        Failure::ForNow => Failure::ForGood("its events cannot be read".into()),
         for_good => for_good,
     });
     Gauge::new(&XID, move || {

@@ -1,4 +1,4 @@
-//! Memory over time, category upon category.
+//! Memory over time, stacked by category.
 
 use anyhow::Result;
 use plotters::prelude::*;
@@ -41,8 +41,8 @@ fn plot(analysis: &Analysis, memory: &RankMemory) -> Result<String> {
     let used = |category: &usize| points.iter().any(|point| point.bytes[*category] > 0);
     let categories: Vec<usize> = (0..COLOURS.len()).filter(used).collect();
     let inferred = match (memory.inferred, is_told_apart(memory)) {
-        (true, true) => ", categories inferred",
-        (true, false) => ", categories unknown",
+        (true, true) => " (categories inferred)",
+        (true, false) => " (categories unknown)",
         (false, _) => "",
     };
     let title = format!("Memory over time on rank {}{inferred}", memory.rank);
@@ -86,8 +86,8 @@ fn plot(analysis: &Analysis, memory: &RankMemory) -> Result<String> {
     // What is drawn on top stands first.
     let legend = categories.iter().rev().map(|category| (MemoryCategory::ALL[*category].spelled(), COLOURS[*category]));
     let at = text::duration(memory.peak_time_ns.saturating_sub(begin));
-    let wide = if axis.is_some() { "; each step is as wide as any other" } else { "" };
-    let note = format!("the peak, {} after {at}, is marked{wide}", text::bytes(memory.peak_bytes));
+    let wide = if axis.is_some() { "; all steps are drawn equally wide" } else { "" };
+    let note = format!("the dot marks the peak: {} after {at}{wide}", text::bytes(memory.peak_bytes));
     Ok(Figure { title, note, legend: legend.collect(), svg }.written())
 }
 

@@ -1,4 +1,4 @@
-//! The pipeline of one step: which micro-batch each stage works on when, and where it has nothing to do.
+//! The pipeline of one step: when each stage works on which micro-batch, and its bubbles.
 
 use anyhow::Result;
 use plotters::{
@@ -37,8 +37,9 @@ pub(super) fn plot(analysis: &Analysis, timeline: &StepTimeline) -> Result<Strin
     let (Some(begin), Some(end)) = (items().map(|item| item.start).min(), items().map(|item| item.end).max()) else {
         return Ok(String::new());
     };
-    let inferred = if analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.inferred) { ", inferred" } else { "" };
-    let title = format!("The pipeline in step {}{inferred}", timeline.step);
+    let inferred =
+        if analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.inferred) { " (inferred)" } else { "" };
+    let title = format!("Pipeline in step {}{inferred}", timeline.step);
     let height = LANE * stages.len() as u32 + 3 * LETTERS;
     let svg = chart::svg((WIDE, height), &title, |area| {
         let rows = stages.len() as f64;
@@ -75,7 +76,7 @@ pub(super) fn plot(analysis: &Analysis, timeline: &StepTimeline) -> Result<Strin
     let bubble = analysis.pipeline.iter().flat_map(|pipeline| &pipeline.per_step);
     let bubble = bubble.into_iter().find(|bubble| bubble.step == timeline.step);
     let bubble = bubble.map_or_else(String::new, |bubble| format!("bubble {}; ", text::percent(bubble.bubble)));
-    let note = format!("{bubble}numbers are micro-batches, the grey is bubble; the first rank of each stage");
+    let note = format!("{bubble}numbers are micro-batches, gray is bubble; first rank of each stage");
     let legend = vec![("forward".to_owned(), chart::BLUE), ("backward".to_owned(), chart::ORANGE)];
     Ok(Figure { title, note, legend, svg }.written())
 }

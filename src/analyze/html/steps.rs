@@ -13,7 +13,7 @@ use crate::{
 };
 
 const HEIGHT: u32 = 280;
-/// There is no room for more; neighbours share a bar.
+/// There is no room for more; neighbors share a bar.
 const BARS: usize = 120;
 
 /// In the order of the parts.
@@ -34,7 +34,7 @@ pub(super) fn plot(analysis: &Analysis) -> Result<String> {
     };
     let bars: Vec<(Step, Time)> = steps.chunks(shared).map(together).collect();
     let most = bars.iter().map(|(_, time)| time.span().0).max().unwrap_or(0) as f64;
-    let title = "Where each step's time goes".to_owned();
+    let title = "Time of each step".to_owned();
     let number = |place: &f64| {
         let whole = (place - place.round()).abs() < 1e-6;
         let bar = bars.get(place.round() as usize).filter(|_| whole && *place > -0.5);

@@ -25,19 +25,20 @@ pub(super) fn written(base: &Profile<'_>, other: &Profile<'_>, diff: &Diff) -> R
     let of = |topic: Topic| tables.iter().filter(|table| table.topic == topic).map(html::table).collect::<String>();
     let mut body = head(diff);
     body += &html::section("Time", &(waterfall::of_time(diff)? + &of(Topic::Time)));
-    body += &html::section("Both, step by step", &timelines(base, other)?);
+    body += &html::section("Timelines", &timelines(base, other)?);
     body += &html::section("Memory", &(waterfall::of_memory(diff)? + &of(Topic::Memory)));
-    body += &html::section("Figures", &of(Topic::Figures));
+    body += &html::section("Metrics", &of(Topic::Figures));
     body += &html::section("Kernels", &of(Topic::Kernels));
     Ok(html::page(&format!("{} and {}", diff.base, diff.other), &body))
 }
 
 fn head(diff: &Diff) -> String {
     let (base, other) = (escaped(&diff.base), escaped(&diff.other));
-    let mut text = format!("<header>\n<h1>{}</h1>\n<p>{other} beside {base}</p>\n", escaped(&answer::answer(diff)));
+    let mut text =
+        format!("<header>\n<h1>{}</h1>\n<p>{other} compared with {base}</p>\n", escaped(&answer::answer(diff)));
     if !diff.comparable {
         let why = escaped(&diff.why_not.join("; "));
-        text += &format!("<p class=\"lost\"><strong>Not comparable, and compared all the same:</strong> {why}</p>\n");
+        text += &format!("<p class=\"lost\"><strong>Not comparable, compared anyway:</strong> {why}</p>\n");
     }
     text += "<dl>\n";
     for fact in answer::facts(diff) {

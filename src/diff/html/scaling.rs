@@ -34,7 +34,7 @@ pub(in crate::diff) fn plots(several: &Several) -> Result<String> {
     let efficiency = points(|point| point.efficiency);
     let curves = [
         Curve {
-            title: "Tokens a second against ranks",
+            title: "Tokens per second vs. ranks",
             label: tokens,
             colour: chart::BLUE,
             points: throughput,
@@ -42,7 +42,7 @@ pub(in crate::diff) fn plots(several: &Several) -> Result<String> {
             ideal: linear,
         },
         Curve {
-            title: "Parallel efficiency against ranks",
+            title: "Parallel efficiency vs. ranks",
             label: percent,
             colour: chart::GREEN,
             ideal: efficiency.first().map(|(ranks, _)| [(*ranks, 1.0), (most, 1.0)]),
@@ -50,7 +50,7 @@ pub(in crate::diff) fn plots(several: &Several) -> Result<String> {
             more_is_better: true,
         },
         Curve {
-            title: "Peak memory of a rank against ranks",
+            title: "Peak memory per rank vs. ranks",
             label: chart::bytes_label,
             colour: chart::ORANGE,
             points: points(|point| point.peak_bytes.map(|bytes| bytes as f64)),
@@ -112,7 +112,7 @@ fn plot(curve: &Curve) -> Result<String> {
         chart.draw_series(curve.points.iter().map(|point| Circle::new(*point, 4, curve.colour.filled())))?;
         Ok(())
     })?;
-    let ideal = curve.ideal.map(|_| ("nothing lost".to_owned(), chart::GREY));
+    let ideal = curve.ideal.map(|_| ("ideal".to_owned(), chart::GREY));
     let legend = [("measured".to_owned(), curve.colour)].into_iter().chain(ideal).collect();
     Ok(Figure { title, note: String::new(), legend, svg }.written())
 }

@@ -20,7 +20,7 @@ const CAUSES: usize = 12;
 pub(super) fn of_time(diff: &Diff) -> Result<String> {
     let Some(time) = &diff.step_time else { return Ok(String::new()) };
     let causes = time.causes.iter().map(|cause| (cause.cause.clone(), cause.change_ns));
-    let title = format!("From a {} of {} to one of {}", answer::compared(diff), diff.base, diff.other);
+    let title = format!("Change in {} time from {} to {}", answer::compared(diff), diff.base, diff.other);
     Waterfall {
         ends: [(diff.base.clone(), time.base_ns), (diff.other.clone(), time.other_ns)],
         causes: causes.collect(),
@@ -33,7 +33,7 @@ pub(super) fn of_time(diff: &Diff) -> Result<String> {
 pub(super) fn of_memory(diff: &Diff) -> Result<String> {
     let Some(memory) = &diff.peak_memory else { return Ok(String::new()) };
     let causes = memory.causes.iter().map(|cause| (cause.cause.clone(), cause.change_bytes));
-    let title = format!("From the peak of {} to that of {}", diff.base, diff.other);
+    let title = format!("Change in peak memory from {} to {}", diff.base, diff.other);
     Waterfall {
         ends: [(diff.base.clone(), memory.base_bytes), (diff.other.clone(), memory.other_bytes)],
         causes: causes.collect(),
@@ -51,7 +51,7 @@ struct Waterfall {
     change: fn(i64) -> String,
 }
 
-/// A bar: its name, from where to where it goes, what stands behind it, and its colour.
+/// A bar: its name, from where to where it goes, what stands behind it, and its color.
 struct Bar {
     name: String,
     from: i64,
@@ -119,7 +119,7 @@ impl Waterfall {
             }
             Ok(())
         })?;
-        let note = if begin > 0.0 { "the axis does not begin at zero" } else { "" };
+        let note = if begin > 0.0 { "the axis does not start at zero" } else { "" };
         let legend = [("less", chart::GREEN), ("more", chart::RED)].map(|(name, colour)| (name.to_owned(), colour));
         Ok(Figure { title, note: note.into(), legend: legend.into(), svg }.written())
     }

@@ -1,4 +1,4 @@
-//! What the plots have in common: a canvas, colours, legends, and SVG that follows the page's own.
+//! What the plots have in common: a canvas, colors, legends, and SVG that follows the page's own.
 
 use std::ops::Range;
 
@@ -15,12 +15,12 @@ use super::escaped;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// What stands for the page's colours: the style sheet has the same.
+/// What stands for the page's colors: the style sheet has the same.
 pub(crate) const TEXT: RGBColor = RGBColor(1, 1, 1);
 pub(crate) const GRID: RGBColor = RGBColor(2, 2, 2);
 pub(crate) const BUBBLE: RGBColor = RGBColor(3, 3, 3);
 
-/// Colours that can be told apart, on white and on black.
+/// Colors that can be told apart, on white and on black.
 pub(crate) const BLUE: RGBColor = RGBColor(0x3b, 0x7d, 0xc4);
 pub(crate) const DARK_BLUE: RGBColor = RGBColor(0x2c, 0x62, 0x9e);
 pub(crate) const ORANGE: RGBColor = RGBColor(0xe6, 0x8a, 0x2e);
@@ -105,7 +105,7 @@ pub(crate) fn axes_to<'a, 'b>(area: &'a Area<'b>, left: u32, x: Range<f64>, y: R
         .build_cartesian_2d(x, y)?)
 }
 
-/// Letters that follow the page's colour.
+/// Letters that follow the page's color.
 pub(crate) fn letters(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&TEXT)
 }

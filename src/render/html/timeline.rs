@@ -75,8 +75,8 @@ pub(crate) fn plot(timeline: &StepTimeline, title: String, length_ns: i64) -> Re
     let there = |family: &&Family| lanes.iter().flat_map(|lane| &lane.spans).any(|span| span.family == **family);
     let legend = Family::ALL.iter().filter(there).map(|family| (family.word().to_owned(), colour(*family)));
     let left_out = timeline.lanes.len() - lanes.len();
-    let more = if left_out > 0 { format!("; {left_out} more streams are left out") } else { String::new() };
-    let note = format!("the step of median length; touch a span to see what it is{more}");
+    let more = if left_out > 0 { format!("; {left_out} more streams not shown") } else { String::new() };
+    let note = format!("median step; point at a span for details{more}");
     let figure = Figure { title, note, legend: legend.collect(), svg };
     // A text in a script ends where it says so, and nowhere else.
     let labels = serde_json::to_string(&labels)?.replace('<', "\\u003c");

@@ -256,7 +256,7 @@ fn what_does_not_fit_is_left_out_level_by_level() {
         let arguments = ["export", "single", "--max-size", size, "-o", file.to_str().unwrap()];
         let output = stepscope(&arguments, Path::new(SAMPLES));
         let said = text(&output.stderr);
-        assert!(output.status.success() && said.contains("left out") && said.contains(missing), "{said}");
+        assert!(output.status.success() && said.contains("omitted") && said.contains(missing), "{said}");
         let bytes = fs::metadata(&file).unwrap().len() as usize;
         assert!(bytes <= size.trim_end_matches('k').parse::<usize>().unwrap() * 1000 && bytes < last, "{bytes}");
         last = bytes;
@@ -272,8 +272,8 @@ fn what_does_not_fit_is_left_out_level_by_level() {
     let said = failure(&["export", "single", "--max-size", "2k", "-o", file.to_str().unwrap()], Path::new(SAMPLES));
     assert!(said.contains("--steps or --ranks"), "{said}");
     assert_eq!(fs::metadata(&file).unwrap().len() as usize, last, "what was there stays");
-    let (_, enough) = said.split_once("hint: --max-size ").unwrap_or_else(|| panic!("{said}"));
-    let enough = enough.split_whitespace().next().unwrap();
+    let (_, enough) = said.split_once("hint: raise --max-size to ").unwrap_or_else(|| panic!("{said}"));
+    let enough = enough.split(',').next().unwrap();
     let least = exported(Path::new(SAMPLES), &["single", "--max-size", enough], directory.path(), "least");
     assert!(fs::metadata(least).unwrap().len() <= enough.parse().unwrap());
 }
@@ -368,7 +368,7 @@ fn an_interrupted_run_exports_what_is_there() {
     write(&directory.path().join("run"), &["matmul"], &[span]).interrupt("out of disk").unwrap();
     let output = stepscope(&["export", "run", "-o", "said.pftrace"], directory.path());
     let said = text(&output.stderr);
-    assert!(said.contains("state     interrupted, rank 0 (out of disk)"), "{said}");
+    assert!(said.contains("state     interrupted on rank 0 (out of disk)"), "{said}");
     let trace = structure(directory.path(), &["run"]);
     assert_eq!(trace.slices.iter().filter(|slice| slice.category == "kernel").count(), 1);
     let end = trace.instants.iter().find(|mark| mark.name == "interrupted").unwrap();
@@ -412,10 +412,13 @@ fn what_is_refused() {
     let said = failure(&["export", "run", "-o", "run/rank-00000/memory.arrows"], directory.path());
     assert!(said.contains("part of the run"), "also where there is none yet: {said}");
     let said = failure(&["export", "run", "-o", "no/such/directory/a.pftrace"], directory.path());
-    assert!(said.contains("cannot write") && said.contains("hint: mkdir -p no/such/directory"), "{said}");
+    assert!(
+        said.contains("cannot write") && said.contains("hint: create it with mkdir -p no/such/directory"),
+        "{said}"
+    );
     assert!(!said.contains(".stepscope-"), "{said}");
     let said = failure(&["export", "single", "--steps", "99..100", "-o", "/dev/null"], Path::new(SAMPLES));
-    assert!(said.contains("there are steps 0 to 5"), "{said}");
+    assert!(said.contains("recorded steps are 0 to 5"), "{said}");
     assert!(!directory.path().join("a.pftrace").exists());
 }
 

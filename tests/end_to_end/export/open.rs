@@ -97,7 +97,7 @@ fn a_trace_is_served_to_one_site_until_it_was_fetched() {
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     assert!(!Structure::of(&official::packets_of(&body)).slices.is_empty());
     assert!(serving.child.wait().unwrap().success(), "it ends when it has been fetched");
-    assert!(serving.said().ends_with("fetched   all of it; the page keeps it\n"));
+    assert!(serving.said().ends_with("fetched   the whole trace; the page keeps it\n"));
     assert!(TcpStream::connect(("127.0.0.1", serving.port)).is_err(), "and nobody listens any more");
 }
 
@@ -130,12 +130,12 @@ fn ctrl_c_ends_it_with_a_word() {
         serving.said()
     };
     let said = stop(&mut serving);
-    assert!(said.ends_with("stopped   before all of it was fetched\n"), "{said}");
+    assert!(said.ends_with("stopped   before the whole trace was fetched\n"), "{said}");
     let mut serving = Serving::start(&["--linger", "1000"]);
     let path = serving.path.clone();
     serving.ask("GET", &path, UI);
     let said = stop(&mut serving);
-    assert!(said.ends_with("stopped   after all of it was fetched; the page keeps it\n"), "{said}");
+    assert!(said.ends_with("stopped   after the whole trace was fetched; the page keeps it\n"), "{said}");
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl Structure {
         }
     }
 
-    /// How many flows a trace processor makes: one between each two neighbours.
+    /// How many flows a trace processor makes: one between each two neighbors.
     pub(crate) fn flows(&self) -> usize {
         let ends: usize = self.slices.iter().map(|slice| slice.flows.len()).sum();
         let ids: HashSet<u64> = self.slices.iter().flat_map(|slice| slice.flows.iter().copied()).collect();

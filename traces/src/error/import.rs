@@ -17,7 +17,7 @@ pub enum ImportError {
         what: &'static str,
     },
     /// Two traces, or two memory snapshots, are of one rank.
-    #[error("{one} and {other} are both of rank {rank}; only one of them can be looked at")]
+    #[error("{one} and {other} are both from rank {rank}; only one can be used")]
     SameRank {
         /// The rank.
         rank: Rank,
@@ -27,7 +27,7 @@ pub enum ImportError {
         other: PathBuf,
     },
     /// A memory snapshot does not say its rank, and several could be it.
-    #[error("{path} does not say of which rank it is, and there are traces of several")]
+    #[error("{path} does not say which rank it is from, and there are traces of several ranks")]
     WhoseMemory {
         /// The snapshot.
         path: PathBuf,
@@ -44,13 +44,13 @@ pub enum ImportError {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// One of them does not say what time of day its times are.
-    #[error("the memory snapshot of rank {rank} and its trace cannot be put on one clock: the time of day is missing")]
+    #[error("the memory snapshot and the trace of rank {rank} cannot be aligned: one has no wall-clock time")]
     NoTimeOfDay {
         /// Which rank.
         rank: Rank,
     },
     /// They were recorded at different times.
-    #[error("the memory snapshot of rank {rank} was not recorded while its trace was")]
+    #[error("the memory snapshot and the trace of rank {rank} do not overlap in time")]
     Apart {
         /// Which rank.
         rank: Rank,

@@ -14,7 +14,7 @@ pub use snapshot::{PickleError, SnapshotError};
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// There is nothing at the path.
-    #[error("there is nothing at {path}")]
+    #[error("{path} does not exist")]
     Missing {
         /// The path.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum TraceError {
     Import(#[from] ImportError),
     /// The run was written by a newer version.
     #[error(
-        "{path} has schema version {found}, written by stepscope {written_by}; this stepscope reads versions up to {SCHEMA_VERSION}"
+        "{path} has schema version {found} (written by stepscope {written_by}); this stepscope reads versions up to {SCHEMA_VERSION}"
     )]
     NewerSchema {
         /// The path.
@@ -43,13 +43,13 @@ pub enum TraceError {
         written_by: String,
     },
     /// Somebody records, or recorded, into the same place.
-    #[error("{path} already holds a recording")]
+    #[error("{path} already contains a recording")]
     AlreadyRecorded {
         /// The path.
         path: PathBuf,
     },
     /// Something else is there already, which a recording would be among.
-    #[error("{path} is not empty: `{entry}` is in it; a run needs a directory of its own")]
+    #[error("{path} is not empty: it contains `{entry}`; a run needs its own directory")]
     NotEmpty {
         /// The path.
         path: PathBuf,
@@ -63,7 +63,7 @@ pub enum TraceError {
         path: PathBuf,
     },
     /// A JSON file does not say what it should.
-    #[error("cannot understand {path}: {source}")]
+    #[error("cannot parse {path}: {source}")]
     Json {
         /// The file.
         path: PathBuf,

@@ -30,7 +30,7 @@ pub enum SnapshotError {
         source: PickleError,
     },
     /// It was cut off too early to be of use.
-    #[error("{path} is a part of a PyTorch memory snapshot that ends before its history of events begins")]
+    #[error("{path} is a PyTorch memory snapshot that is truncated before its event history")]
     CutShort {
         /// The file.
         path: PathBuf,
@@ -41,13 +41,13 @@ pub enum SnapshotError {
 #[derive(Debug, thiserror::Error)]
 pub enum PickleError {
     /// It wants something to be looked up or called.
-    #[error("it asks to run {what}, and nothing of a file is ever run")]
+    #[error("it asks to run {what}; stepscope never runs code from a file")]
     WantsToRun {
         /// What.
         what: String,
     },
     /// An instruction that plain data does not need.
-    #[error("at byte {offset}: instruction 0x{code:02x}, which plain data does not need")]
+    #[error("at byte {offset}: instruction 0x{code:02x}, which plain data never uses")]
     Instruction {
         /// Where.
         offset: u64,
@@ -63,7 +63,7 @@ pub enum PickleError {
         why: &'static str,
     },
     /// More parts than any real file of its length has.
-    #[error("at byte {offset}: more values than a file of this kind can have")]
+    #[error("at byte {offset}: too many values")]
     TooManyValues {
         /// Where.
         offset: u64,

@@ -18,7 +18,7 @@ pub(crate) enum RankSource {
 }
 
 impl RankSource {
-    /// Gives a trace the memory of a snapshot of the same rank, and what is said of it.
+    /// Gives a trace the memory of a snapshot of the same rank, with its notes.
     pub(super) fn join(&mut self, info: &mut RankInfo, snapshot: ImportedRank) {
         if let RankSource::Kineto { memory, .. } = self {
             take_notes(info, &snapshot.info);

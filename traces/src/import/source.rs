@@ -78,7 +78,7 @@ impl Found {
             return self.take(path);
         }
         if path.join(run_info::FILE).exists() {
-            let what = "a run directory, which has all its ranks; it is looked at alone";
+            let what = "a run directory, which has all of its ranks; name it alone";
             return Err(ImportError::NotATrace { path: path.to_owned(), what }.into());
         }
         let before = self.count();
@@ -93,7 +93,7 @@ impl Found {
             }
         }
         if self.count() == before {
-            let why = "it has no run.json, and nothing in it is a PyTorch trace or memory snapshot";
+            let why = "it has no run.json, and contains no PyTorch trace or memory snapshot";
             return Err(TraceError::NotARun { path: path.to_owned(), why });
         }
         Ok(())

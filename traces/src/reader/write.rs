@@ -1,4 +1,4 @@
-//! Writes a run, whoever recorded it, as a run directory.
+//! Writes a run from any source as a run directory.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ fn write_rank(rank: &RankDirectory, directory: &Path) -> Result<(), TraceError> 
     note_loss(&mut writer, loss, begin)?;
     match state {
         State::Complete => writer.finish(),
-        _ => writer.interrupt(reason.as_deref().unwrap_or("the source is not whole")),
+        _ => writer.interrupt(reason.as_deref().unwrap_or("the source is incomplete")),
     }
 }
 

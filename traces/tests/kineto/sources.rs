@@ -44,14 +44,14 @@ fn other_files_are_named_for_what_they_are() {
     let path = directory.path().join("file.json");
     for (bytes, what) in [
         (&b""[..], "empty"),
-        (b"hello, world", "text, and no JSON"),
+        (b"hello, world", "text, not JSON"),
         (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive"),
         (b"{\"a\": 1}", "JSON without traceEvents"),
-        (b"[{\"ph\": \"X\"}]", "a JSON array, and no object with traceEvents"),
+        (b"[{\"ph\": \"X\"}]", "a JSON array, not an object with traceEvents"),
         (b"{\"otherData\": {}, \"traceEvents\": []}", "a Chrome trace of another tool"),
         (b"\x00\x01\x02\x03", "not JSON"),
-        (b"\x1f\x8b\x08\x00junk that is not packed", "a gzip file that cannot be unpacked"),
-        (&packed(b"plain text")[..], "text, and no JSON"),
+        (b"\x1f\x8b\x08\x00junk that is not packed", "a gzip file that cannot be decompressed"),
+        (&packed(b"plain text")[..], "text, not JSON"),
     ] {
         fs::write(&path, bytes).unwrap();
         let error = Run::of_source(&path).unwrap_err().to_string();

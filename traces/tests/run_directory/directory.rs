@@ -31,7 +31,7 @@ fn a_rank_has_one_writer() {
     let Err(error) = RankWriter::create(directory.path(), RankInfo::of_this_process(Rank(3))) else {
         panic!("a second writer must be refused");
     };
-    assert!(error.to_string().ends_with("rank-00003 already holds a recording"), "{error}");
+    assert!(error.to_string().ends_with("rank-00003 already contains a recording"), "{error}");
     assert_eq!(Run::open(directory.path()).unwrap().state(), State::Recording);
     writer.finish().unwrap();
     assert_eq!(Run::open(directory.path()).unwrap().state(), State::Complete);
@@ -115,10 +115,10 @@ fn what_was_trained_is_known_again() {
     let older = with(&|run| run.retain(|key, _| !["model", "layout", "groups"].contains(&key.as_str()))).unwrap();
     assert_eq!((older.model, older.layout, older.groups), (None, None, Vec::new()));
     for (key, inner, value, why) in [
-        ("model", "heads", json!(0), "this model cannot be: heads is 0"),
+        ("model", "heads", json!(0), "invalid model: heads is 0"),
         ("model", "layers", json!("many"), "invalid type: string \"many\", expected u64"),
-        ("layout", "dp", json!(0), "this layout does not work: dp is 0"),
-        ("layout", "zero", json!(4), "ZeRO has stages 0 to 3, not 4"),
+        ("layout", "dp", json!(0), "invalid layout: dp is 0"),
+        ("layout", "zero", json!(4), "ZeRO stages are 0 to 3, not 4"),
     ] {
         let error = with(&|run| run[key][inner] = value.clone()).unwrap_err();
         assert!(matches!(error, TraceError::Json { .. }) && error.to_string().contains(why), "{error}");

@@ -108,7 +108,7 @@ fn a_real_file_that_is_cut_off_says_what_is_there() {
 
 #[test]
 fn nothing_is_ever_run() {
-    let system = "it asks to run os.system, and nothing of a file is ever run";
+    let system = "it asks to run os.system; stepscope never runs code from a file";
     refused(&pickle(b"cos\nsystem\n(X\x04\x00\x00\x00true\x85R."), system);
     refused(&pickle(b"\x8c\x02os\x94\x8c\x06system\x94\x93\x8c\x04true\x85R."), system);
     refused(&pickle(b"(X\x04\x00\x00\x00trueios\nsystem\n."), system);
@@ -143,7 +143,7 @@ fn a_payload_within_a_snapshot_is_not_run_either() {
 fn what_is_something_else_is_called_by_its_name() {
     for (bytes, words) in [
         (b"".as_slice(), "it is empty"),
-        (b"some words", "text, and no JSON"),
+        (b"some words", "text, not JSON"),
         (b"\x80\x09K\x01.", "not JSON"),
         (b"\x80\x04N.", "a pickle of None"),
         (b"\x80\x04K\x01.", "a pickle of a number"),
@@ -171,7 +171,7 @@ fn depth_costs_nothing() {
 #[test]
 fn more_values_than_bytes_can_hold_are_refused() {
     for instructions in [b"]".as_slice(), b"}", b"N", b"(", b"2", b"\x94", b"]\x94"] {
-        refused(&pickle(&[b"N".as_slice(), &instructions.repeat(2_000_000)].concat()), "more values than a file");
+        refused(&pickle(&[b"N".as_slice(), &instructions.repeat(2_000_000)].concat()), "too many values");
     }
 }
 
@@ -212,10 +212,10 @@ fn what_is_shared_is_not_written_out() {
 fn a_length_is_believed_as_far_as_bytes_follow() {
     let huge = u64::MAX.to_le_bytes();
     for code in [0x8d_u8, 0x8e, 0x96, 0x95] {
-        refused(&pickle(&[[code].as_slice(), &huge, b"NNN"].concat()), "ends before its history");
+        refused(&pickle(&[[code].as_slice(), &huge, b"NNN"].concat()), "truncated before its event history");
     }
     for code in [b'X', b'B', 0x8b] {
-        refused(&pickle(&[[code].as_slice(), &[0xff; 4], b"abc"].concat()), "ends before its history");
+        refused(&pickle(&[[code].as_slice(), &[0xff; 4], b"abc"].concat()), "truncated before its event history");
     }
     for code in [b'r', b'j'] {
         refused(&pickle(&[b"N", [code].as_slice(), &[0xff; 4], b"."].concat()), "at byte");

@@ -1,4 +1,4 @@
-//! The communicator of a rank that has nobody to talk to.
+//! The communicator of a single rank.
 
 use std::sync::Arc;
 

@@ -50,5 +50,5 @@ pub(crate) fn check_length(from: Rank, sent: usize, expected: u64) -> Result<(),
     if sent as u64 == expected {
         return Ok(());
     }
-    Err(TrainError::Disagreement(format!("rank {} sent {sent} bytes, not {expected}", from.0)))
+    Err(TrainError::Disagreement(format!("rank {} sent {sent} bytes instead of {expected}", from.0)))
 }

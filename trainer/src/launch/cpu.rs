@@ -36,7 +36,7 @@ impl CpuTraining {
         let data = super::prepare(config)?;
         let ranks = config.layout.world_size();
         if ranks > MOST_RANKS {
-            let why = format!("{ranks} ranks are more than the {MOST_RANKS} that run as threads");
+            let why = format!("{ranks} ranks are too many; at most {MOST_RANKS} can run as threads");
             return Err(TrainError::Settings(why));
         }
         check_memory(config, ranks)?;
@@ -90,7 +90,7 @@ pub(super) fn check_memory(config: &TrainConfig, ranks_here: u64) -> Result<(), 
         Some(there) if needed > there => {
             let (needed, there) = (text::bytes(needed), text::bytes(there));
             Err(TrainError::Settings(format!(
-                "{} would take {needed} of memory, of which this machine has {there} to spare",
+                "{} would need {needed} of memory, but this machine has only {there} available",
                 model.name
             )))
         }

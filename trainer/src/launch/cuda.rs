@@ -20,7 +20,7 @@ use crate::{
     rendezvous::Link,
 };
 
-/// Says why there is no GPU for one of so many ranks to train on, or none with what it takes.
+/// Why this many ranks cannot train on GPUs here, if they cannot.
 pub fn look_for_gpu(ranks: u64) -> Result<(), TrainError> {
     if Device::count()? == 0 {
         return Err(TrainError::NoGpu { why: None });
@@ -67,7 +67,7 @@ impl CudaTraining {
         let data = super::prepare(config)?;
         let ranks = config.layout.world_size();
         if ranks > 1 && job.is_none() {
-            let why = format!("{ranks} ranks on GPUs are as many processes, and this is one: --processes starts them");
+            let why = format!("{ranks} ranks on GPUs need {ranks} processes; --processes starts them");
             return Err(TrainError::Settings(why));
         }
         look_for_gpu(ranks)?;
@@ -137,8 +137,7 @@ fn check_memory(config: &TrainConfig, total: u64, sharing: u64) -> Result<(), Tr
         _ => format!("{sharing} ranks share a GPU that has {total}"),
     };
     Err(TrainError::Settings(format!(
-        "a rank of {} holds {held} (parameters {parameters}, gradients {gradients}, optimizer state {optimizer_state}), \
-         and {device}",
+        "a rank of {} needs {held} (parameters {parameters}, gradients {gradients}, optimizer state {optimizer_state}), but {device}",
         config.model.name
     )))
 }
@@ -178,7 +177,7 @@ impl CudaRank {
         &self.parts.backend
     }
 
-    /// Lets go of the device and records nothing, so that steps from now on are as if nobody had ever watched.
+    /// Releases the profiler and records nothing, so that later steps run unobserved.
     pub fn unwatch(&mut self) -> Result<(), TrainError> {
         self.parts.backend.synchronize()?;
         self.parts.unwatch();

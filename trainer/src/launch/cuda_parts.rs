@@ -111,7 +111,7 @@ impl CudaParts {
         self.recorder.pause();
     }
 
-    /// Waits until this rank has done everything, and nobody needs it any more.
+    /// Waits until this rank has finished and no other rank needs it.
     pub(super) fn settle(&self) -> Result<(), TrainError> {
         self.backend.synchronize()?;
         match &self.others {

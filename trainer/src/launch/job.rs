@@ -28,7 +28,7 @@ impl Job {
         let ranks = config.layout.world_size();
         if ranks != u64::from(assignment.world) {
             let (world, ParallelLayout { dp, tp, pp, .. }) = (assignment.world, config.layout);
-            let why = format!("{world} processes were started, and dp {dp} × tp {tp} × pp {pp} takes {ranks}");
+            let why = format!("{world} processes were started, but dp {dp} × tp {tp} × pp {pp} needs {ranks}");
             return Err(TrainError::Settings(why));
         }
         die_with_launcher()?;
@@ -86,7 +86,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         if !self.ended {
-            let why = if std::thread::panicking() { "it panicked" } else { "it ended early" };
+            let why = if std::thread::panicking() { "it panicked" } else { "it exited early" };
             self.link.leave(why.into());
         }
         self.link.close();

@@ -1,4 +1,4 @@
-//! The end of a process that does not end by itself: whoever waits for a device that is lost waits for ever.
+//! Ends a process that does not end by itself, such as one that waits forever for a lost device.
 #![allow(unsafe_code, reason = "ending at once is a system call")]
 
 use std::{

@@ -37,7 +37,8 @@ const MOST_WORDS: usize = 8 << 10;
 pub fn launch_processes(ranks: u64, command: impl Fn() -> Command) -> Result<(), TrainError> {
     let few = u32::try_from(ranks).ok().filter(|ranks| *ranks <= MOST_PROCESSES);
     let ranks = few.ok_or_else(|| {
-        let why = format!("{ranks} ranks are more than the {MOST_PROCESSES} that are started on one machine");
+        let why =
+            format!("{ranks} ranks are too many; at most {MOST_PROCESSES} processes can be started on one machine");
         TrainError::Settings(why)
     })?;
     let port = free_port()?;
@@ -77,7 +78,7 @@ pub(super) fn die_with_launcher() -> Result<(), TrainError> {
     set_pdeathsig(Signal::SIGTERM).map_err(|error| cannot(&error.to_string()))?;
     // It may have ended before that.
     if getppid() != Pid::from_raw(launcher) {
-        return Err(cannot("what launched this rank is gone"));
+        return Err(cannot("the launcher of this rank is gone"));
     }
     Ok(())
 }
@@ -132,9 +133,9 @@ impl Process {
         let status = self.ended.map(|(status, _)| status);
         let signal = status.and_then(|status| status.signal()).and_then(|signal| Signal::try_from(signal).ok());
         let how = match (signal, status) {
-            (Some(signal), _) => format!("it was ended by {}", signal.as_str()),
-            (None, Some(status)) => format!("it ended with {status}"),
-            (None, None) => "it did not end".into(),
+            (Some(signal), _) => format!("it was killed by {}", signal.as_str()),
+            (None, Some(status)) => format!("it exited with {status}"),
+            (None, None) => "it did not exit".into(),
         };
         if said.is_empty() || signal.is_some() { how } else { said }
     }

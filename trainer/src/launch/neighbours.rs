@@ -26,7 +26,8 @@ impl Neighbours {
     fn of(rank: Rank, device: &str, places: &[Vec<u8>]) -> Result<Neighbours, TrainError> {
         let of_device = format!("{device} of ");
         if let Some(other) = places.iter().position(|place| !place.starts_with(of_device.as_bytes())) {
-            let why = format!("rank {rank} trains on the {device}, and rank {other} does not: say --backend on all");
+            let why =
+                format!("rank {rank} trains on the {device}, but rank {other} does not; pass --backend to all ranks");
             return Err(TrainError::Settings(why));
         }
         let mine = &places[rank.0 as usize];
@@ -52,6 +53,6 @@ mod tests {
     fn ranks_on_other_devices_are_refused() {
         let places = ["GPU of a", "CPU of a"].map(|place| place.as_bytes().to_vec());
         let refused = Neighbours::of(Rank(0), "GPU", &places).unwrap_err().to_string();
-        assert_eq!(refused, "rank 0 trains on the GPU, and rank 1 does not: say --backend on all");
+        assert_eq!(refused, "rank 0 trains on the GPU, but rank 1 does not; pass --backend to all ranks");
     }
 }

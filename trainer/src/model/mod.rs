@@ -29,13 +29,13 @@ pub(crate) fn check(model: &ModelShape) -> Result<(), TrainError> {
         (model.norm != Norm::Rms, "its norms are not RMS norms"),
         (model.feed_forward != FeedForward::Gated, "its feed-forward network is not gated"),
         (model.biases != Default::default(), "it has biases"),
-        (model.qk_norm, "it normalises queries and keys"),
+        (model.qk_norm, "it normalizes queries and keys"),
         (model.learned_positions.is_some(), "it has learned positions"),
         (model.experts.is_some(), "it has experts"),
-        (!model.head_dim.is_multiple_of(2), "its head_dim is odd, and rotations take pairs"),
+        (!model.head_dim.is_multiple_of(2), "its head_dim is odd, but rotary positions need pairs"),
     ];
     match missing.into_iter().find(|(missing, _)| *missing) {
-        Some((_, what)) => Err(TrainError::Model(format!("{} is not one, since {what}", model.name))),
+        Some((_, what)) => Err(TrainError::Model(format!("{} is not one: {what}", model.name))),
         None => Ok(()),
     }
 }

@@ -104,7 +104,7 @@ impl Pipeline {
         self.settle(MOST_SENDING);
     }
 
-    /// Frees what has been sent, until so many messages are left.
+    /// Frees sent messages until this many are left.
     fn settle(&mut self, left: usize) {
         while self.sending.len() > left {
             if let Some((_, sent)) = self.sending.pop_front() {

@@ -14,7 +14,7 @@ use crate::{
     comm::{Communicator, ProcessGroup, Reduction},
 };
 
-/// The ranks that share the matrices; nobody, if there is one.
+/// The ranks that share the matrices; `None` for a single one.
 #[derive(Clone)]
 pub(crate) struct TensorParallel {
     communicator: Arc<dyn Communicator>,

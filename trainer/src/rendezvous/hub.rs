@@ -32,7 +32,7 @@ pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// The exchange after which ranks may go.
 pub(crate) const LAST_EXCHANGE: &str = "goodbyes";
 
-/// How often the hub looks for whoever joins.
+/// How often the hub checks for joining ranks.
 const ACCEPT_EVERY: Duration = Duration::from_millis(10);
 /// How long a connection may take to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ enum Phase {
     /// There will be no job, and why: for those who come later.
     Refused(String),
     Together,
-    /// Whoever goes now may.
+    /// Ranks may leave now.
     Over,
 }
 
@@ -177,11 +177,11 @@ impl Shared {
         let why = if let Phase::Refused(why) = &state.phase {
             Some(why.clone())
         } else if *protocol != PROTOCOL {
-            Some(format!("rank {rank} speaks version {protocol} of the protocol, rank 0 version {PROTOCOL}"))
+            Some(format!("rank {rank} uses protocol version {protocol}, but rank 0 uses {PROTOCOL}"))
         } else if *world != self.world || slot.is_none() {
-            Some(format!("rank {rank} of {world} is no rank of a job of {}", self.world))
+            Some(format!("rank {rank} of {world} does not belong to a job of {}", self.world))
         } else if slot.is_some_and(Option::is_some) {
-            Some(format!("two processes say that they are rank {rank}"))
+            Some(format!("two processes claim to be rank {rank}"))
         } else {
             differences(*rank, settings, &self.settings)
         };
@@ -239,7 +239,7 @@ impl Shared {
         state.lose(rank, with_whereabouts("its connection closed", &report.unwrap_or_default()));
         drop(state);
         if joining {
-            self.refuse_all(&format!("rank {rank} is gone: it left before everyone had joined"));
+            self.refuse_all(&format!("rank {rank} is gone: it left before all ranks had joined"));
         }
         self.changed.notify_all();
     }
@@ -294,7 +294,7 @@ impl Shared {
             let silent = |member: &Member| member.is_here && member.heard.elapsed() > self.patience.silence;
             let silent = state.members.iter().position(|member| member.as_ref().is_some_and(silent));
             if let Some(rank) = silent {
-                let why = format!("it has not answered for {} s", self.patience.silence.as_secs_f64());
+                let why = format!("no answer for {} s", self.patience.silence.as_secs_f64());
                 let report = state.members[rank].as_ref().map(|member| member.report.clone()).unwrap_or_default();
                 state.lose(Rank(rank as u32), with_whereabouts(&why, &report));
             }
@@ -322,7 +322,7 @@ impl State {
         (0..self.members.len()).for_each(|rank| self.tell_one(Rank(rank as u32), message));
     }
 
-    /// A rank that cannot be told is found gone by whoever reads from it.
+    /// If a rank cannot be told, the thread that reads from it notices that it is gone.
     fn tell_one(&mut self, rank: Rank, message: &FromHub) {
         if let Some(member) = self.members[rank.0 as usize].as_ref().filter(|member| member.is_here)
             && frame::send(&member.stream, message).is_err()

@@ -102,7 +102,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Which one of its machine this rank is, if whoever started it said so.
+    /// This rank's number on its machine, if the launcher set one.
     pub(crate) fn local_rank(&self) -> Option<u32> {
         self.assignment.local_rank
     }
@@ -126,7 +126,7 @@ impl Link {
     /// Everyone's blob of this name, by rank. All ranks take part in each exchange once, in any order.
     pub(crate) fn exchange(&self, name: &str, blob: Vec<u8>) -> Result<Vec<Vec<u8>>, TrainError> {
         if blob.len() > MOST_OF_A_BLOB {
-            return Err(TrainError::NotJoined(format!("{} bytes are too many to exchange as {name}", blob.len())));
+            return Err(TrainError::NotJoined(format!("{name} is too large to exchange: {} bytes", blob.len())));
         }
         let operation = Operation { channel: Channel::Exchange(name.into()), number: 0, kind: SpanKind::Communication };
         self.progress.during(&operation, || {
@@ -178,7 +178,7 @@ impl Link {
         drop(lock(&self.writer).shutdown(Shutdown::Both));
     }
 
-    /// What cannot be said to a hub that is gone is noticed by whoever listens to it.
+    /// If the hub is gone, the thread that listens to it notices.
     fn say(&self, message: &ToHub) {
         drop(frame::send(&lock(&self.writer), message));
     }
@@ -221,7 +221,7 @@ impl Link {
                 return;
             }
             if lock(&self.inbox).heard.elapsed() > self.patience.silence {
-                let why = format!("it has not answered for {} s", self.patience.silence.as_secs_f64());
+                let why = format!("no answer for {} s", self.patience.silence.as_secs_f64());
                 self.tell(Reason::Gone { rank: Rank(0), why });
             }
             if let Some(stuck) = self.progress.stuck(self.patience.collective) {
@@ -243,7 +243,7 @@ impl Link {
         let reason = match health {
             Some(health) => blame(self.rank, stuck, &health, &self.groups, bound),
             None => {
-                let why = format!("does not answer, and {stuck} has not ended for {} s", bound.as_secs_f64());
+                let why = format!("does not answer, and {stuck} has not finished for {} s", bound.as_secs_f64());
                 Reason::Late { rank: Rank(0), why }
             }
         };
@@ -266,7 +266,7 @@ fn reach(assignment: &RankAssignment, settings: &Settings, patience: Patience) -
         if Instant::now() > deadline {
             let seconds = patience.join.as_secs_f64();
             return Err(TrainError::NotJoined(format!(
-                "rank 0 of {world} was not to be reached at {address}, port {port}, within {seconds} s: {why}"
+                "cannot reach rank 0 of {world} at {address}, port {port}, within {seconds} s: {why}"
             )));
         }
         thread::sleep(RETRY);
@@ -293,7 +293,7 @@ fn greet(stream: TcpStream, hello: &Hello, within: Duration) -> io::Result<Resul
     match frame::receive(&mut &stream, MOST)? {
         FromHub::Refused(why) => return Ok(Err(why)),
         FromHub::Welcome => {}
-        _ => return Err(io::Error::other("it is no hub")),
+        _ => return Err(io::Error::other("it is not stepscope's rank 0")),
     }
     stream.set_read_timeout(None)?;
     Ok(Ok(stream))

@@ -8,7 +8,7 @@ use crate::comm::Reason;
 
 /// Changes with these messages.
 pub(crate) const PROTOCOL: u32 = 2;
-/// The longest first message, in bytes: whoever sends it may be anyone.
+/// The longest first message, in bytes: its sender may be anyone.
 pub(crate) const MOST_OF_A_STRANGER: u32 = 64 << 10;
 /// The longest message of a rank, or of the hub.
 pub(crate) const MOST: u32 = 64 << 20;
@@ -68,7 +68,7 @@ pub(crate) struct Health {
 pub(crate) fn differences(rank: Rank, theirs: &Settings, ours: &Settings) -> Option<String> {
     let mut found = Vec::new();
     compare("", theirs, ours, &mut found);
-    (!found.is_empty()).then(|| format!("rank {rank} has other settings than rank 0: {}", found.join(", ")))
+    (!found.is_empty()).then(|| format!("rank {rank} and rank 0 have different settings: {}", found.join(", ")))
 }
 
 fn compare(prefix: &str, theirs: &Settings, ours: &Settings, found: &mut Vec<String>) {
@@ -102,7 +102,7 @@ mod tests {
         let said = differences(Rank(3), &theirs, &ours).unwrap();
         assert_eq!(
             said,
-            "rank 3 has other settings than rank 0: layout.dp is 4, not 2, more is \"words\", not nothing"
+            "rank 3 and rank 0 have different settings: layout.dp is 4, not 2, more is \"words\", not nothing"
         );
     }
 }

@@ -63,8 +63,8 @@ impl Report {
 
     /// Where the rank is, for a person.
     pub(crate) fn whereabouts(&self) -> Option<String> {
-        let open = self.open.first().map(|open| format!("it was last in {open}"));
-        open.or_else(|| self.finished.as_ref().map(|finished| format!("the last it finished is {finished}")))
+        let open = self.open.first().map(|open| format!("its last operation is {open}"));
+        open.or_else(|| self.finished.as_ref().map(|finished| format!("last finished operation: {finished}")))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which rank of a job this process is, as whoever started it says.
+//! Which rank of a job this process is, according to its launcher.
 
 use std::{
     fmt::Display,
@@ -48,7 +48,7 @@ impl RankAssignment {
             return Ok(None);
         };
         if assignment.world == 0 || assignment.rank.0 >= assignment.world {
-            return Err(wrong(format!("there is no rank {} among {}", assignment.rank, assignment.world)));
+            return Err(wrong(format!("there is no rank {} in a job of {}", assignment.rank, assignment.world)));
         }
         Ok((assignment.world > 1).then_some(assignment))
     }
@@ -97,7 +97,7 @@ impl Variables<'_> {
             Some(address) => address,
             None => {
                 let nodes = nodes().ok_or_else(|| wrong("SLURM_PROCID is set, but SLURM_STEP_NODELIST is not"))?;
-                hosts::first(&nodes).ok_or_else(|| wrong(format!("the list of nodes {nodes:?} has no first one")))?
+                hosts::first(&nodes).ok_or_else(|| wrong(format!("cannot tell the first node of {nodes:?}")))?
             }
         };
         let port = match self.number("MASTER_PORT")? {
@@ -177,14 +177,14 @@ mod tests {
             ("WORLD_SIZE=2", "WORLD_SIZE is set, but RANK is not"),
             ("RANK=0 WORLD_SIZE=2 MASTER_PORT=1", "MASTER_ADDR is not"),
             ("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h", "MASTER_PORT is not"),
-            ("RANK=4 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1", "there is no rank 4 among 4"),
-            ("RANK=0 WORLD_SIZE=0", "there is no rank 0 among 0"),
+            ("RANK=4 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1", "there is no rank 4 in a job of 4"),
+            ("RANK=0 WORLD_SIZE=0", "there is no rank 0 in a job of 0"),
             ("RANK=-1 WORLD_SIZE=2", "RANK is \"-1\": invalid digit"),
             ("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=99999", "MASTER_PORT is \"99999\""),
             ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=x MASTER_ADDR=h MASTER_PORT=1", "LOCAL_RANK is \"x\""),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0", "SLURM_NTASKS is not"),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2", "SLURM_STEP_NODELIST is not"),
-            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n[", "has no first one"),
+            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n[", "cannot tell the first node"),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n", "SLURM_JOB_ID is not"),
         ] {
             let error = assignment(variables).unwrap_err();

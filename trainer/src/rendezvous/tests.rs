@@ -76,7 +76,7 @@ fn a_rank_that_says_nothing_is_gone() {
     let silent = mute(&assignment(1, 2, hub_at.port), PROTOCOL);
     let link = join(&hub_at, patience).unwrap();
     let error = link.exchange("anything", Vec::new()).unwrap_err().to_string();
-    assert_eq!(error, "rank 1 is gone: it has not answered for 2 s");
+    assert_eq!(error, "rank 1 is gone: no answer for 2 s");
     drop(silent);
     link.close();
     hub.close();
@@ -85,10 +85,10 @@ fn a_rank_that_says_nothing_is_gone() {
 #[test]
 fn those_who_cannot_be_ranks_of_the_job_are_refused() {
     for (other, protocol, expected) in [
-        (assignment(0, 2, 0), PROTOCOL, "two processes say that they are rank 0"),
-        (assignment(1, 3, 0), PROTOCOL, "rank 1 of 3 is no rank of a job of 2"),
-        (assignment(7, 2, 0), PROTOCOL, "rank 7 of 2 is no rank of a job of 2"),
-        (assignment(1, 2, 0), 99, "rank 1 speaks version 99 of the protocol, rank 0 version 2"),
+        (assignment(0, 2, 0), PROTOCOL, "two processes claim to be rank 0"),
+        (assignment(1, 3, 0), PROTOCOL, "rank 1 of 3 does not belong to a job of 2"),
+        (assignment(7, 2, 0), PROTOCOL, "rank 7 of 2 does not belong to a job of 2"),
+        (assignment(1, 2, 0), 99, "rank 1 uses protocol version 99, but rank 0 uses 2"),
     ] {
         let hub_at = assignment(0, 2, free_port());
         let hub = Hub::start(&hub_at, &Settings::new(), Patience::default()).unwrap();

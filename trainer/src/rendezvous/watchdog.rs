@@ -52,18 +52,18 @@ pub(crate) fn blame(
     match late {
         Some((rank, operation)) => {
             let Health { report, silent_ms } = &health[rank.0 as usize];
-            let mut why = format!("has not come to {operation} for {seconds} s; ");
+            let mut why = format!("has not reached {operation} for {seconds} s; ");
             why += &match &report.finished {
-                Some(finished) => format!("the last it finished is {finished}"),
-                None => "nothing is known that it has finished".into(),
+                Some(finished) => format!("last finished operation: {finished}"),
+                None => "it has not finished any operation".into(),
             };
             if *silent_ms >= 2000 {
-                why += &format!(", and it has not answered for {} s", silent_ms / 1000);
+                why += &format!(", and no answer for {} s", silent_ms / 1000);
             }
             Reason::Late { rank, why }
         }
         None => {
-            let why = format!("has been in {operation} for {seconds} s, to which every rank has come");
+            let why = format!("has been in {operation} for {seconds} s, although every rank has reached it");
             Reason::Late { rank, why }
         }
     }
@@ -116,13 +116,13 @@ mod tests {
         assert_eq!(late, Rank(2));
         assert_eq!(
             why,
-            "has not come to all_reduce 17 of group 0 for 60 s; the last it finished is all_reduce 16 of group 0"
+            "has not reached all_reduce 17 of group 0 for 60 s; last finished operation: all_reduce 16 of group 0"
         );
         hanging.silent_ms = 5000;
         let (_, why) = verdict(&now, &[waiting.clone(), waiting.clone(), hanging]);
-        assert!(why.ends_with("and it has not answered for 5 s"), "{why}");
+        assert!(why.ends_with("and no answer for 5 s"), "{why}");
         let (late, why) = verdict(&now, &[waiting.clone(), waiting.clone(), waiting]);
-        assert_eq!((late, why.contains("to which every rank has come")), (Rank(0), true));
+        assert_eq!((late, why.contains("although every rank has reached it")), (Rank(0), true));
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
             let (late, why) = verdict(&now, &[zero.clone(), one, two]);
             assert_eq!(late, Rank(2));
             assert!(
-                why.contains(&format!("has not come to {open} for 60 s; nothing is known that it has finished")),
+                why.contains(&format!("has not reached {open} for 60 s; it has not finished any operation")),
                 "{why}"
             );
         }

@@ -178,7 +178,7 @@ fn when_a_rank_hangs_it_is_named_with_what_it_keeps_waiting() {
     eprintln!("stopped: {took:?}, {outcomes:?}");
     ranks.signal(2, Signal::SIGKILL);
     for outcome in outcomes {
-        let named = outcome.starts_with("rank 2 has not come to ") && outcome.contains("the last it finished is ");
+        let named = outcome.starts_with("rank 2 has not reached ") && outcome.contains("last finished operation: ");
         assert!(named && outcome.contains(" of group "), "{outcome}");
     }
 }

@@ -279,7 +279,7 @@ fn a_rank_that_hangs_is_named_with_what_it_keeps_waiting() {
             let named = match hangs {
                 // The hub is there, too.
                 0 => outcome.starts_with("rank 0 does not answer, and ") && outcome.ends_with(" for 2 s"),
-                _ => outcome.starts_with("rank 2 has not come to ") && outcome.contains("the last it finished is "),
+                _ => outcome.starts_with("rank 2 has not reached ") && outcome.contains("last finished operation: "),
             };
             assert!(named && outcome.contains(" of group "), "{outcome}");
         }
@@ -302,7 +302,7 @@ fn a_rank_without_a_hub_says_where_it_looked() {
     let mut ranks = Ranks::new((Told { join: 1, ..told }, directory));
     ranks.start(1);
     let outcome = ranks.outcome(1, 10);
-    assert!(outcome.starts_with("rank 0 of 2 was not to be reached at 127.0.0.1, port "), "{outcome}");
+    assert!(outcome.starts_with("cannot reach rank 0 of 2 at 127.0.0.1, port "), "{outcome}");
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn ranks_with_other_settings_are_refused() {
     let (told, directory) = told(dp2());
     let mut ranks = Ranks::new((Told { differs: Some(1), ..told }, directory)).start_all();
     for rank in [0, 1] {
-        assert_eq!(ranks.outcome(rank, 10), "rank 1 has other settings than rank 0: seed is 1, not 0");
+        assert_eq!(ranks.outcome(rank, 10), "rank 1 and rank 0 have different settings: seed is 1, not 0");
     }
 }
 
@@ -359,5 +359,5 @@ fn a_launcher_runs_all_ranks_and_says_once_what_failed() {
 #[test]
 fn a_launcher_does_not_start_more_processes_than_a_machine_has_use_for() {
     let refused = launch_processes(1 << 24, || panic!("none of them is started")).unwrap_err().to_string();
-    assert!(refused.contains("16777216 ranks are more than the 1024"), "{refused}");
+    assert!(refused.contains("16777216 ranks are too many; at most 1024"), "{refused}");
 }

@@ -14,8 +14,8 @@ fn error(config: &TrainConfig) -> String {
 fn layouts_that_do_not_fit_are_refused() {
     let base = single();
     for (layout, why) in [
-        (ParallelLayout { tp: 3, ..base }, "tp 3 does not divide 8 heads"),
-        (ParallelLayout { pp: 3, ..base }, "pp 3 does not divide 8 layers"),
+        (ParallelLayout { tp: 3, ..base }, "8 heads are not divisible by tp 3"),
+        (ParallelLayout { pp: 3, ..base }, "8 layers are not divisible by pp 3"),
         (ParallelLayout { micro_batches: 0, ..base }, "micro-batches is 0"),
         (
             ParallelLayout { pp: 2, schedule: Schedule::Interleaved, chunks: 2, micro_batches: 3, ..base },
@@ -56,7 +56,7 @@ fn data_is_bytes_of_files() {
     let losses = losses(&learned, None).unwrap();
     assert!(losses[19] < 1.0, "a text of one letter is learned at once: {losses:?}");
     let short = TrainConfig { data: vec![file("short", b"too short")], ..config(single()) };
-    assert!(error(&short).contains("it has 9 bytes, and a sequence takes 33"), "{}", error(&short));
+    assert!(error(&short).contains("it has 9 bytes, but a sequence needs 33"), "{}", error(&short));
     let missing = TrainConfig { data: vec![directory.path().join("missing")], ..config(single()) };
     assert!(error(&missing).contains("cannot open"));
 }

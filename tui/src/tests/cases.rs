@@ -76,7 +76,7 @@ pub(crate) fn look_at(view: View) {
     }
 }
 
-/// One frame, as text without its colours.
+/// One frame, as text without its colors.
 pub(crate) fn frame(view: View, theme: ThemeName, case: &Case, width: u16, height: u16) -> String {
     let mut app = App::new(view, Theme::new(theme), false);
     let moment = case.snapshot.newest.map_or(Nanos(0), |newest| newest + Nanos(300_000_000));
@@ -85,7 +85,7 @@ pub(crate) fn frame(view: View, theme: ThemeName, case: &Case, width: u16, heigh
     drawn(&mut app, moment, width, height)
 }
 
-/// What an app draws, as text without its colours.
+/// What an app draws, as text without its colors.
 pub(crate) fn drawn(app: &mut App, now: Nanos, width: u16, height: u16) -> String {
     let area = Rect::new(0, 0, width, height);
     let mut buffer = Buffer::empty(area);

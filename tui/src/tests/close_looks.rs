@@ -50,7 +50,7 @@ fn nearer_and_back() {
 fn never_nearer_than_some_nanoseconds_nor_farther_than_all() {
     let case = case("synthetic");
     let near = seen(&mut pressed(View::Timeline, case, &[KeyCode::Char('+'); 60]));
-    assert!(near.contains("20 ns in sight"), "{near}");
+    assert!(near.contains("20 ns visible"), "{near}");
     let far = [vec![KeyCode::Char('-'); 40], vec![KeyCode::Right; 9]].concat();
     let far = seen(&mut pressed(View::Timeline, case, &far));
     assert!(far.contains("steps 0 to 39") && far.contains("rank 0     step"), "{far}");

@@ -39,9 +39,9 @@ fn a_chosen_step_is_asked_for_and_its_figures_are_shown() {
     let figures = read_step(&[sample("tp2")], request.clone()).unwrap();
     app.handle(Event::Step(Step(3), Ok(Arc::new(figures))));
     let after = drawn(&mut app, Nanos(0), 120, 40);
-    assert!(after.contains("figures of step 3") && !after.contains("median"), "{after}");
+    assert!(after.contains("figures: step 3") && !after.contains("median"), "{after}");
     assert!(press(&mut app, KeyCode::Esc).is_empty());
-    assert!(drawn(&mut app, Nanos(0), 120, 40).contains("figures of steps 1 to 4"));
+    assert!(drawn(&mut app, Nanos(0), 120, 40).contains("figures: steps 1 to 4"));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn figures_that_come_too_late_are_not_shown_and_bad_news_are_told() {
     press(&mut app, KeyCode::Left);
     app.handle(Event::Step(Step(4), Err("it is gone".into())));
     let text = drawn(&mut app, Nanos(0), 120, 40);
-    assert!(text.contains("reading step 3") && text.contains("step 4 cannot be read again: it is gone"), "{text}");
+    assert!(text.contains("reading step 3") && text.contains("cannot read step 4 again: it is gone"), "{text}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn control_c_twice_leaves_the_job_running() {
     let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), true);
     app.handle(control_c());
     assert_eq!(app.exit, None);
-    assert!(drawn(&mut app, Nanos(0), 80, 24).contains("l, ctrl-c  leave it running"));
+    assert!(drawn(&mut app, Nanos(0), 80, 24).contains("l, ctrl-c  quit and leave it running"));
     app.handle(control_c());
     assert_eq!(app.exit, Some(DashboardExit::JobGoesOn));
 }

@@ -58,15 +58,18 @@ impl ViewBody for Communication {
         let figures = &analysis.collectives;
         if figures.is_empty() {
             let words = match analysis.run.world_size {
-                1 => " no communication: one rank has nobody to talk to",
-                _ => " no communication is recorded: no collectives, sends or receives",
+                1 => " no communication: there is only one rank",
+                _ => " no communication recorded: no collectives, sends or receives",
             };
             say(buffer, row(area, 0), Line::styled(words, theme.quiet()));
             return;
         }
         let ranks = analysis.ranks.len();
-        let several =
-            if ranks > 1 { format!("  times are sums over {ranks} ranks, own time is one's") } else { String::new() };
+        let several = if ranks > 1 {
+            format!("  times are sums over {ranks} ranks; own time is per rank")
+        } else {
+            String::new()
+        };
         let title = [Span::styled(" Operations", theme.title()), Span::styled(several, theme.quiet())];
         say(buffer, row(area, 0), Line::from(title.to_vec()));
         let lines = figures.len().min(MOST_OPERATIONS).min(usize::from(area.height / 2));

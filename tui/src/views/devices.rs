@@ -28,7 +28,7 @@ pub(crate) const BINDINGS: &[Binding] = list_keys![
         keys: &[KeyCode::Enter],
         action: Action::Take,
         short: "focus",
-        long: "look at the rank of the selected device alone",
+        long: "show only the rank of the selected device",
     }
 ];
 
@@ -36,7 +36,7 @@ pub(crate) const BINDINGS: &[Binding] = list_keys![
 const COLUMNS: [Column; 3 + COUNTERS.len()] = {
     let mut columns =
         [const { Column { header: "rank", width: 5, side: Side::Right, left_out: 0 } }; 3 + COUNTERS.len()];
-    columns[1] = Column { header: "held back", width: 15, side: Side::Left, left_out: 0 };
+    columns[1] = Column { header: "throttled", width: 15, side: Side::Left, left_out: 0 };
     columns[2] = Column { header: "errors", width: 8, side: Side::Left, left_out: 0 };
     let mut index = 0;
     while index < COUNTERS.len() {
@@ -63,8 +63,7 @@ impl ViewBody for Devices {
         let theme = scene.theme;
         let devices = scene.snapshot.analysis.as_ref().map_or(&[][..], |analysis| &analysis.devices);
         if devices.is_empty() {
-            let words = " nothing is known of devices: NVIDIA GPUs are asked while a run is recorded, \
-                         and `stepscope doctor` says whether they can be";
+            let words = " no device data: NVIDIA GPUs are sampled while a run is recorded; `stepscope doctor` checks whether that works";
             for (line, words) in text::wrapped(words, area.width.saturating_sub(2).into()).iter().enumerate() {
                 say(buffer, row(area, line as u16), Line::styled(format!(" {words}"), theme.quiet()));
             }
@@ -121,7 +120,7 @@ fn draw_title(scene: &Scene<'_>, devices: &[DeviceFigures], moment: Moment, plac
     let samples = devices.iter().flat_map(|device| device.counters.values()).map(|figures| figures.samples).max();
     let what = match moment {
         Moment::Now => "now".into(),
-        Moment::Mean => format!("means of {}", text::counted(samples.unwrap_or(0), "sample")),
+        Moment::Mean => format!("mean of {}", text::counted(samples.unwrap_or(0), "sample")),
     };
     let mut spans = vec![
         Span::styled(" Devices", theme.title()),
@@ -130,10 +129,10 @@ fn draw_title(scene: &Scene<'_>, devices: &[DeviceFigures], moment: Moment, plac
     let held = devices.iter().filter(|device| Held::of(device).is_some()).count();
     if held > 0 {
         let who = if devices.len() == 1 { "it is".into() } else { format!("{held} of {} are", devices.len()) };
-        spans.push(Span::styled(format!("  {who} held back"), theme.bad()));
+        spans.push(Span::styled(format!("  {who} throttled"), theme.bad()));
     }
     if let Some(ranks) = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.run.ranks_on_a_device) {
-        spans.push(Span::styled(format!("  {ranks} ranks share one"), theme.warning()));
+        spans.push(Span::styled(format!("  {ranks} ranks share one GPU"), theme.warning()));
     }
     say(buffer, place, Line::from(spans));
 }

@@ -30,7 +30,7 @@ pub(crate) const BINDINGS: &[Binding] = list_keys![
         keys: &[KeyCode::Char('/')],
         action: Action::Filter,
         short: "filter",
-        long: "only kernels with these words in their name or kind",
+        long: "filter kernels by name or family",
     },
     Binding { keys: &[KeyCode::Char('s')], action: Action::Sort, short: "sort", long: "sort by the next column" },
 ];
@@ -52,8 +52,8 @@ const COLUMNS: [Column; 11] = [
     Column { header: "mean", width: 8, side: Side::Right, left_out: 1 },
     Column { header: "rate", width: 14, side: Side::Right, left_out: 4 },
     Column { header: "FLOP/B", width: 7, side: Side::Right, left_out: 6 },
-    Column { header: "of its roof", width: 15, side: Side::Right, left_out: 1 },
-    Column { header: "least to most on a rank", width: 23, side: Side::Right, left_out: 7 },
+    Column { header: "of roofline", width: 15, side: Side::Right, left_out: 1 },
+    Column { header: "range over ranks", width: 23, side: Side::Right, left_out: 7 },
 ];
 
 /// A kernel that is at most so near to its roof, and takes time that matters, makes one look.
@@ -76,7 +76,7 @@ impl ViewBody for Kernels {
         let theme = scene.theme;
         let all = scene.snapshot.analysis.as_ref().map_or(&[][..], |analysis| &analysis.kernels);
         if all.is_empty() {
-            let words = " no kernels: nothing that was recorded ran on a device or on the CPU backend";
+            let words = " no kernels were recorded";
             say(buffer, row(area, 0), Line::styled(words, theme.quiet()));
             return;
         }
@@ -145,7 +145,7 @@ impl Kernels {
         ];
         spans.extend(self.filter.spans(theme));
         if shown == 0 {
-            spans.push(Span::styled("  none has that in its name", theme.warning()));
+            spans.push(Span::styled("  no match", theme.warning()));
         }
         say(buffer, place, Line::from(spans));
     }

@@ -31,7 +31,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         keys: &[KeyCode::Char('s')],
         action: Action::Sort,
         short: "sort",
-        long: "sort ranks by number, or by their peak",
+        long: "sort ranks by number or by peak",
     },
 ];
 
@@ -49,8 +49,8 @@ impl ViewBody for Memory {
     fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
         let Some(memory) = scene.memory() else {
             let words = match scene.focus {
-                Some(rank) => format!(" no memory is recorded of rank {rank}"),
-                None => " no memory is recorded".into(),
+                Some(rank) => format!(" no memory recorded on rank {rank}"),
+                None => " no memory recorded".into(),
             };
             say(buffer, row(area, 0), Line::styled(words, scene.theme.quiet()));
             return;

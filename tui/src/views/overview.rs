@@ -30,7 +30,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         keys: &[KeyCode::Char('-')],
         action: Action::ZoomOut,
         short: "zoom",
-        long: "narrower bars, then all steps",
+        long: "narrower bars, up to all steps",
     },
     Binding {
         keys: &[KeyCode::Up, KeyCode::Char('k')],

@@ -27,7 +27,7 @@ use crate::{
 /// Keys of its own.
 pub(crate) const BINDINGS: &[Binding] = &[
     zoom_in("nearer"),
-    zoom_out("farther, up to the whole step"),
+    zoom_out("zoom out, up to the whole step"),
     EARLIER,
     LATER,
     STEP_BEFORE,
@@ -39,7 +39,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         short: "scroll",
         long: "scroll stages down",
     },
-    Binding { keys: &[KeyCode::Char('f')], action: Action::Follow, short: "", long: "the whole step again" },
+    Binding { keys: &[KeyCode::Char('f')], action: Action::Follow, short: "", long: "show the whole step" },
 ];
 
 /// How high a stage is at most.
@@ -47,9 +47,9 @@ const HIGHEST: u16 = 3;
 /// How high the bubbles from step to step are, at least and at most.
 const STEPS: u16 = 4;
 const MOST_STEPS: u16 = 8;
-/// What is ideal, and in less than so many columns.
-const IDEALLY: &str = "every pass as long as their mean, and handing over takes no time";
-const IDEALLY_SHORT: &str = "even passes, and no time to hand over";
+/// What the ideal schedule assumes, in long and in short.
+const IDEALLY: &str = "passes of equal length, transfers take no time";
+const IDEALLY_SHORT: &str = "equal passes, instant transfers";
 const WIDE: u16 = 90;
 /// A bubble that is so much larger than it would be ideally is worth a look.
 const MUCH: f64 = 0.05;
@@ -99,9 +99,9 @@ fn all_work(passes: &Passes) -> Option<Window> {
 fn why_not(scene: &Scene<'_>) -> &'static str {
     let layout = scene.snapshot.run.as_ref().and_then(|run| run.layout);
     match (layout, scene.snapshot.analysis.is_some()) {
-        (_, false) => " no pipeline yet: no step is made",
-        (Some(_), _) => " no pipeline: each rank has all layers; `stepscope train --pp 2` makes one",
-        (None, _) => " no pipeline found: ranks do not hand micro-batches to each other",
+        (_, false) => " no pipeline yet: no step is complete",
+        (Some(_), _) => " no pipeline: each rank has all layers (try `stepscope train --pp 2`)",
+        (None, _) => " no pipeline found: ranks do not pass micro-batches to each other",
     }
 }
 
@@ -220,7 +220,7 @@ impl Pipeline {
         let ideal = room.ideal.then(|| ideal_work(pipeline, passes.step, &passes.ranks));
         if let Some(Err(NoIdeal::Claimed { claimed, recorded })) = ideal {
             rest = below(rest, 1);
-            let why = format!("  left out: the run claims {claimed} passes a step; {recorded} are recorded");
+            let why = format!("  not drawn: the run claims {claimed} passes per step, but {recorded} are recorded");
             let title = Line::from(vec![Span::styled(" Ideally", theme.title()), Span::styled(why, theme.warning())]);
             say(buffer, row(rest, 0), title);
             rest = below(rest, 1);
@@ -248,7 +248,7 @@ impl Pipeline {
     }
 }
 
-/// What colours and letters mean.
+/// What colors and letters mean.
 fn legend(scene: &Scene<'_>) -> Line<'static> {
     use stepscope_analyzer::Pass;
     let theme = scene.theme;
@@ -292,7 +292,8 @@ impl ViewBody for Pipeline {
             }
         };
         let rest = drawn.unwrap_or_else(|| {
-            let words = " no pass is told from another: kernels say of no micro-batch, so bubbles are inferred from when stages compute";
+            let words =
+                " passes are unknown: kernels have no micro-batch, so bubbles are inferred from when stages compute";
             say(buffer, row(body, 0), Line::styled(words, theme.quiet()));
             below(body, 1)
         });

@@ -1,4 +1,4 @@
-//! The whole job at a glance: a cell for each rank, coloured by a figure.
+//! The whole job at a glance: a cell for each rank, colored by a figure.
 
 mod figure;
 mod grid;
@@ -35,27 +35,17 @@ pub(crate) const BINDINGS: &[Binding] = &[
         keys: &[KeyCode::Enter],
         action: Action::Take,
         short: "focus",
-        long: "look at the rank under the cursor alone",
+        long: "show only the rank under the cursor",
     },
-    Binding { keys: &[KeyCode::Char('s')], action: Action::Sort, short: "figure", long: "colour by the next figure" },
-    Binding {
-        keys: &[KeyCode::Left, KeyCode::Char('h')],
-        action: Action::Left,
-        short: "move",
-        long: "the rank before",
-    },
-    Binding {
-        keys: &[KeyCode::Right, KeyCode::Char('l')],
-        action: Action::Right,
-        short: "move",
-        long: "the rank after",
-    },
-    Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "move", long: "the rank above" },
-    Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: "move", long: "the rank below" },
-    Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "a screen up" },
-    Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "a screen down" },
-    Binding { keys: &[KeyCode::Home, KeyCode::Char('g')], action: Action::Top, short: "", long: "the first rank" },
-    Binding { keys: &[KeyCode::End, KeyCode::Char('G')], action: Action::Bottom, short: "", long: "the last rank" },
+    Binding { keys: &[KeyCode::Char('s')], action: Action::Sort, short: "figure", long: "color by the next figure" },
+    Binding { keys: &[KeyCode::Left, KeyCode::Char('h')], action: Action::Left, short: "move", long: "previous rank" },
+    Binding { keys: &[KeyCode::Right, KeyCode::Char('l')], action: Action::Right, short: "move", long: "next rank" },
+    Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "move", long: "rank above" },
+    Binding { keys: &[KeyCode::Down, KeyCode::Char('j')], action: Action::Down, short: "move", long: "rank below" },
+    Binding { keys: &[KeyCode::PageUp], action: Action::PageUp, short: "", long: "page up" },
+    Binding { keys: &[KeyCode::PageDown], action: Action::PageDown, short: "", long: "page down" },
+    Binding { keys: &[KeyCode::Home, KeyCode::Char('g')], action: Action::Top, short: "", long: "first rank" },
+    Binding { keys: &[KeyCode::End, KeyCode::Char('G')], action: Action::Bottom, short: "", long: "last rank" },
 ];
 
 /// How much room is between the figures of a rank and what stands out.
@@ -67,7 +57,7 @@ const LEAST_BESIDE: u16 = 20;
 #[derive(Default)]
 pub(crate) struct Ranks {
     figure: RankFigure,
-    /// The rank under the cursor; where nobody moved it, the worst.
+    /// The rank under the cursor; the worst one until it is moved.
     cursor: Option<Rank>,
     lines: Cursor,
     /// What there is of ranks, of an analysis: it is made once for each.
@@ -155,7 +145,7 @@ impl ViewBody for Ranks {
     }
 }
 
-/// What is seen, and what colours mean.
+/// What is seen, and what colors mean.
 fn draw_title(
     scene: &Scene<'_>,
     figure: RankFigure,
@@ -182,7 +172,7 @@ fn draw_title(
                 legend.push(Span::styled(mark.letter.to_string(), theme.leveled(mark)));
             }
             legend.push(Span::styled(format!(" {}", figure.written(most)), theme.quiet()));
-            legend.push(Span::styled("   ! stands out", theme.bad()));
+            legend.push(Span::styled("   ! outlier", theme.bad()));
         }
         None => legend.push(Span::styled(figure.why_unknown(scene), theme.quiet())),
     }

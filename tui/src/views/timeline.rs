@@ -206,18 +206,18 @@ impl Timeline {
         match (begun_before(scene, window), begun_before(scene, last)) {
             (Some((first, _)), Some((last, _))) if first != last && self.sight != Sight::Step => {
                 words.push(Span::styled(format!("  steps {first} to {last}"), theme.strong()));
-                words.push(Span::raw(format!("  {length} in sight")));
+                words.push(Span::raw(format!("  {length} visible")));
             }
             (Some((step, start)), _) if self.sight == Sight::Step || start == window.from.0 => {
                 words.push(Span::styled(format!("  step {step}"), theme.strong()));
-                words.push(Span::raw(format!("  {length} in sight")));
+                words.push(Span::raw(format!("  {length} visible")));
             }
             (Some((step, start)), _) => {
                 let since = exact(window.from.0.saturating_sub(start));
-                words.push(Span::styled(format!("  {length} in sight"), theme.strong()));
+                words.push(Span::styled(format!("  {length} visible"), theme.strong()));
                 words.push(Span::raw(format!(", from {since} into step {step}")));
             }
-            (None, _) => words.push(Span::styled(format!("  {length} in sight"), theme.strong())),
+            (None, _) => words.push(Span::styled(format!("  {length} visible"), theme.strong())),
         }
         let all = Timeline::ranks(scene).len();
         let seen = timeline.map_or(0, |_| self.drawn.ranks).min(all);
@@ -228,7 +228,7 @@ impl Timeline {
         let ranks = timeline.into_iter().flat_map(|timeline| &timeline.ranks);
         let left_out: usize = ranks.map(|rank| rank.columns.streams_left_out).sum();
         if left_out > 0 {
-            let words = format!("{} left out ", text::counted(left_out as u64, "stream"));
+            let words = format!("{} not shown ", text::counted(left_out as u64, "stream"));
             right.push(Span::styled(words, theme.warning()));
         }
         if seen > 0 && seen < all {
@@ -241,14 +241,14 @@ impl Timeline {
     fn draw_selected(&self, scene: &Scene<'_>, timeline: &TimelineDetail, area: Rect, buffer: &mut Buffer) {
         let theme = scene.theme;
         let Some(selected) = &self.selected else {
-            let words = "  n or a click selects a kernel, ⏎ shows it alone, f the step again";
+            let words = "  n or a click selects a kernel, ⏎ zooms to it, f shows the step";
             say(buffer, row(area, 0), Line::styled(words, theme.quiet()));
             return;
         };
         let Some((facts, _, rank)) = selected.found(timeline) else {
             let too_many = timeline.ranks.iter().any(|rank| rank.columns.rank == selected.rank && rank.spans.is_none());
             let words = if too_many {
-                "  too many kernels to tell one from the other: zoom in with +"
+                "  too many kernels to tell apart: zoom in with +"
             } else {
                 "  nothing ran on this stream"
             };
@@ -329,10 +329,7 @@ impl ViewBody for Timeline {
             say(
                 buffer,
                 row(area, 0),
-                Line::styled(
-                    " nothing ran on these ranks: there are no kernels, copies or collectives",
-                    scene.theme.quiet(),
-                ),
+                Line::styled(" nothing ran on these ranks: no kernels, copies or collectives", scene.theme.quiet()),
             );
             return;
         }

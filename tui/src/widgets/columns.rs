@@ -1,4 +1,4 @@
-//! Columns of parts on top of each other, an eighth of a line at a time; without colours, in letters.
+//! Columns of parts on top of each other, an eighth of a line at a time; without colors, in letters.
 
 use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 
@@ -79,14 +79,14 @@ impl Columns<'_> {
             return (all >= 4).then(|| self.theme.filled(*mark));
         }
         let &(lower, eighths) = here.first()?;
-        // A cell has two colours: of more parts, the largest of the others is seen.
+        // A cell has two colors: of more parts, the largest of the others is seen.
         let upper = here[1..].iter().max_by_key(|(_, eighths)| *eighths);
         match upper {
             None => Some((EIGHTHS[eighths as usize], Style::new().fg(lower.color))),
             Some((upper, _)) if all == 8 => {
                 Some((EIGHTHS[eighths as usize], Style::new().fg(lower.color).bg(upper.color)))
             }
-            // Two parts and nothing above them are three colours: the larger part is seen.
+            // Two parts and nothing above them are three colors: the larger part is seen.
             Some((upper, more)) => {
                 let color = if *more > eighths { upper.color } else { lower.color };
                 Some((EIGHTHS[all as usize], Style::new().fg(color)))

@@ -1,4 +1,4 @@
-//! What memory is for, in the order and the colours in which it is shown everywhere.
+//! What memory is for, in the order and the colors in which it is shown everywhere.
 
 use stepscope_traces::MemoryCategory;
 

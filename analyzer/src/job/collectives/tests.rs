@@ -39,7 +39,7 @@ fn every_figure_is_what_paper_says() {
         waiting_ns: Some(300 + 100),
         algorithm_bandwidth: Some(2_000.0 / 400e-9),
         bus_bandwidth: Some(2_000.0 / 400e-9),
-        by_step: Default::default(),
+        by_step: [(None, (2_000, 400))].into(),
     };
     assert_eq!(analysis.collectives, [expected]);
     assert_eq!(waits(&analysis.stragglers), [(0, 300, 100), (1, 100, 300)]);

@@ -1,6 +1,6 @@
 //! What is live after each event of a rank's memory.
 
-use polars::prelude::PlHashMap;
+use hashbrown::HashMap;
 use stepscope_traces::{Layer, MemoryCategory, Phase, Step};
 
 use super::CategoryBytes;
@@ -45,9 +45,9 @@ impl Event {
 /// What there is after some events.
 #[derive(Clone, Default)]
 pub(super) struct AllocatorState {
-    /// By address, in polars' map: most of the time goes here, and it takes less than half of what std's does.
-    pub(super) live: PlHashMap<u64, Held>,
-    segments: PlHashMap<u64, u64>,
+    /// By address, in hashbrown's map: most of the time goes here, and it takes less than half of what std's does.
+    pub(super) live: HashMap<u64, Held>,
+    segments: HashMap<u64, u64>,
     /// What is allocated.
     pub(super) bytes: CategoryBytes,
     /// All categories together.

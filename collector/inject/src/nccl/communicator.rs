@@ -16,9 +16,9 @@ use super::{event::Asked, operations::Operation};
 
 /// Collectives that NCCL has numbered have numbers without this bit.
 const COUNTED_BY_CALL: u64 = 1 << 63;
-/// A rank's number takes so many bits of a message's.
+/// The bits of a message's number that hold a rank.
 const RANK_BITS: u32 = 16;
-/// Ranks are counted in blocks of so many, which take memory when one of them is written to.
+/// Ranks are counted in blocks of this size, allocated on first write.
 const BLOCK: usize = 1 << 8;
 
 /// A communicator.

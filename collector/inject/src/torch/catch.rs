@@ -3,13 +3,21 @@
 //! Rust lets an exception of C++ through a function that says so (`C-unwind`), and cannot catch it: that ends the process,
 //! which is not ours to end. So the call is made by a few instructions that have a handler. The unwinder asks the frame's
 //! [`personality`] what to do with an exception; it says "it is caught here", and the call returns the exception.
+//!
+//! A process may have several unwinders, one of them inside this library. Exceptions of C++ are thrown by the one that
+//! `libstdc++` uses, and it alone knows its frames.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    mem::ManuallyDrop,
+    sync::OnceLock,
+};
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use nix::libc::RTLD_NOLOAD;
 
 const LIBRARY: &str = "libstdc++.so.6";
+const UNWINDER: &str = "libgcc_s.so.1";
 
 /// A function that returns a value in the place that it is given.
 pub(super) type Returning = unsafe extern "C-unwind" fn(*mut c_void);
@@ -68,10 +76,10 @@ unsafe extern "C" {
     fn stepscope_call_catching(function: Returning, result: *mut c_void) -> Exception;
     /// Where that goes on when one was thrown.
     fn stepscope_call_caught();
-    fn _Unwind_SetGR(context: *mut c_void, register: c_int, value: usize);
-    fn _Unwind_SetIP(context: *mut c_void, address: usize);
-    fn _Unwind_DeleteException(exception: Exception);
 }
+
+/// The unwinder of C++ in this process, once it was looked for.
+static FOUND: OnceLock<Option<Unwinder>> = OnceLock::new();
 
 /// What the unwinder calls for the frame above, to look for a handler and then to go there.
 unsafe extern "C" fn personality(
@@ -88,14 +96,12 @@ unsafe extern "C" fn personality(
     if asks & SEARCH != 0 {
         return HANDLER_FOUND;
     }
-    if asks & IS_HANDLER == 0 {
-        return CONTINUE;
-    }
+    let (Some(Some(unwinder)), true) = (FOUND.get(), asks & IS_HANDLER != 0) else { return CONTINUE };
     // SAFETY: the context is that of a call of `stepscope_call_catching`, whose stack is at `stepscope_call_caught` as it was
     // at its call.
     unsafe {
-        _Unwind_SetGR(context, RESULT, exception as usize);
-        _Unwind_SetIP(context, stepscope_call_caught as *const () as usize);
+        (unwinder.set_register)(context, RESULT, exception as usize);
+        (unwinder.set_address)(context, stepscope_call_caught as *const () as usize);
     }
     INSTALL_CONTEXT
 }
@@ -106,17 +112,20 @@ unsafe extern "C" fn personality(
 ///
 /// The function returns its result in a place, and this one is large enough.
 pub(super) unsafe fn call(function: Returning, result: *mut c_void) -> Result<(), String> {
+    let Some(unwinder) = FOUND.get_or_init(Unwinder::find) else {
+        return Err(format!("{UNWINDER} is not loaded, so nothing that C++ throws could be caught"));
+    };
     // SAFETY: as the caller promises.
     let thrown = unsafe { stepscope_call_catching(function, result) };
-    if thrown.is_null() { Ok(()) } else { Err(forget(thrown)) }
+    if thrown.is_null() { Ok(()) } else { Err(forget(thrown, unwinder)) }
 }
 
 /// Lets go of an exception, as a handler of C++ does; its type, as C++ names it.
-fn forget(thrown: Exception) -> String {
-    let unknown = || "an exception of C++".to_owned();
+fn forget(thrown: Exception, unwinder: &Unwinder) -> String {
+    let unknown = || "a C++ exception".to_owned();
     let Some(Handler { begin, end, current_type }) = Handler::find() else {
         // SAFETY: it was thrown, and nobody else has caught it.
-        unsafe { _Unwind_DeleteException(thrown) };
+        unsafe { (unwinder.delete)(thrown) };
         return unknown();
     };
     // SAFETY: as above; the name is a text of C's, and there until the exception goes.
@@ -124,7 +133,7 @@ fn forget(thrown: Exception) -> String {
         begin(thrown);
         let name = current_type().as_ref().map(|of| CStr::from_ptr(of.name).to_string_lossy().into_owned());
         end();
-        name.map_or_else(unknown, |name| format!("an exception of C++, {name}"))
+        name.map_or_else(unknown, |name| format!("a C++ exception, {name}"))
     }
 }
 
@@ -145,20 +154,43 @@ struct TypeInfo {
 impl Handler {
     /// Finds it in the library of C++ that is loaded: whoever threw uses it.
     fn find() -> Option<Handler> {
-        // SAFETY: nothing is loaded that is not there, so nothing of it runs.
-        let library = unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) }.ok()?;
+        let library = loaded(LIBRARY)?;
         // SAFETY: functions of these names have these types, by the rules of C++ on this system.
-        let handler = unsafe {
-            Handler {
+        unsafe {
+            Some(Handler {
                 begin: *library.get(b"__cxa_begin_catch").ok()?,
                 end: *library.get(b"__cxa_end_catch").ok()?,
                 current_type: *library.get(b"__cxa_current_exception_type").ok()?,
-            }
-        };
-        // It stays for as long as whoever threw does.
-        std::mem::forget(library);
-        Some(handler)
+            })
+        }
     }
+}
+
+/// What a frame asks of the unwinder.
+struct Unwinder {
+    set_register: unsafe extern "C" fn(*mut c_void, c_int, usize),
+    set_address: unsafe extern "C" fn(*mut c_void, usize),
+    delete: unsafe extern "C" fn(Exception),
+}
+
+impl Unwinder {
+    fn find() -> Option<Unwinder> {
+        let library = loaded(UNWINDER)?;
+        // SAFETY: functions of these names have these types, by the rules of C++ on this system.
+        unsafe {
+            Some(Unwinder {
+                set_register: *library.get(b"_Unwind_SetGR").ok()?,
+                set_address: *library.get(b"_Unwind_SetIP").ok()?,
+                delete: *library.get(b"_Unwind_DeleteException").ok()?,
+            })
+        }
+    }
+}
+
+/// A library that is loaded already, and stays.
+fn loaded(name: &str) -> Option<ManuallyDrop<Library>> {
+    // SAFETY: nothing is loaded that is not there, so nothing of it runs.
+    unsafe { Library::open(Some(name), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD) }.ok().map(ManuallyDrop::new)
 }
 
 #[cfg(test)]
@@ -193,7 +225,7 @@ mod tests {
         for _ in 0..1000 {
             // SAFETY: nothing is returned.
             let thrown = unsafe { call(throw, ptr::null_mut()) };
-            assert_eq!(thrown, Err("an exception of C++, St9bad_alloc".to_owned()));
+            assert_eq!(thrown, Err("a C++ exception, St9bad_alloc".to_owned()));
             // SAFETY: it takes nothing.
             assert_eq!(unsafe { uncaught() }, 0, "C++ has forgotten it");
         }

@@ -28,7 +28,7 @@ use crate::recording::recorder;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long after a reading comes the next, at the least and at the most.
 const READ_EVERY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
-/// After a reading the thread rests for so many times what it took: it has 2% of a processor.
+/// After a reading the thread rests this many times as long, so it uses 2% of a CPU core.
 const USUAL_REST: u32 = 49;
 /// If events would be lost, it has 10%.
 const LEAST_REST: u32 = 9;
@@ -102,7 +102,7 @@ pub(super) fn begin(version: String) {
             drop(THREAD.set(thread.thread().clone()));
             ABLE.store(true, Release);
         }
-        Err(error) => refuse(&format!("there is no thread to do it: {error}")),
+        Err(error) => refuse(&format!("cannot start a thread: {error}")),
     }
 }
 
@@ -123,7 +123,7 @@ fn note_refusal() {
     }
 }
 
-/// Begins to read: PyTorch keeps so many events.
+/// Starts reading; PyTorch keeps this many events.
 pub(super) fn history_is_on(events: u64) {
     inbox::begin_anew();
     KEPT.store(events, Release);
@@ -249,8 +249,10 @@ impl Follow {
                     self.note(recorder);
                 }
             }
-            Ok(Err(error)) => refuse(&format!("what PyTorch {} writes cannot be read: {error}", self.version)),
-            Err(thrown) => refuse(&format!("PyTorch {} threw {thrown}, when asked for its history", self.version)),
+            Ok(Err(error)) => refuse(&format!("cannot read the memory history of PyTorch {}: {error}", self.version)),
+            Err(thrown) => {
+                refuse(&format!("PyTorch {} threw {thrown} when asked for its memory history", self.version))
+            }
         }
     }
 

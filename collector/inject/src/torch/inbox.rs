@@ -44,7 +44,7 @@ impl Inbox {
         }
     }
 
-    /// Gives everything to whoever says what memory is for.
+    /// Hands everything to the code that assigns memory categories.
     pub(super) fn give_to(self, memory: &mut FollowedMemory) {
         if self.began_anew {
             memory.break_off();

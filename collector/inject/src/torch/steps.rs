@@ -130,7 +130,7 @@ struct Change {
     phase_ended: Option<(Phase, Nanos)>,
 }
 
-/// The program begins or ends something: says so to the recording, and to whoever says what memory is for.
+/// The program begins or ends something: tells the recording and the assignment of memory categories.
 pub(super) fn mark(event: TrainingEvent, optimizer: u64, time_ns: Nanos) {
     let mut program = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner);
     let change = program.change(event, optimizer, time_ns);

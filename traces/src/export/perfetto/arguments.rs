@@ -1,4 +1,4 @@
-//! What is said of a span: its name, and everything else that is known of it.
+//! The arguments of a span: its name, and everything else that is known about it.
 
 use super::{
     Note,

@@ -39,7 +39,7 @@ impl Level {
     pub fn words(self) -> &'static str {
         match self {
             Level::Arguments => "arguments of kernels",
-            Level::Host => "launches and ranges of the host",
+            Level::Host => "host launches and ranges",
             Level::MemoryByCategory => "memory by category",
             Level::Memory => "memory over time",
             Level::Layers => "layers",

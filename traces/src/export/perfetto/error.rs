@@ -14,6 +14,6 @@ pub enum ExportError {
     #[error("cannot write the trace: {0}")]
     Write(io::Error),
     /// There is more of it than there may be.
-    #[error("the trace is larger than it may be")]
+    #[error("the trace exceeds its size limit")]
     TooLarge,
 }

@@ -86,7 +86,7 @@ impl Event {
         encode_varint(number, &mut self.bytes);
     }
 
-    /// Begins an argument, whose value takes so many bytes.
+    /// Begins an argument whose value takes this many bytes.
     fn argument(&mut self, argument: Argument, value: usize) {
         // Neither has so many that a byte would not do.
         self.bytes.extend([ANNOTATION, (2 + value) as u8, ARGUMENT, argument.number() as u8]);

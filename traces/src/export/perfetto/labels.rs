@@ -73,7 +73,7 @@ pub(super) struct Labels {
     others: HashMap<Label, u64>,
     count: u64,
     tags: HashMap<Tags, u64>,
-    /// What was asked for last: neighbours are often of one place.
+    /// What was asked for last: neighbors are often of one place.
     last_tags: Option<(Tags, u64)>,
 }
 

@@ -49,7 +49,7 @@ pub struct RankPlan<'a> {
     pub rank: &'a RankDirectory,
     /// What its process is called.
     pub name: String,
-    /// What else is said of its process.
+    /// Further labels of its process.
     pub labels: Vec<String>,
     /// The command line that its process shows.
     pub command: Vec<String>,

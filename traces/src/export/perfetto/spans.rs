@@ -177,7 +177,7 @@ impl<'a> SpanSlices<'a> {
 struct StreamTracks {
     places: HashMap<Option<Stream>, usize>,
     tracks: Vec<Option<Slices>>,
-    /// What was asked for last: neighbours are often of one.
+    /// What was asked for last: neighbors are often of one.
     last: Option<(Option<Stream>, usize)>,
 }
 

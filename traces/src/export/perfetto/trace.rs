@@ -34,7 +34,7 @@ pub struct Trace<'w> {
 }
 
 impl<'w> Trace<'w> {
-    /// Begins a trace: what it is of, and what is said of all ranks.
+    /// Begins a trace with its metadata and the tracks of all ranks together.
     pub fn begin(into: &'w mut dyn Write, plan: &'w TracePlan) -> Trace<'w> {
         let mut packets = Packets::new(into, plan.limit);
         packets.push(&packet(Data::ClockSnapshot(clock())));
@@ -46,7 +46,7 @@ impl<'w> Trace<'w> {
         trace
     }
 
-    /// Writes what is said of all ranks, as a process above theirs.
+    /// Writes the tracks of all ranks together, as a process above theirs.
     fn whole_run(&mut self) {
         let TracePlan { name, marks, series, shift, .. } = self.plan;
         let (process, track) =

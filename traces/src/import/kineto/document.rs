@@ -19,7 +19,7 @@ const LONGEST_STRETCH: usize = 64 << 10;
 const SHORTEST_STRETCH: usize = 1 << 10;
 /// How many numbers of an event may be none: each has it read once more.
 const MOST_PATCHES: usize = 16;
-/// After so many places that cannot be read the rest is not tried: this is no trace, or nothing is left of it.
+/// After this many unreadable places the rest is skipped: the file is no trace, or nothing is left of it.
 const MOST_DAMAGE: u64 = 1 << 20;
 /// What the C++ of some versions writes where a division has no result, though JSON has no such numbers.
 const NO_NUMBERS: [&[u8]; 8] = [b"-Infinity", b"Infinity", b"-nan(ind)", b"-nan", b"nan", b"-inf", b"inf", b"NaN"];

@@ -1,4 +1,4 @@
-//! Skips events that nobody looks at without reading them, where Kineto itself wrote the text.
+//! Skips unused events without parsing them, where Kineto itself wrote the text.
 //!
 //! Operators of the host and arrows are more than half of a trace. Kineto writes an event over several lines: the fields
 //! are indented by four spaces, and the brace that closes it stands by itself behind two. No text of JSON has a line break

@@ -86,8 +86,8 @@ impl KinetoTrace {
             // How much is missing, a file that was cut off does not tell; that something is, it does.
             loss.unreadable_bytes = (loss.unreadable_bytes + left).max(1);
         }
-        let cut = walked.cut.map(|error| format!("it cannot be unpacked to its end: {error}"));
-        info.reason = cut.or((!walked.is_whole).then(|| "it is cut off".into()));
+        let cut = walked.cut.map(|error| format!("it cannot be fully decompressed: {error}"));
+        info.reason = cut.or((!walked.is_whole).then(|| "it is truncated".into()));
         // The device that did most is the one that the rank uses.
         info.device = collected.header.device(main_device(&collected.activities)).or(info.device);
         let state = if info.reason.is_some() { State::Interrupted } else { State::Complete };
@@ -108,9 +108,9 @@ fn what_else(walked: &Walked, header: &Header) -> Option<&'static str> {
     match walked.instead {
         None if header.is_kineto || !header.has_other_fields => None,
         None => Some("a Chrome trace of another tool"),
-        Some(Instead::Nothing) if walked.cut.is_some() => Some("a gzip file that cannot be unpacked"),
+        Some(Instead::Nothing) if walked.cut.is_some() => Some("a gzip file that cannot be decompressed"),
         Some(Instead::Nothing) => Some("empty"),
-        Some(Instead::Array) => Some("a JSON array, and no object with traceEvents"),
+        Some(Instead::Array) => Some("a JSON array, not an object with traceEvents"),
         Some(Instead::Object) => Some("JSON without traceEvents"),
         Some(Instead::Bytes(first)) => Some(kind_of_bytes(&first)),
     }
@@ -120,9 +120,9 @@ fn what_else(walked: &Walked, header: &Header) -> Option<&'static str> {
 fn kind_of_bytes(first: &[u8; 8]) -> &'static str {
     const KINDS: [(&[u8], &str); 12] = [
         (b"PK\x03\x04", "a zip archive"),
-        (b"\x28\xb5\x2f\xfd", "packed by zstd; unpack it first"),
-        (b"BZh", "packed by bzip2; unpack it first"),
-        (b"\xfd7zXZ", "packed by xz; unpack it first"),
+        (b"\x28\xb5\x2f\xfd", "zstd-compressed; decompress it first"),
+        (b"BZh", "bzip2-compressed; decompress it first"),
+        (b"\xfd7zXZ", "xz-compressed; decompress it first"),
         (b"SQLite", "an SQLite database"),
         (b"\x89PNG", "a picture"),
         (b"\x7fELF", "a program"),
@@ -134,7 +134,7 @@ fn kind_of_bytes(first: &[u8; 8]) -> &'static str {
     ];
     let known = KINDS.iter().find(|(magic, _)| first.starts_with(magic)).map(|(_, kind)| *kind);
     let is_text = first.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0 | 0x80..));
-    known.unwrap_or(if is_text && first[0] != 0 { "text, and no JSON" } else { "not JSON" })
+    known.unwrap_or(if is_text && first[0] != 0 { "text, not JSON" } else { "not JSON" })
 }
 
 /// Looks at what stands before the events, and when the first of them was that we look at.

@@ -85,7 +85,7 @@ impl Document {
             return Err(something_else());
         };
         if histories.len() > MOST_DEVICES {
-            return Err(NoDocument::SomethingElse(format!("a pickle that speaks of {} devices", histories.len())));
+            return Err(NoDocument::SomethingElse(format!("a pickle with {} devices", histories.len())));
         }
         // What comes after the histories is there only if they are whole.
         let whole = !cut || annotations.is_some() || !is_last(root, histories, objects);
@@ -173,7 +173,7 @@ fn describe(value: Value, objects: &Objects<Record>, records: &Records) -> Strin
     const MOST_KEYS: usize = 5;
     let what = match value {
         Value::None => "None".to_owned(),
-        Value::Bool(_) => "a truth value".to_owned(),
+        Value::Bool(_) => "a boolean".to_owned(),
         Value::Integer(_) | Value::Float(_) => "a number".to_owned(),
         Value::Text(_) => "a text".to_owned(),
         Value::Other(what) => what.to_owned(),

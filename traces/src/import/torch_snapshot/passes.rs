@@ -13,7 +13,7 @@ pub(super) struct Passes {
     of_event: Vec<Option<Pass>>,
     /// Of each event, how many passes had begun by then.
     begun: Vec<u32>,
-    /// How many forward and how many backward passes are among the first so many passes.
+    /// How many of the first passes are forward and how many are backward.
     counts: Vec<Counts>,
     /// The event that the first forward pass begins with.
     pub(super) first_forward: Option<usize>,

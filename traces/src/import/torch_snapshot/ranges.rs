@@ -18,7 +18,7 @@ pub(super) struct Ranges {
 pub(super) enum Change {
     /// So many bytes from an address on are taken.
     Taken(u64, u64),
-    /// What was taken at an address goes back, so many bytes.
+    /// Returns this many bytes at an address.
     GivenBack(u64, u64),
 }
 

@@ -117,7 +117,7 @@ impl Real for f32 {
 mod tests {
     use super::*;
 
-    /// NaNs of every kind, infinities, subnormals, ties and their neighbours, and a sample of everything else.
+    /// NaNs of every kind, infinities, subnormals, ties and their neighbors, and a sample of everything else.
     fn patterns() -> impl Iterator<Item = u32> {
         let lower = [0, 1, 0x7ffe, 0x7fff, 0x8000, 0x8001, 0xfffe, 0xffff];
         let upper_and_lower = (0..=0xffff_u32).flat_map(move |upper| lower.map(|lower| upper << 16 | lower));

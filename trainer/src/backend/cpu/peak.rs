@@ -9,7 +9,7 @@ use crate::backend::{DType, Product};
 
 /// Rows, columns and inner width of the product: large enough to be worth packing, small enough to take little time.
 const SIZE: usize = 768;
-/// The best of so many counts: a peak is not an average.
+/// The best of this many tries counts: a peak is not an average.
 const TRIES: usize = 25;
 
 /// FLOP/s that one core reaches with a large matrix product of this type.

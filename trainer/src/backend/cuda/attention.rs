@@ -13,7 +13,7 @@ use crate::{
     error::TrainError,
 };
 
-/// Whoever does attention.
+/// The attention implementation.
 pub(crate) struct Attention {
     /// Or why it is not cuDNN.
     fused: Result<FusedAttention, TrainError>,
@@ -28,7 +28,7 @@ impl Attention {
         let fused = match repeatable {
             false => FusedAttention::open(Order::Any),
             true if major == HOPPER => FusedAttention::open(Order::Fixed),
-            true => Err(TrainError::Settings("cuDNN's order is not known to be fixed on this GPU".into())),
+            true => Err(TrainError::Settings("cuDNN may not be deterministic on this GPU".into())),
         };
         Attention { fused }
     }

@@ -14,7 +14,7 @@ const PAGE: u64 = 2 << 20;
 
 /// Where segments come from.
 pub(crate) trait Source {
-    /// Takes so many bytes, if there are any left.
+    /// Allocates this many bytes, if they are available.
     fn take(&mut self, bytes: u64) -> Option<u64>;
     /// Waits until what was given back is there to be taken.
     fn settle(&mut self);

@@ -32,7 +32,7 @@ impl Device {
             error => {
                 let said =
                     error.error_string().map_or_else(|_| format!("{error:?}"), |text| text.to_string_lossy().into());
-                TrainError::Settings(format!("CUDA does not start: {said}; `stepscope doctor` says more"))
+                TrainError::Settings(format!("CUDA fails to initialize: {said}; see `stepscope doctor`"))
             }
         })?;
         Ok(count.max(0) as usize)
@@ -42,7 +42,7 @@ impl Device {
     pub(crate) fn open(ordinal: usize) -> Result<Device, TrainError> {
         let count = Device::count()?;
         if ordinal >= count {
-            return Err(TrainError::Settings(format!("there is no GPU {ordinal}, of {count}")));
+            return Err(TrainError::Settings(format!("there is no GPU {ordinal}; CUDA sees {count}")));
         }
         let opened = CudaContext::new(ordinal).and_then(|context| {
             let streams = [context.new_stream()?, context.new_stream()?, context.new_stream()?];

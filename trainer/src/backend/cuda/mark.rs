@@ -9,7 +9,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys::CUeve
 
 use crate::lock::lock;
 
-/// Events that nobody uses now.
+/// Unused events, to be used again.
 pub(super) struct Marks {
     context: Arc<CudaContext>,
     unused: Arc<Mutex<Vec<CudaEvent>>>,

@@ -69,7 +69,7 @@ impl CudaBackend {
         device.enter()?;
         let capability = device.capability()?;
         if capability < OLDEST {
-            let why = format!("a GPU of compute capability {}.{} is too old: it takes 8.0", capability.0, capability.1);
+            let why = format!("compute capability {}.{} is too old; 8.0 is needed", capability.0, capability.1);
             return Err(TrainError::Settings(why));
         }
         let attention = Attention::open(capability, repeatable);

@@ -149,7 +149,7 @@ mod tests {
             let of = |rank| lines(&Groups::of(&layout, Rank(rank)));
             let all: Vec<Vec<Line>> = (0..layout.world_size() as u32).map(of).collect();
             for lines in &all {
-                // To and from both neighbours, in both passes: each a line of its own.
+                // To and from both neighbors, in both passes: each a line of its own.
                 let messages: Vec<&Line> = lines.iter().filter(|line| line.size == 2 && is_message(line)).collect();
                 assert_eq!(messages.len(), 4);
                 assert_eq!(messages.iter().filter(|line| line.index == SENDER).count(), 2);

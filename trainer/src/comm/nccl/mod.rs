@@ -110,7 +110,7 @@ impl NcclCommunicator {
         self.queue(&Asked { group, stream, channel, sequence, kind, bytes: tensor.bytes() }, Ok(call));
     }
 
-    /// Queues a call, and says what it is to whoever sees its kernel.
+    /// Queues a call, and describes it for the recording of its kernel.
     fn queue(&self, asked: &Asked<'_>, call: Result<Call, TrainError>) {
         let Asked { group, stream, channel, sequence, kind, bytes } = asked;
         let operation = Operation { channel: channel.clone(), number: sequence.0, kind: *kind };

@@ -40,7 +40,7 @@ pub(crate) fn check_environment(ranks_on_one: u64) -> Result<(), TrainError> {
         return Ok(());
     }
     let wanted = wanted.map(|(name, value)| format!("{name}={value}")).join(" ");
-    let why = format!("{ranks_on_one} ranks share a GPU, which NCCL allows only where it is told so: set {wanted}");
+    let why = format!("{ranks_on_one} ranks share a GPU, which NCCL allows only with {wanted} set");
     Err(TrainError::Settings(why))
 }
 
@@ -48,8 +48,7 @@ fn too_old((major, minor, patch): (i32, i32, i32), ranks: u64) -> Option<String>
     let (needed_major, needed_minor) = FROM;
     ((major, minor) < FROM).then(|| {
         format!(
-            "{ranks} ranks would share a GPU, which NCCL {major}.{minor}.{patch} does not allow; \
-             {needed_major}.{needed_minor} does (pip install nvidia-nccl-cu13)"
+            "{ranks} ranks would share a GPU, which NCCL {major}.{minor}.{patch} does not support; use {needed_major}.{needed_minor} or newer (pip install nvidia-nccl-cu13)"
         )
     })
 }
@@ -58,9 +57,9 @@ fn too_old((major, minor, patch): (i32, i32, i32), ranks: u64) -> Option<String>
 pub(crate) fn warning(ranks_on_one: u64) -> String {
     let turns = match is_mps_there(&pipes()) {
         true => "",
-        false => ", and they take turns: `nvidia-cuda-mps-control -d` lets them run side by side",
+        false => "; they take turns on it unless MPS is running (nvidia-cuda-mps-control -d)",
     };
-    format!("{ranks_on_one} ranks share this GPU: times are not those of {ranks_on_one} GPUs{turns}")
+    format!("{ranks_on_one} ranks share one GPU, so times do not reflect {ranks_on_one} GPUs{turns}")
 }
 
 fn pipes() -> PathBuf {
@@ -78,7 +77,7 @@ mod tests {
     #[test]
     fn sharing_takes_a_new_nccl() {
         let old = too_old((2, 28, 9), 2).unwrap();
-        assert!(old.starts_with("2 ranks would share a GPU, which NCCL 2.28.9 does not allow; 2.30 does"), "{old}");
+        assert!(old.starts_with("2 ranks would share a GPU, which NCCL 2.28.9 does not support; use 2.30"), "{old}");
         assert_eq!((too_old((2, 30, 0), 4), too_old((3, 0, 0), 4)), (None, None));
     }
 

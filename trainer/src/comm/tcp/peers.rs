@@ -67,7 +67,7 @@ enum Head {
 #[derive(Clone, Serialize, Deserialize)]
 struct Door {
     address: SocketAddr,
-    /// Tells ranks from whoever else finds the port.
+    /// Distinguishes ranks from strangers that find the port.
     secret: u64,
 }
 

@@ -153,5 +153,5 @@ fn ranks_that_disagree_are_told() {
         backend.download(&tensor)
     });
     let error = results[1].as_ref().unwrap_err();
-    assert!(error.contains("rank 0 sent 12 bytes, not 16"), "{error}");
+    assert!(error.contains("rank 0 sent 12 bytes instead of 16"), "{error}");
 }

@@ -19,8 +19,8 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) -> u16 {
     let Some(analysis) = &scene.snapshot.analysis else { return 0 };
     let ranks = analysis.counted.iter().filter(|rank| scene.focus.is_none_or(|focus| focus == rank.rank));
     let axes = AxisShare::sum(ranks.flat_map(|rank| &rank.breakdown.axes));
-    let of = scene.focus.map_or_else(String::new, |rank| format!(" of rank {rank}"));
-    say(buffer, row(area, 0), Line::styled(format!(" Hidden by compute, by axis{of}"), theme.title()));
+    let of = scene.focus.map_or_else(String::new, |rank| format!(" on rank {rank}"));
+    say(buffer, row(area, 0), Line::styled(format!(" Overlap with compute by axis{of}"), theme.title()));
     if axes.is_empty() {
         say(buffer, row(area, 1), Line::styled(" no communication in these steps", theme.quiet()));
         return 2;

@@ -110,7 +110,7 @@ const TOTAL: usize = 10;
 
 /// Why there is nothing to show, if there is nothing.
 fn nobody(analysis: &Analysis) -> Option<&'static str> {
-    let nobody = || analysis.waits.is_empty().then_some("nobody waits: all ranks come at the same time");
+    let nobody = || analysis.waits.is_empty().then_some("no waiting: all ranks arrive at the same time");
     unknown_waits::why_unknown(analysis).or_else(nobody)
 }
 
@@ -122,7 +122,7 @@ fn words(analysis: &Analysis, width: usize) -> Vec<String> {
     if let Some(last) = worst(|straggler| straggler.caused_wait_ns) {
         let share = text::percent(last.caused_wait_ns as f64 / all.max(1) as f64);
         words.push(format!(
-            "rank {} is waited for most: {}, {share} of all waiting",
+            "rank {} is the worst straggler: {}, {share} of all waiting",
             last.rank,
             text::duration(last.caused_wait_ns)
         ));

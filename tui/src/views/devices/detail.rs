@@ -30,10 +30,10 @@ pub(super) fn height(lines: u16, devices: usize) -> u16 {
 pub(super) fn draw(scene: &Scene<'_>, device: &DeviceFigures, area: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
     let known: Vec<&Counter> = COUNTERS.iter().filter(|counter| device.counters.contains_key(counter.name)).collect();
-    let over = format!(" The device of rank {}", device.rank);
+    let over = format!(" Device of rank {}", device.rank);
     let columns = if area.width >= WIDE { 2 } else { 1 };
     let width = area.width / columns as u16;
-    let range = if width >= WITH_RANGE { "least to most" } else { "" };
+    let range = if width >= WITH_RANGE { "range" } else { "" };
     let header = format!("{:>11}{:>11}  {range}", "now", "mean");
     let title = vec![Span::styled(format!("{over:<NAME$}"), theme.title()), Span::styled(header, theme.quiet())];
     say(buffer, row(area, 0), Line::from(title));

@@ -13,7 +13,7 @@ use crate::{
     widgets::{below, row, say},
 };
 
-/// How many lines it has, of so many.
+/// How many of the available lines it takes.
 pub(super) fn height(lines: u16) -> u16 {
     match lines {
         0..8 => 0,
@@ -50,7 +50,7 @@ pub(super) fn draw(scene: &Scene<'_>, kernel: &KernelFigures, area: Rect, buffer
     }
 }
 
-/// A text in so many lines of so many characters, broken anywhere: names have no spaces. What is too long loses its middle.
+/// A text in lines of fixed width, broken anywhere, since names have no spaces. A text that is too long loses its middle.
 fn in_pieces(text: &str, width: usize, lines: usize) -> Vec<String> {
     let characters: Vec<char> = text::shortened(text, width * lines).chars().collect();
     characters.chunks(width).map(|piece| piece.iter().collect()).take(lines).collect()
@@ -63,27 +63,27 @@ fn position(kernel: &KernelFigures, analysis: Option<&Analysis>) -> String {
     let mut words = vec![kernel.family.word().to_owned()];
     if let Some(rate) = kernel.flops_per_second {
         let of = kernel.peak_share.zip(roofline).map(|(share, roofline)| {
-            format!(", {} of the peak of {}", text::percent(share), text::flops(roofline.peak_flops))
+            format!(", {} of peak {}", text::percent(share), text::flops(roofline.peak_flops))
         });
         words.push(format!("{}{}", text::flops(rate), of.unwrap_or_default()));
     }
     if let Some(rate) = kernel.bytes_per_second {
         let most = roofline.and_then(|roofline| roofline.memory_bandwidth).filter(|_| kernel.bound.is_some());
-        let of = most.map(|most| format!(", {} of memory's {}", text::percent(rate / most), text::bandwidth(most)));
+        let of = most.map(|most| format!(", {} of bandwidth {}", text::percent(rate / most), text::bandwidth(most)));
         words.push(format!("{}{}", text::bandwidth(rate), of.unwrap_or_default()));
     }
     let ridge = roofline.and_then(|roofline| roofline.ridge);
     if let Some((at, ridge)) = kernel.arithmetic_intensity.zip(ridge) {
         let waits = match kernel.bound {
-            Some(Bound::Memory) => ": memory is its roof",
-            Some(Bound::Compute) => ": arithmetic is its roof",
+            Some(Bound::Memory) => ": memory-bound",
+            Some(Bound::Compute) => ": compute-bound",
             None => "",
         };
-        words.push(format!("{} FLOP/B, the ridge is at {}{waits}", text::intensity(at), text::intensity(ridge)));
+        words.push(format!("{} FLOP/B, ridge at {}{waits}", text::intensity(at), text::intensity(ridge)));
     }
     match words.len() {
-        1 => words.push("its FLOPs and bytes are not known".into()),
-        _ if is_shared => words.push("ranks share a device, so nobody knows what it could do".into()),
+        1 => words.push("its FLOPs and bytes are unknown".into()),
+        _ if is_shared => words.push("ranks share a GPU, so its peak is unknown".into()),
         _ => {}
     }
     words.join(" · ")

@@ -49,7 +49,7 @@ impl Order {
             Order::Count => "count",
             Order::Mean => "mean time",
             Order::Rate => "FLOP/s",
-            Order::Roof => "distance from the roof",
+            Order::Roof => "distance from the roofline",
             Order::Name => "name",
         }
     }

@@ -80,7 +80,7 @@ fn draw_title(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut 
         None => "",
     };
     let now: u64 = memory.at_end.values().sum();
-    let inferred = if memory.inferred { "  categories are inferred" } else { "" };
+    let inferred = if memory.inferred { "  categories inferred" } else { "" };
     let when = if scene.snapshot.state() == Some(State::Recording) { "now" } else { "at the end" };
     let line = Line::from(vec![
         Span::styled(format!(" Memory of rank {}{which}", memory.rank), theme.title()),
@@ -88,9 +88,10 @@ fn draw_title(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut 
         Span::styled(inferred, theme.warning()),
     ]);
     say(buffer, place, line);
-    let gaps = memory.gaps.filter(|gaps| *gaps > 0).map(|gaps| format!("{} in its events", text::counted(gaps, "gap")));
+    let gaps =
+        memory.gaps.filter(|gaps| *gaps > 0).map(|gaps| format!("{} in its event history", text::counted(gaps, "gap")));
     let growth = memory.growth_bytes_per_step.filter(|growth| *growth > 0.0);
-    let growth = growth.map(|growth| format!("grows by {} a step", text::bytes(growth as u64)));
+    let growth = growth.map(|growth| format!("grows by {} per step", text::bytes(growth as u64)));
     let wrong: Vec<String> = [gaps, growth].into_iter().flatten().collect();
     if !wrong.is_empty() {
         say_right(buffer, place, Line::styled(format!("{} ", wrong.join(" · ")), theme.bad()));

@@ -88,14 +88,14 @@ fn draw_total(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut 
     say(buffer, place, Line::from(spans));
 }
 
-/// What the device has in use at the peak, in one line.
+/// Memory in use on the device at the peak, in one line.
 pub(super) fn draw_ledger_line(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &mut Buffer) {
     let Some(ledger) = &memory.ledger else { return };
     let line = Line::from(vec![
         Span::styled(format!(" device {}", text::bytes(ledger.device_used_bytes)), scene.theme.strong()),
         Span::styled(
             format!(
-                " = all + fragmented {} + driver {}, rest {}",
+                " = total + fragmentation {} + driver {}, residual {}",
                 text::bytes(ledger.fragmentation_bytes),
                 text::bytes(ledger.driver_bytes),
                 text::larger(ledger.residual_bytes),
@@ -118,11 +118,11 @@ pub(super) fn draw_details(scene: &Scene<'_>, memory: &RankMemory, area: Rect, b
     let mut lines: Vec<Line<'static>> = Vec::new();
     if let Some(ledger) = &memory.ledger {
         let line = |name: &str, bytes: String| Line::raw(format!("{name:<24}{bytes:>10}"));
-        lines.push(Line::styled("What the device has in use", theme.title()));
+        lines.push(Line::styled("Memory in use on the device", theme.title()));
         lines.push(line("allocated", text::bytes(ledger.allocated_bytes)));
         lines.push(line("+ fragmentation", text::bytes(ledger.fragmentation_bytes)));
         lines.push(line("+ driver and libraries", text::bytes(ledger.driver_bytes)));
-        lines.push(line("and unexplained", text::larger(ledger.residual_bytes)));
+        lines.push(line("+ residual", text::larger(ledger.residual_bytes)));
         let used = line("= in use at the peak", text::bytes(ledger.device_used_bytes));
         lines.push(used.style(theme.strong()));
         lines.push(Line::default());

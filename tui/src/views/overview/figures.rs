@@ -65,10 +65,10 @@ fn speed(scene: &Scene<'_>) -> HeadlineFigure {
     let speed = time.and_then(|time| time.tokens_per_second);
     let tokens = scene.steps_so_far().iter().rev().find_map(|step| step.tokens);
     let note = match tokens {
-        // As many as do not fit are said in millions.
-        Some(tokens) if tokens >= 1e6 => format!("{} a step", text::parameters(tokens.round() as u64)),
-        Some(tokens) => format!("{} a step", text::count(tokens.round() as u64)),
-        None => "none counted".into(),
+        // Large counts are shown in millions.
+        Some(tokens) if tokens >= 1e6 => format!("{}/step", text::parameters(tokens.round() as u64)),
+        Some(tokens) => format!("{}/step", text::count(tokens.round() as u64)),
+        None => "no counts".into(),
     };
     figure(scene, "tokens/s", speed.map(|speed| text::count(speed.round() as u64)), note)
 }
@@ -83,15 +83,15 @@ fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
             Some(hfu) => format!("HFU {}", text::percent(hfu)),
             None => format!("of {}", peak(mfu.peak_flops)),
         },
-        (None, Some(run)) if run.source != RunSource::Stepscope => "no model in it".into(),
-        (None, Some(run)) if run.model.is_none() => "no model known".into(),
-        (None, _) if analysis.is_some_and(|analysis| analysis.run.sequence_length.is_none()) => "no length".into(),
-        (None, _) => "no peak known".into(),
+        (None, Some(run)) if run.source != RunSource::Stepscope => "no model".into(),
+        (None, Some(run)) if run.model.is_none() => "no model".into(),
+        (None, _) if analysis.is_some_and(|analysis| analysis.run.sequence_length.is_none()) => "no seq. length".into(),
+        (None, _) => "peak unknown".into(),
     };
     figure(scene, "MFU", value.map(text::percent), note)
 }
 
-/// What a device can do, without what nobody asks for.
+/// The peak of a device, rounded.
 fn peak(flops: f64) -> String {
     let words = text::flops(flops);
     match words.split_once(' ') {

@@ -1,4 +1,4 @@
-//! What stands out, in plain words.
+//! Findings, in plain words.
 
 use ratatui::{
     buffer::Buffer,
@@ -14,7 +14,7 @@ use crate::{
     widgets::{below, row, say, say_right},
 };
 
-/// What stands out, and how far it is scrolled.
+/// Findings, and how far it is scrolled.
 #[derive(Default)]
 pub(super) struct Findings {
     first_line: usize,
@@ -41,7 +41,7 @@ impl Findings {
         let room = usize::from(area.height.saturating_sub(1));
         self.last_first_line = lines.len().saturating_sub(room);
         self.first_line = self.first_line.min(self.last_first_line);
-        say(buffer, row(area, 0), Line::styled(" What stands out", scene.theme.title()));
+        say(buffer, row(area, 0), Line::styled(" Findings", scene.theme.title()));
         let hidden = lines.len().saturating_sub(self.first_line + room);
         if hidden > 0 {
             say_right(
@@ -59,15 +59,15 @@ impl Findings {
 /// So many ranks are named.
 const NAMED: usize = 8;
 
-/// What is said of a run that did not end well, and on which ranks.
+/// How an interrupted run is reported, with its ranks.
 fn interrupted(run: &RunFacts) -> String {
     let named: Vec<String> = run.interrupted.iter().take(NAMED).map(Rank::to_string).collect();
     let more = run.interrupted.len().saturating_sub(NAMED);
     match (named.as_slice(), more) {
-        ([], _) => "the run was interrupted: not every rank is there".into(),
-        ([rank], _) => format!("the run was interrupted: rank {rank} did not end well"),
-        (_, 0) => format!("the run was interrupted: ranks {} did not end well", named.join(", ")),
-        (_, more) => format!("the run was interrupted: ranks {} and {more} more did not end well", named.join(", ")),
+        ([], _) => "the run was interrupted: ranks are missing".into(),
+        ([rank], _) => format!("the run was interrupted: rank {rank} did not finish"),
+        (_, 0) => format!("the run was interrupted: ranks {} did not finish", named.join(", ")),
+        (_, more) => format!("the run was interrupted: ranks {} and {more} more did not finish", named.join(", ")),
     }
 }
 
@@ -75,7 +75,7 @@ fn interrupted(run: &RunFacts) -> String {
 fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
     let theme = scene.theme;
     let Some(analysis) = &scene.snapshot.analysis else {
-        return vec![Line::styled(" Nothing yet: no spans are recorded.", theme.quiet())];
+        return vec![Line::styled(" Nothing yet: no spans recorded.", theme.quiet())];
     };
     let room = usize::from(width).saturating_sub(5).max(1);
     let mut lines = Vec::new();

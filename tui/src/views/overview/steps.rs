@@ -139,7 +139,7 @@ impl Steps {
     fn draw_without_steps(&self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
         let Some(time) = scene.time() else { return };
         let parts = time_parts(scene.theme).map(|part| Part { mark: part.mark, amount: part.of(&time) as f64 });
-        let words = format!("no steps are recorded: all {} of time", text::duration(time.span_ns));
+        let words = format!("no steps recorded: the whole {}", text::duration(time.span_ns));
         say(buffer, row(area, 0), Line::styled(words, scene.theme.quiet()));
         say(buffer, row(area, 1), parts_line(scene.theme, &parts, time.span_ns as f64, area.width));
     }
@@ -157,7 +157,7 @@ fn full_height(bars: &[Bar], scene: &Scene<'_>) -> f64 {
     full.max(running.min(limit)).max(1.0)
 }
 
-/// What colours mean, and what share of the time each has in the steps in scope.
+/// What colors mean, and what share of the time each has in the steps in scope.
 fn draw_legend(scene: &Scene<'_>, place: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
     let time = scene.time();
@@ -213,7 +213,7 @@ fn draw_step(steps: &[StepSummary], scene: &Scene<'_>, place: Rect, buffer: &mut
     let theme = scene.theme;
     let found = scene.chosen.and_then(|chosen| steps.iter().find(|step| step.step == chosen));
     if scene.chosen.is_some() && found.is_none() {
-        say(buffer, place, Line::styled(" nothing is known of that step on this rank any more", theme.quiet()));
+        say(buffer, place, Line::styled(" that step of this rank is no longer available", theme.quiet()));
         return;
     }
     let Some(step) = found.or(steps.last()) else { return };

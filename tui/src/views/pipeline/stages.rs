@@ -67,7 +67,7 @@ pub(super) fn draw_steps(scene: &Scene<'_>, pipeline: &PipelineFigures, area: Re
     let (Some(first), Some(last)) = (pipeline.per_step.first(), pipeline.per_step.last()) else { return };
     let chart = right_of(below(area, 1), 9);
     let ends = draw_curve(buffer, chart, &values, theme.title());
-    let words = format!(" The bubble of steps {} to {}", first.step, last.step);
+    let words = format!(" Bubble in steps {} to {}", first.step, last.step);
     say(buffer, row(area, 0), Line::styled(words, theme.title()));
     if let Some((least, most)) = ends {
         let label = |share: f64| Line::styled(format!("{:>8}", text::percent(share)), theme.quiet());

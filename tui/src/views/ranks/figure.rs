@@ -105,7 +105,7 @@ impl RankFigure {
             RankFigure::Communication => "exposed comm",
             RankFigure::Idle => "idle",
             RankFigure::Waiting => "waiting",
-            RankFigure::WaitedFor => "made others wait",
+            RankFigure::WaitedFor => "caused waiting",
             RankFigure::Memory => "memory peak",
         }
     }
@@ -114,7 +114,7 @@ impl RankFigure {
     fn label(self) -> &'static str {
         match self {
             RankFigure::Waiting => "waiting, total",
-            RankFigure::WaitedFor => "made others wait, total",
+            RankFigure::WaitedFor => "caused waiting, total",
             other => other.name(),
         }
     }
@@ -123,10 +123,10 @@ impl RankFigure {
     pub(super) fn words(self, scene: &Scene<'_>) -> String {
         let steps = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
         match (self, steps) {
-            (RankFigure::Memory, _) => "over all of the run".into(),
-            (RankFigure::Waiting | RankFigure::WaitedFor, _) => "total in collectives, not of a step".into(),
+            (RankFigure::Memory, _) => "over the whole run".into(),
+            (RankFigure::Waiting | RankFigure::WaitedFor, _) => "total in collectives, not per step".into(),
             (_, Some(time)) => format!("mean of {}", text::counted(time.count, "step")),
-            (_, None) => "in all of the recording".into(),
+            (_, None) => "in the whole recording".into(),
         }
     }
 
@@ -134,9 +134,9 @@ impl RankFigure {
     pub(super) fn why_unknown(self, scene: &Scene<'_>) -> &'static str {
         let waiting = || scene.snapshot.analysis.as_ref().and_then(|analysis| unknown_waits::why_unknown(analysis));
         match self {
-            RankFigure::Memory => "no memory is recorded",
-            RankFigure::Waiting | RankFigure::WaitedFor => waiting().unwrap_or("no waiting is recorded"),
-            _ => "no activity is recorded",
+            RankFigure::Memory => "no memory recorded",
+            RankFigure::Waiting | RankFigure::WaitedFor => waiting().unwrap_or("no waiting recorded"),
+            _ => "no activity recorded",
         }
     }
 
@@ -203,7 +203,7 @@ pub(super) const WIDTH: u16 = (1 + LABELS + VALUES + 2 + CHANGES) as u16;
 fn beside_median((value, median): (f64, f64)) -> String {
     let change = value / median - 1.0;
     match change {
-        small if small.abs() < 0.0005 => "as the median".into(),
+        small if small.abs() < 0.0005 => "at the median".into(),
         below if below < 0.0 => format!("{} below median", text::percent(-below)),
         above if above < 9.9995 => format!("{} above median", text::percent(above)),
         _ => "many times median".into(),
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn how_far_a_value_is_from_the_median_fits() {
-        assert_eq!(beside_median((100.01, 100.0)), "as the median");
+        assert_eq!(beside_median((100.01, 100.0)), "at the median");
         assert_eq!(beside_median((119.9, 100.0)), "19.9% above median");
         assert_eq!(beside_median((0.0, 3.0)), "100.0% below median");
         for value in [0.0, 0.5, 1.0, 5.0, 10.999, 11.0, 1e9] {

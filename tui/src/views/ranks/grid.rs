@@ -165,7 +165,7 @@ fn round(cells: usize) -> usize {
 }
 
 impl Scale<'_> {
-    /// A cell: its digit or its figure, on its colour; a mark where it stands out, and brackets where the cursor is.
+    /// A cell: its digit or its figure, on its color; a mark where it stands out, and brackets where the cursor is.
     fn cell(&self, rank: Rank, value: Option<f64>, width: u16) -> Vec<Span<'static>> {
         let inner = usize::from(width) - 1;
         let (words, style) = match value {

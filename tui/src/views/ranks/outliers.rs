@@ -89,15 +89,15 @@ pub(super) fn draw(
     buffer: &mut Buffer,
 ) {
     let theme = scene.theme;
-    let titles = [format!("What stands out in {}", figure.name()), "What stands out".into()];
+    let titles = [format!("Outliers in {}", figure.name()), "Outliers".into()];
     let title = titles.into_iter().find(|title| title.len() <= area.width.into()).unwrap_or_default();
     say(buffer, row(area, 0), Line::styled(title, theme.title()));
     let body = below(area, 1);
     if spread.outliers.is_empty() {
         let words = match spread.range {
             None => figure.why_unknown(scene).to_owned(),
-            Some(_) if cells.len() == 1 => "there is one rank".into(),
-            Some(_) => format!("nobody: all ranks are near {}", figure.written(spread.median)),
+            Some(_) if cells.len() == 1 => "there is only one rank".into(),
+            Some(_) => format!("none: all ranks are near {}", figure.written(spread.median)),
         };
         for (line, words) in text::wrapped(&words, area.width.max(1).into()).into_iter().enumerate() {
             say(buffer, row(body, line as u16), Line::styled(words, theme.quiet()));
@@ -110,7 +110,7 @@ pub(super) fn draw(
         let value = cells.iter().find(|cell| cell.rank == *rank).and_then(|cell| figure.of(cell)).unwrap_or(0.0);
         let change = text::whole_percent(value / spread.median - 1.0);
         let more = match area.width {
-            _ if spread.median <= 0.0 => ", most ranks none".into(),
+            _ if spread.median <= 0.0 => ", most ranks have none".into(),
             0..NARROW => format!(", +{change}"),
             _ => format!(", {change} above the median"),
         };

@@ -1,4 +1,4 @@
-//! What is known of the selected span, and what colours and letters mean.
+//! What is known of the selected span, and what colors and letters mean.
 
 use ratatui::{
     buffer::Buffer,
@@ -51,7 +51,7 @@ fn takes(facts: &SpanFacts, since_step: Option<i64>) -> Vec<String> {
     words.extend(facts.flops_per_second().map(text::flops));
     words.extend(facts.bytes.map(text::bytes));
     words.extend(facts.bytes_per_second().map(text::bandwidth));
-    words.extend(since_step.map(|since| format!("began {} into the step", text::duration(since))));
+    words.extend(since_step.map(|since| format!("starts {} into the step", text::duration(since))));
     words
 }
 
@@ -81,7 +81,7 @@ fn fitting(words: &[String], room: usize) -> String {
     line
 }
 
-/// Says what colours and letters mean, of what is there.
+/// Says what colors and letters mean, of what is there.
 pub(super) fn draw_legend(theme: &Theme, timeline: &TimelineDetail, place: Rect, buffer: &mut Buffer) {
     let lanes = || timeline.ranks.iter().flat_map(|rank| &rank.columns.lanes);
     let time =
@@ -95,7 +95,7 @@ pub(super) fn draw_legend(theme: &Theme, timeline: &TimelineDetail, place: Rect,
             line.spans.extend(words);
         }
     }
-    let small = Span::styled("  in small letters: less than half of the time", theme.quiet());
+    let small = Span::styled("  lowercase: less than half of the time", theme.quiet());
     if !theme.has_colors() && line.width() + small.width() <= usize::from(place.width) {
         line.push_span(small);
     }

@@ -6,17 +6,17 @@ use crate::keys::{Action, Binding, EARLIER, LATER, STEP_AFTER, STEP_BEFORE, zoom
 
 /// Keys of its own.
 pub(crate) const BINDINGS: &[Binding] = &[
-    zoom_in("nearer, down to the nanosecond"),
-    zoom_out("farther, up to all of the run"),
+    zoom_in("zoom in, down to a nanosecond"),
+    zoom_out("zoom out, up to the whole run"),
     EARLIER,
     LATER,
     Binding {
         keys: &[KeyCode::Char('p')],
         action: Action::Previous,
         short: "kernel",
-        long: "select the kernel before",
+        long: "select the previous kernel",
     },
-    Binding { keys: &[KeyCode::Char('n')], action: Action::Next, short: "kernel", long: "select the kernel after" },
+    Binding { keys: &[KeyCode::Char('n')], action: Action::Next, short: "kernel", long: "select the next kernel" },
     Binding {
         keys: &[KeyCode::Up, KeyCode::Char('k')],
         action: Action::Up,
@@ -29,12 +29,12 @@ pub(crate) const BINDINGS: &[Binding] = &[
         short: "stream",
         long: "select on the stream below",
     },
-    Binding { keys: &[KeyCode::Enter], action: Action::Fit, short: "fit", long: "the selected kernel alone" },
+    Binding { keys: &[KeyCode::Enter], action: Action::Fit, short: "fit", long: "zoom to the selected kernel" },
     Binding {
         keys: &[KeyCode::Char('f')],
         action: Action::Follow,
         short: "step",
-        long: "the whole step again; the newest one is followed",
+        long: "show the whole step, and follow the newest one",
     },
     STEP_BEFORE,
     STEP_AFTER,

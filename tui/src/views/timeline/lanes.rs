@@ -286,7 +286,7 @@ impl LaneView<'_> {
         }
     }
 
-    /// Marks what is selected; without colours, by its ends.
+    /// Marks what is selected; without colors, by its ends.
     fn draw_selected(&self, place: Rect, buffer: &mut Buffer) {
         for at in place.positions() {
             let Some(cell) = buffer.cell_mut(at) else { continue };

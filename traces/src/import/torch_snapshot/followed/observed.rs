@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{ids::Nanos, import::torch_snapshot::lives::Life, vocabulary::MemoryCategory};
 
-/// What a program said of its blocks at a moment.
+/// What a program knows about its blocks at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// When, on the rank's clock.

@@ -56,13 +56,13 @@ pub(super) const STACK_GLOBAL: u8 = 0x93;
 pub(super) fn runs(code: u8) -> Option<&'static str> {
     Some(match code {
         b'R' => "a function (REDUCE)",
-        b'b' => "an object's own way to set its state (BUILD)",
+        b'b' => "an object's state setter (BUILD)",
         b'o' => "a class (OBJ)",
         0x81 => "a class (NEWOBJ)",
         0x92 => "a class (NEWOBJ_EX)",
-        0x82..=0x84 => "something registered as an extension (EXT)",
-        b'P' | b'Q' => "a search for an object kept elsewhere (PERSID)",
-        0x97 | 0x98 => "a search for a buffer kept elsewhere (NEXT_BUFFER)",
+        0x82..=0x84 => "a registered extension (EXT)",
+        b'P' | b'Q' => "a lookup of an external object (PERSID)",
+        0x97 | 0x98 => "a lookup of an external buffer (NEXT_BUFFER)",
         _ => return None,
     })
 }

@@ -99,7 +99,7 @@ impl<F: Fold, R: Read> Machine<'_, F, R> {
                 code::PROTO => {
                     let protocol = self.source.byte()?;
                     if !PROTOCOLS.contains(&protocol) {
-                        return Err(self.store.malformed("a version of the format that is not known").into());
+                        return Err(self.store.malformed("an unknown format version").into());
                     }
                 }
                 code::FRAME => {

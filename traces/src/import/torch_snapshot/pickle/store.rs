@@ -55,11 +55,11 @@ impl<'fold, F: Fold> Store<'fold, F> {
         self.check_size()
     }
 
-    /// Checks that the stack has so many values since the newest mark.
+    /// Checks that the stack has this many values since the newest mark.
     fn need(&self, values: usize) -> Result<(), PickleError> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() < floor + values {
-            return Err(self.malformed("an instruction for values that are not there"));
+            return Err(self.malformed("an instruction without its operands"));
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
     }
 
     pub(super) fn mark(&mut self) -> Result<usize, PickleError> {
-        self.marks.pop().ok_or_else(|| self.malformed("the end of something that did not begin"))
+        self.marks.pop().ok_or_else(|| self.malformed("an end without a start"))
     }
 
     /// Keeps the top of the stack under a number. Python counts them, so a number leaves no gap.
@@ -87,7 +87,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
         } else if let Some(known) = self.memo.get_mut(index) {
             *known = top;
         } else {
-            return Err(self.malformed("a value remembered out of order"));
+            return Err(self.malformed("a memo entry out of order"));
         }
         self.check_size()
     }
@@ -96,7 +96,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
     pub(super) fn recall(&mut self, index: usize) -> Result<(), PickleError> {
         match self.memo.get(index) {
             Some(value) => self.push(*value),
-            None => Err(self.malformed("a value that was not remembered")),
+            None => Err(self.malformed("a missing memo entry")),
         }
     }
 
@@ -125,7 +125,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
         self.check_size()
     }
 
-    /// The place so many values below the top.
+    /// The place this many values below the top.
     pub(super) fn place(&self, values: usize) -> Result<usize, PickleError> {
         self.need(values)?;
         Ok(self.stack.len() - values)
@@ -150,7 +150,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
     /// Appends what is above a place of the stack to the list just below it.
     pub(super) fn append(&mut self, from: usize, may_fold: bool) -> Result<(), PickleError> {
         let Some(Value::List(id)) = from.checked_sub(1).map(|below| self.stack[below]) else {
-            return Err(self.malformed("items for something that is no list"));
+            return Err(self.malformed("items for something that is not a list"));
         };
         let items = &self.stack[from..];
         let so_far = match self.objects.get(id) {
@@ -164,7 +164,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
                 self.stack.truncate(from);
                 Ok(())
             }
-            None if so_far.is_some() => Err(self.malformed("items that do not go with those before them")),
+            None if so_far.is_some() => Err(self.malformed("items that do not match those before them")),
             None => self.extend(id, from),
         }
     }
@@ -172,7 +172,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
     /// Sets keys and values above a place of the stack in the dict just below it.
     pub(super) fn set_items(&mut self, from: usize, may_fold: bool) -> Result<(), PickleError> {
         let Some(Value::Dict(id)) = from.checked_sub(1).map(|below| self.stack[below]) else {
-            return Err(self.malformed("keys for something that is no dict"));
+            return Err(self.malformed("keys for something that is not a dict"));
         };
         let items = &self.stack[from..];
         if !items.len().is_multiple_of(2) {
@@ -186,7 +186,7 @@ impl<'fold, F: Fold> Store<'fold, F> {
                     return Ok(());
                 }
             }
-            Object::Folded(_) => return Err(self.malformed("keys for something that was whole")),
+            Object::Folded(_) => return Err(self.malformed("keys for something that was already complete")),
             _ => {}
         }
         self.extend(id, from)

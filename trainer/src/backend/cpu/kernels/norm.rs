@@ -1,4 +1,4 @@
-//! Root-mean-square normalisation of rows.
+//! Root-mean-square normalization of rows.
 
 use num_traits::{Float, Zero};
 

@@ -21,7 +21,7 @@ pub(crate) enum Order {
 
 /// Gradients of queries, keys and values, from probabilities made again of the logarithms of their sums.
 ///
-/// cuDNN recognises these very operations and does them in tiles; so the multiplication by one stays.
+/// cuDNN recognizes these very operations and does them in tiles; so the multiplication by one stays.
 pub(super) fn backward(graph: &mut Graph, heads: Heads, order: Order) -> Result<(), TrainError> {
     let (scores, rows) = (Layout::scores(heads), Layout::statistics(heads));
     let query = graph.argument(Argument::Query, Layout::queries(heads))?;

@@ -10,7 +10,7 @@ use crate::{backend::Heads, error::TrainError};
 
 /// `out = softmax(queries · keysᵀ / √head_dim) · values`, and the logarithm of each row's sum.
 ///
-/// cuDNN recognises these very operations and does them in one kernel, in tiles.
+/// cuDNN recognizes these very operations and does them in one kernel, in tiles.
 pub(super) fn forward(graph: &mut Graph, heads: Heads) -> Result<(), TrainError> {
     let (scores, rows) = (Layout::scores(heads), Layout::statistics(heads));
     let query = graph.argument(Argument::Query, Layout::queries(heads))?;

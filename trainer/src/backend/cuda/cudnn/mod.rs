@@ -68,7 +68,7 @@ impl FusedAttention {
     /// Plans both passes, once per shape: what they need, or why cuDNN cannot do them.
     pub(crate) fn prepare(&self, heads: Heads, dtype: DType) -> Result<Workspace, TrainError> {
         if dtype != DType::Bf16 {
-            return Err(refused(ATTENTION, format!("it is done in bf16 only, not in {dtype:?}")));
+            return Err(refused(ATTENTION, format!("only bf16 is supported, not {dtype:?}")));
         }
         lock(&self.state).with_plans(heads, |_, plans| {
             Ok(Workspace { forward: plans.forward.workspace_bytes(), backward: plans.backward.workspace_bytes() })
@@ -145,6 +145,6 @@ fn not_to_be_trusted(version: Version, heads: Heads) -> Option<String> {
     }
     let whole = heads.sequence.is_multiple_of(TILE);
     (!whole && version < PARTIAL_TILES_SINCE).then(|| {
-        format!("version {version} needs sequences of multiples of {TILE} tokens; {PARTIAL_TILES_SINCE} does not")
+        format!("version {version} needs sequence lengths that are multiples of {TILE}; {PARTIAL_TILES_SINCE} does not")
     })
 }

@@ -12,7 +12,7 @@ pub(super) fn expect(what: &str, array: Array, elements: usize, dtype: DType) ->
     Err(TrainError::Disagreement(format!("{what} is {actual} of {stored:?}, not {elements} of {dtype:?}")))
 }
 
-/// Room for intermediate numbers that has at least so many bytes.
+/// Checks that a workspace has at least this many bytes.
 pub(super) fn expect_room(workspace: Array, bytes: usize) -> Result<(), TrainError> {
     let room = workspace.elements * workspace.dtype.bytes();
     if room >= bytes && workspace.address.is_multiple_of(16) {

@@ -78,7 +78,7 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// So many blocks of so many threads.
+    /// A grid of blocks and threads.
     pub(super) fn new(blocks: usize, threads: usize) -> Launch {
         Launch::grid([blocks, 1, 1], threads)
     }

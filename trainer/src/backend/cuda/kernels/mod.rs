@@ -123,7 +123,7 @@ fn module(compiler: &Compiler, unit: &Unit, code: Code) -> Result<Module, TrainE
     }
 }
 
-/// Blocks that give every group of so many numbers a thread.
+/// Blocks with one thread per group of this many numbers.
 fn blocks(elements: usize) -> usize {
     elements.div_ceil(GROUP * THREADS)
 }
