@@ -185,8 +185,9 @@ mod tests {
     fn a_model_is_understood_or_refused_in_words() {
         let model = r#"{"layers": 2, "hidden": 64, "heads": 4, "ffn": 128, "vocabulary": 100}"#;
         assert_eq!(say(model, 100), None);
-        assert_eq!(say("{}", 200).unwrap(), "this model cannot be: it has no model_type");
-        assert_eq!(say("{}", 11).unwrap(), "this model");
+        let why = say("{}", 200).unwrap();
+        assert!(why.ends_with("it has no model_type"), "{why}");
+        assert_eq!(say("{}", 11).unwrap(), why[..10]);
         assert_eq!(say("{}", 0).unwrap(), "", "there is no room to say why");
         // SAFETY: null is allowed.
         let refused = unsafe { stepscope_program_model(ptr::null(), 5, 0, ptr::null_mut(), 5) };
