@@ -128,7 +128,7 @@ fn colors_are_a_choice() {
         output.stdout.contains(&0x1b)
     };
     for report in [&["analyze", SAMPLE][..], &["diff", SAMPLE, OTHER], &["inspect", SAMPLE]] {
-        let with = |color: &str| [report, &["--color", color]].concat();
+        let with = |color: &'static str| [report, &["--color", color]].concat();
         assert!(colored(&with("always"), None) && colored(&with("always"), Some(("NO_COLOR", "1"))), "{report:?}");
         assert!(
             !colored(&with("never"), None) && !colored(&with("never"), Some(("CLICOLOR_FORCE", "1"))),
