@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Sets the variables that the binary reads with `env!`.
-pub fn emit() {
+pub(crate) fn emit() {
     println!("cargo::rerun-if-changed=build/version.rs");
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     let set = |name: &str, value: &str| println!("cargo::rustc-env=STEPSCOPE_{name}={value}");
