@@ -20,7 +20,7 @@ use crate::{
         collectives::collectives,
         devices::devices,
         kernels::kernels,
-        mfu::Rates,
+        mfu::{Rates, TrainedModel},
         roofline::roofline,
         step_time::{counted_of_job, step_time},
         steps::steps,
@@ -78,7 +78,8 @@ pub(crate) fn assemble<T>(
     let device = ranks.first().and_then(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
     let alignment = Alignment::of(&ranks, &run.info.groups);
-    let rates = Rates::of(&run.info, peak_flops, run.ranks.len(), selection.convention);
+    let model = TrainedModel::of(&run.info, ranks.iter().map(|rank| &rank.info));
+    let rates = Rates::of(&run.info, model.clone(), peak_flops, computing(run, &ranks), selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| rank.kernels.take().unwrap_or_default()).collect();
     let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
     // Where ranks share a device, a kernel has more of it than the rank's part, or less: nobody knows.
@@ -96,7 +97,8 @@ pub(crate) fn assemble<T>(
             source: run.info.source,
             state: state(run, &ranks),
             world_size: run.info.world_size.unwrap_or(run.ranks.len() as u32),
-            model: run.info.model.clone(),
+            sequence_length: model.as_ref().and_then(|model| model.sequence_length),
+            model: model.map(|model| model.shape),
             layout: run.info.layout,
             device,
             ranks_on_a_device,
@@ -123,6 +125,13 @@ pub(crate) fn assemble<T>(
     };
     analysis.findings = findings(&analysis);
     Ok((analysis, seen))
+}
+
+/// How many ranks compute. A launcher that asked CUDA something is a rank, too, and does nothing.
+fn computing(run: &Run, ranks: &[RankResult]) -> usize {
+    let computing = ranks.iter().filter(|rank| rank.figures.kernel_count > 0).count();
+    let all_were_read = ranks.len() == run.ranks.len();
+    if all_were_read && computing > 0 { computing } else { run.ranks.len() }
 }
 
 /// What became of a run. That a trace of another tool is cut off is known when it has been read.

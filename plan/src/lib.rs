@@ -16,6 +16,7 @@ mod assumptions;
 mod communication;
 #[cfg(feature = "files")]
 mod config_file;
+mod description;
 mod device;
 mod error;
 mod flops;

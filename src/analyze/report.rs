@@ -1,6 +1,6 @@
 //! What every form of a report says first: what was run, how long a step takes, and what fills memory.
 
-use stepscope_analyzer::{AlignedBy, Analysis, PipelineFigures, RankFigures, RankMemory};
+use stepscope_analyzer::{AlignedBy, Analysis, ModelFrom, PipelineFigures, RankFigures, RankMemory};
 use stepscope_plan::text;
 use stepscope_traces::{Loss, MemoryCategory, Nanos, RunSource};
 
@@ -122,13 +122,23 @@ fn speed(analysis: &Analysis) -> Option<String> {
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
             let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
             let doubt = if value > 1.0 { "; above 100%, so this peak is too low" } else { "" };
-            format!("MFU {}{hardware} (convention {convention}, peak {peak} per rank{doubt})", text::percent(value))
+            let told = match mfu.model_from {
+                ModelFrom::Run => "",
+                ModelFrom::Program => ", model from the program",
+            };
+            format!(
+                "MFU {}{hardware} (convention {convention}, peak {peak} per rank{told}{doubt})",
+                text::percent(value)
+            )
         }),
         (None, None) if is_memory_alone(analysis) => None,
         (None, None) if analysis.run.source == RunSource::Kineto => {
             Some("MFU unknown: the trace has no model and no token counts".into())
         }
         (None, None) => Some("MFU unknown: the run does not describe its model".into()),
+        (None, Some(_)) if analysis.run.sequence_length.is_none() => {
+            Some("MFU unknown: the sequence length is unknown; set it with stepscope.model(..., seq_len=...)".into())
+        }
         (None, Some(_)) => Some("MFU unknown: the peak of this device is unknown; set it with --peak-tflops".into()),
     };
     let known: Vec<String> = tokens.into_iter().chain(utilisation).collect();

@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     every: Option<Duration>,
     /// Record only these steps: A..B, A.., ..B or N.
     ///
-    /// Steps are counted by PyTorch optimizers, or named by NVTX ranges such as `step 5`.
+    /// Steps are numbered by `stepscope.step` in the program, by NVTX ranges such as `step 5`, or by PyTorch optimizers.
     #[arg(long, value_name = "A..B", value_parser = ranges::steps, conflicts_with_all = ["after", "duration", "every"], help_heading = "When to record")]
     steps: Option<StepRange>,
     /// Record nothing until `stepscope trigger` is run.
@@ -200,7 +200,8 @@ fn why_nothing(windows: &Windows) -> &'static str {
         windows if *windows == Windows::ALWAYS => "no process of the command used CUDA",
         Windows::Timed { .. } => "no process of the command used CUDA in that time",
         Windows::Steps { .. } => {
-            "no process of the command used CUDA and reached these steps (steps are counted by PyTorch optimizers, or named by NVTX ranges such as `step 5`)"
+            "no process of the command used CUDA and reached these steps (steps are numbered by `stepscope.step`, NVTX \
+             ranges such as `step 5`, or PyTorch optimizers)"
         }
         Windows::Dormant => "no process of the command used CUDA, or the job was not triggered",
     }

@@ -89,7 +89,8 @@ const LAYERED: &[Layers] = &[
         within: &[],
         layers: &[
             &["c_text", "exit", "gpu", "process", "recording", "step_waiter"],
-            &["nccl", "nvtx", "rank_assignment"],
+            &["place"],
+            &["nccl", "nvtx", "program", "rank_assignment"],
             &["torch"],
             &["session"],
             &["watch"],

@@ -13,7 +13,7 @@ use crate::root;
 /// How long a line of a page may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What pages find in the directory that their commands run in, and where it is from.
+/// What pages find in the directory that their commands run in, beside the repository's traces, and where it is from.
 const GIVEN: [(&str, &str); 5] = [
     ("traces/samples/dp2-bucketed", "runs/before"),
     ("traces/samples/dp2-zero3", "runs/after"),
@@ -49,13 +49,12 @@ impl World {
     }
 }
 
-/// A directory with the samples and the command in it.
+/// A directory with the repository's traces and the command in it.
 fn directory() -> TempDir {
     let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path();
-    fs::create_dir_all(path.join("traces")).unwrap();
     fs::create_dir(path.join("bin")).unwrap();
-    symlink(root().join("traces/samples"), path.join("traces/samples")).unwrap();
+    symlink(root().join("traces"), path.join("traces")).unwrap();
     symlink(env!("CARGO_BIN_EXE_stepscope"), path.join("bin/stepscope")).unwrap();
     directory
 }

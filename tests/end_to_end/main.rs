@@ -43,6 +43,9 @@ mod one_answer;
 /// `stepscope plan`: what it predicts, and what it refuses.
 mod plan;
 
+/// The Python package: what it reads, says and logs.
+mod python;
+
 /// Real runs from a GPU.
 mod samples;
 

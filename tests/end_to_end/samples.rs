@@ -1,15 +1,15 @@
 //! Real runs from an H200, in `traces/samples`: what `analyze` says of them, and that it is what it should be.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::binary::{json, stepscope, text};
+use crate::binary::{self, stepscope, text};
 
 pub(crate) const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples");
 
 fn analysis(name: &str) -> Value {
-    json(&["analyze", name, "--format", "json"], Path::new(SAMPLES))
+    binary::json(&["analyze", name, "--format", "json"], Path::new(SAMPLES))
 }
 
 /// A figure of every step of every rank, but for the one that warms up.
@@ -125,4 +125,44 @@ fn ranks_that_shared_a_gpu_say_so() {
     }
     let output = stepscope(&["analyze", "tp2"], Path::new(SAMPLES));
     assert!(text(&output.stdout).contains("shared by 2 ranks, so times do not reflect 2 GPUs"));
+}
+
+/// A sample whose model only its program says, with what it says of sequences.
+fn told_by_the_program(directory: &Path, sequence_length: Value) {
+    let sample = Path::new(SAMPLES).join("single");
+    let rank = directory.join("rank-00000");
+    fs::create_dir_all(&rank).unwrap();
+    for table in ["counters", "memory", "spans", "strings"] {
+        let name = format!("{table}.arrows");
+        fs::write(rank.join(&name), fs::read(sample.join("rank-00000").join(&name)).unwrap()).unwrap();
+    }
+    let read = |path: &Path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+    let mut run = read(&sample.join("run.json"));
+    let mut info = read(&sample.join("rank-00000/rank.json"));
+    run["layout"] = Value::Null;
+    let shape = run["model"].take();
+    info["collector"]["program_model"] = json!({ "shape": shape, "sequence_length": sequence_length });
+    fs::write(directory.join("run.json"), run.to_string()).unwrap();
+    fs::write(rank.join("rank.json"), info.to_string()).unwrap();
+}
+
+#[test]
+fn a_model_that_the_program_says_gives_the_same_mfu_as_one_of_the_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = || {
+        let report = text(&stepscope(&["analyze", "."], directory.path()).stdout);
+        report.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let of_run = analysis("single");
+    told_by_the_program(directory.path(), of_run["run"]["layout"]["sequence_length"].clone());
+    let of_program = binary::json(&["analyze", ".", "--format", "json"], directory.path());
+    assert_eq!((&of_run["mfu"]["model_from"], &of_program["mfu"]["model_from"]), (&"run".into(), &"program".into()));
+    assert_eq!(of_program["mfu"]["value"], of_run["mfu"]["value"]);
+    assert_eq!(of_program["run"]["model"], of_run["run"]["model"]);
+    assert!(of_program["mfu"]["hfu"].is_null(), "nobody says whether anything is computed again");
+    let said = report();
+    assert!(said.contains("a rank, of the model that the program says)"), "{said}");
+    told_by_the_program(directory.path(), Value::Null);
+    let said = report();
+    assert!(said.contains("MFU unknown: the sequence length is not known"), "{said}");
 }

@@ -15,7 +15,7 @@ use crate::{
 /// What it may take.
 const MOST_BYTES: u64 = 15_000_000;
 /// The oldest glibc that it runs with, which its name says.
-const GLIBC: (u32, u32) = (2, 17);
+const GLIBC: (u32, u32) = (2, 28);
 
 /// A program that a user might have.
 const PROGRAM: &str = "import stepscope\n\

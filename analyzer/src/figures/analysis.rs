@@ -78,6 +78,8 @@ pub struct RunSummary {
     pub world_size: u32,
     /// The model, if it is known.
     pub model: Option<ModelShape>,
+    /// How many tokens a sequence has, if it is known.
+    pub sequence_length: Option<u64>,
     /// How it was spread over ranks, if that is known.
     pub layout: Option<ParallelLayout>,
     /// What computed, if it is known; the first rank's.

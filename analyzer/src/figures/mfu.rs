@@ -8,6 +8,8 @@ use stepscope_plan::Convention;
 /// MFU over a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mfu {
+    /// Who says what the model is.
+    pub model_from: ModelFrom,
     /// Which FLOPs count.
     pub convention: Convention,
     /// Of the model, by that convention.
@@ -22,4 +24,14 @@ pub struct Mfu {
     pub by_convention: BTreeMap<&'static str, f64>,
     /// Tokens a second of the whole job.
     pub tokens_per_second: Option<f64>,
+}
+
+/// Who says what the model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelFrom {
+    /// The run itself, in `run.json`.
+    Run,
+    /// The program that was recorded.
+    Program,
 }

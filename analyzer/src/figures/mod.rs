@@ -29,7 +29,7 @@ pub use family::Family;
 pub use finding::Finding;
 pub use kernels::{FamilyFigures, KernelFigures};
 pub use memory::{Block, LayerMemory, Ledger, MemoryPoint, RankMemory};
-pub use mfu::Mfu;
+pub use mfu::{Mfu, ModelFrom};
 pub use partition::Partition;
 pub use pipeline::{PipelineFigures, StageFigures, StepBubble};
 pub use rank::RankFigures;

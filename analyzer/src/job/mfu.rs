@@ -2,25 +2,60 @@
 //!
 //! MFU = FLOPs of the model per token × tokens per second / (ranks × peak FLOP/s of a device). HFU counts the FLOPs
 //! that are executed, what is computed again included. Without a peak there is neither.
+//!
+//! The model is what the run says, or else what the program said while it was recorded. A program does not say whether it
+//! computes anything again, so then HFU is not known.
 
-use stepscope_plan::{Attention, Convention, ModelShape, ParallelLayout};
-use stepscope_traces::RunInfo;
+use stepscope_plan::{Attention, Convention, ModelShape, Recompute};
+use stepscope_traces::{ProgramModel, RankInfo, RunInfo};
 
-use crate::figures::{Mfu, StepTime};
+use crate::figures::{Mfu, ModelFrom, StepTime};
+
+/// The model that is trained, and what FLOPs depend on besides.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TrainedModel {
+    pub(crate) shape: ModelShape,
+    pub(crate) sequence_length: Option<u64>,
+    recompute: Option<Recompute>,
+    from: ModelFrom,
+}
+
+impl TrainedModel {
+    /// As the run says, or the first rank whose program does.
+    pub(crate) fn of<'a>(run: &RunInfo, ranks: impl IntoIterator<Item = &'a RankInfo>) -> Option<TrainedModel> {
+        if let Some(shape) = run.model.clone() {
+            let sequence_length = run.layout.map(|layout| layout.sequence_length);
+            let recompute = run.layout.map(|layout| layout.recompute);
+            return Some(TrainedModel { shape, sequence_length, recompute, from: ModelFrom::Run });
+        }
+        let told = ranks.into_iter().find_map(|rank| rank.collector.program_model.clone());
+        told.map(|ProgramModel { shape, sequence_length }| TrainedModel {
+            shape,
+            sequence_length,
+            recompute: None,
+            from: ModelFrom::Program,
+        })
+    }
+}
 
 /// What FLOPs and devices a run has.
 pub(crate) struct Rates {
-    model: Option<(ModelShape, ParallelLayout)>,
+    model: Option<TrainedModel>,
     peak_flops: Option<f64>,
     ranks: f64,
     convention: Convention,
 }
 
 impl Rates {
-    pub(crate) fn of(run: &RunInfo, peak_flops: Option<f64>, ranks: usize, convention: Convention) -> Rates {
+    pub(crate) fn of(
+        run: &RunInfo,
+        model: Option<TrainedModel>,
+        peak_flops: Option<f64>,
+        ranks: usize,
+        convention: Convention,
+    ) -> Rates {
         // A world of no ranks is not this one.
         let ranks = run.world_size.filter(|size| *size > 0).map_or(ranks as f64, f64::from);
-        let model = run.model.clone().zip(run.layout);
         Rates { model, peak_flops, ranks, convention }
     }
 
@@ -30,13 +65,13 @@ impl Rates {
     }
 
     fn flops_per_token(&self, convention: Convention) -> Option<f64> {
-        let (model, layout) = self.model.as_ref()?;
-        Some(model.flops_per_token(convention, layout.sequence_length))
+        let model = self.model.as_ref()?;
+        Some(model.shape.flops_per_token(convention, model.sequence_length?))
     }
 
     fn hardware_flops_per_token(&self) -> Option<f64> {
-        let (model, layout) = self.model.as_ref()?;
-        Some(model.hardware_flops_per_token(layout.recompute, Attention::Flash, layout.sequence_length))
+        let model = self.model.as_ref()?;
+        Some(model.shape.hardware_flops_per_token(model.recompute?, Attention::Flash, model.sequence_length?))
     }
 
     /// MFU and HFU at a rate.
@@ -55,6 +90,7 @@ impl Rates {
             Some((convention.name(), value))
         });
         Some(Mfu {
+            model_from: self.model.as_ref()?.from,
             convention: self.convention,
             flops_per_token,
             peak_flops,
@@ -63,5 +99,48 @@ impl Rates {
             by_convention: by_convention.collect(),
             tokens_per_second,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::{CollectorNote, Rank};
+
+    use super::*;
+
+    /// A rank whose program says a model, and how long sequences are.
+    fn rank(number: u32, model: &str, sequence_length: Option<u64>) -> RankInfo {
+        let mut info = RankInfo::of_this_process(Rank(number));
+        let shape = ModelShape::preset(model).unwrap();
+        info.collector.add(CollectorNote::ProgramModel(ProgramModel { shape, sequence_length }));
+        info
+    }
+
+    #[test]
+    fn the_model_is_what_the_run_says_or_else_the_first_program_that_does() {
+        let mut run = RunInfo::of_this_process("test");
+        let silent = RankInfo::of_this_process(Rank(0));
+        assert_eq!(TrainedModel::of(&run, [&silent]), None);
+        let ranks = [silent, rank(1, "llama-1b", Some(1024)), rank(2, "tiny", None)];
+        let told = TrainedModel::of(&run, &ranks).unwrap();
+        assert_eq!(
+            (told.shape.name.as_str(), told.sequence_length, told.from),
+            ("llama-1b", Some(1024), ModelFrom::Program)
+        );
+        run.model = Some(ModelShape::preset("tiny").unwrap());
+        let told = TrainedModel::of(&run, &ranks).unwrap();
+        assert_eq!((told.shape.name.as_str(), told.from), ("tiny", ModelFrom::Run));
+    }
+
+    #[test]
+    fn a_program_that_says_its_model_has_mfu_and_no_hfu() {
+        let run = RunInfo::of_this_process("test");
+        let rates = |length| {
+            let model = TrainedModel::of(&run, [&rank(0, "llama-1b", length)]);
+            Rates::of(&run, model, Some(1e15), 2, Convention::Model)
+        };
+        let flops = ModelShape::preset("llama-1b").unwrap().flops_per_token(Convention::Model, 1024);
+        assert_eq!(rates(Some(1024)).at(Some(1e5)), (Some(flops * 1e5 / 2e15), None));
+        assert_eq!(rates(None).at(Some(1e5)), (None, None), "attention depends on how long a sequence is");
     }
 }

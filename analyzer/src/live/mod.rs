@@ -22,7 +22,12 @@ use crate::{
     analyze::assemble,
     error::AnalysisError,
     figures::{Analysis, RankMemory, StepFigures},
-    job::{mfu::Rates, step_summary::StepSummary, step_time::counted_of_job, steps::step_figures},
+    job::{
+        mfu::{Rates, TrainedModel},
+        step_summary::StepSummary,
+        step_time::counted_of_job,
+        steps::step_figures,
+    },
     rank::{reading::Counting, result::RankStep},
     selection::{Selection, StepChoice, StepRange},
 };
@@ -207,7 +212,9 @@ impl LiveRun {
 
     fn rates(&self) -> Rates {
         let device = self.ranks.values().next().and_then(|rank| rank.info.device.as_ref());
-        Rates::of(&self.run.info, device.and_then(|device| device.peak_flops), self.run.ranks.len(), <_>::default())
+        let model = TrainedModel::of(&self.run.info, self.ranks.values().map(|rank| &rank.info));
+        let peak_flops = device.and_then(|device| device.peak_flops);
+        Rates::of(&self.run.info, model, peak_flops, self.run.ranks.len(), <_>::default())
     }
 
     /// The steps to analyze: the last ones that every rank has made and still has. The first step of a run warms up.

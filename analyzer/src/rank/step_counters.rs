@@ -16,8 +16,9 @@ pub(crate) struct StepCounters {
 }
 
 impl StepCounters {
-    /// What was counted for each step: the first value after it began is its own. The annotation of a step is recorded
-    /// when it ends: where there are any, a step without one was cut off, and what was counted is of more than is there. So
+    /// What was counted for each step. A value that was counted inside the annotation of a step is that step's: the host
+    /// runs ahead of the device. Any other is of the step in whose window on the device it lies. The first value of a step
+    /// is its own. The annotation of a step is recorded when it ends: where there are any, a step without one was cut off, and what was counted is of more than is there. So
     /// was one whose annotation reaches out of the windows in which the rank was recorded, and where there are no
     /// annotations the first and the last of each of several windows.
     pub(super) fn of(
@@ -42,17 +43,66 @@ impl StepCounters {
         };
         let of = |step| StepCounters { is_complete: is_complete(step), ..StepCounters::default() };
         let mut counters: Vec<StepCounters> = steps.iter().enumerate().map(of).collect();
+        let annotations = Annotations::of(steps, annotated);
         for sample in samples {
-            let is = |counter: Counter| sample.counter == counter.id();
-            let after = steps.partition_point(|step| step.start <= sample.time_ns.0);
-            let Some(step) = after.checked_sub(1) else { continue };
+            let (is_loss, is_tokens) = (sample.counter == Counter::Loss.id(), sample.counter == Counter::Tokens.id());
+            if !is_loss && !is_tokens {
+                continue;
+            }
+            let time = sample.time_ns.0;
+            let on_device = || steps.partition_point(|step| step.start <= time).checked_sub(1);
+            let Some(step) = annotations.step_at(time).or_else(on_device) else { continue };
             let counted = &mut counters[step];
-            if is(Counter::Loss) {
+            if is_loss {
                 counted.loss.get_or_insert(sample.value);
-            } else if is(Counter::Tokens) && counted.is_complete {
+            } else if counted.is_complete {
                 counted.tokens.get_or_insert(sample.value);
             }
         }
         counters
+    }
+}
+
+/// Which step the host was in.
+struct Annotations {
+    /// When each begins and ends, and the place of its step.
+    windows: Vec<(i64, i64, usize)>,
+}
+
+impl Annotations {
+    fn of(steps: &[StepWindow], annotated: &[StepWindow]) -> Annotations {
+        let places: BTreeMap<Step, usize> = steps.iter().enumerate().map(|(place, step)| (step.step, place)).collect();
+        let window = |window: &StepWindow| Some((window.start, window.end, *places.get(&window.step)?));
+        let mut windows: Vec<_> = annotated.iter().filter_map(window).collect();
+        windows.sort_unstable();
+        Annotations { windows }
+    }
+
+    fn step_at(&self, time: i64) -> Option<usize> {
+        let begun = self.windows.partition_point(|(start, ..)| *start <= time);
+        let (_, end, place) = self.windows[..begun].last()?;
+        (time <= *end).then_some(*place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_inside_an_annotation_is_that_steps_however_late_the_device_is() {
+        let window = |step, start, end| StepWindow { step: Step(step), start, end };
+        let on_host = [window(1, 10, 19), window(0, 0, 9)];
+        let on_device = [window(0, 5, 105), window(1, 105, 205)];
+        let tokens = |time, value| CounterSample { time_ns: Nanos(time), counter: Counter::Tokens.id(), value };
+        let counted = |samples: &[CounterSample]| {
+            let recorded = RecordedWindows::default();
+            let counters = StepCounters::of(&on_device, &on_host, &recorded, &[(0, 205)], samples.iter().copied());
+            counters.iter().map(|step| step.tokens).collect::<Vec<_>>()
+        };
+        assert_eq!(counted(&[tokens(8, 1.0), tokens(18, 2.0)]), [Some(1.0), Some(2.0)]);
+        assert_eq!(counted(&[tokens(30, 1.0), tokens(120, 2.0)]), [Some(1.0), Some(2.0)], "elsewhere by the device");
     }
 }

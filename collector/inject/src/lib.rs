@@ -4,7 +4,8 @@
 //! and calls [`InitializeInjection`]; NVTX loads it where a program first names a range and calls
 //! [`InitializeInjectionNvtx2`]; NCCL loads it where a program first makes a communicator and finds `ncclProfiler_v2` to
 //! `ncclProfiler_v6` there. Any may come first, or never, and each copy of NVTX in a process makes its own call. Where the
-//! program is one of PyTorch's, a module of ours in its Python calls the functions of `torch`.
+//! program is one of PyTorch's, a module of ours in its Python calls the functions of `torch`. A program that says its steps
+//! itself, by the package `stepscope`, calls the functions of `program`.
 //!
 //! This is other people's process. Nothing here writes to its stdout, changes how it ends, waits for long, or lets a panic
 //! out. Where it cannot record, the program runs as if it were not there.
@@ -15,7 +16,9 @@ mod exit;
 mod gpu;
 mod nccl;
 mod nvtx;
+mod place;
 mod process;
+mod program;
 mod rank_assignment;
 mod recording;
 mod session;

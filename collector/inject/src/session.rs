@@ -14,9 +14,9 @@ use stepscope_traces::{CollectorNote, Nanos, NvmlNote, PeakFlopsFrom, RECORDED_W
 
 use crate::{
     gpu::{self, Gpu},
-    nccl,
+    nccl, place,
     process::{self, Given},
-    rank_assignment,
+    program, rank_assignment,
     recording::{self, recorder},
     torch,
 };
@@ -84,6 +84,9 @@ impl Session {
         // What PyTorch takes from the driver it says itself, and what for.
         let activity = Activity::start_with(recorder, Traced { memory: !torch::is_expected() }).ok();
         torch::open_window();
+        // Both may have been said before there was anybody to tell.
+        place::tell();
+        program::tell_model(recorder);
         self.window = Some(Window { began: now(), activity, sampler: None, closing: None });
         self.sample();
     }

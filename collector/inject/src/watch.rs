@@ -19,7 +19,7 @@ use stepscope_collector::{
 };
 use stepscope_traces::ClockSnapshot;
 
-use crate::{exit, nvtx, process, session::Session, step_waiter};
+use crate::{exit, place, process, session::Session, step_waiter};
 
 /// How often the thread looks at the clock and for a trigger.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -80,7 +80,7 @@ impl Watch {
     fn is_open(&self) -> bool {
         self.injection.windows.is_open(&Moment {
             since_start: self.began.elapsed(),
-            step: nvtx::current_step(),
+            step: place::latest_step(),
             wall: ClockSnapshot::take().wall_ns,
             trigger: Trigger::find(&self.injection.run),
         })

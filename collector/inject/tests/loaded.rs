@@ -25,7 +25,7 @@ use nix::{
     unistd::{ForkResult, fork, mkfifo},
 };
 use stepscope_collector::injection::{Injection, LIBRARY_FILE, TRIGGER_FILE, Trigger, VARIABLE, Windows};
-use stepscope_traces::{ClockSnapshot, NcclNote, Rank, RankFrom, Run, RunInfo, SpanKind, State, Step, Window};
+use stepscope_traces::{ClockSnapshot, Counter, NcclNote, Rank, RankFrom, Run, RunInfo, SpanKind, State, Step, Window};
 use tempfile::TempDir;
 
 /// Says that a test did nothing.
@@ -171,6 +171,39 @@ fn ranges_of_the_program_are_annotations_and_steps() {
 }
 
 #[test]
+fn what_the_program_says_itself_is_recorded_and_comes_before_its_ranges() {
+    let recording = Recording::new();
+    assert_eq!(quiet_status(&recording.record("program", Windows::ALWAYS)), Some(42));
+    let run = recording.open();
+    let info = &run.ranks[0].info;
+    let model = info.collector.program_model.as_ref().expect("it was said before CUDA began");
+    assert_eq!((model.shape.layers, model.shape.name.as_str(), model.sequence_length), (2, "model", Some(1024)));
+    let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
+    let mut told: Vec<_> = data
+        .spans
+        .rows()
+        .filter(|span| data.names.get(span.name) != Some("recorded window"))
+        .map(|span| (span.start_ns, span.kind, data.names.get(span.name).unwrap().to_owned(), span.step.map(|s| s.0)))
+        .collect();
+    told.sort();
+    let steps: Vec<_> = data.spans.rows().filter(|span| span.kind == SpanKind::Step).collect();
+    let [step] = steps.as_slice() else { panic!("{told:?}") };
+    let told: Vec<_> = told.iter().map(|(_, kind, name, step)| (*kind, name.as_str(), *step)).collect();
+    let expected = [
+        (SpanKind::Step, "step", Some(7)),
+        (SpanKind::Phase, "backward", Some(7)),
+        (SpanKind::Range, "step 1", Some(7)),
+        (SpanKind::Range, "bucket", Some(7)),
+        (SpanKind::Range, "step 2", None),
+    ];
+    assert_eq!(told, expected);
+    let tokens: Vec<_> = data.counters.rows().filter(|sample| sample.counter == Counter::Tokens.id()).collect();
+    let [of_step] = tokens.as_slice() else { panic!("{tokens:?}") };
+    assert_eq!(of_step.value, 3000.0);
+    assert!(step.start_ns <= of_step.time_ns && of_step.time_ns <= step.start_ns + step.duration_ns);
+}
+
+#[test]
 fn nccl_finds_a_table_of_each_version_and_its_groups_are_known() {
     let recording = Recording::new();
     let output = recording.record("nccl", Windows::ALWAYS);
@@ -190,10 +223,13 @@ fn the_library_exports_what_others_look_for_and_nothing_else() {
     let listed = String::from_utf8(output.stdout).unwrap();
     let symbols: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
     let tables = (2..=6).map(|version| format!("ncclProfiler_v{version}"));
-    let for_python = ["begin", "blocks", "buffers", "device", "end", "expect", "history", "mark", "refuse"]
+    let for_program =
+        ["begin_phase", "begin_step", "end", "model", "tokens"].map(|name| format!("stepscope_program_{name}"));
+    let for_torch = ["begin", "blocks", "buffers", "device", "end", "expect", "history", "mark", "refuse"]
         .map(|name| format!("stepscope_torch_{name}"));
     let injected = ["InitializeInjection", "InitializeInjectionNvtx2"].map(str::to_owned);
-    assert_eq!(symbols, injected.into_iter().chain(tables).chain(for_python).collect::<Vec<_>>());
+    let expected: Vec<String> = injected.into_iter().chain(tables).chain(for_program).chain(for_torch).collect();
+    assert_eq!(symbols, expected);
 }
 
 #[test]
@@ -276,6 +312,39 @@ impl Injected {
         let initialize: Symbol<Initialize> = unsafe { self.0.get(b"InitializeInjectionNvtx2") }.unwrap();
         // SAFETY: the tables are as NVTX has them.
         assert_eq!(unsafe { initialize(nvtx_tables) }, 1);
+    }
+
+    fn begin_step(&self, number: i64) {
+        // SAFETY: that is its type, and any number will do.
+        unsafe { self.0.get::<unsafe extern "C" fn(i64)>(b"stepscope_program_begin_step").unwrap()(number) };
+    }
+
+    fn begin_phase(&self, name: &str) {
+        type BeginPhase = unsafe extern "C" fn(*const c_char, usize);
+        // SAFETY: that is its type, and the name is so long.
+        unsafe {
+            self.0.get::<BeginPhase>(b"stepscope_program_begin_phase").unwrap()(name.as_ptr().cast(), name.len());
+        }
+    }
+
+    fn end(&self) {
+        // SAFETY: that is its type.
+        unsafe { self.0.get::<unsafe extern "C" fn()>(b"stepscope_program_end").unwrap()() };
+    }
+
+    fn add_tokens(&self, count: f64) {
+        // SAFETY: that is its type, and any number will do.
+        unsafe { self.0.get::<unsafe extern "C" fn(f64)>(b"stepscope_program_tokens").unwrap()(count) };
+    }
+
+    fn say_model(&self, json: &str, sequence_length: u64) {
+        type Say = unsafe extern "C" fn(*const c_char, usize, u64, *mut c_char, usize) -> c_int;
+        // SAFETY: that is its type; the text is so long, and there is no place for another.
+        let refused = unsafe {
+            let say = self.0.get::<Say>(b"stepscope_program_model").unwrap();
+            say(json.as_ptr().cast(), json.len(), sequence_length, ptr::null_mut(), 0)
+        };
+        assert_eq!(refused, 0);
     }
 }
 
@@ -422,6 +491,9 @@ fn recorded_process() {
         }
         std::process::exit(42);
     }
+    if mode == "program" {
+        injected.say_model(r#"{"layers": 2, "hidden": 64, "heads": 4, "ffn": 128, "vocabulary": 100}"#, 1024);
+    }
     injected.cuda_begins();
     injected.cuda_begins();
     match mode.as_str() {
@@ -439,6 +511,21 @@ fn recorded_process() {
             push(c"layer 1");
             (0..4).for_each(|_| pop());
             across_threads(c"transfer");
+        }
+        "program" => {
+            injected.nvtx_begins();
+            injected.begin_step(7);
+            injected.add_tokens(1000.0);
+            injected.begin_phase("backward");
+            push(c"step 1");
+            injected.begin_phase("bucket");
+            injected.end();
+            pop();
+            injected.add_tokens(2000.0);
+            injected.end();
+            injected.end();
+            push(c"step 2");
+            pop();
         }
         "nccl" => (2..=6).for_each(|version| communicate(&injected, version)),
         "fork" => {

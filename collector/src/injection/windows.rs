@@ -29,7 +29,7 @@ pub enum Windows {
         /// From one beginning to the next; once, if it is not said.
         every: Option<Duration>,
     },
-    /// By steps, as the program's NVTX ranges or PyTorch's optimizers number them.
+    /// By steps, as the program numbers them itself, its NVTX ranges or PyTorch's optimizers.
     Steps {
         /// The first one.
         first: Step,
@@ -69,7 +69,7 @@ impl Windows {
 pub struct Moment {
     /// How long the process has used CUDA.
     pub since_start: Duration,
-    /// The step it is in, if it says so.
+    /// The step it is in, or was in last, if it says so.
     pub step: Option<Step>,
     /// The time of day.
     pub wall: Nanos,

@@ -6,6 +6,7 @@
 mod devices;
 mod field;
 mod memory_times;
+mod program_model;
 mod rank_from;
 mod settings;
 mod torch;
@@ -18,6 +19,7 @@ use field::NoteField;
 
 pub use devices::{AttentionNote, CuptiNote, NcclNote, NvmlNote, StreamsNote};
 pub use memory_times::MemoryTimes;
+pub use program_model::ProgramModel;
 pub use rank_from::RankFrom;
 pub use settings::RecorderSettings;
 pub use torch::{TorchMemory, TorchNotes};
@@ -73,6 +75,8 @@ notes! {
     Settings in settings: RecorderSettings,
     /// The command line of its process.
     Program in program: String,
+    /// The model that its program says it trains.
+    ProgramModel in program_model: ProgramModel,
     /// The name of the file it was imported from.
     File in file: String,
     /// How its number was found.

@@ -235,3 +235,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_model_of_a_program_is_read_as_it_was_written() {
+    let shape = stepscope_plan::ModelShape::preset("tiny").unwrap();
+    let model = ProgramModel { shape, sequence_length: Some(1024) };
+    let mut notes = CollectorNotes::default();
+    notes.add(CollectorNote::ProgramModel(model.clone()));
+    let on_disk = written(&notes);
+    assert_eq!(on_disk["program_model"]["sequence_length"], 1024);
+    assert_eq!(read(on_disk.clone()).program_model, Some(model));
+    // What cannot be a model stays as it was.
+    let mut damaged = on_disk;
+    damaged["program_model"]["shape"]["heads"] = json!(0);
+    let notes = read(damaged.clone());
+    assert_eq!((notes.program_model.is_none(), written(&notes)), (true, damaged));
+}

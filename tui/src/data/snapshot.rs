@@ -94,7 +94,10 @@ impl RunFacts {
             },
             ranks: run.ranks.iter().map(|rank| rank.info.rank).collect(),
             world_size: run.info.world_size,
-            model: run.info.model.clone(),
+            model: {
+                let told = || run.ranks.iter().find_map(|rank| rank.info.collector.program_model.as_ref());
+                run.info.model.clone().or_else(|| told().map(|model| model.shape.clone()))
+            },
             layout: run.info.layout,
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),
             planned_steps: run.info.configuration.get("steps").and_then(|steps| steps.as_u64()),

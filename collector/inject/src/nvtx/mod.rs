@@ -11,7 +11,7 @@
 //! | `attributes.rs` | its structure of what a range is called |
 //! | `calls.rs` | the functions that it then calls |
 //! | `texts.rs` | strings and domains it has us keep |
-//! | `ranges.rs` | which ranges are open, on each thread and in the process |
+//! | `ranges.rs` | which ranges are open, on each thread and in the process, and where that puts the program |
 //! | `meaning.rs` | what a name says: a step, a phase |
 
 mod attributes;
@@ -22,4 +22,3 @@ mod ranges;
 mod texts;
 
 pub(crate) use interface::{GetExportTable, attach};
-pub(crate) use ranges::{current_step, place_by_framework};

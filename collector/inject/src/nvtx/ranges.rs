@@ -11,10 +11,14 @@ use std::{
 };
 
 use stepscope_collector::{Recorder, Scope};
-use stepscope_traces::{Nanos, Phase, Span, SpanKind, Step, now};
+use stepscope_traces::{Nanos, Span, SpanKind, now};
 
 use super::meaning::{self, Meaning};
-use crate::{process, recording::recorder, step_waiter};
+use crate::{
+    place::{Entered, Part, Source, StepAndPhase},
+    process,
+    recording::recorder,
+};
 
 /// How many ranges may be open at a time on a thread, and in the process, before more are not looked at.
 const MOST_OPEN: usize = 4096;
@@ -27,36 +31,6 @@ impl Domain {
     /// The program's own.
     pub(crate) const NONE: Domain = Domain(0);
 }
-
-/// Where the program is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct StepAndPhase {
-    step: Option<Step>,
-    phase: Option<Phase>,
-}
-
-/// Where the program is, and how many steps without a number there were.
-struct Steps {
-    place: StepAndPhase,
-    next: i32,
-    /// Whether a range said a step.
-    said: bool,
-    /// Where its framework has it.
-    framework: StepAndPhase,
-}
-
-impl Steps {
-    /// Where the program is: as its ranges say, and as its framework does where they say nothing.
-    fn known(&self) -> StepAndPhase {
-        let framework = if self.said { StepAndPhase { step: None, ..self.framework } } else { self.framework };
-        StepAndPhase { step: self.place.step.or(framework.step), phase: self.place.phase.or(framework.phase) }
-    }
-}
-
-/// A training loop is one thread's, and what it says is of all threads.
-static STEPS: Mutex<Steps> = Mutex::new(Steps { place: NOWHERE, next: 0, said: false, framework: NOWHERE });
-
-const NOWHERE: StepAndPhase = StepAndPhase { step: None, phase: None };
 
 /// Ranges that may end on another thread.
 static STARTED: Mutex<Option<HashMap<u64, Started>>> = Mutex::new(None);
@@ -79,32 +53,6 @@ struct Started {
     began: Nanos,
     name: String,
     entered: Option<Entered>,
-}
-
-/// A place that was entered with a range; leaves it when it is dropped.
-struct Entered {
-    before: StepAndPhase,
-    here: StepAndPhase,
-}
-
-/// The step that the program is in, if it says so.
-pub(crate) fn current_step() -> Option<Step> {
-    lock(&STEPS).known().step
-}
-
-/// Says where the program's framework has it: what ranges say of steps comes first. Tells the step that it is in, and
-/// whether that is the framework's.
-pub(crate) fn place_by_framework(step: Option<Step>, phase: Option<Phase>) -> (Option<Step>, bool) {
-    let mut steps = lock(&STEPS);
-    let before = steps.known();
-    steps.framework = StepAndPhase { step, phase };
-    let (here, said) = (steps.known(), steps.said);
-    drop(steps);
-    tell(here);
-    if here.step != before.step {
-        step_waiter::step_began();
-    }
-    (here.step, !said)
 }
 
 /// Opens a range on this thread; tells how many of its domain were open there.
@@ -139,7 +87,7 @@ pub(crate) fn pop(domain: Domain) -> Option<c_int> {
 }
 
 fn begin(domain: Domain, name: &str) -> (Option<Scope<'static>>, Option<Entered>) {
-    let entered = (domain == Domain::NONE).then(|| Entered::by(name)).flatten();
+    let entered = (domain == Domain::NONE).then(|| enter(name)).flatten();
     let scope = recorder().map(|recorder| match entered.as_ref().map(Entered::new_part) {
         Some((Some(step), _)) => recorder.step(step),
         Some((_, Some(phase))) => recorder.phase(phase),
@@ -155,7 +103,7 @@ pub(crate) fn start(domain: Domain, name: &str) -> u64 {
     if process::is_fork() {
         return id;
     }
-    let entered = (domain == Domain::NONE).then(|| Entered::by(name)).flatten();
+    let entered = (domain == Domain::NONE).then(|| enter(name)).flatten();
     let mut started = lock(&STARTED);
     let started = started.get_or_insert_default();
     if started.len() < MOST_OPEN {
@@ -185,64 +133,14 @@ impl Started {
     }
 }
 
-impl Entered {
-    /// Enters the step or the phase that a name says. Within a step, another one is a range as any other: a micro-batch, or
-    /// a library's own idea of a step. The same goes for phases.
-    fn by(name: &str) -> Option<Entered> {
-        let meaning = Meaning::of(name);
-        if meaning == Meaning::Range {
-            return None;
-        }
-        let mut steps = lock(&STEPS);
-        let before = steps.place;
-        let here = match meaning {
-            Meaning::Step(number) if before.step.is_none() => {
-                let step = number.unwrap_or(Step(steps.next));
-                steps.next = step.0.saturating_add(1);
-                steps.said = true;
-                StepAndPhase { step: Some(step), phase: None }
-            }
-            Meaning::Phase(phase) if before.phase.is_none() => StepAndPhase { phase: Some(phase), ..before },
-            _ => return None,
-        };
-        steps.place = here;
-        let known = steps.known();
-        drop(steps);
-        tell(known);
-        if here.step != before.step {
-            step_waiter::step_began();
-        }
-        Some(Entered { before, here })
-    }
-
-    /// The step, or else the phase, that was entered.
-    fn new_part(&self) -> (Option<Step>, Option<Phase>) {
-        let step = self.here.step.filter(|_| self.before.step.is_none());
-        (step, self.here.phase.filter(|_| step.is_none()))
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        if process::is_fork() {
-            return;
-        }
-        let mut steps = lock(&STEPS);
-        // A step that ends before its phase does has left that too.
-        if steps.place.step == self.here.step {
-            steps.place = self.before;
-            let known = steps.known();
-            drop(steps);
-            tell(known);
-        }
-    }
-}
-
-/// Tells the recording where all threads are.
-fn tell(place: StepAndPhase) {
-    if let Some(recorder) = recorder() {
-        recorder.set_process_context(place.step, place.phase);
-    }
+/// Enters the step or the phase that a name says.
+fn enter(name: &str) -> Option<Entered> {
+    let part = match Meaning::of(name) {
+        Meaning::Step(number) => Part::Step(number),
+        Meaning::Phase(phase) => Part::Phase(phase),
+        Meaning::Range => return None,
+    };
+    Entered::new(Source::Ranges, part)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -251,16 +149,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use stepscope_traces::Phase;
 
-    /// The place is the process's.
-    static ALONE: Mutex<()> = Mutex::new(());
+    use super::*;
+    use crate::place;
 
     #[test]
     fn the_program_is_where_its_outermost_ranges_say() {
-        let _alone = lock(&ALONE);
+        let _alone = place::alone_and_nowhere();
         let place = || {
-            let place = lock(&STEPS).place;
+            let place = place::said_by(Source::Ranges);
             (place.step.map(|step| step.0), place.phase)
         };
         assert_eq!(place(), (None, None));
@@ -286,35 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn what_ranges_say_of_steps_comes_before_what_a_framework_says() {
-        let _alone = lock(&ALONE);
-        lock(&STEPS).said = false;
-        let (step, phase) = (Some(Step(2)), Some(Phase::Backward));
-        assert_eq!(place_by_framework(step, phase), (step, true));
-        assert_eq!(current_step(), step);
-        push(Domain::NONE, "step 7");
-        assert_eq!(lock(&STEPS).known(), StepAndPhase { step: Some(Step(7)), phase });
-        assert_eq!(place_by_framework(Some(Step(3)), None), (Some(Step(7)), false));
-        pop(Domain::NONE);
-        assert_eq!(current_step(), None, "between its own steps the program is in none");
-        place_by_framework(None, None);
-    }
-
-    #[test]
     fn a_range_may_be_pushed_without_end() {
-        let _alone = lock(&ALONE);
         let most = MOST_OPEN as c_int + 100;
         assert!((0..most).all(|depth| push(Domain(32), "deep") == depth));
         assert!((0..most).rev().all(|depth| pop(Domain(32)) == Some(depth)));
         assert_eq!(pop(Domain(32)), None);
-    }
-
-    #[test]
-    fn a_step_that_ends_before_its_phase_leaves_both() {
-        let _alone = lock(&ALONE);
-        let (step, phase) = (Entered::by("step 3").unwrap(), Entered::by("forward").unwrap());
-        drop(step);
-        drop(phase);
-        assert_eq!(lock(&STEPS).place, StepAndPhase::default());
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use stepscope_traces::{CollectorNote, Mark, Nanos, Phase, PhasesFrom, Span, SpanKind, Step, TrainingEvent};
 
 use super::{follow, inbox};
-use crate::{nvtx, recording::recorder};
+use crate::{place, recording::recorder};
 
 /// A leader that others have stepped without so often leads no more.
 const PATIENCE: u32 = 16;
@@ -136,7 +136,7 @@ pub(super) fn mark(event: TrainingEvent, optimizer: u64, time_ns: Nanos) {
     let change = program.change(event, optimizer, time_ns);
     let (step, phase) = (program.step.map(Step), program.phase());
     drop(program);
-    let (step, is_ours) = nvtx::place_by_framework(step, phase);
+    let (step, is_ours) = place::by_framework(step, phase);
     if let Some(recorder) = recorder() {
         NOTED.call_once(|| recorder.note(CollectorNote::Phases(PhasesFrom::TorchHooks)));
         let span = |kind, name: &str, began: Nanos| Span::new(kind, recorder.name(name), began, time_ns - began);

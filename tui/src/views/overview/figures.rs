@@ -74,7 +74,8 @@ fn speed(scene: &Scene<'_>) -> HeadlineFigure {
 }
 
 fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
-    let mfu = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.mfu.as_ref());
+    let analysis = scene.snapshot.analysis.as_ref();
+    let mfu = analysis.and_then(|analysis| analysis.mfu.as_ref());
     let value = mfu.and_then(|mfu| mfu.value);
     let run = scene.snapshot.run.as_ref();
     let note = match (mfu, run) {
@@ -84,6 +85,7 @@ fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
         },
         (None, Some(run)) if run.source != RunSource::Stepscope => "no model".into(),
         (None, Some(run)) if run.model.is_none() => "no model".into(),
+        (None, _) if analysis.is_some_and(|analysis| analysis.run.sequence_length.is_none()) => "no seq. length".into(),
         (None, _) => "peak unknown".into(),
     };
     figure(scene, "MFU", value.map(text::percent), note)

@@ -1,0 +1,42 @@
+"""Stepscope in Python: read what a training run says, and have a training script say its steps.
+
+Read a run, a PyTorch trace or a memory snapshot::
+
+    import stepscope
+
+    analysis = stepscope.analyze("runs/mine")
+    analysis.mfu.value                 # 0.41
+    analysis.kernels[0].name           # the kernel with the most time
+    analysis.spans(rank=0)             # every kernel, as a pyarrow table
+    stepscope.diff("runs/before", "runs/after")
+
+Say steps, phases, tokens and the model in a training script. Under ``stepscope record`` they are recorded; otherwise these
+functions do nothing::
+
+    stepscope.model(config, seq_len=4096)
+    for i, batch in enumerate(loader):
+        with stepscope.step(i):
+            stepscope.tokens(batch.numel(), replicas=world_size)
+            with stepscope.phase("forward"):
+                loss = model(batch)
+"""
+
+from ._analysis import Analysis, analyze
+from ._annotations import model, phase, step, tokens
+from ._command import StepscopeError
+from ._diff import Diff, diff
+from ._recording import Recording, recording
+
+__all__ = [
+    "Analysis",
+    "Diff",
+    "Recording",
+    "StepscopeError",
+    "analyze",
+    "diff",
+    "model",
+    "phase",
+    "recording",
+    "step",
+    "tokens",
+]

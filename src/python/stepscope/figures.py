@@ -1,0 +1,282 @@
+"""What ``stepscope analyze --format json`` and ``diff --format json`` say, as types.
+
+Times are in nanoseconds, memory in bytes, shares from 0 to 1. What is not known is None.
+"""
+
+from typing import Dict, List, Optional
+
+from ._records import Record
+
+
+class Model(Record):
+    """The sizes of the model that is trained."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    feed_forward: str
+    vocabulary: int
+    tied_embeddings: bool
+
+
+class Layout(Record):
+    """How the model is spread over ranks."""
+
+    dp: int
+    tp: int
+    pp: int
+    zero: int
+    schedule: str
+    micro_batch: int
+    micro_batches: int
+    sequence_length: int
+    recompute: str
+    precision: str
+
+
+class Device(Record):
+    """What computes."""
+
+    name: str
+    memory_bytes: Optional[int]
+    peak_flops: Optional[float]
+
+
+class Run(Record):
+    """What was run."""
+
+    name: str
+    source: str
+    state: str
+    world_size: int
+    model: Optional[Model]
+    sequence_length: Optional[int]
+    layout: Optional[Layout]
+    device: Optional[Device]
+    ranks_on_a_device: Optional[int]
+    phases_inferred: bool
+
+
+class DataLoss(Record):
+    """What of the recording is lost."""
+
+    dropped_events: int
+    unreadable_bytes: int
+    unreadable_events: int
+
+
+class Clock(Record):
+    """How the clocks of ranks were brought together."""
+
+    aligned_by: str
+    residual_ns: Optional[int]
+
+
+class Window(Record):
+    """The steps that every figure is of."""
+
+    steps: Optional[List[int]]
+    warm_up: List[int]
+    cut_off: List[int]
+    whole: bool
+
+
+class Partition(Record):
+    """Where time goes: compute, exposed communication, exposed copies and idle add up to the span."""
+
+    span_ns: int
+    compute_ns: int
+    communication_ns: int
+    overlapped_communication_ns: int
+    exposed_communication_ns: int
+    copy_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+    overlap: Optional[float]
+
+
+class RankTime(Partition):
+    """Where a rank's time goes."""
+
+    rank: int
+    kernel_count: int
+
+
+class Step(Partition):
+    """A step on a rank."""
+
+    step: int
+    rank: int
+    start_ns: int
+    duration_ns: int
+    loss: Optional[float]
+    tokens: Optional[float]
+    tokens_per_second: Optional[float]
+    mfu: Optional[float]
+    hfu: Optional[float]
+
+
+class StepTime(Record):
+    """How long a step takes."""
+
+    first_step: int
+    last_step: int
+    count: int
+    median_ns: int
+    median_step: int
+    low_ns: int
+    high_ns: int
+    tokens_per_second: Optional[float]
+    inferred: bool
+
+
+class RankMemory(Record):
+    """What fills a rank's memory, over the whole recording."""
+
+    rank: int
+    peak_bytes: int
+    peak_time_ns: int
+    peak_step: Optional[int]
+    peak_phase: Optional[str]
+    at_peak: Dict[str, int]
+    at_end: Dict[str, int]
+    reserved_peak_bytes: Optional[int]
+    inferred: bool
+
+
+class Mfu(Record):
+    """How much of the devices is used."""
+
+    convention: str
+    flops_per_token: float
+    peak_flops: float
+    value: Optional[float]
+    hfu: Optional[float]
+    by_convention: Dict[str, float]
+    tokens_per_second: Optional[float]
+    model_from: Optional[str]
+
+
+class Stage(Record):
+    """A stage of a pipeline."""
+
+    stage: int
+    rank: int
+    bubble: Optional[float]
+
+
+class Pipeline(Record):
+    """How the stages of a pipeline wait for each other."""
+
+    stages: int
+    micro_batches: int
+    schedule: str
+    bubble: Optional[float]
+    ideal_bubble: float
+    inferred: bool
+    per_stage: List[Stage]
+
+
+class Collective(Record):
+    """Communication of one kind."""
+
+    operation: str
+    group_size: Optional[int]
+    count: int
+    bytes: Optional[int]
+    busy_ns: int
+    exposed_ns: int
+    algorithm_bandwidth: Optional[float]
+    bus_bandwidth: Optional[float]
+
+
+class Straggler(Record):
+    """How long a rank waits, and makes others wait."""
+
+    rank: int
+    wait_ns: int
+    caused_wait_ns: int
+
+
+class Kernel(Record):
+    """All kernels of one name."""
+
+    name: str
+    family: Optional[str]
+    count: int
+    total_ns: int
+    mean_ns: float
+    share: float
+    flops_per_second: Optional[float]
+    peak_share: Optional[float]
+    bound: Optional[str]
+
+
+class Finding(Record):
+    """What stands out, and what to try."""
+
+    kind: str
+    what: Optional[str]
+    summary: Optional[str]
+    advice: Optional[str]
+
+    @property
+    def text(self) -> str:
+        """What it is, in a sentence."""
+        return self.summary or self.what or self.kind
+
+
+class TimeCause(Record):
+    """Why a step takes more or less time."""
+
+    cause: str
+    base_ns: int
+    other_ns: int
+    change_ns: int
+    low_ns: Optional[int]
+    high_ns: Optional[int]
+    significant: bool
+
+
+class StepTimeChange(Record):
+    """How a step's time changed. The causes add up to the change."""
+
+    base_ns: int
+    other_ns: int
+    change_ns: int
+    low_ns: Optional[int]
+    high_ns: Optional[int]
+    causes: List[TimeCause]
+
+
+class MemoryCause(Record):
+    """Why the peak of memory is higher or lower."""
+
+    cause: str
+    base_bytes: int
+    other_bytes: int
+    change_bytes: int
+
+
+class PeakMemoryChange(Record):
+    """How the peak of memory changed. The causes add up to the change."""
+
+    base_bytes: int
+    other_bytes: int
+    change_bytes: int
+    causes: List[MemoryCause]
+
+
+class Metric(Record):
+    """A figure of both runs."""
+
+    metric: str
+    unit: Optional[str]
+    base: Optional[float]
+    other: Optional[float]
+    change: Optional[float]
+    significant: Optional[bool]

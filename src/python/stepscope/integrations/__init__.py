@@ -1,0 +1,1 @@
+"""Callbacks for training frameworks: ``integrations.hf`` (transformers) and ``integrations.lightning``."""

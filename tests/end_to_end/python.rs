@@ -1,0 +1,37 @@
+//! The Python package, by its own tests.
+
+use std::{path::Path, process::Command};
+
+use crate::{binary::text, skipped::skipped};
+
+/// Whether Python can do something.
+fn python_can(what: &str) -> bool {
+    let tried = Command::new("python3").args(["-c", what]).output();
+    tried.is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn the_python_package_does_what_its_tests_say() {
+    if !python_can("import ctypes, sys; assert sys.version_info >= (3, 8)") {
+        return skipped(&"there is no python3");
+    }
+    let missing: Vec<&str> =
+        ["pyarrow", "pandas"].into_iter().filter(|module| !python_can(&format!("import {module}"))).collect();
+    if !missing.is_empty() {
+        // The others are run all the same.
+        skipped(&format!("tests of tables, since Python has no {}", missing.join(" and ")));
+    }
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/python");
+    let mut command = Command::new("python3");
+    command.args(["-m", "unittest", "discover", "--start-directory"]).arg(package.join("tests"));
+    command.env("STEPSCOPE_BIN", env!("CARGO_BIN_EXE_stepscope")).env("PYTHONPATH", &package);
+    // Nothing of the tests is left in the package, or in the cache of whoever runs them.
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+    for variable in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"] {
+        command.env_remove(variable);
+    }
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("Ran 0 tests"), "{said}");
+}
