@@ -34,7 +34,7 @@ fn models_without_code_are_refused() {
     }
     let mut few = config(single());
     few.model.vocabulary = 100;
-    assert!(error(&few).contains("a token is a byte"));
+    assert!(error(&few).contains("tokens are bytes"));
 }
 
 #[test]
