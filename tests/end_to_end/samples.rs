@@ -161,8 +161,8 @@ fn a_model_that_the_program_says_gives_the_same_mfu_as_one_of_the_run() {
     assert_eq!(of_program["run"]["model"], of_run["run"]["model"]);
     assert!(of_program["mfu"]["hfu"].is_null(), "nobody says whether anything is computed again");
     let said = report();
-    assert!(said.contains("a rank, of the model that the program says)"), "{said}");
+    assert!(said.contains("per rank, model from the program)"), "{said}");
     told_by_the_program(directory.path(), Value::Null);
     let said = report();
-    assert!(said.contains("MFU unknown: the sequence length is not known"), "{said}");
+    assert!(said.contains("MFU unknown: the sequence length is unknown"), "{said}");
 }

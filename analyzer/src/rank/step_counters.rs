@@ -17,8 +17,8 @@ pub(crate) struct StepCounters {
 
 impl StepCounters {
     /// What was counted for each step. A value that was counted inside the annotation of a step is that step's: the host
-    /// runs ahead of the device. Any other is of the step in whose window on the device it lies. The first value of a step
-    /// is its own. The annotation of a step is recorded when it ends: where there are any, a step without one was cut off, and what was counted is of more than is there. So
+    /// runs ahead of the device. Tokens inside of it add up, as those of micro-batches do. Any other value is of the step in
+    /// whose window on the device it lies, where the first one is the step's own. The annotation of a step is recorded when it ends: where there are any, a step without one was cut off, and what was counted is of more than is there. So
     /// was one whose annotation reaches out of the windows in which the rank was recorded, and where there are no
     /// annotations the first and the last of each of several windows.
     pub(super) fn of(
@@ -51,12 +51,16 @@ impl StepCounters {
             }
             let time = sample.time_ns.0;
             let on_device = || steps.partition_point(|step| step.start <= time).checked_sub(1);
-            let Some(step) = annotations.step_at(time).or_else(on_device) else { continue };
+            let on_host = annotations.step_at(time);
+            let Some(step) = on_host.or_else(on_device) else { continue };
             let counted = &mut counters[step];
             if is_loss {
                 counted.loss.get_or_insert(sample.value);
             } else if counted.is_complete {
-                counted.tokens.get_or_insert(sample.value);
+                match (counted.tokens, on_host) {
+                    (Some(_), None) => {}
+                    (before, _) => counted.tokens = Some(before.unwrap_or(0.0) + sample.value),
+                }
             }
         }
         counters
@@ -103,6 +107,8 @@ mod tests {
             counters.iter().map(|step| step.tokens).collect::<Vec<_>>()
         };
         assert_eq!(counted(&[tokens(8, 1.0), tokens(18, 2.0)]), [Some(1.0), Some(2.0)]);
+        assert_eq!(counted(&[tokens(1, 1.0), tokens(8, 4.0)]), [Some(5.0), None], "micro-batches add up");
+        assert_eq!(counted(&[tokens(30, 1.0), tokens(31, 2.0)]), [Some(1.0), None], "and elsewhere do not");
         assert_eq!(counted(&[tokens(30, 1.0), tokens(120, 2.0)]), [Some(1.0), Some(2.0)], "elsewhere by the device");
     }
 }

@@ -51,9 +51,10 @@ class Objects(unittest.TestCase):
     def test_errors_are_those_of_the_command(self) -> None:
         with self.assertRaises(stepscope.StepscopeError) as caught:
             stepscope.analyze("/no/such/run")
-        self.assertEqual(caught.exception.message, "there is nothing at /no/such/run")
-        self.assertIn("run directory", caught.exception.hint or "")
-        with self.assertRaisesRegex(stepscope.StepscopeError, "steps"):
+        self.assertIn("/no/such/run", caught.exception.message)
+        self.assertNotIn("error:", caught.exception.message)
+        self.assertTrue(caught.exception.hint)
+        with self.assertRaises(stepscope.StepscopeError):
             stepscope.analyze(SAMPLE, steps="900..901")
 
     def test_a_command_that_is_not_there_is_said(self) -> None:
@@ -77,7 +78,8 @@ class Objects(unittest.TestCase):
 class Reports(unittest.TestCase):
     def test_printed_they_are_the_first_lines_of_the_report(self) -> None:
         analysis = stepscope.analyze(SAMPLE)
-        self.assertIn("tokens/s, MFU 46.6%", str(analysis))
+        self.assertIn("MFU 46.6%", str(analysis))
+        self.assertNotIn("\n\n", str(analysis))
         self.assertEqual(repr(analysis), str(analysis))
 
     def test_a_notebook_shows_them_in_one_piece(self) -> None:

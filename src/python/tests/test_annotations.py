@@ -70,7 +70,7 @@ class WithoutAGpu(unittest.TestCase):
     def test_the_program_is_unharmed_and_nothing_is_recorded(self) -> None:
         recorded = Recorded(ANNOTATED)
         self.assertEqual((recorded.done.returncode, recorded.done.stdout), (7, "done True\n"), recorded.done.stderr)
-        self.assertIn("nothing: no process of the command used CUDA", recorded.done.stderr)
+        self.assertFalse(list(recorded.run.glob("rank-*")), recorded.done.stderr)
 
 
 class WhereCudaBegins(unittest.TestCase):
@@ -83,7 +83,7 @@ class WhereCudaBegins(unittest.TestCase):
     def test_the_model_is_known_and_another_one_is_refused_in_words(self) -> None:
         done = self.recorded.done
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
-        self.assertIn("MFU will not be known: this model cannot be: its model_type is who knows", done.stderr)
+        self.assertRegex(done.stderr, "MFU will not be known: .*who knows")
         info = json.loads((self.recorded.run / "rank-00000" / "rank.json").read_text())
         told = info["collector"]["program_model"]
         self.assertEqual((told["shape"]["layers"], told["shape"]["name"], told["sequence_length"]), (12, "model", 1024))

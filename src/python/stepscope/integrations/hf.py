@@ -62,10 +62,12 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         seen = getattr(state, "num_input_tokens_seen", None)
         if self._hook is None and seen and self._seen is not None and seen > self._seen:
             self._training.see_batch((int(seen) - int(self._seen),), 1)
+        should_log = control.should_log
         self._training.end_step()
-        is_last = control.should_training_stop or 0 < (state.max_steps or 0) <= state.global_step
-        if is_last:
+        if control.should_training_stop or 0 < (state.max_steps or 0) <= state.global_step:
             self._training.end()
+        # The trainer takes our log for its own, which is still to come if this step has one.
+        control.should_log = should_log
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The training ends."""
