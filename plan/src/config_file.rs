@@ -137,7 +137,7 @@ mod tests {
             ),
             (
                 "layers = 2\nhidden = 64\nheads = 4\nffn = 64\nvocabulary = 100\nexperts = { count = 2, top_k = 3 }",
-                "cannot go through 3 of 2 experts",
+                "top_k 3 is impossible with 2 experts",
             ),
         ] {
             let error = parse(text, "x").unwrap().check().unwrap_err().to_string();

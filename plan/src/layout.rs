@@ -339,7 +339,7 @@ mod tests {
         }
         let gpt = ModelShape::preset("gpt2-124m").unwrap();
         let error = ParallelLayout { sequence_length: 2048, ..base }.check(&gpt).unwrap_err().to_string();
-        assert!(error.contains("1024 positions"), "{error}");
+        assert!(error.contains("1024 learned positions"), "{error}");
         assert_eq!(base.check(&model), Ok(()));
         let most = ParallelLayout { dp: MOST, micro_batches: MOST, sequence_length: MOST, ..base };
         for layout in [most, ParallelLayout { dp: MOST, tp: MOST, pp: MOST, ..base }] {

@@ -128,7 +128,7 @@ fn colors_are_a_choice() {
         output.stdout.contains(&0x1b)
     };
     for report in [&["analyze", SAMPLE][..], &["diff", SAMPLE, OTHER], &["inspect", SAMPLE]] {
-        let with = |color: &str| [report, &["--color", color]].concat();
+        let with = |color: &'static str| [report, &["--color", color]].concat();
         assert!(colored(&with("always"), None) && colored(&with("always"), Some(("NO_COLOR", "1"))), "{report:?}");
         assert!(
             !colored(&with("never"), None) && !colored(&with("never"), Some(("CLICOLOR_FORCE", "1"))),
@@ -159,7 +159,7 @@ fn what_is_mistyped_has_a_suggestion() {
         ("diff one other --fail-on steptime:+3%", "(did you mean `step_time`?)"),
         ("plan --model lama-8b --gpu h100 --gpus 8", "hint: did you mean `llama-8b`? --model also takes "),
         ("train --model tinny", "hint: did you mean `tiny`? "),
-        ("plan --model tiny --gpu h10 --gpus 8", "hint: did you mean `h100`?"),
+        ("plan --model tiny --gpu rtx-4900 --gpus 8", "hint: did you mean `rtx-4090`?"),
         ("train --schedule 1f1", "'1f1b'"),
     ] {
         let said = failure(&line.split(' ').collect::<Vec<_>>(), directory.path());

@@ -166,6 +166,8 @@ fn without_a_folder_for_it_the_rest_is_recorded() {
         .args(["record", "--run", "run", "--", "sh", "-c", "echo \"-$PYTHONPATH-\"; exit 5"])
         .env("XDG_CACHE_HOME", &file)
         .env("TMPDIR", &file)
+        // Else there would be no folder for the library, and so no recording.
+        .env("STEPSCOPE_INJECT", Path::new(env!("CARGO_BIN_EXE_stepscope")).with_file_name("libstepscope_inject.so"))
         .env_remove("PYTHONPATH")
         .output()
         .unwrap();

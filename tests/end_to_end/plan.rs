@@ -123,5 +123,5 @@ fn bad_input_gets_an_error() {
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments}: {stderr}");
         assert!(stderr.starts_with(error), "{arguments}: {stderr}");
     }
-    assert!(text(&plan(&vision).stderr).contains("model of images"));
+    assert!(text(&plan(&vision).stderr).contains("image model"));
 }

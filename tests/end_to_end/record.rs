@@ -53,7 +53,10 @@ fn what_cannot_be_recorded_is_refused() {
         (output.status.code(), text(&output.stderr))
     };
     let (code, said) = run("STEPSCOPE_INJECT", "/no/such/library.so");
-    assert!(code == Some(2) && said.contains("not at /no/such/library.so") && said.contains("hint: "), "{said}");
+    assert!(
+        code == Some(2) && said.contains("/no/such/library.so, which is not a file") && said.contains("hint: "),
+        "{said}"
+    );
     let (code, said) = run("NCCL_PROFILER_PLUGIN", "another");
     assert!(code == Some(0), "there is room for two: {said}");
     let (code, said) = run("CUDA_INJECTION64_PATH", "/another/tool.so");

@@ -191,5 +191,5 @@ fn without_memory_it_says_what_fills_it() {
     let layout = ParallelLayout { micro_batch: 1, ..layout };
     let config = TrainConfig::new(ModelShape::preset("llama-70b").unwrap(), layout);
     let error = losses_on_gpu(&config, None).unwrap_err().to_string();
-    assert!(error.starts_with("a rank of llama-70b holds "), "{error}");
+    assert!(error.starts_with("a rank of llama-70b needs "), "{error}");
 }

@@ -19,7 +19,7 @@ fn layouts_that_do_not_fit_are_refused() {
         (ParallelLayout { micro_batches: 0, ..base }, "micro-batches is 0"),
         (
             ParallelLayout { pp: 2, schedule: Schedule::Interleaved, chunks: 2, micro_batches: 3, ..base },
-            "micro-batches in multiples of pp 2",
+            "a multiple of pp 2 micro-batches",
         ),
     ] {
         assert!(error(&config(layout)).contains(why), "{}", error(&config(layout)));
@@ -34,7 +34,7 @@ fn models_without_code_are_refused() {
     }
     let mut few = config(single());
     few.model.vocabulary = 100;
-    assert!(error(&few).contains("a token is a byte"));
+    assert!(error(&few).contains("tokens are bytes"));
 }
 
 #[test]
