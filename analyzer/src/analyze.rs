@@ -75,7 +75,8 @@ pub(crate) fn assemble<T>(
     mut ranks: Vec<RankResult>,
     look: impl FnOnce(&[RankResult], &Alignment, &CountedSteps) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
-    let device = ranks.first().and_then(|rank| rank.info.device.clone());
+    // A launcher that asks CUDA something is a rank, and has no device.
+    let device = ranks.iter().find_map(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
     let alignment = Alignment::of(&ranks, &run.info.groups);
     let model = TrainedModel::of(&run.info, ranks.iter().map(|rank| &rank.info));

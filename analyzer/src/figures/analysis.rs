@@ -82,7 +82,7 @@ pub struct RunSummary {
     pub sequence_length: Option<u64>,
     /// How it was spread over ranks, if that is known.
     pub layout: Option<ParallelLayout>,
-    /// What computed, if it is known; the first rank's.
+    /// What computed, if it is known: the first device that a rank has.
     pub device: Option<Device>,
     /// How many ranks share a device, at most, if they do: then times are not those of as many devices.
     pub ranks_on_a_device: Option<u32>,
