@@ -16,17 +16,14 @@ use nix::unistd::geteuid;
 /// Nobody but its owner.
 const PRIVATE: u32 = 0o700;
 
-/// A folder for one kind of thing, made if need be: in the user's cache, or else in the folder for temporary files. `suits`
-/// says whether it can be used.
-pub fn folder(kind: &str, suits: impl Fn(&Path) -> bool) -> io::Result<PathBuf> {
+/// Puts something into a folder for its kind: in the user's cache, or else, where that fails, in the folder for temporary
+/// files. What comes of it.
+pub fn in_folder<T>(kind: &str, put: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
     let mut why = io::Error::new(io::ErrorKind::NotFound, "there is no cache directory");
     for place in places() {
         let folder = place.join(kind);
-        // The folder for caches may be missing; a home that is missing is not made.
-        drop(place.parent().map(fs::create_dir));
-        match make_private(&place).and_then(|()| make_private(&folder)) {
-            Ok(()) if suits(&folder) => return Ok(folder),
-            Ok(()) => why = io::Error::other(format!("{} cannot be used", folder.display())),
+        match make_private(&place).and_then(|()| make_private(&folder)).and_then(|()| put(&folder)) {
+            Ok(result) => return Ok(result),
             Err(error) => why = io::Error::new(error.kind(), format!("{}: {error}", folder.display())),
         }
     }
@@ -36,8 +33,10 @@ pub fn folder(kind: &str, suits: impl Fn(&Path) -> bool) -> io::Result<PathBuf> 
 /// Where such folders may be, the best one first.
 fn places() -> Vec<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    let cache = cache.map(|cache| cache.join("stepscope"));
+    let chosen = absolute("XDG_CACHE_HOME").inspect(|cache| drop(fs::create_dir_all(cache)));
+    // A home that is missing is not made.
+    let usual = || Some(absolute("HOME")?.join(".cache")).inspect(|cache| drop(fs::create_dir(cache)));
+    let cache = chosen.or_else(usual).map(|cache| cache.join("stepscope"));
     let temporary = env::temp_dir().join(format!("stepscope-{}", geteuid()));
     cache.into_iter().chain([temporary]).collect()
 }

@@ -1,6 +1,6 @@
 //! What every form of a comparison says first: the answer in a sentence, and the facts behind it.
 
-use stepscope_analyzer::{Diff, MemoryDiff, MetricDiff, TimeCause, TimeDiff, Unit};
+use stepscope_analyzer::{Diff, MemoryDiff, MetricDiff, SettingDiff, TimeCause, TimeDiff, Unit};
 use stepscope_plan::text;
 
 /// Causes that are named in the answer.
@@ -145,11 +145,12 @@ pub(super) fn facts(diff: &Diff) -> Vec<Fact> {
 }
 
 fn changed(diff: &Diff) -> Option<String> {
-    let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
-    let settings = diff.settings.iter();
-    let settings: Vec<String> = settings
-        .map(|setting| format!("{} {} → {}", setting.setting, value(&setting.base), value(&setting.other)))
-        .collect();
+    // What only one of them says may be the same in the other.
+    let known = |setting: &SettingDiff| {
+        let (base, other) = setting.base.as_ref().zip(setting.other.as_ref())?;
+        Some(format!("{} {base} → {other}", setting.setting))
+    };
+    let settings: Vec<String> = diff.settings.iter().filter_map(known).collect();
     (!settings.is_empty()).then(|| settings.join(", "))
 }
 

@@ -108,9 +108,19 @@ fn has_time(profile: &Profile<'_>) -> bool {
 
 fn steps_compared(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>) -> String {
     if steady.is_whole() {
-        let has_steps = |profile: &Profile<'_>| !profile.analysis.steps.is_empty();
-        let why = if has_steps(base) || has_steps(other) { "" } else { "no steps were recorded; " };
-        return format!("{why}whole recordings are compared, without a confidence interval");
+        let count = |profile: &Profile<'_>| profile.analysis.step_time.as_ref().map_or(0, |time| time.count);
+        let steps = match (count(base), count(other)) {
+            (0, 0) => "no steps were recorded; ".to_owned(),
+            (one, two) if one == two => String::new(),
+            (one, two) => format!(
+                "{} has {} and {} has {}; ",
+                base.name,
+                text::counted(one, "step"),
+                other.name,
+                text::counted(two, "step")
+            ),
+        };
+        return format!("{steps}whole recordings are compared, without a confidence interval");
     }
     let counts = [base, other].map(|profile| profile.steps.len());
     let [steps, others] = counts.map(|count| text::counted(count as u64, "step"));

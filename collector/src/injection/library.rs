@@ -29,7 +29,8 @@ impl LibraryError {
         match self {
             LibraryError::Named(_) => format!("unset {LIBRARY_VARIABLE} to use the library of this program"),
             LibraryError::Unpack(_) => {
-                "set XDG_CACHE_HOME to a folder of yours on a file system that allows programs to run".into()
+                "set XDG_CACHE_HOME to a directory of yours with room for 3 MB, on a file system that may run programs"
+                    .into()
             }
         }
     }
@@ -42,9 +43,11 @@ pub fn library(carried: &[u8]) -> Result<PathBuf, LibraryError> {
         let full = named.canonicalize().ok().filter(|path| path.is_file());
         return full.ok_or(LibraryError::Named(named));
     }
-    let folder = cache::folder("library", may_run_code).map_err(LibraryError::Unpack)?;
-    let unpacked = unpack(&[(LIBRARY_FILE, carried)], &folder).map_err(LibraryError::Unpack)?;
-    Ok(unpacked.join(LIBRARY_FILE))
+    let unpacked = |folder: &Path| match may_run_code(folder) {
+        true => Ok(unpack(&[(LIBRARY_FILE, carried)], folder)?.join(LIBRARY_FILE)),
+        false => Err(io::Error::other("programs may not run from there (noexec)")),
+    };
+    cache::in_folder("library", unpacked).map_err(LibraryError::Unpack)
 }
 
 /// Whether code may be loaded from a folder.

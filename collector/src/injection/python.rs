@@ -32,8 +32,11 @@ pub struct PythonModule {
 impl PythonModule {
     /// Unpacks it, unless it is there.
     pub fn unpack() -> io::Result<PythonModule> {
-        let parent = cache::folder("python", |path| !path.to_string_lossy().contains(SEPARATOR))?;
-        Ok(PythonModule { folder: unpack(&FILES, &parent)? })
+        let unpacked = |folder: &Path| match folder.to_string_lossy().contains(SEPARATOR) {
+            true => Err(io::Error::other("its path has a colon")),
+            false => Ok(PythonModule { folder: unpack(&FILES, folder)? }),
+        };
+        cache::in_folder("python", unpacked)
     }
 
     /// Has it found by each process of a command that is Python.

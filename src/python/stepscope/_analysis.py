@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any, Callable, Generic, Iterable, List, Optional, Sequence, TypeVar, Union
@@ -96,14 +97,20 @@ class Analysis(Record):
 
     def spans(self, rank: Optional[int] = None, as_: str = "pyarrow") -> Any:
         """Every kernel, copy, collective and annotation, of the whole recording."""
-        return _tables.table(self.directory(), "spans", rank, as_)
+        return self._events("spans", rank, as_)
 
     def counters(self, rank: Optional[int] = None, as_: str = "pyarrow") -> Any:
         """Every value that was counted or sampled: loss, tokens, the GPU's power and clocks."""
-        return _tables.table(self.directory(), "counters", rank, as_)
+        return self._events("counters", rank, as_)
 
     def _memory_events(self, rank: Optional[int] = None, as_: str = "pyarrow") -> Any:
-        return _tables.table(self.directory(), "memory", rank, as_)
+        return self._events("memory", rank, as_)
+
+    def _events(self, name: str, rank: Optional[int], as_: str) -> Any:
+        lost = self.data_loss
+        if lost is not None and (lost.unreadable_bytes or lost.unreadable_events):
+            warnings.warn("a part of this recording is damaged; pyarrow does not notice, so rows may be wrong", stacklevel=3)
+        return _tables.table(self.directory(), name, rank, as_)
 
     def _kernel_table(self, as_: str = "pyarrow") -> Any:
         return _tables.of_records(self.kernels, as_)
@@ -148,7 +155,7 @@ def analyze(
     >>> stepscope.analyze(["rank0.json.gz", "rank0.pickle"])
 
     ``steps`` is a range, one number, ``"10..20"`` or ``"all"``; the default is complete steps without warm-up. ``ranks``
-    are numbers, or ``"0,2-5"``. ``peak_tflops`` is what a device computes at most, where that is not known.
+    are numbers, or ``"0,2-5"``. ``peak_tflops`` is the peak of a device, if Stepscope does not know it.
     Raises :class:`StepscopeError`.
     """
     return _analyze(path, steps, ranks, peak_tflops, mfu_convention)
@@ -164,6 +171,8 @@ def _analyze(
     quietly: bool = False,
 ) -> Analysis:
     sources = [os.fspath(path)] if isinstance(path, (str, os.PathLike)) else [os.fspath(one) for one in path]
+    if not sources:
+        raise ValueError("there is nothing to analyze: name a run, traces or snapshots")
     if ranks is not None:
         ranks = ranks if isinstance(ranks, (str, int)) else ",".join(str(rank) for rank in ranks)
     arguments = ["analyze", *choices(steps, peak_tflops, mfu_convention)]

@@ -7,8 +7,9 @@ are not, each of these functions returns at once.
 import functools
 import json
 import logging
+import math
 import os
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple, TypeVar, Union, cast, overload
 
 from . import _library
 
@@ -36,11 +37,11 @@ class Annotation:
 class _Nothing(Annotation):
     """What is not recorded. A training loop has it in every step, so it takes as little time as can be.
 
-    Functions of C take less than those of Python. Both of these return what is empty, whatever they are given.
+    A function of C takes less time than one of Python. This one returns an empty text, whatever it is given.
     """
 
     __slots__ = ()
-    __enter__ = tuple  # type: ignore[assignment]
+    __enter__ = "".format  # type: ignore[assignment]
     __exit__ = "".format  # type: ignore[assignment]
 
 
@@ -68,11 +69,20 @@ class _Recorded(Annotation):
 
 
 _NOTHING = _Nothing()
-# What the library takes for the next step.
+# What the library takes for the next step, and the last one that it can count.
 _NEXT = -1
+_LAST = 2**31 - 1
 
 
-def step(number: Optional[int] = None) -> Annotation:
+@overload
+def step(number: Optional[int] = None) -> Annotation: ...
+
+
+@overload
+def step(number: _F) -> _F: ...
+
+
+def step(number: Any = None) -> Any:
     """One step of the training, from its data to its optimizer.
 
     >>> for i, batch in enumerate(loader):
@@ -81,15 +91,38 @@ def step(number: Optional[int] = None) -> Annotation:
 
     Without a number it is the one after the last, which suits a decorator:
 
-    >>> @stepscope.step()
+    >>> @stepscope.step
     ... def train(batch): ...
 
     These numbers are the program's own: they come before those of NVTX ranges and before steps that are inferred from
     PyTorch's optimizers. A step inside of a step is a range.
     """
+    if callable(number):
+        return step()(number)
     if _recorded is None:
         return _NOTHING
-    return _Recorded(_recorded.begin_step, _NEXT if number is None else int(number))
+    return _Recorded(_recorded.begin_step, _NEXT if number is None else _step_number(number))
+
+
+def _step_number(number: Any) -> int:
+    try:
+        counted = int(number)
+    except (TypeError, ValueError, OverflowError):
+        counted = -1
+    if 0 <= counted <= _LAST:
+        return counted
+    _warn("%r is not the number of a step; it counts as the next one" % (number,))
+    return _NEXT
+
+
+_warned: Set[str] = set()
+
+
+def _warn(problem: str) -> None:
+    """Says what is wrong, once. The training goes on."""
+    if problem not in _warned and len(_warned) < 100:
+        _warned.add(problem)
+        _log.warning("stepscope: %s", problem)
 
 
 def phase(name: str) -> Annotation:
@@ -101,6 +134,8 @@ def phase(name: str) -> Annotation:
     Under ``stepscope record``, PyTorch says itself when its backward pass and its optimizers run. Any other name is a range
     in the timeline.
     """
+    if callable(name):
+        raise TypeError('a phase needs a name: @stepscope.phase("forward")')
     if _recorded is None:
         return _NOTHING
     return _Recorded(_recorded.begin_phase, str(name))
@@ -115,8 +150,16 @@ def tokens(count: float, replicas: int = 1) -> None:
 
     >>> stepscope.tokens(batch["input_ids"].numel(), replicas=torch.distributed.get_world_size())
     """
-    if _recorded is not None:
-        _recorded.tokens(float(count) * replicas)
+    if _recorded is None:
+        return
+    try:
+        total = float(count) * float(replicas)
+    except (TypeError, ValueError, OverflowError):
+        total = math.nan
+    if math.isfinite(total) and total >= 0:
+        _recorded.tokens(total)
+    else:
+        _warn("%r tokens on %r replicas cannot be counted" % (count, replicas))
 
 
 def model(
@@ -135,7 +178,7 @@ def model(
     tied_embeddings: bool = False,
     experts: Optional[Tuple[int, int]] = None,
 ) -> None:
-    """Says which model is trained, so that MFU is known: a Hugging Face configuration, or its sizes.
+    """Describes the model that is trained, so that MFU is known: a Hugging Face configuration, or its sizes.
 
     >>> stepscope.model(AutoConfig.from_pretrained("meta-llama/Llama-3.2-1B"), seq_len=4096)
     >>> stepscope.model("checkpoints/mine/config.json", seq_len=4096)
@@ -143,7 +186,7 @@ def model(
 
     ``seq_len`` is the number of tokens in a sequence, without which the FLOPs of attention are not known. ``gated`` is
     whether the feed-forward network has a third matrix, as SwiGLU does. ``experts`` is how many there are in a layer, and
-    how many a token goes through. A later call replaces an earlier one. A model that is not understood is a warning.
+    how many a token goes through. A later call replaces an earlier one. A model that is not understood logs a warning.
     """
     if _recorded is None:
         return
@@ -170,7 +213,7 @@ def model(
     except Exception as error:  # The training goes on.
         why = "%s: %s" % (type(error).__name__, error)
     if why is not None:
-        _log.warning("MFU will not be known: %s", why)
+        _warn("MFU will not be known: %s" % why)
 
 
 def _configuration(config: Any) -> str:

@@ -73,7 +73,7 @@ def run_json(arguments: Sequence[str], patience: Optional[float] = None, quietly
     try:
         read = json.loads(written)
     except ValueError as error:
-        raise StepscopeError("stepscope %s wrote what is no JSON: %s" % (arguments[0], error)) from error
+        raise StepscopeError("stepscope %s did not write JSON: %s" % (arguments[0], error)) from error
     if not isinstance(read, dict):
         raise StepscopeError("stepscope %s wrote no object" % arguments[0])
     return read
@@ -102,6 +102,8 @@ def _error(said: str, status: int) -> StepscopeError:
     parts: Dict[str, List[str]] = {}
     current: Optional[str] = None
     for line in said.splitlines():
+        if line.startswith("For more information"):
+            break
         for label in ("error", "hint"):
             if line.startswith(label + ": "):
                 current, line = label, line[len(label) + 2 :]

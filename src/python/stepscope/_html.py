@@ -56,9 +56,11 @@ def diff(of: "Diff") -> str:
     time, memory = of.step_time, of.peak_memory
     if time is not None:
         change = _text.signed(_text.duration(time.change_ns), time.change_ns)
-        within = "%s to %s" % (_text.duration(time.low_ns), _text.duration(time.high_ns))
+        within = ""
+        if time.low_ns is not None and time.high_ns is not None:
+            within = " (95%%: %s to %s)" % (_text.duration(time.low_ns), _text.duration(time.high_ns))
         both = "%s → %s" % (_text.duration(time.base_ns), _text.duration(time.other_ns))
-        facts.append(("step", "%s: %s (95%%: %s)" % (both, change, within)))
+        facts.append(("step", "%s: %s%s" % (both, change, within)))
     if memory is not None:
         change = _text.signed(_text.size(memory.change_bytes), memory.change_bytes)
         both = "%s → %s" % (_text.size(memory.base_bytes), _text.size(memory.other_bytes))

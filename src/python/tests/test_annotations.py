@@ -2,6 +2,7 @@
 
 import json
 import unittest
+from contextlib import ExitStack
 
 import stepscope
 from support import Recorded, needs
@@ -33,7 +34,7 @@ stepscope.model({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 1
 def optimize():
     return 3
 
-@stepscope.step()
+@stepscope.step
 def train():
     stepscope.tokens(100)
     stepscope.tokens(28)
@@ -44,6 +45,10 @@ with stepscope.step(10):
         stepscope.tokens(64, replicas=2)
 train()
 stepscope.model({"model_type": "who knows"})
+for wrong in ("x", float("nan"), 2**64, -5):
+    stepscope.step(wrong)
+stepscope.tokens(None)
+stepscope.tokens(5, replicas="two")
 """
 
 
@@ -59,7 +64,15 @@ class NotRecorded(unittest.TestCase):
             return 4
 
         self.assertIs(stepscope.step()(train), train)
+        self.assertIs(stepscope.step(train), train)
         self.assertIs(stepscope.phase("forward")(train), train)
+        with self.assertRaisesRegex(TypeError, "needs a name"):
+            stepscope.phase(train)  # type: ignore[arg-type]
+
+    def test_stacks_of_contexts_take_it(self) -> None:
+        with ExitStack() as stack:
+            stack.enter_context(stepscope.step(1))
+            stack.enter_context(stepscope.phase("forward"))
 
     def test_an_error_of_the_program_is_its_own(self) -> None:
         with self.assertRaisesRegex(ValueError, "mine"), stepscope.step(1):

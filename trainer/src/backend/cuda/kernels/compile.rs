@@ -56,7 +56,7 @@ impl Compiler {
 
 /// Where machine code is kept between runs, if this user has a place for such things.
 pub(super) fn cache_directory() -> Option<PathBuf> {
-    cache::folder("kernels", |_| true).ok()
+    cache::in_folder("kernels", |folder| Ok(folder.to_owned())).ok()
 }
 
 /// Bytes of the checksum that a file begins with.
