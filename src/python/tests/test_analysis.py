@@ -7,7 +7,7 @@ import tempfile
 import unittest
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, List, Tuple
 
 import stepscope
 from stepscope._records import Record
@@ -153,20 +153,32 @@ class Tables(unittest.TestCase):
     def test_as_polars(self) -> None:
         self.assertEqual(type(stepscope.analyze(SAMPLE).kernels(as_="polars")).__module__.split(".")[0], "polars")
 
-    def test_a_torn_tail_costs_what_is_torn(self) -> None:
+    def _damaged(self, damage: Callable[[bytes], bytes]) -> Tuple[int, List[str]]:
+        """How many spans are read of a damaged copy of the sample, and the warnings."""
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
             shutil.copytree(SAMPLE, run)
             for path in [run, *run.rglob("*")]:
                 path.chmod(0o755)
             spans = run / "rank-00000" / "spans.arrows"
-            spans.write_bytes(spans.read_bytes()[:-7000])
+            spans.write_bytes(damage(spans.read_bytes()))
             analysis = stepscope.analyze(run)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 rows = len(analysis.spans(0))
-            self.assertTrue(0 < rows < len(stepscope.analyze(SAMPLE).spans(0)))
-            self.assertIn("the file is damaged", str(caught[0].message))
+            return rows, [str(one.message) for one in caught]
+
+    def test_a_torn_tail_costs_what_is_torn(self) -> None:
+        rows, warned = self._damaged(lambda data: data[:-7000])
+        self.assertTrue(0 < rows < len(stepscope.analyze(SAMPLE).spans(0)))
+        self.assertTrue(any("the file is damaged" in one for one in warned), warned)
+
+    def test_damage_that_pyarrow_does_not_notice_is_a_warning(self) -> None:
+        middle = 60_000
+        _, warned = self._damaged(
+            lambda data: data[:middle] + bytes(255 - byte for byte in data[middle : middle + 200]) + data[middle + 200 :]
+        )
+        self.assertTrue(any("rows may be wrong" in one for one in warned), warned)
 
     def test_a_trace_of_pytorch_is_imported_once(self) -> None:
         def kernel(start: int, correlation: int) -> Any:
