@@ -8,6 +8,8 @@ use crate::terminal;
 
 /// Space between two columns.
 pub(crate) const GAP: usize = 2;
+/// A column of text is cut to no less than this.
+const LEAST_TEXT: usize = 20;
 /// The column where the text of a fact starts.
 const INDENT: usize = 10;
 
@@ -28,7 +30,7 @@ pub(crate) fn titled<H: AsRef<str>>(table: &Table<H>, columns: usize) -> String 
     format!("\n{BOLD}{}{BOLD:#}\n{}", text::printable(&table.title), fitted(table, columns))
 }
 
-/// A table that fits: what is too wide is cut in its widest column of text.
+/// A table that fits: its widest column of text is cut, and then the last columns are left out, which is said.
 fn fitted<H: AsRef<str>>(table: &Table<H>, columns: usize) -> String {
     let mut rows: Vec<Vec<String>> =
         table.rows.iter().map(|row| row.iter().map(|cell| text::printable(cell)).collect()).collect();
@@ -36,13 +38,25 @@ fn fitted<H: AsRef<str>>(table: &Table<H>, columns: usize) -> String {
         let header = table.header(column).chars().count();
         rows.iter().map(|row| row[column].chars().count()).chain([header]).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..table.headers.len()).map(width).collect();
-    let excess = (widths.iter().sum::<usize>() + GAP * (widths.len() - 1)).saturating_sub(columns);
+    let mut widths: Vec<usize> = (0..table.headers.len()).map(width).collect();
+    let excess = |widths: &[usize]| (widths.iter().sum::<usize>() + GAP * (widths.len() - 1)).saturating_sub(columns);
     let texts = (0..widths.len()).filter(|column| !table.is_right(*column));
-    if let Some(widest) = texts.max_by_key(|column| widths[*column]).filter(|_| excess > 0) {
-        let room = widths[widest].saturating_sub(excess);
+    if let Some(widest) = texts.max_by_key(|column| widths[*column]).filter(|_| excess(&widths) > 0) {
+        let room = widths[widest].saturating_sub(excess(&widths)).max(widths[widest].min(LEAST_TEXT));
         rows.iter_mut().for_each(|row| row[widest] = text::shortened(&row[widest], room));
+        widths[widest] = room;
     }
+    while excess(&widths) > 0 && widths.len() > 2 {
+        widths.pop();
+    }
+    let shown = widths.len();
+    rows.iter_mut().for_each(|row| row.truncate(shown));
     let headers: Vec<&str> = table.headers.iter().map(AsRef::as_ref).collect();
-    terminal::table(&headers, rows)
+    let left_out = (shown..headers.len()).map(|column| table.header(column)).filter(|header| !header.is_empty());
+    let left_out: Vec<&str> = left_out.collect();
+    let note = match left_out.as_slice() {
+        [] => String::new(),
+        names => format!("(a wider terminal shows: {})\n", names.join(", ")),
+    };
+    terminal::table(&headers[..shown], rows) + &note
 }
