@@ -27,6 +27,16 @@ from ._command import StepscopeError
 from ._diff import Diff, diff
 from ._recording import Recording, recording
 
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("stepscope")
+    raise AttributeError("module 'stepscope' has no attribute %r" % name)
+
+
 __all__ = [
     "Analysis",
     "Diff",
