@@ -28,7 +28,6 @@ from ._diff import Diff, diff
 from ._recording import Recording, recording
 
 
-
 def __getattr__(name: str) -> str:
     if name == "__version__":
         from importlib.metadata import version
