@@ -1,5 +1,7 @@
 //! Figures of both runs side by side, each with how sure its change is.
 //!
+//! For users, it is defined in `docs/src/metrics.md#comparisons`.
+//!
 //! Figures of steps are sums over the steps that count, or ratios of such sums, with an interval from their spread. A
 //! change is significant when the interval excludes zero and the change is beyond a floor: a factor of a hundredth, up or
 //! down (so that time and speed are judged alike), and half a point where it is a share of time. Memory does not spread:

@@ -1,5 +1,7 @@
 //! Pipeline bubbles: the part of a step's passes in which a stage has nothing to do.
 //!
+//! For users, it is defined in `docs/src/metrics.md#pipeline-bubble`.
+//!
 //! Per step, W runs from the first forward work of any stage to the last backward work of any stage. A stage's bubble is
 //! the part of W in which it has no forward or backward work in progress; `bubble` is the stages' sum over stages × |W|.
 //! Replicas and tensor shards are pipelines of their own, each with its own W. Of a run, it is the sum over the steps that

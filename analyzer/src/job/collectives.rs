@@ -1,5 +1,7 @@
 //! Collectives by operation and size of group.
 //!
+//! For users, it is defined in `docs/src/metrics.md#collectives`.
+//!
 //! Spans of several ranks with the same group, number and operation are one collective. Its own time is the least
 //! duration over its ranks; where all its ranks recorded it, the rest of each rank's time in it is waiting. A message
 //! is one on each side: both have the shorter side's time as their own, where both are known.

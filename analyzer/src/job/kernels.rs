@@ -1,4 +1,6 @@
 //! Kernels by name and by family.
+//!
+//! For users, it is defined in `docs/src/metrics.md#kernels`.
 
 use std::collections::{BTreeMap, HashMap};
 

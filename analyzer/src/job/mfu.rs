@@ -1,5 +1,7 @@
 //! MFU: the model's FLOPs a second, as a share of what the devices could do.
 //!
+//! For users, it is defined in `docs/src/metrics.md#mfu-and-hfu`.
+//!
 //! MFU = FLOPs of the model per token × tokens per second / (ranks × peak FLOP/s of a device). HFU counts the FLOPs
 //! that are executed, what is computed again included. Without a peak there is neither.
 //!

@@ -1,5 +1,7 @@
 //! Which steps count.
 //!
+//! For users, it is defined in `docs/src/metrics.md#which-steps-count`.
+//!
 //! Steps count that were recorded from their beginning to their end and are not of the warm-up: the first step, and those
 //! after it that are clearly slower than most. Where steps are chosen, those count, and of a recording without steps all of
 //! it. Of fewer than three complete steps none is taken for warm-up. Where no step is complete, those that there are count.

@@ -1,4 +1,6 @@
 //! What a device says is used, in parts that add up.
+//!
+//! For users, it is defined in `docs/src/metrics.md#memory`.
 
 use crate::figures::Ledger;
 

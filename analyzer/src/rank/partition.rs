@@ -1,4 +1,6 @@
-//! Where time goes: the contract's figures of a window, which add up to its length.
+//! Where time goes: the figures of a window, which add up to its length.
+//!
+//! For users, it is defined in `docs/src/metrics.md#the-time-of-a-rank`.
 //!
 //! Over one rank's activity in a window, with C, N and M the unions of its compute kernels, its communication, and its
 //! copies and fills: compute is |C|, exposed communication |N \ C|, exposed copies |M \ (C ∪ N)|, and idle is what no

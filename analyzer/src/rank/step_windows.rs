@@ -1,5 +1,7 @@
 //! Where each step of a rank begins and ends.
 //!
+//! For users, it is defined in `docs/src/metrics.md#which-steps-count`.
+//!
 //! A step's window begins at the first activity launched inside the step and ends where the next one's begins; the last
 //! one ends with its last activity. What crosses a border is clipped to the window.
 

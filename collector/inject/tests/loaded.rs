@@ -25,7 +25,9 @@ use nix::{
     unistd::{ForkResult, fork, mkfifo},
 };
 use stepscope_collector::injection::{Injection, LIBRARY_FILE, TRIGGER_FILE, Trigger, VARIABLE, Windows};
-use stepscope_traces::{ClockSnapshot, Counter, NcclNote, Rank, RankFrom, Run, RunInfo, SpanKind, State, Step, Window};
+use stepscope_traces::{
+    ClockSnapshot, Counter, NcclNote, Rank, RankData, RankFrom, Run, RunInfo, Span, SpanKind, State, Step, Window,
+};
 use tempfile::TempDir;
 
 /// Says that a test did nothing.
@@ -147,19 +149,20 @@ fn processes_of_the_same_rank_do_not_meet() {
     assert_eq!((ranks, run.state()), (vec![0, 1, 2, 3], State::Complete));
 }
 
+/// What a program says of itself, in order: kind, name and step.
+fn told(data: &RankData) -> Vec<(SpanKind, &str, Option<i32>)> {
+    let name = |span: &Span| data.names.get(span.name).unwrap();
+    let mut spans: Vec<Span> = data.spans.rows().filter(|span| name(span) != "recorded window").collect();
+    spans.sort_by_key(|span| (span.start_ns, span.kind, name(span)));
+    spans.iter().map(|span| (span.kind, name(span), span.step.map(|step| step.0))).collect()
+}
+
 #[test]
 fn ranges_of_the_program_are_annotations_and_steps() {
     let recording = Recording::new();
     assert_eq!(quiet_status(&recording.record("nvtx", Windows::ALWAYS)), Some(42));
     let (data, _) = recording.open().ranks[0].read(Window::ALL).unwrap();
-    let mut told: Vec<_> = data
-        .spans
-        .rows()
-        .filter(|span| data.names.get(span.name) != Some("recorded window"))
-        .map(|span| (span.start_ns, span.kind, data.names.get(span.name).unwrap().to_owned(), span.step.map(|s| s.0)))
-        .collect();
-    told.sort();
-    let told: Vec<_> = told.iter().map(|(_, kind, name, step)| (*kind, name.as_str(), *step)).collect();
+    let told = told(&data);
     let expected = [
         (SpanKind::Range, "epoch", None),
         (SpanKind::Step, "step", Some(4)),
@@ -179,16 +182,9 @@ fn what_the_program_says_itself_is_recorded_and_comes_before_its_ranges() {
     let model = info.collector.program_model.as_ref().expect("it was said before CUDA began");
     assert_eq!((model.shape.layers, model.shape.name.as_str(), model.sequence_length), (2, "model", Some(1024)));
     let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
-    let mut told: Vec<_> = data
-        .spans
-        .rows()
-        .filter(|span| data.names.get(span.name) != Some("recorded window"))
-        .map(|span| (span.start_ns, span.kind, data.names.get(span.name).unwrap().to_owned(), span.step.map(|s| s.0)))
-        .collect();
-    told.sort();
+    let told = told(&data);
     let steps: Vec<_> = data.spans.rows().filter(|span| span.kind == SpanKind::Step).collect();
     let [step] = steps.as_slice() else { panic!("{told:?}") };
-    let told: Vec<_> = told.iter().map(|(_, kind, name, step)| (*kind, name.as_str(), *step)).collect();
     let expected = [
         (SpanKind::Step, "step", Some(7)),
         (SpanKind::Phase, "backward", Some(7)),
