@@ -5,7 +5,10 @@ use std::{
     process::Command,
 };
 
-use crate::binary::{command, failure, stepscope, text};
+use crate::{
+    binary::{command, failure, stepscope, text},
+    carried_library::unpacked_by,
+};
 
 /// Files and folders below a directory, and what files say.
 fn contents(directory: &Path) -> Vec<(String, Vec<u8>)> {
@@ -159,7 +162,7 @@ fn the_python_module_is_in_a_folder_of_the_users_own() {
 
 #[test]
 fn without_a_folder_for_it_the_rest_is_recorded() {
-    let directory = tempfile::tempdir().unwrap();
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(directory.path().join("a-file"), "").unwrap();
     let file = directory.path().join("a-file");
     let output = command(directory.path())
@@ -167,7 +170,7 @@ fn without_a_folder_for_it_the_rest_is_recorded() {
         .env("XDG_CACHE_HOME", &file)
         .env("TMPDIR", &file)
         // Else there would be no folder for the library, and so no recording.
-        .env("STEPSCOPE_INJECT", Path::new(env!("CARGO_BIN_EXE_stepscope")).with_file_name("libstepscope_inject.so"))
+        .env("STEPSCOPE_INJECT", unpacked_by(Path::new(env!("CARGO_BIN_EXE_stepscope")), elsewhere.path()))
         .env_remove("PYTHONPATH")
         .output()
         .unwrap();
