@@ -49,7 +49,8 @@ impl Folded {
 }
 
 /// Ranks by their numbers, those beside each other as a range: `rank 3`, `ranks 3-252, 256`.
-fn named(ranks: &[Rank]) -> String {
+/// Ranks, those that follow each other as a range.
+pub(crate) fn named(ranks: &[Rank]) -> String {
     let ranges: Vec<&[Rank]> = ranks.chunk_by(|one, next| one.0.checked_add(1) == Some(next.0)).collect();
     let range = |range: &&[Rank]| match range {
         [] => String::new(),

@@ -19,11 +19,13 @@ use crate::{
         clock::Alignment,
         collectives::collectives,
         devices::devices,
+        failed_sources::failed_sources,
         kernels::kernels,
         mfu::{Rates, TrainedModel},
         roofline::roofline,
         step_time::{counted_of_job, step_time},
         steps::steps,
+        tokens::tell_tokens,
     },
     rank::{
         reading::{Counting, read_rank},
@@ -79,7 +81,9 @@ pub(crate) fn assemble<T>(
     let device = ranks.iter().find_map(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
     let alignment = Alignment::of(&ranks, &run.info.groups);
-    let model = TrainedModel::of(&run.info, ranks.iter().map(|rank| &rank.info));
+    let replicas = replicas(run, &ranks);
+    tell_tokens(&mut ranks, replicas, selection.tokens_per_step);
+    let model = TrainedModel::of(&run.info, ranks.iter().map(|rank| &rank.info), selection);
     let rates = Rates::of(&run.info, model.clone(), peak_flops, computing(run, &ranks), selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| rank.kernels.take().unwrap_or_default()).collect();
     let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
@@ -99,11 +103,12 @@ pub(crate) fn assemble<T>(
             state: state(run, &ranks),
             world_size: run.info.world_size.unwrap_or(run.ranks.len() as u32),
             sequence_length: model.as_ref().and_then(|model| model.sequence_length),
-            model: model.map(|model| model.shape),
+            model: model.map(|model| model.model),
             layout: run.info.layout,
             device,
             ranks_on_a_device,
             phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),
+            failed_sources: failed_sources(ranks.iter().map(|rank| &rank.info)),
         },
         data_loss: data_loss(&ranks),
         steps: steps(&ranks, &alignment, &rates, is_asked),
@@ -126,6 +131,11 @@ pub(crate) fn assemble<T>(
     };
     analysis.findings = findings(&analysis);
     Ok((analysis, seen))
+}
+
+/// How many replicas of the model there are, if that is known.
+pub(crate) fn replicas(run: &Run, ranks: &[RankResult]) -> Option<u64> {
+    run.info.layout.map(|layout| layout.dp).or((computing(run, ranks) == 1).then_some(1))
 }
 
 /// How many ranks compute. A launcher that asked CUDA something is a rank, too, and does nothing.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_plan::Convention;
+use stepscope_plan::{Convention, ModelShape};
 use stepscope_traces::{Rank, Step, Window};
 
 /// What of a run is looked at, and what is known besides.
@@ -20,6 +20,12 @@ pub struct Selection {
     pub peak_flops: Option<f64>,
     /// Which FLOPs count for MFU.
     pub convention: Convention,
+    /// What is trained, instead of what the run says.
+    pub model: Option<ModelShape>,
+    /// How many tokens a sequence has, instead of what the run says.
+    pub sequence_length: Option<u64>,
+    /// How many tokens the whole job trains on in a step, instead of what the run says.
+    pub tokens_per_step: Option<f64>,
 }
 
 /// The steps that figures are of.

@@ -16,6 +16,7 @@ mod assumptions;
 mod communication;
 #[cfg(feature = "files")]
 mod config_file;
+mod counted;
 mod description;
 mod device;
 mod error;
@@ -36,6 +37,7 @@ pub mod text;
 pub use activations::Attention;
 pub use assumptions::Assumptions;
 pub use communication::{Axis, Traffic};
+pub use counted::{CountedModel, Model};
 pub use device::{Device, Peaks, possible_peak};
 pub use error::PlanError;
 pub use flops::Convention;

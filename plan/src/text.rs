@@ -1,6 +1,6 @@
 //! Numbers and texts as people read them: in errors, in findings, in reports and in the dashboard, everywhere the same.
 
-use crate::{layout::ParallelLayout, shape::ModelShape};
+use crate::{counted::Model, layout::ParallelLayout};
 
 /// A whole number with its thousands apart.
 pub fn count(number: u64) -> String {
@@ -170,12 +170,8 @@ pub fn layout(layout: &ParallelLayout) -> String {
 }
 
 /// What was run, in a few words each: the model, how it was spread, and what recorded it, where that is worth a word.
-pub fn what_was_run(
-    model: Option<&ModelShape>,
-    layout: Option<&ParallelLayout>,
-    recorded_by: Option<&str>,
-) -> Vec<String> {
-    let model = model.map(|model| format!("{} {}", model.name, parameters(model.parameters())));
+pub fn what_was_run(model: Option<&Model>, layout: Option<&ParallelLayout>, recorded_by: Option<&str>) -> Vec<String> {
+    let model = model.map(|model| format!("{} {}", model.name(), parameters(model.parameters())));
     [model, layout.map(self::layout), recorded_by.map(str::to_owned)].into_iter().flatten().collect()
 }
 

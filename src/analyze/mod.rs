@@ -8,6 +8,7 @@ mod report;
 mod tables;
 mod text;
 mod time;
+mod trained;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use stepscope_traces::Run;
 
 use crate::{output::Output, progress, render::Format, source, words};
 use ranges::RankList;
+use trained::Trained;
 
 /// Show where the time and memory of a run go, and what to improve.
 #[derive(clap::Args)]
@@ -50,6 +52,8 @@ pub(crate) struct Arguments {
     /// Which FLOPs count in MFU.
     #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model", help_heading = "MFU")]
     mfu_convention: Convention,
+    #[command(flatten)]
+    trained: Trained,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -64,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         peak_flops: arguments.peak_flops,
         convention: arguments.mfu_convention,
         ranks: ranks.clone(),
-        ..Selection::default()
+        ..arguments.trained.selection()?
     };
     let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));
     let analysis = progress::shown(chosen, |progress| analyze(&run, &selection, progress))?;

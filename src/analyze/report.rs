@@ -1,8 +1,12 @@
 //! What every form of a report says first: what was run, how long a step takes, and what fills memory.
 
+use std::collections::BTreeSet;
+
 use stepscope_analyzer::{AlignedBy, Analysis, ModelFrom, PipelineFigures, RankFigures, RankMemory};
 use stepscope_plan::text;
-use stepscope_traces::{Loss, MemoryCategory, Nanos, RunSource};
+use stepscope_traces::{Loss, MemoryCategory, Nanos, Phase, RunSource};
+
+use crate::folded;
 
 use super::{
     devices,
@@ -50,10 +54,19 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("loss", losses(analysis)),
         fact("device", devices::summary(analysis)),
         fact("clocks", clocks(analysis)),
+        fact("missing", missing(analysis)),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// What could not be found out about the program, and why.
+fn missing(analysis: &Analysis) -> Option<String> {
+    let failed = analysis.run.failed_sources.iter();
+    let said = failed.map(|failed| format!("{} ({}: {})", failed.source, folded::named(&failed.ranks), failed.why));
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| text::printable(&said.join("; ")))
 }
 
 /// The rank with the highest memory peak.
@@ -100,11 +113,22 @@ fn step_time(analysis: &Analysis) -> String {
         [step] => format!("; step {step} is incomplete"),
         steps => format!("; {} steps are incomplete", steps.len()),
     };
+    let besides: String = [Phase::Evaluation, Phase::Checkpoint].map(|phase| including(analysis, phase)).concat();
     // With fewer than ten steps a tenth of them is none.
     let spread = if time.count < 10 { "range" } else { "80% range" };
     format!(
-        "{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{inferred}{whole}"
+        "{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{besides}{inferred}{whole}"
     )
+}
+
+/// Which of the steps that count include something besides training.
+fn including(analysis: &Analysis, phase: Phase) -> String {
+    let steps = analysis.counted_steps().filter(|step| step.includes.contains(&phase)).map(|step| step.step);
+    match steps.collect::<BTreeSet<_>>().iter().collect::<Vec<_>>().as_slice() {
+        [] => String::new(),
+        [step] => format!("; step {step} includes {phase}"),
+        steps => format!("; {} steps include {phase}", steps.len()),
+    }
 }
 
 fn where_time_goes(analysis: &Analysis) -> Option<String> {
@@ -117,7 +141,7 @@ fn speed(analysis: &Analysis) -> Option<String> {
     let tokens = analysis.step_time.as_ref().and_then(|time| time.tokens_per_second);
     let tokens = tokens.map(|tokens| format!("{} tokens/s", text::count(tokens.round() as u64)));
     let utilisation = match (&analysis.mfu, &analysis.run.model) {
-        (Some(mfu), _) if mfu.value.is_none() => Some("MFU unknown: no token counts were recorded".into()),
+        (Some(mfu), _) if mfu.value.is_none() => Some("MFU unknown: no token counts; set --tokens-per-step".into()),
         (Some(mfu), _) => mfu.value.map(|value| {
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
             let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
@@ -125,6 +149,7 @@ fn speed(analysis: &Analysis) -> Option<String> {
             let told = match mfu.model_from {
                 ModelFrom::Run => "",
                 ModelFrom::Program => ", model from the program",
+                ModelFrom::Flag => ", model from --model",
             };
             format!(
                 "MFU {}{hardware} (convention {convention}, peak {peak} per rank{told}{doubt})",
@@ -132,12 +157,9 @@ fn speed(analysis: &Analysis) -> Option<String> {
             )
         }),
         (None, None) if is_memory_alone(analysis) => None,
-        (None, None) if analysis.run.source == RunSource::Kineto => {
-            Some("MFU unknown: the trace has no model and no token counts".into())
-        }
-        (None, None) => Some("MFU unknown: the run does not describe its model".into()),
+        (None, None) => Some("MFU unknown: no model; set --model, --seq-len and --tokens-per-step".into()),
         (None, Some(_)) if analysis.run.sequence_length.is_none() => {
-            Some("MFU unknown: the sequence length is unknown; set it with stepscope.model(..., seq_len=...)".into())
+            Some("MFU unknown: the sequence length is unknown; set it with --seq-len".into())
         }
         (None, Some(_)) => Some("MFU unknown: the peak of this device is unknown; set it with --peak-tflops".into()),
     };

@@ -1,4 +1,4 @@
-//! The Python package, by its own tests.
+//! The Python package, and the module that watches PyTorch, by their own tests.
 
 use std::{path::Path, process::Command};
 
@@ -30,6 +30,20 @@ fn the_python_package_does_what_its_tests_say() {
     for variable in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"] {
         command.env_remove(variable);
     }
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("Ran 0 tests"), "{said}");
+}
+
+#[test]
+fn the_module_that_watches_pytorch_does_what_its_tests_say() {
+    if !python_can("import torch; assert torch.__version__ >= '2.1'") {
+        return skipped(&"python3 has no PyTorch");
+    }
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/python/tests");
+    let mut command = Command::new("python3");
+    command.args(["-B", "-m", "unittest", "discover", "--start-directory"]).arg(tests);
     let output = command.output().unwrap();
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");

@@ -65,12 +65,13 @@ pub use loss::Loss;
 pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use notes::{
-    AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, LostOfTrace, MemoryAtStart,
-    MemoryCategories, MemoryTimes, NcclNote, NvmlNote, PeakFlopsFrom, PeakFrom, PhasesFrom, ProgramModel, RankFrom,
-    RecorderSettings, SequencesFrom, StreamsNote, TorchMemory, TorchNotes,
+    AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, FailedSources, LostOfTrace,
+    MemoryAtStart, MemoryCategories, MemoryTimes, NcclNote, NvmlNote, PeakFlopsFrom, PeakFrom, PhasesFrom,
+    ProcessGroup, ProcessGroups, ProgramModel, RankFrom, RecorderSettings, SequencesFrom, StreamsNote, TorchMemory,
+    TorchNotes,
 };
 pub use rank_data::{RankData, Survey, TableSurvey};
-pub use rank_info::{Device, RECORDED_WINDOW, RankInfo, State, Written};
+pub use rank_info::{Device, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, State, Written};
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};

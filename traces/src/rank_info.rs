@@ -55,6 +55,9 @@ pub struct RankInfo {
 /// The name of the ranges that say when a rank was recorded, where that was not all the time.
 pub const RECORDED_WINDOW: &str = "recorded window";
 
+/// The counter for the tokens that a rank's own replica of the model trains on in a step, where the job's are not told.
+pub const REPLICA_TOKENS: &str = "replica_tokens";
+
 /// What computes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {

@@ -74,10 +74,13 @@ pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
     let (one, two) = (&base.analysis.run, &other.analysis.run);
     let layout = |of: fn(&ParallelLayout) -> String| (one.layout.as_ref().map(of), two.layout.as_ref().map(of));
     let (base_model, other_model) = (one.model.as_ref(), two.model.as_ref());
-    let model =
-        differ("model", base_model.map(|model| model.name.clone()), other_model.map(|model| model.name.clone()));
+    let model = differ(
+        "model",
+        base_model.map(|model| model.name().to_owned()),
+        other_model.map(|model| model.name().to_owned()),
+    );
     let shape = base_model.zip(other_model).filter(|(base, other)| base != other);
-    let shape = shape.map(|(base, _)| format!("model differs: {} has different shapes in the two runs", base.name));
+    let shape = shape.map(|(base, _)| format!("model differs: {} has different shapes in the two runs", base.name()));
     let (base_length, other_length) = layout(|layout| layout.sequence_length.to_string());
     let (base_precision, other_precision) = layout(|layout| layout.precision.name().into());
     let device = |run: &RunSummary| run.device.as_ref().map(|device| device.name.clone());

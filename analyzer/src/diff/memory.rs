@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use stepscope_plan::{Attention, MemoryPlan, ParallelLayout};
+use stepscope_plan::{Attention, MemoryPlan, Model, ParallelLayout};
 use stepscope_traces::{MemoryCategory, Rank};
 
 use super::profile::Profile;
@@ -185,8 +185,8 @@ pub(crate) fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
 
 /// What the plan predicts each setting to change, of each category; nothing where a run does not say enough.
 fn by_setting(base: &Profile<'_>, other: &Profile<'_>) -> Option<Vec<(Setting, BTreeMap<&'static str, i64>)>> {
-    let (model, target) = (base.analysis.run.model.as_ref()?, other.analysis.run.layout?);
-    if other.analysis.run.model.as_ref() != Some(model) {
+    let (model, target) = (base.analysis.run.model.as_ref()?.shape()?, other.analysis.run.layout?);
+    if other.analysis.run.model.as_ref().and_then(Model::shape) != Some(model) {
         return None;
     }
     let planned = |layout: &ParallelLayout| MemoryPlan::fullest(model, layout, Attention::Flash).ok();

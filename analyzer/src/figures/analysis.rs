@@ -1,8 +1,8 @@
 //! Everything a run says.
 
 use serde::Serialize;
-use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{Device, RunSource, State};
+use stepscope_plan::{Model, ParallelLayout};
+use stepscope_traces::{Device, Rank, RunSource, State};
 
 use super::{
     clock::ClockSummary,
@@ -77,7 +77,7 @@ pub struct RunSummary {
     /// How many ranks took part.
     pub world_size: u32,
     /// The model, if it is known.
-    pub model: Option<ModelShape>,
+    pub model: Option<Model>,
     /// How many tokens a sequence has, if it is known.
     pub sequence_length: Option<u64>,
     /// How it was spread over ranks, if that is known.
@@ -88,6 +88,19 @@ pub struct RunSummary {
     pub ranks_on_a_device: Option<u32>,
     /// Whether phases were told from something else than what the program said, at least in part.
     pub phases_inferred: bool,
+    /// What could not be found out about the program, and why. Everything else was.
+    pub failed_sources: Vec<FailedSource>,
+}
+
+/// A source of knowledge about a program that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailedSource {
+    /// What it would have told: `steps`, `phases`, `memory`, `tokens`, `model`, `groups`.
+    pub source: String,
+    /// Why it failed.
+    pub why: String,
+    /// On which ranks.
+    pub ranks: Vec<Rank>,
 }
 
 /// What is lost.

@@ -32,6 +32,8 @@ pub struct Mfu {
 pub enum ModelFrom {
     /// The run itself, in `run.json`.
     Run,
-    /// The program that was recorded.
+    /// The program that was recorded: it says so, or its modules and configuration show it.
     Program,
+    /// Whoever asks, with `--model`.
+    Flag,
 }

@@ -1,7 +1,7 @@
 //! Steps: where the time of each goes, and how long one takes.
 
 use serde::Serialize;
-use stepscope_traces::{Rank, Step};
+use stepscope_traces::{Phase, Rank, Step};
 
 use super::partition::Partition;
 
@@ -31,6 +31,8 @@ pub struct StepFigures {
     pub mfu: Option<f64>,
     /// Executed FLOP/s, as a share of what all devices could do.
     pub hfu: Option<f64>,
+    /// What it includes besides training: `evaluation`, `checkpoint`.
+    pub includes: Vec<Phase>,
 }
 
 /// How long a step takes, over the steps that count.

@@ -5,39 +5,61 @@
 //! MFU = FLOPs of the model per token × tokens per second / (ranks × peak FLOP/s of a device). HFU counts the FLOPs
 //! that are executed, what is computed again included. Without a peak there is neither.
 //!
-//! The model is what the run says, or else what the program said while it was recorded. A program does not say whether it
-//! computes anything again, so then HFU is not known.
+//! The model is what whoever asks says, or the run, or else what the program said or showed while it was recorded. A program
+//! does not say whether it computes anything again, so then HFU is not known.
 
-use stepscope_plan::{Attention, Convention, ModelShape, Recompute};
+use stepscope_plan::{Attention, Convention, CountedModel, Model, Recompute};
 use stepscope_traces::{ProgramModel, RankInfo, RunInfo};
 
-use crate::figures::{Mfu, ModelFrom, StepTime};
+use crate::{
+    figures::{Mfu, ModelFrom, StepTime},
+    selection::Selection,
+};
 
 /// The model that is trained, and what FLOPs depend on besides.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TrainedModel {
-    pub(crate) shape: ModelShape,
+    pub(crate) model: Model,
     pub(crate) sequence_length: Option<u64>,
     recompute: Option<Recompute>,
     from: ModelFrom,
 }
 
 impl TrainedModel {
-    /// As the run says, or the first rank whose program does.
-    pub(crate) fn of<'a>(run: &RunInfo, ranks: impl IntoIterator<Item = &'a RankInfo>) -> Option<TrainedModel> {
-        if let Some(shape) = run.model.clone() {
-            let sequence_length = run.layout.map(|layout| layout.sequence_length);
-            let recompute = run.layout.map(|layout| layout.recompute);
-            return Some(TrainedModel { shape, sequence_length, recompute, from: ModelFrom::Run });
-        }
-        let told = ranks.into_iter().find_map(|rank| rank.collector.program_model.clone());
-        told.map(|ProgramModel { shape, sequence_length }| TrainedModel {
-            shape,
-            sequence_length,
-            recompute: None,
-            from: ModelFrom::Program,
-        })
+    /// As whoever asks says, or the run, or the ranks whose programs do.
+    pub(crate) fn of<'a>(
+        run: &RunInfo,
+        ranks: impl IntoIterator<Item = &'a RankInfo>,
+        selection: &Selection,
+    ) -> Option<TrainedModel> {
+        let told: Vec<&ProgramModel> =
+            ranks.into_iter().filter_map(|rank| rank.collector.program_model.as_ref()).collect();
+        let of_run = run.layout.map(|layout| layout.sequence_length);
+        let of_program = || told.iter().find_map(|told| told.sequence_length);
+        let sequence_length = selection.sequence_length.or(of_run).or_else(of_program);
+        let recompute = run.layout.map(|layout| layout.recompute);
+        let trained = |from, model| TrainedModel { model, sequence_length, recompute, from };
+        let given = selection.model.clone().map(Model::Shape).map(|model| trained(ModelFrom::Flag, model));
+        let said = || run.model.clone().map(Model::Shape).map(|model| trained(ModelFrom::Run, model));
+        given.or_else(said).or_else(|| Some(trained(ModelFrom::Program, of_programs(&told)?)))
     }
+}
+
+/// What the programs of all ranks train. Those that count modules see their own stage of a pipeline, where stages differ.
+fn of_programs(told: &[&ProgramModel]) -> Option<Model> {
+    let shape = told.iter().find(|told| told.model.shape().is_some());
+    if let Some(shape) = shape {
+        return Some(shape.model.clone());
+    }
+    let mut stages: Vec<CountedModel> = Vec::new();
+    for told in told {
+        if let Model::Counted(counted) = &told.model
+            && !stages.contains(counted)
+        {
+            stages.push(counted.clone());
+        }
+    }
+    CountedModel::of_parts(stages).map(Model::Counted)
 }
 
 /// What FLOPs and devices a run has.
@@ -68,12 +90,13 @@ impl Rates {
 
     fn flops_per_token(&self, convention: Convention) -> Option<f64> {
         let model = self.model.as_ref()?;
-        Some(model.shape.flops_per_token(convention, model.sequence_length?))
+        model.model.flops_per_token(convention, model.sequence_length?)
     }
 
     fn hardware_flops_per_token(&self) -> Option<f64> {
         let model = self.model.as_ref()?;
-        Some(model.shape.hardware_flops_per_token(model.recompute?, Attention::Flash, model.sequence_length?))
+        let shape = model.model.shape()?;
+        Some(shape.hardware_flops_per_token(model.recompute?, Attention::Flash, model.sequence_length?))
     }
 
     /// MFU and HFU at a rate.
@@ -108,13 +131,19 @@ impl Rates {
 mod tests {
     use stepscope_traces::{CollectorNote, Rank};
 
+    use stepscope_plan::ModelShape;
+
     use super::*;
+
+    fn of(run: &RunInfo, ranks: &[RankInfo]) -> Option<TrainedModel> {
+        TrainedModel::of(run, ranks, &Selection::default())
+    }
 
     /// A rank whose program says a model, and how long sequences are.
     fn rank(number: u32, model: &str, sequence_length: Option<u64>) -> RankInfo {
         let mut info = RankInfo::of_this_process(Rank(number));
         let shape = ModelShape::preset(model).unwrap();
-        info.collector.add(CollectorNote::ProgramModel(ProgramModel { shape, sequence_length }));
+        info.collector.add(CollectorNote::ProgramModel(ProgramModel { model: Model::Shape(shape), sequence_length }));
         info
     }
 
@@ -122,23 +151,20 @@ mod tests {
     fn the_model_is_what_the_run_says_or_else_the_first_program_that_does() {
         let mut run = RunInfo::of_this_process("test");
         let silent = RankInfo::of_this_process(Rank(0));
-        assert_eq!(TrainedModel::of(&run, [&silent]), None);
+        assert_eq!(of(&run, &[silent.clone()]), None);
         let ranks = [silent, rank(1, "llama-1b", Some(1024)), rank(2, "tiny", None)];
-        let told = TrainedModel::of(&run, &ranks).unwrap();
-        assert_eq!(
-            (told.shape.name.as_str(), told.sequence_length, told.from),
-            ("llama-1b", Some(1024), ModelFrom::Program)
-        );
+        let told = of(&run, &ranks).unwrap();
+        assert_eq!((told.model.name(), told.sequence_length, told.from), ("llama-1b", Some(1024), ModelFrom::Program));
         run.model = Some(ModelShape::preset("tiny").unwrap());
-        let told = TrainedModel::of(&run, &ranks).unwrap();
-        assert_eq!((told.shape.name.as_str(), told.from), ("tiny", ModelFrom::Run));
+        let told = of(&run, &ranks).unwrap();
+        assert_eq!((told.model.name(), told.from), ("tiny", ModelFrom::Run));
     }
 
     #[test]
     fn a_program_that_says_its_model_has_mfu_and_no_hfu() {
         let run = RunInfo::of_this_process("test");
         let rates = |length| {
-            let model = TrainedModel::of(&run, [&rank(0, "llama-1b", length)]);
+            let model = of(&run, &[rank(0, "llama-1b", length)]);
             Rates::of(&run, model, Some(1e15), 2, Convention::Model)
         };
         let flops = ModelShape::preset("llama-1b").unwrap().flops_per_token(Convention::Model, 1024);

@@ -26,6 +26,7 @@ pub(crate) fn step_figures(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i
         tokens_per_second,
         mfu,
         hfu,
+        includes: counters.besides.phases(),
     }
 }
 

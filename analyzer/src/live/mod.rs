@@ -19,7 +19,7 @@ use std::{
 use stepscope_traces::{Loss, Nanos, Rank, Run, State, Step};
 
 use crate::{
-    analyze::assemble,
+    analyze::{assemble, replicas},
     error::AnalysisError,
     figures::{Analysis, RankMemory, StepFigures},
     job::{
@@ -27,6 +27,7 @@ use crate::{
         step_summary::StepSummary,
         step_time::counted_of_job,
         steps::step_figures,
+        tokens::tell_tokens,
     },
     rank::{reading::Counting, result::RankStep},
     selection::{Selection, StepChoice, StepRange},
@@ -212,7 +213,7 @@ impl LiveRun {
 
     fn rates(&self) -> Rates {
         let device = self.ranks.values().next().and_then(|rank| rank.info.device.as_ref());
-        let model = TrainedModel::of(&self.run.info, self.ranks.values().map(|rank| &rank.info));
+        let model = TrainedModel::of(&self.run.info, self.ranks.values().map(|rank| &rank.info), &Selection::default());
         let peak_flops = device.and_then(|device| device.peak_flops);
         Rates::of(&self.run.info, model, peak_flops, self.run.ranks.len(), <_>::default())
     }
@@ -257,6 +258,8 @@ impl LiveRun {
         if !ranks.iter().all(|rank| rank.agrees_with(&counted)) {
             ranks = results(&mut self.ranks, Counting::Known(&counted))?;
         }
+        let replicas = replicas(&self.run, &ranks);
+        tell_tokens(&mut ranks, replicas, None);
         let rates = self.rates();
         let mut before = BTreeMap::new();
         for result in &ranks {

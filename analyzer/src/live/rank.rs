@@ -201,7 +201,7 @@ impl LiveRank {
         }
         // What begins later is not of those steps, nor the beginning of the one after them.
         let needed = self.pieces.iter().filter(|piece| piece.from <= cut).map(|piece| &piece.spans);
-        let mut steps = steps_alone(run, needed, &self.data.counters);
+        let mut steps = steps_alone(run, needed, &self.data.counters, &self.data.names);
         steps
             .retain(|(window, ..)| window.step < first && self.settled_to.is_none_or(|settled| window.step >= settled));
         self.settled_to = Some(first);

@@ -1,8 +1,10 @@
 //! One rank, read once and in pieces: what is collected of its spans, and what all of it comes to.
 
+use std::collections::BTreeMap;
+
 use stepscope_traces::{
     CounterSamples, MemoryTimes, Names, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
-    State,
+    State, Step,
 };
 
 use crate::{
@@ -19,7 +21,7 @@ use crate::{
         recorded_windows::RecordedWindows,
         reduce::{Reduced, partitions, reduce},
         result::{Detail, RankResult, RankStep},
-        step_counters::StepCounters,
+        step_counters::{Besides, StepCounters},
         step_parts::RankParts,
         step_windows::{self, StepWindow, step_extents, windows},
         streams::StreamTimes,
@@ -45,6 +47,7 @@ pub(crate) struct RankReading<'a> {
     kernels: KernelSums,
     communication: Vec<CommunicationSpan>,
     annotated: Vec<StepWindow>,
+    besides: BTreeMap<Step, Besides>,
     recorded: RecordedWindows,
     streams: StreamTimes,
 }
@@ -61,6 +64,7 @@ impl RankReading<'_> {
             },
             communication: Vec::new(),
             annotated: Vec::new(),
+            besides: BTreeMap::new(),
             recorded: RecordedWindows::default(),
             streams: StreamTimes::default(),
         }
@@ -71,6 +75,7 @@ impl RankReading<'_> {
         self.kernels.take(spans);
         communication::take(&mut self.communication, spans);
         self.annotated.extend(step_windows::annotated(spans));
+        Besides::add_all(&mut self.besides, spans);
         self.recorded.take(names, spans);
         self.streams.take(spans);
     }
@@ -91,6 +96,7 @@ impl RankReading<'_> {
             kernels,
             mut communication,
             annotated,
+            besides,
             mut recorded,
             streams,
         } = self;
@@ -100,7 +106,8 @@ impl RankReading<'_> {
         recorded.finish(&activities);
         let extents = recorded.extents(&activities);
         let windows = windows(&activities, &annotated, &extents, state == State::Complete);
-        let counters = StepCounters::of(&windows, &annotated, &recorded, &extents, data.counters.rows());
+        let counters =
+            StepCounters::of(&windows, &annotated, &besides, &recorded, &extents, &data.counters, &data.names);
         let work = work::of_activities(&activities);
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
@@ -193,17 +200,20 @@ pub(crate) fn steps_alone<'a>(
     run: &RunInfo,
     spans: impl Iterator<Item = &'a Spans>,
     counters: &CounterSamples,
+    names: &Names,
 ) -> Vec<RankStep> {
     let (mut activities, mut annotated) = (Activities::new(&run.groups), Vec::new());
+    let mut besides = BTreeMap::new();
     for spans in spans {
         activities.take(spans);
         annotated.extend(step_windows::annotated(spans));
+        Besides::add_all(&mut besides, spans);
     }
     activities.sort();
     let every_step = step_extents(&activities).windows();
     let recorded = RecordedWindows::default();
     let extents = recorded.extents(&activities);
-    let counters = StepCounters::of(&every_step, &annotated, &recorded, &extents, counters.rows());
+    let counters = StepCounters::of(&every_step, &annotated, &besides, &recorded, &extents, counters, names);
     let partitions = partitions(&activities, &every_step, &extents, |_, _| {});
     every_step.iter().zip(partitions).zip(counters).map(|((window, part), counted)| (*window, part, counted)).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_traces::{Counter, CounterSample, Step};
+use stepscope_traces::{Counter, CounterSamples, Names, Phase, REPLICA_TOKENS, SpanKind, Spans, Step};
 
 use crate::rank::{recorded_windows::RecordedWindows, step_windows::StepWindow};
 
@@ -10,9 +10,41 @@ use crate::rank::{recorded_windows::RecordedWindows, step_windows::StepWindow};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct StepCounters {
     pub(crate) loss: Option<f64>,
+    /// Tokens of the whole job.
     pub(crate) tokens: Option<f64>,
+    /// Tokens of the replica of the model that the rank is a part of.
+    pub(crate) replica_tokens: Option<f64>,
     /// Whether it was recorded from its beginning to its end.
     pub(crate) is_complete: bool,
+    /// What it includes besides training.
+    pub(crate) besides: Besides,
+}
+
+/// What a step includes besides training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Besides {
+    evaluation: bool,
+    checkpoint: bool,
+}
+
+impl Besides {
+    /// What some spans say that steps include, by the phases that they annotate.
+    pub(crate) fn add_all(of_steps: &mut BTreeMap<Step, Besides>, spans: &Spans) {
+        for row in (0..spans.len()).filter(|row| spans.kind.get(*row) == SpanKind::Phase) {
+            let (Some(step), Some(phase)) = (spans.step.get(row), spans.phase.get(row)) else { continue };
+            match phase {
+                Phase::Evaluation => of_steps.entry(step).or_default().evaluation = true,
+                Phase::Checkpoint => of_steps.entry(step).or_default().checkpoint = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// Its phases.
+    pub(crate) fn phases(self) -> Vec<Phase> {
+        let phases = [(self.evaluation, Phase::Evaluation), (self.checkpoint, Phase::Checkpoint)];
+        phases.into_iter().filter(|(is_there, _)| *is_there).map(|(_, phase)| phase).collect()
+    }
 }
 
 impl StepCounters {
@@ -24,9 +56,11 @@ impl StepCounters {
     pub(super) fn of(
         steps: &[StepWindow],
         annotated: &[StepWindow],
+        besides: &BTreeMap<Step, Besides>,
         recorded: &RecordedWindows,
         extents: &[(i64, i64)],
-        samples: impl Iterator<Item = CounterSample>,
+        samples: &CounterSamples,
+        names: &Names,
     ) -> Vec<StepCounters> {
         let mut is_whole: BTreeMap<Step, bool> = BTreeMap::new();
         for window in annotated {
@@ -41,12 +75,18 @@ impl StepCounters {
             true => !is_at_an_edge(index),
             false => is_whole.get(&step.step).copied().unwrap_or(false),
         };
-        let of = |step| StepCounters { is_complete: is_complete(step), ..StepCounters::default() };
+        let of = |step: (usize, &StepWindow)| StepCounters {
+            is_complete: is_complete(step),
+            besides: besides.get(&step.1.step).copied().unwrap_or_default(),
+            ..StepCounters::default()
+        };
         let mut counters: Vec<StepCounters> = steps.iter().enumerate().map(of).collect();
         let annotations = Annotations::of(steps, annotated);
-        for sample in samples {
-            let (is_loss, is_tokens) = (sample.counter == Counter::Loss.id(), sample.counter == Counter::Tokens.id());
-            if !is_loss && !is_tokens {
+        let counted_here = names.iter().find(|(_, name)| *name == REPLICA_TOKENS).map(|(id, _)| id.0);
+        for sample in samples.rows() {
+            let is_loss = sample.counter == Counter::Loss.id();
+            let is_replica = Some(u32::from(sample.counter.0)) == counted_here;
+            if !is_loss && !is_replica && sample.counter != Counter::Tokens.id() {
                 continue;
             }
             let time = sample.time_ns.0;
@@ -57,9 +97,10 @@ impl StepCounters {
             if is_loss {
                 counted.loss.get_or_insert(sample.value);
             } else if counted.is_complete {
-                match (counted.tokens, on_host) {
+                let tokens = if is_replica { &mut counted.replica_tokens } else { &mut counted.tokens };
+                match (&tokens, on_host) {
                     (Some(_), None) => {}
-                    (before, _) => counted.tokens = Some(before.unwrap_or(0.0) + sample.value),
+                    (before, _) => *tokens = Some(before.unwrap_or(0.0) + sample.value),
                 }
             }
         }
@@ -91,7 +132,7 @@ impl Annotations {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::Nanos;
+    use stepscope_traces::{CounterSample, Nanos};
 
     use super::*;
 
@@ -103,7 +144,17 @@ mod tests {
         let tokens = |time, value| CounterSample { time_ns: Nanos(time), counter: Counter::Tokens.id(), value };
         let counted = |samples: &[CounterSample]| {
             let recorded = RecordedWindows::default();
-            let counters = StepCounters::of(&on_device, &on_host, &recorded, &[(0, 205)], samples.iter().copied());
+            let mut table = CounterSamples::default();
+            samples.iter().for_each(|sample| table.push(sample));
+            let counters = StepCounters::of(
+                &on_device,
+                &on_host,
+                &BTreeMap::new(),
+                &recorded,
+                &[(0, 205)],
+                &table,
+                &Names::default(),
+            );
             counters.iter().map(|step| step.tokens).collect::<Vec<_>>()
         };
         assert_eq!(counted(&[tokens(8, 1.0), tokens(18, 2.0)]), [Some(1.0), Some(2.0)]);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_traces::{SpanKind, Spans, Step};
+use stepscope_traces::{Phase, SpanKind, Spans, Step};
 
 use crate::{
     figures::Class,
@@ -47,8 +47,9 @@ pub(crate) fn step_extents(activities: &Activities) -> StepExtents {
 
 /// The windows of a rank's steps, in order; none reaches out of the stretch of time that was recorded when it began.
 ///
-/// A program may have taken its last step, and something is left to do: that is no step. It is the last one, has not
-/// ended, and computes nothing, or next to nothing where the recording ended well.
+/// A program may have taken its last step, and something is left to do, evaluation for one: that is no step. It is the last
+/// one, has not ended, and computes nothing, or, where the recording ended well, next to nothing or nothing backward while the
+/// others do.
 pub(crate) fn windows(
     activities: &Activities,
     annotated: &[StepWindow],
@@ -69,8 +70,11 @@ pub(crate) fn windows(
             let place = activities.place(activity);
             place.class == Class::Compute && place.step == Some(last.step)
         };
-        let is_short = ended_well && last.end.saturating_sub(last.start) < usual / NEXT_TO_NOTHING;
-        if is_short || !activities.items.iter().rev().any(computes) {
+        let is_short = last.end.saturating_sub(last.start) < usual / NEXT_TO_NOTHING;
+        let mut backward = activities.places.iter().filter(|place| place.phase == Some(Phase::Backward)).peekable();
+        let some_train = backward.peek().is_some();
+        let is_after_all = is_short || some_train && !backward.any(|place| place.step == Some(last.step));
+        if ended_well && is_after_all || !activities.items.iter().rev().any(computes) {
             extents.forget(last.step);
         }
     }

@@ -84,9 +84,10 @@ impl Session {
         // What PyTorch takes from the driver it says itself, and what for.
         let activity = Activity::start_with(recorder, Traced { memory: !torch::is_expected() }).ok();
         torch::open_window();
-        // Both may have been said before there was anybody to tell.
+        // All of this may have been said before there was anybody to tell.
         place::tell();
         program::tell_model(recorder);
+        torch::tell(recorder);
         self.window = Some(Window { began: now(), activity, sampler: None, closing: None });
         self.sample();
     }

@@ -26,7 +26,8 @@ use nix::{
 };
 use stepscope_collector::injection::{Injection, LIBRARY_FILE, TRIGGER_FILE, Trigger, VARIABLE, Windows};
 use stepscope_traces::{
-    ClockSnapshot, Counter, NcclNote, Rank, RankData, RankFrom, Run, RunInfo, Span, SpanKind, State, Step, Window,
+    ClockSnapshot, Counter, NcclNote, REPLICA_TOKENS, Rank, RankData, RankFrom, Run, RunInfo, Span, SpanKind, State,
+    Step, Window,
 };
 use tempfile::TempDir;
 
@@ -180,7 +181,8 @@ fn what_the_program_says_itself_is_recorded_and_comes_before_its_ranges() {
     let run = recording.open();
     let info = &run.ranks[0].info;
     let model = info.collector.program_model.as_ref().expect("it was said before CUDA began");
-    assert_eq!((model.shape.layers, model.shape.name.as_str(), model.sequence_length), (2, "model", Some(1024)));
+    let shape = model.model.shape().unwrap();
+    assert_eq!((shape.layers, shape.name.as_str(), model.sequence_length), (2, "model", Some(1024)));
     let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
     let told = told(&data);
     let steps: Vec<_> = data.spans.rows().filter(|span| span.kind == SpanKind::Step).collect();
@@ -197,6 +199,42 @@ fn what_the_program_says_itself_is_recorded_and_comes_before_its_ranges() {
     let [of_step] = tokens.as_slice() else { panic!("{tokens:?}") };
     assert_eq!(of_step.value, 3000.0);
     assert!(step.start_ns <= of_step.time_ns && of_step.time_ns <= step.start_ns + step.duration_ns);
+}
+
+#[test]
+fn what_pytorch_does_is_recorded_and_one_source_that_fails_leaves_the_others() {
+    let recording = Recording::new();
+    assert_eq!(quiet_status(&recording.record("torch", Windows::ALWAYS)), Some(42));
+    let run = recording.open();
+    let notes = &run.ranks[0].info.collector;
+    let failed = notes.failed_sources.as_ref().unwrap();
+    assert_eq!(failed.0.iter().collect::<Vec<_>>(), [(&"memory".to_owned(), &"no such attribute".to_owned())]);
+    let groups = notes.process_groups.as_ref().unwrap();
+    assert_eq!((groups.0[0].name.as_str(), groups.0[0].ranks.as_slice()), ("mesh_tp", [Rank(0), Rank(3)].as_slice()));
+    let model = notes.program_model.as_ref().unwrap();
+    assert_eq!((model.model.name(), model.model.parameters(), model.sequence_length), ("GPT", 100, Some(64)));
+    let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
+    let told = told(&data);
+    let phases =
+        told.iter().filter(|(kind, ..)| *kind == SpanKind::Phase).map(|(_, name, step)| (*name, step.unwrap()));
+    let expected = [
+        ("backward", 0),
+        ("forward", 0),
+        ("optimizer", 0),
+        ("forward", 0),
+        ("backward", 0),
+        ("forward", 0),
+        ("optimizer", 0),
+        ("forward", 1),
+        ("evaluation", 1),
+        ("forward", 1),
+        ("checkpoint", 1),
+    ];
+    assert_eq!(phases.collect::<Vec<_>>(), expected);
+    let steps = data.spans.rows().filter(|span| span.kind == SpanKind::Step).map(|span| span.step);
+    assert_eq!(steps.collect::<Vec<_>>(), [Some(Step(0))]);
+    let counted = data.counters.rows().filter(|sample| data.names.counter(sample.counter) == Some(REPLICA_TOKENS));
+    assert_eq!(counted.map(|sample| sample.value).collect::<Vec<_>>(), [64.0, 64.0]);
 }
 
 #[test]
@@ -221,8 +259,11 @@ fn the_library_exports_what_others_look_for_and_nothing_else() {
     let tables = (2..=6).map(|version| format!("ncclProfiler_v{version}"));
     let for_program =
         ["begin_phase", "begin_step", "end", "model", "tokens"].map(|name| format!("stepscope_program_{name}"));
-    let for_torch = ["begin", "blocks", "buffers", "device", "end", "expect", "history", "mark", "refuse"]
-        .map(|name| format!("stepscope_torch_{name}"));
+    let for_torch = [
+        "begin", "blocks", "buffers", "device", "end", "expect", "failed", "groups", "history", "mark", "model",
+        "refuse", "tokens",
+    ];
+    let for_torch = for_torch.map(|name| format!("stepscope_torch_{name}"));
     let injected = ["InitializeInjection", "InitializeInjectionNvtx2"].map(str::to_owned);
     let expected: Vec<String> = injected.into_iter().chain(tables).chain(for_program).chain(for_torch).collect();
     assert_eq!(symbols, expected);
@@ -331,6 +372,33 @@ impl Injected {
     fn add_tokens(&self, count: f64) {
         // SAFETY: that is its type, and any number will do.
         unsafe { self.0.get::<unsafe extern "C" fn(f64)>(b"stepscope_program_tokens").unwrap()(count) };
+    }
+
+    /// What the module in Python sees, by its numbers.
+    fn mark(&self, events: &[u32]) {
+        type Mark = unsafe extern "C" fn(u32, u64, u64) -> u32;
+        // SAFETY: that is its type, and any numbers will do.
+        let mark = unsafe { self.0.get::<Mark>(b"stepscope_torch_mark").unwrap() };
+        // SAFETY: as above.
+        events.iter().for_each(|event| _ = unsafe { mark(*event, 7, 0) });
+    }
+
+    /// What it has found out, and whether that is understood.
+    fn found(&self, what: &[u8], json: &str) -> bool {
+        type Found = unsafe extern "C" fn(*const c_char, usize) -> u32;
+        // SAFETY: that is its type, and the text is so long.
+        unsafe { self.0.get::<Found>(what).unwrap()(json.as_ptr().cast(), json.len()) == 1 }
+    }
+
+    fn count_tokens(&self, tokens: f64) {
+        // SAFETY: that is its type, and any number will do.
+        unsafe { self.0.get::<unsafe extern "C" fn(f64)>(b"stepscope_torch_tokens").unwrap()(tokens) };
+    }
+
+    fn failed(&self, source: &std::ffi::CStr, why: &std::ffi::CStr) {
+        type Failed = unsafe extern "C" fn(*const c_char, *const c_char);
+        // SAFETY: that is its type, and both are texts.
+        unsafe { self.0.get::<Failed>(b"stepscope_torch_failed").unwrap()(source.as_ptr(), why.as_ptr()) };
     }
 
     fn say_model(&self, json: &str, sequence_length: u64) {
@@ -522,6 +590,23 @@ fn recorded_process() {
             injected.end();
             push(c"step 2");
             pop();
+        }
+        "torch" => {
+            const MODEL: &[u8] = b"stepscope_torch_model";
+            injected.failed(c"memory", c"no such attribute");
+            assert!(injected.found(b"stepscope_torch_groups", r#"[{"name": "mesh_tp", "ranks": [0, 3]}]"#));
+            assert!(!injected.found(b"stepscope_torch_groups", "?"));
+            assert!(!injected.found(MODEL, r#"{"configuration": {"model_type": "odd"}}"#));
+            let counted = r#"{"name": "GPT", "layers": 2, "width": 8, "parameters": 100, "embeddings": 10,
+                "matrices": 80, "vocabulary": 5, "longest_side": 5}"#;
+            assert!(injected.found(MODEL, &format!(r#"{{"counted": {counted}, "sequence_length": 64}}"#)));
+            injected.count_tokens(f64::NAN);
+            // A backward pass; one inside of an optimizer, which calls back; an evaluation, and a checkpoint.
+            injected.mark(&[0]);
+            injected.count_tokens(64.0);
+            injected.mark(&[1, 2, 6, 0]);
+            injected.count_tokens(64.0);
+            injected.mark(&[1, 7, 3, 8, 9, 10, 11, 99]);
         }
         "nccl" => (2..=6).for_each(|version| communicate(&injected, version)),
         "fork" => {

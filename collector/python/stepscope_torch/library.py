@@ -1,14 +1,30 @@
 """The injected library, as Python calls it."""
 
 import ctypes
+import json
 import os
 from array import array
 
 # What the library is told, by its numbers.
-BACKWARD_BEGINS, BACKWARD_ENDS, OPTIMIZER_BEGINS, OPTIMIZER_ENDS, RECOMPUTATION_BEGINS, RECOMPUTATION_ENDS = range(6)
+(
+    BACKWARD_BEGINS,
+    BACKWARD_ENDS,
+    OPTIMIZER_BEGINS,
+    OPTIMIZER_ENDS,
+    RECOMPUTATION_BEGINS,
+    RECOMPUTATION_ENDS,
+    CLOSURE_BEGINS,
+    CLOSURE_ENDS,
+    EVALUATION_BEGINS,
+    EVALUATION_ENDS,
+    CHECKPOINT_BEGINS,
+    CHECKPOINT_ENDS,
+) = range(12)
 PARAMETERS, GRADIENTS, OPTIMIZER_STATE = range(3)
 # What it tells.
 HISTORY = 1
+# No text that it is told is longer.
+LONGEST = 1 << 20
 
 
 class Library:
@@ -19,16 +35,21 @@ class Library:
         # These take no time, and keep Python's lock: giving it away could take longer.
         quick = ctypes.PyDLL(path)
         slow = ctypes.CDLL(path)
+        text, size, number = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64
         self.expect = _function(quick.stepscope_torch_expect)
-        self._begin = _function(quick.stepscope_torch_begin, ctypes.c_char_p, returns=ctypes.c_uint32)
+        self._begin = _function(quick.stepscope_torch_begin, text, returns=ctypes.c_uint32)
         self.mark = _function(
-            quick.stepscope_torch_mark, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, returns=ctypes.c_uint32
+            quick.stepscope_torch_mark, ctypes.c_uint32, number, number, returns=ctypes.c_uint32
         )
-        self._blocks = _function(quick.stepscope_torch_blocks, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t)
-        self._buffers = _function(quick.stepscope_torch_buffers, ctypes.c_void_p, ctypes.c_size_t)
+        self.tokens = _function(quick.stepscope_torch_tokens, ctypes.c_double)
+        self._blocks = _function(quick.stepscope_torch_blocks, ctypes.c_uint32, ctypes.c_void_p, size)
+        self._buffers = _function(quick.stepscope_torch_buffers, ctypes.c_void_p, size)
         self.device = _function(quick.stepscope_torch_device, ctypes.c_uint32)
-        self._refuse = _function(slow.stepscope_torch_refuse, ctypes.c_char_p)
-        self.history = _function(slow.stepscope_torch_history, ctypes.c_uint64)
+        self._model = _function(slow.stepscope_torch_model, text, size, returns=ctypes.c_uint32)
+        self._groups = _function(slow.stepscope_torch_groups, text, size, returns=ctypes.c_uint32)
+        self._failed = _function(slow.stepscope_torch_failed, text, text)
+        self._refuse = _function(slow.stepscope_torch_refuse, text)
+        self.history = _function(slow.stepscope_torch_history, number)
         self.end = _function(slow.stepscope_torch_end)
 
     def begin(self, version):
@@ -37,9 +58,19 @@ class Library:
 
     def refuse(self, why):
         """Says why memory is not recorded from now on: a text, or what went wrong."""
-        if isinstance(why, BaseException) and not isinstance(why, RuntimeError):
-            why = "%s: %s" % (type(why).__name__, why)
-        self._refuse(str(why).replace("\0", "").encode("utf-8", "replace"))
+        self._refuse(_why(why))
+
+    def failed(self, source, why):
+        """Says why a source of knowledge has failed: a text, or what went wrong."""
+        self._failed(source.encode(), _why(why))
+
+    def model(self, description):
+        """Says what is trained, and tells whether that is understood."""
+        return _say(self._model, description)
+
+    def groups(self, description):
+        """Says which groups of ranks there are, and tells whether that is understood."""
+        return _say(self._groups, description)
 
     def blocks(self, category, addresses):
         """Says where all blocks of a category are."""
@@ -56,3 +87,14 @@ def _function(function, *arguments, returns=None):
     function.argtypes = arguments
     function.restype = returns
     return function
+
+
+def _say(function, description):
+    text = json.dumps(description, default=str).encode()
+    return len(text) <= LONGEST and function(text, len(text)) == 1
+
+
+def _why(why):
+    if isinstance(why, BaseException) and not isinstance(why, RuntimeError):
+        why = "%s: %s" % (type(why).__name__, why)
+    return str(why).replace("\0", "").encode("utf-8", "replace")

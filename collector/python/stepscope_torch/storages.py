@@ -1,5 +1,6 @@
 """Which blocks of memory are parameters, gradients, optimizer state."""
 
+import sys
 import weakref
 
 # State of optimizers is nested: a dict for each parameter, with lists in it at times.
@@ -12,16 +13,31 @@ class Storages:
     def __init__(self, torch):
         self._torch = torch
         self._modules = {}
-        self._replicas = {}
+        self._parents = {}
+        self._children = {}
         self._optimizers = {}
 
     def add_module(self, module):
         """Remembers a module that has parameters or buffers."""
         _remember(self._modules, module)
 
-    def add_replica(self, module):
-        """Remembers a wrapper that averages gradients."""
-        _remember(self._replicas, module)
+    def add_parent(self, module, submodule):
+        """Remembers that a module is within another."""
+        if submodule is not None:
+            _remember(self._parents, module)
+            _remember(self._children, submodule)
+
+    def roots(self):
+        """The modules that are trained and in no other: those of which optimizers have parameters, or else the largest."""
+        alone = [module for key, module in _pairs(self._modules) + _pairs(self._parents) if key not in self._children]
+        alone = list({id(module): module for module in alone}.values())
+        optimized = {id(tensor) for tensor in self._optimized()}
+        trained = [module for module in alone if any(id(tensor) in optimized for tensor in module.parameters())]
+        if trained:
+            return trained
+        sizes = [(_trained_size(module), place) for place, module in enumerate(alone)]
+        size, place = max(sizes, default=(0, 0))
+        return [alone[place]] if size else []
 
     def add_optimizer(self, optimizer):
         """Remembers an optimizer."""
@@ -78,7 +94,11 @@ class Storages:
     def bucket_sizes(self):
         """How large the buffers are in which gradients are averaged."""
         sizes = set()
-        for replica in _alive(self._replicas):
+        parallel = sys.modules.get("torch.nn.parallel.distributed")
+        kind = getattr(parallel, "DistributedDataParallel", ())
+        for replica in _alive(self._parents):
+            if not isinstance(replica, kind):
+                continue
             data = replica._get_ddp_logging_data()
             for key in ("bucket_sizes", "rebuilt_bucket_sizes"):
                 sizes.update(int(size) for size in str(data.get(key) or "").split(",") if size.strip().isdigit())
@@ -106,7 +126,16 @@ def _remember(things, thing):
 
 
 def _alive(things):
-    return [thing for thing in [reference() for reference in list(things.values())] if thing is not None]
+    return [thing for _, thing in _pairs(things)]
+
+
+def _pairs(things):
+    found = [(key, reference()) for key, reference in list(things.items())]
+    return [(key, thing) for key, thing in found if thing is not None]
+
+
+def _trained_size(module):
+    return sum(tensor.numel() for tensor in module.parameters() if tensor.requires_grad)
 
 
 def _add(tensor, addresses):

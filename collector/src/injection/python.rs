@@ -15,13 +15,26 @@ const VARIABLE: &str = "PYTHONPATH";
 /// Stands between the folders of a path, and so in none of them.
 const SEPARATOR: char = ':';
 
-/// What Python finds first comes last: it needs the others.
-const FILES: [PackedFile<'_>; 4] = [
-    ("stepscope_torch/storages.py", include_bytes!("../../python/stepscope_torch/storages.py")),
-    ("stepscope_torch/library.py", include_bytes!("../../python/stepscope_torch/library.py")),
-    ("stepscope_torch/__init__.py", include_bytes!("../../python/stepscope_torch/__init__.py")),
-    ("sitecustomize.py", include_bytes!("../../python/sitecustomize.py")),
-];
+macro_rules! files {
+    ($($name:literal,)*) => {
+        /// What Python finds first comes last: it needs the others.
+        const FILES: &[PackedFile<'_>] = &[$(($name, include_bytes!(concat!("../../python/", $name))),)*];
+    };
+}
+
+files! {
+    "stepscope_torch/groups.py",
+    "stepscope_torch/hidden.py",
+    "stepscope_torch/library.py",
+    "stepscope_torch/memory.py",
+    "stepscope_torch/model.py",
+    "stepscope_torch/passes.py",
+    "stepscope_torch/source.py",
+    "stepscope_torch/storages.py",
+    "stepscope_torch/tokens.py",
+    "stepscope_torch/__init__.py",
+    "sitecustomize.py",
+}
 
 /// The module, as files.
 #[derive(Debug)]
@@ -34,7 +47,7 @@ impl PythonModule {
     pub fn unpack() -> io::Result<PythonModule> {
         let unpacked = |folder: &Path| match folder.to_string_lossy().contains(SEPARATOR) {
             true => Err(io::Error::other("its path has a colon")),
-            false => Ok(PythonModule { folder: unpack(&FILES, folder)? }),
+            false => Ok(PythonModule { folder: unpack(FILES, folder)? }),
         };
         cache::in_folder("python", unpacked)
     }
@@ -58,6 +71,16 @@ fn before(folder: &Path, others: Option<&OsStr>) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_file_of_the_module_is_unpacked() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/stepscope_torch");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let files: Vec<String> = files.filter(|name| name.ends_with(".py")).collect();
+        let unpacked = |name: &String| FILES.iter().any(|(path, _)| *path == format!("stepscope_torch/{name}"));
+        assert_eq!(files.iter().filter(|name| !unpacked(name)).collect::<Vec<_>>(), Vec::<&String>::new());
+        assert_eq!(files.len() + 1, FILES.len());
+    }
 
     #[test]
     fn it_comes_before_what_is_there() {

@@ -9,18 +9,20 @@ from ._records import Record
 
 
 class Model(Record):
-    """The sizes of the model that is trained."""
+    """The model that is trained: its sizes, or only what its modules add up to."""
 
     name: str
     layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    feed_forward: str
-    vocabulary: int
-    tied_embeddings: bool
+    hidden: Optional[int]
+    heads: Optional[int]
+    kv_heads: Optional[int]
+    head_dim: Optional[int]
+    ffn: Optional[int]
+    feed_forward: Optional[str]
+    vocabulary: Optional[int]
+    tied_embeddings: Optional[bool]
+    width: Optional[int]
+    parameters: Optional[int]
 
 
 class Layout(Record):
@@ -46,6 +48,14 @@ class Device(Record):
     peak_flops: Optional[float]
 
 
+class FailedSource(Record):
+    """Something that could not be found out about a recorded program."""
+
+    source: str
+    why: str
+    ranks: List[int]
+
+
 class Run(Record):
     """What was run."""
 
@@ -59,6 +69,7 @@ class Run(Record):
     device: Optional[Device]
     ranks_on_a_device: Optional[int]
     phases_inferred: bool
+    failed_sources: List[FailedSource]
 
 
 class DataLoss(Record):
@@ -118,6 +129,7 @@ class Step(Partition):
     tokens_per_second: Optional[float]
     mfu: Optional[float]
     hfu: Optional[float]
+    includes: List[str]
 
 
 class StepTime(Record):

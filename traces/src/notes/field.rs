@@ -1,5 +1,6 @@
 //! How a note stands in `rank.json`.
 
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 /// What a note is made of there.
@@ -9,6 +10,21 @@ pub(super) trait NoteField: Sized {
 
     /// Writes it, in place of an earlier one.
     fn put(&self, map: &mut Map<String, Value>, key: &str);
+}
+
+/// Takes a note that is written as a value of its own, by its key.
+pub(super) fn take_value<T: DeserializeOwned>(map: &mut Map<String, Value>, key: &str) -> Option<T> {
+    let note = T::deserialize(map.get(key)?).ok()?;
+    map.remove(key);
+    Some(note)
+}
+
+/// Writes a note as a value of its own.
+pub(super) fn put_value(note: &impl Serialize, map: &mut Map<String, Value>, key: &str) {
+    // Numbers, texts and lists of them can always be written.
+    if let Ok(written) = serde_json::to_value(note) {
+        map.insert(key.to_owned(), written);
+    }
 }
 
 /// A note that is one text.

@@ -5,6 +5,7 @@
 
 mod devices;
 mod field;
+mod found_out;
 mod memory_times;
 mod program_model;
 mod rank_from;
@@ -18,6 +19,7 @@ use serde_json::{Map, Value};
 use field::NoteField;
 
 pub use devices::{AttentionNote, CuptiNote, NcclNote, NvmlNote, StreamsNote};
+pub use found_out::{FailedSources, ProcessGroup, ProcessGroups};
 pub use memory_times::MemoryTimes;
 pub use program_model::ProgramModel;
 pub use rank_from::RankFrom;
@@ -75,8 +77,12 @@ notes! {
     Settings in settings: RecorderSettings,
     /// The command line of its process.
     Program in program: String,
-    /// The model that its program says it trains.
+    /// The model that its program trains.
     ProgramModel in program_model: ProgramModel,
+    /// The groups of ranks that its program has made.
+    ProcessGroups in process_groups: ProcessGroups,
+    /// What could not be found out about its program, and why.
+    FailedSources in failed_sources: FailedSources,
     /// The name of the file it was imported from.
     File in file: String,
     /// How its number was found.

@@ -1,36 +1,49 @@
-//! What a program says of the model that it trains.
+//! What a program says of the model that it trains, or what its modules show.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use stepscope_plan::ModelShape;
+use stepscope_plan::{CountedModel, Model, ModelShape};
 
-use super::field::NoteField;
+use super::field::{NoteField, put_value};
 
 /// No sequence is longer.
 const LONGEST_SEQUENCE: u64 = 1 << 32;
 
-/// What a program says of the model that it trains.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The model that a program trains, as far as this rank knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramModel {
-    /// Its sizes.
-    pub shape: ModelShape,
+    /// What is known of it. What modules add up to are those of this rank alone.
+    pub model: Model,
     /// How many tokens a sequence has, if it says so.
-    #[serde(default)]
     pub sequence_length: Option<u64>,
+}
+
+/// As it is written.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shape: Option<ModelShape>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    counted: Option<CountedModel>,
+    #[serde(default)]
+    sequence_length: Option<u64>,
 }
 
 impl NoteField for ProgramModel {
     fn take(map: &mut Map<String, Value>, key: &str) -> Option<ProgramModel> {
-        let mut model = ProgramModel::deserialize(map.get(key)?).ok()?;
-        model.sequence_length = model.sequence_length.filter(|length| (1..=LONGEST_SEQUENCE).contains(length));
+        let Written { shape, counted, sequence_length } = Written::deserialize(map.get(key)?).ok()?;
+        let counted = || Some(Model::Counted(counted?.check()?));
+        let model = shape.map(Model::Shape).or_else(counted)?;
         map.remove(key);
-        Some(model)
+        let sequence_length = sequence_length.filter(|length| (1..=LONGEST_SEQUENCE).contains(length));
+        Some(ProgramModel { model, sequence_length })
     }
 
     fn put(&self, map: &mut Map<String, Value>, key: &str) {
-        // Numbers and texts can always be written.
-        if let Ok(written) = serde_json::to_value(self) {
-            map.insert(key.to_owned(), written);
-        }
+        let (shape, counted) = match self.model.clone() {
+            Model::Shape(shape) => (Some(shape), None),
+            Model::Counted(counted) => (None, Some(counted)),
+        };
+        put_value(&Written { shape, counted, sequence_length: self.sequence_length }, map, key);
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 
 use proptest::prelude::*;
 use serde_json::json;
+use stepscope_plan::{Model, ModelShape};
 
 use super::*;
 use crate::ids::Rank;
@@ -231,6 +232,8 @@ proptest! {
             CollectorNote::Torch(TorchNotes::of_state(TorchMemory::NotRecorded { why: why() })),
             CollectorNote::RankFrom(RankFrom::Taken { variable: "RANK".into(), wanted: Rank(number) }),
             CollectorNote::RanksOnDevice(number.into()),
+            CollectorNote::FailedSources(FailedSources([(why(), why())].into())),
+            CollectorNote::ProcessGroups(ProcessGroups(vec![ProcessGroup { name: why(), ranks: vec![Rank(number)] }])),
         ] {
             let mut notes = CollectorNotes::default();
             notes.add(note);
@@ -242,8 +245,8 @@ proptest! {
 
 #[test]
 fn the_model_of_a_program_is_read_as_it_was_written() {
-    let shape = stepscope_plan::ModelShape::preset("tiny").unwrap();
-    let model = ProgramModel { shape, sequence_length: Some(1024) };
+    let shape = ModelShape::preset("tiny").unwrap();
+    let model = ProgramModel { model: Model::Shape(shape), sequence_length: Some(1024) };
     let mut notes = CollectorNotes::default();
     notes.add(CollectorNote::ProgramModel(model.clone()));
     let on_disk = written(&notes);

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use stepscope_analyzer::{Analysis, LiveSnapshot, RankMemory, RunningStep, StepSummary};
-use stepscope_plan::{ModelShape, ParallelLayout};
+use stepscope_plan::{Model, ParallelLayout};
 use stepscope_traces::{Device, Loss, Nanos, Rank, Run, RunSource, State};
 
 /// What is known of a run at a moment.
@@ -73,7 +73,7 @@ pub(crate) struct RunFacts {
     pub(crate) ranks: Vec<Rank>,
     /// How many there should be, if that is known.
     pub(crate) world_size: Option<u32>,
-    pub(crate) model: Option<ModelShape>,
+    pub(crate) model: Option<Model>,
     pub(crate) layout: Option<ParallelLayout>,
     /// The first rank's.
     pub(crate) device: Option<Device>,
@@ -96,7 +96,7 @@ impl RunFacts {
             world_size: run.info.world_size,
             model: {
                 let told = || run.ranks.iter().find_map(|rank| rank.info.collector.program_model.as_ref());
-                run.info.model.clone().or_else(|| told().map(|model| model.shape.clone()))
+                run.info.model.clone().map(Model::Shape).or_else(|| told().map(|told| told.model.clone()))
             },
             layout: run.info.layout,
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),

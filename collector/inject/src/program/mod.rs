@@ -22,7 +22,7 @@ use stepscope_traces::Step;
 
 use crate::process;
 
-pub(crate) use model::tell as tell_model;
+pub(crate) use model::{find as find_model, shape, tell as tell_model};
 
 /// Runs what the program asks for, unless it is a fork of the one that is recorded. No panic gets out.
 fn for_program<R: Default>(action: impl FnOnce() -> R + UnwindSafe) -> R {

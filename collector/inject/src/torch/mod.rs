@@ -6,7 +6,9 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `steps.rs` | which step the program is in, by its optimizers |
+//! | `event.rs` | what the module sees, by its numbers |
+//! | `steps.rs` | which step and phase the program is in, by what begins and ends |
+//! | `told.rs` | what holds on: groups of ranks, the model, what could not be found out |
 //! | `inbox.rs` | what the program's threads leave for ours |
 //! | `native.rs` | PyTorch's own function that writes its history, in C++ (`native_elsewhere.rs`, where it cannot be called) |
 //! | `catch.rs` | a call of C++ that ends here, whatever it throws |
@@ -16,11 +18,13 @@
 
 #[cfg(target_arch = "x86_64")]
 mod catch;
+mod event;
 mod follow;
 mod inbox;
 #[cfg_attr(not(target_arch = "x86_64"), path = "native_elsewhere.rs")]
 mod native;
 mod steps;
+mod told;
 
 use std::{
     ffi::{CStr, c_char},
@@ -32,11 +36,13 @@ use std::{
     },
 };
 
-use stepscope_traces::{MemoryCategory, Observation, TrainingEvent, now};
+use stepscope_traces::{MemoryCategory, Observation, now};
 
 use crate::process;
+use event::Event;
 
 pub(crate) use follow::end;
+pub(crate) use told::tell;
 
 /// What the module is told: that the history is wanted.
 const HISTORY: u32 = 1;
@@ -44,16 +50,6 @@ const HISTORY: u32 = 1;
 /// The categories that the module observes, by its numbers.
 const CATEGORIES: [MemoryCategory; 3] =
     [MemoryCategory::Parameters, MemoryCategory::Gradients, MemoryCategory::OptimizerState];
-
-/// What the module sees, by its numbers.
-const EVENTS: [TrainingEvent; 6] = [
-    TrainingEvent::BackwardBegins,
-    TrainingEvent::BackwardEnds,
-    TrainingEvent::OptimizerBegins,
-    TrainingEvent::OptimizerEnds,
-    TrainingEvent::RecomputationBegins,
-    TrainingEvent::RecomputationEnds,
-];
 
 /// Whether the module is in this process, and is going to say what PyTorch does.
 static EXPECTED: AtomicBool = AtomicBool::new(false);
@@ -120,8 +116,8 @@ pub(crate) extern "C" fn stepscope_torch_mark(event: u32, optimizer: u64, spent_
     let time = now();
     for_python(|| {
         follow::add_cost(spent_ns);
-        if let Some(event) = EVENTS.get(event as usize) {
-            steps::mark(*event, optimizer, time);
+        if let Some(event) = Event::of(event) {
+            steps::mark(event, optimizer, time);
         }
         wishes()
     })
@@ -168,6 +164,48 @@ pub(crate) extern "C" fn stepscope_torch_history(events: u64) {
     for_python(|| if events > 0 { follow::history_is_on(events) } else { follow::history_goes_off() });
 }
 
+/// Says that a backward pass is over so many tokens.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_torch_tokens(tokens: f64) {
+    for_python(|| told::count_tokens(tokens));
+}
+
+/// Says what is trained, in JSON. Tells 1 if it is understood.
+///
+/// # Safety
+///
+/// The description has so many bytes.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stepscope_torch_model(description: *const c_char, length: usize) -> u32 {
+    // SAFETY: as the caller promises.
+    let description = unsafe { bytes(description, length) };
+    for_python(|| told::say_model(&description).into())
+}
+
+/// Says which groups of ranks there are, in JSON. Tells 1 if it is understood.
+///
+/// # Safety
+///
+/// The description has so many bytes.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stepscope_torch_groups(description: *const c_char, length: usize) -> u32 {
+    // SAFETY: as the caller promises.
+    let description = unsafe { bytes(description, length) };
+    for_python(|| told::say_groups(&description).into())
+}
+
+/// Says that a source of knowledge has failed, and why.
+///
+/// # Safety
+///
+/// Both are texts of C's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stepscope_torch_failed(source: *const c_char, why: *const c_char) {
+    // SAFETY: as the caller promises.
+    let (source, why) = unsafe { (text(source), text(why)) };
+    for_python(|| told::fail(source, why));
+}
+
 /// Says why memory cannot be recorded.
 ///
 /// # Safety
@@ -197,6 +235,18 @@ unsafe fn text(text: *const c_char) -> String {
     // SAFETY: as the caller promises.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     text.chars().take(LONGEST).collect()
+}
+
+/// # Safety
+///
+/// It is null, or has so many bytes.
+unsafe fn bytes(text: *const c_char, length: usize) -> String {
+    const LONGEST: usize = 1 << 20;
+    if text.is_null() || length > LONGEST {
+        return String::new();
+    }
+    // SAFETY: as the caller promises.
+    String::from_utf8_lossy(unsafe { slice::from_raw_parts(text.cast::<u8>(), length) }).into_owned()
 }
 
 /// # Safety

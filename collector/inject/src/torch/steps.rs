@@ -1,14 +1,16 @@
 //! Which step the program is in, by its optimizers.
 //!
 //! A step ends with its last optimizer. Where there are several, they take turns: the one that steps first in the program
-//! leads, and whoever stepped last before the leader steps again is the last of a step. The first step begins with the first
-//! backward pass, since what comes before that is no training yet.
+//! leads, and whoever stepped last before the leader steps again is the last of a step. An optimizer that steps several times
+//! between two backward passes, for one group of parameters after the other, takes as many turns. The first step begins with
+//! the first backward pass, since what comes before that is no training yet. What comes behind an optimizer, evaluation and
+//! saving included, is of the next step.
 
 use std::sync::{Mutex, Once, PoisonError};
 
 use stepscope_traces::{CollectorNote, Mark, Nanos, Phase, PhasesFrom, Span, SpanKind, Step, TrainingEvent};
 
-use super::{follow, inbox};
+use super::{event::Event, follow, inbox};
 use crate::{place, recording::recorder};
 
 /// A leader that others have stepped without so often leads no more.
@@ -26,31 +28,51 @@ struct Program {
     phase_began: Nanos,
     backward: u32,
     optimizer: u32,
+    /// The optimizers that have called back, and wait.
+    waiting: u32,
     recomputation: u32,
+    evaluates: bool,
+    saving: u32,
     turns: Turns,
 }
+
+/// An optimizer, and how often it has stepped since a backward pass: several turns of one.
+type Turn = (u64, u32);
 
 /// Which optimizers take turns.
 #[derive(Debug)]
 struct Turns {
-    leader: Option<u64>,
+    leader: Option<Turn>,
     /// The last of a step.
-    last: Option<u64>,
+    last: Option<Turn>,
     /// Who stepped most recently.
-    recent: Option<u64>,
+    recent: Option<Turn>,
+    /// Which turn it is since the last backward pass, of the optimizer that stepped most recently. Without backward passes
+    /// each is the first.
+    repeated: Option<Turn>,
     /// How often others stepped since the leader did.
     without_leader: u32,
 }
 
 impl Turns {
-    const NEW: Turns = Turns { leader: None, last: None, recent: None, without_leader: 0 };
+    const NEW: Turns = Turns { leader: None, last: None, recent: None, repeated: None, without_leader: 0 };
+
+    fn backward_ended(&mut self) {
+        self.repeated = Some((0, 0));
+    }
 
     fn begins(&mut self, optimizer: u64) {
-        let leads = self.leader.is_none_or(|leader| leader == optimizer) || self.without_leader >= PATIENCE;
+        let number = match self.repeated {
+            Some((same, number)) if same == optimizer => number + 1,
+            _ => 0,
+        };
+        self.repeated = self.repeated.map(|_| (optimizer, number));
+        let turn = (optimizer, number);
+        let leads = self.leader.is_none_or(|leader| leader == turn) || self.without_leader >= PATIENCE;
         if leads {
-            let same = self.leader == Some(optimizer);
-            self.leader = Some(optimizer);
-            self.last = Some(self.recent.filter(|_| same).unwrap_or(optimizer));
+            let same = self.leader == Some(turn);
+            self.leader = Some(turn);
+            self.last = Some(self.recent.filter(|_| same).unwrap_or(turn));
             self.without_leader = 0;
         } else {
             self.without_leader += 1;
@@ -59,8 +81,9 @@ impl Turns {
 
     /// Whether a step ends with it.
     fn ends(&mut self, optimizer: u64) -> bool {
-        self.recent = Some(optimizer);
-        self.last == Some(optimizer)
+        let number = self.repeated.filter(|(same, _)| *same == optimizer).map_or(0, |(_, number)| number);
+        self.recent = Some((optimizer, number));
+        self.last == self.recent
     }
 }
 
@@ -71,7 +94,10 @@ impl Program {
         phase_began: Nanos(0),
         backward: 0,
         optimizer: 0,
+        waiting: 0,
         recomputation: 0,
+        evaluates: false,
+        saving: 0,
         turns: Turns::NEW,
     };
 
@@ -80,6 +106,8 @@ impl Program {
         match self {
             Program { backward: 1.., recomputation: 1.., .. } => Some(Phase::Recompute),
             Program { backward: 1.., .. } => Some(Phase::Backward),
+            Program { saving: 1.., .. } => Some(Phase::Checkpoint),
+            Program { evaluates: true, .. } => Some(Phase::Evaluation),
             Program { optimizer: 1.., .. } => Some(Phase::Optimizer),
             Program { step: Some(_), .. } => Some(Phase::Forward),
             _ => None,
@@ -87,22 +115,31 @@ impl Program {
     }
 
     /// Changes it, and tells whether a step ended, and which phase did.
-    fn change(&mut self, event: TrainingEvent, optimizer: u64, time: Nanos) -> Change {
+    fn change(&mut self, event: Event, optimizer: u64, time: Nanos) -> Change {
         let before = self.phase();
         let is_outermost = |depth: u32| depth == 1;
         let mut step_ended = None;
         match event {
-            TrainingEvent::BackwardBegins => self.backward = self.backward.saturating_add(1),
-            TrainingEvent::BackwardEnds => self.backward = self.backward.saturating_sub(1),
-            TrainingEvent::RecomputationBegins => self.recomputation = self.recomputation.saturating_add(1),
-            TrainingEvent::RecomputationEnds => self.recomputation = self.recomputation.saturating_sub(1),
-            TrainingEvent::OptimizerBegins => {
+            Event::BackwardBegins => self.backward = self.backward.saturating_add(1),
+            Event::BackwardEnds => {
+                self.backward = self.backward.saturating_sub(1);
+                self.turns.backward_ended();
+            }
+            Event::RecomputationBegins => self.recomputation = self.recomputation.saturating_add(1),
+            Event::RecomputationEnds => self.recomputation = self.recomputation.saturating_sub(1),
+            Event::ClosureBegins => self.waiting = std::mem::take(&mut self.optimizer),
+            Event::ClosureEnds => self.optimizer = std::mem::take(&mut self.waiting),
+            Event::EvaluationBegins => self.evaluates = true,
+            Event::EvaluationEnds => self.evaluates = false,
+            Event::CheckpointBegins => self.saving = self.saving.saturating_add(1),
+            Event::CheckpointEnds => self.saving = self.saving.saturating_sub(1),
+            Event::OptimizerBegins => {
                 self.optimizer = self.optimizer.saturating_add(1);
                 if is_outermost(self.optimizer) {
                     self.turns.begins(optimizer);
                 }
             }
-            TrainingEvent::OptimizerEnds => {
+            Event::OptimizerEnds => {
                 if is_outermost(self.optimizer) && self.turns.ends(optimizer) {
                     step_ended = self.step.map(|step| (Step(step), self.step_began));
                     self.step = self.step.map(|step| step.saturating_add(1));
@@ -110,7 +147,6 @@ impl Program {
                 }
                 self.optimizer = self.optimizer.saturating_sub(1);
             }
-            TrainingEvent::StepEnds => {}
         }
         if self.step.is_none() && self.phase().is_some() {
             (self.step, self.step_began) = (Some(0), time);
@@ -131,7 +167,7 @@ struct Change {
 }
 
 /// The program begins or ends something: tells the recording and the assignment of memory categories.
-pub(super) fn mark(event: TrainingEvent, optimizer: u64, time_ns: Nanos) {
+pub(super) fn mark(event: Event, optimizer: u64, time_ns: Nanos) {
     let mut program = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner);
     let change = program.change(event, optimizer, time_ns);
     let (step, phase) = (program.step.map(Step), program.phase());
@@ -157,7 +193,7 @@ pub(super) fn mark(event: TrainingEvent, optimizer: u64, time_ns: Nanos) {
         return;
     }
     inbox::leave(|inbox| {
-        inbox.mark(Mark { time_ns, event, step });
+        event.for_memory().into_iter().for_each(|event| inbox.mark(Mark { time_ns, event, step }));
         if change.step_ended.is_some() {
             inbox.mark(Mark { time_ns, event: TrainingEvent::StepEnds, step });
         }
@@ -176,11 +212,11 @@ mod tests {
         for (time, what) in program.chars().enumerate() {
             let time = Nanos(time as i64);
             let ended = match what {
-                '(' => state.change(TrainingEvent::BackwardBegins, 0, time),
-                ')' => state.change(TrainingEvent::BackwardEnds, 0, time),
+                '(' => state.change(Event::BackwardBegins, 0, time),
+                ')' => state.change(Event::BackwardEnds, 0, time),
                 optimizer => {
-                    state.change(TrainingEvent::OptimizerBegins, optimizer.into(), time);
-                    state.change(TrainingEvent::OptimizerEnds, optimizer.into(), time)
+                    state.change(Event::OptimizerBegins, optimizer.into(), time);
+                    state.change(Event::OptimizerEnds, optimizer.into(), time)
                 }
             };
             told.push(what);
@@ -195,6 +231,13 @@ mod tests {
         assert_eq!(steps_of("()()()a()()()a"), "()()()a|()()()a|", "gradients are accumulated");
         assert_eq!(steps_of("()ab()ab()ab"), "()a|b()ab|()ab|", "that there is another shows after the first step");
         assert_eq!(steps_of("()d()g()d()g()d()g"), "()d|()g()d()g|()d()g|");
+        assert_eq!(
+            steps_of("()aaa()aaa()aaa"),
+            "()a|aa()aaa|()aaa|",
+            "it takes one group of parameters after the other"
+        );
+        assert_eq!(steps_of("()aab()aab"), "()a|ab()aab|");
+        assert_eq!(steps_of("aaa"), "a|a|a|", "nothing is known of backward passes");
         assert_eq!(steps_of("()ab()ab()a()a()a"), "()a|b()ab|()a()a|()a|", "one may not come again");
     }
 
@@ -210,14 +253,14 @@ mod tests {
         assert_eq!(state.phase(), None);
         let mut phases = Vec::new();
         for event in [
-            TrainingEvent::BackwardBegins,
-            TrainingEvent::RecomputationBegins,
-            TrainingEvent::RecomputationEnds,
-            TrainingEvent::BackwardEnds,
-            TrainingEvent::OptimizerBegins,
-            TrainingEvent::BackwardBegins,
-            TrainingEvent::BackwardEnds,
-            TrainingEvent::OptimizerEnds,
+            Event::BackwardBegins,
+            Event::RecomputationBegins,
+            Event::RecomputationEnds,
+            Event::BackwardEnds,
+            Event::OptimizerBegins,
+            Event::BackwardBegins,
+            Event::BackwardEnds,
+            Event::OptimizerEnds,
         ] {
             state.change(event, 1, Nanos(0));
             phases.push(state.phase().map(|phase| phase.word()));

@@ -1,0 +1,87 @@
+//! What the module says that holds on: groups of ranks, and what it could not find out. Each recording is told all of it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Deserialize;
+use stepscope_collector::Recorder;
+use stepscope_plan::{CountedModel, Model};
+use stepscope_traces::{CollectorNote, FailedSources, ProcessGroups, ProgramModel, REPLICA_TOKENS};
+
+use crate::{program, recording::recorder};
+
+/// So many sources may have failed; there are fewer.
+const MOST_FAILURES: usize = 32;
+
+static TOLD: Mutex<Told> =
+    Mutex::new(Told { groups: None, failures: FailedSources(std::collections::BTreeMap::new()) });
+
+struct Told {
+    groups: Option<ProcessGroups>,
+    failures: FailedSources,
+}
+
+/// A model, as the module describes it.
+#[derive(Deserialize)]
+struct Described {
+    /// In Hugging Face's words, or ours.
+    configuration: Option<serde_json::Value>,
+    counted: Option<CountedModel>,
+    sequence_length: Option<u64>,
+}
+
+fn lock() -> MutexGuard<'static, Told> {
+    TOLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells a recording.
+pub(crate) fn tell(recorder: &Recorder) {
+    let told = lock();
+    told.groups.iter().for_each(|groups| recorder.note(CollectorNote::ProcessGroups(groups.clone())));
+    if !told.failures.0.is_empty() {
+        recorder.note(CollectorNote::FailedSources(told.failures.clone()));
+    }
+}
+
+/// Says that a source of knowledge has failed.
+pub(super) fn fail(source: String, why: String) {
+    let mut told = lock();
+    if told.failures.0.len() < MOST_FAILURES {
+        told.failures.0.insert(source, why);
+    }
+    drop(told);
+    recorder().into_iter().for_each(tell);
+}
+
+/// Says which groups there are, in JSON. Tells whether it is understood.
+pub(super) fn say_groups(description: &str) -> bool {
+    let Ok(groups) = serde_json::from_str(description) else { return false };
+    lock().groups = Some(groups);
+    recorder().into_iter().for_each(tell);
+    true
+}
+
+/// Says what is trained, in JSON. Tells whether it is understood.
+pub(super) fn say_model(description: &str) -> bool {
+    let Ok(Described { configuration, counted, sequence_length }) = serde_json::from_str(description) else {
+        return false;
+    };
+    let model = match (configuration, counted) {
+        (Some(configuration), _) => program::shape(&configuration.to_string()).ok().map(Model::Shape),
+        (None, counted) => counted.and_then(CountedModel::check).map(Model::Counted),
+    };
+    let found = model.map(|model| ProgramModel { model, sequence_length });
+    let is_understood = found.is_some();
+    found.into_iter().for_each(program::find_model);
+    is_understood
+}
+
+/// Counts tokens of a backward pass.
+pub(super) fn count_tokens(tokens: f64) {
+    if tokens.is_finite()
+        && tokens > 0.0
+        && let Some(recorder) = recorder()
+        && let Some(counter) = recorder.counter(REPLICA_TOKENS)
+    {
+        recorder.count(counter, tokens);
+    }
+}

@@ -1,0 +1,203 @@
+"""What the module says of a training, with PyTorch on a CPU and a library that writes down what it is told."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import torch
+import torch.nn.functional as F
+import torch.utils.checkpoint
+
+import stepscope_torch
+from stepscope_torch import library as says
+
+# What is told, by a sign each.
+SIGNS = {
+    says.BACKWARD_BEGINS: "(",
+    says.BACKWARD_ENDS: ")",
+    says.RECOMPUTATION_BEGINS: "r",
+    says.RECOMPUTATION_ENDS: "",
+    says.OPTIMIZER_BEGINS: "[",
+    says.OPTIMIZER_ENDS: "]",
+    says.CLOSURE_BEGINS: "{",
+    says.CLOSURE_ENDS: "}",
+    says.EVALUATION_BEGINS: "<",
+    says.EVALUATION_ENDS: ">",
+    says.CHECKPOINT_BEGINS: "c",
+    says.CHECKPOINT_ENDS: "",
+}
+WIDTH, LAYERS, VOCABULARY, LENGTH, BATCH = 32, 3, 100, 16, 4
+
+
+class Library:
+    """Takes the place of the injected library."""
+
+    def __init__(self):
+        self.signs = ""
+        self.counted = []
+        self.models = []
+        self.failures = {}
+        self.refusals = []
+
+    def begin(self, version):
+        return 0
+
+    def mark(self, event, optimizer, spent):
+        self.signs += SIGNS[event]
+        return 0
+
+    def tokens(self, count):
+        self.counted.append(count)
+
+    def model(self, description):
+        self.models.append(description)
+        return "counted" in description
+
+    def failed(self, source, why):
+        self.failures[source] = why
+
+    def refuse(self, why):
+        self.refusals.append(why)
+
+    def end(self):
+        pass
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(WIDTH, 4 * WIDTH)
+        self.down = torch.nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(x)))
+
+
+class Model(torch.nn.Module):
+    def __init__(self, is_tied=False, is_recomputed=False):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(VOCABULARY, WIDTH)
+        self.positions = torch.nn.Embedding(LENGTH, WIDTH)
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(LAYERS))
+        self.output = None if is_tied else torch.nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.is_recomputed = is_recomputed
+
+    def forward(self, tokens):
+        x = self.embedding(tokens) + self.positions(torch.arange(LENGTH))
+        for block in self.blocks:
+            x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) if self.is_recomputed else block(x)
+        return F.linear(x, self.embedding.weight) if self.output is None else self.output(x)
+
+
+# Hooks stay in PyTorch as long as the process: there is one watch for all tests.
+LIBRARY = Library()
+WATCH = stepscope_torch.Watch(torch, LIBRARY, lambda name, action: None)
+WATCH.cuda_begins()
+TOKENS = torch.randint(0, VOCABULARY, (BATCH, LENGTH))
+
+
+def loss_of(model):
+    return F.cross_entropy(model(TOKENS).view(-1, VOCABULARY), TOKENS.view(-1))
+
+
+class TestWatch(unittest.TestCase):
+    def setUp(self):
+        LIBRARY.__init__()
+        WATCH._steps = WATCH._backwards = 0
+        WATCH._tokens.__init__(torch)
+
+    def test_steps_have_passes_and_tokens(self):
+        model = Model()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            for _ in range(2):
+                loss_of(model).backward()
+            optimizer.step()
+        self.assertEqual(LIBRARY.signs, "()()[]()()[]")
+        self.assertEqual(LIBRARY.counted, [BATCH * LENGTH] * 4)
+        self.assertEqual(LIBRARY.failures, {})
+
+    def test_what_is_recomputed_is_told_apart(self):
+        model = Model(is_recomputed=True)
+        loss_of(model).backward()
+        LIBRARY.signs = ""
+        loss_of(model).backward()
+        self.assertEqual(LIBRARY.signs, "(" + "r" * LAYERS + ")")
+
+    def test_passes_in_a_closure_are_not_the_optimizers(self):
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters())
+
+        def closure():
+            loss = loss_of(model)
+            loss.backward()
+            return loss
+
+        self.assertGreater(float(optimizer.step(closure)), 0)
+        self.assertGreater(float(optimizer.step(closure=closure)), 0)
+        self.assertEqual(LIBRARY.signs, "[{()}][{()}]")
+
+    def test_evaluation_and_saving_are_told_apart(self):
+        model = Model()
+        other = Model().requires_grad_(False)
+        optimizer = torch.optim.SGD(model.parameters())
+        for _ in range(2):
+            loss_of(model).backward()
+            optimizer.step()
+            other.eval()
+            model.eval()
+            model.train()
+        with tempfile.TemporaryDirectory() as folder:
+            torch.save({}, os.path.join(folder, "checkpoint"))
+        model.eval()
+        loss_of(model).backward()
+        self.assertEqual(LIBRARY.signs, "()[]<>()[]<>c<>()")
+        self.assertIs(torch.nn.Module.train, Model.train, "nothing is left of it")
+
+    def test_modules_add_up(self):
+        for is_tied in (False, True):
+            LIBRARY.models = []
+            model = Model(is_tied)
+            optimizer = torch.optim.SGD(model.parameters())
+            for _ in range(2):
+                loss_of(model).backward()
+                optimizer.step()
+            blocks = LAYERS * 8 * WIDTH * WIDTH
+            described = LIBRARY.models[-1]
+            self.assertEqual(described["sequence_length"], LENGTH)
+            counted = described["counted"]
+            self.assertEqual(counted["parameters"], sum(tensor.numel() for tensor in model.parameters()))
+            self.assertEqual(counted["matrices"], blocks + (0 if is_tied else VOCABULARY * WIDTH))
+            self.assertEqual(counted["longest_side"], 4 * WIDTH if is_tied else max(VOCABULARY, 4 * WIDTH))
+            self.assertEqual((counted["layers"], counted["width"], counted["name"]), (LAYERS, WIDTH, "Model"))
+            self.assertEqual(counted["vocabulary"], VOCABULARY)
+            WATCH._steps = 0
+
+    def test_a_source_that_fails_leaves_the_others(self):
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters())
+        model_of, LIBRARY.model = LIBRARY.model, None
+        try:
+            for _ in range(2):
+                loss_of(model).backward()
+                optimizer.step()
+        finally:
+            LIBRARY.model = model_of
+            WATCH._sources["model"].is_on = True
+        self.assertEqual(list(LIBRARY.failures), ["model"])
+        self.assertIsInstance(LIBRARY.failures["model"], TypeError)
+        self.assertEqual((LIBRARY.signs, len(LIBRARY.counted)), ("()[]()[]", 2))
+
+    def test_a_compiled_model_is_compiled_once_and_counted(self):
+        compiled = torch.compile(Model(), backend="aot_eager")
+        for _ in range(3):
+            loss_of(compiled).backward()
+        self.assertEqual(LIBRARY.counted[-3:], [BATCH * LENGTH] * 3)
+        self.assertEqual(torch._dynamo.utils.counters["stats"]["unique_graphs"], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

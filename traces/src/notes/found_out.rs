@@ -1,0 +1,44 @@
+//! What was found out inside of a program: its groups of ranks, and what could not be found out.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::field::{NoteField, put_value, take_value};
+use crate::ids::Rank;
+
+/// A group of ranks that a program has made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessGroup {
+    /// What the program calls it.
+    pub name: String,
+    /// The ranks in it, in the order of their places.
+    pub ranks: Vec<Rank>,
+}
+
+/// The groups of ranks that a program has made, as far as this rank is in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProcessGroups(pub Vec<ProcessGroup>);
+
+/// Sources of knowledge about a program that failed, each with its reason. The others went on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FailedSources(pub BTreeMap<String, String>);
+
+macro_rules! values {
+    ($($note:ty),*) => {$(
+        impl NoteField for $note {
+            fn take(map: &mut Map<String, Value>, key: &str) -> Option<$note> {
+                take_value(map, key)
+            }
+
+            fn put(&self, map: &mut Map<String, Value>, key: &str) {
+                put_value(self, map, key);
+            }
+        }
+    )*};
+}
+
+values!(ProcessGroups, FailedSources);
