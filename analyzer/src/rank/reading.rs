@@ -23,7 +23,7 @@ use crate::{
         step_parts::RankParts,
         step_windows::{self, StepWindow, step_extents, windows},
         streams::StreamTimes,
-        work,
+        work::{self, Work},
     },
     selection::{Selection, StepChoice},
 };
@@ -101,7 +101,7 @@ impl RankReading<'_> {
         let extents = recorded.extents(&activities);
         let windows = windows(&activities, &annotated, &extents, state == State::Complete);
         let counters = StepCounters::of(&windows, &annotated, &recorded, &extents, data.counters.rows());
-        let work = work::of_activities(&activities);
+        let Work { items: work, is_inferred: work_is_inferred } = work::of_activities(&activities);
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);
@@ -165,6 +165,7 @@ impl RankReading<'_> {
             device,
             communication,
             work,
+            work_is_inferred,
             unlabelled_work,
         })
     }
