@@ -5,6 +5,7 @@ use std::{io::Write, path::PathBuf};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use serde::Serialize;
+use stepscope_analyzer::{RunLayout, Selection, analyze};
 use stepscope_plan::text;
 use stepscope_traces::{
     Device, Loss, Nanos, Rank, RankDirectory, RankInfo, RankReport, Run, RunInfo, RunSource, Stage, State, Survey,
@@ -50,6 +51,8 @@ struct Contents {
     path: String,
     state: State,
     run: RunInfo,
+    /// How it is spread over ranks: as the run says, or as its ranks tell.
+    layout: Option<RunLayout>,
     data_loss: Loss,
     ranks: Vec<RankContents>,
 }
@@ -100,13 +103,22 @@ impl From<TableSurvey> for TableContents {
     }
 }
 
+/// How a run is spread over ranks. One that does not say so is analyzed; what cannot be is not known.
+fn layout(run: &Run) -> Option<RunLayout> {
+    match run.info.layout {
+        Some(layout) => Some(layout.into()),
+        None if run.ranks.len() < 2 => None,
+        None => analyze(run, &Selection::default(), &|_| ()).ok()?.run.layout,
+    }
+}
+
 impl Contents {
     fn of(run: &Run) -> Contents {
         let ranks: Vec<RankContents> = run.ranks.iter().map(RankContents::of).collect();
         let mut data_loss = Loss::default();
         ranks.iter().for_each(|rank| data_loss += rank.data_loss);
         let (path, state) = (run.path.to_string_lossy().into_owned(), run.state());
-        Contents { schema: 1, path, state, run: run.info.clone(), data_loss, ranks }
+        Contents { schema: 1, path, state, run: run.info.clone(), layout: layout(run), data_loss, ranks }
     }
 
     fn text(&self) -> String {
@@ -154,9 +166,9 @@ impl Contents {
             let name = text::printable(&model.name);
             format!("model     {name}, {} parameters", text::parameters(model.parameters()))
         });
-        let layout = self.run.layout.map(|layout| {
+        let layout = self.layout.map(|layout| {
             let label = if model.is_some() { "layout" } else { "layout  " };
-            format!("{label}  {}", text::layout(&layout))
+            format!("{label}  {}", layout.words())
         });
         let known: Vec<String> = model.into_iter().chain(layout).collect();
         if known.is_empty() { String::new() } else { format!("  {}\n", known.join("   ")) }

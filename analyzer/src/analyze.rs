@@ -8,7 +8,7 @@ use std::{
     thread::{self, available_parallelism},
 };
 
-use stepscope_traces::{Rank, RankDirectory, Run, State, Step};
+use stepscope_traces::{GroupInfo, Rank, RankDirectory, Run, RunInfo, State, Step};
 
 use crate::{
     error::AnalysisError,
@@ -20,14 +20,18 @@ use crate::{
         collectives::collectives,
         devices::devices,
         failed_sources::failed_sources,
+        group_use::groups_by_use,
         kernels::kernels,
+        layout::layout,
         mfu::{Rates, TrainedModel},
         roofline::roofline,
+        stages::Stages,
         step_time::{counted_of_job, step_time},
         steps::steps,
-        tokens::tell_tokens,
+        tokens::{replicas, tell_tokens},
     },
     rank::{
+        axes::Axes,
         reading::{Counting, read_rank},
         result::{Detail, RankResult},
     },
@@ -39,7 +43,17 @@ const SCHEMA: u32 = 1;
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
-    Ok(analyze_and(run, selection, Detail::Figures, progress, |_, _, _| ())?.0)
+    Ok(analyze_and(run, selection, Detail::Figures, progress, |_| ())?.0)
+}
+
+/// The ranks of a run, once they have been read, and what they say together of how it is spread.
+pub(crate) struct ReadJob<'a> {
+    pub(crate) ranks: &'a [RankResult],
+    pub(crate) groups: &'a [GroupInfo],
+    pub(crate) alignment: &'a Alignment,
+    pub(crate) counted: &'a CountedSteps,
+    /// None, where it is no pipeline.
+    pub(crate) stages: Option<&'a Stages>,
 }
 
 /// Analyzes a run, and has somebody look at its ranks before they are let go.
@@ -48,42 +62,58 @@ pub(crate) fn analyze_and<T>(
     selection: &Selection,
     detail: Detail,
     progress: &(dyn Fn(usize) + Sync),
-    look: impl FnOnce(&[RankResult], &Alignment, &CountedSteps) -> T,
+    look: impl FnOnce(&ReadJob<'_>) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
     let chosen = chosen(run, &selection.ranks)?;
     let alone = Counting::Alone(selection.steps);
     let mut ranks = read_ranks(&chosen, progress, |rank| read_rank(&run.info, rank, selection, alone, detail))?;
     let counted = counted_of_job(&ranks, selection.steps);
     check_steps(&ranks, selection, &counted)?;
-    // A rank takes its own steps for those of the job, which they are, mostly. One that was wrong is read again.
-    let is_wrong = |rank: &RankResult| rank.kernels.is_none() || !rank.agrees_with(&counted);
+    let described = described(&run.info, &ranks);
+    let info = described.as_ref().unwrap_or(&run.info);
+    let [before, after] = [&run.info, info].map(|info| Axes::of(&info.groups));
+    // A rank takes its own steps for those of the job, which they are, mostly, and axes for what groups say. One that was
+    // wrong is read again.
+    let is_right = |rank: &mut RankResult| {
+        let has_axes = described.is_none() || rank.rename_axes(&before, &after);
+        has_axes && rank.kernels.is_some() && rank.agrees_with(&counted)
+    };
     let wrong: Vec<&RankDirectory> =
-        chosen.into_iter().zip(&ranks).filter(|(_, rank)| is_wrong(rank)).map(|(rank, _)| rank).collect();
+        chosen.into_iter().zip(&mut ranks).filter_map(|(place, rank)| (!is_right(rank)).then_some(place)).collect();
     let known = Counting::Known(&counted);
-    for right in read_ranks(&wrong, &|_| {}, |rank| read_rank(&run.info, rank, selection, known, detail))? {
+    for right in read_ranks(&wrong, &|_| {}, |rank| read_rank(info, rank, selection, known, detail))? {
         if let Some(rank) = ranks.iter_mut().find(|rank| rank.info.rank == right.info.rank) {
             *rank = right;
         }
     }
-    assemble(run, selection, counted, ranks, look)
+    assemble((run, info), selection, counted, ranks, look)
+}
+
+/// The run with what its ranks tell of its groups, if that is more than it says itself.
+pub(crate) fn described(info: &RunInfo, ranks: &[RankResult]) -> Option<RunInfo> {
+    groups_by_use(info, ranks).map(|groups| RunInfo { groups, ..info.clone() })
 }
 
 /// Puts together what the ranks of a run come to in the steps that count, and has somebody look at them before they are let
-/// go.
+/// go. They were read with what is known of the run.
 pub(crate) fn assemble<T>(
-    run: &Run,
+    (run, info): (&Run, &RunInfo),
     selection: &Selection,
     counted: CountedSteps,
     mut ranks: Vec<RankResult>,
-    look: impl FnOnce(&[RankResult], &Alignment, &CountedSteps) -> T,
+    look: impl FnOnce(&ReadJob<'_>) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
     // A launcher that asks CUDA something is a rank, and has no device.
     let device = ranks.iter().find_map(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
-    let alignment = Alignment::of(&ranks, &run.info.groups);
-    let replicas = replicas(run, &ranks);
+    let alignment = Alignment::of(&ranks, &info.groups);
+    let stages = Stages::of(info, &ranks, &alignment);
+    let layout = layout(info, &ranks, stages.as_ref());
+    let replicas = replicas(layout.as_ref(), computing(run, &ranks));
     tell_tokens(&mut ranks, replicas, selection.tokens_per_step);
-    let model = TrainedModel::of(&run.info, ranks.iter().map(|rank| &rank.info), selection);
+    let first_pipeline = stages.as_ref().and_then(|stages| stages.pipelines.first());
+    let told = ranks.iter().map(|rank| &rank.info).collect::<Vec<_>>();
+    let model = TrainedModel::of(&run.info, &told, first_pipeline.map(Vec::as_slice), selection);
     let rates = Rates::of(&run.info, model.clone(), peak_flops, computing(run, &ranks), selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| rank.kernels.take().unwrap_or_default()).collect();
     let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
@@ -91,8 +121,14 @@ pub(crate) fn assemble<T>(
     let roofline = roofline(peak_flops.filter(|_| ranks_on_a_device.is_none()), device.as_ref());
     let (kernels, families) = kernels(&tables, roofline.as_ref());
     let step_time = step_time(&ranks, &counted);
-    let (collectives, (stragglers, waits)) = collectives(&ranks, &run.info.groups, &counted);
-    let seen = look(&ranks, &alignment, &counted);
+    let (collectives, (stragglers, waits)) = collectives(&ranks, &info.groups, &counted);
+    let seen = look(&ReadJob {
+        ranks: &ranks,
+        groups: &info.groups,
+        alignment: &alignment,
+        counted: &counted,
+        stages: stages.as_ref(),
+    });
     // Of what is read in part, steps at the edges are there in part.
     let is_asked = |step: Step| selection.reads_all() || selection.steps.may_have(Some(step));
     let mut analysis = Analysis {
@@ -104,7 +140,8 @@ pub(crate) fn assemble<T>(
             world_size: run.info.world_size.unwrap_or(run.ranks.len() as u32),
             sequence_length: model.as_ref().and_then(|model| model.sequence_length),
             model: model.map(|model| model.model),
-            layout: run.info.layout,
+            layout,
+            axes_inferred: info.groups != run.info.groups,
             device,
             ranks_on_a_device,
             phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),
@@ -114,7 +151,7 @@ pub(crate) fn assemble<T>(
         steps: steps(&ranks, &alignment, &rates, is_asked),
         mfu: rates.overall(step_time.as_ref()),
         devices: devices(&ranks, &counted),
-        pipeline: pipeline(&run.info, &ranks, &alignment, &counted),
+        pipeline: stages.map(|stages| pipeline(&stages, &ranks, &alignment, &counted)),
         step_time,
         window: counted,
         clock: alignment.summary,
@@ -131,11 +168,6 @@ pub(crate) fn assemble<T>(
     };
     analysis.findings = findings(&analysis);
     Ok((analysis, seen))
-}
-
-/// How many replicas of the model there are, if that is known.
-pub(crate) fn replicas(run: &Run, ranks: &[RankResult]) -> Option<u64> {
-    run.info.layout.map(|layout| layout.dp).or((computing(run, ranks) == 1).then_some(1))
 }
 
 /// How many ranks compute. A launcher that asked CUDA something is a rank, too, and does nothing.

@@ -33,8 +33,8 @@ pub use figures::{
     AlignedBy, Analysis, AxisShare, Block, Bound, Breakdown, Class, ClockSummary, CollectiveFigures, CountedSteps,
     CountedTime, CounterFigures, DataLoss, DeviceFigures, FailedSource, Family, FamilyFigures, Finding, KernelFigures,
     LayerMemory, LayerShare, Ledger, MemoryPoint, Mfu, ModelFrom, Partition, PhaseShare, PipelineFigures, RankClock,
-    RankFigures, RankMemory, Roofline, RunSummary, Share, StageFigures, StepBubble, StepFigures, StepTime, Straggler,
-    Wait,
+    RankFigures, RankMemory, Roofline, RunLayout, RunSummary, Share, StageFigures, StepBubble, StepFigures, StepTime,
+    Straggler, Wait,
 };
 pub use job::{clock::AlignedClock, ideal_schedule::NoIdeal, step_summary::StepSummary};
 pub use live::{LiveRun, LiveSnapshot, RunningStep};

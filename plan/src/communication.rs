@@ -18,6 +18,27 @@ pub enum Axis {
     Tensor,
     /// Stages, about activations and their gradients.
     Pipeline,
+    /// Ranks that each hold a part of every sequence, about keys and values.
+    Context,
+    /// Ranks that each hold some of the experts, about tokens.
+    Expert,
+    /// Ranks that each hold a part of the sequence between layers, about activations.
+    Sequence,
+    /// Replicas and the parts of a sequence together, about gradients.
+    #[serde(rename = "data+context")]
+    DataContext,
+    /// Tensor shards of all replicas.
+    #[serde(rename = "tensor+data")]
+    TensorData,
+    /// Tensor shards of all parts of a sequence.
+    #[serde(rename = "tensor+context")]
+    TensorContext,
+    /// All that holds one replica: tensor shards of all stages.
+    #[serde(rename = "tensor+pipeline")]
+    TensorPipeline,
+    /// Tensor shards of all experts.
+    #[serde(rename = "tensor+expert")]
+    TensorExpert,
     /// All ranks, about the run as a whole.
     World,
     /// The first and the last stage, about an embedding that both hold.
@@ -31,9 +52,45 @@ impl Axis {
             Axis::Data => "data",
             Axis::Tensor => "tensor",
             Axis::Pipeline => "pipeline",
+            Axis::Context => "context",
+            Axis::Expert => "expert",
+            Axis::Sequence => "sequence",
+            Axis::DataContext => "data+context",
+            Axis::TensorData => "tensor+data",
+            Axis::TensorContext => "tensor+context",
+            Axis::TensorPipeline => "tensor+pipeline",
+            Axis::TensorExpert => "tensor+expert",
             Axis::World => "world",
             Axis::Embedding => "embedding",
         }
+    }
+
+    /// Its name where there is little room.
+    pub fn short_name(self) -> &'static str {
+        match self {
+            Axis::Data => "dp",
+            Axis::Tensor => "tp",
+            Axis::Pipeline => "pp",
+            Axis::Context => "cp",
+            Axis::Expert => "ep",
+            Axis::Sequence => "sp",
+            Axis::DataContext => "dp+cp",
+            Axis::TensorData => "tp+dp",
+            Axis::TensorContext => "tp+cp",
+            Axis::TensorPipeline => "tp+pp",
+            Axis::TensorExpert => "tp+ep",
+            Axis::World | Axis::Embedding => self.name(),
+        }
+    }
+
+    /// Its name in at most nine letters: the short one, where two axes are one.
+    pub fn brief_name(self) -> &'static str {
+        if self.name().contains('+') { self.short_name() } else { self.name() }
+    }
+
+    /// Whether its ranks hold the same weights, or parts of them, and see other data.
+    pub fn is_of_replicas(self) -> bool {
+        matches!(self, Axis::Data | Axis::DataContext)
     }
 }
 

@@ -170,9 +170,9 @@ pub fn layout(layout: &ParallelLayout) -> String {
 }
 
 /// What was run, in a few words each: the model, how it was spread, and what recorded it, where that is worth a word.
-pub fn what_was_run(model: Option<&Model>, layout: Option<&ParallelLayout>, recorded_by: Option<&str>) -> Vec<String> {
+pub fn what_was_run(model: Option<&Model>, layout: Option<String>, recorded_by: Option<&str>) -> Vec<String> {
     let model = model.map(|model| format!("{} {}", model.name(), parameters(model.parameters())));
-    [model, layout.map(self::layout), recorded_by.map(str::to_owned)].into_iter().flatten().collect()
+    [model, layout, recorded_by.map(str::to_owned)].into_iter().flatten().collect()
 }
 
 /// How many ranks there are, and of how many, where some are missing.

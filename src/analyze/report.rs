@@ -23,7 +23,7 @@ pub(super) struct Fact {
 pub(super) fn what_was_run(analysis: &Analysis) -> String {
     let run = &analysis.run;
     let ranks = text::ranks(analysis.ranks.len() as u64, Some(run.world_size));
-    let what = text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source.other_tool());
+    let what = text::what_was_run(run.model.as_ref(), run.layout.map(|layout| layout.words()), run.source.other_tool());
     std::iter::once(ranks).chain(what).collect::<Vec<_>>().join(" · ")
 }
 

@@ -321,7 +321,8 @@ fn axes(analysis: &Analysis) -> Table {
         vec![name, duration(along.communication_ns), hidden, duration(along.exposed_ns)]
     });
     let headers = vec!["axis", ">communication", ">overlapped", ">exposed"];
-    let title = over_ranks("Communication by axis", analysis);
+    let inferred = if analysis.run.axes_inferred { " (inferred)" } else { "" };
+    let title = over_ranks(&format!("Communication by axis{inferred}"), analysis);
     Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
 }
 

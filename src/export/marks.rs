@@ -34,7 +34,7 @@ pub(super) fn metadata(
             .filter(|command| !command.is_empty())
             .and_then(|command| entry("command", command)),
         entry("world_size", analysis.run.world_size.to_string()),
-        info.layout.and_then(|layout| entry("layout", text::layout(&layout))),
+        analysis.run.layout.and_then(|layout| entry("layout", layout.words())),
         info.model.as_ref().and_then(|model| entry("model", serde_json::to_string(model).unwrap_or_default())),
         info.git.as_ref().and_then(|git| entry("git", git.commit.clone() + if git.modified { "+" } else { "" })),
         analysis.run.device.as_ref().and_then(|device| entry("device", device.name.clone())),

@@ -174,6 +174,11 @@ impl<C: Cell> Column<C> {
         C::from_number(self.numbers[row]).expect("a column holds only numbers with a meaning")
     }
 
+    /// Gives a row another value. Panics past the end, as slices do.
+    pub(crate) fn set(&mut self, row: usize, value: C) {
+        self.numbers[row] = value.to_number();
+    }
+
     /// The plain numbers, as any Arrow reader sees them.
     pub fn numbers(&self) -> &[C::Number] {
         &self.numbers
@@ -248,6 +253,12 @@ impl<C: Cell> OptionalColumn<C> {
     pub(crate) fn set(&mut self, row: usize, value: C) {
         self.numbers[row] = value.to_number();
         self.present.set_bit(row, true);
+    }
+
+    /// Takes the value of a row away. Panics past the end, as slices do.
+    pub(crate) fn clear(&mut self, row: usize) {
+        self.numbers[row] = C::Number::default();
+        self.present.set_bit(row, false);
     }
 
     /// The plain numbers, as any Arrow reader sees them: zero where there is no value.

@@ -77,6 +77,23 @@ impl Group {
     }
 }
 
+/// The number of a message, which is no other's in its group, and the same on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageNumber {
+    /// Which of the messages between these two.
+    pub count: u32,
+    /// The rank that sends it, by its place in the group.
+    pub from: u16,
+    /// The rank that receives it.
+    pub to: u16,
+}
+
+impl From<MessageNumber> for Sequence {
+    fn from(MessageNumber { count, from, to }: MessageNumber) -> Sequence {
+        Sequence(u64::from(count) << 32 | u64::from(from) << 16 | u64::from(to))
+    }
+}
+
 impl Nanos {
     /// One second.
     pub const SECOND: Nanos = Nanos(1_000_000_000);

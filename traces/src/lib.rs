@@ -58,7 +58,8 @@ pub use error::{ImportError, JoinError, PickleError, SnapshotError, TraceError};
 pub use follower::{Follower, More};
 pub use format::SCHEMA_VERSION;
 pub use ids::{
-    Correlation, CounterId, Group, Layer, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step, Stream,
+    Correlation, CounterId, Group, Layer, MessageNumber, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step,
+    Stream,
 };
 pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};
 pub use loss::Loss;

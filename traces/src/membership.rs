@@ -50,20 +50,43 @@ pub(crate) fn groups<'a>(ranks: impl Iterator<Item = (Rank, &'a [Membership])> +
 
 /// Along what a group's ranks talk, as far as what it is called tells, or that it has all ranks.
 pub(crate) fn axis(description: &str, is_world: bool) -> Option<Axis> {
-    let lower = description.to_lowercase();
-    let mut words = lower.split(|letter: char| !letter.is_alphanumeric());
-    let says = |wanted: &[&str]| words.clone().any(|word| wanted.contains(&word));
     // PyTorch's name for the group of all ranks; a number may follow it.
-    if is_world || description.split(':').next() == Some("default_pg") {
-        Some(Axis::World)
-    } else if says(&["tp", "tensor"]) {
-        Some(Axis::Tensor)
-    } else if says(&["pp", "pipeline", "pipe"]) {
-        Some(Axis::Pipeline)
-    } else if words.any(|word| ["dp", "data", "fsdp", "ddp", "shard", "replicate"].contains(&word)) {
-        Some(Axis::Data)
-    } else {
-        None
+    let is_world = is_world || description.split(':').next() == Some("default_pg");
+    axis_named(description).or(is_world.then_some(Axis::World))
+}
+
+/// The axis that a group is called after, in the words of PyTorch's meshes, of Megatron and of DeepSpeed.
+fn axis_named(description: &str) -> Option<Axis> {
+    let lower = description.to_lowercase();
+    let words = lower.split(|letter: char| !letter.is_alphanumeric());
+    let says = |wanted: &[&str]| words.clone().any(|word| wanted.contains(&word));
+    let tensor = says(&["tp", "tensor", "etp"]);
+    let pipeline = says(&["pp", "pipeline", "pipe"]);
+    let data = says(&["dp", "data", "fsdp", "ddp", "hsdp", "edp", "shard", "replicate"]);
+    let context = says(&["cp", "context"]);
+    let expert = says(&["ep", "expert", "experts"]);
+    let sequence = says(&["sp", "sequence", "ulysses"]);
+    // Megatron's word for what holds one replica; beside the name of an axis it says nothing more.
+    let model = says(&["model", "mp"]);
+    if says(&["embedding", "embd"]) {
+        return Some(Axis::Embedding);
+    }
+    match (tensor, pipeline, data, context) {
+        (true, true, ..) => Some(Axis::TensorPipeline),
+        (true, _, true, _) => Some(Axis::TensorData),
+        (true, _, _, true) => Some(Axis::TensorContext),
+        // Of Megatron's two, the one without `MODEL` is the shards of single experts.
+        (true, ..) if expert && model => Some(Axis::TensorExpert),
+        (true, ..) => Some(Axis::Tensor),
+        (_, true, ..) => Some(Axis::Pipeline),
+        (_, _, true, true) => Some(Axis::DataContext),
+        // Those of experts, too: replicas of the same ones.
+        (_, _, true, _) => Some(Axis::Data),
+        _ if expert => Some(Axis::Expert),
+        (.., true) => Some(Axis::Context),
+        _ if sequence => Some(Axis::Sequence),
+        _ if model => Some(Axis::TensorPipeline),
+        _ => None,
     }
 }
 
@@ -82,6 +105,28 @@ mod tests {
             ("mesh_pp", false, Some(Axis::Pipeline)),
             ("mesh_dp_shard", false, Some(Axis::Data)),
             ("DATA_PARALLEL_GROUP", false, Some(Axis::Data)),
+            ("DATA_PARALLEL_GROUP", true, Some(Axis::Data)),
+            ("DATA_PARALLEL_GROUP_WITH_CP", false, Some(Axis::DataContext)),
+            ("DATA_PARALLEL_GROUP_WITH_CP_GLOO", false, Some(Axis::DataContext)),
+            ("TENSOR_MODEL_PARALLEL_GROUP", false, Some(Axis::Tensor)),
+            ("tensor-model-parallel", false, Some(Axis::Tensor)),
+            ("PIPELINE_MODEL_PARALLEL_GROUP", false, Some(Axis::Pipeline)),
+            ("CONTEXT_PARALLEL_GROUP", false, Some(Axis::Context)),
+            ("EXPERT_MODEL_PARALLEL_GROUP", false, Some(Axis::Expert)),
+            ("EXPERT_TENSOR_PARALLEL_GROUP", false, Some(Axis::Tensor)),
+            ("EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP", false, Some(Axis::TensorExpert)),
+            ("EXPERT_DATA_PARALLEL_GROUP", false, Some(Axis::Data)),
+            ("TENSOR_AND_DATA_PARALLEL_GROUP", false, Some(Axis::TensorData)),
+            ("TENSOR_AND_CONTEXT_PARALLEL_GROUP", false, Some(Axis::TensorContext)),
+            ("MODEL_PARALLEL_GROUP", false, Some(Axis::TensorPipeline)),
+            ("EMBEDDING_GROUP", false, Some(Axis::Embedding)),
+            ("mesh_dp_replicate", false, Some(Axis::Data)),
+            ("mesh_dp_shard_cp", false, Some(Axis::DataContext)),
+            ("mesh_dp_cp", false, Some(Axis::DataContext)),
+            ("mesh_cp", false, Some(Axis::Context)),
+            ("mesh_ep", false, Some(Axis::Expert)),
+            ("mesh_sp", false, Some(Axis::Sequence)),
+            ("fsdp", false, Some(Axis::Data)),
             ("undefined", false, None),
             ("tpu", false, None),
             ("", false, None),

@@ -159,7 +159,11 @@ fn draw_facts(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buff
     let right = Line::from(spaced);
     let room = usize::from(place.width).saturating_sub(right.width() + 3);
     let mut words = vec![text::ranks(run.ranks.len() as u64, run.world_size)];
-    words.extend(text::what_was_run(run.model.as_ref(), run.layout.as_ref(), run.source.other_tool()));
+    words.extend(text::what_was_run(
+        run.model.as_ref(),
+        scene.layout().map(|layout| layout.words()),
+        run.source.other_tool(),
+    ));
     words.extend(run.device.as_ref().map(|device| device.name.clone()));
     // What does not fit is left out from the end, as a whole.
     let mut facts = String::new();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use stepscope_analyzer::{Analysis, Partition, RankMemory, StepFigures, StepSummary};
+use stepscope_analyzer::{Analysis, Partition, RankMemory, RunLayout, StepFigures, StepSummary};
 use stepscope_traces::{Nanos, Rank, Step};
 
 use crate::{
@@ -32,6 +32,12 @@ impl<'a> Scene<'a> {
     /// Every step in scope on every rank, in order.
     pub(crate) fn figures(&self) -> &'a [StepFigures] {
         self.snapshot.analysis.as_ref().map_or(&[][..], |analysis| &analysis.steps)
+    }
+
+    /// How the run is spread over ranks: as it says itself, or as its analysis tells.
+    pub(crate) fn layout(&self) -> Option<RunLayout> {
+        let said = self.snapshot.run.as_ref().and_then(|run| run.layout).map(RunLayout::from);
+        said.or_else(|| self.snapshot.analysis.as_ref().and_then(|analysis| analysis.run.layout))
     }
 
     /// One of them on every rank.

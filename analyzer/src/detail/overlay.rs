@@ -1,17 +1,13 @@
 //! What an analysis says of single moments and spans: for a picture of the whole run, which shows them where they are.
 
-use stepscope_traces::{Loss, Rank, RankInfo, Run, RunInfo, SpanKind, State};
+use stepscope_traces::{Loss, Rank, RankInfo, Run, SpanKind, State};
 
 use crate::{
-    analyze::analyze_and,
+    analyze::{ReadJob, analyze_and},
     detail::links::{Link, links},
     error::AnalysisError,
-    figures::{Analysis, CountedSteps},
-    job::{
-        bubbles::idle_of_stages,
-        clock::{AlignedClock, Alignment},
-        stages::Stages,
-    },
+    figures::Analysis,
+    job::{bubbles::idle_of_stages, clock::AlignedClock},
     rank::{
         result::{Detail, RankResult},
         step_windows::StepWindow,
@@ -66,12 +62,11 @@ pub struct RankOverlay {
 
 impl Overlay {
     /// What ranks say, when they have been analyzed.
-    fn of(run: &RunInfo, (ranks, alignment): (&[RankResult], &Alignment), of: (StepChoice, &CountedSteps)) -> Overlay {
-        let (chosen, counted) = of;
-        let (all_links, count) = links(ranks, &run.groups);
-        let stages = Stages::of(run, ranks, alignment);
-        let idle = stages.as_ref().map(|stages| idle_of_stages(stages, ranks, alignment, counted)).unwrap_or_default();
-        let stages = stages.map(|stages| stages.of_ranks).unwrap_or_default();
+    fn of(job: &ReadJob<'_>, chosen: StepChoice) -> Overlay {
+        let ReadJob { ranks, alignment, counted, .. } = *job;
+        let (all_links, count) = links(ranks, job.groups);
+        let idle = job.stages.map(|stages| idle_of_stages(stages, ranks, alignment, counted)).unwrap_or_default();
+        let stages = job.stages.map(|stages| stages.of_ranks.as_slice()).unwrap_or_default();
         let overlay = |(index, (rank, links)): (usize, (&RankResult, Vec<Link>))| RankOverlay {
             rank: rank.info.rank,
             info: rank.info.clone(),
@@ -105,8 +100,5 @@ pub fn analyze_with_overlay(
     selection: &Selection,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<(Analysis, Overlay), AnalysisError> {
-    let look = |ranks: &[RankResult], alignment: &Alignment, counted: &CountedSteps| {
-        Overlay::of(&run.info, (ranks, alignment), (selection.steps, counted))
-    };
-    analyze_and(run, selection, Detail::Figures, progress, look)
+    analyze_and(run, selection, Detail::Figures, progress, |job| Overlay::of(job, selection.steps))
 }

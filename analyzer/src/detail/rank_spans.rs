@@ -213,7 +213,7 @@ impl RankSpans {
         let mut all: Vec<(i64, i64, &ActivityPlace)> =
             self.streams.values().flatten().map(|seen| (seen.start, seen.end, &self.kind(seen).0.place)).collect();
         all.sort_by_key(|(start, ..)| *start);
-        work::items(all.into_iter())
+        work::of(all.into_iter()).items
     }
 
     /// How many spans a stream has.

@@ -54,23 +54,12 @@ impl CauseKind {
             CauseKind::Recomputation => "recomputation".into(),
             CauseKind::ExposedCommunication { operation, axis } => {
                 let operation = operation.word().replace('_', "-");
-                let axis = axis.map_or_else(String::new, |axis| format!(" ({})", short(axis)));
+                let axis = axis.map_or_else(String::new, |axis| format!(" ({})", axis.short_name()));
                 format!("exposed {operation}{axis}")
             }
             CauseKind::ExposedCopies => "exposed copies".into(),
             CauseKind::PipelineBubble => "pipeline bubble".into(),
             CauseKind::Idle => "idle".into(),
         }
-    }
-}
-
-/// An axis, as people who train say it.
-pub(crate) fn short(axis: Axis) -> &'static str {
-    match axis {
-        Axis::Data => "dp",
-        Axis::Tensor => "tp",
-        Axis::Pipeline => "pp",
-        Axis::World => "world",
-        Axis::Embedding => "embedding",
     }
 }

@@ -1,11 +1,10 @@
 //! Whether two runs can be compared, and in what they differ.
 
 use serde::Serialize;
-use stepscope_plan::ParallelLayout;
 use stepscope_traces::RunSource;
 
 use super::profile::Profile;
-use crate::figures::RunSummary;
+use crate::figures::{RunLayout, RunSummary};
 
 /// A setting that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,19 +23,26 @@ pub(crate) fn settings(profile: &Profile<'_>) -> Vec<(String, String)> {
     let mut add = |name: &str, value: String| settings.push((name.to_owned(), value));
     add("ranks", profile.analysis.run.world_size.to_string());
     if let Some(layout) = profile.analysis.run.layout {
-        let ParallelLayout { dp, tp, pp, zero, schedule, chunks, micro_batch, micro_batches, .. } = layout;
+        let RunLayout { dp, tp, pp, cp, ep, zero, schedule, chunks, micro_batch, micro_batches, .. } = layout;
         add("dp", dp.to_string());
         add("tp", tp.to_string());
         add("pp", pp.to_string());
-        add("zero", u8::from(zero).to_string());
-        if pp > 1 {
-            add("schedule", schedule.name().into());
-            add("chunks", chunks.to_string());
+        for (axis, size) in [("cp", cp), ("ep", ep)].into_iter().filter(|(_, size)| *size > 1) {
+            add(axis, size.to_string());
         }
-        add("micro-batch", micro_batch.to_string());
-        add("micro-batches", micro_batches.to_string());
-        add("recompute", layout.recompute.name().into());
-        add("gradients", layout.gradients.name().into());
+        let number = |number: u64| number.to_string();
+        let settings = [
+            ("zero", zero.map(|zero| u8::from(zero).to_string())),
+            ("schedule", schedule.filter(|_| pp > 1).map(|schedule| schedule.name().into())),
+            ("chunks", chunks.filter(|_| pp > 1).map(number)),
+            ("micro-batch", micro_batch.map(number)),
+            ("micro-batches", micro_batches.map(number)),
+            ("recompute", layout.recompute.map(|recompute| recompute.name().into())),
+            ("gradients", layout.gradients.map(|gradients| gradients.name().into())),
+        ];
+        for (name, value) in settings {
+            value.into_iter().for_each(|value| add(name, value));
+        }
     }
     if let Some(pipeline) = profile.analysis.pipeline.as_ref().filter(|_| profile.analysis.run.layout.is_none()) {
         add("pipeline stages (inferred)", pipeline.stages.to_string());
@@ -72,7 +78,8 @@ pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
         (base != other).then(|| format!("{what} differs: {base} and {other}"))
     };
     let (one, two) = (&base.analysis.run, &other.analysis.run);
-    let layout = |of: fn(&ParallelLayout) -> String| (one.layout.as_ref().map(of), two.layout.as_ref().map(of));
+    let layout =
+        |of: fn(&RunLayout) -> Option<String>| (one.layout.as_ref().and_then(of), two.layout.as_ref().and_then(of));
     let (base_model, other_model) = (one.model.as_ref(), two.model.as_ref());
     let model = differ(
         "model",
@@ -81,8 +88,8 @@ pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
     );
     let shape = base_model.zip(other_model).filter(|(base, other)| base != other);
     let shape = shape.map(|(base, _)| format!("model differs: {} has different shapes in the two runs", base.name()));
-    let (base_length, other_length) = layout(|layout| layout.sequence_length.to_string());
-    let (base_precision, other_precision) = layout(|layout| layout.precision.name().into());
+    let (base_length, other_length) = layout(|layout| layout.sequence_length.map(|length| length.to_string()));
+    let (base_precision, other_precision) = layout(|layout| layout.precision.map(|precision| precision.name().into()));
     let device = |run: &RunSummary| run.device.as_ref().map(|device| device.name.clone());
     let has_steps = |profile: &Profile<'_>| profile.steps.iter().any(|step| step.step.is_some());
     let has_time = |profile: &Profile<'_>| profile.steps.iter().any(|step| step.time_ns > 0);

@@ -185,12 +185,12 @@ pub(crate) fn fullest(analysis: &Analysis) -> Option<&RankMemory> {
 
 /// What the plan predicts each setting to change, of each category; nothing where a run does not say enough.
 fn by_setting(base: &Profile<'_>, other: &Profile<'_>) -> Option<Vec<(Setting, BTreeMap<&'static str, i64>)>> {
-    let (model, target) = (base.analysis.run.model.as_ref()?.shape()?, other.analysis.run.layout?);
+    let (model, target) = (base.analysis.run.model.as_ref()?.shape()?, other.analysis.run.layout?.said?);
     if other.analysis.run.model.as_ref().and_then(Model::shape) != Some(model) {
         return None;
     }
     let planned = |layout: &ParallelLayout| MemoryPlan::fullest(model, layout, Attention::Flash).ok();
-    let mut layout = base.analysis.run.layout?;
+    let mut layout = base.analysis.run.layout?.said?;
     let mut before = planned(&layout)?;
     let mut effects = Vec::new();
     for setting in CHANGED {

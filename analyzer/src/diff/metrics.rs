@@ -12,7 +12,6 @@ use stepscope_plan::Axis;
 use stepscope_traces::{SpanKind, Step};
 
 use super::{
-    cause::short,
     memory::{MemoryDiff, fullest},
     profile::{Profile, ProfileStep},
     resample::{Interval, Series},
@@ -275,7 +274,7 @@ fn bandwidths(base: &Profile<'_>, other: &Profile<'_>) -> Vec<(String, Bandwidth
     let mut kinds: Vec<(String, BandwidthKind)> = Vec::new();
     for collective in base.analysis.collectives.iter().chain(&other.analysis.collectives) {
         let kind = BandwidthKind::of(collective);
-        let axis = kind.axis.map_or_else(String::new, |axis| format!(".{}", short(axis)));
+        let axis = kind.axis.map_or_else(String::new, |axis| format!(".{}", axis.short_name()));
         if collective.bus_bandwidth.is_some() && kinds.iter().all(|(_, other)| *other != kind) {
             kinds.push((format!("{BUS_BANDWIDTH}{}{axis}", kind.operation.word()), kind));
         }

@@ -11,7 +11,7 @@ use stepscope_plan::Axis;
 use stepscope_traces::{Rank, Run, SpanKind, Step};
 
 use crate::{
-    analyze::analyze_and,
+    analyze::{ReadJob, analyze_and},
     error::AnalysisError,
     figures::{Analysis, Class, CountedSteps, Family},
     job::{bubbles::idle_of_stages, clock::Alignment, stages::Stages},
@@ -74,12 +74,12 @@ pub fn profile<'a>(
     selection: &Selection,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Profile<'a>, AnalysisError> {
-    let look = |ranks: &[RankResult], alignment: &Alignment, counted: &CountedSteps| {
-        let stages = Stages::of(&run.info, ranks, alignment);
-        let tables = Tables::of(ranks, alignment, stages.as_ref(), counted);
+    let look = |job: &ReadJob<'_>| {
+        let ReadJob { ranks, alignment, counted, stages, .. } = *job;
+        let tables = Tables::of(ranks, alignment, stages, counted);
         let alone = || (0..ranks.len()).map(|index| vec![index]).collect();
-        let replicas: Vec<Vec<usize>> =
-            stages.map(|stages| stages.pipelines).filter(|all| !all.is_empty()).unwrap_or_else(alone);
+        let pipelines = stages.map(|stages| stages.pipelines.clone()).filter(|all| !all.is_empty());
+        let replicas: Vec<Vec<usize>> = pipelines.unwrap_or_else(alone);
         let steps = tables.steps(ranks, &replicas, counted);
         (tables.parts, steps)
     };

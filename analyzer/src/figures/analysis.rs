@@ -1,7 +1,7 @@
 //! Everything a run says.
 
 use serde::Serialize;
-use stepscope_plan::{Model, ParallelLayout};
+use stepscope_plan::Model;
 use stepscope_traces::{Device, Rank, RunSource, State};
 
 use super::{
@@ -10,6 +10,7 @@ use super::{
     devices::DeviceFigures,
     finding::Finding,
     kernels::{FamilyFigures, KernelFigures},
+    layout::RunLayout,
     memory::RankMemory,
     mfu::Mfu,
     pipeline::PipelineFigures,
@@ -81,7 +82,9 @@ pub struct RunSummary {
     /// How many tokens a sequence has, if it is known.
     pub sequence_length: Option<u64>,
     /// How it was spread over ranks, if that is known.
-    pub layout: Option<ParallelLayout>,
+    pub layout: Option<RunLayout>,
+    /// Whether the axis of a group was told from its use.
+    pub axes_inferred: bool,
     /// What computed, if it is known: the first device that a rank has.
     pub device: Option<Device>,
     /// How many ranks share a device, at most, if they do: then times are not those of as many devices.

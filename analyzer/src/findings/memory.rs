@@ -30,7 +30,7 @@ impl Check for Activations {
 
     fn find(analysis: &Analysis) -> Option<Found> {
         const LEAST_SHARE: f64 = 0.6;
-        let layout = analysis.run.layout.filter(|layout| layout.recompute == Recompute::None)?;
+        let layout = analysis.run.layout?.said.filter(|layout| layout.recompute == Recompute::None)?;
         let memory = fullest(analysis)?;
         let share = share(memory, MemoryCategory::Activations);
         (share >= LEAST_SHARE).then(|| Found {
@@ -53,7 +53,7 @@ impl Check for ReplicatedOptimizer {
 
     fn find(analysis: &Analysis) -> Option<Found> {
         const LEAST_SHARE: f64 = 0.25;
-        let layout = analysis.run.layout.filter(|layout| layout.dp > 1 && layout.zero == Zero::Off)?;
+        let layout = analysis.run.layout.filter(|layout| layout.dp > 1 && layout.zero == Some(Zero::Off))?;
         let memory = fullest(analysis)?;
         let share = share(memory, MemoryCategory::OptimizerState);
         let saved = share * (1.0 - 1.0 / layout.dp as f64);

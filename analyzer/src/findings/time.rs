@@ -32,11 +32,13 @@ impl Check for ExposedCommunication {
         const MOST_OVERLAP: f64 = 0.5;
         const NO_OVERLAP: f64 = 0.005;
         let axes = AxisShare::sum(analysis.counted.iter().flat_map(|time| &time.breakdown.axes));
-        let hidden_by_others = |share: &&AxisShare| matches!(share.axis, Some(Axis::Data | Axis::Tensor));
+        let hidden_by_others = |share: &&AxisShare| {
+            share.axis.is_some_and(|axis| axis.is_of_replicas() || matches!(axis, Axis::Tensor | Axis::Sequence))
+        };
         let most = axes.iter().filter(hidden_by_others).max_by_key(|share| share.exposed_ns)?;
         let (share, overlap) = (most.exposed_ns as f64 / all_time(analysis).max(1) as f64, most.overlap());
         let (what, advice) = match most.axis {
-            Some(Axis::Tensor) => (
+            Some(Axis::Tensor | Axis::Sequence) => (
                 "exposed tensor-parallel all-reduce",
                 "use fewer tensor-parallel ranks, or overlap the all-reduce with compute",
             ),

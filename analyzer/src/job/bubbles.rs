@@ -7,12 +7,12 @@
 //! Replicas and tensor shards are pipelines of their own, each with its own W. Of a run, it is the sum over the steps that
 //! count.
 //!
-//! Where no stage says what it worked on, its work is what it computed, W runs from the first to the last of that, and the
-//! figures are inferred.
+//! Where no stage says what it worked on, its work is told from messages (`rank/work`). Failing that, it is what the stage
+//! computed, and W runs from the first to the last of that. Either is inferred.
 
 use std::collections::BTreeMap;
 
-use stepscope_traces::{RunInfo, Step};
+use stepscope_traces::Step;
 
 use crate::{
     figures::{CountedSteps, PipelineFigures, StageFigures, StepBubble},
@@ -22,13 +22,12 @@ use crate::{
 
 /// The bubbles of a run with more than one stage.
 pub(crate) fn pipeline(
-    run: &RunInfo,
+    stages: &Stages,
     ranks: &[RankResult],
     alignment: &Alignment,
     counted: &CountedSteps,
-) -> Option<PipelineFigures> {
+) -> PipelineFigures {
     let counts = |step: Step| counted.has(Some(step));
-    let stages = Stages::of(run, ranks, alignment)?;
     let mut sums: Vec<StageSum> = ranks.iter().map(|_| StageSum::default()).collect();
     let mut steps: BTreeMap<Step, (i64, i64)> = BTreeMap::new();
     for members in &stages.pipelines {
@@ -65,16 +64,16 @@ pub(crate) fn pipeline(
         },
     });
     let slowest = stages.of_ranks.iter().zip(&sums).max_by_key(|(_, sum)| sum.work).filter(|(_, sum)| sum.work > 0);
-    Some(PipelineFigures {
+    PipelineFigures {
         stages: stages.count,
         micro_batches: stages.micro_batches,
         schedule: stages.schedule,
         chunks: stages.chunks,
         bubble: share(idle, window),
         ideal_bubble: stages.schedule.ideal_bubble(stages.count, stages.micro_batches, stages.chunks),
-        inferred: stages.inferred || ranks.iter().any(|rank| !rank.unlabelled_work.is_empty()),
+        inferred: stages.inferred || ranks.iter().any(RankResult::worked_on_what_is_inferred),
         slowest_stage: slowest.map(|(stage, _)| *stage),
-        balanced_bubble: balanced(&stages, ranks, &sums, &counts),
+        balanced_bubble: balanced(stages, ranks, &sums, &counts),
         per_stage: per_stage.collect(),
         per_step: steps
             .into_iter()
@@ -82,7 +81,7 @@ pub(crate) fn pipeline(
                 Some(StepBubble { step, bubble: share(idle_ns, window_ns)?, idle_ns, window_ns })
             })
             .collect(),
-    })
+    }
 }
 
 /// When each rank's stage is idle while its pipeline works on a step that counts, in the clock all ranks are aligned to;

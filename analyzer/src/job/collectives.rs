@@ -21,6 +21,7 @@ use crate::{
     figures::{CollectiveFigures, CountedSteps, Straggler, Wait},
     job::{messages::messages, stragglers::Stragglers},
     rank::{
+        axes::Axes,
         communication::{CommunicationSpan, union},
         result::RankResult,
     },
@@ -56,12 +57,15 @@ pub(crate) struct CollectiveKind {
 }
 
 /// What is known of groups: the axis, and how many ranks.
-pub(crate) struct GroupSizes(HashMap<Group, (Option<Axis>, Option<u64>)>);
+pub(crate) struct GroupSizes {
+    axes: Axes,
+    sizes: HashMap<Group, Option<u64>>,
+}
 
 impl GroupSizes {
     /// A group without a description has as many ranks as used it, if that is more than one.
     pub(crate) fn of(ranks: &[RankResult], groups: &[GroupInfo]) -> GroupSizes {
-        let describe = |group: &GroupInfo| (group.group, (Some(group.axis), Some(group.ranks.len() as u64)));
+        let describe = |group: &GroupInfo| (group.group, Some(group.ranks.len() as u64));
         let mut sizes: HashMap<_, _> = groups.iter().map(describe).collect();
         let mut users: HashMap<Group, HashSet<usize>> = HashMap::new();
         for (rank, result) in ranks.iter().enumerate() {
@@ -71,13 +75,13 @@ impl GroupSizes {
             }
         }
         let size = |users: HashSet<usize>| (users.len() > 1).then_some(users.len() as u64);
-        sizes.extend(users.into_iter().map(|(group, users)| (group, (None, size(users)))));
-        GroupSizes(sizes)
+        sizes.extend(users.into_iter().map(|(group, users)| (group, size(users))));
+        GroupSizes { axes: Axes::of(groups), sizes }
     }
 
     pub(crate) fn kind(&self, span: &CommunicationSpan) -> CollectiveKind {
-        let group = span.group.and_then(|group| self.0.get(&group).copied());
-        let (axis, group_size) = group.unwrap_or_default();
+        let axis = span.group.and_then(|group| self.axes.along(group, span.operation));
+        let group_size = span.group.and_then(|group| self.sizes.get(&group).copied().flatten());
         CollectiveKind { operation: span.operation, axis, group_size }
     }
 }

@@ -26,14 +26,16 @@ pub(crate) struct TrainedModel {
 }
 
 impl TrainedModel {
-    /// As whoever asks says, or the run, or the ranks whose programs do.
-    pub(crate) fn of<'a>(
+    /// As whoever asks says, or the run, or the ranks whose programs do. The ranks of a pipeline have a part of it each.
+    pub(crate) fn of(
         run: &RunInfo,
-        ranks: impl IntoIterator<Item = &'a RankInfo>,
+        ranks: &[&RankInfo],
+        pipeline: Option<&[usize]>,
         selection: &Selection,
     ) -> Option<TrainedModel> {
-        let told: Vec<&ProgramModel> =
-            ranks.into_iter().filter_map(|rank| rank.collector.program_model.as_ref()).collect();
+        let of_rank = |rank: &&RankInfo| rank.collector.program_model.clone();
+        let told: Vec<ProgramModel> = ranks.iter().filter_map(of_rank).collect();
+        let stages = || pipeline?.iter().map(|rank| of_rank(ranks.get(*rank)?)).collect::<Option<Vec<_>>>();
         let of_run = run.layout.map(|layout| layout.sequence_length);
         let of_program = || told.iter().find_map(|told| told.sequence_length);
         let sequence_length = selection.sequence_length.or(of_run).or_else(of_program);
@@ -41,25 +43,27 @@ impl TrainedModel {
         let trained = |from, model| TrainedModel { model, sequence_length, recompute, from };
         let given = selection.model.clone().map(Model::Shape).map(|model| trained(ModelFrom::Flag, model));
         let said = || run.model.clone().map(Model::Shape).map(|model| trained(ModelFrom::Run, model));
-        given.or_else(said).or_else(|| Some(trained(ModelFrom::Program, of_programs(&told)?)))
+        given.or_else(said).or_else(|| Some(trained(ModelFrom::Program, of_programs(&told, stages())?)))
     }
 }
 
-/// What the programs of all ranks train. Those that count modules see their own stage of a pipeline, where stages differ.
-fn of_programs(told: &[&ProgramModel]) -> Option<Model> {
-    let shape = told.iter().find(|told| told.model.shape().is_some());
-    if let Some(shape) = shape {
+/// What the programs of all ranks train. Those that count modules see their own stage of a pipeline; where they differ and it
+/// is not known which are stages of one, nothing is known.
+fn of_programs(told: &[ProgramModel], stages: Option<Vec<ProgramModel>>) -> Option<Model> {
+    if let Some(shape) = told.iter().find(|told| told.model.shape().is_some()) {
         return Some(shape.model.clone());
     }
-    let mut stages: Vec<CountedModel> = Vec::new();
-    for told in told {
-        if let Model::Counted(counted) = &told.model
-            && !stages.contains(counted)
-        {
-            stages.push(counted.clone());
-        }
+    let counted = |told: ProgramModel| match told.model {
+        Model::Counted(counted) => Some(counted),
+        Model::Shape(_) => None,
+    };
+    match stages {
+        Some(stages) => CountedModel::of_parts(stages.into_iter().filter_map(counted)).map(Model::Counted),
+        None => told
+            .first()
+            .filter(|first| told.iter().all(|told| told.model == first.model))
+            .map(|told| told.model.clone()),
     }
-    CountedModel::of_parts(stages).map(Model::Counted)
 }
 
 /// What FLOPs and devices a run has.
@@ -136,7 +140,7 @@ mod tests {
     use super::*;
 
     fn of(run: &RunInfo, ranks: &[RankInfo]) -> Option<TrainedModel> {
-        TrainedModel::of(run, ranks, &Selection::default())
+        TrainedModel::of(run, &ranks.iter().collect::<Vec<_>>(), None, &Selection::default())
     }
 
     /// A rank whose program says a model, and how long sequences are.

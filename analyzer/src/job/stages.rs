@@ -1,23 +1,26 @@
 //! Which ranks are the stages of a pipeline, and in which order they work.
 //!
-//! A run says so in its layout. A trace of another tool has none, and there it is inferred, where nothing else would look
-//! the same:
+//! A run says so in its layout. Of other people's runs it is inferred:
 //!
-//! - all ranks of the job are there, each says which micro-batch it works on, and each sends or receives;
-//! - in most steps each begins its first forward pass when the one before it has done at least half of its own; replicas
-//!   begin together, and then nothing is said;
-//! - stages are in the order in which they begin, and there are as many micro-batches as the highest number says;
-//! - where every rank does all forward passes of a step before its first backward pass, the schedule is GPipe; where each
+//! - All ranks of the job are there, and each sends or receives.
+//! - Where messages are known from both sides, they tell who is a pipeline, and in which order. Else, stages are in the
+//!   order of the group in which they send, if its first rank is the only one that sends before it receives. Else, if each
+//!   rank says which micro-batch it works on, all ranks are one pipeline if in most steps each begins its first forward pass
+//!   when the one before it has done at least half of its own; replicas begin together, and then nothing is said.
+//! - There are as many micro-batches as the highest number says. Where nothing numbers them, forward passes and messages of
+//!   the first stage tell how many there are, and how often each goes through it: several times, if stages have chunks.
+//! - Where every rank does all forward passes of a step before its first backward pass, the schedule is GPipe; where each
 //!   works several times on every micro-batch, it is interleaved; else it is 1F1B.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stepscope_plan::{Coordinates, ParallelLayout, Schedule};
-use stepscope_traces::{RunInfo, SpanKind, Step};
+use stepscope_plan::{Axis, Coordinates, ParallelLayout, Schedule};
+use stepscope_traces::{GroupInfo, Rank, RunInfo, SpanKind, Step};
 
 use crate::{
-    job::clock::Alignment,
+    job::{clock::Alignment, messages::messages},
     rank::{
+        axes::is_hand_over,
         result::RankResult,
         work::{Pass, WorkItem},
     },
@@ -69,33 +72,172 @@ impl Stages {
 
     fn inferred(run: &RunInfo, ranks: &[RankResult], alignment: &Alignment) -> Option<Stages> {
         let all_there = run.world_size.is_none_or(|size| size as usize == ranks.len());
-        if ranks.len() < 2 || !all_there || !ranks.iter().all(talks_to_one) {
+        if working(ranks).count() < 2 || !all_there || !working(ranks).all(|index| talks_to_one(&ranks[index])) {
             return None;
         }
-        let order = order(ranks, alignment)?;
-        let items = || ranks.iter().flat_map(|rank| &rank.work);
-        let micro_batches = u64::try_from(items().map(|item| item.micro_batch.0).max()?).ok()? + 1;
-        let chunks = chunks(ranks, micro_batches);
+        let pipelines = chains(ranks, &run.groups)
+            .or_else(|| groups_of_stages(ranks, &run.groups))
+            .or_else(|| order(ranks, alignment).map(|order| vec![order]))?;
+        let count = pipelines.first()?.len() as u64;
+        let (micro_batches, chunks) = micro_batches(ranks, &pipelines)?;
         let schedule = match chunks {
-            1 if ranks.iter().all(forward_comes_first) => Schedule::Gpipe,
+            1 if working(ranks).all(|index| forward_comes_first(&ranks[index])) => Schedule::Gpipe,
             1 => Schedule::OneForwardOneBackward,
             _ => Schedule::Interleaved,
         };
         let mut of_ranks = vec![0; ranks.len()];
-        (0..).zip(&order).for_each(|(stage, index)| of_ranks[*index] = stage);
-        let count = ranks.len() as u64;
-        Some(Stages { count, micro_batches, chunks, schedule, of_ranks, pipelines: vec![order], inferred: true })
+        for members in &pipelines {
+            (0..).zip(members).for_each(|(stage, index)| of_ranks[*index] = stage);
+        }
+        Some(Stages { count, micro_batches, chunks, schedule, of_ranks, pipelines, inferred: true })
     }
+}
+
+/// How many micro-batches a step has, and how many parts of the model a stage. Where ranks number micro-batches, the
+/// highest number says; else messages do.
+fn micro_batches(ranks: &[RankResult], pipelines: &[Vec<usize>]) -> Option<(u64, u64)> {
+    let members = || pipelines.iter().flatten().map(|index| &ranks[*index]);
+    if members().all(|rank| !rank.work_is_inferred) {
+        let highest = members().flat_map(|rank| &rank.work).map(|item| item.micro_batch.0).max()?;
+        let micro_batches = u64::try_from(highest).ok()? + 1;
+        return Some((micro_batches, chunks(ranks, micro_batches)));
+    }
+    let passes = most_common(members().flat_map(forward_passes))?;
+    // Messages of the first stage, there and back.
+    let handed_over = most_common(pipelines.iter().flat_map(|members| messages_per_step(&ranks[members[0]])));
+    Some(by_messages(passes, handed_over.map(|messages| messages / 2)))
+}
+
+/// The first stage passes on every micro-batch once for each of its chunks, and gets it back for all of them but the first:
+/// `m · (2 · chunks - 1)` messages each way, for `m · chunks` forward passes.
+fn by_messages(passes: u64, handed_over: Option<u64>) -> (u64, u64) {
+    match handed_over {
+        Some(messages) if messages > passes && messages < 2 * passes => {
+            let micro_batches = 2 * passes - messages;
+            let fits = passes.is_multiple_of(micro_batches);
+            if fits { (micro_batches, passes / micro_batches) } else { (passes, 1) }
+        }
+        // Messages are counted; that work was divided at the right places is inferred.
+        Some(messages) if messages > 0 && messages < passes => (messages, 1),
+        _ => (passes, 1),
+    }
+}
+
+/// How many forward passes a rank makes in each step.
+fn forward_passes(rank: &RankResult) -> Vec<u64> {
+    let mut counts: BTreeMap<Step, u64> = BTreeMap::new();
+    for item in rank.work.iter().filter(|item| item.pass == Pass::Forward) {
+        *counts.entry(item.step).or_default() += 1;
+    }
+    counts.into_values().collect()
+}
+
+/// How many messages a rank sends and receives in each step. Several in one kernel are as many as their size says.
+fn messages_per_step(rank: &RankResult) -> Vec<u64> {
+    let messages = || rank.communication.iter().filter(|span| is_hand_over(span.operation));
+    let one = messages().filter(|span| span.is_message()).filter_map(|span| span.bytes).filter(|bytes| *bytes > 0);
+    // Stages may tell each other shapes before they send what has them.
+    let unit = most_common(one);
+    let mut counts: BTreeMap<Step, u64> = BTreeMap::new();
+    for span in messages() {
+        let several = if span.is_message() { 1 } else { 2 };
+        let count = unit.zip(span.bytes).map_or(several, |(unit, bytes)| bytes / unit);
+        if let Some(step) = span.step {
+            *counts.entry(step).or_default() += count;
+        }
+    }
+    counts.into_values().collect()
+}
+
+/// The number that is there most often; of several, the largest.
+fn most_common(numbers: impl IntoIterator<Item = u64>) -> Option<u64> {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    numbers.into_iter().for_each(|number| *counts.entry(number).or_default() += 1);
+    counts.into_iter().max_by_key(|(number, count)| (*count, *number)).map(|(number, _)| number)
+}
+
+/// The ranks of each pipeline in the order of its stages, as messages tell, of which both sides are known.
+///
+/// A micro-batch begins on the one rank of a pipeline whose first message of a step is a send. Each stage sends first to the
+/// next one. What goes round in a ring begins on every rank, and is no pipeline.
+fn chains(ranks: &[RankResult], groups: &[GroupInfo]) -> Option<Vec<Vec<usize>>> {
+    // Of each rank and step: when it first sent, and to whom.
+    let mut sent: BTreeMap<(usize, Option<Step>), (i64, usize)> = BTreeMap::new();
+    for message in messages(ranks, groups) {
+        let [send, _] = message.spans(ranks);
+        let first = sent.entry((message.send.0, send.step)).or_insert((send.start, message.receive.0));
+        *first = (*first).min((send.start, message.receive.0));
+    }
+    let mut next: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
+    for ((rank, _), (_, to)) in &sent {
+        *next.entry(*rank).or_default().entry(*to).or_default() += 1;
+    }
+    let next = |rank: usize| Some(*next.get(&rank)?.iter().max_by_key(|(_, count)| **count)?.0);
+    let mut pipelines: Vec<Vec<usize>> = Vec::new();
+    for first in (0..ranks.len()).filter(|index| begins(&ranks[*index])) {
+        let mut order = vec![first];
+        while let Some(stage) = order.last().and_then(|last| next(*last)).filter(|stage| !order.contains(stage)) {
+            order.push(stage);
+        }
+        pipelines.push(order);
+    }
+    whole(pipelines, ranks)
+}
+
+/// The ranks of each pipeline in the order in which they are in its group, where messages do not tell: several in one kernel
+/// do not say who gets them. The first one begins, and no other does.
+fn groups_of_stages(ranks: &[RankResult], groups: &[GroupInfo]) -> Option<Vec<Vec<usize>>> {
+    let mut pipelines: Vec<Vec<usize>> = Vec::new();
+    for group in groups.iter().filter(|group| matches!(group.axis, Axis::Pipeline | Axis::World)) {
+        let talks = |rank: &RankResult| {
+            rank.communication.iter().any(|span| span.group == Some(group.group) && is_hand_over(span.operation))
+        };
+        let place = |rank: &Rank| ranks.iter().position(|other| other.info.rank == *rank && talks(other));
+        let members: Option<Vec<usize>> = group.ranks.iter().map(place).collect();
+        pipelines.extend(members.filter(|members| !pipelines.contains(members)));
+    }
+    let begins_with_the_first = |members: &Vec<usize>| {
+        (0..).zip(members).all(|(stage, index): (usize, &usize)| begins(&ranks[*index]) == (stage == 0))
+    };
+    whole(pipelines, ranks).filter(|pipelines| pipelines.iter().all(begins_with_the_first))
+}
+
+/// Pipelines that have every rank that works once, and as many stages each.
+fn whole(pipelines: Vec<Vec<usize>>, ranks: &[RankResult]) -> Option<Vec<Vec<usize>>> {
+    let members: BTreeSet<usize> = pipelines.iter().flatten().copied().collect();
+    let is_once = members.len() == pipelines.iter().map(Vec::len).sum::<usize>();
+    let is_everyone = members.iter().copied().eq(working(ranks));
+    let stages = pipelines.first()?.len();
+    let is_alike = stages > 1 && pipelines.iter().all(|members| members.len() == stages);
+    (is_once && is_everyone && is_alike).then_some(pipelines)
+}
+
+/// The ranks that work. A launcher that asked CUDA something is a rank, too, and does nothing.
+fn working(ranks: &[RankResult]) -> impl Iterator<Item = usize> {
+    (0..ranks.len()).filter(|index| ranks[*index].figures.kernel_count > 0)
+}
+
+/// Whether the first message of most steps is one that the rank sends.
+fn begins(rank: &RankResult) -> bool {
+    let mut first: BTreeMap<Option<Step>, (i64, bool)> = BTreeMap::new();
+    for span in rank.communication.iter().filter(|span| is_hand_over(span.operation)) {
+        let this = (span.start, span.operation == SpanKind::Send);
+        let earliest = first.entry(span.step).or_insert(this);
+        *earliest = (*earliest).min(this);
+    }
+    2 * first.values().filter(|(_, is_send)| *is_send).count() > first.len()
 }
 
 /// Whether a rank sends or receives: what all ranks of a group do together is no hand-over.
 fn talks_to_one(rank: &RankResult) -> bool {
-    let one = |kind: SpanKind| matches!(kind, SpanKind::Send | SpanKind::Receive | SpanKind::Communication);
-    rank.communication.iter().any(|span| one(span.operation))
+    rank.communication.iter().any(|span| is_hand_over(span.operation))
 }
 
 /// The ranks in the order in which they begin, if in most steps each hands over to the next one.
 fn order(ranks: &[RankResult], alignment: &Alignment) -> Option<Vec<usize>> {
+    if ranks.iter().any(|rank| rank.work_is_inferred) {
+        return None;
+    }
     let first: Vec<BTreeMap<Step, (i64, i64)>> = ranks
         .iter()
         .enumerate()
@@ -147,3 +289,6 @@ fn chunks(ranks: &[RankResult], micro_batches: u64) -> u64 {
         _ => 1,
     }
 }
+
+#[cfg(test)]
+mod tests;

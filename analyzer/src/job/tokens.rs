@@ -10,7 +10,12 @@ use std::collections::BTreeMap;
 
 use stepscope_traces::Step;
 
-use crate::rank::result::RankResult;
+use crate::{figures::RunLayout, rank::result::RankResult};
+
+/// How many replicas of the model there are, if that is known: parts of a sequence are trained on as other sequences are.
+pub(crate) fn replicas(layout: Option<&RunLayout>, computing: usize) -> Option<u64> {
+    layout.map(|layout| layout.dp * layout.cp).or((computing == 1).then_some(1))
+}
 
 /// Says the tokens of the job in each step of each rank where nobody else does.
 pub(crate) fn tell_tokens(ranks: &mut [RankResult], replicas: Option<u64>, given: Option<f64>) {

@@ -16,18 +16,19 @@ use std::{
     sync::Arc,
 };
 
-use stepscope_traces::{Loss, Nanos, Rank, Run, State, Step};
+use stepscope_traces::{Loss, Nanos, Rank, Run, RunInfo, State, Step};
 
 use crate::{
-    analyze::{assemble, replicas},
+    analyze::{assemble, described},
     error::AnalysisError,
     figures::{Analysis, RankMemory, StepFigures},
     job::{
+        layout::layout,
         mfu::{Rates, TrainedModel},
         step_summary::StepSummary,
         step_time::counted_of_job,
         steps::step_figures,
-        tokens::tell_tokens,
+        tokens::{replicas, tell_tokens},
     },
     rank::{reading::Counting, result::RankStep},
     selection::{Selection, StepChoice, StepRange},
@@ -213,7 +214,8 @@ impl LiveRun {
 
     fn rates(&self) -> Rates {
         let device = self.ranks.values().next().and_then(|rank| rank.info.device.as_ref());
-        let model = TrainedModel::of(&self.run.info, self.ranks.values().map(|rank| &rank.info), &Selection::default());
+        let told: Vec<_> = self.ranks.values().map(|rank| &rank.info).collect();
+        let model = TrainedModel::of(&self.run.info, &told, None, &Selection::default());
         let peak_flops = device.and_then(|device| device.peak_flops);
         Rates::of(&self.run.info, model, peak_flops, self.run.ranks.len(), <_>::default())
     }
@@ -249,16 +251,17 @@ impl LiveRun {
             StepChoice::Range(StepRange { from: Some(first), to: Some(Step(last.0.saturating_add(1))) })
         });
         let selection = Selection { steps, ..Selection::default() };
-        let info = &self.run.info;
-        let results = |ranks: &mut BTreeMap<Rank, LiveRank>, counting: Counting<'_>| {
+        let results = |ranks: &mut BTreeMap<Rank, LiveRank>, info: &RunInfo, counting: Counting<'_>| {
             ranks.values_mut().map(|rank| rank.result(info, counting)).collect::<Result<Vec<_>, _>>()
         };
-        let mut ranks = results(&mut self.ranks, Counting::Alone(steps))?;
+        let mut ranks = results(&mut self.ranks, &self.run.info, Counting::Alone(steps))?;
         let counted = counted_of_job(&ranks, steps);
-        if !ranks.iter().all(|rank| rank.agrees_with(&counted)) {
-            ranks = results(&mut self.ranks, Counting::Known(&counted))?;
+        let described = described(&self.run.info, &ranks);
+        let info = described.as_ref().unwrap_or(&self.run.info);
+        if described.is_some() || !ranks.iter().all(|rank| rank.agrees_with(&counted)) {
+            ranks = results(&mut self.ranks, info, Counting::Known(&counted))?;
         }
-        let replicas = replicas(&self.run, &ranks);
+        let replicas = replicas(layout(info, &ranks, None).as_ref(), ranks.len());
         tell_tokens(&mut ranks, replicas, None);
         let rates = self.rates();
         let mut before = BTreeMap::new();
@@ -271,7 +274,7 @@ impl LiveRun {
             }
         }
         self.before_analysis = Arc::new(before);
-        let (mut analysis, ()) = assemble(&self.run, &selection, counted, ranks, |_, _, _| ())?;
+        let (mut analysis, ()) = assemble((&self.run, info), &selection, counted, ranks, |_| ())?;
         // What is before those is told apart, and what comes after them is not whole yet.
         analysis.steps.retain(|step| steps.may_have(Some(step.step)));
         self.analysis = Some((Arc::new(analysis), recent.map(|(_, last)| last)));

@@ -1,6 +1,6 @@
 //! Each collective, send and receive of a rank, as the questions across ranks need it.
 
-use stepscope_traces::{Group, Sequence, SpanKind, Spans, Step};
+use stepscope_traces::{Group, Phase, Sequence, SpanKind, Spans, Step};
 
 use crate::{figures::Class, rank::intervals::Intervals};
 
@@ -12,6 +12,7 @@ pub(crate) struct CommunicationSpan {
     pub(crate) group: Option<Group>,
     pub(crate) sequence: Option<Sequence>,
     pub(crate) step: Option<Step>,
+    pub(crate) phase: Option<Phase>,
     /// In the rank's clock.
     pub(crate) start: i64,
     pub(crate) end: i64,
@@ -52,6 +53,7 @@ pub(crate) fn take(into: &mut Vec<CommunicationSpan>, spans: &Spans) {
             group: spans.group.get(row),
             sequence: spans.sequence.get(row),
             step,
+            phase: spans.phase.get(row),
             start,
             end: start.saturating_add(spans.duration_ns.get(row).0.max(0)),
             bytes: spans.bytes.get(row),
@@ -108,6 +110,7 @@ impl CommunicationSpan {
             group: None,
             sequence: None,
             step: None,
+            phase: None,
             start,
             end,
             bytes: None,

@@ -1,6 +1,7 @@
 //! What one rank says by itself: read once, in pieces, and reduced to figures and to what other ranks ask of it.
 
 pub(crate) mod activity;
+pub(crate) mod axes;
 mod breakdown;
 pub(crate) mod communication;
 pub(crate) mod counted_steps;

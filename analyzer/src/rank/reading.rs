@@ -25,7 +25,7 @@ use crate::{
         step_parts::RankParts,
         step_windows::{self, StepWindow, step_extents, windows},
         streams::StreamTimes,
-        work,
+        work::{self, Work},
     },
     selection::{Selection, StepChoice},
 };
@@ -108,7 +108,7 @@ impl RankReading<'_> {
         let windows = windows(&activities, &annotated, &extents, state == State::Complete);
         let counters =
             StepCounters::of(&windows, &annotated, &besides, &recorded, &extents, &data.counters, &data.names);
-        let work = work::of_activities(&activities);
+        let Work { items: work, is_inferred: work_is_inferred } = work::of_activities(&activities);
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);
@@ -172,6 +172,7 @@ impl RankReading<'_> {
             device,
             communication,
             work,
+            work_is_inferred,
             unlabelled_work,
         })
     }

@@ -5,9 +5,16 @@ use stepscope_traces::{Loss, RankInfo, State, Step};
 use crate::{
     figures::{CountedSteps, CountedTime, Partition, RankFigures, RankMemory},
     rank::{
-        communication::CommunicationSpan, device_samples::DeviceSamples, intervals::Intervals,
-        kernel_sums::KernelTable, step_counters::StepCounters, step_parts::RankParts, step_windows::StepWindow,
-        streams::StreamTimes, work::WorkItem,
+        axes::{Axes, AxisNames},
+        communication::CommunicationSpan,
+        device_samples::DeviceSamples,
+        intervals::Intervals,
+        kernel_sums::KernelTable,
+        step_counters::StepCounters,
+        step_parts::RankParts,
+        step_windows::StepWindow,
+        streams::StreamTimes,
+        work::WorkItem,
     },
 };
 
@@ -30,6 +37,8 @@ pub(crate) struct RankResult {
     pub(crate) kernels: Option<KernelTable>,
     pub(crate) communication: Vec<CommunicationSpan>,
     pub(crate) work: Vec<WorkItem>,
+    /// Whether its micro-batches were told from messages.
+    pub(crate) work_is_inferred: bool,
     /// When it computed in each step, where a stage did not say what it worked on.
     pub(crate) unlabelled_work: Vec<(Step, Intervals)>,
     pub(crate) memory: Option<RankMemory>,
@@ -49,6 +58,24 @@ impl RankResult {
     pub(crate) fn agrees_with(&self, counted: &CountedSteps) -> bool {
         let agrees = |step: Option<Step>| self.counted.has(step) == counted.has(step);
         agrees(None) && self.steps.iter().all(|(window, ..)| agrees(Some(window.step)))
+    }
+
+    /// Calls axes by other names, if times along them stay what they are; says whether they do.
+    pub(crate) fn rename_axes(&mut self, before: &Axes, after: &Axes) -> bool {
+        let Some(names) = AxisNames::of(&self.communication, before, after) else { return false };
+        for breakdown in [&mut self.figures.breakdown, &mut self.time.breakdown] {
+            breakdown.axes.iter_mut().for_each(|share| names.rename(&mut share.axis));
+            breakdown.axes.sort_by_key(|share| share.axis);
+        }
+        if let Some(parts) = &mut self.parts {
+            parts.rename_axes(&names);
+        }
+        true
+    }
+
+    /// Whether it worked, and nothing says on what.
+    pub(crate) fn worked_on_what_is_inferred(&self) -> bool {
+        self.work_is_inferred && !(self.work.is_empty() && self.unlabelled_work.is_empty())
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     figures::Class,
     rank::{
         activity::{Activities, ActivityPlace},
+        axes::AxisNames,
         intervals::Intervals,
         step_windows::StepWindow,
         sweep::Slice,
@@ -105,6 +106,20 @@ impl RankParts {
             steps => steps.iter().map(|window| named(Some(window.step))).collect(),
         };
         RankParts { steps, work, ..RankParts::default() }
+    }
+
+    /// Calls axes by other names, of which no two become one.
+    pub(crate) fn rename_axes(&mut self, names: &AxisNames) {
+        let renamed = |mut part: RankPart| {
+            if let RankPart::Exposed { axis, .. } = &mut part {
+                names.rename(axis);
+            }
+            part
+        };
+        for step in &mut self.steps {
+            step.parts = step.parts.drain().map(|(part, amount)| (renamed(part), amount)).collect();
+        }
+        self.waits.iter_mut().for_each(|wait| wait.part = renamed(wait.part));
     }
 
     /// Says what its kernels are called.

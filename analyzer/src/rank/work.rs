@@ -1,10 +1,19 @@
 //! The work of a pipeline stage: which micro-batch went through it, which way, and when.
+//!
+//! Where nothing numbers micro-batches, work is told from messages: a stage works on one micro-batch after another, and
+//! passes it on. What a stage computes in one pass of a step, until the other pass begins, is divided where something was
+//! received, since the next micro-batch has come; or where something was sent, if that happened more often meanwhile, as on
+//! the stage that begins the pass. The first piece is of the first micro-batch. What is of one pass and takes next to no time beside the others is a
+//! helper's, and does not interrupt the other pass.
 
-use stepscope_traces::{MicroBatch, Phase, Step};
+use stepscope_traces::{MicroBatch, Phase, SpanKind, Step};
 
 use crate::{
     figures::Class,
-    rank::activity::{Activities, ActivityPlace},
+    rank::{
+        activity::{Activities, ActivityPlace},
+        axes::{is_hand_over, may_be_of_stages},
+    },
 };
 
 /// Forward or backward; what is computed again belongs to the backward pass.
@@ -15,6 +24,16 @@ pub enum Pass {
     Forward,
     /// Backward.
     Backward,
+}
+
+impl Pass {
+    fn of(phase: Option<Phase>) -> Option<Pass> {
+        match phase? {
+            Phase::Forward => Some(Pass::Forward),
+            Phase::Backward | Phase::Recompute => Some(Pass::Backward),
+            _ => None,
+        }
+    }
 }
 
 /// One pass of one micro-batch, from its first kernel's start to its last kernel's end, in the rank's clock.
@@ -32,22 +51,35 @@ pub struct WorkItem {
     pub end: i64,
 }
 
-/// The work of a rank, in order. The activities are sorted by start.
-pub(crate) fn of_activities(activities: &Activities) -> Vec<WorkItem> {
-    items(activities.items.iter().map(|activity| (activity.start, activity.end, activities.place(activity))))
+/// The work of a rank, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Work {
+    pub(crate) items: Vec<WorkItem>,
+    /// Whether micro-batches were told from messages.
+    pub(crate) is_inferred: bool,
 }
 
-/// The work of a rank, in order: runs of kernels that belong together, since a stage does one thing after another. Each
-/// activity begins no earlier than the one before it.
-pub(crate) fn items<'a>(activities: impl Iterator<Item = (i64, i64, &'a ActivityPlace)>) -> Vec<WorkItem> {
+/// The work of a rank. The activities are sorted by start.
+pub(crate) fn of_activities(activities: &Activities) -> Work {
+    of(activities.items.iter().map(|activity| (activity.start, activity.end, activities.place(activity))))
+}
+
+/// The work of a rank. Each activity begins no earlier than the one before it.
+pub(crate) fn of<'a>(activities: impl Iterator<Item = (i64, i64, &'a ActivityPlace)> + Clone) -> Work {
+    match numbered(activities.clone()) {
+        items if items.is_empty() => Work { items: between_messages(activities), is_inferred: true },
+        items => Work { items, is_inferred: false },
+    }
+}
+
+/// Work of which the program says the micro-batch: runs of kernels that belong together, since a stage does one thing after
+/// another.
+fn numbered<'a>(activities: impl Iterator<Item = (i64, i64, &'a ActivityPlace)>) -> Vec<WorkItem> {
     let mut items: Vec<WorkItem> = Vec::new();
     for (start, end, place) in activities {
-        let pass = match place.phase {
-            Some(Phase::Forward) => Pass::Forward,
-            Some(Phase::Backward | Phase::Recompute) => Pass::Backward,
-            _ => continue,
-        };
-        let (Class::Compute, Some(step), Some(micro_batch)) = (place.class, place.step, place.micro_batch) else {
+        let (Class::Compute, Some(step), Some(micro_batch), Some(pass)) =
+            (place.class, place.step, place.micro_batch, Pass::of(place.phase))
+        else {
             continue;
         };
         match items.last_mut() {
@@ -58,4 +90,148 @@ pub(crate) fn items<'a>(activities: impl Iterator<Item = (i64, i64, &'a Activity
         }
     }
     items
+}
+
+/// Kernels of one pass of a step, until the other pass begins.
+struct PassRun {
+    step: Step,
+    pass: Pass,
+    kernels: Vec<(i64, i64)>,
+}
+
+impl PassRun {
+    fn time(&self) -> i64 {
+        self.kernels.iter().fold(0, |sum, (start, end)| sum.saturating_add(end.saturating_sub(*start)))
+    }
+}
+
+fn between_messages<'a>(activities: impl Iterator<Item = (i64, i64, &'a ActivityPlace)>) -> Vec<WorkItem> {
+    let (mut runs, mut received, mut sent): (Vec<PassRun>, Vec<i64>, Vec<i64>) = Default::default();
+    for (start, end, place) in activities {
+        match (place.class, place.step, Pass::of(place.phase)) {
+            (Class::Compute, Some(step), Some(pass)) => add_kernel(&mut runs, step, pass, (start, end)),
+            (Class::Communication, ..) if may_be_of_stages(place.axis) => {
+                let operation = place.operation.filter(|operation| is_hand_over(*operation));
+                // One kernel may do both.
+                sent.extend(operation.filter(|operation| *operation != SpanKind::Receive).map(|_| start));
+                received.extend(operation.filter(|operation| *operation != SpanKind::Send).map(|_| end));
+            }
+            _ => {}
+        }
+    }
+    if received.is_empty() && sent.is_empty() {
+        return Vec::new();
+    }
+    received.sort_unstable();
+    let mut items: Vec<WorkItem> = Vec::new();
+    let mut counts = (None, [0; 2]);
+    for PassRun { step, pass, kernels } in without_helpers(runs) {
+        if counts.0 != Some(step) {
+            counts = (Some(step), [0; 2]);
+        }
+        let count = &mut counts.1[pass as usize];
+        let (first, last) = (kernels[0].0, kernels[kernels.len() - 1].0);
+        let inside = |times: &[i64]| {
+            let from = times.partition_point(|time| *time <= first);
+            times[from..times.partition_point(|time| *time <= last).max(from)].to_vec()
+        };
+        let (received, sent) = (inside(&received), inside(&sent));
+        let cuts = if sent.len() > received.len() { sent } else { received };
+        let piece = |kernel: &(i64, i64)| cuts.partition_point(|cut| *cut <= kernel.0);
+        for kernels in kernels.chunk_by(|one, other| piece(one) == piece(other)) {
+            let end = kernels.iter().map(|(_, end)| *end).max().unwrap_or(kernels[0].1);
+            items.push(WorkItem { step, micro_batch: MicroBatch(*count), pass, start: kernels[0].0, end });
+            *count += 1;
+        }
+    }
+    items
+}
+
+fn add_kernel(runs: &mut Vec<PassRun>, step: Step, pass: Pass, kernel: (i64, i64)) {
+    match runs.last_mut() {
+        Some(last) if (last.step, last.pass) == (step, pass) => last.kernels.push(kernel),
+        _ => runs.push(PassRun { step, pass, kernels: vec![kernel] }),
+    }
+}
+
+/// The runs that take more than next to no time beside the usual one of their pass.
+fn without_helpers(runs: Vec<PassRun>) -> Vec<PassRun> {
+    const NEXT_TO_NOTHING: i64 = 20;
+    let usual = [Pass::Forward, Pass::Backward].map(|pass| {
+        let mut times: Vec<i64> = runs.iter().filter(|run| run.pass == pass).map(PassRun::time).collect();
+        times.sort_unstable();
+        // Helpers may be as many as passes are.
+        times.get(times.len() * 3 / 4).copied().unwrap_or(0)
+    });
+    let mut kept: Vec<PassRun> = Vec::new();
+    for run in runs.into_iter().filter(|run| run.time() >= usual[run.pass as usize] / NEXT_TO_NOTHING) {
+        match kept.last_mut() {
+            Some(last) if (last.step, last.pass) == (run.step, run.pass) => last.kernels.extend(run.kernels),
+            _ => kept.push(run),
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: ActivityPlace = ActivityPlace {
+        class: Class::Compute,
+        step: Some(Step(0)),
+        micro_batch: None,
+        phase: None,
+        layer: None,
+        operation: None,
+        axis: None,
+    };
+
+    /// What a stage does: letters, each for 10 ns, one after another. `F` and `B` are kernels of a pass, `f` one that
+    /// takes next to no time, `s`, `r` and `x` a send, a receive and both in one; a space is time.
+    fn work(text: &str) -> Vec<(Pass, i32, i64, i64)> {
+        let place = |letter: char| {
+            let talk = |operation| ActivityPlace { class: Class::Communication, operation: Some(operation), ..BASE };
+            match letter {
+                'F' | 'f' => ActivityPlace { phase: Some(Phase::Forward), ..BASE },
+                'B' => ActivityPlace { phase: Some(Phase::Backward), ..BASE },
+                's' => talk(SpanKind::Send),
+                'r' => talk(SpanKind::Receive),
+                _ => talk(SpanKind::Communication),
+            }
+        };
+        let letters = (0..).zip(text.chars()).filter(|(_, letter)| *letter != ' ');
+        let places: Vec<(i64, i64, ActivityPlace)> = letters
+            .map(|(index, letter)| (index * 1000, index * 1000 + if letter == 'f' { 1 } else { 1000 }, place(letter)))
+            .collect();
+        let work = of(places.iter().map(|(start, end, place)| (*start, *end, place)));
+        assert!(work.is_inferred);
+        work.items.iter().map(|item| (item.pass, item.micro_batch.0, item.start / 1000, item.end / 1000)).collect()
+    }
+
+    #[test]
+    fn micro_batches_are_told_from_messages() {
+        use Pass::{Backward as B, Forward as F};
+        // The first, a middle and the last stage of GPipe with two micro-batches.
+        assert_eq!(work("FFsFFs  rBBrBB"), [(F, 0, 0, 2), (F, 1, 3, 5), (B, 0, 9, 11), (B, 1, 12, 14)]);
+        assert_eq!(work("rFFsrFFsrBBsrBBs"), [(F, 0, 1, 3), (F, 1, 5, 7), (B, 0, 9, 11), (B, 1, 13, 15)]);
+        assert_eq!(work("rFFrFFBBsBBs"), [(F, 0, 1, 3), (F, 1, 4, 6), (B, 0, 6, 8), (B, 1, 9, 11)]);
+        // Of 1F1B with three, the first stage of two, which has no messages between backward and forward, and the last.
+        assert_eq!(
+            work("FFsFFxBBFFxBBrBB"),
+            [(F, 0, 0, 2), (F, 1, 3, 5), (B, 0, 6, 8), (F, 2, 8, 10), (B, 1, 11, 13), (B, 2, 14, 16)]
+        );
+        assert_eq!(work("rFFBBxFFBBs"), [(F, 0, 1, 3), (B, 0, 3, 5), (F, 1, 6, 8), (B, 1, 8, 10)]);
+    }
+
+    #[test]
+    fn what_takes_next_to_no_time_is_no_pass() {
+        use Pass::{Backward as B, Forward as F};
+        assert_eq!(work("rFFsrBfBBsrBfBs"), [(F, 0, 1, 3), (B, 0, 5, 9), (B, 1, 11, 14)]);
+    }
+
+    #[test]
+    fn without_messages_there_is_no_work_to_tell() {
+        assert_eq!(work("FFBB"), []);
+    }
 }

@@ -31,13 +31,18 @@ class Layout(Record):
     dp: int
     tp: int
     pp: int
-    zero: int
-    schedule: str
-    micro_batch: int
-    micro_batches: int
-    sequence_length: int
-    recompute: str
-    precision: str
+    cp: int
+    ep: int
+    zero: Optional[int]
+    schedule: Optional[str]
+    chunks: Optional[int]
+    micro_batch: Optional[int]
+    micro_batches: Optional[int]
+    sequence_length: Optional[int]
+    recompute: Optional[str]
+    precision: Optional[str]
+    gradients: Optional[str]
+    inferred: bool
 
 
 class Device(Record):
@@ -66,6 +71,7 @@ class Run(Record):
     model: Optional[Model]
     sequence_length: Optional[int]
     layout: Optional[Layout]
+    axes_inferred: bool
     device: Optional[Device]
     ranks_on_a_device: Optional[int]
     phases_inferred: bool

@@ -1,28 +1,50 @@
 //! Steps of a program that was recorded as it is and numbers none: by what repeats in the stream it computes most on.
+//!
+//! So it is where what PyTorch says of steps broke off while the program went on: all that came after would be one step, in
+//! one phase. There steps are inferred anew if more of them repeat than were numbered, and phases with them.
 
+mod passes;
 mod repetition;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::{
     ids::{NameId, Nanos, Step, Stream},
-    notes::CollectorSource,
+    names::Names,
+    notes::{CollectorSource, TorchMemory},
     rank_info::RankInfo,
     tables::Spans,
-    vocabulary::SpanKind,
+    vocabulary::{Phase, SpanKind},
 };
+use passes::{InferredPasses, pass_named};
 use repetition::repeated;
 
 /// When each inferred step of a rank begins, and the last one ends, in order.
 #[derive(Debug, PartialEq)]
 pub(crate) struct InferredSteps {
     borders: Vec<Nanos>,
+    /// Where what was recorded of steps and phases broke off: what takes its place.
+    instead: Option<InferredPasses>,
 }
 
 impl InferredSteps {
-    /// Gives every activity that has no step the one it began in.
+    /// Gives every activity that has no step the one it began in. Where steps broke off, every activity.
     pub(crate) fn number(&self, spans: &mut Spans) {
-        for row in (0..spans.len()).filter(|row| !spans.kind.get(*row).is_annotation()) {
+        for row in 0..spans.len() {
+            let kind = spans.kind.get(row);
+            if let Some(passes) = &self.instead {
+                spans.step.clear(row);
+                spans.phase.clear(row);
+                if matches!(kind, SpanKind::Step | SpanKind::Phase) {
+                    // What broke off is a range like any other.
+                    spans.kind.set(row, SpanKind::Range);
+                } else if let Some(phase) = passes.at(spans.start_ns.get(row)) {
+                    spans.phase.set(row, phase);
+                }
+            }
+            if kind.is_annotation() {
+                continue;
+            }
             let begun = self.borders.partition_point(|border| *border <= spans.start_ns.get(row));
             if (1..self.borders.len()).contains(&begun) && spans.step.get(row).is_none() {
                 spans.step.set(row, Step(begun as i32 - 1));
@@ -31,12 +53,17 @@ impl InferredSteps {
     }
 }
 
-/// The kernels of a rank that says nothing of its steps, by stream.
-#[derive(Default)]
+/// The kernels of a rank that says nothing of its steps, or stopped saying it, by stream.
 pub(crate) struct UnnumberedKernels {
-    /// Whoever numbers one step numbers those that matter.
-    numbered: bool,
+    /// Whether what was recorded of steps broke off.
+    broke_off: bool,
+    /// Whoever numbers one step numbers those that matter, unless that broke off.
+    numbered: BTreeSet<Step>,
     streams: HashMap<Option<Stream>, Vec<Ran>>,
+    /// The passes that names tell of.
+    told: HashMap<NameId, Phase>,
+    /// When messages began.
+    messages: Vec<Nanos>,
 }
 
 /// A kernel that ran.
@@ -48,43 +75,83 @@ struct Ran {
 }
 
 impl UnnumberedKernels {
-    /// Whether steps of a rank may be inferred: a program that was written to be recorded says of its steps itself.
-    pub(crate) fn may_be_of(info: &RankInfo) -> bool {
-        info.collector.source == Some(CollectorSource::Injected)
+    /// Nothing yet, of a rank whose steps may be inferred: a program that was written to be recorded says of its steps
+    /// itself.
+    pub(crate) fn of(info: &RankInfo) -> Option<UnnumberedKernels> {
+        let state = info.collector.torch_memory.as_ref().map(|notes| &notes.state);
+        (info.collector.source == Some(CollectorSource::Injected)).then(|| UnnumberedKernels {
+            broke_off: matches!(state, Some(TorchMemory::InPart { .. })),
+            numbered: BTreeSet::new(),
+            streams: HashMap::new(),
+            told: HashMap::new(),
+            messages: Vec::new(),
+        })
     }
 
-    pub(crate) fn take(&mut self, spans: &Spans) {
-        if self.numbered {
+    pub(crate) fn take(&mut self, names: &Names, spans: &Spans) {
+        if !self.broke_off && !self.numbered.is_empty() {
             return;
         }
-        for row in (0..spans.len()).filter(|row| spans.kind.get(*row) == SpanKind::Kernel) {
-            if spans.step.get(row).is_some() {
-                *self = UnnumberedKernels { numbered: true, streams: HashMap::new() };
-                return;
+        for row in 0..spans.len() {
+            let (kind, start) = (spans.kind.get(row), spans.start_ns.get(row));
+            if matches!(kind, SpanKind::Send | SpanKind::Receive | SpanKind::Communication) {
+                self.messages.push(start);
             }
-            let (start, duration) = (spans.start_ns.get(row), spans.duration_ns.get(row).max(Nanos(0)));
-            let ran = Ran { start, duration, name: spans.name.get(row) };
+            if kind != SpanKind::Kernel {
+                continue;
+            }
+            if let Some(step) = spans.step.get(row) {
+                self.numbered.insert(step);
+                if !self.broke_off {
+                    (self.streams, self.messages) = (HashMap::new(), Vec::new());
+                    return;
+                }
+            }
+            let ran = Ran { start, duration: spans.duration_ns.get(row).max(Nanos(0)), name: spans.name.get(row) };
             self.streams.entry(spans.stream.get(row)).or_default().push(ran);
+        }
+        if self.broke_off && self.told.is_empty() {
+            // Names are there before spans are.
+            self.told.extend(names.iter().filter_map(|(id, name)| Some((id, pass_named(name)?))));
         }
     }
 
     /// The steps, if something repeats.
-    pub(crate) fn steps(self) -> Option<InferredSteps> {
+    pub(crate) fn steps(mut self) -> Option<InferredSteps> {
         let total = |kernels: &Vec<Ran>| kernels.iter().map(|ran| i128::from(ran.duration.0)).sum::<i128>();
         let mut kernels = self.streams.into_values().max_by_key(total)?;
         kernels.sort_by_key(|ran| ran.start);
         let stream: Vec<(NameId, Nanos)> = kernels.iter().map(|ran| (ran.name, ran.duration)).collect();
-        let found = repeated(&stream)?;
+        let found = repeated(&stream).filter(|found| found.starts.len() > self.numbered.len())?;
         let last = kernels[..found.end].last()?;
-        let begins = found.starts.iter().map(|place| kernels[*place].start);
-        Some(InferredSteps { borders: begins.chain([last.start + last.duration]).collect() })
+        self.messages.sort_unstable();
+        // A stage that waits for its first micro-batch has begun.
+        let begin = |place: &usize| {
+            let before = place.checked_sub(1).map_or(Nanos(i64::MIN), |before| kernels[before].start);
+            let message = self.messages.get(self.messages.partition_point(|message| *message <= before));
+            message.copied().map_or(kernels[*place].start, |message| message.min(kernels[*place].start))
+        };
+        let begins: Vec<Nanos> = found.starts.iter().map(begin).collect();
+        let instead = self.broke_off.then(|| {
+            let told = kernels.iter().filter_map(|ran| Some((ran.start, *self.told.get(&ran.name)?)));
+            InferredPasses::of(&told.collect::<Vec<_>>(), &self.messages, &begins, kernels[0].start)
+        });
+        let borders = begins.into_iter().chain([last.start + last.duration]).collect();
+        Some(InferredSteps { borders, instead })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ids::Rank, names::FIRST_NAME, tables::Span};
+    use crate::{ids::Rank, names::FIRST_NAME, notes::TorchNotes, tables::Span};
+
+    /// A rank of a program that was recorded as it is.
+    fn injected() -> RankInfo {
+        let mut info = RankInfo::of_this_process(Rank(0));
+        info.collector.source = Some(CollectorSource::Injected);
+        info
+    }
 
     /// Steps of eight kernels, each of another name, one every 100 ns, on a stream; and a second stream that does little.
     fn spans(steps: i64) -> Spans {
@@ -103,8 +170,8 @@ mod tests {
 
     #[test]
     fn steps_are_what_repeats() {
-        let (mut kernels, mut spans) = (UnnumberedKernels::default(), spans(10));
-        kernels.take(&spans);
+        let (mut kernels, mut spans) = (UnnumberedKernels::of(&injected()).unwrap(), spans(10));
+        kernels.take(&Names::default(), &spans);
         let steps = kernels.steps().unwrap();
         let begins = (0..10).map(|step| Nanos(step * 1000));
         assert_eq!(steps.borders, begins.chain([Nanos(9 * 1000 + 790)]).collect::<Vec<_>>());
@@ -119,16 +186,44 @@ mod tests {
 
     #[test]
     fn who_numbers_steps_or_was_written_to_be_recorded_needs_none() {
-        let mut numbered = UnnumberedKernels::default();
-        numbered.take(&spans(10));
+        let mut numbered = UnnumberedKernels::of(&injected()).unwrap();
+        numbered.take(&Names::default(), &spans(10));
         let mut one = Spans::default();
         let span = Span::new(SpanKind::Kernel, FIRST_NAME, Nanos(0), Nanos(1));
         one.push(&Span { step: Some(Step(3)), ..span });
-        numbered.take(&one);
+        numbered.take(&Names::default(), &one);
         assert_eq!(numbered.steps(), None);
-        let mut info = RankInfo::of_this_process(Rank(0));
-        assert!(!UnnumberedKernels::may_be_of(&info));
-        info.collector.source = Some(CollectorSource::Injected);
-        assert!(UnnumberedKernels::may_be_of(&info));
+        assert!(UnnumberedKernels::of(&RankInfo::of_this_process(Rank(0))).is_none());
+    }
+
+    #[test]
+    fn where_steps_broke_off_they_are_inferred_anew_and_so_are_phases() {
+        let mut info = injected();
+        let why = "AttributeError".to_owned();
+        info.collector.torch_memory = Some(TorchNotes::of_state(TorchMemory::InPart { why }));
+        let mut names = Names::default();
+        let ids = (0..).map(|kernel| NameId(FIRST_NAME.0 + kernel));
+        names.extend(ids.zip(["gemm", "softmax_forward", "gemm", "softmax_backward", "gemm", "gemm", "adam", "copy"]));
+        let mut broken = Spans::default();
+        let whole = Span::new(SpanKind::Step, FIRST_NAME, Nanos(0), Nanos(10_000));
+        broken.push(&Span { step: Some(Step(0)), ..whole });
+        let after = |span: Span| Span { step: Some(Step(0)), phase: Some(Phase::Optimizer), ..span };
+        spans(10).rows().for_each(|span| broken.push(&after(span)));
+        let mut kernels = UnnumberedKernels::of(&info).unwrap();
+        kernels.take(&names, &broken);
+        kernels.steps().unwrap().number(&mut broken);
+        assert_eq!((broken.kind.get(0), broken.step.get(0)), (SpanKind::Range, None));
+        let on_stream: Vec<Span> = broken.rows().skip(1).filter(|span| span.stream == Some(Stream(7))).collect();
+        assert!(on_stream.iter().all(|span| span.step == Some(Step((span.start_ns.0 / 1000) as i32))));
+        let phases: Vec<_> = on_stream[..8].iter().map(|span| span.phase.unwrap()).collect();
+        use Phase::{Backward, Forward, Optimizer};
+        assert_eq!(phases, [Forward, Forward, Forward, Backward, Optimizer, Optimizer, Optimizer, Optimizer]);
+        // As many as were numbered are those that were.
+        let mut numbered = Spans::default();
+        let step = |span: &Span| Some(Step((span.start_ns.0 / 1000) as i32));
+        spans(10).rows().for_each(|span| numbered.push(&Span { step: step(&span), ..span }));
+        let mut kernels = UnnumberedKernels::of(&info).unwrap();
+        kernels.take(&names, &numbered);
+        assert_eq!(kernels.steps(), None);
     }
 }

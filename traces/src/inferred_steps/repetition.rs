@@ -25,6 +25,8 @@ const LEAST_STEPS: usize = 4;
 const LEAST_KERNELS: usize = 6;
 /// The share of time that may be odd.
 const MOST_ODD: f64 = 0.002;
+/// A step with this share of the kernels of the one before it is whole.
+const NEARLY_ALL: f64 = 0.95;
 /// As much of a long stream is looked at to find out what divides it. It has some tens of steps.
 const LOOKED_AT: usize = 200_000;
 
@@ -60,11 +62,13 @@ fn may_be_steps(places: &[usize]) -> bool {
 /// The places of a name that may divide a stream: all, or where bursts of it begin.
 const DIVIDERS: [fn(&Name) -> Vec<usize>; 2] = [|name| name.places.clone(), Name::bursts];
 
-/// The end of the last step. It is whole if there are as many kernels as in the one before it; otherwise that one is the
-/// last.
+/// The end of the last step. It is whole if there are nearly as many kernels as in the one before it; otherwise that one is
+/// the last. What prepares the next step is missing behind the last one.
 fn close(starts: &mut Vec<usize>, end: usize) -> usize {
     match starts.as_slice() {
-        [.., before, last] if end - last >= last - before => last + (last - before),
+        [.., before, last] if NEARLY_ALL * (last - before) as f64 <= (end - last) as f64 => {
+            (last + (last - before)).min(end)
+        }
         _ => starts.pop().unwrap_or(end),
     }
 }
@@ -152,6 +156,13 @@ mod tests {
         assert_eq!(starts(&begun), Some((vec![3, 10, 17, 24, 31], 38)), "before and after is no step");
         let cut = format!("{}eLM", "eLMhHbO".repeat(4));
         assert_eq!(starts(&cut), Some((vec![0, 7, 14, 21], 28)), "the last one is not whole");
+    }
+
+    #[test]
+    fn the_last_step_may_lack_what_prepares_the_next_one() {
+        let step = format!("eL{}O", "MhHb".repeat(10));
+        let text = format!("{}{step}", format!("{step}z").repeat(4));
+        assert_eq!(starts(&text), Some(((0..5).map(|index| index * 44).collect(), 5 * 44 - 1)));
     }
 
     #[test]

@@ -208,11 +208,9 @@ impl RankDirectory {
     /// The steps of a program that was recorded as it is and numbers none, over all that there is of it: so a step has the
     /// same number in every window.
     fn inferred_steps(&self) -> Result<Option<InferredSteps>, TraceError> {
-        if !UnnumberedKernels::may_be_of(&self.info) {
-            return Ok(None);
-        }
-        let (mut kernels, mut nothing) = (UnnumberedKernels::default(), RankData::default());
-        Follower::new(&self.path, Window::ALL)?.visit(&mut nothing, |_, spans| kernels.take(spans), |_| {})?;
+        let Some(mut kernels) = UnnumberedKernels::of(&self.info) else { return Ok(None) };
+        let (mut nothing, mut follower) = (RankData::default(), Follower::new(&self.path, Window::ALL)?);
+        follower.visit(&mut nothing, |data, spans| kernels.take(&data.names, spans), |_| {})?;
         Ok(kernels.steps())
     }
 

@@ -110,7 +110,7 @@ fn cells(scene: &Scene<'_>, figures: &CollectiveFigures) -> Vec<Line<'static>> {
     let exposed = Line::raw(text::duration(figures.exposed_ns));
     vec![
         Line::raw(figures.operation.word().replace('_', "-")),
-        known(figures.axis.map(|axis| axis.name().to_owned())),
+        known(figures.axis.map(|axis| axis.brief_name().to_owned())),
         known(figures.group_size.map(|size| size.to_string())),
         Line::raw(text::count(figures.count)),
         known(figures.bytes.map(text::bytes)),

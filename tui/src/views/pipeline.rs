@@ -72,7 +72,7 @@ fn name(stage: u64, rank: Rank) -> String {
 
 /// The ranks of one pipeline, by stage: of the one that the rank in focus belongs to, where it is known which that is.
 fn ranks(scene: &Scene<'_>, pipeline: &PipelineFigures) -> Vec<Rank> {
-    let layout = scene.snapshot.run.as_ref().and_then(|run| run.layout);
+    let layout = scene.layout().and_then(|layout| layout.grid);
     let (Some(focus), Some(layout)) = (scene.focus, layout) else { return pipeline.first_ranks() };
     let place = |rank: Rank| {
         let Coordinates { dp, tp, .. } = layout.coordinates(rank.0.into());
@@ -97,8 +97,7 @@ fn all_work(passes: &Passes) -> Option<Window> {
 
 /// Why there is no pipeline to see.
 fn why_not(scene: &Scene<'_>) -> &'static str {
-    let layout = scene.snapshot.run.as_ref().and_then(|run| run.layout);
-    match (layout, scene.snapshot.analysis.is_some()) {
+    match (scene.layout(), scene.snapshot.analysis.is_some()) {
         (_, false) => " no pipeline yet: no step is complete",
         (Some(_), _) => " no pipeline: each rank has all layers (try `stepscope train --pp 2`)",
         (None, _) => " no pipeline found: ranks do not pass micro-batches to each other",

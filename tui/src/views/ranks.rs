@@ -82,7 +82,7 @@ impl ViewBody for Ranks {
         }
         let lower = (RankFigure::ALL.len() as u16 + 2).min(area.height / 2);
         let grid = below(Rect { height: area.height.saturating_sub(lower), ..area }, 2);
-        let layout = scene.snapshot.run.as_ref().and_then(|run| run.layout);
+        let layout = scene.layout().and_then(|layout| layout.grid);
         let ranks: Vec<Rank> = cells.iter().map(|cell| cell.rank).collect();
         self.grid = Grid::of(&ranks, layout.as_ref(), grid.width, grid.height);
         draw_title(scene, self.figure, &spread, cells, area, buffer);

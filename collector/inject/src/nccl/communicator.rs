@@ -10,13 +10,13 @@ use std::{
     },
 };
 
-use stepscope_traces::{Group, Sequence, SpanKind};
+use stepscope_traces::{Group, MessageNumber, Sequence, SpanKind};
 
 use super::{event::Asked, operations::Operation};
 
 /// Collectives that NCCL has numbered have numbers without this bit.
 const COUNTED_BY_CALL: u64 = 1 << 63;
-/// The bits of a message's number that hold a rank.
+/// The bits that the number of a rank has, of those whose messages are counted.
 const RANK_BITS: u32 = 16;
 /// Ranks are counted in blocks of this size, allocated on first write.
 const BLOCK: usize = 1 << 8;
@@ -67,8 +67,7 @@ impl Communicator {
             _ => (&self.sent, own, peer),
         };
         let number = |count: u32| {
-            let [from, to] = [u16::try_from(from).ok()?, u16::try_from(to).ok()?].map(u64::from);
-            Some(Sequence(u64::from(count) << (2 * RANK_BITS) | from << RANK_BITS | to))
+            Some(MessageNumber { count, from: u16::try_from(from).ok()?, to: u16::try_from(to).ok()? }.into())
         };
         let count = counts.next(peer).filter(|_| !self.captured.load(Relaxed));
         Operation { is_to_itself: own == peer, ..self.operation(asked, count.and_then(number)) }

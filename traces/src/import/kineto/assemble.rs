@@ -6,6 +6,7 @@ use super::{
     annotation::TrainingContext,
     collect::{Activity, Call, Collected},
     memory::memory_events,
+    messages::carry,
     places::{Annotated, Places},
 };
 use crate::{
@@ -28,6 +29,7 @@ pub(super) fn assemble(mut collected: Collected, window: Window) -> RankData {
     let launches = collected.calls.iter().map(|call| (call.thread, call.start));
     let places = Places::of(&annotated, std::mem::take(&mut collected.autograd), launches);
     let launched = join(&mut collected.activities, &collected.calls, &places);
+    carry(&mut collected.activities, &collected.calls, std::mem::take(&mut collected.messages));
     let mut spans: Vec<Span> = on_streams(std::mem::take(&mut collected.activities)).collect();
     spans.sort_by_key(|span| span.start_ns);
     number_collectives(&mut spans);
@@ -121,7 +123,7 @@ pub(super) fn main_device(activities: &[Activity]) -> Option<u32> {
 
 /// Numbers the collectives of each group that the trace has not numbered, by step and then in order: ranks of a group do
 /// the same ones in the same order, and a step is the same one for all. Without steps ranks may have begun anywhere.
-/// Sends and receives are not numbered: who takes part in one is not known.
+/// Sends and receives have other numbers, which [`carry`] gives them.
 fn number_collectives(spans: &mut [Span]) {
     let mut counts: HashMap<(Group, Step), u64> = HashMap::new();
     for span in spans.iter_mut().filter(|span| span.sequence.is_none()) {

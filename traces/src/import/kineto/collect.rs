@@ -18,6 +18,7 @@ use super::{
     event::{Event, Meaning, number, text},
     header::Header,
     memory::MemoryChange,
+    messages::AskedMessage,
     names::NameBook,
     places::Annotated,
 };
@@ -44,6 +45,10 @@ pub(super) struct Collected {
     pub(super) calls: Vec<Call>,
     pub(super) annotations: Vec<(Annotated, NameId)>,
     pub(super) memory: Vec<MemoryChange>,
+    /// Sends and receives that the program asked for.
+    pub(super) messages: Vec<AskedMessage>,
+    /// This rank's place in each group that has messages, by the group's name.
+    places: HashMap<String, Option<u16>>,
     /// The threads on which autograd works.
     pub(super) autograd: HashSet<u32>,
     /// Events that do not say when they were, or say that they were at no time.
@@ -101,7 +106,9 @@ impl Collected {
             *start = there.unwrap_or_default();
             there.is_some()
         };
-        let count = |all: &Collected| all.activities.len() + all.calls.len() + all.annotations.len() + all.memory.len();
+        let count = |all: &Collected| {
+            all.activities.len() + all.calls.len() + all.annotations.len() + all.memory.len() + all.messages.len()
+        };
         let before = count(self);
         self.activities.retain_mut(|Activity { span, .. }| moved(&mut span.start_ns, span.duration_ns));
         self.calls.retain_mut(|call| moved(&mut call.start, call.duration));
@@ -112,6 +119,7 @@ impl Collected {
             is_kept
         });
         self.memory.retain_mut(|change| moved(&mut change.time, Nanos(0)));
+        self.messages.retain_mut(|message| moved(&mut message.start, Nanos(0)));
         self.timeless += (before - count(self)) as u64;
     }
 
@@ -145,6 +153,7 @@ impl Collected {
                 keep(&mut self.annotations, (annotated, name), &mut self.dropped);
             }
             Meaning::Memory => self.memory(event, start),
+            Meaning::Communication => self.message(event, start),
             Meaning::ThreadName => {}
         }
     }
@@ -177,6 +186,40 @@ impl Collected {
             key.update(event.arguments().group_ranks.map_or("", RawValue::get).as_bytes());
             Group::hashed(key.finalize())
         }))
+    }
+
+    /// Takes what a thread asks of a group, if it is a message.
+    fn message(&mut self, event: &Event<'_>, start: Nanos) {
+        let arguments = event.arguments();
+        let kind = operation(&event.name, arguments);
+        let peer = match kind {
+            SpanKind::Send => arguments.destination,
+            SpanKind::Receive => arguments.source,
+            _ => return,
+        };
+        let ends = number(peer).zip(self.place(event)).map(|(peer, own)| match kind {
+            SpanKind::Send => (own, peer),
+            _ => (peer, own),
+        });
+        let (group, bytes) = (self.group(event), message_bytes(arguments));
+        let message = AskedMessage { thread: event.thread(), start, kind, group, bytes, ends };
+        keep(&mut self.messages, message, &mut self.dropped);
+    }
+
+    /// This rank's place in the group of a message.
+    fn place(&mut self, event: &Event<'_>) -> Option<u16> {
+        let name = text(event.arguments().group)?;
+        if let Some(known) = self.places.get(name.as_ref()) {
+            return *known;
+        }
+        let rank = self.header.distributed.as_ref().and_then(|distributed| distributed.rank);
+        // PyTorch writes the list as a text, and cuts long ones short.
+        let listed =
+            text(event.arguments().group_ranks).and_then(|ranks| serde_json::from_str::<Vec<u32>>(&ranks).ok());
+        let place = rank.zip(listed).and_then(|(rank, ranks)| ranks.iter().position(|other| *other == rank.0));
+        let place = place.and_then(|place| u16::try_from(place).ok());
+        self.places.insert(name.into_owned(), place);
+        place
     }
 
     fn memory(&mut self, event: &Event<'_>, time: Nanos) {

@@ -14,6 +14,9 @@ use serde_json::value::RawValue;
 use super::decimal::nanoseconds;
 use crate::ids::Nanos;
 
+/// The operator that says what is asked of a process group.
+pub(super) const COMMUNICATION: &str = "record_param_comms";
+
 /// One event. What of it is missing, or is something else than it should be, is none.
 #[derive(Debug, Default)]
 pub(super) struct Event<'a> {
@@ -49,6 +52,7 @@ enum Category {
     Set,
     Launch,
     Annotation,
+    Operator,
     Other,
 }
 
@@ -65,6 +69,8 @@ pub(super) enum Meaning {
     Launch,
     /// A range that the program named.
     Annotation,
+    /// A call of the host that asks for communication.
+    Communication,
     /// An allocation or a free.
     Memory,
     /// What a thread is called.
@@ -90,6 +96,9 @@ impl<'a> Event<'a> {
             (TraceEventType::Complete, Some(Category::Set)) => Some(Meaning::Set),
             (TraceEventType::Complete, Some(Category::Launch)) => Some(Meaning::Launch),
             (TraceEventType::Complete, Some(Category::Annotation)) => Some(Meaning::Annotation),
+            (TraceEventType::Complete, Some(Category::Operator)) if self.name == COMMUNICATION => {
+                Some(Meaning::Communication)
+            }
             (TraceEventType::Instant, _) if self.name == "[memory]" => Some(Meaning::Memory),
             (TraceEventType::Metadata, _) if self.name == "thread_name" => Some(Meaning::ThreadName),
             _ => None,
@@ -131,6 +140,7 @@ impl Category {
             "gpu_memcpy" | "Memcpy" => Category::Copy,
             "gpu_memset" | "Memset" => Category::Set,
             "user_annotation" => Category::Annotation,
+            "cpu_op" => Category::Operator,
             "Runtime" => Category::Launch,
             _ if word.ends_with("_runtime") || word.ends_with("_driver") => Category::Launch,
             _ => Category::Other,
@@ -196,6 +206,9 @@ impl<'de> Visitor<'de> for EventVisitor {
             }
             let unwanted = match (event.mark, event.category) {
                 (Some(TraceEventType::Other), _) => true,
+                (Some(TraceEventType::Complete), Some(Category::Operator)) => {
+                    !event.name.is_empty() && event.name != COMMUNICATION
+                }
                 (Some(TraceEventType::Complete), category) => category == Some(Category::Other),
                 _ => false,
             };
@@ -274,6 +287,10 @@ arguments! {
     group = "Process Group Name",
     /// Its ranks.
     group_ranks = "Process Group Ranks",
+    /// The rank that a message comes from, by its place in the group.
+    source = "Src Rank",
+    /// The rank that a message goes to.
+    destination = "Dst Rank",
     /// The number of a collective in its group.
     sequence = "Seq",
     /// The address of a block of memory.

@@ -13,6 +13,7 @@ mod document;
 mod event;
 mod header;
 mod memory;
+mod messages;
 mod names;
 mod open;
 mod places;

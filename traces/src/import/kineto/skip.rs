@@ -1,6 +1,6 @@
 //! Skips unused events without parsing them, where Kineto itself wrote the text.
 //!
-//! Operators of the host and arrows are more than half of a trace. Kineto writes an event over several lines: the fields
+//! Operators of the host, but those that say what is communicated, and arrows are more than half of a trace. Kineto writes an event over several lines: the fields
 //! are indented by four spaces, and the brace that closes it stands by itself behind two. No text of JSON has a line break
 //! in it, so a line like that is the end of the event. Whatever looks different is read as any JSON is.
 
@@ -15,9 +15,15 @@ const BEGINNINGS: [&str; 5] = [
     "{\n    \"ph\": \"s\",",
 ];
 
+/// How the event of an operator goes on that is not skipped.
+const WANTED: &str = " \"name\": \"record_param_comms\"";
+
 /// How long the event at the beginning of a text is, if it is one that can be skipped.
 pub(super) fn skipped(text: &str) -> Option<usize> {
-    BEGINNINGS.iter().find(|beginning| text.starts_with(**beginning))?;
+    let rest = BEGINNINGS.iter().find_map(|beginning| text.strip_prefix(*beginning))?;
+    if rest.starts_with(WANTED) {
+        return None;
+    }
     let bytes = text.as_bytes();
     for line in memchr_iter(b'\n', bytes) {
         match bytes.get(line + 1..line + 4)? {
@@ -52,6 +58,7 @@ mod tests {
             "",
             "{\n    \"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"k\"\n  }",
             "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"k\"\n  }",
+            "{\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"record_param_comms\"\n  }",
             // The end of the first one is damaged.
             "{\n    \"ph\": \"f\", \"id\": 1\n  ?,\n  {\n    \"ph\": \"X\", \"cat\": \"kernel\"\n  }",
             "{\n    \"ph\": \"f\", \"id\": 1,\n  {\n    \"ph\": \"X\", \"cat\": \"kernel\"\n  }",

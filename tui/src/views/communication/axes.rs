@@ -36,7 +36,7 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) -> u16 {
         let share = along.overlap();
         let hidden = ((share * bar as f64).round() as usize).min(bar);
         let exposed = text::duration(along.exposed_ns);
-        let name = along.axis.map_or("unknown", |axis| axis.name());
+        let name = along.axis.map_or("unknown", |axis| axis.brief_name());
         // What nothing hides is what a step takes longer for.
         let style = if share < 0.5 { theme.warning() } else { theme.quiet() };
         let spans = vec![

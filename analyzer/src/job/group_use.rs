@@ -1,0 +1,190 @@
+//! What a group is for, told from its use, where its name does not say so.
+//!
+//! For users, it is defined in `docs/src/metrics.md#axes`.
+//!
+//! Of what a group does, messages of at most [`TINY`] bytes are left aside: flags, norms and losses. The first rule that
+//! fits says what the rest is for:
+//!
+//! - Nothing is left, or only broadcasts and barriers: nothing is said. A group of all ranks is about the run as a whole.
+//! - At least half is all-to-all: experts.
+//! - At least half goes from one rank to another: stages of a pipeline, if in a step some rank receives first and another
+//!   one sends first; else, where all begin alike, parts of a sequence, which go round in a ring.
+//! - At least a quarter of the sums are made in the forward pass: tensor shards. Where no phase is known, all-reduces of one
+//!   size, over and over.
+//! - Sums are made in the backward pass and around the optimizer: replicas; or, where all ranks are of one pipeline, an
+//!   embedding that several stages hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stepscope_plan::{Axis, Zero};
+use stepscope_traces::{Group, GroupInfo, Phase, Rank, RunInfo, SpanKind, Step};
+
+use crate::rank::{axes::is_hand_over, communication::CommunicationSpan, result::RankResult};
+
+/// Messages that are no larger say nothing of what a group is for.
+const TINY: u64 = 4096;
+/// As many sums of one size in a step are not of buckets of gradients.
+const MANY_ALIKE: usize = 16;
+
+/// The groups of a run with those whose axis follows from their use, if there are any: a run that says how it is spread
+/// needs none.
+pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<GroupInfo>> {
+    if run.layout.is_some() {
+        return None;
+    }
+    let mut named: BTreeMap<Group, GroupInfo> = run.groups.iter().map(|group| (group.group, group.clone())).collect();
+    let uses = GroupUse::of_all(ranks);
+    let mut inferred: Vec<GroupInfo> = Vec::new();
+    for (group, used) in uses {
+        let is_open = named.get(&group).is_none_or(|group| group.axis == Axis::World);
+        let members: Vec<Rank> = match named.get(&group) {
+            Some(group) => group.ranks.clone(),
+            None => used.members(group, ranks),
+        };
+        let has_all = members.len() == ranks.iter().filter(|rank| !rank.communication.is_empty()).count();
+        if is_open
+            && members.len() > 1
+            && let Some(axis) = used.axis(has_all)
+        {
+            inferred.push(GroupInfo { group, axis, ranks: members });
+        }
+    }
+    let pipelines = named.values().chain(&inferred).filter(|group| group.axis == Axis::Pipeline);
+    let pipelines: Vec<BTreeSet<Rank>> = pipelines.map(|group| group.ranks.iter().copied().collect()).collect();
+    for group in inferred.iter_mut().filter(|group| group.axis == Axis::Data) {
+        if pipelines.iter().any(|pipeline| group.ranks.iter().all(|rank| pipeline.contains(rank))) {
+            group.axis = Axis::Embedding;
+        }
+    }
+    let news: Vec<GroupInfo> = inferred.into_iter().filter(|group| named.get(&group.group) != Some(group)).collect();
+    if news.is_empty() {
+        return None;
+    }
+    named.extend(news.into_iter().map(|group| (group.group, group)));
+    Some(named.into_values().collect())
+}
+
+/// What replicas share, as their collectives tell: nothing where they sum gradients, parameters where they gather them in
+/// both passes, and else the optimizer's state. Stage 2 looks like stage 1.
+pub(crate) fn sharding(ranks: &[RankResult], groups: &[GroupInfo]) -> Option<Zero> {
+    let replicas: BTreeSet<Group> =
+        groups.iter().filter(|group| group.axis.is_of_replicas()).map(|group| group.group).collect();
+    let uses = GroupUse::of_all(ranks).into_iter().filter(|(group, _)| replicas.contains(group));
+    let (mut scatters, mut sums, mut gathers_in) = (0, 0, [0; 2]);
+    for (_, used) in uses {
+        scatters += used.scatters;
+        sums += used.sums;
+        gathers_in[0] += used.forward_gathers;
+        gathers_in[1] += used.backward_gathers;
+    }
+    match (sums, scatters, gathers_in) {
+        (0, ..) => None,
+        (_, 0, _) => Some(Zero::Off),
+        (_, _, [forward, backward]) if forward.min(backward) > 0 => Some(Zero::Three),
+        _ => Some(Zero::One),
+    }
+}
+
+/// What the ranks of a group do in it together, but for tiny messages.
+#[derive(Default)]
+struct GroupUse {
+    users: BTreeSet<Rank>,
+    all_to_all: usize,
+    messages: usize,
+    /// All-reduces and reduce-scatters, and what of them is in the forward pass or in no phase that is known.
+    sums: usize,
+    forward_sums: usize,
+    sums_in_no_phase: usize,
+    scatters: usize,
+    gathers: usize,
+    forward_gathers: usize,
+    backward_gathers: usize,
+    /// How often sums of a size are made by a rank in a step.
+    sizes: BTreeMap<(Rank, Option<Step>, u64), usize>,
+    /// Of each rank and step, the first message: when, and of which kind.
+    first: BTreeMap<(Rank, Option<Step>), (i64, SpanKind)>,
+}
+
+impl GroupUse {
+    fn of_all(ranks: &[RankResult]) -> BTreeMap<Group, GroupUse> {
+        let mut uses: BTreeMap<Group, GroupUse> = BTreeMap::new();
+        for rank in ranks {
+            for span in &rank.communication {
+                if let Some(group) = span.group {
+                    uses.entry(group).or_default().add(rank.info.rank, span);
+                }
+            }
+        }
+        uses
+    }
+
+    fn add(&mut self, rank: Rank, span: &CommunicationSpan) {
+        self.users.insert(rank);
+        if span.bytes.is_some_and(|bytes| bytes <= TINY) {
+            return;
+        }
+        let is_forward = usize::from(span.phase == Some(Phase::Forward));
+        match span.operation {
+            SpanKind::AllToAll => self.all_to_all += 1,
+            SpanKind::AllReduce | SpanKind::ReduceScatter => {
+                self.sums += 1;
+                self.scatters += usize::from(span.operation == SpanKind::ReduceScatter);
+                self.forward_sums += is_forward;
+                self.sums_in_no_phase += usize::from(span.phase.is_none());
+                *self.sizes.entry((rank, span.step, span.bytes.unwrap_or(0))).or_default() += 1;
+            }
+            SpanKind::AllGather => {
+                self.gathers += 1;
+                self.forward_gathers += is_forward;
+                self.backward_gathers += usize::from(span.phase == Some(Phase::Backward));
+            }
+            operation if is_hand_over(operation) => {
+                self.messages += 1;
+                let first = self.first.entry((rank, span.step)).or_insert((span.start, operation));
+                *first = (*first).min((span.start, operation));
+            }
+            _ => {}
+        }
+    }
+
+    /// Who is in it: as ranks say themselves, or else who used it.
+    fn members(&self, group: Group, ranks: &[RankResult]) -> Vec<Rank> {
+        let said = ranks.iter().flat_map(|rank| {
+            let own = rank.info.groups.iter().filter(move |membership| membership.group == group);
+            own.map(|membership| (membership.index, rank.info.rank))
+        });
+        let said: BTreeMap<u32, Rank> = said.collect();
+        if said.is_empty() { self.users.iter().copied().collect() } else { said.into_values().collect() }
+    }
+
+    fn axis(&self, has_all_ranks: bool) -> Option<Axis> {
+        let all = self.all_to_all + self.messages + self.sums + self.gathers;
+        if all == 0 {
+            None
+        } else if 2 * self.all_to_all >= all {
+            Some(Axis::Expert)
+        } else if 2 * self.messages >= all {
+            // A group of all ranks is of stages only as far as messages go.
+            let kinds: BTreeSet<SpanKind> = self.first.values().map(|(_, kind)| *kind).collect();
+            let is_pipeline = kinds.contains(&SpanKind::Receive) && kinds.len() > 1;
+            let pipeline = if has_all_ranks { Axis::World } else { Axis::Pipeline };
+            Some(if is_pipeline { pipeline } else { Axis::Context })
+        } else if self.sums_are_of_shards() {
+            Some(Axis::Tensor)
+        } else {
+            Some(Axis::Data)
+        }
+    }
+
+    fn sums_are_of_shards(&self) -> bool {
+        if self.sums_in_no_phase < self.sums {
+            return 4 * self.forward_sums >= self.sums - self.sums_in_no_phase && self.forward_sums > 0;
+        }
+        if self.scatters > 0 {
+            return false;
+        }
+        let most = self.sizes.values().max().copied().unwrap_or(0);
+        let steps: BTreeSet<_> = self.sizes.keys().map(|(rank, step, _)| (*rank, *step)).collect();
+        most >= MANY_ALIKE && most * steps.len() * 10 >= self.sums * 9
+    }
+}

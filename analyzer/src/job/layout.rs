@@ -1,0 +1,64 @@
+//! How a run is spread over ranks: as it says itself, or as its groups and its pipeline tell.
+//!
+//! For users, it is defined in `docs/src/metrics.md#axes`.
+//!
+//! Shards, stages, parts of a sequence and experts are as many as their groups have ranks. All ranks that are left are
+//! replicas, if some group is one of replicas. Where ranks do not divide so, nothing is said.
+
+use stepscope_plan::{Axis, ParallelLayout};
+use stepscope_traces::{GroupInfo, RunInfo};
+
+use crate::{
+    figures::RunLayout,
+    job::{group_use::sharding, stages::Stages},
+    rank::result::RankResult,
+};
+
+/// How a run is spread over ranks, if that is known.
+pub(crate) fn layout(run: &RunInfo, ranks: &[RankResult], stages: Option<&Stages>) -> Option<RunLayout> {
+    if let Some(said) = run.layout {
+        return Some(said.into());
+    }
+    let size = |is_wanted: &dyn Fn(Axis) -> bool| {
+        let groups = run.groups.iter().filter(|group| is_wanted(group.axis));
+        groups.map(|group: &GroupInfo| group.ranks.len() as u64).max()
+    };
+    let tp = size(&|axis| matches!(axis, Axis::Tensor | Axis::Sequence));
+    let cp = size(&|axis| axis == Axis::Context);
+    let ep = size(&|axis| axis == Axis::Expert);
+    let pp = stages.map(|stages| stages.count).or_else(|| size(&|axis| axis == Axis::Pipeline));
+    let replicas = size(&|axis| axis.is_of_replicas());
+    if [tp, cp, pp, replicas].iter().all(Option::is_none) {
+        return None;
+    }
+    let [tp, cp, pp, ep] = [tp, cp, pp, ep].map(|size| size.unwrap_or(1));
+    let computing = ranks.iter().filter(|rank| rank.figures.kernel_count > 0).count() as u64;
+    let all = run.world_size.map_or(computing, u64::from);
+    let one = tp.checked_mul(cp)?.checked_mul(pp)?;
+    let dp = (all > 0 && all.is_multiple_of(one)).then_some(all / one)?;
+    if dp > 1 && replicas.is_none_or(|size| size < 2) {
+        return None;
+    }
+    let grid = ParallelLayout { dp: dp * cp, tp, pp, ..ParallelLayout::default() };
+    let is_there = |(rank, stage): (&RankResult, &u64)| grid.coordinates(rank.info.rank.0.into()).stage == *stage;
+    let is_in_order = stages.is_none_or(|stages| ranks.iter().zip(&stages.of_ranks).all(is_there));
+    Some(RunLayout {
+        dp,
+        tp,
+        pp,
+        cp,
+        ep,
+        zero: if dp * cp > 1 { sharding(ranks, &run.groups) } else { Some(<_>::default()) },
+        schedule: stages.map(|stages| stages.schedule),
+        chunks: stages.map(|stages| stages.chunks),
+        micro_batch: None,
+        micro_batches: stages.map(|stages| stages.micro_batches),
+        sequence_length: None,
+        recompute: None,
+        precision: None,
+        gradients: None,
+        inferred: true,
+        said: None,
+        grid: is_in_order.then_some(grid),
+    })
+}
