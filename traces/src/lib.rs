@@ -66,8 +66,8 @@ pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use notes::{
     AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, LostOfTrace, MemoryAtStart,
-    MemoryCategories, MemoryTimes, NcclNote, NvmlNote, PeakFlopsFrom, PeakFrom, PhasesFrom, ProgramModel, RankFrom,
-    RecorderSettings, SequencesFrom, StreamsNote, TorchMemory, TorchNotes,
+    MemoryCategories, MemoryTimes, NcclNote, NvmlNote, Pauses, PeakFlopsFrom, PeakFrom, PhasesFrom, ProgramModel,
+    RankFrom, RecorderSettings, SequencesFrom, StreamsNote, TorchMemory, TorchNotes,
 };
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, RECORDED_WINDOW, RankInfo, State, Written};

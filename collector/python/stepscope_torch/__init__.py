@@ -12,7 +12,7 @@ import sys
 from time import perf_counter_ns
 
 from . import library as says
-from . import storages
+from . import profilers, storages
 from .storages import Storages
 
 # So many events of its allocator PyTorch is to keep. The library reads them before they are overwritten.
@@ -31,6 +31,7 @@ def begin(torch, wait_for):
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_TORCH:
         why = "PyTorch %s is older than %d.%d" % ((torch.__version__,) + OLDEST_TORCH)
         return torch.cuda._lazy_call(lambda: library.refuse(why))
+    profilers.watch(torch, library)
     watch = Watch(torch, library)
     torch.cuda._lazy_call(watch.cuda_begins)
     wait_for("torch._dynamo.eval_frame", hide_from_compiler)

@@ -16,8 +16,9 @@ const VARIABLE: &str = "PYTHONPATH";
 const SEPARATOR: char = ':';
 
 /// What Python finds first comes last: it needs the others.
-const FILES: [PackedFile<'_>; 4] = [
+const FILES: [PackedFile<'_>; 5] = [
     ("stepscope_torch/storages.py", include_bytes!("../../python/stepscope_torch/storages.py")),
+    ("stepscope_torch/profilers.py", include_bytes!("../../python/stepscope_torch/profilers.py")),
     ("stepscope_torch/library.py", include_bytes!("../../python/stepscope_torch/library.py")),
     ("stepscope_torch/__init__.py", include_bytes!("../../python/stepscope_torch/__init__.py")),
     ("sitecustomize.py", include_bytes!("../../python/sitecustomize.py")),
