@@ -2,7 +2,6 @@
 
 mod library;
 mod problems;
-mod ranks;
 
 use std::{
     ffi::OsString,
@@ -125,13 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Puts the recording in order, and says what is in it.
 fn report(path: &Path, windows: &Windows) -> Result<(), TraceError> {
-    let settled = ranks::settle(path);
-    let summary = summary(path, windows)?;
-    // A run whose ranks have other numbers is a run all the same.
-    if let Err(error) = settled {
-        tell(&text::printable(&error.to_string()));
-    }
-    tell(&summary);
+    tell(&summary(path, windows)?);
     Ok(())
 }
 

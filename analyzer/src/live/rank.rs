@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     mem,
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -28,6 +29,7 @@ const MOST_WAITING: usize = 200_000;
 
 /// One rank of a run that grows.
 pub(super) struct LiveRank {
+    pub(super) path: PathBuf,
     pub(super) info: RankInfo,
     pub(super) state: State,
     /// What was recorded so long before the newest is there.
@@ -70,6 +72,7 @@ struct Piece {
 impl LiveRank {
     pub(super) fn follow(rank: &RankDirectory, late_ns: i64) -> Result<LiveRank, AnalysisError> {
         Ok(LiveRank {
+            path: rank.path.clone(),
             info: rank.info.clone(),
             state: rank.state,
             late_ns,
