@@ -21,6 +21,7 @@ use crate::{
         devices::devices,
         kernels::kernels,
         mfu::{Rates, TrainedModel},
+        paused::paused,
         roofline::roofline,
         step_time::{counted_of_job, step_time},
         steps::steps,
@@ -75,7 +76,7 @@ pub(crate) fn assemble<T>(
     mut ranks: Vec<RankResult>,
     look: impl FnOnce(&[RankResult], &Alignment, &CountedSteps) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
-    // A launcher that asks CUDA something is a rank, and has no device.
+    // A rank that was killed early has no device.
     let device = ranks.iter().find_map(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
     let alignment = Alignment::of(&ranks, &run.info.groups);
@@ -104,6 +105,7 @@ pub(crate) fn assemble<T>(
             device,
             ranks_on_a_device,
             phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),
+            paused: paused(ranks.iter().map(|rank| &rank.info)),
         },
         data_loss: data_loss(&ranks),
         steps: steps(&ranks, &alignment, &rates, is_asked),
@@ -128,7 +130,7 @@ pub(crate) fn assemble<T>(
     Ok((analysis, seen))
 }
 
-/// How many ranks compute. A launcher that asked CUDA something is a rank, too, and does nothing.
+/// How many ranks compute. One that only asked CUDA something does nothing, and may not say so.
 fn computing(run: &Run, ranks: &[RankResult]) -> usize {
     let computing = ranks.iter().filter(|rank| rank.figures.kernel_count > 0).count();
     let all_were_read = ranks.len() == run.ranks.len();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use stepscope_plan::{ModelShape, ParallelLayout};
-use stepscope_traces::{Device, RunSource, State};
+use stepscope_traces::{Device, Rank, RunSource, State};
 
 use super::{
     clock::ClockSummary,
@@ -88,6 +88,19 @@ pub struct RunSummary {
     pub ranks_on_a_device: Option<u32>,
     /// Whether phases were told from something else than what the program said, at least in part.
     pub phases_inferred: bool,
+    /// How often the GPU was not recorded because the program's own profiler ran, if ever.
+    pub paused: Option<Paused>,
+}
+
+/// How often the GPU was not recorded because the program's own profiler ran: of the ranks, the one for the longest time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Paused {
+    /// How often.
+    pub count: u64,
+    /// For how long, all together.
+    pub paused_ns: u64,
+    /// The ranks that have no kernels after that, since their profiler keeps what records them.
+    pub ranks_without_kernels: Vec<Rank>,
 }
 
 /// What is lost.

@@ -19,7 +19,7 @@ mod roofline;
 mod steps;
 mod window;
 
-pub use analysis::{Analysis, DataLoss, RunSummary};
+pub use analysis::{Analysis, DataLoss, Paused, RunSummary};
 pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
 pub use class::Class;
 pub use clock::{AlignedBy, ClockSummary, RankClock};

@@ -9,6 +9,7 @@ pub(crate) mod ideal_schedule;
 pub(crate) mod kernels;
 pub(crate) mod messages;
 pub(crate) mod mfu;
+pub(crate) mod paused;
 pub(crate) mod roofline;
 pub(crate) mod stages;
 pub(crate) mod step_summary;

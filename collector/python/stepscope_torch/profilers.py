@@ -10,7 +10,8 @@ import functools
 
 def watch(torch, library):
     """Has the library let go of CUPTI whenever PyTorch's profiler needs it."""
-    profiler, autograd = torch.autograd.profiler, torch.autograd
+    autograd = torch.autograd
+    profiler = getattr(autograd, "profiler", None)
     names = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
     originals = [getattr(autograd, name, None) for name in names]
     # Whoever else stands in for these knows best.

@@ -46,6 +46,14 @@ class Device(Record):
     peak_flops: Optional[float]
 
 
+class Paused(Record):
+    """How often the GPU was not recorded because the program's own profiler ran."""
+
+    count: int
+    paused_ns: int
+    ranks_without_kernels: List[int]
+
+
 class Run(Record):
     """What was run."""
 
@@ -59,6 +67,7 @@ class Run(Record):
     device: Optional[Device]
     ranks_on_a_device: Optional[int]
     phases_inferred: bool
+    paused: Optional[Paused]
 
 
 class DataLoss(Record):
