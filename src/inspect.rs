@@ -5,14 +5,14 @@ use std::{io::Write, path::PathBuf};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use serde::Serialize;
-use stepscope_analyzer::{RunLayout, Selection, analyze};
+use stepscope_analyzer::{RunLayout, Selection, analyze, paused};
 use stepscope_plan::text;
 use stepscope_traces::{
     Device, Loss, Nanos, Rank, RankDirectory, RankInfo, RankReport, Run, RunInfo, RunSource, Stage, State, Survey,
     TableSurvey, TorchNotes,
 };
 
-use crate::{Format, folded::Folded, source, terminal, torch_memory};
+use crate::{Format, folded::Folded, own_profiler, source, terminal, torch_memory};
 
 /// Show what a run contains: ranks, tables, row counts, state, data loss.
 #[derive(clap::Args)]
@@ -55,6 +55,31 @@ struct Contents {
     layout: Option<RunLayout>,
     data_loss: Loss,
     ranks: Vec<RankContents>,
+    /// Processes of the job that did nothing on a GPU, which are no ranks.
+    helpers: Vec<HelperContents>,
+}
+
+#[derive(Serialize)]
+struct HelperContents {
+    host: String,
+    pid: u32,
+    program: Option<String>,
+    state: State,
+}
+
+impl HelperContents {
+    fn of(directory: &RankDirectory) -> HelperContents {
+        let RankInfo { host, pid, collector, .. } = &directory.info;
+        HelperContents { host: host.clone(), pid: *pid, program: collector.program.clone(), state: directory.state }
+    }
+
+    fn line(&self) -> String {
+        let program =
+            self.program.as_ref().map(|program| format!(" ({})", text::shortened(&text::printable(program), 60)));
+        let state = if self.state == State::Complete { "" } else { self.state.word() };
+        let state = if state.is_empty() { String::new() } else { format!(", {state}") };
+        format!("no rank: process {}{} did nothing on a GPU{state}", self.pid, program.unwrap_or_default())
+    }
 }
 
 #[derive(Serialize)]
@@ -118,7 +143,8 @@ impl Contents {
         let mut data_loss = Loss::default();
         ranks.iter().for_each(|rank| data_loss += rank.data_loss);
         let (path, state) = (run.path.to_string_lossy().into_owned(), run.state());
-        Contents { schema: 1, path, state, run: run.info.clone(), layout: layout(run), data_loss, ranks }
+        let helpers = run.helpers.iter().map(HelperContents::of).collect();
+        Contents { schema: 1, path, state, run: run.info.clone(), layout: layout(run), data_loss, ranks, helpers }
     }
 
     fn text(&self) -> String {
@@ -156,6 +182,12 @@ impl Contents {
         }
         for line in torch_memory::lines(self.ranks.iter().map(|rank| &rank.info)) {
             text += &format!("memory: {line}\n");
+        }
+        for helper in &self.helpers {
+            text += &format!("{}\n", helper.line());
+        }
+        if let Some(paused) = paused(self.ranks.iter().map(|rank| &rank.info)) {
+            text += &format!("{}\n", own_profiler::words(&paused));
         }
         text + &self.loss_text()
     }

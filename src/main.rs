@@ -16,6 +16,7 @@ mod nearest;
 mod new_run;
 mod open;
 mod output;
+mod own_profiler;
 mod plan;
 mod progress;
 mod record;

@@ -24,6 +24,7 @@ use crate::{
         kernels::kernels,
         layout::layout,
         mfu::{Rates, TrainedModel},
+        paused::paused,
         roofline::roofline,
         stages::Stages,
         step_time::{counted_of_job, step_time},
@@ -103,7 +104,7 @@ pub(crate) fn assemble<T>(
     mut ranks: Vec<RankResult>,
     look: impl FnOnce(&ReadJob<'_>) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
-    // A launcher that asks CUDA something is a rank, and has no device.
+    // A rank that was killed early has no device.
     let device = ranks.iter().find_map(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
     let alignment = Alignment::of(&ranks, &info.groups);
@@ -146,6 +147,7 @@ pub(crate) fn assemble<T>(
             ranks_on_a_device,
             phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),
             failed_sources: failed_sources(ranks.iter().map(|rank| &rank.info)),
+            paused: paused(ranks.iter().map(|rank| &rank.info)),
         },
         data_loss: data_loss(&ranks),
         steps: steps(&ranks, &alignment, &rates, is_asked),
@@ -170,7 +172,7 @@ pub(crate) fn assemble<T>(
     Ok((analysis, seen))
 }
 
-/// How many ranks compute. A launcher that asked CUDA something is a rank, too, and does nothing.
+/// How many ranks compute. One that only asked CUDA something does nothing, and may not say so.
 fn computing(run: &Run, ranks: &[RankResult]) -> usize {
     let computing = ranks.iter().filter(|rank| rank.figures.kernel_count > 0).count();
     let all_were_read = ranks.len() == run.ranks.len();

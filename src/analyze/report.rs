@@ -12,6 +12,7 @@ use super::{
     devices,
     time::{self, PARTS},
 };
+use crate::own_profiler;
 
 /// A line of the summary: what it is about, and what it says.
 pub(super) struct Fact {
@@ -55,6 +56,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("device", devices::summary(analysis)),
         fact("clocks", clocks(analysis)),
         fact("missing", missing(analysis)),
+        fact("paused", analysis.run.paused.as_ref().map(own_profiler::words)),
     ]
     .into_iter()
     .flatten()

@@ -208,7 +208,8 @@ fn category_rows(memory: &RankMemory) -> Vec<Vec<String>> {
     match (&memory.ledger, memory.fragmentation_bytes) {
         (Some(ledger), _) => {
             add("+ fragmentation", text::bytes(ledger.fragmentation_bytes));
-            add("+ driver and libraries", text::bytes(ledger.driver_bytes));
+            add("+ driver", text::bytes(ledger.driver_bytes));
+            add("+ context and libraries", text::bytes(ledger.libraries_bytes));
             let residual = ledger.residual_bytes;
             let sign = if residual < 0 { "-" } else { "" };
             add("+ residual", format!("{sign}{}", text::bytes(residual.unsigned_abs())));

@@ -2,7 +2,6 @@
 
 mod library;
 mod problems;
-mod ranks;
 
 use std::{
     ffi::OsString,
@@ -14,12 +13,12 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, anyhow, bail};
-use stepscope_analyzer::StepRange;
+use stepscope_analyzer::{StepRange, paused};
 use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
 use stepscope_plan::text;
 use stepscope_traces::{Loss, Run, RunInfo, State, Step, TraceError, Window};
 
-use crate::{analyze::ranges, failure, new_run::NewRun, seconds, terminal, torch_memory};
+use crate::{analyze::ranges, failure, new_run::NewRun, own_profiler, seconds, terminal, torch_memory};
 
 /// Under which key a run says what it is, and what it says there.
 const SOURCE: (&str, &str) = ("source", "recorded program");
@@ -123,15 +122,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(exit_status(status)))
 }
 
-/// Puts the recording in order, and says what is in it.
+/// Says what is in the recording.
 fn report(path: &Path, windows: &Windows) -> Result<(), TraceError> {
-    let settled = ranks::settle(path);
-    let summary = summary(path, windows)?;
-    // A run whose ranks have other numbers is a run all the same.
-    if let Err(error) = settled {
-        tell(&text::printable(&error.to_string()));
-    }
-    tell(&summary);
+    tell(&summary(path, windows)?);
     Ok(())
 }
 
@@ -184,6 +177,8 @@ fn summary(path: &Path, windows: &Windows) -> Result<String, TraceError> {
         lines.push(format!("{}no kernel ran in that time; the program may still have been loading", label("hint")));
     }
     lines.extend(problems.iter().map(|line| format!("{}{line}", label("problem"))));
+    let paused = paused(run.ranks.iter().map(|rank| &rank.info));
+    lines.extend(paused.iter().map(|paused| format!("{}{}", label("paused"), own_profiler::words(paused))));
     lines.extend(injection::other_nccl_profiler().map(|other| other_profiler(&other)));
     let memory = torch_memory::lines(run.ranks.iter().map(|rank| &rank.info));
     lines.extend(memory.iter().map(|line| format!("{}{line}", label("memory"))));

@@ -88,7 +88,7 @@ const LAYERED: &[Layers] = &[
         source: "collector/inject/src",
         within: &[],
         layers: &[
-            &["c_text", "exit", "gpu", "process", "recording", "step_waiter"],
+            &["c_text", "exit", "gpu", "gpu_window", "other_profiler", "process", "recording", "step_waiter"],
             &["place"],
             &["nccl", "nvtx", "program", "rank_assignment"],
             &["torch"],

@@ -114,6 +114,28 @@ fn memory_of_pytorch_is_told_apart() {
 }
 
 #[test]
+fn the_programs_own_profiler_gets_room_and_the_report_says_so() {
+    let Some(program) = Program::new() else { return };
+    let output = program.record(&[], &[("PROFILE", "1")]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "trained True 0\n"), "{said}");
+    let paused = |said: &str| {
+        let (_, paused) = said.split_once("recording paused ").unwrap_or_else(|| panic!("{said}"));
+        let (paused, _) = paused.split_once(" in all, while the program's own profiler ran\n").unwrap();
+        paused.split_once(" times, ").unwrap().0.to_owned()
+    };
+    assert_eq!(paused(&said), "3", "one needs no room: {said}");
+    for command in [["inspect", "run"], ["analyze", "run"]] {
+        assert_eq!(paused(&text(&stepscope(&command, program.path()).stdout)), "3");
+    }
+    let run = &json(&["analyze", "run", "--format", "json"], program.path())["run"];
+    let nanos = run["paused"]["paused_ns"].as_u64().unwrap();
+    assert!((600_000_000..10_000_000_000).contains(&nanos), "{run}");
+    assert_eq!((&run["paused"]["count"], &run["paused"]["ranks_without_kernels"]), (&3.into(), &Value::Array(vec![])));
+    check_kept(&program.memory()["at_end"]);
+}
+
+#[test]
 fn whoever_does_not_want_it_has_nothing_of_it() {
     let Some(program) = Program::new() else { return };
     let output = program.record(&["--no-torch"], &[]);

@@ -67,7 +67,7 @@ pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use notes::{
     AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, FailedSources, LostOfTrace,
-    MemoryAtStart, MemoryCategories, MemoryTimes, NcclNote, NvmlNote, PeakFlopsFrom, PeakFrom, PhasesFrom,
+    MemoryAtStart, MemoryCategories, MemoryTimes, NcclNote, NvmlNote, Pauses, PeakFlopsFrom, PeakFrom, PhasesFrom,
     ProcessGroup, ProcessGroups, ProgramModel, RankFrom, RecorderSettings, SequencesFrom, StreamsNote, TorchMemory,
     TorchNotes,
 };

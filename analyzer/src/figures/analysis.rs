@@ -93,6 +93,8 @@ pub struct RunSummary {
     pub phases_inferred: bool,
     /// What could not be found out about the program, and why. Everything else was.
     pub failed_sources: Vec<FailedSource>,
+    /// How often the GPU was not recorded because the program's own profiler ran, if ever.
+    pub paused: Option<Paused>,
 }
 
 /// A source of knowledge about a program that failed.
@@ -104,6 +106,17 @@ pub struct FailedSource {
     pub why: String,
     /// On which ranks.
     pub ranks: Vec<Rank>,
+}
+
+/// How often the GPU was not recorded because the program's own profiler ran: of the ranks, the one for the longest time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Paused {
+    /// How often.
+    pub count: u64,
+    /// For how long, all together.
+    pub paused_ns: u64,
+    /// The ranks that have no kernels after that, since their profiler keeps what records them.
+    pub ranks_without_kernels: Vec<Rank>,
 }
 
 /// What is lost.

@@ -96,7 +96,7 @@ impl MemoryPoint {
     }
 }
 
-/// What the device says is used at the peak: categories + fragmentation + driver and libraries + residual.
+/// What the device says is used at the peak: categories + fragmentation + driver + context and libraries + residual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Ledger {
     /// Used, as the device says.
@@ -105,8 +105,18 @@ pub struct Ledger {
     pub allocated_bytes: u64,
     /// Taken from the device and not allocated.
     pub fragmentation_bytes: u64,
-    /// Used before the program allocated anything: driver, context and libraries.
+    /// Used before the program allocated anything.
     pub driver_bytes: u64,
+    /// Taken up to the end of the first step, and not by the program's allocator: the context, kernels that were loaded, and
+    /// what libraries need.
+    pub libraries_bytes: u64,
     /// What is left over; negative where the parts are more than the device says.
     pub residual_bytes: i64,
+}
+
+impl Ledger {
+    /// What is neither the program's nor left over.
+    pub fn driver_and_libraries(&self) -> u64 {
+        self.driver_bytes.saturating_add(self.libraries_bytes)
+    }
 }

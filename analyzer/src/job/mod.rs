@@ -12,6 +12,7 @@ pub(crate) mod kernels;
 pub(crate) mod layout;
 pub(crate) mod messages;
 pub(crate) mod mfu;
+pub(crate) mod paused;
 pub(crate) mod roofline;
 pub(crate) mod stages;
 pub(crate) mod step_summary;

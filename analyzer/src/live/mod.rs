@@ -137,6 +137,9 @@ impl LiveRun {
     }
 
     fn meet_ranks(&mut self) -> Result<(), AnalysisError> {
+        // Once the first rank computes, processes that do nothing are none, and others may have their numbers.
+        let run = &self.run;
+        self.ranks.retain(|number, rank| run.rank(*number).is_some_and(|directory| directory.path == rank.path));
         for directory in &self.run.ranks {
             match self.ranks.get_mut(&directory.info.rank) {
                 Some(rank) => (rank.info, rank.state) = (directory.info.clone(), directory.state),

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     mem,
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -28,6 +29,7 @@ const MOST_WAITING: usize = 200_000;
 
 /// One rank of a run that grows.
 pub(super) struct LiveRank {
+    pub(super) path: PathBuf,
     pub(super) info: RankInfo,
     pub(super) state: State,
     /// What was recorded so long before the newest is there.
@@ -70,6 +72,7 @@ struct Piece {
 impl LiveRank {
     pub(super) fn follow(rank: &RankDirectory, late_ns: i64) -> Result<LiveRank, AnalysisError> {
         Ok(LiveRank {
+            path: rank.path.clone(),
             info: rank.info.clone(),
             state: rank.state,
             late_ns,
@@ -234,10 +237,10 @@ impl LiveRank {
 
     fn forget_counters(&mut self, before: i64) {
         let before = before.min(self.newest.map_or(i64::MIN, |newest| newest.saturating_sub(self.late_ns)));
-        let (began, peak) = self.memory.began_and_peak();
+        let (began, later) = self.memory.moments();
         let mut kept = CounterSamples::default();
         let all = &self.data.counters;
-        let needed = device_samples::needed_for_ledger(all, &self.data.names, began, peak);
+        let needed = device_samples::needed_for_ledger(all, &self.data.names, began, later);
         for (row, sample) in all.rows().enumerate() {
             if sample.time_ns.0 >= before || needed.contains(&row) {
                 kept.push(&sample);

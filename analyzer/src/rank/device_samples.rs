@@ -6,7 +6,10 @@ use stepscope_traces::{CounterId, CounterSamples, Names};
 
 use crate::{
     figures::Ledger,
-    rank::{ledger::ledger, step_windows::StepWindow},
+    rank::{
+        ledger::{Parts, ledger},
+        step_windows::StepWindow,
+    },
 };
 
 /// How counters of devices and of the links between them begin.
@@ -17,6 +20,19 @@ const MEMORY_USED_BY_PROCESS: &str = "gpu.memory_used_by_process";
 
 /// What a device drew since it was first asked, in joules.
 const ENERGY: &str = "gpu.energy";
+
+/// When a program took memory, and how much it had at its peak.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    /// When it took some first.
+    pub(crate) first: i64,
+    pub(crate) first_step_end: Option<i64>,
+    pub(crate) peak: i64,
+    /// What it had allocated then.
+    pub(crate) allocated: u64,
+    /// What its allocator had taken from the device then.
+    pub(crate) at_peak: u64,
+}
 
 /// The samples of a rank's device: time and value of each, by counter, in order.
 #[derive(Default)]
@@ -39,13 +55,24 @@ impl DeviceSamples {
         DeviceSamples { by_counter: named.collect(), is_shared }
     }
 
-    /// What fills the device at the peak: what it said first was there before the program took anything, and memory that
-    /// was taken stays, so the next sample after the peak has all of it.
-    pub(crate) fn ledger(&self, taken_first: i64, peak: i64, allocated: u64, reserved: u64) -> Option<Ledger> {
+    /// What fills the device at the peak. What it said last before the program took anything is the driver's. What it says
+    /// beside what the program's allocator has taken by then is the driver's and libraries': by the end of the first step
+    /// they have what a step needs.
+    pub(crate) fn ledger(&self, taken: &Taken, reserved: impl Fn(i64) -> u64) -> Option<Ledger> {
         let used = self.by_counter.get(if self.is_shared { MEMORY_USED_BY_PROCESS } else { MEMORY_USED })?;
-        let (_, before) = used.iter().rfind(|(time, _)| *time <= taken_first)?;
-        let (_, at_peak) = used.iter().find(|(time, _)| *time >= peak)?;
-        ledger(*at_peak as u64, allocated, reserved, *before as u64)
+        let beside = |(time, used): &(i64, f64)| *used as i64 - i64::try_from(reserved(*time)).unwrap_or(i64::MAX);
+        let first_after = |moment: i64| used.iter().find(|(time, _)| *time >= moment);
+        let (_, before) = used.iter().rfind(|(time, _)| *time <= taken.first)?;
+        let beside_at_peak = beside(first_after(taken.peak)?);
+        let of_first_step = taken.first_step_end.and_then(|end| first_after(end.min(taken.peak))).map(beside);
+        let driver = *before as u64;
+        ledger(&Parts {
+            allocated: taken.allocated,
+            reserved: taken.at_peak,
+            beside: beside_at_peak,
+            driver,
+            libraries: of_first_step.map_or(0, |beside| u64::try_from(beside).unwrap_or(0).saturating_sub(driver)),
+        })
     }
 
     /// What the device drew from one time to another, in joules: between samples it drew evenly. None where it did not say at both
@@ -87,12 +114,13 @@ impl DeviceSamples {
     }
 }
 
-/// Which samples the ledger needs, of all there are: what was used last before memory was taken, and first at the peak.
+/// Which samples the ledger needs, of all there are: what was used last before memory was taken, and first after some
+/// moments.
 pub(crate) fn needed_for_ledger(
     samples: &CounterSamples,
     names: &Names,
     began: Option<i64>,
-    peak: Option<i64>,
+    moments: [Option<i64>; 2],
 ) -> BTreeSet<usize> {
     let mut needed = BTreeSet::new();
     for used in [MEMORY_USED, MEMORY_USED_BY_PROCESS] {
@@ -102,8 +130,9 @@ pub(crate) fn needed_for_ledger(
         needed.extend(
             times.iter().filter(|(time, _)| began.is_none_or(|began| *time <= began)).max().map(|(_, row)| row),
         );
-        needed
-            .extend(times.iter().filter(|(time, _)| peak.is_some_and(|peak| *time >= peak)).min().map(|(_, row)| row));
+        for moment in moments.into_iter().flatten() {
+            needed.extend(times.iter().filter(|(time, _)| *time >= moment).min().map(|(_, row)| row));
+        }
     }
     needed
 }
@@ -128,14 +157,40 @@ mod tests {
         assert_eq!(samples.energy(5, 21), None, "nothing is known of after");
     }
 
+    const TAKEN: Taken = Taken { first: 12, first_step_end: None, peak: 15, allocated: 1000, at_peak: 1350 };
+
     #[test]
     fn a_ledger_takes_what_was_there_before_and_what_is_there_after_the_peak() {
         let samples = DeviceSamples::made_of(&[(MEMORY_USED, &[(0, 500.0), (10, 600.0), (20, 2000.0), (30, 2100.0)])]);
-        let ledger = samples.ledger(12, 15, 1000, 1350).unwrap();
+        let told = |samples: &DeviceSamples, taken: Taken| samples.ledger(&taken, |_| 1350);
+        let ledger = told(&samples, TAKEN).unwrap();
         assert_eq!((ledger.driver_bytes, ledger.device_used_bytes, ledger.residual_bytes), (600, 2000, 50));
-        assert_eq!(samples.ledger(-1, 15, 1000, 1350), None, "nothing is known of before");
-        assert_eq!(samples.ledger(12, 31, 1000, 1350), None, "nothing is known of after");
+        assert_eq!(told(&samples, Taken { first: -1, ..TAKEN }), None, "nothing is known of before");
+        assert_eq!(told(&samples, Taken { peak: 31, ..TAKEN }), None, "nothing is known of after");
         let shared = DeviceSamples { is_shared: true, ..samples };
-        assert_eq!(shared.ledger(12, 15, 1000, 1350), None, "others have taken of it too");
+        assert_eq!(told(&shared, TAKEN), None, "others have taken of it too");
+    }
+
+    #[test]
+    fn what_comes_with_the_first_step_is_the_libraries_and_what_comes_later_is_left_over() {
+        let used = [(0, 20.0), (10, 900.0), (20, 1700.0), (30, 2600.0), (40, 2600.0)];
+        let samples = DeviceSamples::made_of(&[(MEMORY_USED, &used)]);
+        // The allocator takes more right after the peak, before the device is asked.
+        let reserved = |time: i64| {
+            if time < 10 {
+                0
+            } else if time < 29 {
+                800
+            } else {
+                1600
+            }
+        };
+        let taken = Taken { first: 5, first_step_end: Some(15), peak: 25, allocated: 700, at_peak: 800 };
+        let ledger = samples.ledger(&taken, reserved).unwrap();
+        assert_eq!((ledger.driver_bytes, ledger.libraries_bytes), (20, 900 - 20));
+        assert_eq!((ledger.device_used_bytes, ledger.residual_bytes), (800 + 1000, 100));
+        // A peak in the first step has no more than that step.
+        let first = samples.ledger(&Taken { peak: 8, at_peak: 0, allocated: 0, ..taken }, reserved).unwrap();
+        assert_eq!((first.libraries_bytes, first.residual_bytes), (80, 0));
     }
 }

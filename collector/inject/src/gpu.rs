@@ -1,6 +1,17 @@
 //! Which GPU this process uses, and what it is.
 
-use std::{env, ffi::c_int};
+use std::{
+    env,
+    ffi::c_int,
+    sync::{
+        atomic::{
+            AtomicBool,
+            Ordering::{AcqRel, Release},
+        },
+        mpsc,
+    },
+    time::Duration,
+};
 
 use cudarc::driver::{
     result::{ctx, device, primary_ctx},
@@ -9,6 +20,7 @@ use cudarc::driver::{
 use stepscope_collector::{
     libraries::{self, Library},
     nvml::DeviceSelector,
+    quiet_thread,
 };
 use stepscope_plan::{Device as KnownDevice, Precision};
 use stepscope_traces::Device;
@@ -80,6 +92,26 @@ pub(crate) fn wait_until_done() {
     }
 }
 
+/// Waits until the GPUs have finished the work of this process, or for so long. Whether they have.
+pub(crate) fn wait_until_done_within(limit: Duration) -> bool {
+    static WAITS: AtomicBool = AtomicBool::new(false);
+    // One thread waits at a time, however often this is asked for.
+    if WAITS.swap(true, AcqRel) {
+        return false;
+    }
+    let (done, is_done) = mpsc::channel();
+    let thread = quiet_thread::spawn("stepscope-wait", move || {
+        wait_until_done();
+        WAITS.store(false, Release);
+        // Nobody may listen any more.
+        let _ = done.send(());
+    });
+    if thread.is_err() {
+        WAITS.store(false, Release);
+    }
+    is_done.recv_timeout(limit).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +128,7 @@ mod tests {
     #[test]
     fn without_a_driver_there_is_no_gpu_and_nothing_to_wait_for() {
         wait_until_done();
+        assert!(wait_until_done_within(Duration::from_secs(60)) && wait_until_done_within(Duration::from_secs(60)));
         match Gpu::in_use() {
             Some(gpu) => assert!(!gpu.description.name.is_empty() && gpu.description.memory_bytes > Some(0)),
             None => skipped(&"no GPU is in use"),

@@ -14,8 +14,10 @@
 mod c_text;
 mod exit;
 mod gpu;
+mod gpu_window;
 mod nccl;
 mod nvtx;
+mod other_profiler;
 mod place;
 mod process;
 mod program;

@@ -40,9 +40,19 @@ pub(crate) fn is_fork() -> bool {
 /// As much of a command line as is kept.
 const LONGEST_COMMAND: usize = 4096;
 
-/// The variables in which launchers say which rank a process is: torchrun's, Open MPI's, Slurm's.
-const RANK_VARIABLES: [&str; 3] = ["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
-const SIZE_VARIABLES: [&str; 3] = ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"];
+/// The variables in which launchers say which rank a process is, and how many there are: torchrun's, Open MPI's, Slurm's,
+/// MPICH's, MVAPICH's, Flux's.
+const RANK_VARIABLES: [(&str, &str); 6] = [
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+];
+/// Which rank of its node a process is, where nothing says more: on the first node that is its rank.
+const LOCAL_RANK: &str = "LOCAL_RANK";
+const NODE_VARIABLES: [&str; 2] = ["NODE_RANK", "GROUP_RANK"];
 
 /// The rank that a launcher gave this process, the variable that says so, and how many ranks there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +70,17 @@ impl Given {
 
     fn by(variable: impl Fn(&str) -> Option<String>) -> Option<Given> {
         let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
-        RANK_VARIABLES
+        let told = RANK_VARIABLES
             .into_iter()
-            .zip(SIZE_VARIABLES)
-            .find_map(|(rank, size)| Some(Given { rank: number(rank)?, variable: rank, ranks: number(size) }))
+            .find_map(|(rank, size)| Some(Given { rank: number(rank)?, variable: rank, ranks: number(size) }));
+        told.or_else(|| {
+            let before = match NODE_VARIABLES.into_iter().find_map(number).unwrap_or(0) {
+                0 => 0,
+                node => node.checked_mul(number("LOCAL_WORLD_SIZE")?)?,
+            };
+            let rank = number(LOCAL_RANK)?.checked_add(before)?;
+            Some(Given { rank, variable: LOCAL_RANK, ranks: number("WORLD_SIZE") })
+        })
     }
 }
 
@@ -102,6 +119,12 @@ mod tests {
         assert_eq!(given(&[("RANK", "three")]), None);
         let torchrun = Given { rank: 3, variable: "RANK", ranks: Some(8) };
         assert_eq!(given(&[("SLURM_PROCID", "0"), ("RANK", "3"), ("WORLD_SIZE", "8")]), Some(torchrun));
+        let lightning = Given { rank: 1, variable: "LOCAL_RANK", ranks: Some(4) };
+        assert_eq!(given(&[("LOCAL_RANK", "1"), ("WORLD_SIZE", "4"), ("NODE_RANK", "0")]), Some(lightning));
+        let second_node = [("LOCAL_RANK", "1"), ("NODE_RANK", "1")];
+        assert_eq!(given(&second_node), None, "nobody knows how many are on the first one");
+        let second_node = [second_node.as_slice(), &[("LOCAL_WORLD_SIZE", "8")]].concat();
+        assert_eq!(given(&second_node), Some(Given { rank: 9, variable: "LOCAL_RANK", ranks: None }));
         let slurm = Given { rank: 5, variable: "SLURM_PROCID", ranks: None };
         assert_eq!(given(&[("SLURM_PROCID", "5"), ("WORLD_SIZE", "8")]), Some(slurm));
     }

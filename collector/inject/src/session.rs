@@ -7,14 +7,15 @@ use std::{
 
 use stepscope_collector::{
     Recorder,
-    cupti::{Activity, Traced},
+    cupti::{Activity, Traced, Unavailable},
     nvml::{LeftOut, SAMPLE_EVERY, Sampler},
 };
-use stepscope_traces::{CollectorNote, Nanos, NvmlNote, PeakFlopsFrom, RECORDED_WINDOW, Span, SpanKind, now};
+use stepscope_traces::{CollectorNote, Nanos, NvmlNote, Pauses, PeakFlopsFrom, RECORDED_WINDOW, Span, SpanKind, now};
 
 use crate::{
     gpu::{self, Gpu},
-    nccl, place,
+    gpu_window::{Attempt, GpuWindow, Stretch, Tracer},
+    nccl, other_profiler, place,
     process::{self, Given},
     program, rank_assignment,
     recording::{self, recorder},
@@ -29,14 +30,15 @@ pub(crate) struct Session {
     run: PathBuf,
     gpu: Option<Gpu>,
     window: Option<Window>,
+    /// Those of the windows before.
+    pauses: Pauses,
     /// Whether nothing can be recorded, which was said.
     failed: bool,
 }
 
 /// Whatever of it there is: what cannot be watched is noted in the recording.
 struct Window {
-    began: Nanos,
-    activity: Option<Activity>,
+    gpu: GpuWindow<Cupti>,
     sampler: Option<Sampler>,
     /// Since when nothing new is traced.
     closing: Option<(Instant, Nanos)>,
@@ -44,11 +46,12 @@ struct Window {
 
 impl Session {
     pub(crate) fn new(run: &Path) -> Session {
-        Session { run: run.to_owned(), gpu: None, window: None, failed: false }
+        Session { run: run.to_owned(), gpu: None, window: None, pauses: Pauses::default(), failed: false }
     }
 
     /// Opens a window or closes it, as is asked for; finds out on which GPU.
     pub(crate) fn look(&mut self, is_open: bool) {
+        self.share_cupti(is_open);
         match self.window.as_ref().map(|window| window.closing) {
             None if is_open => self.open(),
             None => {}
@@ -80,16 +83,39 @@ impl Session {
                 }
             },
         };
-        // If that cannot be, the recording says why.
-        // What PyTorch takes from the driver it says itself, and what for.
-        let activity = Activity::start_with(recorder, Traced { memory: !torch::is_expected() }).ok();
+        let gpu = GpuWindow::open(Cupti { recorder }, self.pauses, other_profiler::is_wanted(), now());
         torch::open_window();
         // All of this may have been said before there was anybody to tell.
         place::tell();
         program::tell_model(recorder);
         torch::tell(recorder);
-        self.window = Some(Window { began: now(), activity, sampler: None, closing: None });
+        self.window = Some(Window { gpu, sampler: None, closing: None });
+        self.note_pauses();
         self.sample();
+    }
+
+    /// Lets the program's own profiler have CUPTI while it runs. Steps, phases and memory that the program tells are recorded
+    /// on; only the GPU's time then belongs to no window.
+    fn share_cupti(&mut self, is_open: bool) {
+        let (Some(window), Some(recorder)) = (&mut self.window, recorder()) else { return };
+        let is_wanted = other_profiler::is_wanted();
+        // A window that closes anyway takes nothing back.
+        if !is_wanted && (!is_open || window.closing.is_some()) {
+            return;
+        }
+        if let Some(stretch) = window.gpu.look(is_wanted, now()) {
+            record_window(recorder, window.cut(stretch));
+        }
+        self.note_pauses();
+    }
+
+    /// Says how often the program's own profiler ran, if that is news.
+    fn note_pauses(&mut self) {
+        let pauses = self.window.as_ref().map_or(self.pauses, |window| window.gpu.pauses);
+        if let Some(recorder) = recorder().filter(|_| pauses != self.pauses) {
+            self.pauses = pauses;
+            recorder.note(CollectorNote::OtherProfiler(pauses));
+        }
     }
 
     /// Which GPU a process uses shows only some time after CUDA began.
@@ -120,7 +146,7 @@ impl Session {
 
     fn begin_to_close(&mut self) {
         if let Some(window) = &mut self.window {
-            window.activity.iter().for_each(Activity::stop_tracing);
+            window.gpu.attached().into_iter().for_each(Activity::stop_tracing);
             window.closing = Some((Instant::now(), now()));
             torch::begin_to_close_window();
         }
@@ -130,7 +156,8 @@ impl Session {
         if let (Some(window), Some(recorder)) = (self.window.take(), recorder()) {
             nccl::tell(recorder);
             torch::close_window();
-            window.end(recorder, Activity::finish);
+            self.end(window, recorder, Activity::finish);
+            other_profiler::let_go();
             recorder.pause();
         }
     }
@@ -142,22 +169,75 @@ impl Session {
         if let Some(window) = self.window.take() {
             nccl::tell(recorder);
             gpu::wait_until_done();
-            window.end(recorder, Activity::finish_with_process);
+            self.end(window, recorder, Activity::finish_with_process);
         }
         // The writer has said on stderr what went wrong, if anything did.
         drop(recorder.clone().finish());
     }
-}
 
-impl Window {
-    fn end(self, recorder: &Recorder, finish: impl FnOnce(Activity)) {
-        let left_out = self.sampler.map_or_else(Vec::new, Sampler::finish);
+    fn end(&mut self, window: Window, recorder: &Recorder, finish: impl FnOnce(Activity)) {
+        let left_out = window.sampler.map_or_else(Vec::new, Sampler::finish);
         if let Some(note) = LeftOut::note(&left_out) {
             recorder.note(note);
         }
-        self.activity.map(finish);
-        // What lies between windows was not idle: nobody looked. What is launched after tracing stops is not seen, either.
-        let ended = self.closing.map_or_else(now, |(_, time)| time);
-        recorder.record(Span::new(SpanKind::Range, recorder.name(RECORDED_WINDOW), self.began, ended - self.began));
+        let ended = window.closing.map_or_else(now, |(_, time)| time);
+        let (stretch, activity, pauses) = window.gpu.end(ended);
+        activity.map(finish);
+        stretch.into_iter().for_each(|stretch| record_window(recorder, stretch));
+        if pauses != self.pauses {
+            self.pauses = pauses;
+            recorder.note(CollectorNote::OtherProfiler(pauses));
+        }
+    }
+}
+
+impl Window {
+    /// What is launched after tracing stops is not seen.
+    fn cut(&self, (start, end): Stretch) -> Stretch {
+        (start, self.closing.map_or(end, |(_, time)| time.min(end)))
+    }
+}
+
+/// What lies between windows was not idle: nobody looked.
+fn record_window(recorder: &Recorder, (start, end): Stretch) {
+    recorder.record(Span::new(SpanKind::Range, recorder.name(RECORDED_WINDOW), start, end - start));
+}
+
+/// CUPTI, for the recording of this process.
+struct Cupti {
+    recorder: &'static Recorder,
+}
+
+impl Tracer for Cupti {
+    type Attached = Activity;
+
+    fn attach(&self, again: bool) -> Attempt<Activity> {
+        if !other_profiler::take() {
+            return Attempt::IsTaken;
+        }
+        // What PyTorch takes from the driver it says itself, and what for.
+        let traced = Traced { memory: !torch::is_expected() };
+        // If that cannot be, the recording says why.
+        let start = if again { Activity::start_again } else { Activity::start_with };
+        start(self.recorder, traced).map_or_else(
+            |unavailable| match unavailable {
+                Unavailable::AnotherClient => {
+                    other_profiler::let_go();
+                    Attempt::IsTaken
+                }
+                _ => Attempt::IsMissing,
+            },
+            Attempt::Attached,
+        )
+    }
+
+    fn let_go(&self, activity: Option<Activity>) {
+        if let Some(activity) = activity {
+            activity.stop_tracing();
+            // What has been launched is still recorded, unless that takes long.
+            gpu::wait_until_done_within(SETTLE);
+            activity.let_go();
+        }
+        other_profiler::let_go();
     }
 }

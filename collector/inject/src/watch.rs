@@ -19,7 +19,7 @@ use stepscope_collector::{
 };
 use stepscope_traces::ClockSnapshot;
 
-use crate::{exit, place, process, session::Session, step_waiter};
+use crate::{exit, other_profiler, place, process, session::Session, step_waiter};
 
 /// How often the thread looks at the clock and for a trigger.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -52,6 +52,7 @@ pub(crate) fn begin() {
     match quiet_thread::spawn("stepscope-watch", move || watch.run()) {
         Ok(thread) => {
             drop(THREAD.set(thread.thread().clone()));
+            other_profiler::wake(thread.thread().clone());
             if awaits_steps {
                 step_waiter::wake(thread.thread().clone());
             }

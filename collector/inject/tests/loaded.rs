@@ -260,8 +260,21 @@ fn the_library_exports_what_others_look_for_and_nothing_else() {
     let for_program =
         ["begin_phase", "begin_step", "end", "model", "tokens"].map(|name| format!("stepscope_program_{name}"));
     let for_torch = [
-        "begin", "blocks", "buffers", "device", "end", "expect", "failed", "groups", "history", "mark", "model",
-        "refuse", "tokens",
+        "begin",
+        "blocks",
+        "buffers",
+        "device",
+        "end",
+        "expect",
+        "failed",
+        "groups",
+        "history",
+        "mark",
+        "model",
+        "profiler_begins",
+        "profiler_ends",
+        "refuse",
+        "tokens",
     ];
     let for_torch = for_torch.map(|name| format!("stepscope_torch_{name}"));
     let injected = ["InitializeInjection", "InitializeInjectionNvtx2"].map(str::to_owned);
@@ -301,6 +314,28 @@ fn windows_of(run: &Run) -> usize {
     data.map_or(0, |(data, _)| {
         data.spans.rows().filter(|span| data.names.get(span.name) == Some("recorded window")).count()
     })
+}
+
+#[test]
+fn while_the_programs_own_profiler_runs_there_is_no_window() {
+    let recording = Recording::new();
+    assert_eq!(quiet_status(&recording.record("profiles", Windows::ALWAYS)), Some(42));
+    let run = recording.open();
+    let pauses = run.ranks[0].info.collector.other_profiler.expect("it says so");
+    assert_eq!((pauses.count, pauses.missing_since), (2, None));
+    assert!((80_000_000..10_000_000_000).contains(&pauses.nanos), "{pauses:?}");
+    let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
+    let spans = |name: &str| -> Vec<Span> {
+        let mut spans: Vec<Span> = data.spans.rows().filter(|span| data.names.get(span.name) == Some(name)).collect();
+        spans.sort_by_key(|span| span.start_ns);
+        spans
+    };
+    let (windows, steps) = (spans("recorded window"), spans("step"));
+    assert_eq!((windows.len(), steps.len()), (3, 2), "steps are told all the same");
+    for (pair, step) in windows.windows(2).zip(&steps) {
+        assert!(pair[0].start_ns + pair[0].duration_ns <= step.start_ns, "it was let go of before that began");
+        assert!(step.start_ns + step.duration_ns <= pair[1].start_ns);
+    }
 }
 
 #[test]
@@ -367,6 +402,16 @@ impl Injected {
     fn end(&self) {
         // SAFETY: that is its type.
         unsafe { self.0.get::<unsafe extern "C" fn()>(b"stepscope_program_end").unwrap()() };
+    }
+
+    fn profiles(&self, profiled: impl FnOnce()) {
+        let call = |name: &[u8]| {
+            // SAFETY: that is its type.
+            unsafe { self.0.get::<unsafe extern "C" fn()>(name).unwrap()() };
+        };
+        call(b"stepscope_torch_profiler_begins");
+        profiled();
+        call(b"stepscope_torch_profiler_ends");
     }
 
     fn add_tokens(&self, count: f64) {
@@ -607,6 +652,21 @@ fn recorded_process() {
             injected.mark(&[1, 2, 6, 0]);
             injected.count_tokens(64.0);
             injected.mark(&[1, 7, 3, 8, 9, 10, 11, 99]);
+        }
+        "profiles" => {
+            for step in 0..2 {
+                thread::sleep(Duration::from_millis(30));
+                injected.profiles(|| {
+                    injected.begin_step(step);
+                    thread::sleep(Duration::from_millis(50));
+                    injected.end();
+                });
+                // It is said when that is over.
+                let pauses = |run: &Run| run.ranks[0].info.collector.other_profiler.unwrap_or_default();
+                wait_until(|run| {
+                    pauses(run).count == step as u64 + 1 && pauses(run).nanos > 40_000_000 * pauses(run).count
+                });
+            }
         }
         "nccl" => (2..=6).for_each(|version| communicate(&injected, version)),
         "fork" => {

@@ -13,6 +13,7 @@ wrong in one ends that one, and the recording says so. Nothing is printed.
 | `tokens.py` | how many tokens a backward pass is over |
 | `model.py` | what is trained |
 | `groups.py` | which groups of ranks there are |
+| `profilers.py` | room for the program's own profiler |
 | `hidden.py` | what `torch.compile` is to leave alone |
 """
 
@@ -20,7 +21,7 @@ import atexit
 import sys
 from time import perf_counter_ns
 
-from . import groups, hidden, memory, model, passes, source, storages, tokens
+from . import groups, hidden, memory, model, passes, profilers, source, storages, tokens
 from . import library as says
 
 OLDEST_TORCH = (2, 1)
@@ -39,9 +40,10 @@ def begin(torch, wait_for):
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_TORCH:
         why = "PyTorch %s is older than %d.%d" % ((torch.__version__,) + OLDEST_TORCH)
         return torch.cuda._lazy_call(lambda: library.refuse(why))
+    source.Source(lambda why: library.failed("profiler", why)).run(profilers.watch, torch, library)
     watch = Watch(torch, library, wait_for)
     torch.cuda._lazy_call(watch.cuda_begins)
-    ours = [sys.modules[__name__], groups, hidden, memory, model, passes, says, source, storages, tokens]
+    ours = [sys.modules[__name__], groups, hidden, memory, model, passes, profilers, says, source, storages, tokens]
     wait_for("torch._dynamo.eval_frame", lambda eval_frame: hidden.hide(ours, eval_frame))
     if torch._C._cuda_getAllocatorBackend() == "native":
         library.expect()

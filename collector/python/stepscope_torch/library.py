@@ -51,6 +51,8 @@ class Library:
         self._refuse = _function(slow.stepscope_torch_refuse, text)
         self.history = _function(slow.stepscope_torch_history, number)
         self.end = _function(slow.stepscope_torch_end)
+        self.profiler_begins = _function(slow.stepscope_torch_profiler_begins)
+        self.profiler_ends = _function(slow.stepscope_torch_profiler_ends)
 
     def begin(self, version):
         """Says that CUDA has begun; tells what is wanted."""

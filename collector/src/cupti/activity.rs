@@ -1,7 +1,6 @@
 //! What a program holds while its kernels are recorded.
 
 use std::{
-    mem::ManuallyDrop,
     sync::{Arc, Mutex, atomic::Ordering::Release},
     thread::JoinHandle,
 };
@@ -9,7 +8,7 @@ use std::{
 use cudarc::driver::CudaStream;
 use stepscope_traces::{CollectorNote, CuptiNote, Stream};
 
-use super::{buffers::BUFFERS, drain::Session, library, traced::Traced, unavailable::Unavailable};
+use super::{buffers::BUFFERS, drain::Session, library, subscriber, traced::Traced, unavailable::Unavailable};
 use crate::{
     quiet_thread,
     recorder::Recorder,
@@ -23,6 +22,17 @@ use crate::{
 pub struct Activity {
     shared: Arc<Shared>,
     session: Arc<Session>,
+    is_over: bool,
+}
+
+/// What becomes of CUPTI when the last of a process's recordings ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Afterwards {
+    Detached,
+    /// Still in the process, and free to be used by another profiler.
+    LetGo,
+    /// As it is: the process ends.
+    Kept,
 }
 
 /// CUPTI is attached to a process once.
@@ -53,7 +63,15 @@ impl Activity {
             Err(unavailable) => CuptiNote::NotRecorded { why: unavailable.to_string() },
         };
         shared.note(CollectorNote::Cupti(note));
-        attached.map(|(session, _)| Activity { shared: shared.clone(), session })
+        attached.map(|(session, _)| Activity { shared: shared.clone(), session, is_over: false })
+    }
+
+    /// Records again after [`Activity::let_go`]. If that cannot be, the recording has what it has, and says nothing new.
+    pub fn start_again(recorder: &Recorder, traced: Traced) -> Result<Activity, Unavailable> {
+        let shared = recorder.shared_arc().filter(|shared| !shared.is_forked()).ok_or(Unavailable::NotRecording)?;
+        let (session, api_version) = attach(shared, traced)?;
+        shared.note(CollectorNote::Cupti(CuptiNote::Recorded { api_version }));
+        Ok(Activity { shared: shared.clone(), session, is_over: false })
     }
 
     /// Says which number a stream has in the recording. Streams without one get numbers from 16 on.
@@ -92,12 +110,18 @@ impl Activity {
     }
 
     /// Records what is left, and leaves CUPTI where it is: for the end of a process, where detaching gains nothing.
-    pub fn finish_with_process(self) {
-        ManuallyDrop::new(self).end(false);
+    pub fn finish_with_process(mut self) {
+        self.end(Afterwards::Kept);
     }
 
-    fn end(&self, detach: bool) {
-        if self.shared.is_forked() {
+    /// Records what is left, and leaves CUPTI to another profiler of this process. It is not detached: what the program has
+    /// prepared while it was there, such as graphs, runs on as it is.
+    pub fn let_go(mut self) {
+        self.end(Afterwards::LetGo);
+    }
+
+    fn end(&mut self, afterwards: Afterwards) {
+        if std::mem::replace(&mut self.is_over, true) || self.shared.is_forked() {
             // CUPTI is the parent's, and so is whoever may hold the locks.
             return;
         }
@@ -114,17 +138,19 @@ impl Activity {
             thread.thread().unpark();
             // If it panicked, what it would have done was done above.
             drop(thread.join());
-            if detach {
-                library::detach();
-                BUFFERS.clear();
+            match afterwards {
+                Afterwards::Detached => library::detach(),
+                Afterwards::LetGo => subscriber::unsubscribe(),
+                Afterwards::Kept => return,
             }
+            BUFFERS.clear();
         }
     }
 }
 
 impl Drop for Activity {
     fn drop(&mut self) {
-        self.end(true);
+        self.end(Afterwards::Detached);
     }
 }
 

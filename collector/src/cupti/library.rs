@@ -162,7 +162,10 @@ fn is_success(result: CUptiResult) -> bool {
 fn check(attempt: &'static str, result: CUptiResult) -> Result<(), Unavailable> {
     match result {
         CUptiResult::CUPTI_SUCCESS => Ok(()),
-        CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => Err(Unavailable::AnotherClient),
+        // Older versions have another word for it.
+        CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED | CUptiResult::CUPTI_ERROR_MAX_LIMIT_REACHED => {
+            Err(Unavailable::AnotherClient)
+        }
         CUptiResult::CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
         | CUptiResult::CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES => Err(Unavailable::NotPermitted),
         other => {

@@ -29,12 +29,16 @@ pub(crate) fn current() -> *mut CUpti_Subscriber_st {
     SUBSCRIBER.load(SeqCst)
 }
 
-/// Lets go of CUPTI, here and now.
-pub(crate) fn finalize() {
+/// Ends the subscription, so that another one can be made. Threads may be in calls that it watches.
+pub(crate) fn unsubscribe() {
     let subscriber = SUBSCRIBER.swap(ptr::null_mut(), SeqCst);
     // SAFETY: it is ours, and nobody uses it after this.
-    unsafe {
-        sys::cuptiUnsubscribe(subscriber);
-        sys::cuptiFinalize();
-    }
+    unsafe { sys::cuptiUnsubscribe(subscriber) };
+}
+
+/// Lets go of CUPTI, here and now.
+pub(crate) fn finalize() {
+    unsubscribe();
+    // SAFETY: it is there; what is asked of it after this begins anew.
+    unsafe { sys::cuptiFinalize() };
 }

@@ -61,6 +61,14 @@ class FailedSource(Record):
     ranks: List[int]
 
 
+class Paused(Record):
+    """How often the GPU was not recorded because the program's own profiler ran."""
+
+    count: int
+    paused_ns: int
+    ranks_without_kernels: List[int]
+
+
 class Run(Record):
     """What was run."""
 
@@ -76,6 +84,7 @@ class Run(Record):
     ranks_on_a_device: Optional[int]
     phases_inferred: bool
     failed_sources: List[FailedSource]
+    paused: Optional[Paused]
 
 
 class DataLoss(Record):

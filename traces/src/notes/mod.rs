@@ -7,6 +7,7 @@ mod devices;
 mod field;
 mod found_out;
 mod memory_times;
+mod pauses;
 mod program_model;
 mod rank_from;
 mod settings;
@@ -21,6 +22,7 @@ use field::NoteField;
 pub use devices::{AttentionNote, CuptiNote, NcclNote, NvmlNote, StreamsNote};
 pub use found_out::{FailedSources, ProcessGroup, ProcessGroups};
 pub use memory_times::MemoryTimes;
+pub use pauses::Pauses;
 pub use program_model::ProgramModel;
 pub use rank_from::RankFrom;
 pub use settings::RecorderSettings;
@@ -95,6 +97,8 @@ notes! {
     Device in device: u32,
     /// Whether CUPTI records what runs on its GPU.
     Cupti in cupti: CuptiNote,
+    /// How often it was not recorded because its program's own profiler ran.
+    OtherProfiler in other_profiler: Pauses,
     /// How far off CUPTI's times may be, at worst.
     CuptiClockUncertainty in cupti_clock_uncertainty_ns: i64,
     /// The least time from a launch to its start, which is not below zero if clocks are right.

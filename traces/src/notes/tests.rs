@@ -7,7 +7,7 @@ use serde_json::json;
 use stepscope_plan::{Model, ModelShape};
 
 use super::*;
-use crate::ids::Rank;
+use crate::ids::{Nanos, Rank};
 
 fn read(notes: Value) -> CollectorNotes {
     serde_json::from_value(notes).unwrap()
@@ -167,6 +167,17 @@ fn reasons_are_told_apart_from_what_they_are_reasons_for() {
     assert_eq!(read_one("ranks_on_device", "2").ranks_on_device, Some(2));
     assert_eq!(read_one("other_gpus", "7").other_gpus, Some(7));
     assert_eq!(read_one("memory_times_of_host", "3").memory_times_of_host, Some(3));
+}
+
+#[test]
+fn pauses_are_read() {
+    let pauses = |text: &str| read_one("other_profiler", text).other_profiler;
+    let paused = Pauses { count: 2, nanos: 3_120_000_000, missing_since: None };
+    assert_eq!(pauses("2 times, 3120000000 ns in all"), Some(paused));
+    let missing = Pauses { missing_since: Some(Nanos(-7)), ..paused };
+    assert_eq!(pauses("2 times, 3120000000 ns in all; no kernels since -7"), Some(missing));
+    assert_eq!(pauses("2 times, 3120000000 ns in all; and then"), None);
+    assert_eq!(pauses("twice"), None);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Opens run directories, and what other tools recorded, and reads them, whole or a window of them.
 
+mod helpers;
 mod write;
 
 use std::{
@@ -32,6 +33,8 @@ pub struct Run {
     pub info: RunInfo,
     /// Its ranks, in order.
     pub ranks: Vec<RankDirectory>,
+    /// Processes of the job that were recorded and did nothing, beside ranks that did: launchers, probes, workers.
+    pub helpers: Vec<RankDirectory>,
 }
 
 impl Run {
@@ -61,10 +64,12 @@ impl Run {
             }
         }
         ranks.sort_by_key(|rank| rank.info.rank);
+        let helpers = helpers::set_apart(&mut ranks);
+        ranks.sort_by_key(|rank| rank.info.rank);
         if info.groups.is_empty() {
             info.groups = membership::groups(ranks.iter().map(|rank| (rank.info.rank, rank.info.groups.as_slice())));
         }
-        Ok(Run { path: path.to_owned(), info, ranks })
+        Ok(Run { path: path.to_owned(), info, ranks, helpers })
     }
 
     /// Opens what people name as a source, by its content: a run directory, a trace of PyTorch's profiler, a memory
@@ -87,7 +92,7 @@ impl Run {
         let directory =
             |SourceRank { path, info, state, source }| RankDirectory { path, info, state, source: Some(source) };
         let path = paths.first().map_or_else(PathBuf::new, |path| path.to_path_buf());
-        Ok(Run { path, info, ranks: ranks.into_iter().map(directory).collect() })
+        Ok(Run { path, info, ranks: ranks.into_iter().map(directory).collect(), helpers: Vec::new() })
     }
 
     /// The newest run under a directory, by the time it began.

@@ -7,6 +7,7 @@
 mod growth;
 mod player;
 mod replay;
+mod reserved;
 mod state;
 mod stretch;
 mod timeline;
@@ -22,7 +23,10 @@ use stepscope_traces::{MemoryCategories, MemoryCategory, Rank, RankInfo, RunInfo
 
 use crate::{
     figures::RankMemory,
-    rank::{device_samples::DeviceSamples, step_windows::StepWindow},
+    rank::{
+        device_samples::{DeviceSamples, Taken},
+        step_windows::StepWindow,
+    },
 };
 
 use growth::growth_per_step;
@@ -57,9 +61,12 @@ impl MemoryReplay {
 
 /// What was played, as figures.
 fn rank_memory(player: Player, run: &RunInfo, info: &RankInfo, device: &DeviceSamples) -> Option<RankMemory> {
-    let Player { state, watch, step_ends, began, at_peak, .. } = player;
+    let Player { state, watch, step_ends, began, first_step_end, reserved, at_peak, .. } = player;
     let (peak, reserved_peak, timeline) = watch.finish()?;
-    let ledger = |reserved| device.ledger(began?, peak.time, peak.allocated, reserved);
+    let ledger = |at_peak| {
+        let taken = Taken { first: began?, first_step_end, peak: peak.time, allocated: peak.allocated, at_peak };
+        device.ledger(&taken, |time| reserved.at(time))
+    };
     Some(RankMemory {
         rank: info.rank,
         peak_bytes: peak.allocated,

@@ -6,6 +6,7 @@ use stepscope_traces::Layer;
 
 use super::{
     MOST_BLOCKS,
+    reserved::ReservedTimeline,
     state::{AllocationPlace, AllocatorState, Event},
     stretch::Stretch,
     watch::Watch,
@@ -21,6 +22,9 @@ pub(super) struct Player {
     pub(super) step_ends: Vec<u64>,
     /// When the first event happened.
     pub(super) began: Option<i64>,
+    /// When the first step had ended.
+    pub(super) first_step_end: Option<i64>,
+    pub(super) reserved: ReservedTimeline,
     /// What was live at the peak.
     pub(super) at_peak: Blocks,
     /// Where in time it is.
@@ -50,6 +54,7 @@ impl Player {
             }
             self.state.apply(event, places);
             self.played += 1;
+            self.state.reserved.into_iter().for_each(|reserved| self.reserved.look(event.time, reserved));
             self.watch.look(self.played, event.time, self.stretch.step, event.place(places), &self.state);
         }
         coming.for_each(|next| self.enter(next));
@@ -59,6 +64,9 @@ impl Player {
     }
 
     fn enter(&mut self, next: &Stretch) {
+        if self.stretch.step.is_some() {
+            self.first_step_end = self.first_step_end.or(Some(next.from));
+        }
         if self.stretch.step.is_some() && self.played > 0 {
             self.step_ends.push(self.state.allocated);
         }

@@ -96,10 +96,11 @@ impl MemoryReplay {
         self.settled.as_ref().map_or(i64::MIN, |player| player.stretch.from)
     }
 
-    /// When the first event happened and when the peak was, of what has been played for good.
-    pub(crate) fn began_and_peak(&self) -> (Option<i64>, Option<i64>) {
+    /// When the first event happened, and when the first step ended and the peak was, of what has been played for good.
+    pub(crate) fn moments(&self) -> (Option<i64>, [Option<i64>; 2]) {
         let settled = self.settled.as_ref();
-        (settled.and_then(|player| player.began), settled.and_then(|player| Some(player.watch.peak()?.time)))
+        let peak = settled.and_then(|player| Some(player.watch.peak()?.time));
+        (settled.and_then(|player| player.began), [settled.and_then(|player| player.first_step_end), peak])
     }
 
     /// Plays for good what happened before a time, of a recording that goes on: no more of that is to come, and no step

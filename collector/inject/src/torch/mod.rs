@@ -12,6 +12,7 @@
 //! | `inbox.rs` | what the program's threads leave for ours |
 //! | `native.rs` | PyTorch's own function that writes its history, in C++ (`native_elsewhere.rs`, where it cannot be called) |
 //! | `catch.rs` | a call of C++ that ends here, whatever it throws |
+//! | `profilers.rs` | the program's own profiler, which needs CUPTI for itself |
 //! | `follow.rs` | our thread: when it reads, what that costs |
 //!
 //! A process that is a fork of a recorded one is told that nothing is wanted.
@@ -23,6 +24,7 @@ mod follow;
 mod inbox;
 #[cfg_attr(not(target_arch = "x86_64"), path = "native_elsewhere.rs")]
 mod native;
+mod profilers;
 mod steps;
 mod told;
 

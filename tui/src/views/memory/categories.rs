@@ -97,7 +97,7 @@ pub(super) fn draw_ledger_line(scene: &Scene<'_>, memory: &RankMemory, area: Rec
             format!(
                 " = total + fragmentation {} + driver {}, residual {}",
                 text::bytes(ledger.fragmentation_bytes),
-                text::bytes(ledger.driver_bytes),
+                text::bytes(ledger.driver_and_libraries()),
                 text::larger(ledger.residual_bytes),
             ),
             scene.theme.quiet(),
@@ -121,7 +121,7 @@ pub(super) fn draw_details(scene: &Scene<'_>, memory: &RankMemory, area: Rect, b
         lines.push(Line::styled("Memory in use on the device", theme.title()));
         lines.push(line("allocated", text::bytes(ledger.allocated_bytes)));
         lines.push(line("+ fragmentation", text::bytes(ledger.fragmentation_bytes)));
-        lines.push(line("+ driver and libraries", text::bytes(ledger.driver_bytes)));
+        lines.push(line("+ driver and libraries", text::bytes(ledger.driver_and_libraries())));
         lines.push(line("+ residual", text::larger(ledger.residual_bytes)));
         let used = line("= in use at the peak", text::bytes(ledger.device_used_bytes));
         lines.push(used.style(theme.strong()));

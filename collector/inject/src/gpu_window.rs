@@ -1,0 +1,243 @@
+//! What is recorded of the GPU in a window. While the program's own profiler runs, that is nothing: CUPTI is let go of for it,
+//! and taken back afterwards, if it can be.
+
+use std::time::{Duration, Instant};
+
+use stepscope_traces::{Nanos, Pauses};
+
+/// How often it is tried to take back what the program's profiler keeps after its end. It may let go later.
+const TRY_EVERY: Duration = Duration::from_secs(1);
+
+/// CUPTI, as a window needs it.
+pub(crate) trait Tracer {
+    /// It, attached.
+    type Attached;
+
+    /// Attaches it, for the first time in this window or again.
+    fn attach(&self, again: bool) -> Attempt<Self::Attached>;
+
+    /// Lets the program's own profiler have it, if it is there.
+    fn let_go(&self, attached: Option<Self::Attached>);
+}
+
+/// What became of an attempt to attach CUPTI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt<A> {
+    /// It is attached.
+    Attached(A),
+    /// Another profiler has it.
+    IsTaken,
+    /// It is not there, and is not going to be.
+    IsMissing,
+}
+
+/// What is recorded of the GPU now.
+#[derive(Debug)]
+enum State<A> {
+    /// Whatever CUPTI tells; nothing, where there is none.
+    Recorded { since: Nanos, attached: Option<A> },
+    /// The program's own profiler runs.
+    Paused { since: Nanos },
+    /// It has ended, and keeps CUPTI.
+    Kept { since: Nanos, tried: Instant },
+}
+
+/// What is recorded of the GPU in a window.
+#[derive(Debug)]
+pub(crate) struct GpuWindow<T: Tracer> {
+    tracer: T,
+    state: State<T::Attached>,
+    pub(crate) pauses: Pauses,
+}
+
+/// A stretch of time in which the GPU was recorded.
+pub(crate) type Stretch = (Nanos, Nanos);
+
+impl<T: Tracer> GpuWindow<T> {
+    /// Begins to record, unless the program's own profiler runs. The pauses are those of windows before this one.
+    pub(crate) fn open(tracer: T, pauses: Pauses, is_wanted: bool, now: Nanos) -> GpuWindow<T> {
+        let mut window = GpuWindow { tracer, state: State::Paused { since: now }, pauses };
+        if is_wanted {
+            window.pauses.count += 1;
+        } else {
+            window.attach(false, now, now);
+        }
+        window
+    }
+
+    /// Lets go of CUPTI for the program's own profiler, or takes it back. Tells the stretch that ends with that.
+    pub(crate) fn look(&mut self, is_wanted: bool, now: Nanos) -> Option<Stretch> {
+        match &mut self.state {
+            State::Recorded { since, attached } if is_wanted => {
+                let recorded = (*since, now);
+                self.tracer.let_go(attached.take());
+                self.pauses.count += 1;
+                self.state = State::Paused { since: now };
+                return Some(recorded);
+            }
+            State::Kept { since, .. } if is_wanted => {
+                self.pauses.count += 1;
+                self.pauses.missing_since = None;
+                self.state = State::Paused { since: *since };
+            }
+            State::Paused { since } if !is_wanted => {
+                let since = *since;
+                self.attach(true, since, now);
+            }
+            State::Kept { since, tried } if tried.elapsed() >= TRY_EVERY => {
+                let since = *since;
+                self.attach(true, since, now);
+            }
+            State::Recorded { .. } | State::Paused { .. } | State::Kept { .. } => {}
+        }
+        None
+    }
+
+    /// Tries to record from now on; nothing is recorded since a moment before that.
+    fn attach(&mut self, again: bool, since: Nanos, now: Nanos) {
+        let attached = match self.tracer.attach(again) {
+            Attempt::Attached(attached) => Some(attached),
+            Attempt::IsMissing => None,
+            Attempt::IsTaken => {
+                self.pauses.missing_since = Some(since);
+                self.state = State::Kept { since, tried: Instant::now() };
+                return;
+            }
+        };
+        self.pauses.missing_since = None;
+        self.pauses.nanos = self.pauses.nanos.saturating_add((now - since).0.max(0).cast_unsigned());
+        self.state = State::Recorded { since: now, attached };
+    }
+
+    /// CUPTI, where it is attached.
+    pub(crate) fn attached(&self) -> Option<&T::Attached> {
+        match &self.state {
+            State::Recorded { attached, .. } => attached.as_ref(),
+            State::Paused { .. } | State::Kept { .. } => None,
+        }
+    }
+
+    /// Ends it. Tells the stretch that ends with that, and gives CUPTI to whoever ends it.
+    pub(crate) fn end(mut self, now: Nanos) -> (Option<Stretch>, Option<T::Attached>, Pauses) {
+        let (stretch, attached) = match self.state {
+            State::Recorded { since, attached } => (Some((since, now)), attached),
+            State::Paused { since } => {
+                self.pauses.nanos = self.pauses.nanos.saturating_add((now - since).0.max(0).cast_unsigned());
+                (None, None)
+            }
+            State::Kept { .. } => (None, None),
+        };
+        (stretch, attached, self.pauses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// CUPTI, of which another profiler may keep hold.
+    #[derive(Default)]
+    struct Fake {
+        is_kept: Cell<bool>,
+        is_missing: bool,
+        is_attached: Cell<bool>,
+    }
+
+    impl Tracer for &Fake {
+        type Attached = ();
+
+        fn attach(&self, _: bool) -> Attempt<()> {
+            match (self.is_missing, self.is_kept.get()) {
+                (true, _) => Attempt::IsMissing,
+                (false, true) => Attempt::IsTaken,
+                (false, false) => {
+                    assert!(!self.is_attached.replace(true), "it is attached once");
+                    Attempt::Attached(())
+                }
+            }
+        }
+
+        fn let_go(&self, attached: Option<()>) {
+            assert_eq!(self.is_attached.replace(false), attached.is_some());
+        }
+    }
+
+    fn opened(fake: &Fake, is_wanted: bool) -> GpuWindow<&Fake> {
+        GpuWindow::open(fake, Pauses::default(), is_wanted, Nanos(100))
+    }
+
+    fn pauses(count: u64, nanos: u64, missing_since: Option<i64>) -> Pauses {
+        Pauses { count, nanos, missing_since: missing_since.map(Nanos) }
+    }
+
+    #[test]
+    fn two_profiles_one_after_the_other_are_two_pauses() {
+        let fake = Fake::default();
+        let mut window = opened(&fake, false);
+        assert!(fake.is_attached.get() && window.look(false, Nanos(110)).is_none());
+        assert_eq!(window.look(true, Nanos(120)), Some((Nanos(100), Nanos(120))));
+        assert!(!fake.is_attached.get() && window.attached().is_none());
+        assert_eq!(window.look(true, Nanos(130)), None, "it runs on");
+        assert_eq!(window.look(false, Nanos(150)), None);
+        assert!(fake.is_attached.get() && window.attached().is_some());
+        assert_eq!(window.look(true, Nanos(160)), Some((Nanos(150), Nanos(160))));
+        assert_eq!(window.look(false, Nanos(165)), None);
+        let (stretch, attached, paused) = window.end(Nanos(200));
+        assert_eq!((stretch, attached), (Some((Nanos(165), Nanos(200))), Some(())));
+        assert_eq!(paused, pauses(2, 30 + 5, None));
+    }
+
+    #[test]
+    fn a_profiler_that_runs_already_is_waited_for() {
+        let fake = Fake::default();
+        let mut window = opened(&fake, true);
+        assert!(!fake.is_attached.get());
+        window.look(false, Nanos(140));
+        assert!(fake.is_attached.get());
+        assert_eq!(window.end(Nanos(150)), (Some((Nanos(140), Nanos(150))), Some(()), pauses(1, 40, None)));
+        let ended_before_it = opened(&Fake::default(), true).end(Nanos(130));
+        assert_eq!(ended_before_it, (None, None, pauses(1, 30, None)));
+    }
+
+    #[test]
+    fn what_is_not_given_back_is_said_and_tried_again() {
+        let fake = Fake::default();
+        let mut window = opened(&fake, false);
+        window.look(true, Nanos(120));
+        fake.is_kept.set(true);
+        window.look(false, Nanos(150));
+        assert_eq!((window.pauses, window.look(false, Nanos(160))), (pauses(1, 0, Some(120)), None));
+        window.look(true, Nanos(170));
+        assert_eq!(window.pauses, pauses(2, 0, None), "its time is that of the next pause");
+        window.look(false, Nanos(180));
+        assert_eq!(window.pauses, pauses(2, 0, Some(120)));
+        fake.is_kept.set(false);
+        window.look(false, Nanos(190));
+        assert!(!fake.is_attached.get(), "not that often");
+        if let State::Kept { tried, .. } = &mut window.state {
+            *tried -= TRY_EVERY;
+        }
+        window.look(false, Nanos(200));
+        assert!(fake.is_attached.get());
+        assert_eq!(window.pauses, pauses(2, 80, None));
+    }
+
+    #[test]
+    fn without_cupti_windows_are_windows_all_the_same() {
+        let fake = Fake { is_missing: true, ..Fake::default() };
+        let mut window = opened(&fake, false);
+        assert_eq!(window.look(true, Nanos(120)), Some((Nanos(100), Nanos(120))));
+        window.look(false, Nanos(140));
+        assert_eq!(window.end(Nanos(150)), (Some((Nanos(140), Nanos(150))), None, pauses(1, 20, None)));
+    }
+
+    #[test]
+    fn a_window_that_ends_while_cupti_is_kept_has_no_more() {
+        let fake = Fake::default();
+        fake.is_kept.set(true);
+        let window = opened(&fake, false);
+        assert_eq!(window.end(Nanos(150)), (None, None, pauses(0, 0, Some(100))));
+    }
+}
