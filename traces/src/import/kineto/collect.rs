@@ -18,7 +18,6 @@ use super::{
     event::{Event, Meaning, number, text},
     header::Header,
     memory::MemoryChange,
-    messages::AskedMessage,
     names::NameBook,
     places::Annotated,
 };
@@ -72,6 +71,18 @@ pub(super) struct Call {
     pub(super) duration: Nanos,
     pub(super) thread: Option<u32>,
     pub(super) name: NameId,
+}
+
+/// A send or a receive that a thread asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AskedMessage {
+    pub(super) thread: Option<u32>,
+    pub(super) start: Nanos,
+    pub(super) kind: SpanKind,
+    pub(super) group: Option<Group>,
+    pub(super) bytes: Option<u64>,
+    /// From whom and to whom, by their places in the group.
+    pub(super) ends: Option<(u16, u16)>,
 }
 
 impl Visit for Collected {

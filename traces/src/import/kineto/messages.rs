@@ -10,23 +10,11 @@
 
 use std::collections::HashMap;
 
-use super::collect::{Activity, Call};
+use super::collect::{Activity, AskedMessage, Call};
 use crate::{
     ids::{Group, MessageNumber, Nanos, Step},
     vocabulary::SpanKind,
 };
-
-/// A send or a receive that a thread asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AskedMessage {
-    pub(super) thread: Option<u32>,
-    pub(super) start: Nanos,
-    pub(super) kind: SpanKind,
-    pub(super) group: Option<Group>,
-    pub(super) bytes: Option<u64>,
-    /// From whom and to whom, by their places in the group.
-    pub(super) ends: Option<(u16, u16)>,
-}
 
 /// Gives each kernel for messages what it carries. The calls are sorted by what ties them to their work.
 pub(super) fn carry(activities: &mut [Activity], calls: &[Call], mut asked: Vec<AskedMessage>) {
