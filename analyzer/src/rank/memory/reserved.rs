@@ -34,13 +34,6 @@ impl ReservedTimeline {
 }
 
 #[cfg(test)]
-impl ReservedTimeline {
-    pub(crate) fn made_of(changes: &[(i64, u64)]) -> ReservedTimeline {
-        ReservedTimeline { changes: changes.to_vec() }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
