@@ -65,6 +65,12 @@ impl Axis {
         }
     }
 
+    /// Whether it is one axis, and no combination of several.
+    pub fn is_single(self) -> bool {
+        use Axis::{Context, Data, Expert, Pipeline, Sequence, Tensor};
+        matches!(self, Data | Tensor | Pipeline | Context | Expert | Sequence)
+    }
+
     /// Its name where there is little room.
     pub fn short_name(self) -> &'static str {
         match self {

@@ -7,6 +7,7 @@ use stepscope_plan::Axis;
 
 use crate::{
     ids::{Group, Rank},
+    notes::ProcessGroups,
     run_info::GroupInfo,
 };
 
@@ -24,28 +25,61 @@ pub struct Membership {
     pub name: Option<String>,
 }
 
+/// What a rank says of the groups that it is in.
+#[derive(Clone, Copy)]
+pub(crate) struct Memberships<'a> {
+    pub(crate) rank: Rank,
+    /// The communicators, in the order in which they were made.
+    pub(crate) communicators: &'a [Membership],
+    /// What its program calls its groups, if that is known.
+    pub(crate) named: Option<&'a ProcessGroups>,
+}
+
 /// The groups of which all ranks are known, and along what they talk, by what each rank is in.
-pub(crate) fn groups<'a>(ranks: impl Iterator<Item = (Rank, &'a [Membership])> + Clone) -> Vec<GroupInfo> {
+pub(crate) fn groups<'a>(ranks: impl Iterator<Item = Memberships<'a>> + Clone) -> Vec<GroupInfo> {
     // A launcher's own process is in none.
-    let world_size = ranks.clone().filter(|(_, memberships)| !memberships.is_empty()).count();
-    let mut members: BTreeMap<Group, Vec<(&Membership, Rank)>> = BTreeMap::new();
-    for (rank, memberships) in ranks {
-        for membership in memberships {
-            members.entry(membership.group).or_default().push((membership, rank));
+    let world_size = ranks.clone().filter(|of_rank| !of_rank.communicators.is_empty()).count();
+    let mut members: BTreeMap<Group, Vec<(&Membership, Memberships<'_>)>> = BTreeMap::new();
+    for of_rank in ranks {
+        for membership in of_rank.communicators {
+            members.entry(membership.group).or_default().push((membership, of_rank));
         }
     }
-    let describe = |(group, mut members): (Group, Vec<(&Membership, Rank)>)| {
+    let describe = |(group, mut members): (Group, Vec<(&Membership, Memberships<'_>)>)| {
         members.sort_by_key(|(membership, _)| membership.index);
-        let (first, _) = *members.first()?;
-        let ranks: Vec<Rank> = members.iter().map(|(_, rank)| *rank).collect();
+        let (first, of_first) = *members.first()?;
+        let ranks: Vec<Rank> = members.iter().map(|(_, of_rank)| of_rank.rank).collect();
         let is_in_order = (0..).zip(&members).all(|(at, (member, _))| (member.index, member.size) == (at, first.size));
         // A process may have several places, and is one rank.
         let is_whole = is_in_order && ranks.iter().collect::<BTreeSet<_>>().len() == first.size as usize;
         let is_world = members.len() == world_size;
-        let axis = axis(first.name.as_deref().unwrap_or_default(), is_world).filter(|_| is_whole)?;
-        Some(GroupInfo { group, axis, ranks })
+        let named = of_first.axis_of(first, &ranks);
+        let axis = named.or_else(|| axis(first.name.as_deref().unwrap_or_default(), is_world));
+        Some(GroupInfo { group, axis: axis.filter(|_| is_whole)?, ranks })
     };
     members.into_iter().filter_map(describe).collect()
+}
+
+impl Memberships<'_> {
+    /// The axis of a communicator, by what the program calls its groups. Where it made as many of both, of the same sizes, they
+    /// are each other's. Else, a communicator is made when a group is used first, and there may be several groups of its ranks:
+    /// then it is their only axis that is no combination of others.
+    fn axis_of(&self, communicator: &Membership, ranks: &[Rank]) -> Option<Axis> {
+        let groups = &self.named?.0;
+        let sizes = groups.iter().map(|group| group.ranks.len());
+        if self.communicators.iter().map(|one| one.size as usize).eq(sizes) {
+            let place = self.communicators.iter().position(|one| one.group == communicator.group)?;
+            return axis(&groups[place].name, false);
+        }
+        let same = groups.iter().filter(|group| group.ranks == ranks);
+        let axes: BTreeSet<Axis> = same.filter_map(|group| axis_named(&group.name)).collect();
+        let single: Vec<&Axis> = axes.iter().filter(|axis| axis.is_single()).collect();
+        match single.as_slice() {
+            [] => axes.first().copied(),
+            [axis] => Some(**axis),
+            _ => None,
+        }
+    }
 }
 
 /// Along what a group's ranks talk, as far as what it is called tells, or that it has all ranks.
@@ -93,6 +127,7 @@ fn axis_named(description: &str) -> Option<Axis> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notes::ProcessGroup;
 
     #[test]
     fn groups_are_along_what_they_are_called() {
@@ -150,7 +185,7 @@ mod tests {
             rank(2, Vec::new()),
         ];
         let described = |ranks: &[(Rank, Vec<Membership>)]| {
-            groups(ranks.iter().map(|(rank, memberships)| (*rank, memberships.as_slice())))
+            groups(ranks.iter().map(|(rank, communicators)| Memberships { rank: *rank, communicators, named: None }))
         };
         let world = GroupInfo { group: Group(7), axis: Axis::World, ranks: vec![Rank(1), Rank(0)] };
         assert_eq!(
@@ -159,5 +194,34 @@ mod tests {
             "two ranks say to be the same one, and one says that another is missing"
         );
         assert_eq!(described(&[]), []);
+    }
+
+    #[test]
+    fn communicators_have_the_axis_of_what_the_program_calls_its_groups() {
+        let named = |groups: &[(&str, &[u32])]| {
+            let group = |(name, ranks): &(&str, &[u32])| ProcessGroup {
+                name: (*name).to_owned(),
+                ranks: ranks.iter().copied().map(Rank).collect(),
+            };
+            ProcessGroups(groups.iter().map(group).collect())
+        };
+        let member = |group, size| Membership { group: Group(group), index: 0, size, name: None };
+        let axes = |communicators: &[Membership], groups: &ProcessGroups, of: &[u32]| {
+            let memberships = Memberships { rank: Rank(0), communicators, named: Some(groups) };
+            let ranks: Vec<Rank> = of.iter().copied().map(Rank).collect();
+            communicators.iter().map(|one| memberships.axis_of(one, &ranks)).collect::<Vec<_>>()
+        };
+        let made = named(&[("default_pg", &[0, 1]), ("mesh_tp", &[0]), ("mesh_dp", &[0, 1])]);
+        let communicators = [member(1, 2), member(2, 1), member(3, 2)];
+        assert_eq!(axes(&communicators, &made, &[0, 1]), [Some(Axis::World), Some(Axis::Tensor), Some(Axis::Data)]);
+        // Made when they are used: only the ranks tell.
+        let megatron = named(&[("default_pg", &[0, 1]), ("TENSOR_MODEL_PARALLEL_GROUP", &[0, 1]), ("PP", &[0, 2])]);
+        let more = named(&[("TENSOR_AND_DATA_PARALLEL_GROUP", &[0, 1]), ("TENSOR_MODEL_PARALLEL_GROUP", &[0, 1])]);
+        assert_eq!(axes(&[member(1, 2)], &megatron, &[0, 1]), [Some(Axis::Tensor)]);
+        assert_eq!(axes(&[member(1, 2)], &megatron, &[0, 2]), [Some(Axis::Pipeline)]);
+        assert_eq!(axes(&[member(1, 2)], &more, &[0, 1]), [Some(Axis::Tensor)]);
+        let two = named(&[("mesh_ep", &[0, 1]), ("mesh_dp", &[0, 1])]);
+        assert_eq!(axes(&[member(1, 2)], &two, &[0, 1]), [None], "how it is used has to tell");
+        assert_eq!(axes(&[member(1, 2)], &two, &[0, 3]), [None]);
     }
 }

@@ -7,8 +7,9 @@
 //!   order of the group in which they send, if its first rank is the only one that sends before it receives. Else, if each
 //!   rank says which micro-batch it works on, all ranks are one pipeline if in most steps each begins its first forward pass
 //!   when the one before it has done at least half of its own; replicas begin together, and then nothing is said.
-//! - There are as many micro-batches as the highest number says. Where nothing numbers them, forward passes and messages of
-//!   the first stage tell how many there are, and how often each goes through it: several times, if stages have chunks.
+//! - There are as many micro-batches as the highest number says. Where nothing numbers them, the passes of a stage and the
+//!   messages of the first one tell how many there are, and how often each goes through it: several times, if stages have
+//!   chunks. The passes are those that ranks say, or else what work falls into.
 //! - Where every rank does all forward passes of a step before its first backward pass, the schedule is GPipe; where each
 //!   works several times on every micro-batch, it is interleaved; else it is 1F1B.
 
@@ -102,7 +103,8 @@ fn micro_batches(ranks: &[RankResult], pipelines: &[Vec<usize>]) -> Option<(u64,
         let micro_batches = u64::try_from(highest).ok()? + 1;
         return Some((micro_batches, chunks(ranks, micro_batches)));
     }
-    let passes = most_common(members().flat_map(forward_passes))?;
+    let said = most_common(members().flat_map(|rank| rank.backward_passes.of_steps()));
+    let passes = said.or_else(|| most_common(members().flat_map(forward_passes)))?;
     // Messages of the first stage, there and back.
     let handed_over = most_common(pipelines.iter().flat_map(|members| messages_per_step(&ranks[members[0]])));
     Some(by_messages(passes, handed_over.map(|messages| messages / 2)))

@@ -14,7 +14,7 @@ use crate::{
 
 /// How counters of devices and of the links between them begin.
 const PREFIXES: [&str; 3] = ["gpu.", "pcie.", "nvlink."];
-/// What a device says is in use; where ranks share it, what the one that asked has of it.
+/// What a device says is in use, and what the process that asked has of it: others may be on the device.
 const MEMORY_USED: &str = "gpu.memory_used";
 const MEMORY_USED_BY_PROCESS: &str = "gpu.memory_used_by_process";
 
@@ -59,7 +59,8 @@ impl DeviceSamples {
     /// beside what the program's allocator has taken by then is the driver's and libraries': by the end of the first step
     /// they have what a step needs.
     pub(crate) fn ledger(&self, taken: &Taken, reserved: impl Fn(i64) -> u64) -> Option<Ledger> {
-        let used = self.by_counter.get(if self.is_shared { MEMORY_USED_BY_PROCESS } else { MEMORY_USED })?;
+        let of_device = || self.by_counter.get(MEMORY_USED).filter(|_| !self.is_shared);
+        let used = self.by_counter.get(MEMORY_USED_BY_PROCESS).or_else(of_device)?;
         let beside = |(time, used): &(i64, f64)| *used as i64 - i64::try_from(reserved(*time)).unwrap_or(i64::MAX);
         let first_after = |moment: i64| used.iter().find(|(time, _)| *time >= moment);
         let (_, before) = used.iter().rfind(|(time, _)| *time <= taken.first)?;

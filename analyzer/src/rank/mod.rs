@@ -2,6 +2,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod axes;
+pub(crate) mod backward_passes;
 mod breakdown;
 pub(crate) mod communication;
 pub(crate) mod counted_steps;

@@ -12,6 +12,7 @@ use crate::{
     figures::{Class, CountedSteps, CountedTime, RankFigures, RankMemory},
     rank::{
         activity::Activities,
+        backward_passes::BackwardPasses,
         communication::{self, CommunicationSpan},
         counted_steps::{RecordedStep, counted_steps},
         device_samples::DeviceSamples,
@@ -48,6 +49,7 @@ pub(crate) struct RankReading<'a> {
     communication: Vec<CommunicationSpan>,
     annotated: Vec<StepWindow>,
     besides: BTreeMap<Step, Besides>,
+    backward_passes: BackwardPasses,
     recorded: RecordedWindows,
     streams: StreamTimes,
 }
@@ -65,6 +67,7 @@ impl RankReading<'_> {
             communication: Vec::new(),
             annotated: Vec::new(),
             besides: BTreeMap::new(),
+            backward_passes: BackwardPasses::default(),
             recorded: RecordedWindows::default(),
             streams: StreamTimes::default(),
         }
@@ -76,6 +79,7 @@ impl RankReading<'_> {
         communication::take(&mut self.communication, spans);
         self.annotated.extend(step_windows::annotated(spans));
         Besides::add_all(&mut self.besides, spans);
+        self.backward_passes.take(spans);
         self.recorded.take(names, spans);
         self.streams.take(spans);
     }
@@ -97,6 +101,7 @@ impl RankReading<'_> {
             mut communication,
             annotated,
             besides,
+            backward_passes,
             mut recorded,
             streams,
         } = self;
@@ -141,6 +146,7 @@ impl RankReading<'_> {
         let unlabelled_work = unlabelled.map(|step| (step.step, compute.within(step.start, step.end))).collect();
         let first_counter = data.counters.time_ns.iter().map(|time| time.0).min();
         Ok(RankResult {
+            backward_passes,
             loss,
             state,
             figures: RankFigures { rank: info.rank, partition: whole.0, kernel_count, breakdown: whole.1 },

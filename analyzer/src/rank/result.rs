@@ -6,6 +6,7 @@ use crate::{
     figures::{CountedSteps, CountedTime, Partition, RankFigures, RankMemory},
     rank::{
         axes::{Axes, AxisNames},
+        backward_passes::BackwardPasses,
         communication::CommunicationSpan,
         device_samples::DeviceSamples,
         intervals::Intervals,
@@ -37,6 +38,7 @@ pub(crate) struct RankResult {
     pub(crate) kernels: Option<KernelTable>,
     pub(crate) communication: Vec<CommunicationSpan>,
     pub(crate) work: Vec<WorkItem>,
+    pub(crate) backward_passes: BackwardPasses,
     /// Whether its micro-batches were told from messages.
     pub(crate) work_is_inferred: bool,
     /// When it computed in each step, where a stage did not say what it worked on.

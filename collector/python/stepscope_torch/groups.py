@@ -5,6 +5,8 @@ import sys
 # Of more groups than this, or larger ones, nothing is said: texts are bounded.
 _MOST = 1024
 _LARGEST = 4096
+# Groups of this backend alone have nothing on a GPU.
+_WITHOUT_GPU = "gloo"
 
 
 class Groups:
@@ -22,13 +24,14 @@ class Groups:
         return is_new
 
     def description(self):
-        """The groups that this rank is in, by their members' ranks."""
+        """The groups that this rank is in and that may use its GPU, by their members' ranks, in the order they were made."""
         world = self._world()
         if world is None:
             return None
         found = []
         for group, ranks in list(world.pg_group_ranks.items()):
-            if 1 < len(ranks) <= _LARGEST and len(found) < _MOST:
+            backend = world.pg_map.get(group, ("",))[0]
+            if backend != _WITHOUT_GPU and len(ranks) <= _LARGEST and len(found) < _MOST:
                 # In the order of their places, by their ranks in the job.
                 places = sorted(ranks, key=ranks.get)
                 found.append({"name": _name(group, world), "ranks": places})

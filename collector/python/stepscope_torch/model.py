@@ -70,7 +70,7 @@ class Sizes:
         matrices = [shape for key, shape in shapes.items() if len(shape) == 2 and key not in embedded]
         vocabulary, width = max(tables, default=(None, None))
         return {
-            "name": type(list(unwrapped(roots[0]))[-1]).__name__,
+            "name": self._name(roots[0]),
             "layers": sum(self._layers(root) for root in roots),
             "width": width,
             "vocabulary": vocabulary,
@@ -79,6 +79,12 @@ class Sizes:
             "matrices": sum(prod(shape) for shape in matrices),
             "longest_side": max((side for shape in matrices for side in shape), default=0),
         }
+
+    def _name(self, root):
+        """The class of what is within wrappers, and is no mere list."""
+        containers = (self._torch.nn.ModuleList, self._torch.nn.ModuleDict, self._torch.nn.Sequential)
+        named = [module for module in unwrapped(root) if not isinstance(module, containers)]
+        return type(named[-1] if named else root).__name__
 
     def _parameters(self, root):
         """The parameters below a module: whose each is, what tells it from others, and its whole shape, however sharded."""

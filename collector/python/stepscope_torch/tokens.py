@@ -17,8 +17,10 @@ _NEAR = 64
 _MOST = 200_000
 # After looking at a whole graph, so many times as long passes before it is done again.
 _REST = 200
-# Whole graphs that are looked at in any case: the first of a run may differ from the others.
-_FIRST = 4
+# Whole graphs that are looked at in any case: the first ones of a run may differ from the others.
+_FIRST = 32
+# So many ways are known at a time: parts of a model may have a graph each.
+_MOST_WAYS = 4
 
 
 class Tokens:
@@ -28,37 +30,42 @@ class Tokens:
         self._torch = torch
         self._looks = 0
         self._next_look = 0
-        # Tokens by the embedding, and rows of the loss, in the last whole graph.
-        self._known = None
-        self._rows_then = None
+        # The ways from where backward passes began to what was embedded.
+        self._ways = []
         self._loaded = None
         self.sequence_length = None
 
     def of(self, roots):
-        """The tokens of a backward pass that begins from these tensors; nothing, if it cannot be told."""
+        """The tokens of a backward pass that begins from these tensors; nothing, if it has none or it cannot be told."""
         nodes = [root.grad_fn for root in _listed(roots) if getattr(root, "grad_fn", None) is not None]
-        rows, _ = _rows(nodes)
-        now = perf_counter_ns()
-        if self._looks < _FIRST or now >= self._next_look:
-            self._looks += 1
-            self._look(nodes, rows)
-            self._next_look = perf_counter_ns() + _REST * (perf_counter_ns() - now)
-        if self._known is None:
-            return rows or self._loaded
-        if rows and self._rows_then:
-            return self._known * rows / self._rows_then
-        return self._known
-
-    def _look(self, nodes, rows):
-        tokens, length = _embedded(nodes)
-        if tokens is None:
-            _, length = _rows(nodes)
-            length = length or (self._loaded_length() if not rows else None)
-        self._known, self._rows_then = tokens, rows
+        shape = self._embedded(nodes)
+        if shape is not None:
+            if len(shape) == 3:
+                self.sequence_length = shape[1]
+            return prod(shape[:-1])
+        rows, length = _rows(nodes)
         self.sequence_length = length or self.sequence_length
+        if rows or self._ways or self._loaded is None:
+            return rows
+        tokens, self.sequence_length = self._loaded
+        return tokens
 
-    def _loaded_length(self):
-        return None if self._loaded is None else self._length_loaded
+    def _embedded(self, nodes):
+        """The shape of what was embedded: by a way that is known, or else by looking for one, at times."""
+        for way in self._ways:
+            shape = _followed(nodes, way)
+            if shape is not None:
+                return shape
+        now = perf_counter_ns()
+        if self._looks >= _FIRST and now < self._next_look:
+            return None
+        self._looks += 1
+        way = _way(nodes)
+        self._next_look = perf_counter_ns() + _REST * (perf_counter_ns() - now)
+        if way is None:
+            return None
+        self._ways = [way] + self._ways[: _MOST_WAYS - 1]
+        return _followed(nodes, way)
 
     def watch_loader(self, dataloader):
         """Looks at batches as they come out of a `DataLoader`."""
@@ -82,7 +89,7 @@ class Tokens:
         values = batch.values() if isinstance(batch, dict) else _listed(batch)
         for value in values:
             if isinstance(value, self._torch.Tensor) and value.ndim == 2 and not value.is_floating_point():
-                self._loaded, self._length_loaded = value.numel(), value.shape[1]
+                self._loaded = value.numel(), value.shape[1]
                 return
 
 
@@ -96,21 +103,10 @@ def _shape(node):
     return tuple(metadata[0].shape) if metadata else ()
 
 
-def _walk(nodes, most):
-    """Nodes of a graph, the nearest first."""
-    seen, waiting = set(nodes), list(nodes)
-    for node in waiting:
-        yield node
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen and len(waiting) < most:
-                seen.add(following)
-                waiting.append(following)
-
-
 def _rows(nodes):
     """How many rows go into the loss, and how long a sequence is, if what came before it says so."""
     rows = width = None
-    for node in _walk(nodes, _NEAR):
+    for node, _ in _walk(nodes, _NEAR):
         # Nodes of autograd are C++ types, which have a name and nothing to import.
         if rows is None and node.name() == "LogSoftmaxBackward0":
             shape = _shape(node)
@@ -123,13 +119,42 @@ def _rows(nodes):
     return rows, None
 
 
-def _embedded(nodes):
-    """How many tokens are embedded, and how long a sequence of them is. Positions are fewer, or as many."""
-    most, length = None, None
-    for node in _walk(nodes, _MOST):
-        if node.name() == "EmbeddingBackward0":
-            shape = _shape(node)
-            tokens = prod(shape[:-1])
-            if most is None or tokens > most:
-                most, length = tokens, shape[-2] if len(shape) == 3 else None
-    return most, length
+def _way(nodes):
+    """The way to what was embedded, most of it where several things were: positions are fewer, or as many."""
+    most, best, came_from = 0, None, {}
+    for node, origin in _walk(nodes, _MOST):
+        came_from[node] = origin
+        if node.name() == "EmbeddingBackward0" and prod(_shape(node)[:-1]) > most:
+            most, best = prod(_shape(node)[:-1]), node
+    if best is None:
+        return None
+    way = []
+    while best is not None:
+        best, place = came_from[best]
+        way.append(place)
+    return way[::-1]
+
+
+def _followed(nodes, way):
+    """The shape of what was embedded at the end of a way; nothing, if it leads elsewhere."""
+    if way[0] >= len(nodes):
+        return None
+    node = nodes[way[0]]
+    for place in way[1:]:
+        following = node.next_functions
+        if place >= len(following) or following[place][0] is None:
+            return None
+        node = following[place][0]
+    return _shape(node) if node.name() == "EmbeddingBackward0" else None
+
+
+def _walk(nodes, most):
+    """Nodes of a graph, the nearest first, with what each follows and its place there."""
+    waiting = [(node, (None, place)) for place, node in enumerate(nodes)]
+    seen = set(nodes)
+    for node, origin in waiting:
+        yield node, origin
+        for place, (following, _) in enumerate(node.next_functions):
+            if following is not None and following not in seen and len(waiting) < most:
+                seen.add(following)
+                waiting.append((following, (node, place)))

@@ -1,7 +1,9 @@
 //! Steps of a program that was recorded as it is and numbers none: by what repeats in the stream it computes most on.
 //!
 //! So it is where what PyTorch says of steps broke off while the program went on: all that came after would be one step, in
-//! one phase. There steps are inferred anew if more of them repeat than were numbered, and phases with them.
+//! one phase. There steps are inferred anew if more of them repeat than were numbered, and phases with them. And so it is in a
+//! program that uses no optimizer of PyTorch's, where its first step would never end: phases are right there, and each step has
+//! a backward pass.
 
 mod passes;
 mod repetition;
@@ -23,17 +25,21 @@ use repetition::repeated;
 #[derive(Debug, PartialEq)]
 pub(crate) struct InferredSteps {
     borders: Vec<Nanos>,
+    /// Whether they take the place of steps that were recorded.
+    replace: bool,
     /// Where what was recorded of steps and phases broke off: what takes its place.
     instead: Option<InferredPasses>,
 }
 
 impl InferredSteps {
-    /// Gives every activity that has no step the one it began in. Where steps broke off, every activity.
+    /// Gives every activity that has no step the one it began in. Where recorded steps are wrong, every activity.
     pub(crate) fn number(&self, spans: &mut Spans) {
         for row in 0..spans.len() {
             let kind = spans.kind.get(row);
-            if let Some(passes) = &self.instead {
+            if self.replace {
                 spans.step.clear(row);
+            }
+            if let Some(passes) = &self.instead {
                 spans.phase.clear(row);
                 if matches!(kind, SpanKind::Step | SpanKind::Phase) {
                     // What broke off is a range like any other.
@@ -55,10 +61,13 @@ impl InferredSteps {
 
 /// The kernels of a rank that says nothing of its steps, or stopped saying it, by stream.
 pub(crate) struct UnnumberedKernels {
-    /// Whether what was recorded of steps broke off.
+    /// Whether what was recorded of steps may have broken off.
     broke_off: bool,
-    /// Whoever numbers one step numbers those that matter, unless that broke off.
+    /// The latest moment of which a step or a phase was said.
+    said_until: Nanos,
+    /// Whoever numbers two steps, or one to its end, numbers those that matter, unless that broke off.
     numbered: BTreeSet<Step>,
+    one_ended: bool,
     streams: HashMap<Option<Stream>, Vec<Ran>>,
     /// The passes that names tell of.
     told: HashMap<NameId, Phase>,
@@ -72,6 +81,7 @@ struct Ran {
     start: Nanos,
     duration: Nanos,
     name: NameId,
+    is_backward: bool,
 }
 
 impl UnnumberedKernels {
@@ -81,7 +91,9 @@ impl UnnumberedKernels {
         let state = info.collector.torch_memory.as_ref().map(|notes| &notes.state);
         (info.collector.source == Some(CollectorSource::Injected)).then(|| UnnumberedKernels {
             broke_off: matches!(state, Some(TorchMemory::InPart { .. })),
+            said_until: Nanos(i64::MIN),
             numbered: BTreeSet::new(),
+            one_ended: false,
             streams: HashMap::new(),
             told: HashMap::new(),
             messages: Vec::new(),
@@ -89,7 +101,7 @@ impl UnnumberedKernels {
     }
 
     pub(crate) fn take(&mut self, names: &Names, spans: &Spans) {
-        if !self.broke_off && !self.numbered.is_empty() {
+        if self.needs_none() {
             return;
         }
         for row in 0..spans.len() {
@@ -97,23 +109,36 @@ impl UnnumberedKernels {
             if matches!(kind, SpanKind::Send | SpanKind::Receive | SpanKind::Communication) {
                 self.messages.push(start);
             }
+            self.one_ended |= kind == SpanKind::Step;
+            if matches!(kind, SpanKind::Step | SpanKind::Phase) {
+                self.said_until = self.said_until.max(start + spans.duration_ns.get(row));
+            }
+            if kind == SpanKind::Kernel {
+                self.numbered.extend(spans.step.get(row));
+            }
+            if self.needs_none() {
+                (self.streams, self.messages) = (HashMap::new(), Vec::new());
+                return;
+            }
             if kind != SpanKind::Kernel {
                 continue;
             }
-            if let Some(step) = spans.step.get(row) {
-                self.numbered.insert(step);
-                if !self.broke_off {
-                    (self.streams, self.messages) = (HashMap::new(), Vec::new());
-                    return;
-                }
-            }
-            let ran = Ran { start, duration: spans.duration_ns.get(row).max(Nanos(0)), name: spans.name.get(row) };
+            let ran = Ran {
+                start,
+                duration: spans.duration_ns.get(row).max(Nanos(0)),
+                name: spans.name.get(row),
+                is_backward: spans.phase.get(row) == Some(Phase::Backward),
+            };
             self.streams.entry(spans.stream.get(row)).or_default().push(ran);
         }
         if self.broke_off && self.told.is_empty() {
             // Names are there before spans are.
             self.told.extend(names.iter().filter_map(|(id, name)| Some((id, pass_named(name)?))));
         }
+    }
+
+    fn needs_none(&self) -> bool {
+        !self.broke_off && (self.one_ended && !self.numbered.is_empty() || self.numbered.len() > 1)
     }
 
     /// The steps, if something repeats.
@@ -123,6 +148,17 @@ impl UnnumberedKernels {
         kernels.sort_by_key(|ran| ran.start);
         let stream: Vec<(NameId, Nanos)> = kernels.iter().map(|ran| (ran.name, ran.duration)).collect();
         let found = repeated(&stream).filter(|found| found.starts.len() > self.numbered.len())?;
+        // What was said for most of the time is right, whatever became of memory.
+        let middle = kernels[0].start.0.midpoint(kernels[kernels.len() - 1].start.0);
+        if self.broke_off && self.said_until.0 > middle {
+            return None;
+        }
+        // Layers repeat too, in a first step that was cut off.
+        let backward = kernels.chunk_by(|one, next| one.is_backward == next.is_backward);
+        let backward = backward.filter(|chunk| chunk[0].is_backward).count();
+        if !self.broke_off && !self.numbered.is_empty() && backward < found.starts.len() {
+            return None;
+        }
         let last = kernels[..found.end].last()?;
         self.messages.sort_unstable();
         // A stage that waits for its first micro-batch has begun.
@@ -137,7 +173,7 @@ impl UnnumberedKernels {
             InferredPasses::of(&told.collect::<Vec<_>>(), &self.messages, &begins, kernels[0].start)
         });
         let borders = begins.into_iter().chain([last.start + last.duration]).collect();
-        Some(InferredSteps { borders, instead })
+        Some(InferredSteps { borders, replace: !self.numbered.is_empty(), instead })
     }
 }
 
@@ -197,6 +233,27 @@ mod tests {
     }
 
     #[test]
+    fn a_first_step_that_never_ends_is_many_if_each_has_a_backward_pass() {
+        let of = |phase: fn(usize) -> Phase| {
+            let mut told = Spans::default();
+            for (place, span) in spans(10).rows().enumerate() {
+                told.push(&Span { step: Some(Step(0)), phase: Some(phase(place % 9)), ..span });
+            }
+            let mut kernels = UnnumberedKernels::of(&injected()).unwrap();
+            kernels.take(&Names::default(), &told);
+            kernels.steps().map(|steps| {
+                steps.number(&mut told);
+                told
+            })
+        };
+        let told = of(|place| if place < 4 { Phase::Forward } else { Phase::Backward }).unwrap();
+        assert!(
+            told.rows().all(|span| span.step == Some(Step((span.start_ns.0 / 1000) as i32)) && span.phase.is_some())
+        );
+        assert!(of(|_| Phase::Forward).is_none(), "layers of a step that was cut off");
+    }
+
+    #[test]
     fn where_steps_broke_off_they_are_inferred_anew_and_so_are_phases() {
         let mut info = injected();
         let why = "AttributeError".to_owned();
@@ -205,8 +262,8 @@ mod tests {
         let ids = (0..).map(|kernel| NameId(FIRST_NAME.0 + kernel));
         names.extend(ids.zip(["gemm", "softmax_forward", "gemm", "softmax_backward", "gemm", "gemm", "adam", "copy"]));
         let mut broken = Spans::default();
-        let whole = Span::new(SpanKind::Step, FIRST_NAME, Nanos(0), Nanos(10_000));
-        broken.push(&Span { step: Some(Step(0)), ..whole });
+        let first = Span::new(SpanKind::Step, FIRST_NAME, Nanos(0), Nanos(1000));
+        broken.push(&Span { step: Some(Step(0)), ..first });
         let after = |span: Span| Span { step: Some(Step(0)), phase: Some(Phase::Optimizer), ..span };
         spans(10).rows().for_each(|span| broken.push(&after(span)));
         let mut kernels = UnnumberedKernels::of(&info).unwrap();
@@ -218,6 +275,15 @@ mod tests {
         let phases: Vec<_> = on_stream[..8].iter().map(|span| span.phase.unwrap()).collect();
         use Phase::{Backward, Forward, Optimizer};
         assert_eq!(phases, [Forward, Forward, Forward, Backward, Optimizer, Optimizer, Optimizer, Optimizer]);
+        // What goes on being said did not break off.
+        let mut said = UnnumberedKernels::of(&info).unwrap();
+        let mut phases = spans(10);
+        phases.push(&Span {
+            phase: Some(Phase::Forward),
+            ..Span::new(SpanKind::Phase, FIRST_NAME, Nanos(8000), Nanos(5))
+        });
+        said.take(&names, &phases);
+        assert_eq!(said.steps(), None);
         // As many as were numbered are those that were.
         let mut numbered = Spans::default();
         let step = |span: &Span| Some(Step((span.start_ns.0 / 1000) as i32));

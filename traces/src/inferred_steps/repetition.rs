@@ -11,6 +11,8 @@
 //!   place to before the next, and have [`LEAST_KERNELS`] kernels or more in the mean.
 //! - Of each name, the usual count in a piece is the one that most pieces have. What a piece has more or less of a name
 //!   counts as odd, with that name's mean duration.
+//! - From its first place to its last one are at least half of the time of all kernels: before a training, what it needs is
+//!   made in pieces that are alike, too.
 //! - It divides the stream into steps if no more than [`MOST_ODD`] of the time between its first and its last
 //!   place is odd. Warm-up and steps that log something are odd, and short.
 //! - Of the dividers that do, those with the most places give the step. Of these, the one that comes first begins it.
@@ -42,9 +44,20 @@ pub(super) struct Repetition {
 /// Finds the steps in the kernels of one stream, in the order in which they ran: the name and the duration of each. `None`
 /// when nothing repeats.
 pub(super) fn repeated(kernels: &[(NameId, Nanos)]) -> Option<Repetition> {
-    let beginning = StreamNames::of(&kernels[..kernels.len().min(LOOKED_AT)]);
+    let looked_at = &kernels[..kernels.len().min(LOOKED_AT)];
+    let beginning = StreamNames::of(looked_at);
+    // How long kernels took up to each place.
+    let until = looked_at.iter().scan(0, |sum, (_, duration)| {
+        *sum += i128::from(duration.0.max(1));
+        Some(*sum)
+    });
+    let until: Vec<i128> = until.collect();
+    let is_long = |places: &[usize]| {
+        let between = until[places[places.len() - 1]] - until[places[0]];
+        until.last().is_some_and(|all| 2 * between >= *all)
+    };
     let places = beginning.0.iter().flat_map(|(id, name)| DIVIDERS.map(|divider| (divider(name), *id, divider)));
-    let mut dividers: Vec<_> = places.filter(|(places, ..)| may_be_steps(places)).collect();
+    let mut dividers: Vec<_> = places.filter(|(places, ..)| may_be_steps(places) && is_long(places)).collect();
     // From the most places on; of as many, the first one first.
     dividers.sort_by_key(|(places, ..)| (Reverse(places.len()), places.first().copied()));
     let (_, id, divider) = dividers.into_iter().find(|(places, ..)| beginning.odd_share(places) <= MOST_ODD)?;
@@ -147,6 +160,14 @@ mod tests {
 
     fn starts(text: &str) -> Option<(Vec<usize>, usize)> {
         repeated(&stream(text)).map(|steps| (steps.starts, steps.end))
+    }
+
+    #[test]
+    fn what_repeats_before_the_training_is_none() {
+        let (before, step) = ("uvwxyzw".repeat(9), "abcdEFGhijK");
+        let (found, end) = starts(&(before.clone() + &step.repeat(6))).unwrap();
+        let begins = (0..6).map(|number| before.len() + number * step.len());
+        assert_eq!((found, end), (begins.collect(), before.len() + 6 * step.len()));
     }
 
     #[test]

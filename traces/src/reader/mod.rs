@@ -15,7 +15,7 @@ use crate::{
     import::{self, ImportedRank, ImportedRun, RankSource, SourceRank},
     inferred_steps::{InferredSteps, UnnumberedKernels},
     loss::Loss,
-    membership,
+    membership::{self, Memberships},
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State},
     run_info::{self, RunInfo, RunSource},
@@ -67,7 +67,11 @@ impl Run {
         let helpers = helpers::set_apart(&mut ranks);
         ranks.sort_by_key(|rank| rank.info.rank);
         if info.groups.is_empty() {
-            info.groups = membership::groups(ranks.iter().map(|rank| (rank.info.rank, rank.info.groups.as_slice())));
+            info.groups = membership::groups(ranks.iter().map(|rank| Memberships {
+                rank: rank.info.rank,
+                communicators: &rank.info.groups,
+                named: rank.info.collector.process_groups.as_ref(),
+            }));
         }
         Ok(Run { path: path.to_owned(), info, ranks, helpers })
     }
