@@ -153,7 +153,7 @@ fn traces_and_snapshots_of_others_are_compared_too() {
     let traces = diff("kineto/ddp", "kineto/gpipe", here);
     // Two ranks of four: what they hand on to each other is known to be communication, and no more.
     assert!(cause(&traces, "step_time", "exposed communication") > 0.1, "{}", traces["step_time"]);
-    assert!(cause(&traces, "step_time", "exposed all-reduce (world)") < 0.0);
+    assert!(cause(&traces, "step_time", "exposed all-reduce (dp)") < 0.0);
     assert!(traces["notes"].to_string().contains("same model"));
     let again = diff("kineto/ddp", "kineto/ddp", here);
     assert_eq!((number(&again["step_time"]["change_ns"]), &again["base"]), (0, &"run 1".into()));

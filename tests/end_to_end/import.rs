@@ -143,9 +143,12 @@ fn text_says_what_is_inferred_and_fits() {
     };
     let (traces, snapshot) = (fixture("kineto/ddp"), fixture("ddp-rank0.pickle"));
     let apart = shown(&[&traces]);
-    assert!(apart.starts_with("ddp  complete  2 of 4 ranks · PyTorch profiler\n"), "{apart}");
+    assert!(
+        apart.starts_with("ddp  complete  2 of 4 ranks · dp 4 · tp 1 · pp 1 · zero 0 (inferred) · PyTorch profiler\n"),
+        "{apart}"
+    );
     for part in
-        ["MFU unknown: the trace has no model", "add a memory snapshot of this rank", "Time by phase (partly inferred)"]
+        ["MFU unknown: no model; set --model", "add a memory snapshot of this rank", "Time by phase (partly inferred)"]
     {
         assert!(apart.contains(part), "{part} is missing from {apart}");
     }

@@ -67,8 +67,8 @@ pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use notes::{
     AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, FailedSources, LostOfTrace,
-    MemoryAtStart, MemoryCategories, MemoryTimes, NcclNote, NvmlNote, Pauses, PeakFlopsFrom, PeakFrom, PhasesFrom,
-    ProcessGroup, ProcessGroups, ProgramModel, RankFrom, RecorderSettings, SequencesFrom, StreamsNote, TorchMemory,
+    MemoryAtStart, MemoryCategories, MemoryTimes, NamedGroup, NamedGroups, NcclNote, NvmlNote, Pauses, PeakFlopsFrom,
+    PeakFrom, PhasesFrom, ProgramModel, RankFrom, RecorderSettings, SequencesFrom, StreamsNote, TorchMemory,
     TorchNotes,
 };
 pub use rank_data::{RankData, Survey, TableSurvey};

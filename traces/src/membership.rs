@@ -7,7 +7,7 @@ use stepscope_plan::Axis;
 
 use crate::{
     ids::{Group, Rank},
-    notes::ProcessGroups,
+    notes::NamedGroups,
     run_info::GroupInfo,
 };
 
@@ -32,7 +32,7 @@ pub(crate) struct Memberships<'a> {
     /// The communicators, in the order in which they were made.
     pub(crate) communicators: &'a [Membership],
     /// What its program calls its groups, if that is known.
-    pub(crate) named: Option<&'a ProcessGroups>,
+    pub(crate) named: Option<&'a NamedGroups>,
 }
 
 /// The groups of which all ranks are known, and along what they talk, by what each rank is in.
@@ -127,7 +127,7 @@ fn axis_named(description: &str) -> Option<Axis> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::notes::ProcessGroup;
+    use crate::notes::NamedGroup;
 
     #[test]
     fn groups_are_along_what_they_are_called() {
@@ -199,14 +199,14 @@ mod tests {
     #[test]
     fn communicators_have_the_axis_of_what_the_program_calls_its_groups() {
         let named = |groups: &[(&str, &[u32])]| {
-            let group = |(name, ranks): &(&str, &[u32])| ProcessGroup {
+            let group = |(name, ranks): &(&str, &[u32])| NamedGroup {
                 name: (*name).to_owned(),
                 ranks: ranks.iter().copied().map(Rank).collect(),
             };
-            ProcessGroups(groups.iter().map(group).collect())
+            NamedGroups(groups.iter().map(group).collect())
         };
         let member = |group, size| Membership { group: Group(group), index: 0, size, name: None };
-        let axes = |communicators: &[Membership], groups: &ProcessGroups, of: &[u32]| {
+        let axes = |communicators: &[Membership], groups: &NamedGroups, of: &[u32]| {
             let memberships = Memberships { rank: Rank(0), communicators, named: Some(groups) };
             let ranks: Vec<Rank> = of.iter().copied().map(Rank).collect();
             communicators.iter().map(|one| memberships.axis_of(one, &ranks)).collect::<Vec<_>>()

@@ -100,7 +100,7 @@ pub struct RunSummary {
 /// A source of knowledge about a program that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedSource {
-    /// What it would have told: `steps`, `phases`, `memory`, `tokens`, `model`, `groups`.
+    /// What it would have told: `steps`, `phases`, `checkpoints`, `memory`, `tokens`, `model`, `groups`.
     pub source: String,
     /// Why it failed.
     pub why: String,

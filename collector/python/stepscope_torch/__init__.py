@@ -60,7 +60,7 @@ class Watch:
         self._memory = memory.Memory(torch, library, self._storages)
         self._tokens = tokens.Tokens(torch)
         self._groups = groups.Groups(torch)
-        names = ("steps", "phases", "tokens", "model", "groups")
+        names = ("steps", "phases", "checkpoints", "tokens", "model", "groups")
         self._sources = {name: source.Source(lambda why, name=name: library.failed(name, why)) for name in names}
         self._sources["memory"] = source.Source(self._memory.give_up)
         self._passes = passes.Passes(torch, self._sources["phases"], self._mark)
@@ -85,7 +85,7 @@ class Watch:
         wishes = self._for("memory", self._library.begin, self._torch.__version__) or 0
         self._for("steps", self._passes.watch_optimizers, self._before_step, self._after_step, self._follow)
         self._for("phases", self._passes.watch_backward, self._before_backward)
-        self._for("phases", self._watch_saving)
+        self._for("checkpoints", self._watch_saving)
         self._for("tokens", self._when_imported, "torch.utils.data.dataloader", self._tokens.watch_loader)
         self._for("memory", self._memory.watch_history)
         self._follow(wishes)

@@ -10,7 +10,7 @@ use crate::ids::Rank;
 
 /// A group of ranks that a program has made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessGroup {
+pub struct NamedGroup {
     /// What the program calls it.
     pub name: String,
     /// The ranks in it, in the order of their places.
@@ -20,7 +20,7 @@ pub struct ProcessGroup {
 /// The groups of ranks that a program has made, as far as this rank is in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ProcessGroups(pub Vec<ProcessGroup>);
+pub struct NamedGroups(pub Vec<NamedGroup>);
 
 /// Sources of knowledge about a program that failed, each with its reason. The others went on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,4 +41,4 @@ macro_rules! values {
     )*};
 }
 
-values!(ProcessGroups, FailedSources);
+values!(NamedGroups, FailedSources);

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use field::NoteField;
 
 pub use devices::{AttentionNote, CuptiNote, NcclNote, NvmlNote, StreamsNote};
-pub use found_out::{FailedSources, ProcessGroup, ProcessGroups};
+pub use found_out::{FailedSources, NamedGroup, NamedGroups};
 pub use memory_times::MemoryTimes;
 pub use pauses::Pauses;
 pub use program_model::ProgramModel;
@@ -82,7 +82,7 @@ notes! {
     /// The model that its program trains.
     ProgramModel in program_model: ProgramModel,
     /// The groups of ranks that its program has made.
-    ProcessGroups in process_groups: ProcessGroups,
+    ProcessGroups in process_groups: NamedGroups,
     /// What could not be found out about its program, and why.
     FailedSources in failed_sources: FailedSources,
     /// The name of the file it was imported from.

@@ -244,7 +244,7 @@ proptest! {
             CollectorNote::RankFrom(RankFrom::Taken { variable: "RANK".into(), wanted: Rank(number) }),
             CollectorNote::RanksOnDevice(number.into()),
             CollectorNote::FailedSources(FailedSources([(why(), why())].into())),
-            CollectorNote::ProcessGroups(ProcessGroups(vec![ProcessGroup { name: why(), ranks: vec![Rank(number)] }])),
+            CollectorNote::ProcessGroups(NamedGroups(vec![NamedGroup { name: why(), ranks: vec![Rank(number)] }])),
         ] {
             let mut notes = CollectorNotes::default();
             notes.add(note);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Deserialize;
 use stepscope_collector::Recorder;
 use stepscope_plan::{CountedModel, Model};
-use stepscope_traces::{CollectorNote, FailedSources, ProcessGroups, ProgramModel, REPLICA_TOKENS};
+use stepscope_traces::{CollectorNote, FailedSources, NamedGroups, ProgramModel, REPLICA_TOKENS};
 
 use crate::{program, recording::recorder};
 
@@ -16,7 +16,7 @@ static TOLD: Mutex<Told> =
     Mutex::new(Told { groups: None, failures: FailedSources(std::collections::BTreeMap::new()) });
 
 struct Told {
-    groups: Option<ProcessGroups>,
+    groups: Option<NamedGroups>,
     failures: FailedSources,
 }
 
