@@ -1,7 +1,7 @@
 use std::{collections::BTreeSet, path::Path};
 
-use stepscope_analyzer::{Selection, StepRange, analyze};
-use stepscope_plan::{Axis, Schedule};
+use stepscope_analyzer::{Analysis, ModelFrom, Selection, StepRange, analyze};
+use stepscope_plan::{Axis, Schedule, Zero};
 use stepscope_traces::{
     CollectorSource, FIRST_NAME, NameId, Nanos, Phase, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step,
     Stream, Window,
@@ -51,12 +51,52 @@ fn a_window_numbers_them_as_the_whole_does() {
     assert_eq!(part.steps.iter().map(|step| step.step).collect::<Vec<_>>(), [Step(5), Step(6)]);
 }
 
+fn fixture(name: &str) -> Analysis {
+    let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/tests/fixtures/runs");
+    analyze(&Run::open(&runs.join(name)).unwrap(), &Selection::default(), &|_| ()).unwrap()
+}
+
+/// What the scripts of these jobs say themselves.
+#[test]
+fn jobs_of_other_frameworks_have_a_layout_a_model_and_tokens() {
+    for (name, [dp, tp, pp], zero, flops_per_token, tokens) in [
+        ("fsdp2", [4, 1, 1], Zero::Three, 838_336_512.0, Some(16_384.0)),
+        ("megatron-interleaved", [1, 2, 2], Zero::Off, 901_251_072.0, None),
+        ("pipelining-interleaved", [1, 1, 4], Zero::Off, 1_480_065_024.0, None),
+    ] {
+        let analysis = fixture(name);
+        let layout = analysis.run.layout.unwrap();
+        assert_eq!(([layout.dp, layout.tp, layout.pp], layout.zero, layout.inferred), ([dp, tp, pp], Some(zero), true));
+        let mfu = analysis.mfu.unwrap();
+        assert_eq!((mfu.flops_per_token, mfu.model_from), (flops_per_token, ModelFrom::Program), "{name}");
+        assert!(tokens.is_none() || analysis.steps.iter().all(|step| step.tokens == tokens), "{name}");
+        assert!(analysis.run.failed_sources.is_empty() && !analysis.step_time.unwrap().inferred, "{name}");
+        assert!(analysis.collectives.iter().all(|figures| figures.axis.is_some()), "{name}");
+        if let Some(pipeline) = analysis.pipeline {
+            assert_eq!((pipeline.stages, pipeline.micro_batches, layout.chunks), (pp, 8, Some(2)), "{name}");
+            assert_eq!((pipeline.schedule, pipeline.inferred), (Schedule::Interleaved, true), "{name}");
+            let ideal = (pp - 1) as f64 / (8.0 * 2.0 + (pp - 1) as f64);
+            assert!((pipeline.ideal_bubble - ideal).abs() < 1e-9, "{name}");
+        }
+    }
+}
+
+/// All of a step is inside of the optimizer's, and is none of it.
+#[test]
+fn passes_in_a_closure_are_not_the_optimizers() {
+    let analysis = fixture("lightning");
+    assert!(analysis.run.layout.is_none() && analysis.steps.iter().all(|step| step.tokens == Some(8192.0)));
+    assert_eq!(analysis.mfu.as_ref().unwrap().flops_per_token, 901_251_072.0);
+    let phases = &analysis.counted[0].breakdown.phases;
+    let time = |phase: Phase| phases.iter().find(|of| of.phase == Some(phase)).map_or(0, |of| of.share.compute_ns);
+    let [forward, backward, optimizer] = [Phase::Forward, Phase::Backward, Phase::Optimizer].map(time);
+    assert!(backward > forward && forward > 2 * optimizer && optimizer > 0, "{forward} {backward} {optimizer}");
+}
+
 /// A Megatron job in which PyTorch's hooks failed, and nothing names a group or a micro-batch.
 #[test]
 fn a_pipeline_of_somebody_elses_is_told_from_what_it_does() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/tests/fixtures/runs/megatron-tp2-pp2");
-    let run = Run::open(&path).unwrap();
-    let analysis = analyze(&run, &Selection::default(), &|_| ()).unwrap();
+    let analysis = fixture("megatron-tp2-pp2");
     let time = analysis.step_time.as_ref().unwrap();
     assert_eq!((time.inferred, analysis.window.steps), (true, Some([Step(1), Step(3)])));
     let layout = analysis.run.layout.unwrap();
