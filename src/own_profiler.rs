@@ -7,14 +7,18 @@ use stepscope_plan::text;
 pub(crate) fn words(paused: &Paused) -> String {
     let Paused { count, paused_ns, ranks_without_kernels } = paused;
     let times = text::counted(*count, "time");
+    // A pause has a length once it is over.
     let long = text::duration(i64::try_from(*paused_ns).unwrap_or(i64::MAX));
-    let paused = format!("recording paused {times}, {long} in all, while the program's own profiler ran");
+    let long = if *paused_ns > 0 { format!(", {long} in all,") } else { String::new() };
+    let paused = format!("recording paused {times}{long} while the program's own profiler ran");
     let ranks: Vec<String> = ranks_without_kernels.iter().map(ToString::to_string).collect();
     if ranks.is_empty() {
         return paused;
     }
     let on = format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, ranks.join(", "));
-    format!("{paused}; no kernels after it on {on}: the profiler keeps CUPTI (TEARDOWN_CUPTI=1 makes PyTorch's let go)")
+    format!(
+        "{paused}; no kernels after the first time on {on}: the profiler keeps CUPTI (TEARDOWN_CUPTI=1 makes PyTorch's let go)"
+    )
 }
 
 #[cfg(test)]
@@ -41,6 +45,9 @@ mod tests {
         let missing = Pauses { missing_since: Some(Nanos(5)), ..long };
         let said = said(&[rank(0, Some(short)), rank(1, Some(missing)), rank(3, Some(missing))]).unwrap();
         let why = "the profiler keeps CUPTI (TEARDOWN_CUPTI=1 makes PyTorch's let go)";
-        assert_eq!(said, format!("{paused}; no kernels after it on ranks 1, 3: {why}"));
+        assert_eq!(said, format!("{paused}; no kernels after the first time on ranks 1, 3: {why}"));
+        let never_over = Pauses { nanos: 0, ..missing };
+        let said = words(&stepscope_analyzer::paused([&rank(0, Some(never_over))].into_iter()).unwrap());
+        assert!(said.starts_with("recording paused 2 times while the program's own profiler ran; "), "{said}");
     }
 }

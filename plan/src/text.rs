@@ -175,6 +175,15 @@ pub fn what_was_run(model: Option<&Model>, layout: Option<String>, recorded_by: 
     [model, layout, recorded_by.map(str::to_owned)].into_iter().flatten().collect()
 }
 
+/// Words in a row, as people write it.
+pub fn listed(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
 /// How many ranks there are, and of how many, where some are missing.
 pub fn ranks(present: u64, expected: Option<u32>) -> String {
     match expected {

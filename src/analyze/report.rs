@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use stepscope_analyzer::{AlignedBy, Analysis, ModelFrom, PipelineFigures, RankFigures, RankMemory};
-use stepscope_plan::text;
+use stepscope_plan::{Convention, Model, text};
 use stepscope_traces::{Loss, MemoryCategory, Nanos, Phase, RunSource};
 
 use crate::folded;
@@ -142,12 +142,15 @@ fn where_time_goes(analysis: &Analysis) -> Option<String> {
 fn speed(analysis: &Analysis) -> Option<String> {
     let tokens = analysis.step_time.as_ref().and_then(|time| time.tokens_per_second);
     let tokens = tokens.map(|tokens| format!("{} tokens/s", text::count(tokens.round() as u64)));
-    let utilisation = match (&analysis.mfu, &analysis.run.model) {
-        (Some(mfu), _) if mfu.value.is_none() => Some("MFU unknown: no token counts; set --tokens-per-step".into()),
-        (Some(mfu), _) => mfu.value.map(|value| {
+    let utilisation = match analysis.mfu.as_ref().and_then(|mfu| Some((mfu, mfu.value?))) {
+        Some((mfu, value)) => Some({
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
             let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
-            let doubt = if value > 1.0 { "; above 100%, so this peak is too low" } else { "" };
+            let doubt = if value > 1.0 {
+                "; above 100%: the peak is too low, or the model or its tokens are wrong"
+            } else {
+                ""
+            };
             let told = match mfu.model_from {
                 ModelFrom::Run => "",
                 ModelFrom::Program => ", model from the program",
@@ -158,15 +161,29 @@ fn speed(analysis: &Analysis) -> Option<String> {
                 text::percent(value)
             )
         }),
-        (None, None) if is_memory_alone(analysis) => None,
-        (None, None) => Some("MFU unknown: no model; set --model, --seq-len and --tokens-per-step".into()),
-        (None, Some(_)) if analysis.run.sequence_length.is_none() => {
-            Some("MFU unknown: the sequence length is unknown; set it with --seq-len".into())
-        }
-        (None, Some(_)) => Some("MFU unknown: the peak of this device is unknown; set it with --peak-tflops".into()),
+        None if is_memory_alone(analysis) => None,
+        None => Some(format!("MFU unknown: {}", why_unknown(analysis))),
     };
     let known: Vec<String> = tokens.into_iter().chain(utilisation).collect();
     (!known.is_empty()).then(|| known.join(", "))
+}
+
+/// What MFU lacks, and the options that give it.
+fn why_unknown(analysis: &Analysis) -> String {
+    let Some(time) = &analysis.step_time else { return "there are no steps".into() };
+    let run = &analysis.run;
+    // A model may be known in part only.
+    let can_count = |model: &Model| model.flops_per_token(Convention::Model, 1).is_some();
+    let has_peak = analysis.mfu.is_some() || run.device.as_ref().is_some_and(|device| device.peak_flops.is_some());
+    let missing = [
+        (!run.model.as_ref().is_some_and(can_count), "--model"),
+        (run.sequence_length.is_none(), "--seq-len"),
+        (time.tokens_per_second.is_none(), "--tokens-per-step"),
+        (!has_peak, "--peak-tflops"),
+    ];
+    let missing: Vec<&str> =
+        missing.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, option)| option).collect();
+    format!("set {}", text::listed(&missing))
 }
 
 fn memory(memory: &RankMemory) -> String {

@@ -147,9 +147,11 @@ fn text_says_what_is_inferred_and_fits() {
         apart.starts_with("ddp  complete  2 of 4 ranks · dp 4 · tp 1 · pp 1 · zero 0 (inferred) · PyTorch profiler\n"),
         "{apart}"
     );
-    for part in
-        ["MFU unknown: no model; set --model", "add a memory snapshot of this rank", "Time by phase (partly inferred)"]
-    {
+    for part in [
+        "MFU unknown: set --model, --seq-len and --tokens-per-step",
+        "add a memory snapshot of this rank",
+        "Time by phase (partly inferred)",
+    ] {
         assert!(apart.contains(part), "{part} is missing from {apart}");
     }
     // What nobody knows is not there to be read.

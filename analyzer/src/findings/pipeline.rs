@@ -29,14 +29,33 @@ impl Check for LargeBubble {
                 text::rough_percent(bubble),
                 text::rough_percent(ideal)
             ),
-            evidence: format!(
-                "stage {slowest} has the most work; with balanced stages the bubble would be {}{}",
-                pipeline.balanced_bubble.map_or("smaller".into(), text::rough_percent),
-                doubt(pipeline)
-            ),
-            advice: format!("move layers off stage {slowest}, or check what the stages wait for"),
+            evidence: match imbalance(pipeline) {
+                Some(more) => format!(
+                    "stage {slowest} has {} more work than the mean; with balanced stages the bubble would be {}{}",
+                    text::rough_percent(more),
+                    pipeline.balanced_bubble.map_or("smaller".into(), text::rough_percent),
+                    doubt(pipeline)
+                ),
+                None => format!(
+                    "stages have nearly the same work, so they wait for messages or the host{}",
+                    doubt(pipeline)
+                ),
+            },
+            advice: match imbalance(pipeline) {
+                Some(_) => format!("move layers off stage {slowest}, or check what the stages wait for"),
+                None => "check what the stages wait for: slow links, small messages, the host".into(),
+            },
         })
     }
+}
+
+/// By how much the stage with the most work exceeds the mean; nothing, where that explains no bubble.
+fn imbalance(pipeline: &PipelineFigures) -> Option<f64> {
+    const LEAST: f64 = 0.05;
+    let work: Vec<f64> = pipeline.per_stage.iter().map(|stage| stage.work_ns as f64).collect();
+    let mean = work.iter().sum::<f64>() / work.len().max(1) as f64;
+    let most = work.iter().copied().fold(0.0, f64::max);
+    (mean > 0.0).then(|| most / mean - 1.0).filter(|more| *more >= LEAST)
 }
 
 /// Too few micro-batches to fill a pipeline.

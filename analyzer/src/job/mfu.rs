@@ -155,7 +155,7 @@ mod tests {
     fn the_model_is_what_the_run_says_or_else_the_first_program_that_does() {
         let mut run = RunInfo::of_this_process("test");
         let silent = RankInfo::of_this_process(Rank(0));
-        assert_eq!(of(&run, &[silent.clone()]), None);
+        assert_eq!(of(&run, std::slice::from_ref(&silent)), None);
         let ranks = [silent, rank(1, "llama-1b", Some(1024)), rank(2, "tiny", None)];
         let told = of(&run, &ranks).unwrap();
         assert_eq!((told.model.name(), told.sequence_length, told.from), ("llama-1b", Some(1024), ModelFrom::Program));

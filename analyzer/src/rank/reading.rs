@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use stepscope_traces::{
-    CounterSamples, MemoryTimes, Names, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo, RunSource, Spans,
-    State, Step,
+    CollectorSource, CounterSamples, MemoryTimes, Names, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo,
+    RunSource, Spans, State, Step,
 };
 
 use crate::{
@@ -111,8 +111,16 @@ impl RankReading<'_> {
         recorded.finish(&activities);
         let extents = recorded.extents(&activities);
         let windows = windows(&activities, &annotated, &extents, state == State::Complete);
-        let counters =
+        let mut counters =
             StepCounters::of(&windows, &annotated, &besides, &recorded, &extents, &data.counters, &data.names);
+        let is_injected = info.collector.source == Some(CollectorSource::Injected);
+        if state != State::Complete
+            && is_injected
+            && let Some(last) = counters.last_mut()
+        {
+            // The host ran ahead of the GPU: it had ended a step of which not all had run.
+            last.is_complete = false;
+        }
         let Work { items: work, is_inferred: work_is_inferred } = work::of_activities(&activities);
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());

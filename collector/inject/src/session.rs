@@ -129,6 +129,7 @@ impl Session {
             if gpu.description.peak_flops.is_some() {
                 recorder.note(CollectorNote::PeakFlops(PeakFlopsFrom::AssumedBf16));
             }
+            recorder.note(CollectorNote::GpuUuid(gpu.selector.to_string()));
             if gpu.beside > 0 {
                 recorder.note(CollectorNote::OtherGpus(gpu.beside as u64));
             }

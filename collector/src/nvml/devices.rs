@@ -1,6 +1,6 @@
 //! Which GPUs there are, as NVML tells it.
 
-use std::{io, sync::OnceLock, thread};
+use std::{fmt, io, sync::OnceLock, thread};
 
 use nvml_wrapper::{Device, Nvml, error::NvmlError};
 use serde::Serialize;
@@ -18,6 +18,14 @@ pub enum DeviceSelector {
     Uuid(String),
     /// As in `0000:1b:00.0`.
     PciBus(String),
+}
+
+impl fmt::Display for DeviceSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceSelector::Uuid(name) | DeviceSelector::PciBus(name) => f.write_str(name),
+        }
+    }
 }
 
 impl DeviceSelector {

@@ -148,9 +148,8 @@ impl UnnumberedKernels {
         kernels.sort_by_key(|ran| ran.start);
         let stream: Vec<(NameId, Nanos)> = kernels.iter().map(|ran| (ran.name, ran.duration)).collect();
         let found = repeated(&stream).filter(|found| found.starts.len() > self.numbered.len())?;
-        // What was said for most of the time is right, whatever became of memory.
-        let middle = kernels[0].start.0.midpoint(kernels[kernels.len() - 1].start.0);
-        if self.broke_off && self.said_until.0 > middle {
+        // What was said of most kernels is right, whatever became of memory.
+        if self.broke_off && self.said_until > kernels[kernels.len() / 2].start {
             return None;
         }
         // Layers repeat too, in a first step that was cut off.

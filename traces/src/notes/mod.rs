@@ -93,6 +93,8 @@ notes! {
     RanksOnDevice in ranks_on_device: u64,
     /// How many GPUs its process uses besides the one that is recorded.
     OtherGpus in other_gpus: u64,
+    /// The UUID of its GPU, which tells whether ranks share one.
+    GpuUuid in gpu_uuid: String,
     /// The number of its device in the process.
     Device in device: u32,
     /// Whether CUPTI records what runs on its GPU.

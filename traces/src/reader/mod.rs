@@ -1,6 +1,7 @@
 //! Opens run directories, and what other tools recorded, and reads them, whole or a window of them.
 
 mod helpers;
+mod shared_gpus;
 mod write;
 
 use std::{
@@ -65,6 +66,7 @@ impl Run {
         }
         ranks.sort_by_key(|rank| rank.info.rank);
         let helpers = helpers::set_apart(&mut ranks);
+        shared_gpus::tell(&mut ranks);
         ranks.sort_by_key(|rank| rank.info.rank);
         if info.groups.is_empty() {
             info.groups = membership::groups(ranks.iter().map(|rank| Memberships {

@@ -95,8 +95,10 @@ impl RunFacts {
             ranks: run.ranks.iter().map(|rank| rank.info.rank).collect(),
             world_size: run.info.world_size,
             model: {
-                let told = || run.ranks.iter().find_map(|rank| rank.info.collector.program_model.as_ref());
-                run.info.model.clone().map(Model::Shape).or_else(|| told().map(|told| told.model.clone()))
+                // Stages of a pipeline have a part each.
+                let mut told = run.ranks.iter().filter_map(|rank| rank.info.collector.program_model.as_ref());
+                let first = told.next().filter(|first| told.all(|other| other.model == first.model));
+                run.info.model.clone().map(Model::Shape).or_else(|| first.map(|told| told.model.clone()))
             },
             layout: run.info.layout,
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),

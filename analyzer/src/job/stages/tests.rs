@@ -144,13 +144,13 @@ impl Job {
             (self.stages, self.micro_batches, self.schedule, self.chunks),
             "{self:?}"
         );
-        let bubble = pipeline.bubble.expect("a bubble");
+        let bubble = pipeline.bubble.unwrap();
         assert!(
             (bubble - self.simulation().bubble()).abs() < 0.02,
             "{bubble} and {}: {self:?}",
             self.simulation().bubble()
         );
-        let layout = analysis.run.layout.expect("a layout");
+        let layout = analysis.run.layout.unwrap();
         assert!(layout.inferred);
         assert_eq!((layout.dp, layout.tp, layout.pp), (self.replicas, self.shards, self.stages));
         assert_eq!((layout.schedule, layout.micro_batches), (Some(self.schedule), Some(self.micro_batches)));
