@@ -100,6 +100,12 @@ struct PassRun {
 }
 
 impl PassRun {
+    /// Whether it takes next to no time beside the usual one of its pass.
+    fn is_helper(&self, usual: &[i64; 2]) -> bool {
+        const NEXT_TO_NOTHING: i64 = 20;
+        self.time() < usual[self.pass as usize] / NEXT_TO_NOTHING
+    }
+
     fn time(&self) -> i64 {
         self.kernels.iter().fold(0, |sum, (start, end)| sum.saturating_add(end.saturating_sub(*start)))
     }
@@ -123,13 +129,8 @@ fn between_messages<'a>(activities: impl Iterator<Item = (i64, i64, &'a Activity
         return Vec::new();
     }
     received.sort_unstable();
-    let mut items: Vec<WorkItem> = Vec::new();
-    let mut counts = (None, [0; 2]);
+    let mut pieces: Vec<PassRun> = Vec::new();
     for PassRun { step, pass, kernels } in without_helpers(runs) {
-        if counts.0 != Some(step) {
-            counts = (Some(step), [0; 2]);
-        }
-        let count = &mut counts.1[pass as usize];
         let (first, last) = (kernels[0].0, kernels[kernels.len() - 1].0);
         let inside = |times: &[i64]| {
             let from = times.partition_point(|time| *time <= first);
@@ -138,11 +139,21 @@ fn between_messages<'a>(activities: impl Iterator<Item = (i64, i64, &'a Activity
         let (received, sent) = (inside(&received), inside(&sent));
         let cuts = if sent.len() > received.len() { sent } else { received };
         let piece = |kernel: &(i64, i64)| cuts.partition_point(|cut| *cut <= kernel.0);
-        for kernels in kernels.chunk_by(|one, other| piece(one) == piece(other)) {
-            let end = kernels.iter().map(|(_, end)| *end).max().unwrap_or(kernels[0].1);
-            items.push(WorkItem { step, micro_batch: MicroBatch(*count), pass, start: kernels[0].0, end });
-            *count += 1;
+        let divided = kernels.chunk_by(|one, other| piece(one) == piece(other));
+        pieces.extend(divided.map(|kernels| PassRun { step, pass, kernels: kernels.to_vec() }));
+    }
+    let usual = usual_times(&pieces);
+    let mut items: Vec<WorkItem> = Vec::new();
+    let mut counts = (None, [0; 2]);
+    // What prepares a step, or comes after its last pass, is of no micro-batch.
+    for PassRun { step, pass, kernels } in pieces.into_iter().filter(|piece| !piece.is_helper(&usual)) {
+        if counts.0 != Some(step) {
+            counts = (Some(step), [0; 2]);
         }
+        let count = &mut counts.1[pass as usize];
+        let end = kernels.iter().map(|(_, end)| *end).max().unwrap_or(kernels[0].1);
+        items.push(WorkItem { step, micro_batch: MicroBatch(*count), pass, start: kernels[0].0, end });
+        *count += 1;
     }
     items
 }
@@ -154,17 +165,21 @@ fn add_kernel(runs: &mut Vec<PassRun>, step: Step, pass: Pass, kernel: (i64, i64
     }
 }
 
-/// The runs that take more than next to no time beside the usual one of their pass.
-fn without_helpers(runs: Vec<PassRun>) -> Vec<PassRun> {
-    const NEXT_TO_NOTHING: i64 = 20;
-    let usual = [Pass::Forward, Pass::Backward].map(|pass| {
+/// The usual time of each pass among some runs.
+fn usual_times(runs: &[PassRun]) -> [i64; 2] {
+    [Pass::Forward, Pass::Backward].map(|pass| {
         let mut times: Vec<i64> = runs.iter().filter(|run| run.pass == pass).map(PassRun::time).collect();
         times.sort_unstable();
         // Helpers may be as many as passes are.
         times.get(times.len() * 3 / 4).copied().unwrap_or(0)
-    });
+    })
+}
+
+/// The runs that take more than next to no time beside the usual one of their pass.
+fn without_helpers(runs: Vec<PassRun>) -> Vec<PassRun> {
+    let usual = usual_times(&runs);
     let mut kept: Vec<PassRun> = Vec::new();
-    for run in runs.into_iter().filter(|run| run.time() >= usual[run.pass as usize] / NEXT_TO_NOTHING) {
+    for run in runs.into_iter().filter(|run| !run.is_helper(&usual)) {
         match kept.last_mut() {
             Some(last) if (last.step, last.pass) == (run.step, run.pass) => last.kernels.extend(run.kernels),
             _ => kept.push(run),
@@ -228,6 +243,8 @@ mod tests {
     fn what_takes_next_to_no_time_is_no_pass() {
         use Pass::{Backward as B, Forward as F};
         assert_eq!(work("rFFsrBfBBsrBfBs"), [(F, 0, 1, 3), (B, 0, 5, 9), (B, 1, 11, 14)]);
+        // What prepares a step, before the first message.
+        assert_eq!(work("frFFsrFFsrBBsrBBs"), [(F, 0, 2, 4), (F, 1, 6, 8), (B, 0, 10, 12), (B, 1, 14, 16)]);
     }
 
     #[test]
