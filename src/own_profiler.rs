@@ -17,7 +17,7 @@ pub(crate) fn words(paused: &Paused) -> String {
     }
     let on = format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, ranks.join(", "));
     format!(
-        "{paused}; no kernels after the first time on {on}: the profiler keeps CUPTI (TEARDOWN_CUPTI=1 makes PyTorch's let go)"
+        "{paused}; no kernels after the first time on {on}: the profiler keeps CUPTI, which before CUDA 12.5 serves no other"
     )
 }
 
@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(said(&[rank(0, Some(short)), rank(1, Some(long)), rank(2, None)]).unwrap(), paused);
         let missing = Pauses { missing_since: Some(Nanos(5)), ..long };
         let said = said(&[rank(0, Some(short)), rank(1, Some(missing)), rank(3, Some(missing))]).unwrap();
-        let why = "the profiler keeps CUPTI (TEARDOWN_CUPTI=1 makes PyTorch's let go)";
+        let why = "the profiler keeps CUPTI, which before CUDA 12.5 serves no other";
         assert_eq!(said, format!("{paused}; no kernels after the first time on ranks 1, 3: {why}"));
         let never_over = Pauses { nanos: 0, ..missing };
         let said = words(&stepscope_analyzer::paused([&rank(0, Some(never_over))].into_iter()).unwrap());

@@ -51,8 +51,17 @@ pub(crate) struct LaunchNote {
 /// What a kernel turned out to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationNote {
-    pub(crate) correlation: u32,
+    pub(crate) launch: DescribedLaunch,
     pub(crate) info: LaunchInfo,
+}
+
+/// A launch that somebody says something of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DescribedLaunch {
+    /// By the number that CUPTI gave it.
+    Numbered(u32),
+    /// CUPTI tells of it later: the last one of a thread, as CUPTI numbers those, before a time.
+    LastOf { thread: u32, before: Nanos },
 }
 
 /// A memory event that happens between the thread's launches.
@@ -116,11 +125,11 @@ pub(crate) fn leave(correlation: u32, kernel: bool) {
 
 /// Leaves a note of what a kernel was that this thread has launched. It may have done so before CUPTI was let go of, and
 /// then nobody waits for the note.
-pub(crate) fn leave_operation(correlation: u32, info: LaunchInfo) {
+pub(crate) fn leave_operation(launch: DescribedLaunch, info: LaunchInfo) {
     if READERS.load(Relaxed) == 0 {
         return;
     }
-    push(Note::Operation(OperationNote { correlation, info }));
+    push(Note::Operation(OperationNote { launch, info }));
 }
 
 #[inline]

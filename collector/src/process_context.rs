@@ -3,12 +3,18 @@
 //! A framework may launch its backward pass on threads of its own, which know nothing of the step that the main thread is
 //! in. There is one such context in a process: ranks that are threads say on each of them where they are.
 
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
 };
 
-use stepscope_traces::{Phase, Step};
+use stepscope_traces::{Nanos, Phase, Step, now};
 
 use crate::context::Context;
 
@@ -16,6 +22,10 @@ use crate::context::Context;
 static RECORDER: AtomicU64 = AtomicU64::new(0);
 /// A step and a phase in one word, so that nobody reads half of a change. Nothing is said where it is 0.
 static CONTEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Where the process was, and since when: for launches of which is told only afterwards. A step has some ten changes.
+static HISTORY: Mutex<VecDeque<(Nanos, u64)>> = Mutex::new(VecDeque::new());
+const MOST_CHANGES: usize = 16 << 10;
 
 const HAS_STEP: u64 = 1 << 32;
 /// Above it the phase, from 1 on.
@@ -56,14 +66,30 @@ impl ProcessContext {
 
 /// Says where the process of a recorder is.
 pub(crate) fn set(recorder: u64, step: Option<Step>, phase: Option<Phase>) {
+    let packed = ProcessContext { step, phase }.pack();
     RECORDER.store(recorder, Relaxed);
-    CONTEXT.store(ProcessContext { step, phase }.pack(), Release);
+    CONTEXT.store(packed, Release);
+    let mut history = HISTORY.lock().unwrap_or_else(PoisonError::into_inner);
+    if history.len() == MOST_CHANGES {
+        history.pop_front();
+    }
+    history.push_back((now(), packed));
 }
 
 /// Where the process is, and for which recorder; `None` if unknown.
 #[inline]
 pub(crate) fn get() -> Option<(u64, ProcessContext)> {
-    let packed = CONTEXT.load(Acquire);
+    of_recorder(CONTEXT.load(Acquire))
+}
+
+/// Where the process was at a time, and for which recorder; `None` if unknown.
+pub(crate) fn at(time: Nanos) -> Option<(u64, ProcessContext)> {
+    let history = HISTORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let after = history.partition_point(|(since, _)| *since <= time);
+    of_recorder(history.get(after.checked_sub(1)?)?.1)
+}
+
+fn of_recorder(packed: u64) -> Option<(u64, ProcessContext)> {
     (packed != 0).then(|| (RECORDER.load(Relaxed), ProcessContext::unpack(packed)))
 }
 

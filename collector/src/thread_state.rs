@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    sync::atomic::Ordering::Relaxed,
+    sync::{Mutex, atomic::Ordering::Relaxed},
     thread::{self, Thread},
     time::Duration,
 };
@@ -55,21 +55,27 @@ thread_local! {
     static THREAD_STATES: RefCell<Vec<ThreadState>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `action` on this thread's state, making one if there is none. `None` when there can be none: the thread is
-/// ending, it is already recording something right now, or there is no memory left for another queue.
+/// Of threads that are ending and have none of their own any more: what they leave open ends with them.
+static OF_ENDING_THREADS: Mutex<Vec<ThreadState>> = Mutex::new(Vec::new());
+
+/// Runs `action` on this thread's state, making one if there is none. `None` when there can be none: the thread is already
+/// recording something right now, another one that is ending is, or there is no memory left for another queue.
 fn with_state<R>(shared: &Shared, action: impl FnOnce(&mut ThreadState) -> R) -> Option<R> {
-    THREAD_STATES
-        .try_with(|states| {
-            let mut states = states.try_borrow_mut().ok()?;
-            if let Some(state) = states.iter_mut().find(|state| state.recorder == shared.id) {
-                return Some(action(state));
-            }
-            states.retain(|state| !state.queue.events.is_abandoned());
-            states.push(ThreadState::open(shared)?);
-            states.last_mut().map(action)
-        })
-        .ok()
-        .flatten()
+    if THREAD_STATES.try_with(|_| ()).is_ok() {
+        THREAD_STATES.with(|states| find_or_open(&mut *states.try_borrow_mut().ok()?, shared).map(action))
+    } else {
+        // Not waited for: in a forked child, whoever holds it may not be there.
+        find_or_open(&mut *OF_ENDING_THREADS.try_lock().ok()?, shared).map(action)
+    }
+}
+
+fn find_or_open<'a>(states: &'a mut Vec<ThreadState>, shared: &Shared) -> Option<&'a mut ThreadState> {
+    if let Some(at) = states.iter().position(|state| state.recorder == shared.id) {
+        return states.get_mut(at);
+    }
+    states.retain(|state| !state.queue.events.is_abandoned());
+    states.push(ThreadState::open(shared)?);
+    states.last_mut()
 }
 
 /// Sends an event to the writer, or counts it as dropped. It is made from where this thread is, and which one it is.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
+    cell::RefCell,
     fs,
     path::PathBuf,
     thread,
@@ -243,6 +244,33 @@ fn a_thread_that_ends_gives_its_queue_back() {
     assert_eq!(data.spans.len() as u64 + loss.dropped_events, 500);
     // One queue of a few hundred events each would take ten times the memory there is.
     assert!(data.spans.len() > 400, "{} of 500", data.spans.len());
+}
+
+#[test]
+fn what_a_thread_leaves_open_ends_with_it() {
+    struct AtEnd(Recorder);
+    impl Drop for AtEnd {
+        fn drop(&mut self) {
+            drop(self.0.span(SpanKind::Kernel, self.0.name("kernel")));
+        }
+    }
+    thread_local! {
+        // One is there before the thread's queue, and one after it: whichever goes first.
+        static BEFORE: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+        static AFTER: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+    }
+    let recording = Recording::start(Settings::default());
+    for _ in 0..3 {
+        let recorder = recording.recorder.clone();
+        let thread = thread::spawn(move || {
+            BEFORE.set(Some(AtEnd(recorder.clone())));
+            drop(recorder.span(SpanKind::Kernel, recorder.name("kernel")));
+            AFTER.set(Some(AtEnd(recorder)));
+        });
+        thread.join().unwrap();
+    }
+    let (data, loss) = recording.finish();
+    assert_eq!((data.spans.len(), loss.dropped_events), (9, 0));
 }
 
 #[test]

@@ -145,6 +145,8 @@ fn speed(analysis: &Analysis) -> Option<String> {
     let utilisation = match analysis.mfu.as_ref().and_then(|mfu| Some((mfu, mfu.value?))) {
         Some((mfu, value)) => Some({
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
+            let training = mfu.training_value.map(text::percent);
+            let training = training.map_or_else(String::new, |value| format!(" ({value} in steps that only train)"));
             let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
             let doubt = if value > 1.0 {
                 "; above 100%: the peak is too low, or the model or its tokens are wrong"
@@ -157,7 +159,7 @@ fn speed(analysis: &Analysis) -> Option<String> {
                 ModelFrom::Flag => ", model from --model",
             };
             format!(
-                "MFU {}{hardware} (convention {convention}, peak {peak} per rank{told}{doubt})",
+                "MFU {}{training}{hardware} (convention {convention}, peak {peak} per rank{told}{doubt})",
                 text::percent(value)
             )
         }),

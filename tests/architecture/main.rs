@@ -67,6 +67,7 @@ const LAYERED: &[Layers] = &[
         layers: &[
             &[
                 "buffers",
+                "calls",
                 "clock",
                 "demangle",
                 "latest_kernel",

@@ -18,6 +18,8 @@ pub struct Mfu {
     pub peak_flops: f64,
     /// Model FLOPs utilization; none without tokens or steps.
     pub value: Option<f64>,
+    /// That of the steps that only train, where others evaluate or save a checkpoint.
+    pub training_value: Option<f64>,
     /// Hardware FLOPs utilization.
     pub hfu: Option<f64>,
     /// MFU by every convention.

@@ -54,6 +54,8 @@ pub struct StepTime {
     pub high_ns: i64,
     /// Tokens a second of the whole job.
     pub tokens_per_second: Option<f64>,
+    /// Tokens a second of the steps that only train, where others evaluate or save a checkpoint.
+    pub training_tokens_per_second: Option<f64>,
     /// Whether steps were told from what repeats in the kernels alone.
     pub inferred: bool,
 }

@@ -1,9 +1,10 @@
 //! Findings about time.
 
 use stepscope_plan::{Axis, text};
+use stepscope_traces::Phase;
 
 use super::{Check, Found};
-use crate::figures::{Analysis, AxisShare, Family, Partition};
+use crate::figures::{Analysis, AxisShare, Family, Partition, StepFigures};
 
 /// A figure's share of the time of all ranks in the counted steps.
 fn share(analysis: &Analysis, of: impl Fn(&Partition) -> i64) -> Option<f64> {
@@ -80,16 +81,30 @@ impl Check for LongStep {
         let ratio = longest.duration_ns as f64 / time.median_ns.max(1) as f64;
         (share >= LEAST_SHARE && ratio >= LEAST_RATIO).then(|| Found {
             share,
-            what: format!("step {} took {ratio:.0} times as long as the median step", longest.step),
+            what: format!("step {} took {ratio:.0} times as long as the median step{}", longest.step, because(longest)),
             evidence: format!(
                 "{} on rank {}; the excess is {} of all step time, and lowers the mean throughput and MFU",
                 text::duration(longest.duration_ns),
                 longest.rank,
                 text::rough_percent(share)
             ),
-            advice: "check that step for a checkpoint, an evaluation, late input data, or a stalled host".into(),
+            advice: match longest.includes.last() {
+                Some(Phase::Checkpoint) => "save less often, in parts on all ranks, or asynchronously".into(),
+                Some(_) => "evaluate less often, or on fewer samples".into(),
+                None => "check that step for late input data, or a stalled host".into(),
+            },
         })
     }
+}
+
+/// What a step includes besides training, as a reason.
+fn because(step: &StepFigures) -> String {
+    let does = step.includes.iter().map(|phase| match phase {
+        Phase::Checkpoint => "saves a checkpoint",
+        _ => "evaluates",
+    });
+    let does: Vec<&str> = does.collect();
+    if does.is_empty() { String::new() } else { format!(": it {}", text::listed(&does)) }
 }
 
 /// One rank that the others wait for.

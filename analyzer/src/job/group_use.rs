@@ -2,8 +2,8 @@
 //!
 //! For users, it is defined in `docs/src/metrics.md#axes`.
 //!
-//! Of what a group does, messages of at most [`TINY`] bytes are left aside: flags, norms and losses. The first rule that
-//! fits says what the rest is for:
+//! Of what a group does, messages of at most [`TINY`] bytes are left aside: flags, norms and losses; and evaluation. The first
+//! rule that fits says what the rest is for:
 //!
 //! - Nothing is left, or only broadcasts and barriers: nothing is said. A group of all ranks is about the run as a whole.
 //! - At least half is all-to-all: experts.
@@ -23,6 +23,8 @@ use crate::rank::{axes::is_hand_over, communication::CommunicationSpan, result::
 
 /// Messages that are no larger say nothing of what a group is for.
 const TINY: u64 = 4096;
+/// Where parameters are gathered once a step, gradients are summed at most so often.
+const SUMS_PER_GATHER: u64 = 16;
 /// As many sums of one size in a step are not of buckets of gradients.
 const MANY_ALIKE: usize = 16;
 
@@ -64,22 +66,30 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
     Some(named.into_values().collect())
 }
 
-/// What replicas share, as their collectives tell: nothing where they sum gradients, parameters where they gather them in
-/// both passes, and else the optimizer's state. Stage 2 looks like stage 1.
+/// What replicas share: what their programs say, or else what their collectives tell. Where they sum gradients, that is nothing;
+/// parameters, where they gather them in both passes. Where they scatter gradients, or gather as much as a step changes, it is
+/// the optimizer's state. Stage 2 looks like stage 1.
 pub(crate) fn sharding(ranks: &[RankResult], groups: &[GroupInfo]) -> Option<Zero> {
+    if let Some(said) = ranks.iter().find_map(|rank| rank.info.collector.program_model.as_ref()?.zero) {
+        return Some(said);
+    }
     let replicas: BTreeSet<Group> =
         groups.iter().filter(|group| group.axis.is_of_replicas()).map(|group| group.group).collect();
     let uses = GroupUse::of_all(ranks).into_iter().filter(|(group, _)| replicas.contains(group));
-    let (mut scatters, mut sums, mut gathers_in) = (0, 0, [0; 2]);
+    let (mut scatters, mut sums, mut gathers_in, mut bytes) = (0, 0, [0; 2], [0; 2]);
     for (_, used) in uses {
         scatters += used.scatters;
         sums += used.sums;
         gathers_in[0] += used.forward_gathers;
         gathers_in[1] += used.backward_gathers;
+        bytes[0] += used.sum_bytes;
+        bytes[1] += used.gather_bytes;
     }
+    // Sums are made for each micro-batch, where a step has several.
+    let gathers_parameters = bytes[1] >= bytes[0] / SUMS_PER_GATHER;
     match (sums, scatters, gathers_in) {
         (0, ..) => None,
-        (_, 0, _) => Some(Zero::Off),
+        (_, 0, _) if !gathers_parameters => Some(Zero::Off),
         (_, _, [forward, backward]) if forward.min(backward) > 0 => Some(Zero::Three),
         _ => Some(Zero::One),
     }
@@ -95,8 +105,10 @@ struct GroupUse {
     sums: usize,
     forward_sums: usize,
     sums_in_no_phase: usize,
+    sum_bytes: u64,
     scatters: usize,
     gathers: usize,
+    gather_bytes: u64,
     forward_gathers: usize,
     backward_gathers: usize,
     /// How often sums of a size are made by a rank in a step.
@@ -120,7 +132,7 @@ impl GroupUse {
 
     fn add(&mut self, rank: Rank, span: &CommunicationSpan) {
         self.users.insert(rank);
-        if span.bytes.is_some_and(|bytes| bytes <= TINY) {
+        if span.bytes.is_some_and(|bytes| bytes <= TINY) || span.phase == Some(Phase::Evaluation) {
             return;
         }
         let is_forward = usize::from(span.phase == Some(Phase::Forward));
@@ -128,6 +140,7 @@ impl GroupUse {
             SpanKind::AllToAll => self.all_to_all += 1,
             SpanKind::AllReduce | SpanKind::ReduceScatter => {
                 self.sums += 1;
+                self.sum_bytes += span.bytes.unwrap_or(0);
                 self.scatters += usize::from(span.operation == SpanKind::ReduceScatter);
                 self.forward_sums += is_forward;
                 self.sums_in_no_phase += usize::from(span.phase.is_none());
@@ -135,6 +148,7 @@ impl GroupUse {
             }
             SpanKind::AllGather => {
                 self.gathers += 1;
+                self.gather_bytes += span.bytes.unwrap_or(0);
                 self.forward_gathers += is_forward;
                 self.backward_gathers += usize::from(span.phase == Some(Phase::Backward));
             }

@@ -114,6 +114,7 @@ impl Rates {
         let (flops_per_token, peak_flops) = (self.flops_per_token(self.convention)?, self.peak_flops?);
         let tokens_per_second = step_time.and_then(|step_time| step_time.tokens_per_second);
         let (value, hfu) = self.at(tokens_per_second);
+        let (training_value, _) = self.at(step_time.and_then(|step_time| step_time.training_tokens_per_second));
         let by_convention = Convention::ALL.into_iter().filter_map(|convention| {
             let value = self.utilisation(self.flops_per_token(convention)?, tokens_per_second?)?;
             Some((convention.name(), value))
@@ -124,6 +125,7 @@ impl Rates {
             flops_per_token,
             peak_flops,
             value,
+            training_value,
             hfu,
             by_convention: by_convention.collect(),
             tokens_per_second,
@@ -147,7 +149,8 @@ mod tests {
     fn rank(number: u32, model: &str, sequence_length: Option<u64>) -> RankInfo {
         let mut info = RankInfo::of_this_process(Rank(number));
         let shape = ModelShape::preset(model).unwrap();
-        info.collector.add(CollectorNote::ProgramModel(ProgramModel { model: Model::Shape(shape), sequence_length }));
+        let model = ProgramModel { model: Model::Shape(shape), sequence_length, zero: None };
+        info.collector.add(CollectorNote::ProgramModel(model));
         info
     }
 

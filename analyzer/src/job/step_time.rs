@@ -3,7 +3,7 @@
 //! A step takes as long as it does on the rank where it takes longest. Tokens a second are those of all steps that count in
 //! the time of those; where the whole recording counts, in its time on the rank where it is longest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stepscope_traces::Step;
 
@@ -31,13 +31,20 @@ pub(crate) fn counted_of_job(ranks: &[RankResult], choice: StepChoice) -> Counte
 /// The time of the steps that count; none without steps.
 pub(crate) fn step_time(ranks: &[RankResult], counted: &CountedSteps) -> Option<StepTime> {
     let mut steps: BTreeMap<Step, (f64, i64)> = BTreeMap::new();
+    let mut not_only_training: BTreeSet<Step> = BTreeSet::new();
     let counts = |step: Step| counted.counts(step);
     for (window, partition, counters) in ranks.iter().flat_map(|rank| &rank.steps).filter(|step| counts(step.0.step)) {
         let (tokens, longest) = steps.entry(window.step).or_default();
         *tokens = tokens.max(counters.tokens.unwrap_or(0.0));
         *longest = partition.span_ns.max(*longest);
+        if !counters.besides.phases().is_empty() {
+            not_only_training.insert(window.step);
+        }
     }
-    let (tokens, time) = steps.values().fold((0.0, 0), |(tokens, time), (more, longer)| (tokens + more, time + longer));
+    let add = |(tokens, time): (f64, i64), (_, (more, longer)): (&Step, &(f64, i64))| (tokens + more, time + longer);
+    let per_second = |(tokens, time): (f64, i64)| (tokens > 0.0 && time > 0).then(|| tokens / (time as f64 / 1e9));
+    let (tokens, time) = steps.iter().fold((0.0, 0), add);
+    let only_training = steps.iter().filter(|(step, _)| !not_only_training.contains(step)).fold((0.0, 0), add);
     // Of the whole recording, what lies between steps takes time too.
     let whole = ranks.iter().map(|rank| rank.time.partition.span_ns).max().unwrap_or(0);
     let time = if counted.whole { whole } else { time };
@@ -54,7 +61,8 @@ pub(crate) fn step_time(ranks: &[RankResult], counted: &CountedSteps) -> Option<
         median_step,
         low_ns: at(10)?.0,
         high_ns: at(90)?.0,
-        tokens_per_second: (tokens > 0.0 && time > 0).then(|| tokens / (time as f64 / 1e9)),
+        tokens_per_second: per_second((tokens, time)),
+        training_tokens_per_second: per_second(only_training).filter(|_| !not_only_training.is_empty()),
         inferred: ranks.iter().any(|rank| rank.steps_are_inferred && !rank.steps.is_empty()),
     })
 }

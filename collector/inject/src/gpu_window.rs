@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use stepscope_traces::{Nanos, Pauses};
 
-/// How often it is tried to take back what the program's profiler keeps after its end. It may let go later.
+/// How often it is tried to take back what another profiler has. It may let go later.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 
 /// CUPTI, as a window needs it.

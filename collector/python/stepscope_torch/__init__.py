@@ -25,8 +25,20 @@ from . import groups, hidden, memory, model, passes, profilers, source, storages
 from . import library as says
 
 OLDEST_TORCH = (2, 1)
-# Functions that save checkpoints, by the module that has each.
-SAVING = [("torch", "save"), ("torch.distributed.checkpoint", "save"), ("safetensors.torch", "save_file")]
+# Functions that save checkpoints, by the module that has each. Those of frameworks begin with copies to the host.
+SAVING = [
+    ("torch", "save"),
+    ("torch.distributed.checkpoint", "save"),
+    ("torch.distributed.checkpoint", "async_save"),
+    ("safetensors.torch", "save_file"),
+    ("transformers.modeling_utils", "PreTrainedModel.save_pretrained"),
+    ("accelerate.accelerator", "Accelerator.save_state"),
+    ("lightning.pytorch.trainer.trainer", "Trainer.save_checkpoint"),
+    ("pytorch_lightning.trainer.trainer", "Trainer.save_checkpoint"),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine.save_checkpoint"),
+    ("megatron.core.dist_checkpointing", "save"),
+    ("megatron.training.checkpointing", "save_checkpoint"),
+]
 # What the program is like is looked at after so many steps of optimizers, or backward passes where there are none: wrappers
 # and groups come late.
 LOOKS = (1, 2, 10)
@@ -142,7 +154,7 @@ class Watch:
         for module in (module for root in roots for module in model.unwrapped(root)):
             self._sources["phases"].run(self._passes.watch_evaluation, module, _is_trained)
         configuration = model.configuration(module for root in roots for module in root.modules())
-        known = {"sequence_length": self._tokens.sequence_length}
+        known = {"sequence_length": self._tokens.sequence_length, "zero": model.zero_stage(roots)}
         if configuration and self._library.model(dict(known, configuration=configuration)):
             return
         counted = model.Sizes(self._torch).counted(roots)

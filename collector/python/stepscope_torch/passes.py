@@ -178,9 +178,14 @@ class Passes:
             self._leave_evaluation = None
             self._listener(says.EVALUATION_ENDS)
 
-    def watch_saving(self, module, name):
-        """A call of this function of a module, after the first step, saves a checkpoint."""
-        original = getattr(module, name)
+    def watch_saving(self, module, path):
+        """A call of this function of a module, or of a class of it, saves a checkpoint if it comes after the first step."""
+        *outer, name = path.split(".")
+        where = functools.reduce(lambda one, part: getattr(one, part, None), outer, module)
+        original = getattr(where, name, None)
+        # Other versions of the module may not have it.
+        if original is None:
+            return
 
         @functools.wraps(original)
         def save(*arguments, **named):
@@ -192,7 +197,7 @@ class Passes:
             finally:
                 self._listener(says.CHECKPOINT_ENDS)
 
-        setattr(module, name, hidden(save))
+        setattr(where, name, hidden(save))
 
 
 def _defines(kind, name):

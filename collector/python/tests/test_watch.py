@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import types
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -150,11 +151,19 @@ class TestWatch(unittest.TestCase):
             other.eval()
             model.eval()
             model.train()
+
+        class Trainer:
+            def save_checkpoint(self, path):
+                return path
+
+        for path in ("Trainer.save_checkpoint", "Trainer.save", "Other.save"):
+            WATCH._passes.watch_saving(types.SimpleNamespace(Trainer=Trainer), path)
         with tempfile.TemporaryDirectory() as folder:
             torch.save({}, os.path.join(folder, "checkpoint"))
+            self.assertEqual(Trainer().save_checkpoint(folder), folder)
         model.eval()
         loss_of(model).backward()
-        self.assertEqual(LIBRARY.signs, "()[]<>()[]<>c<>()")
+        self.assertEqual(LIBRARY.signs, "()[]<>()[]<>cc<>()")
         self.assertIs(torch.nn.Module.train, Model.train, "nothing is left of it")
 
     def test_modules_add_up(self):

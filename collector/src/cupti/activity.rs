@@ -1,14 +1,24 @@
 //! What a program holds while its kernels are recorded.
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering::Release},
+    sync::{
+        Arc, Mutex,
+        atomic::Ordering::{Relaxed, Release},
+    },
     thread::JoinHandle,
 };
 
 use cudarc::driver::CudaStream;
 use stepscope_traces::{CollectorNote, CuptiNote, Stream};
 
-use super::{buffers::BUFFERS, drain::Session, library, subscriber, traced::Traced, unavailable::Unavailable};
+use super::{
+    buffers::BUFFERS,
+    drain::{LaunchesBy, Session},
+    latest_kernel::TOLD_LATER,
+    library, subscriber,
+    traced::Traced,
+    unavailable::Unavailable,
+};
 use crate::{
     quiet_thread,
     recorder::Recorder,
@@ -54,7 +64,7 @@ impl Activity {
     /// Records other things too.
     pub fn start_with(recorder: &Recorder, traced: Traced) -> Result<Activity, Unavailable> {
         let shared = recorder.shared_arc().filter(|shared| !shared.is_forked()).ok_or(Unavailable::NotRecording)?;
-        let attached = attach(shared, traced);
+        let attached = attach(shared, traced, LaunchesBy::Notes);
         if let Err(Unavailable::AlreadyStarted) = attached {
             return Err(Unavailable::AlreadyStarted);
         }
@@ -66,10 +76,14 @@ impl Activity {
         attached.map(|(session, _)| Activity { shared: shared.clone(), session, is_over: false })
     }
 
-    /// Records again after [`Activity::let_go`]. If that cannot be, the recording has what it has, and says nothing new.
+    /// Records again after [`Activity::let_go`], also while another profiler keeps its subscription and traces nothing. If that
+    /// cannot be, the recording has what it has, and says nothing new.
     pub fn start_again(recorder: &Recorder, traced: Traced) -> Result<Activity, Unavailable> {
         let shared = recorder.shared_arc().filter(|shared| !shared.is_forked()).ok_or(Unavailable::NotRecording)?;
-        let (session, api_version) = attach(shared, traced)?;
+        let (session, api_version) = match attach(shared, traced, LaunchesBy::Notes) {
+            Err(Unavailable::AnotherClient) => attach(shared, traced, LaunchesBy::Records)?,
+            attached => attached?,
+        };
         shared.note(CollectorNote::Cupti(CuptiNote::Recorded { api_version }));
         Ok(Activity { shared: shared.clone(), session, is_over: false })
     }
@@ -131,7 +145,7 @@ impl Activity {
             library::disable();
         }
         library::flush(true);
-        self.session.drain();
+        self.session.drain_all();
         let is_used = self.session.translator().leave(&self.shared);
         if let Some(Current { thread, .. }) = current.take_if(|_| !is_used) {
             self.session.ending.store(true, Release);
@@ -155,7 +169,7 @@ impl Drop for Activity {
 }
 
 /// Joins the session there is, or begins one.
-fn attach(shared: &Arc<Shared>, traced: Traced) -> Result<(Arc<Session>, u32), Unavailable> {
+fn attach(shared: &Arc<Shared>, traced: Traced, launches_by: LaunchesBy) -> Result<(Arc<Session>, u32), Unavailable> {
     let mut current = lock(&CURRENT);
     if let Some(Current { session, version, .. }) = &*current {
         library::enable(traced)?;
@@ -164,8 +178,12 @@ fn attach(shared: &Arc<Shared>, traced: Traced) -> Result<(Arc<Session>, u32), U
     }
     // Nothing of a session before this one is to be read.
     BUFFERS.clear();
-    let session = Arc::new(Session::new());
-    let version = library::attach(traced)?;
+    let session = Arc::new(Session::new(launches_by));
+    let version = match launches_by {
+        LaunchesBy::Notes => library::attach(traced),
+        LaunchesBy::Records => library::attach_beside(traced),
+    }?;
+    TOLD_LATER.store(launches_by == LaunchesBy::Records, Relaxed);
     // The first reading of the clocks, before the first kernel.
     session.drain();
     let for_thread = session.clone();

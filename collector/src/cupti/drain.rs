@@ -1,6 +1,7 @@
 //! The thread that reads what CUPTI hands over.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Acquire},
@@ -9,7 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{buffers::BUFFERS, clock::ClockReading, library, records, translator::Translator};
+use stepscope_traces::{Nanos, now};
+
+use super::{
+    buffers::{BUFFERS, Filled},
+    clock::ClockReading,
+    library,
+    records::{self, Record},
+    translator::Translator,
+};
 use crate::shared::{Shared, lock};
 
 /// How often the clocks and notes of launches are read; a thread leaves far fewer in this time than fit.
@@ -18,15 +27,35 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// program fills buffers without it.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
+/// How long the records of a buffer wait for those of the calls that launched them, which may be in one that comes later.
+const CALLS_COME_WITHIN: Nanos = Nanos(500_000_000);
+
+/// How launches become known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaunchesBy {
+    /// Notes of the threads that launch.
+    Notes,
+    /// Records of their calls, which come later.
+    Records,
+}
+
 /// CUPTI, attached to this process.
 pub(crate) struct Session {
     translator: Mutex<Translator>,
+    launches_by: LaunchesBy,
+    /// Buffers that wait for records of calls, and since when.
+    waiting: Mutex<VecDeque<(Nanos, Filled)>>,
     pub(crate) ending: AtomicBool,
 }
 
 impl Session {
-    pub(crate) fn new() -> Session {
-        Session { translator: Mutex::new(Translator::new()), ending: AtomicBool::new(false) }
+    pub(crate) fn new(launches_by: LaunchesBy) -> Session {
+        Session {
+            translator: Mutex::new(Translator::new()),
+            launches_by,
+            waiting: Mutex::default(),
+            ending: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn translator(&self) -> MutexGuard<'_, Translator> {
@@ -67,9 +96,18 @@ impl Session {
         }
     }
 
-    /// Records what has been handed over, if anything has.
-    #[allow(unsafe_code)]
+    /// Records what has been handed over, if anything has; what waits for records of calls stays.
     pub(crate) fn drain(&self) -> bool {
+        self.drain_until(now() - CALLS_COME_WITHIN)
+    }
+
+    /// Records all that has been handed over.
+    pub(crate) fn drain_all(&self) {
+        self.drain_until(Nanos(i64::MAX));
+    }
+
+    /// Records what has been handed over, if anything has; what waits for records of calls, if it came until then.
+    fn drain_until(&self, waited: Nanos) -> bool {
         // Held throughout, so that whoever drains last has drained all.
         let mut translator = self.translator();
         if let Some(reading) = ClockReading::take(library::timestamp) {
@@ -77,16 +115,41 @@ impl Session {
         }
         translator.read_notes();
         let mut is_new = false;
+        let mut waiting = lock(&self.waiting);
         while let Some(filled) = BUFFERS.take_filled() {
-            translator.read_notes();
-            let bytes = filled.records();
-            // SAFETY: CUPTI has written them, and is there until nobody drains any more.
-            unsafe { records::read(bytes, library::next_record(bytes), |record| translator.translate(record)) };
-            BUFFERS.give_back(filled.buffer);
             is_new = true;
+            translator.read_notes();
+            if self.launches_by == LaunchesBy::Notes {
+                read(filled, |record| translator.translate(record));
+                continue;
+            }
+            look(&filled, |record| {
+                if let Some(Record::Call(call)) = record {
+                    translator.called(call);
+                }
+            });
+            waiting.push_back((now(), filled));
+        }
+        translator.called_until(waited);
+        while let Some((_, filled)) = waiting.pop_front_if(|(since, _)| *since <= waited) {
+            read(filled, |record| translator.translate(record));
         }
         translator.settle_memory();
         translator.lose(library::take_dropped());
         is_new
     }
+}
+
+/// Gives `each` the records of a buffer, and the buffer back.
+fn read(filled: Filled, each: impl FnMut(Option<Record<'_>>)) {
+    look(&filled, each);
+    BUFFERS.give_back(filled.buffer);
+}
+
+/// Gives `each` the records of a buffer.
+#[allow(unsafe_code)]
+fn look(filled: &Filled, each: impl FnMut(Option<Record<'_>>)) {
+    let bytes = filled.records();
+    // SAFETY: CUPTI has written them, and is there until nobody drains any more.
+    unsafe { records::read(bytes, library::next_record(bytes), each) };
 }

@@ -3,10 +3,7 @@
 use std::collections::HashMap;
 
 use super::memory_order::Position;
-use crate::{
-    launch::LaunchInfo,
-    launch_notes::{LaunchNote, OperationNote},
-};
+use crate::{launch::LaunchInfo, launch_notes::LaunchNote};
 
 /// How many notes a generation has.
 const GENERATION: usize = 32 << 10;
@@ -35,8 +32,8 @@ impl Launches {
     }
 
     /// Says what a kernel was that has been launched.
-    pub(crate) fn describe(&mut self, note: OperationNote) {
-        self.operations.add(note.correlation, note.info);
+    pub(crate) fn describe(&mut self, correlation: u32, info: LaunchInfo) {
+        self.operations.add(correlation, info);
     }
 
     /// What a kernel was, if somebody said so: told once.

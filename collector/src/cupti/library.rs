@@ -22,6 +22,9 @@ use super::{
 use crate::libraries::{self, Library};
 
 const DRIVER: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
+const RUNTIME: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RUNTIME_API;
+/// From this version on records of single calls can be asked for: that of CUDA 12.5.
+const RECORDS_SINGLE_CALLS: u32 = 23;
 
 /// Attaches CUPTI to this process, and tells its version.
 pub(crate) fn attach(traced: Traced) -> Result<u32, Unavailable> {
@@ -37,15 +40,46 @@ pub(crate) fn attach(traced: Traced) -> Result<u32, Unavailable> {
 }
 
 fn set_up(traced: Traced) -> Result<u32, Unavailable> {
-    // SAFETY: the callbacks are functions of this program, which stays; the other is a place to write to.
-    unsafe {
-        let mut version = 0;
-        check("tell its version", sys::cuptiGetVersion(&mut version))?;
-        let (requested, completed) = (Some(callbacks::buffer_requested as _), Some(callbacks::buffer_completed as _));
-        check("take our buffers", sys::cuptiActivityRegisterCallbacks(requested, completed))?;
-        enable(traced)?;
-        Ok(version)
+    register_buffers()?;
+    enable(traced)?;
+    version()
+}
+
+/// Traces what runs while another profiler of this process is subscribed to CUPTI and traces nothing: launches are then told by
+/// records. Tells CUPTI's version.
+pub(crate) fn attach_beside(traced: Traced) -> Result<u32, Unavailable> {
+    let version = version()?;
+    if version < RECORDS_SINGLE_CALLS {
+        return Err(Unavailable::AnotherClient);
     }
+    register_buffers()?;
+    if record_launches(true) == 0 {
+        return Err(Unavailable::Refused { attempt: "record launches", reason: "none can be recorded".into() });
+    }
+    enable_kinds(traced).map(|()| version).inspect_err(|_| disable())
+}
+
+fn version() -> Result<u32, Unavailable> {
+    let mut version = 0;
+    // SAFETY: a place to write to.
+    check("tell its version", unsafe { sys::cuptiGetVersion(&mut version) })?;
+    Ok(version)
+}
+
+fn register_buffers() -> Result<(), Unavailable> {
+    let (requested, completed) = (Some(callbacks::buffer_requested as _), Some(callbacks::buffer_completed as _));
+    // SAFETY: they are functions of this program, which stays.
+    check("take our buffers", unsafe { sys::cuptiActivityRegisterCallbacks(requested, completed) })
+}
+
+/// Has the calls that launch something recorded, or no more; tells how many there are.
+fn record_launches(is_wanted: bool) -> usize {
+    let recorded = |domain, record: unsafe fn(u32, u8) -> CUptiResult| {
+        let launching = calls(domain).filter(|(_, name)| launches_work(name));
+        // SAFETY: it is a call of that domain.
+        launching.filter(|(call, _)| is_success(unsafe { record(*call, u8::from(is_wanted)) })).count()
+    };
+    recorded(DRIVER, sys::cuptiActivityEnableDriverApi) + recorded(RUNTIME, sys::cuptiActivityEnableRuntimeApi)
 }
 
 /// Traces these kinds too.
@@ -53,7 +87,7 @@ pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
     // Calls are told by their names, so that those of later versions are found too. Some are of long ago, and whether they
     // can be watched is no matter.
     let is_wanted = |name: &str| launches_work(name) || traced.memory && changes_memory(name);
-    let wanted = calls().filter(|(_, name)| is_wanted(name));
+    let wanted = calls(DRIVER).filter(|(_, name)| is_wanted(name));
     let watched = wanted.filter(|(call, _)| {
         // SAFETY: there is a subscriber; one call after the other.
         is_success(unsafe { sys::cuptiEnableCallback(1, subscriber::current(), DRIVER, *call) })
@@ -61,6 +95,10 @@ pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
     if watched.count() == 0 {
         return Err(Unavailable::Refused { attempt: "watch launches", reason: "none can be watched".into() });
     }
+    enable_kinds(traced)
+}
+
+fn enable_kinds(traced: Traced) -> Result<(), Unavailable> {
     for kind in kinds(traced) {
         // SAFETY: callbacks for buffers are registered.
         check("trace what runs", unsafe { sys::cuptiActivityEnable(kind) })?;
@@ -68,14 +106,14 @@ pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// The driver's calls, by their numbers.
-fn calls() -> impl Iterator<Item = (u32, String)> {
-    // There are some 870 in CUDA 13.4.
+/// The calls of the driver or of the runtime, by their numbers.
+fn calls(domain: CUpti_CallbackDomain) -> impl Iterator<Item = (u32, String)> {
+    // The driver has some 870 in CUDA 13.4.
     const MOST_CALLS: u32 = 2048;
-    (1..MOST_CALLS).filter_map(|call| {
+    (1..MOST_CALLS).filter_map(move |call| {
         let mut name: *const c_char = ptr::null();
         // SAFETY: a place to write to; what is written there is a constant of CUPTI.
-        let result = unsafe { sys::cuptiGetCallbackName(DRIVER, call, &mut name) };
+        let result = unsafe { sys::cuptiGetCallbackName(domain, call, &mut name) };
         // SAFETY: as above.
         let name = (is_success(result) && !name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
         name.map(|name| (call, name.to_string_lossy().into_owned()))
@@ -87,6 +125,9 @@ pub(crate) fn disable() {
     for kind in kinds(Traced { memory: true }) {
         // SAFETY: it is attached. One that was not enabled is none to worry about.
         unsafe { sys::cuptiActivityDisable(kind) };
+    }
+    if !subscriber::is_there() {
+        record_launches(false);
     }
 }
 
@@ -139,8 +180,11 @@ pub(crate) fn numbers_of(stream: &CudaStream) -> Result<CuptiStream, Unavailable
     Ok(place)
 }
 
-/// Detaches CUPTI from this process.
+/// Detaches CUPTI from this process, unless another profiler is subscribed to it.
 pub(crate) fn detach() {
+    if !subscriber::is_there() {
+        return;
+    }
     // Other threads may be in calls that CUPTI watches. The one place from which it can be let go of then is the end of a
     // call; so we make one.
     DETACHING.set(true);

@@ -6,7 +6,8 @@
 //! Two streams of data meet on a thread of our own. CUPTI fills buffers with records of what ran, and says of each which
 //! call launched it. The threads that launch leave a note of each such call: where in the training they are, and what
 //! [`Recorder::launching`](crate::Recorder::launching) said of it. Joined, a kernel knows its step, phase, layer and FLOPs.
-//! CUPTI's own way to do that needs a record of every call, which is what makes tracing slow.
+//! CUPTI's own way to do that needs a record of every call, which is what makes tracing slow; it is used only while another
+//! profiler of the process keeps CUPTI's callbacks.
 //!
 //! A library that launches kernels of its own may say only afterwards what they were ([`LatestKernel`]): that is a note, too.
 //!
@@ -17,6 +18,7 @@
 mod activity;
 mod buffers;
 mod callbacks;
+mod calls;
 mod clock;
 mod demangle;
 mod drain;

@@ -8,7 +8,7 @@ use std::{
 
 use cudarc::cupti::sys;
 
-use super::{memory::MemoryChange, streams::CuptiStream};
+use super::{calls::Call, memory::MemoryChange, streams::CuptiStream};
 
 /// What a record says.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,6 +27,7 @@ pub(crate) enum Record<'a> {
         bytes: u64,
     },
     Memory(MemoryChange),
+    Call(Call),
     /// Of a kind that is not asked for.
     Other,
 }
@@ -87,6 +88,8 @@ unsafe fn read_one(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     const SET: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMSET as u32;
     const MEMORY: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMORY2 as u32;
     const POOL: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMORY_POOL as u32;
+    const DRIVER_CALL: u32 = Kind::CUPTI_ACTIVITY_KIND_DRIVER as u32;
+    const RUNTIME_CALL: u32 = Kind::CUPTI_ACTIVITY_KIND_RUNTIME as u32;
 
     let bytes = bytes.get(at..)?;
     // SAFETY: these types have a value for all bits, and whatever the kind says the record is of that type.
@@ -113,6 +116,10 @@ unsafe fn read_one(bytes: &[u8], at: usize) -> Option<Record<'_>> {
             }
             MEMORY => prefix::<Memory>(bytes)?.change().map_or(Record::Other, Record::Memory),
             POOL => prefix::<MemoryPool>(bytes)?.change().map_or(Record::Other, Record::Memory),
+            DRIVER_CALL | RUNTIME_CALL => {
+                let ApiCall { when: [start, _], thread, correlation, .. } = prefix(bytes)?;
+                Record::Call(Call { start, thread, correlation })
+            }
             _ => Record::Other,
         })
     }
@@ -145,6 +152,18 @@ struct Kernel {
     correlation: u32,
     _grid: i64,
     name: *const c_char,
+}
+
+/// The beginning of `CUpti_ActivityAPI`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ApiCall {
+    kind: u32,
+    _function: u32,
+    when: [u64; 2],
+    _process: u32,
+    thread: u32,
+    correlation: u32,
 }
 
 /// The beginning of `CUpti_ActivityMemcpy5` and later.

@@ -29,11 +29,18 @@ pub(crate) fn current() -> *mut CUpti_Subscriber_st {
     SUBSCRIBER.load(SeqCst)
 }
 
-/// Ends the subscription, so that another one can be made. Threads may be in calls that it watches.
+/// Whether we have one.
+pub(crate) fn is_there() -> bool {
+    !current().is_null()
+}
+
+/// Ends the subscription, if there is one, so that another one can be made. Threads may be in calls that it watches.
 pub(crate) fn unsubscribe() {
     let subscriber = SUBSCRIBER.swap(ptr::null_mut(), SeqCst);
-    // SAFETY: it is ours, and nobody uses it after this.
-    unsafe { sys::cuptiUnsubscribe(subscriber) };
+    if !subscriber.is_null() {
+        // SAFETY: it is ours, and nobody uses it after this.
+        unsafe { sys::cuptiUnsubscribe(subscriber) };
+    }
 }
 
 /// Lets go of CUPTI, here and now.

@@ -21,10 +21,13 @@ pub(crate) fn kinds(traced: Traced) -> impl Iterator<Item = Kind> {
     work.into_iter().chain(memory.into_iter().filter(move |_| traced.memory))
 }
 
-/// Calls that put work on a device.
+/// Calls that put work on a device: of the driver, and of the runtime, which calls that.
 pub(crate) fn launches_work(name: &str) -> bool {
     let transfers = ["cuMemcpy", "cu64Memcpy", "cuMemset", "cu64Memset"];
-    launches_kernels(name.as_bytes()) || transfers.iter().any(|prefix| name.starts_with(prefix))
+    let by_runtime = ["cudaLaunch", "__cudaLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset"];
+    launches_kernels(name.as_bytes())
+        || transfers.iter().chain(&by_runtime).any(|prefix| name.starts_with(prefix))
+            && !name.starts_with("cudaLaunchHostFunc")
 }
 
 /// Calls that take memory of a device or give it back.
@@ -67,8 +70,20 @@ mod tests {
             assert!(launches_work(name) && !launches_kernels(name.as_bytes()), "{name}");
         }
         for name in
-            ["cuLaunchHostFunc", "cuMemSetAccess", "cuGraphAddMemcpyNode", "cuMemPrefetchAsync", "cuMemAlloc_v2"]
+            ["cudaLaunchKernel_v7000", "__cudaLaunchKernel_v13000", "cudaMemcpyAsync_v3020", "cudaGraphLaunch_v10000"]
         {
+            assert!(launches_work(name), "{name}");
+        }
+        for name in [
+            "cudaLaunchHostFunc_v10000",
+            "cudaGetDevice_v3020",
+            "cudaStreamIsCapturing_v10000",
+            "cuLaunchHostFunc",
+            "cuMemSetAccess",
+            "cuGraphAddMemcpyNode",
+            "cuMemPrefetchAsync",
+            "cuMemAlloc_v2",
+        ] {
             assert!(!launches_work(name), "{name}");
         }
         for name in ["cuMemAlloc_v2", "cuMemAllocAsync", "cuMemFreeAsync_ptsz", "cuMemPoolTrimTo"] {

@@ -5,9 +5,10 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use stepscope_traces::{CollectorNote, Correlation, MemoryTimes, Span, SpanKind};
+use stepscope_traces::{CollectorNote, Correlation, MemoryTimes, Nanos, Span, SpanKind};
 
 use super::{
+    calls::{Call, Calls},
     clock::CuptiClock,
     groups::{Groups, Ran},
     join::Launches,
@@ -19,11 +20,12 @@ use super::{
     thread_order::Settled,
 };
 use crate::{
-    launch_notes::{Heard, LaunchNote, NoteReader},
+    launch_notes::{DescribedLaunch, Heard, LaunchNote, NoteReader},
     packed::PackedSpan,
+    process_context,
     queue::Event,
     shared::Shared,
-    thread_state,
+    thread_state::{self, Launched},
 };
 
 /// Turns records into spans of the recorders that listen.
@@ -31,6 +33,7 @@ pub(crate) struct Translator {
     listeners: Vec<Arc<Shared>>,
     notes: NoteReader,
     launches: Launches,
+    calls: Calls,
     groups: Groups,
     pub(crate) streams: Streams,
     pub(crate) clock: CuptiClock,
@@ -45,6 +48,7 @@ impl Translator {
             listeners: Vec::new(),
             notes: NoteReader::new(),
             launches: Launches::default(),
+            calls: Calls::default(),
             groups: Groups::default(),
             streams: Streams::default(),
             clock: CuptiClock::default(),
@@ -105,17 +109,37 @@ impl Translator {
     /// Takes the notes of launches. To be called between getting a buffer and reading it, so that the launches of all its
     /// records are known.
     pub(crate) fn read_notes(&mut self) {
-        let Translator { notes, launches, memory_order, listeners, .. } = self;
+        let Translator { notes, launches, calls, memory_order, listeners, .. } = self;
         memory_order.read_clocks();
         notes.read(|thread, heard| match heard {
             Heard::Launch(note) => launches.add(note, memory_order.launched(thread, note.launched.recorder)),
-            Heard::Operation(note) => launches.describe(note),
+            Heard::Operation(note) => match note.launch {
+                DescribedLaunch::Numbered(correlation) => launches.describe(correlation, note.info),
+                DescribedLaunch::LastOf { thread, before } => calls.describe(thread, before, note.info),
+            },
             Heard::Memory(note) => memory_order.add(thread, &note),
             Heard::PassedBy => {
                 memory_order.passed_by(thread, |recorder, settled| record_settled(listeners, recorder, settled));
             }
             Heard::Ended => memory_order.thread_ended(thread),
         });
+    }
+
+    /// Takes a call of which CUPTI tells only now: the process was then where it said it was.
+    pub(crate) fn called(&mut self, call: Call) {
+        let time = self.clock.time(call.start);
+        self.calls.add(call, time);
+        if let Some((recorder, place)) = process_context::at(time) {
+            let launched = Launched { recorder, context: place.context(), guard: None, info: None };
+            let note = LaunchNote { correlation: call.correlation, time: Some(time), launched };
+            self.launches.add(note, None);
+        }
+    }
+
+    /// Says that all calls up to a time are known.
+    pub(crate) fn called_until(&mut self, time: Nanos) {
+        let Translator { calls, launches, .. } = self;
+        calls.settle(time, |correlation, info| launches.describe(correlation, info));
     }
 
     /// Records the memory events whose time is known by now. To be called after records have been read.
@@ -147,7 +171,8 @@ impl Translator {
             }
             Some(Record::Set { work, bytes }) => self.work(work, c"memset", Some(bytes), |_| SpanKind::Set),
             Some(Record::Memory(change)) => self.memory(change),
-            Some(Record::Other) => {}
+            // Calls are taken before anything else of a buffer.
+            Some(Record::Call(_) | Record::Other) => {}
             None => self.lose(1),
         }
     }

@@ -182,6 +182,7 @@ class Mfu(Record):
     flops_per_token: float
     peak_flops: float
     value: Optional[float]
+    training_value: Optional[float]
     hfu: Optional[float]
     by_convention: Dict[str, float]
     tokens_per_second: Optional[float]

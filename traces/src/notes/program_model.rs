@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use stepscope_plan::{CountedModel, Model, ModelShape};
+use stepscope_plan::{CountedModel, Model, ModelShape, Zero};
 
 use super::field::{NoteField, put_value};
 
@@ -16,6 +16,8 @@ pub struct ProgramModel {
     pub model: Model,
     /// How many tokens a sequence has, if it says so.
     pub sequence_length: Option<u64>,
+    /// What replicas share, if it says so.
+    pub zero: Option<Zero>,
 }
 
 /// As it is written.
@@ -27,16 +29,18 @@ struct Written {
     counted: Option<CountedModel>,
     #[serde(default)]
     sequence_length: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    zero: Option<Zero>,
 }
 
 impl NoteField for ProgramModel {
     fn take(map: &mut Map<String, Value>, key: &str) -> Option<ProgramModel> {
-        let Written { shape, counted, sequence_length } = Written::deserialize(map.get(key)?).ok()?;
+        let Written { shape, counted, sequence_length, zero } = Written::deserialize(map.get(key)?).ok()?;
         let counted = || Some(Model::Counted(counted?.check()?));
         let model = shape.map(Model::Shape).or_else(counted)?;
         map.remove(key);
         let sequence_length = sequence_length.filter(|length| (1..=LONGEST_SEQUENCE).contains(length));
-        Some(ProgramModel { model, sequence_length })
+        Some(ProgramModel { model, sequence_length, zero })
     }
 
     fn put(&self, map: &mut Map<String, Value>, key: &str) {
@@ -44,6 +48,6 @@ impl NoteField for ProgramModel {
             Model::Shape(shape) => (Some(shape), None),
             Model::Counted(counted) => (None, Some(counted)),
         };
-        put_value(&Written { shape, counted, sequence_length: self.sequence_length }, map, key);
+        put_value(&Written { shape, counted, sequence_length: self.sequence_length, zero: self.zero }, map, key);
     }
 }

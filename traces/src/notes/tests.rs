@@ -4,7 +4,7 @@ use std::fs;
 
 use proptest::prelude::*;
 use serde_json::json;
-use stepscope_plan::{Model, ModelShape};
+use stepscope_plan::{Model, ModelShape, Zero};
 
 use super::*;
 use crate::ids::{Nanos, Rank};
@@ -257,7 +257,7 @@ proptest! {
 #[test]
 fn the_model_of_a_program_is_read_as_it_was_written() {
     let shape = ModelShape::preset("tiny").unwrap();
-    let model = ProgramModel { model: Model::Shape(shape), sequence_length: Some(1024) };
+    let model = ProgramModel { model: Model::Shape(shape), sequence_length: Some(1024), zero: Some(Zero::Two) };
     let mut notes = CollectorNotes::default();
     notes.add(CollectorNote::ProgramModel(model.clone()));
     let on_disk = written(&notes);

@@ -33,7 +33,8 @@ pub(crate) fn shape(description: &str) -> Result<ModelShape, String> {
 /// Says what is trained; a later description replaces an earlier one. Tells why, if it is not understood.
 pub(super) fn say(description: &str, sequence_length: u64) -> Result<(), String> {
     let model = Model::Shape(shape(description)?);
-    let model = ProgramModel { model, sequence_length: Some(sequence_length).filter(|length| *length > 0) };
+    let sequence_length = Some(sequence_length).filter(|length| *length > 0);
+    let model = ProgramModel { model, sequence_length, zero: None };
     *lock() = Some(Known { model, is_said: true });
     recorder().into_iter().for_each(tell);
     Ok(())

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
 use stepscope_collector::Recorder;
-use stepscope_plan::{CountedModel, Model};
+use stepscope_plan::{CountedModel, Model, Zero};
 use stepscope_traces::{CollectorNote, FailedSources, NamedGroups, ProgramModel, REPLICA_TOKENS};
 
 use crate::{program, recording::recorder};
@@ -27,6 +27,7 @@ struct Described {
     configuration: Option<serde_json::Value>,
     counted: Option<CountedModel>,
     sequence_length: Option<u64>,
+    zero: Option<Zero>,
 }
 
 fn lock() -> MutexGuard<'static, Told> {
@@ -62,14 +63,14 @@ pub(super) fn say_groups(description: &str) -> bool {
 
 /// Says what is trained, in JSON. Tells whether it is understood.
 pub(super) fn say_model(description: &str) -> bool {
-    let Ok(Described { configuration, counted, sequence_length }) = serde_json::from_str(description) else {
+    let Ok(Described { configuration, counted, sequence_length, zero }) = serde_json::from_str(description) else {
         return false;
     };
     let model = match (configuration, counted) {
         (Some(configuration), _) => program::shape(&configuration.to_string()).ok().map(Model::Shape),
         (None, counted) => counted.and_then(CountedModel::check).map(Model::Counted),
     };
-    let found = model.map(|model| ProgramModel { model, sequence_length });
+    let found = model.map(|model| ProgramModel { model, sequence_length, zero });
     let is_understood = found.is_some();
     found.into_iter().for_each(program::find_model);
     is_understood

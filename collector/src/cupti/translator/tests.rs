@@ -24,7 +24,7 @@ use super::{
     },
     *,
 };
-use crate::{LaunchInfo, Recorder, Settings, launch_notes};
+use crate::{LaunchInfo, Recorder, Settings, launch_notes, launch_notes::DescribedLaunch};
 
 /// There is one reader of notes at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -306,4 +306,41 @@ fn what_a_library_says_afterwards_is_said_of_its_kernel() {
         (SpanKind::Communication, None, None, None),
     ];
     assert_eq!(told, expected, "a kernel that computes is not NCCL's, and a word is said once");
+}
+
+#[test]
+fn a_call_that_is_told_later_was_made_where_the_process_was_then() {
+    let mut recording = Recording::start(Settings::default());
+    let recorder = &recording.recorder;
+    recorder.set_process_context(None, None);
+    let before = now();
+    recorder.set_process_context(Some(Step(7)), Some(Phase::Backward));
+    let first = now();
+    recorder.set_process_context(Some(Step(8)), Some(Phase::Forward));
+    let second = now();
+    let info = LaunchInfo {
+        kind: Some(SpanKind::AllReduce),
+        collective: Some((Group(7), Some(Sequence(3)))),
+        ..LaunchInfo::default()
+    };
+    launch_notes::leave_operation(DescribedLaunch::LastOf { thread: 5, before: second }, info);
+    for (correlation, thread, time) in [(1, 5, before), (2, 5, first), (3, 5, second), (4, 6, second)] {
+        recording.translator.called(Call { start: time.0.cast_unsigned(), thread, correlation });
+    }
+    recorder.set_process_context(None, None);
+    recording.translator.read_notes();
+    recording.translator.called_until(second);
+    let mut page = Page::default();
+    (1..=4).for_each(|correlation| page.kernel(VERSION_13, work(correlation, 1000), c"ncclDevKernel_AllReduce"));
+    recording.read(&page);
+    let [(data, _)] = recording.finish().try_into().ok().unwrap();
+    let told: Vec<_> = data.spans.rows().map(|span| (span.step, span.phase, span.sequence)).collect();
+    let later = (Some(Step(8)), Some(Phase::Forward));
+    let expected = [
+        (None, None, None),
+        (Some(Step(7)), Some(Phase::Backward), None),
+        (later.0, later.1, Some(Sequence(3))),
+        (later.0, later.1, None),
+    ];
+    assert_eq!(told, expected);
 }

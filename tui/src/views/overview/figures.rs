@@ -79,9 +79,10 @@ fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
     let value = mfu.and_then(|mfu| mfu.value);
     let run = scene.snapshot.run.as_ref();
     let note = match (mfu, run) {
-        (Some(mfu), _) => match mfu.hfu.filter(|hfu| Some(*hfu) != value) {
-            Some(hfu) => format!("HFU {}", text::percent(hfu)),
-            None => format!("of {}", peak(mfu.peak_flops)),
+        (Some(mfu), _) => match (mfu.training_value, mfu.hfu.filter(|hfu| Some(*hfu) != value)) {
+            (Some(training), _) => format!("{} training", text::percent(training)),
+            (None, Some(hfu)) => format!("HFU {}", text::percent(hfu)),
+            (None, None) => format!("of {}", peak(mfu.peak_flops)),
         },
         (None, Some(run)) if run.source != RunSource::Stepscope => "no model".into(),
         (None, Some(run)) if run.model.is_none() => "no model".into(),

@@ -3,7 +3,7 @@
 use stepscope_traces::{MemoryCategory, MemoryEvent, MemoryOperation::*, MemoryTimes};
 
 use super::*;
-use crate::cupti::drain::Session;
+use crate::cupti::drain::{LaunchesBy, Session};
 
 impl Recording {
     fn ordered() -> Recording {
@@ -153,7 +153,7 @@ fn a_recording_that_ends_first_gets_what_waits() {
     let Recording { directory: _directory, recorder, shared, translator, alone: _alone } = recording;
     // There is one reader of notes at a time.
     drop(translator);
-    let session = Arc::new(Session::new());
+    let session = Arc::new(Session::new(LaunchesBy::Notes));
     assert!(session.listen(&shared) && !session.listen(&shared));
     session.translator().order_memory(&shared, WORK.place);
     recorder.context();
