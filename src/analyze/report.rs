@@ -218,9 +218,10 @@ fn pipeline(pipeline: &PipelineFigures) -> String {
     let inferred = if pipeline.inferred { " (inferred)" } else { "" };
     let balanced = pipeline.balanced_bubble.map(|bubble| format!(", {} if balanced", text::percent(bubble)));
     let slowest = pipeline.slowest_stage.map(|stage| format!("; slowest: stage {stage}"));
-    let PipelineFigures { stages, micro_batches, schedule, ideal_bubble, .. } = pipeline;
+    let PipelineFigures { stages, micro_batches, schedule, chunks, ideal_bubble, .. } = pipeline;
+    let chunks = if *chunks > 1 { format!(" of {chunks} chunks") } else { String::new() };
     format!(
-        "bubble {bubble}{inferred}, ideal {}{} ({}, {stages} stages, {micro_batches} micro-batches){}",
+        "bubble {bubble}{inferred}, ideal {}{} ({}, {stages} stages{chunks}, {micro_batches} micro-batches){}",
         text::percent(*ideal_bubble),
         balanced.unwrap_or_default(),
         schedule.name(),

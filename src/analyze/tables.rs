@@ -140,7 +140,11 @@ fn time_by_layer(analysis: &Analysis) -> Table {
 fn over_ranks(title: &str, analysis: &Analysis) -> String {
     match analysis.ranks.len() {
         1 => title.into(),
-        ranks => format!("{title} (sum of {ranks} ranks)"),
+        // What else is said of it stands in the same brackets.
+        ranks => match title.strip_suffix(')') {
+            Some(title) => format!("{title}; sum of {ranks} ranks)"),
+            None => format!("{title} (sum of {ranks} ranks)"),
+        },
     }
 }
 

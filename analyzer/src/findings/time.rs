@@ -91,7 +91,7 @@ impl Check for LongStep {
             advice: match longest.includes.last() {
                 Some(Phase::Checkpoint) => "save less often, in parts on all ranks, or asynchronously".into(),
                 Some(_) => "evaluate less often, or on fewer samples".into(),
-                None => "check that step for late input data, or a stalled host".into(),
+                None => "check that step for a checkpoint, an evaluation, late input data, or a stalled host".into(),
             },
         })
     }

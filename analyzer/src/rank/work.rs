@@ -3,8 +3,9 @@
 //! Where nothing numbers micro-batches, work is told from messages: a stage works on one micro-batch after another, and
 //! passes it on. What a stage computes in one pass of a step, until the other pass begins, is divided where something was
 //! received, since the next micro-batch has come; or where something was sent, if that happened more often meanwhile, as on
-//! the stage that begins the pass. The first piece is of the first micro-batch. What is of one pass and takes next to no time beside the others is a
-//! helper's, and does not interrupt the other pass.
+//! the stage that begins the pass. The first piece is of the first micro-batch. What is of one pass and takes next to no
+//! time beside the others is a helper's, and does not interrupt the other pass. What comes after a step's last backward pass is
+//! of no micro-batch.
 
 use stepscope_traces::{MicroBatch, Phase, SpanKind, Step};
 
@@ -130,7 +131,7 @@ fn between_messages<'a>(activities: impl Iterator<Item = (i64, i64, &'a Activity
     }
     received.sort_unstable();
     let mut pieces: Vec<PassRun> = Vec::new();
-    for PassRun { step, pass, kernels } in without_helpers(runs) {
+    for PassRun { step, pass, kernels } in without_ends_of_steps(without_helpers(runs)) {
         let (first, last) = (kernels[0].0, kernels[kernels.len() - 1].0);
         let inside = |times: &[i64]| {
             let from = times.partition_point(|time| *time <= first);
@@ -186,6 +187,20 @@ fn without_helpers(runs: Vec<PassRun>) -> Vec<PassRun> {
         }
     }
     kept
+}
+
+/// The runs but for what comes after the last backward pass of a step: no micro-batch goes forward that does not come back.
+fn without_ends_of_steps(mut runs: Vec<PassRun>) -> Vec<PassRun> {
+    let steps: Vec<Step> = runs.iter().map(|run| run.step).collect();
+    let is_of = |step: Step, at: Option<usize>| at.and_then(|at| steps.get(at)) == Some(&step);
+    let mut at = 0_usize;
+    runs.retain(|run| {
+        let is_end =
+            run.pass == Pass::Forward && is_of(run.step, at.checked_sub(1)) && !is_of(run.step, at.checked_add(1));
+        at += 1;
+        !is_end
+    });
+    runs
 }
 
 #[cfg(test)]
@@ -245,6 +260,13 @@ mod tests {
         assert_eq!(work("rFFsrBfBBsrBfBs"), [(F, 0, 1, 3), (B, 0, 5, 9), (B, 1, 11, 14)]);
         // What prepares a step, before the first message.
         assert_eq!(work("frFFsrFFsrBBsrBBs"), [(F, 0, 2, 4), (F, 1, 6, 8), (B, 0, 10, 12), (B, 1, 14, 16)]);
+    }
+
+    #[test]
+    fn what_comes_after_the_last_backward_pass_is_of_no_micro_batch() {
+        use Pass::{Backward as B, Forward as F};
+        assert_eq!(work("rFFsrBBsFF"), [(F, 0, 1, 3), (B, 0, 5, 7)]);
+        assert_eq!(work("rFFsrFF"), [(F, 0, 1, 3), (F, 1, 5, 7)], "nothing comes back here");
     }
 
     #[test]

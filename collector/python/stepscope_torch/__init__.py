@@ -12,6 +12,7 @@ wrong in one ends that one, and the recording says so. Nothing is printed.
 | `memory.py`, `storages.py` | the history of memory; which blocks are parameters, gradients, optimizer state |
 | `tokens.py` | how many tokens a backward pass is over |
 | `model.py` | what is trained |
+| `sharding.py` | what replicas share of it |
 | `groups.py` | which groups of ranks there are |
 | `profilers.py` | room for the program's own profiler |
 | `hidden.py` | what `torch.compile` is to leave alone |
@@ -21,7 +22,7 @@ import atexit
 import sys
 from time import perf_counter_ns
 
-from . import groups, hidden, memory, model, passes, profilers, source, storages, tokens
+from . import groups, hidden, memory, model, passes, profilers, sharding, source, storages, tokens
 from . import library as says
 
 OLDEST_TORCH = (2, 1)
@@ -55,7 +56,8 @@ def begin(torch, wait_for):
     source.Source(lambda why: library.failed("profiler", why)).run(profilers.watch, torch, library)
     watch = Watch(torch, library, wait_for)
     torch.cuda._lazy_call(watch.cuda_begins)
-    ours = [sys.modules[__name__], groups, hidden, memory, model, passes, profilers, says, source, storages, tokens]
+    ours = [sys.modules[__name__], groups, hidden, memory, model, passes, profilers, says, sharding, source]
+    ours += [storages, tokens]
     wait_for("torch._dynamo.eval_frame", lambda eval_frame: hidden.hide(ours, eval_frame))
     if torch._C._cuda_getAllocatorBackend() == "native":
         library.expect()
@@ -75,6 +77,7 @@ class Watch:
         names = ("steps", "phases", "checkpoints", "tokens", "model", "groups")
         self._sources = {name: source.Source(lambda why, name=name: library.failed(name, why)) for name in names}
         self._sources["memory"] = source.Source(self._memory.give_up)
+        self._sharding = sharding.Sharding(self._sources["model"])
         self._passes = passes.Passes(torch, self._sources["phases"], self._mark)
         self._steps = 0
         self._backwards = 0
@@ -99,6 +102,7 @@ class Watch:
         self._for("phases", self._passes.watch_backward, self._before_backward)
         self._for("checkpoints", self._watch_saving)
         self._for("tokens", self._when_imported, "torch.utils.data.dataloader", self._tokens.watch_loader)
+        self._for("model", self._when_imported, sharding.DEEPSPEED, self._sharding.watch_deepspeed)
         self._for("memory", self._memory.watch_history)
         self._follow(wishes)
         atexit.register(self._end)
@@ -154,7 +158,7 @@ class Watch:
         for module in (module for root in roots for module in model.unwrapped(root)):
             self._sources["phases"].run(self._passes.watch_evaluation, module, _is_trained)
         configuration = model.configuration(module for root in roots for module in root.modules())
-        known = {"sequence_length": self._tokens.sequence_length, "zero": model.zero_stage(roots)}
+        known = {"sequence_length": self._tokens.sequence_length, "zero": self._sharding.zero}
         if configuration and self._library.model(dict(known, configuration=configuration)):
             return
         counted = model.Sizes(self._torch).counted(roots)

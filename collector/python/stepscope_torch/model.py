@@ -6,7 +6,6 @@ from math import prod
 # Of these a configuration says more than sizes do.
 _CONFIGURED = "transformers.modeling_utils", "PreTrainedModel"
 _MEGATRON = "megatron.core.transformer.transformer_config", "TransformerConfig"
-_DEEPSPEED = "deepspeed.runtime.engine", "DeepSpeedEngine"
 _FSDP = "torch.distributed.fsdp", "FullyShardedDataParallel"
 
 
@@ -18,12 +17,6 @@ def _imported(module, name):
 def _is(thing, where):
     kind = _imported(*where)
     return isinstance(kind, type) and isinstance(thing, kind)
-
-
-def zero_stage(roots):
-    """What replicas share of some modules, as ZeRO numbers it; nothing, where no framework says so."""
-    stages = [root.zero_optimization_stage() for root in roots if _is(root, _DEEPSPEED)]
-    return max(stages, default=None)
 
 
 def configuration(modules):

@@ -30,6 +30,7 @@ files! {
     "stepscope_torch/model.py",
     "stepscope_torch/passes.py",
     "stepscope_torch/profilers.py",
+    "stepscope_torch/sharding.py",
     "stepscope_torch/source.py",
     "stepscope_torch/storages.py",
     "stepscope_torch/tokens.py",
