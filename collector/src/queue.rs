@@ -13,6 +13,7 @@ pub(crate) enum Event {
     Span(PackedSpan),
     Memory(MemoryEvent),
     TickedMemory(MemoryEvent, Ticks),
+    Counter(CounterSample),
     TickedCounter(CounterSample, Ticks),
 }
 

@@ -171,6 +171,7 @@ impl<'a> Drain<'a> {
                     Event::TickedMemory(event, time) => {
                         self.writer.push_memory(&MemoryEvent { time_ns: ticks.time(time), ..event })?;
                     }
+                    Event::Counter(sample) => self.writer.push_counter(&sample)?,
                     Event::TickedCounter(sample, time) => {
                         self.writer.push_counter(&CounterSample { time_ns: ticks.time(time), ..sample })?;
                     }

@@ -211,12 +211,10 @@ fn category_rows(memory: &RankMemory) -> Vec<Vec<String>> {
     let mut add = |name: &str, bytes: String| rows.push(vec![name.into(), bytes, unknown(), unknown(), unknown()]);
     match (&memory.ledger, memory.fragmentation_bytes) {
         (Some(ledger), _) => {
-            add("+ fragmentation", text::bytes(ledger.fragmentation_bytes));
-            add("+ driver", text::bytes(ledger.driver_bytes));
-            add("+ context and libraries", text::bytes(ledger.libraries_bytes));
-            let residual = ledger.residual_bytes;
-            let sign = if residual < 0 { "-" } else { "" };
-            add("+ residual", format!("{sign}{}", text::bytes(residual.unsigned_abs())));
+            for (name, bytes) in ledger.lines() {
+                let sign = if bytes < 0 { "-" } else { "" };
+                add(&format!("+ {name}"), format!("{sign}{}", text::bytes(bytes.unsigned_abs())));
+            }
             add("= used on the device", text::bytes(ledger.device_used_bytes));
         }
         (None, Some(fragmentation)) => add("+ fragmentation", text::bytes(fragmentation)),

@@ -96,8 +96,8 @@ impl MemoryPoint {
     }
 }
 
-/// What the device says is used at the peak: categories + fragmentation + driver + context and libraries + residual.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What the device says is used at the peak, in lines that add up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ledger {
     /// Used, as the device says.
     pub device_used_bytes: u64,
@@ -105,18 +105,96 @@ pub struct Ledger {
     pub allocated_bytes: u64,
     /// Taken from the device and not allocated.
     pub fragmentation_bytes: u64,
-    /// Used before the program allocated anything.
+    /// Used before the program had a context; where no context is told apart, before it allocated anything.
     pub driver_bytes: u64,
-    /// Taken up to the end of the first step, and not by the program's allocator: the context, kernels that were loaded, and
-    /// what libraries need.
+    /// The CUDA context; none where it is in `libraries_bytes`.
+    pub context_bytes: Option<u64>,
+    /// Data of the CUDA modules, and the kernels that ran; none where they are in `libraries_bytes`.
+    pub modules_bytes: Option<u64>,
+    /// What is set aside for the stacks of kernels; none where it is in `libraries_bytes`.
+    pub local_memory_bytes: Option<u64>,
+    /// What libraries took. Where they are not told apart, also the context and all that comes with it: what was taken up to
+    /// the end of the first step, and not by the program's allocator.
     pub libraries_bytes: u64,
+    /// The libraries that took something; none where they are not told apart.
+    pub libraries: Vec<LibraryMemory>,
     /// What is left over; negative where the parts are more than the device says.
     pub residual_bytes: i64,
 }
 
+/// What a library took from the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LibraryMemory {
+    /// Which one.
+    pub library: MemoryLibrary,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// A library that takes memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryLibrary {
+    /// Communicators' buffers.
+    Nccl,
+    /// Workspaces.
+    Cublas,
+    /// Workspaces.
+    Cudnn,
+    /// The symmetric heap.
+    Nvshmem,
+    /// PyTorch's.
+    SymmetricMemory,
+    /// All others, and what the program took around its allocator.
+    Other,
+}
+
+impl MemoryLibrary {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [MemoryLibrary; 6] = [
+        MemoryLibrary::Nccl,
+        MemoryLibrary::Cublas,
+        MemoryLibrary::Cudnn,
+        MemoryLibrary::Nvshmem,
+        MemoryLibrary::SymmetricMemory,
+        MemoryLibrary::Other,
+    ];
+
+    /// As people write it.
+    pub fn spelled(self) -> &'static str {
+        match self {
+            MemoryLibrary::Nccl => "NCCL",
+            MemoryLibrary::Cublas => "cuBLAS",
+            MemoryLibrary::Cudnn => "cuDNN",
+            MemoryLibrary::Nvshmem => "NVSHMEM",
+            MemoryLibrary::SymmetricMemory => "symmetric memory",
+            MemoryLibrary::Other => "other libraries",
+        }
+    }
+}
+
 impl Ledger {
+    /// Whatever is used beside what is allocated: each line's name and bytes.
+    pub fn lines(&self) -> Vec<(&'static str, i64)> {
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let mut lines = vec![("fragmentation", bytes(self.fragmentation_bytes)), ("driver", bytes(self.driver_bytes))];
+        match self.context_bytes {
+            Some(context) => {
+                lines.push(("context", bytes(context)));
+                let told = [("CUDA modules", self.modules_bytes), ("local memory", self.local_memory_bytes)];
+                lines.extend(told.into_iter().filter_map(|(name, told)| Some((name, bytes(told?)))));
+                lines.extend(self.libraries.iter().map(|told| (told.library.spelled(), bytes(told.bytes))));
+            }
+            None => lines.push(("context and libraries", bytes(self.libraries_bytes))),
+        }
+        lines.push(("residual", self.residual_bytes));
+        lines
+    }
+
     /// What is neither the program's nor left over.
     pub fn driver_and_libraries(&self) -> u64 {
-        self.driver_bytes.saturating_add(self.libraries_bytes)
+        let told = [self.context_bytes, self.modules_bytes, self.local_memory_bytes];
+        let told = told.into_iter().flatten().chain([self.driver_bytes, self.libraries_bytes]);
+        told.fold(0, u64::saturating_add)
     }
 }

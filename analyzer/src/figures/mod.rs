@@ -30,7 +30,7 @@ pub use family::Family;
 pub use finding::Finding;
 pub use kernels::{FamilyFigures, KernelFigures};
 pub use layout::RunLayout;
-pub use memory::{Block, LayerMemory, Ledger, MemoryPoint, RankMemory};
+pub use memory::{Block, LayerMemory, Ledger, LibraryMemory, MemoryLibrary, MemoryPoint, RankMemory};
 pub use mfu::{Mfu, ModelFrom};
 pub use partition::Partition;
 pub use pipeline::{PipelineFigures, StageFigures, StepBubble};

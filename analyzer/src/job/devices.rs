@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     figures::{CountedSteps, CounterFigures, DeviceFigures},
-    rank::{result::RankResult, step_windows::StepWindow},
+    rank::{device_samples::MEMORY_USED_BY_PROCESS, result::RankResult, step_windows::StepWindow},
 };
 
 /// How many values of a counter are told, at most.
@@ -21,7 +21,9 @@ pub(crate) fn devices(ranks: &[RankResult], counted: &CountedSteps) -> Vec<Devic
             counters.extend(counter_figures(samples).map(|figures| (name.clone(), figures)));
             over_time.insert(name.clone(), values(samples));
         }
-        (!counters.is_empty()).then_some(DeviceFigures { rank: rank.info.rank, counters, over_time })
+        // Every process says what it has itself; of a device that is all when another one samples it.
+        let is_sampled = counters.keys().any(|name| name != MEMORY_USED_BY_PROCESS);
+        is_sampled.then_some(DeviceFigures { rank: rank.info.rank, counters, over_time })
     };
     ranks.iter().filter_map(of).collect()
 }

@@ -7,7 +7,8 @@ use stepscope_traces::{CounterId, CounterSamples, Names};
 use crate::{
     figures::Ledger,
     rank::{
-        ledger::{Parts, ledger},
+        held_samples::{self, HeldSamples},
+        ledger::{BesideAllocator, Parts, ledger},
         step_windows::StepWindow,
     },
 };
@@ -16,7 +17,12 @@ use crate::{
 const PREFIXES: [&str; 3] = ["gpu.", "pcie.", "nvlink."];
 /// What a device says is in use, and what the process that asked has of it: others may be on the device.
 const MEMORY_USED: &str = "gpu.memory_used";
-const MEMORY_USED_BY_PROCESS: &str = "gpu.memory_used_by_process";
+pub(crate) const MEMORY_USED_BY_PROCESS: &str = "gpu.memory_used_by_process";
+
+/// How long it may take to ask a device, in nanoseconds.
+const ASKING: i64 = 2_000_000;
+/// For how long after its first allocation the context of a program is looked for, in nanoseconds.
+const SOON: i64 = 1_000_000_000;
 
 /// What a device drew since it was first asked, in joules.
 const ENERGY: &str = "gpu.energy";
@@ -38,6 +44,7 @@ pub(crate) struct Taken {
 #[derive(Default)]
 pub(crate) struct DeviceSamples {
     by_counter: BTreeMap<String, Vec<(i64, f64)>>,
+    held: HeldSamples,
     is_shared: bool,
 }
 
@@ -48,32 +55,50 @@ impl DeviceSamples {
             by_id.entry(sample.counter).or_default().push((sample.time_ns.0, sample.value));
         }
         let named = by_id.into_iter().filter_map(|(id, mut samples)| {
-            let name = names.counter(id).filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))?;
+            let is_of_device = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+            let name = names.counter(id).filter(|name| is_of_device(name) || HeldSamples::is_held(name))?;
             samples.sort_by_key(|(time, _)| *time);
             Some((name.to_owned(), samples))
         });
-        DeviceSamples { by_counter: named.collect(), is_shared }
+        let (held, by_counter): (BTreeMap<_, _>, _) = named.partition(|(name, _)| HeldSamples::is_held(name));
+        DeviceSamples { by_counter, held: HeldSamples::of(held.into_iter()), is_shared }
     }
 
-    /// What fills the device at the peak. What it said last before the program took anything is the driver's. What it says
-    /// beside what the program's allocator has taken by then is the driver's and libraries': by the end of the first step
-    /// they have what a step needs.
+    /// What fills the device at the peak. Where nobody watched the driver's calls, what it said last before the program took
+    /// anything is the driver's. What it says beside what the program's allocator has taken by then is the driver's and
+    /// libraries': by the end of the first step they have what a step needs.
     pub(crate) fn ledger(&self, taken: &Taken, reserved: impl Fn(i64) -> u64) -> Option<Ledger> {
         let of_device = || self.by_counter.get(MEMORY_USED).filter(|_| !self.is_shared);
         let used = self.by_counter.get(MEMORY_USED_BY_PROCESS).or_else(of_device)?;
         let beside = |(time, used): &(i64, f64)| *used as i64 - i64::try_from(reserved(*time)).unwrap_or(i64::MAX);
         let first_after = |moment: i64| used.iter().find(|(time, _)| *time >= moment);
-        let (_, before) = used.iter().rfind(|(time, _)| *time <= taken.first)?;
-        let beside_at_peak = beside(first_after(taken.peak)?);
-        let of_first_step = taken.first_step_end.and_then(|end| first_after(end.min(taken.peak))).map(beside);
-        let driver = *before as u64;
-        ledger(&Parts {
+        let at_peak = first_after(taken.peak)?;
+        let beside_at_peak = beside(at_peak);
+        let parts = |driver, beside_allocator| Parts {
             allocated: taken.allocated,
             reserved: taken.at_peak,
             beside: beside_at_peak,
             driver,
-            libraries: of_first_step.map_or(0, |beside| u64::try_from(beside).unwrap_or(0).saturating_sub(driver)),
-        })
+            beside_allocator,
+        };
+        // The first sample at which there is a whole context: the program has allocated by it, and not while the device was
+        // asked.
+        let is_quiet = |time: i64| reserved(time.saturating_sub(ASKING)) == reserved(time.saturating_add(ASKING));
+        let allocated = || used.iter().filter(|(time, _)| (taken.first..=at_peak.0).contains(time));
+        let mut soon = allocated().take_while(|(time, _)| *time <= taken.first.saturating_add(SOON));
+        let with_context = soon.find(|(time, _)| is_quiet(*time)).or_else(|| allocated().next())?;
+        let held = |time: i64| self.held.at(time, reserved(time));
+        if let (Some(counted), Some(held)) = (held(with_context.0), held(at_peak.0)) {
+            let driver = used.first().filter(|(time, _)| *time < taken.first).map_or(0, |(_, used)| *used as u64);
+            let beside = u64::try_from(beside(with_context)).unwrap_or(0);
+            let context = beside.saturating_sub(driver).saturating_sub(counted.sum());
+            return ledger(parts(driver, BesideAllocator::Told { context, held }));
+        }
+        let (_, before) = used.iter().rfind(|(time, _)| *time <= taken.first)?;
+        let of_first_step = taken.first_step_end.and_then(|end| first_after(end.min(taken.peak))).map(beside);
+        let driver = *before as u64;
+        let libraries = of_first_step.map_or(0, |beside| u64::try_from(beside).unwrap_or(0).saturating_sub(driver));
+        ledger(parts(driver, BesideAllocator::OfFirstStep(libraries)))
     }
 
     /// What the device drew from one time to another, in joules: between samples it drew evenly. None where it did not say at both
@@ -115,8 +140,8 @@ impl DeviceSamples {
     }
 }
 
-/// Which samples the ledger needs, of all there are: what was used last before memory was taken, and first after some
-/// moments.
+/// Which samples the ledger needs, of all there are: what was used first, last before memory was taken, soon after that and
+/// first after some moments, and what was held then.
 pub(crate) fn needed_for_ledger(
     samples: &CounterSamples,
     names: &Names,
@@ -124,17 +149,26 @@ pub(crate) fn needed_for_ledger(
     moments: [Option<i64>; 2],
 ) -> BTreeSet<usize> {
     let mut needed = BTreeSet::new();
+    let mut needed_times = Vec::new();
     for used in [MEMORY_USED, MEMORY_USED_BY_PROCESS] {
         let times = samples.rows().enumerate().filter(|(_, sample)| names.counter(sample.counter) == Some(used));
         let times: Vec<(i64, usize)> = times.map(|(row, sample)| (sample.time_ns.0, row)).collect();
         // Before anything was taken, each one may be the last.
-        needed.extend(
-            times.iter().filter(|(time, _)| began.is_none_or(|began| *time <= began)).max().map(|(_, row)| row),
-        );
-        for moment in moments.into_iter().flatten() {
-            needed.extend(times.iter().filter(|(time, _)| *time >= moment).min().map(|(_, row)| row));
+        let before = times.iter().filter(|(time, _)| began.is_none_or(|began| *time <= began)).max();
+        let after = moments.into_iter().flatten().chain(began);
+        let after = after.filter_map(|moment| times.iter().filter(|(time, _)| *time >= moment).min());
+        let is_soon = |time: i64| began.is_some_and(|began| (began..=began.saturating_add(SOON)).contains(&time));
+        let soon = times.iter().filter(|(time, _)| is_soon(*time));
+        for (time, row) in times.iter().min().into_iter().chain(before).chain(after).chain(soon) {
+            needed.insert(*row);
+            needed_times.push(*time);
         }
     }
+    needed_times.sort_unstable();
+    needed_times.dedup();
+    let is_held = |counter| names.counter(counter).is_some_and(HeldSamples::is_held);
+    let held = samples.rows().enumerate().filter(|(_, sample)| is_held(sample.counter));
+    needed.extend(held_samples::needed_at(held, &needed_times));
     needed
 }
 
@@ -142,8 +176,9 @@ pub(crate) fn needed_for_ledger(
 impl DeviceSamples {
     /// Samples by counter, of a device that no other rank has.
     pub(crate) fn made_of(samples: &[(&str, &[(i64, f64)])]) -> DeviceSamples {
-        let by_counter = samples.iter().map(|(name, samples)| ((*name).to_owned(), samples.to_vec())).collect();
-        DeviceSamples { by_counter, is_shared: false }
+        let named = samples.iter().map(|(name, samples)| ((*name).to_owned(), samples.to_vec()));
+        let (held, by_counter): (BTreeMap<_, _>, _) = named.partition(|(name, _)| HeldSamples::is_held(name));
+        DeviceSamples { by_counter, held: HeldSamples::of(held.into_iter()), is_shared: false }
     }
 }
 
@@ -170,6 +205,54 @@ mod tests {
         assert_eq!(told(&samples, Taken { peak: 31, ..TAKEN }), None, "nothing is known of after");
         let shared = DeviceSamples { is_shared: true, ..samples };
         assert_eq!(told(&shared, TAKEN), None, "others have taken of it too");
+    }
+
+    #[test]
+    fn a_ledger_of_watched_calls_has_a_line_for_each_library() {
+        let samples = |used_at_peak: f64| {
+            DeviceSamples::made_of(&[
+                (MEMORY_USED_BY_PROCESS, &[(0, 10.0), (11, 400.0), (13, 900.0), (20, used_at_peak)]),
+                ("memory.modules", &[(1, 0.0), (12, 50.0), (14, 80.0)]),
+                ("memory.local", &[(12, 20.0), (14, 60.0)]),
+                ("memory.nccl", &[(14, 200.0)]),
+                ("memory.program", &[(12, 300.0), (14, 1360.0)]),
+            ])
+        };
+        let reserved = |time: i64| if time < 14 { 300 } else { 1350 };
+        let ledger = samples(2300.0).ledger(&TAKEN, reserved).unwrap();
+        // 900 - 300 of the allocator, 10 of the driver, 50 of modules, 20 for stacks.
+        assert_eq!((ledger.driver_bytes, ledger.context_bytes), (10, Some(520)));
+        assert_eq!((ledger.modules_bytes, ledger.local_memory_bytes), (Some(80), Some(60)));
+        let libraries: Vec<_> = ledger.libraries.iter().map(|told| (told.library.spelled(), told.bytes)).collect();
+        assert_eq!(libraries, [("NCCL", 200), ("other libraries", 10)]);
+        assert_eq!((ledger.libraries_bytes, ledger.device_used_bytes), (210, 2300));
+        assert_eq!(ledger.residual_bytes, 2300 - 1350 - 10 - 520 - 80 - 60 - 210);
+        // The context stays what it was, so that the device can say otherwise.
+        assert_eq!(samples(2200.0).ledger(&TAKEN, reserved).unwrap().residual_bytes, ledger.residual_bytes - 100);
+        // Whoever looks at the process only after it allocated knows no driver.
+        let late =
+            samples(2300.0).ledger(&Taken { first: -1, ..TAKEN }, |time| if time < 14 { 0 } else { 1350 }).unwrap();
+        assert_eq!((late.driver_bytes, late.context_bytes), (0, Some(10)));
+    }
+
+    #[test]
+    fn a_context_is_measured_while_the_allocator_rests() {
+        let ms = |ms: i64| ms * 1_000_000;
+        let used = [(ms(10), 700.0), (ms(20), 900.0), (ms(90), 1500.0)];
+        let samples = DeviceSamples::made_of(&[(MEMORY_USED_BY_PROCESS, &used), ("memory.modules", &[(0, 0.0)])]);
+        // At 10 ms the allocator has more than the device has told.
+        let reserved = |time: i64| {
+            if time < ms(9) {
+                100
+            } else if time < ms(80) {
+                400
+            } else {
+                1000
+            }
+        };
+        let taken = Taken { first: ms(8), first_step_end: None, peak: ms(85), allocated: 1000, at_peak: 1000 };
+        let ledger = samples.ledger(&taken, reserved).unwrap();
+        assert_eq!((ledger.context_bytes, ledger.residual_bytes), (Some(500), 0));
     }
 
     #[test]

@@ -8,15 +8,15 @@ use std::{
 };
 
 use cudarc::{
-    cupti::sys::{CUpti_ApiCallbackSite, CUpti_CallbackData, CUpti_CallbackDomain},
+    cupti::sys::{CUpti_ApiCallbackSite, CUpti_CallbackData, CUpti_CallbackDomain as Domain},
     driver::sys::CUcontext,
 };
 
 use super::{
     buffers::{BUFFERS, Filled},
-    latest_kernel,
+    driver_memory, latest_kernel, modules,
     subscriber::{self, DETACHING, LAST_CALL},
-    traced::{launches_kernels, launches_one_kernel},
+    traced::{is_recorded, launches_kernels, launches_one_kernel},
 };
 use crate::launch_notes;
 
@@ -52,8 +52,13 @@ pub(crate) unsafe extern "C" fn buffer_completed(
     drop(catch_unwind(AssertUnwindSafe(|| BUFFERS.hand_over(Filled { buffer, valid: valid_size }))));
 }
 
-/// A call that launches something begins or ends.
-pub(crate) unsafe extern "C" fn called(_: *mut c_void, _: CUpti_CallbackDomain, call: u32, data: *const c_void) {
+/// A call that launches something or takes memory begins or ends, or a module comes or goes.
+pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: Domain, call: u32, data: *const c_void) {
+    if domain == Domain::CUPTI_CB_DOMAIN_RESOURCE {
+        // SAFETY: that is what CUPTI says of this resource.
+        drop(catch_unwind(|| unsafe { modules::changed(call, data) }));
+        return;
+    }
     // SAFETY: that is what calls of the driver come with; it is there until this returns.
     let Some(data) = (unsafe { data.cast::<CUpti_CallbackData>().as_ref() }) else { return };
     let begins = data.callbackSite == CUpti_ApiCallbackSite::CUPTI_API_ENTER;
@@ -61,16 +66,27 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, _: CUpti_CallbackDomain, 
         if !begins && DETACHING.try_with(|detaching| detaching.replace(false)) == Ok(true) {
             subscriber::finalize();
         }
-    } else if begins && !data.functionName.is_null() {
+    } else if !data.functionName.is_null() {
         // SAFETY: it is a constant of CUPTI.
-        let name = unsafe { CStr::from_ptr(data.functionName) };
-        drop(catch_unwind(|| {
-            let launches_kernels = launches_kernels(name.to_bytes());
-            if launches_kernels {
-                latest_kernel::launched(launches_one_kernel(name.to_bytes()).then_some(data.correlationId));
-            }
-            launch_notes::leave(data.correlationId, launches_kernels);
-        }));
+        let name = unsafe { CStr::from_ptr(data.functionName) }.to_bytes();
+        drop(catch_unwind(AssertUnwindSafe(|| if begins { begun(name, data) } else { ended(name, data) })));
+    }
+}
+
+fn begun(name: &[u8], data: &CUpti_CallbackData) {
+    let launches_kernels = launches_kernels(name);
+    if launches_kernels {
+        latest_kernel::launched(launches_one_kernel(name).then_some(data.correlationId));
+    }
+    if launches_kernels || is_recorded(name) {
+        launch_notes::leave(data.correlationId, launches_kernels);
+    }
+}
+
+fn ended(name: &[u8], data: &CUpti_CallbackData) {
+    if !launches_kernels(name) {
+        // SAFETY: that is what CUPTI says of the end of this call.
+        unsafe { driver_memory::ended(name, data) };
     }
 }
 

@@ -10,11 +10,25 @@ use crate::launch::LaunchInfo;
 /// A call, as a record tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
+    pub(crate) kind: CallKind,
+    /// Which call it is, among those of its kind.
+    pub(crate) number: u32,
     /// On CUPTI's clock.
     pub(crate) start: u64,
     /// As CUPTI numbers threads.
     pub(crate) thread: u32,
     pub(crate) correlation: u32,
+}
+
+/// Who was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CallKind {
+    Driver,
+    Runtime,
+}
+
+impl CallKind {
+    pub(crate) const ALL: [CallKind; 2] = [CallKind::Driver, CallKind::Runtime];
 }
 
 /// How many calls of a thread are kept, and of how many threads.
@@ -80,7 +94,7 @@ mod tests {
     use super::*;
 
     fn call(thread: u32, correlation: u32) -> Call {
-        Call { start: 0, thread, correlation }
+        Call { kind: CallKind::Driver, number: 0, start: 0, thread, correlation }
     }
 
     #[test]

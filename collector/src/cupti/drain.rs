@@ -124,7 +124,9 @@ impl Session {
                 continue;
             }
             look(&filled, |record| {
-                if let Some(Record::Call(call)) = record {
+                if let Some(Record::Call(call)) = record
+                    && library::is_launch(&call)
+                {
                     translator.called(call);
                 }
             });
@@ -135,6 +137,7 @@ impl Session {
             read(filled, |record| translator.translate(record));
         }
         translator.settle_memory();
+        translator.record_held_memory();
         translator.lose(library::take_dropped());
         is_new
     }

@@ -2,21 +2,25 @@
 #![allow(unsafe_code)]
 
 use std::{
+    collections::HashSet,
     ffi::{CStr, c_char},
     ptr,
+    sync::OnceLock,
 };
 
 use cudarc::{
-    cupti::sys::{self, CUpti_ActivityFlag, CUpti_CallbackDomain, CUptiResult},
+    cupti::sys::{self, CUpti_ActivityFlag, CUpti_ActivityKind, CUpti_CallbackDomain, CUptiResult},
     driver::{CudaStream, sys::cuDriverGetVersion},
 };
 
 use super::{
     callbacks,
+    calls::{Call, CallKind},
+    driver_memory, modules,
     records::Next,
     streams::CuptiStream,
     subscriber::{self, DETACHING, LAST_CALL},
-    traced::{Traced, changes_memory, kinds, launches_work},
+    traced::{self, Traced, is_recorded, kinds, launches_work},
     unavailable::Unavailable,
 };
 use crate::libraries::{self, Library};
@@ -25,6 +29,7 @@ const DRIVER: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVE
 const RUNTIME: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RUNTIME_API;
 /// From this version on records of single calls can be asked for: that of CUDA 12.5.
 const RECORDS_SINGLE_CALLS: u32 = 23;
+const RESOURCE: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE;
 
 /// Attaches CUPTI to this process, and tells its version.
 pub(crate) fn attach(traced: Traced) -> Result<u32, Unavailable> {
@@ -53,10 +58,7 @@ pub(crate) fn attach_beside(traced: Traced) -> Result<u32, Unavailable> {
         return Err(Unavailable::AnotherClient);
     }
     register_buffers()?;
-    if record_launches(true) == 0 {
-        return Err(Unavailable::Refused { attempt: "record launches", reason: "none can be recorded".into() });
-    }
-    enable_kinds(traced).map(|()| version).inspect_err(|_| disable())
+    record_launches().and_then(|()| enable_kinds(traced)).map(|()| version).inspect_err(|_| disable())
 }
 
 fn version() -> Result<u32, Unavailable> {
@@ -72,26 +74,67 @@ fn register_buffers() -> Result<(), Unavailable> {
     check("take our buffers", unsafe { sys::cuptiActivityRegisterCallbacks(requested, completed) })
 }
 
-/// Has the calls that launch something recorded, or no more; tells how many there are.
-fn record_launches(is_wanted: bool) -> usize {
-    let recorded = |domain, record: unsafe fn(u32, u8) -> CUptiResult| {
-        let launching = calls(domain).filter(|(_, name)| launches_work(name));
-        // SAFETY: it is a call of that domain.
-        launching.filter(|(call, _)| is_success(unsafe { record(*call, u8::from(is_wanted)) })).count()
-    };
-    recorded(DRIVER, sys::cuptiActivityEnableDriverApi) + recorded(RUNTIME, sys::cuptiActivityEnableRuntimeApi)
+/// Whether what is recorded of a call is that it launches something.
+pub(crate) fn is_launch(call: &Call) -> bool {
+    static LAUNCHES: OnceLock<HashSet<(CallKind, u32)>> = OnceLock::new();
+    let launches = LAUNCHES.get_or_init(|| {
+        let launching = |kind: CallKind| {
+            let launching = calls(kind.domain()).filter(|(_, name)| launches_work(name.as_bytes()));
+            launching.map(move |(number, _)| (kind, number))
+        };
+        CallKind::ALL.into_iter().flat_map(launching).collect()
+    });
+    launches.contains(&(call.kind, call.number))
+}
+
+/// Has the calls that launch something recorded. Those that do not are left out, as far as CUPTI lets them be: they are many.
+fn record_launches() -> Result<(), Unavailable> {
+    for kind in CallKind::ALL {
+        // SAFETY: callbacks for buffers are registered.
+        check("record launches", unsafe { sys::cuptiActivityEnable(kind.records()) })?;
+        let others = calls(kind.domain()).filter(|(_, name)| !launches_work(name.as_bytes()));
+        // SAFETY: they are calls of that kind.
+        others.for_each(|(number, _)| unsafe {
+            match kind {
+                CallKind::Driver => sys::cuptiActivityEnableDriverApi(number, 0),
+                CallKind::Runtime => sys::cuptiActivityEnableRuntimeApi(number, 0),
+            };
+        });
+    }
+    Ok(())
+}
+
+impl CallKind {
+    fn domain(self) -> CUpti_CallbackDomain {
+        match self {
+            CallKind::Driver => DRIVER,
+            CallKind::Runtime => RUNTIME,
+        }
+    }
+
+    fn records(self) -> CUpti_ActivityKind {
+        match self {
+            CallKind::Driver => CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER,
+            CallKind::Runtime => CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_RUNTIME,
+        }
+    }
 }
 
 /// Traces these kinds too.
 pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
     // Calls are told by their names, so that those of later versions are found too. Some are of long ago, and whether they
     // can be watched is no matter.
-    let is_wanted = |name: &str| launches_work(name) || traced.memory && changes_memory(name);
-    let wanted = calls(DRIVER).filter(|(_, name)| is_wanted(name));
-    let watched = wanted.filter(|(call, _)| {
-        // SAFETY: there is a subscriber; one call after the other.
-        is_success(unsafe { sys::cuptiEnableCallback(1, subscriber::current(), DRIVER, *call) })
-    });
+    traced::will_come(traced);
+    driver_memory::prepare();
+    let wanted =
+        calls(DRIVER).filter(|(_, name)| is_recorded(name.as_bytes()) || driver_memory::CALLS.contains(&name.as_str()));
+    // SAFETY: there is a subscriber; one call after the other.
+    let watch = |domain, call| is_success(unsafe { sys::cuptiEnableCallback(1, subscriber::current(), domain, call) });
+    for resource in modules::RESOURCES {
+        // Without it, the ledger of memory has nothing of modules.
+        watch(RESOURCE, resource);
+    }
+    let watched = wanted.filter(|(call, _)| watch(DRIVER, *call));
     if watched.count() == 0 {
         return Err(Unavailable::Refused { attempt: "watch launches", reason: "none can be watched".into() });
     }
@@ -122,12 +165,9 @@ fn calls(domain: CUpti_CallbackDomain) -> impl Iterator<Item = (u32, String)> {
 
 /// Traces nothing from now on.
 pub(crate) fn disable() {
-    for kind in kinds(Traced { memory: true }) {
+    for kind in kinds(Traced { memory: true }).chain(CallKind::ALL.map(CallKind::records)) {
         // SAFETY: it is attached. One that was not enabled is none to worry about.
         unsafe { sys::cuptiActivityDisable(kind) };
-    }
-    if !subscriber::is_there() {
-        record_launches(false);
     }
 }
 

@@ -11,6 +11,9 @@
 //!
 //! A library that launches kernels of its own may say only afterwards what they were ([`LatestKernel`]): that is a note, too.
 //!
+//! The driver's own calls for memory are watched as well, and the modules it loads: so much of the device each library has
+//! beside the program's allocator ([`held_memory`], [`driver_memory`], [`modules`]).
+//!
 //! Memory that a program hands out in order of a stream ([`Activity::order_memory_by`]) takes the same way: events and
 //! launches of a thread come in the order in which it made them, so each event is between two launches, and gets its time
 //! when those have run.
@@ -20,14 +23,19 @@ mod buffers;
 mod callbacks;
 mod calls;
 mod clock;
+mod cubin;
 mod demangle;
 mod drain;
+mod driver_memory;
 mod groups;
+mod held_memory;
+mod holders;
 mod join;
 mod latest_kernel;
 mod library;
 mod memory;
 mod memory_order;
+mod modules;
 mod names;
 mod records;
 mod streams;

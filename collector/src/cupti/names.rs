@@ -27,6 +27,11 @@ struct KnownKernel {
 }
 
 impl KernelNames {
+    /// Whether a kernel of this name has been seen.
+    pub(crate) fn has(&self, shared: &Shared, name: &CStr) -> bool {
+        self.seen.get(&(name.as_ptr() as usize, shared.id)).is_some_and(|seen| seen.text.as_c_str() == name)
+    }
+
     /// The id of a name, as people write it, and what a kernel of that name does.
     pub(crate) fn look_up(&mut self, shared: &Shared, name: &CStr) -> (NameId, SpanKind) {
         let key = (name.as_ptr() as usize, shared.id);

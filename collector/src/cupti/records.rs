@@ -8,7 +8,11 @@ use std::{
 
 use cudarc::cupti::sys;
 
-use super::{calls::Call, memory::MemoryChange, streams::CuptiStream};
+use super::{
+    calls::{Call, CallKind},
+    memory::MemoryChange,
+    streams::CuptiStream,
+};
 
 /// What a record says.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub(crate) enum Record<'a> {
     Kernel {
         work: Work,
         name: &'a CStr,
+        /// What is set aside for the stacks of kernels.
+        local_memory: u64,
     },
     Copy {
         work: Work,
@@ -98,7 +104,8 @@ unsafe fn read_one(bytes: &[u8], at: usize) -> Option<Record<'_>> {
             KERNEL => {
                 let kernel: Kernel = prefix(bytes)?;
                 let name = if kernel.name.is_null() { c"(unnamed)" } else { CStr::from_ptr(kernel.name) };
-                Record::Kernel { work: work(&kernel.when, kernel.place, kernel.correlation), name }
+                let work = work(&kernel.when, kernel.place, kernel.correlation);
+                Record::Kernel { work, name, local_memory: kernel.local_memory }
             }
             COPY => {
                 let copy: Copy = prefix(bytes)?;
@@ -116,9 +123,10 @@ unsafe fn read_one(bytes: &[u8], at: usize) -> Option<Record<'_>> {
             }
             MEMORY => prefix::<Memory>(bytes)?.change().map_or(Record::Other, Record::Memory),
             POOL => prefix::<MemoryPool>(bytes)?.change().map_or(Record::Other, Record::Memory),
-            DRIVER_CALL | RUNTIME_CALL => {
-                let ApiCall { when: [start, _], thread, correlation, .. } = prefix(bytes)?;
-                Record::Call(Call { start, thread, correlation })
+            kind @ (DRIVER_CALL | RUNTIME_CALL) => {
+                let kind = if kind == DRIVER_CALL { CallKind::Driver } else { CallKind::Runtime };
+                let ApiCall { number, when: [start, _], thread, correlation, .. } = prefix(bytes)?;
+                Record::Call(Call { kind, number, start, thread, correlation })
             }
             _ => Record::Other,
         })
@@ -152,6 +160,8 @@ struct Kernel {
     correlation: u32,
     _grid: i64,
     name: *const c_char,
+    _launch: [u64; 10],
+    local_memory: u64,
 }
 
 /// The beginning of `CUpti_ActivityAPI`.
@@ -159,7 +169,7 @@ struct Kernel {
 #[repr(C)]
 struct ApiCall {
     kind: u32,
-    _function: u32,
+    number: u32,
     when: [u64; 2],
     _process: u32,
     thread: u32,
@@ -302,10 +312,12 @@ macro_rules! same_places {
 
 same_places! {
     Kernel = CUpti_ActivityKernel9 {
-        kind = kind, when = start, place = deviceId, correlation = correlationId, name = name
+        kind = kind, when = start, place = deviceId, correlation = correlationId, name = name,
+        local_memory = localMemoryTotal_v2
     }
     Kernel = CUpti_ActivityKernel10 {
-        kind = kind, when = start, place = deviceId, correlation = correlationId, name = name
+        kind = kind, when = start, place = deviceId, correlation = correlationId, name = name,
+        local_memory = localMemoryTotal_v2
     }
     Copy = CUpti_ActivityMemcpy5 {
         direction = copyKind, bytes = bytes, when = start, place = deviceId, correlation = correlationId
@@ -350,6 +362,9 @@ pub(crate) mod tests {
         pub(crate) offsets: Vec<usize>,
     }
 
+    /// What is set aside for kernels.
+    pub(crate) const LOCAL_MEMORY: u64 = 132 << 20;
+
     /// The lengths of a kernel, a copy, a peer copy, a fill and a memory record.
     pub(crate) const VERSION_12: [usize; 5] = [208, 88, 96, 88, 120];
     pub(crate) const VERSION_13: [usize; 5] = [248, 112, 96, 104, 128];
@@ -369,8 +384,15 @@ pub(crate) mod tests {
             let (place, name) = (place(work), (name.as_ptr() as usize).to_le_bytes());
             let (start, end) = (work.start.to_le_bytes(), work.end.to_le_bytes());
             let correlation = work.correlation.to_le_bytes();
-            let fields: [(usize, &[u8]); 6] =
-                [(0, &10_u32.to_le_bytes()), (16, &start), (24, &end), (40, &place), (92, &correlation), (104, &name)];
+            let fields: [(usize, &[u8]); 7] = [
+                (0, &10_u32.to_le_bytes()),
+                (16, &start),
+                (24, &end),
+                (40, &place),
+                (92, &correlation),
+                (104, &name),
+                (192, &LOCAL_MEMORY.to_le_bytes()),
+            ];
             self.push(lengths[0], &fields);
         }
 
@@ -460,7 +482,7 @@ pub(crate) mod tests {
             page.memory(lengths, 2, 3, Some((0xf000, 1 << 20)));
             page.memory(lengths, 1, 2, None);
             let mut expected = [
-                Record::Kernel { work: WORK, name: c"matmul" },
+                Record::Kernel { work: WORK, name: c"matmul", local_memory: LOCAL_MEMORY },
                 Record::Other,
                 Record::Copy { work: WORK, bytes: 4096, direction: 1 },
                 Record::Copy { work: WORK, bytes: 8192, direction: 10 },
@@ -492,12 +514,12 @@ pub(crate) mod tests {
     fn what_does_not_fit_in_the_buffer_is_not_read() {
         let mut page = Page::default();
         page.kernel(VERSION_12, WORK, c"matmul");
-        for length in 0..112 {
+        for length in 0..200 {
             // SAFETY: the name is static.
             assert!(unsafe { read_one(&page.bytes[..length], 0) }.is_none(), "{length}");
         }
         // SAFETY: as above.
-        assert!(unsafe { read_one(&page.bytes[..112], 0) }.is_some());
+        assert!(unsafe { read_one(&page.bytes[..200], 0) }.is_some());
         // SAFETY: as above.
         assert!(unsafe { read_one(&page.bytes, usize::MAX) }.is_none());
     }

@@ -1,5 +1,7 @@
 //! What is traced: which kinds of records, and which calls of the driver, told by their names.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use cudarc::cupti::sys::CUpti_ActivityKind as Kind;
 
 /// What is recorded beside kernels, copies and fills.
@@ -7,6 +9,19 @@ use cudarc::cupti::sys::CUpti_ActivityKind as Kind;
 pub struct Traced {
     /// Memory that the driver hands out, and its pools: for a program that does not record its memory itself.
     pub memory: bool,
+}
+
+/// Whether records of memory have been asked for.
+static MEMORY_IS_TRACED: AtomicBool = AtomicBool::new(false);
+
+/// Says that records of these kinds will come.
+pub(crate) fn will_come(traced: Traced) {
+    MEMORY_IS_TRACED.fetch_or(traced.memory, Relaxed);
+}
+
+/// Calls of which a record will come.
+pub(crate) fn is_recorded(name: &[u8]) -> bool {
+    launches_work(name) || MEMORY_IS_TRACED.load(Relaxed) && changes_memory(name)
 }
 
 /// The kinds of records that it takes.
@@ -22,19 +37,19 @@ pub(crate) fn kinds(traced: Traced) -> impl Iterator<Item = Kind> {
 }
 
 /// Calls that put work on a device: of the driver, and of the runtime, which calls that.
-pub(crate) fn launches_work(name: &str) -> bool {
+pub(crate) fn launches_work(name: &[u8]) -> bool {
     let transfers = ["cuMemcpy", "cu64Memcpy", "cuMemset", "cu64Memset"];
     let by_runtime = ["cudaLaunch", "__cudaLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset"];
-    launches_kernels(name.as_bytes())
-        || transfers.iter().chain(&by_runtime).any(|prefix| name.starts_with(prefix))
-            && !name.starts_with("cudaLaunchHostFunc")
+    launches_kernels(name)
+        || transfers.iter().chain(&by_runtime).any(|prefix| name.starts_with(prefix.as_bytes()))
+            && !name.starts_with(b"cudaLaunchHostFunc")
 }
 
 /// Calls that take memory of a device or give it back.
-pub(crate) fn changes_memory(name: &str) -> bool {
+fn changes_memory(name: &[u8]) -> bool {
     ["cuMemAlloc", "cu64MemAlloc", "cuMemFree", "cu64MemFree", "cuMemPool"]
         .iter()
-        .any(|prefix| name.starts_with(prefix))
+        .any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
 /// Calls that launch kernels.
@@ -61,18 +76,18 @@ mod tests {
             "cuLaunchCooperativeKernelMultiDevice",
             "cuGraphLaunch_ptsz",
         ] {
-            assert!(launches_work(name) && launches_kernels(name.as_bytes()), "{name}");
+            assert!(launches_work(name.as_bytes()) && launches_kernels(name.as_bytes()), "{name}");
             assert_eq!(launches_one_kernel(name.as_bytes()), name.contains("LaunchKernel"), "{name}");
         }
         for name in
             ["cuMemcpyHtoDAsync_v2", "cuMemcpyBatchAsync_ptsz", "cuMemsetD2D32Async", "cuMemcpy", "cu64MemsetD8"]
         {
-            assert!(launches_work(name) && !launches_kernels(name.as_bytes()), "{name}");
+            assert!(launches_work(name.as_bytes()) && !launches_kernels(name.as_bytes()), "{name}");
         }
         for name in
             ["cudaLaunchKernel_v7000", "__cudaLaunchKernel_v13000", "cudaMemcpyAsync_v3020", "cudaGraphLaunch_v10000"]
         {
-            assert!(launches_work(name), "{name}");
+            assert!(launches_work(name.as_bytes()), "{name}");
         }
         for name in [
             "cudaLaunchHostFunc_v10000",
@@ -84,10 +99,10 @@ mod tests {
             "cuMemPrefetchAsync",
             "cuMemAlloc_v2",
         ] {
-            assert!(!launches_work(name), "{name}");
+            assert!(!launches_work(name.as_bytes()), "{name}");
         }
         for name in ["cuMemAlloc_v2", "cuMemAllocAsync", "cuMemFreeAsync_ptsz", "cuMemPoolTrimTo"] {
-            assert!(changes_memory(name), "{name}");
+            assert!(changes_memory(name.as_bytes()), "{name}");
         }
     }
 }

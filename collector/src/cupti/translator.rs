@@ -5,15 +5,18 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use stepscope_traces::{CollectorNote, Correlation, MemoryTimes, Nanos, Span, SpanKind};
+use stepscope_traces::{CollectorNote, Correlation, CounterSample, MemoryTimes, Nanos, Span, SpanKind, now};
 
 use super::{
     calls::{Call, Calls},
     clock::CuptiClock,
     groups::{Groups, Ran},
+    held_memory,
+    holders::Holder,
     join::Launches,
     memory::{MemoryChange, Pools},
     memory_order::MemoryOrder,
+    modules,
     names::KernelNames,
     records::{Record, Work},
     streams::{CuptiStream, Streams},
@@ -40,6 +43,8 @@ pub(crate) struct Translator {
     names: KernelNames,
     pools: Pools,
     memory_order: MemoryOrder,
+    /// What was set aside for the first kernel, and for the one that took most.
+    local_memory: Option<(u64, u64)>,
 }
 
 impl Translator {
@@ -55,6 +60,7 @@ impl Translator {
             names: KernelNames::default(),
             pools: Pools::default(),
             memory_order: MemoryOrder::new(),
+            local_memory: None,
         }
     }
 
@@ -63,6 +69,7 @@ impl Translator {
         let is_new = self.listeners.iter().all(|listener| listener.id != shared.id);
         if is_new {
             self.listeners.push(shared.clone());
+            held_memory::with(|held| held.tell_all(now()));
             shared.launches.watched.store(true, Relaxed);
         }
         is_new
@@ -165,7 +172,10 @@ impl Translator {
     /// Records what a record says; `None` is one that could not be read.
     pub(crate) fn translate(&mut self, record: Option<Record<'_>>) {
         match record {
-            Some(Record::Kernel { work, name }) => self.work(work, name, None, |kind| kind),
+            Some(Record::Kernel { work, name, local_memory }) => {
+                self.reserve_for_kernel(&work, name, local_memory);
+                self.work(work, name, None, |kind| kind);
+            }
             Some(Record::Copy { work, bytes, direction }) => {
                 self.work(work, copy_name(direction), Some(bytes), |_| SpanKind::Copy);
             }
@@ -216,6 +226,32 @@ impl Translator {
         let (guard, info) = note.map_or((None, None), |note| (note.launched.guard, note.launched.info));
         let ran = Ran { recorder: listener.id, place: work.place, guard, info, span };
         self.groups.add(ran, |recorder, span| record(&self.listeners, recorder, span));
+    }
+
+    /// What a kernel took of the device's memory when it ran first: its code, and stacks, which are set aside for good.
+    fn reserve_for_kernel(&mut self, work: &Work, name: &CStr, local_memory: u64) {
+        let Some(listener) = self.listeners.first() else { return };
+        // What is set aside for the first kernel was there before it, as a part of the context.
+        let (first, most) = self.local_memory.get_or_insert((local_memory, local_memory));
+        if local_memory > *most {
+            *most = local_memory;
+            let (time, grown) = (self.clock.time(work.start), local_memory.saturating_sub(*first));
+            held_memory::with(|held| held.set(time, Holder::LocalMemory, grown.max(held.sum(Holder::LocalMemory))));
+        }
+        if !self.names.has(listener, name) {
+            modules::ran(self.clock.time(work.start), name.to_bytes());
+        }
+    }
+
+    /// Records what changed in the memory that libraries hold. It is the process's, so the first recorder's.
+    pub(crate) fn record_held_memory(&self) {
+        let Some(listener) = self.listeners.first().filter(|listener| !listener.paused.load(Relaxed)) else { return };
+        for change in held_memory::with(held_memory::HeldMemory::take_changes) {
+            let counter = listener.names().counter(change.holder.counter());
+            let sample =
+                counter.map(|counter| CounterSample { time_ns: change.time, counter, value: change.bytes as f64 });
+            sample.into_iter().for_each(|sample| thread_state::push_waiting(listener, Event::Counter(sample)));
+        }
     }
 
     fn memory(&mut self, change: MemoryChange) {

@@ -1,9 +1,10 @@
-//! One sampler per node and device: the first process that claims a device samples it.
+//! One sampler per node and device: the first process that claims a device samples it. Every process samples its own memory.
 
 use std::{
     fs::{File, TryLockError},
     io,
     path::Path,
+    sync::{Mutex, PoisonError},
 };
 
 use stepscope_traces::open_lock_file;
@@ -29,6 +30,32 @@ impl Claim {
     }
 }
 
+/// The right to sample what this process has of a device, of which ranks that are threads have one.
+pub(super) struct ProcessClaim {
+    device: String,
+}
+
+/// The devices that this process samples.
+static SAMPLED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+impl ProcessClaim {
+    /// Claims a device for this process; `None` when another rank of it has it.
+    pub(super) fn take(device: &str) -> Option<ProcessClaim> {
+        let mut sampled = SAMPLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if sampled.iter().any(|other| other == device) {
+            return None;
+        }
+        sampled.push(device.to_owned());
+        Some(ProcessClaim { device: device.to_owned() })
+    }
+}
+
+impl Drop for ProcessClaim {
+    fn drop(&mut self) {
+        SAMPLED.lock().unwrap_or_else(PoisonError::into_inner).retain(|device| *device != self.device);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,5 +71,13 @@ mod tests {
         assert!(take("../other node", "GPU-1").is_some());
         drop(first);
         assert!(take("node", "GPU-1").is_some());
+    }
+
+    #[test]
+    fn a_process_samples_its_memory_once() {
+        let first = ProcessClaim::take("GPU-of-this-test");
+        assert!(first.is_some() && ProcessClaim::take("GPU-of-this-test").is_none());
+        drop(first);
+        assert!(ProcessClaim::take("GPU-of-this-test").is_some());
     }
 }

@@ -100,6 +100,11 @@ pub fn unit(counter: &str) -> Option<&'static str> {
     ALL.into_iter().flatten().find(|reading| reading.name == counter).map(|reading| reading.unit)
 }
 
+/// What this process has of a device, and nothing else: where somebody else samples the device.
+pub(super) fn of_process(device: Device<'static>) -> Gauges {
+    Gauges::new(vec![memory_of_process(Arc::new(device))])
+}
+
 /// All readings of a device.
 pub(super) fn of(device: Device<'static>) -> Gauges {
     let device = &Arc::new(device);

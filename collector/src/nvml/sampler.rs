@@ -16,12 +16,18 @@ use std::{
 use stepscope_traces::CounterId;
 
 use super::{
-    claim::Claim,
+    claim::{Claim, ProcessClaim},
     devices::{self, DeviceSelector, NvmlUnavailable},
     gauges::{Gauges, LeftOut},
     readings,
 };
 use crate::{Recorder, quiet_thread};
+
+/// How often the memory of the process is sampled while its context is made.
+const EARLY_EVERY: Duration = Duration::from_millis(10);
+/// For how long after it has any, and how long that is waited for.
+const EARLY_FOR: Duration = Duration::from_secs(1);
+const EARLY_WAIT: Duration = Duration::from_secs(10);
 
 /// Samples one device into a run until it is dropped. It is to be finished before its recorder is.
 pub struct Sampler {
@@ -32,31 +38,40 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to sample a device into the run at `run`; `None` when another process, or another rank of this one,
-    /// does so already. The first sample is taken before this returns: what is in use before anything else is.
+    /// Begins to sample a device into the run at `run`. Where another process does so already, it samples what this one has
+    /// of the device; `None` when another rank of this process does. The first sample is taken before this returns: what
+    /// is in use before anything else is.
     pub fn start(
         run: &Path,
         recorder: &Recorder,
-        device: &DeviceSelector,
+        selector: &DeviceSelector,
         every: Duration,
     ) -> Result<Option<Sampler>, NvmlUnavailable> {
-        let device = devices::find(device)?;
+        let device = devices::find(selector)?;
         let host = nix::unistd::gethostname().unwrap_or_default();
         let uuid = device.uuid().map_err(NvmlUnavailable::Failed)?;
-        match Claim::take(run, &host.to_string_lossy(), &uuid)? {
-            Some(claim) => Ok(Some(Sampler::spawn(recorder.clone(), readings::of(device), every, claim)?)),
-            None => Ok(None),
-        }
+        let Some(process) = ProcessClaim::take(&uuid) else { return Ok(None) };
+        let claim = Claim::take(run, &host.to_string_lossy(), &uuid)?;
+        let early = readings::of_process(devices::find(selector)?);
+        let gauges = if claim.is_some() { readings::of(device) } else { readings::of_process(device) };
+        Ok(Some(Sampler::spawn(recorder.clone(), gauges, early, every, (claim, process))?))
     }
 
-    fn spawn(recorder: Recorder, gauges: Gauges, every: Duration, claim: impl Send + 'static) -> io::Result<Sampler> {
+    fn spawn(
+        recorder: Recorder,
+        gauges: Gauges,
+        early: Gauges,
+        every: Duration,
+        claim: impl Send + 'static,
+    ) -> io::Result<Sampler> {
         let ending = Arc::new(AtomicBool::new(false));
         let ended = ending.clone();
         let mut sampling = Sampling { recorder, gauges, counters: HashMap::new() };
         sampling.take();
+        let early = Early { gauges: early, began: Instant::now(), first: None };
         let body = move || {
             let _claim = claim;
-            sampling.go_on(every, &ended)
+            sampling.go_on(every, early, &ended)
         };
         let thread = quiet_thread::spawn("stepscope-nvml", body)?;
         Ok(Sampler { ending, thread: Some(thread), process: process::id() })
@@ -86,37 +101,77 @@ impl Drop for Sampler {
     }
 }
 
+/// The ids of counters, where there was room for them.
+type CounterIds = HashMap<&'static str, Option<CounterId>>;
+
 /// What is read, and where it goes.
 struct Sampling {
     recorder: Recorder,
     gauges: Gauges,
-    counters: HashMap<&'static str, Option<CounterId>>,
+    counters: CounterIds,
 }
 
 impl Sampling {
     fn take(&mut self) {
         let Sampling { recorder, gauges, counters } = self;
-        gauges.read(|reading, value| {
-            let counter = *counters.entry(reading.name).or_insert_with(|| recorder.counter(reading.name));
-            if let Some(counter) = counter {
-                recorder.count(counter, value);
-            }
-        });
+        record(recorder, counters, gauges);
     }
 
     /// Takes the samples after the first one.
-    fn go_on(mut self, every: Duration, ended: &AtomicBool) -> Vec<LeftOut> {
+    fn go_on(mut self, every: Duration, mut early: Early, ended: &AtomicBool) -> Vec<LeftOut> {
         let mut pace = Pace::new(Instant::now(), every);
         loop {
             let next = pace.next(Instant::now());
             while !ended.load(Relaxed) && Instant::now() < next {
-                thread::park_timeout(next.saturating_duration_since(Instant::now()));
+                let wait = next.saturating_duration_since(Instant::now());
+                if early.is_over() {
+                    thread::park_timeout(wait);
+                } else {
+                    thread::park_timeout(wait.min(EARLY_EVERY));
+                    early.take(&self.recorder, &mut self.counters);
+                }
             }
             if ended.load(Relaxed) || self.gauges.is_empty() {
                 return self.gauges.left_out();
             }
             self.take();
         }
+    }
+}
+
+/// Reads, and records what there is. Says whether there was anything.
+fn record(recorder: &Recorder, counters: &mut CounterIds, gauges: &mut Gauges) -> bool {
+    let mut is_any = false;
+    gauges.read(|reading, value| {
+        is_any = true;
+        let counter = *counters.entry(reading.name).or_insert_with(|| recorder.counter(reading.name));
+        if let Some(counter) = counter {
+            recorder.count(counter, value);
+        }
+    });
+    is_any
+}
+
+/// What the process has while its context is made, which takes less than the time between two samples.
+struct Early {
+    gauges: Gauges,
+    began: Instant,
+    /// When it had something first.
+    first: Option<Instant>,
+}
+
+impl Early {
+    fn take(&mut self, recorder: &Recorder, counters: &mut CounterIds) {
+        if record(recorder, counters, &mut self.gauges) {
+            self.first.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Whether the context is there, or none is to be expected.
+    fn is_over(&self) -> bool {
+        let is_long = |since: Instant, limit: Duration| since.elapsed() >= limit;
+        self.gauges.is_empty()
+            || self.first.map_or_else(|| is_long(self.began, EARLY_WAIT), |first| is_long(first, EARLY_FOR))
     }
 }
 
@@ -173,7 +228,8 @@ mod tests {
         };
         let gauges = Gauges::new(vec![Gauge::new(&READINGS, read)]);
         let claim = Claim::take(&path, "node", "GPU-1").unwrap().unwrap();
-        let sampler = Sampler::spawn(recorder.clone(), gauges, Duration::from_millis(5), claim).unwrap();
+        let early = Gauges::new(Vec::new());
+        let sampler = Sampler::spawn(recorder.clone(), gauges, early, Duration::from_millis(5), claim).unwrap();
         assert!(Claim::take(&path, "node", "GPU-1").unwrap().is_none());
         thread::sleep(Duration::from_millis(100));
         assert_eq!(sampler.finish(), [LeftOut { name: "test.not", reason: "not supported".into() }]);

@@ -161,6 +161,28 @@ class StepTime(Record):
     inferred: bool
 
 
+class LibraryMemory(Record):
+    """What a library took from the device."""
+
+    library: str
+    bytes: int
+
+
+class Ledger(Record):
+    """What the device says is used at the peak, in parts that add up."""
+
+    device_used_bytes: int
+    allocated_bytes: int
+    fragmentation_bytes: int
+    driver_bytes: int
+    context_bytes: Optional[int]
+    modules_bytes: Optional[int]
+    local_memory_bytes: Optional[int]
+    libraries_bytes: int
+    libraries: List[LibraryMemory]
+    residual_bytes: int
+
+
 class RankMemory(Record):
     """What fills a rank's memory, over the whole recording."""
 
@@ -172,6 +194,7 @@ class RankMemory(Record):
     at_peak: Dict[str, int]
     at_end: Dict[str, int]
     reserved_peak_bytes: Optional[int]
+    ledger: Optional[Ledger]
     inferred: bool
 
 

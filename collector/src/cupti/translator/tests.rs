@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::{
     super::{
+        calls::CallKind,
         latest_kernel::{self, LatestKernel},
         records::{
             self,
@@ -325,7 +326,8 @@ fn a_call_that_is_told_later_was_made_where_the_process_was_then() {
     };
     launch_notes::leave_operation(DescribedLaunch::LastOf { thread: 5, before: second }, info);
     for (correlation, thread, time) in [(1, 5, before), (2, 5, first), (3, 5, second), (4, 6, second)] {
-        recording.translator.called(Call { start: time.0.cast_unsigned(), thread, correlation });
+        let (kind, start) = (CallKind::Driver, time.0.cast_unsigned());
+        recording.translator.called(Call { kind, number: 0, start, thread, correlation });
     }
     recorder.set_process_context(None, None);
     recording.translator.read_notes();
@@ -343,4 +345,26 @@ fn a_call_that_is_told_later_was_made_where_the_process_was_then() {
         (later.0, later.1, None),
     ];
     assert_eq!(told, expected);
+}
+
+#[test]
+fn what_libraries_hold_is_counted_from_when_it_changed() {
+    let mut recording = Recording::start(Settings::default());
+    let began = now();
+    for local_memory in [100, 160, 120] {
+        let work = work(1, began.0.cast_unsigned());
+        recording.translator.translate(Some(Record::Kernel { work, name: c"kernel", local_memory }));
+    }
+    held_memory::with(|held| held.set(Nanos(began.0 + 5), Holder::Nvshmem, 4096));
+    recording.translator.record_held_memory();
+    held_memory::with(|held| held.set(Nanos(began.0 + 7), Holder::Nvshmem, 0));
+    recording.translator.record_held_memory();
+    let [(data, _)] = recording.finish().try_into().ok().unwrap();
+    let named = |name: &str| {
+        let samples = data.counters.rows().filter(|sample| data.names.counter(sample.counter) == Some(name));
+        samples.map(|sample| (sample.time_ns.0 - began.0, sample.value)).collect::<Vec<_>>()
+    };
+    assert_eq!(named("memory.nvshmem"), [(5, 4096.0), (7, 0.0)]);
+    assert_eq!(named("memory.local"), [(0, 60.0)], "what the first one took was there before it");
+    assert!(!named("memory.modules").is_empty(), "somebody looked");
 }

@@ -108,7 +108,8 @@ pub(super) fn draw_ledger_line(scene: &Scene<'_>, memory: &RankMemory, area: Rec
 
 /// How many lines the details take.
 fn details_height(memory: &RankMemory) -> u16 {
-    let ledger = if memory.ledger.is_some() { 7 } else { 0 };
+    // A title, what is allocated, the sum, and nothing.
+    let ledger = memory.ledger.as_ref().map_or(0, |ledger| 4 + ledger.lines().len() as u16);
     ledger + if memory.largest_at_peak.is_empty() { 0 } else { 1 + memory.largest_at_peak.len() as u16 }
 }
 
@@ -120,10 +121,11 @@ pub(super) fn draw_details(scene: &Scene<'_>, memory: &RankMemory, area: Rect, b
         let line = |name: &str, bytes: String| Line::raw(format!("{name:<24}{bytes:>10}"));
         lines.push(Line::styled("Memory in use on the device", theme.title()));
         lines.push(line("allocated", text::bytes(ledger.allocated_bytes)));
-        lines.push(line("+ fragmentation", text::bytes(ledger.fragmentation_bytes)));
-        lines.push(line("+ driver and libraries", text::bytes(ledger.driver_and_libraries())));
-        lines.push(line("+ residual", text::larger(ledger.residual_bytes)));
-        let used = line("= in use at the peak", text::bytes(ledger.device_used_bytes));
+        for (name, bytes) in ledger.lines() {
+            let sign = if bytes < 0 { "-" } else { "" };
+            lines.push(line(&format!("+ {name}"), format!("{sign}{}", text::bytes(bytes.unsigned_abs()))));
+        }
+        let used = line("= used on the device", text::bytes(ledger.device_used_bytes));
         lines.push(used.style(theme.strong()));
         lines.push(Line::default());
     }
