@@ -1,7 +1,8 @@
 //! CUPTI's clock, in which all records are, and how it becomes the rank's.
 //!
 //! CUPTI would also take a clock of ours. But for a device that is in use already it goes on with its own, in some
-//! versions, and after being detached and attached for some kernels; so both clocks are read together instead.
+//! versions, and after being detached and attached for some kernels; so both clocks are read together instead. PyTorch's
+//! profiler gives CUPTI one that counts the processor's ticks, and leaves it there.
 
 use stepscope_traces::{ClockMap, Nanos, now};
 
@@ -14,6 +15,8 @@ const TRIES: usize = 8;
 pub(crate) struct CuptiClock {
     map: ClockMap,
     last: Option<ClockReading>,
+    /// How fast CUPTI's clock ran between the last two readings.
+    rate: Option<f64>,
     uncertainty: Nanos,
 }
 
@@ -43,10 +46,14 @@ impl CuptiClock {
     /// Adds a reading. What ran before it then lies between two.
     pub(crate) fn add(&mut self, reading: ClockReading) {
         if let Some(last) = self.last {
-            let difference = (reading.cupti - last.cupti) - (reading.rank - last.rank).0;
-            if difference.abs() > SET_BY.0 {
+            let (cupti, rank) = ((reading.cupti - last.cupti) as f64, (reading.rank - last.rank).0 as f64);
+            // In nanoseconds, or as fast as it ran before; how fast that is, the first two readings say.
+            let rates = [1.0, self.rate.unwrap_or(cupti / rank)];
+            let is_as_expected = |rate: f64| (cupti - rate * rank).abs() <= SET_BY.0 as f64;
+            if cupti <= 0.0 || !rates.into_iter().any(is_as_expected) {
                 self.map = ClockMap::default();
             }
+            self.rate = Some(cupti / rank).filter(|rate| rate.is_finite());
         }
         self.map.add(reading.cupti, reading.rank.0);
         self.uncertainty = self.uncertainty.max(reading.uncertainty);
@@ -94,6 +101,17 @@ mod tests {
             clock.add(reading(10_020_000_000 + jump, 20_000_000));
             clock.add(reading(10_030_000_000 + jump, 30_000_000));
             assert_eq!(clock.time((10_025_000_000 + jump) as u64), Nanos(25_000_000));
+        }
+    }
+
+    #[test]
+    fn a_clock_may_count_something_else_than_nanoseconds() {
+        let mut clock = CuptiClock::default();
+        for step in 0..5 {
+            clock.add(reading(7_000_000_000 + step * 21_000_000, 500 + step * 10_000_000));
+        }
+        for step in 0..5 {
+            assert_eq!(clock.time(7_000_000_000 + step * 21_000_000 / 2), Nanos(500 + step.cast_signed() * 5_000_000));
         }
     }
 
