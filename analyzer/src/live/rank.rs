@@ -237,10 +237,10 @@ impl LiveRank {
 
     fn forget_counters(&mut self, before: i64) {
         let before = before.min(self.newest.map_or(i64::MIN, |newest| newest.saturating_sub(self.late_ns)));
-        let (began, later) = self.memory.moments();
+        let moments = self.memory.moments();
         let mut kept = CounterSamples::default();
         let all = &self.data.counters;
-        let needed = device_samples::needed_for_ledger(all, &self.data.names, began, later);
+        let needed = device_samples::needed_for_ledger(all, &self.data.names, moments);
         for (row, sample) in all.rows().enumerate() {
             if sample.time_ns.0 >= before || needed.contains(&row) {
                 kept.push(&sample);

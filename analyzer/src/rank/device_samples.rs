@@ -21,6 +21,8 @@ pub(crate) const MEMORY_USED_BY_PROCESS: &str = "gpu.memory_used_by_process";
 
 /// How long it may take to ask a device, in nanoseconds.
 const ASKING: i64 = 2_000_000;
+/// How long ago a step may have begun that is not known yet, in nanoseconds.
+const STEP_IS_KNOWN_WITHIN: i64 = 5_000_000_000;
 /// For how long after its first allocation the context of a program is looked for, in nanoseconds.
 const SOON: i64 = 1_000_000_000;
 
@@ -32,12 +34,23 @@ const ENERGY: &str = "gpu.energy";
 pub(crate) struct Taken {
     /// When it took some first.
     pub(crate) first: i64,
+    pub(crate) first_step_start: Option<i64>,
     pub(crate) first_step_end: Option<i64>,
     pub(crate) peak: i64,
     /// What it had allocated then.
     pub(crate) allocated: u64,
     /// What its allocator had taken from the device then.
     pub(crate) at_peak: u64,
+}
+
+/// What is known of these moments while a recording goes on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LedgerMoments {
+    /// When the program took memory first.
+    pub(crate) began: Option<i64>,
+    pub(crate) first_step_start: Option<i64>,
+    pub(crate) first_step_end: Option<i64>,
+    pub(crate) peak: Option<i64>,
 }
 
 /// The samples of a rank's device: time and value of each, by counter, in order.
@@ -81,12 +94,17 @@ impl DeviceSamples {
             driver,
             beside_allocator,
         };
-        // The first sample at which there is a whole context: the program has allocated by it, and not while the device was
-        // asked.
+        // Nothing is allocated while the device is asked.
         let is_quiet = |time: i64| reserved(time.saturating_sub(ASKING)) == reserved(time.saturating_add(ASKING));
         let allocated = || used.iter().filter(|(time, _)| (taken.first..=at_peak.0).contains(time));
         let mut soon = allocated().take_while(|(time, _)| *time <= taken.first.saturating_add(SOON));
-        let with_context = soon.find(|(time, _)| is_quiet(*time)).or_else(|| allocated().next())?;
+        let early = || soon.find(|(time, _)| is_quiet(*time)).or_else(|| allocated().next());
+        // Kernels and libraries are loaded when they are first used, most of them before the first step.
+        let before_step = taken.first_step_start.and_then(|start| {
+            let mut before = allocated().rev().skip_while(|(time, _)| *time > start);
+            before.find(|(time, _)| is_quiet(*time)).filter(|(time, _)| *time >= start.saturating_sub(SOON))
+        });
+        let with_context = before_step.or_else(early)?;
         let held = |time: i64| self.held.at(time, reserved(time));
         if let (Some(counted), Some(held)) = (held(with_context.0), held(at_peak.0)) {
             let driver = used.first().filter(|(time, _)| *time < taken.first).map_or(0, |(_, used)| *used as u64);
@@ -142,12 +160,8 @@ impl DeviceSamples {
 
 /// Which samples the ledger needs, of all there are: what was used first, last before memory was taken, soon after that and
 /// first after some moments, and what was held then.
-pub(crate) fn needed_for_ledger(
-    samples: &CounterSamples,
-    names: &Names,
-    began: Option<i64>,
-    moments: [Option<i64>; 2],
-) -> BTreeSet<usize> {
+pub(crate) fn needed_for_ledger(samples: &CounterSamples, names: &Names, moments: LedgerMoments) -> BTreeSet<usize> {
+    let LedgerMoments { began, first_step_start, first_step_end, peak } = moments;
     let mut needed = BTreeSet::new();
     let mut needed_times = Vec::new();
     for used in [MEMORY_USED, MEMORY_USED_BY_PROCESS] {
@@ -155,10 +169,14 @@ pub(crate) fn needed_for_ledger(
         let times: Vec<(i64, usize)> = times.map(|(row, sample)| (sample.time_ns.0, row)).collect();
         // Before anything was taken, each one may be the last.
         let before = times.iter().filter(|(time, _)| began.is_none_or(|began| *time <= began)).max();
-        let after = moments.into_iter().flatten().chain(began);
+        let after = [first_step_end, peak, began].into_iter().flatten();
         let after = after.filter_map(|moment| times.iter().filter(|(time, _)| *time >= moment).min());
         let is_soon = |time: i64| began.is_some_and(|began| (began..=began.saturating_add(SOON)).contains(&time));
-        let soon = times.iter().filter(|(time, _)| is_soon(*time));
+        // Until the first step is known, it may begin at any time that is not long ago.
+        let newest = times.iter().max().map_or(i64::MIN, |(time, _)| *time);
+        let (start, until_start) = first_step_start.map_or((newest, STEP_IS_KNOWN_WITHIN), |start| (start, SOON));
+        let is_before_step = |time: i64| (start.saturating_sub(until_start)..=start).contains(&time);
+        let soon = times.iter().filter(|(time, _)| is_soon(*time) || is_before_step(*time));
         for (time, row) in times.iter().min().into_iter().chain(before).chain(after).chain(soon) {
             needed.insert(*row);
             needed_times.push(*time);
@@ -193,7 +211,8 @@ mod tests {
         assert_eq!(samples.energy(5, 21), None, "nothing is known of after");
     }
 
-    const TAKEN: Taken = Taken { first: 12, first_step_end: None, peak: 15, allocated: 1000, at_peak: 1350 };
+    const TAKEN: Taken =
+        Taken { first: 12, first_step_start: None, first_step_end: None, peak: 15, allocated: 1000, at_peak: 1350 };
 
     #[test]
     fn a_ledger_takes_what_was_there_before_and_what_is_there_after_the_peak() {
@@ -250,9 +269,27 @@ mod tests {
                 1000
             }
         };
-        let taken = Taken { first: ms(8), first_step_end: None, peak: ms(85), allocated: 1000, at_peak: 1000 };
+        let taken = Taken { first: ms(8), peak: ms(85), at_peak: 1000, ..TAKEN };
         let ledger = samples.ledger(&taken, reserved).unwrap();
         assert_eq!((ledger.context_bytes, ledger.residual_bytes), (Some(500), 0));
+    }
+
+    #[test]
+    fn a_context_is_whole_before_the_first_step() {
+        let ms = |ms: i64| ms * 1_000_000;
+        let used = [(0, 10.0), (ms(120), 300.0), (ms(200), 800.0), (ms(300), 1100.0)];
+        let modules = [(0, 0.0), (ms(180), 40.0), (ms(280), 50.0)];
+        let samples = DeviceSamples::made_of(&[(MEMORY_USED_BY_PROCESS, &used), ("memory.modules", &modules)]);
+        let taken = Taken { first: ms(110), peak: ms(290), allocated: 400, at_peak: 400, ..TAKEN };
+        let of = |start| {
+            let taken = Taken { first_step_start: start, ..taken };
+            samples.ledger(&taken, |time| if time < ms(250) { 200 } else { 400 }).unwrap()
+        };
+        let told = of(Some(ms(210)));
+        assert_eq!((told.context_bytes, told.residual_bytes), (Some(800 - 200 - 10 - 40), 1100 - 400 - 10 - 550 - 50));
+        let early = Some(300 - 200 - 10);
+        assert_eq!(of(None).context_bytes, early);
+        assert_eq!(of(Some(ms(115))).context_bytes, early, "nobody had looked by then");
     }
 
     #[test]
@@ -269,7 +306,7 @@ mod tests {
                 1600
             }
         };
-        let taken = Taken { first: 5, first_step_end: Some(15), peak: 25, allocated: 700, at_peak: 800 };
+        let taken = Taken { first: 5, first_step_end: Some(15), peak: 25, allocated: 700, at_peak: 800, ..TAKEN };
         let ledger = samples.ledger(&taken, reserved).unwrap();
         assert_eq!((ledger.driver_bytes, ledger.libraries_bytes), (20, 900 - 20));
         assert_eq!((ledger.device_used_bytes, ledger.residual_bytes), (800 + 1000, 100));

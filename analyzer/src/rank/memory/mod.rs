@@ -61,10 +61,17 @@ impl MemoryReplay {
 
 /// What was played, as figures.
 fn rank_memory(player: Player, run: &RunInfo, info: &RankInfo, device: &DeviceSamples) -> Option<RankMemory> {
-    let Player { state, watch, step_ends, began, first_step_end, reserved, at_peak, .. } = player;
+    let Player { state, watch, step_ends, began, first_step_start, first_step_end, reserved, at_peak, .. } = player;
     let (peak, reserved_peak, timeline) = watch.finish()?;
     let ledger = |at_peak| {
-        let taken = Taken { first: began?, first_step_end, peak: peak.time, allocated: peak.allocated, at_peak };
+        let taken = Taken {
+            first: began?,
+            first_step_start,
+            first_step_end,
+            peak: peak.time,
+            allocated: peak.allocated,
+            at_peak,
+        };
         device.ledger(&taken, |time| reserved.at(time))
     };
     Some(RankMemory {

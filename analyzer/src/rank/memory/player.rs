@@ -22,7 +22,8 @@ pub(super) struct Player {
     pub(super) step_ends: Vec<u64>,
     /// When the first event happened.
     pub(super) began: Option<i64>,
-    /// When the first step had ended.
+    /// When the first step began, and when it had ended.
+    pub(super) first_step_start: Option<i64>,
     pub(super) first_step_end: Option<i64>,
     pub(super) reserved: ReservedTimeline,
     /// What was live at the peak.
@@ -64,6 +65,9 @@ impl Player {
     }
 
     fn enter(&mut self, next: &Stretch) {
+        if next.step.is_some() {
+            self.first_step_start = self.first_step_start.or(Some(next.from));
+        }
         if self.stretch.step.is_some() {
             self.first_step_end = self.first_step_end.or(Some(next.from));
         }

@@ -9,7 +9,7 @@ use super::{
     state::{AllocationPlace, Event, What},
     stretch::Stretch,
 };
-use crate::rank::step_windows::StepWindow;
+use crate::rank::{device_samples::LedgerMoments, step_windows::StepWindow};
 
 /// How many places there may be, before those that nothing is at any more are forgotten.
 const MANY_PLACES: usize = 4096;
@@ -96,11 +96,14 @@ impl MemoryReplay {
         self.settled.as_ref().map_or(i64::MIN, |player| player.stretch.from)
     }
 
-    /// When the first event happened, and when the first step ended and the peak was, of what has been played for good.
-    pub(crate) fn moments(&self) -> (Option<i64>, [Option<i64>; 2]) {
-        let settled = self.settled.as_ref();
-        let peak = settled.and_then(|player| Some(player.watch.peak()?.time));
-        (settled.and_then(|player| player.began), [settled.and_then(|player| player.first_step_end), peak])
+    /// The moments that the ledger needs, of what has been played for good.
+    pub(crate) fn moments(&self) -> LedgerMoments {
+        self.settled.as_ref().map_or_else(LedgerMoments::default, |player| LedgerMoments {
+            began: player.began,
+            first_step_start: player.first_step_start,
+            first_step_end: player.first_step_end,
+            peak: player.watch.peak().map(|peak| peak.time),
+        })
     }
 
     /// Plays for good what happened before a time, of a recording that goes on: no more of that is to come, and no step

@@ -5,6 +5,9 @@
 //! between two backward passes, for one group of parameters after the other, takes as many turns. The first step begins with
 //! the first backward pass, since what comes before that is no training yet. What comes behind an optimizer, evaluation and
 //! saving included, is of the next step.
+//!
+//! What comes before a backward pass is forward. After as many of them as the step before had, the optimizer is next: what
+//! prepares it, such as clipping and norms of gradients, is counted as its own.
 
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -27,6 +30,9 @@ struct Program {
     step_began: Nanos,
     phase_began: Nanos,
     backward: u32,
+    /// The backward passes of this step that have ended, and how many the step before had.
+    passes: u32,
+    usual_passes: Option<u32>,
     optimizer: u32,
     /// The optimizers that have called back, and wait.
     waiting: u32,
@@ -93,6 +99,8 @@ impl Program {
         step_began: Nanos(0),
         phase_began: Nanos(0),
         backward: 0,
+        passes: 0,
+        usual_passes: None,
         optimizer: 0,
         waiting: 0,
         recomputation: 0,
@@ -101,7 +109,7 @@ impl Program {
         turns: Turns::NEW,
     };
 
-    /// The phase that it is in. What comes before a backward pass counts as forward.
+    /// The phase that it is in.
     fn phase(&self) -> Option<Phase> {
         match self {
             Program { backward: 1.., recomputation: 1.., .. } => Some(Phase::Recompute),
@@ -109,6 +117,9 @@ impl Program {
             Program { saving: 1.., .. } => Some(Phase::Checkpoint),
             Program { evaluates: true, .. } => Some(Phase::Evaluation),
             Program { optimizer: 1.., .. } => Some(Phase::Optimizer),
+            Program { passes: passes @ 1.., usual_passes: Some(usual), .. } if passes >= usual => {
+                Some(Phase::Optimizer)
+            }
             Program { step: Some(_), .. } => Some(Phase::Forward),
             _ => None,
         }
@@ -122,6 +133,7 @@ impl Program {
         match event {
             Event::BackwardBegins => self.backward = self.backward.saturating_add(1),
             Event::BackwardEnds => {
+                self.passes = self.passes.saturating_add(is_outermost(self.backward).into());
                 self.backward = self.backward.saturating_sub(1);
                 self.turns.backward_ended();
             }
@@ -144,6 +156,7 @@ impl Program {
                     step_ended = self.step.map(|step| (Step(step), self.step_began));
                     self.step = self.step.map(|step| step.saturating_add(1));
                     self.step_began = time;
+                    self.usual_passes = Some(std::mem::take(&mut self.passes));
                 }
                 self.optimizer = self.optimizer.saturating_sub(1);
             }
@@ -268,5 +281,25 @@ mod tests {
         let words = ["backward", "recompute", "backward", "forward", "optimizer", "backward", "optimizer", "forward"];
         assert_eq!(phases, words.map(Some));
         assert_eq!(state.step, Some(1));
+    }
+
+    #[test]
+    fn what_prepares_the_optimizer_is_the_optimizers_from_the_second_step_on() {
+        let mut state = Program::NEW;
+        let mut after_passes = Vec::new();
+        // Steps of two backward passes, then one of three.
+        for passes in [2, 2, 3, 3] {
+            let mut told = String::new();
+            for _ in 0..passes {
+                state.change(Event::BackwardBegins, 0, Nanos(0));
+                state.change(Event::BackwardEnds, 0, Nanos(0));
+                told.extend(state.phase().and_then(|phase| phase.word().chars().next()));
+            }
+            state.change(Event::OptimizerBegins, 1, Nanos(0));
+            state.change(Event::OptimizerEnds, 1, Nanos(0));
+            assert_eq!(state.phase(), Some(Phase::Forward));
+            after_passes.push(told);
+        }
+        assert_eq!(after_passes, ["ff", "fo", "foo", "ffo"]);
     }
 }
