@@ -61,6 +61,9 @@ fn fixture(name: &str) -> Analysis {
 fn jobs_of_other_frameworks_have_a_layout_a_model_and_tokens() {
     for (name, [dp, tp, pp], zero, flops_per_token, tokens) in [
         ("fsdp2", [4, 1, 1], Zero::Three, 838_336_512.0, Some(16_384.0)),
+        ("torchtitan", [2, 2, 1], Zero::Three, 71_565_312.0, Some(32_768.0)),
+        ("deepspeed-zero2", [4, 1, 1], Zero::Two, 901_251_072.0, Some(16_384.0)),
+        ("ddp-after-profiler", [4, 1, 1], Zero::Off, 725_090_304.0, Some(16_384.0)),
         ("megatron-interleaved", [1, 2, 2], Zero::Off, 901_251_072.0, None),
         ("pipelining-interleaved", [1, 1, 4], Zero::Off, 1_480_065_024.0, None),
     ] {
@@ -78,6 +81,51 @@ fn jobs_of_other_frameworks_have_a_layout_a_model_and_tokens() {
             let ideal = (pp - 1) as f64 / (8.0 * 2.0 + (pp - 1) as f64);
             assert!((pipeline.ideal_bubble - ideal).abs() < 1e-9, "{name}");
         }
+    }
+}
+
+/// What was launched after PyTorch's profiler had run is known by records of calls alone.
+#[test]
+fn what_is_recorded_after_the_programs_own_profiler_has_phases_and_groups() {
+    let analysis = fixture("ddp-after-profiler");
+    assert_eq!(analysis.run.paused.as_ref().map(|paused| paused.count), Some(1));
+    for rank in &analysis.counted {
+        let all: i64 = rank.breakdown.phases.iter().map(|of| of.share.compute_ns).sum();
+        let share = |phase: Option<Phase>| {
+            let of = rank.breakdown.phases.iter().find(|of| of.phase == phase);
+            of.map_or(0.0, |of| of.share.compute_ns as f64 / all as f64)
+        };
+        // As without the profiler: a third is forward, a few percent are the optimizer's.
+        assert_eq!(share(None), 0.0);
+        assert!((0.25..0.35).contains(&share(Some(Phase::Forward))), "{}", share(Some(Phase::Forward)));
+        assert!((0.05..0.10).contains(&share(Some(Phase::Optimizer))), "{}", share(Some(Phase::Optimizer)));
+    }
+}
+
+#[test]
+fn steps_that_evaluate_are_told_apart() {
+    let analysis = fixture("huggingface-evaluation");
+    let includes: Vec<(i32, &[Phase])> =
+        analysis.steps.iter().map(|step| (step.step.0, step.includes.as_slice())).collect();
+    assert_eq!(includes, [(9, [].as_slice()), (10, &[Phase::Evaluation]), (11, &[])]);
+    let mfu = analysis.mfu.as_ref().unwrap();
+    let training = analysis.steps.iter().find(|step| step.step == Step(11)).unwrap();
+    assert_eq!(mfu.training_value, training.mfu, "of the two that count, the other one evaluates");
+    assert!(mfu.value < mfu.training_value);
+}
+
+/// Of an H200 that four ranks share: what nobody counted is next to nothing, and is not nothing by definition.
+#[test]
+fn the_ledger_of_a_recorded_job_closes() {
+    for memory in &fixture("torchtitan").memory {
+        let ledger = memory.ledger.as_ref().unwrap();
+        let libraries: Vec<(&str, u64)> =
+            ledger.libraries.iter().map(|told| (told.library.spelled(), told.bytes >> 20)).collect();
+        assert_eq!(libraries, [("NCCL", 740), ("cuBLAS", 128), ("cuDNN", 0)]);
+        let beside: i64 = ledger.lines().iter().map(|(_, bytes)| *bytes).sum();
+        assert_eq!(ledger.allocated_bytes.cast_signed() + beside, ledger.device_used_bytes.cast_signed());
+        let residual = ledger.residual_bytes.unsigned_abs();
+        assert!(residual > 0 && 50 * residual < ledger.device_used_bytes, "{ledger:?}");
     }
 }
 
