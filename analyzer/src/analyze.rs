@@ -8,7 +8,7 @@ use std::{
     thread::{self, available_parallelism},
 };
 
-use stepscope_traces::{GroupInfo, Rank, RankDirectory, Run, RunInfo, State, Step};
+use stepscope_traces::{GroupInfo, Rank, RankDirectory, RankInfo, Run, RunInfo, State, Step};
 
 use crate::{
     error::AnalysisError,
@@ -109,13 +109,19 @@ pub(crate) fn assemble<T>(
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));
     let alignment = Alignment::of(&ranks, &info.groups);
     let stages = Stages::of(info, &ranks, &alignment);
-    let layout = layout(info, &ranks, stages.as_ref());
-    let replicas = replicas(layout.as_ref(), computing(run, &ranks));
+    let computing = computing(run, &ranks);
+    let layout = layout(info, computing, &ranks, stages.as_ref());
+    let replicas = replicas(layout.as_ref(), computing);
     tell_tokens(&mut ranks, replicas, selection.tokens_per_step);
-    let first_pipeline = stages.as_ref().and_then(|stages| stages.pipelines.first());
-    let told = ranks.iter().map(|rank| &rank.info).collect::<Vec<_>>();
+    // What is trained is told by all ranks of the job, whichever were asked for.
+    let all_were_read = ranks.len() == run.ranks.len();
+    let first_pipeline = stages.as_ref().filter(|_| all_were_read).and_then(|stages| stages.pipelines.first());
+    let told: Vec<&RankInfo> = match all_were_read {
+        true => ranks.iter().map(|rank| &rank.info).collect(),
+        false => run.ranks.iter().map(|rank| &rank.info).collect(),
+    };
     let model = TrainedModel::of(&run.info, &told, first_pipeline.map(Vec::as_slice), selection);
-    let rates = Rates::of(&run.info, model.clone(), peak_flops, computing(run, &ranks), selection.convention);
+    let rates = Rates::of(&run.info, model.clone(), peak_flops, computing, selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| rank.kernels.take().unwrap_or_default()).collect();
     let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
     // Where ranks share a device, a kernel has more of it than the rank's part, or less: nobody knows.

@@ -100,8 +100,9 @@ fn step_time(analysis: &Analysis) -> String {
     let inferred = if time.inferred { "; steps are inferred from repeating kernels" } else { "" };
     let median = text::duration(time.median_ns);
     let whole = if analysis.window.whole { "; all other figures cover the whole recording" } else { "" };
+    let besides: String = [Phase::Evaluation, Phase::Checkpoint].map(|phase| including(analysis, phase)).concat();
     if time.count == 1 {
-        return format!("{median} in step {}{inferred}{whole}", time.first_step);
+        return format!("{median} in step {}{besides}{inferred}{whole}", time.first_step);
     }
     let (low, high) = (text::duration(time.low_ns), text::duration(time.high_ns));
     let (first, last) = (time.first_step, time.last_step);
@@ -115,7 +116,6 @@ fn step_time(analysis: &Analysis) -> String {
         [step] => format!("; step {step} is incomplete"),
         steps => format!("; {} steps are incomplete", steps.len()),
     };
-    let besides: String = [Phase::Evaluation, Phase::Checkpoint].map(|phase| including(analysis, phase)).concat();
     // With fewer than ten steps a tenth of them is none.
     let spread = if time.count < 10 { "range" } else { "80% range" };
     format!(
@@ -128,9 +128,13 @@ fn including(analysis: &Analysis, phase: Phase) -> String {
     let steps = analysis.counted_steps().filter(|step| step.includes.contains(&phase)).map(|step| step.step);
     match steps.collect::<BTreeSet<_>>().iter().collect::<Vec<_>>().as_slice() {
         [] => String::new(),
-        [step] => format!("; step {step} includes {phase}"),
-        steps => format!("; {} steps include {phase}", steps.len()),
+        [step] => format!("; step {step} includes {}", described(phase)),
+        steps => format!("; {} steps include {}", steps.len(), described(phase)),
     }
+}
+
+fn described(phase: Phase) -> &'static str {
+    if phase == Phase::Checkpoint { "saving a checkpoint" } else { "evaluation" }
 }
 
 fn where_time_goes(analysis: &Analysis) -> Option<String> {
@@ -146,7 +150,7 @@ fn speed(analysis: &Analysis) -> Option<String> {
         Some((mfu, value)) => Some({
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
             let training = mfu.training_value.map(text::percent);
-            let training = training.map_or_else(String::new, |value| format!(" ({value} in steps that only train)"));
+            let training = training.map_or_else(String::new, |value| format!(", {value} in steps that only train"));
             let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
             let doubt = if value > 1.0 {
                 "; above 100%: the peak is too low, or the model or its tokens are wrong"

@@ -150,7 +150,7 @@ fn text_says_what_is_inferred_and_fits() {
     for part in [
         "MFU unknown: set --model, --seq-len and --tokens-per-step",
         "add a memory snapshot of this rank",
-        "Time by phase (partly inferred)",
+        "Time by phase (partly inferred; sum of 2 ranks)",
     ] {
         assert!(apart.contains(part), "{part} is missing from {apart}");
     }

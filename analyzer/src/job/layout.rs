@@ -14,8 +14,8 @@ use crate::{
     rank::result::RankResult,
 };
 
-/// How a run is spread over ranks, if that is known.
-pub(crate) fn layout(run: &RunInfo, ranks: &[RankResult], stages: Option<&Stages>) -> Option<RunLayout> {
+/// How a run of so many ranks, of which some were read, is spread over them, if that is known.
+pub(crate) fn layout(run: &RunInfo, all: usize, ranks: &[RankResult], stages: Option<&Stages>) -> Option<RunLayout> {
     if let Some(said) = run.layout {
         return Some(said.into());
     }
@@ -32,8 +32,7 @@ pub(crate) fn layout(run: &RunInfo, ranks: &[RankResult], stages: Option<&Stages
         return None;
     }
     let [tp, cp, pp, ep] = [tp, cp, pp, ep].map(|size| size.unwrap_or(1));
-    let computing = ranks.iter().filter(|rank| rank.figures.kernel_count > 0).count() as u64;
-    let all = run.world_size.map_or(computing, u64::from);
+    let all = run.world_size.map_or(all as u64, u64::from);
     let one = tp.checked_mul(cp)?.checked_mul(pp)?;
     let dp = (all > 0 && all.is_multiple_of(one)).then_some(all / one)?;
     if dp > 1 && replicas.is_none_or(|size| size < 2) {

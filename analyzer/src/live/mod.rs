@@ -264,7 +264,7 @@ impl LiveRun {
         if described.is_some() || !ranks.iter().all(|rank| rank.agrees_with(&counted)) {
             ranks = results(&mut self.ranks, info, Counting::Known(&counted))?;
         }
-        let replicas = replicas(layout(info, &ranks, None).as_ref(), ranks.len());
+        let replicas = replicas(layout(info, ranks.len(), &ranks, None).as_ref(), ranks.len());
         tell_tokens(&mut ranks, replicas, None);
         let rates = self.rates();
         let mut before = BTreeMap::new();

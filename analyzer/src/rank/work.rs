@@ -7,6 +7,8 @@
 //! time beside the others is a helper's, and does not interrupt the other pass. What comes after a step's last backward pass is
 //! of no micro-batch.
 
+use std::collections::BTreeMap;
+
 use stepscope_traces::{MicroBatch, Phase, SpanKind, Step};
 
 use crate::{
@@ -114,6 +116,7 @@ impl PassRun {
 
 fn between_messages<'a>(activities: impl Iterator<Item = (i64, i64, &'a ActivityPlace)>) -> Vec<WorkItem> {
     let (mut runs, mut received, mut sent): (Vec<PassRun>, Vec<i64>, Vec<i64>) = Default::default();
+    let mut first_messages: BTreeMap<Step, (SpanKind, i64)> = BTreeMap::new();
     for (start, end, place) in activities {
         match (place.class, place.step, Pass::of(place.phase)) {
             (Class::Compute, Some(step), Some(pass)) => add_kernel(&mut runs, step, pass, (start, end)),
@@ -122,6 +125,9 @@ fn between_messages<'a>(activities: impl Iterator<Item = (i64, i64, &'a Activity
                 // One kernel may do both.
                 sent.extend(operation.filter(|operation| *operation != SpanKind::Receive).map(|_| start));
                 received.extend(operation.filter(|operation| *operation != SpanKind::Send).map(|_| end));
+                if let (Some(step), Some(operation)) = (place.step, operation) {
+                    first_messages.entry(step).or_insert((operation, end));
+                }
             }
             _ => {}
         }
@@ -130,6 +136,16 @@ fn between_messages<'a>(activities: impl Iterator<Item = (i64, i64, &'a Activity
         return Vec::new();
     }
     received.sort_unstable();
+    // A stage that begins by receiving has nothing to do before: that prepares a step.
+    let is_prepared = |step: Step| match first_messages.get(&step) {
+        Some((SpanKind::Receive, end)) => *end,
+        _ => i64::MIN,
+    };
+    for run in runs.iter_mut().filter(|run| run.pass == Pass::Forward) {
+        let begin = is_prepared(run.step);
+        run.kernels.retain(|(start, _)| *start >= begin);
+    }
+    runs.retain(|run| !run.kernels.is_empty());
     let mut pieces: Vec<PassRun> = Vec::new();
     for PassRun { step, pass, kernels } in without_ends_of_steps(without_helpers(runs)) {
         let (first, last) = (kernels[0].0, kernels[kernels.len() - 1].0);
@@ -258,7 +274,8 @@ mod tests {
     fn what_takes_next_to_no_time_is_no_pass() {
         use Pass::{Backward as B, Forward as F};
         assert_eq!(work("rFFsrBfBBsrBfBs"), [(F, 0, 1, 3), (B, 0, 5, 9), (B, 1, 11, 14)]);
-        // What prepares a step, before the first message.
+        // What prepares a step, before the first message, however long it takes.
+        assert_eq!(work("FFrFFsrBBs"), [(F, 0, 3, 5), (B, 0, 7, 9)]);
         assert_eq!(work("frFFsrFFsrBBsrBBs"), [(F, 0, 2, 4), (F, 1, 6, 8), (B, 0, 10, 12), (B, 1, 14, 16)]);
     }
 

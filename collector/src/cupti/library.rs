@@ -79,7 +79,7 @@ pub(crate) fn is_launch(call: &Call) -> bool {
     static LAUNCHES: OnceLock<HashSet<(CallKind, u32)>> = OnceLock::new();
     let launches = LAUNCHES.get_or_init(|| {
         let launching = |kind: CallKind| {
-            let launching = calls(kind.domain()).filter(|(_, name)| launches_work(name.as_bytes()));
+            let launching = calls(domain(kind)).filter(|(_, name)| launches_work(name.as_bytes()));
             launching.map(move |(number, _)| (kind, number))
         };
         CallKind::ALL.into_iter().flat_map(launching).collect()
@@ -91,8 +91,8 @@ pub(crate) fn is_launch(call: &Call) -> bool {
 fn record_launches() -> Result<(), Unavailable> {
     for kind in CallKind::ALL {
         // SAFETY: callbacks for buffers are registered.
-        check("record launches", unsafe { sys::cuptiActivityEnable(kind.records()) })?;
-        let others = calls(kind.domain()).filter(|(_, name)| !launches_work(name.as_bytes()));
+        check("record launches", unsafe { sys::cuptiActivityEnable(records_of(kind)) })?;
+        let others = calls(domain(kind)).filter(|(_, name)| !launches_work(name.as_bytes()));
         // SAFETY: they are calls of that kind.
         others.for_each(|(number, _)| unsafe {
             match kind {
@@ -104,19 +104,17 @@ fn record_launches() -> Result<(), Unavailable> {
     Ok(())
 }
 
-impl CallKind {
-    fn domain(self) -> CUpti_CallbackDomain {
-        match self {
-            CallKind::Driver => DRIVER,
-            CallKind::Runtime => RUNTIME,
-        }
+fn domain(kind: CallKind) -> CUpti_CallbackDomain {
+    match kind {
+        CallKind::Driver => DRIVER,
+        CallKind::Runtime => RUNTIME,
     }
+}
 
-    fn records(self) -> CUpti_ActivityKind {
-        match self {
-            CallKind::Driver => CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER,
-            CallKind::Runtime => CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_RUNTIME,
-        }
+fn records_of(kind: CallKind) -> CUpti_ActivityKind {
+    match kind {
+        CallKind::Driver => CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER,
+        CallKind::Runtime => CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_RUNTIME,
     }
 }
 
@@ -165,7 +163,7 @@ fn calls(domain: CUpti_CallbackDomain) -> impl Iterator<Item = (u32, String)> {
 
 /// Traces nothing from now on.
 pub(crate) fn disable() {
-    for kind in kinds(Traced { memory: true }).chain(CallKind::ALL.map(CallKind::records)) {
+    for kind in kinds(Traced { memory: true }).chain(CallKind::ALL.map(records_of)) {
         // SAFETY: it is attached. One that was not enabled is none to worry about.
         unsafe { sys::cuptiActivityDisable(kind) };
     }

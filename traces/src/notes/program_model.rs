@@ -30,7 +30,7 @@ struct Written {
     #[serde(default)]
     sequence_length: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    zero: Option<Zero>,
+    zero: Option<Value>,
 }
 
 impl NoteField for ProgramModel {
@@ -40,6 +40,8 @@ impl NoteField for ProgramModel {
         let model = shape.map(Model::Shape).or_else(counted)?;
         map.remove(key);
         let sequence_length = sequence_length.filter(|length| (1..=LONGEST_SEQUENCE).contains(length));
+        // The rest is known without.
+        let zero = zero.and_then(|zero| Zero::deserialize(zero).ok());
         Some(ProgramModel { model, sequence_length, zero })
     }
 
@@ -48,6 +50,15 @@ impl NoteField for ProgramModel {
             Model::Shape(shape) => (Some(shape), None),
             Model::Counted(counted) => (None, Some(counted)),
         };
-        put_value(&Written { shape, counted, sequence_length: self.sequence_length, zero: self.zero }, map, key);
+        put_value(
+            &Written {
+                shape,
+                counted,
+                sequence_length: self.sequence_length,
+                zero: self.zero.map(|zero| Value::from(u8::from(zero))),
+            },
+            map,
+            key,
+        );
     }
 }

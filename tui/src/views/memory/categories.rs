@@ -20,7 +20,7 @@ pub(super) const WIDTH: u16 = 62;
 /// How wide what stands beside it is.
 pub(super) const DETAILS: u16 = 46;
 /// How many lines that asks for.
-const MOST_DETAILS: u16 = 16;
+const MOST_DETAILS: u16 = 24;
 
 /// The categories that something is known of, in order: what is there, and what was predicted.
 fn rows(memory: &RankMemory) -> Vec<(MemoryCategory, u64, u64, Option<u64>)> {
@@ -95,7 +95,7 @@ pub(super) fn draw_ledger_line(scene: &Scene<'_>, memory: &RankMemory, area: Rec
         Span::styled(format!(" device {}", text::bytes(ledger.device_used_bytes)), scene.theme.strong()),
         Span::styled(
             format!(
-                " = total + fragmentation {} + driver {}, residual {}",
+                " = total + fragmentation {} + driver, context and libraries {}, residual {}",
                 text::bytes(ledger.fragmentation_bytes),
                 text::bytes(ledger.driver_and_libraries()),
                 text::larger(ledger.residual_bytes),
