@@ -44,7 +44,10 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
             None => used.members(group, ranks),
         };
         let has_all = members.len() == ranks.iter().filter(|rank| !rank.communication.is_empty()).count();
+        // Who talks to whom is to be seen by those alone who do.
+        let is_seen = used.users.len() == members.len() || !used.is_of_messages();
         if is_open
+            && is_seen
             && members.len() > 1
             && let Some(axis) = used.axis(has_all)
         {
@@ -171,13 +174,22 @@ impl GroupUse {
         if said.is_empty() { self.users.iter().copied().collect() } else { said.into_values().collect() }
     }
 
+    fn operations(&self) -> usize {
+        self.all_to_all + self.messages + self.sums + self.gathers
+    }
+
+    /// Whether at least half of it goes from one rank to another.
+    fn is_of_messages(&self) -> bool {
+        2 * self.messages >= self.operations()
+    }
+
     fn axis(&self, has_all_ranks: bool) -> Option<Axis> {
-        let all = self.all_to_all + self.messages + self.sums + self.gathers;
+        let all = self.operations();
         if all == 0 {
             None
         } else if 2 * self.all_to_all >= all {
             Some(Axis::Expert)
-        } else if 2 * self.messages >= all {
+        } else if self.is_of_messages() {
             // A group of all ranks is of stages only as far as messages go.
             let kinds: BTreeSet<SpanKind> = self.first.values().map(|(_, kind)| *kind).collect();
             let is_pipeline = kinds.contains(&SpanKind::Receive) && kinds.len() > 1;

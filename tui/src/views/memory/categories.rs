@@ -19,8 +19,8 @@ use crate::{
 pub(super) const WIDTH: u16 = 62;
 /// How wide what stands beside it is.
 pub(super) const DETAILS: u16 = 46;
-/// How many lines that asks for.
-const MOST_DETAILS: u16 = 24;
+/// How many lines that asks for, if the ledger needs no more.
+const MOST_DETAILS: u16 = 16;
 
 /// The categories that something is known of, in order: what is there, and what was predicted.
 fn rows(memory: &RankMemory) -> Vec<(MemoryCategory, u64, u64, Option<u64>)> {
@@ -39,7 +39,7 @@ fn rows(memory: &RankMemory) -> Vec<(MemoryCategory, u64, u64, Option<u64>)> {
 /// How many lines the table takes, or the details beside it; where there is no room beside it, with the ledger below.
 pub(super) fn height(memory: &RankMemory, is_narrow: bool) -> u16 {
     let table = rows(memory).len() as u16 + 2;
-    if is_narrow { table + 1 } else { table.max(details_height(memory).min(MOST_DETAILS)) }
+    if is_narrow { table + 1 } else { table.max(details_height(memory).min(MOST_DETAILS.max(ledger_height(memory)))) }
 }
 
 /// The table: each category at the peak, its share, what was predicted, and at the end.
@@ -106,11 +106,14 @@ pub(super) fn draw_ledger_line(scene: &Scene<'_>, memory: &RankMemory, area: Rec
     say(buffer, row(area, 0), line);
 }
 
+/// How many lines the ledger takes: with a title, what is allocated, the sum, and nothing.
+fn ledger_height(memory: &RankMemory) -> u16 {
+    memory.ledger.as_ref().map_or(0, |ledger| 4 + ledger.lines().len() as u16)
+}
+
 /// How many lines the details take.
 fn details_height(memory: &RankMemory) -> u16 {
-    // A title, what is allocated, the sum, and nothing.
-    let ledger = memory.ledger.as_ref().map_or(0, |ledger| 4 + ledger.lines().len() as u16);
-    ledger + if memory.largest_at_peak.is_empty() { 0 } else { 1 + memory.largest_at_peak.len() as u16 }
+    ledger_height(memory) + if memory.largest_at_peak.is_empty() { 0 } else { 1 + memory.largest_at_peak.len() as u16 }
 }
 
 /// The ledger, and the largest blocks.
