@@ -52,7 +52,8 @@ impl StepCounters {
     /// runs ahead of the device. Tokens inside of it add up, as those of micro-batches do. Any other value is of the step in
     /// whose window on the device it lies, where the first one is the step's own. The annotation of a step is recorded when it ends: where there are any, a step without one was cut off, and what was counted is of more than is there. So
     /// was one whose annotation reaches out of the windows in which the rank was recorded, and where there are no
-    /// annotations the first and the last of each of several windows.
+    /// annotations the first and the last of each of several windows. Without annotations nobody knows in which step a backward
+    /// pass is, as the host runs ahead: then each step has as many as there are in the mean, with the usual tokens.
     pub(super) fn of(
         steps: &[StepWindow],
         annotated: &[StepWindow],
@@ -82,11 +83,16 @@ impl StepCounters {
         };
         let mut counters: Vec<StepCounters> = steps.iter().enumerate().map(of).collect();
         let annotations = Annotations::of(steps, annotated);
+        let mut passes: Vec<f64> = Vec::new();
         let counted_here = names.iter().find(|(_, name)| *name == REPLICA_TOKENS).map(|(id, _)| id.0);
         for sample in samples.rows() {
             let is_loss = sample.counter == Counter::Loss.id();
             let is_replica = Some(u32::from(sample.counter.0)) == counted_here;
             if !is_loss && !is_replica && sample.counter != Counter::Tokens.id() {
+                continue;
+            }
+            if is_replica && annotated.is_empty() {
+                passes.push(sample.value);
                 continue;
             }
             let time = sample.time_ns.0;
@@ -104,8 +110,19 @@ impl StepCounters {
                 }
             }
         }
+        let of_each = tokens_of_passes(passes, steps.len());
+        for counted in counters.iter_mut().filter(|counted| counted.is_complete) {
+            counted.replica_tokens = counted.replica_tokens.or(of_each);
+        }
         counters
     }
+}
+
+/// The tokens of a step, by those of all backward passes.
+fn tokens_of_passes(mut passes: Vec<f64>, steps: usize) -> Option<f64> {
+    passes.sort_by(f64::total_cmp);
+    let usual = passes.get(passes.len() / 2)?;
+    Some(usual * (passes.len() as f64 / steps.max(1) as f64).round().max(1.0))
 }
 
 /// Which step the host was in.
@@ -135,6 +152,14 @@ mod tests {
     use stepscope_traces::{CounterSample, Nanos};
 
     use super::*;
+
+    #[test]
+    fn tokens_of_steps_that_nobody_named_are_those_of_their_passes() {
+        assert_eq!(tokens_of_passes(Vec::new(), 3), None);
+        assert_eq!(tokens_of_passes(vec![8.0; 12], 12), Some(8.0));
+        assert_eq!(tokens_of_passes(vec![8.0; 47], 12), Some(32.0), "one is cut off");
+        assert_eq!(tokens_of_passes(vec![8.0, 2.0, 8.0], 4), Some(8.0));
+    }
 
     #[test]
     fn what_is_counted_inside_an_annotation_is_that_steps_however_late_the_device_is() {
