@@ -114,7 +114,7 @@ mod tests {
             ("libcudnn_engines_precompiled.so.9", Holder::Cudnn),
             ("libnvshmem_host.so.3", Holder::Nvshmem),
             ("/site-packages/torch/lib/libc10_cuda.so", Holder::Program),
-            ("/work/train", Holder::Program),
+            ("/home/user/train", Holder::Program),
             ("libcusolver.so.12", Holder::Other),
             ("_C.cpython-312-x86_64-linux-gnu.so", Holder::Other),
             ("libtorch_cuda.so", Holder::Other),
