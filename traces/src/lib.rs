@@ -77,7 +77,7 @@ pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
-pub use vocabulary::{Counter, MemoryCategory, MemoryOperation, Phase, SpanKind};
+pub use vocabulary::{Counter, MemoryCategory, MemoryHolder, MemoryOperation, Phase, SpanKind};
 pub use window::Window;
 pub use writer::RankWriter;
 

@@ -211,3 +211,56 @@ impl MemoryCategory {
         self.word().replace('_', " ")
     }
 }
+
+/// Who holds memory of the device beside what a program records of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryHolder {
+    /// NCCL.
+    Nccl,
+    /// cuBLAS.
+    Cublas,
+    /// cuDNN.
+    Cudnn,
+    /// NVSHMEM.
+    Nvshmem,
+    /// PyTorch's symmetric memory.
+    SymmetricMemory,
+    /// Another library.
+    Other,
+    /// The program and its allocator, which say themselves what they take; and whoever cannot be told.
+    Program,
+    /// Code and data of the kernels that were loaded.
+    Modules,
+    /// What kernels spill to, and their stacks.
+    LocalMemory,
+}
+
+impl MemoryHolder {
+    /// Each of them.
+    pub const ALL: [MemoryHolder; 9] = [
+        MemoryHolder::Nccl,
+        MemoryHolder::Cublas,
+        MemoryHolder::Cudnn,
+        MemoryHolder::Nvshmem,
+        MemoryHolder::SymmetricMemory,
+        MemoryHolder::Other,
+        MemoryHolder::Program,
+        MemoryHolder::Modules,
+        MemoryHolder::LocalMemory,
+    ];
+
+    /// Its counter in a recording.
+    pub const fn counter(self) -> &'static str {
+        match self {
+            MemoryHolder::Nccl => "memory.nccl",
+            MemoryHolder::Cublas => "memory.cublas",
+            MemoryHolder::Cudnn => "memory.cudnn",
+            MemoryHolder::Nvshmem => "memory.nvshmem",
+            MemoryHolder::SymmetricMemory => "memory.symmetric",
+            MemoryHolder::Other => "memory.other",
+            MemoryHolder::Program => "memory.program",
+            MemoryHolder::Modules => "memory.modules",
+            MemoryHolder::LocalMemory => "memory.local",
+        }
+    }
+}

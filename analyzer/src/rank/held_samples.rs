@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stepscope_traces::{CounterId, CounterSample};
+use stepscope_traces::{CounterId, CounterSample, MemoryHolder};
 
 use crate::{
     figures::{LibraryMemory, MemoryLibrary},
@@ -12,10 +12,10 @@ use crate::{
 /// How its counters begin.
 const PREFIX: &str = "memory.";
 /// That it is there says that somebody looked.
-const MODULES: &str = "memory.modules";
-const LOCAL_MEMORY: &str = "memory.local";
+const MODULES: &str = MemoryHolder::Modules.counter();
+const LOCAL_MEMORY: &str = MemoryHolder::LocalMemory.counter();
 /// What the program and its allocator took, as the driver says.
-const PROGRAM: &str = "memory.program";
+const PROGRAM: &str = MemoryHolder::Program.counter();
 
 /// Time and value of each sample, by counter, in order.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl HeldSamples {
     pub(crate) fn at(&self, time: i64, reserved: u64) -> Option<HeldBeside> {
         self.by_counter.get(MODULES)?;
         let libraries = MemoryLibrary::ALL.into_iter().map(|library| {
-            let bytes = self.value(counter(library), time);
+            let bytes = self.value(holder(library).counter(), time);
             let around_allocator = match library {
                 MemoryLibrary::Other => self.value(PROGRAM, time).saturating_sub(reserved),
                 _ => 0,
@@ -59,15 +59,15 @@ impl HeldSamples {
     }
 }
 
-/// The counter of a library.
-fn counter(library: MemoryLibrary) -> &'static str {
+/// A library, as a recording names it.
+fn holder(library: MemoryLibrary) -> MemoryHolder {
     match library {
-        MemoryLibrary::Nccl => "memory.nccl",
-        MemoryLibrary::Cublas => "memory.cublas",
-        MemoryLibrary::Cudnn => "memory.cudnn",
-        MemoryLibrary::Nvshmem => "memory.nvshmem",
-        MemoryLibrary::SymmetricMemory => "memory.symmetric",
-        MemoryLibrary::Other => "memory.other",
+        MemoryLibrary::Nccl => MemoryHolder::Nccl,
+        MemoryLibrary::Cublas => MemoryHolder::Cublas,
+        MemoryLibrary::Cudnn => MemoryHolder::Cudnn,
+        MemoryLibrary::Nvshmem => MemoryHolder::Nvshmem,
+        MemoryLibrary::SymmetricMemory => MemoryHolder::SymmetricMemory,
+        MemoryLibrary::Other => MemoryHolder::Other,
     }
 }
 

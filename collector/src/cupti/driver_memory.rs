@@ -18,11 +18,11 @@ use cudarc::{
     driver::sys::{CUmemLocationType, CUresult},
 };
 use nix::libc;
-use stepscope_traces::now;
+use stepscope_traces::{MemoryHolder, now};
 
 use super::{
     held_memory::{self, Block},
-    holders::{Allocation, Holder},
+    holders::{Allocation, of_callers},
 };
 
 /// How far up the stack callers are looked for.
@@ -120,13 +120,13 @@ unsafe fn effect(name: &[u8], data: &CUpti_CallbackData) -> Option<Effect> {
 }
 
 /// Who asked for a block: whoever is in this call.
-fn holder(block: Block) -> Holder {
+fn holder(block: Block) -> MemoryHolder {
     let allocation = match block {
         Block::Address(_) => Allocation::Mapped,
         Block::Handle(_) => Allocation::Physical,
     };
     let mut frames = [ptr::null_mut(); MOST_FRAMES];
-    Holder::of_callers(callers(&mut frames).iter().filter_map(|frame| file_of(*frame)), allocation)
+    of_callers(callers(&mut frames).iter().filter_map(|frame| file_of(*frame)), allocation)
 }
 
 /// Where the callers of this are, the nearest first.
@@ -207,6 +207,6 @@ mod tests {
         let mut frames = [ptr::null_mut(); MOST_FRAMES];
         let files: Vec<&[u8]> = callers(&mut frames).iter().filter_map(|frame| file_of(*frame)).collect();
         assert!(files.len() > 2 && files[0].windows(9).any(|part| part == b"collector"), "{files:?}");
-        assert_eq!(holder(Block::Address(1)), Holder::Program, "no driver is among them");
+        assert_eq!(holder(Block::Address(1)), MemoryHolder::Program, "no driver is among them");
     }
 }

@@ -5,9 +5,8 @@ use std::{
     sync::{LazyLock, Mutex},
 };
 
-use stepscope_traces::Nanos;
+use stepscope_traces::{MemoryHolder, Nanos};
 
-use super::holders::Holder;
 use crate::shared::lock;
 
 /// What is beyond this is not told apart, and nobody's.
@@ -29,7 +28,7 @@ pub(crate) enum Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldChange {
     pub(crate) time: Nanos,
-    pub(crate) holder: Holder,
+    pub(crate) holder: MemoryHolder,
     pub(crate) bytes: u64,
 }
 
@@ -37,8 +36,8 @@ pub(crate) struct HeldChange {
 #[derive(Default)]
 pub(crate) struct HeldMemory {
     /// Whose, how large, and how often it is held.
-    blocks: HashMap<Block, (Holder, u64, u32)>,
-    sums: [u64; Holder::ALL.len()],
+    blocks: HashMap<Block, (MemoryHolder, u64, u32)>,
+    sums: [u64; MemoryHolder::ALL.len()],
     changes: Vec<HeldChange>,
 }
 
@@ -49,7 +48,7 @@ pub(crate) fn with<R>(action: impl FnOnce(&mut HeldMemory) -> R) -> R {
 
 impl HeldMemory {
     /// A block was handed out. If its place was taken, nobody saw that come back.
-    pub(crate) fn take(&mut self, time: Nanos, block: Block, holder: Holder, bytes: u64) {
+    pub(crate) fn take(&mut self, time: Nanos, block: Block, holder: MemoryHolder, bytes: u64) {
         if self.blocks.len() >= MOST_BLOCKS && !self.blocks.contains_key(&block) {
             return;
         }
@@ -76,21 +75,22 @@ impl HeldMemory {
     }
 
     /// A holder has so much.
-    pub(crate) fn set(&mut self, time: Nanos, holder: Holder, bytes: u64) {
+    pub(crate) fn set(&mut self, time: Nanos, holder: MemoryHolder, bytes: u64) {
         if self.sum(holder) != bytes {
             self.change(time, holder, |_| bytes);
         }
     }
 
     /// How much a holder has.
-    pub(crate) fn sum(&self, holder: Holder) -> u64 {
+    pub(crate) fn sum(&self, holder: MemoryHolder) -> u64 {
         self.sums[holder as usize]
     }
 
     /// Tells everything anew. That modules are told, be it 0, says that somebody looked.
     pub(crate) fn tell_all(&mut self, time: Nanos) {
-        let held = Holder::ALL.into_iter().map(|holder| HeldChange { time, holder, bytes: self.sums[holder as usize] });
-        self.changes = held.filter(|change| change.bytes > 0 || change.holder == Holder::Modules).collect();
+        let held =
+            MemoryHolder::ALL.into_iter().map(|holder| HeldChange { time, holder, bytes: self.sums[holder as usize] });
+        self.changes = held.filter(|change| change.bytes > 0 || change.holder == MemoryHolder::Modules).collect();
     }
 
     /// What changed since this was asked last.
@@ -98,7 +98,7 @@ impl HeldMemory {
         std::mem::take(&mut self.changes)
     }
 
-    fn change(&mut self, time: Nanos, holder: Holder, change: impl FnOnce(u64) -> u64) {
+    fn change(&mut self, time: Nanos, holder: MemoryHolder, change: impl FnOnce(u64) -> u64) {
         let sum = &mut self.sums[holder as usize];
         *sum = change(*sum);
         let changed = HeldChange { time, holder, bytes: *sum };
@@ -121,45 +121,49 @@ mod tests {
     #[test]
     fn sums_follow_what_is_taken_and_given_back() {
         let mut held = HeldMemory::default();
-        held.take(Nanos(1), A, Holder::Nccl, 100);
-        held.take(Nanos(2), Block::Handle(0x1000), Holder::Cublas, 50);
+        held.take(Nanos(1), A, MemoryHolder::Nccl, 100);
+        held.take(Nanos(2), Block::Handle(0x1000), MemoryHolder::Cublas, 50);
         held.give_back(Nanos(3), Block::Address(7));
-        assert_eq!((held.sum(Holder::Nccl), held.sum(Holder::Cublas)), (100, 50), "what is not known changes nothing");
+        assert_eq!(
+            (held.sum(MemoryHolder::Nccl), held.sum(MemoryHolder::Cublas)),
+            (100, 50),
+            "what is not known changes nothing"
+        );
         held.give_back(Nanos(4), A);
         held.give_back(Nanos(5), A);
-        assert_eq!((held.sum(Holder::Nccl), held.sum(Holder::Cublas)), (0, 50));
+        assert_eq!((held.sum(MemoryHolder::Nccl), held.sum(MemoryHolder::Cublas)), (0, 50));
         let told: Vec<_> =
             held.take_changes().iter().map(|change| (change.time.0, change.holder, change.bytes)).collect();
-        assert_eq!(told, [(1, Holder::Nccl, 100), (2, Holder::Cublas, 50), (4, Holder::Nccl, 0)]);
+        assert_eq!(told, [(1, MemoryHolder::Nccl, 100), (2, MemoryHolder::Cublas, 50), (4, MemoryHolder::Nccl, 0)]);
         assert_eq!(held.take_changes(), []);
     }
 
     #[test]
     fn a_block_whose_end_was_missed_is_counted_once() {
         let mut held = HeldMemory::default();
-        held.take(Nanos(1), A, Holder::Nccl, 100);
-        held.take(Nanos(2), A, Holder::Other, 30);
-        assert_eq!((held.sum(Holder::Nccl), held.sum(Holder::Other)), (0, 30));
+        held.take(Nanos(1), A, MemoryHolder::Nccl, 100);
+        held.take(Nanos(2), A, MemoryHolder::Other, 30);
+        assert_eq!((held.sum(MemoryHolder::Nccl), held.sum(MemoryHolder::Other)), (0, 30));
     }
 
     #[test]
     fn a_handle_is_held_until_it_is_released_as_often() {
         let mut held = HeldMemory::default();
         let handle = Block::Handle(9);
-        held.take(Nanos(1), handle, Holder::SymmetricMemory, 64);
+        held.take(Nanos(1), handle, MemoryHolder::SymmetricMemory, 64);
         held.hold(handle);
         held.hold(Block::Handle(8));
         held.give_back(Nanos(2), handle);
-        assert_eq!(held.sum(Holder::SymmetricMemory), 64);
+        assert_eq!(held.sum(MemoryHolder::SymmetricMemory), 64);
         held.give_back(Nanos(3), handle);
-        assert_eq!(held.sum(Holder::SymmetricMemory), 0);
+        assert_eq!(held.sum(MemoryHolder::SymmetricMemory), 0);
     }
 
     #[test]
     fn many_changes_are_thinned_and_sums_stay_right() {
         let mut held = HeldMemory::default();
         for block in 0..3 * MOST_CHANGES as u64 {
-            held.take(Nanos(block as i64), Block::Address(block), Holder::Program, 1);
+            held.take(Nanos(block as i64), Block::Address(block), MemoryHolder::Program, 1);
         }
         let changes = held.take_changes();
         assert_eq!(changes.len(), MOST_CHANGES);
@@ -170,11 +174,11 @@ mod tests {
     #[test]
     fn whoever_comes_later_is_told_what_there_is() {
         let mut held = HeldMemory::default();
-        held.set(Nanos(1), Holder::LocalMemory, 5);
-        held.set(Nanos(2), Holder::LocalMemory, 5);
+        held.set(Nanos(1), MemoryHolder::LocalMemory, 5);
+        held.set(Nanos(2), MemoryHolder::LocalMemory, 5);
         held.tell_all(Nanos(9));
         let told: Vec<_> =
             held.take_changes().iter().map(|change| (change.time.0, change.holder, change.bytes)).collect();
-        assert_eq!(told, [(9, Holder::Modules, 0), (9, Holder::LocalMemory, 5)]);
+        assert_eq!(told, [(9, MemoryHolder::Modules, 0), (9, MemoryHolder::LocalMemory, 5)]);
     }
 }

@@ -1,77 +1,31 @@
 //! Who holds memory of the device, told by the libraries that called for it.
 
-/// Who holds memory of the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Holder {
-    Nccl,
-    Cublas,
-    Cudnn,
-    Nvshmem,
-    /// PyTorch's symmetric memory.
-    SymmetricMemory,
-    /// Another library.
-    Other,
-    /// The program and its allocator, which say themselves what they take; and whoever cannot be told.
-    Program,
-    /// Code and data of the kernels that were loaded.
-    Modules,
-    /// What kernels spill to, and their stacks.
-    LocalMemory,
+use stepscope_traces::MemoryHolder;
+
+/// Who called the driver, by the files of its callers, the nearest first. Those before the driver's are ours and CUPTI's.
+pub(crate) fn of_callers<'a>(files: impl Iterator<Item = &'a [u8]>, allocation: Allocation) -> MemoryHolder {
+    let names = files.map(|file| file.rsplit(|byte| *byte == b'/').next().unwrap_or(file));
+    let caller = names.skip_while(|name| !is_of_cuda(name)).find(|name| !is_of_cuda(name));
+    caller.map_or(MemoryHolder::Program, |name| of_library(name, allocation))
 }
 
-impl Holder {
-    pub(crate) const ALL: [Holder; 9] = [
-        Holder::Nccl,
-        Holder::Cublas,
-        Holder::Cudnn,
-        Holder::Nvshmem,
-        Holder::SymmetricMemory,
-        Holder::Other,
-        Holder::Program,
-        Holder::Modules,
-        Holder::LocalMemory,
-    ];
-
-    /// Its counter in a recording.
-    pub(crate) fn counter(self) -> &'static str {
-        match self {
-            Holder::Nccl => "memory.nccl",
-            Holder::Cublas => "memory.cublas",
-            Holder::Cudnn => "memory.cudnn",
-            Holder::Nvshmem => "memory.nvshmem",
-            Holder::SymmetricMemory => "memory.symmetric",
-            Holder::Other => "memory.other",
-            Holder::Program => "memory.program",
-            Holder::Modules => "memory.modules",
-            Holder::LocalMemory => "memory.local",
-        }
-    }
-
-    /// Who called the driver, by the files of its callers, the nearest first. Those before the driver's are ours and CUPTI's.
-    pub(crate) fn of_callers<'a>(files: impl Iterator<Item = &'a [u8]>, allocation: Allocation) -> Holder {
-        let names = files.map(|file| file.rsplit(|byte| *byte == b'/').next().unwrap_or(file));
-        let caller = names.skip_while(|name| !is_of_cuda(name)).find(|name| !is_of_cuda(name));
-        caller.map_or(Holder::Program, |name| Holder::of_library(name, allocation))
-    }
-
-    fn of_library(name: &[u8], allocation: Allocation) -> Holder {
-        let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
-        let is_library = name.windows(3).any(|part| part == b".so");
-        if begins(&["libnccl", "librccl"]) {
-            Holder::Nccl
-        } else if begins(&["libcublas"]) {
-            Holder::Cublas
-        } else if begins(&["libcudnn"]) {
-            Holder::Cudnn
-        } else if begins(&["libnvshmem"]) {
-            Holder::Nvshmem
-        } else if begins(&["libtorch_cuda"]) && allocation == Allocation::Physical {
-            Holder::SymmetricMemory
-        } else if begins(&["libc10_cuda"]) || !is_library {
-            Holder::Program
-        } else {
-            Holder::Other
-        }
+fn of_library(name: &[u8], allocation: Allocation) -> MemoryHolder {
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
+    let is_library = name.windows(3).any(|part| part == b".so");
+    if begins(&["libnccl", "librccl"]) {
+        MemoryHolder::Nccl
+    } else if begins(&["libcublas"]) {
+        MemoryHolder::Cublas
+    } else if begins(&["libcudnn"]) {
+        MemoryHolder::Cudnn
+    } else if begins(&["libnvshmem"]) {
+        MemoryHolder::Nvshmem
+    } else if begins(&["libtorch_cuda"]) && allocation == Allocation::Physical {
+        MemoryHolder::SymmetricMemory
+    } else if begins(&["libc10_cuda"]) || !is_library {
+        MemoryHolder::Program
+    } else {
+        MemoryHolder::Other
     }
 }
 
@@ -93,8 +47,8 @@ fn is_of_cuda(name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn of(files: &[&str], allocation: Allocation) -> Holder {
-        Holder::of_callers(files.iter().map(|file| file.as_bytes()), allocation)
+    fn of(files: &[&str], allocation: Allocation) -> MemoryHolder {
+        of_callers(files.iter().map(|file| file.as_bytes()), allocation)
     }
 
     #[test]
@@ -107,17 +61,17 @@ mod tests {
             of(&stack, Allocation::Mapped)
         };
         for (library, holder) in [
-            ("/nvidia/nccl/lib/libnccl.so.2", Holder::Nccl),
-            ("librccl.so.1", Holder::Nccl),
-            ("/nvidia/cu13/lib/libcublas.so.13", Holder::Cublas),
-            ("libcublasLt.so.13", Holder::Cublas),
-            ("libcudnn_engines_precompiled.so.9", Holder::Cudnn),
-            ("libnvshmem_host.so.3", Holder::Nvshmem),
-            ("/site-packages/torch/lib/libc10_cuda.so", Holder::Program),
-            ("/home/user/train", Holder::Program),
-            ("libcusolver.so.12", Holder::Other),
-            ("_C.cpython-312-x86_64-linux-gnu.so", Holder::Other),
-            ("libtorch_cuda.so", Holder::Other),
+            ("/nvidia/nccl/lib/libnccl.so.2", MemoryHolder::Nccl),
+            ("librccl.so.1", MemoryHolder::Nccl),
+            ("/nvidia/cu13/lib/libcublas.so.13", MemoryHolder::Cublas),
+            ("libcublasLt.so.13", MemoryHolder::Cublas),
+            ("libcudnn_engines_precompiled.so.9", MemoryHolder::Cudnn),
+            ("libnvshmem_host.so.3", MemoryHolder::Nvshmem),
+            ("/site-packages/torch/lib/libc10_cuda.so", MemoryHolder::Program),
+            ("/home/user/train", MemoryHolder::Program),
+            ("libcusolver.so.12", MemoryHolder::Other),
+            ("_C.cpython-312-x86_64-linux-gnu.so", MemoryHolder::Other),
+            ("libtorch_cuda.so", MemoryHolder::Other),
         ] {
             assert_eq!(called(library), holder, "{library}");
         }
@@ -126,24 +80,24 @@ mod tests {
     #[test]
     fn handles_of_pytorch_are_symmetric_memory_unless_its_allocator_asked() {
         let stack = |library| of(&["ours", "libcupti.so.13", "libcuda.so.1", library], Allocation::Physical);
-        assert_eq!(stack("libtorch_cuda.so"), Holder::SymmetricMemory);
-        assert_eq!(stack("libc10_cuda.so"), Holder::Program);
-        assert_eq!(stack("libnccl.so.2"), Holder::Nccl);
+        assert_eq!(stack("libtorch_cuda.so"), MemoryHolder::SymmetricMemory);
+        assert_eq!(stack("libc10_cuda.so"), MemoryHolder::Program);
+        assert_eq!(stack("libnccl.so.2"), MemoryHolder::Nccl);
     }
 
     #[test]
     fn a_caller_that_cannot_be_told_is_the_program() {
-        assert_eq!(of(&[], Allocation::Mapped), Holder::Program);
-        assert_eq!(of(&["ours.so", "libcupti.so.13", "libcuda.so.1"], Allocation::Mapped), Holder::Program);
+        assert_eq!(of(&[], Allocation::Mapped), MemoryHolder::Program);
+        assert_eq!(of(&["ours.so", "libcupti.so.13", "libcuda.so.1"], Allocation::Mapped), MemoryHolder::Program);
         // The stack ends before CUPTI: nothing is known of who is behind it.
-        assert_eq!(of(&["ours.so"], Allocation::Mapped), Holder::Program);
+        assert_eq!(of(&["ours.so"], Allocation::Mapped), MemoryHolder::Program);
     }
 
     #[test]
     fn every_holder_has_a_counter_of_its_own() {
-        let counters = Holder::ALL.map(Holder::counter);
+        let counters = MemoryHolder::ALL.map(MemoryHolder::counter);
         let different: std::collections::BTreeSet<&str> = counters.into_iter().collect();
-        assert_eq!(different.len(), Holder::ALL.len());
-        assert!(Holder::ALL.iter().enumerate().all(|(place, holder)| *holder as usize == place));
+        assert_eq!(different.len(), MemoryHolder::ALL.len());
+        assert!(MemoryHolder::ALL.iter().enumerate().all(|(place, holder)| *holder as usize == place));
     }
 }

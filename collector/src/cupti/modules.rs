@@ -14,12 +14,11 @@ use std::{
 };
 
 use cudarc::cupti::sys::{CUpti_CallbackIdResource as Resource, CUpti_ModuleResourceData, CUpti_ResourceData};
-use stepscope_traces::{Nanos, now};
+use stepscope_traces::{MemoryHolder, Nanos, now};
 
 use super::{
     cubin::{self, Part},
     held_memory,
-    holders::Holder,
 };
 use crate::shared::lock;
 
@@ -81,7 +80,7 @@ fn change(time: Nanos, change: impl FnOnce(&mut Modules)) {
     let mut modules = lock(&MODULES);
     change(&mut modules);
     let bytes = modules.loaded.values().sum();
-    held_memory::with(|held| held.set(time, Holder::Modules, bytes));
+    held_memory::with(|held| held.set(time, MemoryHolder::Modules, bytes));
 }
 
 impl Modules {

@@ -5,14 +5,15 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use stepscope_traces::{CollectorNote, Correlation, CounterSample, MemoryTimes, Nanos, Span, SpanKind, now};
+use stepscope_traces::{
+    CollectorNote, Correlation, CounterSample, MemoryHolder, MemoryTimes, Nanos, Span, SpanKind, now,
+};
 
 use super::{
     calls::{Call, Calls},
     clock::CuptiClock,
     groups::{Groups, Ran},
     held_memory,
-    holders::Holder,
     join::Launches,
     memory::{MemoryChange, Pools},
     memory_order::MemoryOrder,
@@ -236,7 +237,9 @@ impl Translator {
         if local_memory > *most {
             *most = local_memory;
             let (time, grown) = (self.clock.time(work.start), local_memory.saturating_sub(*first));
-            held_memory::with(|held| held.set(time, Holder::LocalMemory, grown.max(held.sum(Holder::LocalMemory))));
+            held_memory::with(|held| {
+                held.set(time, MemoryHolder::LocalMemory, grown.max(held.sum(MemoryHolder::LocalMemory)))
+            });
         }
         if !self.names.has(listener, name) {
             modules::ran(self.clock.time(work.start), name.to_bytes());

@@ -355,9 +355,9 @@ fn what_libraries_hold_is_counted_from_when_it_changed() {
         let work = work(1, began.0.cast_unsigned());
         recording.translator.translate(Some(Record::Kernel { work, name: c"kernel", local_memory }));
     }
-    held_memory::with(|held| held.set(Nanos(began.0 + 5), Holder::Nvshmem, 4096));
+    held_memory::with(|held| held.set(Nanos(began.0 + 5), MemoryHolder::Nvshmem, 4096));
     recording.translator.record_held_memory();
-    held_memory::with(|held| held.set(Nanos(began.0 + 7), Holder::Nvshmem, 0));
+    held_memory::with(|held| held.set(Nanos(began.0 + 7), MemoryHolder::Nvshmem, 0));
     recording.translator.record_held_memory();
     let [(data, _)] = recording.finish().try_into().ok().unwrap();
     let named = |name: &str| {
