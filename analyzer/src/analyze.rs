@@ -20,10 +20,15 @@ use crate::{
         collectives::collectives,
         devices::devices,
         failed_sources::failed_sources,
+        gemms::gemms,
         group_use::groups_by_use,
+        kernel_durations::kernel_durations,
         kernels::kernels,
+        launched::JobKernels,
         layout::layout,
         mfu::{Rates, TrainedModel},
+        modules::modules,
+        operators::{operators, sources},
         paused::paused,
         roofline::roofline,
         stages::Stages,
@@ -125,9 +130,16 @@ pub(crate) fn assemble<T>(
     let tables: Vec<_> = ranks.iter_mut().map(|rank| rank.kernels.take().unwrap_or_default()).collect();
     let ranks_on_a_device = ranks.iter().filter_map(|rank| rank.info.sharing()).max();
     // Where ranks share a device, a kernel has more of it than the rank's part, or less: nobody knows.
-    let roofline = roofline(peak_flops.filter(|_| ranks_on_a_device.is_none()), device.as_ref());
-    let (kernels, families) = kernels(&tables, roofline.as_ref());
+    let roofline = match ranks_on_a_device {
+        None => roofline(selection.peak_flops, device.as_ref()),
+        Some(_) => None,
+    };
+    let launched = JobKernels::of(&tables, roofline);
+    let (kernels, families) = kernels(&launched);
+    let known_device = device.as_ref().and_then(|device| stepscope_plan::Device::named(&device.name).ok());
     let step_time = step_time(&ranks, &counted);
+    let counted_times: Vec<_> = ranks.iter().map(|rank| &rank.time).collect();
+    let mfu = rates.overall(step_time.as_ref(), &launched, &counted_times);
     let (collectives, (stragglers, waits)) = collectives(&ranks, &info.groups, &counted);
     let seen = look(&ReadJob {
         ranks: &ranks,
@@ -157,7 +169,7 @@ pub(crate) fn assemble<T>(
         },
         data_loss: data_loss(&ranks),
         steps: steps(&ranks, &alignment, &rates, is_asked),
-        mfu: rates.overall(step_time.as_ref()),
+        mfu,
         devices: devices(&ranks, &counted),
         pipeline: stages.map(|stages| pipeline(&stages, &ranks, &alignment, &counted)),
         step_time,
@@ -171,6 +183,11 @@ pub(crate) fn assemble<T>(
         waits,
         kernels,
         families,
+        operators: operators(&launched),
+        modules: modules(&launched),
+        sources: sources(&launched),
+        gemms: gemms(&launched, known_device),
+        kernel_durations: kernel_durations(&launched.durations),
         roofline,
         findings: Vec::new(),
     };

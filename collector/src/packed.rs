@@ -16,6 +16,7 @@ pub(crate) struct PackedSpan {
     sequence: u64,
     flops: u64,
     name: NameId,
+    origin: NameId,
     stream: u32,
     group: u32,
     step: i32,
@@ -39,6 +40,7 @@ const GROUP: u16 = 1 << 7;
 const SEQUENCE: u16 = 1 << 8;
 const FLOPS: u16 = 1 << 9;
 const TICKED: u16 = 1 << 10;
+const ORIGIN: u16 = 1 << 11;
 
 impl PackedSpan {
     /// A span with its own times.
@@ -65,6 +67,7 @@ impl PackedSpan {
         flag(span.group.is_some(), GROUP);
         flag(span.sequence.is_some(), SEQUENCE);
         flag(span.flops.is_some(), FLOPS);
+        flag(span.origin.is_some(), ORIGIN);
         PackedSpan {
             times,
             correlation: span.correlation.unwrap_or_default().0,
@@ -72,6 +75,7 @@ impl PackedSpan {
             sequence: span.sequence.unwrap_or_default().0,
             flops: span.flops.unwrap_or_default(),
             name: span.name,
+            origin: span.origin.unwrap_or_default(),
             stream: span.stream.unwrap_or_default().0,
             group: span.group.unwrap_or_default().0,
             step: span.step.unwrap_or_default().0,
@@ -109,6 +113,7 @@ impl PackedSpan {
             group: has(GROUP).then_some(Group(self.group)),
             sequence: has(SEQUENCE).then_some(Sequence(self.sequence)),
             flops: has(FLOPS).then_some(self.flops),
+            origin: has(ORIGIN).then_some(self.origin),
         }
     }
 }
@@ -119,7 +124,7 @@ mod tests {
 
     #[test]
     fn every_combination_of_values_is_unpacked_as_it_was() {
-        for present in 0..1 << 11 {
+        for present in 0..1 << 12 {
             let has = |bit: u32| present & 1 << bit != 0;
             let span = Span {
                 stream: has(0).then_some(Stream(u32::MAX)),
@@ -133,10 +138,11 @@ mod tests {
                 sequence: has(8).then_some(Sequence(9)),
                 flops: has(9).then_some(u64::MAX - 1),
                 phase: has(10).then_some(Phase::Backward),
+                origin: has(11).then_some(NameId(5000)),
                 ..Span::new(SpanKind::Launch, NameId(77), Nanos(i64::MIN), Nanos(i64::MAX))
             };
             assert_eq!(PackedSpan::timed(&span).unpack(&TickMap::default()), span);
         }
-        assert!(size_of::<PackedSpan>() <= 80, "{}", size_of::<PackedSpan>());
+        assert!(size_of::<PackedSpan>() <= 88, "{}", size_of::<PackedSpan>());
     }
 }

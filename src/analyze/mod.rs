@@ -2,6 +2,7 @@
 
 mod devices;
 pub(crate) mod html;
+mod launched;
 mod markdown;
 pub(crate) mod ranges;
 mod report;

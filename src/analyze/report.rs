@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use stepscope_analyzer::{AlignedBy, Analysis, ModelFrom, PipelineFigures, RankFigures, RankMemory};
+use stepscope_analyzer::{
+    AlignedBy, Analysis, KernelFigures, KernelMfu, Mfu, ModelFrom, PipelineFigures, RankFigures, RankMemory,
+};
 use stepscope_plan::{Convention, Model, text};
-use stepscope_traces::{Loss, MemoryCategory, Nanos, Phase, RunSource};
+use stepscope_traces::{Family, Loss, MemoryCategory, Nanos, Phase, RunSource, without_signature};
 
 use crate::folded;
 
@@ -13,6 +15,9 @@ use super::{
     time::{self, PARTS},
 };
 use crate::own_profiler;
+
+/// MFU by the model and MFU by its kernels are shown both where they differ by more than this share.
+const DIFFERENT: f64 = 0.02;
 
 /// A line of the summary: what it is about, and what it says.
 pub(super) struct Fact {
@@ -52,6 +57,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("speed", speed(analysis)),
         fact("memory", fullest(analysis).map(memory)),
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
+        fact("kernels", kernels(analysis)),
         fact("loss", losses(analysis)),
         fact("device", devices::summary(analysis)),
         fact("clocks", clocks(analysis)),
@@ -161,9 +167,17 @@ fn speed(analysis: &Analysis) -> Option<String> {
                 ModelFrom::Run => "",
                 ModelFrom::Program => ", model from the program",
                 ModelFrom::Flag => ", model from --model",
+                ModelFrom::Shapes => ", FLOPs from the shapes of its operators",
             };
+            let kernels = differs(mfu).map_or_else(String::new, |kernels| {
+                format!(
+                    "; {} by the FLOPs of its kernels, HFU {}",
+                    text::percent(kernels.value),
+                    text::percent(kernels.hfu)
+                )
+            });
             format!(
-                "MFU {}{training}{hardware} (convention {convention}, peak {peak} per rank{told}{doubt})",
+                "MFU {}{training}{hardware} (convention {convention}, peak {peak} per rank{told}{doubt}){kernels}",
                 text::percent(value)
             )
         }),
@@ -172,6 +186,12 @@ fn speed(analysis: &Analysis) -> Option<String> {
     };
     let known: Vec<String> = tokens.into_iter().chain(utilisation).collect();
     (!known.is_empty()).then(|| known.join(", "))
+}
+
+/// MFU by kernels, where it is another one than that of the model's formula.
+fn differs(mfu: &Mfu) -> Option<&KernelMfu> {
+    let (value, kernels) = (mfu.value?, mfu.by_kernels.as_ref()?);
+    ((kernels.value - value).abs() > DIFFERENT * value).then_some(kernels)
 }
 
 /// What MFU lacks, and the options that give it.
@@ -231,6 +251,33 @@ fn pipeline(pipeline: &PipelineFigures) -> String {
         schedule.name(),
         slowest.unwrap_or_default(),
     )
+}
+
+/// How many kernels a step has, how many of them are small, and how much nobody knows.
+fn kernels(analysis: &Analysis) -> Option<String> {
+    let durations = analysis.kernel_durations.as_ref()?;
+    let windows: u64 = analysis.counted.iter().map(|time| time.windows).sum();
+    let per_step = durations.count / windows.max(1);
+    let unit = if analysis.window.whole { "" } else { " per step" };
+    let small = format!(
+        "{} below 10 µs ({} of kernel time)",
+        text::percent(durations.small_share),
+        text::percent(durations.small_time_share)
+    );
+    let unknown: Vec<&KernelFigures> =
+        analysis.kernels.iter().filter(|kernel| kernel.family == Family::Other).collect();
+    let share: f64 = unknown.iter().map(|kernel| kernel.share).sum();
+    let unknown = match unknown.as_slice() {
+        [] => String::new(),
+        [kernel, ..] => format!(
+            "; {} of unknown kind ({} of kernel time): {}{}",
+            text::counted(unknown.len() as u64, "kernel"),
+            text::percent(share),
+            text::printable(without_signature(&kernel.name)),
+            if unknown.len() > 1 { ", …" } else { "" }
+        ),
+    };
+    Some(format!("{}{unit}, {small}{unknown}", text::counted(per_step, "compute kernel")))
 }
 
 fn losses(analysis: &Analysis) -> Option<String> {

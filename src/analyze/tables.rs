@@ -7,7 +7,7 @@ use stepscope_plan::text;
 use stepscope_traces::{MemoryCategory, Nanos, RunSource, Step, without_signature};
 
 use super::{
-    devices,
+    devices, launched,
     report::{fullest, is_told_apart},
     time::Time,
 };
@@ -37,6 +37,12 @@ pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
         stragglers(analysis, room),
         families(analysis),
         kernels(analysis, room),
+        launched::operators(analysis, room.kernels),
+        launched::shapes(analysis, room.kernels),
+        launched::modules(analysis, room.kernels),
+        launched::sources(analysis, room.kernels),
+        launched::gemms(analysis, room.kernels),
+        launched::durations(analysis),
         conventions(analysis),
         devices::table(analysis),
     ];
@@ -137,7 +143,7 @@ fn time_by_layer(analysis: &Analysis) -> Table {
 }
 
 /// A title that says how many ranks are summed.
-fn over_ranks(title: &str, analysis: &Analysis) -> String {
+pub(super) fn over_ranks(title: &str, analysis: &Analysis) -> String {
     match analysis.ranks.len() {
         1 => title.into(),
         // What else is said of it stands in the same brackets.
@@ -369,7 +375,7 @@ fn kernels(analysis: &Analysis, room: Room) -> Table {
             duration(kernel.total_ns),
             duration(kernel.mean_ns as i64),
             text::percent(kernel.share),
-            known(kernel.flops_per_second, text::flops),
+            known(kernel.rates.flops_per_second, text::flops),
         ];
         cells.extend(several.then_some(spread));
         cells

@@ -109,6 +109,11 @@ pub(crate) trait Buffers {
     /// must be truncated.
     fn append(&mut self, rows: usize, source: &mut dyn BufferSource) -> Result<(), Malformed>;
 
+    /// Appends `rows` rows of a file that is older than the column.
+    fn append_unknown(&mut self, _rows: usize) -> Result<(), Malformed> {
+        Err(Malformed)
+    }
+
     /// Makes room for more rows.
     fn reserve(&mut self, rows: usize);
 
@@ -314,6 +319,12 @@ impl<C: Cell> Buffers for OptionalColumn<C> {
             _ => return Err(Malformed),
         }
         append_numbers::<C>(&mut self.numbers, rows, source)
+    }
+
+    fn append_unknown(&mut self, rows: usize) -> Result<(), Malformed> {
+        self.numbers.resize(self.numbers.len() + rows, C::Number::default());
+        self.present.append_n(rows, false);
+        Ok(())
     }
 
     fn reserve(&mut self, rows: usize) {

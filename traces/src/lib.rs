@@ -36,10 +36,13 @@ mod ids;
 mod import;
 mod inferred_steps;
 mod json_file;
+mod kernels;
 mod loss;
 mod membership;
 mod names;
 mod notes;
+mod operators;
+mod origin;
 mod rank_data;
 mod rank_info;
 mod reader;
@@ -62,6 +65,7 @@ pub use ids::{
     Stream,
 };
 pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};
+pub use kernels::{Family, GemmFeatures, KernelKind, Transposes};
 pub use loss::Loss;
 pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};
@@ -71,6 +75,8 @@ pub use notes::{
     PeakFrom, PhasesFrom, ProgramModel, RankFrom, RecorderSettings, SequencesFrom, StreamsNote, TorchMemory,
     TorchNotes,
 };
+pub use operators::{Argument, ElementType, Gemm, OperatorWork, Shapes, Tensor};
+pub use origin::Origin;
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, State, Written};
 pub use reader::{RankDirectory, RankReport, Run};

@@ -39,7 +39,7 @@ impl Names {
 /// A name as people write it: compilers mangle those of C++, and where a program has nothing to read them with, recording
 /// leaves them as they are. It is whole, as PyTorch's profiler has it, so that a kernel has one name wherever it was
 /// recorded.
-fn readable(text: &str) -> String {
+pub(crate) fn readable(text: &str) -> String {
     let mangled = text.starts_with("_Z").then(|| cpp_demangle::Symbol::new(text).ok()).flatten();
     let options = DemangleOptions::new().recursion_limit(MOST_NESTED);
     let mut name = Demangled { text: String::new(), most: MOST_GROWTH * text.len() + SHORT };

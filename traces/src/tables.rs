@@ -200,6 +200,8 @@ table! {
     sequence: Option<Sequence>,
     /// The floating-point operations it did.
     flops: Option<u64>,
+    /// Who launched it: a name whose text is that of an [`Origin`](crate::Origin).
+    origin: Option<NameId>,
 }
 
 table! {
@@ -315,6 +317,7 @@ impl Span {
             group: None,
             sequence: None,
             flops: None,
+            origin: None,
         }
     }
 }

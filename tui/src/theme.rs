@@ -4,7 +4,8 @@
 //! the 256 that nearly every terminal has.
 
 use ratatui::style::{Color, Modifier, Style};
-use stepscope_analyzer::{Class, Family, Pass};
+use stepscope_analyzer::{Class, Pass};
+use stepscope_traces::Family;
 use stepscope_traces::{MemoryCategory, Phase, State};
 
 /// A set of colors.
@@ -137,6 +138,12 @@ impl Theme {
             Family::Optimizer => self.mark(ORANGE, 'O'),
             Family::Loss => self.mark(YELLOW, 'L'),
             Family::Embedding => self.mark(BROWN, 'B'),
+            Family::Convolution => self.mark(LIGHT_BLUE, 'V'),
+            Family::Recurrence => self.mark(LIGHT_ORANGE, 'U'),
+            Family::Routing => self.mark(RED, 'X'),
+            Family::Quantization => self.mark(TEAL, 'Q'),
+            Family::Reduction => self.mark(GREEN, 'S'),
+            Family::Sort => self.mark(BROWN, 'K'),
             Family::Communication => self.mark(VERMILION, 'N'),
             Family::Copy => self.mark(PURPLE, 'C'),
             Family::Other => self.mark(GREY, 'x'),

@@ -6,7 +6,8 @@ use std::{
 };
 
 use stepscope_traces::{
-    Layer, MicroBatch, NameId, Names, Phase, Rank, RankData, RankDirectory, SpanKind, Spans, Step, Stream, Window,
+    Family, Layer, MicroBatch, NameId, Names, Phase, Rank, RankData, RankDirectory, SpanKind, Spans, Step, Stream,
+    Window,
 };
 
 use crate::{
@@ -15,7 +16,6 @@ use crate::{
         timeline_columns::{ColumnSums, TimelineColumns},
     },
     error::AnalysisError,
-    figures::Family,
     rank::{
         activity::ActivityPlace,
         work::{self, WorkItem},
@@ -98,7 +98,7 @@ impl SpanKeys {
         let next = self.all.len() as u32;
         *self.numbers.entry(kind).or_insert_with(|| {
             let name = names.get(kind.name).unwrap_or_default();
-            self.all.push((kind, Family::of(kind.place.class, name)));
+            self.all.push((kind, kind.place.class.family(name)));
             next
         })
     }

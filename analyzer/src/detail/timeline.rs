@@ -1,11 +1,11 @@
 //! One step, span by span: what each stream of each rank did, and which micro-batch went through it when.
 
-use stepscope_traces::{MicroBatch, NameId, Nanos, Phase, Rank, Run, Step, Stream, Window};
+use stepscope_traces::{Family, MicroBatch, NameId, Nanos, Phase, Rank, Run, Step, Stream, Window};
 
 use crate::{
     detail::rank_spans::{CompactSpan, RankSpans},
     error::AnalysisError,
-    figures::{Class, Family, StepFigures},
+    figures::{Class, StepFigures},
     rank::{activity::ActivityPlace, work::WorkItem},
 };
 

@@ -9,13 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use stepscope_traces::{Layer, MicroBatch, NameId, Names, Phase, Rank, Step, Stream, Window};
+use stepscope_traces::{Family, Layer, MicroBatch, NameId, Names, Phase, Rank, Step, Stream, Window};
 
-use crate::{
-    detail::span_key::SpanKey,
-    figures::{Class, Family},
-    rank::activity::ActivityPlace,
-};
+use crate::{detail::span_key::SpanKey, figures::Class, rank::activity::ActivityPlace};
 
 /// A span at least this many columns long shows its name.
 const NAMED_COLUMNS: i128 = 5;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 use super::launches::{Launch, LaunchPlace};
-use crate::figures::{Class, Family};
+use crate::figures::Class;
 
 /// Kernels that are compared with each other: their names in both runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub(crate) fn renamed(
 
 /// Whether two kernels that stand in the same place do the same.
 fn is_same_work(one: &Launch, other: &Launch) -> bool {
-    let family = |launch: &Launch| Family::of(Class::Compute, &launch.name);
+    let family = |launch: &Launch| Class::Compute.family(&launch.name);
     let known = |amount: Option<u64>| amount.filter(|amount| *amount > 0);
     let same = |one: Option<u64>, other: Option<u64>| known(one).zip(known(other)).map(|(one, other)| one == other);
     let work = same(one.flops, other.flops).or_else(|| same(one.bytes, other.bytes));

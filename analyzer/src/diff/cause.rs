@@ -5,7 +5,7 @@ use stepscope_plan::Axis;
 use stepscope_traces::SpanKind;
 
 use super::profile::StepPart;
-use crate::figures::Family;
+use stepscope_traces::Family;
 
 /// What kind of cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

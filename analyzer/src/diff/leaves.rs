@@ -9,10 +9,7 @@ use super::{
     profile::{Profile, ProfileStep, StepPart},
     steady::Steady,
 };
-use crate::{
-    error::AnalysisError,
-    figures::{Class, Family},
-};
+use crate::{error::AnalysisError, figures::Class};
 
 /// What is compared as one: parts of a run that are the same.
 pub(super) struct Leaf {
@@ -83,7 +80,7 @@ pub(super) fn leaves(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_
 }
 
 fn kernel(name: &str, recomputes: bool) -> StepPart {
-    let family = Family::of(Class::Compute, name);
+    let family = Class::Compute.family(name);
     StepPart::Kernel { family, name: name.into(), recomputes }
 }
 

@@ -8,12 +8,12 @@
 use std::{cmp::Reverse, collections::HashMap};
 
 use stepscope_plan::Axis;
-use stepscope_traces::{Rank, Run, SpanKind, Step};
+use stepscope_traces::{Family, Rank, Run, SpanKind, Step};
 
 use crate::{
     analyze::{ReadJob, analyze_and},
     error::AnalysisError,
-    figures::{Analysis, Class, CountedSteps, Family},
+    figures::{Analysis, Class, CountedSteps},
     job::{bubbles::idle_of_stages, clock::Alignment, stages::Stages},
     rank::{
         result::{Detail, RankResult},
@@ -180,11 +180,7 @@ impl StepPart {
         match part {
             RankPart::Kernel { name, recomputes } => {
                 let name = parts.names.get(*name).unwrap_or("unnamed");
-                StepPart::Kernel {
-                    family: Family::of(Class::Compute, name),
-                    name: name.into(),
-                    recomputes: *recomputes,
-                }
+                StepPart::Kernel { family: Class::Compute.family(name), name: name.into(), recomputes: *recomputes }
             }
             RankPart::Exposed { operation, axis } => StepPart::Exposed { operation: *operation, axis: *axis },
             RankPart::Copies => StepPart::Copies,

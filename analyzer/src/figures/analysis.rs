@@ -10,6 +10,7 @@ use super::{
     devices::DeviceFigures,
     finding::Finding,
     kernels::{FamilyFigures, KernelFigures},
+    launchers::{GemmFigures, KernelDurations, ModuleFigures, OperatorFigures, SourceFigures},
     layout::RunLayout,
     memory::RankMemory,
     mfu::Mfu,
@@ -60,6 +61,16 @@ pub struct Analysis {
     pub kernels: Vec<KernelFigures>,
     /// Kernels by family, the most time first.
     pub families: Vec<FamilyFigures>,
+    /// Everything by the operator that launched it, the most time first; none, where that is not known.
+    pub operators: Vec<OperatorFigures>,
+    /// Everything by module, each before those in it.
+    pub modules: Vec<ModuleFigures>,
+    /// Everything by function of the program, the most time first.
+    pub sources: Vec<SourceFigures>,
+    /// Matrix products by shape, the most time first.
+    pub gemms: Vec<GemmFigures>,
+    /// How long compute kernels take; none without any.
+    pub kernel_durations: Option<KernelDurations>,
     /// What lets kernels be no faster; none where the peak is not known, or ranks share a device.
     pub roofline: Option<Roofline>,
     /// What stands out, the most important first.

@@ -1,6 +1,6 @@
 //! What an activity is, as far as time is concerned.
 
-use stepscope_traces::SpanKind;
+use stepscope_traces::{Family, KernelKind, SpanKind};
 
 /// What an activity is, as far as time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +24,15 @@ impl Class {
             Some(Class::Copy)
         } else {
             None
+        }
+    }
+
+    /// What kind of work an activity of this class and name is.
+    pub(crate) fn family(self, name: &str) -> Family {
+        match self {
+            Class::Communication => Family::Communication,
+            Class::Copy => Family::Copy,
+            Class::Compute => KernelKind::of(name).family,
         }
     }
 }

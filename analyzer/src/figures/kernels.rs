@@ -1,8 +1,10 @@
 //! Kernels by name and by family.
 
 use serde::Serialize;
+use stepscope_plan::NumberType;
+use stepscope_traces::Family;
 
-use super::{family::Family, roofline::Bound};
+use super::rates::KernelRates;
 
 /// All activity of one name, over all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -11,6 +13,12 @@ pub struct KernelFigures {
     pub name: String,
     /// What kind of work it is.
     pub family: Family,
+    /// Whose it is, where its name tells.
+    pub library: Option<&'static str>,
+    /// Of a matrix product, the numbers that it multiplies, where its name tells.
+    pub precision: Option<NumberType>,
+    /// Of a matrix product, the rows and columns that one block of threads computes, where its name tells.
+    pub tile: Option<[u32; 2]>,
     /// How often it ran.
     pub count: u64,
     /// The sum of its durations: not a union.
@@ -23,18 +31,9 @@ pub struct KernelFigures {
     pub least_rank_ns: i64,
     /// The sum on the rank that spent most on it.
     pub most_rank_ns: i64,
-    /// FLOP/s while it ran, where FLOPs are known.
-    pub flops_per_second: Option<f64>,
-    /// Those, as a share of a device's peak.
-    pub peak_share: Option<f64>,
-    /// Bytes of memory it read and wrote a second, where those are known; not of communication.
-    pub bytes_per_second: Option<f64>,
-    /// FLOPs for each such byte, where both are known.
-    pub arithmetic_intensity: Option<f64>,
-    /// What it waits for when it runs as fast as it can; of what computes, where that is known.
-    pub bound: Option<Bound>,
-    /// How fast it is, as a share of what that lets through.
-    pub roof_share: Option<f64>,
+    /// How fast it is.
+    #[serde(flatten)]
+    pub rates: KernelRates,
 }
 
 /// All activity of one family, over all ranks.

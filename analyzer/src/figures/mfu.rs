@@ -13,7 +13,7 @@ pub struct Mfu {
     /// Which FLOPs count.
     pub convention: Convention,
     /// Of the model, by that convention.
-    pub flops_per_token: f64,
+    pub flops_per_token: Option<f64>,
     /// What a device computes at most.
     pub peak_flops: f64,
     /// Model FLOPs utilization; none without tokens or steps.
@@ -26,6 +26,23 @@ pub struct Mfu {
     pub by_convention: BTreeMap<&'static str, f64>,
     /// Tokens a second of the whole job.
     pub tokens_per_second: Option<f64>,
+    /// The same by the FLOPs of the kernels that ran; none, where those of too many are not known.
+    pub by_kernels: Option<KernelMfu>,
+}
+
+/// MFU by the FLOPs of matrix products, attention and convolutions that ran in the steps that count.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct KernelMfu {
+    /// Of forward and backward, without what was computed again.
+    pub value: f64,
+    /// Of everything that ran.
+    pub hfu: f64,
+    /// The FLOPs of a step, over all ranks: those of the model, and those that ran. None without steps.
+    pub model_flops_per_step: Option<f64>,
+    /// Those that ran.
+    pub flops_per_step: Option<f64>,
+    /// The time of such kernels whose FLOPs are known, as a share of the time of all.
+    pub known_share: f64,
 }
 
 /// Who says what the model is.
@@ -38,4 +55,6 @@ pub enum ModelFrom {
     Program,
     /// Whoever asks, with `--model`.
     Flag,
+    /// The shapes that its operators were given: there is no model, only its FLOPs.
+    Shapes,
 }

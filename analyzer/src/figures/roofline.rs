@@ -1,12 +1,15 @@
 //! What lets a kernel be no faster.
 
 use serde::Serialize;
+use stepscope_plan::Peaks;
 
 /// What a device can do at most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Roofline {
     /// FLOP/s, dense.
     pub peak_flops: f64,
+    /// The peaks for all kinds of numbers, by the device's data sheet; none, where somebody said what counts.
+    pub peaks: Option<Peaks>,
     /// Bytes a second of its memory, by its data sheet; none of a device that is not known.
     pub memory_bandwidth: Option<f64>,
     /// FLOPs a byte from which on arithmetic is what is waited for.

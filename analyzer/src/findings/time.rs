@@ -1,10 +1,10 @@
 //! Findings about time.
 
 use stepscope_plan::{Axis, text};
-use stepscope_traces::Phase;
+use stepscope_traces::{Family, Phase};
 
 use super::{Check, Found};
-use crate::figures::{Analysis, AxisShare, Family, Partition, StepFigures};
+use crate::figures::{Analysis, AxisShare, Partition, StepFigures};
 
 /// A figure's share of the time of all ranks in the counted steps.
 fn share(analysis: &Analysis, of: impl Fn(&Partition) -> i64) -> Option<f64> {

@@ -9,12 +9,18 @@
 //! does not say whether it computes anything again, so then HFU is not known.
 
 use stepscope_plan::{Attention, Convention, CountedModel, Model, Recompute};
-use stepscope_traces::{ProgramModel, RankInfo, RunInfo};
+use stepscope_traces::{Family, ProgramModel, RankInfo, RunInfo};
 
 use crate::{
-    figures::{Mfu, ModelFrom, StepTime},
+    figures::{CountedTime, KernelMfu, Mfu, ModelFrom, StepTime},
+    job::launched::JobKernels,
     selection::Selection,
 };
+
+/// Of so much of the time of matrix products, attention and convolutions the FLOPs must be known.
+const LEAST_KNOWN: f64 = 0.9;
+/// Of the five products of the backward pass of attention, one computes scores again.
+const SCORES_AGAIN: f64 = 1.0 / 5.0;
 
 /// The model that is trained, and what FLOPs depend on besides.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,8 +116,17 @@ impl Rates {
     }
 
     /// MFU of all steps but the first ones, over all ranks.
-    pub(crate) fn overall(&self, step_time: Option<&StepTime>) -> Option<Mfu> {
-        let (flops_per_token, peak_flops) = (self.flops_per_token(self.convention)?, self.peak_flops?);
+    pub(crate) fn overall(
+        &self,
+        step_time: Option<&StepTime>,
+        kernels: &JobKernels<'_>,
+        counted: &[&CountedTime],
+    ) -> Option<Mfu> {
+        let (flops_per_token, peak_flops) = (self.flops_per_token(self.convention), self.peak_flops?);
+        let by_kernels = by_kernels(kernels, counted, peak_flops);
+        if flops_per_token.is_none() {
+            return self.of_shapes(by_kernels?, peak_flops, step_time);
+        }
         let tokens_per_second = step_time.and_then(|step_time| step_time.tokens_per_second);
         let (value, hfu) = self.at(tokens_per_second);
         let (training_value, _) = self.at(step_time.and_then(|step_time| step_time.training_tokens_per_second));
@@ -129,8 +144,57 @@ impl Rates {
             hfu,
             by_convention: by_convention.collect(),
             tokens_per_second,
+            by_kernels,
         })
     }
+
+    /// MFU of a model of which nothing is known but the FLOPs of its kernels.
+    fn of_shapes(&self, by_kernels: KernelMfu, peak_flops: f64, step_time: Option<&StepTime>) -> Option<Mfu> {
+        // Without steps nobody knows whether this is training.
+        let tokens_per_second = step_time?.tokens_per_second;
+        let flops_per_second = by_kernels.value * self.ranks * peak_flops;
+        Some(Mfu {
+            model_from: ModelFrom::Shapes,
+            convention: Convention::Model,
+            flops_per_token: tokens_per_second.map(|tokens| flops_per_second / tokens),
+            peak_flops,
+            value: Some(by_kernels.value),
+            training_value: None,
+            hfu: Some(by_kernels.hfu),
+            by_convention: Default::default(),
+            tokens_per_second,
+            by_kernels: Some(by_kernels),
+        })
+    }
+}
+
+/// MFU and HFU by the FLOPs of the kernels that multiply, in the time that counts.
+fn by_kernels(job: &JobKernels<'_>, counted: &[&CountedTime], peak_flops: f64) -> Option<KernelMfu> {
+    let (mut model, mut all, mut known_ns, mut multiplying_ns) = (0.0, 0.0, 0_i64, 0_i64);
+    for kernel in &job.kernels {
+        let sum = &kernel.sum;
+        let again = sum.flops_again
+            + match kernel.kind.family {
+                Family::Attention => sum.flops_backward * SCORES_AGAIN,
+                Family::Matmul | Family::Convolution => 0.0,
+                _ => continue,
+            };
+        all += sum.flops;
+        model += sum.flops - again;
+        known_ns += sum.counted_ns;
+        multiplying_ns += sum.total_ns;
+    }
+    let known_share = known_ns as f64 / multiplying_ns.max(1) as f64;
+    let device_seconds: f64 = counted.iter().map(|time| time.partition.span_ns as f64 / 1e9).sum();
+    let steps = counted.iter().map(|time| time.windows).max().filter(|windows| *windows > 0);
+    let possible = device_seconds * peak_flops;
+    (known_share >= LEAST_KNOWN && possible > 0.0).then(|| KernelMfu {
+        value: model / possible,
+        hfu: all / possible,
+        model_flops_per_step: steps.map(|steps| model / steps as f64),
+        flops_per_step: steps.map(|steps| all / steps as f64),
+        known_share,
+    })
 }
 
 #[cfg(test)]

@@ -3,30 +3,61 @@
 //! A kernel that does I FLOPs for each byte it reads and writes can do min(peak, I × memory bandwidth) FLOP/s. Where both
 //! are the same is the ridge: kernels left of it wait for memory, those right of it for arithmetic.
 
-use stepscope_plan as plan;
-use stepscope_traces::Device;
+use stepscope_plan::{self as plan, NumberType};
+use stepscope_traces::{Device, Family};
 
-use crate::figures::{Bound, Roofline};
+use crate::{
+    figures::{Bound, KernelRates, Roofline},
+    rank::kernel_sums::KernelSum,
+};
 
-/// The roofline of a device; none where its peak is not known.
-pub(crate) fn roofline(peak_flops: Option<f64>, device: Option<&Device>) -> Option<Roofline> {
+/// The roofline of a device; none where its peak is not known. A peak that somebody `said` counts for all numbers.
+pub(crate) fn roofline(said: Option<f64>, device: Option<&Device>) -> Option<Roofline> {
     let known = device.and_then(|device| plan::Device::named(&device.name).ok());
     let memory_bandwidth = known.map(|device| device.memory_bandwidth);
-    let peak_flops = peak_flops?;
-    Some(Roofline { peak_flops, memory_bandwidth, ridge: memory_bandwidth.map(|bandwidth| peak_flops / bandwidth) })
+    let peak_flops = said.or(device.and_then(|device| device.peak_flops))?;
+    Some(Roofline {
+        peak_flops,
+        peaks: known.filter(|_| said.is_none()).map(|device| device.peaks),
+        memory_bandwidth,
+        ridge: memory_bandwidth.map(|bandwidth| peak_flops / bandwidth),
+    })
 }
 
-/// What bounds a kernel of this arithmetic intensity; one without FLOPs is bound by memory.
-pub(crate) fn bound(roofline: &Roofline, intensity: f64) -> Option<Bound> {
-    roofline.ridge.map(|ridge| if intensity < ridge { Bound::Memory } else { Bound::Compute })
+/// The peak for products of some numbers.
+fn peak(roofline: &Roofline, numbers: Option<NumberType>) -> f64 {
+    let of_numbers = roofline.peaks.zip(numbers).and_then(|(peaks, numbers)| peaks.of_numbers(numbers));
+    of_numbers.unwrap_or(roofline.peak_flops)
 }
 
-/// How near to the roof a kernel is: by its FLOP/s where it waits for arithmetic, by its bytes a second where it waits
-/// for memory.
-pub(crate) fn roof_share(roofline: &Roofline, bound: Bound, flops: Option<f64>, bytes: Option<f64>) -> Option<f64> {
-    match bound {
-        Bound::Compute => flops.map(|rate| rate / roofline.peak_flops),
-        Bound::Memory => bytes.zip(roofline.memory_bandwidth).map(|(rate, most)| rate / most),
+/// How fast kernels are that multiply some numbers, and how near to their roof: by their FLOP/s where they wait for
+/// arithmetic, by their bytes a second where they wait for memory. What has bytes and no FLOPs at all waits for memory.
+pub(crate) fn rates(
+    sum: &KernelSum,
+    family: Option<Family>,
+    numbers: Option<NumberType>,
+    roofline: Option<&Roofline>,
+) -> KernelRates {
+    let (flops, bytes) = (sum.flops_per_second(), sum.bytes_per_second());
+    let computes = !matches!(family, Some(Family::Communication | Family::Copy));
+    let without_flops = (sum.flops_ns == 0 && sum.bytes_ns > 0).then_some(0.0);
+    let intensity = sum.arithmetic_intensity();
+    let peak = roofline.map(|roofline| peak(roofline, numbers));
+    let bandwidth = roofline.and_then(|roofline| roofline.memory_bandwidth);
+    let ridge = peak.zip(bandwidth).map(|(peak, bandwidth)| peak / bandwidth);
+    let bound = intensity.or(without_flops).zip(ridge).filter(|_| computes);
+    let bound = bound.map(|(intensity, ridge)| if intensity < ridge { Bound::Memory } else { Bound::Compute });
+    let peak_share = flops.zip(peak).map(|(flops, peak)| flops / peak);
+    KernelRates {
+        flops_per_second: flops,
+        peak_share,
+        bytes_per_second: bytes,
+        arithmetic_intensity: intensity,
+        bound,
+        roof_share: bound.and_then(|bound| match bound {
+            Bound::Compute => peak_share,
+            Bound::Memory => bytes.zip(bandwidth).map(|(rate, most)| rate / most),
+        }),
     }
 }
 
@@ -34,26 +65,56 @@ pub(crate) fn roof_share(roofline: &Roofline, bound: Bound, flops: Option<f64>, 
 mod tests {
     use super::*;
 
-    fn device(name: &str) -> Device {
-        Device { name: name.into(), memory_bytes: None, peak_flops: None }
+    fn device(name: &str, peak: Option<f64>) -> Device {
+        Device { name: name.into(), memory_bytes: None, peak_flops: peak }
+    }
+
+    /// A second of kernels with these FLOPs and bytes.
+    fn sum(flops: f64, bytes: f64) -> KernelSum {
+        let second = |amount: f64| if amount > 0.0 { 1_000_000_000 } else { 0 };
+        let both = if flops > 0.0 && bytes > 0.0 { (flops, bytes) } else { (0.0, 0.0) };
+        KernelSum { flops, flops_ns: second(flops), bytes, bytes_ns: second(bytes), both, ..KernelSum::default() }
     }
 
     #[test]
     fn a_ridge_is_where_arithmetic_and_memory_take_as_long() {
-        let roofline = roofline(Some(960e12), Some(&device("NVIDIA H200"))).unwrap();
+        let roofline = roofline(Some(960e12), Some(&device("NVIDIA H200", None))).unwrap();
         assert_eq!(roofline.ridge, Some(200.0));
-        assert_eq!(bound(&roofline, 199.0), Some(Bound::Memory));
-        assert_eq!(bound(&roofline, 200.0), Some(Bound::Compute));
-        assert_eq!(roof_share(&roofline, Bound::Compute, Some(480e12), Some(1e12)), Some(0.5));
-        assert_eq!(roof_share(&roofline, Bound::Memory, Some(480e12), Some(1.2e12)), Some(0.25));
-        assert_eq!(roof_share(&roofline, Bound::Memory, Some(480e12), None), None);
+        let rates = |flops, bytes| rates(&sum(flops, bytes), Some(Family::Matmul), None, Some(&roofline));
+        let compute = rates(480e12, 1e12);
+        assert_eq!((compute.bound, compute.roof_share), (Some(Bound::Compute), Some(0.5)));
+        let memory = rates(120e12, 1.2e12);
+        assert_eq!((memory.bound, memory.roof_share), (Some(Bound::Memory), Some(0.25)));
+        assert_eq!(
+            (rates(480e12, 0.0).bound, rates(480e12, 0.0).peak_share),
+            (None, Some(0.5)),
+            "its bytes are not known"
+        );
+        assert_eq!(rates(0.0, 2.4e12).roof_share, Some(0.5), "without FLOPs it waits for memory");
+    }
+
+    #[test]
+    fn copies_cross_a_link() {
+        let roofline = roofline(Some(960e12), Some(&device("NVIDIA H200", None))).unwrap();
+        assert_eq!(rates(&sum(0.0, 1e12), Some(Family::Copy), None, Some(&roofline)).bound, None);
+    }
+
+    #[test]
+    fn numbers_have_peaks_of_their_own() {
+        let h200 = device("NVIDIA H200", Some(989.4e12));
+        let share = |said, numbers| {
+            rates(&sum(33.45e12, 0.0), Some(Family::Matmul), numbers, roofline(said, Some(&h200)).as_ref()).peak_share
+        };
+        assert_eq!(share(None, Some(NumberType::Fp32)), Some(0.5));
+        assert_eq!(share(None, None), Some(33.45 / 989.4));
+        assert_eq!(share(Some(66.9e12), Some(NumberType::Bf16)), Some(0.5), "somebody said what counts");
     }
 
     #[test]
     fn what_is_not_known_of_a_device_is_not_guessed() {
-        let roofline = roofline(Some(1e12), Some(&device("a CPU"))).unwrap();
+        let roofline = roofline(Some(1e12), Some(&device("a CPU", None))).unwrap();
         assert_eq!((roofline.memory_bandwidth, roofline.ridge), (None, None));
-        assert_eq!(bound(&roofline, 1.0), None);
-        assert_eq!(super::roofline(None, Some(&device("NVIDIA H200"))), None);
+        assert_eq!(rates(&sum(1.0, 1.0), Some(Family::Matmul), None, Some(&roofline)).bound, None);
+        assert_eq!(super::roofline(None, Some(&device("NVIDIA H200", None))), None);
     }
 }

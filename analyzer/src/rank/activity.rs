@@ -50,6 +50,8 @@ pub(crate) struct Activity {
     /// Which of the places.
     pub(crate) place: u32,
     pub(crate) name: NameId,
+    /// Who launched it.
+    pub(crate) origin: Option<NameId>,
 }
 
 /// What a rank did, by time once it is sorted.
@@ -84,7 +86,7 @@ impl Activities {
             // A recording that says otherwise is damaged.
             let duration = spans.duration_ns.get(row).0.max(0);
             let (end, name) = (start.saturating_add(duration), spans.name.get(row));
-            self.items.push(Activity { start, end, place: number, name });
+            self.items.push(Activity { start, end, place: number, name, origin: spans.origin.get(row) });
         }
     }
 

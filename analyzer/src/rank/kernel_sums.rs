@@ -5,16 +5,29 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use stepscope_traces::{NameId, Names, Spans, Step};
+use stepscope_traces::{NameId, Names, Phase, Spans, Step};
 
-use crate::figures::{Class, CountedSteps, Family};
+use crate::figures::{Class, CountedSteps};
 
 /// So many steps are kept apart at the beginning, and after that at least.
 const FIRST: usize = 32;
 const MOST: usize = 256;
 
-/// Sums by name.
-type Sums = HashMap<(NameId, Class), KernelSum>;
+/// No more sums than this are kept apart by step: there are thousands for each, where it is known who launched what.
+const MOST_SUMS: usize = 1 << 19;
+
+/// Kernels from this long on are not small, in nanoseconds.
+pub(crate) const SMALL_NS: i64 = 10_000;
+
+/// What makes kernels be of one sum: their name, what they are, and who launched them.
+pub(crate) type KernelId = (NameId, Class, Option<NameId>);
+
+/// Sums of kernels, and how long those took.
+#[derive(Default)]
+struct Sums {
+    by_kernel: HashMap<KernelId, KernelSum>,
+    durations: DurationCounts,
+}
 
 /// Sums of a rank's kernels, by step and name.
 #[derive(Default)]
@@ -31,8 +44,40 @@ pub(crate) struct CountedKernels {
     sums: Sums,
 }
 
-/// What kernels come to, by name and family.
-pub(crate) type KernelTable = HashMap<(String, Family), KernelSum>;
+/// What the kernels of a rank come to.
+#[derive(Default)]
+pub(crate) struct KernelTable {
+    pub(crate) rows: HashMap<KernelKey, KernelSum>,
+    pub(crate) durations: DurationCounts,
+}
+
+/// What makes kernels be of one row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct KernelKey {
+    pub(crate) name: String,
+    pub(crate) class: Class,
+    /// Who launched them, as the text of an origin.
+    pub(crate) origin: Option<String>,
+}
+
+/// How many compute kernels took how long, and their time: below each of [`DurationCounts::BELOW_NS`], and the longer ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DurationCounts(pub(crate) [(u64, i64); 8]);
+
+impl DurationCounts {
+    /// Where the counts end.
+    pub(crate) const BELOW_NS: [i64; 7] = [2_000, 5_000, SMALL_NS, 20_000, 50_000, 100_000, 1_000_000];
+
+    fn take(&mut self, duration: i64) {
+        let place = DurationCounts::BELOW_NS.partition_point(|below| *below <= duration);
+        self.0[place].0 += 1;
+        self.0[place].1 += duration;
+    }
+
+    pub(crate) fn add(&mut self, other: &DurationCounts) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, (count, time))| *sum = (sum.0 + count, sum.1 + time));
+    }
+}
 
 /// What the kernels of one name come to.
 #[derive(Clone, Copy, Default)]
@@ -45,6 +90,16 @@ pub(crate) struct KernelSum {
     pub(crate) bytes_ns: i64,
     /// FLOPs and bytes where both are known.
     pub(crate) both: (f64, f64),
+    /// The time of those whose FLOPs are known, or are counted with another kernel of the same operator.
+    pub(crate) counted_ns: i64,
+    /// FLOPs that were done before, in a checkpoint; and those of the backward pass.
+    pub(crate) flops_again: f64,
+    pub(crate) flops_backward: f64,
+    /// Those that are small.
+    pub(crate) small_count: u64,
+    pub(crate) small_ns: i64,
+    /// How long nothing ran before them.
+    pub(crate) idle_before_ns: i64,
 }
 
 impl KernelSum {
@@ -74,17 +129,24 @@ impl KernelSum {
         self.bytes += other.bytes;
         self.bytes_ns += other.bytes_ns;
         self.both = (self.both.0 + other.both.0, self.both.1 + other.both.1);
+        self.counted_ns += other.counted_ns;
+        self.flops_again += other.flops_again;
+        self.flops_backward += other.flops_backward;
+        self.small_count += other.small_count;
+        self.small_ns += other.small_ns;
+        self.idle_before_ns += other.idle_before_ns;
     }
 }
 
 fn add_all(sums: &mut Sums, others: &Sums) {
-    others.iter().for_each(|(name, other)| sums.entry(*name).or_default().add(other));
+    others.by_kernel.iter().for_each(|(id, other)| sums.by_kernel.entry(*id).or_default().add(other));
+    sums.durations.add(&others.durations);
 }
 
 impl KernelSums {
     /// Of a rank of which it is known which steps count.
     pub(crate) fn knowing(counted: &CountedSteps) -> KernelSums {
-        KernelSums { known: Some((counted.clone(), [Sums::new(), Sums::new()])), ..KernelSums::default() }
+        KernelSums { known: Some((counted.clone(), Default::default())), ..KernelSums::default() }
     }
 
     pub(crate) fn take(&mut self, spans: &Spans) {
@@ -95,15 +157,20 @@ impl KernelSums {
                     add_all(if window.has(step) { counting } else { others }, &sums);
                 }
             }
-            None if self.by_step.len() > 2 * MOST => self.put_together(),
-            None => {}
+            None if self.by_step.len() > 2 * MOST => self.put_together(MOST),
+            None => {
+                let sums: usize = self.by_step.values().map(|sums| sums.by_kernel.len()).sum();
+                if sums > MOST_SUMS {
+                    self.put_together(self.by_step.len() / 2);
+                }
+            }
         }
     }
 
-    /// Puts the sums of the oldest steps together, but for the first ones.
-    fn put_together(&mut self) {
+    /// Puts the sums of the oldest steps together, but for the first ones and the latest.
+    fn put_together(&mut self, latest: usize) {
         let steps: Vec<Step> = self.by_step.keys().flatten().copied().skip(FIRST).collect();
-        for step in &steps[..steps.len().saturating_sub(MOST)] {
+        for step in &steps[..steps.len().saturating_sub(latest)] {
             if let Some(sums) = self.by_step.remove(&Some(*step)) {
                 self.together.0.insert(*step);
                 add_all(&mut self.together.1, &sums);
@@ -122,17 +189,32 @@ impl KernelSums {
                 self.by_step.extend(last.replace((step, sums)));
             }
             let Some((_, sums)) = &mut last else { continue };
-            let sum = sums.entry((spans.name.get(row), class)).or_default();
+            let sum = sums.by_kernel.entry((spans.name.get(row), class, spans.origin.get(row))).or_default();
             let duration = spans.duration_ns.get(row).0.max(0);
             sum.count += 1;
             sum.total_ns += duration;
+            if class == Class::Compute {
+                sums.durations.take(duration);
+                if duration < SMALL_NS {
+                    sum.small_count += 1;
+                    sum.small_ns += duration;
+                }
+            }
             let flops = spans.flops.get(row).filter(|flops| *flops > 0).map(|flops| flops as f64);
             // Of communication they are the message's, and its time is not its own.
             let bytes = spans.bytes.get(row).filter(|bytes| *bytes > 0 && class != Class::Communication);
             let bytes = bytes.map(|bytes| bytes as f64);
+            if spans.flops.get(row).is_some() {
+                sum.counted_ns += duration;
+            }
             if let Some(flops) = flops {
                 sum.flops += flops;
                 sum.flops_ns += duration;
+                match spans.phase.get(row) {
+                    Some(Phase::Recompute) => sum.flops_again += flops,
+                    Some(Phase::Backward) => sum.flops_backward += flops,
+                    _ => {}
+                }
             }
             if let Some(bytes) = bytes {
                 sum.bytes += bytes;
@@ -158,7 +240,7 @@ impl KernelSums {
         if !counting.is_empty() && !others.is_empty() {
             return (None, count);
         }
-        let mut sums = if counting.is_empty() { Sums::new() } else { together };
+        let mut sums = if counting.is_empty() { Sums::default() } else { together };
         for (_, more) in self.by_step.iter().filter(|(step, _)| window.has(**step)) {
             add_all(&mut sums, more);
         }
@@ -168,7 +250,7 @@ impl KernelSums {
 
 /// How many kernels there were, those that communicate included.
 fn kernel_count(sums: &Sums) -> u64 {
-    sums.iter().filter(|((_, class), _)| *class != Class::Copy).map(|(_, sum)| sum.count).sum()
+    sums.by_kernel.iter().filter(|((_, class, _), _)| *class != Class::Copy).map(|(_, sum)| sum.count).sum()
 }
 
 impl CountedKernels {
@@ -176,12 +258,19 @@ impl CountedKernels {
         kernel_count(&self.sums)
     }
 
-    /// By what they are called: several ids may have one name.
-    pub(crate) fn table(&self, names: &Names) -> KernelTable {
-        let mut table = KernelTable::new();
-        for ((id, class), sum) in &self.sums {
-            let name = names.get(*id).unwrap_or("unnamed");
-            table.entry((name.to_owned(), Family::of(*class, name))).or_default().add(sum);
+    /// By what they are called: several ids may have one name. With how long nothing ran before them.
+    pub(crate) fn table(&self, names: &Names, idle_before: &HashMap<KernelId, i64>) -> KernelTable {
+        let mut table = KernelTable { durations: self.sums.durations, ..KernelTable::default() };
+        let key = |(id, class, origin): &KernelId| KernelKey {
+            name: names.get(*id).unwrap_or("unnamed").to_owned(),
+            class: *class,
+            origin: origin.and_then(|origin| names.get(origin)).map(str::to_owned),
+        };
+        for (id, sum) in &self.sums.by_kernel {
+            table.rows.entry(key(id)).or_default().add(sum);
+        }
+        for (id, idle) in idle_before {
+            table.rows.entry(key(id)).or_default().idle_before_ns += idle;
         }
         table
     }

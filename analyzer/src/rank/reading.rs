@@ -144,7 +144,8 @@ impl RankReading<'_> {
         };
         let compared = if counted.whole { &[] } else { windows.as_slice() };
         let mut parts = (detail == Detail::Parts).then(|| RankParts::new(compared, may_be_stage.then_some(worked)));
-        let Reduced { whole, counted: time, steps } = reduce(&activities, &windows, &extents, &counted, parts.as_mut());
+        let Reduced { whole, counted: time, idle_before, steps } =
+            reduce(&activities, &windows, &extents, &counted, parts.as_mut());
         let (kernels, kernel_count) = kernels.counted(&counted);
         let steps = windows.iter().zip(steps).zip(counters);
         let steps: Vec<RankStep> =
@@ -168,7 +169,7 @@ impl RankReading<'_> {
                 kernel_count: kernels.as_ref().map_or(0, CountedKernels::kernel_count),
                 breakdown: time.1,
             },
-            kernels: kernels.map(|kernels| kernels.table(&data.names)),
+            kernels: kernels.map(|kernels| kernels.table(&data.names, &idle_before.into_sums())),
             counted,
             steps,
             steps_are_inferred,

@@ -5,6 +5,7 @@ use crate::{
     rank::{
         activity::Activities,
         breakdown::BreakdownSum,
+        idle_before::IdleBefore,
         partition::add_slice,
         step_parts::RankParts,
         step_windows::StepWindow,
@@ -18,6 +19,8 @@ pub(super) struct Reduced {
     pub(super) whole: (Partition, Breakdown),
     /// In the steps that count.
     pub(super) counted: (Partition, Breakdown),
+    /// Idle time of the steps that count.
+    pub(super) idle_before: IdleBefore,
     /// In every step.
     pub(super) steps: Vec<Partition>,
 }
@@ -33,8 +36,10 @@ pub(super) fn reduce(
 ) -> Reduced {
     let mut times = [Partition::default(); 2];
     let mut breakdowns = [BreakdownSum::new(activities), BreakdownSum::new(activities)];
+    let mut idle_before = IdleBefore::default();
     let partitions = partitions(activities, steps, recorded, |window, slice| {
         let side = usize::from(!counted.has(window.map(|window| steps[window].step)));
+        idle_before.add(slice, side == 0, activities);
         add_slice(&mut times[side], slice);
         breakdowns[side].add(slice, activities);
         if let Some(parts) = parts.as_mut() {
@@ -50,6 +55,7 @@ pub(super) fn reduce(
     Reduced {
         whole: (Partition::sum([&counts, &others]), all.finish(activities)),
         counted: (counts.finished(), breakdown.finish(activities)),
+        idle_before,
         steps: partitions,
     }
 }

@@ -2,7 +2,10 @@
 
 use stepscope_traces::NameId;
 
-use crate::{figures::Class, rank::activity::Activities};
+use crate::{
+    figures::Class,
+    rank::activity::{Activities, Activity},
+};
 
 /// A stretch of time in which nothing begins or ends.
 pub(crate) struct Slice<'a> {
@@ -19,6 +22,7 @@ pub(crate) struct Going {
     /// Which of the places.
     pub(crate) place: u32,
     pub(crate) name: NameId,
+    pub(crate) origin: Option<NameId>,
 }
 
 impl Slice<'_> {
@@ -48,7 +52,8 @@ pub(crate) fn sweep(activities: &Activities, borders: &[i64], mut show: impl FnM
             // Without length it covers nothing.
             if activity.end > now {
                 let class = activities.place(activity).class as usize;
-                active[class].push(Going { end: activity.end, place: activity.place, name: activity.name });
+                let Activity { end, place, name, origin, .. } = *activity;
+                active[class].push(Going { end, place, name, origin });
             }
         }
         while borders.next_if(|border| *border <= now).is_some() {}

@@ -5,7 +5,7 @@ use std::{
     ffi::{CStr, CString},
 };
 
-use stepscope_traces::{NameId, SpanKind};
+use stepscope_traces::{KernelKind, NameId, SpanKind};
 
 use super::demangle::Demangler;
 use crate::shared::Shared;
@@ -43,54 +43,16 @@ impl KernelNames {
             self.seen.clear();
         }
         let text = self.demangler.get_or_insert_with(Demangler::find).demangle(name);
-        let (id, kind) = (shared.names().name(&text), kind_of(&text));
+        let (id, kind) = (shared.names().name(&text), KernelKind::communication(&text).unwrap_or(SpanKind::Kernel));
         self.seen.insert(key, KnownKernel { text: name.to_owned(), id, kind });
         (id, kind)
     }
-}
-
-/// What a kernel does, by its name: NCCL's say what they communicate.
-fn kind_of(name: &str) -> SpanKind {
-    let operation = name.split_once("nccl").and_then(|(_, rest)| {
-        let (before, operation) = rest.split_once("Kernel_")?;
-        before.chars().all(char::is_alphanumeric).then_some(operation)
-    });
-    let words = [
-        ("AllReduce", SpanKind::AllReduce),
-        ("AllGather", SpanKind::AllGather),
-        ("ReduceScatter", SpanKind::ReduceScatter),
-        ("Broadcast", SpanKind::Broadcast),
-        ("Reduce", SpanKind::Reduce),
-        ("AlltoAll", SpanKind::AllToAll),
-    ];
-    operation.map_or(SpanKind::Kernel, |operation| {
-        let known = words.into_iter().find(|(word, _)| operation.starts_with(word));
-        known.map_or(SpanKind::Communication, |(_, kind)| kind)
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::settings::Settings;
-
-    #[test]
-    fn kernels_of_nccl_are_told_by_their_names() {
-        for (name, kind) in [
-            ("_Z35ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", SpanKind::AllReduce),
-            ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", SpanKind::AllGather),
-            ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", SpanKind::ReduceScatter),
-            ("ncclDevKernel_Reduce_Sum_bf16_RING_LL", SpanKind::Reduce),
-            ("ncclKernel_Broadcast_RING_LL_Sum_int8_t", SpanKind::Broadcast),
-            ("ncclSymkDevKernel_AllReduce_AGxLL_R_Sum_f16", SpanKind::AllReduce),
-            ("ncclDevKernel_SendRecv", SpanKind::Communication),
-            ("ncclDevKernel_Generic_1", SpanKind::Communication),
-            ("nvjet_sm90_tst_128x256_64x4_4x2_h_bz_coopA_NNN", SpanKind::Kernel),
-            ("_ZN4nccl5utilsE_my_Kernel_of_mine", SpanKind::Kernel),
-        ] {
-            assert_eq!(kind_of(name), kind, "{name}");
-        }
-    }
 
     #[test]
     fn a_place_that_has_another_name_now_is_noticed() {

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use plotters::prelude::*;
 use serde::Serialize;
-use stepscope_analyzer::{Family, LaneSpan, StepTimeline};
+use stepscope_analyzer::{LaneSpan, StepTimeline};
+use stepscope_traces::Family;
 
 use super::chart::{self, Figure, LETTERS, NAMES, WIDE};
 
@@ -15,12 +16,12 @@ const fn colour(family: Family) -> RGBColor {
         Family::Communication => chart::ORANGE,
         Family::Copy => chart::PURPLE,
         Family::Attention => chart::TEAL,
-        Family::Matmul => chart::BLUE,
+        Family::Matmul | Family::Convolution => chart::BLUE,
         Family::Optimizer => chart::GREEN,
         Family::Norm => chart::YELLOW,
         Family::Loss => chart::RED,
-        Family::Embedding => chart::BROWN,
-        Family::Elementwise => chart::PINK,
+        Family::Embedding | Family::Routing | Family::Sort => chart::BROWN,
+        Family::Elementwise | Family::Quantization | Family::Reduction | Family::Recurrence => chart::PINK,
         Family::Other => chart::GREY,
     }
 }

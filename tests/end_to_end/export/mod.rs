@@ -6,9 +6,9 @@ use std::{
 
 use proptest::prelude::*;
 use protobuf::Message;
-use stepscope_analyzer::{Analysis, Family, Overlay, Selection, StepChoice, analyze, analyze_with_overlay};
+use stepscope_analyzer::{Analysis, Overlay, Selection, StepChoice, analyze, analyze_with_overlay};
 use stepscope_traces::{
-    Correlation, FIRST_NAME, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step, Stream,
+    Correlation, FIRST_NAME, Family, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span, SpanKind, Step, Stream,
     synthetic::{Clocks, Pipeline, Recipe, Schedule},
 };
 

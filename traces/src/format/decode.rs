@@ -85,7 +85,11 @@ impl Decoder {
             decompressor: &mut self.decompressor,
         };
         source.advance()?;
-        table.columns_mut().into_iter().try_for_each(|column| column.append(head.rows, &mut source))
+        let columns = table.columns_mut().into_iter().enumerate();
+        columns.into_iter().try_for_each(|(index, column)| match index < head.columns {
+            true => column.append(head.rows, &mut source),
+            false => column.append_unknown(head.rows),
+        })
     }
 }
 

@@ -154,9 +154,9 @@ impl Kernels {
 /// Whether there is something to say in a column.
 fn has_something(column: usize, kernels: &[KernelFigures], several_ranks: bool) -> bool {
     match column {
-        RATE => kernels.iter().any(|kernel| kernel.flops_per_second.or(kernel.bytes_per_second).is_some()),
-        INTENSITY => kernels.iter().any(|kernel| kernel.arithmetic_intensity.is_some()),
-        ROOF => kernels.iter().any(|kernel| kernel.roof_share.or(kernel.peak_share).is_some()),
+        RATE => kernels.iter().any(|kernel| kernel.rates.flops_per_second.or(kernel.rates.bytes_per_second).is_some()),
+        INTENSITY => kernels.iter().any(|kernel| kernel.rates.arithmetic_intensity.is_some()),
+        ROOF => kernels.iter().any(|kernel| kernel.rates.roof_share.or(kernel.rates.peak_share).is_some()),
         SPREAD => several_ranks,
         _ => true,
     }
@@ -175,14 +175,16 @@ fn cells(scene: &Scene<'_>, kernel: &KernelFigures, table: &Table<'_>, longest: 
     let unknown = || Line::styled("-", theme.quiet());
     let known = |value: Option<String>| value.map_or_else(unknown, Line::raw);
     // Of communication and copies, a rate would be another figure's.
-    let rate = kernel.flops_per_second.map(text::flops).or(kernel.bytes_per_second.map(text::bandwidth));
-    let roof = match (kernel.bound, kernel.roof_share) {
+    let rate = kernel.rates.flops_per_second.map(text::flops).or(kernel.rates.bytes_per_second.map(text::bandwidth));
+    let roof = match (kernel.rates.bound, kernel.rates.roof_share) {
         (Some(bound), Some(share)) => {
             let words = format!("{} {:>6}", detail::word(bound), text::percent(share));
             let is_slow = share < FAR_FROM_ROOF && kernel.share > MATTERS;
             if is_slow { Line::styled(format!("! {words}"), theme.warning()) } else { Line::raw(words) }
         }
-        _ => kernel.peak_share.map_or_else(unknown, |share| Line::raw(format!("peak {:>6}", text::percent(share)))),
+        _ => {
+            kernel.rates.peak_share.map_or_else(unknown, |share| Line::raw(format!("peak {:>6}", text::percent(share))))
+        }
     };
     let bar = (kernel.share / longest * f64::from(table.width(BAR))).round() as usize;
     vec![
@@ -194,7 +196,7 @@ fn cells(scene: &Scene<'_>, kernel: &KernelFigures, table: &Table<'_>, longest: 
         Line::raw(text::count(kernel.count)),
         Line::raw(text::duration(kernel.mean_ns as i64)),
         known(rate),
-        known(kernel.arithmetic_intensity.map(text::intensity)),
+        known(kernel.rates.arithmetic_intensity.map(text::intensity)),
         roof,
         Line::raw(format!("{} to {}", text::duration(kernel.least_rank_ns), text::duration(kernel.most_rank_ns))),
     ]

@@ -7,6 +7,7 @@ use super::{
     collect::{Activity, Call, Collected},
     memory::memory_events,
     messages::carry,
+    origins::Launchers,
     places::{Annotated, Places},
 };
 use crate::{
@@ -27,8 +28,24 @@ pub(super) fn assemble(mut collected: Collected, window: Window) -> RankData {
     keep_first_calls(&mut collected.calls);
     let annotated: Vec<Annotated> = collected.annotations.iter().map(|(annotated, _)| *annotated).collect();
     let launches = collected.calls.iter().map(|call| (call.thread, call.start));
-    let places = Places::of(&annotated, std::mem::take(&mut collected.autograd), launches);
-    let launched = join(&mut collected.activities, &collected.calls, &places);
+    let launchers = Launchers::of(&collected.calls, &collected.operators, &collected.functions, &collected.called);
+    drop(std::mem::take(&mut collected.functions));
+    let mut autograd = std::mem::take(&mut collected.autograd);
+    let says_steps =
+        |thread: u32| annotated.iter().any(|said| said.thread == Some(thread) && said.place.step.is_some());
+    autograd.extend(launchers.autograd.iter().filter(|thread| !says_steps(**thread)));
+    let places = Places::of(&annotated, autograd, launches);
+    let call_of = join(&mut collected.activities, &collected.calls, &places);
+    let mut launched = vec![false; collected.calls.len()];
+    call_of.iter().flatten().for_each(|call| launched[*call as usize] = true);
+    launchers.attribute(
+        &mut collected.activities,
+        &call_of,
+        &collected.operators,
+        &collected.called,
+        &mut collected.names,
+    );
+    drop(std::mem::take(&mut collected.operators));
     carry(&mut collected.activities, &collected.calls, std::mem::take(&mut collected.messages));
     let mut spans: Vec<Span> = on_streams(std::mem::take(&mut collected.activities)).collect();
     spans.sort_by_key(|span| span.start_ns);
@@ -64,17 +81,15 @@ fn keep_first_calls(calls: &mut Vec<Call>) {
     calls.dedup_by_key(|call| call.correlation);
 }
 
-/// Gives every activity the place of its launch; says which calls launched something.
-fn join(activities: &mut [Activity], calls: &[Call], places: &Places) -> Vec<bool> {
-    let mut launched = vec![false; calls.len()];
-    for Activity { span, .. } in activities {
-        let found = span.correlation.and_then(|id| calls.binary_search_by_key(&id.0, |call| call.correlation).ok());
-        if let Some(index) = found {
-            launched[index] = true;
-            put(span, places.at(calls[index].thread, calls[index].start));
-        }
-    }
-    launched
+/// Gives every activity the place of its launch; says which call launched it.
+fn join(activities: &mut [Activity], calls: &[Call], places: &Places) -> Vec<Option<u32>> {
+    let find = |Activity { span, .. }: &mut Activity| {
+        let id = span.correlation?;
+        let index = calls.binary_search_by_key(&id.0, |call| call.correlation).ok()?;
+        put(span, places.at(calls[index].thread, calls[index].start));
+        Some(index as u32)
+    };
+    activities.iter_mut().map(find).collect()
 }
 
 fn put(span: &mut Span, place: TrainingContext) {
@@ -103,7 +118,7 @@ fn launch(call: &Call, places: &Places) -> Span {
 /// The activities' spans. Devices have streams of the same numbers: those of any but the main one are moved apart.
 fn on_streams(activities: Vec<Activity>) -> impl Iterator<Item = Span> {
     let main = main_device(&activities);
-    activities.into_iter().map(move |Activity { mut span, device }| {
+    activities.into_iter().map(move |Activity { mut span, device, .. }| {
         if let Some(device) = device.filter(|device| Some(*device) != main) {
             let apart = ((device & MOST_DEVICES) + 1) << DEVICE_BIT;
             span.stream = span.stream.map(|stream| Stream(stream.0 | apart));

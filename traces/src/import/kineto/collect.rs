@@ -1,8 +1,7 @@
 //! Takes the events of a trace into as few bytes as the run needs.
 //!
-//! Operators of the host are not kept: they are half of a trace, no question of ours is about them, and what they tell of
-//! the device's work its launches tell better. Calls of the host are kept until it is known which of them launched
-//! something. Annotations on the device's side are copies of those of the host.
+//! Calls of the host are kept until it is known which of them launched something; operators and functions, until it is known
+//! which of them such a call was in. Annotations on the device's side are copies of those of the host.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,16 +12,18 @@ use serde_json::value::RawValue;
 
 use super::{
     annotation::TrainingContext,
-    collective::{communicates, message_bytes, operation},
+    collective::{message_bytes, operation},
     document::Visit,
     event::{Event, Meaning, number, text},
     header::Header,
     memory::MemoryChange,
     names::NameBook,
+    operator::{FunctionCall, OperatorCall, OperatorNames, ShapeId},
     places::Annotated,
 };
 use crate::{
     ids::{Correlation, Group, NameId, Nanos, Sequence, Stream},
+    kernels::KernelKind,
     tables::Span,
     vocabulary::SpanKind,
 };
@@ -43,6 +44,12 @@ pub(super) struct Collected {
     pub(super) activities: Vec<Activity>,
     pub(super) calls: Vec<Call>,
     pub(super) annotations: Vec<(Annotated, NameId)>,
+    pub(super) operators: Vec<OperatorCall>,
+    pub(super) functions: Vec<FunctionCall>,
+    /// What operators and functions are called, and what they are given.
+    pub(super) called: OperatorNames,
+    /// What kernels of a name communicate, if they do.
+    communicating: HashMap<NameId, Option<SpanKind>>,
     pub(super) memory: Vec<MemoryChange>,
     /// Sends and receives that the program asked for.
     pub(super) messages: Vec<AskedMessage>,
@@ -61,6 +68,8 @@ pub(super) struct Collected {
 pub(super) struct Activity {
     pub(super) span: Span,
     pub(super) device: Option<u32>,
+    /// The number of the operator that launched it.
+    pub(super) external: Option<u64>,
 }
 
 /// A call of the host.
@@ -118,7 +127,8 @@ impl Collected {
             there.is_some()
         };
         let count = |all: &Collected| {
-            all.activities.len() + all.calls.len() + all.annotations.len() + all.memory.len() + all.messages.len()
+            let host = all.calls.len() + all.annotations.len() + all.operators.len() + all.functions.len();
+            all.activities.len() + host + all.memory.len() + all.messages.len()
         };
         let before = count(self);
         self.activities.retain_mut(|Activity { span, .. }| moved(&mut span.start_ns, span.duration_ns));
@@ -129,6 +139,8 @@ impl Collected {
             annotated.end = annotated.start + duration;
             is_kept
         });
+        self.operators.retain_mut(|operator| moved(&mut operator.start, operator.duration));
+        self.functions.retain_mut(|function| moved(&mut function.start, function.duration));
         self.memory.retain_mut(|change| moved(&mut change.time, Nanos(0)));
         self.messages.retain_mut(|message| moved(&mut message.start, Nanos(0)));
         self.timeless += (before - count(self)) as u64;
@@ -147,9 +159,16 @@ impl Collected {
             return;
         };
         match meaning {
-            Meaning::Kernel => self.activity(kernel_kind(event), event, start, duration),
-            Meaning::Copy => self.activity(SpanKind::Copy, event, start, duration),
-            Meaning::Set => self.activity(SpanKind::Set, event, start, duration),
+            Meaning::Kernel => {
+                let name = self.names.id(&event.name);
+                let kind = self.kernel_kind(name, event);
+                self.activity(kind, name, event, start, duration);
+            }
+            Meaning::Copy | Meaning::Set => {
+                let kind = if meaning == Meaning::Copy { SpanKind::Copy } else { SpanKind::Set };
+                let name = self.names.id(&event.name);
+                self.activity(kind, name, event, start, duration);
+            }
             Meaning::Launch => {
                 if let Some(correlation) = number(event.arguments().correlation) {
                     let call =
@@ -163,19 +182,43 @@ impl Collected {
                 let name = self.names.id(&event.name);
                 keep(&mut self.annotations, (annotated, name), &mut self.dropped);
             }
+            Meaning::Operator => self.operator(event, start, duration),
+            Meaning::Function => {
+                let name = self.called.function(&event.name);
+                let function = FunctionCall { start, duration, thread: event.thread(), name };
+                keep(&mut self.functions, function, &mut self.dropped);
+            }
             Meaning::Memory => self.memory(event, start),
             Meaning::Communication => self.message(event, start),
             Meaning::ThreadName => {}
         }
     }
 
-    fn activity(&mut self, kind: SpanKind, event: &Event<'_>, start: Nanos, duration: Nanos) {
+    fn operator(&mut self, event: &Event<'_>, start: Nanos, duration: Nanos) {
+        let arguments = event.arguments();
+        let operator = OperatorCall {
+            start,
+            duration,
+            thread: event.thread(),
+            name: self.called.operator(&event.name),
+            shapes: match arguments.dimensions {
+                Some(dimensions) => self.called.shapes(&event.name, dimensions, arguments),
+                None => ShapeId::NONE,
+            },
+            external: number(arguments.external),
+            step_of_graph: number(arguments.step_of_graph),
+            forward_thread: number(arguments.forward_thread).filter(|thread| *thread > 0),
+        };
+        keep(&mut self.operators, operator, &mut self.dropped);
+    }
+
+    fn activity(&mut self, kind: SpanKind, name: NameId, event: &Event<'_>, start: Nanos, duration: Nanos) {
         let arguments = event.arguments();
         let mut span = Span {
             // Where the arguments do not say, the thread of an activity is its stream.
             stream: number(arguments.stream).or(event.thread()).map(Stream),
             correlation: number(arguments.correlation).map(Correlation),
-            ..Span::new(kind, self.names.id(&event.name), start, duration)
+            ..Span::new(kind, name, start, duration)
         };
         if kind.is_communication() {
             span.bytes = message_bytes(arguments);
@@ -185,7 +228,17 @@ impl Collected {
             span.bytes = number(arguments.bytes);
         }
         let device = number(arguments.device);
-        keep(&mut self.activities, Activity { span, device }, &mut self.dropped);
+        let external = number(arguments.external);
+        keep(&mut self.activities, Activity { span, device, external }, &mut self.dropped);
+    }
+
+    /// What a kernel is. Each name is looked up once.
+    fn kernel_kind(&mut self, name: NameId, event: &Event<'_>) -> SpanKind {
+        if event.arguments().collective.is_some() {
+            return operation(&event.name, event.arguments());
+        }
+        let known = self.communicating.entry(name).or_insert_with(|| KernelKind::communication(&event.name));
+        known.unwrap_or(SpanKind::Kernel)
     }
 
     /// The group of a collective. One that the trace did not list gets a number that is the same on all ranks.
@@ -252,14 +305,6 @@ impl Collected {
             };
             keep(&mut self.memory, change, &mut self.dropped);
         }
-    }
-}
-
-fn kernel_kind(event: &Event<'_>) -> SpanKind {
-    if communicates(&event.name, event.arguments()) {
-        operation(&event.name, event.arguments())
-    } else {
-        SpanKind::Kernel
     }
 }
 

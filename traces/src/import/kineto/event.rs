@@ -1,7 +1,7 @@
 //! One event of a trace, as far as we want it.
 //!
-//! Most events of a trace are operators of the host, and arrows between events. What an event is stands at its
-//! beginning, so the rest of those is skipped without being looked at: this is what makes reading fast.
+//! Many events of a trace are functions of libraries, and arrows between events. What an event is stands at its beginning,
+//! so the rest of those is skipped without being looked at: this is what makes reading fast.
 
 use std::{borrow::Cow, fmt};
 
@@ -53,6 +53,7 @@ enum Category {
     Launch,
     Annotation,
     Operator,
+    Function,
     Other,
 }
 
@@ -71,6 +72,10 @@ pub(super) enum Meaning {
     Annotation,
     /// A call of the host that asks for communication.
     Communication,
+    /// An operator of PyTorch.
+    Operator,
+    /// A module or a function of the program.
+    Function,
     /// An allocation or a free.
     Memory,
     /// What a thread is called.
@@ -99,6 +104,8 @@ impl<'a> Event<'a> {
             (TraceEventType::Complete, Some(Category::Operator)) if self.name == COMMUNICATION => {
                 Some(Meaning::Communication)
             }
+            (TraceEventType::Complete, Some(Category::Operator)) => Some(Meaning::Operator),
+            (TraceEventType::Complete, Some(Category::Function)) => Some(Meaning::Function),
             (TraceEventType::Instant, _) if self.name == "[memory]" => Some(Meaning::Memory),
             (TraceEventType::Metadata, _) if self.name == "thread_name" => Some(Meaning::ThreadName),
             _ => None,
@@ -140,12 +147,33 @@ impl Category {
             "gpu_memcpy" | "Memcpy" => Category::Copy,
             "gpu_memset" | "Memset" => Category::Set,
             "user_annotation" => Category::Annotation,
-            "cpu_op" => Category::Operator,
+            "cpu_op" | "Operator" => Category::Operator,
+            "python_function" => Category::Function,
             "Runtime" => Category::Launch,
             _ if word.ends_with("_runtime") || word.ends_with("_driver") => Category::Launch,
             _ => Category::Other,
         }
     }
+}
+
+/// Whether a function is one of Python's or PyTorch's own, which nobody looks for.
+pub(super) fn is_of_libraries(name: &str) -> bool {
+    const BEGINNINGS: [&str; 12] = [
+        "<built-in",
+        "<frozen",
+        "<string>",
+        "torch/",
+        "threading.py",
+        "contextlib.py",
+        "functools.py",
+        "runpy.py",
+        "typing.py",
+        "abc.py",
+        "selectors.py",
+        "importlib",
+    ];
+    BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+        || name.contains("/lib/python3") && !name.contains("-packages/")
 }
 
 /// A number, if this is one that fits.
@@ -206,9 +234,7 @@ impl<'de> Visitor<'de> for EventVisitor {
             }
             let unwanted = match (event.mark, event.category) {
                 (Some(TraceEventType::Other), _) => true,
-                (Some(TraceEventType::Complete), Some(Category::Operator)) => {
-                    !event.name.is_empty() && event.name != COMMUNICATION
-                }
+                (Some(TraceEventType::Complete), Some(Category::Function)) => is_of_libraries(&event.name),
                 (Some(TraceEventType::Complete), category) => category == Some(Category::Other),
                 _ => false,
             };
@@ -307,6 +333,18 @@ arguments! {
     reserved = "Total Reserved",
     /// What something is called.
     name = "name",
+    /// The number of an operator, which what it launched has too.
+    external = "External id",
+    /// The dimensions of what an operator is given.
+    dimensions = "Input Dims",
+    /// What it is made of.
+    types = "Input type",
+    /// What else it is given.
+    concrete = "Concrete Inputs",
+    /// The number of the step in autograd's graph that an operator makes, or runs.
+    step_of_graph = "Sequence number",
+    /// The thread that made that step, for those that run it.
+    forward_thread = "Fwd thread id",
 }
 
 struct ArgumentVisitor;
@@ -344,14 +382,17 @@ mod tests {
     #[test]
     fn what_is_of_no_use_is_skipped() {
         for text in [
-            r#"{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "args": {"correlation": 3}}"#,
+            r#"{"ph": "X", "cat": "python_function", "name": "torch/nn/modules/module.py(1): f", "ts": 1, "dur": 1}"#,
             r#"{"ph": "s", "id": 1, "cat": "ac2g", "name": "ac2g"}"#,
             r#"{"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#1", "ts": 1, "dur": 5}"#,
             r#"{"ph": "C", "name": "counter"}"#,
             r#"{"ph": "i", "name": "Record Window End", "ts": 1}"#,
             r#"{"ph": "M", "name": "process_name"}"#,
         ] {
-            assert!(event(text).is_one() && event(text).meaning().is_none(), "{text}");
+            let event = event(text);
+            let is_skipped =
+                event.meaning().is_none_or(|meaning| meaning == Meaning::Function && event.time().is_none());
+            assert!(event.is_one() && is_skipped, "{text}");
         }
         assert!(!event(r#"{"name": "no event"}"#).is_one());
     }

@@ -90,7 +90,7 @@ mod tests {
         let mut span = Span::new(SpanKind::Communication, NameId(0), Nanos(start + 50), Nanos(5));
         (span.correlation, span.step) = (Some(Correlation(correlation)), Some(Step(2)));
         let call = Call { correlation, start: Nanos(start), duration: Nanos(1), thread: THREAD, name: NameId(0) };
-        (Activity { span, device: None }, call)
+        (Activity { span, device: None, external: None }, call)
     }
 
     #[test]

@@ -16,6 +16,8 @@ mod memory;
 mod messages;
 mod names;
 mod open;
+mod operator;
+mod origins;
 mod places;
 mod skip;
 mod trace;

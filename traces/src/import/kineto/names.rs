@@ -1,6 +1,6 @@
 //! Names that a trace repeats, kept once each and within bounds.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, rc::Rc};
 
 use crate::{
     ids::NameId,
@@ -19,7 +19,8 @@ const OTHER: &str = "(one of too many names)";
 /// The names of a trace.
 #[derive(Debug, Default)]
 pub(super) struct NameBook {
-    ids: HashMap<Box<str>, NameId>,
+    ids: HashMap<Rc<str>, NameId>,
+    texts: Vec<Rc<str>>,
     text: usize,
     /// How often there was no room for a name.
     pub(super) dropped: u64,
@@ -38,10 +39,17 @@ impl NameBook {
         }
     }
 
+    /// The text of a name.
+    pub(super) fn text(&self, id: NameId) -> &str {
+        self.texts.get((id.0 - FIRST_NAME.0) as usize).map_or("", |text| text)
+    }
+
     fn add(&mut self, name: &str) -> NameId {
         let id = NameId(FIRST_NAME.0 + self.ids.len() as u32);
         self.text += name.len();
-        self.ids.insert(name.into(), id);
+        let name: Rc<str> = name.into();
+        self.texts.push(name.clone());
+        self.ids.insert(name, id);
         id
     }
 

@@ -1,27 +1,24 @@
 //! Skips unused events without parsing them, where Kineto itself wrote the text.
 //!
-//! Operators of the host, but those that say what is communicated, and arrows are more than half of a trace. Kineto writes an event over several lines: the fields
+//! Functions of libraries and arrows are more than half of a trace. Kineto writes an event over several lines: the fields
 //! are indented by four spaces, and the brace that closes it stands by itself behind two. No text of JSON has a line break
 //! in it, so a line like that is the end of the event. Whatever looks different is read as any JSON is.
 
 use memchr::memchr_iter;
 
-/// How Kineto begins the events that are skipped.
-const BEGINNINGS: [&str; 5] = [
-    "{\n    \"ph\": \"X\", \"cat\": \"cpu_op\",",
-    "{\n    \"ph\": \"X\", \"cat\": \"python_function\",",
-    "{\n    \"ph\": \"X\", \"cat\": \"gpu_user_annotation\",",
-    "{\n    \"ph\": \"f\",",
-    "{\n    \"ph\": \"s\",",
-];
+use super::event::is_of_libraries;
 
-/// How the event of an operator goes on that is not skipped.
-const WANTED: &str = " \"name\": \"record_param_comms\"";
+/// How Kineto begins the events that are skipped.
+const BEGINNINGS: [&str; 3] =
+    ["{\n    \"ph\": \"X\", \"cat\": \"gpu_user_annotation\",", "{\n    \"ph\": \"f\",", "{\n    \"ph\": \"s\","];
+
+/// How it begins functions of Python; what follows is their name.
+const FUNCTION: &str = "{\n    \"ph\": \"X\", \"cat\": \"python_function\", \"name\": \"";
 
 /// How long the event at the beginning of a text is, if it is one that can be skipped.
 pub(super) fn skipped(text: &str) -> Option<usize> {
-    let rest = BEGINNINGS.iter().find_map(|beginning| text.strip_prefix(*beginning))?;
-    if rest.starts_with(WANTED) {
+    let is_function = || text.strip_prefix(FUNCTION).is_some_and(is_of_libraries_here);
+    if !BEGINNINGS.iter().any(|beginning| text.starts_with(*beginning)) && !is_function() {
         return None;
     }
     let bytes = text.as_bytes();
@@ -36,13 +33,18 @@ pub(super) fn skipped(text: &str) -> Option<usize> {
     None
 }
 
+/// Whether the name at the beginning of a text is that of a function of libraries.
+fn is_of_libraries_here(text: &str) -> bool {
+    text.split('"').next().is_some_and(is_of_libraries)
+}
+
 #[cfg(test)]
 mod tests {
     use super::skipped;
 
     #[test]
     fn events_of_no_use_are_skipped() {
-        let event = "{\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a } b\", \"ts\": 1, \"dur\": 2,\n    \"args\": {\n      \
+        let event = "{\n    \"ph\": \"X\", \"cat\": \"python_function\", \"name\": \"torch/a } b\", \"ts\": 1, \"dur\": 2,\n    \"args\": {\n      \
                      \"External id\": 1\n    }\n  }";
         assert_eq!(skipped(&format!("{event},\n  {{\n")), Some(event.len()));
         for end in 0..event.len() {
@@ -58,7 +60,8 @@ mod tests {
             "",
             "{\n    \"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"k\"\n  }",
             "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"k\"\n  }",
-            "{\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"record_param_comms\"\n  }",
+            "{\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"aten::mm\"\n  }",
+            "{\n    \"ph\": \"X\", \"cat\": \"python_function\", \"name\": \"train.py(1): f\"\n  }",
             // The end of the first one is damaged.
             "{\n    \"ph\": \"f\", \"id\": 1\n  ?,\n  {\n    \"ph\": \"X\", \"cat\": \"kernel\"\n  }",
             "{\n    \"ph\": \"f\", \"id\": 1,\n  {\n    \"ph\": \"X\", \"cat\": \"kernel\"\n  }",

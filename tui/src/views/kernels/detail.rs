@@ -61,20 +61,20 @@ fn position(kernel: &KernelFigures, analysis: Option<&Analysis>) -> String {
     let roofline = analysis.and_then(|analysis| analysis.roofline.as_ref());
     let is_shared = analysis.is_some_and(|analysis| analysis.run.ranks_on_a_device.is_some());
     let mut words = vec![kernel.family.word().to_owned()];
-    if let Some(rate) = kernel.flops_per_second {
-        let of = kernel.peak_share.zip(roofline).map(|(share, roofline)| {
+    if let Some(rate) = kernel.rates.flops_per_second {
+        let of = kernel.rates.peak_share.zip(roofline).map(|(share, roofline)| {
             format!(", {} of peak {}", text::percent(share), text::flops(roofline.peak_flops))
         });
         words.push(format!("{}{}", text::flops(rate), of.unwrap_or_default()));
     }
-    if let Some(rate) = kernel.bytes_per_second {
-        let most = roofline.and_then(|roofline| roofline.memory_bandwidth).filter(|_| kernel.bound.is_some());
+    if let Some(rate) = kernel.rates.bytes_per_second {
+        let most = roofline.and_then(|roofline| roofline.memory_bandwidth).filter(|_| kernel.rates.bound.is_some());
         let of = most.map(|most| format!(", {} of bandwidth {}", text::percent(rate / most), text::bandwidth(most)));
         words.push(format!("{}{}", text::bandwidth(rate), of.unwrap_or_default()));
     }
     let ridge = roofline.and_then(|roofline| roofline.ridge);
-    if let Some((at, ridge)) = kernel.arithmetic_intensity.zip(ridge) {
-        let waits = match kernel.bound {
+    if let Some((at, ridge)) = kernel.rates.arithmetic_intensity.zip(ridge) {
+        let waits = match kernel.rates.bound {
             Some(Bound::Memory) => ": memory-bound",
             Some(Bound::Compute) => ": compute-bound",
             None => "",

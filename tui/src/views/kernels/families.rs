@@ -5,8 +5,8 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_analyzer::Family;
 use stepscope_plan::text;
+use stepscope_traces::Family;
 
 use crate::{
     scene::Scene,

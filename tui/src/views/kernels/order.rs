@@ -61,11 +61,13 @@ impl Order {
             Order::Count => kernels.sort_by_key(|kernel| Reverse(kernel.count)),
             Order::Mean => kernels.sort_by(|one, other| other.mean_ns.total_cmp(&one.mean_ns)),
             Order::Rate => kernels.sort_by(|one, other| {
-                let rate = |kernel: &KernelFigures| kernel.flops_per_second.unwrap_or(-1.0);
+                let rate = |kernel: &KernelFigures| kernel.rates.flops_per_second.unwrap_or(-1.0);
                 rate(other).total_cmp(&rate(one))
             }),
             Order::Roof => kernels.sort_by(|one, other| {
-                let share = |kernel: &KernelFigures| kernel.roof_share.or(kernel.peak_share).unwrap_or(f64::INFINITY);
+                let share = |kernel: &KernelFigures| {
+                    kernel.rates.roof_share.or(kernel.rates.peak_share).unwrap_or(f64::INFINITY)
+                };
                 share(one).total_cmp(&share(other))
             }),
             Order::Name => kernels.sort_by(|one, other| one.name.cmp(&other.name)),
@@ -75,7 +77,8 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_analyzer::Family;
+    use stepscope_analyzer::KernelRates;
+    use stepscope_traces::Family;
 
     use super::*;
 
@@ -83,18 +86,16 @@ mod tests {
         KernelFigures {
             name: name.into(),
             family: Family::Other,
+            library: None,
+            precision: None,
+            tile: None,
             count,
             total_ns,
             mean_ns: total_ns as f64 / count as f64,
             share: 0.1,
             least_rank_ns: 0,
             most_rank_ns: total_ns,
-            flops_per_second: rate,
-            peak_share: None,
-            bytes_per_second: None,
-            arithmetic_intensity: None,
-            bound: None,
-            roof_share,
+            rates: KernelRates { flops_per_second: rate, roof_share, ..KernelRates::default() },
         }
     }
 

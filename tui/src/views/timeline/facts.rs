@@ -5,8 +5,9 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_analyzer::{Family, SpanFacts};
+use stepscope_analyzer::SpanFacts;
 use stepscope_plan::text;
+use stepscope_traces::Family;
 use stepscope_traces::{Rank, Stream};
 
 use crate::{

@@ -6,8 +6,9 @@ use ratatui::{
     style::{Color, Style},
     text::Line,
 };
-use stepscope_analyzer::{Column, Family, Frame, LaneColumns};
+use stepscope_analyzer::{Column, Frame, LaneColumns};
 use stepscope_plan::text;
+use stepscope_traces::Family;
 use stepscope_traces::{Nanos, Rank, SpanKind, Step, Stream, Window};
 
 use super::Selected;

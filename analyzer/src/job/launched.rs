@@ -1,0 +1,130 @@
+//! All kernels of a job: what each is, who launched it, and what those of all ranks come to.
+
+use std::collections::{BTreeMap, HashMap};
+
+use stepscope_plan::NumberType;
+use stepscope_traces::{ElementType, Family, Gemm, KernelKind, OperatorWork, Origin, Shapes};
+
+use crate::{
+    figures::{Class, LaunchedKernels, Roofline},
+    job::roofline::rates,
+    rank::kernel_sums::{DurationCounts, KernelKey, KernelSum, KernelTable},
+};
+
+/// Kernels of one name that one operator launched in one place, over all ranks.
+pub(crate) struct JobKernel<'a> {
+    pub(crate) key: &'a KernelKey,
+    pub(crate) kind: KernelKind,
+    /// None, where nothing is known of it.
+    pub(crate) origin: Option<Origin<'a>>,
+    /// The product that its operator is.
+    pub(crate) gemm: Option<Gemm>,
+    /// What it multiplies, where that is known.
+    pub(crate) numbers: Option<NumberType>,
+    pub(crate) sum: KernelSum,
+    /// The time of each rank that has it, by which of the tables that is.
+    pub(crate) of_ranks: RankTimes,
+}
+
+/// Times of ranks, by which of the tables they are of.
+type RankTimes = Vec<(usize, i64)>;
+
+/// All kernels of a job.
+pub(crate) struct JobKernels<'a> {
+    /// By name and origin, so that sums of fractions are the same each time.
+    pub(crate) kernels: Vec<JobKernel<'a>>,
+    pub(crate) ranks: usize,
+    pub(crate) whole_ns: i64,
+    pub(crate) durations: DurationCounts,
+    pub(crate) roofline: Option<Roofline>,
+}
+
+impl<'a> JobKernels<'a> {
+    pub(crate) fn of(tables: &'a [KernelTable], roofline: Option<Roofline>) -> JobKernels<'a> {
+        let mut rows: BTreeMap<&KernelKey, (KernelSum, RankTimes)> = BTreeMap::new();
+        let mut durations = DurationCounts::default();
+        for (rank, table) in tables.iter().enumerate() {
+            durations.add(&table.durations);
+            for (key, sum) in &table.rows {
+                let (all, of_ranks) = rows.entry(key).or_default();
+                all.add(sum);
+                of_ranks.push((rank, sum.total_ns));
+            }
+        }
+        let mut kinds: HashMap<(&str, Class), KernelKind> = HashMap::new();
+        let mut given: HashMap<&str, (Option<Gemm>, Option<NumberType>)> = HashMap::new();
+        let kernels: Vec<JobKernel<'a>> = rows
+            .into_iter()
+            .map(|(key, (sum, of_ranks))| {
+                let kind = *kinds.entry((&key.name, key.class)).or_insert_with(|| kind_of(key));
+                let origin = key.origin.as_deref().map(Origin::of);
+                let text = key.origin.as_deref().unwrap_or_default();
+                let (gemm, element) = *given.entry(text).or_insert_with(|| given_to(&Origin::of(text)));
+                let multiplies = matches!(kind.family, Family::Matmul | Family::Convolution | Family::Attention);
+                let numbers = kind.gemm.and_then(|gemm| gemm.numbers).or(element).filter(|_| multiplies);
+                let gemm = gemm.filter(|_| kind.family == Family::Matmul && sum.flops_ns > 0);
+                JobKernel { key, kind, origin, gemm, numbers, sum, of_ranks }
+            })
+            .collect();
+        let whole_ns = kernels.iter().map(|kernel| kernel.sum.total_ns).sum();
+        JobKernels { kernels, ranks: tables.len(), whole_ns, durations, roofline }
+    }
+
+    /// A time as a share of that of all kernels.
+    pub(crate) fn share(&self, total_ns: i64) -> f64 {
+        if self.whole_ns > 0 { total_ns as f64 / self.whole_ns as f64 } else { 0.0 }
+    }
+
+    /// What some kernels come to. Those that multiply different numbers have no peak in common.
+    pub(crate) fn together<'k>(&self, kernels: impl IntoIterator<Item = &'k JobKernel<'a>>) -> LaunchedKernels
+    where
+        'a: 'k,
+    {
+        let (mut all, mut computing) = (KernelSum::default(), KernelSum::default());
+        let mut families: Option<Family> = None;
+        let mut numbers: Vec<Option<NumberType>> = Vec::new();
+        for kernel in kernels {
+            all.add(&kernel.sum);
+            if kernel.key.class == Class::Compute {
+                computing.add(&kernel.sum);
+            }
+            families = families.or(Some(kernel.kind.family));
+            if kernel.sum.flops_ns > 0 && !numbers.contains(&kernel.numbers) {
+                numbers.push(kernel.numbers);
+            }
+        }
+        let roofline = self.roofline.as_ref().filter(|_| numbers.len() <= 1);
+        LaunchedKernels {
+            count: all.count,
+            total_ns: all.total_ns,
+            share: self.share(all.total_ns),
+            small_count: all.small_count,
+            idle_before_ns: all.idle_before_ns,
+            rates: rates(&computing, families, numbers.first().copied().flatten(), roofline),
+        }
+    }
+}
+
+fn kind_of(key: &KernelKey) -> KernelKind {
+    match key.class {
+        Class::Compute => KernelKind::of(&key.name),
+        class => KernelKind { family: class.family(&key.name), library: None, gemm: None },
+    }
+}
+
+/// The product that an operator is, and what it multiplies.
+fn given_to(origin: &Origin<'_>) -> (Option<Gemm>, Option<NumberType>) {
+    let shapes = origin.shapes.and_then(|shapes| shapes.parse::<Shapes>().ok());
+    let (Some(shapes), Some(operator)) = (shapes, origin.operator) else { return (None, None) };
+    let element = shapes.matrix_element().and_then(|element| match element {
+        ElementType::Bf16 => Some(NumberType::Bf16),
+        ElementType::F16 => Some(NumberType::Fp16),
+        ElementType::F32 => Some(NumberType::Fp32),
+        ElementType::F64 => Some(NumberType::Fp64),
+        ElementType::F8 => Some(NumberType::Fp8),
+        ElementType::F4 => Some(NumberType::Fp4),
+        ElementType::I8 => Some(NumberType::Int8),
+        _ => None,
+    });
+    (OperatorWork::of(operator, &shapes, &[]).gemm, element)
+}

@@ -1,0 +1,375 @@
+//! Who launched what: the operator around a launch, the modules and the functions around that.
+//!
+//! On a thread, calls lie inside each other. A launch is of the innermost operator around it. Where autograd runs the
+//! backward pass there are no modules: an operator there has the number of the step of the graph that it runs, and the
+//! operator of the forward pass that made this step has the same number, and the module.
+//!
+//! An operator that makes steps of the graph while autograd runs one is work done again: a checkpoint.
+
+use std::collections::HashMap;
+
+use super::{
+    collect::{Activity, Call},
+    names::NameBook,
+    operator::{Function, FunctionCall, OperatorCall, OperatorNames, TextId},
+};
+use crate::{
+    ids::{NameId, Nanos},
+    kernels::{Family, KernelKind},
+    operators::OperatorWork,
+    origin::Origin,
+    vocabulary::{Phase, SpanKind},
+};
+
+/// How autograd calls what it runs.
+const ENGINE: &str = "autograd::engine::evaluate_function";
+
+/// Where one call of a thread was: in which operator, and in which module and function.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Launcher {
+    operator: Option<u32>,
+    module: Option<u32>,
+    source: Option<TextId>,
+    /// The phase, where autograd tells it.
+    pub(super) phase: Option<Phase>,
+}
+
+/// Who launched what, on all threads.
+#[derive(Debug, Default)]
+pub(super) struct Launchers {
+    /// Of each call, in their order.
+    pub(super) of_calls: Vec<Launcher>,
+    /// Module paths, each with the one around it.
+    modules: Vec<(Option<u32>, TextId)>,
+    /// Threads on which autograd works.
+    pub(super) autograd: Vec<u32>,
+}
+
+/// What is open on a thread.
+#[derive(Default)]
+struct OpenCalls {
+    operators: Vec<(Nanos, u32, InGraph)>,
+    functions: Vec<(Nanos, Option<u32>, Option<TextId>)>,
+}
+
+/// What an operator has to do with autograd's graph.
+#[derive(Clone, Copy, PartialEq)]
+enum InGraph {
+    /// It is outside of the backward pass.
+    Forward,
+    /// Autograd runs it.
+    Backward,
+    /// It makes steps of the graph while autograd runs one.
+    Again,
+}
+
+impl Launchers {
+    /// Finds who made each call.
+    pub(super) fn of(
+        calls: &[Call],
+        operators: &[OperatorCall],
+        functions: &[FunctionCall],
+        called: &OperatorNames,
+    ) -> Launchers {
+        let mut launchers = Launchers { of_calls: vec![Launcher::default(); calls.len()], ..Launchers::default() };
+        if operators.is_empty() && functions.is_empty() {
+            return launchers;
+        }
+        let mut threads: HashMap<Option<u32>, ThreadCalls> = HashMap::new();
+        let mut add = |thread, start, what| threads.entry(thread).or_default().events.push((start, what));
+        for (index, operator) in operators.iter().enumerate() {
+            add(operator.thread, (operator.start, -operator.duration.0, 1), Called::Operator(index as u32));
+        }
+        for (index, function) in functions.iter().enumerate() {
+            add(function.thread, (function.start, -function.duration.0, 0), Called::Function(index as u32));
+        }
+        for (index, call) in calls.iter().enumerate() {
+            add(call.thread, (call.start, 0, 2), Called::Launch(index as u32));
+        }
+        let engine = engine_names(operators, called);
+        for thread in threads.values_mut() {
+            thread.events.sort_unstable_by_key(|(order, _)| *order);
+            let runs = |(_, what): &((Nanos, i64, u8), Called)| match what {
+                Called::Operator(index) => engine.contains_key(&operators[*index as usize].name),
+                _ => false,
+            };
+            thread.is_autograd = thread.events.iter().any(runs);
+        }
+        launchers.autograd =
+            threads.iter().filter(|(_, calls)| calls.is_autograd).filter_map(|(thread, _)| *thread).collect();
+        let most = most_common_forward_thread(operators);
+        let mut sweep = Sweep {
+            operators,
+            functions,
+            called,
+            engine,
+            most,
+            made_by: HashMap::new(),
+            paths: HashMap::new(),
+            launchers,
+        };
+        // The forward pass first: the backward pass asks for its modules.
+        let mut order: Vec<_> = threads.iter().collect();
+        order.sort_by_key(|(thread, calls)| (calls.is_autograd, **thread));
+        for (_, thread) in order {
+            sweep.thread(&thread.events, calls);
+        }
+        sweep.launchers
+    }
+
+    /// Names who launched each activity, and gives it the work of its operator. `call_of`: which call launched it.
+    pub(super) fn attribute(
+        &self,
+        activities: &mut [Activity],
+        call_of: &[Option<u32>],
+        operators: &[OperatorCall],
+        called: &OperatorNames,
+        names: &mut NameBook,
+    ) {
+        let by_number: HashMap<u64, u32> = match call_of.iter().all(Option::is_some) {
+            true => HashMap::new(),
+            false => {
+                operators.iter().zip(0..).filter_map(|(operator, index)| Some((operator.external?, index))).collect()
+            }
+        };
+        let mut texts =
+            OriginTexts { launchers: self, operators, called, names, known: HashMap::new(), paths: HashMap::new() };
+        let mut launched: HashMap<u32, Vec<usize>> = HashMap::new();
+        for (index, activity) in activities.iter_mut().enumerate() {
+            let launcher = match call_of[index] {
+                Some(call) => self.of_calls[call as usize],
+                // Its launch is missing; the operator has its number.
+                None => Launcher {
+                    operator: activity.external.and_then(|number| by_number.get(&number)).copied(),
+                    ..Launcher::default()
+                },
+            };
+            activity.span.origin = texts.origin(&launcher);
+            if let Some(phase) = launcher.phase {
+                activity.span.phase = Some(phase);
+            }
+            if let Some(operator) = launcher.operator.filter(|_| activity.span.kind == SpanKind::Kernel) {
+                launched.entry(operator).or_default().push(index);
+            }
+        }
+        let mut multiplying: HashMap<NameId, bool> = HashMap::new();
+        for (operator, kernels) in launched {
+            if let Some((_, work)) = called.given(operators[operator as usize].shapes) {
+                give_work(activities, &kernels, work, |name| {
+                    *multiplying.entry(name).or_insert_with(|| multiplies(names.text(name)))
+                });
+            }
+        }
+    }
+}
+
+/// The longest kernel has the FLOPs of its operator, and the bytes where there are FLOPs; the others have none. Bytes alone are shared by how long
+/// each kernel took: such operators go over long lists in several.
+fn give_work(
+    activities: &mut [Activity],
+    kernels: &[usize],
+    work: &OperatorWork,
+    mut multiplies: impl FnMut(NameId) -> bool,
+) {
+    let duration = |index: &usize| activities[*index].span.duration_ns.0;
+    if work.flops.is_some() {
+        let longest = kernels
+            .iter()
+            .filter(|index| multiplies(activities[**index].span.name))
+            .max_by_key(|index| duration(index));
+        if let Some(index) = longest.or(kernels.iter().max_by_key(|index| duration(index))).copied() {
+            kernels.iter().for_each(|other| activities[*other].span.flops = Some(0));
+            (activities[index].span.flops, activities[index].span.bytes) = (work.flops, work.bytes);
+        }
+        return;
+    }
+    let Some(bytes) = work.bytes else { return };
+    let whole: i64 = kernels.iter().map(duration).sum();
+    for index in kernels {
+        let span = &mut activities[*index].span;
+        span.bytes = Some((bytes as f64 * span.duration_ns.0 as f64 / whole.max(1) as f64) as u64);
+    }
+}
+
+/// Whether a kernel is one of those that operators with FLOPs launch for that.
+fn multiplies(name: &str) -> bool {
+    matches!(KernelKind::of(name).family, Family::Matmul | Family::Attention | Family::Convolution)
+}
+
+/// The calls of one thread, in order: what begins first, and of what begins together what lasts longest.
+#[derive(Default)]
+struct ThreadCalls {
+    events: Vec<((Nanos, i64, u8), Called)>,
+    is_autograd: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Called {
+    Operator(u32),
+    Function(u32),
+    Launch(u32),
+}
+
+/// The names of what autograd runs.
+fn engine_names(operators: &[OperatorCall], called: &OperatorNames) -> HashMap<TextId, ()> {
+    let mut seen: HashMap<TextId, bool> = HashMap::new();
+    for operator in operators {
+        seen.entry(operator.name).or_insert_with(|| called.operator_name(operator.name).starts_with(ENGINE));
+    }
+    seen.into_iter().filter(|(_, runs)| *runs).map(|(name, _)| (name, ())).collect()
+}
+
+/// The thread of the forward pass, by PyTorch's own count: the one that most steps of the graph come from.
+fn most_common_forward_thread(operators: &[OperatorCall]) -> Option<u32> {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    for thread in operators.iter().filter_map(|operator| operator.forward_thread) {
+        *counts.entry(thread).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(thread, count)| (*count, std::cmp::Reverse(*thread))).map(|(thread, _)| thread)
+}
+
+/// Goes over the calls of threads.
+struct Sweep<'a> {
+    operators: &'a [OperatorCall],
+    functions: &'a [FunctionCall],
+    called: &'a OperatorNames,
+    engine: HashMap<TextId, ()>,
+    most: Option<u32>,
+    /// Where each step of the graph was made: in the forward pass, or again.
+    made_by: HashMap<(bool, u64), (Option<u32>, Option<TextId>)>,
+    /// The number of a module path.
+    paths: HashMap<(Option<u32>, TextId), u32>,
+    launchers: Launchers,
+}
+
+impl Sweep<'_> {
+    fn thread(&mut self, events: &[((Nanos, i64, u8), Called)], calls: &[Call]) {
+        let mut open = OpenCalls::default();
+        for ((start, ..), what) in events {
+            while open.operators.pop_if(|(end, ..)| *end <= *start).is_some() {}
+            while open.functions.pop_if(|(end, ..)| *end <= *start).is_some() {}
+            match *what {
+                Called::Function(index) => self.function(&mut open, index),
+                Called::Operator(index) => self.operator(&mut open, index),
+                Called::Launch(index) => {
+                    debug_assert!(calls[index as usize].start == *start);
+                    self.launchers.of_calls[index as usize] = self.launcher(&open);
+                }
+            }
+        }
+    }
+
+    fn function(&mut self, open: &mut OpenCalls, index: u32) {
+        let call = &self.functions[index as usize];
+        let (_, module, source) = open.functions.last().copied().unwrap_or_default();
+        let (module, source) = match self.called.function_named(call.name) {
+            Function::Module(_) => (Some(self.path(module, call.name)), source),
+            Function::Source(_) => (module, Some(call.name)),
+            Function::Other => return,
+        };
+        open.functions.push((call.start + call.duration, module, source));
+    }
+
+    fn path(&mut self, around: Option<u32>, name: TextId) -> u32 {
+        let modules = &mut self.launchers.modules;
+        *self.paths.entry((around, name)).or_insert_with(|| {
+            modules.push((around, name));
+            modules.len() as u32 - 1
+        })
+    }
+
+    fn operator(&mut self, open: &mut OpenCalls, index: u32) {
+        let call = &self.operators[index as usize];
+        let around = open.operators.last().map_or(InGraph::Forward, |(.., graph)| *graph);
+        let runs = self.engine.contains_key(&call.name) || call.forward_thread.is_some();
+        let graph = match around {
+            _ if runs => InGraph::Backward,
+            InGraph::Backward if call.step_of_graph.is_some() => InGraph::Again,
+            around => around,
+        };
+        if let (false, Some(step)) = (runs, call.step_of_graph) {
+            let (_, module, source) = open.functions.last().copied().unwrap_or_default();
+            self.made_by.insert((graph == InGraph::Again, step), (module, source));
+        }
+        open.operators.push((call.start + call.duration, index, graph));
+    }
+
+    fn launcher(&self, open: &OpenCalls) -> Launcher {
+        let (_, module, source) = open.functions.last().copied().unwrap_or_default();
+        let innermost = open.operators.last();
+        let mut launcher = Launcher { operator: innermost.map(|(_, index, _)| *index), module, source, phase: None };
+        match innermost.map(|(.., graph)| *graph) {
+            Some(InGraph::Again) => launcher.phase = Some(Phase::Recompute),
+            Some(InGraph::Backward) => {
+                launcher.phase = Some(Phase::Backward);
+                if let Some((module, source)) = self.maker(open) {
+                    (launcher.module, launcher.source) = (launcher.module.or(module), launcher.source.or(source));
+                }
+            }
+            _ => {}
+        }
+        launcher
+    }
+
+    /// Where the step of the graph was made that runs.
+    fn maker(&self, open: &OpenCalls) -> Option<(Option<u32>, Option<TextId>)> {
+        let mut outwards = open.operators.iter().rev().map(|(_, index, _)| &self.operators[*index as usize]);
+        let step = outwards.find(|operator| operator.forward_thread.is_some() && operator.step_of_graph.is_some())?;
+        self.made_by.get(&(step.forward_thread != self.most, step.step_of_graph?)).copied()
+    }
+}
+
+/// Writes origins, each once.
+struct OriginTexts<'a> {
+    launchers: &'a Launchers,
+    operators: &'a [OperatorCall],
+    called: &'a OperatorNames,
+    names: &'a mut NameBook,
+    known: HashMap<OriginKey, Option<NameId>>,
+    paths: HashMap<u32, String>,
+}
+
+/// What makes an origin another one.
+type OriginKey = (Option<(TextId, super::operator::ShapeId)>, Option<u32>, Option<TextId>);
+
+impl OriginTexts<'_> {
+    fn origin(&mut self, launcher: &Launcher) -> Option<NameId> {
+        let operator = launcher.operator.map(|index| &self.operators[index as usize]);
+        let key = (operator.map(|operator| (operator.name, operator.shapes)), launcher.module, launcher.source);
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        if let Some(module) = launcher.module {
+            self.write_path(module);
+        }
+        let origin = Origin {
+            operator: operator.map(|operator| self.called.operator_name(operator.name)),
+            shapes: operator.and_then(|operator| self.called.given(operator.shapes)).map(|(text, _)| text.as_str()),
+            module: launcher.module.and_then(|module| self.paths.get(&module)).map(String::as_str),
+            source: launcher.source.and_then(|source| match self.called.function_named(source) {
+                Function::Source(text) => Some(text.as_str()),
+                _ => None,
+            }),
+        };
+        let id = (origin != Origin::default()).then(|| self.names.id(&origin.text()));
+        self.known.insert(key, id);
+        id
+    }
+
+    /// Writes a module and those around it.
+    fn write_path(&mut self, module: u32) {
+        if self.paths.contains_key(&module) {
+            return;
+        }
+        let mut parts: Vec<&str> = Vec::new();
+        let mut next = Some(module);
+        while let Some((around, name)) = next.and_then(|module| self.launchers.modules.get(module as usize)) {
+            if let Function::Module(name) = self.called.function_named(*name) {
+                parts.push(name);
+            }
+            next = *around;
+        }
+        parts.reverse();
+        self.paths.insert(module, parts.join("/"));
+    }
+}

@@ -1,0 +1,45 @@
+use super::*;
+
+/// Names of public traces and of our own, sorted by hand.
+const SORTED: &str = include_str!("../../tests/fixtures/kernel-names.tsv");
+
+#[test]
+fn real_names_are_sorted_as_by_hand() {
+    let lines: Vec<Vec<&str>> = SORTED.lines().map(|line| line.split('\t').collect()).collect();
+    assert!(lines.len() >= 400, "{} names", lines.len());
+    let wrong: Vec<String> = lines
+        .iter()
+        .filter(|line| KernelKind::of(line[2]).family.word() != line[0])
+        .map(|line| format!("{} is no {}: {}", line[0], KernelKind::of(line[2]).family.word(), line[2]))
+        .collect();
+    let share = wrong.len() as f64 / lines.len() as f64;
+    assert!(share <= 0.01, "{} of {} names are wrong:\n{}", wrong.len(), lines.len(), wrong.join("\n"));
+}
+
+#[test]
+fn communication_is_told_by_its_operation() {
+    for (name, kind) in [
+        ("ncclDevKernel_AllReduce_bf16_RING(ncclDevKernelArgsStorage<4096ul>)", Some(SpanKind::AllReduce)),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevComm*)", Some(SpanKind::ReduceScatter)),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", Some(SpanKind::Communication)),
+        ("ncclDevKernel_Generic_4", Some(SpanKind::Communication)),
+        ("void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*)", Some(SpanKind::AllToAll)),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)", Some(SpanKind::AllReduce)),
+        ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(int)", Some(SpanKind::AllReduce)),
+        ("triton_poi_fused_all_gather_into_tensor_wait_tensor_3", None),
+        ("void at::native::reduce_kernel<512, 1>(int)", None),
+        ("nvjet_sm90_tst_128x256_64x4_4x2_h_bz_coopA_NNN", None),
+    ] {
+        assert_eq!(KernelKind::communication(name), kind, "{name}");
+    }
+    for (name, kind) in [
+        ("_allgather_base", SpanKind::AllGather),
+        ("reduce_scatter_tensor_coalesced", SpanKind::ReduceScatter),
+        ("all_to_allv", SpanKind::AllToAll),
+        ("send", SpanKind::Send),
+        ("recv", SpanKind::Receive),
+        ("wait", SpanKind::Communication),
+    ] {
+        assert_eq!(communication_named(name), kind, "{name}");
+    }
+}
