@@ -1,6 +1,6 @@
 //! Where in the training a thread is, and what an annotation changes of that.
 
-use stepscope_traces::{Layer, MicroBatch, Phase, Span, Stage, Step};
+use stepscope_traces::{Layer, MicroBatch, NameId, Phase, Span, Stage, Step};
 
 /// Where in the training a thread is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Context {
     pub layer: Option<Layer>,
     /// The pipeline stage.
     pub stage: Option<Stage>,
+    /// Who launches, as an origin's name.
+    pub origin: Option<NameId>,
 }
 
 impl Context {
@@ -26,6 +28,7 @@ impl Context {
         span.phase = self.phase;
         span.layer = self.layer;
         span.stage = self.stage;
+        span.origin = self.origin;
     }
 }
 
@@ -37,6 +40,7 @@ pub(crate) enum Change {
     Phase(Phase),
     Layer(Layer),
     Stage(Stage),
+    Origin(NameId),
     Everything(Context),
     Nothing,
 }
@@ -49,6 +53,7 @@ impl Change {
             Change::Phase(phase) => Context { phase: Some(phase), ..context },
             Change::Layer(layer) => Context { layer: Some(layer), ..context },
             Change::Stage(stage) => Context { stage: Some(stage), ..context },
+            Change::Origin(origin) => Context { origin: Some(origin), ..context },
             Change::Everything(context) => context,
             Change::Nothing => context,
         }

@@ -3,7 +3,7 @@
 use std::{
     num::NonZeroU64,
     sync::{
-        Mutex,
+        Mutex, Once,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -79,6 +79,8 @@ pub(crate) struct WatchedLaunches {
     pub(crate) order_memory: AtomicBool,
     /// How many of those have the host's time all the same.
     pub(crate) memory_by_host: AtomicU64,
+    /// Whether it was noted that some of them are told from others.
+    pub(crate) origins_inferred: Once,
     /// Hands over the memory events that wait for their time, before the recording ends.
     pub(crate) before_end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -91,6 +93,7 @@ impl Default for WatchedLaunches {
             least_delay_ns: AtomicI64::new(i64::MAX),
             order_memory: AtomicBool::new(false),
             memory_by_host: AtomicU64::new(0),
+            origins_inferred: Once::new(),
             before_end: Mutex::default(),
         }
     }

@@ -122,6 +122,11 @@ impl Recorder {
         Entered::open(self.shared(), Change::Stage(stage)).0
     }
 
+    /// Says who launches what this thread launches until the guard is dropped: a name that is the text of an origin.
+    pub fn launched_by(&self, origin: NameId) -> Entered<'_> {
+        Entered::open(self.shared(), Change::Origin(origin)).0
+    }
+
     /// Where in the training this thread is: to be handed to a thread that works for it.
     pub fn context(&self) -> Context {
         self.shared().map(thread_state::context).unwrap_or_default()

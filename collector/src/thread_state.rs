@@ -1,14 +1,17 @@
 //! What a thread of the program has of its own: its queue to the writer, and its annotations.
 
 use std::{
-    cell::RefCell,
-    sync::{Mutex, atomic::Ordering::Relaxed},
+    cell::{Cell, RefCell},
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     thread::{self, Thread},
     time::Duration,
 };
 
 use rtrb::PushError;
-use stepscope_traces::Stream;
+use stepscope_traces::{Phase, Step, Stream};
 
 use crate::{
     context::{Change, Context},
@@ -116,20 +119,70 @@ pub(crate) struct Launched {
     pub(crate) guard: Option<Guard>,
     /// What the guard says, with the first launch that it is meant for.
     pub(crate) info: Option<LaunchInfo>,
+    /// Which launch of its thread it is, where that is known.
+    pub(crate) position: Option<LaunchPosition>,
+}
+
+/// Which launch of a thread something is: steps that repeat each other have the same ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LaunchPosition {
+    /// The thread, by a number of ours.
+    thread: u32,
+    phase: Option<Phase>,
+    /// Which of its kernels since this phase of this step began.
+    number: u32,
+}
+
+thread_local! {
+    /// The number of this thread, and where it was when it launched its last kernel.
+    static LAST_LAUNCH: Cell<Option<(Option<Step>, LaunchPosition)>> = const { Cell::new(None) };
+}
+
+impl LaunchPosition {
+    /// Some place, for a test.
+    #[cfg(test)]
+    pub(crate) fn of_test(thread: u32, phase: Option<Phase>, number: u32) -> LaunchPosition {
+        LaunchPosition { thread, phase, number }
+    }
+
+    /// That of a kernel which this thread launches now, in a step and phase.
+    fn next(step: Option<Step>, phase: Option<Phase>) -> Option<LaunchPosition> {
+        static THREADS: AtomicU32 = AtomicU32::new(0);
+        LAST_LAUNCH
+            .try_with(|last| {
+                let next = match last.get() {
+                    Some((same, before)) if (same, before.phase) == (step, phase) => {
+                        LaunchPosition { number: before.number.wrapping_add(1), ..before }
+                    }
+                    before => {
+                        let thread = before.map_or_else(|| THREADS.fetch_add(1, Relaxed), |(_, before)| before.thread);
+                        LaunchPosition { thread, phase, number: 0 }
+                    }
+                };
+                last.set(Some((step, next)));
+                next
+            })
+            .ok()
+    }
 }
 
 /// What is known of a launch of a kernel, or else of a copy or a fill, that this thread makes now. `None` when it works
 /// for no recorder, and nothing is said of all threads. Takes no lock and no memory.
 pub(crate) fn launched(kernel: bool) -> Option<Launched> {
     let launched = said_here(kernel);
-    let Some((recorder, process)) = process_context::get() else { return launched };
-    match launched {
-        Some(launched) if launched.recorder == recorder => {
-            Some(Launched { context: process.unless_said(launched.context), ..launched })
+    let launched = match (process_context::get(), launched) {
+        (None, launched) => launched?,
+        (Some((recorder, process)), Some(launched)) if launched.recorder == recorder => {
+            Launched { context: process.unless_said(launched.context), ..launched }
         }
-        Some(launched) => Some(launched),
-        None => Some(Launched { recorder, context: process.context(), guard: None, info: None }),
-    }
+        (Some(_), Some(launched)) => launched,
+        (Some((recorder, process)), None) => {
+            Launched { recorder, context: process.context(), guard: None, info: None, position: None }
+        }
+    };
+    let Context { step, phase, .. } = launched.context;
+    let position = if kernel { LaunchPosition::next(step, phase) } else { None };
+    Some(Launched { position, ..launched })
 }
 
 /// What this thread itself says of a launch that it makes now.
@@ -139,7 +192,13 @@ fn said_here(kernel: bool) -> Option<Launched> {
             let mut states = states.try_borrow_mut().ok()?;
             let state = states.iter_mut().rev().find(|state| !state.queue.events.is_abandoned())?;
             let info = state.launch.info.take_if(|info| info.is_for(kernel));
-            Some(Launched { recorder: state.recorder, context: state.context, guard: state.launch.guard, info })
+            Some(Launched {
+                recorder: state.recorder,
+                context: state.context,
+                guard: state.launch.guard,
+                info,
+                position: None,
+            })
         })
         .ok()
         .flatten()

@@ -24,6 +24,8 @@ use crate::{analyze::ranges, failure, new_run::NewRun, own_profiler, seconds, te
 const SOURCE: (&str, &str) = ("source", "recorded program");
 /// A run's name is a part of its directory's, which a file system bounds.
 const LONGEST_NAME: usize = 48;
+/// What asks our module in a program's Python for lines of the program.
+const LINES_VARIABLE: &str = "STEPSCOPE_LINES";
 /// Shorter windows would open and close between two looks.
 const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
 
@@ -63,6 +65,10 @@ pub(crate) struct Arguments {
     /// Turn off the PyTorch integration: memory categories, steps, and forward and backward passes.
     #[arg(long)]
     no_torch: bool,
+    /// Also record which line of the program launches what (PyTorch, Python 3.12 and later), in the steps whose operators are
+    /// recorded: the third, and every 512th after it.
+    #[arg(long, conflicts_with = "no_torch")]
+    lines: bool,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -105,6 +111,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             Ok(module) => module.apply(&mut command),
             Err(error) => tell(&format!("{}without PyTorch memory and steps: {error}", label("records"))),
         }
+    }
+    if arguments.lines {
+        command.env(LINES_VARIABLE, "1");
     }
     let path = run.path();
     Injection { run: path.canonicalize()?, windows: windows.clone() }.apply(&mut command, &library)?;

@@ -1,5 +1,7 @@
 //! Who launched something: the operator, what it was given, the module and the line of the program.
 
+use crate::operators::{Gemm, OperatorWork, Shapes};
+
 /// Stands between the parts of an origin's text. None of them has one.
 const SEPARATOR: char = '\t';
 
@@ -26,8 +28,21 @@ impl<'a> Origin<'a> {
         Origin { operator: next(), shapes: next(), module: next(), source: next() }
     }
 
+    /// The operator and what it was given, in as few words as tell it from others: `aten::mm 4096×4096×14336`. None without
+    /// an operator.
+    pub fn work(&self) -> Option<String> {
+        let operator = self.operator?;
+        let Some(shapes) = self.shapes else { return Some(operator.to_owned()) };
+        let gemm = shapes.parse::<Shapes>().ok().and_then(|shapes| OperatorWork::of(operator, &shapes, &[]).gemm);
+        Some(match gemm {
+            Some(Gemm { batch: 1, m, n, k }) => format!("{operator} {m}×{n}×{k}"),
+            Some(Gemm { batch, m, n, k }) => format!("{operator} {batch} × {m}×{n}×{k}"),
+            None => format!("{operator} {shapes}"),
+        })
+    }
+
     /// Its text.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let parts = [self.operator, self.shapes, self.module, self.source];
         let parts = parts.map(|part| part.unwrap_or_default().replace(SEPARATOR, " "));
         parts.join(&SEPARATOR.to_string()).trim_end_matches(SEPARATOR).to_owned()
@@ -48,6 +63,10 @@ mod tests {
         ] {
             assert_eq!(Origin::of(&origin.text()), origin);
         }
+        let mm = Origin { operator: Some("aten::mm"), shapes: Some("bf16[8,4] bf16[4,2]"), ..Origin::default() };
+        assert_eq!(mm.work().as_deref(), Some("aten::mm 8×2×4"));
+        let add = Origin { operator: Some("aten::add"), shapes: Some("f32[8] f32[8]"), ..Origin::default() };
+        assert_eq!(add.work().as_deref(), Some("aten::add f32[8] f32[8]"));
         let odd = Origin { operator: Some("a\tb"), ..Origin::default() };
         assert_eq!(Origin::of(&odd.text()).operator, Some("a b"));
     }

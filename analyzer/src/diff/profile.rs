@@ -8,7 +8,7 @@
 use std::{cmp::Reverse, collections::HashMap};
 
 use stepscope_plan::Axis;
-use stepscope_traces::{Family, Rank, Run, SpanKind, Step};
+use stepscope_traces::{Family, Origin, Rank, Run, SpanKind, Step};
 
 use crate::{
     analyze::{ReadJob, analyze_and},
@@ -39,8 +39,17 @@ pub struct Profile<'a> {
 /// What a step is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum StepPart {
-    Kernel { family: Family, name: String, recomputes: bool },
-    Exposed { operation: SpanKind, axis: Option<Axis> },
+    /// A kernel, and what it was launched for, where that is known.
+    Kernel {
+        family: Family,
+        name: String,
+        work: Option<String>,
+        recomputes: bool,
+    },
+    Exposed {
+        operation: SpanKind,
+        axis: Option<Axis>,
+    },
     Copies,
     Bubble,
     Idle,
@@ -178,9 +187,15 @@ impl Tables {
 impl StepPart {
     fn of(part: &RankPart, parts: &RankParts) -> StepPart {
         match part {
-            RankPart::Kernel { name, recomputes } => {
+            RankPart::Kernel { name, work, recomputes } => {
                 let name = parts.names.get(*name).unwrap_or("unnamed");
-                StepPart::Kernel { family: Class::Compute.family(name), name: name.into(), recomputes: *recomputes }
+                let work = work.and_then(|work| Origin::of(parts.names.get(work)?).work());
+                StepPart::Kernel {
+                    family: Class::Compute.family(name),
+                    name: name.into(),
+                    work,
+                    recomputes: *recomputes,
+                }
             }
             RankPart::Exposed { operation, axis } => StepPart::Exposed { operation: *operation, axis: *axis },
             RankPart::Copies => StepPart::Copies,

@@ -87,8 +87,8 @@ impl<'a> JobKernels<'a> {
             all.add(&kernel.sum);
             if kernel.key.class == Class::Compute {
                 computing.add(&kernel.sum);
+                families = families.or(Some(kernel.kind.family));
             }
-            families = families.or(Some(kernel.kind.family));
             if kernel.sum.flops_ns > 0 && !numbers.contains(&kernel.numbers) {
                 numbers.push(kernel.numbers);
             }
@@ -100,7 +100,7 @@ impl<'a> JobKernels<'a> {
             share: self.share(all.total_ns),
             small_count: all.small_count,
             idle_before_ns: all.idle_before_ns,
-            rates: rates(&computing, families, numbers.first().copied().flatten(), roofline),
+            rates: rates(&computing, families.or(Some(Family::Copy)), numbers.first().copied().flatten(), roofline),
         }
     }
 }

@@ -188,6 +188,8 @@ fn by_kernels(job: &JobKernels<'_>, counted: &[&CountedTime], peak_flops: f64) -
     let device_seconds: f64 = counted.iter().map(|time| time.partition.span_ns as f64 / 1e9).sum();
     let steps = counted.iter().map(|time| time.windows).max().filter(|windows| *windows > 0);
     let possible = device_seconds * peak_flops;
+    // Those that are not known do as much in their time.
+    let [model, all] = [model, all].map(|flops: f64| flops / known_share);
     (known_share >= LEAST_KNOWN && possible > 0.0).then(|| KernelMfu {
         value: model / possible,
         hfu: all / possible,

@@ -143,7 +143,8 @@ impl RankReading<'_> {
             }
         };
         let compared = if counted.whole { &[] } else { windows.as_slice() };
-        let mut parts = (detail == Detail::Parts).then(|| RankParts::new(compared, may_be_stage.then_some(worked)));
+        let mut parts = (detail == Detail::Parts)
+            .then(|| RankParts::new(compared, may_be_stage.then_some(worked), &activities, &data.names));
         let Reduced { whole, counted: time, idle_before, steps } =
             reduce(&activities, &windows, &extents, &counted, parts.as_mut());
         let (kernels, kernel_count) = kernels.counted(&counted);

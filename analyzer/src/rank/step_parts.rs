@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use stepscope_plan::Axis;
-use stepscope_traces::{NameId, Names, Phase, SpanKind, Step};
+use stepscope_traces::{NameId, Names, Origin, Phase, SpanKind, Step};
 
 use crate::{
     figures::Class,
@@ -23,8 +23,9 @@ use crate::{
 /// What a moment of a rank's step is spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RankPart {
-    /// A compute kernel; of those that compute again what was computed before, apart.
-    Kernel { name: NameId, recomputes: bool },
+    /// A compute kernel, and the work that it was launched for, where that is known; of those that compute again what was
+    /// computed before, apart.
+    Kernel { name: NameId, work: Option<NameId>, recomputes: bool },
     /// Communication that no compute hides.
     Exposed { operation: SpanKind, axis: Option<Axis> },
     /// Copies and fills that nothing hides.
@@ -34,9 +35,9 @@ pub(crate) enum RankPart {
 }
 
 impl RankPart {
-    fn of(place: &ActivityPlace, name: NameId) -> RankPart {
+    fn of(place: &ActivityPlace, name: NameId, work: Option<NameId>) -> RankPart {
         match (place.class, place.operation) {
-            (Class::Compute, _) => RankPart::Kernel { name, recomputes: place.phase == Some(Phase::Recompute) },
+            (Class::Compute, _) => RankPart::Kernel { name, work, recomputes: place.phase == Some(Phase::Recompute) },
             (Class::Communication, operation) => {
                 RankPart::Exposed { operation: operation.unwrap_or(SpanKind::Communication), axis: place.axis }
             }
@@ -96,16 +97,27 @@ pub(crate) struct RankParts {
     work: Option<Intervals>,
     /// How much of that is over.
     worked: usize,
+    /// Of who launched something, another one that launched the same work: modules and lines are not compared.
+    same_work: HashMap<NameId, NameId>,
 }
 
 impl RankParts {
-    pub(crate) fn new(steps: &[StepWindow], work: Option<Intervals>) -> RankParts {
+    pub(crate) fn new(
+        steps: &[StepWindow],
+        work: Option<Intervals>,
+        activities: &Activities,
+        names: &Names,
+    ) -> RankParts {
         let named = |step: Option<Step>| RankStepParts { step, parts: HashMap::new() };
         let steps = match steps {
             [] => vec![named(None)],
             steps => steps.iter().map(|window| named(Some(window.step))).collect(),
         };
-        RankParts { steps, work, ..RankParts::default() }
+        RankParts { steps, work, same_work: same_work(activities, names), ..RankParts::default() }
+    }
+
+    fn part(&self, place: &ActivityPlace, name: NameId, origin: Option<NameId>) -> RankPart {
+        RankPart::of(place, name, origin.and_then(|origin| self.same_work.get(&origin)).copied())
     }
 
     /// Calls axes by other names, of which no two become one.
@@ -130,9 +142,9 @@ impl RankParts {
     /// Adds a stretch of time, and the window it lies in. Stretches come in order, and are cut wherever work begins or ends.
     pub(crate) fn add(&mut self, window: Option<usize>, slice: &Slice<'_>, activities: &Activities) {
         let Some(window) = (if self.is_whole() { Some(0) } else { window }) else { return };
-        let part = slice
-            .owner()
-            .map_or(RankPart::Idle, |owner| RankPart::of(&activities.places[owner.place as usize], owner.name));
+        let part = slice.owner().map_or(RankPart::Idle, |owner| {
+            self.part(&activities.places[owner.place as usize], owner.name, owner.origin)
+        });
         self.steps[window].parts.entry(part).or_default().time_ns += slice.length();
         if !part.may_be_bubble() || self.works_in(slice) != Some(false) {
             return;
@@ -165,9 +177,24 @@ impl RankParts {
             }
             let window = windows.get(current).filter(|window| window.start <= activity.start).map(|_| current);
             if let Some(place) = if self.is_whole() { Some(0) } else { window } {
-                let part = RankPart::of(activities.place(activity), activity.name);
+                let part = self.part(activities.place(activity), activity.name, activity.origin);
                 self.steps[place].parts.entry(part).or_default().count += 1;
             }
         }
     }
+}
+
+/// Of each that launched something, the first one that launched the same work.
+fn same_work(activities: &Activities, names: &Names) -> HashMap<NameId, NameId> {
+    let mut same = HashMap::new();
+    let mut first: HashMap<String, NameId> = HashMap::new();
+    for origin in activities.items.iter().filter_map(|activity| activity.origin) {
+        if same.contains_key(&origin) {
+            continue;
+        }
+        if let Some(work) = names.get(origin).and_then(|text| Origin::of(text).work()) {
+            same.insert(origin, *first.entry(work).or_insert(origin));
+        }
+    }
+    same
 }

@@ -1,7 +1,7 @@
-use stepscope_analyzer::{Family, Partition, Selection, StepRange};
+use stepscope_analyzer::{Partition, Selection, StepRange};
 use stepscope_plan::{Axis, Convention, ModelShape, ParallelLayout, Schedule};
 use stepscope_traces::{
-    Counter, CounterSample, Group, GroupInfo, Nanos, Phase, Rank, RunInfo, Sequence, Span, SpanKind, Step,
+    Counter, CounterSample, Family, Group, GroupInfo, Nanos, Phase, Rank, RunInfo, Sequence, Span, SpanKind, Step,
 };
 
 use crate::support::{Hand, analyzed, span, within, write};
@@ -95,7 +95,7 @@ fn time_of_one_rank() {
     assert_eq!(names, [("matmul", 2, 18_000), ("adamw", 1, 10_000), ("all_reduce", 1, 10_000), ("copy", 1, 6_000)]);
     let matmul = &analysis.kernels[0];
     assert_eq!((matmul.family, matmul.mean_ns, matmul.share), (Family::Matmul, 9000.0, 18.0 / 44.0));
-    assert_eq!(matmul.flops_per_second, Some(90_000.0 / 18e-6));
+    assert_eq!(matmul.rates.flops_per_second, Some(90_000.0 / 18e-6));
     assert_eq!(analysis.run.world_size, 1);
     assert_eq!(analysis.mfu, None, "no peak is known");
     assert_eq!(analysis.pipeline, None);
@@ -111,7 +111,7 @@ fn mfu_of_one_rank() {
     assert_eq!(step.tokens_per_second, Some(80.0 / 40e-6));
     assert!((step.mfu.unwrap() - flops * 2e6 / 1e15).abs() < 1e-12);
     let mfu = analysis.mfu.unwrap();
-    assert_eq!((mfu.convention, mfu.peak_flops, mfu.flops_per_token), (Convention::Model, 1e15, flops));
+    assert_eq!((mfu.convention, mfu.peak_flops, mfu.flops_per_token), (Convention::Model, 1e15, Some(flops)));
     assert!((mfu.tokens_per_second.unwrap() - 160.0 / 50e-6).abs() < 1e-3);
     assert!((mfu.value.unwrap() - flops * 3.2e6 / 1e15).abs() < 1e-12);
     assert_eq!(mfu.hfu, mfu.value, "nothing is computed again");

@@ -14,6 +14,7 @@ wrong in one ends that one, and the recording says so. Nothing is printed.
 | `model.py` | what is trained |
 | `sharding.py` | what replicas share of it |
 | `groups.py` | which groups of ranks there are |
+| `operators.py` | which operator, module and line launches what, in steps that are looked at |
 | `profilers.py` | room for the program's own profiler |
 | `hidden.py` | what `torch.compile` is to leave alone |
 """
@@ -22,7 +23,7 @@ import atexit
 import sys
 from time import perf_counter_ns
 
-from . import groups, hidden, memory, model, passes, profilers, sharding, source, storages, tokens
+from . import groups, hidden, memory, model, operators, passes, profilers, sharding, source, storages, tokens
 from . import library as says
 
 OLDEST_TORCH = (2, 1)
@@ -53,10 +54,11 @@ def begin(torch, wait_for):
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_TORCH:
         why = "PyTorch %s is older than %d.%d" % ((torch.__version__,) + OLDEST_TORCH)
         return torch.cuda._lazy_call(lambda: library.refuse(why))
-    source.Source(lambda why: library.failed("profiler", why)).run(profilers.watch, torch, library)
     watch = Watch(torch, library, wait_for)
+    room = source.Source(lambda why: library.failed("profiler", why))
+    room.run(profilers.watch, torch, library, watch.end_operators)
     torch.cuda._lazy_call(watch.cuda_begins)
-    ours = [sys.modules[__name__], groups, hidden, memory, model, passes, profilers, says, sharding, source]
+    ours = [sys.modules[__name__], groups, hidden, memory, model, operators, passes, profilers, says, sharding, source]
     ours += [storages, tokens]
     wait_for("torch._dynamo.eval_frame", lambda eval_frame: hidden.hide(ours, eval_frame))
     if torch._C._cuda_getAllocatorBackend() == "native":
@@ -74,10 +76,11 @@ class Watch:
         self._memory = memory.Memory(torch, library, self._storages)
         self._tokens = tokens.Tokens(torch)
         self._groups = groups.Groups(torch)
-        names = ("steps", "phases", "checkpoints", "tokens", "model", "groups")
+        names = ("steps", "phases", "checkpoints", "tokens", "model", "groups", "operators")
         self._sources = {name: source.Source(lambda why, name=name: library.failed(name, why)) for name in names}
         self._sources["memory"] = source.Source(self._memory.give_up)
         self._sharding = sharding.Sharding(self._sources["model"])
+        self._operators = self._sources["operators"].run(operators.Operators, torch, library, self._storages.roots)
         self._passes = passes.Passes(torch, self._sources["phases"], self._mark)
         self._steps = 0
         self._backwards = 0
@@ -171,10 +174,18 @@ class Watch:
 
     def _follow(self, wishes):
         self._for("memory", self._memory.follow, wishes)
+        if self._operators is not None:
+            self._for("operators", self._operators.follow, wishes & says.OPERATORS)
+
+    def end_operators(self):
+        """To be called before the program's own profiler begins: there is one at a time."""
+        if self._operators is not None:
+            self._for("operators", self._operators.end)
 
     def _end(self):
         """Says what memory there is in the end, and ends."""
         self._for("memory", self._memory.end)
+        self.end_operators()
         for one in self._sources.values():
             one.is_on = False
         try:

@@ -23,6 +23,7 @@ from array import array
 PARAMETERS, GRADIENTS, OPTIMIZER_STATE = range(3)
 # What it tells.
 HISTORY = 1
+OPERATORS = 2
 # No text that it is told is longer.
 LONGEST = 1 << 20
 
@@ -41,6 +42,9 @@ class Library:
         self.mark = _function(
             quick.stepscope_torch_mark, ctypes.c_uint32, number, number, returns=ctypes.c_uint32
         )
+        self.look = _function(quick.stepscope_torch_look, ctypes.c_uint32)
+        self.enter = _function(quick.stepscope_torch_enter, text, text)
+        self.leave = _function(quick.stepscope_torch_leave, ctypes.c_uint32)
         self.tokens = _function(quick.stepscope_torch_tokens, ctypes.c_double)
         self._blocks = _function(quick.stepscope_torch_blocks, ctypes.c_uint32, ctypes.c_void_p, size)
         self._buffers = _function(quick.stepscope_torch_buffers, ctypes.c_void_p, size)

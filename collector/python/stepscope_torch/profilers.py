@@ -10,8 +10,8 @@ import functools
 from .hidden import hidden
 
 
-def watch(torch, library):
-    """Has the library let go of CUPTI whenever PyTorch's profiler needs it."""
+def watch(torch, library, before):
+    """Has the library let go of CUPTI whenever PyTorch's profiler needs it, and calls `before` that."""
     autograd = torch.autograd
     profiler = getattr(autograd, "profiler", None)
     names = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
@@ -19,7 +19,7 @@ def watch(torch, library):
     # Whoever else stands in for these knows best.
     if None in originals or [getattr(profiler, name, None) for name in names] != originals:
         return
-    room = Room(library, autograd.ProfilerActivity.CUDA)
+    room = Room(library, autograd.ProfilerActivity.CUDA, before)
     arounds = (room.around_prepare, room.around_enable, room.around_disable)
     for name, original, around in zip(names, originals, arounds):
         replacement = around(original)
@@ -30,8 +30,9 @@ def watch(torch, library):
 class Room:
     """Whether the program's profiler has CUPTI, or wants it."""
 
-    def __init__(self, library, cuda):
+    def __init__(self, library, cuda, before):
         self._library = library
+        self._before = before
         self._cuda = cuda
         self._is_made = False
         # When it is prepared for the first time, PyTorch subscribes to CUPTI, whatever is to be profiled. If it cannot, it
@@ -63,6 +64,7 @@ class Room:
         return hidden(disable_profiler)
 
     def _begin(self, original, arguments, named, is_first):
+        self._before()
         activities = named.get("activities", arguments[1] if len(arguments) > 1 else ())
         if not is_first and self._cuda not in activities:
             return original(*arguments, **named)

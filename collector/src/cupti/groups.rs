@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use stepscope_traces::Span;
 
-use super::streams::CuptiStream;
+use super::{repeated::SeenLaunch, streams::CuptiStream};
 use crate::launch::{Guard, LaunchInfo};
 
 /// A guard around more than that, a graph perhaps, is about no single kernel; the longest so far gets what it says.
@@ -28,6 +28,8 @@ pub(crate) struct Ran {
     pub(crate) info: Option<LaunchInfo>,
     /// What the device says, and where in the training it was launched.
     pub(crate) span: Span,
+    /// How it was launched.
+    pub(crate) launch: SeenLaunch,
 }
 
 /// What is held back, of each stream. They are few, so that looking through them is faster than hashing.
@@ -40,13 +42,13 @@ struct Group {
     /// Whose guard it is, and which.
     guard: Option<(u64, Guard)>,
     info: Option<LaunchInfo>,
-    spans: Vec<Span>,
+    spans: Vec<(Span, SeenLaunch)>,
     quiet_looks: u8,
 }
 
 impl Groups {
     /// Adds what ran next on its stream. Gives `each` what is complete by that, with its recorder.
-    pub(crate) fn add(&mut self, ran: Ran, mut each: impl FnMut(u64, &Span)) {
+    pub(crate) fn add(&mut self, ran: Ran, mut each: impl FnMut(u64, &Span, SeenLaunch)) {
         let guard = ran.guard.map(|guard| (ran.recorder, guard));
         let known = self.0.iter().position(|group| group.place == ran.place);
         let index = known.unwrap_or_else(|| {
@@ -59,15 +61,15 @@ impl Groups {
             group.guard = guard;
         }
         if guard.is_none() {
-            return each(ran.recorder, &ran.span);
+            return each(ran.recorder, &ran.span, ran.launch);
         }
         group.info = group.info.or(ran.info);
-        group.spans.push(ran.span);
+        group.spans.push((ran.span, ran.launch));
         group.quiet_looks = 0;
     }
 
     /// Ends the groups to which nothing was added for some calls of this, so that a view of the run does not wait for them.
-    pub(crate) fn end_quiet(&mut self, mut each: impl FnMut(u64, &Span)) {
+    pub(crate) fn end_quiet(&mut self, mut each: impl FnMut(u64, &Span, SeenLaunch)) {
         self.0.retain_mut(|group| {
             group.quiet_looks += 1;
             let is_over = group.quiet_looks >= QUIET_LOOKS;
@@ -79,7 +81,7 @@ impl Groups {
     }
 
     /// Ends the groups of a recorder.
-    pub(crate) fn end(&mut self, recorder: u64, mut each: impl FnMut(u64, &Span)) {
+    pub(crate) fn end(&mut self, recorder: u64, mut each: impl FnMut(u64, &Span, SeenLaunch)) {
         let groups = self.0.iter_mut();
         groups.filter(|group| group.guard.is_some_and(|(of, _)| of == recorder)).for_each(|group| group.end(&mut each));
     }
@@ -87,16 +89,18 @@ impl Groups {
 
 impl Group {
     /// Lets go of what it holds.
-    fn end(&mut self, each: &mut impl FnMut(u64, &Span)) {
+    fn end(&mut self, each: &mut impl FnMut(u64, &Span, SeenLaunch)) {
         if let Some(info) = self.info.take() {
-            let meant = self.spans.iter_mut().filter(|span| info.is_for(!span.kind.is_copy()));
-            // The first of those that take as long.
-            if let Some(longest) = meant.min_by_key(|span| Reverse(span.duration_ns)) {
+            let meant = self.spans.iter_mut().map(|(span, _)| span).filter(|span| info.is_for(!span.kind.is_copy()));
+            // The first of those that take as long. The others have no FLOPs that are not counted with it.
+            let mut meant: Vec<&mut Span> = meant.collect();
+            meant.iter_mut().for_each(|span| span.flops = span.flops.or(info.flops.map(|_| 0)));
+            if let Some(longest) = meant.into_iter().min_by_key(|span| Reverse(span.duration_ns)) {
                 info.apply(longest);
             }
         }
         if let Some((recorder, _)) = self.guard.take() {
-            self.spans.drain(..).for_each(|span| each(recorder, &span));
+            self.spans.drain(..).for_each(|(span, launch)| each(recorder, &span, launch));
         }
     }
 }
@@ -132,7 +136,14 @@ mod tests {
         ) {
             let span = Span::new(kind, NameId(1), Nanos(self.time), Nanos(duration));
             self.time += 1;
-            let ran = Ran { recorder: RECORDER, place, guard: guard.map(Guard::before_first), info, span };
+            let ran = Ran {
+                recorder: RECORDER,
+                place,
+                guard: guard.map(Guard::before_first),
+                info,
+                span,
+                launch: SeenLaunch::default(),
+            };
             self.groups.add(ran, see(&mut self.seen));
         }
 
@@ -145,14 +156,14 @@ mod tests {
         }
 
         fn end(mut self) -> Vec<(i64, u32, Option<u64>)> {
-            self.groups.end(RECORDER + 1, |_, _| panic!("nothing is of another recorder"));
+            self.groups.end(RECORDER + 1, |_, _, _| panic!("nothing is of another recorder"));
             self.groups.end(RECORDER, see(&mut self.seen));
             self.seen
         }
     }
 
-    fn see(seen: &mut Vec<(i64, u32, Option<u64>)>) -> impl FnMut(u64, &Span) {
-        |recorder, span| {
+    fn see(seen: &mut Vec<(i64, u32, Option<u64>)>) -> impl FnMut(u64, &Span, SeenLaunch) {
+        |recorder, span, _| {
             assert_eq!(recorder, RECORDER);
             seen.push((span.start_ns.0, span.name.0, span.flops));
         }
@@ -167,7 +178,7 @@ mod tests {
         checked.kernel(HERE, 1, None, 7);
         assert_eq!(checked.seen, []);
         checked.kernel(HERE, 2, Some(INFO), 1);
-        assert_eq!(checked.seen, [(0, 1, None), (1, 99, Some(64)), (2, 1, None), (3, 1, None)]);
+        assert_eq!(checked.seen, [(0, 1, Some(0)), (1, 99, Some(64)), (2, 1, Some(0)), (3, 1, Some(0))]);
         // The rest of an outer guard, after an inner one: what it says has been told.
         checked.kernel(HERE, 1, None, 1000);
         assert_eq!(checked.seen[4..], [(4, 99, Some(64))]);

@@ -90,7 +90,11 @@ mod tests {
 
     fn note(correlation: u32, info: Option<LaunchInfo>) -> LaunchNote {
         let context = Context { step: Some(Step(correlation as i32)), ..Context::default() };
-        LaunchNote { correlation, time: None, launched: Launched { recorder: 0, context, guard: None, info } }
+        LaunchNote {
+            correlation,
+            time: None,
+            launched: Launched { recorder: 0, context, guard: None, info, position: None },
+        }
     }
 
     #[test]

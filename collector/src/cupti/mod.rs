@@ -38,6 +38,7 @@ mod memory_order;
 mod modules;
 mod names;
 mod records;
+mod repeated;
 mod streams;
 mod subscriber;
 mod thread_order;

@@ -20,6 +20,7 @@ pub(crate) enum Record<'a> {
     Kernel {
         work: Work,
         name: &'a CStr,
+        shape: LaunchShape,
         /// What is set aside for the stacks of kernels.
         local_memory: u64,
     },
@@ -37,6 +38,10 @@ pub(crate) enum Record<'a> {
     /// Of a kind that is not asked for.
     Other,
 }
+
+/// How a kernel is launched: its grid, its blocks, and their shared memory. All zero of what is no kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LaunchShape(pub(crate) [u32; 8]);
 
 /// Something that ran on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +110,7 @@ unsafe fn read_one(bytes: &[u8], at: usize) -> Option<Record<'_>> {
                 let kernel: Kernel = prefix(bytes)?;
                 let name = if kernel.name.is_null() { c"(unnamed)" } else { CStr::from_ptr(kernel.name) };
                 let work = work(&kernel.when, kernel.place, kernel.correlation);
-                Record::Kernel { work, name, local_memory: kernel.local_memory }
+                Record::Kernel { work, name, shape: LaunchShape(kernel.shape), local_memory: kernel.local_memory }
             }
             COPY => {
                 let copy: Copy = prefix(bytes)?;
@@ -156,7 +161,9 @@ struct Kernel {
     when: [u64; 2],
     _completed: u64,
     place: [u32; 3],
-    _shape: [u32; 10],
+    /// Of the grid, of a block, and the shared memory of one.
+    shape: [u32; 8],
+    _local: [u32; 2],
     correlation: u32,
     _grid: i64,
     name: *const c_char,
@@ -312,11 +319,11 @@ macro_rules! same_places {
 
 same_places! {
     Kernel = CUpti_ActivityKernel9 {
-        kind = kind, when = start, place = deviceId, correlation = correlationId, name = name,
+        kind = kind, when = start, place = deviceId, shape = gridX, correlation = correlationId, name = name,
         local_memory = localMemoryTotal_v2
     }
     Kernel = CUpti_ActivityKernel10 {
-        kind = kind, when = start, place = deviceId, correlation = correlationId, name = name,
+        kind = kind, when = start, place = deviceId, shape = gridX, correlation = correlationId, name = name,
         local_memory = localMemoryTotal_v2
     }
     Copy = CUpti_ActivityMemcpy5 {
@@ -482,7 +489,12 @@ pub(crate) mod tests {
             page.memory(lengths, 2, 3, Some((0xf000, 1 << 20)));
             page.memory(lengths, 1, 2, None);
             let mut expected = [
-                Record::Kernel { work: WORK, name: c"matmul", local_memory: LOCAL_MEMORY },
+                Record::Kernel {
+                    work: WORK,
+                    name: c"matmul",
+                    shape: LaunchShape::default(),
+                    local_memory: LOCAL_MEMORY,
+                },
                 Record::Other,
                 Record::Copy { work: WORK, bytes: 4096, direction: 1 },
                 Record::Copy { work: WORK, bytes: 8192, direction: 10 },

@@ -6,7 +6,7 @@ use std::{
 };
 
 use stepscope_traces::{
-    CollectorNote, Correlation, CounterSample, MemoryHolder, MemoryTimes, Nanos, Span, SpanKind, now,
+    CollectorNote, Correlation, CounterSample, MemoryHolder, MemoryTimes, Nanos, OperatorsFrom, Span, SpanKind, now,
 };
 
 use super::{
@@ -19,7 +19,8 @@ use super::{
     memory_order::MemoryOrder,
     modules,
     names::KernelNames,
-    records::{Record, Work},
+    records::{LaunchShape, Record, Work},
+    repeated::{Repeated, SeenLaunch},
     streams::{CuptiStream, Streams},
     thread_order::Settled,
 };
@@ -39,6 +40,7 @@ pub(crate) struct Translator {
     launches: Launches,
     calls: Calls,
     groups: Groups,
+    repeated: Repeated,
     pub(crate) streams: Streams,
     pub(crate) clock: CuptiClock,
     names: KernelNames,
@@ -56,6 +58,7 @@ impl Translator {
             launches: Launches::default(),
             calls: Calls::default(),
             groups: Groups::default(),
+            repeated: Repeated::default(),
             streams: Streams::default(),
             clock: CuptiClock::default(),
             names: KernelNames::default(),
@@ -79,7 +82,8 @@ impl Translator {
     /// Removes a recorder and notes there how well things went; says whether another one is left.
     pub(crate) fn leave(&mut self, shared: &Shared) -> bool {
         self.end_order(shared);
-        self.groups.end(shared.id, |recorder, span| record(&self.listeners, recorder, span));
+        let Translator { groups, repeated, listeners, .. } = self;
+        groups.end(shared.id, |recorder, span, launch| record(listeners, repeated, recorder, span, launch));
         shared.launches.watched.store(false, Relaxed);
         if let Some(delay) = shared.launches.least_delay() {
             shared.note(CollectorNote::CuptiLeastLaunchDelay(delay.0));
@@ -138,7 +142,7 @@ impl Translator {
         let time = self.clock.time(call.start);
         self.calls.add(call, time);
         if let Some((recorder, place)) = process_context::at(time) {
-            let launched = Launched { recorder, context: place.context(), guard: None, info: None };
+            let launched = Launched { recorder, context: place.context(), guard: None, info: None, position: None };
             let note = LaunchNote { correlation: call.correlation, time: Some(time), launched };
             self.launches.add(note, None);
         }
@@ -165,7 +169,8 @@ impl Translator {
 
     /// Records what was held back in case there is more to come, and nothing came for long. To be called regularly.
     pub(crate) fn look_for_quiet_streams(&mut self) {
-        self.groups.end_quiet(|recorder, span| record(&self.listeners, recorder, span));
+        let Translator { groups, repeated, listeners, .. } = self;
+        groups.end_quiet(|recorder, span, launch| record(listeners, repeated, recorder, span, launch));
         self.memory_order.look();
         self.settle_memory();
     }
@@ -173,14 +178,16 @@ impl Translator {
     /// Records what a record says; `None` is one that could not be read.
     pub(crate) fn translate(&mut self, record: Option<Record<'_>>) {
         match record {
-            Some(Record::Kernel { work, name, local_memory }) => {
+            Some(Record::Kernel { work, name, shape, local_memory }) => {
                 self.reserve_for_kernel(&work, name, local_memory);
-                self.work(work, name, None, |kind| kind);
+                self.work(work, name, (None, shape), |kind| kind);
             }
             Some(Record::Copy { work, bytes, direction }) => {
-                self.work(work, copy_name(direction), Some(bytes), |_| SpanKind::Copy);
+                self.work(work, copy_name(direction), (Some(bytes), LaunchShape::default()), |_| SpanKind::Copy);
             }
-            Some(Record::Set { work, bytes }) => self.work(work, c"memset", Some(bytes), |_| SpanKind::Set),
+            Some(Record::Set { work, bytes }) => {
+                self.work(work, c"memset", (Some(bytes), LaunchShape::default()), |_| SpanKind::Set);
+            }
             Some(Record::Memory(change)) => self.memory(change),
             // Calls are taken before anything else of a buffer.
             Some(Record::Call(_) | Record::Other) => {}
@@ -189,7 +196,13 @@ impl Translator {
     }
 
     /// What runs has a name, which says what kind it is if nothing else does.
-    fn work(&mut self, work: Work, name: &CStr, bytes: Option<u64>, kind: impl Fn(SpanKind) -> SpanKind) {
+    fn work(
+        &mut self,
+        work: Work,
+        name: &CStr,
+        (bytes, shape): (Option<u64>, LaunchShape),
+        kind: impl Fn(SpanKind) -> SpanKind,
+    ) {
         // CUPTI had no memory to time it with, or it has not ended.
         if work.start == 0 || work.end < work.start {
             return self.lose(1);
@@ -225,8 +238,10 @@ impl Translator {
             operation.apply(&mut span);
         }
         let (guard, info) = note.map_or((None, None), |note| (note.launched.guard, note.launched.info));
-        let ran = Ran { recorder: listener.id, place: work.place, guard, info, span };
-        self.groups.add(ran, |recorder, span| record(&self.listeners, recorder, span));
+        let launch = SeenLaunch { shape, position: note.and_then(|note| note.launched.position) };
+        let ran = Ran { recorder: listener.id, place: work.place, guard, info, span, launch };
+        let Translator { groups, repeated, listeners, .. } = self;
+        groups.add(ran, |recorder, span, launch| record(listeners, repeated, recorder, span, launch));
     }
 
     /// What a kernel took of the device's memory when it ran first: its code, and stacks, which are set aside for good.
@@ -287,10 +302,16 @@ fn listener<'a>(
 }
 
 /// Sends a span to the recorder it is of, unless that records nothing for now.
-fn record(listeners: &[Arc<Shared>], recorder: u64, span: &Span) {
+fn record(listeners: &[Arc<Shared>], repeated: &mut Repeated, recorder: u64, span: &Span, launch: SeenLaunch) {
     let listener = listeners.iter().find(|listener| listener.id == recorder);
     if let Some(listener) = listener.filter(|listener| !listener.paused.load(Relaxed)) {
-        thread_state::push_waiting(listener, Event::Span(PackedSpan::timed(span)));
+        let mut span = *span;
+        if repeated.complete(recorder, &mut span, launch) {
+            listener.launches.origins_inferred.call_once(|| {
+                listener.note(CollectorNote::Operators(OperatorsFrom::SampledSteps));
+            });
+        }
+        thread_state::push_waiting(listener, Event::Span(PackedSpan::timed(&span)));
     }
 }
 

@@ -28,6 +28,7 @@ files! {
     "stepscope_torch/library.py",
     "stepscope_torch/memory.py",
     "stepscope_torch/model.py",
+    "stepscope_torch/operators.py",
     "stepscope_torch/passes.py",
     "stepscope_torch/profilers.py",
     "stepscope_torch/sharding.py",

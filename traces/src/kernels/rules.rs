@@ -69,7 +69,9 @@ fn rules() -> impl Iterator<Item = Rule> {
             library = Some(name).filter(|name| *name != "any");
         } else if let Some(_example) = line.strip_prefix("= ") {
             #[cfg(test)]
-            rules.last_mut().expect("examples follow rules").examples.push(_example);
+            if let Some(rule) = rules.last_mut() {
+                rule.examples.push(_example);
+            }
         } else {
             rules.extend(Rule::of(library, line));
         }

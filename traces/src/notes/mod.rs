@@ -28,7 +28,8 @@ pub use rank_from::RankFrom;
 pub use settings::RecorderSettings;
 pub use torch::{TorchMemory, TorchNotes};
 pub use words::{
-    CollectorSource, LostOfTrace, MemoryAtStart, MemoryCategories, PeakFlopsFrom, PeakFrom, PhasesFrom, SequencesFrom,
+    CollectorSource, LostOfTrace, MemoryAtStart, MemoryCategories, OperatorsFrom, PeakFlopsFrom, PeakFrom, PhasesFrom,
+    SequencesFrom,
 };
 
 macro_rules! notes {
@@ -123,6 +124,8 @@ notes! {
     Peak in peak: PeakFrom,
     /// Where its phases come from, unless the program says them all.
     Phases in phases: PhasesFrom,
+    /// Where it is known from who launched its kernels, unless all is recorded.
+    Operators in operators: OperatorsFrom,
     /// Where the numbers of its collectives come from, unless the program says them.
     Sequence in sequence: SequencesFrom,
     /// Where the categories of its memory come from, unless the program says them.

@@ -44,6 +44,12 @@ words! {
         KinetoAnnotations = "annotated; elsewhere inferred from which thread launched when",
     }
 
+    /// Where it is known from which operator launched a kernel.
+    OperatorsFrom {
+        /// From steps in which the framework said so, and for others from the order of their kernels.
+        SampledSteps = "as PyTorch says in some steps; in others inferred: their kernels repeat those",
+    }
+
     /// Where the numbers of a rank's collectives come from.
     SequencesFrom {
         /// From a trace of PyTorch's profiler, as far as it has them.

@@ -113,7 +113,7 @@ impl Tensor {
 
 impl Shapes {
     /// What the profiler of PyTorch writes: the dimensions of each argument, and the types.
-    pub(crate) fn of_profiler(dimensions: &str, types: Option<&str>) -> Option<Shapes> {
+    pub fn of_profiler(dimensions: &str, types: Option<&str>) -> Option<Shapes> {
         let dimensions: Vec<Value> = serde_json::from_str(dimensions).ok()?;
         let types: Vec<String> = types.and_then(|types| serde_json::from_str(types).ok()).unwrap_or_default();
         let mut left = MOST_TENSORS;

@@ -54,13 +54,20 @@ impl OperatorWork {
             };
         }
         if let Some(flops) = attention(operator, shapes) {
-            return OperatorWork { flops: Some(flops), bytes: None, gemm: None };
+            return OperatorWork { flops: Some(flops), bytes: attention_bytes(operator, shapes), gemm: None };
         }
         if let Some(flops) = convolution(operator, shapes, concrete) {
             return OperatorWork { flops: Some(flops), bytes: None, gemm: None };
         }
         OperatorWork { flops: None, bytes: bytes(operator, shapes), gemm: None }
     }
+}
+
+/// What attention is given, and its result, which is as large as queries are; backward, three of those.
+fn attention_bytes(operator: &str, shapes: &Shapes) -> Option<u64> {
+    let queries = shapes.tensors().next()?.bytes();
+    let results = if operator.ends_with("backward") { 3 } else { 1 };
+    sum(shapes.tensors().map(Tensor::bytes).chain(std::iter::repeat_n(queries, results)))
 }
 
 /// The product that an operator is, and what its result is made of if that is something else than what it is given.

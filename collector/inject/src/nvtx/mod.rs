@@ -13,11 +13,13 @@
 //! | `texts.rs` | strings and domains it has us keep |
 //! | `ranges.rs` | which ranges are open, on each thread and in the process, and where that puts the program |
 //! | `meaning.rs` | what a name says: a step, a phase |
+//! | `operators.rs` | what PyTorch says of its operators, in steps that are looked at |
 
 mod attributes;
 mod calls;
 mod interface;
 mod meaning;
+pub(crate) mod operators;
 mod ranges;
 mod texts;
 

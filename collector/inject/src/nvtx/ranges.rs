@@ -13,7 +13,10 @@ use std::{
 use stepscope_collector::{Recorder, Scope};
 use stepscope_traces::{Nanos, Span, SpanKind, now};
 
-use super::meaning::{self, Meaning};
+use super::{
+    meaning::{self, Meaning},
+    operators::{self, OpenOperator},
+};
 use crate::{
     place::{Entered, Part, Source, StepAndPhase},
     process,
@@ -42,6 +45,8 @@ thread_local! {
 /// A range that is open on a thread.
 struct Open {
     domain: Domain,
+    #[expect(dead_code, reason = "closed when it is dropped")]
+    operator: Option<OpenOperator>,
     #[expect(dead_code, reason = "recorded when it is dropped")]
     scope: Option<Scope<'static>>,
     #[expect(dead_code, reason = "left when it is dropped, after the range was recorded")]
@@ -62,9 +67,13 @@ pub(crate) fn push(domain: Domain, name: &str) -> c_int {
     }
     let opened = OPEN.try_with(|open| {
         let depth = open.try_borrow().ok()?.iter().filter(|range| range.domain == domain).count();
-        let range = if open.try_borrow().ok()?.len() < MOST_OPEN { begin(domain, name) } else { (None, None) };
+        let is_room = open.try_borrow().ok()?.len() < MOST_OPEN;
+        let operator = recorder().filter(|_| is_room && domain == Domain::NONE);
+        let operator = operator.and_then(|recorder| operators::open(recorder, name));
+        let is_ours = operators::is_looking() && name.contains(", op_id = ");
+        let (scope, entered) = if is_room && !is_ours { begin(domain, name) } else { (None, None) };
         // Not borrowed while it began: recording is no matter of ranges.
-        open.try_borrow_mut().ok()?.push(Open { domain, scope: range.0, entered: range.1 });
+        open.try_borrow_mut().ok()?.push(Open { domain, operator, scope, entered });
         Some(depth as c_int)
     });
     opened.ok().flatten().unwrap_or(0)

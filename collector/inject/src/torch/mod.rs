@@ -40,14 +40,15 @@ use std::{
 
 use stepscope_traces::{MemoryCategory, Observation, now};
 
-use crate::process;
+use crate::{nvtx::operators, process, recording::recorder};
 use event::Event;
 
 pub(crate) use follow::end;
 pub(crate) use told::tell;
 
-/// What the module is told: that the history is wanted.
+/// What the module is told: that the history is wanted, and operators.
 const HISTORY: u32 = 1;
+const OPERATORS: u32 = 2;
 
 /// The categories that the module observes, by its numbers.
 const CATEGORIES: [MemoryCategory; 3] =
@@ -80,7 +81,10 @@ pub(crate) fn close_window() {
 }
 
 fn wishes() -> u32 {
-    if WANTED.load(Acquire) && follow::is_able() { HISTORY } else { 0 }
+    let wanted = |wish: u32, is_wanted: bool| if is_wanted { wish } else { 0 };
+    let is_recording = recorder().is_some();
+    wanted(HISTORY, WANTED.load(Acquire) && follow::is_able())
+        | wanted(OPERATORS, is_recording && WANTED.load(Acquire) && steps::wants_operators())
 }
 
 /// Runs what Python asks for, if this is the process that is recorded. No panic gets out.
@@ -123,6 +127,33 @@ pub(crate) extern "C" fn stepscope_torch_mark(event: u32, optimizer: u64, spent_
         }
         wishes()
     })
+}
+
+/// Says that PyTorch names its operators from now on, or does so no more.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_torch_look(on: u32) {
+    for_python(|| operators::look(on != 0));
+}
+
+/// Says that this thread enters a module, or a function of the program; an empty text is none.
+///
+/// # Safety
+///
+/// Both are texts of C's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stepscope_torch_enter(module: *const c_char, source: *const c_char) {
+    // SAFETY: as the caller promises.
+    let (module, source) = unsafe { (text(module), text(source)) };
+    for_python(|| {
+        let said = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        operators::enter(said(&module).as_deref(), said(&source).as_deref());
+    });
+}
+
+/// Says that this thread leaves what it entered last, or all of it.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_torch_leave(all: u32) {
+    for_python(|| operators::leave(all != 0));
 }
 
 /// Says which blocks are for what, all of them, as of now.

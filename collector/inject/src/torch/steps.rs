@@ -179,6 +179,16 @@ struct Change {
     phase_ended: Option<(Phase, Nanos)>,
 }
 
+/// The first step in which operators are looked at: those before it are warm-up; and how often after that.
+const FIRST_LOOK: i32 = 2;
+const LOOK_EVERY: i32 = 512;
+
+/// Whether operators are to be looked at in the step that the program is in.
+pub(super) fn wants_operators() -> bool {
+    let step = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner).step;
+    step.is_some_and(|step| step % LOOK_EVERY == FIRST_LOOK)
+}
+
 /// The program begins or ends something: tells the recording and the assignment of memory categories.
 pub(super) fn mark(event: Event, optimizer: u64, time_ns: Nanos) {
     let mut program = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner);

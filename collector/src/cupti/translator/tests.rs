@@ -353,7 +353,12 @@ fn what_libraries_hold_is_counted_from_when_it_changed() {
     let began = now();
     for local_memory in [100, 160, 120] {
         let work = work(1, began.0.cast_unsigned());
-        recording.translator.translate(Some(Record::Kernel { work, name: c"kernel", local_memory }));
+        recording.translator.translate(Some(Record::Kernel {
+            work,
+            name: c"kernel",
+            shape: LaunchShape::default(),
+            local_memory,
+        }));
     }
     held_memory::with(|held| held.set(Nanos(began.0 + 5), MemoryHolder::Nvshmem, 4096));
     recording.translator.record_held_memory();

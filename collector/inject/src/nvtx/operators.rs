@@ -1,0 +1,225 @@
+//! Operators of PyTorch, as its profiler names them in ranges: `aten::mm, seq = 5, op_id = 7, sizes = [[8, 4], [4, 2]]`.
+//!
+//! In steps that are looked at, our module in the program's Python has PyTorch name its operators, and says which module and
+//! which line of the program it is in. What is launched in an operator is then its own, with the FLOPs of its shapes. The
+//! backward pass is in no module: there an operator has the number of the step of autograd's graph that it runs, which the
+//! operator of the forward pass had that made it.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use stepscope_collector::{Entered, LaunchInfo, Launching, Recorder};
+use stepscope_traces::{NameId, OperatorWork, Origin, Shapes};
+
+/// How many different operators with their shapes and modules are kept, and steps of the graph.
+const MOST_KNOWN: usize = 1 << 15;
+const MOST_STEPS: usize = 1 << 18;
+/// Longer lists of shapes are those of all parameters, and nobody reads them.
+const LONGEST_SHAPES: usize = 160;
+/// How autograd calls what it runs.
+const ENGINE: &str = "autograd::engine::evaluate_function: ";
+
+/// Whether our module has PyTorch name its operators now.
+static LOOKING: AtomicBool = AtomicBool::new(false);
+/// Where each step of autograd's graph was made.
+static MADE_IN: Mutex<Option<HashMap<u64, Place>>> = Mutex::new(None);
+
+thread_local! {
+    /// The modules and lines that this thread is in.
+    static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
+    static KNOWN: RefCell<HashMap<String, (NameId, Option<u64>)>> = RefCell::new(HashMap::new());
+}
+
+/// A module and a line of the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Place {
+    module: Option<String>,
+    source: Option<String>,
+}
+
+/// What the name of a range says of an operator.
+#[derive(Debug, PartialEq, Eq)]
+struct NamedOperator<'a> {
+    name: &'a str,
+    step_of_graph: Option<u64>,
+    sizes: Option<&'a str>,
+}
+
+/// An operator that is open on a thread: what it launches is its own.
+pub(super) struct OpenOperator {
+    #[expect(dead_code, reason = "left when it is dropped")]
+    entered: Entered<'static>,
+    #[expect(dead_code, reason = "ends when it is dropped")]
+    launching: Launching<'static>,
+}
+
+/// Begins to look at operators, or ends it.
+pub(crate) fn look(on: bool) {
+    *MADE_IN.lock().unwrap_or_else(PoisonError::into_inner) = on.then(HashMap::new);
+    LOOKING.store(on, Relaxed);
+}
+
+/// Whether operators are looked at: then their ranges are nothing that the program says.
+pub(super) fn is_looking() -> bool {
+    LOOKING.load(Relaxed)
+}
+
+/// Enters a module, or a line of the program, on this thread.
+pub(crate) fn enter(module: Option<&str>, source: Option<&str>) {
+    with_places(|places| {
+        let around = places.last().cloned().unwrap_or_default();
+        let of = |new: Option<&str>, around: Option<String>| new.map(str::to_owned).or(around);
+        places.push(Place { module: of(module, around.module), source: of(source, around.source) });
+    });
+}
+
+/// Leaves what was entered last on this thread; all of it where `all`.
+pub(crate) fn leave(all: bool) {
+    with_places(|places| {
+        let left = if all { 0 } else { places.len().saturating_sub(1) };
+        places.truncate(left);
+    });
+}
+
+/// Changes where this thread is, unless it is ending.
+fn with_places(change: impl FnOnce(&mut Vec<Place>)) {
+    let _ending = PLACES.try_with(|places| places.try_borrow_mut().map(|mut places| change(&mut places)));
+}
+
+/// Opens the operator that a range names, if it names one.
+pub(super) fn open(recorder: &'static Recorder, range: &str) -> Option<OpenOperator> {
+    let operator = NamedOperator::of(range)?;
+    let place = operator.place();
+    if operator.name.starts_with(ENGINE) {
+        // What is launched in it is of the operators that it calls.
+        return None;
+    }
+    let (origin, flops) = known(recorder, &operator, &place);
+    Some(OpenOperator {
+        entered: recorder.launched_by(origin),
+        launching: recorder.launching(LaunchInfo { flops, ..LaunchInfo::default() }),
+    })
+}
+
+impl<'a> NamedOperator<'a> {
+    /// What a range says; none of one that is no operator's.
+    fn of(range: &'a str) -> Option<NamedOperator<'a>> {
+        let end = range.find(", op_id = ")?;
+        let (head, rest) = range.split_at(end);
+        let (name, step_of_graph) = match head.split_once(", seq = ") {
+            Some((name, step)) => (name, step.parse().ok()),
+            None => (head, None),
+        };
+        // Ranges of the program have such numbers too.
+        let is_operator = name.contains("::") || !name.contains([' ', '#', '.', ':']);
+        let sizes = rest.split_once(", sizes = ").map(|(_, sizes)| {
+            let end = sizes.find(", input_op_ids").unwrap_or(sizes.len());
+            &sizes[..end]
+        });
+        is_operator.then_some(NamedOperator { name, step_of_graph, sizes })
+    }
+
+    /// The module and the line it belongs to.
+    fn place(&self) -> Place {
+        let here = PLACES.try_with(|places| places.try_borrow().ok()?.last().cloned()).ok().flatten();
+        let mut made_in = MADE_IN.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(made_in) = made_in.as_mut() else { return here.unwrap_or_default() };
+        let runs = self.name.starts_with(ENGINE) || self.name.ends_with("Backward0") || self.name.ends_with("Backward");
+        match (here, self.step_of_graph) {
+            (Some(here), Some(step)) if !runs => {
+                if made_in.len() < MOST_STEPS {
+                    made_in.insert(step, here.clone());
+                }
+                here
+            }
+            (None, Some(step)) if runs => {
+                let place = made_in.get(&step).cloned().unwrap_or_default();
+                RUNS.with(|runs| *runs.borrow_mut() = place.clone());
+                place
+            }
+            // Autograd runs a step: what it calls has no number.
+            (None, None) => RUNS.with(|runs| runs.borrow().clone()),
+            (here, _) => here.unwrap_or_default(),
+        }
+    }
+}
+
+thread_local! {
+    /// Where the step of the graph was made that autograd runs on this thread.
+    static RUNS: RefCell<Place> = const { RefCell::new(Place { module: None, source: None }) };
+}
+
+/// The name of an operator's origin, and its FLOPs.
+fn known(recorder: &Recorder, operator: &NamedOperator<'_>, place: &Place) -> (NameId, Option<u64>) {
+    let parts = [Some(operator.name), operator.sizes, place.module.as_deref(), place.source.as_deref()];
+    let key = parts.map(|part| part.unwrap_or_default()).join("\t");
+    KNOWN.with(|known| {
+        if let Some(found) = known.borrow().get(&key) {
+            return *found;
+        }
+        let shapes = operator.sizes.and_then(|sizes| Shapes::of_profiler(sizes, None));
+        let flops = shapes.as_ref().and_then(|shapes| OperatorWork::of(operator.name, shapes, &[]).flops);
+        let shapes = shapes.map(|shapes| shapes.to_string()).filter(|shapes| shapes.len() <= LONGEST_SHAPES);
+        let origin = Origin {
+            operator: Some(operator.name),
+            shapes: shapes.as_deref().filter(|shapes| !shapes.is_empty()),
+            module: place.module.as_deref(),
+            source: place.source.as_deref(),
+        };
+        let found = (recorder.name(&origin.text()), flops);
+        let mut known = known.borrow_mut();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(key, found);
+        found
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_operators_are_read() {
+        let operator = |name, step_of_graph, sizes| Some(NamedOperator { name, step_of_graph, sizes });
+        for (range, expected) in [
+            (
+                "aten::mm, seq = 5, op_id = 7, sizes = [[8, 4], [4, 2]]",
+                operator("aten::mm", Some(5), Some("[[8, 4], [4, 2]]")),
+            ),
+            (
+                "aten::mm, op_id = 7, sizes = [[8], []], input_op_ids = [(1,0)]",
+                operator("aten::mm", None, Some("[[8], []]")),
+            ),
+            ("MmBackward0, seq = 5, op_id = 9", operator("MmBackward0", Some(5), None)),
+            ("Optimizer.step#AdamW.step, op_id = 3", None),
+            ("my range, op_id = 3", None),
+            ("forward", None),
+        ] {
+            assert_eq!(NamedOperator::of(range), expected, "{range}");
+        }
+    }
+
+    #[test]
+    fn the_backward_pass_is_of_the_modules_of_the_forward_pass() {
+        look(true);
+        enter(Some("GPT/head"), None);
+        enter(None, Some("train.py:12 forward"));
+        let forward = NamedOperator { name: "aten::linear", step_of_graph: Some(41), sizes: None }.place();
+        assert_eq!(forward.module.as_deref().zip(forward.source.as_deref()), Some(("GPT/head", "train.py:12 forward")));
+        leave(true);
+        let backward = std::thread::spawn(|| {
+            let node = NamedOperator { name: "MmBackward0", step_of_graph: Some(41), sizes: None }.place();
+            (node, NamedOperator { name: "aten::mm", step_of_graph: None, sizes: None }.place())
+        });
+        assert_eq!(backward.join().unwrap(), (forward.clone(), forward));
+        look(false);
+    }
+}
