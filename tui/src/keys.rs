@@ -75,6 +75,8 @@ pub(crate) enum Action {
     ZoomOut,
     /// Another order.
     Sort,
+    /// Another way to put lines together.
+    Group,
 }
 
 /// Keys that ask for the same.

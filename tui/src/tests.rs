@@ -6,6 +6,9 @@ mod cases;
 /// Filters, orders, and a rank that every view is about.
 mod choosing;
 
+/// Kernels by who launched them.
+mod groups;
+
 /// Steps that are looked at again, and what is written of them.
 mod history;
 

@@ -1,23 +1,31 @@
-//! The chosen kernel: its whole name, and where it is under the roof of its device.
+//! The chosen group: its whole name, where it is under the roof of its device, and what it is made of.
 
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_analyzer::{Analysis, Bound, KernelFigures};
+use stepscope_analyzer::ModuleFigures;
 use stepscope_plan::text;
 
+use super::{
+    group::{Group, GroupKind},
+    grouping::Grouping,
+    members, roof,
+};
 use crate::{
     scene::Scene,
     widgets::{below, row, say},
 };
 
 /// How many of the available lines it takes.
-pub(super) fn height(lines: u16) -> u16 {
+pub(super) fn height(lines: u16, grouping: Grouping) -> u16 {
+    let has_members = matches!(grouping, Grouping::Operator | Grouping::Shapes);
     match lines {
         0..8 => 0,
+        12..24 if grouping != Grouping::Kernel => 6,
         8..24 => 4,
+        _ if has_members => 8,
         _ => 6,
     }
 }
@@ -25,24 +33,19 @@ pub(super) fn height(lines: u16) -> u16 {
 /// How many lines of what it comes to are kept for, where a name is long.
 const MOST_WORDS: usize = 2;
 
-/// What is waited for.
-pub(super) fn word(bound: Bound) -> &'static str {
-    match bound {
-        Bound::Compute => "compute",
-        Bound::Memory => "memory",
-    }
-}
-
-pub(super) fn draw(scene: &Scene<'_>, kernel: &KernelFigures, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(scene: &Scene<'_>, group: &Group<'_>, area: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
     let line = "─".repeat(area.width.into());
     say(buffer, row(area, 0), Line::styled(line, theme.quiet()));
     let area = below(area, 1);
     let width = usize::from(area.width).saturating_sub(2).max(1);
-    let words = text::wrapped(&position(kernel, scene.snapshot.analysis.as_deref()), width);
+    let height = usize::from(area.height);
+    let position = roof::position(first_words(group), &group.rates, scene.snapshot.analysis.as_deref());
+    let mut words = text::wrapped(&position, width);
+    words.extend(members::lines(group, width, height.saturating_sub(1 + words.len())));
     // A name may be long; what it comes to has one line at least.
-    let room = usize::from(area.height).saturating_sub(words.len().min(MOST_WORDS)).max(1);
-    let names = in_pieces(&text::printable(&kernel.name), width, room);
+    let room = height.saturating_sub(words.len().min(MOST_WORDS)).max(1);
+    let names = in_pieces(&text::printable(&group.name), width, room);
     let names = names.into_iter().map(|name| Line::from(Span::styled(format!(" {name}"), theme.strong())));
     let words = words.into_iter().map(|words| Line::styled(format!(" {words}"), theme.quiet()));
     for (index, line) in names.chain(words).enumerate() {
@@ -56,37 +59,29 @@ fn in_pieces(text: &str, width: usize, lines: usize) -> Vec<String> {
     characters.chunks(width).map(|piece| piece.iter().collect()).take(lines).collect()
 }
 
-/// Where it is under the roof, in words.
-fn position(kernel: &KernelFigures, analysis: Option<&Analysis>) -> String {
-    let roofline = analysis.and_then(|analysis| analysis.roofline.as_ref());
-    let is_shared = analysis.is_some_and(|analysis| analysis.run.ranks_on_a_device.is_some());
-    let mut words = vec![kernel.family.word().to_owned()];
-    if let Some(rate) = kernel.rates.flops_per_second {
-        let of = kernel.rates.peak_share.zip(roofline).map(|(share, roofline)| {
-            format!(", {} of peak {}", text::percent(share), text::flops(roofline.peak_flops))
-        });
-        words.push(format!("{}{}", text::flops(rate), of.unwrap_or_default()));
+/// What kernels they are.
+fn first_words(group: &Group<'_>) -> String {
+    let mut words = text::counted(group.count, "kernel");
+    if let Some(small) = group.by_launcher().map(|kernels| kernels.small_count).filter(|count| *count > 0) {
+        words += &format!(", {} below 10 µs", text::count(small));
     }
-    if let Some(rate) = kernel.rates.bytes_per_second {
-        let most = roofline.and_then(|roofline| roofline.memory_bandwidth).filter(|_| kernel.rates.bound.is_some());
-        let of = most.map(|most| format!(", {} of bandwidth {}", text::percent(rate / most), text::bandwidth(most)));
-        words.push(format!("{}{}", text::bandwidth(rate), of.unwrap_or_default()));
+    match group.kind {
+        GroupKind::Name(kernel) => kernel.family.word().into(),
+        GroupKind::Module(module) => format!("{words}{}", inner_time(module)),
+        _ => words,
     }
-    let ridge = roofline.and_then(|roofline| roofline.ridge);
-    if let Some((at, ridge)) = kernel.rates.arithmetic_intensity.zip(ridge) {
-        let waits = match kernel.rates.bound {
-            Some(Bound::Memory) => ": memory-bound",
-            Some(Bound::Compute) => ": compute-bound",
-            None => "",
-        };
-        words.push(format!("{} FLOP/B, ridge at {}{waits}", text::intensity(at), text::intensity(ridge)));
+}
+
+/// How much of a module's time is its own, and how much is of the modules in it; nothing where there are none.
+fn inner_time(module: &ModuleFigures) -> String {
+    let total = module.kernels.total_ns;
+    let inner = total - module.own_ns;
+    if inner == 0 {
+        return String::new();
     }
-    match words.len() {
-        1 => words.push("its FLOPs and bytes are unknown".into()),
-        _ if is_shared => words.push("ranks share a GPU, so its peak is unknown".into()),
-        _ => {}
-    }
-    words.join(" · ")
+    let share = |part: i64| text::percent(part as f64 / total as f64);
+    let own = text::duration(module.own_ns);
+    format!(" · own {own} ({}), modules in it {} ({})", share(module.own_ns), text::duration(inner), share(inner))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! By what kernels are sorted.
+//! By what the lines of the table are sorted.
 
 use std::cmp::Reverse;
 
-use stepscope_analyzer::KernelFigures;
+use super::{columns, group::Group, grouping::Grouping, roof};
 
-/// By what kernels are sorted.
+/// By what the lines of the table are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
     /// The most time first.
@@ -23,23 +23,39 @@ pub(super) enum Order {
 }
 
 impl Order {
-    const ALL: [Order; 6] = [Order::Total, Order::Count, Order::Mean, Order::Rate, Order::Roof, Order::Name];
+    /// Those that a grouping has columns for; modules stay as they are in each other.
+    fn all(grouping: Grouping) -> &'static [Order] {
+        match grouping {
+            Grouping::Kernel => &[Order::Total, Order::Count, Order::Mean, Order::Rate, Order::Roof, Order::Name],
+            Grouping::Operator | Grouping::Shapes | Grouping::Line => {
+                &[Order::Total, Order::Count, Order::Rate, Order::Roof, Order::Name]
+            }
+            Grouping::Module => &[],
+        }
+    }
+
+    /// It, or another one where a grouping has no column for it.
+    pub(super) fn within(self, grouping: Grouping) -> Option<Order> {
+        let all = Order::all(grouping);
+        if all.contains(&self) { Some(self) } else { all.first().copied() }
+    }
 
     /// The one after it, around the end.
-    pub(super) fn next(self) -> Order {
-        let place = Order::ALL.iter().position(|order| *order == self).unwrap_or(0);
-        Order::ALL[(place + 1) % Order::ALL.len()]
+    pub(super) fn next(self, grouping: Grouping) -> Order {
+        let all = Order::all(grouping);
+        let place = self.within(grouping).and_then(|now| all.iter().position(|order| *order == now));
+        place.map_or(self, |place| all[(place + 1) % all.len()])
     }
 
     /// The column it is about.
     pub(super) fn column(self) -> usize {
         match self {
-            Order::Total => 2,
-            Order::Count => 5,
-            Order::Mean => 6,
-            Order::Rate => 7,
-            Order::Roof => 9,
-            Order::Name => 1,
+            Order::Total => columns::TOTAL,
+            Order::Count => columns::COUNT,
+            Order::Mean => columns::MEAN,
+            Order::Rate => columns::RATE,
+            Order::Roof => columns::ROOF,
+            Order::Name => columns::NAME,
         }
     }
 
@@ -54,30 +70,31 @@ impl Order {
         }
     }
 
-    /// Sorts kernels, which are given with the most time first; those that are alike stay so.
-    pub(super) fn sort(self, kernels: &mut [&KernelFigures]) {
+    /// Sorts groups, which are given with the most time first; those that are alike stay so.
+    pub(super) fn sort(self, groups: &mut [Group<'_>]) {
         match self {
             Order::Total => {}
-            Order::Count => kernels.sort_by_key(|kernel| Reverse(kernel.count)),
-            Order::Mean => kernels.sort_by(|one, other| other.mean_ns.total_cmp(&one.mean_ns)),
-            Order::Rate => kernels.sort_by(|one, other| {
-                let rate = |kernel: &KernelFigures| kernel.rates.flops_per_second.unwrap_or(-1.0);
+            Order::Count => groups.sort_by_key(|group| Reverse(group.count)),
+            Order::Mean => groups.sort_by(|one, other| {
+                let mean = |group: &Group<'_>| group.kernel().map_or(-1.0, |kernel| kernel.mean_ns);
+                mean(other).total_cmp(&mean(one))
+            }),
+            Order::Rate => groups.sort_by(|one, other| {
+                let rate = |group: &Group<'_>| group.rates.flops_per_second.unwrap_or(-1.0);
                 rate(other).total_cmp(&rate(one))
             }),
-            Order::Roof => kernels.sort_by(|one, other| {
-                let share = |kernel: &KernelFigures| {
-                    kernel.rates.roof_share.or(kernel.rates.peak_share).unwrap_or(f64::INFINITY)
-                };
+            Order::Roof => groups.sort_by(|one, other| {
+                let share = |group: &Group<'_>| roof::share(&group.rates).unwrap_or(f64::INFINITY);
                 share(one).total_cmp(&share(other))
             }),
-            Order::Name => kernels.sort_by(|one, other| one.name.cmp(&other.name)),
+            Order::Name => groups.sort_by(|one, other| one.name.cmp(&other.name)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use stepscope_analyzer::KernelRates;
+    use stepscope_analyzer::{KernelFigures, KernelRates};
     use stepscope_traces::Family;
 
     use super::*;
@@ -106,13 +123,24 @@ mod tests {
             kernel("c", 10, 80, Some(2.0), Some(0.9)),
             kernel("a", 4, 70, Some(5.0), Some(0.1)),
         ];
-        let sorted = |order: Order| {
-            let mut kernels: Vec<&KernelFigures> = all.iter().collect();
-            order.sort(&mut kernels);
-            kernels.iter().map(|kernel| kernel.name.as_str()).collect::<String>()
+        let sorted = |order: &Order| {
+            let mut groups: Vec<Group<'_>> = all.iter().map(Group::of_name).collect();
+            order.sort(&mut groups);
+            groups.iter().map(|group| group.name.as_ref()).collect::<String>()
         };
-        assert_eq!(Order::ALL.map(sorted), ["bca", "cab", "bac", "acb", "acb", "abc"].map(String::from));
-        let round = Order::ALL.iter().fold(Order::default(), |order, _| order.next());
-        assert_eq!(round, Order::default());
+        let orders: Vec<String> = Order::all(Grouping::Kernel).iter().map(sorted).collect();
+        assert_eq!(orders, ["bca", "cab", "bac", "acb", "acb", "abc"]);
+    }
+
+    #[test]
+    fn a_grouping_has_orders_for_its_columns() {
+        for grouping in [Grouping::Kernel, Grouping::Operator, Grouping::Shapes, Grouping::Line] {
+            let all = Order::all(grouping);
+            let round = all.iter().fold(Order::default(), |order, _| order.next(grouping));
+            assert_eq!(round, Order::default());
+        }
+        assert_eq!(Order::Mean.within(Grouping::Operator), Some(Order::Total));
+        assert_eq!(Order::Mean.next(Grouping::Operator), Order::Count);
+        assert_eq!((Order::Rate.within(Grouping::Module), Order::Rate.next(Grouping::Module)), (None, Order::Rate));
     }
 }
