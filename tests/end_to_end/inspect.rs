@@ -146,7 +146,7 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
         ("runs/one/rank-00000", &no_run("runs/one/rank-00000"), "hint: it is part of the run runs/one"),
         (
             "future",
-            "error: future has schema version 9 (written by stepscope 4.0.0); this stepscope reads versions up to 1",
+            "error: future has schema version 9 (written by stepscope 4.0.0); this stepscope reads versions up to 2",
             "hint: use stepscope 4.0.0 or newer",
         ),
         (

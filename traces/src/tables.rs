@@ -30,6 +30,11 @@ pub(crate) trait Table: Default {
     /// The columns, to append to.
     fn columns_mut(&mut self) -> Vec<&mut dyn Buffers>;
 
+    /// How many of its columns, the last ones, older files do not have.
+    fn added_columns() -> usize {
+        0
+    }
+
     /// From the first beginning to the last end of its rows, if it has rows and they have times.
     fn time_range(&self) -> Option<(Nanos, Nanos)>;
 
@@ -50,7 +55,7 @@ pub(crate) trait Table: Default {
 macro_rules! table {
     (
         $(#[$row_doc:meta])* row $row:ident;
-        $(#[$table_doc:meta])* table $table:ident in $file:literal $(, batches grouped by $key:ident)?;
+        $(#[$table_doc:meta])* table $table:ident in $file:literal $(, batches grouped by $key:ident)? $(, $added:literal column added)?;
         time $start:ident $(to + $duration:ident)?;
         $($(#[$doc:meta])* $field:ident: $type:ty,)*
     ) => {
@@ -136,6 +141,10 @@ macro_rules! table {
                 vec![$(&mut self.$field as &mut dyn Buffers),*]
             }
 
+            $(fn added_columns() -> usize {
+                $added
+            })?
+
             fn time_range(&self) -> Option<(Nanos, Nanos)> {
                 let intervals = (0..self.len()).map(|row| {
                     let start = self.$start.get(row);
@@ -168,7 +177,7 @@ table! {
     row Span;
     /// Timed intervals. Those of one stream that one thread recorded are in the order in which it did. A batch holds one
     /// stream after another, because a stream repeats itself and streams together do not: it reads twice as fast.
-    table Spans in "spans.arrows", batches grouped by stream;
+    table Spans in "spans.arrows", batches grouped by stream, 1 column added;
     time start_ns to + duration_ns;
     /// When it began.
     start_ns: Nanos,

@@ -61,7 +61,13 @@ impl<'a> JobKernels<'a> {
                 let text = key.origin.as_deref().unwrap_or_default();
                 let (gemm, element) = *given.entry(text).or_insert_with(|| given_to(&Origin::of(text)));
                 let multiplies = matches!(kind.family, Family::Matmul | Family::Convolution | Family::Attention);
-                let numbers = kind.gemm.and_then(|gemm| gemm.numbers).or(element).filter(|_| multiplies);
+                let named = kind.gemm.and_then(|gemm| gemm.numbers);
+                // What a product is given says what it multiplies, but for fp32, of which tensor cores may take less.
+                let numbers = match element {
+                    None | Some(NumberType::Fp32) => named.or(element),
+                    given => given,
+                };
+                let numbers = numbers.filter(|_| multiplies);
                 let gemm = gemm.filter(|_| kind.family == Family::Matmul && sum.flops_ns > 0);
                 JobKernel { key, kind, origin, gemm, numbers, sum, of_ranks }
             })

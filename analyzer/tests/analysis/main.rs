@@ -14,6 +14,9 @@ mod diff;
 /// What stands out, and what does not.
 mod findings;
 
+/// Kernels by who launched them, and their FLOPs.
+mod launched;
+
 /// Programs that were recorded as they are.
 mod recorded;
 

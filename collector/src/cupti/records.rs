@@ -11,6 +11,7 @@ use cudarc::cupti::sys;
 use super::{
     calls::{Call, CallKind},
     memory::MemoryChange,
+    repeated::LaunchShape,
     streams::CuptiStream,
 };
 
@@ -38,10 +39,6 @@ pub(crate) enum Record<'a> {
     /// Of a kind that is not asked for.
     Other,
 }
-
-/// How a kernel is launched: its grid, its blocks, and their shared memory. All zero of what is no kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LaunchShape(pub(crate) [u32; 8]);
 
 /// Something that ran on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

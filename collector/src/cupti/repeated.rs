@@ -10,11 +10,14 @@ use std::collections::HashMap;
 
 use stepscope_traces::{NameId, Span, SpanKind};
 
-use super::records::LaunchShape;
 use crate::thread_state::LaunchPosition;
 
 /// No more launches of a step are kept.
 const MOST_LAUNCHES: usize = 1 << 17;
+
+/// How a kernel is launched: its grid, its blocks, and their shared memory. All zero of what is no kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LaunchShape(pub(crate) [u32; 8]);
 
 /// How something was launched.
 #[derive(Clone, Copy, Debug, Default)]

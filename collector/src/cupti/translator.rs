@@ -19,8 +19,8 @@ use super::{
     memory_order::MemoryOrder,
     modules,
     names::KernelNames,
-    records::{LaunchShape, Record, Work},
-    repeated::{Repeated, SeenLaunch},
+    records::{Record, Work},
+    repeated::{LaunchShape, Repeated, SeenLaunch},
     streams::{CuptiStream, Streams},
     thread_order::Settled,
 };

@@ -21,8 +21,9 @@ pub(crate) mod encode;
 pub(crate) mod frame;
 pub(crate) mod scan;
 
-/// The newest version of the run directory this library reads, and the one it writes.
-pub const SCHEMA_VERSION: u32 = 1;
+/// The newest version of the run directory this library reads, and the one it writes. Version 1 does not say who launched
+/// what: its spans have no origin.
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Keys of a batch's metadata.
 pub(crate) mod key {

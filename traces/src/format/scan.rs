@@ -116,7 +116,8 @@ impl Scanner {
     /// Reads one batch and says whether it could be read. Rows that should have come before it are counted as lost.
     fn batch<T: Table>(&mut self, head: &BatchHead<'_>, body: Option<&[u8]>, window: Window, table: &mut T) -> bool {
         // Rows that were there before are not read twice, and another table's rows not at all.
-        if head.first_row < self.next_row || head.columns != T::default().columns().len() {
+        let columns = T::default().columns().len();
+        if head.first_row < self.next_row || !(columns - T::added_columns()..=columns).contains(&head.columns) {
             return false;
         }
         self.tally.loss.unreadable_events += head.first_row - self.next_row;

@@ -167,9 +167,9 @@ fn a_schema_from_the_future_is_refused() {
     // Nothing but these two need be as it is today.
     fs::write(&file, format!("{{\"schema\": {}, \"stepscope\": \"7.1.0\"}}", SCHEMA_VERSION + 1)).unwrap();
     let error = Run::open(&run.path).unwrap_err();
-    assert!(matches!(&error, TraceError::NewerSchema { found: 2, .. }));
+    assert!(matches!(&error, TraceError::NewerSchema { found: 3, .. }));
     let text = error.to_string();
-    assert!(text.contains("schema version 2") && text.contains("7.1.0") && text.contains("up to 1"), "{text}");
+    assert!(text.contains("schema version 3") && text.contains("7.1.0") && text.contains("up to 2"), "{text}");
 }
 
 #[test]
