@@ -107,9 +107,9 @@ fn memory_of_pytorch_is_told_apart() {
     assert_eq!(memory["peak_phase"], "backward");
     let rank = program.rank();
     assert_eq!((&rank["collector"]["torch_memory"], &rank["state"]), (&"recorded".into(), &"complete".into()));
-    // What it imitates has no modules below modules: that is said, and the rest is there.
+    // What it imitates has no modules below modules, and no profiler: that is said, and the rest is there.
     let failed: Vec<&String> = rank["collector"]["failed_sources"].as_object().unwrap().keys().collect();
-    assert_eq!(failed, ["model"]);
+    assert_eq!(failed, ["model", "operators"]);
     let report = text(&stepscope(&["analyze", "run"], program.path()).stdout);
     assert!(report.contains("missing   model (rank 0: AttributeError: "), "{report}");
     let inspected = text(&stepscope(&["inspect", "run"], program.path()).stdout);

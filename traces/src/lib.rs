@@ -75,7 +75,7 @@ pub use notes::{
     PeakFlopsFrom, PeakFrom, PhasesFrom, ProgramModel, RankFrom, RecorderSettings, SequencesFrom, StreamsNote,
     TorchMemory, TorchNotes,
 };
-pub use operators::{Argument, ElementType, Gemm, OperatorWork, Shapes, Tensor};
+pub use operators::{ElementType, Gemm, OperatorArgument, OperatorWork, Shapes, Tensor};
 pub use origin::Origin;
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, State, Written};

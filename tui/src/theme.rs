@@ -5,8 +5,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 use stepscope_analyzer::{Class, Pass};
-use stepscope_traces::Family;
-use stepscope_traces::{MemoryCategory, Phase, State};
+use stepscope_traces::{Family, MemoryCategory, Phase, State};
 
 /// A set of colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +72,12 @@ const TEAL: Shades = (80, 30);
 const GREY: Shades = (245, 243);
 const SHADOW: Shades = (238, 250);
 const RED: Shades = (203, 160);
+const OLIVE: Shades = (142, 100);
+const PINK: Shades = (218, 162);
+const INDIGO: Shades = (105, 61);
+const MINT: Shades = (121, 35);
+const SAND: Shades = (180, 137);
+const ROSE: Shades = (174, 131);
 
 impl Theme {
     pub(crate) fn new(name: ThemeName) -> Theme {
@@ -138,12 +143,12 @@ impl Theme {
             Family::Optimizer => self.mark(ORANGE, 'O'),
             Family::Loss => self.mark(YELLOW, 'L'),
             Family::Embedding => self.mark(BROWN, 'B'),
-            Family::Convolution => self.mark(LIGHT_BLUE, 'V'),
-            Family::Recurrence => self.mark(LIGHT_ORANGE, 'U'),
-            Family::Routing => self.mark(RED, 'X'),
-            Family::Quantization => self.mark(TEAL, 'Q'),
-            Family::Reduction => self.mark(GREEN, 'S'),
-            Family::Sort => self.mark(BROWN, 'K'),
+            Family::Convolution => self.mark(INDIGO, 'V'),
+            Family::Recurrence => self.mark(SAND, 'U'),
+            Family::Routing => self.mark(ROSE, 'X'),
+            Family::Quantization => self.mark(OLIVE, 'Q'),
+            Family::Reduction => self.mark(MINT, 'S'),
+            Family::Sort => self.mark(PINK, 'K'),
             Family::Communication => self.mark(VERMILION, 'N'),
             Family::Copy => self.mark(PURPLE, 'C'),
             Family::Other => self.mark(GREY, 'x'),

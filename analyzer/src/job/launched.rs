@@ -51,12 +51,12 @@ impl<'a> JobKernels<'a> {
                 of_ranks.push((rank, sum.total_ns));
             }
         }
-        let mut kinds: HashMap<(&str, Class), KernelKind> = HashMap::new();
+        let mut kinds: HashMap<(&str, Class, bool), KernelKind> = HashMap::new();
         let mut given: HashMap<&str, (Option<Gemm>, Option<NumberType>)> = HashMap::new();
         let kernels: Vec<JobKernel<'a>> = rows
             .into_iter()
             .map(|(key, (sum, of_ranks))| {
-                let kind = *kinds.entry((&key.name, key.class)).or_insert_with(|| kind_of(key));
+                let kind = *kinds.entry((&key.name, key.class, key.of_optimizer)).or_insert_with(|| kind_of(key));
                 let origin = key.origin.as_deref().map(Origin::of);
                 let text = key.origin.as_deref().unwrap_or_default();
                 let (gemm, element) = *given.entry(text).or_insert_with(|| given_to(&Origin::of(text)));
@@ -111,9 +111,16 @@ impl<'a> JobKernels<'a> {
     }
 }
 
+/// What a kernel is. What goes element by element in the optimizer's phase is the optimizer's: many are made of nothing else.
 fn kind_of(key: &KernelKey) -> KernelKind {
+    use Family::{Elementwise, Embedding, Other, Quantization, Reduction, Sort};
     match key.class {
-        Class::Compute => KernelKind::of(&key.name),
+        Class::Compute => {
+            let kind = KernelKind::of(&key.name);
+            let is_plain = matches!(kind.family, Elementwise | Reduction | Quantization | Embedding | Sort | Other);
+            let family = if key.of_optimizer && is_plain { Family::Optimizer } else { kind.family };
+            KernelKind { family, ..kind }
+        }
         class => KernelKind { family: class.family(&key.name), library: None, gemm: None },
     }
 }

@@ -12,6 +12,9 @@ use crate::{
     },
 };
 
+/// No modules are nested deeper, whatever a file says.
+const MOST_NESTED: usize = 128;
+
 /// Kernels by module, each module before those in it, the most time first; none, where none is known.
 pub(crate) fn modules(job: &JobKernels<'_>) -> Vec<ModuleFigures> {
     if !has(job, |origin| origin.module) {
@@ -20,7 +23,8 @@ pub(crate) fn modules(job: &JobKernels<'_>) -> Vec<ModuleFigures> {
     let mut tree = Branch::default();
     for kernel in &job.kernels {
         let path = kernel.origin.and_then(|origin| origin.module);
-        tree.add(path.map(|path| path.split('/').collect::<Vec<_>>()).unwrap_or_default().as_slice(), kernel);
+        let path: Vec<&str> = path.into_iter().flat_map(|path| path.split('/')).take(MOST_NESTED).collect();
+        tree.add(&path, kernel);
     }
     let mut modules = Vec::new();
     tree.write(job, "", 0, &mut modules);

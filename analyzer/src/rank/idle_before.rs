@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use stepscope_traces::Phase;
+
 use crate::rank::{activity::Activities, kernel_sums::KernelId, sweep::Slice};
 
 /// Idle time by what runs next.
@@ -24,8 +26,10 @@ impl IdleBefore {
             Some(next) => {
                 let waited = std::mem::take(&mut self.waiting);
                 if waited > 0 {
-                    let class = activities.places[next.place as usize].class;
-                    *self.by_kernel.entry((next.name, class, next.origin)).or_default() += waited;
+                    let place = &activities.places[next.place as usize];
+                    let of_optimizer = place.phase == Some(Phase::Optimizer);
+                    let id = KernelId { name: next.name, class: place.class, origin: next.origin, of_optimizer };
+                    *self.by_kernel.entry(id).or_default() += waited;
                 }
             }
         }

@@ -19,8 +19,16 @@ const MOST_SUMS: usize = 1 << 19;
 /// Kernels from this long on are not small, in nanoseconds.
 pub(crate) const SMALL_NS: i64 = 10_000;
 
-/// What makes kernels be of one sum: their name, what they are, and who launched them.
-pub(crate) type KernelId = (NameId, Class, Option<NameId>);
+/// What makes kernels be of one sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KernelId {
+    pub(crate) name: NameId,
+    pub(crate) class: Class,
+    /// Who launched them.
+    pub(crate) origin: Option<NameId>,
+    /// Whether they run in the optimizer's phase.
+    pub(crate) of_optimizer: bool,
+}
 
 /// Sums of kernels, and how long those took.
 #[derive(Default)]
@@ -58,6 +66,8 @@ pub(crate) struct KernelKey {
     pub(crate) class: Class,
     /// Who launched them, as the text of an origin.
     pub(crate) origin: Option<String>,
+    /// Whether they run in the optimizer's phase.
+    pub(crate) of_optimizer: bool,
 }
 
 /// How many compute kernels took how long, and their time: below each of [`DurationCounts::BELOW_NS`], and the longer ones.
@@ -189,7 +199,9 @@ impl KernelSums {
                 self.by_step.extend(last.replace((step, sums)));
             }
             let Some((_, sums)) = &mut last else { continue };
-            let sum = sums.by_kernel.entry((spans.name.get(row), class, spans.origin.get(row))).or_default();
+            let of_optimizer = spans.phase.get(row) == Some(Phase::Optimizer);
+            let id = KernelId { name: spans.name.get(row), class, origin: spans.origin.get(row), of_optimizer };
+            let sum = sums.by_kernel.entry(id).or_default();
             let duration = spans.duration_ns.get(row).0.max(0);
             sum.count += 1;
             sum.total_ns += duration;
@@ -250,7 +262,7 @@ impl KernelSums {
 
 /// How many kernels there were, those that communicate included.
 fn kernel_count(sums: &Sums) -> u64 {
-    sums.by_kernel.iter().filter(|((_, class, _), _)| *class != Class::Copy).map(|(_, sum)| sum.count).sum()
+    sums.by_kernel.iter().filter(|(id, _)| id.class != Class::Copy).map(|(_, sum)| sum.count).sum()
 }
 
 impl CountedKernels {
@@ -261,10 +273,11 @@ impl CountedKernels {
     /// By what they are called: several ids may have one name. With how long nothing ran before them.
     pub(crate) fn table(&self, names: &Names, idle_before: &HashMap<KernelId, i64>) -> KernelTable {
         let mut table = KernelTable { durations: self.sums.durations, ..KernelTable::default() };
-        let key = |(id, class, origin): &KernelId| KernelKey {
-            name: names.get(*id).unwrap_or("unnamed").to_owned(),
-            class: *class,
-            origin: origin.and_then(|origin| names.get(origin)).map(str::to_owned),
+        let key = |id: &KernelId| KernelKey {
+            name: names.get(id.name).unwrap_or("unnamed").to_owned(),
+            class: id.class,
+            origin: id.origin.and_then(|origin| names.get(origin)).map(str::to_owned),
+            of_optimizer: id.of_optimizer,
         };
         for (id, sum) in &self.sums.by_kernel {
             table.rows.entry(key(id)).or_default().add(sum);

@@ -489,7 +489,7 @@ pub(crate) mod tests {
                 Record::Kernel {
                     work: WORK,
                     name: c"matmul",
-                    shape: LaunchShape::default(),
+                    shape: LaunchShape([0xa5a5_a5a5; 8]),
                     local_memory: LOCAL_MEMORY,
                 },
                 Record::Other,

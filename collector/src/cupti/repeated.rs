@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use stepscope_traces::{NameId, Span, SpanKind};
+use stepscope_traces::{NameId, Span};
 
 use crate::thread_state::LaunchPosition;
 
@@ -45,7 +45,7 @@ struct KnownLaunch {
 impl Repeated {
     /// Says of a kernel who launched it, if that is known from another step; tells whether it was.
     pub(crate) fn complete(&mut self, recorder: u64, span: &mut Span, launch: SeenLaunch) -> bool {
-        let Some(position) = launch.position.filter(|_| span.kind == SpanKind::Kernel && span.step.is_some()) else {
+        let Some(position) = launch.position.filter(|_| span.step.is_some()) else {
             return false;
         };
         let (key, Span { name, flops, bytes, .. }) = ((recorder, position), *span);
@@ -67,7 +67,7 @@ impl Repeated {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::{Nanos, Phase, Step};
+    use stepscope_traces::{Nanos, Phase, SpanKind, Step};
 
     use super::*;
 

@@ -15,12 +15,16 @@ from .figures import (
     Collective,
     DataLoss,
     Finding,
+    Gemm,
     Kernel,
     Mfu,
+    Module,
+    Operator,
     Pipeline,
     RankMemory,
     RankTime,
     Run,
+    SourceLine,
     Step,
     StepTime,
     Straggler,
@@ -84,6 +88,10 @@ class Analysis(Record):
     findings: List[Finding]
     memory: Table[RankMemory]
     kernels: Table[Kernel]
+    operators: List[Operator]
+    modules: List[Module]
+    sources: List[SourceLine]
+    gemms: List[Gemm]
 
     def __init__(self, values: Any, sources: Sequence[str], arguments: Sequence[str]) -> None:
         super().__init__({key: value for key, value in values.items() if key not in ("memory", "kernels")})

@@ -198,11 +198,21 @@ class RankMemory(Record):
     inferred: bool
 
 
+class KernelMfu(Record):
+    """MFU by the FLOPs of the kernels that ran."""
+
+    value: float
+    hfu: float
+    model_flops_per_step: Optional[float]
+    flops_per_step: Optional[float]
+    known_share: float
+
+
 class Mfu(Record):
     """How much of the devices is used."""
 
     convention: str
-    flops_per_token: float
+    flops_per_token: Optional[float]
     peak_flops: float
     value: Optional[float]
     training_value: Optional[float]
@@ -210,6 +220,7 @@ class Mfu(Record):
     by_convention: Dict[str, float]
     tokens_per_second: Optional[float]
     model_from: Optional[str]
+    by_kernels: Optional[KernelMfu]
 
 
 class Stage(Record):
@@ -265,6 +276,73 @@ class Kernel(Record):
     flops_per_second: Optional[float]
     peak_share: Optional[float]
     bound: Optional[str]
+
+
+class Shapes(Record):
+    """What an operator launched for arguments of the same shapes."""
+
+    shapes: Optional[str]
+    count: int
+    total_ns: int
+    share: float
+    flops_per_second: Optional[float]
+    roof_share: Optional[float]
+    names: List[str]
+
+
+class Operator(Record):
+    """Everything that one operator launched."""
+
+    operator: Optional[str]
+    count: int
+    total_ns: int
+    share: float
+    small_count: int
+    idle_before_ns: int
+    flops_per_second: Optional[float]
+    bytes_per_second: Optional[float]
+    roof_share: Optional[float]
+    shapes: List[Shapes]
+
+
+class Module(Record):
+    """Everything that one module launched, and those in it."""
+
+    module: Optional[str]
+    depth: int
+    own_ns: int
+    count: int
+    total_ns: int
+    share: float
+
+
+class SourceLine(Record):
+    """Everything that one function of the program launched."""
+
+    source: Optional[str]
+    count: int
+    total_ns: int
+    share: float
+
+
+class Gemm(Record):
+    """Matrix products of one shape."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    precision: Optional[str]
+    layout: Optional[str]
+    count: int
+    total_ns: int
+    flops_per_second: Optional[float]
+    peak_share: Optional[float]
+    kernel: str
+    waves: Optional[float]
+    wave_efficiency: Optional[float]
+    misaligned: List[str]
+    without_tensor_cores: bool
 
 
 class Finding(Record):

@@ -6,6 +6,6 @@ mod shapes;
 mod work;
 
 pub use self::{
-    shapes::{Argument, ElementType, Shapes, Tensor},
+    shapes::{ElementType, OperatorArgument, Shapes, Tensor},
     work::{Gemm, OperatorWork},
 };

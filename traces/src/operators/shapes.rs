@@ -11,11 +11,11 @@ const MOST_DIMENSIONS: usize = 16;
 /// The arguments of an operator. They write themselves as `bf16[8,16] - (f32[4] f32[4])`: two tensors, something else
 /// between them, and a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shapes(pub Vec<Argument>);
+pub struct Shapes(pub Vec<OperatorArgument>);
 
 /// An argument of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Argument {
+pub enum OperatorArgument {
     /// A tensor.
     Tensor(Tensor),
     /// A list of tensors.
@@ -120,32 +120,32 @@ impl Shapes {
         let arguments = dimensions.iter().take(MOST_TENSORS).enumerate().map(|(index, argument)| {
             let word = types.get(index).map_or("", String::as_str);
             let element = ElementType::of_long(word);
-            let Value::Array(sides) = argument else { return Argument::Other };
+            let Value::Array(sides) = argument else { return OperatorArgument::Other };
             let is_list = sides.first().is_some_and(Value::is_array);
             if is_list {
                 let tensors = sides.iter().map_while(|sides| {
                     left = left.checked_sub(1)?;
                     tensor(sides.as_array()?, element)
                 });
-                return Argument::List(tensors.collect());
+                return OperatorArgument::List(tensors.collect());
             }
             // A number has no dimensions, as a tensor of one has; and what is no tensor has the type of none.
             let is_tensor = !sides.is_empty() || element.is_some();
-            tensor(sides, element).filter(|_| is_tensor).map_or(Argument::Other, Argument::Tensor)
+            tensor(sides, element).filter(|_| is_tensor).map_or(OperatorArgument::Other, OperatorArgument::Tensor)
         });
         Some(Shapes(arguments.collect()).trimmed())
     }
 
     /// Without what is no tensor at the end.
     fn trimmed(mut self) -> Shapes {
-        while self.0.pop_if(|argument| *argument == Argument::Other).is_some() {}
+        while self.0.pop_if(|argument| *argument == OperatorArgument::Other).is_some() {}
         self
     }
 
     /// The tensor that is an argument.
     pub(crate) fn tensor(&self, index: usize) -> Option<&Tensor> {
         match self.0.get(index)? {
-            Argument::Tensor(tensor) => Some(tensor),
+            OperatorArgument::Tensor(tensor) => Some(tensor),
             _ => None,
         }
     }
@@ -158,9 +158,9 @@ impl Shapes {
     /// Every tensor, those in lists too.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         self.0.iter().flat_map(|argument| match argument {
-            Argument::Tensor(tensor) => std::slice::from_ref(tensor),
-            Argument::List(tensors) => tensors.as_slice(),
-            Argument::Other => &[],
+            OperatorArgument::Tensor(tensor) => std::slice::from_ref(tensor),
+            OperatorArgument::List(tensors) => tensors.as_slice(),
+            OperatorArgument::Other => &[],
         })
     }
 }
@@ -182,12 +182,12 @@ impl fmt::Display for Shapes {
         for (index, argument) in self.0.iter().enumerate() {
             f.write_str(if index > 0 { " " } else { "" })?;
             match argument {
-                Argument::Tensor(tensor) => write!(f, "{tensor}")?,
-                Argument::List(tensors) => {
+                OperatorArgument::Tensor(tensor) => write!(f, "{tensor}")?,
+                OperatorArgument::List(tensors) => {
                     let tensors: Vec<String> = tensors.iter().map(Tensor::to_string).collect();
                     write!(f, "({})", tensors.join(" "))?;
                 }
-                Argument::Other => f.write_str("-")?,
+                OperatorArgument::Other => f.write_str("-")?,
             }
         }
         Ok(())
@@ -221,12 +221,12 @@ impl FromStr for Shapes {
             }
             match (&mut list, inner) {
                 (_, "") => {}
-                (None, "-") => arguments.push(Argument::Other),
-                (None, tensor) => arguments.push(Argument::Tensor(tensor.parse()?)),
+                (None, "-") => arguments.push(OperatorArgument::Other),
+                (None, tensor) => arguments.push(OperatorArgument::Tensor(tensor.parse()?)),
                 (Some(list), tensor) => list.push(tensor.parse()?),
             }
             if word.ends_with(')') {
-                arguments.push(Argument::List(list.take().ok_or(NoShapes)?));
+                arguments.push(OperatorArgument::List(list.take().ok_or(NoShapes)?));
             }
         }
         Ok(Shapes(arguments))

@@ -7,7 +7,7 @@
 use super::{
     attention::attention,
     convolution::convolution,
-    shapes::{Argument, Shapes, Tensor},
+    shapes::{OperatorArgument, Shapes, Tensor},
 };
 
 /// A product of matrices, `batch` times.
@@ -116,7 +116,7 @@ fn bytes(operator: &str, shapes: &Shapes) -> Option<u64> {
     let all = || sum(shapes.tensors().map(Tensor::bytes));
     let first = || shapes.tensors().next().and_then(Tensor::bytes);
     let list = |index: usize| match shapes.0.get(index) {
-        Some(Argument::List(tensors)) => sum(tensors.iter().map(Tensor::bytes)),
+        Some(OperatorArgument::List(tensors)) => sum(tensors.iter().map(Tensor::bytes)),
         _ => None,
     };
     match name {

@@ -91,7 +91,7 @@ fn the_columns_are_those_of_the_contract() {
     let columns = |table: &str| {
         let file = File::open(path.join("rank-00000").join(table)).unwrap();
         let schema = arrow_ipc::reader::StreamReader::try_new(file, None).unwrap().schema();
-        assert_eq!(schema.metadata()["stepscope.schema"], "1");
+        assert_eq!(schema.metadata()["stepscope.schema"], "2");
         let fields = schema.fields().iter().map(|field| {
             let optional = if field.is_nullable() { "?" } else { "" };
             format!("{} {}{optional}", field.name(), field.data_type()).to_lowercase()
@@ -102,7 +102,7 @@ fn the_columns_are_those_of_the_contract() {
         columns("spans.arrows"),
         "start_ns int64, duration_ns int64, kind dictionary(uint8, utf8), name uint32, stream uint32?, \
          correlation uint64?, step int32?, micro_batch int32?, phase dictionary(uint8, utf8)?, layer int32?, \
-         stage int16?, bytes uint64?, group uint32?, sequence uint64?, flops uint64?"
+         stage int16?, bytes uint64?, group uint32?, sequence uint64?, flops uint64?, origin uint32?"
     );
     assert_eq!(
         columns("memory.arrows"),

@@ -28,17 +28,17 @@ const ENGINE: &str = "autograd::engine::evaluate_function: ";
 /// Whether our module has PyTorch name its operators now.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 /// Where each step of autograd's graph was made.
-static MADE_IN: Mutex<Option<HashMap<u64, Place>>> = Mutex::new(None);
+static MADE_IN: Mutex<Option<HashMap<u64, CodePlace>>> = Mutex::new(None);
 
 thread_local! {
     /// The modules and lines that this thread is in.
-    static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
+    static PLACES: RefCell<Vec<CodePlace>> = const { RefCell::new(Vec::new()) };
     static KNOWN: RefCell<HashMap<String, (NameId, Option<u64>)>> = RefCell::new(HashMap::new());
 }
 
 /// A module and a line of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct CodePlace {
     module: Option<String>,
     source: Option<String>,
 }
@@ -75,7 +75,7 @@ pub(crate) fn enter(module: Option<&str>, source: Option<&str>) {
     with_places(|places| {
         let around = places.last().cloned().unwrap_or_default();
         let of = |new: Option<&str>, around: Option<String>| new.map(str::to_owned).or(around);
-        places.push(Place { module: of(module, around.module), source: of(source, around.source) });
+        places.push(CodePlace { module: of(module, around.module), source: of(source, around.source) });
     });
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn leave(all: bool) {
 }
 
 /// Changes where this thread is, unless it is ending.
-fn with_places(change: impl FnOnce(&mut Vec<Place>)) {
+fn with_places(change: impl FnOnce(&mut Vec<CodePlace>)) {
     let _ending = PLACES.try_with(|places| places.try_borrow_mut().map(|mut places| change(&mut places)));
 }
 
@@ -116,8 +116,9 @@ impl<'a> NamedOperator<'a> {
             Some((name, step)) => (name, step.parse().ok()),
             None => (head, None),
         };
-        // Ranges of the program have such numbers too.
+        // Ranges of the program have such numbers too; and around this one is the operator that asks for communication.
         let is_operator = name.contains("::") || !name.contains([' ', '#', '.', ':']);
+        let is_operator = is_operator && name != "record_param_comms";
         let sizes = rest.split_once(", sizes = ").map(|(_, sizes)| {
             let end = sizes.find(", input_op_ids").unwrap_or(sizes.len());
             &sizes[..end]
@@ -126,7 +127,7 @@ impl<'a> NamedOperator<'a> {
     }
 
     /// The module and the line it belongs to.
-    fn place(&self) -> Place {
+    fn place(&self) -> CodePlace {
         let here = PLACES.try_with(|places| places.try_borrow().ok()?.last().cloned()).ok().flatten();
         let mut made_in = MADE_IN.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(made_in) = made_in.as_mut() else { return here.unwrap_or_default() };
@@ -152,11 +153,11 @@ impl<'a> NamedOperator<'a> {
 
 thread_local! {
     /// Where the step of the graph was made that autograd runs on this thread.
-    static RUNS: RefCell<Place> = const { RefCell::new(Place { module: None, source: None }) };
+    static RUNS: RefCell<CodePlace> = const { RefCell::new(CodePlace { module: None, source: None }) };
 }
 
 /// The name of an operator's origin, and its FLOPs.
-fn known(recorder: &Recorder, operator: &NamedOperator<'_>, place: &Place) -> (NameId, Option<u64>) {
+fn known(recorder: &Recorder, operator: &NamedOperator<'_>, place: &CodePlace) -> (NameId, Option<u64>) {
     let parts = [Some(operator.name), operator.sizes, place.module.as_deref(), place.source.as_deref()];
     let key = parts.map(|part| part.unwrap_or_default()).join("\t");
     KNOWN.with(|known| {

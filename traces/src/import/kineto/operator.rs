@@ -22,7 +22,7 @@ pub(super) struct OperatorCall {
     pub(super) start: Nanos,
     pub(super) duration: Nanos,
     pub(super) thread: Option<u32>,
-    pub(super) name: TextId,
+    pub(super) name: CalledId,
     pub(super) shapes: ShapeId,
     /// Its own number.
     pub(super) external: Option<u64>,
@@ -38,12 +38,12 @@ pub(super) struct FunctionCall {
     pub(super) start: Nanos,
     pub(super) duration: Nanos,
     pub(super) thread: Option<u32>,
-    pub(super) name: TextId,
+    pub(super) name: CalledId,
 }
 
 /// A text that is kept once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct TextId(u32);
+pub(super) struct CalledId(u32);
 
 /// What an operator was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,12 +80,12 @@ pub(super) struct OperatorNames {
 
 impl OperatorNames {
     /// The id of an operator's name.
-    pub(super) fn operator(&mut self, name: &str) -> TextId {
+    pub(super) fn operator(&mut self, name: &str) -> CalledId {
         self.operators.id(name).0
     }
 
     /// The id of a function's name.
-    pub(super) fn function(&mut self, name: &str) -> TextId {
+    pub(super) fn function(&mut self, name: &str) -> CalledId {
         let (id, is_new) = self.functions.id(name);
         if is_new {
             self.known_functions.push(Function::named(name));
@@ -123,12 +123,12 @@ impl OperatorNames {
     }
 
     /// What an operator is called.
-    pub(super) fn operator_name(&self, id: TextId) -> &str {
+    pub(super) fn operator_name(&self, id: CalledId) -> &str {
         self.operators.text(id)
     }
 
     /// What a function is.
-    pub(super) fn function_named(&self, id: TextId) -> &Function {
+    pub(super) fn function_named(&self, id: CalledId) -> &Function {
         self.known_functions.get(id.0 as usize).unwrap_or(&Function::Other)
     }
 
@@ -165,28 +165,28 @@ impl Function {
 /// Texts, each kept once and within bounds.
 #[derive(Debug, Default)]
 struct TextBook {
-    ids: HashMap<Box<str>, TextId>,
+    ids: HashMap<Box<str>, CalledId>,
     texts: Vec<Box<str>>,
     bytes: usize,
 }
 
 impl TextBook {
     /// The id of a text, and whether it is new. Those for which there is no room have the first one's.
-    fn id(&mut self, text: &str) -> (TextId, bool) {
+    fn id(&mut self, text: &str) -> (CalledId, bool) {
         if let Some(id) = self.ids.get(text) {
             return (*id, false);
         }
         if self.texts.len() >= MOST_TEXTS || self.bytes + text.len() > MOST_BYTES {
-            return (TextId(u32::MAX), false);
+            return (CalledId(u32::MAX), false);
         }
-        let id = TextId(self.texts.len() as u32);
+        let id = CalledId(self.texts.len() as u32);
         self.bytes += text.len();
         self.ids.insert(text.into(), id);
         self.texts.push(text.into());
         (id, true)
     }
 
-    fn text(&self, id: TextId) -> &str {
+    fn text(&self, id: CalledId) -> &str {
         self.texts.get(id.0 as usize).map_or("(one of too many operators)", |text| text)
     }
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use super::{
     collect::{Activity, Call},
     names::NameBook,
-    operator::{Function, FunctionCall, OperatorCall, OperatorNames, TextId},
+    operator::{CalledId, Function, FunctionCall, OperatorCall, OperatorNames},
 };
 use crate::{
     ids::{NameId, Nanos},
@@ -24,12 +24,15 @@ use crate::{
 /// How autograd calls what it runs.
 const ENGINE: &str = "autograd::engine::evaluate_function";
 
+/// No modules are nested deeper.
+const MOST_NESTED: u32 = 64;
+
 /// Where one call of a thread was: in which operator, and in which module and function.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Launcher {
     operator: Option<u32>,
     module: Option<u32>,
-    source: Option<TextId>,
+    source: Option<CalledId>,
     /// The phase, where autograd tells it.
     pub(super) phase: Option<Phase>,
 }
@@ -39,8 +42,8 @@ pub(super) struct Launcher {
 pub(super) struct Launchers {
     /// Of each call, in their order.
     pub(super) of_calls: Vec<Launcher>,
-    /// Module paths, each with the one around it.
-    modules: Vec<(Option<u32>, TextId)>,
+    /// Module paths, each with the one around it, and how many those are.
+    modules: Vec<(Option<u32>, CalledId, u32)>,
     /// Threads on which autograd works.
     pub(super) autograd: Vec<u32>,
 }
@@ -49,7 +52,7 @@ pub(super) struct Launchers {
 #[derive(Default)]
 struct OpenCalls {
     operators: Vec<(Nanos, u32, InGraph)>,
-    functions: Vec<(Nanos, Option<u32>, Option<TextId>)>,
+    functions: Vec<(Nanos, Option<u32>, Option<CalledId>)>,
 }
 
 /// What an operator has to do with autograd's graph.
@@ -211,8 +214,8 @@ enum Called {
 }
 
 /// The names of what autograd runs.
-fn engine_names(operators: &[OperatorCall], called: &OperatorNames) -> HashMap<TextId, ()> {
-    let mut seen: HashMap<TextId, bool> = HashMap::new();
+fn engine_names(operators: &[OperatorCall], called: &OperatorNames) -> HashMap<CalledId, ()> {
+    let mut seen: HashMap<CalledId, bool> = HashMap::new();
     for operator in operators {
         seen.entry(operator.name).or_insert_with(|| called.operator_name(operator.name).starts_with(ENGINE));
     }
@@ -233,12 +236,12 @@ struct Sweep<'a> {
     operators: &'a [OperatorCall],
     functions: &'a [FunctionCall],
     called: &'a OperatorNames,
-    engine: HashMap<TextId, ()>,
+    engine: HashMap<CalledId, ()>,
     most: Option<u32>,
     /// Where each step of the graph was made: in the forward pass, or again.
-    made_by: HashMap<(bool, u64), (Option<u32>, Option<TextId>)>,
+    made_by: HashMap<(bool, u64), (Option<u32>, Option<CalledId>)>,
     /// The number of a module path.
-    paths: HashMap<(Option<u32>, TextId), u32>,
+    paths: HashMap<(Option<u32>, CalledId), u32>,
     launchers: Launchers,
 }
 
@@ -270,10 +273,15 @@ impl Sweep<'_> {
         open.functions.push((call.start + call.duration, module, source));
     }
 
-    fn path(&mut self, around: Option<u32>, name: TextId) -> u32 {
+    fn path(&mut self, around: Option<u32>, name: CalledId) -> u32 {
         let modules = &mut self.launchers.modules;
+        // What is deeper than any model is of the last one that is not.
+        let depth = around.map_or(0, |around| modules[around as usize].2 + 1);
+        if let Some(around) = around.filter(|_| depth >= MOST_NESTED) {
+            return around;
+        }
         *self.paths.entry((around, name)).or_insert_with(|| {
-            modules.push((around, name));
+            modules.push((around, name, depth));
             modules.len() as u32 - 1
         })
     }
@@ -312,7 +320,7 @@ impl Sweep<'_> {
     }
 
     /// Where the step of the graph was made that runs.
-    fn maker(&self, open: &OpenCalls) -> Option<(Option<u32>, Option<TextId>)> {
+    fn maker(&self, open: &OpenCalls) -> Option<(Option<u32>, Option<CalledId>)> {
         let mut outwards = open.operators.iter().rev().map(|(_, index, _)| &self.operators[*index as usize]);
         let step = outwards.find(|operator| operator.forward_thread.is_some() && operator.step_of_graph.is_some())?;
         self.made_by.get(&(step.forward_thread != self.most, step.step_of_graph?)).copied()
@@ -330,7 +338,7 @@ struct OriginTexts<'a> {
 }
 
 /// What makes an origin another one.
-type OriginKey = (Option<(TextId, super::operator::ShapeId)>, Option<u32>, Option<TextId>);
+type OriginKey = (Option<(CalledId, super::operator::ShapeId)>, Option<u32>, Option<CalledId>);
 
 impl OriginTexts<'_> {
     fn origin(&mut self, launcher: &Launcher) -> Option<NameId> {
@@ -363,7 +371,7 @@ impl OriginTexts<'_> {
         }
         let mut parts: Vec<&str> = Vec::new();
         let mut next = Some(module);
-        while let Some((around, name)) = next.and_then(|module| self.launchers.modules.get(module as usize)) {
+        while let Some((around, name, _)) = next.and_then(|module| self.launchers.modules.get(module as usize)) {
             if let Function::Module(name) = self.called.function_named(*name) {
                 parts.push(name);
             }
