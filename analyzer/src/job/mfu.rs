@@ -8,6 +8,8 @@
 //! The model is what whoever asks says, or the run, or else what the program said or showed while it was recorded. A program
 //! does not say whether it computes anything again, so then HFU is not known.
 
+use std::collections::HashSet;
+
 use stepscope_plan::{Attention, Convention, CountedModel, Model, Recompute};
 use stepscope_traces::{Family, ProgramModel, RankInfo, RunInfo};
 
@@ -171,6 +173,10 @@ impl Rates {
 /// MFU and HFU by the FLOPs of the kernels that multiply, in the time that counts.
 fn by_kernels(job: &JobKernels<'_>, counted: &[&CountedTime], peak_flops: f64) -> Option<KernelMfu> {
     let (mut model, mut all, mut known_ns, mut multiplying_ns) = (0.0, 0.0, 0_i64, 0_i64);
+    // Those of a name that has FLOPs in some steps have as many in others.
+    let counting: HashSet<&str> =
+        job.kernels.iter().filter(|kernel| kernel.sum.flops_ns > 0).map(|kernel| kernel.key.name.as_str()).collect();
+    let (mut counted_ns, mut alike_ns) = (0_i64, 0_i64);
     for kernel in &job.kernels {
         let sum = &kernel.sum;
         let again = sum.flops_again
@@ -183,13 +189,16 @@ fn by_kernels(job: &JobKernels<'_>, counted: &[&CountedTime], peak_flops: f64) -
         model += sum.flops - again;
         known_ns += sum.counted_ns;
         multiplying_ns += sum.total_ns;
+        if counting.contains(kernel.key.name.as_str()) {
+            counted_ns += sum.counted_ns;
+            alike_ns += sum.total_ns;
+        }
     }
     let known_share = known_ns as f64 / multiplying_ns.max(1) as f64;
     let device_seconds: f64 = counted.iter().map(|time| time.partition.span_ns as f64 / 1e9).sum();
     let steps = counted.iter().map(|time| time.windows).max().filter(|windows| *windows > 0);
     let possible = device_seconds * peak_flops;
-    // Those that are not known do as much in their time.
-    let [model, all] = [model, all].map(|flops: f64| flops / known_share);
+    let [model, all] = [model, all].map(|flops: f64| flops * alike_ns as f64 / counted_ns.max(1) as f64);
     (known_share >= LEAST_KNOWN && possible > 0.0).then(|| KernelMfu {
         value: model / possible,
         hfu: all / possible,
