@@ -85,8 +85,8 @@ impl Decoder {
             decompressor: &mut self.decompressor,
         };
         source.advance()?;
-        let columns = table.columns_mut().into_iter().enumerate();
-        columns.into_iter().try_for_each(|(index, column)| match index < head.columns {
+        let mut columns = table.columns_mut().into_iter().enumerate();
+        columns.try_for_each(|(index, column)| match index < head.columns {
             true => column.append(head.rows, &mut source),
             false => column.append_unknown(head.rows),
         })

@@ -17,12 +17,39 @@ fn real_names_are_sorted_as_by_hand() {
 }
 
 #[test]
+fn kernels_people_know_are_sorted_right() {
+    for (name, family) in [
+        ("matmul_nt", Family::Matmul),
+        ("attention_backward", Family::Attention),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128>>", Family::Attention),
+        ("rms_norm_backward", Family::Norm),
+        ("adamw", Family::Optimizer),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>", Family::Optimizer),
+        ("loss_backward", Family::Loss),
+        ("embedding", Family::Embedding),
+        ("swiglu", Family::Elementwise),
+        ("rope_backward", Family::Elementwise),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::f(int)::{lambda()#1}>", Family::Elementwise),
+        ("my_kernel", Family::Other),
+    ] {
+        assert_eq!(KernelKind::of(name).family, family, "{name}");
+    }
+}
+
+#[test]
 fn communication_is_told_by_its_operation() {
     for (name, kind) in [
         ("ncclDevKernel_AllReduce_bf16_RING(ncclDevKernelArgsStorage<4096ul>)", Some(SpanKind::AllReduce)),
         ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevComm*)", Some(SpanKind::ReduceScatter)),
         ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", Some(SpanKind::Communication)),
         ("ncclDevKernel_Generic_4", Some(SpanKind::Communication)),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", Some(SpanKind::AllReduce)),
+        ("_Z35ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", Some(SpanKind::AllReduce)),
+        ("ncclSymkDevKernel_AllReduce_AGxLL_R_Sum_f16", Some(SpanKind::AllReduce)),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", Some(SpanKind::AllGather)),
+        ("ncclKernel_Broadcast_RING_LL_Sum_int8_t", Some(SpanKind::Broadcast)),
+        ("ncclDevKernel_Reduce_Sum_f32_RING_LL", Some(SpanKind::Reduce)),
+        ("_ZN4nccl5utilsE_my_Kernel_of_mine", None),
         ("void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*)", Some(SpanKind::AllToAll)),
         ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)", Some(SpanKind::AllReduce)),
         ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(int)", Some(SpanKind::AllReduce)),

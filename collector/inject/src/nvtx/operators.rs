@@ -2,8 +2,8 @@
 //!
 //! In steps that are looked at, our module in the program's Python has PyTorch name its operators, and says which module and
 //! which line of the program it is in. What is launched in an operator is then its own, with the FLOPs of its shapes. The
-//! backward pass is in no module: there an operator has the number of the step of autograd's graph that it runs, which the
-//! operator of the forward pass had that made it.
+//! backward pass is in no module: there an operator has the number of the node of autograd's graph that it runs, which the
+//! operator of the forward pass had that created it.
 
 use std::{
     cell::RefCell,
@@ -17,9 +17,9 @@ use std::{
 use stepscope_collector::{Entered, LaunchInfo, Launching, Recorder};
 use stepscope_traces::{NameId, OperatorWork, Origin, Shapes};
 
-/// How many different operators with their shapes and modules are kept, and steps of the graph.
+/// How many different operators with their shapes and modules are kept, and nodes of the graph.
 const MOST_KNOWN: usize = 1 << 15;
-const MOST_STEPS: usize = 1 << 18;
+const MOST_NODES: usize = 1 << 18;
 /// Longer lists of shapes are those of all parameters, and nobody reads them.
 const LONGEST_SHAPES: usize = 160;
 /// How autograd calls what it runs.
@@ -27,12 +27,14 @@ const ENGINE: &str = "autograd::engine::evaluate_function: ";
 
 /// Whether our module has PyTorch name its operators now.
 static LOOKING: AtomicBool = AtomicBool::new(false);
-/// Where each step of autograd's graph was made.
+/// Where each node of autograd's graph was created.
 static MADE_IN: Mutex<Option<HashMap<u64, CodePlace>>> = Mutex::new(None);
 
 thread_local! {
     /// The modules and lines that this thread is in.
     static PLACES: RefCell<Vec<CodePlace>> = const { RefCell::new(Vec::new()) };
+    /// Where the node was created that autograd runs on this thread.
+    static RUNS: RefCell<CodePlace> = const { RefCell::new(CodePlace { module: None, source: None }) };
     static KNOWN: RefCell<HashMap<String, (NameId, Option<u64>)>> = RefCell::new(HashMap::new());
 }
 
@@ -47,7 +49,7 @@ struct CodePlace {
 #[derive(Debug, PartialEq, Eq)]
 struct NamedOperator<'a> {
     name: &'a str,
-    step_of_graph: Option<u64>,
+    node: Option<u64>,
     sizes: Option<&'a str>,
 }
 
@@ -112,8 +114,8 @@ impl<'a> NamedOperator<'a> {
     fn of(range: &'a str) -> Option<NamedOperator<'a>> {
         let end = range.find(", op_id = ")?;
         let (head, rest) = range.split_at(end);
-        let (name, step_of_graph) = match head.split_once(", seq = ") {
-            Some((name, step)) => (name, step.parse().ok()),
+        let (name, node) = match head.split_once(", seq = ") {
+            Some((name, node)) => (name, node.parse().ok()),
             None => (head, None),
         };
         // Ranges of the program have such numbers too; and around this one is the operator that asks for communication.
@@ -123,7 +125,7 @@ impl<'a> NamedOperator<'a> {
             let end = sizes.find(", input_op_ids").unwrap_or(sizes.len());
             &sizes[..end]
         });
-        is_operator.then_some(NamedOperator { name, step_of_graph, sizes })
+        is_operator.then_some(NamedOperator { name, node, sizes })
     }
 
     /// The module and the line it belongs to.
@@ -132,28 +134,23 @@ impl<'a> NamedOperator<'a> {
         let mut made_in = MADE_IN.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(made_in) = made_in.as_mut() else { return here.unwrap_or_default() };
         let runs = self.name.starts_with(ENGINE) || self.name.ends_with("Backward0") || self.name.ends_with("Backward");
-        match (here, self.step_of_graph) {
-            (Some(here), Some(step)) if !runs => {
-                if made_in.len() < MOST_STEPS {
-                    made_in.insert(step, here.clone());
+        match (here, self.node) {
+            (Some(here), Some(node)) if !runs => {
+                if made_in.len() < MOST_NODES {
+                    made_in.insert(node, here.clone());
                 }
                 here
             }
-            (None, Some(step)) if runs => {
-                let place = made_in.get(&step).cloned().unwrap_or_default();
+            (None, Some(node)) if runs => {
+                let place = made_in.get(&node).cloned().unwrap_or_default();
                 RUNS.with(|runs| *runs.borrow_mut() = place.clone());
                 place
             }
-            // Autograd runs a step: what it calls has no number.
+            // Autograd runs a node: what it calls has no number.
             (None, None) => RUNS.with(|runs| runs.borrow().clone()),
             (here, _) => here.unwrap_or_default(),
         }
     }
-}
-
-thread_local! {
-    /// Where the step of the graph was made that autograd runs on this thread.
-    static RUNS: RefCell<CodePlace> = const { RefCell::new(CodePlace { module: None, source: None }) };
 }
 
 /// The name of an operator's origin, and its FLOPs.
@@ -189,7 +186,7 @@ mod tests {
 
     #[test]
     fn ranges_of_operators_are_read() {
-        let operator = |name, step_of_graph, sizes| Some(NamedOperator { name, step_of_graph, sizes });
+        let operator = |name, node, sizes| Some(NamedOperator { name, node, sizes });
         for (range, expected) in [
             (
                 "aten::mm, seq = 5, op_id = 7, sizes = [[8, 4], [4, 2]]",
@@ -213,12 +210,12 @@ mod tests {
         look(true);
         enter(Some("GPT/head"), None);
         enter(None, Some("train.py:12 forward"));
-        let forward = NamedOperator { name: "aten::linear", step_of_graph: Some(41), sizes: None }.place();
+        let forward = NamedOperator { name: "aten::linear", node: Some(41), sizes: None }.place();
         assert_eq!(forward.module.as_deref().zip(forward.source.as_deref()), Some(("GPT/head", "train.py:12 forward")));
         leave(true);
         let backward = std::thread::spawn(|| {
-            let node = NamedOperator { name: "MmBackward0", step_of_graph: Some(41), sizes: None }.place();
-            (node, NamedOperator { name: "aten::mm", step_of_graph: None, sizes: None }.place())
+            let node = NamedOperator { name: "MmBackward0", node: Some(41), sizes: None }.place();
+            (node, NamedOperator { name: "aten::mm", node: None, sizes: None }.place())
         });
         assert_eq!(backward.join().unwrap(), (forward.clone(), forward));
         look(false);

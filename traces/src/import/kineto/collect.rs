@@ -206,7 +206,7 @@ impl Collected {
                 None => ShapeId::NONE,
             },
             external: number(arguments.external),
-            step_of_graph: number(arguments.step_of_graph),
+            node: number(arguments.node),
             forward_thread: number(arguments.forward_thread).filter(|thread| *thread > 0),
         };
         keep(&mut self.operators, operator, &mut self.dropped);

@@ -343,9 +343,9 @@ arguments! {
     types = "Input type",
     /// What else it is given.
     concrete = "Concrete Inputs",
-    /// The number of the step in autograd's graph that an operator makes, or runs.
-    step_of_graph = "Sequence number",
-    /// The thread that made that step, for those that run it.
+    /// The number of the node of autograd's graph that an operator creates, or runs.
+    node = "Sequence number",
+    /// The thread that created that node, for those that run it.
     forward_thread = "Fwd thread id",
 }
 

@@ -26,9 +26,9 @@ pub(super) struct OperatorCall {
     pub(super) shapes: ShapeId,
     /// Its own number.
     pub(super) external: Option<u64>,
-    /// The step of autograd's graph that it makes, or runs.
-    pub(super) step_of_graph: Option<u64>,
-    /// The thread that made that step, by PyTorch's own count; of a call that runs it.
+    /// The node of autograd's graph that it creates, or runs.
+    pub(super) node: Option<u64>,
+    /// The thread that created that node, by PyTorch's own count; of a call that runs it.
     pub(super) forward_thread: Option<u32>,
 }
 

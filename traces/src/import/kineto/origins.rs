@@ -1,12 +1,12 @@
 //! Who launched what: the operator around a launch, the modules and the functions around that.
 //!
 //! On a thread, calls lie inside each other. A launch is of the innermost operator around it. Where autograd runs the
-//! backward pass there are no modules: an operator there has the number of the step of the graph that it runs, and the
-//! operator of the forward pass that made this step has the same number, and the module.
+//! backward pass there are no modules: an operator there has the number of the node that it runs, and the operator of the
+//! forward pass that created this node has the same number, and the module.
 //!
-//! An operator that makes steps of the graph while autograd runs one is work done again: a checkpoint.
+//! An operator that creates nodes while autograd runs one is work done again: a checkpoint.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     collect::{Activity, Call},
@@ -62,7 +62,7 @@ enum InGraph {
     Forward,
     /// Autograd runs it.
     Backward,
-    /// It makes steps of the graph while autograd runs one.
+    /// It creates nodes while autograd runs one.
     Again,
 }
 
@@ -93,7 +93,7 @@ impl Launchers {
         for thread in threads.values_mut() {
             thread.events.sort_unstable_by_key(|(order, _)| *order);
             let runs = |(_, what): &((Nanos, i64, u8), Called)| match what {
-                Called::Operator(index) => engine.contains_key(&operators[*index as usize].name),
+                Called::Operator(index) => engine.contains(&operators[*index as usize].name),
                 _ => false,
             };
             thread.is_autograd = thread.events.iter().any(runs);
@@ -214,15 +214,15 @@ enum Called {
 }
 
 /// The names of what autograd runs.
-fn engine_names(operators: &[OperatorCall], called: &OperatorNames) -> HashMap<CalledId, ()> {
+fn engine_names(operators: &[OperatorCall], called: &OperatorNames) -> HashSet<CalledId> {
     let mut seen: HashMap<CalledId, bool> = HashMap::new();
     for operator in operators {
         seen.entry(operator.name).or_insert_with(|| called.operator_name(operator.name).starts_with(ENGINE));
     }
-    seen.into_iter().filter(|(_, runs)| *runs).map(|(name, _)| (name, ())).collect()
+    seen.into_iter().filter(|(_, runs)| *runs).map(|(name, _)| name).collect()
 }
 
-/// The thread of the forward pass, by PyTorch's own count: the one that most steps of the graph come from.
+/// The thread of the forward pass, by PyTorch's own count: the one that most nodes come from.
 fn most_common_forward_thread(operators: &[OperatorCall]) -> Option<u32> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for thread in operators.iter().filter_map(|operator| operator.forward_thread) {
@@ -236,9 +236,9 @@ struct Sweep<'a> {
     operators: &'a [OperatorCall],
     functions: &'a [FunctionCall],
     called: &'a OperatorNames,
-    engine: HashMap<CalledId, ()>,
+    engine: HashSet<CalledId>,
     most: Option<u32>,
-    /// Where each step of the graph was made: in the forward pass, or again.
+    /// Where each node was created: in the forward pass, or again.
     made_by: HashMap<(bool, u64), (Option<u32>, Option<CalledId>)>,
     /// The number of a module path.
     paths: HashMap<(Option<u32>, CalledId), u32>,
@@ -289,15 +289,15 @@ impl Sweep<'_> {
     fn operator(&mut self, open: &mut OpenCalls, index: u32) {
         let call = &self.operators[index as usize];
         let around = open.operators.last().map_or(InGraph::Forward, |(.., graph)| *graph);
-        let runs = self.engine.contains_key(&call.name) || call.forward_thread.is_some();
+        let runs = self.engine.contains(&call.name) || call.forward_thread.is_some();
         let graph = match around {
             _ if runs => InGraph::Backward,
-            InGraph::Backward if call.step_of_graph.is_some() => InGraph::Again,
+            InGraph::Backward if call.node.is_some() => InGraph::Again,
             around => around,
         };
-        if let (false, Some(step)) = (runs, call.step_of_graph) {
+        if let (false, Some(node)) = (runs, call.node) {
             let (_, module, source) = open.functions.last().copied().unwrap_or_default();
-            self.made_by.insert((graph == InGraph::Again, step), (module, source));
+            self.made_by.insert((graph == InGraph::Again, node), (module, source));
         }
         open.operators.push((call.start + call.duration, index, graph));
     }
@@ -319,11 +319,11 @@ impl Sweep<'_> {
         launcher
     }
 
-    /// Where the step of the graph was made that runs.
+    /// Where the node was created that runs.
     fn maker(&self, open: &OpenCalls) -> Option<(Option<u32>, Option<CalledId>)> {
         let mut outwards = open.operators.iter().rev().map(|(_, index, _)| &self.operators[*index as usize]);
-        let step = outwards.find(|operator| operator.forward_thread.is_some() && operator.step_of_graph.is_some())?;
-        self.made_by.get(&(step.forward_thread != self.most, step.step_of_graph?)).copied()
+        let step = outwards.find(|operator| operator.forward_thread.is_some() && operator.node.is_some())?;
+        self.made_by.get(&(step.forward_thread != self.most, step.node?)).copied()
     }
 }
 
