@@ -22,6 +22,10 @@ use crate::figures::{Estimate, Table};
 /// How long the trace is, unpacked: that of five million events.
 const BYTES: usize = 1_300_000_000;
 
+/// How long the one is whose operators are compared, and how often.
+const LAUNCHERS_BYTES: usize = 300_000_000;
+const TRIES: usize = 5;
+
 /// Of the host's operators a tenth is in the cutting.
 const LEFT_OUT: usize = 10;
 
@@ -48,6 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     table.at_least("JSON read and analyzed", "MB/s", 300.0, rate);
     table.at_most("all of it", "s", 6.0, timed.seconds);
     table.at_most("its memory", "MB", 1500.0, Estimate::exact(timed.megabytes));
+    table.at_most("who launched what, beside without", "", 1.3, launchers(scratch.path())?);
     let survey = Run::of_source(&file)?.ranks[0].survey()?;
     if !survey.loss.is_none() {
         return Err(format!("the trace is not what it should be: {:?}", survey.loss).into());
@@ -55,6 +60,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let spans = survey.spans.rows as f64 / 1e6;
     println!("{table}\n\n{megabytes:.0} MB of JSON, {packed:.0} MB packed, {spans:.1} M spans");
     Ok(())
+}
+
+/// How much longer a trace with shapes and stacks takes than the same without its operators, modules and functions.
+fn launchers(scratch: &Path) -> Result<Estimate, Box<dyn Error>> {
+    let cutting = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/tests/fixtures/kineto/shapes/rank0.json.gz");
+    let mut trace = String::new();
+    MultiGzDecoder::new(File::open(cutting)?).read_to_string(&mut trace)?;
+    let times = LAUNCHERS_BYTES.div_ceil(trace.len()).try_into()?;
+    let (with, without) = (scratch.join("with.json"), scratch.join("without.json"));
+    repeat_kineto(&trace, times, &mut BufWriter::new(File::create(&with)?))?;
+    // Kinds of events that nobody reads, of the same length.
+    let bare = trace.replace("\"cpu_op\"", "\"cpu_no\"").replace("\"python_function\"", "\"python_nonsense\"");
+    repeat_kineto(&bare, times, &mut BufWriter::new(File::create(&without)?))?;
+    let ratio = |_| Ok(binary::analyze(&with)?.seconds / binary::analyze(&without)?.seconds);
+    let ratios: Result<Vec<f64>, Box<dyn Error>> = (0..TRIES).map(ratio).collect();
+    Ok(Estimate::of(ratios?, |sorted| sorted[sorted.len() / 2]))
 }
 
 /// A cutting with each of its operators as often as it had such ones.

@@ -205,7 +205,12 @@ fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
 
 /// Text from a file, without what could pass for something else on a terminal.
 pub fn printable(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
+    text.replace(|c: char| c.is_control() || turns_text(c), "\u{fffd}")
+}
+
+/// Whether a character has those after it stand in another order, so that a name looks like another one.
+fn turns_text(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A text cut to this many characters by leaving out its middle.
@@ -281,6 +286,7 @@ mod tests {
     #[test]
     fn text_of_others_does_no_harm() {
         assert_eq!(printable("a\u{1b}[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
+        assert_eq!(printable("adam\u{202e}xyz"), "adam\u{fffd}xyz");
     }
 
     #[test]

@@ -157,7 +157,12 @@ fn speed(analysis: &Analysis) -> Option<String> {
             let hardware = mfu.hfu.map_or_else(String::new, |hfu| format!(", HFU {}", text::percent(hfu)));
             let training = mfu.training_value.map(text::percent);
             let training = training.map_or_else(String::new, |value| format!(", {value} in steps that only train"));
-            let (convention, peak) = (mfu.convention.name(), text::flops(mfu.peak_flops));
+            let peak = text::flops(mfu.peak_flops);
+            // Shapes say what is computed; there is nothing to agree on.
+            let convention = match mfu.model_from {
+                ModelFrom::Shapes => String::new(),
+                _ => format!("convention {}, ", mfu.convention.name()),
+            };
             let doubt = if value > 1.0 {
                 "; above 100%: the peak is too low, or the model or its tokens are wrong"
             } else {
@@ -177,7 +182,7 @@ fn speed(analysis: &Analysis) -> Option<String> {
                 )
             });
             format!(
-                "MFU {}{training}{hardware} (convention {convention}, peak {peak} per rank{told}{doubt}){kernels}",
+                "MFU {}{training}{hardware} ({convention}peak {peak} per rank{told}{doubt}){kernels}",
                 text::percent(value)
             )
         }),

@@ -21,6 +21,7 @@ const PHASE: u64 = 7;
 const LAYER: u64 = 6;
 const BYTES: u64 = 8;
 const FLOPS_AND_THEIR_RATE: u64 = 22;
+const OPERATOR: u64 = 8;
 
 impl Estimate<'_> {
     pub(super) fn of(overlay: &Overlay) -> Estimate<'_> {
@@ -53,8 +54,8 @@ impl Estimate<'_> {
         let slice = 2 * (PACKET + self.time) + 2 * TEXT;
         match level {
             Level::Arguments => {
-                let of = |LabelCounts { phase, layer, flops, bytes }: LabelCounts| {
-                    PHASE * phase + LAYER * layer + BYTES * bytes + FLOPS_AND_THEIR_RATE * flops
+                let of = |LabelCounts { phase, layer, flops, bytes, origin }: LabelCounts| {
+                    PHASE * phase + LAYER * layer + BYTES * bytes + FLOPS_AND_THEIR_RATE * flops + OPERATOR * origin
                 };
                 self.overlay.ranks.iter().map(|rank| of(rank.labels)).sum()
             }

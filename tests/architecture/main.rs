@@ -122,8 +122,8 @@ const LAYERED: &[Layers] = &[
         source: "tui/src",
         within: &[],
         layers: &[
-            &["theme", "view", "data", "request", "unknown_waits", "export_frame", "signals", "terminal"],
-            &["event", "keys", "filter", "notice", "scene", "time_parts"],
+            &["theme", "view", "data", "request", "unknown_waits", "export_frame", "terminal"],
+            &["signals", "event", "keys", "filter", "notice", "scene", "time_parts"],
             &["readers", "selection", "widgets"],
             &["views"],
             &["frame", "help"],

@@ -1,10 +1,20 @@
 //! The dashboard, one frame at a time.
 
-use std::path::Path;
+use std::{
+    fs::File,
+    io::Read,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
+use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
+    pty::{OpenptyResult, Winsize, openpty},
+};
 use tempfile::TempDir;
 
-use crate::binary::{failure, stepscope, text};
+use crate::binary::{command, failure, stepscope, text};
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples");
 
@@ -50,4 +60,35 @@ fn what_cannot_be_shown_is_said() {
     assert!(!empty.path().join("runs").exists());
     let output = stepscope(&["live", "--once", "--size", "0x7"], empty.path());
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_dashboard_whose_terminal_is_gone_ends() {
+    let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
+    // It would hold its own terminal open.
+    fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+    let mut live = command(Path::new(SAMPLES));
+    live.args(["live", "single"]).stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+    let mut live = live.spawn().unwrap();
+    // It is up when it has drawn something.
+    let mut terminal = File::from(master);
+    let mut drawn = Vec::new();
+    while !String::from_utf8_lossy(&drawn).contains("complete") {
+        let mut part = [0; 4096];
+        let bytes = terminal.read(&mut part).unwrap();
+        drawn.extend(&part[..bytes]);
+    }
+    drop(terminal);
+    let begin = Instant::now();
+    let ended = loop {
+        match live.try_wait().unwrap() {
+            None if begin.elapsed() < Duration::from_secs(30) => thread::sleep(Duration::from_millis(50)),
+            ended => break ended,
+        }
+    };
+    if ended.is_none() {
+        live.kill().unwrap();
+    }
+    assert!(ended.is_some(), "it still waits for keys");
 }

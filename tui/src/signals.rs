@@ -1,17 +1,29 @@
-//! Signals that end a program: the dashboard ends as it should, and not in the middle of something.
+//! Signals that end a program, and a terminal that is gone: the dashboard ends as it should, and not in the middle of
+//! something.
 
 use std::{
-    io,
+    io::{self, IsTerminal, stdin},
+    process::exit,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
+    time::{Duration, Instant},
 };
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
+
+use crate::terminal::give_back;
+
+/// How often the terminal is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long the dashboard may take to leave. Who waits for keys of a terminal that is gone waits for ever.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What came of signals.
 pub(crate) struct Signals {
@@ -28,6 +40,9 @@ impl Signals {
             flag::register_conditional_shutdown(signal, 128 + signal, signals.may_end_us.clone())?;
             flag::register(signal, signals.came.clone())?;
         }
+        let (came, has_left) = (signals.came.clone(), signals.may_end_us.clone());
+        let is_terminal = stdin().is_terminal();
+        thread::Builder::new().name("signals".into()).spawn(move || watch(&came, &has_left, is_terminal))?;
         Ok(signals)
     }
 
@@ -40,4 +55,28 @@ impl Signals {
     pub(crate) fn may_end_us(&self) {
         self.may_end_us.store(true, Ordering::Relaxed);
     }
+}
+
+/// Ends the program where the dashboard does not leave, though it should.
+fn watch(came: &AtomicBool, has_left: &AtomicBool, is_terminal: bool) {
+    let mut since: Option<Instant> = None;
+    while !has_left.load(Ordering::Relaxed) {
+        if is_terminal && is_gone() {
+            came.store(true, Ordering::Relaxed);
+        }
+        if came.load(Ordering::Relaxed) && since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            give_back();
+            exit(128 + SIGHUP);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Whether nobody is at the other end of the terminal any more.
+fn is_gone() -> bool {
+    let input = stdin();
+    let mut asked = [PollFd::new(std::os::fd::AsFd::as_fd(&input), PollFlags::empty())];
+    let answer = poll(&mut asked, PollTimeout::ZERO);
+    answer.is_ok()
+        && asked[0].revents().is_some_and(|events| events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
 }

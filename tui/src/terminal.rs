@@ -47,7 +47,7 @@ impl Drop for Screen {
 }
 
 /// Leaves the terminal as it was found. Once is enough, and a terminal that is gone needs nothing.
-fn give_back() {
+pub(crate) fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         let _ = execute!(stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();

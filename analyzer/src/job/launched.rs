@@ -62,12 +62,7 @@ impl<'a> JobKernels<'a> {
                 let (gemm, element) = *given.entry(text).or_insert_with(|| given_to(&Origin::of(text)));
                 let multiplies = matches!(kind.family, Family::Matmul | Family::Convolution | Family::Attention);
                 let named = kind.gemm.and_then(|gemm| gemm.numbers);
-                // What a product is given says what it multiplies, but for fp32, of which tensor cores may take less.
-                let numbers = match element {
-                    None | Some(NumberType::Fp32) => named.or(element),
-                    given => given,
-                };
-                let numbers = numbers.filter(|_| multiplies);
+                let numbers = multiplied(named, element).filter(|_| multiplies);
                 let gemm = gemm.filter(|_| kind.family == Family::Matmul && sum.flops_ns > 0);
                 JobKernel { key, kind, origin, gemm, numbers, sum, of_ranks }
             })
@@ -121,7 +116,22 @@ fn kind_of(key: &KernelKey) -> KernelKind {
             let family = if key.of_optimizer && is_plain { Family::Optimizer } else { kind.family };
             KernelKind { family, ..kind }
         }
-        class => KernelKind { family: class.family(&key.name), library: None, gemm: None },
+        class => {
+            let family = class.family(&key.name);
+            let named = KernelKind::of(&key.name);
+            KernelKind { family, library: named.library.filter(|_| named.family == family), gemm: None }
+        }
+    }
+}
+
+/// What a kernel multiplies. What its operator is given says it, but for two: of fp32 tensor cores may take less, and numbers
+/// of few bits are given as bytes, or made on the way.
+fn multiplied(named: Option<NumberType>, given: Option<NumberType>) -> Option<NumberType> {
+    match (named, given) {
+        (Some(NumberType::Fp4 | NumberType::Fp8 | NumberType::Int8), _) | (_, None | Some(NumberType::Fp32)) => {
+            named.or(given)
+        }
+        (_, given) => given,
     }
 }
 

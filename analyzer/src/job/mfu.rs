@@ -8,7 +8,7 @@
 //! The model is what whoever asks says, or the run, or else what the program said or showed while it was recorded. A program
 //! does not say whether it computes anything again, so then HFU is not known.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 
 use stepscope_plan::{Attention, Convention, CountedModel, Model, Recompute};
 use stepscope_traces::{Family, ProgramModel, RankInfo, RunInfo};
@@ -21,6 +21,8 @@ use crate::{
 
 /// Of so much of the time of matrix products, attention and convolutions the FLOPs must be known.
 const LEAST_KNOWN: f64 = 0.9;
+/// Of so much of the time of kernels of one name it must be known who launched them, to take the others to be alike.
+const LEAST_LAUNCHED: f64 = 0.5;
 /// Of the five products of the backward pass of attention, one computes scores again.
 const SCORES_AGAIN: f64 = 1.0 / 5.0;
 
@@ -172,40 +174,55 @@ impl Rates {
 
 /// MFU and HFU by the FLOPs of the kernels that multiply, in the time that counts.
 fn by_kernels(job: &JobKernels<'_>, counted: &[&CountedTime], peak_flops: f64) -> Option<KernelMfu> {
-    let (mut model, mut all, mut known_ns, mut multiplying_ns) = (0.0, 0.0, 0_i64, 0_i64);
-    // Those of a name that has FLOPs in some steps have as many in others.
-    let counting: HashSet<&str> =
-        job.kernels.iter().filter(|kernel| kernel.sum.flops_ns > 0).map(|kernel| kernel.key.name.as_str()).collect();
-    let (mut counted_ns, mut alike_ns) = (0_i64, 0_i64);
+    let mut names: BTreeMap<&str, NameFlops> = BTreeMap::new();
     for kernel in &job.kernels {
-        let sum = &kernel.sum;
-        let again = sum.flops_again
-            + match kernel.kind.family {
-                Family::Attention => sum.flops_backward * SCORES_AGAIN,
-                Family::Matmul | Family::Convolution => 0.0,
-                _ => continue,
-            };
-        all += sum.flops;
-        model += sum.flops - again;
-        known_ns += sum.counted_ns;
-        multiplying_ns += sum.total_ns;
-        if counting.contains(kernel.key.name.as_str()) {
-            counted_ns += sum.counted_ns;
-            alike_ns += sum.total_ns;
-        }
+        let again = match kernel.kind.family {
+            Family::Attention => kernel.sum.flops_backward * SCORES_AGAIN,
+            Family::Matmul | Family::Convolution => 0.0,
+            _ => continue,
+        };
+        let name = names.entry(&kernel.key.name).or_default();
+        name.all += kernel.sum.flops;
+        name.model += kernel.sum.flops - kernel.sum.flops_again - again;
+        name.known_ns += kernel.sum.counted_ns;
+        name.whole_ns += kernel.sum.total_ns;
+        name.launched_ns += if kernel.origin.is_some() { kernel.sum.total_ns } else { 0 };
     }
-    let known_share = known_ns as f64 / multiplying_ns.max(1) as f64;
+    let scaled = |part: fn(&NameFlops) -> f64| names.values().map(|name| part(name) * name.scale()).sum::<f64>();
+    let (model, all) = (scaled(|name| name.model), scaled(|name| name.all));
+    let whole_ns: i64 = names.values().map(|name| name.whole_ns).sum();
+    let known_share = scaled(|name| name.known_ns as f64) / whole_ns.max(1) as f64;
     let device_seconds: f64 = counted.iter().map(|time| time.partition.span_ns as f64 / 1e9).sum();
     let steps = counted.iter().map(|time| time.windows).max().filter(|windows| *windows > 0);
     let possible = device_seconds * peak_flops;
-    let [model, all] = [model, all].map(|flops: f64| flops * alike_ns as f64 / counted_ns.max(1) as f64);
     (known_share >= LEAST_KNOWN && possible > 0.0).then(|| KernelMfu {
         value: model / possible,
         hfu: all / possible,
         model_flops_per_step: steps.map(|steps| model / steps as f64),
         flops_per_step: steps.map(|steps| all / steps as f64),
-        known_share,
+        known_share: known_share.min(1.0),
     })
+}
+
+/// What kernels of one name compute.
+#[derive(Default)]
+struct NameFlops {
+    model: f64,
+    all: f64,
+    /// The time of those whose FLOPs are known.
+    known_ns: i64,
+    /// The time of those of which it is known who launched them.
+    launched_ns: i64,
+    whole_ns: i64,
+}
+
+impl NameFlops {
+    /// A recording looks at the operators of some steps: where it is known of most kernels of a name who launched them, the
+    /// others compute as much in their time.
+    fn scale(&self) -> f64 {
+        let launched_share = self.launched_ns as f64 / self.whole_ns.max(1) as f64;
+        if launched_share >= LEAST_LAUNCHED { 1.0 / launched_share } else { 1.0 }
+    }
 }
 
 #[cfg(test)]

@@ -47,6 +47,10 @@ pub(crate) fn rates(
     let ridge = peak.zip(bandwidth).map(|(peak, bandwidth)| peak / bandwidth);
     let bound = intensity.or(without_flops).zip(ridge).filter(|_| computes);
     let bound = bound.map(|(intensity, ridge)| if intensity < ridge { Bound::Memory } else { Bound::Compute });
+    // What comes faster than memory gives it was in the cache, which has a roof that nobody wrote down.
+    let of_bandwidth = bytes.zip(bandwidth).map(|(rate, most)| rate / most);
+    let in_cache = bound == Some(Bound::Memory) && of_bandwidth.is_some_and(|share| share > 1.0);
+    let bound = bound.filter(|_| !in_cache);
     let peak_share = flops.zip(peak).map(|(flops, peak)| flops / peak);
     KernelRates {
         flops_per_second: flops,
@@ -56,7 +60,7 @@ pub(crate) fn rates(
         bound,
         roof_share: bound.and_then(|bound| match bound {
             Bound::Compute => peak_share,
-            Bound::Memory => bytes.zip(bandwidth).map(|(rate, most)| rate / most),
+            Bound::Memory => of_bandwidth,
         }),
     }
 }
@@ -91,6 +95,8 @@ mod tests {
             "its bytes are not known"
         );
         assert_eq!(rates(0.0, 2.4e12).roof_share, Some(0.5), "without FLOPs it waits for memory");
+        let cached = rates(0.0, 9.6e12);
+        assert_eq!((cached.bound, cached.roof_share, cached.bytes_per_second), (None, None, Some(9.6e12)));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct LabelCounts {
     pub flops: u64,
     /// What they move.
     pub bytes: u64,
+    /// Who launched them.
+    pub origin: u64,
 }
 
 /// How often a stream did something, by [`Class`], and the time of its compute kernels.
@@ -60,6 +62,7 @@ impl StreamTimes {
                 self.labels.layer += u64::from(spans.layer.get(row).is_some());
                 self.labels.flops += u64::from(spans.flops.get(row).is_some());
                 self.labels.bytes += u64::from(spans.bytes.get(row).is_some());
+                self.labels.origin += u64::from(spans.origin.get(row).is_some());
             }
             let stream = spans.stream.get(row);
             if stream != current.0 {
@@ -130,7 +133,7 @@ mod tests {
         let stream_use = |(stream, class, compute_ns)| StreamUse { stream: Some(Stream(stream)), class, compute_ns };
         let expected = [(3, Class::Communication, 0), (7, Class::Compute, 130), (9, Class::Copy, 0)];
         assert_eq!(times.uses(), expected.map(stream_use));
-        let labels = LabelCounts { phase: 1, layer: 0, flops: 0, bytes: 0 };
+        let labels = LabelCounts { phase: 1, ..LabelCounts::default() };
         assert_eq!(times.labels(), labels, "of what communicates nothing is counted");
         assert_eq!((times.counts()[SpanKind::Launch as usize], times.counts().iter().sum::<u64>()), (1, 7));
     }

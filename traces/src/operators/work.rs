@@ -114,7 +114,6 @@ fn gemm(operator: &str, shapes: &Shapes) -> Option<(Gemm, Option<super::ElementT
 fn bytes(operator: &str, shapes: &Shapes) -> Option<u64> {
     let name = operator.strip_prefix("aten::").or(operator.strip_prefix("at::"))?;
     let all = || sum(shapes.tensors().map(Tensor::bytes));
-    let first = || shapes.tensors().next().and_then(Tensor::bytes);
     let list = |index: usize| match shapes.0.get(index) {
         Some(OperatorArgument::List(tensors)) => sum(tensors.iter().map(Tensor::bytes)),
         _ => None,
@@ -124,7 +123,7 @@ fn bytes(operator: &str, shapes: &Shapes) -> Option<u64> {
         // Parameters and moments are written as well.
         "_fused_adamw_" | "_fused_adam_" => sum([all(), list(0), list(2), list(3)]),
         "_fused_sgd_" => sum([all(), list(0), list(2)]),
-        "sum" | "mean" | "amax" | "max" | "argmax" | "nll_loss_forward" => all(),
+        "sum" | "mean" | "amax" | "max" | "argmax" => shapes.tensor(0)?.bytes(),
         // Rows are read, and written.
         "embedding" | "index_select" | "gather" => {
             let rows = shapes.tensor(1)?.elements()?;
@@ -134,67 +133,91 @@ fn bytes(operator: &str, shapes: &Shapes) -> Option<u64> {
             sum([Some(moved), indices.bytes()])
         }
         _ if name.starts_with("_foreach") => sum([all(), list(0)]),
-        _ if ELEMENTWISE.contains(&name.trim_end_matches('_')) && name.ends_with('_') => sum([all(), first()]),
-        _ if ELEMENTWISE.contains(&name) => sum([all(), shapes.tensors().filter_map(Tensor::bytes).max()]),
-        _ => None,
+        _ => elementwise(name, shapes),
     }
 }
 
-/// Operators whose result is as large as the largest of what they are given.
-const ELEMENTWISE: &[&str] = &[
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "neg",
-    "pow",
-    "exp",
-    "log",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "abs",
-    "sin",
-    "cos",
-    "tanh",
-    "tanh_backward",
-    "sigmoid",
-    "sigmoid_backward",
-    "silu",
-    "silu_backward",
-    "gelu",
-    "gelu_backward",
-    "relu",
-    "threshold_backward",
-    "clamp",
-    "where",
-    "masked_fill",
-    "native_dropout",
-    "native_dropout_backward",
-    "addcmul",
-    "addcdiv",
-    "lerp",
-    "eq",
-    "ne",
-    "gt",
-    "lt",
-    "ge",
-    "le",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_not",
-    "logical_not",
-    "native_layer_norm",
-    "_fused_rms_norm",
-    "native_group_norm",
-    "native_batch_norm",
-    "_softmax",
-    "_log_softmax",
-    "_softmax_backward_data",
-    "_log_softmax_backward_data",
-    "maximum",
-    "minimum",
-    "cumsum",
+/// The bytes of operators that go element by element: they read what they are given and write as many elements. What they
+/// are given besides is where the result goes.
+fn elementwise(name: &str, shapes: &Shapes) -> Option<u64> {
+    let in_place = name.strip_suffix('_').filter(|name| !name.is_empty());
+    let (_, given, makes) = ELEMENTWISE.iter().find(|(known, ..)| *known == in_place.unwrap_or(name))?;
+    let given = || shapes.tensors().take(*given);
+    let largest = match in_place {
+        Some(_) => given().next()?,
+        None => given().max_by_key(|tensor| tensor.elements())?,
+    };
+    let result = match makes {
+        Makes::Truth => largest.elements(),
+        Makes::Same => largest.bytes(),
+    };
+    sum(given().map(Tensor::bytes).chain([result]))
+}
+
+/// What an operator makes of elements.
+enum Makes {
+    /// Elements of the same type.
+    Same,
+    /// Truth values.
+    Truth,
+}
+
+/// Operators that go element by element, or over rows that a kernel keeps: how many tensors they are given.
+#[rustfmt::skip]
+const ELEMENTWISE: &[(&str, usize, Makes)] = &[
+    ("add", 2, Makes::Same),
+    ("sub", 2, Makes::Same),
+    ("mul", 2, Makes::Same),
+    ("div", 2, Makes::Same),
+    ("neg", 1, Makes::Same),
+    ("pow", 2, Makes::Same),
+    ("exp", 1, Makes::Same),
+    ("log", 1, Makes::Same),
+    ("sqrt", 1, Makes::Same),
+    ("rsqrt", 1, Makes::Same),
+    ("reciprocal", 1, Makes::Same),
+    ("abs", 1, Makes::Same),
+    ("sin", 1, Makes::Same),
+    ("cos", 1, Makes::Same),
+    ("tanh", 1, Makes::Same),
+    ("tanh_backward", 2, Makes::Same),
+    ("sigmoid", 1, Makes::Same),
+    ("sigmoid_backward", 2, Makes::Same),
+    ("silu", 1, Makes::Same),
+    ("silu_backward", 2, Makes::Same),
+    ("gelu", 1, Makes::Same),
+    ("gelu_backward", 2, Makes::Same),
+    ("relu", 1, Makes::Same),
+    ("threshold_backward", 2, Makes::Same),
+    ("clamp", 1, Makes::Same),
+    ("where", 3, Makes::Same),
+    ("masked_fill", 2, Makes::Same),
+    ("native_dropout", 1, Makes::Same),
+    ("native_dropout_backward", 2, Makes::Same),
+    ("addcmul", 3, Makes::Same),
+    ("addcdiv", 3, Makes::Same),
+    ("lerp", 3, Makes::Same),
+    ("eq", 2, Makes::Truth),
+    ("ne", 2, Makes::Truth),
+    ("gt", 2, Makes::Truth),
+    ("lt", 2, Makes::Truth),
+    ("ge", 2, Makes::Truth),
+    ("le", 2, Makes::Truth),
+    ("bitwise_and", 2, Makes::Same),
+    ("bitwise_or", 2, Makes::Same),
+    ("bitwise_not", 1, Makes::Same),
+    ("logical_not", 1, Makes::Truth),
+    ("native_layer_norm", 3, Makes::Same),
+    ("_fused_rms_norm", 2, Makes::Same),
+    ("native_group_norm", 3, Makes::Same),
+    ("native_batch_norm", 3, Makes::Same),
+    ("_softmax", 1, Makes::Same),
+    ("_log_softmax", 1, Makes::Same),
+    ("_softmax_backward_data", 2, Makes::Same),
+    ("_log_softmax_backward_data", 2, Makes::Same),
+    ("maximum", 2, Makes::Same),
+    ("minimum", 2, Makes::Same),
+    ("cumsum", 1, Makes::Same),
 ];
 
 /// A sum, if all of it is known.
@@ -233,6 +256,11 @@ mod tests {
         assert_eq!(work("aten::embedding", "bf16[100,8] i64[5]").bytes, Some(2 * 5 * 8 * 2 + 40));
         let adam = work("aten::_fused_adamw_", "(f32[4]) (f32[4]) (f32[4]) (f32[4]) () (f32[])").bytes;
         assert_eq!(adam, Some(4 * 16 + 4 + 3 * 16));
+        assert_eq!(work("aten::add", "f32[10] f32[10] - f32[10]").bytes, Some(120), "the last one is the result");
+        assert_eq!(work("aten::eq", "f32[10] f32[10]").bytes, Some(90), "truth values have a byte");
+        assert_eq!(work("aten::exp", "bf16[10]").bytes, Some(40));
+        assert_eq!(work("aten::sum", "f32[10] - f32[]").bytes, Some(40));
         assert_eq!(work("aten::nonzero", "f32[10]").bytes, None);
+        assert_eq!(work("aten::nll_loss_forward", "f32[10,5] i64[10]").bytes, None, "it reads an element of each row");
     }
 }

@@ -47,7 +47,7 @@ fn other_files_are_named_for_what_they_are() {
         (b"hello, world", "text, not JSON"),
         (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive"),
         (b"{\"a\": 1}", "JSON without traceEvents"),
-        (b"[{\"ph\": \"X\"}]", "a JSON array, not an object with traceEvents"),
+        (b"[{\"ph\": \"X\"}]", "a JSON array, and no list of events of PyTorch's profiler"),
         (b"{\"otherData\": {}, \"traceEvents\": []}", "a Chrome trace of another tool"),
         (b"\x00\x01\x02\x03", "not JSON"),
         (b"\x1f\x8b\x08\x00junk that is not packed", "a gzip file that cannot be decompressed"),
@@ -60,6 +60,24 @@ fn other_files_are_named_for_what_they_are() {
     }
     assert!(matches!(Run::of_source(&directory.path().join("nothing")), Err(TraceError::Missing { .. })));
     assert!(matches!(Run::of_source(directory.path()), Err(TraceError::NotARun { .. })));
+}
+
+#[test]
+fn its_events_say_that_a_trace_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file.json");
+    let other = r#"{"ph": "X", "cat": "toplevel", "name": "a", "ts": 1, "dur": 1}"#;
+    for text in [
+        format!("[{KERNEL}]"),
+        format!("{{\"metadata\": {{\"traceEvents\": 3}}, \"traceEvents\": [{other}, {KERNEL}], \"otherData\": 1}}"),
+    ] {
+        fs::write(&path, &text).unwrap();
+        let run = Run::of_source(&path).unwrap();
+        let (data, loss) = run.ranks[0].read(Window::ALL).unwrap();
+        assert_eq!((data.spans.len(), loss.is_none()), (1, true), "{text}");
+    }
+    fs::write(&path, format!("{{\"metadata\": {{}}, \"traceEvents\": [{other}]}}")).unwrap();
+    assert!(Run::of_source(&path).unwrap_err().to_string().ends_with("a Chrome trace of another tool"));
 }
 
 #[test]

@@ -159,7 +159,9 @@ impl Kernels {
         let ranks = analysis.ranks.len();
         let several = if ranks > 1 { format!(", sums of {ranks} ranks") } else { String::new() };
         let count = if shown == all { format!("{all}") } else { format!("{shown} of {all}") };
-        let order = self.order.within(grouping).map(|order| format!(", by {}", order.words())).unwrap_or_default();
+        // The table's head shows it too, where there is no room to say it.
+        let order = self.order.within(grouping).filter(|_| next.is_none());
+        let order = order.map(|order| format!(", by {}", order.words())).unwrap_or_default();
         spans.push(Span::styled(format!("  {count}{several}{order}"), theme.quiet()));
         spans.extend(filter);
         if shown == 0 {

@@ -76,6 +76,7 @@ pub(super) fn arguments(event: &mut Event, span: &Span, duration: u64, note: Opt
             event.rate(Argument::Bandwidth, bytes as f64 * per_second / 1e9);
         }
     }
+    span.origin.iter().for_each(|origin| event.launched_by(*origin));
     if span.kind == SpanKind::Launch {
         span.correlation.iter().for_each(|correlation| event.count(Argument::Correlation, correlation.0));
     }

@@ -6,7 +6,10 @@ use super::{
     labels::{Argument, Tags},
     schema::EventType,
 };
-use crate::vocabulary::{Phase, SpanKind};
+use crate::{
+    ids::NameId,
+    vocabulary::{Phase, SpanKind},
+};
 
 /// What begins the fields of [`super::schema::TrackEvent`]: number and type of each.
 const CATEGORY: u8 = 3 << 3;
@@ -31,6 +34,7 @@ pub(super) struct Event {
     bytes: Vec<u8>,
     flows: u64,
     tags: Option<Tags>,
+    origin: Option<NameId>,
 }
 
 impl Event {
@@ -39,12 +43,23 @@ impl Event {
         self.bytes.clear();
         self.flows = 0;
         self.tags = tags;
+        self.origin = None;
         self.bytes.extend([TYPE, EventType::SliceBegin as u8]);
     }
 
     /// Its category.
     pub(super) fn tags(&self) -> Option<Tags> {
         self.tags
+    }
+
+    /// Who launched it; what that says is known where it is written.
+    pub(super) fn origin(&self) -> Option<NameId> {
+        self.origin
+    }
+
+    /// Says who launched it.
+    pub(super) fn launched_by(&mut self, origin: NameId) {
+        self.origin = Some(origin);
     }
 
     /// Adds an argument with a number that counts something.
@@ -79,8 +94,8 @@ impl Event {
         self.text(Argument::Operation, Argument::text_of_kind(kind));
     }
 
-    /// Adds an argument with a text that every sequence has by this number.
-    fn text(&mut self, argument: Argument, number: u64) {
+    /// Adds an argument with a text that its sequence has by this number.
+    pub(super) fn text(&mut self, argument: Argument, number: u64) {
         self.argument(argument, encoded_len_varint(TEXT) + encoded_len_varint(number));
         encode_varint(TEXT, &mut self.bytes);
         encode_varint(number, &mut self.bytes);

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     ids::{Layer, NameId},
     names::{FIRST_NAME, Names},
+    origin::Origin,
     vocabulary::{Phase, SpanKind},
 };
 
@@ -75,7 +76,13 @@ pub(super) struct Labels {
     tags: HashMap<Tags, u64>,
     /// What was asked for last: neighbors are often of one place.
     last_tags: Option<(Tags, u64)>,
+    origins: HashMap<NameId, OriginTexts>,
+    /// The texts of arguments, behind those that every sequence has.
+    texts: HashMap<String, u64>,
 }
+
+/// What an origin says, by the numbers of its texts.
+type OriginTexts = Vec<(Argument, u64)>;
 
 impl Labels {
     /// Names beyond this many are looked up.
@@ -97,6 +104,28 @@ impl Labels {
         let number = *self.tags.entry(tags).or_insert(next);
         self.last_tags = Some((tags, number));
         (number, (!is_known).then(|| Interned { iid: Some(number), text: Some(tags.text()) }))
+    }
+
+    /// What an origin says, and what the sequence has to be told first where something of it is new.
+    pub(super) fn origin(&mut self, origin: NameId, names: &Names) -> (&OriginTexts, Vec<Interned>) {
+        let mut told = Vec::new();
+        let known = self.origins.entry(origin).or_insert_with(|| {
+            let Origin { operator, shapes, module, source } = Origin::of(names.get(origin).unwrap_or_default());
+            let parts = [Argument::Operator, Argument::Shapes, Argument::Module, Argument::Source]
+                .into_iter()
+                .zip([operator, shapes, module, source]);
+            let numbered = parts.filter_map(|(argument, text)| {
+                let text = clean(text?).into_owned();
+                let next = (Phase::ALL.len() + SpanKind::ALL.len() + self.texts.len() + 1) as u64;
+                let number = *self.texts.entry(text.clone()).or_insert_with(|| {
+                    told.push(Interned { iid: Some(next), text: Some(text) });
+                    next
+                });
+                Some((argument, number))
+            });
+            numbered.collect()
+        });
+        (known, told)
     }
 
     /// The number of a label, and what the sequence has to be told first where it is new.
@@ -170,6 +199,14 @@ arguments! {
     BusBandwidth = "bus GB/s",
     /// What ties a launch to what it launched.
     Correlation = "correlation",
+    /// The operator that launched it.
+    Operator = "operator",
+    /// What that was given.
+    Shapes = "shapes",
+    /// The module it belongs to.
+    Module = "module",
+    /// The line of the program.
+    Source = "source",
 }
 
 impl Argument {
@@ -232,5 +269,24 @@ mod tests {
         }
         assert_eq!(labels.tags.len(), Labels::MOST_TAGS, "what a damaged recording says is bounded");
         assert_eq!(labels.category(kernel(None, Some(-7))), (plain, None));
+    }
+
+    #[test]
+    fn an_origin_is_told_once_and_in_its_parts() {
+        let mut names = Names::default();
+        let origins = [NameId(FIRST_NAME.0), NameId(FIRST_NAME.0 + 1)];
+        names.extend(origins.into_iter().zip(["aten::mm\tbf16[8,4]\tGPT/Block", "aten::mm\tbf16[2,4]\tGPT/Block"]));
+        let mut labels = Labels::default();
+        let (first, told) = labels.origin(origins[0], &names);
+        let first = first.clone();
+        assert_eq!(
+            told.iter().filter_map(|text| text.text.as_deref()).collect::<Vec<_>>(),
+            ["aten::mm", "bf16[8,4]", "GPT/Block"]
+        );
+        assert!(first.iter().map(|(_, number)| Some(*number)).eq(told.iter().map(|text| text.iid)));
+        let (second, told) = labels.origin(origins[1], &names);
+        assert_eq!((second[0], second[2]), (first[0], first[2]));
+        assert_eq!(told.len(), 1);
+        assert_eq!(labels.origin(origins[0], &names), (&first, vec![]));
     }
 }

@@ -82,9 +82,19 @@ impl Sequence {
             }
             None => (None, None),
         };
-        let interned = (new_name.is_some() || new_category.is_some()).then(|| InternedData {
+        let new_texts = match event.origin() {
+            Some(origin) => {
+                let (texts, new) = self.labels.origin(origin, names);
+                texts.iter().for_each(|(argument, number)| event.text(*argument, *number));
+                new
+            }
+            None => Vec::new(),
+        };
+        let is_new = new_name.is_some() || new_category.is_some() || !new_texts.is_empty();
+        let interned = is_new.then(|| InternedData {
             event_names: new_name.into_iter().collect(),
             event_categories: new_category.into_iter().collect(),
+            debug_annotation_string_values: new_texts,
             ..InternedData::default()
         });
         self.last = self.last.max(time);

@@ -18,8 +18,9 @@ use super::{
     header::Header,
     memory::MemoryChange,
     names::NameBook,
-    operator::{FunctionCall, OperatorCall, OperatorNames, ShapeId},
+    operator::{FunctionCall, OperatorCall, OperatorNames},
     places::Annotated,
+    plain::OperatorArguments,
 };
 use crate::{
     ids::{Correlation, Group, NameId, Nanos, Sequence, Stream},
@@ -195,19 +196,17 @@ impl Collected {
     }
 
     fn operator(&mut self, event: &Event<'_>, start: Nanos, duration: Nanos) {
-        let arguments = event.arguments();
+        let name = self.called.operator(&event.name);
+        let arguments = OperatorArguments::of(event.of_operator.unwrap_or_default());
         let operator = OperatorCall {
             start,
             duration,
             thread: event.thread(),
-            name: self.called.operator(&event.name),
-            shapes: match arguments.dimensions {
-                Some(dimensions) => self.called.shapes(&event.name, dimensions, arguments),
-                None => ShapeId::NONE,
-            },
-            external: number(arguments.external),
-            node: number(arguments.node),
-            forward_thread: number(arguments.forward_thread).filter(|thread| *thread > 0),
+            name,
+            shapes: self.called.shapes(name, arguments.given),
+            external: arguments.external,
+            node: arguments.node,
+            forward_thread: arguments.forward_thread,
         };
         keep(&mut self.operators, operator, &mut self.dropped);
     }
@@ -247,7 +246,7 @@ impl Collected {
         Some(self.groups.get(name.as_ref()).copied().unwrap_or_else(|| {
             let mut key = crc32fast::Hasher::new();
             key.update(name.as_bytes());
-            key.update(event.arguments().group_ranks.map_or("", RawValue::get).as_bytes());
+            key.update(event.arguments().group_ranks.unwrap_or_default().as_bytes());
             Group::hashed(key.finalize())
         }))
     }

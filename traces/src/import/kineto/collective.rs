@@ -30,11 +30,11 @@ fn element_bytes(element_type: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::event::BoxedArguments, *};
+    use super::*;
 
     #[test]
     fn arguments_say_how_much_and_what() {
-        let arguments = |text| serde_json::from_str::<BoxedArguments<'_>>(text).unwrap().0;
+        let arguments = |text| Arguments::of(text).unwrap();
         let gather = arguments(
             r#"{"Collective name": "_allgather_base", "In msg nelems": 10, "Out msg nelems": 40, "dtype": "BFloat16"}"#,
         );

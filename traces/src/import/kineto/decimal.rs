@@ -7,6 +7,18 @@ const MOST_DIGITS: u32 = 19;
 
 /// A JSON number of microseconds in nanoseconds, to the nearest; none where it is no number, or none of our times.
 pub(super) fn nanoseconds(text: &str) -> Option<i64> {
+    thousandths(text).or_else(|| any_nanoseconds(text))
+}
+
+/// A number with three decimals, as nearly all are.
+fn thousandths(text: &str) -> Option<i64> {
+    let point = text.len().checked_sub(4).filter(|point| (1..=15).contains(point))?;
+    let (whole, fraction) = (text.get(..point)?, text.get(point..)?.strip_prefix('.')?);
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<i64>().ok())?;
+    Some(digits(whole)? * 1000 + digits(fraction)?)
+}
+
+fn any_nanoseconds(text: &str) -> Option<i64> {
     let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (number, exponent) = match text.split_once(['e', 'E']) {
         Some((number, exponent)) => (number, exponent.parse::<i32>().ok()?),

@@ -1,6 +1,6 @@
 //! Walks through the JSON of a trace while it comes in, around what cannot be read.
 //!
-//! A trace is one object: some fields, `traceEvents`, and maybe more fields. Nothing of it is kept here but the value that
+//! A trace is one object: some fields, `traceEvents`, and maybe more fields; or a list of the events alone. Nothing of it is kept here but the value that
 //! is being read, and that is bounded, so memory does not grow with the file. An event that cannot be read costs itself:
 //! reading goes on behind the place of the error, which strings without line breaks keep close to the damage.
 
@@ -9,7 +9,7 @@ use std::{io, ops::ControlFlow};
 use memchr::{memchr, memchr_iter, memmem};
 use serde_json::{Deserializer, value::RawValue};
 
-use super::{event::Event, skip::skipped};
+use super::{event::Event, plain::plain_event, skip::skipped};
 use crate::loss::Loss;
 
 /// No value of a trace is longer. Those of Kineto have kilobytes.
@@ -51,7 +51,9 @@ pub(super) struct Walked {
     pub(super) cut: Option<io::Error>,
     /// What it is instead, if it is no object with events.
     pub(super) instead: Option<Instead>,
-    /// Whether the end of the object was seen.
+    /// Whether it is a list of events alone.
+    pub(super) is_list: bool,
+    /// Whether the end of the object, or of the list, was seen.
     pub(super) is_whole: bool,
 }
 
@@ -60,8 +62,6 @@ pub(super) struct Walked {
 pub(super) enum Instead {
     /// There are no bytes.
     Nothing,
-    /// A JSON array.
-    Array,
     /// A JSON object without events.
     Object,
     /// No JSON at all; its first bytes.
@@ -104,12 +104,9 @@ impl<S: Supply> Walk<S> {
         self.skip_byte_order_mark();
         match self.next_byte() {
             Some(b'{') => self.at += 1,
+            Some(b'[') => return self.list(visit),
             first => {
-                self.walked.instead = Some(match first {
-                    None => Instead::Nothing,
-                    Some(b'[') => Instead::Array,
-                    Some(_) => self.first_bytes(),
-                });
+                self.walked.instead = Some(first.map_or(Instead::Nothing, |_| self.first_bytes()));
                 return;
             }
         }
@@ -147,6 +144,15 @@ impl<S: Supply> Walk<S> {
             self.walked.instead = Some(if damaged { begins } else { Instead::Object });
         } else if damaged {
             self.lose_rest();
+        }
+    }
+
+    /// Reads a list of events alone.
+    fn list(&mut self, visit: &mut impl Visit) {
+        self.at += 1;
+        self.walked.is_list = true;
+        if visit.begin().is_continue() && self.events(visit).is_continue() {
+            self.walked.is_whole = self.at > 0 && self.buffer[self.at - 1] == b']';
         }
     }
 
@@ -234,13 +240,12 @@ impl<S: Supply> Walk<S> {
                     self.at = begin + length - text.len();
                     continue;
                 }
-                let mut events = Deserializer::from_str(text).into_iter::<Event<'_>>();
-                let Some(event) = events.next().filter(|_| text.starts_with('{')).and_then(Result::ok) else { break };
+                let Some((event, bytes)) = plain_event(text).or_else(|| parsed_event(text)) else { break };
                 if !event.is_one() {
                     break;
                 }
                 let goes_on = visit.event(&event);
-                text = &text[events.byte_offset()..];
+                text = &text[bytes..];
                 self.at = begin + length - text.len();
                 goes_on?;
             }
@@ -418,6 +423,13 @@ impl<S: Supply> Walk<S> {
         }
         self.buffer.len() > before
     }
+}
+
+/// The event at the beginning of a text, and how long it is.
+fn parsed_event(text: &str) -> Option<(Event<'_>, usize)> {
+    let mut events = Deserializer::from_str(text).into_iter::<Event<'_>>();
+    let event = events.next().filter(|_| text.starts_with('{'))?.ok()?;
+    Some((event, events.byte_offset()))
 }
 
 /// Whether a value may be no error but go on behind the end of the text: numbers that are skipped do not say so.

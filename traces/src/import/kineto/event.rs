@@ -7,7 +7,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, Visitor},
+    de::{Error, IgnoredAny, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
@@ -20,20 +20,23 @@ pub(super) const COMMUNICATION: &str = "record_param_comms";
 /// One event. What of it is missing, or is something else than it should be, is none.
 #[derive(Debug, Default)]
 pub(super) struct Event<'a> {
-    mark: Option<TraceEventType>,
-    category: Option<Category>,
+    pub(super) mark: Option<TraceEventType>,
+    pub(super) category: Option<Category>,
     /// Its name.
     pub(super) name: Cow<'a, str>,
-    time: Option<&'a RawValue>,
-    duration: Option<&'a RawValue>,
-    thread: Option<&'a RawValue>,
+    /// Its values are as they stand in the trace.
+    pub(super) time: Option<&'a str>,
+    pub(super) duration: Option<&'a str>,
+    pub(super) thread: Option<&'a str>,
     /// What it says besides. Most events are skipped before that, and should be small.
-    arguments: Option<Box<Arguments<'a>>>,
+    pub(super) arguments: Option<Box<Arguments<'a>>>,
+    /// What an operator says besides, whole: there are so many that only what is new in one is looked at.
+    pub(super) of_operator: Option<&'a str>,
 }
 
 /// What kind of mark an event leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TraceEventType {
+pub(super) enum TraceEventType {
     /// A stretch of time.
     Complete,
     /// A moment.
@@ -46,7 +49,7 @@ enum TraceEventType {
 
 /// What an event is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Category {
+pub(super) enum Category {
     Kernel,
     Copy,
     Set,
@@ -93,6 +96,16 @@ impl<'a> Event<'a> {
         self.mark.is_some()
     }
 
+    /// Whether Kineto alone writes such events.
+    pub(super) fn is_of_kineto(&self) -> bool {
+        self.category.is_some_and(|category| category != Category::Other)
+    }
+
+    /// Whether it is an operator, and not the one that asks for communication.
+    pub(super) fn is_operator(&self) -> bool {
+        self.category == Some(Category::Operator) && self.name != COMMUNICATION
+    }
+
     /// What it is, if we look at such events.
     pub(super) fn meaning(&self) -> Option<Meaning> {
         match (self.mark?, self.category) {
@@ -101,10 +114,8 @@ impl<'a> Event<'a> {
             (TraceEventType::Complete, Some(Category::Set)) => Some(Meaning::Set),
             (TraceEventType::Complete, Some(Category::Launch)) => Some(Meaning::Launch),
             (TraceEventType::Complete, Some(Category::Annotation)) => Some(Meaning::Annotation),
-            (TraceEventType::Complete, Some(Category::Operator)) if self.name == COMMUNICATION => {
-                Some(Meaning::Communication)
-            }
-            (TraceEventType::Complete, Some(Category::Operator)) => Some(Meaning::Operator),
+            (TraceEventType::Complete, Some(Category::Operator)) if self.is_operator() => Some(Meaning::Operator),
+            (TraceEventType::Complete, Some(Category::Operator)) => Some(Meaning::Communication),
             (TraceEventType::Complete, Some(Category::Function)) if !is_of_libraries(&self.name) => {
                 Some(Meaning::Function)
             }
@@ -116,12 +127,12 @@ impl<'a> Event<'a> {
 
     /// When it begins, in the trace's own time.
     pub(super) fn time(&self) -> Option<Nanos> {
-        nanoseconds(self.time?.get()).map(Nanos)
+        nanoseconds(self.time?).map(Nanos)
     }
 
     /// How long it takes; none where that is not said, or is less than nothing.
     pub(super) fn duration(&self) -> Option<Nanos> {
-        nanoseconds(self.duration?.get()).filter(|duration| *duration >= 0).map(Nanos)
+        nanoseconds(self.duration?).filter(|duration| *duration >= 0).map(Nanos)
     }
 
     /// The thread it happened on.
@@ -131,7 +142,7 @@ impl<'a> Event<'a> {
 }
 
 impl TraceEventType {
-    fn of(word: &str) -> TraceEventType {
+    pub(super) fn of(word: &str) -> TraceEventType {
         match word {
             "X" => TraceEventType::Complete,
             "i" | "I" => TraceEventType::Instant,
@@ -143,7 +154,7 @@ impl TraceEventType {
 
 impl Category {
     /// What it is; older versions wrote other words.
-    fn of(word: &str) -> Category {
+    pub(super) fn of(word: &str) -> Category {
         match word {
             "kernel" | "Kernel" => Category::Kernel,
             "gpu_memcpy" | "Memcpy" => Category::Copy,
@@ -179,13 +190,13 @@ pub(super) fn is_of_libraries(name: &str) -> bool {
 }
 
 /// A number, if this is one that fits.
-pub(super) fn number<T: std::str::FromStr>(value: Option<&RawValue>) -> Option<T> {
-    value?.get().parse().ok()
+pub(super) fn number<T: std::str::FromStr>(value: Option<&str>) -> Option<T> {
+    value?.parse().ok()
 }
 
 /// A text, if this is one.
-pub(super) fn text<'a>(value: Option<&'a RawValue>) -> Option<Cow<'a, str>> {
-    serde_json::from_str::<Text<'a>>(value?.get()).ok().map(|text| text.0)
+pub(super) fn text(value: Option<&str>) -> Option<Cow<'_, str>> {
+    serde_json::from_str::<Text<'_>>(value?).ok().map(|text| text.0)
 }
 
 /// A text that is borrowed where nothing in it is escaped.
@@ -223,15 +234,16 @@ impl<'de> Visitor<'de> for EventVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event<'de>, A::Error> {
         let mut event = Event::default();
+        let mut arguments = None;
         while let Some(key) = map.next_key::<Key>()? {
             match key {
                 Key::Ph => event.mark = Some(TraceEventType::of(&map.next_value::<Text<'_>>()?.0)),
                 Key::Cat => event.category = Some(Category::of(&map.next_value::<Text<'_>>()?.0)),
                 Key::Name => event.name = map.next_value::<Text<'_>>()?.0,
-                Key::Tid => event.thread = map.next_value()?,
-                Key::Ts => event.time = map.next_value()?,
-                Key::Dur => event.duration = map.next_value()?,
-                Key::Args => event.arguments = Some(map.next_value::<BoxedArguments<'_>>()?.0),
+                Key::Tid => event.thread = raw(&mut map)?,
+                Key::Ts => event.time = raw(&mut map)?,
+                Key::Dur => event.duration = raw(&mut map)?,
+                Key::Args => arguments = raw(&mut map)?,
                 Key::Other => _ = map.next_value::<IgnoredAny>()?,
             }
             let unwanted = match (event.mark, event.category) {
@@ -242,10 +254,21 @@ impl<'de> Visitor<'de> for EventVisitor {
             };
             if unwanted {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                return Ok(event);
             }
+        }
+        match arguments {
+            Some(text) if event.is_operator() => event.of_operator = Some(text),
+            Some(text) => event.arguments = Some(Arguments::of(text).ok_or_else(|| A::Error::custom("no arguments"))?),
+            None => {}
         }
         Ok(event)
     }
+}
+
+/// The text of a value.
+fn raw<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<&'de str>, A::Error> {
+    Ok(map.next_value::<Option<&'de RawValue>>()?.map(RawValue::get))
 }
 
 macro_rules! arguments {
@@ -253,42 +276,24 @@ macro_rules! arguments {
         /// What an event says of itself.
         #[derive(Debug)]
         pub(super) struct Arguments<'a> {
-            $($(#[$doc])* pub(super) $field: Option<&'a RawValue>,)*
+            $($(#[$doc])* pub(super) $field: Option<&'a str>,)*
         }
 
-        impl Arguments<'_> {
-            const NONE: Self = Arguments { $($field: None,)* };
-        }
+        impl<'a> Arguments<'a> {
+            /// Nothing.
+            pub(super) const NONE: Self = Arguments { $($field: None,)* };
 
-        #[derive(Deserialize)]
-        #[serde(field_identifier)]
-        #[allow(non_camel_case_types)]
-        enum ArgumentKey {
-            $(#[serde(rename = $key)] $field,)*
-            #[serde(other)]
-            Other,
-        }
-
-        impl<'de> Visitor<'de> for ArgumentVisitor {
-            type Value = Box<Arguments<'de>>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("arguments")
+            /// Those of a text, if it is an object.
+            pub(super) fn of(text: &'a str) -> Option<Box<Self>> {
+                serde_json::from_str(text).ok().map(Box::new)
             }
 
-            fn visit_unit<E>(self) -> Result<Box<Arguments<'de>>, E> {
-                Ok(Box::new(Arguments::NONE))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Box<Arguments<'de>>, A::Error> {
-                let mut arguments = Box::new(Arguments::NONE);
-                while let Some(key) = map.next_key::<ArgumentKey>()? {
-                    match key {
-                        $(ArgumentKey::$field => arguments.$field = map.next_value()?,)*
-                        ArgumentKey::Other => _ = map.next_value::<IgnoredAny>()?,
-                    }
+            /// The argument of a name, if we want it.
+            pub(super) fn named(&mut self, key: &str) -> Option<&mut Option<&'a str>> {
+                match key {
+                    $($key => Some(&mut self.$field),)*
+                    _ => None,
                 }
-                Ok(arguments)
             }
         }
     };
@@ -343,20 +348,32 @@ arguments! {
     types = "Input type",
     /// What else it is given.
     concrete = "Concrete Inputs",
-    /// The number of the node of autograd's graph that an operator creates, or runs.
-    node = "Sequence number",
-    /// The thread that created that node, for those that run it.
-    forward_thread = "Fwd thread id",
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ArgumentVisitor)
+    }
 }
 
 struct ArgumentVisitor;
 
-/// Arguments where they are to stay.
-pub(super) struct BoxedArguments<'a>(pub(super) Box<Arguments<'a>>);
+impl<'de> Visitor<'de> for ArgumentVisitor {
+    type Value = Arguments<'de>;
 
-impl<'de: 'a, 'a> Deserialize<'de> for BoxedArguments<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ArgumentVisitor).map(BoxedArguments)
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("arguments")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Arguments<'de>, A::Error> {
+        let mut arguments = Arguments::NONE;
+        while let Some(key) = map.next_key::<Text<'_>>()? {
+            match arguments.named(&key.0) {
+                Some(argument) => *argument = raw(&mut map)?,
+                None => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(arguments)
     }
 }
 

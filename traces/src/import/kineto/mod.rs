@@ -19,6 +19,7 @@ mod open;
 mod operator;
 mod origins;
 mod places;
+mod plain;
 mod skip;
 mod trace;
 

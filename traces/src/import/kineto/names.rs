@@ -1,6 +1,8 @@
 //! Names that a trace repeats, kept once each and within bounds.
 
-use std::{collections::HashMap, rc::Rc};
+use std::rc::Rc;
+
+use hashbrown::HashMap;
 
 use crate::{
     ids::NameId,

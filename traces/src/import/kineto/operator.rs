@@ -1,8 +1,6 @@
 //! Operators of PyTorch and functions of the program, in as few bytes as it takes to find those that launched something.
 
-use std::collections::HashMap;
-
-use serde_json::value::RawValue;
+use hashbrown::HashMap;
 
 use super::event::Arguments;
 use crate::{
@@ -71,11 +69,10 @@ pub(super) struct OperatorNames {
     operators: TextBook,
     functions: TextBook,
     known_functions: Vec<Function>,
-    /// By the text of the trace, whole.
-    shape_ids: HashMap<Box<str>, ShapeId>,
+    /// By the words of the trace.
+    shape_ids: HashMap<CalledId, HashMap<Box<str>, ShapeId>>,
+    shape_bytes: usize,
     shapes: Vec<(String, OperatorWork)>,
-    /// The text that is being looked up.
-    key: String,
 }
 
 impl OperatorNames {
@@ -93,33 +90,31 @@ impl OperatorNames {
         id
     }
 
-    /// The id of what an operator is given.
-    pub(super) fn shapes(&mut self, operator: &str, dimensions: &RawValue, arguments: &Arguments<'_>) -> ShapeId {
-        let raw = |value: Option<&RawValue>| value.map_or("", RawValue::get).to_owned();
-        self.key.clear();
-        for part in [operator, dimensions.get(), arguments.types.map_or("", RawValue::get)] {
-            self.key.push_str(part);
-            self.key.push('\t');
+    /// The id of what an operator is given, in the words of the trace.
+    pub(super) fn shapes(&mut self, operator: CalledId, given: &str) -> ShapeId {
+        if given.is_empty() {
+            return ShapeId::NONE;
         }
-        // The same shapes may be convolved with other strides.
-        let is_convolution = operator.contains("convolution");
-        if is_convolution {
-            self.key.push_str(arguments.concrete.map_or("", RawValue::get));
-        }
-        if let Some(id) = self.shape_ids.get(self.key.as_str()) {
+        if let Some(id) = self.shape_ids.get(&operator).and_then(|ids| ids.get(given)) {
             return *id;
         }
-        let types = arguments.types.map(RawValue::get);
-        let Some(shapes) = Shapes::of_profiler(dimensions.get(), types).filter(|_| self.shapes.len() < MOST_TEXTS)
-        else {
-            return ShapeId::NONE;
-        };
-        let concrete = if is_convolution { serde_json::from_str(&raw(arguments.concrete)) } else { Ok(Vec::new()) };
-        let work = OperatorWork::of(operator, &shapes, &concrete.unwrap_or_default());
-        self.shapes.push((shortened(shapes.to_string()), work));
-        let id = ShapeId(self.shapes.len() as u32);
-        self.shape_ids.insert(self.key.as_str().into(), id);
+        let id = self.add_shapes(operator, given).unwrap_or(ShapeId::NONE);
+        if self.shape_bytes + given.len() <= MOST_BYTES {
+            self.shape_bytes += given.len();
+            self.shape_ids.entry(operator).or_default().insert(given.into(), id);
+        }
         id
+    }
+
+    fn add_shapes(&mut self, operator: CalledId, given: &str) -> Option<ShapeId> {
+        let text = format!("{{{given}}}");
+        let arguments = Arguments::of(&text)?;
+        let read = Shapes::of_profiler(arguments.dimensions?, arguments.types);
+        let shapes = read.filter(|_| self.shapes.len() < MOST_TEXTS)?;
+        let concrete: Option<Vec<String>> = arguments.concrete.and_then(|given| serde_json::from_str(given).ok());
+        let work = OperatorWork::of(self.operator_name(operator), &shapes, &concrete.unwrap_or_default());
+        self.shapes.push((shortened(shapes.to_string()), work));
+        Some(ShapeId(self.shapes.len() as u32))
     }
 
     /// What an operator is called.

@@ -6,7 +6,7 @@
 //!
 //! An operator that creates nodes while autograd runs one is work done again: a checkpoint.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     collect::{Activity, Call},
@@ -91,7 +91,8 @@ impl Launchers {
         }
         let engine = engine_names(operators, called);
         for thread in threads.values_mut() {
-            thread.events.sort_unstable_by_key(|(order, _)| *order);
+            // Each kind of them comes in order, which a stable sort makes use of.
+            thread.events.sort_by_key(|(order, _)| *order);
             let runs = |(_, what): &((Nanos, i64, u8), Called)| match what {
                 Called::Operator(index) => engine.contains(&operators[*index as usize].name),
                 _ => false,
@@ -137,7 +138,7 @@ impl Launchers {
         };
         let mut texts =
             OriginTexts { launchers: self, operators, called, names, known: HashMap::new(), paths: HashMap::new() };
-        let mut launched: HashMap<u32, Vec<usize>> = HashMap::new();
+        let mut launched: Vec<(u32, usize)> = Vec::new();
         for (index, activity) in activities.iter_mut().enumerate() {
             let launcher = match call_of[index] {
                 Some(call) => self.of_calls[call as usize],
@@ -152,35 +153,34 @@ impl Launchers {
                 activity.span.phase = Some(phase);
             }
             if let Some(operator) = launcher.operator.filter(|_| activity.span.kind == SpanKind::Kernel) {
-                launched.entry(operator).or_default().push(index);
+                launched.push((operator, index));
             }
         }
-        let mut multiplying: HashMap<NameId, bool> = HashMap::new();
-        for (operator, kernels) in launched {
-            if let Some((_, work)) = called.given(operators[operator as usize].shapes) {
+        let mut multiplying: HashMap<NameId, Multiplies> = HashMap::new();
+        launched.sort_unstable();
+        for launched in launched.chunk_by(|one, next| one.0 == next.0) {
+            if let Some((_, work)) = called.given(operators[launched[0].0 as usize].shapes) {
+                let kernels: Vec<usize> = launched.iter().map(|(_, index)| *index).collect();
                 give_work(activities, &kernels, work, |name| {
-                    *multiplying.entry(name).or_insert_with(|| multiplies(names.text(name)))
+                    *multiplying.entry(name).or_insert_with(|| Multiplies::named(names.text(name)))
                 });
             }
         }
     }
 }
 
-/// The longest kernel has the FLOPs of its operator, and the bytes where there are FLOPs; the others have none. Bytes alone are shared by how long
-/// each kernel took: such operators go over long lists in several.
+/// The kernel that multiplies has the FLOPs of its operator, and the bytes where there are FLOPs; the others have none. Bytes
+/// alone are shared by how long each kernel took: such operators go over long lists in several.
 fn give_work(
     activities: &mut [Activity],
     kernels: &[usize],
     work: &OperatorWork,
-    mut multiplies: impl FnMut(NameId) -> bool,
+    mut multiplies: impl FnMut(NameId) -> Multiplies,
 ) {
     let duration = |index: &usize| activities[*index].span.duration_ns.0;
     if work.flops.is_some() {
-        let longest = kernels
-            .iter()
-            .filter(|index| multiplies(activities[**index].span.name))
-            .max_by_key(|index| duration(index));
-        if let Some(index) = longest.or(kernels.iter().max_by_key(|index| duration(index))).copied() {
+        let likely = |index: &&usize| (multiplies(activities[**index].span.name), duration(index));
+        if let Some(index) = kernels.iter().max_by_key(likely).copied() {
             kernels.iter().for_each(|other| activities[*other].span.flops = Some(0));
             (activities[index].span.flops, activities[index].span.bytes) = (work.flops, work.bytes);
         }
@@ -194,9 +194,28 @@ fn give_work(
     }
 }
 
-/// Whether a kernel is one of those that operators with FLOPs launch for that.
-fn multiplies(name: &str) -> bool {
-    matches!(KernelKind::of(name).family, Family::Matmul | Family::Attention | Family::Convolution)
+/// How likely it is that a kernel does what an operator with FLOPs is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Multiplies {
+    /// It does something else.
+    No,
+    /// It may: parts of a product are summed by such ones, too.
+    Maybe,
+    /// Its name has the tile that it computes.
+    Yes,
+}
+
+impl Multiplies {
+    fn named(name: &str) -> Multiplies {
+        let kind = KernelKind::of(name);
+        match kind.family {
+            Family::Matmul | Family::Convolution if kind.gemm.is_some_and(|gemm| gemm.tile.is_some()) => {
+                Multiplies::Yes
+            }
+            Family::Matmul | Family::Attention | Family::Convolution => Multiplies::Maybe,
+            _ => Multiplies::No,
+        }
+    }
 }
 
 /// The calls of one thread, in order: what begins first, and of what begins together what lasts longest.

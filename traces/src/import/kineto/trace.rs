@@ -31,8 +31,8 @@ use crate::{
 
 /// How much is unpacked to see what a file is.
 const LONGEST_HEAD: u64 = 8 << 20;
-/// How many events are looked at to see when it began.
-const MOST_HEAD_EVENTS: u32 = 4096;
+/// How many events are looked at to see whose they are, and when it began.
+const MOST_HEAD_EVENTS: u32 = 1 << 16;
 
 /// What a file is.
 pub(super) enum Opened {
@@ -61,11 +61,11 @@ impl KinetoTrace {
         let (bytes, _) = bytes::open(file.clone()).map_err(TraceError::io("read", path))?;
         let mut head = Head::default();
         let walked = walk(Chunks(bytes.take(LONGEST_HEAD)), &mut head);
-        let header = head.header;
-        if let Some(what) = what_else(&walked, &header) {
+        let Head { header, first, is_kineto, .. } = head;
+        if let Some(what) = what_else(&walked, &header, is_kineto) {
             return Ok(Opened::SomethingElse(what));
         }
-        let first = Nanos(header.base_ns) + head.first.unwrap_or_default();
+        let first = Nanos(header.base_ns) + first.unwrap_or_default();
         let trace = KinetoTrace { path: path.to_owned(), file: keep.then_some(file), groups: HashMap::new(), first };
         Ok(Opened::Trace(Box::new(trace), Box::new(header)))
     }
@@ -103,14 +103,15 @@ impl KinetoTrace {
     }
 }
 
-/// What something is that is no trace.
-fn what_else(walked: &Walked, header: &Header) -> Option<&'static str> {
+/// What something is that is no trace. Others add fields to those of Kineto, or leave them out; its events say that it is one.
+fn what_else(walked: &Walked, header: &Header, has_its_events: bool) -> Option<&'static str> {
     match walked.instead {
-        None if header.is_kineto || !header.has_other_fields => None,
+        None if header.is_kineto || has_its_events => None,
+        None if walked.is_list => Some("a JSON array, and no list of events of PyTorch's profiler"),
+        None if !header.has_other_fields => None,
         None => Some("a Chrome trace of another tool"),
         Some(Instead::Nothing) if walked.cut.is_some() => Some("a gzip file that cannot be decompressed"),
         Some(Instead::Nothing) => Some("empty"),
-        Some(Instead::Array) => Some("a JSON array, not an object with traceEvents"),
         Some(Instead::Object) => Some("JSON without traceEvents"),
         Some(Instead::Bytes(first)) => Some(kind_of_bytes(&first)),
     }
@@ -137,11 +138,12 @@ fn kind_of_bytes(first: &[u8; 8]) -> &'static str {
     known.unwrap_or(if is_text && first[0] != 0 { "text, not JSON" } else { "not JSON" })
 }
 
-/// Looks at what stands before the events, and when the first of them was that we look at.
+/// Looks at what stands before the events, whose they are, and when the first of them was that we look at.
 #[derive(Default)]
 struct Head {
     header: Header,
     first: Option<Nanos>,
+    is_kineto: bool,
     events: u32,
 }
 
@@ -155,13 +157,11 @@ impl Visit for Head {
     }
 
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
-        self.first = event.time();
+        self.first = self.first.or(event.time());
+        self.is_kineto |= event.is_of_kineto();
         self.events += 1;
-        if self.first.is_some() || self.events >= MOST_HEAD_EVENTS {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
+        let is_known = self.first.is_some() && (self.header.is_kineto || self.is_kineto);
+        if is_known || self.events >= MOST_HEAD_EVENTS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

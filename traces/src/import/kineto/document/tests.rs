@@ -156,7 +156,6 @@ fn other_things_are_known_for_what_they_are() {
     for (text, instead) in [
         ("", Instead::Nothing),
         (" \n ", Instead::Nothing),
-        ("[{\"ph\": \"X\"}]", Instead::Array),
         ("{}", Instead::Object),
         ("{\"traceEvents\": 7}", Instead::Object),
         ("some text", Instead::Bytes(*b"some tex")),
@@ -165,6 +164,19 @@ fn other_things_are_known_for_what_they_are() {
         assert_eq!(notes(text.as_bytes(), 4).1.instead, Some(instead), "{text}");
     }
     assert_eq!(notes(b"\xef\xbb\xbf{\"traceEvents\": []}", 1).1.instead, None);
+}
+
+#[test]
+fn a_list_of_events_alone_is_read() {
+    let text = format!(" [\n{}\n]\n", [kernel("a"), kernel("b")].join(","));
+    for piece in [1, 7, usize::MAX] {
+        let (read, walked) = notes(text.as_bytes(), piece);
+        assert_eq!((read.events, walked.is_list, walked.is_whole), (names(&["a", "b"]), true, true));
+        assert!(walked.loss.is_none());
+    }
+    let cut = &text[..text.len() - 3];
+    let (read, walked) = notes(cut.as_bytes(), 7);
+    assert_eq!((read.events, walked.is_whole), (names(&["a", "b"]), false));
 }
 
 #[test]

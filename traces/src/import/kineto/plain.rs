@@ -1,0 +1,322 @@
+//! Reads plain events: texts without escapes, and no object but that of the arguments.
+//!
+//! Nearly every event is one. Its values are found and not looked at, which takes a third of the time that it takes to
+//! parse them. Whatever looks different is none, and is read as any JSON is.
+
+use std::borrow::Cow;
+
+use memchr::{memchr_iter, memchr3, memrchr};
+
+use super::event::{Arguments, Category, Event, TraceEventType, number};
+
+/// The event at the beginning of a text if it is a plain one, and how long it is.
+pub(super) fn plain_event(text: &str) -> Option<(Event<'_>, usize)> {
+    let mut cursor = Cursor { text, at: 0, field: 0 };
+    let mut event = Event::default();
+    cursor.fields(|cursor, key| {
+        match key {
+            "ph" => event.mark = Some(TraceEventType::of(cursor.string()?)),
+            "cat" => event.category = Some(Category::of(cursor.string()?)),
+            "name" => event.name = Cow::Borrowed(cursor.string()?),
+            "tid" => event.thread = Some(cursor.value()?),
+            "ts" => event.time = Some(cursor.value()?),
+            "dur" => event.duration = Some(cursor.value()?),
+            // Whose arguments these are is not known yet.
+            "args" if !is_told(&event) => return None,
+            "args" if event.is_operator() => event.of_operator = Some(cursor.object()?),
+            "args" => event.arguments = Some(cursor.arguments()?),
+            _ => _ = cursor.value()?,
+        }
+        Some(())
+    })?;
+    Some((event, cursor.at))
+}
+
+/// Whether it is known what an event is.
+fn is_told(event: &Event<'_>) -> bool {
+    match event.mark {
+        None => false,
+        Some(TraceEventType::Complete) => event.category.is_some() && !event.name.is_empty(),
+        Some(_) => true,
+    }
+}
+
+/// What an operator says of itself.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct OperatorArguments<'a> {
+    /// Its own number.
+    pub(super) external: Option<u64>,
+    /// The node of autograd's graph that it creates, or runs.
+    pub(super) node: Option<u64>,
+    /// The thread that created that node, of an operator that runs it.
+    pub(super) forward_thread: Option<u32>,
+    /// What it is given, in the words of the trace: the same for all that are given the same.
+    pub(super) given: &'a str,
+}
+
+impl<'a> OperatorArguments<'a> {
+    /// Those of a text. What is given are lists, one behind the other.
+    pub(super) fn of(text: &'a str) -> OperatorArguments<'a> {
+        // The number that newer versions write last is another one each time.
+        let numbered = memrchr(b',', text.as_bytes()).filter(|comma| text[*comma..].starts_with(", \"Ev Idx\""));
+        let mut arguments = OperatorArguments::default();
+        let mut lists = None;
+        let mut cursor = Cursor { text, at: 0, field: 0 };
+        _ = cursor.fields(|cursor, key| {
+            if cursor.byte()? == b'[' {
+                let begin = lists.map_or(cursor.field, |(begin, _)| begin);
+                let end = match numbered {
+                    Some(end) => end,
+                    None => {
+                        cursor.skip_array()?;
+                        cursor.at
+                    }
+                };
+                lists = Some((begin, end));
+                // Nothing of use comes behind them.
+                return numbered.is_none().then_some(());
+            }
+            let value = Some(cursor.value()?);
+            match key {
+                "External id" => arguments.external = number(value),
+                "Sequence number" => arguments.node = number(value),
+                "Fwd thread id" => arguments.forward_thread = number(value).filter(|thread| *thread > 0),
+                _ => {}
+            }
+            Some(())
+        });
+        arguments.given = lists.map_or("", |(begin, end)| &text[begin..end]);
+        arguments
+    }
+}
+
+/// A place in a text.
+struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+    /// Where the field begins that it is in.
+    field: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Goes over an object, from its first brace to behind its last.
+    fn fields(&mut self, mut field: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+        self.expect(b'{')?;
+        self.skip_spaces();
+        if self.expect(b'}').is_some() {
+            return Some(());
+        }
+        loop {
+            self.skip_spaces();
+            self.field = self.at;
+            let key = self.string()?;
+            self.skip_spaces();
+            self.expect(b':')?;
+            self.skip_spaces();
+            field(self, key)?;
+            self.skip_spaces();
+            if self.expect(b',').is_none() {
+                return self.expect(b'}');
+            }
+        }
+    }
+
+    fn arguments(&mut self) -> Option<Box<Arguments<'a>>> {
+        let mut arguments = Box::new(Arguments::NONE);
+        self.fields(|cursor, key| {
+            let value = cursor.value()?;
+            if let Some(argument) = arguments.named(key) {
+                *argument = Some(value);
+            }
+            Some(())
+        })?;
+        Some(arguments)
+    }
+
+    /// The text of an object. Kineto indents what is in one; no text has a line break in it, so the first line that is
+    /// indented less is its end.
+    fn object(&mut self) -> Option<&'a str> {
+        let begin = self.at;
+        let rest = &self.text[begin..];
+        if !rest.starts_with("{\n      ") {
+            self.fields(|cursor, _| cursor.value().map(drop))?;
+            return Some(&self.text[begin..self.at]);
+        }
+        let ends = |line: usize| !rest[line + 1..].starts_with("      ");
+        let last = memchr_iter(b'\n', rest.as_bytes()).find(|line| ends(*line))?;
+        self.at += last + 1;
+        self.skip_spaces();
+        self.expect(b'}')?;
+        Some(&self.text[begin..self.at])
+    }
+
+    /// The text of a value that is no object.
+    fn value(&mut self) -> Option<&'a str> {
+        let begin = self.at;
+        match self.byte()? {
+            b'"' => _ = self.string()?,
+            b'[' => self.skip_array()?,
+            _ => {
+                let rest = &self.text.as_bytes()[begin..];
+                let length = rest.iter().position(|byte| matches!(byte, b',' | b'}' | b'\n' | b' '))?;
+                let is_known = |word: &[u8]| matches!(word, b"null" | b"true" | b"false") || is_number(word);
+                self.at += length;
+                return is_known(&rest[..length]).then(|| &self.text[begin..begin + length]);
+            }
+        }
+        Some(&self.text[begin..self.at])
+    }
+
+    /// What stands between quotation marks.
+    fn string(&mut self) -> Option<&'a str> {
+        self.expect(b'"')?;
+        let begin = self.at;
+        let length = memchr3(b'"', b'\\', b'\n', &self.text.as_bytes()[begin..])?;
+        self.at += length;
+        self.expect(b'"')?;
+        Some(&self.text[begin..begin + length])
+    }
+
+    fn skip_array(&mut self) -> Option<()> {
+        let (mut depth, mut is_text) = (0_u32, false);
+        for byte in &self.text.as_bytes()[self.at..] {
+            self.at += 1;
+            match byte {
+                b'\\' | b'{' | b'}' => return None,
+                b'"' => is_text = !is_text,
+                b'[' => depth += u32::from(!is_text),
+                b']' => depth -= u32::from(!is_text),
+                _ => {}
+            }
+            if depth == 0 {
+                return Some(());
+            }
+        }
+        None
+    }
+
+    fn skip_spaces(&mut self) {
+        while self.byte().is_some_and(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.byte()? == byte).then(|| self.at += 1)
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+}
+
+/// Whether this is a number as Kineto writes them.
+fn is_number(word: &[u8]) -> bool {
+    let word = word.strip_prefix(b"-").unwrap_or(word);
+    let digits = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+    match word.iter().position(|byte| *byte == b'.') {
+        Some(point) => digits(&word[..point]) && digits(&word[point + 1..]),
+        None => digits(word),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Events of all kinds, as different versions lay them out.
+    const EVENTS: [&str; 5] = [
+        "{\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"aten::mm\", \"pid\": 5, \"tid\": 7,\n    \"ts\": 81617193703.898, \
+         \"dur\": 159.408,\n    \"args\": {\n      \"External id\": 9,\"Sequence number\": 4, \"Concrete Inputs\": [\"\", \
+         \"[2, 3]\", \"\"], \"Input type\": [\"float\", \"long int\"], \"Input Dims\": [[8, 32], [8], []], \"Ev Idx\": 2\n    }\n  }",
+        r#"{"ph":"X","cat":"kernel","name":"k<1>","pid":0,"tid":7,"ts":1.5,"dur":2,"args":{"correlation":3,"grid":[1,2,3]}}"#,
+        r#"{"ph":"i","args":{},"dur":-0.25,"ts":10,"tid":"main","name":"","id":null,"bp":true}"#,
+        r#"{ "ph" : "i" , "name" : "[memory]" , "ts" : 12.000 , "args" : { "Addr" : 139 , "Bytes" : -512 } }"#,
+        r#"{"ph":"M","name":"thread_name","args":{"name":"ä]\"}"#,
+    ];
+
+    /// What is read of an event, if it is of use.
+    fn told((event, bytes): (Event<'_>, usize)) -> String {
+        format!("{:?} {bytes}", event.meaning().map(|meaning| (meaning, event)))
+    }
+
+    fn parsed(text: &str) -> Option<String> {
+        let mut events = serde_json::Deserializer::from_str(text).into_iter::<Event<'_>>();
+        let event = events.next()?.ok()?;
+        Some(told((event, events.byte_offset())))
+    }
+
+    #[test]
+    fn plain_events_are_what_parsing_says() {
+        for text in &EVENTS[..4] {
+            let text = format!("{text},\n  {{");
+            assert_eq!(plain_event(&text).map(told), parsed(&text));
+            assert!(plain_event(&text).is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_plain_is_left_to_the_parser() {
+        for text in [
+            "",
+            "[]",
+            r#"{"ph": "X""#,
+            r#"{"ph": "X", "name": "a\"b"}"#,
+            r#"{"ph": "X", "cat": "kernel", "name": "k", "args": null}"#,
+            r#"{"args": {}, "ph": "X", "cat": "cpu_op", "name": "aten::mm"}"#,
+            r#"{"ph": "X", "cat": "kernel", "name": "k", "args": {"more": {"deep": 1}}}"#,
+            r#"{"ph": "X", "ts": nan}"#,
+            r#"{"ph": "X", "ts": 1e5}"#,
+            r#"{"ph": "X", "ts": 1.2.3}"#,
+            r#"{"ph": "X",}"#,
+            "{\"ph\": \"X\", \"name\": \"its end is miss\n  \"}",
+        ] {
+            assert!(plain_event(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_an_operator_is_given_is_the_same_each_time() {
+        let given = r#""Input type": ["float", "Scalar"], "Input Dims": [[8, 32], []]"#;
+        for (text, external, node, forward_thread) in [
+            (
+                format!(r#"{{"External id": 9,"Sequence number": 4, "Fwd thread id": 1, {given}, "Ev Idx": 2}}"#),
+                9,
+                4,
+                Some(1),
+            ),
+            (
+                format!(r#"{{"External id": 9, "Ev Idx": 5, {given}, "Fwd thread id": 0, "Sequence number": 4}}"#),
+                9,
+                4,
+                None,
+            ),
+            (format!("{{\n      \"External id\": 9, \"Sequence number\": 4, {given}\n    }}"), 9, 4, None),
+        ] {
+            let expected = OperatorArguments { external: Some(external), node: Some(node), forward_thread, given };
+            assert_eq!(OperatorArguments::of(&text), expected, "{text}");
+        }
+        for text in ["", "{}", "null", r#"{"Ev Idx": 2}"#, r#"{"a": {"b": 1}}"#] {
+            assert_eq!(OperatorArguments::of(text), OperatorArguments::default(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damage_is_read_as_the_parser_does_or_not_at_all(
+            event in 0..EVENTS.len(),
+            place in any::<prop::sample::Index>(),
+            byte in "[\\PC]",
+        ) {
+            let mut text = EVENTS[event].to_owned();
+            let (place, _) = text.char_indices().nth(place.index(text.chars().count())).unwrap();
+            text.replace_range(place..place + text[place..].chars().next().unwrap().len_utf8(), &byte);
+            // What is in an array is not looked at here, and not understood later if it is wrong.
+            if let (Some(plain), Some(parsed)) = (plain_event(&text).map(told), parsed(&text)) {
+                prop_assert_eq!(plain, parsed);
+            }
+        }
+    }
+}
