@@ -137,6 +137,7 @@ fn import_hint(error: &ImportError) -> Option<String> {
                 .into(),
         ),
         ImportError::SameRank { .. } => Some("name one file per rank".into()),
+        ImportError::OtherJob { .. } => Some("name one of them, or the files of one job".into()),
         ImportError::WhoseMemory { .. } => Some("put the rank into its file name, as in rank0.pickle".into()),
         ImportError::Snapshot(SnapshotError::Pickle { source: PickleError::WantsToRun { .. }, .. }) => {
             Some("a snapshot is plain data; this may be something else, such as a checkpoint".into())

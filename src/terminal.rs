@@ -43,14 +43,11 @@ const MOST_COLUMNS: usize = 160;
 
 /// The width of a report on stdout: that of the terminal, where it is one.
 pub(crate) fn columns() -> usize {
-    if !stdout().is_terminal() {
-        return COLUMNS;
-    }
-    let size = terminal_size::terminal_size_of(stdout()).map(|(width, _)| usize::from(width.0));
-    columns_of(std::env::var("COLUMNS").ok().as_deref(), size)
+    let size = || terminal_size::terminal_size_of(stdout()).map(|(width, _)| usize::from(width.0));
+    columns_of(std::env::var("COLUMNS").ok().as_deref(), stdout().is_terminal().then(size).flatten())
 }
 
-/// The width of a report on a terminal of this size, unless the environment says otherwise.
+/// The width of a report where a terminal has this size, unless the environment says otherwise.
 fn columns_of(variable: Option<&str>, size: Option<usize>) -> usize {
     let chosen = variable.and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
     chosen.or(size).unwrap_or(COLUMNS).clamp(FEWEST_COLUMNS, MOST_COLUMNS)

@@ -10,8 +10,9 @@ use crate::render::table::{Table, Topic, duration, known, unknown};
 /// Modules that are deeper are a detail.
 const DEEPEST: usize = 4;
 
+/// What matters most comes first: a narrow terminal leaves out the last ones.
 const HEADERS: [&str; 8] =
-    [">kernels", ">below 10 µs", ">total", ">share", ">idle before", ">rate", ">bandwidth", ">of roof"];
+    [">total", ">share", ">launches", ">rate", ">of roof", ">idle before", ">below 10 µs", ">bandwidth"];
 
 fn cells(kernels: &LaunchedKernels) -> [String; 8] {
     let KernelRates { flops_per_second, bytes_per_second, roof_share, bound, .. } = kernels.rates;
@@ -20,14 +21,14 @@ fn cells(kernels: &LaunchedKernels) -> [String; 8] {
         format!("{} {side}", text::percent(share))
     });
     [
-        text::count(kernels.count),
-        known(Some(kernels.small_count).filter(|count| *count > 0), text::count),
         duration(kernels.total_ns),
         text::percent(kernels.share),
-        known(Some(kernels.idle_before_ns).filter(|idle| *idle > 0), duration),
+        text::count(kernels.count),
         known(flops_per_second, text::flops),
-        known(bytes_per_second, text::bandwidth),
         known(roof, |roof| roof),
+        known(Some(kernels.idle_before_ns).filter(|idle| *idle > 0), duration),
+        known(Some(kernels.small_count).filter(|count| *count > 0), text::count),
+        known(bytes_per_second, text::bandwidth),
     ]
 }
 
@@ -90,8 +91,16 @@ pub(super) fn modules(analysis: &Analysis, most: usize) -> Table {
 
 pub(super) fn sources(analysis: &Analysis, most: usize) -> Table {
     let sources = analysis.sources.iter();
-    let rows = sources.map(|figures| row(figures.source.clone().unwrap_or_else(|| "no line".into()), &figures.kernels));
+    let rows = sources.map(|figures| {
+        row(figures.source.as_deref().map_or_else(|| "no line".into(), |line| near(line).into()), &figures.kernels)
+    });
     table(analysis, "line", "Kernels by line of the program", rows.collect(), most, false)
+}
+
+/// A line without the directories of its file, which are where it is installed.
+fn near(line: &str) -> &str {
+    let path = line.find(".py:").map_or(line, |end| &line[..end]);
+    path.rfind('/').map_or(line, |slash| &line[slash + 1..])
 }
 
 pub(super) fn gemms(analysis: &Analysis, most: usize) -> Table {
@@ -168,4 +177,16 @@ pub(super) fn durations(analysis: &Analysis) -> Table {
     let headers = vec!["duration", ">kernels", ">of them", ">total", ">of the time"];
     let title = over_ranks("Compute kernels by duration", analysis);
     Table { topic: Topic::Kernels, title, headers, rows, detail: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::near;
+
+    #[test]
+    fn lines_are_those_of_files() {
+        assert_eq!(near("a/b/train.py:12 forward"), "train.py:12 forward");
+        assert_eq!(near("train.py:12 a/b"), "train.py:12 a/b");
+        assert_eq!(near("<string>:1 f"), "<string>:1 f");
+    }
 }

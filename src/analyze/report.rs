@@ -205,6 +205,7 @@ fn why_unknown(analysis: &Analysis) -> String {
     let run = &analysis.run;
     // A model may be known in part only.
     let can_count = |model: &Model| model.flops_per_token(Convention::Model, 1).is_some();
+    let has_shapes = analysis.gemms.iter().any(|gemm| gemm.kernels.rates.flops_per_second.is_some());
     let has_peak = analysis.mfu.is_some() || run.device.as_ref().is_some_and(|device| device.peak_flops.is_some());
     let missing = [
         (!run.model.as_ref().is_some_and(can_count), "--model"),
@@ -214,6 +215,9 @@ fn why_unknown(analysis: &Analysis) -> String {
     ];
     let missing: Vec<&str> =
         missing.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, option)| option).collect();
+    if has_shapes && !has_peak {
+        return "set --peak-tflops".into();
+    }
     format!("set {}", text::listed(&missing))
 }
 

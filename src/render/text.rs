@@ -9,7 +9,7 @@ use crate::terminal;
 /// Space between two columns.
 pub(crate) const GAP: usize = 2;
 /// A column of text is cut to no less than this.
-const LEAST_TEXT: usize = 20;
+const LEAST_TEXT: usize = 28;
 /// The column where the text of a fact starts.
 const INDENT: usize = 10;
 

@@ -10,7 +10,7 @@ use crate::{
     figures::{FamilyFigures, KernelFigures},
     job::{
         launched::{JobKernel, JobKernels},
-        roofline::rates,
+        roofline::{WorkRate, peak, rates},
     },
     rank::kernel_sums::KernelSum,
 };
@@ -48,7 +48,12 @@ fn of_name(job: &JobKernels<'_>, name: &str, family: Family, same: &[&JobKernel<
         share: job.share(sum.total_ns),
         least_rank_ns: times().min().unwrap_or(0),
         most_rank_ns: times().max().unwrap_or(0),
-        rates: rates(&sum, Some(family), numbers, job.roofline.as_ref()),
+        rates: rates(
+            WorkRate::of_name(&sum),
+            !matches!(family, Family::Communication | Family::Copy),
+            job.roofline.as_ref().map(|roofline| peak(roofline, numbers)),
+            job.roofline.as_ref(),
+        ),
     }
 }
 

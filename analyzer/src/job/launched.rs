@@ -7,7 +7,7 @@ use stepscope_traces::{ElementType, Family, Gemm, KernelKind, OperatorWork, Orig
 
 use crate::{
     figures::{Class, LaunchedKernels, Roofline},
-    job::roofline::rates,
+    job::roofline::{WorkRate, peak, rates},
     rank::kernel_sums::{DurationCounts, KernelKey, KernelSum, KernelTable},
 };
 
@@ -33,6 +33,8 @@ type RankTimes = Vec<(usize, i64)>;
 pub(crate) struct JobKernels<'a> {
     /// By name and origin, so that sums of fractions are the same each time.
     pub(crate) kernels: Vec<JobKernel<'a>>,
+    /// Whether it is known of any who launched it.
+    has_origins: bool,
     pub(crate) ranks: usize,
     pub(crate) whole_ns: i64,
     pub(crate) durations: DurationCounts,
@@ -67,8 +69,10 @@ impl<'a> JobKernels<'a> {
                 JobKernel { key, kind, origin, gemm, numbers, sum, of_ranks }
             })
             .collect();
+        let kernels: Vec<JobKernel<'a>> = kernels.into_iter().filter(|kernel| kernel.sum.is_any()).collect();
         let whole_ns = kernels.iter().map(|kernel| kernel.sum.total_ns).sum();
-        JobKernels { kernels, ranks: tables.len(), whole_ns, durations, roofline }
+        let has_origins = kernels.iter().any(|kernel| kernel.origin.is_some());
+        JobKernels { kernels, has_origins, ranks: tables.len(), whole_ns, durations, roofline }
     }
 
     /// A time as a share of that of all kernels.
@@ -76,33 +80,50 @@ impl<'a> JobKernels<'a> {
         if self.whole_ns > 0 { total_ns as f64 / self.whole_ns as f64 } else { 0.0 }
     }
 
-    /// What some kernels come to. Those that multiply different numbers have no peak in common.
+    /// The time of a kernel that multiplies in which it is known what it computes. Where operators do not say it, the program
+    /// did, which says it of one kernel of several.
+    pub(crate) fn counted_ns(&self, kernel: &JobKernel<'_>) -> i64 {
+        if self.has_origins { kernel.sum.counted_ns } else { kernel.sum.total_ns }
+    }
+
+    /// What some kernels come to.
     pub(crate) fn together<'k>(&self, kernels: impl IntoIterator<Item = &'k JobKernel<'a>>) -> LaunchedKernels
     where
         'a: 'k,
     {
         let (mut all, mut computing) = (KernelSum::default(), KernelSum::default());
-        let mut families: Option<Family> = None;
-        let mut numbers: Vec<Option<NumberType>> = Vec::new();
+        let (mut counted_ns, mut seconds_at_peak) = (0, 0.0);
         for kernel in kernels {
             all.add(&kernel.sum);
             if kernel.key.class == Class::Compute {
                 computing.add(&kernel.sum);
-                families = families.or(Some(kernel.kind.family));
-            }
-            if kernel.sum.flops_ns > 0 && !numbers.contains(&kernel.numbers) {
-                numbers.push(kernel.numbers);
+                // What does not multiply computes nothing that counts.
+                counted_ns += if kernel.multiplies() { self.counted_ns(kernel) } else { kernel.sum.total_ns };
+                let peak = self.roofline.as_ref().map_or(f64::INFINITY, |roofline| peak(roofline, kernel.numbers));
+                seconds_at_peak += kernel.sum.flops / peak;
             }
         }
-        let roofline = self.roofline.as_ref().filter(|_| numbers.len() <= 1);
+        // Those of different numbers have peaks of their own.
+        let peak = match seconds_at_peak > 0.0 {
+            true => Some(computing.flops / seconds_at_peak),
+            false => self.roofline.as_ref().map(|roofline| roofline.peak_flops),
+        };
+        let work = WorkRate::of_group(&computing, counted_ns);
         LaunchedKernels {
             count: all.count,
             total_ns: all.total_ns,
             share: self.share(all.total_ns),
             small_count: all.small_count,
             idle_before_ns: all.idle_before_ns,
-            rates: rates(&computing, families.or(Some(Family::Copy)), numbers.first().copied().flatten(), roofline),
+            rates: rates(work, computing.count > 0, peak, self.roofline.as_ref()),
         }
+    }
+}
+
+impl JobKernel<'_> {
+    /// Whether it is one of those whose FLOPs count.
+    pub(crate) fn multiplies(&self) -> bool {
+        matches!(self.kind.family, Family::Matmul | Family::Convolution | Family::Attention)
     }
 }
 

@@ -184,7 +184,7 @@ fn by_kernels(job: &JobKernels<'_>, counted: &[&CountedTime], peak_flops: f64) -
         let name = names.entry(&kernel.key.name).or_default();
         name.all += kernel.sum.flops;
         name.model += kernel.sum.flops - kernel.sum.flops_again - again;
-        name.known_ns += kernel.sum.counted_ns;
+        name.known_ns += job.counted_ns(kernel);
         name.whole_ns += kernel.sum.total_ns;
         name.launched_ns += if kernel.origin.is_some() { kernel.sum.total_ns } else { 0 };
     }
@@ -195,7 +195,7 @@ fn by_kernels(job: &JobKernels<'_>, counted: &[&CountedTime], peak_flops: f64) -
     let device_seconds: f64 = counted.iter().map(|time| time.partition.span_ns as f64 / 1e9).sum();
     let steps = counted.iter().map(|time| time.windows).max().filter(|windows| *windows > 0);
     let possible = device_seconds * peak_flops;
-    (known_share >= LEAST_KNOWN && possible > 0.0).then(|| KernelMfu {
+    (known_share >= LEAST_KNOWN && all > 0.0 && possible > 0.0).then(|| KernelMfu {
         value: model / possible,
         hfu: all / possible,
         model_flops_per_step: steps.map(|steps| model / steps as f64),

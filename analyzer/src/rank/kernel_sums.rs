@@ -113,24 +113,11 @@ pub(crate) struct KernelSum {
 }
 
 impl KernelSum {
-    /// FLOP/s while those ran whose FLOPs are known.
-    pub(crate) fn flops_per_second(&self) -> Option<f64> {
-        (self.flops_ns > 0).then(|| self.flops / (self.flops_ns as f64 / 1e9))
+    /// Whether there is any, or a gap before one.
+    pub(crate) fn is_any(&self) -> bool {
+        self.count > 0 || self.idle_before_ns > 0
     }
 
-    /// Bytes a second while those ran whose bytes are known.
-    pub(crate) fn bytes_per_second(&self) -> Option<f64> {
-        (self.bytes_ns > 0).then(|| self.bytes / (self.bytes_ns as f64 / 1e9))
-    }
-
-    /// FLOPs for each byte, of those of which both are known.
-    pub(crate) fn arithmetic_intensity(&self) -> Option<f64> {
-        let (flops, bytes) = self.both;
-        (bytes > 0.0).then(|| flops / bytes)
-    }
-}
-
-impl KernelSum {
     pub(crate) fn add(&mut self, other: &KernelSum) {
         self.count += other.count;
         self.total_ns += other.total_ns;

@@ -26,6 +26,16 @@ pub enum ImportError {
         /// The other one.
         other: PathBuf,
     },
+    /// Two traces are of different jobs.
+    #[error("{one} and {other} are not from one job: {why}")]
+    OtherJob {
+        /// One of them.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
+        /// How they differ.
+        why: String,
+    },
     /// A memory snapshot does not say its rank, and several could be it.
     #[error("{path} does not say which rank it is from, and there are traces of several ranks")]
     WhoseMemory {

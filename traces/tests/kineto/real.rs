@@ -11,7 +11,7 @@ use stepscope_traces::{
 
 use crate::{
     figures::{activities, extent, figures},
-    fixture, read,
+    fixture, read, read_bytes, text,
 };
 
 /// Each cutting, and its answers.
@@ -204,4 +204,31 @@ fn a_window_has_what_touches_it() {
     assert!(spans.iter().copied().eq(all.spans.rows().filter(|span| window.touches(span.interval()))));
     assert!(events.iter().copied().eq(all.memory.rows().filter(|event| event.time_ns >= from)));
     assert!(!spans.is_empty() && spans.len() < all.spans.len());
+}
+
+/// Other words for the same: categories in capitals, annotations among operators, memory without addresses.
+#[test]
+fn a_trace_in_the_words_of_2021_says_the_same() {
+    let (now, _) = read(&fixture("ddp/rank0.json.gz"));
+    let mut old = text("ddp/rank0.json.gz");
+    for (word, before) in [
+        ("\"kernel\"", "\"Kernel\""),
+        ("\"gpu_memcpy\"", "\"Memcpy\""),
+        ("\"gpu_memset\"", "\"Memset\""),
+        ("\"cuda_runtime\"", "\"Runtime\""),
+        ("\"cuda_driver\"", "\"Runtime\""),
+        ("\"cpu_op\"", "\"Operator\""),
+        ("\"user_annotation\"", "\"Operator\""),
+        ("\"Addr\"", "\"Address\""),
+    ] {
+        old = old.replace(word, before);
+    }
+    let (old, loss) = read_bytes(old.as_bytes());
+    assert!(loss.is_none(), "{loss:?}");
+    let told = |data: &RankData| -> Vec<_> {
+        let spans = data.spans.rows().filter(|span| span.kind != SpanKind::Range);
+        spans.map(|span| (span.kind, span.start_ns, span.duration_ns, span.step, span.phase)).collect()
+    };
+    assert!(told(&now).iter().any(|(kind, .., step, _)| *kind == SpanKind::Step && step.is_some()));
+    assert_eq!(told(&now), told(&old));
 }

@@ -81,6 +81,26 @@ fn its_events_say_that_a_trace_is_one() {
 }
 
 #[test]
+fn traces_of_other_jobs_are_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |rank: u32, world_size: u32, base: u64| {
+        let head = format!("{{\"distributedInfo\": {{\"rank\": {rank}, \"world_size\": {world_size}}}, ");
+        trace_of(KERNEL).replace("1000", &base.to_string()).replacen('{', &head, 1)
+    };
+    for (other, why) in [
+        (of(1, 2, 1_000_000_000), None),
+        (of(1, 4, 1_000_000_000), Some("one has 2 ranks, the other 4")),
+        (of(1, 2, 4_000_000_000_000), Some("they begin more than an hour apart")),
+    ] {
+        fs::write(directory.path().join("rank0.json"), of(0, 2, 0)).unwrap();
+        fs::write(directory.path().join("rank1.json"), other).unwrap();
+        let error = Run::of_source(directory.path()).err().map(|error| error.to_string());
+        assert_eq!(error.is_some(), why.is_some(), "{error:?}");
+        assert!(why.is_none_or(|why| error.unwrap().ends_with(&format!("are not from one job: {why}"))));
+    }
+}
+
+#[test]
 fn ranks_are_those_that_traces_say_they_are() {
     let directory = tempfile::tempdir().unwrap();
     let of_rank = |rank: u32| {

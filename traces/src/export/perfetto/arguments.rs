@@ -64,7 +64,8 @@ pub(super) fn arguments(event: &mut Event, span: &Span, duration: u64, note: Opt
     }
     span.phase.iter().for_each(|phase| event.phase(*phase));
     span.layer.iter().for_each(|layer| event.number(Argument::Layer, layer.0));
-    if let Some(flops) = span.flops {
+    // Those of an operator are of one of its kernels; the others have none.
+    if let Some(flops) = span.flops.filter(|flops| *flops > 0) {
         event.count(Argument::Flops, flops);
         if duration > 0 {
             event.rate(Argument::TeraFlops, flops as f64 * per_second / 1e12);

@@ -27,23 +27,28 @@ impl TrainingContext {
 
     /// The place that the name of an annotation tells of.
     pub(super) fn named(name: &str) -> TrainingContext {
-        if let Some(step) = name.strip_prefix("ProfilerStep#") {
-            return TrainingContext { step: step.parse().ok().map(Step), ..TrainingContext::default() };
-        }
         if let Some(action) = name.strip_prefix("PP:") {
             return TrainingContext::of_action(action).unwrap_or_default();
         }
-        if name.starts_with("Optimizer.") {
-            return TrainingContext { phase: Some(Phase::Optimizer), ..TrainingContext::default() };
+        TrainingContext::of_framework(name).unwrap_or_else(|| TrainingContext::of_words(name))
+    }
+
+    /// The place that a name tells of, if PyTorch itself gave it. Those of 2021 stand among operators.
+    pub(super) fn of_framework(name: &str) -> Option<TrainingContext> {
+        if let Some(step) = name.strip_prefix("ProfilerStep#") {
+            return Some(TrainingContext { step: step.parse().ok().map(Step), ..TrainingContext::default() });
         }
-        if name.starts_with("enumerate(DataLoader)") {
-            return TrainingContext { phase: Some(Phase::Data), ..TrainingContext::default() };
-        }
-        // What PyTorch's wrappers call the forward pass of a model: `DistributedDataParallel.forward`.
-        if name.ends_with("DataParallel.forward") {
-            return TrainingContext { phase: Some(Phase::Forward), ..TrainingContext::default() };
-        }
-        TrainingContext::of_words(name)
+        let phase = if name.starts_with("Optimizer.") {
+            Phase::Optimizer
+        } else if name.starts_with("enumerate(DataLoader)") {
+            Phase::Data
+        } else if name.ends_with("DataParallel.forward") {
+            // What its wrappers call the forward pass of a model: `DistributedDataParallel.forward`.
+            Phase::Forward
+        } else {
+            return None;
+        };
+        Some(TrainingContext { phase: Some(phase), ..TrainingContext::default() })
     }
 
     /// A pipeline's action in PyTorch's words: stage, what, micro-batch, as in `2F0`.

@@ -4,7 +4,7 @@
 //! which of them such a call was in. Annotations on the device's side are copies of those of the host.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     ops::ControlFlow,
 };
 
@@ -32,6 +32,9 @@ use crate::{
 /// How many rows of each kind are kept. Files of ten gigabytes have fewer.
 const MOST_ROWS: usize = 1 << 23;
 
+/// How many kinds of events that are not read are told apart.
+const MOST_KINDS: usize = 16;
+
 /// PyTorch's number for memory of the host.
 const HOST: i32 = 0;
 
@@ -58,6 +61,8 @@ pub(super) struct Collected {
     places: HashMap<String, Option<u16>>,
     /// The threads on which autograd works.
     pub(super) autograd: HashSet<u32>,
+    /// How many events there are of kinds that are not read: those of devices of other makers.
+    pub(super) not_read: BTreeMap<String, u64>,
     /// Events that do not say when they were, or say that they were at no time.
     pub(super) timeless: u64,
     /// Events for which there was no room.
@@ -105,6 +110,10 @@ impl Visit for Collected {
     }
 
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
+        let is_counted = |kind: &&str| self.not_read.len() < MOST_KINDS || self.not_read.contains_key(*kind);
+        if let Some(kind) = event.not_read().filter(is_counted) {
+            *self.not_read.entry(kind.to_owned()).or_default() += 1;
+        }
         if let Some(meaning) = event.meaning() {
             self.take(meaning, event);
         }
@@ -177,13 +186,11 @@ impl Collected {
                     keep(&mut self.calls, call, &mut self.dropped);
                 }
             }
-            Meaning::Annotation => {
-                let place = TrainingContext::named(&event.name);
-                let annotated = Annotated { thread: event.thread(), start, end: start + duration, place };
-                let name = self.names.id(&event.name);
-                keep(&mut self.annotations, (annotated, name), &mut self.dropped);
-            }
-            Meaning::Operator => self.operator(event, start, duration),
+            Meaning::Annotation => self.annotation(TrainingContext::named(&event.name), event, start, duration),
+            Meaning::Operator => match TrainingContext::of_framework(&event.name) {
+                Some(place) => self.annotation(place, event, start, duration),
+                None => self.operator(event, start, duration),
+            },
             Meaning::Function => {
                 let name = self.called.function(&event.name);
                 let function = FunctionCall { start, duration, thread: event.thread(), name };
@@ -193,6 +200,12 @@ impl Collected {
             Meaning::Communication => self.message(event, start),
             Meaning::ThreadName => {}
         }
+    }
+
+    fn annotation(&mut self, place: TrainingContext, event: &Event<'_>, start: Nanos, duration: Nanos) {
+        let annotated = Annotated { thread: event.thread(), start, end: start + duration, place };
+        let name = self.names.id(&event.name);
+        keep(&mut self.annotations, (annotated, name), &mut self.dropped);
     }
 
     fn operator(&mut self, event: &Event<'_>, start: Nanos, duration: Nanos) {
@@ -288,6 +301,10 @@ impl Collected {
     fn memory(&mut self, event: &Event<'_>, time: Nanos) {
         let arguments = event.arguments();
         let is_host = number(arguments.memory_device_type) == Some(HOST);
+        // Traces of 2021 do not say which block it is: sizes without their ends say nothing.
+        if arguments.address.is_none() {
+            return;
+        }
         let (Some(address), Some(size)) = (number(arguments.address), number::<i64>(arguments.size)) else {
             self.timeless += u64::from(!is_host);
             return;

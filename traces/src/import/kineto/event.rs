@@ -22,6 +22,8 @@ pub(super) const COMMUNICATION: &str = "record_param_comms";
 pub(super) struct Event<'a> {
     pub(super) mark: Option<TraceEventType>,
     pub(super) category: Option<Category>,
+    /// The word for it, if it is none of ours.
+    pub(super) other_category: Option<&'a str>,
     /// Its name.
     pub(super) name: Cow<'a, str>,
     /// Its values are as they stand in the trace.
@@ -125,6 +127,21 @@ impl<'a> Event<'a> {
         }
     }
 
+    /// Takes the word for its category.
+    pub(super) fn set_category(&mut self, word: Cow<'a, str>) {
+        self.category = Some(Category::of(&word));
+        self.other_category = match word {
+            Cow::Borrowed(word) if self.category == Some(Category::Other) => Some(word),
+            _ => None,
+        };
+    }
+
+    /// The category of something that took time and is not read, unless that is of no use.
+    pub(super) fn not_read(&self) -> Option<&'a str> {
+        let took_time = self.mark == Some(TraceEventType::Complete);
+        self.other_category.filter(|category| took_time && !OF_NO_USE.contains(category))
+    }
+
     /// When it begins, in the trace's own time.
     pub(super) fn time(&self) -> Option<Nanos> {
         nanoseconds(self.time?).map(Nanos)
@@ -152,9 +169,13 @@ impl TraceEventType {
     }
 }
 
+/// Categories of what is said elsewhere too, or of the profiler's own work.
+const OF_NO_USE: [&str; 6] =
+    ["Trace", "collective_comm", "cuda_profiler_range", "cuda_sync", "gpu_user_annotation", "overhead"];
+
 impl Category {
     /// What it is; older versions wrote other words.
-    pub(super) fn of(word: &str) -> Category {
+    fn of(word: &str) -> Category {
         match word {
             "kernel" | "Kernel" => Category::Kernel,
             "gpu_memcpy" | "Memcpy" => Category::Copy,
@@ -238,7 +259,7 @@ impl<'de> Visitor<'de> for EventVisitor {
         while let Some(key) = map.next_key::<Key>()? {
             match key {
                 Key::Ph => event.mark = Some(TraceEventType::of(&map.next_value::<Text<'_>>()?.0)),
-                Key::Cat => event.category = Some(Category::of(&map.next_value::<Text<'_>>()?.0)),
+                Key::Cat => event.set_category(map.next_value::<Text<'_>>()?.0),
                 Key::Name => event.name = map.next_value::<Text<'_>>()?.0,
                 Key::Tid => event.thread = raw(&mut map)?,
                 Key::Ts => event.time = raw(&mut map)?,

@@ -101,14 +101,13 @@ impl Header {
         }
     }
 
-    /// The device with this number; where the number is not known, the one that all are alike to.
+    /// The device with this number; where there is none of that number, the one that all are alike to.
     pub(super) fn device(&self, id: Option<u32>) -> Option<Device> {
         let first = self.devices.first()?;
         let alike = |other: &DeviceProperties| (&other.name, other.memory_bytes) == (&first.name, first.memory_bytes);
-        let found = match id {
-            Some(id) => self.devices.iter().find(|device| device.id == id)?,
-            None => Some(first).filter(|_| self.devices.iter().all(alike))?,
-        };
+        // ROCm counts processors in, so that its GPUs do not begin with 0 among activities.
+        let named = id.and_then(|id| self.devices.iter().find(|device| device.id == id));
+        let found = named.or_else(|| Some(first).filter(|_| self.devices.iter().all(alike)))?;
         let known = stepscope_plan::Device::named(&found.name).ok();
         Some(Device {
             name: found.name.clone(),
@@ -157,15 +156,15 @@ mod tests {
         let device = header.device(None).unwrap();
         assert_eq!((device.name.as_str(), device.memory_bytes), ("NVIDIA H200", Some(150_109_880_320)));
         assert_eq!(device.peak_flops, Some(989.4e12));
-        assert_eq!(header.device(Some(0)), Some(device));
-        assert_eq!(header.device(Some(1)), None);
+        assert_eq!(header.device(Some(0)), Some(device.clone()));
+        assert_eq!(header.device(Some(2)), Some(device), "ROCm counts otherwise");
     }
 
     #[test]
     fn one_of_several_kinds_of_devices_is_not_guessed() {
         let header =
             header(&[("deviceProperties", r#"[{"id": 0, "name": "NVIDIA A10"}, {"id": 1, "name": "Some GPU"}]"#)]);
-        assert_eq!(header.device(None), None);
+        assert_eq!((header.device(None), header.device(Some(2))), (None, None));
         let device = header.device(Some(1)).unwrap();
         assert_eq!((device.name.as_str(), device.memory_bytes, device.peak_flops), ("Some GPU", None, None));
     }

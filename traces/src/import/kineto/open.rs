@@ -17,11 +17,14 @@ use crate::{
     clock::{ClockRecord, ClockSnapshot},
     error::{ImportError, TraceError},
     format::SCHEMA_VERSION,
-    ids::{Group, Rank},
+    ids::{Group, Nanos, Rank},
     notes::{CollectorNotes, CollectorSource, MemoryAtStart, MemoryCategories, PeakFrom, PhasesFrom, SequencesFrom},
     rank_info::RankInfo,
     run_info::{GroupInfo, RunInfo, RunSource},
 };
+
+/// The ranks of a job are profiled together, or one soon after another.
+const LONGEST_APART: Nanos = Nanos(3_600_000_000_000);
 
 /// A trace that was opened, and what it says of itself.
 pub(crate) type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
@@ -39,6 +42,7 @@ type TracedRank = (PathBuf, RankInfo, Box<KinetoTrace>);
 
 /// The run that some traces are of, and its ranks in order.
 pub(crate) fn run_of(name: String, traces: Vec<Opening>) -> Result<(RunInfo, Vec<TracedRank>), TraceError> {
+    of_one_job(&traces)?;
     let ranks = ranks_of(&traces)?;
     let groups = Groups::of(traces.iter().map(|(_, _, header)| header.as_ref()));
     let info = run_info(name, &traces, &groups);
@@ -50,6 +54,30 @@ pub(crate) fn run_of(name: String, traces: Vec<Opening>) -> Result<(RunInfo, Vec
     }
     traced.sort_by_key(|(_, info, _)| info.rank);
     Ok((info, traced))
+}
+
+/// Whether traces can be of one job: as many ranks, at one time. A directory may have those of many.
+fn of_one_job(traces: &[Opening]) -> Result<(), TraceError> {
+    let apart = |one: &Opening, other: &Opening, why: String| {
+        let (one, other) = (one.0.clone(), other.0.clone());
+        Err(ImportError::OtherJob { one, other, why }.into())
+    };
+    let world_size =
+        |(_, _, header): &Opening| header.distributed.as_ref().and_then(|distributed| distributed.world_size);
+    let mut sized = traces.iter().filter_map(|trace| Some((trace, world_size(trace)?)));
+    if let Some((one, size)) = sized.next()
+        && let Some((other, another)) = sized.find(|(_, another)| *another != size)
+    {
+        return apart(one, other, format!("one has {size} ranks, the other {another}"));
+    }
+    let begin = |(_, trace, _): &&Opening| trace.first.0;
+    let (first, last) = (traces.iter().min_by_key(begin), traces.iter().max_by_key(begin));
+    match first.zip(last) {
+        Some((one, other)) if begin(&other).saturating_sub(begin(&one)) > LONGEST_APART.0 => {
+            apart(one, other, "they begin more than an hour apart".into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The rank of each trace: as it says, else as its file is called, else the lowest that no other has.

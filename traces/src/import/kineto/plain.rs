@@ -3,11 +3,12 @@
 //! Nearly every event is one. Its values are found and not looked at, which takes a third of the time that it takes to
 //! parse them. Whatever looks different is none, and is read as any JSON is.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
 use memchr::{memchr_iter, memchr3, memrchr};
+use serde_json::value::RawValue;
 
-use super::event::{Arguments, Category, Event, TraceEventType, number};
+use super::event::{Arguments, Event, TraceEventType, number};
 
 /// The event at the beginning of a text if it is a plain one, and how long it is.
 pub(super) fn plain_event(text: &str) -> Option<(Event<'_>, usize)> {
@@ -16,7 +17,7 @@ pub(super) fn plain_event(text: &str) -> Option<(Event<'_>, usize)> {
     cursor.fields(|cursor, key| {
         match key {
             "ph" => event.mark = Some(TraceEventType::of(cursor.string()?)),
-            "cat" => event.category = Some(Category::of(cursor.string()?)),
+            "cat" => event.set_category(Cow::Borrowed(cursor.string()?)),
             "name" => event.name = Cow::Borrowed(cursor.string()?),
             "tid" => event.thread = Some(cursor.value()?),
             "ts" => event.time = Some(cursor.value()?),
@@ -55,39 +56,63 @@ pub(super) struct OperatorArguments<'a> {
 }
 
 impl<'a> OperatorArguments<'a> {
-    /// Those of a text. What is given are lists, one behind the other.
+    /// Those of a text.
     pub(super) fn of(text: &'a str) -> OperatorArguments<'a> {
-        // The number that newer versions write last is another one each time.
-        let numbered = memrchr(b',', text.as_bytes()).filter(|comma| text[*comma..].starts_with(", \"Ev Idx\""));
+        OperatorArguments::plain(text).unwrap_or_else(|| OperatorArguments::parsed(text))
+    }
+
+    /// Those of a plain text. What is given are lists, one behind the other.
+    fn plain(text: &'a str) -> Option<OperatorArguments<'a>> {
         let mut arguments = OperatorArguments::default();
-        let mut lists = None;
+        let mut lists: Option<Range<usize>> = None;
+        let mut stopped = false;
         let mut cursor = Cursor { text, at: 0, field: 0 };
-        _ = cursor.fields(|cursor, key| {
+        let walked = cursor.fields(|cursor, key| {
             if cursor.byte()? == b'[' {
-                let begin = lists.map_or(cursor.field, |(begin, _)| begin);
-                let end = match numbered {
-                    Some(end) => end,
-                    None => {
-                        cursor.skip_array()?;
-                        cursor.at
-                    }
-                };
-                lists = Some((begin, end));
-                // Nothing of use comes behind them.
-                return numbered.is_none().then_some(());
+                let begin = lists.as_ref().map_or(cursor.field, |lists| lists.start);
+                if let Some(end) = end_of_lists(text, begin) {
+                    lists = Some(begin..end);
+                    stopped = true;
+                    return None;
+                }
+                cursor.skip_array()?;
+                lists = Some(begin..cursor.at);
+                return Some(());
             }
-            let value = Some(cursor.value()?);
-            match key {
-                "External id" => arguments.external = number(value),
-                "Sequence number" => arguments.node = number(value),
-                "Fwd thread id" => arguments.forward_thread = number(value).filter(|thread| *thread > 0),
-                _ => {}
-            }
+            arguments.take(key, cursor.value()?);
             Some(())
         });
-        arguments.given = lists.map_or("", |(begin, end)| &text[begin..end]);
+        arguments.given = lists.map_or("", |lists| &text[lists]);
+        (stopped || walked.is_some()).then_some(arguments)
+    }
+
+    /// Those of any text.
+    fn parsed(text: &'a str) -> OperatorArguments<'a> {
+        let mut arguments = OperatorArguments::default();
+        for (key, value) in serde_json::from_str::<BTreeMap<String, &RawValue>>(text).unwrap_or_default() {
+            arguments.take(&key, value.get());
+            arguments.given = text.trim_start_matches('{').trim_end_matches('}');
+        }
         arguments
     }
+
+    fn take(&mut self, key: &str, value: &str) {
+        match key {
+            "External id" => self.external = number(Some(value)),
+            "Sequence number" => self.node = number(Some(value)),
+            "Fwd thread id" => self.forward_thread = number(Some(value)).filter(|thread| *thread > 0),
+            _ => {}
+        }
+    }
+}
+
+/// Where lists end that are all there is from `begin` on, but for the number which newer versions write last, and which is
+/// another one each time.
+fn end_of_lists(text: &str, begin: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let end = memrchr(b',', bytes).filter(|comma| *comma > begin && text[*comma..].starts_with(", \"Ev Idx\""))?;
+    let is_list = |colon: usize| bytes[colon - 1] != b'"' || bytes[colon + 1..].starts_with(b" [");
+    memchr_iter(b':', &bytes[begin..end]).all(|colon| is_list(begin + colon)).then_some(end)
 }
 
 /// A place in a text.
@@ -298,12 +323,35 @@ mod tests {
             let expected = OperatorArguments { external: Some(external), node: Some(node), forward_thread, given };
             assert_eq!(OperatorArguments::of(&text), expected, "{text}");
         }
-        for text in ["", "{}", "null", r#"{"Ev Idx": 2}"#, r#"{"a": {"b": 1}}"#] {
+        for text in ["", "{}", "null", r#"{"Ev Idx": 2}"#, r#"{"#] {
             assert_eq!(OperatorArguments::of(text), OperatorArguments::default(), "{text}");
+        }
+        for text in [
+            r#"{"Input Dims": [[8, 32]], "External id": 9, "Sequence number": 4, "Ev Idx": 2}"#,
+            r#"{"External id": 9, "Sequence number": 4, "kw": {"a": 1}, "Input Dims": [[8, 32]]}"#,
+            r#"{"External id": 9, "Trace name": "a\"b", "Sequence number": 4, "Input Dims": [[8, 32]], "Ev Idx": 2}"#,
+            r#"{"External id": 9, "Sequence number": 4, "Concrete Inputs": ["{a}"], "Input Dims": [[8, 32]]}"#,
+            r#"{"External id": 9, "Sequence number": 4, "Input Dims": [[8, 32]], "Ev Idx": [2]}"#,
+            r#"{"External id": 9, "Sequence number": 4, "Input Dims": [[8, 32]], "Ev Idx": "x"}"#,
+        ] {
+            let arguments = OperatorArguments::of(text);
+            assert_eq!((arguments.external, arguments.node), (Some(9), Some(4)), "{text}");
+            assert!(arguments.given.contains(r#""Input Dims": [[8, 32]]"#), "{text}");
+            let whole = format!("{{{}}}", arguments.given);
+            assert_eq!(Arguments::of(&whole).and_then(|given| given.dimensions), Some("[[8, 32]]"), "{text}");
         }
     }
 
     proptest! {
+        #[test]
+        fn damaged_arguments_do_no_harm(place in any::<prop::sample::Index>(), more in "[\\[\\]{}\",: \\\\a1]{0,3}") {
+            let event = EVENTS[0];
+            let mut text = event[event.find("\"args\": ").unwrap() + 8..event.len() - 4].to_owned();
+            text.insert_str(place.index(text.len()), &more);
+            let arguments = OperatorArguments::of(&text);
+            prop_assert!(text.contains(arguments.given));
+        }
+
         #[test]
         fn damage_is_read_as_the_parser_does_or_not_at_all(
             event in 0..EVENTS.len(),

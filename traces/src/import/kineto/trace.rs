@@ -21,9 +21,12 @@ use super::{
     event::Event,
     header::Header,
 };
+use stepscope_plan::text;
+
 use crate::{
     error::TraceError,
     ids::{Group, Nanos},
+    notes::FailedSources,
     rank_info::{RankInfo, State},
     regular_file::open_regular,
     window::Window,
@@ -90,6 +93,7 @@ impl KinetoTrace {
         info.reason = cut.or((!walked.is_whole).then(|| "it is truncated".into()));
         // The device that did most is the one that the rank uses.
         info.device = collected.header.device(main_device(&collected.activities)).or(info.device);
+        info.collector.failed_sources = not_read(&collected);
         let state = if info.reason.is_some() { State::Interrupted } else { State::Complete };
         Ok(ImportedRank { info, state, data: assemble(collected, window), loss })
     }
@@ -101,6 +105,25 @@ impl KinetoTrace {
         let walked = thread::scope(|scope| Ok::<_, io::Error>(walk(Blocks::of(scope, bytes)?, &mut collected)))?;
         Ok((collected, walked, length.saturating_sub(taken.load(Ordering::Relaxed))))
     }
+}
+
+/// What of a trace is missing, or there and not read.
+fn not_read(collected: &Collected) -> Option<FailedSources> {
+    let mut failed = FailedSources::default();
+    for (kind, count) in &collected.not_read {
+        failed.0.insert(kind.clone(), format!("{} events of this kind are not read", text::count(*count)));
+    }
+    if collected.activities.is_empty() {
+        let why = match collected.operators.len() {
+            0 => "the trace has none".to_owned(),
+            operators => format!(
+                "the trace has none, but {} operators of the host; record it with ProfilerActivity.CUDA",
+                text::count(operators as u64)
+            ),
+        };
+        failed.0.insert("GPU activity".into(), why);
+    }
+    (!failed.0.is_empty()).then_some(failed)
 }
 
 /// What something is that is no trace. Others add fields to those of Kineto, or leave them out; its events say that it is one.

@@ -27,7 +27,7 @@ const SPREAD: usize = 12;
 pub(super) fn columns(grouping: Grouping) -> [Column; 13] {
     let (name, count) = match grouping {
         Grouping::Kernel => ("kernel", "count"),
-        other => (other.words(), "kernels"),
+        other => (other.words(), "launches"),
     };
     [
         Column { header: "", width: 1, side: Side::Left, left_out: 0 },

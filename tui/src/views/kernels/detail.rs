@@ -61,7 +61,7 @@ fn in_pieces(text: &str, width: usize, lines: usize) -> Vec<String> {
 
 /// What kernels they are.
 fn first_words(group: &Group<'_>) -> String {
-    let mut words = text::counted(group.count, "kernel");
+    let mut words = format!("launches {}", text::count(group.count));
     if let Some(small) = group.by_launcher().map(|kernels| kernels.small_count).filter(|count| *count > 0) {
         words += &format!(", {} below 10 µs", text::count(small));
     }
