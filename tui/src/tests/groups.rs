@@ -134,11 +134,11 @@ fn groups_are_sorted_and_modules_stay_a_tree() {
     assert!(by_mean.contains("▼mean"), "{by_mean}");
     let operators = press(&mut app, "b");
     assert!(operators.contains("▼total") && !operators.contains("mean"), "{operators}");
-    assert!(press(&mut app, "s").contains("▼kernels"));
+    assert!(press(&mut app, "s").contains("▼launches"));
     let modules = press(&mut app, "bb");
     assert!(!modules.contains('▼'), "{modules}");
     assert_eq!(lines(&press(&mut app, "s")), lines(&modules));
-    assert!(press(&mut app, "b").contains("▼kernels"), "the order is kept");
+    assert!(press(&mut app, "b").contains("▼launches"), "the order is kept");
 }
 
 /// Whatever the size, groups are drawn and nothing beside them.
