@@ -89,10 +89,11 @@ fn traces_of_other_jobs_are_told_apart() {
     };
     for (other, why) in [
         (of(1, 2, 1_000_000_000), None),
+        ("{\"distributedInfo\": {\"rank\": 1}, \"traceEvents\": []}".into(), None),
         (of(1, 4, 1_000_000_000), Some("one has 2 ranks, the other 4")),
         (of(1, 2, 4_000_000_000_000), Some("they begin more than an hour apart")),
     ] {
-        fs::write(directory.path().join("rank0.json"), of(0, 2, 0)).unwrap();
+        fs::write(directory.path().join("rank0.json"), of(0, 2, 5_000_000_000)).unwrap();
         fs::write(directory.path().join("rank1.json"), other).unwrap();
         let error = Run::of_source(directory.path()).err().map(|error| error.to_string());
         assert_eq!(error.is_some(), why.is_some(), "{error:?}");
@@ -130,4 +131,28 @@ fn ranks_are_those_that_traces_say_they_are() {
     let error = Run::of_source(directory.path()).unwrap_err();
     assert!(matches!(&error, TraceError::Import(ImportError::SameRank { rank: Rank(5), .. })), "{error}");
     assert!(error.to_string().contains("a.json") && error.to_string().contains("d.json"));
+}
+
+#[test]
+fn what_is_not_read_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file.json");
+    let operator = r#"{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "tid": 1, "ts": 1, "dur": 9}"#;
+    let other = r#"{"ph": "X", "cat": "mtia_ccp_events", "name": "a", "ts": 1, "dur": 1}"#;
+    let overhead = r#"{"ph": "X", "cat": "overhead", "name": "a", "ts": 1, "dur": 1}"#;
+    let said = |text: &str| {
+        fs::write(&path, text).unwrap();
+        let (_, report) = Run::of_source(&path).unwrap().ranks[0].survey_with_report().unwrap();
+        let failed = report.info.collector.failed_sources.unwrap_or_default().0;
+        failed.into_iter().map(|(source, why)| format!("{source}: {why}")).collect::<Vec<_>>()
+    };
+    assert_eq!(said(&trace_of(&[KERNEL, overhead].join(","))), [""; 0]);
+    let whole = trace_of(operator);
+    assert!(said(&whole)[0].starts_with("GPU activity: the trace has none, but 1 operator of the host"));
+    assert_eq!(said(&whole[..whole.len() - 2]), [""; 0], "kernels may come behind its end");
+    let expected = [
+        "GPU activity: the trace has none of a kind that is read",
+        "mtia_ccp_events: not read; the trace has 1 event of this kind",
+    ];
+    assert_eq!(said(&trace_of(&[operator, other].join(","))), expected);
 }

@@ -71,7 +71,9 @@ fn of_one_job(traces: &[Opening]) -> Result<(), TraceError> {
         return apart(one, other, format!("one has {size} ranks, the other {another}"));
     }
     let begin = |(_, trace, _): &&Opening| trace.first.0;
-    let (first, last) = (traces.iter().min_by_key(begin), traces.iter().max_by_key(begin));
+    // One without events and without a clock may be of any time.
+    let timed = || traces.iter().filter(|trace| begin(trace) != 0);
+    let (first, last) = (timed().min_by_key(begin), timed().max_by_key(begin));
     match first.zip(last) {
         Some((one, other)) if begin(&other).saturating_sub(begin(&one)) > LONGEST_APART.0 => {
             apart(one, other, "they begin more than an hour apart".into())

@@ -93,7 +93,7 @@ impl KinetoTrace {
         info.reason = cut.or((!walked.is_whole).then(|| "it is truncated".into()));
         // The device that did most is the one that the rank uses.
         info.device = collected.header.device(main_device(&collected.activities)).or(info.device);
-        info.collector.failed_sources = not_read(&collected);
+        info.collector.failed_sources = not_read(&collected, info.reason.is_none());
         let state = if info.reason.is_some() { State::Interrupted } else { State::Complete };
         Ok(ImportedRank { info, state, data: assemble(collected, window), loss })
     }
@@ -107,18 +107,21 @@ impl KinetoTrace {
     }
 }
 
-/// What of a trace is missing, or there and not read.
-fn not_read(collected: &Collected) -> Option<FailedSources> {
+/// What of a trace is missing, or there and not read. What one lacks that is not whole may stand behind its end.
+fn not_read(collected: &Collected, is_whole: bool) -> Option<FailedSources> {
     let mut failed = FailedSources::default();
     for (kind, count) in &collected.not_read {
-        failed.0.insert(kind.clone(), format!("{} events of this kind are not read", text::count(*count)));
+        failed
+            .0
+            .insert(kind.clone(), format!("not read; the trace has {} of this kind", text::counted(*count, "event")));
     }
-    if collected.activities.is_empty() {
+    if is_whole && collected.activities.is_empty() {
         let why = match collected.operators.len() {
             0 => "the trace has none".to_owned(),
+            _ if !collected.not_read.is_empty() => "the trace has none of a kind that is read".to_owned(),
             operators => format!(
-                "the trace has none, but {} operators of the host; record it with ProfilerActivity.CUDA",
-                text::count(operators as u64)
+                "the trace has none, but {} of the host; record it with ProfilerActivity.CUDA",
+                text::counted(operators as u64, "operator")
             ),
         };
         failed.0.insert("GPU activity".into(), why);
