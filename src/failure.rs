@@ -109,7 +109,7 @@ fn trace_hint(error: &TraceError) -> Option<String> {
     match error {
         TraceError::Missing { .. } => Some(match Run::newest_under(Path::new("runs")) {
             Some(newest) => format!("the newest run here is {}", newest.display()),
-            None => "name a run directory (it contains a run.json) or a PyTorch trace".into(),
+            None => "name a run directory (it contains a run.json) or a trace".into(),
         }),
         TraceError::NotARun { path, .. } => Some(match (Run::newest_under(path), path.parent()) {
             (Some(newest), _) => format!("the newest run in it is {}", newest.display()),
@@ -133,9 +133,15 @@ fn trace_hint(error: &TraceError) -> Option<String> {
 fn import_hint(error: &ImportError) -> Option<String> {
     match error {
         ImportError::NotATrace { .. } => Some(
-            "torch.profiler's export_chrome_trace writes traces; torch.cuda.memory._dump_snapshot writes snapshots"
+            "torch.profiler, torch.cuda.memory._dump_snapshot, nsys export --type sqlite, jax.profiler.trace and rocprofv3 \
+             write files that are read"
                 .into(),
         ),
+        ImportError::NsysReport { path } => {
+            let path = path.display().to_string();
+            let database = Path::new(&path).with_extension("sqlite");
+            Some(format!("nsys export --type sqlite -o {} {path}", database.display()))
+        }
         ImportError::SameRank { .. } => Some("name one file per rank".into()),
         ImportError::OtherJob { .. } => Some("name one of them, or the files of one job".into()),
         ImportError::WhoseMemory { .. } => Some("put the rank into its file name, as in rank0.pickle".into()),

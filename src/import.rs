@@ -1,4 +1,4 @@
-//! `stepscope import`: PyTorch traces and memory snapshots as a run directory.
+//! `stepscope import`: what other tools recorded, as a run directory.
 
 use std::{io::Write, path::PathBuf};
 
@@ -8,7 +8,7 @@ use stepscope_traces::{Loss, Run};
 
 use crate::{progress, source, terminal};
 
-/// Convert PyTorch traces and memory snapshots to a run directory.
+/// Convert what other tools recorded to a run directory.
 ///
 /// Other commands also read these files directly. A run directory is smaller, loads many times faster, and opens in any
 /// Arrow reader.
@@ -17,7 +17,8 @@ use crate::{progress, source, terminal};
     stepscope import traces/ --run runs/my-training\n  \
     stepscope import rank0.json.gz rank0.pickle --run runs/rank0")]
 pub(crate) struct Arguments {
-    /// PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or directories of them.
+    /// PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports (*.sqlite), JAX
+    /// profiles (*.xplane.pb), rocprofv3 JSON or databases, or directories of them.
     ///
     /// A snapshot and a trace of the same rank are merged.
     #[arg(value_name = "SOURCE", required = true)]

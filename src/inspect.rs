@@ -18,7 +18,8 @@ use crate::{Format, folded::Folded, own_profiler, source, terminal, torch_memory
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  stepscope inspect runs/2026-11-14T10-22-07-llama-tiny --format json")]
 pub(crate) struct Arguments {
-    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports
+    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, or a directory of these
     /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
@@ -151,11 +152,14 @@ impl Contents {
         let run = &self.run;
         let mut text = format!("{}  {}\n", text::printable(&self.path), terminal::state(self.state));
         let ranks = text::ranks(self.ranks.len() as u64, run.world_size);
-        let (started, host) = (text::printable(&run.started), text::printable(&run.host));
-        let by = match run.source {
-            RunSource::Stepscope => "",
-            RunSource::Kineto => ", by the PyTorch profiler",
-            RunSource::TorchSnapshot => ", a PyTorch memory snapshot",
+        // Some tools do not say the time of day.
+        let started = Some(text::printable(&run.started)).filter(|started| !started.starts_with("1970-01-01"));
+        let (started, host) = (started.unwrap_or("at an unknown time".into()), text::printable(&run.host));
+        let by = match (run.source, run.source.other_tool()) {
+            (_, None) => String::new(),
+            (RunSource::TorchSnapshot, Some(tool)) => format!(", a {tool}"),
+            (RunSource::Nsys | RunSource::Rocprof, Some(tool)) => format!(", by {tool}"),
+            (_, Some(tool)) => format!(", by the {tool}"),
         };
         let on = if run.host == UNKNOWN_HOST { String::new() } else { format!(" on {host}") };
         text += &format!("  recorded  {started}{on}, {ranks}{by}\n");

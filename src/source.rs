@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use stepscope_traces::Run;
 
-/// Opens a run directory, or PyTorch traces and memory snapshots. Default: the newest run under `runs/`.
+/// Opens a run directory, or what other tools recorded. Default: the newest run under `runs/`.
 pub(crate) fn open(sources: &[PathBuf]) -> Result<Run> {
     if sources.is_empty() {
         let newest = Run::newest_under(Path::new("runs")).context("there is no run under runs/; name a SOURCE")?;

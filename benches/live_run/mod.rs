@@ -86,6 +86,7 @@ fn memory_event(index: usize, origin: i64, length: i64) -> Option<MemoryEvent> {
         phase: Some(Phase::Forward),
         layer: None,
         pool: None,
+        site: None,
     })
 }
 

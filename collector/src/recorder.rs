@@ -211,7 +211,7 @@ impl Recorder {
         let Some(shared) = self.shared() else { return };
         let event = |context: &Context| {
             let (&Context { step, phase, layer, .. }, time_ns, pool) = (context, Nanos(0), None);
-            MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool }
+            MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool, site: None }
         };
         if shared.launches.order_memory.load(Relaxed) {
             let (time, event) = (shared.counter.read(), event(&thread_state::context(shared)));

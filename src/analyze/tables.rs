@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_analyzer::{Analysis, AxisShare, KernelFigures, RankMemory, Share, StepFigures};
+use stepscope_analyzer::{Analysis, AxisShare, CallerMemory, KernelFigures, RankMemory, Share, StepFigures};
 use stepscope_plan::text;
 use stepscope_traces::{MemoryCategory, Nanos, RunSource, Step, without_signature};
 
@@ -31,6 +31,7 @@ pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
         memory_by_category(analysis),
         memory_by_rank(analysis, room),
         blocks(analysis),
+        callers(analysis),
         pipeline(analysis, room),
         collectives(analysis),
         axes(analysis),
@@ -273,6 +274,26 @@ fn blocks(analysis: &Analysis) -> Table {
         .map_or_else(String::new, |memory| format!("Largest blocks at the peak of rank {}", memory.rank));
     let headers = vec![">size", "category", ">layer", "allocated in", ">step"];
     Table { topic: Topic::Memory, title, headers, rows: rows.collect(), detail: true }
+}
+
+fn callers(analysis: &Analysis) -> Table {
+    const MOST: usize = 12;
+    let fullest = fullest(analysis);
+    let peak = fullest.map_or(0, |memory| memory.peak_bytes);
+    let callers = fullest.map_or_else(Vec::new, |memory| CallerMemory::of(&memory.sites_at_peak));
+    let rows = callers.iter().take(MOST).map(|memory| {
+        vec![
+            text::bytes(memory.bytes),
+            text::percent(memory.bytes as f64 / peak as f64),
+            memory.category.spelled(),
+            text::count(memory.blocks),
+            memory.caller.map_or_else(|| "(nobody knows)".into(), text::printable),
+        ]
+    });
+    let title = fullest
+        .map_or_else(String::new, |memory| format!("Who asked for the memory at the peak of rank {}", memory.rank));
+    let headers = vec![">size", ">share", "category", ">blocks", "asked for at"];
+    Table { topic: Topic::Memory, title, headers, rows: rows.collect(), detail: false }
 }
 
 fn pipeline(analysis: &Analysis, room: Room) -> Table {

@@ -35,7 +35,7 @@ use crate::{
     stepscope diff runs/main runs/branch --fail-on step_time:+3% --fail-on peak_memory:+1% --fail-on mfu:-2%\n  \
     stepscope diff runs/dp1 runs/dp2 runs/dp4")]
 pub(crate) struct Arguments {
-    /// The run to compare with: a run directory, a PyTorch profiler trace, a memory snapshot, or a directory of these.
+    /// The run to compare with: a run directory, a trace or profile of another tool, or a directory of these.
     #[arg(value_name = "BASE")]
     base: PathBuf,
     /// The runs to compare; several are shown in one table.

@@ -92,13 +92,18 @@ pub(super) fn of_rank(analysis: &Analysis, overlay: &RankOverlay, beginning: i64
             arguments: [peak].into_iter().chain(step).chain(phase).chain(categories).collect(),
         });
     }
-    if let Some(times) = overlay.info.collector.out_of_memory
-        && let Some(memory) = analysis.memory.iter().find(|memory| memory.rank == overlay.rank)
-    {
-        // How often is known, and not when.
-        let arguments =
-            vec![("times".into(), Fact::Text(times.to_string())), ("time".into(), Fact::Text("inferred".into()))];
-        marks.push(Mark { time_ns: at(memory.peak_time_ns), name: "out of memory".into(), arguments });
+    if let Some(shortage) = &overlay.info.collector.out_of_memory {
+        let free = shortage.free_bytes.map(|free| ("free".into(), Fact::Count(free)));
+        let stack = (!shortage.stack.is_empty()).then(|| ("stack".into(), Fact::Text(shortage.stack.join("\n"))));
+        let asked = [
+            ("asked for".into(), Fact::Count(shortage.requested_bytes)),
+            ("times".into(), Fact::Count(shortage.times)),
+        ];
+        marks.push(Mark {
+            time_ns: at(shortage.time_ns.0),
+            name: "out of memory".into(),
+            arguments: asked.into_iter().chain(free).chain(stack).collect(),
+        });
     }
     for step in analysis.steps.iter().filter(|step| step.rank == overlay.rank) {
         let Some(loss) = step.loss else { continue };

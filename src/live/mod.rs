@@ -23,7 +23,8 @@ use crate::words;
     stepscope live --once --size 100x30 > frame.txt\n\n\
     Press ? for the keys. The dashboard waits for a run that has not started, and follows one that is being recorded.")]
 pub(crate) struct Arguments {
-    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), or a directory of these
+    /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports
+    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, or a directory of these
     /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,

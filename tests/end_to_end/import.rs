@@ -80,9 +80,9 @@ fn a_snapshot_has_what_the_program_told() {
     let analysis = analyzed(&[path(&fixture("ddp-rank0.pickle"))], here.path());
     assert_eq!(analysis["run"]["source"], "torch-snapshot");
     let memory = &analysis["memory"][0];
-    assert_eq!((&memory["peak_bytes"], &memory["inferred"]), (&truth["replayed"]["peak_bytes"], &value!(true)));
+    assert_eq!((&memory["peak_bytes"], &memory["inferred"]), (&truth["peak_bytes"], &value!(true)));
     assert_eq!(sum(&memory["at_peak"]), memory["peak_bytes"].as_u64().unwrap());
-    assert_eq!(value!(sum(&memory["at_end"])), truth["replayed"]["allocated_at_end"]);
+    assert_eq!(value!(sum(&memory["at_end"])), truth["allocated_now"]);
     let shown = text(&stepscope(&["analyze", path(&fixture("ddp-rank0.pickle"))], here.path()).stdout);
     assert!(shown.starts_with("ddp-rank0  complete  1 rank · PyTorch memory snapshot\nmemory    peak "), "{shown}");
     assert!(shown.contains("(inferred)") && shown.contains("categories inferred"), "{shown}");
@@ -222,7 +222,7 @@ fn files_made_to_hurt_are_refused() {
     let deep_dict = [b"\x80\x04".to_vec(), b"}(N".repeat(200_000), b"u".repeat(200_000), b".".to_vec()].concat();
     let (same, other) = (trace(&[&kernel("k", 1)]), trace(&[&kernel("k", 2)]));
     for (name, bytes, why) in [
-        ("random", random, "is neither a PyTorch trace nor a memory snapshot: it is "),
+        ("random", random, "is nothing that stepscope reads: it is "),
         ("deep", deep, "it is a JSON array"),
         ("dict", deep_dict, "cannot read dict as a PyTorch memory snapshot: "),
         ("system", b"\x80\x04cos\nsystem\n(X\x04\x00\x00\x00true\x85R.".to_vec(), "it asks to run os.system"),

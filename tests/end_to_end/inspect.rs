@@ -131,15 +131,16 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
     fs::write(here.join("broken/run.json"), "{\"schema\": 1,").unwrap();
     let a_run = "hint: a run directory contains a run.json";
     let no_run = |path: &str| {
-        let why = "it has no run.json, and contains no PyTorch trace or memory snapshot";
+        let why = "it has no run.json, and contains no trace, profile or memory snapshot";
         format!("error: {path} is not a run directory: {why}")
     };
     for (source, error, hint) in [
         ("nowhere", "error: nowhere does not exist", "hint: the newest run here is runs/one"),
         (
             "notes.txt",
-            "error: notes.txt is neither a PyTorch trace nor a memory snapshot: it is text, not JSON",
-            "hint: torch.profiler's export_chrome_trace writes traces; torch.cuda.memory._dump_snapshot writes snapshots",
+            "error: notes.txt is nothing that stepscope reads: it is text, not JSON",
+            "hint: torch.profiler, torch.cuda.memory._dump_snapshot, nsys export --type sqlite, jax.profiler.trace and rocprofv3 \
+             write files that are read",
         ),
         ("empty", &no_run("empty"), a_run),
         ("runs", &no_run("runs"), "hint: the newest run in it is runs/one"),

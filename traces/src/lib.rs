@@ -71,9 +71,9 @@ pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use notes::{
     AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, FailedSources, LostOfTrace,
-    MemoryAtStart, MemoryCategories, MemoryTimes, NamedGroup, NamedGroups, NcclNote, NvmlNote, OperatorsFrom, Pauses,
-    PeakFlopsFrom, PeakFrom, PhasesFrom, ProgramModel, RankFrom, RecorderSettings, SequencesFrom, StreamsNote,
-    TorchMemory, TorchNotes,
+    MemoryAtStart, MemoryCategories, MemoryTimes, NamedGroup, NamedGroups, NcclNote, NvmlNote, OperatorsFrom,
+    OutOfMemory, Pauses, PeakFlopsFrom, PeakFrom, PhasesFrom, ProgramModel, RankFrom, RecorderSettings, SequencesFrom,
+    StreamsNote, TorchMemory, TorchNotes,
 };
 pub use operators::{ElementType, Gemm, OperatorArgument, OperatorWork, Shapes, Tensor};
 pub use origin::Origin;

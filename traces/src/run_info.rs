@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chrono::{DateTime, Local, Utc};
+use chrono::{DateTime, Local, SecondsFormat, Utc};
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     sys::signal::{Signal, kill},
@@ -78,6 +78,14 @@ pub enum RunSource {
     Kineto,
     /// A memory snapshot of PyTorch's.
     TorchSnapshot,
+    /// Nsight Systems.
+    Nsys,
+    /// XLA's profiler, of JAX and TensorFlow.
+    Xplane,
+    /// AMD's profiler of ROCm.
+    Rocprof,
+    /// PyTorch's recorder of collectives.
+    FlightRecorder,
 }
 
 impl RunSource {
@@ -91,6 +99,10 @@ impl RunSource {
             RunSource::Stepscope => None,
             RunSource::Kineto => Some("PyTorch profiler"),
             RunSource::TorchSnapshot => Some("PyTorch memory snapshot"),
+            RunSource::Nsys => Some("Nsight Systems"),
+            RunSource::Xplane => Some("XLA profiler"),
+            RunSource::Rocprof => Some("rocprofv3 profiler"),
+            RunSource::FlightRecorder => Some("PyTorch Flight Recorder"),
         }
     }
 }
@@ -124,11 +136,31 @@ impl RunInfo {
             stepscope: env!("CARGO_PKG_VERSION").into(),
             source: RunSource::Stepscope,
             name: name.into(),
-            started: Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
+            started: Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true),
             command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
             host: host_name(),
             git: GitRevision::of(&directory),
             directory: directory.to_string_lossy().into_owned(),
+            world_size: None,
+            model: None,
+            layout: None,
+            groups: Vec::new(),
+            configuration: serde_json::Map::new(),
+        }
+    }
+
+    /// Describes what another tool recorded, from this time of day on, in nanoseconds since 1970.
+    pub(crate) fn of_tool(source: RunSource, name: String, began: i64) -> RunInfo {
+        RunInfo {
+            schema: SCHEMA_VERSION,
+            stepscope: env!("CARGO_PKG_VERSION").into(),
+            source,
+            name,
+            started: DateTime::from_timestamp_nanos(began).to_rfc3339_opts(SecondsFormat::Millis, true),
+            command: Vec::new(),
+            directory: String::new(),
+            host: "unknown".into(),
+            git: None,
             world_size: None,
             model: None,
             layout: None,

@@ -218,7 +218,7 @@ table! {
     row MemoryEvent;
     /// What happened to memory. What one thread recorded is in order; what several did is in order of time only once it
     /// is sorted.
-    table MemoryEvents in "memory.arrows";
+    table MemoryEvents in "memory.arrows", 1 column added;
     time time_ns;
     /// When it happened.
     time_ns: Nanos,
@@ -238,6 +238,8 @@ table! {
     layer: Option<Layer>,
     /// The pool it came from.
     pool: Option<Pool>,
+    /// Who asked for it: a name whose text is a stack of calls, one in each line, the innermost first.
+    site: Option<NameId>,
 }
 
 table! {
@@ -303,6 +305,14 @@ impl Table for Strings {
 
     fn append_within(&mut self, batch: &Self, _: Window) {
         batch.rows().for_each(|(id, text)| self.push(id, text));
+    }
+}
+
+impl MemoryEvent {
+    /// An event of which nothing else is known.
+    pub fn new(time_ns: Nanos, op: MemoryOperation, address: u64, bytes: Option<u64>) -> MemoryEvent {
+        let (category, step, phase, layer, pool, site) = (None, None, None, None, None, None);
+        MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool, site }
     }
 }
 

@@ -96,11 +96,7 @@ pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
     let both_have_time = has_time(base) && has_time(other);
     let steps = (both_have_time && has_steps(base) != has_steps(other))
         .then(|| "only one of them has steps; the other is compared as a whole".to_owned());
-    let source = |source: RunSource| match source {
-        RunSource::Stepscope => "Stepscope".to_owned(),
-        RunSource::Kineto => "PyTorch's profiler".to_owned(),
-        RunSource::TorchSnapshot => "a PyTorch memory snapshot".to_owned(),
-    };
+    let source = |source: RunSource| source.other_tool().unwrap_or("Stepscope").to_owned();
     let reasons = [
         model.or(shape),
         differ("sequence length", base_length, other_length),

@@ -29,6 +29,8 @@ pub struct RankMemory {
     pub fragmentation_bytes: Option<u64>,
     /// The largest blocks at the peak, the largest first.
     pub largest_at_peak: Vec<Block>,
+    /// What was allocated at the peak, by who asked for it, the most first; nothing where nobody is known.
+    pub sites_at_peak: Vec<CallSite>,
     /// What was allocated at the peak, by layer; of none, what belongs to no layer.
     pub layers_at_peak: Vec<LayerMemory>,
     /// What is allocated at the end of a step more than at the end of the one before: the median over the steps; none
@@ -38,6 +40,8 @@ pub struct RankMemory {
     pub predicted: Option<MemoryPlan>,
     /// What the device itself says is used, in parts that add up; none where it says nothing.
     pub ledger: Option<Ledger>,
+    /// Where memory ran out, if it did.
+    pub out_of_memory: Option<MemoryShortage>,
     /// Whether categories were told from something else than what the program said.
     pub inferred: bool,
     /// Frees of what was not allocated, and allocations of what was not freed: their other half was not recorded.
@@ -56,8 +60,83 @@ impl RankMemory {
     }
 }
 
+/// Who asked for some memory, and what for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CallSite {
+    /// What it is for.
+    pub category: MemoryCategory,
+    /// How many blocks there are.
+    pub blocks: u64,
+    /// How large they are together.
+    pub bytes: u64,
+    /// The calls, the innermost first; none where they are not known.
+    pub stack: Vec<String>,
+}
+
+/// What one line of the program asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerMemory<'a> {
+    /// The innermost call that is not of PyTorch; none where no calls are known.
+    pub caller: Option<&'a str>,
+    /// What it is for.
+    pub category: MemoryCategory,
+    /// How many blocks there are.
+    pub blocks: u64,
+    /// How large they are together.
+    pub bytes: u64,
+}
+
+impl CallerMemory<'_> {
+    /// What each line of the program asked for, the most first.
+    pub fn of(sites: &[CallSite]) -> Vec<CallerMemory<'_>> {
+        let mut sums: BTreeMap<(Option<&str>, MemoryCategory), (u64, u64)> = BTreeMap::new();
+        for site in sites {
+            let (blocks, bytes) = sums.entry((caller(&site.stack), site.category)).or_default();
+            *blocks += site.blocks;
+            *bytes += site.bytes;
+        }
+        let memory = |((caller, category), (blocks, bytes))| CallerMemory { caller, category, blocks, bytes };
+        let mut callers: Vec<_> = sums.into_iter().map(memory).collect();
+        callers.sort_by_key(|memory| std::cmp::Reverse(memory.bytes));
+        callers
+    }
+}
+
+/// The innermost call of a stack that is the program's own, and not one of PyTorch or Python.
+pub(crate) fn caller(stack: &[String]) -> Option<&str> {
+    let is_of_libraries = |call: &&String| {
+        ["torch/", "<frozen", "<string>", "<eval_with_key>"].iter().any(|begin| call.starts_with(begin))
+            || call.contains("/lib/python3")
+    };
+    let own = stack.iter().find(|call| !is_of_libraries(call));
+    own.or(stack.first()).map(String::as_str)
+}
+
+/// What there was when memory ran out, the last time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MemoryShortage {
+    /// How often it did.
+    pub times: u64,
+    /// When, in the rank's clock.
+    pub time_ns: i64,
+    /// What was asked for.
+    pub requested_bytes: u64,
+    /// What the device had left; none where that was not recorded.
+    pub free_bytes: Option<u64>,
+    /// Taken from the device and not allocated; none where that was not recorded.
+    pub reserved_unused_bytes: Option<u64>,
+    /// Who asked, the innermost call first; none where that is not known.
+    pub stack: Vec<String>,
+    /// What was allocated.
+    pub at: BTreeMap<MemoryCategory, u64>,
+    /// The same by who asked for it, the most first; nothing where nobody is known.
+    pub sites: Vec<CallSite>,
+    /// Whether there would have been room with PyTorch's expandable segments; none where that cannot be told.
+    pub expandable_segments_would_do: Option<bool>,
+}
+
 /// A block of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Block {
     /// How large it is.
     pub bytes: u64,
@@ -69,6 +148,8 @@ pub struct Block {
     pub phase: Option<Phase>,
     /// In which step.
     pub step: Option<Step>,
+    /// Who asked for it, the innermost call first; none where that is not known.
+    pub stack: Vec<String>,
 }
 
 /// What a layer has allocated.

@@ -34,7 +34,11 @@ pub use launchers::{
     SourceFigures,
 };
 pub use layout::RunLayout;
-pub use memory::{Block, LayerMemory, Ledger, LibraryMemory, MemoryLibrary, MemoryPoint, RankMemory};
+pub(crate) use memory::caller;
+pub use memory::{
+    Block, CallSite, CallerMemory, LayerMemory, Ledger, LibraryMemory, MemoryLibrary, MemoryPoint, MemoryShortage,
+    RankMemory,
+};
 pub use mfu::{KernelMfu, Mfu, ModelFrom};
 pub use partition::Partition;
 pub use pipeline::{PipelineFigures, StageFigures, StepBubble};

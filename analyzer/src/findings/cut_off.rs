@@ -13,8 +13,20 @@ impl Check for CutOff {
     const KIND: &'static str = "cut-off";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        let is_cut_off = analysis.run.source == RunSource::Kineto && analysis.run.state == State::Interrupted;
-        is_cut_off.then(|| Found {
+        if analysis.run.state != State::Interrupted {
+            return None;
+        }
+        if analysis.run.source == RunSource::TorchSnapshot {
+            return Some(Found {
+                share: 1.0,
+                what: "a memory snapshot is truncated: its peak may be larger than what is shown".into(),
+                evidence: "events behind its end are missing, and so is what was there before the first one".into(),
+                advice: "copy or write the snapshot again".into(),
+            });
+        }
+        use RunSource::{Kineto, Nsys, Rocprof, Xplane};
+        let is_trace = matches!(analysis.run.source, Kineto | Nsys | Rocprof | Xplane);
+        is_trace.then(|| Found {
             share: 1.0,
             what: "a trace is truncated, and it is unknown how much is missing".into(),
             evidence: format!(

@@ -5,6 +5,7 @@
 
 mod cut_off;
 mod memory;
+mod out_of_memory;
 mod pipeline;
 mod time;
 
@@ -38,6 +39,7 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
     if let Some(cut_off) = check::<cut_off::CutOff>(analysis) {
         return vec![cut_off];
     }
+    let shortage = check::<out_of_memory::OutOfMemory>(analysis);
     let checks = [
         check::<time::ExposedCommunication>,
         check::<time::LongStep>,
@@ -52,5 +54,6 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
     ];
     let mut found: Vec<Finding> = checks.into_iter().filter_map(|check| check(analysis)).collect();
     found.sort_by(|one, other| other.share.total_cmp(&one.share));
-    found
+    // What ended the run comes first.
+    shortage.into_iter().chain(found).collect()
 }

@@ -269,7 +269,8 @@ impl LiveRank {
             return self.memory_figures.clone();
         }
         let device = DeviceSamples::of(&self.data.counters, &self.data.names, self.info.sharing().is_some());
-        let figures = self.memory.figures(run, &self.info, &self.steps_of_memory(run), &device).map(Arc::new);
+        let figures =
+            self.memory.figures(run, &self.info, &self.steps_of_memory(run), &device, &self.data.names).map(Arc::new);
         self.memory_is_stale = false;
         self.memory_figures.clone_from(&figures);
         figures

@@ -208,7 +208,7 @@ pub(crate) fn read_rank(
     let spans = |data: &RankData, spans: &Spans| reading.take(&data.names, spans);
     let (data, report) = rank.read_in_pieces(window, spans, |events| memory.take(events))?;
     let (info, taken) = (report.info.clone(), memory.taken());
-    let memory = |steps: &[StepWindow], device: &DeviceSamples| memory.figures(run, &info, steps, device);
+    let memory = |steps: &[StepWindow], device: &DeviceSamples| memory.figures(run, &info, steps, device, &data.names);
     reading.finish(run, report, &data, taken, memory)
 }
 

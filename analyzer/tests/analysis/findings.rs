@@ -104,6 +104,7 @@ fn memory_is_looked_at() {
         phase: None,
         layer: None,
         pool: None,
+        site: None,
     };
     hand.memory.push(event(0, 1, 4_000_000, MemoryCategory::OptimizerState));
     hand.memory.push(event(1, 2, 9_000_000, MemoryCategory::Activations));

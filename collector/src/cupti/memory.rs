@@ -38,6 +38,7 @@ impl Pools {
             phase,
             layer,
             pool,
+            site: None,
         };
         let mut events = Vec::new();
         let pool = change.pool.map(|(address, size)| {

@@ -173,6 +173,7 @@ mod tests {
             phase: None,
             layer: None,
             pool: None,
+            site: None,
         };
         let time = order.counter.read();
         order.add(NoteThread(thread), &MemoryNote { recorder, time, event });

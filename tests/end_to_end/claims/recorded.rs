@@ -121,6 +121,7 @@ fn memory_and_counters_may_be_anything() {
                 phase: None,
                 layer: Some(Layer(i32::MIN + index as i32)),
                 pool: Some(Pool(index)),
+                site: None,
             };
             writer.push_memory(&event).unwrap();
             writer.push_span(&kernel(index)).unwrap();

@@ -9,12 +9,18 @@ use crate::ids::Rank;
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// There is a file at the path, and we know of no tool that writes such a one.
-    #[error("{path} is neither a PyTorch trace nor a memory snapshot: it is {what}")]
+    #[error("{path} is nothing that stepscope reads: it is {what}")]
     NotATrace {
         /// The path.
         path: PathBuf,
         /// What it is instead.
-        what: &'static str,
+        what: String,
+    },
+    /// A report of Nsight Systems, in a format that only its own tools read.
+    #[error("{path} is an Nsight Systems report, which must be exported to SQLite first")]
+    NsysReport {
+        /// The path.
+        path: PathBuf,
     },
     /// Two traces, or two memory snapshots, are of one rank.
     #[error("{one} and {other} are both from rank {rank}; only one can be used")]

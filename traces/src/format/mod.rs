@@ -22,7 +22,7 @@ pub(crate) mod frame;
 pub(crate) mod scan;
 
 /// The newest version of the run directory this library reads, and the one it writes. Version 1 does not say who launched
-/// what: its spans have no origin.
+/// what: its spans have no origin. Files of version 2 may not say who asked for memory either.
 pub const SCHEMA_VERSION: u32 = 2;
 
 /// Keys of a batch's metadata.

@@ -1,12 +1,16 @@
 //! A rank of another tool's, as tables.
 
 use crate::{
+    ids::Nanos,
     loss::Loss,
     rank_data::RankData,
     rank_info::{RankInfo, State},
     tables::Table,
     window::Window,
 };
+
+/// The ranks of a job are profiled together, or one soon after another.
+pub(crate) const LONGEST_APART: Nanos = Nanos(3_600_000_000_000);
 
 /// A rank that another tool recorded.
 #[derive(Debug)]

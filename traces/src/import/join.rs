@@ -127,6 +127,7 @@ mod tests {
                 phase: None,
                 layer: None,
                 pool: None,
+                site: None,
             });
         }
         rank

@@ -1,12 +1,21 @@
 //! What other tools recorded, as runs.
 
+mod device_work;
 mod imported;
 mod join;
 mod kineto;
+mod nsys;
+mod profile;
 mod rank_name;
 mod rank_source;
+mod recognize;
+mod rocprof;
 mod source;
+mod sqlite;
+mod tool_run;
 mod torch_snapshot;
+mod unpacked;
+mod xplane;
 
 pub(crate) use imported::ImportedRank;
 pub(crate) use rank_source::RankSource;

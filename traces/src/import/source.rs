@@ -1,22 +1,31 @@
-//! Opens what people name, by its content: traces, memory snapshots, directories of those.
+//! Opens what people name, by its content: traces, memory snapshots, databases of profilers, directories of those.
 
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{ErrorKind, Read, Seek},
+    fs::{self, File},
+    io::ErrorKind,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::{
     ImportedRank,
     kineto::{self, Opening},
+    nsys,
     rank_name::rank_in_name,
     rank_source::RankSource,
+    recognize,
+    rocprof::{self, rocpd},
+    sqlite::{self, Database},
+    tool_run::ToolRun,
     torch_snapshot::{self, Snapshot},
+    unpacked,
+    xplane::{self, Protobuf, kind_of_protobuf},
 };
 use crate::{
     error::{ImportError, SnapshotError, TraceError},
     ids::Rank,
+    membership::{self, Memberships},
     rank_info::{RankInfo, State},
     regular_file::open_regular,
     run_info::{self, RunInfo},
@@ -27,9 +36,6 @@ const MOST_FILES: usize = 1 << 16;
 
 /// How many traces stay open between a look at them and reading: a job may have more ranks than a process may have files.
 const MOST_OPEN: usize = 128;
-
-/// How many bytes tell a pickle from the rest.
-const HEAD: u64 = 16;
 
 /// A run that another tool recorded.
 pub(crate) struct ImportedRun {
@@ -65,6 +71,7 @@ pub(crate) fn open(paths: &[&Path]) -> Result<ImportedRun, TraceError> {
 struct Found {
     traces: Vec<Opening>,
     snapshots: Vec<Snapshot>,
+    profiles: Vec<ToolRun>,
 }
 
 impl Found {
@@ -78,12 +85,15 @@ impl Found {
             return self.take(path);
         }
         if path.join(run_info::FILE).exists() {
-            let what = "a run directory, which has all of its ranks; name it alone";
+            let what = "a run directory, which has all of its ranks; name it alone".into();
             return Err(ImportError::NotATrace { path: path.to_owned(), what }.into());
         }
         let before = self.count();
-        for file in files_of(path)? {
+        let mut report = None;
+        for file in files_of(&newest_profile(path).unwrap_or(path.to_owned()))? {
             match self.take(&file) {
+                // It lies beside its export, or is all there is.
+                Err(error @ TraceError::Import(ImportError::NsysReport { .. })) => report = Some(error),
                 // What else is there does not matter.
                 Ok(()) | Err(TraceError::Import(ImportError::NotATrace { .. })) => {}
                 Err(TraceError::Import(ImportError::Snapshot(
@@ -93,23 +103,31 @@ impl Found {
             }
         }
         if self.count() == before {
-            let why = "it has no run.json, and contains no PyTorch trace or memory snapshot";
-            return Err(TraceError::NotARun { path: path.to_owned(), why });
+            let why = "it has no run.json, and contains no trace, profile or memory snapshot";
+            return Err(report.unwrap_or(TraceError::NotARun { path: path.to_owned(), why }));
         }
         Ok(())
     }
 
     fn count(&self) -> usize {
-        self.traces.len() + self.snapshots.len()
+        self.traces.len() + self.snapshots.len() + self.profiles.len()
     }
 
     fn take(&mut self, file: &Path) -> Result<(), TraceError> {
-        let mut head = Vec::new();
-        let mut opened = open_regular(file).map_err(TraceError::io("open", file))?;
-        let looked = opened.by_ref().take(HEAD).read_to_end(&mut head).and_then(|_| opened.rewind());
-        looked.map_err(TraceError::io("read", file))?;
+        let opened = open_regular(file).map_err(TraceError::io("open", file))?;
+        let head = recognize::head_of(&opened);
         if torch_snapshot::may_be_snapshot(&head) {
-            self.snapshots.push(Snapshot::read(file, opened)?);
+            let (bytes, _) = unpacked::open(Arc::new(opened)).map_err(TraceError::io("read", file))?;
+            self.snapshots.push(Snapshot::read(file, bytes)?);
+        } else if head.starts_with(sqlite::MAGIC) && recognize::is_packed(&opened) {
+            let what = "an SQLite database packed with gzip; decompress it first".into();
+            return Err(ImportError::NotATrace { path: file.to_owned(), what }.into());
+        } else if head.starts_with(sqlite::MAGIC) {
+            self.profiles.push(profile_of(Database::open(file)?)?);
+        } else if nsys::is_report(&head, file) {
+            return Err(ImportError::NsysReport { path: file.to_owned() }.into());
+        } else if let Some(run) = read_profile(file, &opened, &head)? {
+            self.profiles.push(run);
         } else {
             let keep = self.traces.len() < MOST_OPEN;
             self.traces.push(kineto::look_at(file, opened, keep)?);
@@ -119,6 +137,9 @@ impl Found {
 
     /// The run that all of it is of.
     fn run(self, name: String) -> Result<ImportedRun, TraceError> {
+        if !self.profiles.is_empty() {
+            return self.run_of_profiles(name);
+        }
         let mut run = match self.traces.as_slice() {
             [] => ImportedRun { info: torch_snapshot::run_info(name, &self.snapshots), ranks: Vec::new() },
             _ => {
@@ -154,6 +175,69 @@ impl Found {
         run.ranks.sort_by_key(|rank| rank.info.rank);
         Ok(run)
     }
+
+    /// The run of files that one tool wrote: its ranks are numbered through where the files do not say which they are.
+    fn run_of_profiles(self, name: String) -> Result<ImportedRun, TraceError> {
+        let others = self.traces.iter().map(|(path, ..)| path).chain(self.snapshots.iter().map(|other| &other.path));
+        let one = &self.profiles[0];
+        let of_others = self.profiles.iter().filter(|other| other.info.source != one.info.source);
+        if let Some(other) = others.chain(of_others.map(|other| &other.path)).next() {
+            let why = "different tools wrote them".to_owned();
+            return Err(ImportError::OtherJob { one: one.path.clone(), other: other.clone(), why }.into());
+        }
+        if let Some((other, why)) =
+            self.profiles[1..].iter().find_map(|other| Some((other, one.is_of_another_job(other)?)))
+        {
+            return Err(ImportError::OtherJob { one: one.path.clone(), other: other.path.clone(), why }.into());
+        }
+        let mut run = ImportedRun { info: RunInfo { name, ..one.info.clone() }, ranks: Vec::new() };
+        for ToolRun { path, ranks, .. } in self.profiles {
+            let next = run.ranks.last().map_or(Rank(0), |last: &SourceRank| Rank(last.info.rank.0 + 1));
+            let first = rank_in_name(&path).filter(|_| ranks.len() == 1).unwrap_or(next);
+            for (number, mut rank) in (first.0..).map(Rank).zip(ranks) {
+                rank.info.rank = number;
+                if let Some(one) = run.ranks.iter().find(|other| other.info.rank == number) {
+                    return Err(ImportError::SameRank { rank: number, one: one.path.clone(), other: path }.into());
+                }
+                let (info, state) = (rank.info.clone(), rank.state);
+                let source = RankSource::Tables(Box::new(rank));
+                run.ranks.push(SourceRank { path: path.clone(), info, state, source });
+            }
+        }
+        run.ranks.sort_by_key(|rank| rank.info.rank);
+        if run.info.groups.is_empty() {
+            run.info.groups = membership::groups(run.ranks.iter().map(|rank| Memberships {
+                rank: rank.info.rank,
+                communicators: &rank.info.groups,
+                named: rank.info.collector.process_groups.as_ref(),
+            }));
+        }
+        Ok(run)
+    }
+}
+
+/// The profile that a database holds.
+fn profile_of(database: Database) -> Result<ToolRun, TraceError> {
+    if nsys::is_export(&database) {
+        return nsys::read(database);
+    }
+    if rocpd::is_rocpd(&database) {
+        return rocpd::read(database);
+    }
+    let what = "an SQLite database of another program".into();
+    Err(ImportError::NotATrace { path: database.path, what }.into())
+}
+
+/// Reads what a profiler wrote that has all of a run in one file.
+fn read_profile(path: &Path, file: &File, head: &[u8]) -> Result<Option<ToolRun>, TraceError> {
+    let again = || file.try_clone().map_err(TraceError::io("open", path));
+    if kind_of_protobuf(head) == Some(Protobuf::XSpace) {
+        return xplane::read(path, again()?).map(Some);
+    }
+    if rocprof::may_be_results(head) {
+        return rocprof::read(path, again()?).map(Some);
+    }
+    Ok(None)
 }
 
 /// The rank of a snapshot: as its file is called, else that of the only trace. Without traces it is the first.
@@ -164,6 +248,12 @@ fn first_rank(snapshot: &Snapshot, traces: &[SourceRank]) -> Result<Rank, TraceE
         (None, [only]) => Ok(only.info.rank),
         (None, _) => Err(ImportError::WhoseMemory { path: snapshot.path.clone() }.into()),
     }
+}
+
+/// Where JAX and TensorFlow put the newest profile in a directory of TensorBoard's. Its folders are named by time.
+fn newest_profile(directory: &Path) -> Option<PathBuf> {
+    let profiles = fs::read_dir(directory.join("plugins/profile")).ok()?.take(MOST_FILES).flatten();
+    profiles.map(|entry| entry.path()).filter(|path| path.is_dir()).max()
 }
 
 /// The files of a directory, by name.
@@ -183,7 +273,7 @@ fn name_of(paths: &[&Path]) -> String {
     let whole = fs::canonicalize(first).unwrap_or_else(|_| first.to_owned());
     let named = if paths.len() > 1 { whole.parent().unwrap_or(&whole) } else { &whole };
     let name = named.file_name().map_or("trace".into(), |name| name.to_string_lossy().into_owned());
-    [".gz", ".json", ".trace", ".pt", ".pickle"]
+    [".gz", ".json", ".trace", ".pt", ".pickle", ".sqlite", ".db", ".pb", ".xplane"]
         .iter()
         .fold(name.as_str(), |name, end| name.strip_suffix(end).unwrap_or(name))
         .into()

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::field::{NoteField, put_value, take_value};
-use crate::ids::Rank;
+use crate::ids::{Nanos, Rank};
 
 /// A group of ranks that a program has made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,23 @@ pub struct NamedGroups(pub Vec<NamedGroup>);
 #[serde(transparent)]
 pub struct FailedSources(pub BTreeMap<String, String>);
 
+/// Where memory ran out, the last time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutOfMemory {
+    /// How often it did.
+    pub times: u64,
+    /// When, on the rank's clock.
+    pub time_ns: Nanos,
+    /// What was asked for.
+    pub requested_bytes: u64,
+    /// What the device had left, if that was recorded.
+    pub free_bytes: Option<u64>,
+    /// Who asked for it, the innermost call first.
+    pub stack: Vec<String>,
+    /// Whether there would have been room with PyTorch's expandable segments, where that can be told.
+    pub expandable_segments_would_do: Option<bool>,
+}
+
 macro_rules! values {
     ($($note:ty),*) => {$(
         impl NoteField for $note {
@@ -41,4 +58,4 @@ macro_rules! values {
     )*};
 }
 
-values!(NamedGroups, FailedSources);
+values!(NamedGroups, FailedSources, OutOfMemory);

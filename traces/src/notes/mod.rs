@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use field::NoteField;
 
 pub use devices::{AttentionNote, CuptiNote, NcclNote, NvmlNote, StreamsNote};
-pub use found_out::{FailedSources, NamedGroup, NamedGroups};
+pub use found_out::{FailedSources, NamedGroup, NamedGroups, OutOfMemory};
 pub use memory_times::MemoryTimes;
 pub use pauses::Pauses;
 pub use program_model::ProgramModel;
@@ -142,8 +142,8 @@ notes! {
     BlocksFromBefore in blocks_from_before: u64,
     /// By how much the allocator has rounded up what is there at the end of a snapshot.
     RoundingBytesAtEnd in rounding_bytes_at_end: u64,
-    /// How often memory ran out.
-    OutOfMemory in out_of_memory: u64,
+    /// Where memory ran out.
+    OutOfMemory in out_of_memory: OutOfMemory,
     /// How many events of a snapshot are of a kind that is not known.
     UnknownEvents in unknown_events: u64,
     /// What was lost of what it was imported from.

@@ -133,13 +133,21 @@ fn imported_ranks_are_understood() {
         "device": "2",
         "blocks_from_before": "4",
         "rounding_bytes_at_end": "60",
-        "out_of_memory": "1",
+        "out_of_memory": {
+            "times": 1,
+            "time_ns": 5,
+            "requested_bytes": 70,
+            "free_bytes": 60,
+            "stack": ["loss.py:21 cross_entropy_loss"],
+            "expandable_segments_would_do": true,
+        },
         "unknown_events": "7",
     });
     let notes = read(snapshot.clone());
     assert_eq!(written(&notes), snapshot);
     assert!(notes.others.is_empty(), "{:?}", notes.others);
-    assert_eq!((notes.device, notes.blocks_from_before, notes.out_of_memory), (Some(2), Some(4), Some(1)));
+    assert_eq!((notes.device, notes.blocks_from_before), (Some(2), Some(4)));
+    assert_eq!(notes.out_of_memory.map(|shortage| (shortage.time_ns, shortage.free_bytes)), Some((Nanos(5), Some(60))));
     // An earlier version's word for the same.
     let earlier = read(json!({ "source": "torch-snapshot" }));
     assert_eq!(earlier.source, Some(CollectorSource::TorchSnapshot));

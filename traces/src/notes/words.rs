@@ -34,6 +34,14 @@ words! {
         Kineto = "PyTorch profiler (Kineto)",
         /// PyTorch's allocator.
         TorchSnapshot = "PyTorch memory snapshot" | "torch-snapshot",
+        /// Nsight Systems.
+        Nsys = "Nsight Systems",
+        /// XLA's profiler.
+        Xplane = "XLA profiler (XPlane)",
+        /// AMD's profiler of ROCm.
+        Rocprof = "rocprofv3",
+        /// PyTorch's recorder of collectives.
+        FlightRecorder = "PyTorch Flight Recorder",
     }
 
     /// Where a rank's phases come from. None of these is what the program says alone.
@@ -42,6 +50,8 @@ words! {
         TorchHooks = "as PyTorch says; forward is inferred: what comes before backward",
         /// From annotations in a trace of PyTorch's profiler, as far as there are any.
         KinetoAnnotations = "annotated; elsewhere inferred from which thread launched when",
+        /// From what JAX calls operations that it differentiates.
+        HloNames = "as JAX names operations: jvp is forward, transpose is backward",
     }
 
     /// Where it is known from which operator launched a kernel.

@@ -98,6 +98,7 @@ fn event(time: i64, address: u64, bytes: u64, category: MemoryCategory) -> Memor
         phase: None,
         layer: None,
         pool: Some(Pool(0)),
+        site: None,
     }
 }
 

@@ -11,6 +11,9 @@ mod figures;
 /// Cuttings of real traces.
 mod real;
 
+/// Long traces, which several threads read.
+mod shared;
+
 /// What is a trace, and of which rank.
 mod sources;
 

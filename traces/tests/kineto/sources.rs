@@ -45,7 +45,7 @@ fn other_files_are_named_for_what_they_are() {
     for (bytes, what) in [
         (&b""[..], "empty"),
         (b"hello, world", "text, not JSON"),
-        (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive"),
+        (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive, such as a PyTorch checkpoint"),
         (b"{\"a\": 1}", "JSON without traceEvents"),
         (b"[{\"ph\": \"X\"}]", "a JSON array, and no list of events of PyTorch's profiler"),
         (b"{\"otherData\": {}, \"traceEvents\": []}", "a Chrome trace of another tool"),
@@ -55,7 +55,7 @@ fn other_files_are_named_for_what_they_are() {
     ] {
         fs::write(&path, bytes).unwrap();
         let error = Run::of_source(&path).unwrap_err().to_string();
-        let expected = format!("{} is neither a PyTorch trace nor a memory snapshot: it is {what}", path.display());
+        let expected = format!("{} is nothing that stepscope reads: it is {what}", path.display());
         assert_eq!(error, expected);
     }
     assert!(matches!(Run::of_source(&directory.path().join("nothing")), Err(TraceError::Missing { .. })));

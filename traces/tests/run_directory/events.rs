@@ -62,7 +62,7 @@ fn memory() -> impl Strategy<Value = MemoryEvent> {
         option::of(any::<u32>().prop_map(Pool)),
     );
     (times(), place, what).prop_map(|((time_ns, _), (step, phase), (op, address, bytes, category, layer, pool))| {
-        MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool }
+        MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer, pool, site: None }
     })
 }
 

@@ -107,7 +107,8 @@ fn the_columns_are_those_of_the_contract() {
     assert_eq!(
         columns("memory.arrows"),
         "time_ns int64, op dictionary(uint8, utf8), address uint64, bytes uint64?, \
-         category dictionary(uint8, utf8)?, step int32?, phase dictionary(uint8, utf8)?, layer int32?, pool uint32?"
+         category dictionary(uint8, utf8)?, step int32?, phase dictionary(uint8, utf8)?, layer int32?, pool uint32?, \
+         site uint32?"
     );
     assert_eq!(columns("counters.arrows"), "time_ns int64, counter uint16, value float64");
     assert_eq!(columns("strings.arrows"), "id uint32, text utf8");

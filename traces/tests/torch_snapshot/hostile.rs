@@ -6,14 +6,21 @@ use crate::pickle_writer::{Frames, ImportedRank, Python, Snapshot, import};
 const FORWARD: Frames = &[("at::native::silu", "??"), ("forward", "model.py")];
 const BACKWARD: Frames = &[("torch::autograd::Engine::evaluate_function()", "??")];
 
+/// Where a block is that was there before the history.
+const FROM_BEFORE: u64 = 1 << 20;
+
 fn snapshot(devices: usize) -> Snapshot {
     let mut s = Snapshot::new();
-    s.segment(0, 1000, &[(2, 16, "active_allocated", FORWARD), (600, 5, "active_allocated", FORWARD)]);
+    s.segment(
+        0,
+        2 << 20,
+        &[(2, 16, "active_allocated", FORWARD), (FROM_BEFORE as i64, 5, "active_allocated", FORWARD)],
+    );
     for device in 0..devices {
         if device > 0 {
             s.next_device();
         }
-        s.event("segment_alloc", 0, 1000, FORWARD);
+        s.event("segment_alloc", 0, 2 << 20, FORWARD);
         s.alloc(1, 8, FORWARD);
         s.alloc(2, 16, FORWARD);
         s.free(1, 8, BACKWARD);
@@ -58,7 +65,7 @@ fn a_file_that_is_cut_off_anywhere_says_what_is_there_and_that_it_is_not_all() {
         let everything = memory(&whole).unwrap();
         // A block that was there before the history, and never came back, is known only from the whole.
         let history = |rank: usize| -> Vec<_> {
-            let from_before = |event: &MemoryEvent| event.address != 600;
+            let from_before = |event: &MemoryEvent| event.address != FROM_BEFORE;
             everything[rank].2.memory.rows().filter(from_before).collect()
         };
         let mut most = 0;
@@ -68,7 +75,7 @@ fn a_file_that_is_cut_off_anywhere_says_what_is_there_and_that_it_is_not_all() {
                     for (number, (state, loss, data)) in ranks.iter().enumerate() {
                         assert_eq!(*state, State::Interrupted);
                         assert!(loss.unreadable_bytes > 0);
-                        let events: Vec<_> = data.memory.rows().filter(|event| event.address != 600).collect();
+                        let events: Vec<_> = data.memory.rows().filter(|event| event.address != FROM_BEFORE).collect();
                         is_beginning(&events, &history(number));
                     }
                     let events = ranks.iter().map(|(_, _, data)| data.memory.len()).sum::<usize>();

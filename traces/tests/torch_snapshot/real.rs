@@ -15,7 +15,6 @@ fn fixture() -> PathBuf {
 fn check(path: &Path) {
     let truth = path.with_extension("truth.json");
     let truth: Value = serde_json::from_slice(&std::fs::read(truth).unwrap()).unwrap();
-    let truth = &truth["replayed"];
     let number = |value: &Value| value.as_u64().unwrap();
     let imported = Imported::of(&Run::of_source(path).unwrap());
     assert_eq!(imported.info.source, RunSource::TorchSnapshot);
@@ -24,14 +23,18 @@ fn check(path: &Path) {
     assert_eq!(rank.info.collector.memory_categories, Some(MemoryCategories::Inferred));
     let replay = replay(&rank.data.memory);
     assert_eq!(replay.peak, number(&truth["peak_bytes"]));
-    assert_eq!(replay.end, number(&truth["allocated_at_end"]));
+    assert_eq!(replay.end, number(&truth["allocated_now"]));
     for (category, name) in [
         (MemoryCategory::Parameters, "params"),
         (MemoryCategory::Gradients, "grads"),
         (MemoryCategory::OptimizerState, "optimizer"),
     ] {
-        let (found, known) = (replay.at_end[&category] as f64, number(&truth["at_end"][name]) as f64);
-        assert!((found / known - 1.0).abs() < 0.01, "{category}: {found} instead of {known}");
+        let (found, known) = (replay.at_end[&category] as f64, number(&truth["replayed"]["at_end"][name]) as f64);
+        // The allocator leaves up to a mebibyte with a block that is not worth cutting; how much that was, it says in the end.
+        match truth["allocated_at_end"][name].as_f64() {
+            Some(allocated) => assert!((found / allocated - 1.0).abs() < 0.01, "{category}: {found} of {allocated}"),
+            None => assert!((1.0..1.04).contains(&(found / known)), "{category}: {found} instead of {known}"),
+        }
     }
     // The rest of this training is its buckets, two workspaces of cuBLAS, and the batch.
     assert_eq!(replay.at_end[&MemoryCategory::Communication] / 1_000_000, 374);
@@ -39,6 +42,20 @@ fn check(path: &Path) {
     assert_eq!(replay.at_end[&MemoryCategory::Inputs], 32768);
     assert_eq!(replay.at_end.get(&MemoryCategory::Activations), None);
     assert_eq!(replay.reserved, 5_335_154_688);
+}
+
+#[test]
+fn a_snapshot_may_be_packed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rank0.pickle.gz");
+    let mut packed = flate2::write::GzEncoder::new(std::fs::File::create(&path).unwrap(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, &std::fs::read(fixture()).unwrap()).unwrap();
+    packed.finish().unwrap();
+    let of = |path: &Path| {
+        let imported = Imported::of(&Run::of_source(path).unwrap());
+        imported.ranks[0].data.memory.rows().collect::<Vec<_>>()
+    };
+    assert!(of(&path) == of(&fixture()));
 }
 
 #[test]

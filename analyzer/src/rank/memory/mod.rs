@@ -4,6 +4,7 @@
 //! step begins, and after each event. A step has the events from its beginning to before its end; the last step has those at
 //! its end too. All of this is of the whole recording, whichever steps count.
 
+mod blocks;
 mod growth;
 mod player;
 mod replay;
@@ -19,24 +20,23 @@ mod tests;
 use std::collections::BTreeMap;
 
 use stepscope_plan::{Attention, MemoryPlan};
-use stepscope_traces::{MemoryCategories, MemoryCategory, Rank, RankInfo, RunInfo, RunSource};
+use stepscope_traces::{MemoryCategories, MemoryCategory, Names, OutOfMemory, Rank, RankInfo, RunInfo, RunSource};
 
 use crate::{
-    figures::RankMemory,
+    figures::{MemoryShortage, RankMemory},
     rank::{
         device_samples::{DeviceSamples, Taken},
         step_windows::StepWindow,
     },
 };
 
+use blocks::Blocks;
 use growth::growth_per_step;
 use player::Player;
+use state::AllocatorState;
 use stretch::Stretch;
 
 pub(crate) use replay::{MemoryReplay, TakenEvents};
-
-/// How many of the largest blocks are shown.
-const MOST_BLOCKS: usize = 10;
 
 /// Bytes of each category, in the order of [`MemoryCategory::ALL`].
 type CategoryBytes = [u64; MemoryCategory::ALL.len()];
@@ -49,18 +49,44 @@ impl MemoryReplay {
         info: &RankInfo,
         every_step: &[StepWindow],
         device: &DeviceSamples,
+        names: &Names,
     ) -> Option<RankMemory> {
         self.sort();
+        let out_of_memory = info.collector.out_of_memory.as_ref().map(|note| self.out_of_memory(note, names));
         let mut player = self.settled.clone().unwrap_or_default();
         let mut stretches = Stretch::of_steps(every_step);
         stretches.retain(|stretch| stretch.from > player.stretch.from);
         player.play(&self.events, &stretches, &self.places);
-        rank_memory(player, run, info, device)
+        Some(RankMemory { out_of_memory, ..rank_memory(player, run, info, device, names)? })
+    }
+
+    /// What there was when memory ran out.
+    fn out_of_memory(&self, note: &OutOfMemory, names: &Names) -> MemoryShortage {
+        let mut state = self.settled.as_ref().map_or_else(AllocatorState::default, |player| player.state.clone());
+        let until = self.events.partition_point(|event| event.time <= note.time_ns.0);
+        self.events[..until].iter().for_each(|event| state.apply(event, &self.places));
+        MemoryShortage {
+            times: note.times,
+            time_ns: note.time_ns.0,
+            requested_bytes: note.requested_bytes,
+            free_bytes: note.free_bytes,
+            reserved_unused_bytes: state.reserved.and_then(|reserved| reserved.checked_sub(state.allocated)),
+            stack: note.stack.clone(),
+            at: by_category(&state.bytes),
+            sites: Blocks::of(&state, &self.places).sites(names),
+            expandable_segments_would_do: note.expandable_segments_would_do,
+        }
     }
 }
 
 /// What was played, as figures.
-fn rank_memory(player: Player, run: &RunInfo, info: &RankInfo, device: &DeviceSamples) -> Option<RankMemory> {
+fn rank_memory(
+    player: Player,
+    run: &RunInfo,
+    info: &RankInfo,
+    device: &DeviceSamples,
+    names: &Names,
+) -> Option<RankMemory> {
     let Player { state, watch, step_ends, began, first_step_start, first_step_end, reserved, at_peak, .. } = player;
     let (peak, reserved_peak, timeline) = watch.finish()?;
     let ledger = |at_peak| {
@@ -84,13 +110,15 @@ fn rank_memory(player: Player, run: &RunInfo, info: &RankInfo, device: &DeviceSa
         at_end: by_category(&state.bytes),
         reserved_peak_bytes: reserved_peak,
         fragmentation_bytes: peak.reserved.and_then(|reserved| reserved.checked_sub(peak.allocated)),
-        largest_at_peak: at_peak.largest,
+        largest_at_peak: at_peak.largest(names),
+        sites_at_peak: at_peak.sites(names),
         layers_at_peak: at_peak.layers,
         growth_bytes_per_step: growth_per_step(&step_ends),
         predicted: predicted(run, info.rank),
         ledger: peak.reserved.and_then(ledger),
         inferred: is_inferred(run, info),
         unmatched_events: state.unmatched,
+        out_of_memory: None,
         gaps: info.collector.torch_memory.as_ref().and_then(|notes| notes.gaps),
         timeline,
     })

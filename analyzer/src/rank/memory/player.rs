@@ -1,17 +1,12 @@
 //! Plays memory events, stretch by stretch, and remembers what stood out.
 
-use std::{cmp::Reverse, collections::BTreeMap};
-
-use stepscope_traces::Layer;
-
 use super::{
-    MOST_BLOCKS,
+    blocks::Blocks,
     reserved::ReservedTimeline,
     state::{AllocationPlace, AllocatorState, Event},
     stretch::Stretch,
     watch::Watch,
 };
-use crate::figures::{Block, LayerMemory};
 
 /// Plays events in the order of time, in one go or as they come.
 #[derive(Clone, Default)]
@@ -31,15 +26,6 @@ pub(super) struct Player {
     /// Where in time it is.
     pub(super) stretch: Stretch,
     played: usize,
-}
-
-/// What was live at a moment.
-#[derive(Clone, Default)]
-pub(super) struct Blocks {
-    /// The largest, the largest first.
-    pub(super) largest: Vec<Block>,
-    /// All of them, by layer.
-    pub(super) layers: Vec<LayerMemory>,
 }
 
 impl Player {
@@ -77,24 +63,6 @@ impl Player {
         self.stretch = *next;
         if self.played > 0 {
             self.watch.look(self.played, next.from, next.step, None, &self.state);
-        }
-    }
-}
-
-impl Blocks {
-    /// What is live after some events.
-    fn after(mut state: AllocatorState, events: &[Event], places: &[AllocationPlace]) -> Blocks {
-        events.iter().for_each(|event| state.apply(event, places));
-        let mut blocks: Vec<(u64, Block)> = state.blocks(places).filter(|(_, block)| block.bytes > 0).collect();
-        let mut layers: BTreeMap<Option<Layer>, u64> = BTreeMap::new();
-        for (_, block) in &blocks {
-            *layers.entry(block.layer).or_default() += block.bytes;
-        }
-        // Equal ones in the order of their addresses, so that the answer is always the same.
-        blocks.sort_unstable_by_key(|(address, block)| (Reverse(block.bytes), *address));
-        Blocks {
-            largest: blocks.into_iter().map(|(_, block)| block).take(MOST_BLOCKS).collect(),
-            layers: layers.into_iter().map(|(layer, bytes)| LayerMemory { layer, bytes }).collect(),
         }
     }
 }

@@ -51,6 +51,7 @@ impl MemoryReplay {
                         step: events.step.get(row),
                         phase: events.phase.get(row),
                         layer: events.layer.get(row),
+                        site: events.site.get(row),
                     };
                     let last = &mut last[place.category as usize];
                     let number = match *last {

@@ -1,10 +1,9 @@
 //! What is live after each event of a rank's memory.
 
 use hashbrown::HashMap;
-use stepscope_traces::{Layer, MemoryCategory, Phase, Step};
+use stepscope_traces::{Layer, MemoryCategory, NameId, Phase, Step};
 
 use super::CategoryBytes;
-use crate::figures::Block;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +29,7 @@ pub(super) struct AllocationPlace {
     pub(super) step: Option<Step>,
     pub(super) phase: Option<Phase>,
     pub(super) layer: Option<Layer>,
+    pub(super) site: Option<NameId>,
 }
 
 impl Event {
@@ -56,6 +56,14 @@ pub(super) struct AllocatorState {
     pub(super) reserved: Option<u64>,
     /// Events whose other half is missing.
     pub(super) unmatched: u64,
+}
+
+/// A live block, with its address and its place.
+#[derive(Clone, Copy)]
+pub(super) struct LiveBlock {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) place: AllocationPlace,
 }
 
 /// A live block.
@@ -106,11 +114,12 @@ impl AllocatorState {
         self.allocated -= held.bytes;
     }
 
-    /// What is live, with its address, in no order.
-    pub(super) fn blocks(&self, places: &[AllocationPlace]) -> impl Iterator<Item = (u64, Block)> {
-        self.live.iter().map(|(&address, held)| {
-            let AllocationPlace { category, step, phase, layer } = places[held.place as usize];
-            (address, Block { bytes: held.bytes, category, layer, phase, step })
+    /// What is live, in no order.
+    pub(super) fn blocks(&self, places: &[AllocationPlace]) -> impl Iterator<Item = LiveBlock> {
+        self.live.iter().map(|(&address, held)| LiveBlock {
+            address,
+            bytes: held.bytes,
+            place: places[held.place as usize],
         })
     }
 }

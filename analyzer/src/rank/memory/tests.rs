@@ -28,6 +28,7 @@ fn event(time: i64, op: MemoryOperation, address: u64) -> MemoryEvent {
         phase: None,
         layer: None,
         pool: None,
+        site: None,
     }
 }
 
@@ -59,6 +60,7 @@ fn memory_of(events: &[MemoryEvent], windows: &[StepWindow]) -> Option<RankMemor
         &RankInfo::of_this_process(Rank(3)),
         windows,
         &DeviceSamples::default(),
+        &Names::default(),
     )
 }
 
@@ -124,7 +126,7 @@ fn a_rank_by_hand() {
     let expected = [(300, "activations"), (200, "activations"), (100, "parameters"), (70, "other"), (50, "gradients")];
     assert_eq!(largest, expected);
     let (step, phase, layer) = (Some(Step(0)), Some(Phase::Forward), Some(Layer(1)));
-    let block = Block { bytes: 300, category: MemoryCategory::Activations, layer, phase, step };
+    let block = Block { bytes: 300, category: MemoryCategory::Activations, layer, phase, step, stack: Vec::new() };
     assert_eq!(memory.largest_at_peak[0], block);
     let layers: Vec<_> = memory.layers_at_peak.iter().map(|layer| (layer.layer, layer.bytes)).collect();
     assert_eq!(layers, [(None, 220), (Some(Layer(0)), 200), (Some(Layer(1)), 300)]);
@@ -250,7 +252,7 @@ proptest! {
         borders.sort_unstable();
         let windows = windows(&borders);
         let run = RunInfo::of_this_process("test");
-        let memory = replay(events.chunks(piece)).figures(&run, &RankInfo::of_this_process(Rank(0)), &windows, &DeviceSamples::default());
+        let memory = replay(events.chunks(piece)).figures(&run, &RankInfo::of_this_process(Rank(0)), &windows, &DeviceSamples::default(), &Names::default());
 
         let mut sorted = events;
         sorted.sort_by_key(|event| event.time_ns);
@@ -293,7 +295,7 @@ proptest! {
         for event in &replay.events {
             state.apply(event, &replay.places);
             prop_assert_eq!(state.bytes.iter().sum::<u64>(), state.allocated);
-            prop_assert_eq!(state.blocks(&replay.places).map(|(_, block)| block.bytes).sum::<u64>(), state.allocated);
+            prop_assert_eq!(state.blocks(&replay.places).map(|block| block.bytes).sum::<u64>(), state.allocated);
         }
     }
 }

@@ -146,6 +146,7 @@ impl Job {
             phase: Some(Phase::Forward),
             layer: None,
             pool: None,
+            site: None,
         };
         let alloc =
             |time, address, bytes, category| event(time, MemoryOperation::Alloc, address, Some(bytes), Some(category));

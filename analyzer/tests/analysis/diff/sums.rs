@@ -58,6 +58,7 @@ fn hand((spans, blocks): &AnyRank, steps: i32) -> Hand {
             phase: None,
             layer: None,
             pool: None,
+            site: None,
         };
         hand.memory.push(alloc);
         let free = MemoryEvent {

@@ -32,6 +32,7 @@ impl Checked {
             phase: None,
             layer: None,
             pool: None,
+            site: None,
         });
     }
 

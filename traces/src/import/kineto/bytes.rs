@@ -3,49 +3,16 @@
 //! Unpacking takes about as long as reading what comes out, so two cores share the work evenly.
 
 use std::{
-    fs::File,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, Read},
     mem,
-    os::unix::fs::FileExt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread::{self, Scope},
 };
-
-use flate2::bufread::MultiGzDecoder;
 
 /// How much is handed over at once.
 const BLOCK: usize = 1 << 20;
 /// How many blocks may wait to be read.
 const WAITING: usize = 4;
-
-/// What a gzip file begins with.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-
-/// The bytes of a trace from its beginning on, and how many were taken from its file so far.
-pub(super) fn open(file: Arc<File>) -> io::Result<(Box<dyn Read + Send>, Arc<AtomicU64>)> {
-    let taken = Arc::new(AtomicU64::new(0));
-    let mut counted = BufReader::with_capacity(BLOCK / 4, Counted { file, taken: taken.clone() });
-    let is_packed = counted.fill_buf()?.starts_with(&GZIP);
-    Ok((if is_packed { Box::new(MultiGzDecoder::new(counted)) } else { Box::new(counted) }, taken))
-}
-
-/// Counts what was taken from a file, which others may read too.
-struct Counted {
-    file: Arc<File>,
-    taken: Arc<AtomicU64>,
-}
-
-impl Read for Counted {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(into, self.taken.load(Ordering::Relaxed))?;
-        self.taken.fetch_add(read as u64, Ordering::Relaxed);
-        Ok(read)
-    }
-}
 
 /// Blocks of a trace, in order.
 pub(super) struct Blocks {

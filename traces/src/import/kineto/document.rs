@@ -17,6 +17,8 @@ const LONGEST_VALUE: usize = 16 << 20;
 /// How much text is checked in one go at most, and behind damage.
 const LONGEST_STRETCH: usize = 64 << 10;
 const SHORTEST_STRETCH: usize = 1 << 10;
+/// Shorter stretches of events are not handed on.
+const SHORTEST_SHARE: usize = 256 << 10;
 /// How many numbers of an event may be none: each has it read once more.
 const MOST_PATCHES: usize = 16;
 /// After this many unreadable places the rest is skipped: the file is no trace, or nothing is left of it.
@@ -40,6 +42,16 @@ pub(super) trait Visit {
 
     /// An event that may be of use; whether more of them are wanted.
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()>;
+
+    /// Whether it wants whole stretches of events rather than each.
+    fn wants_stretches(&self) -> bool {
+        false
+    }
+
+    /// A stretch of events that stand one behind the other; whether more of them are wanted.
+    fn stretch(&mut self, _events: Vec<u8>) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 /// How a walk ended.
@@ -64,8 +76,8 @@ pub(super) enum Instead {
     Nothing,
     /// A JSON object without events.
     Object,
-    /// No JSON at all; its first bytes.
-    Bytes([u8; 8]),
+    /// No JSON at all.
+    Bytes,
 }
 
 /// Walks through a trace.
@@ -74,6 +86,48 @@ pub(super) fn walk(supply: impl Supply, visit: &mut impl Visit) -> Walked {
     let mut walk = Walk { supply, buffer, at: 0, ended: false, stretch: LONGEST_STRETCH, walked };
     walk.document(visit);
     walk.walked
+}
+
+/// Reads a stretch of events; says whether all of them could be read.
+pub(super) fn walk_stretch(events: &[u8], visit: &mut impl Visit) -> bool {
+    let Ok(text) = std::str::from_utf8(events) else { return false };
+    let (read, goes_on) = run_of_events(text, visit);
+    goes_on.is_continue() && text[read..].trim_ascii().trim_start_matches(',').is_empty()
+}
+
+/// Reads events as long as nothing is in the way; says how long they are, and whether more are wanted.
+fn run_of_events(text: &str, visit: &mut impl Visit) -> (usize, ControlFlow<()>) {
+    let (mut rest, mut read) = (text, 0);
+    loop {
+        rest = rest.trim_ascii_start();
+        rest = rest.strip_prefix(',').map_or(rest, str::trim_ascii_start);
+        let mut goes_on = ControlFlow::Continue(());
+        let bytes = match skipped(rest) {
+            Some(bytes) => bytes,
+            None => {
+                let Some((event, bytes)) = plain_event(rest).or_else(|| parsed_event(rest)) else {
+                    return (read, goes_on);
+                };
+                if !event.is_one() {
+                    return (read, goes_on);
+                }
+                goes_on = visit.event(&event);
+                bytes
+            }
+        };
+        rest = &rest[bytes..];
+        read = text.len() - rest.len();
+        if goes_on.is_break() {
+            return (read, goes_on);
+        }
+    }
+}
+
+/// Where the last event ends that another one follows, as Kineto lays them out.
+fn end_of_events(bytes: &[u8]) -> Option<usize> {
+    const END: &[u8] = b"\n  },";
+    let last = memmem::rfind(bytes, b"\n  },\n  {")?;
+    Some(last + END.len())
 }
 
 struct Walk<S> {
@@ -106,11 +160,10 @@ impl<S: Supply> Walk<S> {
             Some(b'{') => self.at += 1,
             Some(b'[') => return self.list(visit),
             first => {
-                self.walked.instead = Some(first.map_or(Instead::Nothing, |_| self.first_bytes()));
+                self.walked.instead = Some(first.map_or(Instead::Nothing, |_| Instead::Bytes));
                 return;
             }
         }
-        let begins = self.first_bytes();
         let (mut seen_events, mut damaged) = (false, false);
         while !self.walked.is_whole && !damaged {
             let mut found = match self.next_byte() {
@@ -141,7 +194,7 @@ impl<S: Supply> Walk<S> {
             }
         }
         if !seen_events {
-            self.walked.instead = Some(if damaged { begins } else { Instead::Object });
+            self.walked.instead = Some(if damaged { Instead::Bytes } else { Instead::Object });
         } else if damaged {
             self.lose_rest();
         }
@@ -204,6 +257,7 @@ impl<S: Supply> Walk<S> {
     /// Reads events to the end of their array, or of the bytes.
     fn events(&mut self, visit: &mut impl Visit) -> ControlFlow<()> {
         loop {
+            self.stretches(visit)?;
             self.whole_events(visit)?;
             match self.next_byte() {
                 Some(_) if self.walked.loss.unreadable_events >= MOST_DAMAGE => self.lose_rest(),
@@ -222,34 +276,36 @@ impl<S: Supply> Walk<S> {
         }
     }
 
+    /// Hands on whole stretches of events as long as there are long ones.
+    fn stretches(&mut self, visit: &mut impl Visit) -> ControlFlow<()> {
+        while visit.wants_stretches() {
+            match end_of_events(&self.buffer[self.at..]).filter(|end| *end >= SHORTEST_SHARE) {
+                Some(end) => {
+                    let rest = self.buffer.split_off(self.at + end);
+                    let mut stretch = std::mem::replace(&mut self.buffer, rest);
+                    stretch.drain(..std::mem::take(&mut self.at));
+                    visit.stretch(stretch)?;
+                }
+                None if self.buffer.len() - self.at < SHORTEST_SHARE && self.fill() => {}
+                None => break,
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     /// Reads events as long as nothing is in the way: damage, the end of the buffer, or the end of the events. Text is
     /// checked for being some in one go, which takes a tenth of the time that it takes for each name.
     fn whole_events(&mut self, visit: &mut impl Visit) -> ControlFlow<()> {
         loop {
             let bytes = &self.buffer[self.at..self.buffer.len().min(self.at + self.stretch)];
-            let mut text = match std::str::from_utf8(bytes) {
+            let text = match std::str::from_utf8(bytes) {
                 Ok(text) => text,
                 Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
             };
-            let (begin, length) = (self.at, text.len());
-            loop {
-                text = text.trim_ascii_start();
-                text = text.strip_prefix(',').map_or(text, str::trim_ascii_start);
-                if let Some(bytes) = skipped(text) {
-                    text = &text[bytes..];
-                    self.at = begin + length - text.len();
-                    continue;
-                }
-                let Some((event, bytes)) = plain_event(text).or_else(|| parsed_event(text)) else { break };
-                if !event.is_one() {
-                    break;
-                }
-                let goes_on = visit.event(&event);
-                text = &text[bytes..];
-                self.at = begin + length - text.len();
-                goes_on?;
-            }
-            if self.at == begin {
+            let (read, goes_on) = run_of_events(text, visit);
+            self.at += read;
+            goes_on?;
+            if read == 0 {
                 return ControlFlow::Continue(());
             }
             self.stretch = (2 * self.stretch).min(LONGEST_STRETCH);
@@ -388,13 +444,6 @@ impl<S: Supply> Walk<S> {
         if self.buffer.starts_with(b"\xef\xbb\xbf") {
             self.at = 3;
         }
-    }
-
-    fn first_bytes(&self) -> Instead {
-        let mut bytes = [0; 8];
-        let there = self.buffer.len().min(8);
-        bytes[..there].copy_from_slice(&self.buffer[..there]);
-        Instead::Bytes(bytes)
     }
 
     /// Whether the value that begins here is longer than any can be.

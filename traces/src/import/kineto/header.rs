@@ -12,7 +12,7 @@ use crate::{ids::Rank, membership, rank_info::Device};
 const MOST_LISTED: usize = 1 << 16;
 
 /// What a trace says of itself.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Header {
     /// What to add to its times to have nanoseconds since 1970.
     pub(super) base_ns: i64,

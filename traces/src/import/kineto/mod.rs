@@ -1,10 +1,8 @@
 //! Traces of PyTorch's profiler, which is called Kineto.
 //!
-//! A file is unpacked by one thread and read by another, event by event and in any size; what is kept is what devices did,
+//! A file is unpacked by one thread and read by others, event by event and in any size; what is kept is what devices did,
 //! which calls launched it, what the program called it, and its memory.
 
-mod annotation;
-mod assemble;
 mod bytes;
 mod collect;
 mod collective;
@@ -12,14 +10,9 @@ mod decimal;
 mod document;
 mod event;
 mod header;
-mod memory;
-mod messages;
-mod names;
 mod open;
-mod operator;
-mod origins;
-mod places;
 mod plain;
+mod shared;
 mod skip;
 mod trace;
 

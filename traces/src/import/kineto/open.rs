@@ -6,25 +6,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use chrono::{DateTime, SecondsFormat};
-
 use super::{
-    super::rank_name::rank_in_name,
+    super::{imported::LONGEST_APART, rank_name::rank_in_name},
     header::{Header, ProcessGroup},
     trace::{KinetoTrace, Opened},
 };
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
     error::{ImportError, TraceError},
-    format::SCHEMA_VERSION,
-    ids::{Group, Nanos, Rank},
+    ids::{Group, Rank},
     notes::{CollectorNotes, CollectorSource, MemoryAtStart, MemoryCategories, PeakFrom, PhasesFrom, SequencesFrom},
     rank_info::RankInfo,
     run_info::{GroupInfo, RunInfo, RunSource},
 };
-
-/// The ranks of a job are profiled together, or one soon after another.
-const LONGEST_APART: Nanos = Nanos(3_600_000_000_000);
 
 /// A trace that was opened, and what it says of itself.
 pub(crate) type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
@@ -33,7 +27,7 @@ pub(crate) type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
 pub(crate) fn look_at(path: &Path, file: File, keep: bool) -> Result<Opening, TraceError> {
     match KinetoTrace::open(path, file, keep)? {
         Opened::Trace(trace, header) => Ok((path.to_owned(), trace, header)),
-        Opened::SomethingElse(what) => Err(ImportError::NotATrace { path: path.to_owned(), what }.into()),
+        Opened::SomethingElse(what) => Err(ImportError::NotATrace { path: path.to_owned(), what: what.into() }.into()),
     }
 }
 
@@ -145,20 +139,11 @@ fn run_info(name: String, traces: &[Opening], groups: &Groups) -> RunInfo {
     configuration.extend(nccl.map(|nccl| ("nccl".into(), nccl.into())));
     let first = traces.iter().map(|(_, trace, _)| trace.first.0).min().unwrap_or(0);
     RunInfo {
-        schema: SCHEMA_VERSION,
-        stepscope: env!("CARGO_PKG_VERSION").into(),
-        source: RunSource::Kineto,
-        name,
-        started: DateTime::from_timestamp_nanos(first).to_rfc3339_opts(SecondsFormat::Millis, true),
-        command: Vec::new(),
-        directory: String::new(),
         host: traces.first().and_then(|(path, ..)| host_and_pid(path)).map_or("unknown".into(), |(host, _)| host),
-        git: None,
         world_size,
-        model: None,
-        layout: None,
         groups: groups.described(world_size),
         configuration,
+        ..RunInfo::of_tool(RunSource::Kineto, name, first)
     }
 }
 

@@ -6,20 +6,27 @@ use std::{
     io::{self, Read},
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
 };
 
 use serde_json::value::RawValue;
 
 use super::{
-    super::ImportedRank,
-    assemble::{assemble, main_device},
-    bytes::{self, Blocks},
+    super::{
+        ImportedRank,
+        profile::{assemble, main_device},
+        recognize, unpacked,
+    },
+    bytes::Blocks,
     collect::Collected,
     document::{Instead, Supply, Visit, Walked, walk},
     event::Event,
     header::Header,
+    shared,
 };
 use stepscope_plan::text;
 
@@ -61,11 +68,11 @@ impl KinetoTrace {
     /// Looks at the beginning of a file, which stays open to be read if it is to be kept.
     pub(super) fn open(path: &Path, file: File, keep: bool) -> Result<Opened, TraceError> {
         let file = Arc::new(file);
-        let (bytes, _) = bytes::open(file.clone()).map_err(TraceError::io("read", path))?;
+        let (bytes, _) = unpacked::open(file.clone()).map_err(TraceError::io("read", path))?;
         let mut head = Head::default();
         let walked = walk(Chunks(bytes.take(LONGEST_HEAD)), &mut head);
         let Head { header, first, is_kineto, .. } = head;
-        if let Some(what) = what_else(&walked, &header, is_kineto) {
+        if let Some(what) = what_else(&file, &walked, &header, is_kineto) {
             return Ok(Opened::SomethingElse(what));
         }
         let first = Nanos(header.base_ns) + first.unwrap_or_default();
@@ -81,10 +88,11 @@ impl KinetoTrace {
         };
         let length = file.metadata().map_err(TraceError::io("look at", &self.path))?.len();
         let (mut collected, walked, left) = self.collect(file, length).map_err(TraceError::io("read", &self.path))?;
-        collected.move_times();
+        collected.profile.rows.move_times(collected.header.base_ns);
+        let rows = &collected.profile.rows;
         let mut loss = walked.loss;
-        loss.dropped_events += collected.dropped;
-        loss.unreadable_events += collected.timeless;
+        loss.dropped_events += rows.dropped;
+        loss.unreadable_events += rows.timeless;
         if !walked.is_whole {
             // How much is missing, a file that was cut off does not tell; that something is, it does.
             loss.unreadable_bytes = (loss.unreadable_bytes + left).max(1);
@@ -92,18 +100,26 @@ impl KinetoTrace {
         let cut = walked.cut.map(|error| format!("it cannot be fully decompressed: {error}"));
         info.reason = cut.or((!walked.is_whole).then(|| "it is truncated".into()));
         // The device that did most is the one that the rank uses.
-        info.device = collected.header.device(main_device(&collected.activities)).or(info.device);
+        info.device = collected.header.device(main_device(&rows.activities)).or(info.device);
         info.collector.failed_sources = not_read(&collected, info.reason.is_none());
         let state = if info.reason.is_some() { State::Interrupted } else { State::Complete };
-        Ok(ImportedRank { info, state, data: assemble(collected, window), loss })
+        Ok(ImportedRank { info, state, data: assemble(collected.profile, window), loss })
     }
 
     /// Reads all events, while another thread unpacks; and how much of the file was not even looked at.
     fn collect(&self, file: Arc<File>, length: u64) -> io::Result<(Collected, Walked, u64)> {
-        let (bytes, taken) = bytes::open(file)?;
-        let mut collected = Collected::new(self.groups.clone());
+        let (bytes, taken) = unpacked::open(file.clone())?;
+        let groups = || self.groups.clone();
+        let shared =
+            thread::scope(|scope| Ok::<_, io::Error>(shared::collect(scope, Blocks::of(scope, bytes)?, groups())))?;
+        let left = |taken: &AtomicU64| length.saturating_sub(taken.load(Ordering::Relaxed));
+        if let Some((collected, walked)) = shared {
+            return Ok((collected, walked, left(&taken)));
+        }
+        let (bytes, taken) = unpacked::open(file)?;
+        let mut collected = Collected::new(groups());
         let walked = thread::scope(|scope| Ok::<_, io::Error>(walk(Blocks::of(scope, bytes)?, &mut collected)))?;
-        Ok((collected, walked, length.saturating_sub(taken.load(Ordering::Relaxed))))
+        Ok((collected, walked, left(&taken)))
     }
 }
 
@@ -115,8 +131,8 @@ fn not_read(collected: &Collected, is_whole: bool) -> Option<FailedSources> {
             .0
             .insert(kind.clone(), format!("not read; the trace has {} of this kind", text::counted(*count, "event")));
     }
-    if is_whole && collected.activities.is_empty() {
-        let why = match collected.operators.len() {
+    if is_whole && collected.profile.rows.activities.is_empty() {
+        let why = match collected.profile.rows.operators.len() {
             0 => "the trace has none".to_owned(),
             _ if !collected.not_read.is_empty() => "the trace has none of a kind that is read".to_owned(),
             operators => format!(
@@ -130,38 +146,18 @@ fn not_read(collected: &Collected, is_whole: bool) -> Option<FailedSources> {
 }
 
 /// What something is that is no trace. Others add fields to those of Kineto, or leave them out; its events say that it is one.
-fn what_else(walked: &Walked, header: &Header, has_its_events: bool) -> Option<&'static str> {
-    match walked.instead {
-        None if header.is_kineto || has_its_events => None,
-        None if walked.is_list => Some("a JSON array, and no list of events of PyTorch's profiler"),
-        None if !header.has_other_fields => None,
-        None => Some("a Chrome trace of another tool"),
-        Some(Instead::Nothing) if walked.cut.is_some() => Some("a gzip file that cannot be decompressed"),
-        Some(Instead::Nothing) => Some("empty"),
-        Some(Instead::Object) => Some("JSON without traceEvents"),
-        Some(Instead::Bytes(first)) => Some(kind_of_bytes(&first)),
-    }
-}
-
-/// What kind of file begins with these bytes.
-fn kind_of_bytes(first: &[u8; 8]) -> &'static str {
-    const KINDS: [(&[u8], &str); 12] = [
-        (b"PK\x03\x04", "a zip archive"),
-        (b"\x28\xb5\x2f\xfd", "zstd-compressed; decompress it first"),
-        (b"BZh", "bzip2-compressed; decompress it first"),
-        (b"\xfd7zXZ", "xz-compressed; decompress it first"),
-        (b"SQLite", "an SQLite database"),
-        (b"\x89PNG", "a picture"),
-        (b"\x7fELF", "a program"),
-        (b"\x80\x02", "a Python pickle"),
-        (b"\x80\x03", "a Python pickle"),
-        (b"\x80\x04", "a Python pickle"),
-        (b"\x80\x05", "a Python pickle"),
-        (b"\n", "a Perfetto trace"),
-    ];
-    let known = KINDS.iter().find(|(magic, _)| first.starts_with(magic)).map(|(_, kind)| *kind);
-    let is_text = first.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0 | 0x80..));
-    known.unwrap_or(if is_text && first[0] != 0 { "text, not JSON" } else { "not JSON" })
+fn what_else(file: &File, walked: &Walked, header: &Header, has_its_events: bool) -> Option<&'static str> {
+    let what = match walked.instead {
+        None if header.is_kineto || has_its_events => return None,
+        None if walked.is_list => "a JSON array, and no list of events of PyTorch's profiler",
+        None if !header.has_other_fields => return None,
+        None => "a Chrome trace of another tool",
+        Some(Instead::Nothing) if walked.cut.is_some() => "a gzip file that cannot be decompressed",
+        Some(Instead::Nothing) => "empty",
+        Some(Instead::Object) => "JSON without traceEvents",
+        Some(Instead::Bytes) => recognize::kind_of(&recognize::head_of(file)),
+    };
+    Some(what)
 }
 
 /// Looks at what stands before the events, whose they are, and when the first of them was that we look at.

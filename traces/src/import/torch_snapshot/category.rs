@@ -10,6 +10,7 @@
 //! | by a collective or DDP's reducer, not in autograd | whatever | communication |
 //! | the same, in autograd | given back in the same pass | communication |
 //! | while FSDP gathers or shards | there from the beginning, and for good | parameters |
+//! | while FSDP reduces, in the backward pass | kept | gradients |
 //! | while FSDP gathers or shards | otherwise | communication |
 //! | in the optimizer | given back in the same pass | workspace |
 //! | in the optimizer | kept | optimizer state |
@@ -30,9 +31,13 @@
 //! | in no pass | there when a forward pass began | inputs |
 //! | in no pass | given back before any pass began | workspace |
 //! | before the history began, by nobody knows whom | given back in a backward pass | activations |
-//! | the same | given back in the optimizer | gradients |
+//! | the same | given back in the optimizer, by its `step` | optimizer state |
+//! | the same | given back in the optimizer otherwise, by `zero_grad` | gradients |
 //! | the same | never given back, and the optimizer's state was made later | parameters |
+//! | the same | never given back, no optimizer ran, and there are not three of each size, as with Adam's state | parameters |
 //! | otherwise | | other |
+
+use std::collections::HashMap;
 
 use super::{
     frame::{Pass, Sign, Stack},
@@ -50,11 +55,15 @@ pub(super) struct Rules<'history> {
     last_gradient_freed: Option<usize>,
     /// Whether an optimizer made its state during the history.
     optimizer_state_made: bool,
+    /// Whether what was there from the beginning for good has no such state in it.
+    is_without_state: bool,
 }
 
 impl<'history> Rules<'history> {
     pub(super) fn new(events: &'history [Event], lives: &Lives, passes: &'history Passes) -> Rules<'history> {
-        let mut rules = Rules { events, passes, last_gradient_freed: None, optimizer_state_made: false };
+        let mut rules =
+            Rules { events, passes, last_gradient_freed: None, optimizer_state_made: false, is_without_state: false };
+        rules.is_without_state = passes.first_forward.is_some() && !passes.has_optimizer() && is_without_state(lives);
         for life in &lives.lives {
             let Some(from) = life.from else { continue };
             match passes.at(from) {
@@ -85,8 +94,11 @@ impl<'history> Rules<'history> {
             return MemoryCategory::Communication;
         }
         if stack.has(Sign::Sharding) {
+            let is_kept = pass == Some(Pass::Backward) && !in_same_pass;
             return if self.is_from_the_beginning_for_good(life) {
                 MemoryCategory::Parameters
+            } else if is_kept {
+                MemoryCategory::Gradients
             } else {
                 MemoryCategory::Communication
             };
@@ -162,12 +174,19 @@ impl<'history> Rules<'history> {
         match life.given_back() {
             Some(back) => match self.passes.at(back) {
                 Some(Pass::Backward) => MemoryCategory::Activations,
+                Some(Pass::Optimizer) if self.is_given_back_by_step(back) => MemoryCategory::OptimizerState,
                 Some(Pass::Optimizer) => MemoryCategory::Gradients,
                 _ => MemoryCategory::Other,
             },
-            None if self.optimizer_state_made => MemoryCategory::Parameters,
+            None if self.optimizer_state_made || self.is_without_state => MemoryCategory::Parameters,
             None => MemoryCategory::Other,
         }
+    }
+
+    /// Whether an optimizer replaces a block rather than dropping a gradient.
+    fn is_given_back_by_step(&self, event: usize) -> bool {
+        let stack = self.events[event].stack;
+        stack.is_some_and(|stack| stack.pass == Some(Pass::Optimizer) && !stack.has(Sign::ZeroGrad))
     }
 
     /// Whether a block was there before the first forward pass, and is for good.
@@ -175,4 +194,19 @@ impl<'history> Rules<'history> {
         let before = |first: usize| life.from.is_none_or(|from| from < first);
         life.given_back().is_none() && self.passes.first_forward.is_some_and(before)
     }
+}
+
+/// Whether blocks that were there from the beginning, for good, are parameters alone. Adam keeps two blocks of each
+/// parameter's size, so that with its state there are three of each.
+fn is_without_state(lives: &Lives) -> bool {
+    const LEAST_SHARE: f64 = 0.9;
+    let mut counts: HashMap<u64, u64> = HashMap::new();
+    for life in lives.there_from_the_beginning().filter(|life| life.stack.is_none() && life.given_back().is_none()) {
+        *counts.entry(life.bytes).or_default() += 1;
+    }
+    let bytes = |is_wanted: fn(u64) -> bool| {
+        let wanted = counts.iter().filter(move |(_, count)| is_wanted(**count));
+        wanted.map(|(bytes, count)| *bytes as f64 * *count as f64).sum::<f64>()
+    };
+    bytes(|count| count % 3 == 0) < LEAST_SHARE * bytes(|_| true)
 }

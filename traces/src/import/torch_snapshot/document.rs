@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    calls::Calls,
     pickle::{self, Ending, List, Objects, Value},
     records::{Block, Event, Mark, Record, Records, Segment},
 };
@@ -24,6 +25,8 @@ pub(super) struct Document {
     pub(super) devices: BTreeMap<u32, DeviceHistory>,
     /// Beginnings and ends of what the program named, in order.
     pub(super) annotations: Vec<Annotation>,
+    /// Who asked for memory.
+    pub(super) calls: Calls,
     /// Of a file that was cut off, how many bytes are missing at least.
     pub(super) missing_bytes: Option<u64>,
 }
@@ -35,6 +38,8 @@ pub(super) struct DeviceHistory {
     pub(super) events: Vec<Event>,
     /// Things in the list of events that are none.
     pub(super) unreadable_events: u64,
+    /// Whether segments grow in parts.
+    pub(super) has_expandable_segments: bool,
     /// What there was in the end; none where the file was cut off before the end of the events.
     pub(super) end: Option<EndState>,
 }
@@ -101,6 +106,7 @@ impl Document {
         if let Some((_, List::Items(items))) = annotations.and_then(|value| objects.list(value)) {
             document.annotations = items.iter().filter_map(|item| annotation(*item, objects, &records)).collect();
         }
+        document.calls = records.calls;
         Ok(document)
     }
 
@@ -118,7 +124,9 @@ impl Document {
             let unreadable_events = (items.len() - events.len()) as u64;
             let end = (whole || device + 1 < histories.len()).then(EndState::default);
             if !items.is_empty() || end.is_some() {
-                self.devices.insert(device as u32, DeviceHistory { events, unreadable_events, end });
+                let has_expandable_segments = records.maps_segments;
+                let history = DeviceHistory { events, unreadable_events, has_expandable_segments, end };
+                self.devices.insert(device as u32, history);
             }
         }
     }

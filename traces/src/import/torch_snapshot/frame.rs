@@ -3,6 +3,8 @@
 //! Snapshots have Python frames, C++ frames or both, the innermost first. A frame is looked at once and reduced to a few
 //! bits, and a stack to those of its frames.
 
+use super::calls::CallsId;
+
 /// The pass of a training step that a stack is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
@@ -20,6 +22,8 @@ pub(super) struct Stack {
     /// The pass of the innermost frame that is in one.
     pub(super) pass: Option<Pass>,
     signs: u16,
+    /// The calls of Python on it.
+    pub(super) calls: CallsId,
 }
 
 /// Things that a frame can be a sign of.
@@ -44,6 +48,8 @@ pub(super) enum Sign {
     Loss = 1 << 7,
     /// A batch is loaded or drawn.
     Data = 1 << 8,
+    /// Gradients are dropped.
+    ZeroGrad = 1 << 9,
 }
 
 /// What one text tells as the name of a frame, and as its file. A text is looked at once, however many frames have it.
@@ -72,6 +78,7 @@ enum Hint {
     NativeWorkspace = 1 << 15,
     NativeCollective = 1 << 16,
     NativeData = 1 << 17,
+    ZeroGrad = 1 << 18,
 }
 
 impl Hints {
@@ -107,7 +114,8 @@ impl Hints {
         vec![
             (Hint::Forward, called == "forward"),
             (Hint::ModuleCall, called == "_call_impl"),
-            (Hint::Backward, called == "backward"),
+            (Hint::Backward, matches!(called, "backward" | "post_backward" | "_post_backward_hook")),
+            (Hint::ZeroGrad, called == "zero_grad"),
             (Hint::Autograd, matches!(called, "_engine_run_backward" | "_make_grads" | "grad")),
             (Hint::Building, matches!(called, "_apply" | "__init__" | "reset_parameters" | "_load_from_state_dict")),
             (Hint::Loss, has("cross_entropy") || has("CrossEntropy") || has("nll_loss")),
@@ -127,7 +135,7 @@ impl Stack {
     /// What one frame tells.
     pub(super) fn of_frame(name: Hints, file: Hints) -> Stack {
         let stack = if file.has(Hint::PythonFile) { Stack::of_python(name, file) } else { Stack::of_native(name) };
-        stack.with_if(Sign::Loss, name.has(Hint::Loss))
+        stack.with_if(Sign::Loss, name.has(Hint::Loss)).with_if(Sign::ZeroGrad, name.has(Hint::ZeroGrad))
     }
 
     fn of_python(name: Hints, file: Hints) -> Stack {
@@ -143,7 +151,7 @@ impl Stack {
             None
         };
         let builds = (module && name.has(Hint::Building)) || file.has(Hint::InitializationFile);
-        Stack { pass, signs: Sign::Python as u16 }
+        Stack { pass, signs: Sign::Python as u16, ..Stack::default() }
             .with_if(Sign::Autograd, pass == Some(Pass::Backward))
             .with_if(Sign::Module, builds)
             .with_if(Sign::Collective, file.has(Hint::CollectiveFile))
@@ -153,7 +161,7 @@ impl Stack {
 
     fn of_native(name: Hints) -> Stack {
         let autograd = name.has(Hint::NativeAutograd);
-        Stack { pass: autograd.then_some(Pass::Backward), signs: Sign::Native as u16 }
+        Stack { pass: autograd.then_some(Pass::Backward), signs: Sign::Native as u16, ..Stack::default() }
             .with_if(Sign::Autograd, autograd)
             .with_if(Sign::Workspace, name.has(Hint::NativeWorkspace))
             .with_if(Sign::Collective, name.has(Hint::NativeCollective))
@@ -162,12 +170,12 @@ impl Stack {
 
     /// As a stack would be in a pass of the training, for histories without stacks.
     pub(super) fn of_pass(pass: Option<Pass>) -> Stack {
-        Stack { pass, signs: 0 }.with_if(Sign::Autograd, pass == Some(Pass::Backward))
+        Stack { pass, ..Stack::default() }.with_if(Sign::Autograd, pass == Some(Pass::Backward))
     }
 
     /// As a stack would be where forward work is repeated for the backward pass.
     pub(super) fn of_recomputation() -> Stack {
-        Stack { pass: Some(Pass::Forward), signs: Sign::Autograd as u16 }
+        Stack { pass: Some(Pass::Forward), signs: Sign::Autograd as u16, ..Stack::default() }
     }
 
     /// This stack, with one more frame further out.
@@ -175,7 +183,12 @@ impl Stack {
         // Every allocation below a wrapper has it on its stack. Where the wrapper allocates, it is the innermost of Python.
         let both = self.has(Sign::Python) && outer.has(Sign::Python);
         let left_out = if both { Sign::Collective as u16 | Sign::Sharding as u16 } else { 0 };
-        Stack { pass: self.pass.or(outer.pass), signs: self.signs | (outer.signs & !left_out) }
+        Stack { pass: self.pass.or(outer.pass), signs: self.signs | (outer.signs & !left_out), ..self }
+    }
+
+    /// The same with these calls.
+    pub(super) fn calling(self, calls: CallsId) -> Stack {
+        Stack { calls, ..self }
     }
 
     /// Whether a sign is there.

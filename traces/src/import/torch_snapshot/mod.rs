@@ -1,8 +1,8 @@
 //! PyTorch memory snapshots: what `torch.cuda.memory._dump_snapshot` writes, as ranks.
 //!
 //! - Nothing of the file is run (`pickle`).
-//! - A block counts from its allocation until its memory can be handed out again, with the bytes that were asked for.
-//!   The allocator rounds up; what it adds is part of what is reserved and not allocated.
+//! - A block counts as PyTorch counts it: from its allocation until the program gives it back, with the bytes that the
+//!   allocator cut off for it (`sizes`).
 //! - PyTorch keeps the newest events only. What there must have been before them is there from the beginning (`lives`,
 //!   `ranges`).
 //! - What a block is for is inferred (`category` has the rules), and the rank says so.
@@ -12,8 +12,10 @@
 //!   not known, since the end of the history is not.
 
 mod annotations;
+mod calls;
 mod category;
 mod document;
+mod expandable;
 mod followed;
 mod frame;
 mod lives;
@@ -21,20 +23,18 @@ mod passes;
 mod pickle;
 mod ranges;
 mod records;
+mod sizes;
 mod tables;
 
 use std::{
-    fs::File,
+    io::Read,
     path::{Path, PathBuf},
 };
-
-use chrono::{DateTime, SecondsFormat};
 
 use super::ImportedRank;
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
     error::{PickleError, SnapshotError},
-    format::SCHEMA_VERSION,
     ids::{Nanos, Rank},
     loss::Loss,
     notes::{CollectorNotes, CollectorSource, MemoryCategories},
@@ -60,9 +60,9 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn read(path: &Path, file: File) -> Result<Snapshot, SnapshotError> {
+    pub(super) fn read(path: &Path, bytes: impl Read) -> Result<Snapshot, SnapshotError> {
         let io = |source| SnapshotError::Io { path: path.to_owned(), source };
-        let document = Document::read(file).map_err(|reason| match reason {
+        let document = Document::read(bytes).map_err(|reason| match reason {
             NoDocument::Pickle(PickleError::Io(source)) => io(source),
             NoDocument::Pickle(source) => SnapshotError::Pickle { path: path.to_owned(), source },
             NoDocument::SomethingElse(what) => SnapshotError::SomethingElse { path: path.to_owned(), what },
@@ -73,10 +73,10 @@ impl Snapshot {
 
     /// Its devices as ranks, from this one on: the next devices of a process that uses several are the next ranks.
     pub(super) fn ranks(&self, first: Rank) -> Vec<ImportedRank> {
-        let Document { devices, annotations, missing_bytes } = &self.document;
+        let Document { devices, annotations, calls, missing_bytes } = &self.document;
         let of_device = |(rank, (device, history)): (u32, (&u32, &DeviceHistory))| {
             let stretches = Stretch::all(annotations, *device, devices.len() == 1);
-            imported_rank(Rank(rank), *device, history, DeviceTables::of(history, &stretches), *missing_bytes)
+            imported_rank(Rank(rank), *device, history, DeviceTables::of(history, &stretches, calls), *missing_bytes)
         };
         let mut ranks: Vec<ImportedRank> = (first.0..).zip(devices).map(of_device).collect();
         // Whose they are is not always said; they are lost once.
@@ -96,22 +96,7 @@ impl Snapshot {
 /// What was run, as far as snapshots tell.
 pub(super) fn run_info(name: String, snapshots: &[Snapshot]) -> RunInfo {
     let began = snapshots.iter().filter_map(Snapshot::began).min().unwrap_or(0);
-    RunInfo {
-        schema: SCHEMA_VERSION,
-        stepscope: env!("CARGO_PKG_VERSION").into(),
-        source: RunSource::TorchSnapshot,
-        name,
-        started: DateTime::from_timestamp_nanos(began).to_rfc3339_opts(SecondsFormat::Millis, true),
-        command: Vec::new(),
-        directory: String::new(),
-        host: "unknown".into(),
-        git: None,
-        world_size: None,
-        model: None,
-        layout: None,
-        groups: Vec::new(),
-        configuration: serde_json::Map::new(),
-    }
+    RunInfo::of_tool(RunSource::TorchSnapshot, name, began)
 }
 
 fn imported_rank(
@@ -132,7 +117,7 @@ fn imported_rank(
         device: Some(device),
         blocks_from_before: Some(tables.blocks_from_before),
         rounding_bytes_at_end: tables.rounding_bytes,
-        out_of_memory: if_any(tables.out_of_memory),
+        out_of_memory: tables.out_of_memory,
         unknown_events: if_any(tables.unknown_events),
         ..CollectorNotes::default()
     };

@@ -83,6 +83,11 @@ impl Passes {
         self.of_event[event]
     }
 
+    /// Whether an optimizer ran.
+    pub(super) fn has_optimizer(&self) -> bool {
+        self.of_event.contains(&Some(Pass::Optimizer))
+    }
+
     /// Which pass goes on at an event, or was the last one; the beginning is before all passes.
     fn number_at(&self, event: Option<usize>) -> u32 {
         event.map_or(0, |event| self.begun[event])

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use super::records::{Action, Event};
+
 /// Disjoint ranges, each by its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
@@ -20,6 +22,15 @@ pub(super) enum Change {
     Taken(u64, u64),
     /// Returns this many bytes at an address.
     GivenBack(u64, u64),
+}
+
+/// What an event does to what is taken from the device.
+pub(super) fn range_change(event: &Event) -> Option<Change> {
+    match event.action {
+        Action::Reserve => Some(Change::Taken(event.address?, event.bytes)),
+        Action::Release => Some(Change::GivenBack(event.address?, event.bytes)),
+        _ => None,
+    }
 }
 
 impl Ranges {
@@ -45,6 +56,14 @@ impl Ranges {
                     changes.push(Change::Taken(begin, end - begin));
                 }
             }
+        }
+    }
+
+    /// Takes a range or gives one back.
+    pub(super) fn change(&mut self, change: Change, changes: &mut Vec<Change>) {
+        match change {
+            Change::Taken(address, bytes) => self.take(address, bytes, changes),
+            Change::GivenBack(address, bytes) => self.give_back(address, bytes, changes),
         }
     }
 

@@ -1,7 +1,8 @@
 //! What a snapshot consists of, told from its dicts as they are read.
 
 use super::{
-    frame::{Hints, Stack},
+    calls::{Calls, CallsId},
+    frame::{Hints, Sign, Stack},
     pickle::{Fold, Objects, TextId, Value},
 };
 
@@ -36,6 +37,10 @@ pub(super) struct Event {
     pub(super) time_us: Option<i64>,
     /// Who did it, if that was recorded.
     pub(super) stack: Option<Stack>,
+    /// The stream that it is for.
+    pub(super) stream: u64,
+    /// What the device had left, where memory ran out.
+    pub(super) device_free: Option<u64>,
 }
 
 /// A block as the snapshot found it.
@@ -102,6 +107,9 @@ enum Word {
     TotalSize,
     Blocks,
     Stage,
+    Line,
+    Stream,
+    DeviceFree,
     ActionOf(Action),
     Start,
     End,
@@ -128,6 +136,9 @@ impl Word {
             "total_size" => Word::TotalSize,
             "blocks" => Word::Blocks,
             "stage" => Word::Stage,
+            "line" => Word::Line,
+            "stream" => Word::Stream,
+            "device_free" => Word::DeviceFree,
             "alloc" => Word::ActionOf(Action::Alloc),
             "free_requested" => Word::ActionOf(Action::FreeRequested),
             "free_completed" => Word::ActionOf(Action::FreeCompleted),
@@ -150,6 +161,9 @@ pub(super) struct Records {
     pub(super) blocks: Vec<Block>,
     pub(super) segments: Vec<Segment>,
     pub(super) marks: Vec<Mark>,
+    pub(super) calls: Calls,
+    /// Whether memory is mapped into segments part by part.
+    pub(super) maps_segments: bool,
     words: Vec<Word>,
     hints: Vec<Hints>,
     action_texts: [Option<TextId>; 8],
@@ -174,6 +188,9 @@ struct Fields {
     total_size: Option<u64>,
     blocks: Option<Value>,
     stage: Option<TextId>,
+    line: Option<u64>,
+    stream: Option<u64>,
+    device_free: Option<u64>,
 }
 
 impl Records {
@@ -222,6 +239,9 @@ impl Records {
                 Word::TotalSize => fields.total_size = unsigned(value),
                 Word::Blocks => fields.blocks = Some(value),
                 Word::Stage => fields.stage = text(value),
+                Word::Line => fields.line = unsigned(value),
+                Word::Stream => fields.stream = unsigned(value),
+                Word::DeviceFree => fields.device_free = unsigned(value),
                 _ => {}
             }
         }
@@ -244,6 +264,7 @@ impl Fold for Records {
 
     fn text(&mut self, text: &str) -> TextId {
         let word = Word::of(text);
+        self.maps_segments |= text == "segment_map";
         let next = TextId(self.words.len() as u32);
         if let Word::ActionOf(action) = word {
             // Every event has a text of its own for its action.
@@ -266,16 +287,23 @@ impl Fold for Records {
             _ => None,
         });
         if let (Some(name), Some(filename)) = (fields.name, fields.filename) {
-            return Some(Record::Frame(Stack::of_frame(self.hints(name), self.hints(filename))));
+            let mut stack = Stack::of_frame(self.hints(name), self.hints(filename));
+            if stack.has(Sign::Python) {
+                let (function, file) = (Records::text(self, name).to_owned(), Records::text(self, filename).to_owned());
+                stack.calls = self.calls.one(&function, &file, fields.line.filter(|line| *line > 0));
+            }
+            return Some(Record::Frame(stack));
         }
         if let (Some(action), Some(bytes)) = (fields.action, fields.size) {
             let action = self.action(action);
-            let Fields { address, time_us, .. } = fields;
+            let Fields { address, time_us, device_free, .. } = fields;
             // Whoever counts the items that are no events counts this one, too.
             if time_us.is_some_and(|time_us| time_us.checked_mul(1000).is_none()) {
                 return None;
             }
-            return Some(Record::Event(add(&mut self.events, Event { action, address, bytes, time_us, stack })));
+            let stream = fields.stream.unwrap_or(0);
+            let event = Event { action, address, bytes, time_us, stack, stream, device_free };
+            return Some(Record::Event(add(&mut self.events, event)));
         }
         if let (Some(bytes), Some(address), Some(blocks)) = (fields.total_size, fields.address, fields.blocks) {
             let segment = Segment { device: fields.device.unwrap_or(0), address, bytes, blocks };
@@ -306,7 +334,8 @@ impl Fold for Records {
         };
         for item in items {
             let Some(Record::Frame(frame)) = objects.record(*item) else { return None };
-            stack = Some(stack.map_or(frame, |inner| inner.within(frame)));
+            let calls = self.calls.within(stack.map_or_else(CallsId::default, |inner| inner.calls), frame.calls);
+            stack = Some(stack.map_or(frame, |inner| inner.within(frame)).calling(calls));
         }
         stack.map(Record::Frames)
     }

@@ -1,22 +1,25 @@
 //! One device's history as the tables of a rank.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
+    super::profile::NameBook,
     annotations::{Stretch, phase},
+    calls::{Calls, CallsId},
     category::Rules,
     document::DeviceHistory,
+    expandable,
     frame::Stack,
-    lives::Lives,
+    lives::{Life, Lives},
     passes::Passes,
-    ranges::{Change, Ranges},
+    ranges::{Change, Ranges, range_change},
     records::{Action, Event},
 };
 use crate::{
     ids::{NameId, Nanos, Step},
-    names::FIRST_NAME,
+    notes::OutOfMemory,
     rank_data::RankData,
-    tables::{MemoryEvent, Span, Strings, Table},
+    tables::{MemoryEvent, Span},
     vocabulary::{MemoryCategory, MemoryOperation, Phase},
 };
 
@@ -30,23 +33,31 @@ pub(super) struct DeviceTables {
     pub(super) blocks_from_before: u64,
     /// What the allocator adds to what was asked for, in the end, where that is known.
     pub(super) rounding_bytes: Option<u64>,
-    /// How often the device had no memory left.
-    pub(super) out_of_memory: u64,
+    /// When the device had no memory left, the last time.
+    pub(super) out_of_memory: Option<OutOfMemory>,
     /// Events of kinds that are not known.
     pub(super) unknown_events: u64,
 }
 
 impl DeviceTables {
     /// Plays a history, and says what each block is for.
-    pub(super) fn of(history: &DeviceHistory, stretches: &[Stretch]) -> DeviceTables {
+    pub(super) fn of(history: &DeviceHistory, stretches: &[Stretch], calls: &Calls) -> DeviceTables {
         let events = &history.events;
         let (times, began) = times(events);
         // Without times nothing can be said of what is around an event.
         let stretches = if began.is_some() { stretches } else { &[] };
-        let lives = Lives::of(history);
+        let mut lives = Lives::of(history);
+        lives.round_up(history);
         let passes = Passes::of(events, &times, stretches);
         let rules = Rules::new(events, &lives, &passes);
-        let mut rows = Rows { data: RankData::default(), steps: StepsByTime::new(stretches) };
+        let mut rows = MemoryRows {
+            data: RankData::default(),
+            steps: StepsByTime::new(stretches),
+            names: NameBook::default(),
+            sites: HashMap::new(),
+            sizes: HashMap::new(),
+            calls,
+        };
         let first = times.first().copied().unwrap_or(0);
         let mut ranges = Ranges::before(
             events.iter().filter_map(range_change),
@@ -56,40 +67,43 @@ impl DeviceTables {
             rows.range(first, Change::Taken(address, bytes));
         }
         for life in lives.there_from_the_beginning() {
-            rows.block(first, MemoryOperation::Alloc, life.address, life.bytes, Some(rules.category(life)), None);
+            rows.allocation(first, life, rules.category(life), None);
         }
         let mut changes = Vec::new();
         let mut handed_out = lives.handed_out();
+        let mut waiting = HashSet::new();
         for (index, event) in events.iter().enumerate() {
             let time = times[index];
             let during = || event_phase(event.stack, passes.at(index).map(phase));
             match (event.action, event.address) {
-                (Action::Alloc, Some(address)) => {
-                    let category = handed_out.next().map(|life| rules.category(life));
-                    rows.block(time, MemoryOperation::Alloc, address, event.bytes, category, during());
-                }
-                (Action::FreeCompleted, Some(address)) => {
-                    rows.block(time, MemoryOperation::Free, address, event.bytes, None, during());
-                }
-                _ => {
-                    match range_change(event) {
-                        Some(Change::Taken(address, bytes)) => ranges.take(address, bytes, &mut changes),
-                        Some(Change::GivenBack(address, bytes)) => ranges.give_back(address, bytes, &mut changes),
-                        None => {}
+                (Action::Alloc, Some(_)) => {
+                    if let Some(life) = handed_out.next() {
+                        rows.allocation(time, life, rules.category(life), during());
                     }
+                }
+                (Action::FreeRequested, Some(address)) => {
+                    waiting.insert(address);
+                    rows.free(time, address, event.bytes, during());
+                }
+                // Mostly it was given back before, and waited for its stream.
+                (Action::FreeCompleted, Some(address)) if waiting.remove(&address) => {}
+                (Action::FreeCompleted, Some(address)) => rows.free(time, address, event.bytes, during()),
+                _ => {
+                    range_change(event).into_iter().for_each(|change| ranges.change(change, &mut changes));
                     changes.drain(..).for_each(|change| rows.range(time, change));
                 }
             }
         }
-        let mut data = rows.data;
-        push_spans(&mut data, stretches);
+        let MemoryRows { mut data, mut names, .. } = rows;
+        push_spans(&mut data, &mut names, stretches);
+        data.names = names.into_names();
         let count = |action: Action| events.iter().filter(|event| event.action == action).count() as u64;
         DeviceTables {
             data,
             began,
             blocks_from_before: lives.there_from_the_beginning().count() as u64,
             rounding_bytes: rounding(history),
-            out_of_memory: count(Action::OutOfMemory),
+            out_of_memory: out_of_memory(history, &times, calls),
             unknown_events: count(Action::Unknown),
         }
     }
@@ -113,15 +127,6 @@ fn times(events: &[Event]) -> (Vec<i64>, Option<i64>) {
     }
 }
 
-/// What an event does to what is taken from the device.
-pub(super) fn range_change(event: &Event) -> Option<Change> {
-    match event.action {
-        Action::Reserve => Some(Change::Taken(event.address?, event.bytes)),
-        Action::Release => Some(Change::GivenBack(event.address?, event.bytes)),
-        _ => None,
-    }
-}
-
 pub(super) fn event_phase(stack: Option<Stack>, pass: Option<Phase>) -> Option<Phase> {
     if stack.is_some_and(Stack::is_recomputation) { Some(Phase::Recompute) } else { pass }
 }
@@ -133,33 +138,66 @@ fn rounding(history: &DeviceHistory) -> Option<u64> {
     extra.sum::<Option<u64>>()
 }
 
-/// Rows of the memory table.
-struct Rows<'stretches> {
-    data: RankData,
-    steps: StepsByTime<'stretches>,
+/// Where memory ran out for the last time.
+fn out_of_memory(history: &DeviceHistory, times: &[i64], calls: &Calls) -> Option<OutOfMemory> {
+    let is_it = |event: &&Event| event.action == Action::OutOfMemory;
+    let place = history.events.iter().rposition(|event| is_it(&event))?;
+    let event = &history.events[place];
+    Some(OutOfMemory {
+        times: history.events.iter().filter(is_it).count() as u64,
+        time_ns: Nanos(times[place]),
+        requested_bytes: event.bytes,
+        free_bytes: event.device_free,
+        stack: calls.of(event.stack.unwrap_or_default().calls).into_iter().map(str::to_owned).collect(),
+        expandable_segments_would_do: expandable::would_do(history, place),
+    })
 }
 
-impl Rows<'_> {
-    fn block(
-        &mut self,
-        time: i64,
-        op: MemoryOperation,
-        address: u64,
-        bytes: u64,
-        category: Option<MemoryCategory>,
-        phase: Option<Phase>,
-    ) {
-        let step = self.steps.at(time);
-        let (time_ns, bytes) = (Nanos(time), Some(bytes));
-        let event = MemoryEvent { time_ns, op, address, bytes, category, step, phase, layer: None, pool: None };
+/// Rows of the memory table.
+struct MemoryRows<'history> {
+    data: RankData,
+    steps: StepsByTime<'history>,
+    names: NameBook,
+    sites: HashMap<CallsId, NameId>,
+    /// How large the block at each address is.
+    sizes: HashMap<u64, u64>,
+    calls: &'history Calls,
+}
+
+impl MemoryRows<'_> {
+    /// A block that was handed out.
+    fn allocation(&mut self, time: i64, life: &Life, category: MemoryCategory, phase: Option<Phase>) {
+        let site = life.stack.and_then(|stack| self.site(stack.calls));
+        self.sizes.insert(life.address, life.bytes);
+        let event = self.event(time, MemoryOperation::Alloc, life.address, life.bytes, phase);
+        self.data.memory.push(&MemoryEvent { category: Some(category), site, ..event });
+    }
+
+    /// A block that was given back. Where none is known there, it has the bytes that were asked for.
+    fn free(&mut self, time: i64, address: u64, asked: u64, phase: Option<Phase>) {
+        let bytes = self.sizes.remove(&address).unwrap_or(asked);
+        let event = self.event(time, MemoryOperation::Free, address, bytes, phase);
         self.data.memory.push(&event);
     }
 
-    fn range(&mut self, time: i64, change: Change) {
-        match change {
-            Change::Taken(address, bytes) => self.block(time, MemoryOperation::Reserve, address, bytes, None, None),
-            Change::GivenBack(address, bytes) => self.block(time, MemoryOperation::Release, address, bytes, None, None),
+    fn event(&mut self, time: i64, op: MemoryOperation, address: u64, bytes: u64, phase: Option<Phase>) -> MemoryEvent {
+        MemoryEvent { step: self.steps.at(time), phase, ..MemoryEvent::new(Nanos(time), op, address, Some(bytes)) }
+    }
+
+    fn site(&mut self, calls: CallsId) -> Option<NameId> {
+        if calls == CallsId::default() {
+            return None;
         }
+        Some(*self.sites.entry(calls).or_insert_with(|| self.names.id(&self.calls.of(calls).join("\n"))))
+    }
+
+    fn range(&mut self, time: i64, change: Change) {
+        let (op, address, bytes) = match change {
+            Change::Taken(address, bytes) => (MemoryOperation::Reserve, address, bytes),
+            Change::GivenBack(address, bytes) => (MemoryOperation::Release, address, bytes),
+        };
+        let event = self.event(time, op, address, bytes, None);
+        self.data.memory.push(&event);
     }
 }
 
@@ -187,18 +225,10 @@ impl<'stretches> StepsByTime<'stretches> {
 }
 
 /// Adds what the program named.
-fn push_spans(data: &mut RankData, stretches: &[Stretch]) {
-    let mut numbers: HashMap<&str, NameId> = HashMap::new();
-    let mut strings = Strings::default();
+fn push_spans(data: &mut RankData, names: &mut NameBook, stretches: &[Stretch]) {
     for stretch in stretches {
-        let next = NameId(FIRST_NAME.0.saturating_add(numbers.len() as u32));
-        let name = *numbers.entry(&stretch.name).or_insert_with(|| {
-            strings.push_row(&(next, stretch.name.clone()));
-            next
-        });
         let duration = Nanos(stretch.to.saturating_sub(stretch.from));
-        let span = Span::new(stretch.kind(), name, Nanos(stretch.from), duration);
+        let span = Span::new(stretch.kind(), names.id(&stretch.name), Nanos(stretch.from), duration);
         data.spans.push(&Span { step: stretch.step, phase: stretch.pass.map(phase), ..span });
     }
-    data.names.extend(strings.rows());
 }

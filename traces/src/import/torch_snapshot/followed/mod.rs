@@ -30,9 +30,9 @@ use super::{
     frame::Pass,
     lives::{Life, Lives},
     passes::Passes,
-    ranges::Ranges,
+    ranges::{Ranges, range_change},
     records::{Action, Block, Event},
-    tables::{event_phase, range_change},
+    tables::event_phase,
 };
 use forward::HistoryEnding;
 use marks::Marks;
@@ -207,7 +207,7 @@ impl FollowedMemory {
             self.observed.is_parameter(address, times[index])
         });
         let end_state = EndState { segments: Vec::new(), blocks: blocks.clone() };
-        let history = DeviceHistory { events, unreadable_events: 0, end: Some(end_state) };
+        let history = DeviceHistory { events, end: Some(end_state), ..DeviceHistory::default() };
         let mut told = Vec::new();
         self.tell_history(&mut told, &history, &times, over);
         self.is_training |=
@@ -256,7 +256,10 @@ impl FollowedMemory {
                     let category = handed_out.next().map_or(MemoryCategory::Other, category);
                     self.shown.allocate(told, moment, address, event.bytes, category);
                 }
-                (Action::FreeCompleted, Some(address)) => self.shown.free(told, moment, address),
+                // A block that only waits for its stream is the program's no more.
+                (Action::FreeRequested | Action::FreeCompleted, Some(address)) => {
+                    self.shown.free(told, moment, address);
+                }
                 _ => {
                     if let Some(change) = range_change(event) {
                         self.shown.change_range(told, moment, change);

@@ -24,7 +24,7 @@ impl Moment {
     fn event(self, op: MemoryOperation, address: u64, bytes: u64) -> MemoryEvent {
         let Moment { time, step, phase } = self;
         let (time_ns, bytes) = (Nanos(time), Some(bytes));
-        MemoryEvent { time_ns, op, address, bytes, category: None, step, phase, layer: None, pool: None }
+        MemoryEvent { step, phase, ..MemoryEvent::new(time_ns, op, address, bytes) }
     }
 }
 

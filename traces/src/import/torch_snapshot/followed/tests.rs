@@ -33,6 +33,8 @@ impl Allocator {
             bytes,
             time_us: Some(self.time_us),
             stack: None,
+            stream: 0,
+            device_free: None,
         });
         self.history.drain(..self.history.len().saturating_sub(self.kept));
     }
@@ -61,7 +63,7 @@ impl Allocator {
         };
         let end = EndState { segments: vec![(0, 1 << 30)], blocks: self.blocks.iter().map(block).collect() };
         self.push(Action::Snapshot, 0, 0);
-        DeviceHistory { events, unreadable_events: 0, end: Some(end) }
+        DeviceHistory { events, end: Some(end), ..DeviceHistory::default() }
     }
 }
 
@@ -388,8 +390,12 @@ fn a_real_training_is_told_apart_without_stacks() {
 fn check_real(path: &std::path::Path) {
     let document = Document::read(std::fs::File::open(path).unwrap()).unwrap();
     let history = &document.devices[&0];
-    let known = DeviceTables::of(history, &[]).data.memory;
-    let known: Vec<MemoryEvent> = known.rows().collect();
+    let known = DeviceTables::of(history, &[], &document.calls).data.memory;
+    let mut known: Vec<MemoryEvent> = known.rows().collect();
+    // What is followed has the bytes that were asked for.
+    let asked = history.events.iter().filter(|event| event.action == Action::Alloc).map(|event| event.bytes);
+    let allocations = known.iter_mut().filter(|event| event.op == MemoryOperation::Alloc);
+    allocations.zip(asked).for_each(|(event, asked)| event.bytes = Some(asked));
     let at_end = replay(&known);
     let times: Vec<i64> = history.events.iter().map(|event| event.time_us.unwrap() * 1000).collect();
     let passes = Passes::of(&history.events, &times, &[]);
@@ -407,12 +413,20 @@ fn check_real(path: &std::path::Path) {
     for piece in history.events.chunks(700) {
         events.extend(piece.iter().map(|event| Event { stack: None, ..*event }));
         let end = EndState { segments: Vec::new(), blocks: Vec::new() };
-        let piece = DeviceHistory { events: events.clone(), unreadable_events: 0, end: Some(end) };
+        let piece = DeviceHistory { events: events.clone(), end: Some(end), ..DeviceHistory::default() };
         let (taken, rows) = memory.take_history(&piece, SAME);
         assert!(!taken.gap);
         told.extend(rows);
         told.extend(memory.tell());
-        events.push(Event { action: Action::Snapshot, address: None, bytes: 0, time_us: None, stack: None });
+        events.push(Event {
+            action: Action::Snapshot,
+            address: None,
+            bytes: 0,
+            time_us: None,
+            stack: None,
+            stream: 0,
+            device_free: None,
+        });
     }
     told.extend(memory.tell_rest());
     let (told, known) = (by_category(&told), by_category(&known));

@@ -9,9 +9,9 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    collect::{Activity, Call},
     names::NameBook,
-    operator::{CalledId, Function, FunctionCall, OperatorCall, OperatorNames},
+    operator::{CalledId, Function, FunctionCall, GivenShapes, OperatorCall, OperatorNames, ShapeId},
+    rows::{Activity, Call},
 };
 use crate::{
     ids::{NameId, Nanos},
@@ -29,23 +29,23 @@ const MOST_NESTED: u32 = 64;
 
 /// Where one call of a thread was: in which operator, and in which module and function.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Launcher {
+pub(crate) struct Launcher {
     operator: Option<u32>,
     module: Option<u32>,
     source: Option<CalledId>,
     /// The phase, where autograd tells it.
-    pub(super) phase: Option<Phase>,
+    pub(crate) phase: Option<Phase>,
 }
 
 /// Who launched what, on all threads.
 #[derive(Debug, Default)]
-pub(super) struct Launchers {
+pub(crate) struct Launchers {
     /// Of each call, in their order.
-    pub(super) of_calls: Vec<Launcher>,
+    pub(crate) of_calls: Vec<Launcher>,
     /// Module paths, each with the one around it, and how many those are.
     modules: Vec<(Option<u32>, CalledId, u32)>,
     /// Threads on which autograd works.
-    pub(super) autograd: Vec<u32>,
+    pub(crate) autograd: Vec<u32>,
 }
 
 /// What is open on a thread.
@@ -68,7 +68,7 @@ enum InGraph {
 
 impl Launchers {
     /// Finds who made each call.
-    pub(super) fn of(
+    pub(crate) fn of(
         calls: &[Call],
         operators: &[OperatorCall],
         functions: &[FunctionCall],
@@ -122,7 +122,7 @@ impl Launchers {
     }
 
     /// Names who launched each activity, and gives it the work of its operator. `call_of`: which call launched it.
-    pub(super) fn attribute(
+    pub(crate) fn attribute(
         &self,
         activities: &mut [Activity],
         call_of: &[Option<u32>],
@@ -148,7 +148,8 @@ impl Launchers {
                     ..Launcher::default()
                 },
             };
-            activity.span.origin = texts.origin(&launcher);
+            // Some tools say it of the activity itself.
+            activity.span.origin = activity.span.origin.or_else(|| texts.origin(&launcher));
             if let Some(phase) = launcher.phase {
                 activity.span.phase = Some(phase);
             }
@@ -159,7 +160,7 @@ impl Launchers {
         let mut multiplying: HashMap<NameId, Multiplies> = HashMap::new();
         launched.sort_unstable();
         for launched in launched.chunk_by(|one, next| one.0 == next.0) {
-            if let Some((_, work)) = called.given(operators[launched[0].0 as usize].shapes) {
+            if let Some(GivenShapes { work, .. }) = called.given(operators[launched[0].0 as usize].shapes) {
                 let kernels: Vec<usize> = launched.iter().map(|(_, index)| *index).collect();
                 give_work(activities, &kernels, work, |name| {
                     *multiplying.entry(name).or_insert_with(|| Multiplies::named(names.text(name)))
@@ -357,7 +358,7 @@ struct OriginTexts<'a> {
 }
 
 /// What makes an origin another one.
-type OriginKey = (Option<(CalledId, super::operator::ShapeId)>, Option<u32>, Option<CalledId>);
+type OriginKey = (Option<(CalledId, ShapeId)>, Option<u32>, Option<CalledId>);
 
 impl OriginTexts<'_> {
     fn origin(&mut self, launcher: &Launcher) -> Option<NameId> {
@@ -371,7 +372,7 @@ impl OriginTexts<'_> {
         }
         let origin = Origin {
             operator: operator.map(|operator| self.called.operator_name(operator.name)),
-            shapes: operator.and_then(|operator| self.called.given(operator.shapes)).map(|(text, _)| text.as_str()),
+            shapes: operator.and_then(|operator| self.called.given(operator.shapes)).map(|given| given.text.as_str()),
             module: launcher.module.and_then(|module| self.paths.get(&module)).map(String::as_str),
             source: launcher.source.and_then(|source| match self.called.function_named(source) {
                 Function::Source(text) => Some(text.as_str()),

@@ -10,14 +10,14 @@
 
 use std::collections::HashMap;
 
-use super::collect::{Activity, AskedMessage, Call};
+use super::rows::{Activity, AskedMessage, Call};
 use crate::{
     ids::{Group, MessageNumber, Nanos, Step},
     vocabulary::SpanKind,
 };
 
 /// Gives each kernel for messages what it carries. The calls are sorted by what ties them to their work.
-pub(super) fn carry(activities: &mut [Activity], calls: &[Call], mut asked: Vec<AskedMessage>) {
+pub(crate) fn carry(activities: &mut [Activity], calls: &[Call], mut asked: Vec<AskedMessage>) {
     if asked.is_empty() {
         return;
     }

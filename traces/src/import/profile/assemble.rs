@@ -1,14 +1,14 @@
-//! Makes a rank's tables out of what was collected of its trace.
+//! Makes a rank's tables out of what a profiler saw of it.
 
 use std::collections::HashMap;
 
 use super::{
     annotation::TrainingContext,
-    collect::{Activity, Call, Collected},
     memory::memory_events,
     messages::carry,
     origins::Launchers,
     places::{Annotated, Places},
+    rows::{Activity, Call, Profile},
 };
 use crate::{
     ids::{Correlation, Group, NameId, Sequence, Step, Stream},
@@ -24,54 +24,47 @@ const DEVICE_BIT: u32 = 24;
 const MOST_DEVICES: u32 = 0x7f;
 
 /// The tables of a rank, of what lies in a window. Times are those of the day.
-pub(super) fn assemble(mut collected: Collected, window: Window) -> RankData {
-    keep_first_calls(&mut collected.calls);
-    let annotated: Vec<Annotated> = collected.annotations.iter().map(|(annotated, _)| *annotated).collect();
-    let launches = collected.calls.iter().map(|call| (call.thread, call.start));
-    let launchers = Launchers::of(&collected.calls, &collected.operators, &collected.functions, &collected.called);
-    drop(std::mem::take(&mut collected.functions));
-    let mut autograd = std::mem::take(&mut collected.autograd);
+pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
+    let Profile { mut rows, mut names, called } = profile;
+    keep_first_calls(&mut rows.calls);
+    let annotated: Vec<Annotated> = rows.annotations.iter().map(|(annotated, _)| *annotated).collect();
+    let launches = rows.calls.iter().map(|call| (call.thread, call.start));
+    let launchers = Launchers::of(&rows.calls, &rows.operators, &rows.functions, &called);
+    drop(std::mem::take(&mut rows.functions));
     let says_steps =
         |thread: u32| annotated.iter().any(|said| said.thread == Some(thread) && said.place.step.is_some());
-    autograd.extend(launchers.autograd.iter().filter(|thread| !says_steps(**thread)));
-    let places = Places::of(&annotated, autograd, launches);
-    let call_of = join(&mut collected.activities, &collected.calls, &places);
-    let mut launched = vec![false; collected.calls.len()];
+    rows.autograd.extend(launchers.autograd.iter().filter(|thread| !says_steps(**thread)));
+    let places = Places::of(&annotated, rows.autograd, launches);
+    let call_of = join(&mut rows.activities, &rows.calls, &places);
+    let mut launched = vec![false; rows.calls.len()];
     call_of.iter().flatten().for_each(|call| launched[*call as usize] = true);
-    launchers.attribute(
-        &mut collected.activities,
-        &call_of,
-        &collected.operators,
-        &collected.called,
-        &mut collected.names,
-    );
-    drop(std::mem::take(&mut collected.operators));
-    carry(&mut collected.activities, &collected.calls, std::mem::take(&mut collected.messages));
-    let mut spans: Vec<Span> = on_streams(std::mem::take(&mut collected.activities)).collect();
+    launchers.attribute(&mut rows.activities, &call_of, &rows.operators, &called, &mut names);
+    drop(std::mem::take(&mut rows.operators));
+    carry(&mut rows.activities, &rows.calls, rows.messages);
+    let mut spans: Vec<Span> = on_streams(rows.activities).collect();
     spans.sort_by_key(|span| span.start_ns);
     number_collectives(&mut spans);
-    spans.extend(collected.annotations.iter().map(|(annotated, name)| annotation(annotated, *name, &places)));
-    let calls = collected.calls.iter().zip(&launched).filter(|(_, launched)| **launched);
+    spans.extend(rows.annotations.iter().map(|(annotated, name)| annotation(annotated, *name, &places)));
+    let calls = rows.calls.iter().zip(&launched).filter(|(_, launched)| **launched);
     spans.extend(calls.map(|(call, _)| launch(call, &places)));
-    drop(std::mem::take(&mut collected.calls));
+    drop(rows.calls);
     spans.sort_by_key(|span| span.start_ns);
-    let begin =
-        spans.first().map(|span| span.start_ns).into_iter().chain(collected.memory.iter().map(|c| c.time)).min();
+    let begin = spans.first().map(|span| span.start_ns).into_iter().chain(rows.memory.iter().map(|c| c.time)).min();
     let begin = begin.unwrap_or_default();
     let mut data = RankData::default();
     spans.iter().filter(|span| window.touches(span.interval())).for_each(|span| data.spans.push(span));
     drop(spans);
-    let memory = memory_events(collected.memory, begin, |thread, time| places.at(thread, time));
+    let memory = memory_events(rows.memory, begin, |thread, time| places.at(thread, time));
     if window == Window::ALL {
         data.memory = memory;
     } else {
         data.memory.append_within(&memory, window);
     }
-    if collected.names.dropped > 0 {
-        let (counter, value) = (Counter::DroppedNames.id(), collected.names.dropped as f64);
+    if names.dropped > 0 {
+        let (counter, value) = (Counter::DroppedNames.id(), names.dropped as f64);
         data.counters.push(&CounterSample { time_ns: begin, counter, value });
     }
-    data.names = collected.names.into_names();
+    data.names = names.into_names();
     data
 }
 
@@ -86,7 +79,11 @@ fn join(activities: &mut [Activity], calls: &[Call], places: &Places) -> Vec<Opt
     let find = |Activity { span, .. }: &mut Activity| {
         let id = span.correlation?;
         let index = calls.binary_search_by_key(&id.0, |call| call.correlation).ok()?;
-        put(span, places.at(calls[index].thread, calls[index].start));
+        let launched = places.at(calls[index].thread, calls[index].start);
+        // What is said of the activity itself is right.
+        let own =
+            TrainingContext { step: span.step, phase: span.phase, micro_batch: span.micro_batch, stage: span.stage };
+        put(span, own.within(launched));
         Some(index as u32)
     };
     activities.iter_mut().map(find).collect()
@@ -128,7 +125,7 @@ fn on_streams(activities: Vec<Activity>) -> impl Iterator<Item = Span> {
 }
 
 /// The device that did most.
-pub(super) fn main_device(activities: &[Activity]) -> Option<u32> {
+pub(crate) fn main_device(activities: &[Activity]) -> Option<u32> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for device in activities.iter().filter_map(|activity| activity.device) {
         *counts.entry(device).or_default() += 1;

@@ -17,16 +17,16 @@ use crate::{ids::Nanos, vocabulary::Phase};
 
 /// A range that a program named.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Annotated {
-    pub(super) thread: Option<u32>,
-    pub(super) start: Nanos,
-    pub(super) end: Nanos,
-    pub(super) place: TrainingContext,
+pub(crate) struct Annotated {
+    pub(crate) thread: Option<u32>,
+    pub(crate) start: Nanos,
+    pub(crate) end: Nanos,
+    pub(crate) place: TrainingContext,
 }
 
 /// Where each thread was, and when.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(crate) struct Places {
     threads: HashMap<Option<u32>, Timeline>,
     /// Steps, whichever thread said so: other threads work for the same one.
     steps: Timeline,
@@ -38,7 +38,7 @@ pub(super) struct Places {
 
 impl Places {
     /// Brings annotations together with autograd's launches: which threads are autograd's, and who launched when.
-    pub(super) fn of(
+    pub(crate) fn of(
         annotations: &[Annotated],
         autograd: HashSet<u32>,
         launches: impl Iterator<Item = (Option<u32>, Nanos)>,
@@ -74,7 +74,7 @@ impl Places {
     }
 
     /// Where a thread was at a time.
-    pub(super) fn at(&self, thread: Option<u32>, time: Nanos) -> TrainingContext {
+    pub(crate) fn at(&self, thread: Option<u32>, time: Nanos) -> TrainingContext {
         let of_thread =
             |thread| self.threads.get(&thread).map_or(TrainingContext::default(), |timeline| timeline.at(time));
         let step = TrainingContext { step: self.steps.at(time).step, ..TrainingContext::default() };

@@ -15,21 +15,21 @@ use crate::{
 
 /// A change that PyTorch's allocator told of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MemoryChange {
-    pub(super) time: Nanos,
-    pub(super) thread: Option<u32>,
-    pub(super) device: u32,
-    pub(super) address: u64,
+pub(crate) struct MemoryChange {
+    pub(crate) time: Nanos,
+    pub(crate) thread: Option<u32>,
+    pub(crate) device: u32,
+    pub(crate) address: u64,
     /// Less than nothing where it is freed.
-    pub(super) size: i64,
+    pub(crate) size: i64,
     /// What is allocated from then on.
-    pub(super) allocated: Option<u64>,
+    pub(crate) allocated: Option<u64>,
     /// What is taken from the device from then on.
-    pub(super) reserved: Option<u64>,
+    pub(crate) reserved: Option<u64>,
 }
 
 /// The events that changes come to, in order. `begin` is when the trace begins, and `place` says where a thread was.
-pub(super) fn memory_events(
+pub(crate) fn memory_events(
     mut changes: Vec<MemoryChange>,
     begin: Nanos,
     place: impl Fn(Option<u32>, Nanos) -> TrainingContext,
@@ -59,7 +59,7 @@ pub(super) fn memory_events(
 }
 
 fn event(time_ns: Nanos, op: MemoryOperation, address: u64, bytes: Option<u64>) -> MemoryEvent {
-    MemoryEvent { time_ns, op, address, bytes, category: None, step: None, phase: None, layer: None, pool: None }
+    MemoryEvent::new(time_ns, op, address, bytes)
 }
 
 /// Adds what the first changes say was there before them.

@@ -1,6 +1,6 @@
 //! Names that a trace repeats, kept once each and within bounds.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
@@ -20,17 +20,18 @@ const OTHER: &str = "(one of too many names)";
 
 /// The names of a trace.
 #[derive(Debug, Default)]
-pub(super) struct NameBook {
-    ids: HashMap<Rc<str>, NameId>,
-    texts: Vec<Rc<str>>,
+pub(crate) struct NameBook {
+    ids: HashMap<Arc<str>, NameId>,
+    texts: Vec<Arc<str>>,
     text: usize,
+    told: usize,
     /// How often there was no room for a name.
-    pub(super) dropped: u64,
+    pub(crate) dropped: u64,
 }
 
 impl NameBook {
     /// The id of a name.
-    pub(super) fn id(&mut self, name: &str) -> NameId {
+    pub(crate) fn id(&mut self, name: &str) -> NameId {
         match self.ids.get(name) {
             Some(id) => *id,
             None if self.ids.len() >= MOST_NAMES || self.text + name.len() > MOST_TEXT => {
@@ -42,21 +43,28 @@ impl NameBook {
     }
 
     /// The text of a name.
-    pub(super) fn text(&self, id: NameId) -> &str {
+    pub(crate) fn text(&self, id: NameId) -> &str {
         self.texts.get((id.0 - FIRST_NAME.0) as usize).map_or("", |text| text)
+    }
+
+    /// What was added since the last time.
+    pub(crate) fn added(&mut self) -> Vec<Arc<str>> {
+        let added = self.texts[self.told..].to_vec();
+        self.told = self.texts.len();
+        added
     }
 
     fn add(&mut self, name: &str) -> NameId {
         let id = NameId(FIRST_NAME.0 + self.ids.len() as u32);
         self.text += name.len();
-        let name: Rc<str> = name.into();
+        let name: Arc<str> = name.into();
         self.texts.push(name.clone());
         self.ids.insert(name, id);
         id
     }
 
     /// The names as a reader has them.
-    pub(super) fn into_names(self) -> Names {
+    pub(crate) fn into_names(self) -> Names {
         let counters = Counter::ALL.iter().map(|counter| (NameId(u32::from(counter.id().0)), counter.word()));
         let mut names = Names::default();
         names.extend(counters);

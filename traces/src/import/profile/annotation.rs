@@ -7,16 +7,16 @@ use crate::{
 
 /// Where in the training something is, as far as annotations tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TrainingContext {
-    pub(super) step: Option<Step>,
-    pub(super) phase: Option<Phase>,
-    pub(super) micro_batch: Option<MicroBatch>,
-    pub(super) stage: Option<Stage>,
+pub(crate) struct TrainingContext {
+    pub(crate) step: Option<Step>,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) micro_batch: Option<MicroBatch>,
+    pub(crate) stage: Option<Stage>,
 }
 
 impl TrainingContext {
     /// What is said here, and by `outer` where nothing is.
-    pub(super) fn within(self, outer: TrainingContext) -> TrainingContext {
+    pub(crate) fn within(self, outer: TrainingContext) -> TrainingContext {
         TrainingContext {
             step: self.step.or(outer.step),
             phase: self.phase.or(outer.phase),
@@ -26,7 +26,7 @@ impl TrainingContext {
     }
 
     /// The place that the name of an annotation tells of.
-    pub(super) fn named(name: &str) -> TrainingContext {
+    pub(crate) fn named(name: &str) -> TrainingContext {
         if let Some(action) = name.strip_prefix("PP:") {
             return TrainingContext::of_action(action).unwrap_or_default();
         }
@@ -34,7 +34,7 @@ impl TrainingContext {
     }
 
     /// The place that a name tells of, if PyTorch itself gave it. Those of 2021 stand among operators.
-    pub(super) fn of_framework(name: &str) -> Option<TrainingContext> {
+    pub(crate) fn of_framework(name: &str) -> Option<TrainingContext> {
         if let Some(step) = name.strip_prefix("ProfilerStep#") {
             return Some(TrainingContext { step: step.parse().ok().map(Step), ..TrainingContext::default() });
         }
@@ -99,7 +99,7 @@ impl TrainingContext {
     }
 
     /// What kind of annotation says this.
-    pub(super) fn kind(self) -> SpanKind {
+    pub(crate) fn kind(self) -> SpanKind {
         match self {
             TrainingContext { step: Some(_), .. } => SpanKind::Step,
             TrainingContext { phase: Some(_), .. } => SpanKind::Phase,

@@ -1,0 +1,28 @@
+//! What a profiler saw of a rank, whichever it was: what the device did, which calls launched it, what was around those.
+//!
+//! A reader of a tool's files fills [`Rows`]; [`assemble`] finds out from them where in the training each activity was and
+//! who launched it, and makes the rank's tables.
+
+mod annotation;
+mod assemble;
+mod emitted;
+mod memory;
+mod messages;
+mod named_ranges;
+mod names;
+mod operator;
+mod origins;
+mod places;
+mod rows;
+mod shared;
+mod step_name;
+mod step_ranges;
+
+pub(crate) use annotation::TrainingContext;
+pub(crate) use assemble::{assemble, main_device};
+pub(crate) use memory::MemoryChange;
+pub(crate) use named_ranges::{NamedRange, NamedRanges};
+pub(crate) use names::NameBook;
+pub(crate) use operator::{FunctionCall, Given, OperatorCall, ShapeId};
+pub(crate) use rows::{Activity, AskedMessage, Call, Profile, Rows};
+pub(crate) use shared::{Part, ReaderIds};

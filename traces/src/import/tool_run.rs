@@ -1,0 +1,40 @@
+//! What a profiler wrote into one file: a run, whose ranks are read at once.
+
+use std::{fs, path::PathBuf};
+
+use chrono::{DateTime, Utc};
+
+use super::{ImportedRank, imported::LONGEST_APART};
+use crate::run_info::RunInfo;
+
+/// A run in one file.
+pub(crate) struct ToolRun {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// What was run.
+    pub(crate) info: RunInfo,
+    /// Its ranks, in order.
+    pub(crate) ranks: Vec<ImportedRank>,
+}
+
+impl ToolRun {
+    /// Why this and another one are not of one job, if they are not.
+    pub(crate) fn is_of_another_job(&self, other: &ToolRun) -> Option<String> {
+        if fs::canonicalize(&self.path).ok() == fs::canonicalize(&other.path).ok() {
+            return Some("they are one file".into());
+        }
+        if let (Some(one), Some(another)) = (self.info.world_size, other.info.world_size)
+            && one != another
+        {
+            return Some(format!("one has {one} ranks, the other {another}"));
+        }
+        let apart = (self.began()? - other.began()?).abs();
+        (apart.num_nanoseconds()? > LONGEST_APART.0).then(|| "they begin more than an hour apart".into())
+    }
+
+    /// When it began, where that is known.
+    fn began(&self) -> Option<DateTime<Utc>> {
+        let began = DateTime::parse_from_rfc3339(&self.info.started).ok()?.to_utc();
+        (began.timestamp() != 0).then_some(began)
+    }
+}

@@ -1,0 +1,21 @@
+//! Reads exports of Nsight Systems: small ones that are made here in its schema, old and new, and damaged ones.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+/// Torn, damaged and hostile exports.
+mod damage;
+
+/// Makes exports.
+mod export;
+
+/// What NCCL says of its operations.
+mod nccl;
+
+/// Ranks, what they did and who launched it.
+mod ranks;
+
+/// What is an export, and what is not.
+mod sources;
+
+/// Steps, phases and operators, from ranges.
+mod training;
