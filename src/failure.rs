@@ -133,8 +133,8 @@ fn trace_hint(error: &TraceError) -> Option<String> {
 fn import_hint(error: &ImportError) -> Option<String> {
     match error {
         ImportError::NotATrace { .. } => Some(
-            "torch.profiler, torch.cuda.memory._dump_snapshot, nsys export --type sqlite, jax.profiler.trace and rocprofv3 \
-             write files that are read"
+            "torch.profiler, torch.cuda.memory._dump_snapshot, nsys export --type sqlite, jax.profiler.trace, rocprofv3 \
+             and PyTorch's Flight Recorder write files that are read"
                 .into(),
         ),
         ImportError::NsysReport { path } => {

@@ -6,9 +6,8 @@ use stepscope_traces::Rank;
 
 use stepscope_plan::text;
 
-/// At most this many lines, and this many ranges of ranks per line.
+/// At most this many lines.
 const MOST_LINES: usize = 5;
-const MOST_RANGES: usize = 4;
 
 /// What several ranks say.
 pub(crate) struct RanksMessage {
@@ -48,20 +47,9 @@ impl Folded {
     }
 }
 
-/// Ranks by their numbers, those beside each other as a range: `rank 3`, `ranks 3-252, 256`.
-/// Ranks, those that follow each other as a range.
+/// Ranks by their numbers, those beside each other as a range.
 pub(crate) fn named(ranks: &[Rank]) -> String {
-    let ranges: Vec<&[Rank]> = ranks.chunk_by(|one, next| one.0.checked_add(1) == Some(next.0)).collect();
-    let range = |range: &&[Rank]| match range {
-        [] => String::new(),
-        [one] => one.to_string(),
-        [first, .., last] => format!("{first}-{last}"),
-    };
-    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
-    let shown: Vec<String> = ranges.iter().take(MOST_RANGES).map(range).collect();
-    let others: usize = ranges.iter().skip(MOST_RANGES).map(|range| range.len()).sum();
-    let others = if others > 0 { format!(" and {others} more") } else { String::new() };
-    format!("{word} {}{others}", shown.join(", "))
+    text::named_ranks(&ranks.iter().map(|rank| rank.0).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::{progress, source, terminal};
     stepscope import rank0.json.gz rank0.pickle --run runs/rank0")]
 pub(crate) struct Arguments {
     /// PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports (*.sqlite), JAX
-    /// profiles (*.xplane.pb), rocprofv3 JSON or databases, or directories of them.
+    /// profiles (*.xplane.pb), rocprofv3 JSON or databases, Flight Recorder dumps, or directories of them.
     ///
     /// A snapshot and a trace of the same rank are merged.
     #[arg(value_name = "SOURCE", required = true)]

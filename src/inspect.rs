@@ -19,7 +19,8 @@ use crate::{Format, folded::Folded, own_profiler, source, terminal, torch_memory
 #[command(after_help = "Example:\n  stepscope inspect runs/2026-11-14T10-22-07-llama-tiny --format json")]
 pub(crate) struct Arguments {
     /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports
-    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, or a directory of these
+    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, Flight Recorder dumps, or a
+    /// directory of these
     /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,

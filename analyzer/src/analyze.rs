@@ -22,6 +22,7 @@ use crate::{
         failed_sources::failed_sources,
         gemms::gemms,
         group_use::groups_by_use,
+        hang::hang,
         kernel_durations::kernel_durations,
         kernels::kernels,
         launched::JobKernels,
@@ -125,6 +126,7 @@ pub(crate) fn assemble<T>(
         true => ranks.iter().map(|rank| &rank.info).collect(),
         false => run.ranks.iter().map(|rank| &rank.info).collect(),
     };
+    let hang = hang(told.iter().copied());
     let model = TrainedModel::of(&run.info, &told, first_pipeline.map(Vec::as_slice), selection);
     let rates = Rates::of(&run.info, model.clone(), peak_flops, computing, selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| rank.kernels.take().unwrap_or_default()).collect();
@@ -173,6 +175,7 @@ pub(crate) fn assemble<T>(
         devices: devices(&ranks, &counted),
         pipeline: stages.map(|stages| pipeline(&stages, &ranks, &alignment, &counted)),
         step_time,
+        hang,
         window: counted,
         clock: alignment.summary,
         memory: ranks.iter_mut().filter_map(|rank| rank.memory.take()).collect(),

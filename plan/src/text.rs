@@ -184,6 +184,24 @@ pub fn listed(words: &[&str]) -> String {
     }
 }
 
+/// At most this many ranges of ranks are named.
+const MOST_RANGES: usize = 4;
+
+/// Ranks by their numbers, which are in order, those beside each other as a range: `rank 3`, `ranks 3-252, 256`.
+pub fn named_ranks(ranks: &[u32]) -> String {
+    let ranges: Vec<&[u32]> = ranks.chunk_by(|one, next| one.checked_add(1) == Some(*next)).collect();
+    let range = |range: &&[u32]| match range {
+        [] => String::new(),
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+    };
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    let shown: Vec<String> = ranges.iter().take(MOST_RANGES).map(range).collect();
+    let others: usize = ranges.iter().skip(MOST_RANGES).map(|range| range.len()).sum();
+    let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+    format!("{word} {}{others}", shown.join(", "))
+}
+
 /// How many ranks there are, and of how many, where some are missing.
 pub fn ranks(present: u64, expected: Option<u32>) -> String {
     match expected {

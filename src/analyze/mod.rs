@@ -30,7 +30,8 @@ use trained::Trained;
     stepscope analyze traces/rank*.json.gz traces/rank0.pickle")]
 pub(crate) struct Arguments {
     /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports
-    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, or a directory of these
+    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, Flight Recorder dumps, or a
+    /// directory of these
     /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,

@@ -41,7 +41,7 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
         unreadable_bytes: lost.unreadable_bytes,
         unreadable_events: lost.unreadable_events,
     };
-    let is_silent = |rank: &&RankFigures| rank.partition.span_ns == 0 && !is_memory_alone(analysis);
+    let is_silent = |rank: &&RankFigures| rank.partition.span_ns == 0 && !is_without_times(analysis);
     let silent = analysis.ranks.iter().filter(is_silent);
     let silent: Vec<String> = silent.map(|rank| rank.rank.to_string()).collect();
     let without = if silent.is_empty() { String::new() } else { format!("; no data from rank {}", silent.join(", ")) };
@@ -52,9 +52,10 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
 pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
     let fact = |about: &'static str, says: Option<String>| says.map(|says| Fact { about, says });
     [
-        fact("step", (!is_memory_alone(analysis)).then(|| step_time(analysis))),
+        fact("step", (!is_without_times(analysis)).then(|| step_time(analysis))),
         fact("time", where_time_goes(analysis)),
         fact("speed", speed(analysis)),
+        fact("waiting", waiting(analysis)),
         fact("memory", fullest(analysis).map(memory)),
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
         fact("kernels", kernels(analysis)),
@@ -87,10 +88,10 @@ pub(super) fn is_told_apart(memory: &RankMemory) -> bool {
     !memory.inferred || memory.at_peak.keys().any(|category| *category != MemoryCategory::Other)
 }
 
-/// Whether only memory was recorded, as in a memory snapshot.
-pub(super) fn is_memory_alone(analysis: &Analysis) -> bool {
+/// Whether what recorded it records no times of work, as a memory snapshot.
+pub(super) fn is_without_times(analysis: &Analysis) -> bool {
     let nothing = analysis.ranks.iter().all(|rank| rank.partition.span_ns == 0);
-    nothing && analysis.run.source == RunSource::TorchSnapshot
+    nothing && matches!(analysis.run.source, RunSource::TorchSnapshot | RunSource::FlightRecorder)
 }
 
 fn step_time(analysis: &Analysis) -> String {
@@ -186,7 +187,7 @@ fn speed(analysis: &Analysis) -> Option<String> {
                 text::percent(value)
             )
         }),
-        None if is_memory_alone(analysis) => None,
+        None if is_without_times(analysis) => None,
         None => Some(format!("MFU unknown: {}", why_unknown(analysis))),
     };
     let known: Vec<String> = tokens.into_iter().chain(utilisation).collect();
@@ -219,6 +220,18 @@ fn why_unknown(analysis: &Analysis) -> String {
         return "set --peak-tflops".into();
     }
     format!("set {}", text::listed(&missing))
+}
+
+/// How many ranks waited for communication, where that is what was recorded.
+fn waiting(analysis: &Analysis) -> Option<String> {
+    let waiting = analysis.hang.as_ref().map_or(0, |hang| hang.waiting.len());
+    (analysis.run.source == RunSource::FlightRecorder).then(|| match waiting {
+        0 => "no rank was waiting for communication when the dumps were written".to_owned(),
+        _ => format!(
+            "{waiting} of {} were waiting for communication when the dumps were written",
+            text::counted(analysis.ranks.len() as u64, "rank")
+        ),
+    })
 }
 
 fn memory(memory: &RankMemory) -> String {

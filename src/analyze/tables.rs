@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_analyzer::{Analysis, AxisShare, CallerMemory, KernelFigures, RankMemory, Share, StepFigures};
+use stepscope_analyzer::{
+    Analysis, AxisShare, CallerMemory, KernelFigures, RankMemory, Share, StepFigures, WaitingRank,
+};
 use stepscope_plan::text;
 use stepscope_traces::{MemoryCategory, Nanos, RunSource, Step, without_signature};
 
@@ -11,6 +13,7 @@ use super::{
     report::{fullest, is_told_apart},
     time::Time,
 };
+use crate::folded;
 use crate::render::table::{Table, Topic, duration, known, unknown};
 
 /// How many rows there is room for.
@@ -24,6 +27,7 @@ pub(super) struct Room {
 /// Every table that has rows.
 pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
     let tables = [
+        waiting(analysis, room),
         time_by_rank(analysis, room),
         time_by_phase(analysis),
         time_by_layer(analysis),
@@ -48,6 +52,25 @@ pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
         devices::table(analysis),
     ];
     tables.into_iter().map(Table::without_unknown).filter(|table| !table.rows.is_empty()).collect()
+}
+
+/// What each rank waited in when its recorder wrote down what it knew.
+fn waiting(analysis: &Analysis, room: Room) -> Table {
+    let waiting = analysis.hang.iter().flat_map(|hang| &hang.waiting);
+    let row = |waiting: &WaitingRank| {
+        let operation = &waiting.operation;
+        let number = match operation.peer {
+            Some(peer) => format!("with {peer}"),
+            None => format!("#{}", operation.sequence),
+        };
+        let for_whom = if waiting.waits_for.is_empty() { "nobody".into() } else { folded::named(&waiting.waits_for) };
+        let cells = [waiting.rank.to_string(), operation.operation.clone(), number, operation.group.clone(), for_whom];
+        let at = known(operation.caller(), str::to_owned);
+        cells.into_iter().chain([text::count(waiting.pending), at]).collect()
+    };
+    let headers = vec![">rank", "waits in", ">number", "group", "for", ">pending", "asked for at"];
+    let rows = waiting.take(room.ranks).map(row).collect();
+    Table { topic: Topic::Time, title: "Waiting for communication".into(), headers, rows, detail: false }
 }
 
 /// A time and its share, with the shares of a column below each other.

@@ -15,7 +15,8 @@ use crate::analyze::ranges::{self, RankList};
 #[derive(clap::Args)]
 pub(crate) struct Chosen {
     /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports
-    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, or a directory of these
+    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, Flight Recorder dumps, or a
+    /// directory of these
     /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     pub(crate) sources: Vec<PathBuf>,

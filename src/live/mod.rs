@@ -24,7 +24,8 @@ use crate::words;
     Press ? for the keys. The dashboard waits for a run that has not started, and follows one that is being recorded.")]
 pub(crate) struct Arguments {
     /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports
-    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, or a directory of these
+    /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, Flight Recorder dumps, or a
+    /// directory of these
     /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,

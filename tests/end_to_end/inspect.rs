@@ -139,8 +139,8 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
         (
             "notes.txt",
             "error: notes.txt is nothing that stepscope reads: it is text, not JSON",
-            "hint: torch.profiler, torch.cuda.memory._dump_snapshot, nsys export --type sqlite, jax.profiler.trace and rocprofv3 \
-             write files that are read",
+            "hint: torch.profiler, torch.cuda.memory._dump_snapshot, nsys export --type sqlite, jax.profiler.trace, rocprofv3 \
+             and PyTorch's Flight Recorder write files that are read",
         ),
         ("empty", &no_run("empty"), a_run),
         ("runs", &no_run("runs"), "hint: the newest run in it is runs/one"),

@@ -9,6 +9,7 @@ use super::{
     collectives::{CollectiveFigures, Straggler, Wait},
     devices::DeviceFigures,
     finding::Finding,
+    hang::Hang,
     kernels::{FamilyFigures, KernelFigures},
     launchers::{GemmFigures, KernelDurations, ModuleFigures, OperatorFigures, SourceFigures},
     layout::RunLayout,
@@ -42,6 +43,8 @@ pub struct Analysis {
     pub step_time: Option<StepTime>,
     /// Where each step's time goes: of every step, whether it counts or not.
     pub steps: Vec<StepFigures>,
+    /// What ranks waited in when their recorder wrote down what it knew; none where nobody did, or that is not recorded.
+    pub hang: Option<Hang>,
     /// What fills each rank's memory, over the whole recording.
     pub memory: Vec<RankMemory>,
     /// How much of the devices is used; none where the model or the peak is not known.

@@ -8,6 +8,7 @@ mod clock;
 mod collectives;
 mod devices;
 mod finding;
+mod hang;
 mod kernels;
 mod launchers;
 mod layout;
@@ -28,6 +29,7 @@ pub use clock::{AlignedBy, ClockSummary, RankClock};
 pub use collectives::{CollectiveFigures, Straggler, Wait};
 pub use devices::{CounterFigures, DeviceFigures};
 pub use finding::Finding;
+pub use hang::{Hang, HangCause, PendingOperation, RankElsewhere, WaitingRank};
 pub use kernels::{FamilyFigures, KernelFigures};
 pub use launchers::{
     DurationBin, GemmFigures, KernelDurations, LaunchedKernels, ModuleFigures, OperatorFigures, ShapeFigures,

@@ -4,6 +4,7 @@
 //! without a figure, and a healthy run has none.
 
 mod cut_off;
+mod hang;
 mod memory;
 mod out_of_memory;
 mod pipeline;
@@ -39,6 +40,7 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
     if let Some(cut_off) = check::<cut_off::CutOff>(analysis) {
         return vec![cut_off];
     }
+    let hang = check::<hang::Hang>(analysis);
     let shortage = check::<out_of_memory::OutOfMemory>(analysis);
     let checks = [
         check::<time::ExposedCommunication>,
@@ -55,5 +57,5 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
     let mut found: Vec<Finding> = checks.into_iter().filter_map(|check| check(analysis)).collect();
     found.sort_by(|one, other| other.share.total_cmp(&one.share));
     // What ended the run comes first.
-    shortage.into_iter().chain(found).collect()
+    shortage.into_iter().chain(hang).chain(found).collect()
 }

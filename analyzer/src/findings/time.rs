@@ -17,9 +17,11 @@ fn all_time(analysis: &Analysis) -> i64 {
     analysis.counted.iter().map(|time| time.partition.span_ns).sum()
 }
 
+const RECORDING: &str = "the recording";
+
 /// What shares are of.
 fn whole(analysis: &Analysis) -> &'static str {
-    if analysis.step_time.is_none() || analysis.window.whole { "the recording" } else { "the step" }
+    if analysis.step_time.is_none() || analysis.window.whole { RECORDING } else { "the step" }
 }
 
 /// Communication that could overlap with compute, and does not. In a pipeline it is part of the bubble.
@@ -49,14 +51,15 @@ impl Check for ExposedCommunication {
             ),
         };
         let windows: u64 = analysis.counted.iter().map(|time| time.windows).sum();
-        let time = text::duration(most.communication_ns / windows.max(1) as i64);
+        let per = if whole(analysis) == RECORDING { "" } else { " per step" };
+        let time = format!("{}{per}", text::duration(most.communication_ns / windows.max(1) as i64));
         (share >= LEAST_SHARE && overlap <= MOST_OVERLAP).then(|| Found {
             share,
             what: format!("{what}: {} of {}", text::rough_percent(share), whole(analysis)),
             evidence: match overlap {
-                overlap if overlap < NO_OVERLAP => format!("{time} per step, and none of it overlaps with compute"),
+                overlap if overlap < NO_OVERLAP => format!("{time}, and none of it overlaps with compute"),
                 overlap => {
-                    format!("{time} per step, and only {} of it overlaps with compute", text::rough_percent(overlap))
+                    format!("{time}, and only {} of it overlaps with compute", text::rough_percent(overlap))
                 }
             },
             advice: advice.into(),

@@ -1,10 +1,13 @@
 //! What other tools recorded, as runs.
 
+mod call_text;
 mod device_work;
+mod flight_recorder;
 mod imported;
 mod join;
 mod kineto;
 mod nsys;
+mod pickle;
 mod profile;
 mod rank_name;
 mod rank_source;

@@ -89,7 +89,7 @@ pub(crate) fn kind_of(bytes: &[u8]) -> &'static str {
             Some(Protobuf::XSpace) => "a JAX or TensorFlow profile (XPlane) that cannot be read",
             _ if was_text(bytes) => "a binary file that was damaged when a program took it for text; copy it as binary",
             Some(Protobuf::Perfetto) => "a Perfetto trace, which cannot be analyzed; analyze what it was made from",
-            None => "not JSON",
+            None => "binary data of a kind that stepscope does not know",
         },
     }
 }
@@ -125,6 +125,9 @@ fn kind_of_text(bytes: &[u8]) -> &'static str {
             "a web page; a download may have asked for a login"
         }
         () if first.starts_with('<') => "XML, not JSON",
+        () if first.starts_with("(dp") || first.starts_with("(lp") => {
+            "a Python pickle of protocol 0; write it with protocol 2 or later"
+        }
         () if first.starts_with("version https://git-lfs") => "a Git LFS pointer; `git lfs pull` gets the file",
         () if first.matches(',').count() >= 2 && is_profiler_table(first) => {
             "a CSV table of a profiler, which has no timeline that is read"
@@ -166,7 +169,8 @@ mod tests {
             (b"one, two, three, four", "text, not JSON"),
             ("\u{fffd}\u{fffd}ab".repeat(12).as_bytes(), "text, not JSON"),
             ("\u{1}\u{fffd}\u{fffd}ab".repeat(12).as_bytes(), "a binary file that was damaged"),
-            (&[0, 1, 2, 3], "not JSON"),
+            (&[0, 1, 2, 3], "binary data of a kind"),
+            (b"(dp0\nVsegments\np1\n", "a Python pickle of protocol 0"),
             (b"PAR1", "a Parquet file"),
         ] {
             let kind = kind_of(bytes);

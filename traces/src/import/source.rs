@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    ImportedRank,
+    ImportedRank, flight_recorder,
     kineto::{self, Opening},
     nsys,
     rank_name::rank_in_name,
@@ -90,10 +90,13 @@ impl Found {
         }
         let before = self.count();
         let mut report = None;
-        for file in files_of(&newest_profile(path).unwrap_or(path.to_owned()))? {
-            match self.take(&file) {
+        let files = files_of(&newest_profile(path).unwrap_or(path.to_owned()))?;
+        for file in &files {
+            match self.take(file) {
                 // It lies beside its export, or is all there is.
                 Err(error @ TraceError::Import(ImportError::NsysReport { .. })) => report = Some(error),
+                // Nothing else is there.
+                Err(error) if files.len() == 1 => return Err(error),
                 // What else is there does not matter.
                 Ok(()) | Err(TraceError::Import(ImportError::NotATrace { .. })) => {}
                 Err(TraceError::Import(ImportError::Snapshot(
@@ -116,7 +119,9 @@ impl Found {
     fn take(&mut self, file: &Path) -> Result<(), TraceError> {
         let opened = open_regular(file).map_err(TraceError::io("open", file))?;
         let head = recognize::head_of(&opened);
-        if torch_snapshot::may_be_snapshot(&head) {
+        if flight_recorder::may_be_dump(&head) {
+            self.profiles.push(flight_recorder::read(file, opened, &head)?);
+        } else if torch_snapshot::may_be_snapshot(&head) {
             let (bytes, _) = unpacked::open(Arc::new(opened)).map_err(TraceError::io("read", file))?;
             self.snapshots.push(Snapshot::read(file, bytes)?);
         } else if head.starts_with(sqlite::MAGIC) && recognize::is_packed(&opened) {
@@ -191,9 +196,9 @@ impl Found {
             return Err(ImportError::OtherJob { one: one.path.clone(), other: other.path.clone(), why }.into());
         }
         let mut run = ImportedRun { info: RunInfo { name, ..one.info.clone() }, ranks: Vec::new() };
-        for ToolRun { path, ranks, .. } in self.profiles {
+        for ToolRun { path, rank, ranks, .. } in self.profiles {
             let next = run.ranks.last().map_or(Rank(0), |last: &SourceRank| Rank(last.info.rank.0 + 1));
-            let first = rank_in_name(&path).filter(|_| ranks.len() == 1).unwrap_or(next);
+            let first = rank.or_else(|| rank_in_name(&path)).filter(|_| ranks.len() == 1).unwrap_or(next);
             for (number, mut rank) in (first.0..).map(Rank).zip(ranks) {
                 rank.info.rank = number;
                 if let Some(one) = run.ranks.iter().find(|other| other.info.rank == number) {

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use chrono::{DateTime, Utc};
 
 use super::{ImportedRank, imported::LONGEST_APART};
-use crate::run_info::RunInfo;
+use crate::{ids::Rank, run_info::RunInfo};
 
 /// A run in one file.
 pub(crate) struct ToolRun {
@@ -13,6 +13,8 @@ pub(crate) struct ToolRun {
     pub(crate) path: PathBuf,
     /// What was run.
     pub(crate) info: RunInfo,
+    /// The rank that the file is of, where that is one and the file says so in a way of its own.
+    pub(crate) rank: Option<Rank>,
     /// Its ranks, in order.
     pub(crate) ranks: Vec<ImportedRank>,
 }

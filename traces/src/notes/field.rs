@@ -27,6 +27,23 @@ pub(super) fn put_value(note: &impl Serialize, map: &mut Map<String, Value>, key
     }
 }
 
+/// Notes that are written as values of their own.
+macro_rules! values {
+    ($($note:ty),*) => {$(
+        impl super::field::NoteField for $note {
+            fn take(map: &mut serde_json::Map<String, serde_json::Value>, key: &str) -> Option<$note> {
+                super::field::take_value(map, key)
+            }
+
+            fn put(&self, map: &mut serde_json::Map<String, serde_json::Value>, key: &str) {
+                super::field::put_value(self, map, key);
+            }
+        }
+    )*};
+}
+
+pub(super) use values;
+
 /// A note that is one text.
 pub(super) trait NoteText: Sized {
     fn read(text: &str) -> Option<Self>;

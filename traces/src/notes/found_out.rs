@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use super::field::{NoteField, put_value, take_value};
+use super::field::values;
 use crate::ids::{Nanos, Rank};
 
 /// A group of ranks that a program has made.
@@ -42,20 +41,6 @@ pub struct OutOfMemory {
     pub stack: Vec<String>,
     /// Whether there would have been room with PyTorch's expandable segments, where that can be told.
     pub expandable_segments_would_do: Option<bool>,
-}
-
-macro_rules! values {
-    ($($note:ty),*) => {$(
-        impl NoteField for $note {
-            fn take(map: &mut Map<String, Value>, key: &str) -> Option<$note> {
-                take_value(map, key)
-            }
-
-            fn put(&self, map: &mut Map<String, Value>, key: &str) {
-                put_value(self, map, key);
-            }
-        }
-    )*};
 }
 
 values!(NamedGroups, FailedSources, OutOfMemory);

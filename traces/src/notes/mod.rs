@@ -6,6 +6,7 @@
 mod devices;
 mod field;
 mod found_out;
+mod in_flight;
 mod memory_times;
 mod pauses;
 mod program_model;
@@ -21,6 +22,7 @@ use field::NoteField;
 
 pub use devices::{AttentionNote, CuptiNote, NcclNote, NvmlNote, StreamsNote};
 pub use found_out::{FailedSources, NamedGroup, NamedGroups, OutOfMemory};
+pub use in_flight::{GroupProgress, InFlight, Operation, OperationState};
 pub use memory_times::MemoryTimes;
 pub use pauses::Pauses;
 pub use program_model::ProgramModel;
@@ -144,6 +146,8 @@ notes! {
     RoundingBytesAtEnd in rounding_bytes_at_end: u64,
     /// Where memory ran out.
     OutOfMemory in out_of_memory: OutOfMemory,
+    /// Communication that was not over when its recorder wrote down what it knew.
+    InFlight in in_flight: InFlight,
     /// How many events of a snapshot are of a kind that is not known.
     UnknownEvents in unknown_events: u64,
     /// What was lost of what it was imported from.

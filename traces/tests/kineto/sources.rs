@@ -49,7 +49,7 @@ fn other_files_are_named_for_what_they_are() {
         (b"{\"a\": 1}", "JSON without traceEvents"),
         (b"[{\"ph\": \"X\"}]", "a JSON array, and no list of events of PyTorch's profiler"),
         (b"{\"otherData\": {}, \"traceEvents\": []}", "a Chrome trace of another tool"),
-        (b"\x00\x01\x02\x03", "not JSON"),
+        (b"\x00\x01\x02\x03", "binary data of a kind that stepscope does not know"),
         (b"\x1f\x8b\x08\x00junk that is not packed", "a gzip file that cannot be decompressed"),
         (&packed(b"plain text")[..], "text, not JSON"),
     ] {

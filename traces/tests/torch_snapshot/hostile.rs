@@ -151,7 +151,7 @@ fn what_is_something_else_is_called_by_its_name() {
     for (bytes, words) in [
         (b"".as_slice(), "it is empty"),
         (b"some words", "text, not JSON"),
-        (b"\x80\x09K\x01.", "not JSON"),
+        (b"\x80\x09K\x01.", "binary data of a kind that stepscope does not know"),
         (b"\x80\x04N.", "a pickle of None"),
         (b"\x80\x04K\x01.", "a pickle of a number"),
         (b"\x80\x04](K\x01K\x02K\x03e.", "a pickle of a list of 3 items"),

@@ -86,7 +86,7 @@ pub(crate) fn read(mut database: Database) -> Result<ToolRun, TraceError> {
         let state = if damage.is_some() { State::Interrupted } else { State::Complete };
         imported.push(ImportedRank { info, state, data: assemble(profile, Window::ALL), loss });
     }
-    Ok(ToolRun { path: database.path, info, ranks: imported })
+    Ok(ToolRun { path: database.path, info, rank: None, ranks: imported })
 }
 
 /// What is not there, or there and not read.

@@ -83,7 +83,7 @@ pub(crate) fn read(path: &Path, file: File) -> Result<ToolRun, TraceError> {
         command: document.processes.first().map(|process| process.metadata.command.clone()).unwrap_or_default(),
         ..RunInfo::of_tool(RunSource::Rocprof, String::new(), 0)
     };
-    Ok(ToolRun { path: path.to_owned(), info, ranks })
+    Ok(ToolRun { path: path.to_owned(), info, rank: None, ranks })
 }
 
 /// What a GPU did for a process.

@@ -98,7 +98,7 @@ pub(crate) fn read(mut database: Database) -> Result<ToolRun, TraceError> {
         let state = if damage.is_some() { State::Interrupted } else { State::Complete };
         ranks.push(ImportedRank { info, state, data: assemble(rank.profile, Window::ALL), loss });
     }
-    Ok(ToolRun { path: database.path, info, ranks })
+    Ok(ToolRun { path: database.path, info, rank: None, ranks })
 }
 
 /// A process on a GPU; in the order of the ranks.

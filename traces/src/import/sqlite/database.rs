@@ -16,7 +16,7 @@ use std::{
 use rusqlite::{Connection, OpenFlags, config::DbConfig, limits::Limit};
 
 use super::Row;
-use crate::error::TraceError;
+use crate::error::{ImportError, TraceError};
 
 /// The longest value there may be, in bytes.
 const LONGEST_VALUE: i32 = 256 << 20;
@@ -64,7 +64,10 @@ impl Database {
             let tables = tables_of(&connection)?;
             Ok(Database { path: path.to_owned(), connection, tables, damage: Vec::new() })
         });
-        opened.map_err(|error| TraceError::io("read", path)(std::io::Error::other(error)))
+        opened.map_err(|error| {
+            let what = format!("an SQLite database that cannot be read ({error}); export or copy it again");
+            ImportError::NotATrace { path: path.to_owned(), what }.into()
+        })
     }
 
     /// Whether there is a table of this name.

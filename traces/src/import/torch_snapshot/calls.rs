@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
+use super::super::call_text::call_text;
+
 /// How many stacks are kept, and how long their texts may be together.
 const MOST_STACKS: usize = 1 << 20;
 const MOST_BYTES: usize = 64 << 20;
 /// How many calls of a stack are told.
 const MOST_TOLD: usize = 64;
-/// A path is told from here on.
-const PACKAGES: [&str; 2] = ["site-packages/", "dist-packages/"];
 
 /// A stack of calls; none of them where it is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,11 +28,7 @@ pub(super) struct Calls {
 impl Calls {
     /// A stack of one call. Without a line it is not known where.
     pub(super) fn one(&mut self, function: &str, file: &str, line: Option<u64>) -> CallsId {
-        let file = PACKAGES.iter().find_map(|packages| file.rsplit_once(packages)).map_or(file, |(_, inner)| inner);
-        let text = match line {
-            Some(line) => format!("{file}:{line} {function}"),
-            None => format!("{file} {function}"),
-        };
+        let text = call_text(function, file, line);
         let next = self.calls.len() as u32;
         let call = match self.texts.get(&text) {
             Some(call) => *call,

@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
+    super::pickle::{self, Ending, List, Objects, Value},
     calls::Calls,
-    pickle::{self, Ending, List, Objects, Value},
     records::{Block, Event, Mark, Record, Records, Segment},
 };
 use crate::error::PickleError;
@@ -184,6 +184,7 @@ fn describe(value: Value, objects: &Objects<Record>, records: &Records) -> Strin
         Value::Bool(_) => "a boolean".to_owned(),
         Value::Integer(_) | Value::Float(_) => "a number".to_owned(),
         Value::Text(_) => "a text".to_owned(),
+        Value::Tuple(_) => "a tuple".to_owned(),
         Value::Other(what) => what.to_owned(),
         Value::List(_) => match objects.list(value) {
             Some((_, List::Items(items))) => format!("a list of {} items", items.len()),

@@ -20,7 +20,6 @@ mod followed;
 mod frame;
 mod lives;
 mod passes;
-mod pickle;
 mod ranges;
 mod records;
 mod sizes;
@@ -31,7 +30,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::ImportedRank;
+use super::{ImportedRank, pickle};
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
     error::{PickleError, SnapshotError},

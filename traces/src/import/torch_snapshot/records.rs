@@ -1,9 +1,9 @@
 //! What a snapshot consists of, told from its dicts as they are read.
 
 use super::{
+    super::pickle::{Fold, Objects, TextId, Value},
     calls::{Calls, CallsId},
     frame::{Hints, Sign, Stack},
-    pickle::{Fold, Objects, TextId, Value},
 };
 
 /// What happened in the allocator.

@@ -54,7 +54,7 @@ pub(crate) fn read(path: &Path, file: File) -> Result<ToolRun, TraceError> {
     let first = ranks.iter().filter_map(|rank| rank.data.spans.start_ns.iter().next()).map(|start| start.0).min();
     let host = space.host_name();
     let info = RunInfo { host, ..RunInfo::of_tool(RunSource::Xplane, String::new(), first.unwrap_or(space.base)) };
-    Ok(ToolRun { path: path.to_owned(), info, ranks })
+    Ok(ToolRun { path: path.to_owned(), info, rank: None, ranks })
 }
 
 /// All bytes of a file, unpacked, and why there are no more where some are missing.

@@ -203,15 +203,15 @@ impl<F: Fold, R: Read> Machine<'_, F, R> {
                     let mark = self.store.mark()?;
                     self.store.set_items(mark, true)?;
                 }
-                code::EMPTY_TUPLE => self.store.push(Value::Other(TUPLE))?,
+                code::EMPTY_TUPLE => self.store.push_tuple()?,
                 code::TUPLE => {
                     let mark = self.store.mark()?;
-                    self.store.replace(mark, TUPLE)?;
+                    self.store.make_tuple(mark)?;
                 }
                 code::TUPLE1 | code::TUPLE2 | code::TUPLE3 => {
                     let items = usize::from(instruction - code::TUPLE1) + 1;
                     let from = self.store.place(items)?;
-                    self.store.replace(from, TUPLE)?;
+                    self.store.make_tuple(from)?;
                 }
                 code::EMPTY_SET => self.store.push(Value::Other(SET))?,
                 code::FROZENSET => {
@@ -292,7 +292,6 @@ impl<F: Fold, R: Read> Machine<'_, F, R> {
     }
 }
 
-const TUPLE: &str = "a tuple";
 const SET: &str = "a set";
 
 fn dotted(module: &[u8], name: &[u8]) -> String {

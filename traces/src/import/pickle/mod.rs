@@ -10,11 +10,13 @@
 
 mod instruction;
 mod machine;
+mod plain;
 mod source;
 mod store;
 mod value;
 
 pub(super) use machine::{Ending, read};
+pub(super) use plain::PlainPickle;
 pub(super) use value::{Fold, List, Objects, TextId, Value};
 
 /// The versions of the format that have a mark of their own at the beginning.

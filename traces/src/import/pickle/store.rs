@@ -113,6 +113,19 @@ impl<'fold, F: Fold> Store<'fold, F> {
         self.push(Value::List(list))
     }
 
+    /// Adds an empty tuple.
+    pub(super) fn push_tuple(&mut self) -> Result<(), PickleError> {
+        let tuple = self.objects.add(Object::List(Vec::new()));
+        self.push(Value::Tuple(tuple))
+    }
+
+    /// Replaces what is above a place of the stack by a tuple of it.
+    pub(super) fn make_tuple(&mut self, from: usize) -> Result<(), PickleError> {
+        let tuple = self.objects.add(Object::List(Vec::new()));
+        self.extend(tuple, from)?;
+        self.push(Value::Tuple(tuple))
+    }
+
     /// Adds an empty dict.
     pub(super) fn push_dict(&mut self) -> Result<(), PickleError> {
         let dict = self.objects.add(Object::Dict(Vec::new()));

@@ -18,6 +18,7 @@ pub(in super::super) enum Value {
     Text(TextId),
     List(ObjectId),
     Dict(ObjectId),
+    Tuple(ObjectId),
     /// A value of no interest, in a word: what is in it is not kept.
     Other(&'static str),
 }
@@ -72,6 +73,15 @@ impl<R: Copy> Objects<R> {
         self.objects.len()
     }
 
+    /// How many values are in them.
+    pub(super) fn values(&self) -> usize {
+        let items = |object: &Object<R>| match object {
+            Object::List(items) | Object::Dict(items) => items.len() + 1,
+            Object::Folded(_) => 1,
+        };
+        self.objects.iter().map(items).sum()
+    }
+
     pub(super) fn add(&mut self, object: Object<R>) -> ObjectId {
         // The machine stops long before there are more than that.
         let id = ObjectId(self.objects.len() as u32);
@@ -105,6 +115,15 @@ impl<R: Copy> Objects<R> {
             Object::List(items) => Some((id, List::Items(items))),
             Object::Folded(record) => Some((id, List::Folded(*record))),
             Object::Dict(_) => None,
+        }
+    }
+
+    /// What is in a list or a tuple that was not folded, if a value is one.
+    pub(in super::super) fn items(&self, value: Value) -> Option<&[Value]> {
+        let (Value::List(id) | Value::Tuple(id)) = value else { return None };
+        match self.get(id) {
+            Object::List(items) => Some(items),
+            _ => None,
         }
     }
 

@@ -1,0 +1,304 @@
+//! Why communication did not end: who waits in what, for whom, and who is at the end of that chain.
+//!
+//! A rank waits in the first operation that it asked for and that is not over; what it asked for later waits for that. It waits
+//! for the ranks of the operation's group that have not asked for it, and for those that have, and wait in something else
+//! before it. Whoever is waited for and waits for nobody is the cause.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stepscope_traces::{Group, GroupProgress, InFlight, Operation, Rank, RankInfo};
+
+use crate::figures::{Hang, HangCause, PendingOperation, RankElsewhere, WaitingRank};
+
+/// Collectives whose ranks all give as much as each other.
+const GIVE_ALIKE: [&str; 8] = [
+    "all_reduce",
+    "all_reduce_barrier",
+    "barrier",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "_all_gather_base",
+    "all_gather_single",
+];
+/// Collectives whose ranks all get as much as each other.
+const GET_ALIKE: [&str; 3] = ["reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single"];
+
+/// What the ranks waited in, if any did.
+pub(crate) fn hang<'a>(ranks: impl IntoIterator<Item = &'a RankInfo>) -> Option<Hang> {
+    let dumps = ranks.into_iter().filter_map(|info| Some((info.rank, info.collector.in_flight.as_ref()?)));
+    Dumps(dumps.collect()).hang()
+}
+
+/// What each rank says.
+struct Dumps<'a>(BTreeMap<Rank, &'a InFlight>);
+
+/// A rank that waits, and for whom.
+struct Waiter<'a> {
+    rank: Rank,
+    operation: &'a Operation,
+    waits_for: BTreeSet<Rank>,
+}
+
+impl Dumps<'_> {
+    fn hang(&self) -> Option<Hang> {
+        let waiters: Vec<Waiter<'_>> = self.0.iter().filter_map(|(rank, dump)| self.waiter(*rank, dump)).collect();
+        let (cause, mut fault, at) = self.cause(&waiters)?;
+        fault.sort_unstable();
+        fault.dedup();
+        let pending = |dump: &InFlight| dump.waiting.len() as u64 + dump.more;
+        let waiting = waiters.iter().map(|waiter| WaitingRank {
+            rank: waiter.rank,
+            operation: self.told(waiter.rank, waiter.operation),
+            waits_for: waiter.waits_for.iter().copied().collect(),
+            pending: pending(self.0[&waiter.rank]),
+        });
+        let elsewhere = self.0.iter().filter(|(_, dump)| dump.waiting.is_empty()).map(|(rank, dump)| RankElsewhere {
+            rank: *rank,
+            last: dump.last_completed.as_ref().map(|last| self.told(*rank, last)),
+        });
+        let others = waiters.iter().flat_map(|waiter| &waiter.waits_for).filter(|rank| !self.0.contains_key(rank));
+        Some(Hang {
+            cause,
+            ranks: fault,
+            operation: self.told(at.rank, at.operation),
+            without_dump: others.copied().collect::<BTreeSet<Rank>>().into_iter().collect(),
+            waiting: waiting.collect(),
+            elsewhere: elsewhere.collect(),
+        })
+    }
+
+    /// What a rank waits in, if it does.
+    fn waiter<'b>(&'b self, rank: Rank, dump: &'b InFlight) -> Option<Waiter<'b>> {
+        let operation = dump.waiting.first()?;
+        let members = match operation.peer {
+            Some(peer) => vec![peer],
+            None => self.group(rank, operation.group).map_or_else(Vec::new, |group| group.ranks.clone()),
+        };
+        let others = members.into_iter().filter(|member| *member != rank);
+        let waits_for = others.filter(|member| self.is_behind(*member, rank, operation)).collect();
+        Some(Waiter { rank, operation, waits_for })
+    }
+
+    /// Whether a rank has not come to the operation of another, or is held up before it.
+    fn is_behind(&self, member: Rank, rank: Rank, operation: &Operation) -> bool {
+        let Some(dump) = self.0.get(&member) else { return true };
+        if operation.peer.is_some() {
+            let other_side = |other: &&Operation| other.group == operation.group && other.peer == Some(rank);
+            let Some(other) = dump.waiting.iter().find(other_side) else { return true };
+            // Messages of one batch go at once.
+            return dump.waiting.first().is_some_and(|first| first.peer.is_none() || first.group != other.group);
+        }
+        let asked = self.group(member, operation.group).and_then(|group| group.last_asked);
+        if asked.is_none_or(|asked| asked < operation.sequence) {
+            return true;
+        }
+        // One that is over there is none that it waits in.
+        let is_pending = dump.waiting.iter().any(|other| is_same(other, operation));
+        is_pending && !dump.waiting.first().is_some_and(|first| is_same(first, operation))
+    }
+
+    /// What everybody waits for in the end: whose fault it is, and a rank that shows it.
+    fn cause<'b>(&self, waiters: &'b [Waiter<'b>]) -> Option<(HangCause, Vec<Rank>, &'b Waiter<'b>)> {
+        let first_asked =
+            |waiters: Vec<&'b Waiter<'b>>| waiters.into_iter().min_by_key(|waiter| waiter.operation.asked_ns);
+        let waits_for = |is_cause: &dyn Fn(&Rank) -> bool| -> (Vec<Rank>, Option<&'b Waiter<'b>>) {
+            let waiting = waiters.iter().filter(|waiter| waiter.waits_for.iter().any(is_cause)).collect::<Vec<_>>();
+            let ranks = waiting.iter().flat_map(|waiter| waiter.waits_for.iter().copied()).filter(is_cause).collect();
+            (ranks, first_asked(waiting))
+        };
+        if let Some((ranks, at)) = waiters.iter().find_map(|waiter| Some((self.unlike(waiter, waiters)?, waiter))) {
+            return Some((HangCause::Mismatch, ranks, at));
+        }
+        let is_idle = |rank: &Rank| self.0.get(rank).is_some_and(|dump| dump.waiting.is_empty());
+        if let (ranks, Some(at)) = waits_for(&is_idle) {
+            return Some((HangCause::Absent, ranks, at));
+        }
+        if let (ranks, Some(at)) = waits_for(&|rank| !self.0.contains_key(rank)) {
+            return Some((HangCause::NoDump, ranks, at));
+        }
+        let free: Vec<&Waiter<'_>> = waiters.iter().filter(|waiter| waiter.waits_for.is_empty()).collect();
+        if let Some(at) = first_asked(free) {
+            let ranks = self.group(at.rank, at.operation.group).map_or_else(Vec::new, |group| group.ranks.clone());
+            return Some((HangCause::AllCame, ranks, at));
+        }
+        let at = first_asked(waiters.iter().collect())?;
+        Some((HangCause::Deadlock, circle(at, waiters), at))
+    }
+
+    /// The ranks that came to the same collective and do something else in it.
+    fn unlike(&self, waiter: &Waiter<'_>, waiters: &[Waiter<'_>]) -> Option<Vec<Rank>> {
+        let together: Vec<&Waiter<'_>> =
+            waiters.iter().filter(|other| is_same(other.operation, waiter.operation)).collect();
+        let alike = together.iter().all(|other| are_alike(other.operation, waiter.operation));
+        (!alike && waiter.operation.peer.is_none()).then(|| together.iter().map(|other| other.rank).collect())
+    }
+
+    fn group(&self, rank: Rank, group: Group) -> Option<&GroupProgress> {
+        self.0.get(&rank)?.groups.iter().find(|known| known.group == group)
+    }
+
+    fn told(&self, rank: Rank, operation: &Operation) -> PendingOperation {
+        let group = self.group(rank, operation.group);
+        PendingOperation {
+            operation: operation.name.clone(),
+            group: group.map_or_else(String::new, |group| group.name.clone()),
+            group_ranks: group.map_or_else(Vec::new, |group| group.ranks.clone()),
+            sequence: operation.sequence,
+            peer: operation.peer,
+            input_sizes: operation.input_sizes.clone(),
+            output_sizes: operation.output_sizes.clone(),
+            types: operation.types.clone(),
+            asked_ns: operation.asked_ns.0,
+            stack: operation.stack.clone(),
+        }
+    }
+}
+
+/// Whether two ranks' operations are one collective, by its place in the group's order.
+fn is_same(one: &Operation, other: &Operation) -> bool {
+    one.peer.is_none() && other.peer.is_none() && (one.group, one.sequence) == (other.group, other.sequence)
+}
+
+/// Whether two ranks do the same in a collective, as far as that can be told.
+fn are_alike(one: &Operation, other: &Operation) -> bool {
+    let elements = |sizes: &[Vec<u64>]| -> Option<u64> {
+        let of_tensor = |sizes: &Vec<u64>| sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size));
+        sizes.iter().map(of_tensor).try_fold(0_u64, |all, tensor| all.checked_add(tensor?))
+    };
+    let name = one.name.as_str();
+    let give_alike = !GIVE_ALIKE.contains(&name) || elements(&one.input_sizes) == elements(&other.input_sizes);
+    let get_alike = !GET_ALIKE.contains(&name) || elements(&one.output_sizes) == elements(&other.output_sizes);
+    one.name == other.name && one.types == other.types && give_alike && get_alike
+}
+
+/// The ranks that a rank comes back to itself by, each waiting for the next.
+fn circle(from: &Waiter<'_>, waiters: &[Waiter<'_>]) -> Vec<Rank> {
+    let mut way = vec![from.rank];
+    let mut at = from;
+    loop {
+        let next = at.waits_for.iter().find_map(|rank| waiters.iter().find(|waiter| waiter.rank == *rank));
+        let Some(next) = next else { return way };
+        if let Some(begin) = way.iter().position(|rank| *rank == next.rank) {
+            return way.split_off(begin);
+        }
+        way.push(next.rank);
+        at = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::{Nanos, OperationState};
+
+    use super::*;
+
+    /// Groups of all tests: data-parallel pairs and tensor-parallel pairs of four ranks.
+    const GROUPS: [(u32, &str, [u32; 2]); 4] =
+        [(1, "dp", [0, 2]), (2, "dp", [1, 3]), (3, "tp", [0, 1]), (4, "tp", [2, 3])];
+
+    fn pending(group: u32, sequence: u64, asked: i64) -> Operation {
+        Operation {
+            group: Group(group),
+            name: "all_reduce".into(),
+            sequence,
+            peer: None,
+            input_sizes: vec![vec![4, 8]],
+            output_sizes: vec![vec![4, 8]],
+            types: vec!["Float".into()],
+            state: OperationState::Scheduled,
+            asked_ns: Nanos(asked),
+            stack: vec![format!("train.py:{sequence} step")],
+        }
+    }
+
+    fn message(name: &str, peer: u32, asked: i64) -> Operation {
+        Operation { name: name.into(), peer: Some(Rank(peer)), ..pending(1, 1, asked) }
+    }
+
+    /// A rank that has come to these numbers in its groups, and waits in these operations.
+    fn dump(rank: u32, asked: [u64; 2], waiting: Vec<Operation>) -> (Rank, InFlight) {
+        let mine = GROUPS.iter().filter(|(.., ranks)| ranks.contains(&rank)).zip(asked);
+        let groups = mine.map(|((group, name, ranks), asked)| GroupProgress {
+            group: Group(*group),
+            name: (*name).into(),
+            ranks: ranks.map(Rank).to_vec(),
+            last_asked: Some(asked),
+        });
+        (Rank(rank), InFlight { groups: groups.collect(), waiting, more: 0, last_completed: Some(pending(1, 9, 0)) })
+    }
+
+    fn hang_of(dumps: &[(Rank, InFlight)]) -> Option<Hang> {
+        Dumps(dumps.iter().map(|(rank, dump)| (*rank, dump)).collect()).hang()
+    }
+
+    fn cause(dumps: &[(Rank, InFlight)]) -> Option<(HangCause, Vec<u32>, String, u64)> {
+        let hang = hang_of(dumps)?;
+        let ranks = hang.ranks.iter().map(|rank| rank.0).collect();
+        Some((hang.cause, ranks, hang.operation.group, hang.operation.sequence))
+    }
+
+    #[test]
+    fn who_is_waited_for_and_waits_for_nobody_did_not_come() {
+        // Rank 2 is elsewhere; 3 waits for it in tp, 0 in dp, and 1 for 3, which is held up before it comes to dp.
+        let dumps = [
+            dump(0, [5, 7], vec![pending(1, 5, 30)]),
+            dump(1, [5, 7], vec![pending(2, 5, 40)]),
+            dump(2, [4, 6], vec![]),
+            dump(3, [5, 7], vec![pending(4, 7, 20), pending(2, 5, 25)]),
+        ];
+        assert_eq!(cause(&dumps), Some((HangCause::Absent, vec![2], "tp".into(), 7)));
+        let hang = hang_of(&dumps).unwrap();
+        let waits: Vec<_> = hang.waiting.iter().map(|one| (one.rank.0, one.waits_for[0].0, one.pending)).collect();
+        assert_eq!(waits, [(0, 2, 1), (1, 3, 1), (3, 2, 2)]);
+        assert_eq!(hang.elsewhere.len(), 1);
+        // Without its dump nobody knows what it did.
+        let without: Vec<_> = dumps.into_iter().filter(|(rank, _)| rank.0 != 2).collect();
+        assert_eq!(cause(&without), Some((HangCause::NoDump, vec![2], "tp".into(), 7)));
+        assert_eq!(hang_of(&without).unwrap().without_dump, [Rank(2)]);
+    }
+
+    #[test]
+    fn ranks_that_do_not_do_the_same_are_told() {
+        let other = |change: fn(&mut Operation)| {
+            let mut other = pending(1, 5, 20);
+            change(&mut other);
+            [dump(0, [5, 7], vec![pending(1, 5, 10)]), dump(2, [5, 7], vec![other])]
+        };
+        let differ = Some((HangCause::Mismatch, vec![0, 2], "dp".into(), 5));
+        assert_eq!(cause(&other(|one| one.name = "broadcast".into())), differ);
+        assert_eq!(cause(&other(|one| one.input_sizes = vec![vec![4, 9]])), differ);
+        assert_eq!(cause(&other(|one| one.types = vec!["Half".into()])), differ);
+        // The same number of elements is the same, whatever their shape.
+        let all_came = Some((HangCause::AllCame, vec![0, 2], "dp".into(), 5));
+        assert_eq!(cause(&other(|one| one.input_sizes = vec![vec![32]])), all_came);
+    }
+
+    #[test]
+    fn ranks_that_use_their_groups_in_another_order_wait_in_a_circle() {
+        let dumps = [
+            dump(0, [5, 7], vec![pending(3, 7, 10), pending(1, 5, 11)]),
+            dump(1, [5, 7], vec![pending(2, 5, 10), pending(3, 7, 11)]),
+            dump(2, [5, 7], vec![pending(1, 5, 10), pending(4, 7, 11)]),
+            dump(3, [5, 7], vec![pending(4, 7, 10), pending(2, 5, 11)]),
+        ];
+        let (cause, ranks, ..) = cause(&dumps).unwrap();
+        assert_eq!((cause, ranks), (HangCause::Deadlock, vec![0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn a_message_waits_for_its_other_side() {
+        let sends = || dump(0, [5, 7], vec![message("send", 2, 10)]);
+        let (absent, receives) = (dump(2, [5, 7], vec![]), dump(2, [5, 7], vec![message("recv", 0, 12)]));
+        assert_eq!(
+            cause(&[sends(), absent]).map(|(cause, ranks, ..)| (cause, ranks)),
+            Some((HangCause::Absent, vec![2]))
+        );
+        assert_eq!(cause(&[sends(), receives]).map(|(cause, ..)| cause), Some(HangCause::AllCame));
+    }
+
+    #[test]
+    fn nobody_who_waits_is_no_hang() {
+        assert_eq!(hang_of(&[dump(0, [5, 7], vec![]), dump(1, [5, 7], vec![])]), None);
+    }
+}

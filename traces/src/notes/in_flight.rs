@@ -1,0 +1,72 @@
+//! Communication that was not over when a recorder wrote down what it knew.
+
+use serde::{Deserialize, Serialize};
+
+use super::field::values;
+use crate::ids::{Group, Nanos, Rank};
+
+/// How far a rank had come in each of its groups, and what it still waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// The groups that the rank is in.
+    pub groups: Vec<GroupProgress>,
+    /// Operations that were not over, the first asked for first.
+    pub waiting: Vec<Operation>,
+    /// How many more of those there were.
+    #[serde(default)]
+    pub more: u64,
+    /// The last operation that was over, if there is any.
+    pub last_completed: Option<Operation>,
+}
+
+/// How far a rank had come in a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupProgress {
+    /// The group, by the number that all of its ranks have for it.
+    pub group: Group,
+    /// What the program calls it.
+    pub name: String,
+    /// The ranks in it, in the order of their places.
+    pub ranks: Vec<Rank>,
+    /// The number of the last collective that was asked for, if that is known.
+    pub last_asked: Option<u64>,
+}
+
+/// A collective, a send or a receive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operation {
+    /// The group that it is in.
+    pub group: Group,
+    /// What it does, as PyTorch calls it.
+    pub name: String,
+    /// Its number in the group; sends and receives have their own.
+    pub sequence: u64,
+    /// The other side of a send or a receive.
+    pub peer: Option<Rank>,
+    /// What it was given and what it gives, by tensor: sizes.
+    pub input_sizes: Vec<Vec<u64>>,
+    /// See `input_sizes`.
+    pub output_sizes: Vec<Vec<u64>>,
+    /// Types of the elements, as PyTorch calls them.
+    pub types: Vec<String>,
+    /// How far it was.
+    pub state: OperationState,
+    /// When it was asked for, on the rank's clock.
+    pub asked_ns: Nanos,
+    /// Who asked for it, the innermost call first.
+    pub stack: Vec<String>,
+}
+
+/// How far an operation was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OperationState {
+    /// It was asked for. Whether it has begun is not always recorded.
+    Scheduled,
+    /// It has begun.
+    Started,
+    /// It is over.
+    Completed,
+}
+
+values!(InFlight);

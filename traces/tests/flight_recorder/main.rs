@@ -1,0 +1,134 @@
+//! Reads dumps of PyTorch's Flight Recorder that real jobs wrote on a GPU, when one of their ranks was made to stop.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../mutations/mod.rs"]
+mod mutations;
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use flate2::{Compression, write::GzEncoder};
+use stepscope_plan::Axis;
+use stepscope_traces::{InFlight, Nanos, Rank, RankInfo, Run, RunSource, SpanKind, State, Window};
+use tempfile::TempDir;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/flight_recorder").join(name)
+}
+
+fn in_flight(info: &RankInfo) -> &InFlight {
+    info.collector.in_flight.as_ref().unwrap()
+}
+
+/// A number, the group's name and whether a stack is there, of what a rank waits in.
+fn waiting(info: &RankInfo) -> Vec<(u64, &str, bool)> {
+    let dump = in_flight(info);
+    let name = |group| dump.groups.iter().find(|known| known.group == group).unwrap().name.as_str();
+    dump.waiting.iter().map(|one| (one.sequence, name(one.group), !one.stack.is_empty())).collect()
+}
+
+#[test]
+fn a_folder_of_dumps_is_a_job() {
+    let run = Run::of_source(&fixture("loader")).unwrap();
+    assert_eq!((run.info.source, run.info.world_size), (RunSource::FlightRecorder, Some(4)));
+    let axes: Vec<Axis> = run.info.groups.iter().map(|group| group.axis).collect();
+    assert_eq!(axes.iter().filter(|axis| **axis == Axis::Tensor).count(), 2, "{axes:?}");
+    // Rank 2 stopped before its sixth collective in tp, and its pair waits in it.
+    let found: Vec<_> = run.ranks.iter().map(|rank| waiting(&rank.info)).collect();
+    let behind = |group| (21..=24).map(move |number| (number, group, true));
+    assert_eq!(found[0], behind("mesh_dp").collect::<Vec<_>>());
+    assert!(found[2].is_empty());
+    assert_eq!(found[3][0], (6, "mesh_tp", true));
+    let asked: Vec<Option<u64>> = in_flight(&run.ranks[2].info).groups.iter().map(|group| group.last_asked).collect();
+    assert_eq!(asked, [Some(1), Some(20), Some(5)]);
+    let last = in_flight(&run.ranks[2].info).last_completed.as_ref().unwrap();
+    assert_eq!((last.name.as_str(), last.sequence), ("all_reduce", 20));
+    assert_eq!(last.stack[0], "torch/distributed/distributed_c10d.py:3068 all_reduce");
+    assert!(last.stack[2].ends_with("t.py:34 reduce_gradients"), "{:?}", last.stack);
+}
+
+#[test]
+fn json_says_the_same_without_stacks() {
+    let [pickles, json] = ["loader", "loader-json"].map(|name| Run::of_source(&fixture(name)).unwrap());
+    for (one, other) in pickles.ranks.iter().zip(&json.ranks) {
+        let mut of_pickle = in_flight(&one.info).clone();
+        of_pickle.waiting.iter_mut().chain(&mut of_pickle.last_completed).for_each(|one| one.stack.clear());
+        assert_eq!(&of_pickle, in_flight(&other.info), "rank {}", one.info.rank);
+        assert_eq!(one.info.groups, other.info.groups);
+    }
+}
+
+#[test]
+fn operations_are_ranges_of_the_host() {
+    let run = Run::of_source(&fixture("loader")).unwrap();
+    let (data, loss) = run.ranks[0].read(Window::ALL).unwrap();
+    assert!(loss.is_none());
+    assert_eq!(data.spans.len(), 31);
+    assert!(data.spans.rows().all(|span| span.kind == SpanKind::Range && span.group.is_some()));
+    let last = data.spans.rows().map(|span| span.interval().1).max();
+    let pending: Vec<Nanos> = data.spans.rows().rev().take(4).map(|span| span.interval().1).collect();
+    assert!(pending.iter().all(|end| Some(*end) == last), "{pending:?} do not end at {last:?}");
+    assert_eq!(data.names.get(data.spans.name.get(0)), Some("all_reduce"));
+}
+
+#[test]
+fn a_dump_may_be_packed_and_numbered_in_another_way() {
+    let directory = TempDir::new().unwrap();
+    let whole = fs::read(fixture("loader/nccl_trace_rank_3")).unwrap();
+    let packed = directory.path().join("hang-dump3.gz");
+    let mut gzip = GzEncoder::new(fs::File::create(&packed).unwrap(), Compression::fast());
+    gzip.write_all(&whole).unwrap();
+    gzip.finish().unwrap();
+    let run = Run::of_source(&packed).unwrap();
+    assert_eq!((run.ranks[0].info.rank, run.ranks[0].state), (Rank(3), State::Complete));
+}
+
+#[test]
+fn a_dump_that_is_cut_off_keeps_what_is_there() {
+    let directory = TempDir::new().unwrap();
+    let whole = fs::read(fixture("loader/nccl_trace_rank_3")).unwrap();
+    let path = directory.path().join("nccl_trace_rank_3");
+    fs::write(&path, &whole[..whole.len() - 400]).unwrap();
+    let run = Run::of_source(&path).unwrap();
+    assert_eq!(run.ranks[0].state, State::Interrupted);
+    assert!(!waiting(&run.ranks[0].info).is_empty());
+    let json = fs::read(fixture("loader-json/nccl_trace_rank_3.json")).unwrap();
+    let path = directory.path().join("cut.json");
+    fs::write(&path, &json[..json.len() - 400]).unwrap();
+    let error = Run::of_source(&path).err().unwrap().to_string();
+    assert!(error.ends_with("a Flight Recorder dump that is truncated"), "{error}");
+}
+
+#[test]
+fn other_versions_are_named() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("nccl_trace_rank_0.json");
+    for (version, words) in
+        [("\"1.5\"", "of version 1.5; 2.x is read"), ("\"\"", "without a version"), ("7", "cannot be read")]
+    {
+        fs::write(&path, format!(r#"{{"version": {version}, "pg_config": {{}}, "entries": []}}"#)).unwrap();
+        let error = Run::of_source(&path).err().unwrap().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    // An entry that is none costs only itself.
+    fs::write(&path, r#"{"version": "2.5", "pg_config": {}, "entries": [7, {"state": "completed"}]}"#).unwrap();
+    let run = Run::of_source(&path).unwrap();
+    assert_eq!(run.ranks[0].read(Window::ALL).unwrap().1.unreadable_events, 2);
+}
+
+#[test]
+fn damaged_pickles_end_in_a_run_or_an_error() {
+    mutations::read_damaged(&fs::read(fixture("loader/nccl_trace_rank_3")).unwrap(), "nccl_trace_rank_3");
+}
+
+#[test]
+fn damaged_json_ends_in_a_run_or_an_error() {
+    mutations::read_damaged(
+        &fs::read(fixture("loader-json/nccl_trace_rank_3.json")).unwrap(),
+        "nccl_trace_rank_3.json",
+    );
+}
