@@ -11,7 +11,7 @@ use stepscope_traces::{Family, Loss, MemoryCategory, Nanos, Phase, RunSource, wi
 use crate::folded;
 
 use super::{
-    devices,
+    devices, host,
     time::{self, PARTS},
 };
 use crate::own_profiler;
@@ -54,6 +54,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
     [
         fact("step", (!is_memory_alone(analysis)).then(|| step_time(analysis))),
         fact("time", where_time_goes(analysis)),
+        fact("host", host::summary(analysis)),
         fact("speed", speed(analysis)),
         fact("memory", fullest(analysis).map(memory)),
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
@@ -96,7 +97,9 @@ pub(super) fn is_memory_alone(analysis: &Analysis) -> bool {
 fn step_time(analysis: &Analysis) -> String {
     let Some(time) = &analysis.step_time else {
         let nothing = analysis.ranks.iter().all(|rank| rank.partition.span_ns == 0);
-        let what = if nothing {
+        let what = if nothing && host::is_alone(analysis) {
+            "no steps and no GPU activity were recorded; figures are of the host, over the whole recording"
+        } else if nothing {
             "no activity was recorded"
         } else {
             "no steps were recorded; figures cover the whole recording"
@@ -106,9 +109,10 @@ fn step_time(analysis: &Analysis) -> String {
     let inferred = if time.inferred { "; steps are inferred from repeating kernels" } else { "" };
     let median = text::duration(time.median_ns);
     let whole = if analysis.window.whole { "; all other figures cover the whole recording" } else { "" };
+    let alone = if host::is_alone(analysis) { "; no GPU activity was recorded, figures are of the host" } else { "" };
     let besides: String = [Phase::Evaluation, Phase::Checkpoint].map(|phase| including(analysis, phase)).concat();
     if time.count == 1 {
-        return format!("{median} in step {}{besides}{inferred}{whole}", time.first_step);
+        return format!("{median} in step {}{besides}{inferred}{whole}{alone}", time.first_step);
     }
     let (low, high) = (text::duration(time.low_ns), text::duration(time.high_ns));
     let (first, last) = (time.first_step, time.last_step);
@@ -125,7 +129,7 @@ fn step_time(analysis: &Analysis) -> String {
     // With fewer than ten steps a tenth of them is none.
     let spread = if time.count < 10 { "range" } else { "80% range" };
     format!(
-        "{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{besides}{inferred}{whole}"
+        "{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{besides}{inferred}{whole}{alone}"
     )
 }
 
@@ -146,7 +150,7 @@ fn described(phase: Phase) -> &'static str {
 fn where_time_goes(analysis: &Analysis) -> Option<String> {
     let time = time::of_all(analysis);
     let parts = PARTS.iter().zip(time.parts()).map(|(part, (_, share))| format!("{part} {}", text::percent(share)));
-    (time.span() > Nanos(0)).then(|| parts.collect::<Vec<_>>().join(", "))
+    (time.span() > Nanos(0) && !host::is_alone(analysis)).then(|| parts.collect::<Vec<_>>().join(", "))
 }
 
 fn speed(analysis: &Analysis) -> Option<String> {

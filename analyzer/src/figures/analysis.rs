@@ -9,6 +9,7 @@ use super::{
     collectives::{CollectiveFigures, Straggler, Wait},
     devices::DeviceFigures,
     finding::Finding,
+    host::HostFigures,
     kernels::{FamilyFigures, KernelFigures},
     launchers::{GemmFigures, KernelDurations, ModuleFigures, OperatorFigures, SourceFigures},
     layout::RunLayout,
@@ -38,6 +39,8 @@ pub struct Analysis {
     pub ranks: Vec<RankFigures>,
     /// Where each rank's time goes in the steps that count.
     pub counted: Vec<CountedTime>,
+    /// What the program did on the host in the steps that count; none, where nothing says when those were.
+    pub host: Option<HostFigures>,
     /// How long a step takes; none without steps.
     pub step_time: Option<StepTime>,
     /// Where each step's time goes: of every step, whether it counts or not.

@@ -8,6 +8,7 @@ mod clock;
 mod collectives;
 mod devices;
 mod finding;
+mod host;
 mod kernels;
 mod launchers;
 mod layout;
@@ -28,6 +29,7 @@ pub use clock::{AlignedBy, ClockSummary, RankClock};
 pub use collectives::{CollectiveFigures, Straggler, Wait};
 pub use devices::{CounterFigures, DeviceFigures};
 pub use finding::Finding;
+pub use host::{HostFigures, HostOperator, HostPhase, HostTime};
 pub use kernels::{FamilyFigures, KernelFigures};
 pub use launchers::{
     DurationBin, GemmFigures, KernelDurations, LaunchedKernels, ModuleFigures, OperatorFigures, ShapeFigures,

@@ -8,6 +8,7 @@ pub(crate) mod devices;
 pub(crate) mod failed_sources;
 pub(crate) mod gemms;
 pub(crate) mod group_use;
+pub(crate) mod host;
 pub(crate) mod ideal_schedule;
 pub(crate) mod kernel_durations;
 pub(crate) mod kernels;

@@ -139,12 +139,48 @@ class Step(Partition):
     rank: int
     start_ns: int
     duration_ns: int
+    host_ns: Optional[int]
+    host_data_ns: Optional[int]
     loss: Optional[float]
     tokens: Optional[float]
     tokens_per_second: Optional[float]
     mfu: Optional[float]
     hfu: Optional[float]
     includes: List[str]
+
+
+class HostTime(Record):
+    """What a rank's program did on the host in the counted steps."""
+
+    rank: int
+    time_ns: int
+    data_ns: Optional[int]
+    operators_ns: Optional[int]
+
+
+class HostPhase(Record):
+    """Operators of a phase on the host."""
+
+    phase: Optional[str]
+    self_ns: int
+
+
+class HostOperator(Record):
+    """Calls of an operator on the host."""
+
+    operator: str
+    count: int
+    self_ns: int
+    total_ns: int
+    share: float
+
+
+class Host(Record):
+    """What the programs did on the host in the counted steps."""
+
+    ranks: List[HostTime]
+    phases: List[HostPhase]
+    operators: List[HostOperator]
 
 
 class StepTime(Record):

@@ -8,6 +8,9 @@ mod damage;
 /// Where time goes, told in another way than the analyzer does.
 mod figures;
 
+/// Traces without a device.
+mod host;
+
 /// Cuttings of real traces.
 mod real;
 

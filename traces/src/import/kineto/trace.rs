@@ -136,7 +136,7 @@ fn not_read(collected: &Collected, is_whole: bool) -> Option<FailedSources> {
             0 => "the trace has none".to_owned(),
             _ if !collected.not_read.is_empty() => "the trace has none of a kind that is read".to_owned(),
             operators => format!(
-                "the trace has none, but {} of the host; record it with ProfilerActivity.CUDA",
+                "the trace has none, but {} of the host; if the program uses a GPU, record it with ProfilerActivity.CUDA",
                 text::counted(operators as u64, "operator")
             ),
         };
