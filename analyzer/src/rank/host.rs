@@ -177,7 +177,7 @@ fn sums(
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::{Nanos, Span, Table};
+    use stepscope_traces::{Nanos, Span};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Traces without a device: what the host did is all there is.
 
-use stepscope_traces::{Phase, RankData, Span, SpanKind, Step, Table};
+use stepscope_traces::{Phase, RankData, Span, SpanKind, Step};
 
 use super::{read_bytes, trace_of};
 

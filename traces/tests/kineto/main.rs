@@ -14,6 +14,9 @@ mod host;
 /// Cuttings of real traces.
 mod real;
 
+/// Traces that another tool saved again.
+mod resaved;
+
 /// Long traces, which several threads read.
 mod shared;
 

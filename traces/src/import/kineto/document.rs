@@ -487,7 +487,7 @@ fn is_cut(error: &serde_json::Error, text: &[u8]) -> bool {
 }
 
 /// How many bytes of a text come before an error.
-fn place_of(error: &serde_json::Error, text: &[u8]) -> usize {
+pub(super) fn place_of(error: &serde_json::Error, text: &[u8]) -> usize {
     let line = match error.line() {
         0 | 1 => 0,
         line => memchr_iter(b'\n', text).nth(line - 2).map_or(text.len(), |end| end + 1),
