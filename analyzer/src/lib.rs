@@ -31,8 +31,8 @@ pub use diff::{
 pub use error::AnalysisError;
 pub use figures::{
     AlignedBy, Analysis, AxisShare, Block, Bound, Breakdown, CallSite, CallerMemory, Class, ClockSummary,
-    CollectiveFigures, CountedSteps, CountedTime, CounterFigures, DataLoss, DeviceFigures, DurationBin, FailedSource,
-    FamilyFigures, Finding, GemmFigures, HostFigures, HostOperator, HostPhase, HostTime, KernelDurations,
+    CollectiveFigures, CountedSteps, CountedTime, CounterFigures, DataLoss, DeviceFigures, DurationBin, EndedEarly,
+    FailedSource, FamilyFigures, Finding, GemmFigures, HostFigures, HostOperator, HostPhase, HostTime, KernelDurations,
     KernelFigures, KernelMfu, KernelRates, LaunchedKernels, LayerMemory, LayerShare, Ledger, LibraryMemory,
     MemoryLibrary, MemoryPoint, MemoryShortage, Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, Paused,
     PhaseShare, PipelineFigures, RankClock, RankFigures, RankMemory, Roofline, RunLayout, RunSummary, ShapeFigures,

@@ -8,7 +8,7 @@ use stepscope_analyzer::{
 use stepscope_plan::{Convention, Model, text};
 use stepscope_traces::{Family, Loss, MemoryCategory, Nanos, Phase, RunSource, without_signature};
 
-use crate::folded;
+use crate::folded::{self, Folded};
 
 use super::{
     devices, host,
@@ -45,7 +45,18 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
     let silent = analysis.ranks.iter().filter(is_silent);
     let silent: Vec<String> = silent.map(|rank| rank.rank.to_string()).collect();
     let without = if silent.is_empty() { String::new() } else { format!("; no data from rank {}", silent.join(", ")) };
-    (!loss.is_none()).then(|| format!("{}; figures cover what remains{without}", loss.words()))
+    // Of a trace that breaks off, how many bytes its last event has is of no use.
+    let lost =
+        if loss.dropped_events == 0 { broken_off(analysis).unwrap_or_else(|| loss.words()) } else { loss.words() };
+    (!loss.is_none()).then(|| format!("{lost}; figures cover what remains{without}"))
+}
+
+/// Where traces of other tools break off, if any does.
+fn broken_off(analysis: &Analysis) -> Option<String> {
+    analysis.run.source.other_tool()?;
+    let early = analysis.run.ended_early.iter();
+    let said = Folded::of(early.flat_map(|early| early.ranks.iter().map(|rank| (*rank, early.why.clone()))));
+    (!said.said.is_empty()).then(|| format!("the trace of {}", said.lines().join("; of ")))
 }
 
 /// The summary. Unknown facts are omitted, except for MFU, which says why it is unknown.

@@ -107,6 +107,8 @@ pub struct RunSummary {
     pub phases_inferred: bool,
     /// What could not be found out about the program, and why. Everything else was.
     pub failed_sources: Vec<FailedSource>,
+    /// Why the recordings of ranks ended early, where they say so.
+    pub ended_early: Vec<EndedEarly>,
     /// How often the GPU was not recorded because the program's own profiler ran, if ever.
     pub paused: Option<Paused>,
 }
@@ -119,6 +121,15 @@ pub struct FailedSource {
     /// Why it failed.
     pub why: String,
     /// On which ranks.
+    pub ranks: Vec<Rank>,
+}
+
+/// Why the recordings of some ranks ended early.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EndedEarly {
+    /// Why.
+    pub why: String,
+    /// Those of which ranks.
     pub ranks: Vec<Rank>,
 }
 

@@ -22,7 +22,7 @@ mod roofline;
 mod steps;
 mod window;
 
-pub use analysis::{Analysis, DataLoss, FailedSource, Paused, RunSummary};
+pub use analysis::{Analysis, DataLoss, EndedEarly, FailedSource, Paused, RunSummary};
 pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
 pub use class::Class;
 pub use clock::{AlignedBy, ClockSummary, RankClock};

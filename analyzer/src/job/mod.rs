@@ -5,6 +5,7 @@ pub(crate) mod clock;
 mod clock_fit;
 pub(crate) mod collectives;
 pub(crate) mod devices;
+pub(crate) mod ended_early;
 pub(crate) mod failed_sources;
 pub(crate) mod gemms;
 pub(crate) mod group_use;

@@ -61,6 +61,13 @@ class FailedSource(Record):
     ranks: List[int]
 
 
+class EndedEarly(Record):
+    """Why the recordings of some ranks ended early."""
+
+    why: str
+    ranks: List[int]
+
+
 class Paused(Record):
     """How often the GPU was not recorded because the program's own profiler ran."""
 
@@ -84,6 +91,7 @@ class Run(Record):
     ranks_on_a_device: Optional[int]
     phases_inferred: bool
     failed_sources: List[FailedSource]
+    ended_early: List[EndedEarly]
     paused: Optional[Paused]
 
 

@@ -50,6 +50,8 @@ pub(super) struct Collected {
     communicating: HashMap<NameId, Option<SpanKind>>,
     /// This rank's place in each group that has messages, by the group's name.
     places: HashMap<String, Option<u16>>,
+    /// How many events were read, those of no use included.
+    pub(super) events: u64,
     /// How many events there are of kinds that are not read: those of devices of other makers.
     pub(super) not_read: BTreeMap<String, u64>,
 }
@@ -64,22 +66,20 @@ impl Visit for Collected {
     }
 
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
+        self.events += 1;
         match event.mark {
             Some(TraceEventType::Begin) => self.open.begin(event),
             Some(TraceEventType::End) => match self.open.end(event) {
-                Some(range) => return self.event(&range.event()),
+                Some(range) => self.look_at(&range.event()),
                 None => self.profile.rows.timeless += 1,
             },
-            _ => {}
-        }
-        let is_counted = |kind: &&str| self.not_read.len() < MOST_KINDS || self.not_read.contains_key(*kind);
-        if let Some(kind) = event.not_read().filter(is_counted) {
-            *self.not_read.entry(kind.to_owned()).or_default() += 1;
-        }
-        if let Some(meaning) = event.meaning() {
-            self.take(meaning, event);
+            _ => self.look_at(event),
         }
         ControlFlow::Continue(())
+    }
+
+    fn skip(&mut self) {
+        self.events += 1;
     }
 }
 
@@ -92,6 +92,16 @@ impl Collected {
     /// Nothing yet, for a reader of the same trace.
     pub(super) fn beside(&self) -> Collected {
         Collected::new(self.rank, self.groups.clone())
+    }
+
+    fn look_at(&mut self, event: &Event<'_>) {
+        let is_counted = |kind: &&str| self.not_read.len() < MOST_KINDS || self.not_read.contains_key(*kind);
+        if let Some(kind) = event.not_read().filter(is_counted) {
+            *self.not_read.entry(kind.to_owned()).or_default() += 1;
+        }
+        if let Some(meaning) = event.meaning() {
+            self.take(meaning, event);
+        }
     }
 
     fn take(&mut self, meaning: Meaning, event: &Event<'_>) {

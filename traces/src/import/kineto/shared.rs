@@ -56,6 +56,7 @@ struct ReadPiece {
     reader: usize,
     place: usize,
     part: Part,
+    events: u64,
     not_read: BTreeMap<String, u64>,
 }
 
@@ -92,6 +93,10 @@ impl Visit for Sharing<'_, '_> {
 
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
         self.own.event(event)
+    }
+
+    fn skip(&mut self) {
+        self.own.skip();
     }
 
     fn wants_stretches(&self) -> bool {
@@ -145,7 +150,7 @@ impl Sharing<'_, '_> {
     /// What was read between pieces has its place among them.
     fn end_own_part(&mut self) {
         let (place, part) = (self.next_place(), self.own.profile.part());
-        self.append(ReadPiece { reader: 0, place, part, not_read: BTreeMap::new() });
+        self.append(ReadPiece { reader: 0, place, part, events: 0, not_read: BTreeMap::new() });
     }
 
     /// Appends a piece, or keeps it until those before it are there.
@@ -153,6 +158,7 @@ impl Sharing<'_, '_> {
         self.waiting.insert(piece.place, piece);
         while let Some(piece) = self.waiting.remove(&self.appended) {
             self.all.append(piece.part, &mut self.ids[piece.reader]);
+            self.own.events += piece.events;
             for (kind, count) in piece.not_read {
                 *self.own.not_read.entry(kind).or_default() += count;
             }
@@ -194,7 +200,8 @@ impl Task {
                 self.has_trouble.store(true, Ordering::Relaxed);
             }
             let (part, not_read) = (self.collected.profile.part(), mem::take(&mut self.collected.not_read));
-            drop(self.read.send(ReadPiece { reader: self.reader, place, part, not_read }));
+            let events = mem::take(&mut self.collected.events);
+            drop(self.read.send(ReadPiece { reader: self.reader, place, part, events, not_read }));
         }
     }
 

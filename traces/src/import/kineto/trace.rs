@@ -108,8 +108,10 @@ impl KinetoTrace {
             // How much is missing, a file that was cut off does not tell; that something is, it does.
             loss.unreadable_bytes = (loss.unreadable_bytes + left).max(1);
         }
-        let cut = walked.cut.map(|error| format!("it cannot be fully decompressed: {error}"));
-        info.reason = cut.or((!walked.is_whole).then(|| "it is truncated".into()));
+        let events = text::counted(collected.events, "event");
+        let cut =
+            walked.cut.map(|error| format!("it cannot be fully decompressed: it breaks off after {events} ({error})"));
+        info.reason = cut.or((!walked.is_whole).then(|| format!("it breaks off after {events}")));
         // The device that did most is the one that the rank uses.
         info.device = collected.header.device(main_device(&rows.activities)).or(info.device);
         info.collector.failed_sources = not_read(&collected, info.reason.is_none());
