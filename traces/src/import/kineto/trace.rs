@@ -91,14 +91,21 @@ impl KinetoTrace {
         Ok(Opened::Trace(Box::new(trace), Box::new(header)))
     }
 
-    /// Reads what lies in a window of the rank that `info` tells of, and tells what of the whole trace is lost.
-    pub(crate) fn read(&self, mut info: RankInfo, window: Window) -> Result<ImportedRank, TraceError> {
+    /// Reads what lies in a window of the rank that `info` tells of, and tells what of the whole trace is lost. Meanwhile
+    /// `shown` is how many bytes of the file were read.
+    pub(crate) fn read(
+        &self,
+        mut info: RankInfo,
+        window: Window,
+        shown: &Arc<AtomicU64>,
+    ) -> Result<ImportedRank, TraceError> {
         let file = match &self.file {
             Some(file) => file.clone(),
             None => open_regular(&self.path).map_err(TraceError::io("open", &self.path))?.into(),
         };
         let length = file.metadata().map_err(TraceError::io("look at", &self.path))?.len();
-        let (mut collected, walked, left) = self.collect(file, length).map_err(TraceError::io("read", &self.path))?;
+        let (mut collected, walked, left) =
+            self.collect(file, length, shown).map_err(TraceError::io("read", &self.path))?;
         collected.profile.rows.move_times(collected.header.base_ns);
         let rows = &collected.profile.rows;
         let mut loss = walked.loss;
@@ -120,8 +127,8 @@ impl KinetoTrace {
     }
 
     /// Reads all events, while another thread unpacks; and how much of the file was not even looked at.
-    fn collect(&self, file: Arc<File>, length: u64) -> io::Result<(Collected, Walked, u64)> {
-        let (bytes, taken) = unpacked::open(file.clone())?;
+    fn collect(&self, file: Arc<File>, length: u64, shown: &Arc<AtomicU64>) -> io::Result<(Collected, Walked, u64)> {
+        let (bytes, taken) = unpacked::open_shown(file.clone(), shown)?;
         let nothing = || Collected::new(self.rank, self.groups.clone());
         let shared =
             thread::scope(|scope| Ok::<_, io::Error>(shared::collect(scope, Blocks::of(scope, bytes)?, nothing())))?;
@@ -129,7 +136,7 @@ impl KinetoTrace {
         if let Some((collected, walked)) = shared {
             return Ok((collected, walked, left(&taken)));
         }
-        let (bytes, taken) = unpacked::open(file)?;
+        let (bytes, taken) = unpacked::open_shown(file, shown)?;
         let mut collected = nothing();
         let walked = thread::scope(|scope| Ok::<_, io::Error>(walk(Blocks::of(scope, bytes)?, &mut collected)))?;
         Ok((collected, walked, left(&taken)))
