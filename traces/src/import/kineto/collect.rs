@@ -180,7 +180,7 @@ impl Collected {
         if kind.is_communication() {
             span.bytes = message_bytes(arguments);
             span.group = self.group(event);
-            span.sequence = number(arguments.sequence).map(Sequence);
+            span.sequence = number(arguments.sequence).or_else(|| number(arguments.common)).map(Sequence);
         } else if kind.is_copy() {
             span.bytes = number(arguments.bytes);
         }

@@ -389,6 +389,8 @@ arguments! {
     destination = "Dst Rank",
     /// The number of a collective in its group.
     sequence = "Seq",
+    /// A number that a collective has on all of its ranks, and no other one has.
+    common = "Comms Id",
     /// The address of a block of memory.
     address = "Addr",
     /// Its size; less than nothing where it is freed.
