@@ -1,10 +1,13 @@
 //! A bar on stderr while a long run is read.
 
 use std::{
-    fs,
     io::{IsTerminal, Write, stderr},
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::Duration,
 };
 
+use stepscope_plan::text;
 use stepscope_traces::RankDirectory;
 
 /// Less than this is read before anybody looks.
@@ -12,40 +15,79 @@ const LONG: u64 = 32 << 20;
 /// Of other tools' traces too, which are packed text.
 const LONG_TRACE: u64 = 4 << 20;
 const WIDTH: usize = 24;
+/// How often it is looked at how far reading is.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A bar: how many of something are done.
 pub(crate) fn bar(doing: &str, done: usize, all: usize, what: &str) -> String {
-    let filled = WIDTH * done.min(all) / all.max(1);
-    format!("{doing}  {}{}  {done} of {all} {what}", "█".repeat(filled), "░".repeat(WIDTH - filled))
+    format!("{doing}  {}  {done} of {all} {what}", filled(done as u64, all as u64))
 }
 
-/// Does some work that tells how many of these ranks are done, and shows that where there is somebody to see it.
+/// A bar: how many bytes are read.
+fn bar_of_bytes(read: u64, all: u64) -> String {
+    let share = text::percent(read.min(all) as f64 / all.max(1) as f64);
+    format!("reading  {}  {share} of {}", filled(read, all), text::bytes(all))
+}
+
+fn filled(done: u64, all: u64) -> String {
+    let filled = (WIDTH as u128 * u128::from(done.min(all)) / u128::from(all.max(1))) as usize;
+    "█".repeat(filled) + &"░".repeat(WIDTH - filled)
+}
+
+/// Does some work that reads these ranks and tells when one is done, and shows how much of them is read where there is
+/// somebody to see it.
 pub(crate) fn shown<'a, T>(
-    ranks: impl Iterator<Item = &'a RankDirectory> + Clone,
+    ranks: impl Iterator<Item = &'a RankDirectory>,
     work: impl FnOnce(&(dyn Fn(usize) + Sync)) -> T,
 ) -> T {
-    let bytes = |path| fs::metadata(path).map_or(0, |file| file.len());
-    let is_long = |rank: &RankDirectory| match rank.path.is_dir() {
-        true => {
-            ["spans.arrows", "memory.arrows"].map(|file| bytes(rank.path.join(file))).iter().sum::<u64>() as f64
-                / LONG as f64
-        }
-        false => bytes(rank.path.clone()) as f64 / LONG_TRACE as f64,
+    let ranks: Vec<(&RankDirectory, u64)> = ranks.map(|rank| (rank, rank.bytes())).collect();
+    let length = |(rank, bytes): &(&RankDirectory, u64)| {
+        *bytes as f64 / if rank.path.is_dir() { LONG } else { LONG_TRACE } as f64
     };
-    if ranks.clone().map(is_long).sum::<f64>() < 1.0 || !stderr().is_terminal() {
+    if ranks.iter().map(length).sum::<f64>() < 1.0 || !stderr().is_terminal() {
         return work(&|_| {});
     }
-    let all = ranks.count();
-    let say = |text: &str| {
-        let mut stderr = stderr().lock();
-        // A closed stderr leaves nobody to tell.
-        drop(write!(stderr, "\r{text}").and_then(|()| stderr.flush()));
+    let all: u64 = ranks.iter().map(|(_, bytes)| bytes).sum();
+    let show = || {
+        let read = ranks.iter().map(|(rank, bytes)| rank.bytes_read().min(*bytes)).sum();
+        // Spaces cover what a longer line left.
+        say(&format!("{}  ", bar_of_bytes(read, all)));
     };
-    let show = |done: usize| {
-        say(&bar("reading", done, all, "ranks"));
-    };
-    show(0);
-    let result = work(&show);
-    say("\u{1b}[K");
-    result
+    let (is_done, done) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let done = done;
+            show();
+            while done.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+                show();
+            }
+            say("\u{1b}[K");
+        });
+        let result = work(&|_| show());
+        drop(is_done);
+        result
+    })
+}
+
+fn say(text: &str) {
+    let mut stderr = stderr().lock();
+    // A closed stderr leaves nobody to tell.
+    drop(write!(stderr, "\r{text}").and_then(|()| stderr.flush()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_filled_by_what_is_done() {
+        assert_eq!(
+            bar("training", 1, 4, "runs"),
+            format!("training  {}{}  1 of 4 runs", "█".repeat(6), "░".repeat(18))
+        );
+        assert_eq!(bar_of_bytes(0, 0), format!("reading  {}  0.0% of 0 B", "░".repeat(24)));
+        let half = bar_of_bytes(1_500_000_000, 3_000_000_000);
+        assert_eq!(half, format!("reading  {}{}  50.0% of 3.0 GB", "█".repeat(12), "░".repeat(12)));
+        assert!(bar_of_bytes(7, 5).contains("100.0%"), "a file that shrank");
+    }
 }

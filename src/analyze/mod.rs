@@ -1,6 +1,7 @@
 //! `stepscope analyze`: where the time and memory of a run go, and what to improve.
 
 mod devices;
+mod host;
 pub(crate) mod html;
 mod launched;
 mod markdown;

@@ -8,10 +8,10 @@ use stepscope_analyzer::{
 use stepscope_plan::{Convention, Model, text};
 use stepscope_traces::{Family, Loss, MemoryCategory, Nanos, Phase, RunSource, without_signature};
 
-use crate::folded;
+use crate::folded::{self, Folded};
 
 use super::{
-    devices,
+    devices, host,
     time::{self, PARTS},
 };
 use crate::own_profiler;
@@ -45,7 +45,18 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
     let silent = analysis.ranks.iter().filter(is_silent);
     let silent: Vec<String> = silent.map(|rank| rank.rank.to_string()).collect();
     let without = if silent.is_empty() { String::new() } else { format!("; no data from rank {}", silent.join(", ")) };
-    (!loss.is_none()).then(|| format!("{}; figures cover what remains{without}", loss.words()))
+    // Of a trace that breaks off, how many bytes its last event has is of no use.
+    let lost =
+        if loss.dropped_events == 0 { broken_off(analysis).unwrap_or_else(|| loss.words()) } else { loss.words() };
+    (!loss.is_none()).then(|| format!("{lost}; figures cover what remains{without}"))
+}
+
+/// Where traces of other tools break off, if any does.
+fn broken_off(analysis: &Analysis) -> Option<String> {
+    analysis.run.source.other_tool()?;
+    let early = analysis.run.ended_early.iter();
+    let said = Folded::of(early.flat_map(|early| early.ranks.iter().map(|rank| (*rank, early.why.clone()))));
+    (!said.said.is_empty()).then(|| format!("the trace of {}", said.lines().join("; of ")))
 }
 
 /// The summary. Unknown facts are omitted, except for MFU, which says why it is unknown.
@@ -54,6 +65,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
     [
         fact("step", (!is_without_times(analysis)).then(|| step_time(analysis))),
         fact("time", where_time_goes(analysis)),
+        fact("host", host::summary(analysis)),
         fact("speed", speed(analysis)),
         fact("waiting", waiting(analysis)),
         fact("memory", fullest(analysis).map(memory)),
@@ -97,7 +109,9 @@ pub(super) fn is_without_times(analysis: &Analysis) -> bool {
 fn step_time(analysis: &Analysis) -> String {
     let Some(time) = &analysis.step_time else {
         let nothing = analysis.ranks.iter().all(|rank| rank.partition.span_ns == 0);
-        let what = if nothing {
+        let what = if nothing && host::is_alone(analysis) {
+            "no steps and no GPU activity were recorded; figures are of the host, over the whole recording"
+        } else if nothing {
             "no activity was recorded"
         } else {
             "no steps were recorded; figures cover the whole recording"
@@ -107,9 +121,10 @@ fn step_time(analysis: &Analysis) -> String {
     let inferred = if time.inferred { "; steps are inferred from repeating kernels" } else { "" };
     let median = text::duration(time.median_ns);
     let whole = if analysis.window.whole { "; all other figures cover the whole recording" } else { "" };
+    let alone = if host::is_alone(analysis) { "; no GPU activity was recorded, figures are of the host" } else { "" };
     let besides: String = [Phase::Evaluation, Phase::Checkpoint].map(|phase| including(analysis, phase)).concat();
     if time.count == 1 {
-        return format!("{median} in step {}{besides}{inferred}{whole}", time.first_step);
+        return format!("{median} in step {}{besides}{inferred}{whole}{alone}", time.first_step);
     }
     let (low, high) = (text::duration(time.low_ns), text::duration(time.high_ns));
     let (first, last) = (time.first_step, time.last_step);
@@ -126,7 +141,7 @@ fn step_time(analysis: &Analysis) -> String {
     // With fewer than ten steps a tenth of them is none.
     let spread = if time.count < 10 { "range" } else { "80% range" };
     format!(
-        "{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{besides}{inferred}{whole}"
+        "{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{besides}{inferred}{whole}{alone}"
     )
 }
 
@@ -147,7 +162,7 @@ fn described(phase: Phase) -> &'static str {
 fn where_time_goes(analysis: &Analysis) -> Option<String> {
     let time = time::of_all(analysis);
     let parts = PARTS.iter().zip(time.parts()).map(|(part, (_, share))| format!("{part} {}", text::percent(share)));
-    (time.span() > Nanos(0)).then(|| parts.collect::<Vec<_>>().join(", "))
+    (time.span() > Nanos(0) && !host::is_alone(analysis)).then(|| parts.collect::<Vec<_>>().join(", "))
 }
 
 fn speed(analysis: &Analysis) -> Option<String> {

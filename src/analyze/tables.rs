@@ -9,7 +9,7 @@ use stepscope_plan::text;
 use stepscope_traces::{MemoryCategory, Nanos, RunSource, Step, without_signature};
 
 use super::{
-    devices, launched,
+    devices, host, launched,
     report::{fullest, is_told_apart},
     time::Time,
 };
@@ -42,6 +42,8 @@ pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
         stragglers(analysis, room),
         families(analysis),
         kernels(analysis, room),
+        host::phases(analysis),
+        host::operators(analysis, room.kernels),
         launched::operators(analysis, room.kernels),
         launched::shapes(analysis, room.kernels),
         launched::modules(analysis, room.kernels),
@@ -79,7 +81,8 @@ fn with_share(nanoseconds: i64, share: f64) -> String {
 }
 
 fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
-    let ranks = &analysis.counted;
+    // Of what was not recorded there is nothing to divide.
+    let ranks = if host::is_alone(analysis) { &[][..] } else { &analysis.counted };
     let row = |name: String, time: &Time| {
         // A rank of which nothing is left has no parts.
         let is_known = time.span() > Nanos(0);

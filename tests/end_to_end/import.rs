@@ -207,6 +207,7 @@ fn a_trace_that_is_cut_off_is_read_and_says_so() {
     assert_eq!(kinds, ["cut-off"]);
     let shown = text(&stepscope(&["analyze", "cut.json.gz"], here.path()).stdout);
     assert!(shown.starts_with("cut  interrupted  ") && shown.contains("\nlost      "), "{shown}");
+    assert!(shown.contains("the trace of rank 0: it cannot be fully decompressed: it breaks off after "), "{shown}");
     let shown = text(&stepscope(&["inspect", "cut.json.gz"], here.path()).stdout);
     assert!(shown.contains("rank 0: it cannot be fully decompressed"), "{shown}");
     let output = stepscope(&["import", "cut.json.gz", "--run", "run"], here.path());

@@ -10,6 +10,7 @@ use super::{
     devices::DeviceFigures,
     finding::Finding,
     hang::Hang,
+    host::HostFigures,
     kernels::{FamilyFigures, KernelFigures},
     launchers::{GemmFigures, KernelDurations, ModuleFigures, OperatorFigures, SourceFigures},
     layout::RunLayout,
@@ -39,6 +40,8 @@ pub struct Analysis {
     pub ranks: Vec<RankFigures>,
     /// Where each rank's time goes in the steps that count.
     pub counted: Vec<CountedTime>,
+    /// What the program did on the host in the steps that count; none, where nothing says when those were.
+    pub host: Option<HostFigures>,
     /// How long a step takes; none without steps.
     pub step_time: Option<StepTime>,
     /// Where each step's time goes: of every step, whether it counts or not.
@@ -107,6 +110,8 @@ pub struct RunSummary {
     pub phases_inferred: bool,
     /// What could not be found out about the program, and why. Everything else was.
     pub failed_sources: Vec<FailedSource>,
+    /// Why the recordings of ranks ended early, where they say so.
+    pub ended_early: Vec<EndedEarly>,
     /// How often the GPU was not recorded because the program's own profiler ran, if ever.
     pub paused: Option<Paused>,
 }
@@ -119,6 +124,15 @@ pub struct FailedSource {
     /// Why it failed.
     pub why: String,
     /// On which ranks.
+    pub ranks: Vec<Rank>,
+}
+
+/// Why the recordings of some ranks ended early.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EndedEarly {
+    /// Why.
+    pub why: String,
+    /// Those of which ranks.
     pub ranks: Vec<Rank>,
 }
 

@@ -9,6 +9,7 @@ mod collectives;
 mod devices;
 mod finding;
 mod hang;
+mod host;
 mod kernels;
 mod launchers;
 mod layout;
@@ -22,7 +23,7 @@ mod roofline;
 mod steps;
 mod window;
 
-pub use analysis::{Analysis, DataLoss, FailedSource, Paused, RunSummary};
+pub use analysis::{Analysis, DataLoss, EndedEarly, FailedSource, Paused, RunSummary};
 pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
 pub use class::Class;
 pub use clock::{AlignedBy, ClockSummary, RankClock};
@@ -30,6 +31,7 @@ pub use collectives::{CollectiveFigures, Straggler, Wait};
 pub use devices::{CounterFigures, DeviceFigures};
 pub use finding::Finding;
 pub use hang::{Hang, HangCause, PendingOperation, RankElsewhere, WaitingRank};
+pub use host::{HostFigures, HostOperator, HostPhase, HostTime};
 pub use kernels::{FamilyFigures, KernelFigures};
 pub use launchers::{
     DurationBin, GemmFigures, KernelDurations, LaunchedKernels, ModuleFigures, OperatorFigures, ShapeFigures,

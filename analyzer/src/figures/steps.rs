@@ -21,6 +21,10 @@ pub struct StepFigures {
     /// Where its time goes.
     #[serde(flatten)]
     pub partition: Partition,
+    /// How long it is on the host; none, where no annotation says so.
+    pub host_ns: Option<i64>,
+    /// How long the program waits for data in it; none, where no annotation ever says so.
+    pub host_data_ns: Option<i64>,
     /// The loss that was recorded for it.
     pub loss: Option<f64>,
     /// Tokens of the whole job.

@@ -166,14 +166,32 @@ impl Check for HostBound {
         let share = share(analysis, |partition| partition.idle_ns)?;
         let kernels: u64 = analysis.counted.iter().map(|time| time.kernel_count).sum();
         let idle: i64 = analysis.counted.iter().map(|time| time.partition.idle_ns).sum();
+        let per_kernel = format!("{} of idle time per kernel", text::duration(idle / kernels.max(1) as i64));
+        let (evidence, advice) = match waiting_for_data(analysis).filter(|waiting| *waiting >= LEAST_SHARE) {
+            Some(waiting) => (
+                format!("{per_kernel}; the program waits for data {} of its time", text::rough_percent(waiting)),
+                "load data in more workers (`num_workers`), and earlier (`prefetch_factor`, `pin_memory`)",
+            ),
+            None => (
+                per_kernel,
+                "launch fewer, larger kernels, or remove what delays the host: input data, synchronization, Python",
+            ),
+        };
         (share >= LEAST_SHARE && kernels > 0).then(|| Found {
             share,
             what: format!("the {} is idle {} of {}", device(analysis), text::rough_percent(share), whole(analysis)),
-            evidence: format!("{} of idle time per kernel", text::duration(idle / kernels as i64)),
-            advice: "launch fewer, larger kernels, or remove what delays the host: input data, synchronization, Python"
-                .into(),
+            evidence,
+            advice: advice.into(),
         })
     }
+}
+
+/// The share of its time that the program waits for data, where it says so.
+fn waiting_for_data(analysis: &Analysis) -> Option<f64> {
+    let ranks = analysis.host.iter().flat_map(|host| &host.ranks);
+    let known = ranks.filter_map(|rank| Some((rank.data_ns?, rank.time_ns)));
+    let (data, time) = known.reduce(|one, other| (one.0 + other.0, one.1 + other.1))?;
+    (time > 0).then(|| data as f64 / time as f64)
 }
 
 /// A run that is slow although its matrix multiplications are fast.

@@ -21,6 +21,8 @@ pub(crate) fn step_figures(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i
         aligned_start_ns: align(window.start),
         duration_ns: partition.span_ns,
         partition: *partition,
+        host_ns: counters.host.map(|host| host.time_ns),
+        host_data_ns: counters.host.and_then(|host| host.data_ns),
         loss: counters.loss,
         tokens: counters.tokens,
         tokens_per_second,

@@ -8,6 +8,7 @@ pub(crate) mod communication;
 pub(crate) mod counted_steps;
 pub(crate) mod device_samples;
 mod held_samples;
+pub(crate) mod host;
 pub(crate) mod idle_before;
 pub(crate) mod intervals;
 pub(crate) mod kernel_sums;

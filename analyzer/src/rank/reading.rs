@@ -16,11 +16,12 @@ use crate::{
         communication::{self, CommunicationSpan},
         counted_steps::{RecordedStep, counted_steps},
         device_samples::DeviceSamples,
+        host::HostReading,
         intervals::Intervals,
         kernel_sums::{CountedKernels, KernelSums},
         memory::{MemoryReplay, TakenEvents},
         recorded_windows::RecordedWindows,
-        reduce::{Reduced, partitions, reduce},
+        reduce::{Reduced, nothing_ran, partitions, reduce},
         result::{Detail, RankResult, RankStep},
         step_counters::{Besides, StepCounters},
         step_parts::RankParts,
@@ -52,6 +53,7 @@ pub(crate) struct RankReading<'a> {
     backward_passes: BackwardPasses,
     recorded: RecordedWindows,
     streams: StreamTimes,
+    host: HostReading,
 }
 
 impl RankReading<'_> {
@@ -70,6 +72,7 @@ impl RankReading<'_> {
             backward_passes: BackwardPasses::default(),
             recorded: RecordedWindows::default(),
             streams: StreamTimes::default(),
+            host: HostReading::default(),
         }
     }
 
@@ -82,6 +85,7 @@ impl RankReading<'_> {
         self.backward_passes.take(spans);
         self.recorded.take(names, spans);
         self.streams.take(spans);
+        self.host.take(spans);
     }
 
     /// What all of it comes to. What memory says depends on when steps are, and on what the device says.
@@ -104,13 +108,19 @@ impl RankReading<'_> {
             backward_passes,
             mut recorded,
             streams,
+            host,
         } = self;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
         check_times(info.rank, &activities)?;
         recorded.finish(&activities);
         let extents = recorded.extents(&activities);
-        let windows = windows(&activities, &annotated, &extents, state == State::Complete);
+        // Where nothing is known of a device, steps are where the program says.
+        let is_host_alone = activities.items.is_empty() && host.has_operators();
+        let windows = match is_host_alone {
+            true => step_windows::on_the_host(&annotated),
+            false => windows(&activities, &annotated, &extents, state == State::Complete),
+        };
         let mut counters =
             StepCounters::of(&windows, &annotated, &besides, &recorded, &extents, &data.counters, &data.names);
         let is_injected = info.collector.source == Some(CollectorSource::Injected);
@@ -142,11 +152,17 @@ impl RankReading<'_> {
                 counted_steps(&recorded.collect::<Vec<_>>(), choice)
             }
         };
+        let host = host.finish(info.rank, &annotated, &counted, &data.names);
+        for (window, counters) in windows.iter().zip(&mut counters) {
+            counters.host = host.steps.get(&window.step).copied();
+        }
         let compared = if counted.whole { &[] } else { windows.as_slice() };
         let mut parts = (detail == Detail::Parts)
             .then(|| RankParts::new(compared, may_be_stage.then_some(worked), &activities, &data.names));
-        let Reduced { whole, counted: time, idle_before, steps } =
-            reduce(&activities, &windows, &extents, &counted, parts.as_mut());
+        let Reduced { whole, counted: time, idle_before, steps } = match is_host_alone {
+            true => nothing_ran(&windows, &counted),
+            false => reduce(&activities, &windows, &extents, &counted, parts.as_mut()),
+        };
         let (kernels, kernel_count) = kernels.counted(&counted);
         let steps = windows.iter().zip(steps).zip(counters);
         let steps: Vec<RankStep> =
@@ -186,6 +202,7 @@ impl RankReading<'_> {
             },
             info,
             device,
+            host,
             communication,
             work,
             work_is_inferred,

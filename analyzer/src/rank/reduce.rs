@@ -60,6 +60,22 @@ pub(super) fn reduce(
     }
 }
 
+/// Where the time of steps goes in which nothing ran: they are idle.
+pub(super) fn nothing_ran(steps: &[StepWindow], counted: &CountedSteps) -> Reduced {
+    let idle = |step: &StepWindow| {
+        let length = step.end.saturating_sub(step.start);
+        Partition { span_ns: length, idle_ns: length, ..Partition::default() }
+    };
+    let partitions: Vec<Partition> = steps.iter().map(idle).collect();
+    let counts = steps.iter().zip(&partitions).filter(|(step, _)| counted.has(Some(step.step)));
+    Reduced {
+        whole: (Partition::sum(&partitions), Breakdown::default()),
+        counted: (Partition::sum(counts.map(|(_, partition)| partition)), Breakdown::default()),
+        idle_before: IdleBefore::default(),
+        steps: partitions,
+    }
+}
+
 /// Where the time of every step goes. `show` is shown every stretch of time that was recorded, with the window it is in.
 pub(super) fn partitions(
     activities: &Activities,

@@ -9,6 +9,7 @@ use crate::{
         backward_passes::BackwardPasses,
         communication::CommunicationSpan,
         device_samples::DeviceSamples,
+        host::RankHost,
         intervals::Intervals,
         kernel_sums::KernelTable,
         step_counters::StepCounters,
@@ -45,6 +46,7 @@ pub(crate) struct RankResult {
     pub(crate) unlabelled_work: Vec<(Step, Intervals)>,
     pub(crate) memory: Option<RankMemory>,
     pub(crate) device: DeviceSamples,
+    pub(crate) host: RankHost,
     pub(crate) streams: StreamTimes,
     pub(crate) memory_events: u64,
     /// From the first to the last moment of its activity and its steps.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stepscope_traces::{Counter, CounterSamples, Names, Phase, REPLICA_TOKENS, SpanKind, Spans, Step};
 
-use crate::rank::{recorded_windows::RecordedWindows, step_windows::StepWindow};
+use crate::rank::{host::HostStep, recorded_windows::RecordedWindows, step_windows::StepWindow};
 
 /// What was counted for a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,6 +18,8 @@ pub(crate) struct StepCounters {
     pub(crate) is_complete: bool,
     /// What it includes besides training.
     pub(crate) besides: Besides,
+    /// How long it is on the host, if an annotation says so.
+    pub(crate) host: Option<HostStep>,
 }
 
 /// What a step includes besides training.

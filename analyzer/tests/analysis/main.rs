@@ -14,6 +14,9 @@ mod diff;
 /// What stands out, and what does not.
 mod findings;
 
+/// What programs did on the host.
+mod host;
+
 /// Kernels by who launched them, and their FLOPs.
 mod launched;
 

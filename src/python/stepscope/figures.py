@@ -61,6 +61,13 @@ class FailedSource(Record):
     ranks: List[int]
 
 
+class EndedEarly(Record):
+    """Why the recordings of some ranks ended early."""
+
+    why: str
+    ranks: List[int]
+
+
 class Paused(Record):
     """How often the GPU was not recorded because the program's own profiler ran."""
 
@@ -84,6 +91,7 @@ class Run(Record):
     ranks_on_a_device: Optional[int]
     phases_inferred: bool
     failed_sources: List[FailedSource]
+    ended_early: List[EndedEarly]
     paused: Optional[Paused]
 
 
@@ -139,12 +147,48 @@ class Step(Partition):
     rank: int
     start_ns: int
     duration_ns: int
+    host_ns: Optional[int]
+    host_data_ns: Optional[int]
     loss: Optional[float]
     tokens: Optional[float]
     tokens_per_second: Optional[float]
     mfu: Optional[float]
     hfu: Optional[float]
     includes: List[str]
+
+
+class HostTime(Record):
+    """What a rank's program did on the host in the counted steps."""
+
+    rank: int
+    time_ns: int
+    data_ns: Optional[int]
+    operators_ns: Optional[int]
+
+
+class HostPhase(Record):
+    """Operators of a phase on the host."""
+
+    phase: Optional[str]
+    self_ns: int
+
+
+class HostOperator(Record):
+    """Calls of an operator on the host."""
+
+    operator: str
+    count: int
+    self_ns: int
+    total_ns: int
+    share: float
+
+
+class Host(Record):
+    """What the programs did on the host in the counted steps."""
+
+    ranks: List[HostTime]
+    phases: List[HostPhase]
+    operators: List[HostOperator]
 
 
 class StepTime(Record):

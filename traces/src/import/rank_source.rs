@@ -1,5 +1,7 @@
 //! What holds the tables of a rank that another tool recorded.
 
+use std::sync::{Arc, atomic::AtomicU64};
+
 use super::{ImportedRank, join::take_notes, kineto::KinetoTrace};
 use crate::{error::TraceError, rank_info::RankInfo, window::Window};
 
@@ -26,13 +28,18 @@ impl RankSource {
         }
     }
 
-    /// Reads what lies in a window, of the rank that this says of itself.
-    pub(crate) fn read(&self, info: &RankInfo, window: Window) -> Result<ImportedRank, TraceError> {
+    /// Reads what lies in a window, of the rank that this says of itself. Meanwhile `shown` is how many bytes were read.
+    pub(crate) fn read(
+        &self,
+        info: &RankInfo,
+        window: Window,
+        shown: &Arc<AtomicU64>,
+    ) -> Result<ImportedRank, TraceError> {
         match self {
             RankSource::Tables(rank) => Ok(rank.within(window)),
-            RankSource::Kineto { trace, memory: None } => trace.read(info.clone(), window),
+            RankSource::Kineto { trace, memory: None } => trace.read(info.clone(), window, shown),
             RankSource::Kineto { trace, memory: Some(memory) } => {
-                let mut rank = trace.read(info.clone(), Window::ALL)?;
+                let mut rank = trace.read(info.clone(), Window::ALL, shown)?;
                 rank.take_memory_of(memory)?;
                 Ok(if window == Window::ALL { rank } else { rank.within(window) })
             }

@@ -7,6 +7,10 @@ mod write;
 use std::{
     fs, io, mem,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use crate::{
@@ -57,7 +61,7 @@ impl Run {
                     Err(error) => RankInfo::lost(rank, &error.to_string()),
                 };
                 let state = info.state(&directory);
-                let rank = RankDirectory { path: directory, info, state, source: None };
+                let rank = RankDirectory { path: directory, info, state, source: None, read: Arc::default() };
                 // A rank that has recorded nothing and has no `rank.json` is about to begin, or was killed before it did.
                 if !(unnamed && rank.survey().is_ok_and(|survey| survey.is_empty())) {
                     ranks.push(rank);
@@ -95,8 +99,13 @@ impl Run {
             }
         }
         let ImportedRun { info, ranks } = import::open(&paths)?;
-        let directory =
-            |SourceRank { path, info, state, source }| RankDirectory { path, info, state, source: Some(source) };
+        let directory = |SourceRank { path, info, state, source }| RankDirectory {
+            path,
+            info,
+            state,
+            source: Some(source),
+            read: Arc::default(),
+        };
         let path = paths.first().map_or_else(PathBuf::new, |path| path.to_path_buf());
         Ok(Run { path, info, ranks: ranks.into_iter().map(directory).collect(), helpers: Vec::new() })
     }
@@ -142,6 +151,8 @@ pub struct RankDirectory {
     pub state: State,
     /// What it is read from, if another tool recorded it and this is no directory.
     source: Option<RankSource>,
+    /// How many bytes of it were read.
+    read: Arc<AtomicU64>,
 }
 
 /// What is known of a rank once it has been read. A trace of another tool says some of it only at its end.
@@ -181,6 +192,7 @@ impl RankDirectory {
         let mut data = RankData::default();
         follower.poll(&mut data)?;
         follower.finish(&mut data);
+        self.read.store(self.bytes(), Ordering::Relaxed);
         if let Some(steps) = &steps {
             steps.number(&mut data.spans);
         }
@@ -213,6 +225,7 @@ impl RankDirectory {
             spans(data, piece);
         };
         follower.visit(&mut data, numbered, memory)?;
+        self.read.store(self.bytes(), Ordering::Relaxed);
         Ok((data, RankReport { steps_are_inferred: steps.is_some(), ..self.report(&follower) }))
     }
 
@@ -253,7 +266,25 @@ impl RankDirectory {
 
     /// What another tool recorded of the rank, in a window; none where the rank is our own.
     fn imported(&self, window: Window) -> Result<Option<ImportedRank>, TraceError> {
-        self.source.as_ref().map(|source| source.read(&self.info, window)).transpose()
+        let read = self.source.as_ref().map(|source| source.read(&self.info, window, &self.read)).transpose()?;
+        if read.is_some() {
+            self.read.store(self.bytes(), Ordering::Relaxed);
+        }
+        Ok(read)
+    }
+
+    /// How many bytes its spans and its memory take, or its trace.
+    pub fn bytes(&self) -> u64 {
+        let length = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
+        match self.source {
+            Some(_) => length(&self.path),
+            None => ["spans.arrows", "memory.arrows"].iter().map(|file| length(&self.path.join(file))).sum(),
+        }
+    }
+
+    /// How many of these were read the last time, while it goes on: a trace from its beginning, a directory at its end.
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 
     fn report(&self, follower: &Follower) -> RankReport {

@@ -8,8 +8,14 @@ mod damage;
 /// Where time goes, told in another way than the analyzer does.
 mod figures;
 
+/// Traces without a device.
+mod host;
+
 /// Cuttings of real traces.
 mod real;
+
+/// Traces that another tool saved again.
+mod resaved;
 
 /// Long traces, which several threads read.
 mod shared;

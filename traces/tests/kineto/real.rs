@@ -232,3 +232,20 @@ fn a_trace_in_the_words_of_2021_says_the_same() {
     assert!(told(&now).iter().any(|(kind, .., step, _)| *kind == SpanKind::Step && step.is_some()));
     assert_eq!(told(&now), told(&old));
 }
+
+#[test]
+fn collectives_have_the_numbers_that_the_trace_gives_them() {
+    let name = "\"Collective name\": \"allreduce\"";
+    let numbers = |said: &str| {
+        let trace = text("ddp/rank0.json.gz").replace(name, &format!("{name}{said}"));
+        let (data, _) = read_bytes(trace.as_bytes());
+        let reduced = data.spans.rows().filter(|span| span.kind == SpanKind::AllReduce);
+        let mut numbers: Vec<u64> = reduced.filter_map(|span| span.sequence).map(|number| number.0).collect();
+        numbers.dedup();
+        numbers
+    };
+    assert_eq!(numbers(", \"Seq\": 41"), [41]);
+    assert_eq!(numbers(", \"Comms Id\": 17293822569102704640"), [17_293_822_569_102_704_640]);
+    assert_eq!(numbers(", \"Comms Id\": \"88\", \"Seq\": 41"), [41], "which is of its group");
+    assert!(numbers("").len() > 1, "those by order");
+}

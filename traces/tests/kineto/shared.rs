@@ -5,7 +5,7 @@ use stepscope_traces::synthetic::repeat_kineto;
 use crate::{read_bytes, text};
 
 /// Everything that is read of a trace.
-fn told(bytes: &[u8]) -> String {
+pub(crate) fn told(bytes: &[u8]) -> String {
     let (data, loss) = read_bytes(bytes);
     let names: Vec<_> = data.names.iter().collect();
     let (spans, memory): (Vec<_>, Vec<_>) = (data.spans.rows().collect(), data.memory.rows().collect());

@@ -4,7 +4,7 @@ use std::fs;
 
 use stepscope_traces::{ImportError, Rank, Run, TraceError, Window};
 
-use crate::{packed, trace_of};
+use crate::{packed, text, trace_of};
 
 const KERNEL: &str = r#"{"ph": "X", "cat": "kernel", "name": "k", "ts": 5.0, "dur": 1.0, "args": {"stream": 7}}"#;
 
@@ -155,4 +155,18 @@ fn what_is_not_read_is_said() {
         "mtia_ccp_events: not read; the trace has 1 event of this kind",
     ];
     assert_eq!(said(&trace_of(&[operator, other].join(","))), expected);
+}
+
+#[test]
+fn how_much_of_a_trace_was_read_is_told() {
+    for bytes in [text("ddp/rank0.json.gz").into_bytes(), packed(text("ddp/rank0.json.gz").as_bytes())] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file.json");
+        fs::write(&path, &bytes).unwrap();
+        let run = Run::of_source(&path).unwrap();
+        let rank = &run.ranks[0];
+        assert_eq!((rank.bytes(), rank.bytes_read()), (bytes.len() as u64, 0));
+        rank.read(Window::ALL).unwrap();
+        assert_eq!(rank.bytes_read(), bytes.len() as u64);
+    }
 }

@@ -16,12 +16,13 @@ use super::{
     },
     collective::{message_bytes, operation},
     document::Visit,
-    event::{Arguments, Event, Meaning, number, text},
+    event::{Arguments, Event, Meaning, TraceEventType, number, text},
     header::Header,
+    pairs::OpenRanges,
     plain::OperatorArguments,
 };
 use crate::{
-    ids::{Correlation, Group, NameId, Nanos, Sequence, Stream},
+    ids::{Correlation, Group, NameId, Nanos, Rank, Sequence, Stream},
     kernels::KernelKind,
     operators::Shapes,
     tables::Span,
@@ -39,12 +40,18 @@ const HOST: i32 = 0;
 pub(super) struct Collected {
     pub(super) header: Header,
     pub(super) profile: Profile,
+    /// The rank, if the trace says it.
+    rank: Option<Rank>,
     /// The groups of the job by the names they have on this rank.
     groups: HashMap<String, Group>,
+    /// Ranges of which only the beginning was seen so far.
+    pub(super) open: OpenRanges,
     /// What kernels of a name communicate, if they do.
     communicating: HashMap<NameId, Option<SpanKind>>,
     /// This rank's place in each group that has messages, by the group's name.
     places: HashMap<String, Option<u16>>,
+    /// How many events were read, those of no use included.
+    pub(super) events: u64,
     /// How many events there are of kinds that are not read: those of devices of other makers.
     pub(super) not_read: BTreeMap<String, u64>,
 }
@@ -59,6 +66,35 @@ impl Visit for Collected {
     }
 
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
+        self.events += 1;
+        match event.mark {
+            Some(TraceEventType::Begin) => self.open.begin(event),
+            Some(TraceEventType::End) => match self.open.end(event) {
+                Some(range) => self.look_at(&range.event()),
+                None => self.profile.rows.timeless += 1,
+            },
+            _ => self.look_at(event),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn skip(&mut self) {
+        self.events += 1;
+    }
+}
+
+impl Collected {
+    /// Nothing yet, of a rank that knows these groups.
+    pub(super) fn new(rank: Option<Rank>, groups: HashMap<String, Group>) -> Collected {
+        Collected { rank, groups, ..Collected::default() }
+    }
+
+    /// Nothing yet, for a reader of the same trace.
+    pub(super) fn beside(&self) -> Collected {
+        Collected::new(self.rank, self.groups.clone())
+    }
+
+    fn look_at(&mut self, event: &Event<'_>) {
         let is_counted = |kind: &&str| self.not_read.len() < MOST_KINDS || self.not_read.contains_key(*kind);
         if let Some(kind) = event.not_read().filter(is_counted) {
             *self.not_read.entry(kind.to_owned()).or_default() += 1;
@@ -66,19 +102,6 @@ impl Visit for Collected {
         if let Some(meaning) = event.meaning() {
             self.take(meaning, event);
         }
-        ControlFlow::Continue(())
-    }
-}
-
-impl Collected {
-    /// Nothing yet, of a rank that knows these groups.
-    pub(super) fn new(groups: HashMap<String, Group>) -> Collected {
-        Collected { groups, ..Collected::default() }
-    }
-
-    /// Nothing yet, for a reader of the same trace.
-    pub(super) fn beside(&self) -> Collected {
-        Collected { header: self.header.clone(), ..Collected::new(self.groups.clone()) }
     }
 
     fn take(&mut self, meaning: Meaning, event: &Event<'_>) {
@@ -132,7 +155,7 @@ impl Collected {
     fn operator(&mut self, event: &Event<'_>, start: Nanos, duration: Nanos) {
         let called = &mut self.profile.called;
         let name = called.operator(&event.name);
-        let arguments = OperatorArguments::of(event.of_operator.unwrap_or_default());
+        let arguments = OperatorArguments::of(event.whole_arguments.unwrap_or_default());
         let operator = OperatorCall {
             start,
             duration,
@@ -157,7 +180,7 @@ impl Collected {
         if kind.is_communication() {
             span.bytes = message_bytes(arguments);
             span.group = self.group(event);
-            span.sequence = number(arguments.sequence).map(Sequence);
+            span.sequence = number(arguments.sequence).or_else(|| number(arguments.common)).map(Sequence);
         } else if kind.is_copy() {
             span.bytes = number(arguments.bytes);
         }
@@ -209,11 +232,10 @@ impl Collected {
         if let Some(known) = self.places.get(name.as_ref()) {
             return *known;
         }
-        let rank = self.header.distributed.as_ref().and_then(|distributed| distributed.rank);
         // PyTorch writes the list as a text, and cuts long ones short.
         let listed =
             text(event.arguments().group_ranks).and_then(|ranks| serde_json::from_str::<Vec<u32>>(&ranks).ok());
-        let place = rank.zip(listed).and_then(|(rank, ranks)| ranks.iter().position(|other| *other == rank.0));
+        let place = self.rank.zip(listed).and_then(|(rank, ranks)| ranks.iter().position(|other| *other == rank.0));
         let place = place.and_then(|place| u16::try_from(place).ok());
         self.places.insert(name.into_owned(), place);
         place

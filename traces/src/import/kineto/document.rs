@@ -43,6 +43,9 @@ pub(super) trait Visit {
     /// An event that may be of use; whether more of them are wanted.
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()>;
 
+    /// An event that is of no use.
+    fn skip(&mut self) {}
+
     /// Whether it wants whole stretches of events rather than each.
     fn wants_stretches(&self) -> bool {
         false
@@ -103,7 +106,10 @@ fn run_of_events(text: &str, visit: &mut impl Visit) -> (usize, ControlFlow<()>)
         rest = rest.strip_prefix(',').map_or(rest, str::trim_ascii_start);
         let mut goes_on = ControlFlow::Continue(());
         let bytes = match skipped(rest) {
-            Some(bytes) => bytes,
+            Some(bytes) => {
+                visit.skip();
+                bytes
+            }
             None => {
                 let Some((event, bytes)) = plain_event(rest).or_else(|| parsed_event(rest)) else {
                     return (read, goes_on);
@@ -487,7 +493,7 @@ fn is_cut(error: &serde_json::Error, text: &[u8]) -> bool {
 }
 
 /// How many bytes of a text come before an error.
-fn place_of(error: &serde_json::Error, text: &[u8]) -> usize {
+pub(super) fn place_of(error: &serde_json::Error, text: &[u8]) -> usize {
     let line = match error.line() {
         0 | 1 => 0,
         line => memchr_iter(b'\n', text).nth(line - 2).map_or(text.len(), |end| end + 1),

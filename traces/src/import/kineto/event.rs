@@ -29,11 +29,13 @@ pub(super) struct Event<'a> {
     /// Its values are as they stand in the trace.
     pub(super) time: Option<&'a str>,
     pub(super) duration: Option<&'a str>,
+    pub(super) process: Option<&'a str>,
     pub(super) thread: Option<&'a str>,
     /// What it says besides. Most events are skipped before that, and should be small.
     pub(super) arguments: Option<Box<Arguments<'a>>>,
-    /// What an operator says besides, whole: there are so many that only what is new in one is looked at.
-    pub(super) of_operator: Option<&'a str>,
+    /// What it says besides, whole: of operators, of which there are so many that only what is new in one is looked at, and
+    /// of beginnings and ends.
+    pub(super) whole_arguments: Option<&'a str>,
 }
 
 /// What kind of mark an event leaves.
@@ -41,6 +43,10 @@ pub(super) struct Event<'a> {
 pub(super) enum TraceEventType {
     /// A stretch of time.
     Complete,
+    /// The beginning of one.
+    Begin,
+    /// The end of the one that began last on its thread.
+    End,
     /// A moment.
     Instant,
     /// What a process or a thread is called.
@@ -103,6 +109,21 @@ impl<'a> Event<'a> {
         self.category.is_some_and(|category| category != Category::Other)
     }
 
+    /// Whether its arguments are kept whole.
+    pub(super) fn keeps_arguments(&self) -> bool {
+        self.is_operator() || matches!(self.mark, Some(TraceEventType::Begin | TraceEventType::End))
+    }
+
+    /// Takes its arguments, if they are some.
+    pub(super) fn set_arguments(&mut self, text: &'a str) -> Option<()> {
+        let text = unwrapped(text);
+        match self.keeps_arguments() {
+            true => self.whole_arguments = Some(text),
+            false => self.arguments = Some(Arguments::of(text)?),
+        }
+        Some(())
+    }
+
     /// Whether it is an operator, and not the one that asks for communication.
     pub(super) fn is_operator(&self) -> bool {
         self.category == Some(Category::Operator) && self.name != COMMUNICATION
@@ -144,12 +165,12 @@ impl<'a> Event<'a> {
 
     /// When it begins, in the trace's own time.
     pub(super) fn time(&self) -> Option<Nanos> {
-        nanoseconds(self.time?).map(Nanos)
+        nanoseconds(unquoted(self.time?)).map(Nanos)
     }
 
     /// How long it takes; none where that is not said, or is less than nothing.
     pub(super) fn duration(&self) -> Option<Nanos> {
-        nanoseconds(self.duration?).filter(|duration| *duration >= 0).map(Nanos)
+        nanoseconds(unquoted(self.duration?)).filter(|duration| *duration >= 0).map(Nanos)
     }
 
     /// The thread it happened on.
@@ -162,6 +183,8 @@ impl TraceEventType {
     pub(super) fn of(word: &str) -> TraceEventType {
         match word {
             "X" => TraceEventType::Complete,
+            "B" => TraceEventType::Begin,
+            "E" => TraceEventType::End,
             "i" | "I" => TraceEventType::Instant,
             "M" => TraceEventType::Metadata,
             _ => TraceEventType::Other,
@@ -210,9 +233,28 @@ pub(super) fn is_of_libraries(name: &str) -> bool {
         || name.contains("/lib/python3") && !name.contains("-packages/")
 }
 
-/// A number, if this is one that fits.
+/// A number, if this is one that fits. Tools that save a trace again may write it as a text, or with a decimal that is 0.
 pub(super) fn number<T: std::str::FromStr>(value: Option<&str>) -> Option<T> {
-    value?.parse().ok()
+    let value = value?;
+    let again = |value: &str| value.strip_suffix(".0").unwrap_or(value).parse().ok();
+    value.parse().ok().or_else(|| again(unquoted(value)))
+}
+
+/// What stands between quotation marks, if there are any.
+fn unquoted(value: &str) -> &str {
+    value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value)
+}
+
+/// The arguments of an event, which Perfetto puts one level deeper when it saves a trace.
+fn unwrapped(text: &str) -> &str {
+    #[derive(Deserialize)]
+    struct Nested<'a> {
+        #[serde(borrow)]
+        args: &'a RawValue,
+    }
+    let first = text.strip_prefix('{').unwrap_or_default().trim_ascii_start();
+    let nested = first.starts_with("\"args\"").then(|| serde_json::from_str::<Nested<'_>>(text).ok()).flatten();
+    nested.map(|nested| nested.args.get()).filter(|inner| inner.starts_with('{')).unwrap_or(text)
 }
 
 /// A text, if this is one.
@@ -230,6 +272,7 @@ enum Key {
     Ph,
     Cat,
     Name,
+    Pid,
     Tid,
     Ts,
     Dur,
@@ -261,6 +304,7 @@ impl<'de> Visitor<'de> for EventVisitor {
                 Key::Ph => event.mark = Some(TraceEventType::of(&map.next_value::<Text<'_>>()?.0)),
                 Key::Cat => event.set_category(map.next_value::<Text<'_>>()?.0),
                 Key::Name => event.name = map.next_value::<Text<'_>>()?.0,
+                Key::Pid => event.process = raw(&mut map)?,
                 Key::Tid => event.thread = raw(&mut map)?,
                 Key::Ts => event.time = raw(&mut map)?,
                 Key::Dur => event.duration = raw(&mut map)?,
@@ -278,10 +322,8 @@ impl<'de> Visitor<'de> for EventVisitor {
                 return Ok(event);
             }
         }
-        match arguments {
-            Some(text) if event.is_operator() => event.of_operator = Some(text),
-            Some(text) => event.arguments = Some(Arguments::of(text).ok_or_else(|| A::Error::custom("no arguments"))?),
-            None => {}
+        if let Some(text) = arguments {
+            event.set_arguments(text).ok_or_else(|| A::Error::custom("no arguments"))?;
         }
         Ok(event)
     }
@@ -347,6 +389,8 @@ arguments! {
     destination = "Dst Rank",
     /// The number of a collective in its group.
     sequence = "Seq",
+    /// A number that a collective has on all of its ranks, and no other one has.
+    common = "Comms Id",
     /// The address of a block of memory.
     address = "Addr",
     /// Its size; less than nothing where it is freed.

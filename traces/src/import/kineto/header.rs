@@ -6,6 +6,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use stepscope_plan::Axis;
 
+use super::event::number;
 use crate::{ids::Rank, membership, rank_info::Device};
 
 /// How many devices or groups a trace may name. Larger lists are those of no machine.
@@ -79,7 +80,7 @@ impl Header {
             "schemaVersion" | "deviceProperties" | "distributedInfo" | "baseTimeNanoseconds" | "trace_id"
         );
         match key {
-            "baseTimeNanoseconds" => self.base_ns = value.get().parse().unwrap_or(0),
+            "baseTimeNanoseconds" => self.base_ns = whole_number(value.get()).unwrap_or(0),
             "deviceProperties" => self.devices = read(value).unwrap_or_default(),
             "distributedInfo" => self.distributed = read(value),
             "schemaVersion" => self.note("schema", value),
@@ -99,6 +100,11 @@ impl Header {
         if value.get().len() < 64 {
             self.notes.push((key, value.get().trim_matches('"').to_owned()));
         }
+    }
+
+    /// Whether all is said that is asked of a trace.
+    pub(super) fn is_full(&self) -> bool {
+        self.distributed.is_some() && self.base_ns != 0 && !self.devices.is_empty()
     }
 
     /// The device with this number; where there is none of that number, the one that all are alike to.
@@ -128,6 +134,12 @@ impl ProcessGroup {
     pub(super) fn is_whole(&self) -> bool {
         self.pg_size.is_none_or(|size| size == self.ranks.len() as u64)
     }
+}
+
+/// A whole number, as a tool may write it that knows no others than floats.
+fn whole_number(text: &str) -> Option<i64> {
+    let float = || number::<f64>(Some(text)).filter(|float| float.fract() == 0.0 && float.abs() < 9e18);
+    number(Some(text)).or_else(|| float().map(|float| float as i64))
 }
 
 /// A value in the form it should have; none where it has another.

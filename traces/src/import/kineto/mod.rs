@@ -11,9 +11,11 @@ mod document;
 mod event;
 mod header;
 mod open;
+mod pairs;
 mod plain;
 mod shared;
 mod skip;
+mod tail;
 mod trace;
 
 pub(crate) use open::{Opening, look_at, run_of};

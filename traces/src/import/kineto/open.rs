@@ -43,6 +43,7 @@ pub(crate) fn run_of(name: String, traces: Vec<Opening>) -> Result<(RunInfo, Vec
     let mut traced = Vec::new();
     for ((path, mut trace, header), rank) in traces.into_iter().zip(ranks) {
         trace.groups = groups.on(&header);
+        trace.rank = header.distributed.as_ref().and_then(|distributed| distributed.rank);
         let info = rank_info(rank, &path, &trace, &header);
         traced.push((path, info, trace));
     }

@@ -19,12 +19,13 @@ pub(super) fn plain_event(text: &str) -> Option<(Event<'_>, usize)> {
             "ph" => event.mark = Some(TraceEventType::of(cursor.string()?)),
             "cat" => event.set_category(Cow::Borrowed(cursor.string()?)),
             "name" => event.name = Cow::Borrowed(cursor.string()?),
+            "pid" => event.process = Some(cursor.value()?),
             "tid" => event.thread = Some(cursor.value()?),
             "ts" => event.time = Some(cursor.value()?),
             "dur" => event.duration = Some(cursor.value()?),
             // Whose arguments these are is not known yet.
             "args" if !is_told(&event) => return None,
-            "args" if event.is_operator() => event.of_operator = Some(cursor.object()?),
+            "args" if event.keeps_arguments() => event.whole_arguments = Some(cursor.object()?),
             "args" => event.arguments = Some(cursor.arguments()?),
             _ => _ = cursor.value()?,
         }

@@ -5,7 +5,7 @@
 //! cannot be read to its end nobody shares: one thread reads all of it, around the damage.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     mem,
     ops::ControlFlow,
     sync::{
@@ -24,8 +24,6 @@ use super::{
     document::{Supply, Visit, Walked, walk, walk_stretch},
     event::Event,
 };
-use crate::ids::Group;
-
 /// How many threads read one trace at most.
 const MOST_READERS: usize = 8;
 
@@ -36,11 +34,11 @@ type Piece = (usize, Vec<u8>);
 pub(super) fn collect<'scope>(
     scope: &'scope Scope<'scope, '_>,
     supply: impl Supply,
-    groups: HashMap<String, Group>,
+    own: Collected,
 ) -> Option<(Collected, Walked)> {
     let mut sharing = Sharing {
         scope,
-        own: Collected::new(groups),
+        own,
         all: Profile::default(),
         ids: vec![ReaderIds::default()],
         given_out: 0,
@@ -58,6 +56,7 @@ struct ReadPiece {
     reader: usize,
     place: usize,
     part: Part,
+    events: u64,
     not_read: BTreeMap<String, u64>,
 }
 
@@ -94,6 +93,10 @@ impl Visit for Sharing<'_, '_> {
 
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
         self.own.event(event)
+    }
+
+    fn skip(&mut self) {
+        self.own.skip();
     }
 
     fn wants_stretches(&self) -> bool {
@@ -147,7 +150,7 @@ impl Sharing<'_, '_> {
     /// What was read between pieces has its place among them.
     fn end_own_part(&mut self) {
         let (place, part) = (self.next_place(), self.own.profile.part());
-        self.append(ReadPiece { reader: 0, place, part, not_read: BTreeMap::new() });
+        self.append(ReadPiece { reader: 0, place, part, events: 0, not_read: BTreeMap::new() });
     }
 
     /// Appends a piece, or keeps it until those before it are there.
@@ -155,6 +158,7 @@ impl Sharing<'_, '_> {
         self.waiting.insert(piece.place, piece);
         while let Some(piece) = self.waiting.remove(&self.appended) {
             self.all.append(piece.part, &mut self.ids[piece.reader]);
+            self.own.events += piece.events;
             for (kind, count) in piece.not_read {
                 *self.own.not_read.entry(kind).or_default() += count;
             }
@@ -165,11 +169,13 @@ impl Sharing<'_, '_> {
     /// All of it.
     fn finish(mut self) -> Option<Collected> {
         self.end_own_part();
+        let is_alone = self.readers.is_none();
         if let Some(Readers { pieces, read }) = self.readers.take() {
             drop(pieces);
             read.into_iter().for_each(|piece| self.append(piece));
         }
-        let is_whole = self.appended == self.given_out && !self.has_trouble.load(Ordering::Relaxed);
+        let has_trouble = self.has_trouble.load(Ordering::Relaxed) || !is_alone && self.own.open.were_any();
+        let is_whole = self.appended == self.given_out && !has_trouble;
         self.own.profile = self.all;
         is_whole.then_some(self.own)
     }
@@ -188,11 +194,14 @@ impl Task {
     /// Reads pieces until there are no more.
     fn run(mut self) {
         while let Some((place, text)) = self.next() {
-            if !walk_stretch(&text, &mut self.collected) {
+            let is_read = walk_stretch(&text, &mut self.collected);
+            // What began in one piece may end in another.
+            if !is_read || self.collected.open.were_any() {
                 self.has_trouble.store(true, Ordering::Relaxed);
             }
             let (part, not_read) = (self.collected.profile.part(), mem::take(&mut self.collected.not_read));
-            drop(self.read.send(ReadPiece { reader: self.reader, place, part, not_read }));
+            let events = mem::take(&mut self.collected.events);
+            drop(self.read.send(ReadPiece { reader: self.reader, place, part, events, not_read }));
         }
     }
 

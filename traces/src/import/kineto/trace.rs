@@ -26,13 +26,13 @@ use super::{
     document::{Instead, Supply, Visit, Walked, walk},
     event::Event,
     header::Header,
-    shared,
+    shared, tail,
 };
 use stepscope_plan::text;
 
 use crate::{
     error::TraceError,
-    ids::{Group, Nanos},
+    ids::{Group, Nanos, Rank},
     notes::FailedSources,
     rank_info::{RankInfo, State},
     regular_file::open_regular,
@@ -60,6 +60,8 @@ pub(crate) struct KinetoTrace {
     file: Option<Arc<File>>,
     /// The groups of the job by the names they have on this rank.
     pub(super) groups: HashMap<String, Group>,
+    /// The rank, if the trace says it.
+    pub(super) rank: Option<Rank>,
     /// When its first event was, in the time of day.
     pub(super) first: Nanos,
 }
@@ -71,34 +73,52 @@ impl KinetoTrace {
         let (bytes, _) = unpacked::open(file.clone()).map_err(TraceError::io("read", path))?;
         let mut head = Head::default();
         let walked = walk(Chunks(bytes.take(LONGEST_HEAD)), &mut head);
-        let Head { header, first, is_kineto, .. } = head;
+        let Head { mut header, first, is_kineto, .. } = head;
+        if walked.instead.is_none() && !walked.is_list {
+            tail::take_fields(&file, &mut header).map_err(TraceError::io("read", path))?;
+        }
         if let Some(what) = what_else(&file, &walked, &header, is_kineto) {
             return Ok(Opened::SomethingElse(what));
         }
         let first = Nanos(header.base_ns) + first.unwrap_or_default();
-        let trace = KinetoTrace { path: path.to_owned(), file: keep.then_some(file), groups: HashMap::new(), first };
+        let trace = KinetoTrace {
+            path: path.to_owned(),
+            file: keep.then_some(file),
+            groups: HashMap::new(),
+            rank: None,
+            first,
+        };
         Ok(Opened::Trace(Box::new(trace), Box::new(header)))
     }
 
-    /// Reads what lies in a window of the rank that `info` tells of, and tells what of the whole trace is lost.
-    pub(crate) fn read(&self, mut info: RankInfo, window: Window) -> Result<ImportedRank, TraceError> {
+    /// Reads what lies in a window of the rank that `info` tells of, and tells what of the whole trace is lost. Meanwhile
+    /// `shown` is how many bytes of the file were read.
+    pub(crate) fn read(
+        &self,
+        mut info: RankInfo,
+        window: Window,
+        shown: &Arc<AtomicU64>,
+    ) -> Result<ImportedRank, TraceError> {
         let file = match &self.file {
             Some(file) => file.clone(),
             None => open_regular(&self.path).map_err(TraceError::io("open", &self.path))?.into(),
         };
         let length = file.metadata().map_err(TraceError::io("look at", &self.path))?.len();
-        let (mut collected, walked, left) = self.collect(file, length).map_err(TraceError::io("read", &self.path))?;
+        let (mut collected, walked, left) =
+            self.collect(file, length, shown).map_err(TraceError::io("read", &self.path))?;
         collected.profile.rows.move_times(collected.header.base_ns);
         let rows = &collected.profile.rows;
         let mut loss = walked.loss;
         loss.dropped_events += rows.dropped;
-        loss.unreadable_events += rows.timeless;
+        loss.unreadable_events += rows.timeless + collected.open.left();
         if !walked.is_whole {
             // How much is missing, a file that was cut off does not tell; that something is, it does.
             loss.unreadable_bytes = (loss.unreadable_bytes + left).max(1);
         }
-        let cut = walked.cut.map(|error| format!("it cannot be fully decompressed: {error}"));
-        info.reason = cut.or((!walked.is_whole).then(|| "it is truncated".into()));
+        let events = text::counted(collected.events, "event");
+        let cut =
+            walked.cut.map(|error| format!("it cannot be fully decompressed: it breaks off after {events} ({error})"));
+        info.reason = cut.or((!walked.is_whole).then(|| format!("it breaks off after {events}")));
         // The device that did most is the one that the rank uses.
         info.device = collected.header.device(main_device(&rows.activities)).or(info.device);
         info.collector.failed_sources = not_read(&collected, info.reason.is_none());
@@ -107,17 +127,17 @@ impl KinetoTrace {
     }
 
     /// Reads all events, while another thread unpacks; and how much of the file was not even looked at.
-    fn collect(&self, file: Arc<File>, length: u64) -> io::Result<(Collected, Walked, u64)> {
-        let (bytes, taken) = unpacked::open(file.clone())?;
-        let groups = || self.groups.clone();
+    fn collect(&self, file: Arc<File>, length: u64, shown: &Arc<AtomicU64>) -> io::Result<(Collected, Walked, u64)> {
+        let (bytes, taken) = unpacked::open_shown(file.clone(), shown)?;
+        let nothing = || Collected::new(self.rank, self.groups.clone());
         let shared =
-            thread::scope(|scope| Ok::<_, io::Error>(shared::collect(scope, Blocks::of(scope, bytes)?, groups())))?;
+            thread::scope(|scope| Ok::<_, io::Error>(shared::collect(scope, Blocks::of(scope, bytes)?, nothing())))?;
         let left = |taken: &AtomicU64| length.saturating_sub(taken.load(Ordering::Relaxed));
         if let Some((collected, walked)) = shared {
             return Ok((collected, walked, left(&taken)));
         }
-        let (bytes, taken) = unpacked::open(file)?;
-        let mut collected = Collected::new(groups());
+        let (bytes, taken) = unpacked::open_shown(file, shown)?;
+        let mut collected = nothing();
         let walked = thread::scope(|scope| Ok::<_, io::Error>(walk(Blocks::of(scope, bytes)?, &mut collected)))?;
         Ok((collected, walked, left(&taken)))
     }
@@ -136,7 +156,7 @@ fn not_read(collected: &Collected, is_whole: bool) -> Option<FailedSources> {
             0 => "the trace has none".to_owned(),
             _ if !collected.not_read.is_empty() => "the trace has none of a kind that is read".to_owned(),
             operators => format!(
-                "the trace has none, but {} of the host; record it with ProfilerActivity.CUDA",
+                "the trace has none, but {} of the host; if the program uses a GPU, record it with ProfilerActivity.CUDA",
                 text::counted(operators as u64, "operator")
             ),
         };

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     annotation::TrainingContext,
+    host_operators,
     memory::memory_events,
     messages::carry,
     origins::Launchers,
@@ -11,7 +12,7 @@ use super::{
     rows::{Activity, Call, Profile},
 };
 use crate::{
-    ids::{Correlation, Group, NameId, Sequence, Step, Stream},
+    ids::{Correlation, Group, NameId, Nanos, Sequence, Step, Stream},
     rank_data::RankData,
     tables::{CounterSample, Span, Table},
     vocabulary::{Counter, SpanKind},
@@ -28,18 +29,24 @@ pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
     let Profile { mut rows, mut names, called } = profile;
     keep_first_calls(&mut rows.calls);
     let annotated: Vec<Annotated> = rows.annotations.iter().map(|(annotated, _)| *annotated).collect();
-    let launches = rows.calls.iter().map(|call| (call.thread, call.start));
-    let launchers = Launchers::of(&rows.calls, &rows.operators, &rows.functions, &called);
+    // Without a device the host is all there is to tell of.
+    let is_host_alone = rows.activities.is_empty();
+    let launchers = Launchers::of(&rows.calls, &rows.operators, &rows.functions, &called, is_host_alone);
     drop(std::mem::take(&mut rows.functions));
     let says_steps =
         |thread: u32| annotated.iter().any(|said| said.thread == Some(thread) && said.place.step.is_some());
-    rows.autograd.extend(launchers.autograd.iter().filter(|thread| !says_steps(**thread)));
-    let places = Places::of(&annotated, rows.autograd, launches);
+    // For tensors of the host, autograd works on the thread that asks for the backward pass.
+    rows.autograd.extend(launchers.autograd.iter().filter(|thread| !is_host_alone && !says_steps(**thread)));
+    let is_autograd = |call: &&Call| call.thread.is_some_and(|thread| rows.autograd.contains(&thread));
+    let launches: Vec<Nanos> = rows.calls.iter().filter(is_autograd).map(|call| call.start).collect();
+    let backward = launches.into_iter().chain(host_operators::backward(&launchers, &rows.operators));
+    let places = Places::of(&annotated, rows.autograd, backward);
     let call_of = join(&mut rows.activities, &rows.calls, &places);
     let mut launched = vec![false; rows.calls.len()];
     call_of.iter().flatten().for_each(|call| launched[*call as usize] = true);
     launchers.attribute(&mut rows.activities, &call_of, &rows.operators, &called, &mut names);
-    drop(std::mem::take(&mut rows.operators));
+    let operators = host_operators::ranges(&launchers, &rows.operators, &called, &mut names, &places);
+    drop((launchers, std::mem::take(&mut rows.operators)));
     carry(&mut rows.activities, &rows.calls, rows.messages);
     let mut spans: Vec<Span> = on_streams(rows.activities).collect();
     spans.sort_by_key(|span| span.start_ns);
@@ -48,6 +55,7 @@ pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
     let calls = rows.calls.iter().zip(&launched).filter(|(_, launched)| **launched);
     spans.extend(calls.map(|(call, _)| launch(call, &places)));
     drop(rows.calls);
+    spans.extend(operators);
     spans.sort_by_key(|span| span.start_ns);
     let begin = spans.first().map(|span| span.start_ns).into_iter().chain(rows.memory.iter().map(|c| c.time)).min();
     let begin = begin.unwrap_or_default();

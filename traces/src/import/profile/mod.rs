@@ -6,6 +6,7 @@
 mod annotation;
 mod assemble;
 mod emitted;
+mod host_operators;
 mod memory;
 mod messages;
 mod named_ranges;

@@ -42,6 +42,8 @@ pub(crate) struct Launcher {
 pub(crate) struct Launchers {
     /// Of each call, in their order.
     pub(crate) of_calls: Vec<Launcher>,
+    /// Of each operator, where that was asked for.
+    pub(crate) of_operators: Vec<Launcher>,
     /// Module paths, each with the one around it, and how many those are.
     modules: Vec<(Option<u32>, CalledId, u32)>,
     /// Threads on which autograd works.
@@ -67,14 +69,19 @@ enum InGraph {
 }
 
 impl Launchers {
-    /// Finds who made each call.
+    /// Finds who made each call, and of each operator where it is, if `with_operators`.
     pub(crate) fn of(
         calls: &[Call],
         operators: &[OperatorCall],
         functions: &[FunctionCall],
         called: &OperatorNames,
+        with_operators: bool,
     ) -> Launchers {
-        let mut launchers = Launchers { of_calls: vec![Launcher::default(); calls.len()], ..Launchers::default() };
+        let mut launchers = Launchers {
+            of_calls: vec![Launcher::default(); calls.len()],
+            of_operators: vec![Launcher::default(); if with_operators { operators.len() } else { 0 }],
+            ..Launchers::default()
+        };
         if operators.is_empty() && functions.is_empty() {
             return launchers;
         }
@@ -136,8 +143,7 @@ impl Launchers {
                 operators.iter().zip(0..).filter_map(|(operator, index)| Some((operator.external?, index))).collect()
             }
         };
-        let mut texts =
-            OriginTexts { launchers: self, operators, called, names, known: HashMap::new(), paths: HashMap::new() };
+        let mut texts = OriginTexts::new(self, operators, called, names);
         let mut launched: Vec<(u32, usize)> = Vec::new();
         for (index, activity) in activities.iter_mut().enumerate() {
             let launcher = match call_of[index] {
@@ -320,6 +326,9 @@ impl Sweep<'_> {
             self.made_by.insert((graph == InGraph::Again, node), (module, source));
         }
         open.operators.push((call.start + call.duration, index, graph));
+        if !self.launchers.of_operators.is_empty() {
+            self.launchers.of_operators[index as usize] = self.launcher(open);
+        }
     }
 
     fn launcher(&self, open: &OpenCalls) -> Launcher {
@@ -348,7 +357,7 @@ impl Sweep<'_> {
 }
 
 /// Writes origins, each once.
-struct OriginTexts<'a> {
+pub(super) struct OriginTexts<'a> {
     launchers: &'a Launchers,
     operators: &'a [OperatorCall],
     called: &'a OperatorNames,
@@ -360,7 +369,21 @@ struct OriginTexts<'a> {
 /// What makes an origin another one.
 type OriginKey = (Option<(CalledId, ShapeId)>, Option<u32>, Option<CalledId>);
 
-impl OriginTexts<'_> {
+impl<'a> OriginTexts<'a> {
+    pub(super) fn new(
+        launchers: &'a Launchers,
+        operators: &'a [OperatorCall],
+        called: &'a OperatorNames,
+        names: &'a mut NameBook,
+    ) -> OriginTexts<'a> {
+        OriginTexts { launchers, operators, called, names, known: HashMap::new(), paths: HashMap::new() }
+    }
+
+    /// What an operator is called, and where it is.
+    pub(super) fn of_operator(&mut self, operator: &OperatorCall, launcher: &Launcher) -> (NameId, Option<NameId>) {
+        (self.names.id(self.called.operator_name(operator.name)), self.origin(launcher))
+    }
+
     fn origin(&mut self, launcher: &Launcher) -> Option<NameId> {
         let operator = launcher.operator.map(|index| &self.operators[index as usize]);
         let key = (operator.map(|operator| (operator.name, operator.shapes)), launcher.module, launcher.source);

@@ -37,11 +37,11 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Brings annotations together with autograd's launches: which threads are autograd's, and who launched when.
+    /// Brings annotations together with autograd: which threads are its own, and when it launched something.
     pub(crate) fn of(
         annotations: &[Annotated],
         autograd: HashSet<u32>,
-        launches: impl Iterator<Item = (Option<u32>, Nanos)>,
+        launches: impl Iterator<Item = Nanos>,
     ) -> Places {
         let mut by_thread: HashMap<Option<u32>, Vec<Annotated>> = HashMap::new();
         for annotation in annotations {
@@ -56,12 +56,10 @@ impl Places {
         let main = candidates.filter(|(says, _)| *says > 0).max().map(|(_, thread)| thread.0);
         let steps = annotations.iter().filter(|annotation| annotation.place.step.is_some()).copied();
         let mut passes = ends_of_passes(annotations, main);
-        for (thread, time) in launches {
-            if thread.is_some_and(|thread| autograd.contains(&thread)) {
-                let pass = passes.partition_point(|(end, _)| *end <= time);
-                if let Some((_, last)) = passes.get_mut(pass) {
-                    *last = (*last).max(Some(time));
-                }
+        for time in launches {
+            let pass = passes.partition_point(|(end, _)| *end <= time);
+            if let Some((_, last)) = passes.get_mut(pass) {
+                *last = (*last).max(Some(time));
             }
         }
         Places {
@@ -158,8 +156,7 @@ mod tests {
     }
 
     fn places(annotations: &[Annotated], backward: &[i64]) -> Places {
-        let launches = backward.iter().map(|time| (AUTOGRAD, Nanos(*time)));
-        Places::of(annotations, HashSet::from([2]), launches)
+        Places::of(annotations, HashSet::from([2]), backward.iter().map(|time| Nanos(*time)))
     }
 
     #[test]

@@ -1,0 +1,52 @@
+//! What the program did on the host, by what it annotates and, where nothing else was recorded, by its operators.
+
+use serde::Serialize;
+use stepscope_traces::{Phase, Rank};
+
+/// What the program did on the host in the steps that count.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HostFigures {
+    /// Each rank's time.
+    pub ranks: Vec<HostTime>,
+    /// Operators by phase, over all ranks; none, where activity of a device was recorded.
+    pub phases: Vec<HostPhase>,
+    /// Operators by name, over all ranks, the most time of their own first; none, where activity of a device was recorded.
+    pub operators: Vec<HostOperator>,
+}
+
+/// What one rank did on the host in the steps that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HostTime {
+    /// Which rank.
+    pub rank: Rank,
+    /// How long these steps are on the host.
+    pub time_ns: i64,
+    /// How long the program waits for data in them; none, where no annotation ever says so.
+    pub data_ns: Option<i64>,
+    /// How long operators run in them; none, where activity of a device was recorded.
+    pub operators_ns: Option<i64>,
+}
+
+/// Operators of one phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HostPhase {
+    /// The phase; none, where it is not known.
+    pub phase: Option<Phase>,
+    /// Their own time.
+    pub self_ns: i64,
+}
+
+/// Calls of one operator on the host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostOperator {
+    /// The operator.
+    pub operator: String,
+    /// How many calls.
+    pub count: u64,
+    /// How long they take, without the operators inside of them.
+    pub self_ns: i64,
+    /// How long they take.
+    pub total_ns: i64,
+    /// Of the own time of all operators.
+    pub share: f64,
+}
