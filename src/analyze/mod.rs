@@ -4,6 +4,7 @@ mod devices;
 pub(crate) mod html;
 mod launched;
 mod markdown;
+mod memory;
 pub(crate) mod ranges;
 mod report;
 mod tables;

@@ -42,6 +42,9 @@ pub struct RankMemory {
     pub ledger: Option<Ledger>,
     /// Where memory ran out, if it did.
     pub out_of_memory: Option<MemoryShortage>,
+    /// Whether only one moment is known, as in a memory snapshot without a history: then the peak is not, and what is said of
+    /// it is of that moment, which is the end.
+    pub one_moment: bool,
     /// Whether categories were told from something else than what the program said.
     pub inferred: bool,
     /// Frees of what was not allocated, and allocations of what was not freed: their other half was not recorded.

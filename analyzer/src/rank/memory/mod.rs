@@ -89,6 +89,7 @@ fn rank_memory(
 ) -> Option<RankMemory> {
     let Player { state, watch, step_ends, began, first_step_start, first_step_end, reserved, at_peak, .. } = player;
     let (peak, reserved_peak, timeline) = watch.finish()?;
+    let at_once = timeline.first().map(|point| point.time_ns) == timeline.last().map(|point| point.time_ns);
     let ledger = |at_peak| {
         let taken = Taken {
             first: began?,
@@ -116,6 +117,7 @@ fn rank_memory(
         growth_bytes_per_step: growth_per_step(&step_ends),
         predicted: predicted(run, info.rank),
         ledger: peak.reserved.and_then(ledger),
+        one_moment: at_once && run.source != RunSource::Stepscope,
         inferred: is_inferred(run, info),
         unmatched_events: state.unmatched,
         out_of_memory: None,

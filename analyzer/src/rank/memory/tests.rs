@@ -143,6 +143,23 @@ fn a_rank_by_hand() {
 }
 
 #[test]
+fn one_moment_has_no_peak() {
+    let at_once = [allocate(5, 1, 100, MemoryCategory::Parameters), allocate(5, 2, 50, MemoryCategory::Inputs)];
+    let later = [at_once[0], MemoryEvent { time_ns: Nanos(6), ..at_once[1] }];
+    let snapshot = RunInfo { source: RunSource::TorchSnapshot, ..RunInfo::of_this_process("test") };
+    for (run, events, one_moment) in [
+        (&snapshot, at_once, true),
+        (&snapshot, later, false),
+        // What we record has a history, however short.
+        (&RunInfo::of_this_process("test"), at_once, false),
+    ] {
+        let rank = RankInfo::of_this_process(Rank(3));
+        let memory = replay([&events[..]]).figures(run, &rank, &[], &DeviceSamples::default(), &Names::default());
+        assert_eq!(memory.unwrap().one_moment, one_moment, "{events:?}");
+    }
+}
+
+#[test]
 fn nothing_is_said_where_nothing_happened() {
     assert_eq!(memory_of(&[], &windows(&[10, 20])), None);
     assert_eq!(memory_of(&[], &[]), None);
