@@ -5,6 +5,7 @@ mod host;
 pub(crate) mod html;
 mod launched;
 mod markdown;
+mod memory;
 pub(crate) mod ranges;
 mod report;
 mod tables;

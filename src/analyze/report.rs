@@ -100,6 +100,11 @@ pub(super) fn is_told_apart(memory: &RankMemory) -> bool {
     !memory.inferred || memory.at_peak.keys().any(|category| *category != MemoryCategory::Other)
 }
 
+/// The moment at which most was allocated: the end, where nothing is known of what was before.
+pub(super) fn moment(memory: &RankMemory) -> &'static str {
+    if memory.one_moment { "the end" } else { "the peak" }
+}
+
 /// Whether what recorded it records no times of work, as a memory snapshot.
 pub(super) fn is_without_times(analysis: &Analysis) -> bool {
     let nothing = analysis.ranks.iter().all(|rank| rank.partition.span_ns == 0);
@@ -257,7 +262,11 @@ fn memory(memory: &RankMemory) -> String {
         let category = category.spelled();
         format!("{category} {}", share(**bytes))
     });
-    let mut says = format!("peak {} on rank {}", text::bytes(memory.peak_bytes), memory.rank);
+    let size = text::bytes(memory.peak_bytes);
+    let mut says = match memory.one_moment {
+        true => format!("{size} at the end on rank {}", memory.rank),
+        false => format!("peak {size} on rank {}", memory.rank),
+    };
     says += &memory.peak_step.map_or_else(String::new, |step| format!(", step {step}"));
     says += &memory.peak_phase.map_or_else(String::new, |phase| format!(", {phase}"));
     if is_told_apart(memory) {
@@ -267,6 +276,9 @@ fn memory(memory: &RankMemory) -> String {
         says += &gaps.map_or_else(String::new, |gaps| format!("; {} in its event history", text::counted(gaps, "gap")));
     } else {
         says += "; add a memory snapshot of this rank to see what fills it";
+    }
+    if memory.one_moment {
+        says += "; call torch.cuda.memory._record_memory_history() before the training to see its peak";
     }
     says + &memory.predicted.as_ref().map_or_else(String::new, |plan| {
         let change = memory.peak_bytes as f64 / plan.total().max(1) as f64 - 1.0;

@@ -2,17 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_analyzer::{
-    Analysis, AxisShare, CallerMemory, KernelFigures, RankMemory, Share, StepFigures, WaitingRank,
-};
+use stepscope_analyzer::{Analysis, AxisShare, KernelFigures, Share, StepFigures, WaitingRank};
 use stepscope_plan::text;
-use stepscope_traces::{MemoryCategory, Nanos, RunSource, Step, without_signature};
+use stepscope_traces::{Nanos, RunSource, Step, without_signature};
 
-use super::{
-    devices, host, launched,
-    report::{fullest, is_told_apart},
-    time::Time,
-};
+use super::{devices, host, launched, memory, time::Time};
 use crate::folded;
 use crate::render::table::{Table, Topic, duration, known, unknown};
 
@@ -32,10 +26,10 @@ pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
         time_by_phase(analysis),
         time_by_layer(analysis),
         steps(analysis, room),
-        memory_by_category(analysis),
-        memory_by_rank(analysis, room),
-        blocks(analysis),
-        callers(analysis),
+        memory::by_category(analysis),
+        memory::by_rank(analysis, room.ranks),
+        memory::blocks(analysis),
+        memory::callers(analysis),
         pipeline(analysis, room),
         collectives(analysis),
         axes(analysis),
@@ -210,116 +204,6 @@ fn steps(analysis: &Analysis, room: Room) -> Table {
     let headers = vec![">step", ">time", ">slowest rank", ">tokens/s", ">MFU", ">bubble", ">loss"];
     let title = if left_out > 0 { format!("Last {} steps", room.steps) } else { "Steps".into() };
     Table { topic: Topic::Time, title, headers, rows: rows.collect(), detail: true }
-}
-
-fn memory_by_category(analysis: &Analysis) -> Table {
-    let told_apart = analysis.memory.iter().rev().filter(|memory| is_told_apart(memory));
-    let fullest = told_apart.max_by_key(|memory| memory.peak_bytes);
-    let title = fullest.map_or_else(String::new, |memory| {
-        let inferred = if memory.inferred { " (categories inferred)" } else { "" };
-        format!("Memory at the peak of rank {}{inferred}", memory.rank)
-    });
-    let headers = vec!["category", ">at peak", ">share", ">predicted", ">at end"];
-    let rows = fullest.map_or_else(Vec::new, category_rows);
-    Table { topic: Topic::Memory, title, headers, rows, detail: false }
-}
-
-fn category_rows(memory: &RankMemory) -> Vec<Vec<String>> {
-    let planned = memory.predicted.as_ref().map(|plan| (plan.categories(), plan.total()));
-    let share = |bytes: u64| text::percent(bytes as f64 / memory.peak_bytes.max(1) as f64);
-    let rows = MemoryCategory::ALL.iter().filter_map(|category| {
-        let at = |bytes: &BTreeMap<MemoryCategory, u64>| bytes.get(category).copied().unwrap_or(0);
-        let of_plan = planned.and_then(|(plan, _)| plan.into_iter().find(|(name, _)| *name == category.word()));
-        let of_plan = of_plan.map(|(_, bytes)| bytes);
-        let (at_peak, at_end) = (at(&memory.at_peak), at(&memory.at_end));
-        (at_peak + at_end + of_plan.unwrap_or(0) > 0).then(|| {
-            let name = category.spelled();
-            vec![name, text::bytes(at_peak), share(at_peak), known(of_plan, text::bytes), text::bytes(at_end)]
-        })
-    });
-    let all = memory.at_end.values().sum();
-    let total = known(planned.map(|(_, total)| total), text::bytes);
-    let sum = vec!["total".into(), text::bytes(memory.peak_bytes), share(memory.peak_bytes), total, text::bytes(all)];
-    let mut rows: Vec<Vec<String>> = rows.chain([sum]).collect();
-    let mut add = |name: &str, bytes: String| rows.push(vec![name.into(), bytes, unknown(), unknown(), unknown()]);
-    match (&memory.ledger, memory.fragmentation_bytes) {
-        (Some(ledger), _) => {
-            for (name, bytes) in ledger.lines() {
-                let sign = if bytes < 0 { "-" } else { "" };
-                add(&format!("+ {name}"), format!("{sign}{}", text::bytes(bytes.unsigned_abs())));
-            }
-            add("= used on the device", text::bytes(ledger.device_used_bytes));
-        }
-        (None, Some(fragmentation)) => add("+ fragmentation", text::bytes(fragmentation)),
-        (None, None) => {}
-    }
-    rows
-}
-
-fn memory_by_rank(analysis: &Analysis, room: Room) -> Table {
-    let row = |memory: &RankMemory| {
-        let growth = memory.growth_bytes_per_step.map(|growth| {
-            let sign = if growth < 0.0 { "-" } else { "" };
-            format!("{sign}{}", text::bytes(growth.abs() as u64))
-        });
-        vec![
-            memory.rank.to_string(),
-            text::bytes(memory.peak_bytes),
-            known(memory.peak_step, |step| step.to_string()),
-            known(memory.peak_phase, |phase| phase.word().into()),
-            known(memory.predicted.as_ref(), |plan| text::bytes(plan.total())),
-            text::bytes(memory.at_end.values().sum()),
-            known(memory.reserved_peak_bytes, text::bytes),
-            known(growth, |growth| growth),
-        ]
-    };
-    let mut fullest: Vec<&RankMemory> = analysis.memory.iter().collect();
-    fullest.sort_by_key(|memory| (std::cmp::Reverse(memory.peak_bytes), memory.rank));
-    let left_out = fullest.len().saturating_sub(room.ranks);
-    let title = match left_out {
-        0 => "Memory by rank, fullest first".into(),
-        _ => format!("Memory of the {} fullest of {} ranks", room.ranks, fullest.len()),
-    };
-    let rows = fullest.iter().take(room.ranks).map(|memory| row(memory)).collect();
-    let headers = vec![">rank", ">peak", ">step", "phase", ">predicted", ">at end", ">reserved", ">growth/step"];
-    Table { topic: Topic::Memory, title, headers, rows, detail: analysis.memory.len() == 1 }
-}
-
-fn blocks(analysis: &Analysis) -> Table {
-    let blocks = fullest(analysis).into_iter().flat_map(|memory| &memory.largest_at_peak);
-    let rows = blocks.map(|block| {
-        vec![
-            text::bytes(block.bytes),
-            block.category.spelled(),
-            known(block.layer, |layer| layer.to_string()),
-            known(block.phase, |phase| phase.word().into()),
-            known(block.step, |step| step.to_string()),
-        ]
-    });
-    let title = fullest(analysis)
-        .map_or_else(String::new, |memory| format!("Largest blocks at the peak of rank {}", memory.rank));
-    let headers = vec![">size", "category", ">layer", "allocated in", ">step"];
-    Table { topic: Topic::Memory, title, headers, rows: rows.collect(), detail: true }
-}
-
-fn callers(analysis: &Analysis) -> Table {
-    const MOST: usize = 12;
-    let fullest = fullest(analysis);
-    let peak = fullest.map_or(0, |memory| memory.peak_bytes);
-    let callers = fullest.map_or_else(Vec::new, |memory| CallerMemory::of(&memory.sites_at_peak));
-    let rows = callers.iter().take(MOST).map(|memory| {
-        vec![
-            text::bytes(memory.bytes),
-            text::percent(memory.bytes as f64 / peak as f64),
-            memory.category.spelled(),
-            text::count(memory.blocks),
-            memory.caller.map_or_else(|| "(nobody knows)".into(), text::printable),
-        ]
-    });
-    let title = fullest
-        .map_or_else(String::new, |memory| format!("Who asked for the memory at the peak of rank {}", memory.rank));
-    let headers = vec![">size", ">share", "category", ">blocks", "asked for at"];
-    Table { topic: Topic::Memory, title, headers, rows: rows.collect(), detail: false }
 }
 
 fn pipeline(analysis: &Analysis, room: Room) -> Table {

@@ -2,7 +2,8 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 use stepscope_traces::{
-    FIRST_NAME, Nanos, Rank, RankInfo, RankWriter, RunInfo, Span, SpanKind, Step,
+    FIRST_NAME, MemoryCategory, MemoryEvent, MemoryOperation, NameId, Nanos, Rank, RankInfo, RankWriter, RunInfo,
+    RunSource, Span, SpanKind, Step,
     synthetic::{Pipeline, Recipe, Schedule},
 };
 
@@ -189,6 +190,51 @@ fn names_of_others_stay_names() {
     assert!(plain.contains("250 ns in step 0"), "{plain}");
     assert!(page.contains("alert(1)") && !page.contains("<script>alert") && !page.contains('\u{1b}'));
     assert!(markdown.contains("\\|") && !markdown.contains("<script>"), "{markdown}");
+}
+
+/// A snapshot of blocks that lines of a program asked for: when, what for, how large.
+fn asked_for(directory: &Path, blocks: &[(i64, MemoryCategory, u64)]) {
+    let path = directory.join("run");
+    RunInfo { source: RunSource::TorchSnapshot, ..RunInfo::of_this_process("run") }.create(&path).unwrap();
+    let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();
+    for (number, (time, category, bytes)) in (0..).zip(blocks) {
+        let name = NameId(FIRST_NAME.0 + number);
+        writer.push_name(name, &format!("torch/nn/functional.py:1 linear\nmodel.py:{number} forward")).unwrap();
+        let event = MemoryEvent::new(Nanos(*time), MemoryOperation::Alloc, number.into(), Some(*bytes));
+        writer.push_memory(&MemoryEvent { category: Some(*category), site: Some(name), ..event }).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn callers_that_are_left_out_are_counted_and_every_category_has_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut blocks: Vec<_> =
+        (0..20).map(|at| (at, MemoryCategory::Activations, 1_000_000 * (100 - at as u64))).collect();
+    blocks.push((20, MemoryCategory::Inputs, 2_000_000));
+    blocks.push((21, MemoryCategory::Inputs, 1_000_000));
+    asked_for(directory.path(), &blocks);
+    let shown = text(&stepscope(&["analyze", "run"], directory.path()).stdout);
+    let (_, table) = shown.split_once("Who asked for the memory at the peak of rank 0\n").unwrap();
+    let lines: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
+    assert_eq!(lines.len(), 1 + 12 + 1 + 1, "{table}");
+    assert!(lines[13].contains("inputs") && lines[13].contains("model.py:20 forward"), "{table}");
+    // 88 to 81 MB, and the smaller batch.
+    let sum = (81..=88).sum::<u64>() + 1;
+    let words = [format!("{sum}.0 MB"), "(9 other callers)".into()];
+    assert!(words.iter().all(|words| lines[14].contains(words)), "{table}");
+}
+
+#[test]
+fn what_is_known_of_one_moment_is_no_peak() {
+    let directory = tempfile::tempdir().unwrap();
+    asked_for(directory.path(), &[(5, MemoryCategory::Parameters, 3_000_000), (5, MemoryCategory::Inputs, 1_000_000)]);
+    let written = |format: &str| text(&stepscope(&["analyze", "run", "--format", format], directory.path()).stdout);
+    let (plain, page) = (written("text"), written("html"));
+    assert!(plain.contains("memory    4.0 MB at the end on rank 0: parameters 75.0%"), "{plain}");
+    assert!(plain.contains("torch.cuda.memory._record_memory_history()"), "{plain}");
+    assert!(plain.contains("Memory at the end of rank 0") && !plain.contains("at the peak"), "{plain}");
+    assert!(page.contains("Calls that led to the memory at the end of rank 0") && !page.contains("over time"));
 }
 
 #[test]

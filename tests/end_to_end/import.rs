@@ -89,6 +89,38 @@ fn a_snapshot_has_what_the_program_told() {
     assert!(!shown.contains("MFU") && !shown.contains("Where"), "{shown}");
 }
 
+/// The flame graph adds up to the peak, and so does the tree; the page asks nothing of anybody.
+#[test]
+fn a_page_of_a_snapshot_has_the_calls_that_led_to_its_peak() {
+    let here = tempfile::tempdir().unwrap();
+    let snapshot = fixture("ddp-rank0.pickle");
+    let peak = analyzed(&[path(&snapshot)], here.path())["memory"][0]["peak_bytes"].as_u64().unwrap();
+    let page = text(&stepscope(&["analyze", path(&snapshot), "--format", "html"], here.path()).stdout);
+    assert!(page.contains("aria-label=\"Memory over time on rank 0 by who asked for it\""));
+    let (_, graph) = page.split_once("aria-label=\"Calls that led to the memory at the peak of rank 0\"").unwrap();
+    let (graph, after) = graph.split_once("</figure>").unwrap();
+    let attribute = |part: &str, name: &str| -> f64 {
+        let (_, value) = part.split_once(&format!(" {name}=\"")).unwrap();
+        value.split_once('"').unwrap().0.parse().unwrap()
+    };
+    let boxes: Vec<&str> = graph.split("<svg").skip(1).collect();
+    assert!(boxes[0].contains(&format!("all of it, {}", stepscope_plan::text::bytes(peak))), "{}", boxes[0]);
+    let of_row = |row: f64| boxes.iter().filter(move |part| attribute(part, "y") == row);
+    let width = |row: f64| of_row(row).map(|part| attribute(part, "width")).sum::<f64>();
+    let full = attribute(boxes[0], "width");
+    // Every category has calls, or says that nobody knows who asked.
+    for row in [22.0, 44.0] {
+        assert!((width(row) - full).abs() < 0.1, "{} of {full} in row {row}", width(row));
+    }
+    assert!(of_row(66.0).count() > 0 && graph.contains(" forward"), "{graph}");
+    let (_, tree) = after.split_once("<div class=\"calls\">").unwrap();
+    assert_eq!(after.matches("<details").count(), after.matches("</details>").count());
+    assert!(tree.contains("<details open><summary><i style="), "{tree}");
+    for part in ["http://", "https://", " src=", "<link", "@import", "\"NaN"] {
+        assert!(!page.contains(part), "{part} is in it");
+    }
+}
+
 #[test]
 fn what_is_imported_says_the_same() {
     let here = tempfile::tempdir().unwrap();

@@ -3,6 +3,9 @@
 /// Runs to look at.
 mod cases;
 
+/// Memory by who asked for it.
+mod callers;
+
 /// Filters, orders, and a rank that every view is about.
 mod choosing;
 

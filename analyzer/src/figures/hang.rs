@@ -3,7 +3,7 @@
 use serde::Serialize;
 use stepscope_traces::Rank;
 
-use super::memory::caller;
+use super::call_sites::caller;
 
 /// What ranks waited in when a recorder wrote down what it knew, and why that did not end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

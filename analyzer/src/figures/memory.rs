@@ -6,6 +6,11 @@ use serde::Serialize;
 use stepscope_plan::MemoryPlan;
 use stepscope_traces::{Layer, MemoryCategory, Phase, Rank, Step};
 
+use super::{
+    call_sites::{CallSite, CallersOverTime},
+    memory_point::MemoryPoint,
+};
+
 /// The memory of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankMemory {
@@ -42,6 +47,9 @@ pub struct RankMemory {
     pub ledger: Option<Ledger>,
     /// Where memory ran out, if it did.
     pub out_of_memory: Option<MemoryShortage>,
+    /// Whether only one moment is known, as in a memory snapshot without a history: then the peak is not, and what is said of
+    /// it is of that moment, which is the end.
+    pub one_moment: bool,
     /// Whether categories were told from something else than what the program said.
     pub inferred: bool,
     /// Frees of what was not allocated, and allocations of what was not freed: their other half was not recorded.
@@ -51,6 +59,9 @@ pub struct RankMemory {
     /// What was allocated over time, thinned out without losing peaks.
     #[serde(skip)]
     pub timeline: Vec<MemoryPoint>,
+    /// The same by who asked for it; none where nobody is known, and of a run that was followed while it grew.
+    #[serde(skip)]
+    pub callers_over_time: Option<CallersOverTime>,
 }
 
 impl RankMemory {
@@ -58,58 +69,6 @@ impl RankMemory {
     pub fn fullest<'a>(ranks: impl DoubleEndedIterator<Item = &'a RankMemory>) -> Option<&'a RankMemory> {
         ranks.rev().max_by_key(|memory| memory.peak_bytes)
     }
-}
-
-/// Who asked for some memory, and what for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CallSite {
-    /// What it is for.
-    pub category: MemoryCategory,
-    /// How many blocks there are.
-    pub blocks: u64,
-    /// How large they are together.
-    pub bytes: u64,
-    /// The calls, the innermost first; none where they are not known.
-    pub stack: Vec<String>,
-}
-
-/// What one line of the program asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallerMemory<'a> {
-    /// The innermost call that is not of PyTorch; none where no calls are known.
-    pub caller: Option<&'a str>,
-    /// What it is for.
-    pub category: MemoryCategory,
-    /// How many blocks there are.
-    pub blocks: u64,
-    /// How large they are together.
-    pub bytes: u64,
-}
-
-impl CallerMemory<'_> {
-    /// What each line of the program asked for, the most first.
-    pub fn of(sites: &[CallSite]) -> Vec<CallerMemory<'_>> {
-        let mut sums: BTreeMap<(Option<&str>, MemoryCategory), (u64, u64)> = BTreeMap::new();
-        for site in sites {
-            let (blocks, bytes) = sums.entry((caller(&site.stack), site.category)).or_default();
-            *blocks += site.blocks;
-            *bytes += site.bytes;
-        }
-        let memory = |((caller, category), (blocks, bytes))| CallerMemory { caller, category, blocks, bytes };
-        let mut callers: Vec<_> = sums.into_iter().map(memory).collect();
-        callers.sort_by_key(|memory| std::cmp::Reverse(memory.bytes));
-        callers
-    }
-}
-
-/// The innermost call of a stack that is the program's own, and not one of PyTorch or Python.
-pub(crate) fn caller(stack: &[String]) -> Option<&str> {
-    let is_of_libraries = |call: &&String| {
-        ["torch/", "<frozen", "<string>", "<eval_with_key>"].iter().any(|begin| call.starts_with(begin))
-            || call.contains("/lib/python3")
-    };
-    let own = stack.iter().find(|call| !is_of_libraries(call));
-    own.or(stack.first()).map(String::as_str)
 }
 
 /// What there was when memory ran out, the last time.
@@ -159,22 +118,6 @@ pub struct LayerMemory {
     pub layer: Option<Layer>,
     /// How much.
     pub bytes: u64,
-}
-
-/// What was allocated at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryPoint {
-    /// When, in the rank's clock.
-    pub time_ns: i64,
-    /// How much, in the order of [`MemoryCategory::ALL`].
-    pub bytes: [u64; MemoryCategory::ALL.len()],
-}
-
-impl MemoryPoint {
-    /// All categories together.
-    pub fn total(&self) -> u64 {
-        self.bytes.iter().sum()
-    }
 }
 
 /// What the device says is used at the peak, in lines that add up.

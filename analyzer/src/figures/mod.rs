@@ -3,6 +3,8 @@
 
 mod analysis;
 mod breakdown;
+mod call_sites;
+mod call_tree;
 mod class;
 mod clock;
 mod collectives;
@@ -14,6 +16,7 @@ mod kernels;
 mod launchers;
 mod layout;
 mod memory;
+mod memory_point;
 mod mfu;
 mod partition;
 mod pipeline;
@@ -25,6 +28,9 @@ mod window;
 
 pub use analysis::{Analysis, DataLoss, EndedEarly, FailedSource, Paused, RunSummary};
 pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
+pub(crate) use call_sites::caller;
+pub use call_sites::{CallSite, CallerInTime, CallerMemory, CallersOverTime};
+pub use call_tree::{CallName, CallNode, CallTree, CategoryCalls};
 pub use class::Class;
 pub use clock::{AlignedBy, ClockSummary, RankClock};
 pub use collectives::{CollectiveFigures, Straggler, Wait};
@@ -38,11 +44,8 @@ pub use launchers::{
     SourceFigures,
 };
 pub use layout::RunLayout;
-pub(crate) use memory::caller;
-pub use memory::{
-    Block, CallSite, CallerMemory, LayerMemory, Ledger, LibraryMemory, MemoryLibrary, MemoryPoint, MemoryShortage,
-    RankMemory,
-};
+pub use memory::{Block, LayerMemory, Ledger, LibraryMemory, MemoryLibrary, MemoryShortage, RankMemory};
+pub use memory_point::MemoryPoint;
 pub use mfu::{KernelMfu, Mfu, ModelFrom};
 pub use partition::Partition;
 pub use pipeline::{PipelineFigures, StageFigures, StepBubble};

@@ -50,8 +50,8 @@ impl Figure {
     }
 
     pub(crate) fn contents(&self) -> String {
-        let entry = |(name, RGBColor(red, green, blue)): &(String, RGBColor)| {
-            format!("<li><i style=\"background:#{red:02x}{green:02x}{blue:02x}\"></i>{}</li>", escaped(name))
+        let entry = |(name, colour): &(String, RGBColor)| {
+            format!("<li><i style=\"background:{}\"></i>{}</li>", hex(*colour), escaped(name))
         };
         let legend: String = self.legend.iter().map(entry).collect();
         format!(
@@ -62,6 +62,11 @@ impl Figure {
             self.svg,
         )
     }
+}
+
+/// A color as the page's own.
+pub(crate) fn hex(RGBColor(red, green, blue): RGBColor) -> String {
+    format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
 /// Draws on a canvas of this size.

@@ -37,3 +37,24 @@ for (const figure of document.querySelectorAll("figure[data-labels]")) {
   figure.addEventListener("pointerover", show);
   figure.addEventListener("pointerdown", show);
 }
+// A flame graph zooms into the box that is clicked. What is above it fills the width, what is beside it is gone.
+for (const figure of document.querySelectorAll("figure[data-flame]")) {
+  const graph = figure.querySelector("svg"), touched = figure.querySelector(".touched"), width = graph.viewBox.baseVal.width;
+  const boxes = [...graph.children].map((box) => {
+    const [from, wide] = [+box.getAttribute("x"), +box.getAttribute("width")];
+    return { box, from, to: from + wide };
+  });
+  const zoom = ({ from, to }) => {
+    const place = (at) => Math.min(Math.max(((at - from) / (to - from)) * width, 0), width);
+    for (const { box, from: left, to: right } of boxes) {
+      box.setAttribute("x", place(left));
+      box.setAttribute("width", place(right) - place(left));
+    }
+  };
+  const pointed = ({ target }) => boxes.find(({ box }) => box === target.closest("svg"));
+  graph.addEventListener("click", (event) => [pointed(event)].filter((box) => box).forEach(zoom));
+  graph.addEventListener("pointerover", (event) => {
+    const box = pointed(event)?.box;
+    if (box) touched.textContent = box.querySelector("title").textContent;
+  });
+}

@@ -1,5 +1,5 @@
 use stepscope_traces::{
-    MemoryCategory::{Activations, Gradients, OptimizerState, Other, Parameters, Workspace},
+    MemoryCategory::{Activations, Gradients, Inputs, OptimizerState, Other, Parameters, Workspace},
     MemoryOperation, Nanos, SpanKind, Step,
 };
 
@@ -153,6 +153,18 @@ fn steps_and_other_annotations_are_read() {
     assert_eq!((shortage.times, shortage.requested_bytes, shortage.free_bytes), (1, 1 << 40, None));
     assert_eq!(shortage.expandable_segments_would_do, None, "what the device had left is not known");
     assert_eq!(imported.info.started, "1970-01-01T00:00:01.000Z");
+}
+
+/// The first step ran out of memory: its batch was never given back, as parameters are not.
+#[test]
+fn a_batch_that_stays_is_no_parameter() {
+    let mut s = Snapshot::new();
+    s.alloc(1, 8, &[("at::empty", "??"), ("main", "train.py")]);
+    s.alloc(2, 8, &[("at::_to_copy", "??"), ("batch_generator", "train.py"), ("main", "train.py")]);
+    s.alloc(3, 8, &[("at::empty", "??"), ("freqs", "model.py"), ("batch_generator", "train.py")]);
+    s.alloc(4, 8, FORWARD);
+    let found = categories(&s.import().ranks[0].data.memory);
+    assert_eq!((found[&1], found[&2], found[&3], found[&4]), (Parameters, Inputs, Parameters, Activations));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute};
-use stepscope_traces::{Run, RunInfo, SpanKind, Stream, Window};
+use stepscope_traces::{MemoryOperation, Run, RunInfo, SpanKind, Stream, Window};
 use stepscope_trainer::{CudaTraining, SaveEvery, TrainConfig, TrainError, look_for_gpu};
 use tempfile::TempDir;
 
@@ -184,10 +184,29 @@ fn without_memory_it_says_what_fills_it() {
     // What is held fits; what a batch takes does not.
     let layout = ParallelLayout { micro_batch: 512, sequence_length: 2048, ..ParallelLayout::default() };
     let config = TrainConfig::new(ModelShape::preset("llama-1b").unwrap(), layout);
-    let error = losses_on_gpu(&config, None).unwrap_err();
-    assert!(matches!(error, TrainError::OutOfMemory { .. }), "{error}");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("gpu").create(&path).unwrap();
+    let error = losses_on_gpu(&config, Some(&path)).unwrap_err();
+    let TrainError::OutOfMemory { wanted, in_use, .. } = &error else { panic!("{error}") };
     eprintln!("{error}");
     assert!(error.to_string().contains("in use: parameters "), "{error}");
+    // The recording says the same, with what was there then.
+    let run = Run::open(&path).unwrap();
+    let shortage = run.ranks[0].info.collector.out_of_memory.clone().unwrap();
+    assert_eq!((shortage.times, shortage.requested_bytes, shortage.free_bytes), (1, *wanted, in_use.free));
+    let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
+    let mut there = BTreeMap::new();
+    for event in data.memory.rows().filter(|event| event.time_ns <= shortage.time_ns) {
+        match event.op {
+            MemoryOperation::Alloc => _ = there.insert(event.address, event.bytes.unwrap()),
+            MemoryOperation::Free => _ = there.remove(&event.address),
+            MemoryOperation::Reserve | MemoryOperation::Release => {}
+        }
+    }
+    let in_use: u64 = in_use.categories.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(there.values().sum::<u64>(), in_use);
+
     let layout = ParallelLayout { micro_batch: 1, ..layout };
     let config = TrainConfig::new(ModelShape::preset("llama-70b").unwrap(), layout);
     let error = losses_on_gpu(&config, None).unwrap_err().to_string();

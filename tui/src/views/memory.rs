@@ -1,6 +1,7 @@
 //! What fills memory: over time, at its peak, on every rank.
 
 mod area;
+mod callers;
 mod categories;
 mod ranks;
 
@@ -18,6 +19,9 @@ use crate::{
     widgets::{below, right_of, row, say},
 };
 
+/// The key that groups what is there at the peak in another way.
+const GROUP: char = 'b';
+
 /// Keys of its own.
 pub(crate) const BINDINGS: &[Binding] = &[
     Binding { keys: &[KeyCode::Up, KeyCode::Char('k')], action: Action::Up, short: "scroll", long: "scroll ranks up" },
@@ -33,6 +37,13 @@ pub(crate) const BINDINGS: &[Binding] = &[
         short: "sort",
         long: "sort ranks by number or by peak",
     },
+    // The table has its word, where there is more than one way.
+    Binding {
+        keys: &[KeyCode::Char(GROUP)],
+        action: Action::Group,
+        short: "",
+        long: "group by category or by who asked for it, where that is known",
+    },
 ];
 
 /// From this width on, ranks stand beside all the rest.
@@ -43,6 +54,7 @@ const RANKS: u16 = 52;
 #[derive(Default)]
 pub(crate) struct Memory {
     ranks: ranks::RankBars,
+    by_caller: bool,
 }
 
 impl ViewBody for Memory {
@@ -60,6 +72,13 @@ impl ViewBody for Memory {
         } else {
             (area, None)
         };
+        if self.by_caller && callers::are_known(memory) {
+            let upper = main.height / 2;
+            area::draw(scene, memory, Rect { height: upper, ..main }, buffer);
+            callers::draw(scene, memory, below(main, upper), buffer);
+            beside.into_iter().for_each(|beside| self.ranks.draw(scene, beside, buffer));
+            return;
+        }
         let is_narrow = main.width < categories::WIDTH + categories::DETAILS;
         let table = categories::height(memory, is_narrow);
         // Over time has what the table leaves, and a third at least.
@@ -93,6 +112,7 @@ impl ViewBody for Memory {
             Action::Up => self.ranks.scroll_up(),
             Action::Down => self.ranks.scroll_down(),
             Action::Sort => self.ranks.sort(),
+            Action::Group => self.by_caller = !self.by_caller,
             _ => {}
         }
     }

@@ -24,7 +24,9 @@ pub(super) struct Blocks {
 impl Blocks {
     /// What is live after some events.
     pub(super) fn after(mut state: AllocatorState, events: &[Event], places: &[AllocationPlace]) -> Blocks {
-        events.iter().for_each(|event| state.apply(event, places));
+        for event in events {
+            state.apply(event, places);
+        }
         Blocks::of(&state, places)
     }
 
@@ -73,7 +75,7 @@ impl Blocks {
 }
 
 /// The calls of a stack, the innermost first.
-fn stack(site: Option<NameId>, names: &Names) -> Vec<String> {
+pub(super) fn stack(site: Option<NameId>, names: &Names) -> Vec<String> {
     let text = site.and_then(|site| names.get(site)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }

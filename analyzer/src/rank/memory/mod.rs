@@ -5,6 +5,7 @@
 //! its end too. All of this is of the whole recording, whichever steps count.
 
 mod blocks;
+mod callers;
 mod growth;
 mod player;
 mod replay;
@@ -31,6 +32,7 @@ use crate::{
 };
 
 use blocks::Blocks;
+use callers::callers_over_time;
 use growth::growth_per_step;
 use player::Player;
 use state::AllocatorState;
@@ -57,14 +59,19 @@ impl MemoryReplay {
         let mut stretches = Stretch::of_steps(every_step);
         stretches.retain(|stretch| stretch.from > player.stretch.from);
         player.play(&self.events, &stretches, &self.places);
-        Some(RankMemory { out_of_memory, ..rank_memory(player, run, info, device, names)? })
+        // What was played for good is gone.
+        let is_whole = self.settled.is_none();
+        let callers_over_time = is_whole.then(|| callers_over_time(&self.events, &self.places, names)).flatten();
+        Some(RankMemory { out_of_memory, callers_over_time, ..rank_memory(player, run, info, device, names)? })
     }
 
     /// What there was when memory ran out.
     fn out_of_memory(&self, note: &OutOfMemory, names: &Names) -> MemoryShortage {
         let mut state = self.settled.as_ref().map_or_else(AllocatorState::default, |player| player.state.clone());
         let until = self.events.partition_point(|event| event.time <= note.time_ns.0);
-        self.events[..until].iter().for_each(|event| state.apply(event, &self.places));
+        for event in &self.events[..until] {
+            state.apply(event, &self.places);
+        }
         MemoryShortage {
             times: note.times,
             time_ns: note.time_ns.0,
@@ -89,6 +96,7 @@ fn rank_memory(
 ) -> Option<RankMemory> {
     let Player { state, watch, step_ends, began, first_step_start, first_step_end, reserved, at_peak, .. } = player;
     let (peak, reserved_peak, timeline) = watch.finish()?;
+    let at_once = timeline.first().map(|point| point.time_ns) == timeline.last().map(|point| point.time_ns);
     let ledger = |at_peak| {
         let taken = Taken {
             first: began?,
@@ -116,11 +124,13 @@ fn rank_memory(
         growth_bytes_per_step: growth_per_step(&step_ends),
         predicted: predicted(run, info.rank),
         ledger: peak.reserved.and_then(ledger),
+        one_moment: at_once && run.source != RunSource::Stepscope,
         inferred: is_inferred(run, info),
         unmatched_events: state.unmatched,
         out_of_memory: None,
         gaps: info.collector.torch_memory.as_ref().and_then(|notes| notes.gaps),
         timeline,
+        callers_over_time: None,
     })
 }
 

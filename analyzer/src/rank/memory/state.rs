@@ -69,14 +69,22 @@ pub(super) struct LiveBlock {
 /// A live block.
 #[derive(Clone, Copy)]
 pub(super) struct Held {
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Which of the places.
     pub(super) place: u32,
 }
 
+/// What an event changed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Change {
+    pub(super) gone: Option<Held>,
+    pub(super) come: Option<Held>,
+}
+
 impl AllocatorState {
-    /// Plays one event.
-    pub(super) fn apply(&mut self, event: &Event, places: &[AllocationPlace]) {
+    /// Plays one event, and says which blocks that changed.
+    pub(super) fn apply(&mut self, event: &Event, places: &[AllocationPlace]) -> Change {
+        let mut change = Change::default();
         match event.what {
             What::Alloc { bytes, place } => {
                 // Sizes in a file that somebody else made may add up to more than there are numbers for.
@@ -84,14 +92,19 @@ impl AllocatorState {
                 if let Some(lost) = self.live.insert(event.address, held) {
                     self.unmatched += u64::from(lost.bytes > 0);
                     self.subtract(lost, places);
+                    change.gone = Some(lost);
                 }
                 self.bytes[places[place as usize].category as usize] += held.bytes;
                 self.allocated += held.bytes;
+                change.come = Some(held);
             }
             What::Free => match self.live.remove(&event.address) {
                 // Blocks of no bytes may all have one address, which the next of them to be freed names again.
                 Some(held) if held.bytes == 0 => _ = self.live.insert(event.address, held),
-                Some(held) => self.subtract(held, places),
+                Some(held) => {
+                    self.subtract(held, places);
+                    change.gone = Some(held);
+                }
                 // Recording began after it was allocated.
                 None => self.unmatched += 1,
             },
@@ -107,6 +120,7 @@ impl AllocatorState {
                 None => self.unmatched += 1,
             },
         }
+        change
     }
 
     fn subtract(&mut self, held: Held, places: &[AllocationPlace]) {

@@ -3,8 +3,8 @@ use std::{cmp::Reverse, path::Path};
 use proptest::prelude::*;
 use stepscope_plan::{ModelShape, ParallelLayout};
 use stepscope_traces::{
-    Layer, MemoryEvent, MemoryEvents, MemoryOperation, NameId, Nanos, Phase, RankInfo, RankWriter, Run, Span, SpanKind,
-    Step,
+    FIRST_NAME, Layer, MemoryEvent, MemoryEvents, MemoryOperation, NameId, Nanos, Phase, RankInfo, RankWriter, Run,
+    Span, SpanKind, Step,
     synthetic::{Clocks, Pipeline, Recipe, Schedule},
 };
 use stepscope_trainer::{CpuTraining, TrainConfig};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::{state::AllocatorState, timeline::MOST_POINTS, *};
 use crate::{
     Selection, analyze,
-    figures::{Analysis, Block, LayerMemory, MemoryPoint},
+    figures::{Analysis, Block, CallersOverTime, LayerMemory, MemoryPoint},
     rank::device_samples::DeviceSamples,
 };
 
@@ -140,6 +140,23 @@ fn a_rank_by_hand() {
     assert_eq!(totals[..9], begin);
     assert_eq!(totals[totals.len() - 5..], [(410, 190), (420, 190), (450, 150), (451, 150), (460, 155)]);
     assert_eq!(totals.len(), 21 + 5);
+}
+
+#[test]
+fn one_moment_has_no_peak() {
+    let at_once = [allocate(5, 1, 100, MemoryCategory::Parameters), allocate(5, 2, 50, MemoryCategory::Inputs)];
+    let later = [at_once[0], MemoryEvent { time_ns: Nanos(6), ..at_once[1] }];
+    let snapshot = RunInfo { source: RunSource::TorchSnapshot, ..RunInfo::of_this_process("test") };
+    for (run, events, one_moment) in [
+        (&snapshot, at_once, true),
+        (&snapshot, later, false),
+        // What we record has a history, however short.
+        (&RunInfo::of_this_process("test"), at_once, false),
+    ] {
+        let rank = RankInfo::of_this_process(Rank(3));
+        let memory = replay([&events[..]]).figures(run, &rank, &[], &DeviceSamples::default(), &Names::default());
+        assert_eq!(memory.unwrap().one_moment, one_moment, "{events:?}");
+    }
 }
 
 #[test]
@@ -399,4 +416,45 @@ fn a_layout_that_does_not_fit_predicts_nothing() {
         assert_eq!(predicted(&run, Rank(0)).is_some(), fits, "{layout:?}");
         assert_eq!(predicted(&run, Rank(1)), None, "there is no such rank");
     }
+}
+
+/// What callers had over time is what categories had, and the largest are told whenever they had it.
+#[test]
+fn callers_over_time_add_up() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("test").create(&path).unwrap();
+    let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();
+    let name = |caller: u64| NameId(FIRST_NAME.0 + caller as u32);
+    let module = "torch/nn/modules/module.py:1 _call_impl";
+    for caller in 0..12 {
+        writer.push_name(name(caller), &format!("{module}\nline.py:{caller} f\nmain.py:1 main")).unwrap();
+    }
+    let by = |caller: u64, event: MemoryEvent| MemoryEvent { site: Some(name(caller)), ..event };
+    // The last caller has most, and not at the peak.
+    writer.push_memory(&by(11, allocate(1, 99, 500, MemoryCategory::Workspace))).unwrap();
+    writer.push_memory(&free(2, 99)).unwrap();
+    for caller in 0..11 {
+        let event = allocate(10 + caller as i64, caller, 100 + caller, MemoryCategory::Activations);
+        writer.push_memory(&by(caller, event)).unwrap();
+    }
+    writer.push_memory(&allocate(30, 50, 1, MemoryCategory::Parameters)).unwrap();
+    writer.finish().unwrap();
+    let memory = analyzed(&path).memory.remove(0);
+    let callers = memory.callers_over_time.unwrap();
+    let lines: Vec<_> = callers.callers.iter().map(|caller| caller.caller.as_deref().unwrap()).collect();
+    assert_eq!(lines.len(), CallersOverTime::MOST);
+    assert_eq!(lines[..3], ["line.py:11 f", "line.py:10 f", "line.py:9 f"]);
+    assert_eq!(callers.callers[0].category, MemoryCategory::Workspace);
+    let told: Vec<_> = callers.points.iter().map(|point| (point.time_ns, point.total())).collect();
+    let known: Vec<_> = memory.timeline.iter().map(|point| (point.time_ns, point.total())).collect();
+    assert_eq!(told, known);
+    let last = callers.points.last().unwrap().bytes;
+    assert_eq!((last[0], last[1], last[CallersOverTime::MOST]), (0, 110, 100 + 101 + 102 + 1), "and nobody knows");
+}
+
+#[test]
+fn without_callers_there_are_none_over_time() {
+    let memory = memory_of(&by_hand(), &windows(&[100, 200, 300, 400, 450])).unwrap();
+    assert_eq!((memory.callers_over_time, memory.sites_at_peak), (None, Vec::new()));
 }

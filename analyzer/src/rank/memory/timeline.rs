@@ -1,5 +1,7 @@
 //! Memory over time in a few points, of which none that stands out is lost.
 
+use stepscope_traces::MemoryCategory;
+
 use crate::figures::MemoryPoint;
 
 /// How many points there are at most.
@@ -11,28 +13,28 @@ pub(super) const BUCKETS: usize = MOST_POINTS / 3;
 /// become one. A bucket is so many points, and not so long: a step in which much happens may be short beside the wait
 /// before it.
 #[derive(Clone, Default)]
-pub(super) struct Timeline {
+pub(super) struct Timeline<const PARTS: usize = { MemoryCategory::ALL.len() }> {
     /// All points, as long as they are few.
-    points: Vec<MemoryPoint>,
-    buckets: Vec<Bucket>,
+    points: Vec<MemoryPoint<PARTS>>,
+    buckets: Vec<Bucket<PARTS>>,
     /// How many points a bucket takes; none as long as every point is kept.
     width: Option<usize>,
 }
 
 /// Neighbours that three of them stand for.
 #[derive(Clone)]
-struct Bucket {
+struct Bucket<const PARTS: usize> {
     count: usize,
-    first: MemoryPoint,
+    first: MemoryPoint<PARTS>,
     /// The first of its fullest points, and what it comes to.
-    fullest: MemoryPoint,
+    fullest: MemoryPoint<PARTS>,
     total: u64,
-    last: MemoryPoint,
+    last: MemoryPoint<PARTS>,
 }
 
-impl Timeline {
+impl<const PARTS: usize> Timeline<PARTS> {
     /// Adds what was allocated at a time, which is not before that of the last one, and what it comes to.
-    pub(super) fn add(&mut self, point: MemoryPoint, total: u64) {
+    pub(super) fn add(&mut self, point: MemoryPoint<PARTS>, total: u64) {
         match self.width {
             None if self.points.len() < MOST_POINTS => self.points.push(point),
             None => {
@@ -48,7 +50,7 @@ impl Timeline {
     }
 
     /// Puts a point where it belongs.
-    fn put(&mut self, point: Bucket) {
+    fn put(&mut self, point: Bucket<PARTS>) {
         let (width, is_full) = (self.width.unwrap_or(1), self.buckets.len() == BUCKETS);
         match self.buckets.last_mut() {
             Some(bucket) if bucket.count < width => bucket.join(&point),
@@ -62,7 +64,7 @@ impl Timeline {
     }
 
     /// The points, by time.
-    pub(super) fn finish(self) -> Vec<MemoryPoint> {
+    pub(super) fn finish(self) -> Vec<MemoryPoint<PARTS>> {
         let mut points = self.points;
         for Bucket { first, fullest, last, .. } in self.buckets {
             points.push(first);
@@ -73,19 +75,19 @@ impl Timeline {
     }
 }
 
-impl Bucket {
-    fn of(point: MemoryPoint, total: u64) -> Bucket {
+impl<const PARTS: usize> Bucket<PARTS> {
+    fn of(point: MemoryPoint<PARTS>, total: u64) -> Bucket<PARTS> {
         Bucket { count: 1, first: point, fullest: point, total, last: point }
     }
 
-    fn of_neighbours(neighbours: &[Bucket]) -> Bucket {
+    fn of_neighbours(neighbours: &[Bucket<PARTS>]) -> Bucket<PARTS> {
         let mut all = neighbours[0].clone();
         neighbours[1..].iter().for_each(|next| all.join(next));
         all
     }
 
     /// Takes what comes after it.
-    fn join(&mut self, next: &Bucket) {
+    fn join(&mut self, next: &Bucket<PARTS>) {
         self.count += next.count;
         if next.total > self.total {
             (self.fullest, self.total) = (next.fullest, next.total);
@@ -97,7 +99,6 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use stepscope_traces::MemoryCategory;
 
     use super::*;
 

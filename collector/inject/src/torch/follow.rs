@@ -245,7 +245,8 @@ impl Follow {
                 READ.store(true, Release);
                 self.costs.add(taken, began.elapsed());
                 self.read = Some(Reading::after(taken, began.elapsed(), since.elapsed()));
-                if rest == Rest::Told || self.noted.is_none_or(|noted| noted.elapsed() > NOTE_EVERY) {
+                // Of a program that has no memory left this may be the last reading.
+                if rest == Rest::Told || taken.ran_out || self.noted.is_none_or(|noted| noted.elapsed() > NOTE_EVERY) {
                     self.note(recorder);
                 }
             }
@@ -272,6 +273,9 @@ impl Follow {
         recorder.note(CollectorNote::Torch(notes));
         recorder.note(CollectorNote::MemoryCategories(MemoryCategories::Inferred));
         recorder.note(CollectorNote::MemoryTimes(MemoryTimes::Host { why: None }));
+        if let Some(shortage) = self.memory.out_of_memory() {
+            recorder.note(CollectorNote::OutOfMemory(shortage.clone()));
+        }
     }
 }
 

@@ -25,7 +25,7 @@
 //! | in the forward pass | otherwise | activations |
 //! | in no pass, by nobody knows whom | whatever | other |
 //! | while a module is built, moved, cast or loaded | whatever | parameters |
-//! | by a data loader, or drawn as random integers | whatever | inputs |
+//! | by a data loader, by a function named for getting batches, or drawn as random integers | whatever | inputs |
 //! | in no pass, before the first forward pass | never given back | parameters |
 //! | in no pass | given back in the backward pass, or after one began, without being there when a forward pass began | activations |
 //! | in no pass | there when a forward pass began | inputs |
@@ -152,7 +152,7 @@ impl<'history> Rules<'history> {
         if stack.has(Sign::Module) {
             return MemoryCategory::Parameters;
         }
-        if stack.has(Sign::Data) {
+        if stack.has(Sign::Data) || stack.has(Sign::Batch) {
             return MemoryCategory::Inputs;
         }
         if self.is_from_the_beginning_for_good(life) {

@@ -50,6 +50,8 @@ pub(super) enum Sign {
     Data = 1 << 8,
     /// Gradients are dropped.
     ZeroGrad = 1 << 9,
+    /// A function gets batches, by its name.
+    Batch = 1 << 10,
 }
 
 /// What one text tells as the name of a frame, and as its file. A text is looked at once, however many frames have it.
@@ -79,6 +81,7 @@ enum Hint {
     NativeCollective = 1 << 16,
     NativeData = 1 << 17,
     ZeroGrad = 1 << 18,
+    Batch = 1 << 19,
 }
 
 impl Hints {
@@ -118,6 +121,7 @@ impl Hints {
             (Hint::ZeroGrad, called == "zero_grad"),
             (Hint::Autograd, matches!(called, "_engine_run_backward" | "_make_grads" | "grad")),
             (Hint::Building, matches!(called, "_apply" | "__init__" | "reset_parameters" | "_load_from_state_dict")),
+            (Hint::Batch, gets_batches(called)),
             (Hint::Loss, has("cross_entropy") || has("CrossEntropy") || has("nll_loss")),
             (Hint::NativeAutograd, has("torch::autograd::Engine::")),
             (Hint::NativeWorkspace, has("Workspace") || has("workspace")),
@@ -157,6 +161,7 @@ impl Stack {
             .with_if(Sign::Collective, file.has(Hint::CollectiveFile))
             .with_if(Sign::Sharding, file.has(Hint::ShardingFile))
             .with_if(Sign::Data, file.has(Hint::DataFile))
+            .with_if(Sign::Batch, name.has(Hint::Batch))
     }
 
     fn of_native(name: Hints) -> Stack {
@@ -182,7 +187,8 @@ impl Stack {
     pub(super) fn within(self, outer: Stack) -> Stack {
         // Every allocation below a wrapper has it on its stack. Where the wrapper allocates, it is the innermost of Python.
         let both = self.has(Sign::Python) && outer.has(Sign::Python);
-        let left_out = if both { Sign::Collective as u16 | Sign::Sharding as u16 } else { 0 };
+        let of_innermost = Sign::Collective as u16 | Sign::Sharding as u16 | Sign::Batch as u16;
+        let left_out = if both { of_innermost } else { 0 };
         Stack { pass: self.pass.or(outer.pass), signs: self.signs | (outer.signs & !left_out), ..self }
     }
 
@@ -209,6 +215,13 @@ impl Stack {
     pub(super) fn surrounding_pass(self) -> Option<Pass> {
         if self.is_recomputation() { Some(Pass::Backward) } else { self.pass }
     }
+}
+
+/// Whether a function is named for getting batches: `get_batch`, `batch_generator`.
+fn gets_batches(name: &str) -> bool {
+    let is_one_of = |known: &[&str]| name.split('_').any(|word| known.contains(&word.to_ascii_lowercase().as_str()));
+    is_one_of(&["batch", "batches", "microbatch", "microbatches"])
+        && is_one_of(&["get", "next", "load", "fetch", "prefetch", "generator", "generate", "iterator", "iter"])
 }
 
 #[cfg(test)]
@@ -252,6 +265,24 @@ mod tests {
         assert_eq!(recomputed.surrounding_pass(), Some(Pass::Backward));
         let its_backward = stack(&[("backward", "layer.py"), forward, ENGINE]);
         assert!(!its_backward.is_recomputation());
+    }
+
+    #[test]
+    fn functions_that_get_batches_are_known_by_their_names() {
+        for (name, gets) in [
+            ("batch_generator", true),
+            ("get_batch", true),
+            ("_next_batch", true),
+            ("load_batches", true),
+            ("train_batch", false),
+            ("batch_norm", false),
+            ("get_data_parallel_group", false),
+            ("_load_from_state_dict", false),
+        ] {
+            assert_eq!(stack(&[("at::empty", "??"), (name, "train.py")]).has(Sign::Batch), gets, "{name}");
+            // What it calls says itself what it does.
+            assert!(!stack(&[("build", "model.py"), (name, "train.py")]).has(Sign::Batch), "{name}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod expandable;
 mod followed;
 mod frame;
 mod lives;
+mod out_of_memory;
 mod passes;
 mod ranges;
 mod records;

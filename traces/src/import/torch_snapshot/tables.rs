@@ -8,9 +8,9 @@ use super::{
     calls::{Calls, CallsId},
     category::Rules,
     document::DeviceHistory,
-    expandable,
     frame::Stack,
     lives::{Life, Lives},
+    out_of_memory,
     passes::Passes,
     ranges::{Change, Ranges, range_change},
     records::{Action, Event},
@@ -103,7 +103,7 @@ impl DeviceTables {
             began,
             blocks_from_before: lives.there_from_the_beginning().count() as u64,
             rounding_bytes: rounding(history),
-            out_of_memory: out_of_memory(history, &times, calls),
+            out_of_memory: out_of_memory::last(history, calls, 0, |event| times[event]),
             unknown_events: count(Action::Unknown),
         }
     }
@@ -136,21 +136,6 @@ fn rounding(history: &DeviceHistory) -> Option<u64> {
     let blocks = &history.end.as_ref()?.blocks;
     let extra = blocks.iter().map(|(_, block)| Some(block.bytes.saturating_sub(block.requested_bytes?)));
     extra.sum::<Option<u64>>()
-}
-
-/// Where memory ran out for the last time.
-fn out_of_memory(history: &DeviceHistory, times: &[i64], calls: &Calls) -> Option<OutOfMemory> {
-    let is_it = |event: &&Event| event.action == Action::OutOfMemory;
-    let place = history.events.iter().rposition(|event| is_it(&event))?;
-    let event = &history.events[place];
-    Some(OutOfMemory {
-        times: history.events.iter().filter(is_it).count() as u64,
-        time_ns: Nanos(times[place]),
-        requested_bytes: event.bytes,
-        free_bytes: event.device_free,
-        stack: calls.of(event.stack.unwrap_or_default().calls).into_iter().map(str::to_owned).collect(),
-        expandable_segments_would_do: expandable::would_do(history, place),
-    })
 }
 
 /// Rows of the memory table.

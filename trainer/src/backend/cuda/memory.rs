@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{CudaStream, DriverError, result, sys::CUresult};
 use stepscope_collector::Recorder;
-use stepscope_traces::MemoryCategory;
+use stepscope_traces::{CollectorNote, MemoryCategory, OutOfMemory, now};
 
 use super::cache::{Cache, Source};
 use crate::{
@@ -65,7 +65,7 @@ impl Memory {
                 segments.recorder.allocate(address, bytes, category);
                 Ok(Block { memory: self.clone(), address, bytes, category })
             }
-            None => Err(TrainError::OutOfMemory { wanted: bytes, category, in_use: books.in_use() }),
+            None => Err(books.out_of_memory(bytes, category)),
         }
     }
 
@@ -76,6 +76,21 @@ impl Memory {
 }
 
 impl Books {
+    /// Notes in the run that there is no memory left, and why. The device has done all that it was asked for, since the cache
+    /// waited for what went back, so what is recorded up to now is what fills it.
+    fn out_of_memory(&self, wanted: u64, category: MemoryCategory) -> TrainError {
+        let in_use = self.in_use();
+        self.segments.recorder.note(CollectorNote::OutOfMemory(OutOfMemory {
+            times: 1,
+            time_ns: now(),
+            requested_bytes: wanted,
+            free_bytes: in_use.free,
+            stack: Vec::new(),
+            expandable_segments_would_do: None,
+        }));
+        TrainError::OutOfMemory { wanted, category, in_use }
+    }
+
     fn in_use(&self) -> Box<MemoryInUse> {
         let categories = MemoryCategory::ALL.iter().copied().zip(self.allocated).filter(|(_, bytes)| *bytes > 0);
         let allocated: u64 = self.allocated.iter().sum();

@@ -9,6 +9,7 @@ use stepscope_analyzer::{Block, RankMemory};
 use stepscope_plan::text;
 use stepscope_traces::{MemoryCategory, State};
 
+use super::{GROUP, callers};
 use crate::{
     scene::Scene,
     theme::Theme,
@@ -49,8 +50,10 @@ pub(super) fn draw(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &
     let has_prediction = memory.predicted.is_some();
     let now = if is_recording { "now" } else { "at end" };
     let predicted = if has_prediction { "predicted" } else { "" };
-    let header = format!(" {:<17}{:>9} {:>6} {predicted:>9} {now:>9}", "", "at peak", "share");
-    say(buffer, row(area, 0), Line::styled(header, theme.quiet()));
+    let (key, group) = if callers::are_known(memory) { (GROUP, " by caller") } else { (' ', "") };
+    let header = format!("{group:<16}{:>9} {:>6} {predicted:>9} {now:>9}", "at peak", "share");
+    let key = Span::styled(format!(" {key}"), theme.strong());
+    say(buffer, row(area, 0), Line::from(vec![key, Span::styled(header, theme.quiet())]));
     let peak = memory.peak_bytes.max(1) as f64;
     let rows = rows(memory);
     for (index, (category, bytes, end, plan)) in rows.iter().enumerate() {

@@ -21,14 +21,18 @@ mod tests;
 
 use std::collections::HashMap;
 
-use crate::{clock::ClockSnapshot, error::PickleError, tables::MemoryEvent, vocabulary::MemoryCategory};
+use crate::{
+    clock::ClockSnapshot, error::PickleError, notes::OutOfMemory, tables::MemoryEvent, vocabulary::MemoryCategory,
+};
 
 use super::{
     annotations::phase,
+    calls::Calls,
     category::Rules,
     document::{DeviceHistory, Document, EndState, NoDocument},
     frame::Pass,
     lives::{Life, Lives},
+    out_of_memory,
     passes::Passes,
     ranges::{Ranges, range_change},
     records::{Action, Block, Event},
@@ -79,6 +83,8 @@ pub struct FollowedMemory {
     shown: Shown,
     /// Whether the training has begun, before which parameters are made.
     is_training: bool,
+    /// Where memory ran out last.
+    shortage: Option<OutOfMemory>,
 }
 
 /// What a snapshot brought.
@@ -92,6 +98,8 @@ pub struct Taken {
     pub gap: bool,
     /// The other devices that have events.
     pub other_devices: usize,
+    /// Whether memory ran out since the one before it.
+    pub ran_out: bool,
 }
 
 impl FollowedMemory {
@@ -135,24 +143,43 @@ impl FollowedMemory {
             return Ok((Taken { other_devices, ..Taken::default() }, Vec::new()));
         };
         self.device = Some(number);
-        let (taken, told) = self.take_history(&history, when);
+        let (taken, told) = self.take_history(&history, &document.calls, when);
         Ok((Taken { other_devices, ..taken }, told))
     }
 
-    fn take_history(&mut self, history: &DeviceHistory, when: ClockSnapshot) -> (Taken, Vec<MemoryEvent>) {
+    /// Where memory ran out the last time, and how often it did; none where it did not.
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        self.shortage.as_ref()
+    }
+
+    fn take_history(
+        &mut self,
+        history: &DeviceHistory,
+        calls: &Calls,
+        when: ClockSnapshot,
+    ) -> (Taken, Vec<MemoryEvent>) {
         let seen = self.tail.as_ref().map(|tail| tail.end_in(&history.events));
         let told = match seen {
             Some(Some(_)) => Vec::new(),
             Some(None) | None => self.begin_anew(history, when),
         };
         self.tail = Some(Tail::of(&history.events));
-        let new = &history.events[seen.flatten().unwrap_or(0)..];
+        let first = seen.flatten().unwrap_or(0);
+        let new = &history.events[first..];
         for event in new {
             let time = self.time_of(event, when);
             self.times.push(time);
             self.waiting.push(*event);
         }
-        (Taken { new: new.len(), all: history.events.len(), gap: seen == Some(None), other_devices: 0 }, told)
+        let (all, times) = (history.events.len(), &self.times[self.times.len() - new.len()..]);
+        let shortage = out_of_memory::last(history, calls, first, |event| times[event - first]);
+        let taken =
+            Taken { new: new.len(), all, gap: seen == Some(None), other_devices: 0, ran_out: shortage.is_some() };
+        if let Some(shortage) = shortage {
+            let before = self.shortage.as_ref().map_or(0, |before| before.times);
+            self.shortage = Some(OutOfMemory { times: before + shortage.times, ..shortage });
+        }
+        (taken, told)
     }
 
     /// When an event was. What PyTorch makes its times with may step back from one snapshot to the next.

@@ -5,7 +5,7 @@ use proptest::{prelude::*, test_runner::Config};
 use super::*;
 use crate::{
     ids::{Nanos, Step},
-    import::torch_snapshot::tables::DeviceTables,
+    import::torch_snapshot::{frame::Stack, tables::DeviceTables},
     vocabulary::{MemoryOperation, Phase},
 };
 
@@ -128,7 +128,7 @@ impl Training {
                     self.step = Some(Step(self.step.map_or(0, |step| step.0 + 1)));
                     self.mark(TrainingEvent::StepEnds);
                     let snapshot = self.allocator.snapshot();
-                    let (_, told) = self.memory.take_history(&snapshot, self.allocator.when());
+                    let (_, told) = self.memory.take_history(&snapshot, &Calls::default(), self.allocator.when());
                     self.told.extend(told);
                     self.told.extend(self.memory.tell());
                 }
@@ -141,7 +141,7 @@ impl Training {
     /// What each block was for, the first time that there was one of its name.
     fn categories(mut self) -> HashMap<char, MemoryCategory> {
         let snapshot = self.allocator.snapshot();
-        self.told.extend(self.memory.take_history(&snapshot, self.allocator.when()).1);
+        self.told.extend(self.memory.take_history(&snapshot, &Calls::default(), self.allocator.when()).1);
         self.told.extend(self.memory.tell_rest());
         let live = replay(&self.told);
         assert!(live.keys().eq(self.allocator.blocks.keys()), "{live:?}");
@@ -319,6 +319,48 @@ fn what_was_there_before_a_history_without_events_is_there_from_then_on() {
     assert_eq!(told, [(MemoryOperation::Reserve, then), (MemoryOperation::Alloc, then)]);
 }
 
+#[test]
+fn memory_that_runs_out_is_told_with_how_often() {
+    let mut allocator = Allocator::keeping(100);
+    let mut memory = FollowedMemory::default();
+    let ahead = |when: ClockSnapshot| ClockSnapshot { rank_ns: Nanos(when.rank_ns.0 + 7), ..when };
+    allocator.allocate(1, 8);
+    let (taken, _) = memory.take_history(&allocator.snapshot(), &Calls::default(), ahead(allocator.when()));
+    assert!(!taken.ran_out && memory.out_of_memory().is_none());
+
+    let mut calls = Calls::default();
+    let stack = Stack::default().calling(calls.one("forward", "model.py", Some(3)));
+    for bytes in [500, 600] {
+        allocator.push(Action::OutOfMemory, 0, bytes);
+        let event = allocator.history.back_mut().unwrap();
+        (event.address, event.device_free, event.stack) = (None, Some(64), Some(stack));
+        allocator.allocate(bytes, 8);
+    }
+    let time = Nanos((allocator.time_us - 1) * 1000 + 7);
+    let (taken, _) = memory.take_history(&allocator.snapshot(), &calls, ahead(allocator.when()));
+    assert!(taken.ran_out);
+    let expected = OutOfMemory {
+        times: 2,
+        time_ns: time,
+        requested_bytes: 600,
+        free_bytes: Some(64),
+        stack: vec!["model.py:3 forward".into()],
+        expandable_segments_would_do: Some(true),
+    };
+    assert_eq!(memory.out_of_memory(), Some(&expected));
+
+    // What was read before is not counted again; what comes is, and nobody knows who asked.
+    allocator.push(Action::OutOfMemory, 0, 700);
+    let (taken, told) = memory.take_history(&allocator.snapshot(), &Calls::default(), ahead(allocator.when()));
+    assert!(taken.ran_out && told.is_empty());
+    let shortage = memory.out_of_memory().unwrap();
+    assert_eq!((shortage.times, shortage.requested_bytes, shortage.free_bytes), (3, 700, None));
+    assert!(shortage.stack.is_empty() && shortage.expandable_segments_would_do.is_none());
+    let (taken, _) = memory.take_history(&allocator.snapshot(), &Calls::default(), ahead(allocator.when()));
+    assert!(!taken.ran_out && memory.out_of_memory().unwrap().times == 3);
+    assert_eq!(replay(&memory.tell_rest()).len(), 3, "it is no block");
+}
+
 fn programs() -> impl Strategy<Value = Vec<(u8, bool, u8)>> {
     prop::collection::vec((0..12_u8, any::<bool>(), 0..20_u8), 0..400)
 }
@@ -335,7 +377,7 @@ proptest! {
             let address = u64::from(what) + 1;
             match (mark, allocator.blocks.contains_key(&address)) {
                 (0, _) => {
-                    let (taken, rows) = memory.take_history(&allocator.snapshot(), allocator.when());
+                    let (taken, rows) = memory.take_history(&allocator.snapshot(), &Calls::default(), allocator.when());
                     gaps += usize::from(taken.gap);
                     told.extend(rows);
                     told.extend(memory.tell());
@@ -368,7 +410,7 @@ proptest! {
                 }
             }
         }
-        let (taken, rows) = memory.take_history(&allocator.snapshot(), allocator.when());
+        let (taken, rows) = memory.take_history(&allocator.snapshot(), &Calls::default(), allocator.when());
         gaps += usize::from(taken.gap);
         told.extend(rows);
         told.extend(memory.tell_rest());
@@ -414,7 +456,7 @@ fn check_real(path: &std::path::Path) {
         events.extend(piece.iter().map(|event| Event { stack: None, ..*event }));
         let end = EndState { segments: Vec::new(), blocks: Vec::new() };
         let piece = DeviceHistory { events: events.clone(), end: Some(end), ..DeviceHistory::default() };
-        let (taken, rows) = memory.take_history(&piece, SAME);
+        let (taken, rows) = memory.take_history(&piece, &Calls::default(), SAME);
         assert!(!taken.gap);
         told.extend(rows);
         told.extend(memory.tell());
