@@ -6,6 +6,9 @@ use stepscope_plan::text;
 use super::tables::over_ranks;
 use crate::render::table::{Table, Topic, duration};
 
+/// Where a device was recorded, less than this share of the program's time is not worth a line.
+const LEAST_SHARE: f64 = 0.01;
+
 /// Whether the host is all there is: nothing ran on a device in the time that counts.
 pub(super) fn is_alone(analysis: &Analysis) -> bool {
     analysis.host.is_some() && analysis.counted.iter().all(|time| time.partition.idle_ns == time.partition.span_ns)
@@ -18,8 +21,8 @@ pub(super) fn summary(analysis: &Analysis) -> Option<String> {
     let part = |what: &str, of: fn(&HostTime) -> Option<i64>| {
         let known = host.ranks.iter().filter_map(|rank| Some((of(rank)?, rank.time_ns)));
         let (time, all) = known.reduce(|one, other| (one.0 + other.0, one.1 + other.1))?;
-        let mean = text::duration(time / windows.max(1));
-        Some(format!("{what} {mean} ({})", text::percent(time as f64 / all.max(1) as f64)))
+        let (mean, share) = (text::duration(time / windows.max(1)), time as f64 / all.max(1) as f64);
+        (share >= LEAST_SHARE || is_alone(analysis)).then(|| format!("{what} {mean} ({})", text::percent(share)))
     };
     let parts = [part("data loading", |rank| rank.data_ns), part("operators", |rank| rank.operators_ns)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();

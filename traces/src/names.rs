@@ -30,9 +30,11 @@ impl Names {
     pub fn iter(&self) -> impl Iterator<Item = (NameId, &str)> {
         self.texts.iter().map(|(id, text)| (*id, text.as_str()))
     }
+}
 
-    pub(crate) fn extend<'a>(&mut self, names: impl Iterator<Item = (NameId, &'a str)>) {
-        self.texts.extend(names.map(|(id, text)| (id, readable(text))));
+impl<'a> Extend<(NameId, &'a str)> for Names {
+    fn extend<I: IntoIterator<Item = (NameId, &'a str)>>(&mut self, names: I) {
+        self.texts.extend(names.into_iter().map(|(id, text)| (id, readable(text))));
     }
 }
 

@@ -13,7 +13,7 @@ const MOST_OPEN: usize = 1 << 20;
 /// Ranges that have begun, by process and thread.
 #[derive(Debug, Default)]
 pub(super) struct OpenRanges {
-    threads: HashMap<(String, String), Vec<Range>>,
+    threads: HashMap<(String, String), Vec<PairedRange>>,
     open: usize,
     /// Those for which there was no room.
     dropped: u64,
@@ -22,7 +22,7 @@ pub(super) struct OpenRanges {
 
 /// A range: what its beginning said of it, and from its end on how long it took.
 #[derive(Debug)]
-pub(super) struct Range {
+pub(super) struct PairedRange {
     category: Option<Category>,
     other_category: Option<String>,
     name: String,
@@ -41,7 +41,7 @@ impl OpenRanges {
             return;
         }
         self.open += 1;
-        let range = Range {
+        let range = PairedRange {
             category: event.category,
             other_category: event.other_category.map(str::to_owned),
             name: event.name.as_ref().to_owned(),
@@ -54,7 +54,7 @@ impl OpenRanges {
     }
 
     /// The range that ends here; none, where none is open.
-    pub(super) fn end(&mut self, event: &Event<'_>) -> Option<Range> {
+    pub(super) fn end(&mut self, event: &Event<'_>) -> Option<PairedRange> {
         self.were_any = true;
         let mut range = self.threads.get_mut(&thread_of(event))?.pop()?;
         self.open -= 1;
@@ -76,7 +76,7 @@ impl OpenRanges {
     }
 }
 
-impl Range {
+impl PairedRange {
     /// It, as one event.
     pub(super) fn event(&self) -> Event<'_> {
         let mut event = Event {
@@ -127,7 +127,7 @@ mod tests {
         let outer = end(r#"{"ph": "E", "pid": 1, "tid": 7, "ts": 30.25}"#).unwrap();
         let kernel = end(r#"{"ph": "E", "pid": 0, "tid": 7, "ts": 12.001}"#).unwrap();
         assert!(end(r#"{"ph": "E", "pid": 0, "tid": 7, "ts": 40}"#).is_none());
-        let said = |range: &Range| {
+        let said = |range: &PairedRange| {
             let event = range.event();
             (event.name.to_string(), event.time().unwrap(), event.duration(), event.meaning())
         };
