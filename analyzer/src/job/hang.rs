@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stepscope_traces::{Group, GroupProgress, InFlight, Operation, Rank, RankInfo};
+use stepscope_traces::{AskedOperation, Group, GroupProgress, InFlight, Rank, RankInfo};
 
 use crate::figures::{Hang, HangCause, PendingOperation, RankElsewhere, WaitingRank};
 
@@ -36,7 +36,7 @@ struct Dumps<'a>(BTreeMap<Rank, &'a InFlight>);
 /// A rank that waits, and for whom.
 struct Waiter<'a> {
     rank: Rank,
-    operation: &'a Operation,
+    operation: &'a AskedOperation,
     waits_for: BTreeSet<Rank>,
 }
 
@@ -81,10 +81,10 @@ impl Dumps<'_> {
     }
 
     /// Whether a rank has not come to the operation of another, or is held up before it.
-    fn is_behind(&self, member: Rank, rank: Rank, operation: &Operation) -> bool {
+    fn is_behind(&self, member: Rank, rank: Rank, operation: &AskedOperation) -> bool {
         let Some(dump) = self.0.get(&member) else { return true };
         if operation.peer.is_some() {
-            let other_side = |other: &&Operation| other.group == operation.group && other.peer == Some(rank);
+            let other_side = |other: &&AskedOperation| other.group == operation.group && other.peer == Some(rank);
             let Some(other) = dump.waiting.iter().find(other_side) else { return true };
             // Messages of one batch go at once.
             return dump.waiting.first().is_some_and(|first| first.peer.is_none() || first.group != other.group);
@@ -138,7 +138,7 @@ impl Dumps<'_> {
         self.0.get(&rank)?.groups.iter().find(|known| known.group == group)
     }
 
-    fn told(&self, rank: Rank, operation: &Operation) -> PendingOperation {
+    fn told(&self, rank: Rank, operation: &AskedOperation) -> PendingOperation {
         let group = self.group(rank, operation.group);
         PendingOperation {
             operation: operation.name.clone(),
@@ -156,12 +156,12 @@ impl Dumps<'_> {
 }
 
 /// Whether two ranks' operations are one collective, by its place in the group's order.
-fn is_same(one: &Operation, other: &Operation) -> bool {
+fn is_same(one: &AskedOperation, other: &AskedOperation) -> bool {
     one.peer.is_none() && other.peer.is_none() && (one.group, one.sequence) == (other.group, other.sequence)
 }
 
 /// Whether two ranks do the same in a collective, as far as that can be told.
-fn are_alike(one: &Operation, other: &Operation) -> bool {
+fn are_alike(one: &AskedOperation, other: &AskedOperation) -> bool {
     let elements = |sizes: &[Vec<u64>]| -> Option<u64> {
         let of_tensor = |sizes: &Vec<u64>| sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size));
         sizes.iter().map(of_tensor).try_fold(0_u64, |all, tensor| all.checked_add(tensor?))
@@ -197,8 +197,8 @@ mod tests {
     const GROUPS: [(u32, &str, [u32; 2]); 4] =
         [(1, "dp", [0, 2]), (2, "dp", [1, 3]), (3, "tp", [0, 1]), (4, "tp", [2, 3])];
 
-    fn pending(group: u32, sequence: u64, asked: i64) -> Operation {
-        Operation {
+    fn pending(group: u32, sequence: u64, asked: i64) -> AskedOperation {
+        AskedOperation {
             group: Group(group),
             name: "all_reduce".into(),
             sequence,
@@ -212,12 +212,12 @@ mod tests {
         }
     }
 
-    fn message(name: &str, peer: u32, asked: i64) -> Operation {
-        Operation { name: name.into(), peer: Some(Rank(peer)), ..pending(1, 1, asked) }
+    fn message(name: &str, peer: u32, asked: i64) -> AskedOperation {
+        AskedOperation { name: name.into(), peer: Some(Rank(peer)), ..pending(1, 1, asked) }
     }
 
     /// A rank that has come to these numbers in its groups, and waits in these operations.
-    fn dump(rank: u32, asked: [u64; 2], waiting: Vec<Operation>) -> (Rank, InFlight) {
+    fn dump(rank: u32, asked: [u64; 2], waiting: Vec<AskedOperation>) -> (Rank, InFlight) {
         let mine = GROUPS.iter().filter(|(.., ranks)| ranks.contains(&rank)).zip(asked);
         let groups = mine.map(|((group, name, ranks), asked)| GroupProgress {
             group: Group(*group),
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn ranks_that_do_not_do_the_same_are_told() {
-        let other = |change: fn(&mut Operation)| {
+        let other = |change: fn(&mut AskedOperation)| {
             let mut other = pending(1, 5, 20);
             change(&mut other);
             [dump(0, [5, 7], vec![pending(1, 5, 10)]), dump(2, [5, 7], vec![other])]

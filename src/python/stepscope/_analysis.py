@@ -16,6 +16,8 @@ from .figures import (
     DataLoss,
     Finding,
     Gemm,
+    Hang,
+    Host,
     Kernel,
     Mfu,
     Module,
@@ -79,8 +81,10 @@ class Analysis(Record):
     window: Window
     ranks: List[RankTime]
     counted: List[RankTime]
+    host: Optional[Host]
     step_time: Optional[StepTime]
     steps: List[Step]
+    hang: Optional[Hang]
     mfu: Optional[Mfu]
     pipeline: Optional[Pipeline]
     collectives: List[Collective]

@@ -191,6 +191,47 @@ class Host(Record):
     operators: List[HostOperator]
 
 
+class PendingOperation(Record):
+    """A collective, a send or a receive that is not over."""
+
+    operation: str
+    group: str
+    group_ranks: List[int]
+    sequence: int
+    peer: Optional[int]
+    input_sizes: List[List[int]]
+    output_sizes: List[List[int]]
+    types: List[str]
+    asked_ns: int
+    stack: List[str]
+
+
+class WaitingRank(PendingOperation):
+    """A rank that waits in an operation, and for whom."""
+
+    rank: int
+    waits_for: List[int]
+    pending: int
+
+
+class RankElsewhere(Record):
+    """A rank that waits in nothing, and the last operation that was over."""
+
+    rank: int
+    last: Optional[PendingOperation]
+
+
+class Hang(Record):
+    """What ranks waited in when a Flight Recorder dump was written, and why that did not end."""
+
+    cause: str
+    ranks: List[int]
+    operation: PendingOperation
+    waiting: List[WaitingRank]
+    elsewhere: List[RankElsewhere]
+    without_dump: List[int]
+
+
 class StepTime(Record):
     """How long a step takes."""
 

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::field::values;
-use crate::ids::{Nanos, Rank};
+use crate::{
+    ids::{Nanos, Rank},
+    vocabulary::MemoryCategory,
+};
 
 /// A group of ranks that a program has made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +42,20 @@ pub struct OutOfMemory {
     pub free_bytes: Option<u64>,
     /// Who asked for it, the innermost call first.
     pub stack: Vec<String>,
+    /// What was held then, where whoever allocates says so itself. Else it is what the memory table has at that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldMemory>,
     /// Whether there would have been room with PyTorch's expandable segments, where that can be told.
     pub expandable_segments_would_do: Option<bool>,
+}
+
+/// What an allocator holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldMemory {
+    /// What was allocated, by what it is for.
+    pub allocated_bytes: BTreeMap<MemoryCategory, u64>,
+    /// What was taken from the device, allocated or not.
+    pub reserved_bytes: u64,
 }
 
 values!(NamedGroups, FailedSources, OutOfMemory);

@@ -11,12 +11,12 @@ pub struct InFlight {
     /// The groups that the rank is in.
     pub groups: Vec<GroupProgress>,
     /// Operations that were not over, the first asked for first.
-    pub waiting: Vec<Operation>,
+    pub waiting: Vec<AskedOperation>,
     /// How many more of those there were.
     #[serde(default)]
     pub more: u64,
     /// The last operation that was over, if there is any.
-    pub last_completed: Option<Operation>,
+    pub last_completed: Option<AskedOperation>,
 }
 
 /// How far a rank had come in a group.
@@ -34,7 +34,7 @@ pub struct GroupProgress {
 
 /// A collective, a send or a receive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Operation {
+pub struct AskedOperation {
     /// The group that it is in.
     pub group: Group,
     /// What it does, as PyTorch calls it.

@@ -21,8 +21,8 @@ use serde_json::{Map, Value};
 use field::NoteField;
 
 pub use devices::{AttentionNote, CuptiNote, NcclNote, NvmlNote, StreamsNote};
-pub use found_out::{FailedSources, NamedGroup, NamedGroups, OutOfMemory};
-pub use in_flight::{GroupProgress, InFlight, Operation, OperationState};
+pub use found_out::{FailedSources, HeldMemory, NamedGroup, NamedGroups, OutOfMemory};
+pub use in_flight::{AskedOperation, GroupProgress, InFlight, OperationState};
 pub use memory_times::MemoryTimes;
 pub use pauses::Pauses;
 pub use program_model::ProgramModel;

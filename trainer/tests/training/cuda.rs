@@ -6,7 +6,7 @@ use std::{
 };
 
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute};
-use stepscope_traces::{MemoryOperation, Run, RunInfo, SpanKind, Stream, Window};
+use stepscope_traces::{Run, RunInfo, SpanKind, Stream, Window};
 use stepscope_trainer::{CudaTraining, SaveEvery, TrainConfig, TrainError, look_for_gpu};
 use tempfile::TempDir;
 
@@ -195,17 +195,9 @@ fn without_memory_it_says_what_fills_it() {
     let run = Run::open(&path).unwrap();
     let shortage = run.ranks[0].info.collector.out_of_memory.clone().unwrap();
     assert_eq!((shortage.times, shortage.requested_bytes, shortage.free_bytes), (1, *wanted, in_use.free));
-    let (data, _) = run.ranks[0].read(Window::ALL).unwrap();
-    let mut there = BTreeMap::new();
-    for event in data.memory.rows().filter(|event| event.time_ns <= shortage.time_ns) {
-        match event.op {
-            MemoryOperation::Alloc => _ = there.insert(event.address, event.bytes.unwrap()),
-            MemoryOperation::Free => _ = there.remove(&event.address),
-            MemoryOperation::Reserve | MemoryOperation::Release => {}
-        }
-    }
-    let in_use: u64 = in_use.categories.iter().map(|(_, bytes)| bytes).sum();
-    assert_eq!(there.values().sum::<u64>(), in_use);
+    let held = shortage.held.unwrap();
+    assert_eq!(held.allocated_bytes, in_use.categories.iter().copied().collect::<BTreeMap<_, _>>());
+    assert_eq!(held.reserved_bytes - held.allocated_bytes.values().sum::<u64>(), in_use.fragmentation);
 
     let layout = ParallelLayout { micro_batch: 1, ..layout };
     let config = TrainConfig::new(ModelShape::preset("llama-70b").unwrap(), layout);

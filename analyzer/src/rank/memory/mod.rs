@@ -21,7 +21,9 @@ mod tests;
 use std::collections::BTreeMap;
 
 use stepscope_plan::{Attention, MemoryPlan};
-use stepscope_traces::{MemoryCategories, MemoryCategory, Names, OutOfMemory, Rank, RankInfo, RunInfo, RunSource};
+use stepscope_traces::{
+    HeldMemory, MemoryCategories, MemoryCategory, Names, OutOfMemory, Rank, RankInfo, RunInfo, RunSource,
+};
 
 use crate::{
     figures::{MemoryShortage, RankMemory},
@@ -67,6 +69,9 @@ impl MemoryReplay {
 
     /// What there was when memory ran out.
     fn out_of_memory(&self, note: &OutOfMemory, names: &Names) -> MemoryShortage {
+        if let Some(held) = &note.held {
+            return shortage_of(note, held);
+        }
         let mut state = self.settled.as_ref().map_or_else(AllocatorState::default, |player| player.state.clone());
         let until = self.events.partition_point(|event| event.time <= note.time_ns.0);
         for event in &self.events[..until] {
@@ -83,6 +88,22 @@ impl MemoryReplay {
             sites: Blocks::of(&state, &self.places).sites(names),
             expandable_segments_would_do: note.expandable_segments_would_do,
         }
+    }
+}
+
+/// What there was when memory ran out, as whoever allocates has it.
+fn shortage_of(note: &OutOfMemory, held: &HeldMemory) -> MemoryShortage {
+    let allocated = held.allocated_bytes.values().fold(0_u64, |all, bytes| all.saturating_add(*bytes));
+    MemoryShortage {
+        times: note.times,
+        time_ns: note.time_ns.0,
+        requested_bytes: note.requested_bytes,
+        free_bytes: note.free_bytes,
+        reserved_unused_bytes: held.reserved_bytes.checked_sub(allocated),
+        stack: note.stack.clone(),
+        at: held.allocated_bytes.clone(),
+        sites: Vec::new(),
+        expandable_segments_would_do: note.expandable_segments_would_do,
     }
 }
 

@@ -458,3 +458,28 @@ fn without_callers_there_are_none_over_time() {
     let memory = memory_of(&by_hand(), &windows(&[100, 200, 300, 400, 450])).unwrap();
     assert_eq!((memory.callers_over_time, memory.sites_at_peak), (None, Vec::new()));
 }
+
+#[test]
+fn what_an_allocator_says_it_held_counts_more_than_what_the_table_has() {
+    let events = [allocate(1, 16, 100, MemoryCategory::Activations), free(2, 16)];
+    let mut info = RankInfo::of_this_process(Rank(3));
+    let held = HeldMemory { allocated_bytes: [(MemoryCategory::Activations, 100)].into(), reserved_bytes: 130 };
+    let note = |held| OutOfMemory {
+        times: 1,
+        time_ns: Nanos(3),
+        requested_bytes: 50,
+        free_bytes: Some(20),
+        stack: Vec::new(),
+        held,
+        expandable_segments_would_do: None,
+    };
+    let mut shortage = |held| {
+        info.collector.out_of_memory = Some(note(held));
+        let (run, device) = (RunInfo::of_this_process("test"), DeviceSamples::default());
+        let memory = replay([&events[..]]).figures(&run, &info, &[], &device, &Names::default()).unwrap();
+        memory.out_of_memory.unwrap()
+    };
+    let said = shortage(Some(held));
+    assert_eq!((said.at.get(&MemoryCategory::Activations), said.reserved_unused_bytes), (Some(&100), Some(30)));
+    assert_eq!(shortage(None).at.values().sum::<u64>(), 0);
+}

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     super::pickle::PlainPickle,
-    words::{Count, Ranks},
+    words::{Count, RankNumbers},
 };
 use crate::error::PickleError;
 
@@ -17,7 +17,7 @@ const LIBRARY_END: char = ':';
 /// A dump.
 #[derive(Debug, Default)]
 pub(super) struct Dump {
-    pub(super) header: Header,
+    pub(super) header: DumpHeader,
     /// The operations, in the order in which they were asked for.
     pub(super) entries: Vec<Entry>,
     /// What should be one and cannot be read.
@@ -29,7 +29,7 @@ pub(super) struct Dump {
 /// What a dump says of the rank.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Header {
+pub(super) struct DumpHeader {
     pub(super) version: String,
     /// The groups of the rank, by their names.
     pub(super) pg_config: BTreeMap<String, GroupConfig>,
@@ -42,7 +42,7 @@ pub(super) struct Header {
 #[serde(default)]
 pub(super) struct GroupConfig {
     pub(super) desc: String,
-    pub(super) ranks: Ranks,
+    pub(super) ranks: RankNumbers,
 }
 
 /// How far a group had come.
@@ -77,12 +77,12 @@ pub(super) struct Entry {
     #[serde(default)]
     pub(super) input_dtypes: Vec<String>,
     #[serde(default)]
-    pub(super) frames: Vec<Frame>,
+    pub(super) frames: Vec<PythonCall>,
 }
 
 /// A call.
 #[derive(Debug, Deserialize)]
-pub(super) struct Frame {
+pub(super) struct PythonCall {
     pub(super) name: String,
     pub(super) filename: String,
     #[serde(default)]
@@ -121,7 +121,7 @@ impl Dump {
     fn of<'de, D: Deserializer<'de>>(root: D, entries: impl Iterator<Item = D>) -> Result<Dump, NoDump> {
         let what =
             |error: D::Error| NoDump::SomethingElse(format!("a Flight Recorder dump that cannot be read: {error}"));
-        let header = Header::deserialize(root).map_err(what)?;
+        let header = DumpHeader::deserialize(root).map_err(what)?;
         if !header.version.starts_with("2.") {
             let what = match header.version.as_str() {
                 "" => "a Flight Recorder dump without a version".to_owned(),

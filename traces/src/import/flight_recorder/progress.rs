@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::{
     super::call_text::call_text,
-    dump::{Dump, Entry, Frame, GroupConfig},
+    dump::{Dump, Entry, GroupConfig, PythonCall},
 };
 use crate::{
     ids::{Group, Nanos},
-    notes::{GroupProgress, InFlight, Operation, OperationState},
+    notes::{AskedOperation, GroupProgress, InFlight, OperationState},
 };
 
 /// How many operations that are not over are kept: those that were asked for later wait for them.
@@ -72,10 +72,10 @@ fn numbers_of_groups(dump: &Dump) -> BTreeMap<&str, String> {
     numbers
 }
 
-fn operation(entry: &Entry, dump: &Dump) -> Option<Operation> {
+fn operation(entry: &Entry, dump: &Dump) -> Option<AskedOperation> {
     let config = dump.header.pg_config.get(&entry.process_group.0)?;
-    let call = |frame: &Frame| short(&call_text(&frame.name, &frame.filename, frame.line.0));
-    Some(Operation {
+    let call = |frame: &PythonCall| short(&call_text(&frame.name, &frame.filename, frame.line.0));
+    Some(AskedOperation {
         group: number(&entry.process_group.0, config),
         name: short(entry.operation()),
         sequence: if entry.is_p2p { entry.p2p_seq_id } else { entry.collective_seq_id },

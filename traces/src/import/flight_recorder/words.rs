@@ -47,32 +47,32 @@ impl<'de> Deserialize<'de> for Count {
 
 /// A list of ranks, or a text of one: `[0, 1]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ranks(pub(super) Vec<Rank>);
+pub(super) struct RankNumbers(pub(super) Vec<Rank>);
 
-impl<'de> Deserialize<'de> for Ranks {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Ranks, D::Error> {
+impl<'de> Deserialize<'de> for RankNumbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RankNumbers, D::Error> {
         struct AsRanks;
 
         impl<'de> Visitor<'de> for AsRanks {
-            type Value = Ranks;
+            type Value = RankNumbers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of ranks")
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Ranks, E> {
+            fn visit_str<E: Error>(self, text: &str) -> Result<RankNumbers, E> {
                 let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
                 let numbers = inner.split(',').map(str::trim).filter(|number| !number.is_empty());
                 let ranks: Result<_, _> = numbers.map(|number| number.parse().map(Rank)).collect();
-                ranks.map(Ranks).map_err(|_| E::custom("ranks that are no numbers"))
+                ranks.map(RankNumbers).map_err(|_| E::custom("ranks that are no numbers"))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Ranks, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RankNumbers, A::Error> {
                 let mut ranks = Vec::new();
                 while let Some(rank) = items.next_element()? {
                     ranks.push(Rank(rank));
                 }
-                Ok(Ranks(ranks))
+                Ok(RankNumbers(ranks))
             }
         }
 
@@ -90,9 +90,13 @@ mod tests {
             assert_eq!(serde_json::from_str::<Count>(json).unwrap(), Count(count), "{json}");
         }
         for json in ["[0, 2]", "\"[0, 2]\"", "\"0,2\""] {
-            assert_eq!(serde_json::from_str::<Ranks>(json).unwrap(), Ranks(vec![Rank(0), Rank(2)]), "{json}");
+            assert_eq!(
+                serde_json::from_str::<RankNumbers>(json).unwrap(),
+                RankNumbers(vec![Rank(0), Rank(2)]),
+                "{json}"
+            );
         }
-        assert!(serde_json::from_str::<Ranks>("\"[a]\"").is_err());
-        assert_eq!(serde_json::from_str::<Ranks>("\"[]\"").unwrap(), Ranks::default());
+        assert!(serde_json::from_str::<RankNumbers>("\"[a]\"").is_err());
+        assert_eq!(serde_json::from_str::<RankNumbers>("\"[]\"").unwrap(), RankNumbers::default());
     }
 }

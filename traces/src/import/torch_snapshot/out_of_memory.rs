@@ -24,6 +24,7 @@ pub(super) fn last(
         requested_bytes: event.bytes,
         free_bytes: event.device_free,
         stack: calls.of(event.stack.unwrap_or_default().calls).into_iter().map(str::to_owned).collect(),
+        held: None,
         expandable_segments_would_do: expandable::would_do(history, place),
     })
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{CudaStream, DriverError, result, sys::CUresult};
 use stepscope_collector::Recorder;
-use stepscope_traces::{CollectorNote, MemoryCategory, OutOfMemory, now};
+use stepscope_traces::{CollectorNote, HeldMemory, MemoryCategory, OutOfMemory, now};
 
 use super::cache::{Cache, Source};
 use crate::{
@@ -76,8 +76,8 @@ impl Memory {
 }
 
 impl Books {
-    /// Notes in the run that there is no memory left, and why. The device has done all that it was asked for, since the cache
-    /// waited for what went back, so what is recorded up to now is what fills it.
+    /// Notes in the run that there is no memory left, and why. What is held is noted, too: blocks have the device's times in the
+    /// memory table, and those that go back while the error does have that of the last kernel.
     fn out_of_memory(&self, wanted: u64, category: MemoryCategory) -> TrainError {
         let in_use = self.in_use();
         self.segments.recorder.note(CollectorNote::OutOfMemory(OutOfMemory {
@@ -86,6 +86,10 @@ impl Books {
             requested_bytes: wanted,
             free_bytes: in_use.free,
             stack: Vec::new(),
+            held: Some(HeldMemory {
+                allocated_bytes: in_use.categories.iter().copied().collect(),
+                reserved_bytes: self.segments.reserved,
+            }),
             expandable_segments_would_do: None,
         }));
         TrainError::OutOfMemory { wanted, category, in_use }

@@ -345,6 +345,7 @@ fn memory_that_runs_out_is_told_with_how_often() {
         requested_bytes: 600,
         free_bytes: Some(64),
         stack: vec!["model.py:3 forward".into()],
+        held: None,
         expandable_segments_would_do: Some(true),
     };
     assert_eq!(memory.out_of_memory(), Some(&expected));
