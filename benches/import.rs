@@ -51,6 +51,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut table = Table::default();
     table.at_least("JSON read and analyzed", "MB/s", 300.0, rate);
     table.at_most("all of it", "s", 6.0, timed.seconds);
+    table.at_most("all of it, beside gzip -dc | wc -l", "", 1.5, beside_gzip(&file)?);
+    let unpacked = scratch.path().join("rank0.json");
+    std::io::copy(&mut MultiGzDecoder::new(File::open(&file)?), &mut File::create(&unpacked)?)?;
+    table.at_most("the same unpacked", "s", 4.0, binary::analysis(&unpacked)?.seconds);
+    fs::remove_file(&unpacked)?;
     table.at_most("its memory", "MB", 1500.0, Estimate::exact(timed.megabytes));
     table.at_most("who launched what, beside without", "", 1.3, launchers(scratch.path())?);
     let survey = Run::of_source(&file)?.ranks[0].survey()?;
@@ -60,6 +65,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let spans = survey.spans.rows as f64 / 1e6;
     println!("{table}\n\n{megabytes:.0} MB of JSON, {packed:.0} MB packed, {spans:.1} M spans");
     Ok(())
+}
+
+/// How much longer it takes than to unpack the file and count its lines, in turns.
+fn beside_gzip(file: &Path) -> Result<Estimate, Box<dyn Error>> {
+    let ratio = |_| {
+        let (ours, plain) = (binary::analysis_once(file)?, binary::lines_of_packed(file)?);
+        Ok(ours.as_secs_f64() / plain.as_secs_f64())
+    };
+    let ratios: Result<Vec<f64>, Box<dyn Error>> = (0..TRIES).map(ratio).collect();
+    Ok(Estimate::of(ratios?, |sorted| sorted[sorted.len() / 2]))
 }
 
 /// How much longer a trace with shapes and stacks takes than the same without its operators, modules and functions.

@@ -35,6 +35,26 @@ pub(crate) fn analysis(source: impl AsRef<OsStr>) -> Result<Timed, Box<dyn Error
     Ok(Timed { seconds: Estimate::of(seconds, |sorted| sorted[sorted.len() / 2]), megabytes })
 }
 
+/// Analyzes a source once; says how long that is.
+pub(crate) fn analysis_once(source: &Path) -> Result<Duration, Box<dyn Error>> {
+    let mut analysis = Command::new(env!("CARGO_BIN_EXE_stepscope"));
+    timed(analysis.arg("analyze").arg(source).args(["--format", "json"]).stdout(Stdio::null()))
+}
+
+/// Unpacks a file and counts its lines; says how long that is.
+pub(crate) fn lines_of_packed(file: &Path) -> Result<Duration, Box<dyn Error>> {
+    timed(Command::new("sh").args(["-c", "gzip -dc \"$0\" | wc -l"]).arg(file).stdout(Stdio::null()))
+}
+
+fn timed(command: &mut Command) -> Result<Duration, Box<dyn Error>> {
+    let began = Instant::now();
+    let status = command.status()?;
+    if !status.success() {
+        return Err(format!("{command:?}: {status}").into());
+    }
+    Ok(began.elapsed())
+}
+
 /// What one command took of processors and of memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken {

@@ -90,13 +90,10 @@ impl Found {
         }
         let before = self.count();
         let mut report = None;
-        let files = files_of(&newest_profile(path).unwrap_or(path.to_owned()))?;
-        for file in &files {
-            match self.take(file) {
+        for file in files_of(&newest_profile(path).unwrap_or(path.to_owned()))? {
+            match self.take(&file) {
                 // It lies beside its export, or is all there is.
                 Err(error @ TraceError::Import(ImportError::NsysReport { .. })) => report = Some(error),
-                // Nothing else is there.
-                Err(error) if files.len() == 1 => return Err(error),
                 // What else is there does not matter.
                 Ok(()) | Err(TraceError::Import(ImportError::NotATrace { .. })) => {}
                 Err(TraceError::Import(ImportError::Snapshot(

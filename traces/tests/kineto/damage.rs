@@ -5,7 +5,7 @@ use std::fs;
 use proptest::prelude::*;
 use stepscope_traces::{Counter, Loss, Run, Span, SpanKind, Window};
 
-use crate::{figures::activities, packed, read_bytes, text, trace_of};
+use crate::{figures::activities, mutations::read_damaged, packed, read_bytes, text, trace_of};
 
 #[test]
 fn a_trace_that_is_cut_off_is_read_as_far_as_it_goes() {
@@ -41,6 +41,14 @@ fn what_is_lost_of_a_trace_is_lost_of_its_copy() {
     let reason = format!("it breaks off after {} events", stepscope_plan::text::count(events as u64));
     assert_eq!(run.ranks[0].info.reason, Some(reason));
     assert!(run.ranks[0].read(Window::ALL).unwrap().1.dropped_events >= 1);
+}
+
+#[test]
+fn whatever_is_damaged_reading_ends() {
+    let whole = text("ddp/rank0.json.gz");
+    let events = whole.split_once("\"traceEvents\": [").unwrap().1.split("\n  },");
+    let some: Vec<&str> = events.step_by(97).take(40).collect();
+    read_damaged(trace_of(&(some.join("\n  },") + "\n  }")).as_bytes(), "trace.json");
 }
 
 #[test]

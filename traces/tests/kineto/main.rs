@@ -5,6 +5,10 @@
 /// Torn, damaged and hostile traces.
 mod damage;
 
+/// Damages a file again and again.
+#[path = "../mutations/mod.rs"]
+mod mutations;
+
 /// Where time goes, told in another way than the analyzer does.
 mod figures;
 

@@ -1,7 +1,10 @@
 use proptest::{prelude::*, test_runner::Config};
 use stepscope_traces::{ImportError, MemoryEvent, SnapshotError, State, TraceError};
 
-use crate::pickle_writer::{Frames, ImportedRank, Python, Snapshot, import};
+use crate::{
+    mutations::read_damaged,
+    pickle_writer::{Frames, ImportedRank, Python, Snapshot, import},
+};
 
 const FORWARD: Frames = &[("at::native::silu", "??"), ("forward", "model.py")];
 const BACKWARD: Frames = &[("torch::autograd::Engine::evaluate_function()", "??")];
@@ -164,6 +167,11 @@ fn what_is_something_else_is_called_by_its_name() {
     }
     let other = Python::Dict(vec![("segments", Python::Integer(1)), ("device_traces", Python::List(Vec::new()))]);
     refused(&other.pickle(), "a dict with the keys \"segments\", \"device_traces\"");
+}
+
+#[test]
+fn whatever_is_damaged_reading_ends() {
+    read_damaged(&snapshot(2).pickle(), "rank0.pickle");
 }
 
 #[test]

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+/// Damages a file again and again.
+#[path = "../mutations/mod.rs"]
+mod mutations;
+
 /// Pickles, and snapshots made of them.
 mod pickle_writer;
 
