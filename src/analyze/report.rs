@@ -248,8 +248,9 @@ fn waiting(analysis: &Analysis) -> Option<String> {
     (analysis.run.source == RunSource::FlightRecorder).then(|| match waiting {
         0 => "no rank was waiting for communication when the dumps were written".to_owned(),
         _ => format!(
-            "{waiting} of {} were waiting for communication when the dumps were written",
-            text::counted(analysis.ranks.len() as u64, "rank")
+            "{} of {} in communication when the dumps were written",
+            text::counted(waiting as u64, "waiting rank"),
+            text::count(analysis.run.world_size.into())
         ),
     })
 }

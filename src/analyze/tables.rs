@@ -60,13 +60,19 @@ fn waiting(analysis: &Analysis, room: Room) -> Table {
             None => format!("#{}", operation.sequence),
         };
         let for_whom = if waiting.waits_for.is_empty() { "nobody".into() } else { folded::named(&waiting.waits_for) };
-        let cells = [waiting.rank.to_string(), operation.operation.clone(), number, operation.group.clone(), for_whom];
+        let group = format!("{} ({})", operation.group, folded::named(&operation.group_ranks));
+        let cells = [waiting.rank.to_string(), operation.operation.clone(), number, group, for_whom];
         let at = known(operation.caller(), str::to_owned);
         cells.into_iter().chain([text::count(waiting.pending), at]).collect()
     };
     let headers = vec![">rank", "waits in", ">number", "group", "for", ">pending", "asked for at"];
+    let count = waiting.clone().count();
+    let title = match count > room.ranks {
+        true => format!("Waiting for communication (the first {} of {count} ranks)", room.ranks),
+        false => "Waiting for communication".into(),
+    };
     let rows = waiting.take(room.ranks).map(row).collect();
-    Table { topic: Topic::Time, title: "Waiting for communication".into(), headers, rows, detail: false }
+    Table { topic: Topic::Time, title, headers, rows, detail: false }
 }
 
 /// A time and its share, with the shares of a column below each other.

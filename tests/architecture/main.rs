@@ -30,7 +30,8 @@ const LAYERED: &[Layers] = &[
         layers: &[
             &["columns", "loss", "regular_file"],
             &["ids"],
-            &["clock", "names", "notes", "vocabulary", "window"],
+            &["clock", "names", "vocabulary", "window"],
+            &["notes"],
             &["kernels", "operators"],
             &["origin", "tables"],
             &["format", "rank_data"],

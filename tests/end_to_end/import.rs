@@ -141,6 +141,35 @@ fn what_is_imported_says_the_same() {
 }
 
 #[test]
+fn dumps_of_a_job_that_hangs_say_who_did_not_come() {
+    let here = tempfile::tempdir().unwrap();
+    for (name, cause, ranks, operation) in [
+        ("loader", "absent", value!([2]), ("mesh_tp", 6)),
+        ("loader-json", "absent", value!([2]), ("mesh_tp", 6)),
+        ("size", "mismatch", value!([1, 3]), ("mesh_dp", 21)),
+    ] {
+        let analysis = analyzed(&[path(&fixture("flight_recorder").join(name))], here.path());
+        let hang = &analysis["hang"];
+        assert_eq!((&analysis["run"]["source"], &hang["cause"]), (&value!("flight-recorder"), &value!(cause)));
+        assert_eq!((&hang["ranks"], &analysis["findings"][0]["kind"]), (&ranks, &value!("hang")), "{name}");
+        let told = (hang["operation"]["group"].as_str().unwrap(), hang["operation"]["sequence"].as_u64().unwrap());
+        assert_eq!(told, operation, "{name}");
+    }
+    let report = text(&stepscope(&["analyze", path(&fixture("flight_recorder/loader"))], here.path()).stdout);
+    assert!(report.contains("rank 2 did not come to all_reduce #6 of mesh_tp (ranks 2-3): 3 ranks wait"), "{report}");
+    // A dump that is cut off may lack what its rank waits in.
+    let cut = here.path().join("cut");
+    fs::create_dir(&cut).unwrap();
+    for rank in 0..4 {
+        let whole = fs::read(fixture(&format!("flight_recorder/loader/nccl_trace_rank_{rank}"))).unwrap();
+        let kept = if rank == 0 { 3000 } else { whole.len() };
+        fs::write(cut.join(format!("nccl_trace_rank_{rank}")), &whole[..kept]).unwrap();
+    }
+    let kinds = &analyzed(&[path(&cut)], here.path())["findings"];
+    assert_eq!((kinds.as_array().unwrap().len(), &kinds[0]["kind"]), (1, &value!("cut-off")));
+}
+
+#[test]
 fn a_snapshot_gives_its_rank_its_memory() {
     let here = tempfile::tempdir().unwrap();
     for file in ["rank0.json.gz", "rank1.json.gz"] {

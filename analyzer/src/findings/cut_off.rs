@@ -24,6 +24,16 @@ impl Check for CutOff {
                 advice: "copy or write the snapshot again".into(),
             });
         }
+        if analysis.run.source == RunSource::FlightRecorder {
+            return Some(Found {
+                share: 1.0,
+                what: "a Flight Recorder dump is truncated: who waits for whom cannot be told".into(),
+                evidence:
+                    "operations behind its end are missing, so its rank may wait, or have come to what others wait in"
+                        .into(),
+                advice: "copy the dump again, or analyze the others without it".into(),
+            });
+        }
         use RunSource::{Kineto, Nsys, Rocprof, Xplane};
         let is_trace = matches!(analysis.run.source, Kineto | Nsys | Rocprof | Xplane);
         is_trace.then(|| Found {

@@ -24,14 +24,26 @@ impl Check for Hang {
 fn what(hang: &Figures) -> String {
     let (ranks, at) = (ranks(&hang.ranks), named(&hang.operation));
     match hang.cause {
-        HangCause::Absent => format!("{ranks} did not come to {at}: {} for it", waiters(hang)),
-        HangCause::NoDump => format!("there is no dump of {ranks}: {} for it in {at}", waiters(hang)),
-        HangCause::Mismatch if is_one_name(hang) => format!("{ranks} call {at} with different sizes or types"),
+        HangCause::Absent => format!("{ranks} did not {}: {}", come_to(&hang.operation), waiters(hang)),
+        HangCause::NoDump => format!("there is no dump of {ranks}: {}, one of them in {at}", waiters(hang)),
+        HangCause::Mismatch if hang.operation.peer.is_some() => {
+            format!("{ranks} send and receive different sizes or types in {}", hang.operation.group)
+        }
+        HangCause::Mismatch if is_one_name(hang) => format!("{at} has another size or type on {ranks}"),
         HangCause::Mismatch => {
-            format!("{ranks} call different collectives as #{} of {}", hang.operation.sequence, hang.operation.group)
+            format!("{ranks} call another collective as #{} of {}", hang.operation.sequence, hang.operation.group)
         }
         HangCause::Deadlock => format!("{ranks} wait for each other in a circle"),
         HangCause::AllCame => format!("{at} does not end, though all of its ranks came: {ranks}"),
+    }
+}
+
+/// What somebody did not do, for others to go on.
+fn come_to(operation: &PendingOperation) -> String {
+    match operation.peer {
+        Some(_) if operation.operation == "recv" => format!("send in {}, which is waited for", operation.group),
+        Some(_) => format!("receive in {}, which is waited for", operation.group),
+        None => format!("come to {}", named(operation)),
     }
 }
 
@@ -49,8 +61,13 @@ fn evidence(hang: &Figures) -> String {
             None => format!("the dump does not say what rank {} did before", elsewhere.rank),
         });
     }
-    let (told, behind): (Vec<&WaitingRank>, Vec<&WaitingRank>) =
-        hang.waiting.iter().partition(|one| is_next(hang, one));
+    let mut told: Vec<&WaitingRank> = hang.waiting.iter().filter(|one| is_next(hang, one)).collect();
+    told.sort_by_key(|one| !is_at(hang, one));
+    if hang.cause == HangCause::Mismatch {
+        let rank_that_is_right = hang.waiting.iter().find(|one| is_at(hang, one) && !hang.ranks.contains(&one.rank));
+        told.truncate(MOST_TOLD - 1);
+        told.extend(rank_that_is_right);
+    }
     for waiting in told.iter().take(MOST_TOLD) {
         let operation = &waiting.operation;
         let given = match hang.cause {
@@ -60,9 +77,10 @@ fn evidence(hang: &Figures) -> String {
         };
         parts.push(format!("rank {} waits in {}{given}{}", waiting.rank, named(operation), at(operation)));
     }
-    let more = behind.len() + told.len().saturating_sub(MOST_TOLD);
+    let more = hang.waiting.len() - told.len().min(MOST_TOLD);
     if more > 0 {
-        parts.push(format!("{} behind them", text::counted(more as u64, "more rank")));
+        let wait = if more == 1 { "waits" } else { "wait" };
+        parts.push(format!("{} {wait}", text::counted(more as u64, "more rank")));
     }
     if !hang.without_dump.is_empty() && hang.cause != HangCause::NoDump {
         parts.push(format!("there is no dump of {}", ranks(&hang.without_dump)));
@@ -78,10 +96,17 @@ fn is_next(hang: &Figures, waiting: &WaitingRank) -> bool {
     }
 }
 
-/// Whether the ranks whose fault it is call the same collective.
+/// Whether a rank waits in the operation that does not end.
+fn is_at(hang: &Figures, waiting: &WaitingRank) -> bool {
+    let PendingOperation { group, group_ranks, sequence, .. } = &hang.operation;
+    (&waiting.operation.group, &waiting.operation.group_ranks, waiting.operation.sequence)
+        == (group, group_ranks, *sequence)
+}
+
+/// Whether all ranks of the operation call it by one name.
 fn is_one_name(hang: &Figures) -> bool {
-    let at_fault = hang.waiting.iter().filter(|waiting| hang.ranks.contains(&waiting.rank));
-    at_fault.map(|waiting| &waiting.operation.operation).all(|name| *name == hang.operation.operation)
+    let together = hang.waiting.iter().filter(|waiting| is_at(hang, waiting));
+    together.map(|waiting| &waiting.operation.operation).all(|name| *name == hang.operation.operation)
 }
 
 fn advice(hang: &Figures) -> String {
@@ -97,7 +122,7 @@ fn advice(hang: &Figures) -> String {
             )
         }
         HangCause::NoDump => {
-            format!("look at the log of {}: it may have died; or add its dump", ranks(&hang.ranks))
+            format!("look for an error in the log of {}, or add the missing dumps", ranks(&hang.ranks))
         }
         HangCause::Mismatch => {
             "make all ranks of the group call the same collectives in the same order, with the same sizes".into()

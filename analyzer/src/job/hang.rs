@@ -71,11 +71,7 @@ impl Dumps<'_> {
     /// What a rank waits in, if it does.
     fn waiter<'b>(&'b self, rank: Rank, dump: &'b InFlight) -> Option<Waiter<'b>> {
         let operation = dump.waiting.first()?;
-        let members = match operation.peer {
-            Some(peer) => vec![peer],
-            None => self.group(rank, operation.group).map_or_else(Vec::new, |group| group.ranks.clone()),
-        };
-        let others = members.into_iter().filter(|member| *member != rank);
+        let others = self.members(rank, operation).into_iter().filter(|member| *member != rank);
         let waits_for = others.filter(|member| self.is_behind(*member, rank, operation)).collect();
         Some(Waiter { rank, operation, waits_for })
     }
@@ -84,8 +80,7 @@ impl Dumps<'_> {
     fn is_behind(&self, member: Rank, rank: Rank, operation: &AskedOperation) -> bool {
         let Some(dump) = self.0.get(&member) else { return true };
         if operation.peer.is_some() {
-            let other_side = |other: &&AskedOperation| other.group == operation.group && other.peer == Some(rank);
-            let Some(other) = dump.waiting.iter().find(other_side) else { return true };
+            let Some(other) = self.other_side(rank, operation) else { return true };
             // Messages of one batch go at once.
             return dump.waiting.first().is_some_and(|first| first.peer.is_none() || first.group != other.group);
         }
@@ -96,6 +91,15 @@ impl Dumps<'_> {
         // One that is over there is none that it waits in.
         let is_pending = dump.waiting.iter().any(|other| is_same(other, operation));
         is_pending && !dump.waiting.first().is_some_and(|first| is_same(first, operation))
+    }
+
+    /// What the other side of a rank's send or receive has asked for, if it has: to receive it, or to send it.
+    fn other_side(&self, rank: Rank, operation: &AskedOperation) -> Option<&AskedOperation> {
+        let dump = self.0.get(&operation.peer?)?;
+        let is_it = |other: &&AskedOperation| {
+            other.group == operation.group && other.peer == Some(rank) && other.name != operation.name
+        };
+        dump.waiting.iter().find(is_it)
     }
 
     /// What everybody waits for in the end: whose fault it is, and a rank that shows it.
@@ -119,19 +123,47 @@ impl Dumps<'_> {
         }
         let free: Vec<&Waiter<'_>> = waiters.iter().filter(|waiter| waiter.waits_for.is_empty()).collect();
         if let Some(at) = first_asked(free) {
-            let ranks = self.group(at.rank, at.operation.group).map_or_else(Vec::new, |group| group.ranks.clone());
-            return Some((HangCause::AllCame, ranks, at));
+            return Some((HangCause::AllCame, self.members(at.rank, at.operation), at));
         }
         let at = first_asked(waiters.iter().collect())?;
         Some((HangCause::Deadlock, circle(at, waiters), at))
     }
 
-    /// The ranks that came to the same collective and do something else in it.
+    /// The ranks that came to the same operation and do something else in it than most of its ranks do.
     fn unlike(&self, waiter: &Waiter<'_>, waiters: &[Waiter<'_>]) -> Option<Vec<Rank>> {
-        let together: Vec<&Waiter<'_>> =
-            waiters.iter().filter(|other| is_same(other.operation, waiter.operation)).collect();
-        let alike = together.iter().all(|other| are_alike(other.operation, waiter.operation));
-        (!alike && waiter.operation.peer.is_none()).then(|| together.iter().map(|other| other.rank).collect())
+        if let Some(peer) = waiter.operation.peer {
+            let other = self.other_side(waiter.rank, waiter.operation)?;
+            let given =
+                [waiter.operation, other].map(|one| elements(&one.input_sizes).max(elements(&one.output_sizes)));
+            return (given[0] != given[1] || waiter.operation.types != other.types).then(|| vec![waiter.rank, peer]);
+        }
+        let mut kinds: Vec<(&AskedOperation, Vec<Rank>)> = Vec::new();
+        for other in waiters.iter().filter(|other| is_same(other.operation, waiter.operation)) {
+            match kinds.iter_mut().find(|(kind, _)| are_alike(kind, other.operation)) {
+                Some((_, ranks)) => ranks.push(other.rank),
+                None => kinds.push((other.operation, vec![other.rank])),
+            }
+        }
+        kinds.sort_by_key(|(_, ranks)| std::cmp::Reverse(ranks.len()));
+        match kinds.as_slice() {
+            [] | [_] => None,
+            // Nobody knows which of as many is right.
+            [(_, most), (_, next), ..] if most.len() == next.len() => {
+                Some(kinds.iter().flat_map(|(_, ranks)| ranks.iter().copied()).collect())
+            }
+            [_, others @ ..] => Some(others.iter().flat_map(|(_, ranks)| ranks.iter().copied()).collect()),
+        }
+    }
+
+    /// The ranks of an operation: of a group that does not say its ranks, those that know it.
+    fn members(&self, rank: Rank, operation: &AskedOperation) -> Vec<Rank> {
+        if let Some(peer) = operation.peer {
+            return vec![rank, peer];
+        }
+        match self.group(rank, operation.group) {
+            Some(group) if !group.ranks.is_empty() => group.ranks.clone(),
+            _ => self.0.keys().copied().filter(|rank| self.group(*rank, operation.group).is_some()).collect(),
+        }
     }
 
     fn group(&self, rank: Rank, group: Group) -> Option<&GroupProgress> {
@@ -143,7 +175,7 @@ impl Dumps<'_> {
         PendingOperation {
             operation: operation.name.clone(),
             group: group.map_or_else(String::new, |group| group.name.clone()),
-            group_ranks: group.map_or_else(Vec::new, |group| group.ranks.clone()),
+            group_ranks: self.members(rank, &AskedOperation { peer: None, ..operation.clone() }),
             sequence: operation.sequence,
             peer: operation.peer,
             input_sizes: operation.input_sizes.clone(),
@@ -162,14 +194,16 @@ fn is_same(one: &AskedOperation, other: &AskedOperation) -> bool {
 
 /// Whether two ranks do the same in a collective, as far as that can be told.
 fn are_alike(one: &AskedOperation, other: &AskedOperation) -> bool {
-    let elements = |sizes: &[Vec<u64>]| -> Option<u64> {
-        let of_tensor = |sizes: &Vec<u64>| sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size));
-        sizes.iter().map(of_tensor).try_fold(0_u64, |all, tensor| all.checked_add(tensor?))
-    };
     let name = one.name.as_str();
     let give_alike = !GIVE_ALIKE.contains(&name) || elements(&one.input_sizes) == elements(&other.input_sizes);
     let get_alike = !GET_ALIKE.contains(&name) || elements(&one.output_sizes) == elements(&other.output_sizes);
     one.name == other.name && one.types == other.types && give_alike && get_alike
+}
+
+/// How many elements tensors have together; none where that is no number.
+fn elements(sizes: &[Vec<u64>]) -> Option<u64> {
+    let of_tensor = |sizes: &Vec<u64>| sizes.iter().try_fold(1_u64, |all, size| all.checked_mul(*size));
+    sizes.iter().map(of_tensor).try_fold(0_u64, |all, tensor| all.checked_add(tensor?))
 }
 
 /// The ranks that a rank comes back to itself by, each waiting for the next.
@@ -275,6 +309,17 @@ mod tests {
     }
 
     #[test]
+    fn the_one_that_differs_from_all_others_is_told() {
+        let world = |rank| {
+            let group = GroupProgress { group: Group(9), name: "world".into(), ranks: vec![], last_asked: Some(3) };
+            let mut operation = pending(9, 3, 10);
+            operation.input_sizes[0][0] = if rank == 1 { 7 } else { 4 };
+            (Rank(rank), InFlight { groups: vec![group], waiting: vec![operation], more: 0, last_completed: None })
+        };
+        assert_eq!(cause(&[0, 1, 2, 3].map(world)), Some((HangCause::Mismatch, vec![1], "world".into(), 3)));
+    }
+
+    #[test]
     fn ranks_that_use_their_groups_in_another_order_wait_in_a_circle() {
         let dumps = [
             dump(0, [5, 7], vec![pending(3, 7, 10), pending(1, 5, 11)]),
@@ -294,7 +339,13 @@ mod tests {
             cause(&[sends(), absent]).map(|(cause, ranks, ..)| (cause, ranks)),
             Some((HangCause::Absent, vec![2]))
         );
-        assert_eq!(cause(&[sends(), receives]).map(|(cause, ..)| cause), Some(HangCause::AllCame));
+        let told = |dumps: &[_]| cause(dumps).map(|(cause, ranks, ..)| (cause, ranks));
+        assert_eq!(told(&[sends(), receives]), Some((HangCause::AllCame, vec![0, 2])));
+        let also_sends = dump(2, [5, 7], vec![message("send", 0, 12)]);
+        assert_eq!(told(&[sends(), also_sends]), Some((HangCause::Deadlock, vec![0, 2])));
+        let other_size =
+            AskedOperation { input_sizes: vec![], output_sizes: vec![vec![4, 9]], ..message("recv", 0, 12) };
+        assert_eq!(told(&[sends(), dump(2, [5, 7], vec![other_size])]), Some((HangCause::Mismatch, vec![0, 2])));
     }
 
     #[test]

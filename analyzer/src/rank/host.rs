@@ -18,6 +18,8 @@ use crate::{
 /// What is collected of the host while the spans of a rank are read.
 #[derive(Default)]
 pub(crate) struct HostReading {
+    /// When the first of them begins.
+    pub(crate) first: Option<i64>,
     data: Vec<(Option<Stream>, i64, i64)>,
     operators: Vec<OperatorRange>,
     /// The threads that annotate steps.
@@ -74,6 +76,7 @@ impl HostReading {
             let (thread, phase) = (spans.stream.get(row), spans.phase.get(row));
             let start = spans.start_ns.get(row).0;
             let end = start.saturating_add(spans.duration_ns.get(row).0.max(0));
+            self.first = Some(self.first.map_or(start, |first| first.min(start)));
             match kind {
                 SpanKind::Step => _ = self.threads.insert(thread),
                 SpanKind::Phase if phase == Some(Phase::Data) => self.data.push((thread, start, end)),

@@ -110,6 +110,7 @@ impl RankReading<'_> {
             streams,
             host,
         } = self;
+        let first_on_host = host.first;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
         activities.sort();
         check_times(info.rank, &activities)?;
@@ -171,6 +172,7 @@ impl RankReading<'_> {
         let unlabelled = windows.iter().filter(|_| is_stage && work.is_empty());
         let unlabelled_work = unlabelled.map(|step| (step.step, compute.within(step.start, step.end))).collect();
         let first_counter = data.counters.time_ns.iter().map(|time| time.0).min();
+        let extent = extent(&activities, &annotated);
         Ok(RankResult {
             backward_passes,
             loss,
@@ -193,8 +195,12 @@ impl RankReading<'_> {
             parts: parts.map(|parts| parts.called(data.names.clone())),
             streams,
             memory_events: events.count,
-            extent: extent(&activities, &annotated),
-            first_other: [events.first, first_counter].into_iter().flatten().min(),
+            first_other: {
+                // Where work was recorded, it is what a rank begins with.
+                let on_host = first_on_host.filter(|_| extent.is_none());
+                [events.first, first_counter, on_host].into_iter().flatten().min()
+            },
+            extent,
             memory: {
                 let of_host = memory_has_times_of_host(run, &info);
                 let steps = if of_host { step_windows::on_the_host(&annotated) } else { windows };

@@ -5,7 +5,10 @@ use std::{fs, path::PathBuf};
 use chrono::{DateTime, Utc};
 
 use super::{ImportedRank, imported::LONGEST_APART};
-use crate::{ids::Rank, run_info::RunInfo};
+use crate::{
+    ids::{Nanos, Rank},
+    run_info::{RunInfo, RunSource},
+};
 
 /// A run in one file.
 pub(crate) struct ToolRun {
@@ -30,8 +33,20 @@ impl ToolRun {
         {
             return Some(format!("one has {one} ranks, the other {another}"));
         }
+        // A ring of events begins where there is no more room, and that differs; it ends when it is written.
+        if let (Some(one), Some(another)) = (self.ring_ends(), other.ring_ends()) {
+            let apart = one.0.saturating_sub(another.0).saturating_abs();
+            return (apart > LONGEST_APART.0).then(|| "they end more than an hour apart".into());
+        }
         let apart = (self.began()? - other.began()?).abs();
         (apart.num_nanoseconds()? > LONGEST_APART.0).then(|| "they begin more than an hour apart".into())
+    }
+
+    /// When a ring of events was written, if it is one.
+    fn ring_ends(&self) -> Option<Nanos> {
+        let is_ring = self.info.source == RunSource::FlightRecorder;
+        let ends = self.ranks.iter().flat_map(|rank| rank.data.spans.rows()).map(|span| span.interval().1);
+        is_ring.then(|| ends.max()).flatten()
     }
 
     /// When it began, where that is known.

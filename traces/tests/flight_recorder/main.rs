@@ -88,6 +88,32 @@ fn a_dump_may_be_packed_and_numbered_in_another_way() {
 }
 
 #[test]
+fn its_groups_say_which_rank_a_dump_is_of() {
+    let directory = TempDir::new().unwrap();
+    // Only rank 3 is in all of its groups, whatever the file is called.
+    for name in ["dump", "nccl_trace_rank_0"] {
+        let path = directory.path().join(name);
+        fs::copy(fixture("loader/nccl_trace_rank_3"), &path).unwrap();
+        let info = &Run::of_source(&path).unwrap().ranks[0].info;
+        assert_eq!((info.rank, info.groups.len()), (Rank(3), 3), "{name}");
+    }
+}
+
+#[test]
+fn what_nobody_describes_is_told_all_the_same() {
+    let directory = TempDir::new().unwrap();
+    let mut dump: serde_json::Value =
+        serde_json::from_slice(&fs::read(fixture("loader-json/nccl_trace_rank_3.json")).unwrap()).unwrap();
+    dump["pg_config"] = serde_json::json!({});
+    // Its ring holds more time than those of the others, and is of the same job.
+    dump["entries"][0]["time_created_ns"] = serde_json::json!(1_794_868_918_496_171_938_i64 - 7_200_000_000_000);
+    fs::write(directory.path().join("nccl_trace_rank_3.json"), dump.to_string()).unwrap();
+    fs::copy(fixture("loader-json/nccl_trace_rank_2.json"), directory.path().join("nccl_trace_rank_2.json")).unwrap();
+    let run = Run::of_source(directory.path()).unwrap();
+    assert_eq!(waiting(&run.ranks[1].info)[0], (6, "mesh_tp", false));
+}
+
+#[test]
 fn a_dump_that_is_cut_off_keeps_what_is_there() {
     let directory = TempDir::new().unwrap();
     let whole = fs::read(fixture("loader/nccl_trace_rank_3")).unwrap();

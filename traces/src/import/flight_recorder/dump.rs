@@ -38,7 +38,7 @@ pub(super) struct DumpHeader {
 }
 
 /// A group.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct GroupConfig {
     pub(super) desc: String,
@@ -50,6 +50,14 @@ pub(super) struct GroupConfig {
 #[serde(default)]
 pub(super) struct GroupStatus {
     pub(super) last_enqueued_collective: Count,
+    pub(super) last_completed_collective: Count,
+}
+
+impl GroupStatus {
+    /// The number of the last collective that was asked for.
+    pub(super) fn last_asked(&self) -> Option<u64> {
+        self.last_enqueued_collective.0.max(self.last_completed_collective.0)
+    }
 }
 
 /// An operation.

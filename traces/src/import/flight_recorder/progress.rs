@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     super::call_text::call_text,
-    dump::{Dump, Entry, GroupConfig, PythonCall},
+    dump::{Dump, Entry, GroupConfig, GroupStatus, PythonCall},
 };
 use crate::{
     ids::{Group, Nanos},
@@ -20,25 +20,35 @@ const LONGEST_NAME: usize = 200;
 /// How far the rank had come.
 pub(super) fn progress(dump: &Dump) -> InFlight {
     let numbers = numbers_of_groups(dump);
-    let groups = dump.header.pg_config.iter().map(|(name, config)| {
-        let status = numbers.get(name.as_str()).and_then(|number| dump.header.pg_status.get(number));
-        let of_group = dump.entries.iter().filter(|entry| !entry.is_p2p && entry.process_group.0 == *name);
-        let asked = of_group.map(|entry| entry.collective_seq_id).max();
-        let last_asked = asked.max(status.and_then(|status| status.last_enqueued_collective.0));
-        GroupProgress {
-            group: number(name, config),
-            name: short(if config.desc.is_empty() || config.desc == "undefined" { name } else { &config.desc }),
-            ranks: config.ranks.0.clone(),
-            last_asked,
-        }
-    });
+    // Of a group that the dump does not describe, nobody knows the ranks.
+    let said = dump
+        .entries
+        .iter()
+        .map(|entry| &entry.process_group)
+        .filter(|(name, _)| !dump.header.pg_config.contains_key(name));
+    let unknown: BTreeMap<&String, GroupConfig> =
+        said.map(|(name, desc)| (name, GroupConfig { desc: desc.clone(), ..GroupConfig::default() })).collect();
+    let groups = dump.header.pg_config.iter().chain(unknown.iter().map(|(name, config)| (*name, config))).map(
+        |(name, config)| {
+            let status = numbers.get(name.as_str()).and_then(|number| dump.header.pg_status.get(number));
+            let of_group = dump.entries.iter().filter(|entry| !entry.is_p2p && entry.process_group.0 == *name);
+            let asked = of_group.map(|entry| entry.collective_seq_id).max();
+            let last_asked = asked.max(status.and_then(GroupStatus::last_asked));
+            GroupProgress {
+                group: number(name, config),
+                name: short(if config.desc.is_empty() || config.desc == "undefined" { name } else { &config.desc }),
+                ranks: config.ranks.0.clone(),
+                last_asked,
+            }
+        },
+    );
     let waiting: Vec<&Entry> = dump.entries.iter().filter(|entry| !entry.is_completed()).collect();
     let last = dump.entries.iter().rfind(|entry| entry.is_completed());
     InFlight {
         groups: groups.collect(),
-        waiting: waiting.iter().take(MOST_WAITING).filter_map(|entry| operation(entry, dump)).collect(),
+        waiting: waiting.iter().take(MOST_WAITING).map(|entry| operation(entry, dump)).collect(),
         more: waiting.len().saturating_sub(MOST_WAITING) as u64,
-        last_completed: last.and_then(|last| operation(last, dump)),
+        last_completed: last.map(|last| operation(last, dump)),
     }
 }
 
@@ -64,6 +74,10 @@ fn numbers_of_groups(dump: &Dump) -> BTreeMap<&str, String> {
             names.into_iter().zip(made).filter_map(|(name, made)| Some((of_name(name)?.as_str(), made.to_string()))),
         );
     }
+    // A rank may be in one group alone, whatever that is called.
+    if let (1, 1) = (dump.header.pg_config.len(), dump.header.pg_status.len()) {
+        numbers.extend(dump.header.pg_config.keys().map(String::as_str).zip(dump.header.pg_status.keys().cloned()));
+    }
     for entry in &dump.entries {
         if let Some(number) = entry.pg_id.0 {
             numbers.insert(&entry.process_group.0, number.to_string());
@@ -72,10 +86,11 @@ fn numbers_of_groups(dump: &Dump) -> BTreeMap<&str, String> {
     numbers
 }
 
-fn operation(entry: &Entry, dump: &Dump) -> Option<AskedOperation> {
-    let config = dump.header.pg_config.get(&entry.process_group.0)?;
+fn operation(entry: &Entry, dump: &Dump) -> AskedOperation {
+    let unknown = GroupConfig::default();
+    let config = dump.header.pg_config.get(&entry.process_group.0).unwrap_or(&unknown);
     let call = |frame: &PythonCall| short(&call_text(&frame.name, &frame.filename, frame.line.0));
-    Some(AskedOperation {
+    AskedOperation {
         group: number(&entry.process_group.0, config),
         name: short(entry.operation()),
         sequence: if entry.is_p2p { entry.p2p_seq_id } else { entry.collective_seq_id },
@@ -90,7 +105,7 @@ fn operation(entry: &Entry, dump: &Dump) -> Option<AskedOperation> {
         },
         asked_ns: Nanos(entry.time_created_ns),
         stack: entry.frames.iter().take(MOST_CALLS).map(call).collect(),
-    })
+    }
 }
 
 fn short(text: &str) -> String {

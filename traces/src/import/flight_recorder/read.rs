@@ -62,16 +62,23 @@ pub(in super::super) fn read(path: &Path, file: File, head: &[u8]) -> Result<Too
     Ok(ToolRun { path: path.to_owned(), info, rank, ranks: vec![imported_rank(rank, &dump)] })
 }
 
-/// The rank that a dump is of. PyTorch puts the number at the end of the name that it was given.
+/// The rank that a dump is of: as its file is called, unless its groups say otherwise. PyTorch puts the number at the end of the
+/// name that it was given.
 fn rank_of(path: &Path, dump: &Dump) -> Option<Rank> {
-    rank_in_name(path).or_else(|| {
+    let at_end = || {
         let name = path.file_name()?.to_str()?;
         let name =
             [".gz", ".json", ".pickle", ".pkl"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(name));
         let digits = name.rfind(|letter: char| !letter.is_ascii_digit()).map_or(name, |before| &name[before + 1..]);
-        let rank = Rank(digits.parse().ok()?);
-        dump.header.pg_config.values().any(|config| config.ranks.0.contains(&rank)).then_some(rank)
-    })
+        digits.parse().ok().map(Rank)
+    };
+    // It is in all of its groups.
+    let mut groups = dump.header.pg_config.values().map(|config| &config.ranks.0).filter(|ranks| !ranks.is_empty());
+    let Some(first) = groups.next() else { return rank_in_name(path) };
+    let mut may_be: Vec<Rank> = first.clone();
+    groups.for_each(|ranks| may_be.retain(|rank| ranks.contains(rank)));
+    let named = rank_in_name(path).or_else(at_end).filter(|rank| may_be.contains(rank));
+    named.or(if let [only] = may_be.as_slice() { Some(*only) } else { None })
 }
 
 fn imported_rank(known: Option<Rank>, dump: &Dump) -> ImportedRank {
