@@ -4,15 +4,15 @@ use stepscope_plan::text;
 use stepscope_traces::Rank;
 
 use super::{Check, Found};
-use crate::figures::{Analysis, Hang as Figures, HangCause, PendingOperation, WaitingRank};
+use crate::figures::{Analysis, Hang, HangCause, PendingOperation, WaitingRank};
 
 /// How many ranks are told one by one.
 const MOST_TOLD: usize = 4;
 
 /// Ranks that wait in communication when their recorder writes down what it knows.
-pub(super) struct Hang;
+pub(super) struct HangingJob;
 
-impl Check for Hang {
+impl Check for HangingJob {
     const KIND: &'static str = "hang";
 
     fn find(analysis: &Analysis) -> Option<Found> {
@@ -21,7 +21,7 @@ impl Check for Hang {
     }
 }
 
-fn what(hang: &Figures) -> String {
+fn what(hang: &Hang) -> String {
     let (ranks, at) = (ranks(&hang.ranks), named(&hang.operation));
     match hang.cause {
         HangCause::Absent => format!("{ranks} did not {}: {}", come_to(&hang.operation), waiters(hang)),
@@ -48,12 +48,12 @@ fn come_to(operation: &PendingOperation) -> String {
 }
 
 /// Who waits because of the cause, as the subject of a sentence.
-fn waiters(hang: &Figures) -> String {
+fn waiters(hang: &Hang) -> String {
     let waiting = hang.waiting.len();
     if waiting == 1 { "1 rank waits".to_owned() } else { format!("{waiting} ranks wait") }
 }
 
-fn evidence(hang: &Figures) -> String {
+fn evidence(hang: &Hang) -> String {
     let mut parts: Vec<String> = Vec::new();
     for elsewhere in hang.elsewhere.iter().filter(|elsewhere| hang.ranks.contains(&elsewhere.rank)).take(MOST_TOLD) {
         parts.push(match &elsewhere.last {
@@ -89,7 +89,7 @@ fn evidence(hang: &Figures) -> String {
 }
 
 /// Whether a rank waits for the cause itself, and not for others that do.
-fn is_next(hang: &Figures, waiting: &WaitingRank) -> bool {
+fn is_next(hang: &Hang, waiting: &WaitingRank) -> bool {
     match hang.cause {
         HangCause::Absent | HangCause::NoDump => waiting.waits_for.iter().any(|rank| hang.ranks.contains(rank)),
         HangCause::Mismatch | HangCause::Deadlock | HangCause::AllCame => hang.ranks.contains(&waiting.rank),
@@ -97,19 +97,19 @@ fn is_next(hang: &Figures, waiting: &WaitingRank) -> bool {
 }
 
 /// Whether a rank waits in the operation that does not end.
-fn is_at(hang: &Figures, waiting: &WaitingRank) -> bool {
+fn is_at(hang: &Hang, waiting: &WaitingRank) -> bool {
     let PendingOperation { group, group_ranks, sequence, .. } = &hang.operation;
     (&waiting.operation.group, &waiting.operation.group_ranks, waiting.operation.sequence)
         == (group, group_ranks, *sequence)
 }
 
 /// Whether all ranks of the operation call it by one name.
-fn is_one_name(hang: &Figures) -> bool {
+fn is_one_name(hang: &Hang) -> bool {
     let together = hang.waiting.iter().filter(|waiting| is_at(hang, waiting));
     together.map(|waiting| &waiting.operation.operation).all(|name| *name == hang.operation.operation)
 }
 
-fn advice(hang: &Figures) -> String {
+fn advice(hang: &Hang) -> String {
     match hang.cause {
         HangCause::Absent => {
             let last = hang.elsewhere.iter().find(|elsewhere| hang.ranks.contains(&elsewhere.rank));

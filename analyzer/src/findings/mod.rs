@@ -40,7 +40,7 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
     if let Some(cut_off) = check::<cut_off::CutOff>(analysis) {
         return vec![cut_off];
     }
-    let hang = check::<hang::Hang>(analysis);
+    let hang = check::<hang::HangingJob>(analysis);
     let shortage = check::<out_of_memory::OutOfMemory>(analysis);
     let checks = [
         check::<time::ExposedCommunication>,
