@@ -12,10 +12,10 @@ use stepscope_traces::{GroupInfo, Rank, RankDirectory, RankInfo, Run, RunInfo, S
 
 use crate::{
     error::AnalysisError,
-    figures::{Analysis, CountedSteps, DataLoss, RunSummary},
+    figures::{Analysis, CountedSteps, CountedTime, DataLoss, RunSummary},
     findings::findings,
     job::{
-        bubbles::pipeline,
+        bubbles::{idle_of_stages, pipeline},
         clock::Alignment,
         collectives::collectives,
         devices::devices,
@@ -35,12 +35,16 @@ use crate::{
         paused::paused,
         roofline::roofline,
         stages::Stages,
+        step_graph::{StepGraph, critical_path},
         step_time::{counted_of_job, step_time},
         steps::steps,
         tokens::{replicas, tell_tokens},
+        waterfall::Waterfalls,
+        what_if::{Replayed, what_if},
     },
     rank::{
         axes::Axes,
+        intervals::Intervals,
         reading::{Counting, read_rank},
         result::{Detail, RankResult},
     },
@@ -144,7 +148,26 @@ pub(crate) fn assemble<T>(
     let step_time = step_time(&ranks, &counted);
     let counted_times: Vec<_> = ranks.iter().map(|rank| &rank.time).collect();
     let mfu = rates.overall(step_time.as_ref(), &launched, &counted_times);
-    let (collectives, (stragglers, waits)) = collectives(&ranks, &info.groups, &counted);
+    let (collectives, waits) = collectives(&ranks, &info.groups, &counted);
+    let bubbles = match &stages {
+        Some(stages) => idle_of_stages(stages, &ranks, &alignment, &counted),
+        None => vec![Intervals::default(); ranks.len()],
+    };
+    let graph = StepGraph::of(&ranks, &info.groups, &alignment, &bubbles);
+    let numbers: Vec<Rank> = ranks.iter().map(|rank| rank.info.rank).collect();
+    let replayed = Replayed { counted: &counted_times, kernels: &kernels, stages: stages.as_ref() };
+    let what_if = graph.as_ref().map(|graph| what_if(graph, &replayed));
+    let critical_path = graph.as_ref().map(|graph| critical_path(graph, &numbers));
+    let waterfalls = Waterfalls {
+        alignment: &alignment,
+        bubbles: &bubbles,
+        counted: &counted,
+        waits: &waits.exposed,
+        kernels: &launched,
+        // Where ranks share a device, nobody knows what the peak of one is.
+        mfu: mfu.as_ref().and_then(|mfu| mfu.value).filter(|_| ranks_on_a_device.is_none()),
+    };
+    let (waterfall, of_ranks) = waterfalls.of(&ranks);
     let seen = look(&ReadJob {
         ranks: &ranks,
         groups: &info.groups,
@@ -182,12 +205,19 @@ pub(crate) fn assemble<T>(
         window: counted,
         clock: alignment.summary,
         memory: ranks.iter_mut().filter_map(|rank| rank.memory.take()).collect(),
-        counted: ranks.iter().map(|rank| rank.time.clone()).collect(),
+        counted: ranks
+            .iter()
+            .zip(of_ranks)
+            .map(|(rank, waterfall)| CountedTime { waterfall, ..rank.time.clone() })
+            .collect(),
         host: host(&ranks),
         ranks: ranks.into_iter().map(|rank| rank.figures).collect(),
         collectives,
-        stragglers,
-        waits,
+        stragglers: waits.stragglers,
+        waits: waits.pairs,
+        waterfall,
+        critical_path,
+        what_if,
         kernels,
         families,
         operators: operators(&launched),

@@ -31,13 +31,15 @@ pub use diff::{
 pub use error::AnalysisError;
 pub use figures::{
     AlignedBy, Analysis, AxisShare, Block, Bound, Breakdown, CallName, CallNode, CallSite, CallTree, CallerInTime,
-    CallerMemory, CallersOverTime, CategoryCalls, Class, ClockSummary, CollectiveFigures, CountedSteps, CountedTime,
-    CounterFigures, DataLoss, DeviceFigures, DurationBin, EndedEarly, FailedSource, FamilyFigures, Finding,
-    GemmFigures, Hang, HangCause, HostFigures, HostOperator, HostPhase, HostTime, KernelDurations, KernelFigures,
-    KernelMfu, KernelRates, LaunchedKernels, LayerMemory, LayerShare, Ledger, LibraryMemory, MemoryLibrary,
-    MemoryPoint, MemoryShortage, Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, Paused, PendingOperation,
+    CallerMemory, CallersOverTime, CategoryCalls, Cause, Class, ClockSummary, CollectiveFigures, CountedSteps,
+    CountedTime, CounterFigures, CriticalPath, DataLoss, DeviceFigures, DurationBin, EndedEarly, Evidence,
+    FailedSource, FamilyFigures, FamilyTime, Finding, GemmFigures, Hang, HangCause, HostFigures, HostOperator,
+    HostPhase, HostTime, IdleReason, IdleShare, KernelDurations, KernelFigures, KernelMfu, KernelRates,
+    LaunchedKernels, LayerMemory, LayerShare, Ledger, LibraryMemory, MemoryLibrary, MemoryPoint, MemoryShortage, Mfu,
+    ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank, PathShare, Paused, PendingOperation,
     PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory, Roofline, RunLayout, RunSummary,
-    ShapeFigures, Share, SourceFigures, StageFigures, StepBubble, StepFigures, StepTime, Straggler, Wait, WaitingRank,
+    ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble, StepFigures, StepTime, Straggler, Wait,
+    WaitingRank, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
 };
 pub use job::{clock::AlignedClock, ideal_schedule::NoIdeal, paused::paused, step_summary::StepSummary};
 pub use live::{LiveRun, LiveSnapshot, RunningStep};

@@ -3,10 +3,13 @@
 use stepscope_analyzer::Analysis;
 
 use super::{
-    report,
+    brief, report,
     tables::{Room, tables},
 };
-use crate::render::markdown::{self, escaped};
+use crate::render::{
+    markdown::{self, escaped},
+    table::{Table, Topic},
+};
 
 const ROOM: Room = Room { ranks: 32, steps: 50, kernels: 30 };
 
@@ -21,14 +24,18 @@ pub(super) fn written(analysis: &Analysis) -> String {
     for fact in report::facts(analysis) {
         text += &format!("| **{}** | {} |\n", fact.about, escaped(&fact.says));
     }
+    let (waterfall, tables): (Vec<Table>, Vec<Table>) =
+        tables(analysis, ROOM).into_iter().partition(|table| table.topic == Topic::Waterfall);
+    waterfall.iter().for_each(|table| text += &markdown::titled(table));
     text += "\n### Findings\n\n";
     if analysis.findings.is_empty() {
         text += "Nothing stands out.\n";
     }
     for (number, finding) in (1..).zip(&analysis.findings) {
-        let [what, evidence, advice] = [&finding.what, &finding.evidence, &finding.advice].map(|part| escaped(part));
+        let what = format!("{}{}", finding.summary, brief::win(finding));
+        let [what, evidence, advice] = [&what, &finding.evidence.text, &finding.advice].map(|part| escaped(part));
         text += &format!("{number}. **{what}**<br>\n   {evidence}<br>\n   *Try:* {advice}\n");
     }
-    tables(analysis, ROOM).iter().for_each(|table| text += &markdown::titled(table));
+    tables.iter().for_each(|table| text += &markdown::titled(table));
     text
 }

@@ -1,5 +1,6 @@
 //! `stepscope analyze`: where the time and memory of a run go, and what to improve.
 
+mod brief;
 mod devices;
 mod host;
 pub(crate) mod html;
@@ -12,6 +13,7 @@ mod tables;
 mod text;
 mod time;
 mod trained;
+mod waterfall;
 
 use std::path::PathBuf;
 
@@ -29,6 +31,7 @@ use trained::Trained;
 #[command(after_help = "Examples:\n  \
     stepscope analyze runs/2026-11-14T10-22-07-llama-tiny --steps 10..20 --ranks 0,2-5\n  \
     stepscope analyze --format html -o report.html\n  \
+    stepscope analyze --brief\n  \
     stepscope analyze traces/rank*.json.gz traces/rank0.pickle")]
 pub(crate) struct Arguments {
     /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports
@@ -57,6 +60,9 @@ pub(crate) struct Arguments {
     /// Which FLOPs count in MFU.
     #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model", help_heading = "MFU")]
     mfu_convention: Convention,
+    /// At most ten lines: what was run, how fast, and what to do first.
+    #[arg(long)]
+    brief: bool,
     #[command(flatten)]
     trained: Trained,
 }
@@ -77,7 +83,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));
     let analysis = progress::shown(chosen, |progress| analyze(&run, &selection, progress))?;
-    let text = written(arguments.format, &run, &analysis, output.columns())?;
+    let text = match arguments.brief {
+        true => brief::written(&analysis),
+        false => written(arguments.format, &run, &analysis, output.columns())?,
+    };
     output.write(&text)
 }
 

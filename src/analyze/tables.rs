@@ -6,7 +6,7 @@ use stepscope_analyzer::{Analysis, AxisShare, KernelFigures, Share, StepFigures,
 use stepscope_plan::text;
 use stepscope_traces::{Nanos, RunSource, Step, without_signature};
 
-use super::{devices, host, launched, memory, time::Time};
+use super::{devices, host, launched, memory, time::Time, waterfall};
 use crate::folded;
 use crate::render::table::{Table, Topic, duration, known, unknown};
 
@@ -21,10 +21,12 @@ pub(super) struct Room {
 /// Every table that has rows.
 pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
     let tables = [
+        waterfall::table(analysis),
         waiting(analysis, room),
         time_by_rank(analysis, room),
         time_by_phase(analysis),
         time_by_layer(analysis),
+        waterfall::critical_path(analysis),
         steps(analysis, room),
         memory::by_category(analysis),
         memory::by_rank(analysis, room.ranks),

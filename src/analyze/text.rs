@@ -5,11 +5,14 @@ use stepscope_analyzer::{Analysis, Finding};
 use stepscope_plan::text;
 
 use super::{
-    report,
+    brief, report,
     tables::{Room, tables},
 };
 use crate::{
-    render::text::{BOLD, GAP, labelled, titled},
+    render::{
+        table::{Table, Topic},
+        text::{BOLD, GAP, labelled, titled},
+    },
     terminal,
 };
 
@@ -37,15 +40,18 @@ pub(super) fn written(analysis: &Analysis, columns: usize) -> String {
     for fact in report::facts(analysis) {
         text += &labelled(fact.about, &text::printable(&fact.says), BOLD, columns);
     }
+    let (waterfall, tables): (Vec<Table>, Vec<Table>) = tables(analysis, ROOM)
+        .into_iter()
+        .filter(|table| !table.detail)
+        .partition(|table| table.topic == Topic::Waterfall);
+    waterfall.iter().for_each(|table| text += &titled(table, columns));
     let (first, others) = analysis.findings.split_at(analysis.findings.len().min(FIRST_FINDINGS));
     text += &format!("\n{BOLD}Findings{BOLD:#}\n");
     if first.is_empty() {
         text += "  nothing stands out\n";
     }
     first.iter().enumerate().for_each(|(index, each)| text += &finding(index + 1, each, columns));
-    for table in tables(analysis, ROOM).iter().filter(|table| !table.detail) {
-        text += &titled(table, columns);
-    }
+    tables.iter().for_each(|table| text += &titled(table, columns));
     if !others.is_empty() {
         text += &format!("\n{BOLD}More findings{BOLD:#}\n");
         others.iter().enumerate().for_each(|(index, each)| text += &finding(FIRST_FINDINGS + index + 1, each, columns));
@@ -62,8 +68,8 @@ fn finding(number: usize, finding: &Finding, columns: usize) -> String {
             text += &format!("{begin:indent$}{style}{line}{style:#}\n");
         }
     };
-    paragraph(&format!("{number:>3}  "), &finding.what, BOLD);
-    paragraph("", &finding.evidence, Style::new());
+    paragraph(&format!("{number:>3}  "), &format!("{}{}", finding.summary, brief::win(finding)), BOLD);
+    paragraph("", &finding.evidence.text, Style::new());
     paragraph("", &format!("try: {}", finding.advice), AnsiColor::Cyan.on_default());
     text
 }

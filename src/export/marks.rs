@@ -65,11 +65,11 @@ pub(super) fn of_findings(analysis: &Analysis, (first, last): (i64, i64)) -> Vec
     let apart = last.saturating_sub(first) / (analysis.findings.len() as i64 + 1);
     let mark = |(place, finding): (i64, &stepscope_analyzer::Finding)| Mark {
         time_ns: first.saturating_add(apart.saturating_mul(place)),
-        name: finding.what.clone(),
+        name: finding.summary.clone(),
         arguments: vec![
             ("kind".into(), Fact::Text(finding.kind.into())),
             ("share".into(), Fact::Number(finding.share)),
-            ("evidence".into(), Fact::Text(finding.evidence.clone())),
+            ("evidence".into(), Fact::Text(finding.evidence.text.clone())),
             ("try".into(), Fact::Text(finding.advice.clone())),
         ],
     };

@@ -65,5 +65,8 @@ mod survival;
 /// `stepscope train`: what it trains, records and refuses.
 mod train;
 
+/// The waterfall, the critical path and findings: parts that add up, and what they lead to.
+mod waterfall;
+
 /// The wheel, where one was built.
 mod wheel;

@@ -32,6 +32,7 @@ mod error;
 pub mod export;
 mod follower;
 mod format;
+mod host_call;
 mod ids;
 mod import;
 mod inferred_steps;
@@ -60,6 +61,7 @@ pub use columns::{Cell, Column, OptionalColumn};
 pub use error::{ImportError, JoinError, PickleError, SnapshotError, TraceError};
 pub use follower::{Follower, More};
 pub use format::SCHEMA_VERSION;
+pub use host_call::HostCall;
 pub use ids::{
     Correlation, CounterId, Group, Layer, MessageNumber, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step,
     Stream,

@@ -96,7 +96,7 @@ vocabulary! {
         Layer = "layer",
         /// Annotation: a range the program named itself (NVTX, for example).
         Range = "range",
-        /// A call on the host that launches work.
+        /// A call on the host that launches work, or waits for the device, or takes memory of it.
         Launch = "launch",
     }
 

@@ -15,7 +15,6 @@ mod metrics;
 mod notes;
 mod profile;
 mod resample;
-mod rounding;
 mod several;
 mod steady;
 mod time;

@@ -126,11 +126,11 @@ impl Tables {
                 steps.push(table);
             }
             let bubble = number(StepPart::Bubble);
-            for wait in idle.iter().flat_map(|_| &parts.waits) {
+            for wait in idle.iter().flat_map(|_| &rank.stage_waits).flat_map(|waits| &waits.waits) {
                 let [start, end] = [wait.start, wait.end].map(|time| alignment.align(index, time));
                 let idle = idle.as_ref().map_or(0, |idle| idle[index].covered(start, end)).min(wait.end - wait.start);
                 let steps = &mut steps[wait.window];
-                steps.entry(known[&wait.part]).or_default().time_ns -= idle;
+                steps.entry(known[&RankPart::from(wait.waiting)]).or_default().time_ns -= idle;
                 steps.entry(bubble).or_default().time_ns += idle;
             }
             let named = parts.steps.iter().map(|step| step.step);

@@ -2,7 +2,7 @@
 //!
 //! A step is a sum of parts (`step_parts`), on the replica that the others wait for (`profile`). The mean over the steps
 //! that count, and over the ranks of the replica, of each part is rounded so that parts add up to the mean step
-//! (`rounding`); so the changes of the parts add up to its change, to the nanosecond. A cause is one or more parts:
+//! (`figures/rounding`); so the changes of the parts add up to its change, to the nanosecond. A cause is one or more parts:
 //!
 //! - compute, by family: moments that belong to its kernels, but for those that compute again;
 //! - recomputation: moments of kernels that compute again what was computed before;
@@ -22,10 +22,9 @@ use super::{
     leaves::{Amounts, Leaf, leaves, scale},
     profile::{Profile, ProfileStep},
     resample::{Judged, Series},
-    rounding::divided,
     steady::Steady,
 };
-use crate::error::AnalysisError;
+use crate::{error::AnalysisError, figures::divided};
 
 /// A cause or a kernel is significant only from this share of the base's step on.
 const FLOOR: f64 = 0.005;

@@ -7,6 +7,7 @@ use stepscope_traces::{Device, Rank, RunSource, State};
 use super::{
     clock::ClockSummary,
     collectives::{CollectiveFigures, Straggler, Wait},
+    critical_path::CriticalPath,
     devices::DeviceFigures,
     finding::Finding,
     hang::Hang,
@@ -20,6 +21,8 @@ use super::{
     rank::RankFigures,
     roofline::Roofline,
     steps::{StepFigures, StepTime},
+    waterfall::WaterfallRow,
+    what_if::WhatIf,
     window::{CountedSteps, CountedTime},
 };
 
@@ -46,6 +49,12 @@ pub struct Analysis {
     pub step_time: Option<StepTime>,
     /// Where each step's time goes: of every step, whether it counts or not.
     pub steps: Vec<StepFigures>,
+    /// From a device's peak to what is used of it: what takes the rest of a step, in the mean of all ranks and steps.
+    pub waterfall: Vec<WaterfallRow>,
+    /// What the end of a step depends on; none, where a step has too many activities.
+    pub critical_path: Option<CriticalPath>,
+    /// How long a step would be without something; none, where a step has too many activities.
+    pub what_if: Option<WhatIf>,
     /// What ranks waited in when their recorder wrote down what it knew; none where nobody did, or that is not recorded.
     pub hang: Option<Hang>,
     /// What fills each rank's memory, over the whole recording.

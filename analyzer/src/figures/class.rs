@@ -35,4 +35,13 @@ impl Class {
             Class::Compute => KernelKind::of(name).family,
         }
     }
+
+    /// The same of one that may run in the optimizer's phase. What goes element by element there is the optimizer's: many are
+    /// made of nothing else.
+    pub(crate) fn family_in(self, name: &str, of_optimizer: bool) -> Family {
+        use Family::{Elementwise, Embedding, Other, Quantization, Reduction, Sort};
+        let family = self.family(name);
+        let is_plain = matches!(family, Elementwise | Reduction | Quantization | Embedding | Sort | Other);
+        if of_optimizer && is_plain { Family::Optimizer } else { family }
+    }
 }

@@ -3,7 +3,12 @@
 use serde::Serialize;
 use stepscope_traces::{Rank, Step};
 
-use super::{breakdown::Breakdown, partition::Partition};
+use super::{
+    breakdown::Breakdown,
+    idle::IdleShare,
+    partition::Partition,
+    waterfall::{FamilyTime, WaterfallRow},
+};
 
 /// The steps that count: every figure is of them, but those of the whole recording (`ranks` and memory).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -46,6 +51,14 @@ pub struct CountedTime {
     /// Their time by what it was for.
     #[serde(flatten)]
     pub breakdown: Breakdown,
+    /// Compute by family, without what is computed again.
+    pub families: Vec<FamilyTime>,
+    /// What is computed again.
+    pub recomputation_ns: i64,
+    /// Idle time by reason.
+    pub idle: Vec<IdleShare>,
+    /// From the peak to what is used of it, in the mean of its steps.
+    pub waterfall: Vec<WaterfallRow>,
 }
 
 impl CountedTime {

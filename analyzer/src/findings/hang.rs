@@ -17,7 +17,14 @@ impl Check for HangingJob {
 
     fn find(analysis: &Analysis) -> Option<Found> {
         let hang = analysis.hang.as_ref()?;
-        Some(Found { share: 1.0, what: what(hang), evidence: evidence(hang), advice: advice(hang) })
+        Some(Found {
+            share: 1.0,
+            summary: what(hang),
+            evidence: evidence(hang),
+            advice: advice(hang),
+            ranks: hang.ranks.clone(),
+            ..Found::default()
+        })
     }
 }
 

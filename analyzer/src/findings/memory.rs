@@ -22,6 +22,59 @@ fn share(memory: &RankMemory, category: MemoryCategory) -> f64 {
     memory.at_peak.get(&category).copied().unwrap_or(0) as f64 / memory.peak_bytes as f64
 }
 
+/// A device that is nearly full.
+pub(super) struct NearlyFull;
+
+impl Check for NearlyFull {
+    const KIND: &'static str = "memory-nearly-full";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_FULL: f64 = 0.95;
+        let device = analysis.run.device.as_ref()?.memory_bytes?;
+        let used = |memory: &RankMemory| {
+            let reserved = memory.reserved_peak_bytes.unwrap_or(0).max(memory.peak_bytes);
+            memory.ledger.as_ref().map_or(reserved, |ledger| ledger.device_used_bytes.max(reserved))
+        };
+        let (most, bytes) =
+            analysis.memory.iter().map(|memory| (memory, used(memory))).max_by_key(|(_, used)| *used)?;
+        let share = bytes as f64 / device as f64;
+        // A run that had no memory left says so itself.
+        let is_over = analysis.memory.iter().any(|memory| memory.out_of_memory.is_some());
+        (!is_over && share >= LEAST_FULL).then(|| Found {
+            share,
+            summary: format!("memory is nearly full: {} of the device", text::rough_percent(share)),
+            evidence: format!("{} of {} are used on rank {}", text::bytes(bytes), text::bytes(device), most.rank),
+            advice: "leave some room: the next longer sequence, or another communicator, ends the run".into(),
+            ranks: vec![most.rank],
+            ..Found::default()
+        })
+    }
+}
+
+/// Memory that is reserved, and cannot be used.
+pub(super) struct Fragmentation;
+
+impl Check for Fragmentation {
+    const KIND: &'static str = "fragmentation";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_SHARE: f64 = 0.1;
+        let memory = fullest(analysis)?;
+        let unused = memory.fragmentation_bytes?;
+        let reserved = memory.reserved_peak_bytes?.max(memory.peak_bytes);
+        let share = unused as f64 / reserved.max(1) as f64;
+        (share >= LEAST_SHARE).then(|| Found {
+            share,
+            summary: format!("{} of the reserved memory is unused at the peak", text::rough_percent(share)),
+            evidence: format!("{} of {} on rank {}", text::bytes(unused), text::bytes(reserved), memory.rank),
+            advice: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or sizes that do not change from step to step"
+                .into(),
+            ranks: vec![memory.rank],
+            ..Found::default()
+        })
+    }
+}
+
 /// Activations that fill memory and are not recomputed.
 pub(super) struct Activations;
 
@@ -35,12 +88,13 @@ impl Check for Activations {
         let share = share(memory, MemoryCategory::Activations);
         (share >= LEAST_SHARE).then(|| Found {
             share,
-            what: format!("activations are {} of peak memory", text::rough_percent(share)),
+            summary: format!("activations are {} of peak memory", text::rough_percent(share)),
             evidence: format!(
                 "on rank {}, without recomputation, at a micro-batch size of {}",
                 memory.rank.0, layout.micro_batch
             ),
             advice: "recompute attention or whole layers in the backward pass, or use smaller micro-batches".into(),
+            ..Found::default()
         })
     }
 }
@@ -59,13 +113,14 @@ impl Check for ReplicatedOptimizer {
         let saved = share * (1.0 - 1.0 / layout.dp as f64);
         (share >= LEAST_SHARE).then(|| Found {
             share: saved,
-            what: format!("each of {} replicas holds the full optimizer state", layout.dp),
+            summary: format!("each of {} replicas holds the full optimizer state", layout.dp),
             evidence: format!(
                 "it is {} of peak memory; sharded, it would shrink to {}",
                 text::rough_percent(share),
                 text::rough_percent(share - saved)
             ),
             advice: "shard it with ZeRO stage 1".into(),
+            ..Found::default()
         })
     }
 }
@@ -86,9 +141,10 @@ impl Check for Growth {
         let (growth, peak) = (memory.growth_bytes_per_step?, memory.peak_bytes as f64);
         Some(Found {
             share: (100.0 * growth / peak).min(1.0),
-            what: format!("memory on rank {} grows by {} per step", memory.rank.0, text::bytes(growth as u64)),
+            summary: format!("memory on rank {} grows by {} per step", memory.rank.0, text::bytes(growth as u64)),
             evidence: format!("that is {:.2}% of its peak every step", 100.0 * growth / peak),
             advice: "look for tensors kept from step to step: losses with their graph, lists of outputs".into(),
+            ..Found::default()
         })
     }
 }

@@ -27,9 +27,11 @@ impl Check for OutOfMemory {
         let asked = exact(shortage.requested_bytes);
         Some(Found {
             share: 1.0,
-            what: format!("rank {} ran out of memory{others}: it asked for {asked}{free}", rank.0),
+            summary: format!("rank {} ran out of memory{others}: it asked for {asked}{free}", rank.0),
             evidence: evidence(shortage),
             advice: advice(shortage),
+            ranks: short.iter().map(|(rank, _)| *rank).collect(),
+            ..Found::default()
         })
     }
 }

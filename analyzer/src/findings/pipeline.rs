@@ -2,12 +2,54 @@
 
 use stepscope_plan::{Schedule, text};
 
-use super::{Check, Found};
-use crate::figures::{Analysis, PipelineFigures};
+use super::{Check, Found, time::worth};
+use crate::figures::{Analysis, Cause, PipelineFigures};
+
+/// How long stages are idle for a share of the passes, of a step.
+fn lost(pipeline: &PipelineFigures, share: f64, analysis: &Analysis) -> i64 {
+    let counted = pipeline.per_step.iter().filter(|step| analysis.window.has(Some(step.step)));
+    let (windows, steps) = counted.fold((0, 0), |(sum, steps), step| (sum + step.window_ns, steps + 1));
+    let stages = pipeline.per_stage.len().max(1) as i64;
+    (share * (windows / steps.max(1) / stages) as f64) as i64
+}
 
 /// Marks figures that are inferred.
 fn doubt(pipeline: &PipelineFigures) -> &'static str {
     if pipeline.inferred { " (inferred)" } else { "" }
+}
+
+/// Stages with more work than others.
+pub(super) struct UnevenStages;
+
+impl Check for UnevenStages {
+    const KIND: &'static str = "uneven-stages";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let pipeline = analysis.pipeline.as_ref()?;
+        let (more, slowest) = (imbalance(pipeline)?, pipeline.slowest_stage?);
+        let excess = pipeline.bubble.zip(pipeline.balanced_bubble).map_or(0.0, |(bubble, even)| bubble - even);
+        let lost = lost(pipeline, excess.max(0.0), analysis);
+        let share = worth(analysis, &[Cause::UnevenStages], lost)?;
+        let ranks = pipeline.per_stage.iter().filter(|stage| stage.stage == slowest).map(|stage| stage.rank);
+        Some(Found {
+            share,
+            summary: format!("stage {slowest} has {} more work than the mean", text::rough_percent(more)),
+            evidence: match (pipeline.bubble, pipeline.balanced_bubble) {
+                (Some(bubble), Some(even)) => format!(
+                    "the bubble is {}; with even stages it would be {}{}",
+                    text::rough_percent(bubble),
+                    text::rough_percent(even),
+                    doubt(pipeline)
+                ),
+                _ => format!("by the time of its passes{}", doubt(pipeline)),
+            },
+            advice: format!("move layers off stage {slowest}: the embedding and the loss are work too"),
+            ranks: ranks.collect(),
+            lost_ns: Some(lost),
+            causes: vec![Cause::UnevenStages],
+            ..Found::default()
+        })
+    }
 }
 
 /// A bubble far above what the schedule leaves.
@@ -22,9 +64,14 @@ impl Check for LargeBubble {
         let pipeline = analysis.pipeline.as_ref()?;
         let (bubble, ideal) = (pipeline.bubble?, pipeline.ideal_bubble);
         let slowest = pipeline.slowest_stage?;
+        // That is why, then.
+        if UnevenStages::find(analysis).is_some() {
+            return None;
+        }
         (bubble - ideal >= LEAST_EXCESS.max(LEAST_TIMES * ideal)).then(|| Found {
             share: bubble - ideal,
-            what: format!(
+            lost_ns: Some(lost(pipeline, bubble - ideal, analysis)),
+            summary: format!(
                 "the pipeline bubble is {}; the schedule needs only {}",
                 text::rough_percent(bubble),
                 text::rough_percent(ideal)
@@ -45,6 +92,7 @@ impl Check for LargeBubble {
                 Some(_) => format!("move layers off stage {slowest}, or check what the stages wait for"),
                 None => "check what the stages wait for: slow links, small messages, the host".into(),
             },
+            ..Found::default()
         })
     }
 }
@@ -70,7 +118,8 @@ impl Check for FewMicroBatches {
         let (bubble, ideal) = (pipeline.bubble?, pipeline.ideal_bubble);
         (ideal >= LEAST_IDEAL).then(|| Found {
             share: ideal.min(bubble),
-            what: format!("{} micro-batches are too few for {} stages", pipeline.micro_batches, pipeline.stages),
+            lost_ns: Some(lost(pipeline, ideal.min(bubble), analysis)),
+            summary: format!("{} micro-batches are too few for {} stages", pipeline.micro_batches, pipeline.stages),
             evidence: format!(
                 "the schedule alone leaves a bubble of {}; measured: {}{}",
                 text::rough_percent(ideal),
@@ -81,6 +130,7 @@ impl Check for FewMicroBatches {
                 Schedule::Interleaved => "use more, smaller micro-batches, or fewer stages".into(),
                 _ => "use more, smaller micro-batches, or an interleaved schedule".into(),
             },
+            ..Found::default()
         })
     }
 }

@@ -27,25 +27,33 @@ use crate::{
     },
 };
 
-/// Every rank's waiting, and that of ranks for each other.
-type Waiting = (Vec<Straggler>, Vec<Wait>);
+/// How ranks wait in collectives.
+pub(crate) struct CollectiveWaits {
+    /// Every rank's waiting.
+    pub(crate) stragglers: Vec<Straggler>,
+    /// That of ranks for each other.
+    pub(crate) pairs: Vec<Wait>,
+    /// Of each rank, by axis, what of its waiting nothing hides.
+    pub(crate) exposed: Vec<BTreeMap<Option<Axis>, i64>>,
+}
 
 /// The figures of all collectives of the steps that count, the most time first, and of every rank's waiting.
 pub(crate) fn collectives(
     ranks: &[RankResult],
     groups: &[GroupInfo],
     counted: &CountedSteps,
-) -> (Vec<CollectiveFigures>, Waiting) {
+) -> (Vec<CollectiveFigures>, CollectiveWaits) {
     let sizes = GroupSizes::of(ranks, groups);
     let mut sums: BTreeMap<CollectiveKind, CollectiveSum> = BTreeMap::new();
     let mut stragglers = Stragglers::of(ranks);
     let stages = groups.iter().any(|group| group.axis == Axis::Pipeline);
-    let waits = add_collectives(ranks, counted, &sizes, stages, &mut sums, &mut stragglers);
+    let pairs = add_collectives(ranks, counted, &sizes, stages, &mut sums, &mut stragglers);
     add_messages(ranks, groups, counted, &sizes, &mut sums);
     add_busy_time(ranks, counted, &sizes, &mut sums);
     let mut figures: Vec<CollectiveFigures> = sums.iter().map(|(kind, sum)| sum.figures(kind)).collect();
     figures.sort_by_key(|figures| Reverse(figures.busy_ns));
-    (figures, (stragglers.finish(ranks), waits))
+    let exposed = stragglers.exposed();
+    (figures, CollectiveWaits { stragglers: stragglers.finish(ranks), pairs, exposed })
 }
 
 /// What collectives are put together by.
@@ -198,6 +206,10 @@ fn add_collectives(
             // Stages do not end together, so who comes last among them says nothing.
             if !(stages && matches!(kind.axis, Some(Axis::World | Axis::Embedding))) {
                 stragglers.add(&parts);
+                for row in &rows {
+                    let waited = span(row).duration().saturating_sub(own);
+                    stragglers.add_exposed(all[*row as usize].0, kind.axis, waited.min(span(row).exposed_ns));
+                }
                 met.push(rows);
             }
         }

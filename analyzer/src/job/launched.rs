@@ -127,21 +127,13 @@ impl JobKernel<'_> {
     }
 }
 
-/// What a kernel is. What goes element by element in the optimizer's phase is the optimizer's: many are made of nothing else.
+/// What a kernel is.
 fn kind_of(key: &KernelKey) -> KernelKind {
-    use Family::{Elementwise, Embedding, Other, Quantization, Reduction, Sort};
+    let kind = KernelKind::of(&key.name);
+    let family = key.class.family_in(&key.name, key.of_optimizer);
     match key.class {
-        Class::Compute => {
-            let kind = KernelKind::of(&key.name);
-            let is_plain = matches!(kind.family, Elementwise | Reduction | Quantization | Embedding | Sort | Other);
-            let family = if key.of_optimizer && is_plain { Family::Optimizer } else { kind.family };
-            KernelKind { family, ..kind }
-        }
-        class => {
-            let family = class.family(&key.name);
-            let named = KernelKind::of(&key.name);
-            KernelKind { family, library: named.library.filter(|_| named.family == family), gemm: None }
-        }
+        Class::Compute => KernelKind { family, ..kind },
+        _ => KernelKind { family, library: kind.library.filter(|_| kind.family == family), gemm: None },
     }
 }
 

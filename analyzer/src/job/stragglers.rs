@@ -5,6 +5,8 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use stepscope_plan::Axis;
+
 use crate::{
     figures::{Straggler, Wait},
     rank::result::RankResult,
@@ -13,12 +15,17 @@ use crate::{
 /// How many of the ranks that wait, and of those that are waited for, are told in pairs.
 const MOST_IN_PAIRS: usize = 32;
 
-/// Total waiting by index of a rank; none for ranks that shared no collective.
-pub(crate) struct Stragglers(Vec<Option<(i64, i64)>>);
+/// Waiting of ranks, by their places in the list.
+pub(crate) struct Stragglers {
+    /// What each waits, and what others wait for it; none for ranks that shared no collective.
+    sums: Vec<Option<(i64, i64)>>,
+    /// By axis, what of its waiting nothing hides.
+    exposed: Vec<BTreeMap<Option<Axis>, i64>>,
+}
 
 impl Stragglers {
     pub(crate) fn of(ranks: &[RankResult]) -> Stragglers {
-        Stragglers(vec![None; ranks.len()])
+        Stragglers { sums: vec![None; ranks.len()], exposed: vec![BTreeMap::new(); ranks.len()] }
     }
 
     /// Adds a collective: its ranks, each with how long it took there, in the order of the ranks.
@@ -26,22 +33,33 @@ impl Stragglers {
         let Some((last, own)) = last(parts) else { return };
         let mut all = 0_i64;
         for (rank, duration) in parts {
-            let (waited, _) = self.0[*rank as usize].get_or_insert_default();
+            let (waited, _) = self.sums[*rank as usize].get_or_insert_default();
             *waited = waited.saturating_add(duration.saturating_sub(own));
             all = all.saturating_add(duration.saturating_sub(own));
         }
-        let (_, caused) = self.0[last as usize].get_or_insert_default();
+        let (_, caused) = self.sums[last as usize].get_or_insert_default();
         *caused = caused.saturating_add(all);
+    }
+
+    /// Adds what of a rank's waiting nothing hides.
+    pub(crate) fn add_exposed(&mut self, rank: u32, axis: Option<Axis>, waited: i64) {
+        let sum = self.exposed[rank as usize].entry(axis).or_default();
+        *sum = sum.saturating_add(waited);
+    }
+
+    /// By axis, what of each rank's waiting nothing hides.
+    pub(crate) fn exposed(&self) -> Vec<BTreeMap<Option<Axis>, i64>> {
+        self.exposed.clone()
     }
 
     /// Pairs of ranks, to which the same collectives are added again: of all ranks, or of those with most waiting.
     pub(crate) fn pairs(&self) -> Pairs {
         let worst = |of: fn((i64, i64)) -> i64| {
-            let amounts = self.0.iter().map(|sums| sums.map_or(0, of));
+            let amounts = self.sums.iter().map(|sums| sums.map_or(0, of));
             let mut ranks: Vec<(Reverse<i64>, u32)> = amounts.map(Reverse).zip(0..).collect();
             ranks.sort_unstable();
             ranks.truncate(MOST_IN_PAIRS);
-            let mut is_worst = vec![false; self.0.len()];
+            let mut is_worst = vec![false; self.sums.len()];
             ranks.iter().for_each(|(_, rank)| is_worst[*rank as usize] = true);
             is_worst
         };
@@ -49,7 +67,7 @@ impl Stragglers {
     }
 
     pub(crate) fn finish(self, ranks: &[RankResult]) -> Vec<Straggler> {
-        let sums = ranks.iter().zip(self.0);
+        let sums = ranks.iter().zip(self.sums);
         let straggler = |(rank, sums): (&RankResult, Option<(i64, i64)>)| {
             sums.map(|(wait_ns, caused_wait_ns)| Straggler { rank: rank.info.rank, wait_ns, caused_wait_ns })
         };

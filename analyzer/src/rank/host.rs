@@ -100,6 +100,13 @@ impl HostReading {
         ranges.reduce(|(first, last), (start, end)| (first.min(start), last.max(end)))
     }
 
+    /// When the program waits for data: where the threads that annotate steps say so.
+    pub(crate) fn waiting_for_data(&self) -> Intervals {
+        let own_threads = |thread: &Option<Stream>| self.threads.is_empty() || self.threads.contains(thread);
+        let of_steps = self.data.iter().filter(|(thread, ..)| own_threads(thread));
+        Intervals::union_of(of_steps.map(|(_, start, end)| (*start, *end)).collect())
+    }
+
     /// What it comes to. `annotated` are the annotations of steps.
     pub(crate) fn finish(
         mut self,
@@ -108,9 +115,7 @@ impl HostReading {
         counted: &CountedSteps,
         names: &Names,
     ) -> RankHost {
-        let own_threads = |thread: &Option<Stream>| self.threads.is_empty() || self.threads.contains(thread);
-        let of_steps = self.data.iter().filter(|(thread, ..)| own_threads(thread));
-        let data = Intervals::union_of(of_steps.map(|(_, start, end)| (*start, *end)).collect());
+        let data = self.waiting_for_data();
         let says_data = !self.data.is_empty();
         let in_window = |start: i64, end: i64| HostStep {
             time_ns: end.saturating_sub(start),

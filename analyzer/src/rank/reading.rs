@@ -16,15 +16,20 @@ use crate::{
         communication::{self, CommunicationSpan},
         counted_steps::{RecordedStep, counted_steps},
         device_samples::DeviceSamples,
+        family_times::FamilyTimes,
         host::HostReading,
+        host_calls::HostCallReading,
+        idle_reasons::IdleReasons,
         intervals::Intervals,
         kernel_sums::{CountedKernels, KernelSums},
         memory::{MemoryReplay, TakenEvents},
         recorded_windows::RecordedWindows,
-        reduce::{Reduced, nothing_ran, partitions, reduce},
+        reduce::{Looking, Reduced, nothing_ran, partitions, reduce},
         result::{Detail, RankResult, RankStep},
+        stage_waits::StageWaits,
         step_counters::{Besides, StepCounters},
         step_parts::RankParts,
+        step_sample::StepSamples,
         step_windows::{self, StepWindow, step_extents, windows},
         streams::StreamTimes,
         work::{self, Work},
@@ -54,6 +59,8 @@ pub(crate) struct RankReading<'a> {
     recorded: RecordedWindows,
     streams: StreamTimes,
     host: HostReading,
+    calls: HostCallReading,
+    samples: StepSamples,
 }
 
 impl RankReading<'_> {
@@ -73,6 +80,8 @@ impl RankReading<'_> {
             recorded: RecordedWindows::default(),
             streams: StreamTimes::default(),
             host: HostReading::default(),
+            calls: HostCallReading::default(),
+            samples: StepSamples::default(),
         }
     }
 
@@ -86,6 +95,8 @@ impl RankReading<'_> {
         self.recorded.take(names, spans);
         self.streams.take(spans);
         self.host.take(spans);
+        self.calls.take(names, spans);
+        self.samples.take(spans);
     }
 
     /// What all of it comes to. What memory says depends on when steps are, and on what the device says.
@@ -109,6 +120,8 @@ impl RankReading<'_> {
             mut recorded,
             streams,
             host,
+            calls,
+            samples,
         } = self;
         let first_on_host = host.first;
         let device = DeviceSamples::of(&data.counters, &data.names, info.sharing().is_some());
@@ -153,16 +166,24 @@ impl RankReading<'_> {
                 counted_steps(&recorded.collect::<Vec<_>>(), choice)
             }
         };
+        let reasons = IdleReasons::of(&activities, &calls.finish(), &host.waiting_for_data(), &data.names);
+        let sample = samples.finish(&counted, &windows, &data.names, &reasons);
         let host = host.finish(info.rank, &annotated, &counted, &data.names);
         for (window, counters) in windows.iter().zip(&mut counters) {
             counters.host = host.steps.get(&window.step).copied();
         }
         let compared = if counted.whole { &[] } else { windows.as_slice() };
-        let mut parts = (detail == Detail::Parts)
-            .then(|| RankParts::new(compared, may_be_stage.then_some(worked), &activities, &data.names));
-        let Reduced { whole, counted: time, idle_before, steps } = match is_host_alone {
+        let mut parts = (detail == Detail::Parts).then(|| RankParts::new(compared, &activities, &data.names));
+        let mut stage_waits = may_be_stage.then(|| StageWaits::new(worked));
+        let looking = Looking {
+            families: FamilyTimes::new(&data.names),
+            reasons,
+            waits: stage_waits.as_mut(),
+            parts: parts.as_mut(),
+        };
+        let Reduced { whole, counted: time, idle_before, families, idle, steps } = match is_host_alone {
             true => nothing_ran(&windows, &counted),
-            false => reduce(&activities, &windows, &extents, &counted, parts.as_mut()),
+            false => reduce(&activities, &windows, &extents, &counted, looking),
         };
         let (kernels, kernel_count) = kernels.counted(&counted);
         let steps = windows.iter().zip(steps).zip(counters);
@@ -187,12 +208,18 @@ impl RankReading<'_> {
                 partition: time.0,
                 kernel_count: kernels.as_ref().map_or(0, CountedKernels::kernel_count),
                 breakdown: time.1,
+                families: families.0,
+                recomputation_ns: families.1,
+                idle,
+                // Known when all ranks are.
+                waterfall: Vec::new(),
             },
             kernels: kernels.map(|kernels| kernels.table(&data.names, &idle_before.into_sums())),
             counted,
             steps,
             steps_are_inferred,
             parts: parts.map(|parts| parts.called(data.names.clone())),
+            stage_waits,
             streams,
             memory_events: events.count,
             first_other: {
@@ -213,6 +240,7 @@ impl RankReading<'_> {
             work,
             work_is_inferred,
             unlabelled_work,
+            sample,
         })
     }
 }

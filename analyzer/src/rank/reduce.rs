@@ -1,12 +1,15 @@
 //! Goes through a rank's activity once, and adds up where its time goes.
 
 use crate::{
-    figures::{Breakdown, CountedSteps, Partition},
+    figures::{Breakdown, CountedSteps, FamilyTime, IdleReason, IdleShare, Partition},
     rank::{
         activity::Activities,
         breakdown::BreakdownSum,
+        family_times::FamilyTimes,
         idle_before::IdleBefore,
+        idle_reasons::{IdleReasons, IdleTimes},
         partition::add_slice,
+        stage_waits::StageWaits,
         step_parts::RankParts,
         step_windows::StepWindow,
         sweep::{Slice, sweep},
@@ -21,8 +24,21 @@ pub(super) struct Reduced {
     pub(super) counted: (Partition, Breakdown),
     /// Idle time of the steps that count.
     pub(super) idle_before: IdleBefore,
+    /// Compute of the steps that count, by family; and what of it is computed again.
+    pub(super) families: (Vec<FamilyTime>, i64),
+    /// Idle time of the steps that count, by reason.
+    pub(super) idle: Vec<IdleShare>,
     /// In every step.
     pub(super) steps: Vec<Partition>,
+}
+
+/// What is looked at besides sums, while a rank's activity is gone through.
+pub(super) struct Looking<'a> {
+    pub(super) families: FamilyTimes<'a>,
+    pub(super) reasons: IdleReasons,
+    /// None, where it is no stage.
+    pub(super) waits: Option<&'a mut StageWaits>,
+    pub(super) parts: Option<&'a mut RankParts>,
 }
 
 /// Goes through a rank's activity. `recorded` are the stretches of time in which it was recorded; the time of what lies
@@ -32,8 +48,10 @@ pub(super) fn reduce(
     steps: &[StepWindow],
     recorded: &[(i64, i64)],
     counted: &CountedSteps,
-    mut parts: Option<&mut RankParts>,
+    looking: Looking<'_>,
 ) -> Reduced {
+    let Looking { mut families, mut reasons, mut waits, mut parts } = looking;
+    let mut idle = IdleTimes::default();
     let mut times = [Partition::default(); 2];
     let mut breakdowns = [BreakdownSum::new(activities), BreakdownSum::new(activities)];
     let mut idle_before = IdleBefore::default();
@@ -42,6 +60,25 @@ pub(super) fn reduce(
         idle_before.add(slice, side == 0, activities);
         add_slice(&mut times[side], slice);
         breakdowns[side].add(slice, activities);
+        if side == 0 {
+            families.add(slice, activities);
+        }
+        // Where all of the recording is one window, it is the first.
+        let within = if counted.whole { Some(0) } else { window };
+        if slice.owner().is_some() {
+            if let Some((waits, window)) = waits.as_mut().zip(within) {
+                waits.add(window, slice, activities);
+            }
+        } else {
+            reasons.between(slice.start, slice.end, |stretch| {
+                if side == 0 {
+                    idle.add(stretch);
+                }
+                if let Some((waits, window)) = waits.as_mut().zip(within) {
+                    waits.add_idle(window, stretch);
+                }
+            });
+        }
         if let Some(parts) = parts.as_mut() {
             parts.add(window, slice, activities);
         }
@@ -56,6 +93,8 @@ pub(super) fn reduce(
         whole: (Partition::sum([&counts, &others]), all.finish(activities)),
         counted: (counts.finished(), breakdown.finish(activities)),
         idle_before,
+        families: families.finish(),
+        idle: idle.shares(),
         steps: partitions,
     }
 }
@@ -68,10 +107,14 @@ pub(super) fn nothing_ran(steps: &[StepWindow], counted: &CountedSteps) -> Reduc
     };
     let partitions: Vec<Partition> = steps.iter().map(idle).collect();
     let counts = steps.iter().zip(&partitions).filter(|(step, _)| counted.has(Some(step.step)));
+    let time = Partition::sum(counts.map(|(_, partition)| partition));
+    let idle = IdleShare { reason: IdleReason::Unknown, time_ns: time.idle_ns };
     Reduced {
         whole: (Partition::sum(&partitions), Breakdown::default()),
-        counted: (Partition::sum(counts.map(|(_, partition)| partition)), Breakdown::default()),
+        counted: (time, Breakdown::default()),
         idle_before: IdleBefore::default(),
+        families: Default::default(),
+        idle: vec![idle],
         steps: partitions,
     }
 }

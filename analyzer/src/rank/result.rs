@@ -12,8 +12,10 @@ use crate::{
         host::RankHost,
         intervals::Intervals,
         kernel_sums::KernelTable,
+        stage_waits::StageWaits,
         step_counters::StepCounters,
         step_parts::RankParts,
+        step_sample::StepSample,
         step_windows::StepWindow,
         streams::StreamTimes,
         work::WorkItem,
@@ -55,6 +57,10 @@ pub(crate) struct RankResult {
     pub(crate) first_other: Option<i64>,
     /// Its steps part by part, if they were asked for.
     pub(crate) parts: Option<RankParts>,
+    /// When it waits for other stages; none, where it is none.
+    pub(crate) stage_waits: Option<StageWaits>,
+    /// One of the steps that were counted, activity by activity.
+    pub(crate) sample: Option<StepSample>,
 }
 
 impl RankResult {
@@ -73,6 +79,9 @@ impl RankResult {
         }
         if let Some(parts) = &mut self.parts {
             parts.rename_axes(&names);
+        }
+        if let Some(waits) = &mut self.stage_waits {
+            waits.rename_axes(&names);
         }
         true
     }

@@ -14,7 +14,7 @@ use crate::{
     rank::{
         activity::{Activities, ActivityPlace},
         axes::AxisNames,
-        intervals::Intervals,
+        stage_waits::Waiting,
         step_windows::StepWindow,
         sweep::Slice,
     },
@@ -44,16 +44,13 @@ impl RankPart {
             (Class::Copy, _) => RankPart::Copies,
         }
     }
+}
 
-    /// Whether a stage of a pipeline does this while it waits for another: nothing, or a message to or from it.
-    fn may_be_bubble(&self) -> bool {
-        use SpanKind::{Communication, Receive, Send};
-        match self {
-            RankPart::Idle => true,
-            RankPart::Exposed { axis: Some(axis), .. } => *axis == Axis::Pipeline,
-            // Where no axis is known, what ranks do together is no hand-over.
-            RankPart::Exposed { operation, axis: None } => matches!(operation, Send | Receive | Communication),
-            RankPart::Kernel { .. } | RankPart::Copies => false,
+impl From<Waiting> for RankPart {
+    fn from(waiting: Waiting) -> RankPart {
+        match waiting {
+            Waiting::Idle(_) => RankPart::Idle,
+            Waiting::Exposed { operation, axis } => RankPart::Exposed { operation, axis },
         }
     }
 }
@@ -74,46 +71,25 @@ pub(crate) struct RankStepParts {
     pub(crate) parts: HashMap<RankPart, Amount>,
 }
 
-/// A stretch of a step's window in which the rank has no pass of a micro-batch in progress, and waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StageWait {
-    /// Which of the windows.
-    pub(crate) window: usize,
-    pub(crate) part: RankPart,
-    pub(crate) start: i64,
-    pub(crate) end: i64,
-}
-
 /// All steps of a rank, in parts.
 #[derive(Default)]
 pub(crate) struct RankParts {
     /// In the order of the windows; without windows, one for all of the recording.
     pub(crate) steps: Vec<RankStepParts>,
-    /// Of a stage of a pipeline, by time.
-    pub(crate) waits: Vec<StageWait>,
     /// What its kernels are called.
     pub(crate) names: Names,
-    /// When it worked on a micro-batch; none, where it is no stage.
-    work: Option<Intervals>,
-    /// How much of that is over.
-    worked: usize,
     /// Of who launched something, another one that launched the same work: modules and lines are not compared.
     same_work: HashMap<NameId, NameId>,
 }
 
 impl RankParts {
-    pub(crate) fn new(
-        steps: &[StepWindow],
-        work: Option<Intervals>,
-        activities: &Activities,
-        names: &Names,
-    ) -> RankParts {
+    pub(crate) fn new(steps: &[StepWindow], activities: &Activities, names: &Names) -> RankParts {
         let named = |step: Option<Step>| RankStepParts { step, parts: HashMap::new() };
         let steps = match steps {
             [] => vec![named(None)],
             steps => steps.iter().map(|window| named(Some(window.step))).collect(),
         };
-        RankParts { steps, work, same_work: same_work(activities, names), ..RankParts::default() }
+        RankParts { steps, same_work: same_work(activities, names), ..RankParts::default() }
     }
 
     fn part(&self, place: &ActivityPlace, name: NameId, origin: Option<NameId>) -> RankPart {
@@ -131,7 +107,6 @@ impl RankParts {
         for step in &mut self.steps {
             step.parts = step.parts.drain().map(|(part, amount)| (renamed(part), amount)).collect();
         }
-        self.waits.iter_mut().for_each(|wait| wait.part = renamed(wait.part));
     }
 
     /// Says what its kernels are called.
@@ -139,33 +114,18 @@ impl RankParts {
         RankParts { names, ..self }
     }
 
-    /// Adds a stretch of time, and the window it lies in. Stretches come in order, and are cut wherever work begins or ends.
+    /// Adds a stretch of time, and the window it lies in.
     pub(crate) fn add(&mut self, window: Option<usize>, slice: &Slice<'_>, activities: &Activities) {
         let Some(window) = (if self.is_whole() { Some(0) } else { window }) else { return };
         let part = slice.owner().map_or(RankPart::Idle, |owner| {
             self.part(&activities.places[owner.place as usize], owner.name, owner.origin)
         });
         self.steps[window].parts.entry(part).or_default().time_ns += slice.length();
-        if !part.may_be_bubble() || self.works_in(slice) != Some(false) {
-            return;
-        }
-        match self.waits.last_mut() {
-            Some(last) if (last.window, last.part, last.end) == (window, part, slice.start) => last.end = slice.end,
-            _ => self.waits.push(StageWait { window, part, start: slice.start, end: slice.end }),
-        }
     }
 
     /// Whether all of the recording is one part.
     fn is_whole(&self) -> bool {
         self.steps.iter().all(|step| step.step.is_none())
-    }
-
-    /// Whether a micro-batch is worked on; nothing, where the rank is no stage.
-    fn works_in(&mut self, slice: &Slice<'_>) -> Option<bool> {
-        let mut left = self.work.as_ref()?.iter().skip(self.worked);
-        let over = left.clone().take_while(|(_, end)| *end <= slice.start).count();
-        self.worked += over;
-        Some(left.nth(over).is_some_and(|(start, _)| start <= slice.start))
     }
 
     /// Counts what begins in each window. The activities are sorted by start.

@@ -10,8 +10,9 @@ use stepscope_analyzer::{Analysis, StepFigures, StepTimeline, step_timeline};
 use stepscope_traces::{Rank, Run};
 
 use super::{
-    report,
+    brief, report,
     tables::{Room, tables},
+    waterfall,
 };
 use crate::render::{
     html::{self, escaped, timeline as streams},
@@ -29,7 +30,8 @@ const SPANS_OF_A_STREAM: usize = 1500;
 pub(super) fn written(run: &Run, analysis: &Analysis) -> Result<String> {
     let timeline = timeline(run, analysis)?;
     let mut tables = tables(analysis, ROOM);
-    let mut body = head(analysis) + &findings(analysis);
+    tables.retain(|table| table.topic != Topic::Waterfall);
+    let mut body = head(analysis) + &waterfall::plot(analysis) + &findings(analysis);
     let mut section = |title: &str, topic: Topic, plots: String| {
         let (ours, others) = std::mem::take(&mut tables).into_iter().partition(|table: &Table| table.topic == topic);
         tables = others;
@@ -93,7 +95,8 @@ fn findings(analysis: &Analysis) -> String {
     }
     text += "<ol class=\"findings\">\n";
     for finding in &analysis.findings {
-        let [what, evidence, advice] = [&finding.what, &finding.evidence, &finding.advice].map(|part| escaped(part));
+        let what = format!("{}{}", finding.summary, brief::win(finding));
+        let [what, evidence, advice] = [&what, &finding.evidence.text, &finding.advice].map(|part| escaped(part));
         text += &format!("<li><strong>{what}</strong><p>{evidence}</p><p class=\"advice\">Try: {advice}</p></li>\n");
     }
     text + "</ol>\n</section>\n"

@@ -118,7 +118,7 @@ fn samples_are_read_back_as_they_were_recorded() {
         assert!(marks.iter().any(|mark| mark.starts_with("memory peak ")), "{marks:?}");
         assert!(marks.iter().any(|mark| mark.starts_with("loss ")), "{marks:?}");
         for finding in &analysis.findings {
-            assert!(marks.contains(&finding.what.as_str()), "{}", finding.what);
+            assert!(marks.contains(&finding.summary.as_str()), "{}", finding.summary);
         }
     }
 }

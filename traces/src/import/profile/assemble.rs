@@ -1,17 +1,19 @@
 //! Makes a rank's tables out of what a profiler saw of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     annotation::TrainingContext,
     host_operators,
     memory::memory_events,
     messages::carry,
+    names::NameBook,
     origins::Launchers,
     places::{Annotated, Places},
     rows::{Activity, Call, Profile},
 };
 use crate::{
+    host_call::HostCall,
     ids::{Correlation, Group, NameId, Nanos, Sequence, Step, Stream},
     rank_data::RankData,
     tables::{CounterSample, Span, Table},
@@ -52,7 +54,8 @@ pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
     spans.sort_by_key(|span| span.start_ns);
     number_collectives(&mut spans);
     spans.extend(rows.annotations.iter().map(|(annotated, name)| annotation(annotated, *name, &places)));
-    let calls = rows.calls.iter().zip(&launched).filter(|(_, launched)| **launched);
+    let of_note = calls_of_note(&rows.calls, &names);
+    let calls = rows.calls.iter().zip(&launched).filter(|(call, launched)| **launched || of_note.contains(&call.name));
     spans.extend(calls.map(|(call, _)| launch(call, &places)));
     drop(rows.calls);
     spans.extend(operators);
@@ -74,6 +77,12 @@ pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
     }
     data.names = names.into_names();
     data
+}
+
+/// The names of calls that say why a device waits, though they launch nothing.
+fn calls_of_note(calls: &[Call], names: &NameBook) -> HashSet<NameId> {
+    let called: HashSet<NameId> = calls.iter().map(|call| call.name).collect();
+    called.into_iter().filter(|name| HostCall::of(names.text(*name)).is_some()).collect()
 }
 
 /// Sorts calls by what ties them to their work. Of several with one number the first one launched it.

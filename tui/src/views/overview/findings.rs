@@ -5,6 +5,7 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use stepscope_analyzer::WaterfallRow;
 use stepscope_plan::text;
 use stepscope_traces::{Rank, State};
 
@@ -56,6 +57,8 @@ impl Findings {
     }
 }
 
+/// So many parts of a step are told where there is no room for its waterfall.
+const MOST_PARTS: usize = 6;
 /// So many ranks are named.
 const NAMED: usize = 8;
 
@@ -88,6 +91,13 @@ fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
             lines.push(Line::from(vec![Span::styled(mark, theme.bad()), Span::styled(words, theme.strong())]));
         }
     }
+    if width < super::WIDE {
+        let parts = WaterfallRow::lines(&analysis.waterfall, MOST_PARTS).into_iter();
+        let parts: Vec<String> = parts.map(|line| format!("{} {:.1}", line.words, line.points)).collect();
+        let words = format!("a step, in points: {}", parts.join(", "));
+        let words = text::wrapped(&words, room).into_iter().filter(|_| !parts.is_empty());
+        lines.extend(words.map(|words| Line::styled(format!(" {words}"), theme.quiet())));
+    }
     if analysis.findings.is_empty() {
         let (mark, nothing) = if is_interrupted { (" - ", "Nothing else") } else { (" ✔ ", "Nothing") };
         let style = if is_interrupted { theme.quiet() } else { theme.good() };
@@ -95,11 +105,11 @@ fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
         lines.push(Line::from(vec![Span::styled(mark, style), words]));
     }
     for (index, finding) in analysis.findings.iter().enumerate() {
-        for (line, words) in text::wrapped(&text::printable(&finding.what), room).into_iter().enumerate() {
+        for (line, words) in text::wrapped(&text::printable(&finding.summary), room).into_iter().enumerate() {
             let mark = if line == 0 { format!(" {} ", index + 1) } else { "   ".into() };
             lines.push(Line::from(vec![Span::styled(mark, theme.warning()), Span::styled(words, theme.strong())]));
         }
-        let details = [finding.evidence.clone(), format!("try: {}", finding.advice)];
+        let details = [finding.evidence.text.clone(), format!("try: {}", finding.advice)];
         for words in details.iter().flat_map(|detail| text::wrapped(&text::printable(detail), room)) {
             lines.push(Line::styled(format!("   {words}"), theme.quiet()));
         }

@@ -1,19 +1,21 @@
-//! Beside the steps, where there is room: how loss and speed went, what kernels do, how full memory is.
+//! Beside the steps, where there is room: where a step goes, how loss and speed went, how full memory is.
 
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
     text::{Line, Span},
 };
+use stepscope_analyzer::{Class, WaterfallLine, WaterfallPart, WaterfallRow};
 use stepscope_plan::text;
 
 use crate::{
     scene::Scene,
+    theme::Mark,
     widgets::{below, draw_curve, draw_parts, memory_parts, row, say, say_right},
 };
 
 pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
-    let families = families(scene);
+    let waterfall = waterfall(scene);
     let steps = &scene.snapshot.steps;
     let speed = |speed: f64| format!("{} tokens/s", text::count(speed.round() as u64));
     let curves = [
@@ -25,22 +27,23 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
         Curve { title: "Speed", values: steps.iter().map(|step| step.tokens_per_second).collect(), written: speed },
     ];
     let known: Vec<&Curve> = curves.iter().filter(|curve| curve.newest().is_some()).collect();
-    // Kernels and memory have their lines, the curves of which something is known what is left.
-    let fixed = 2 + families.len() as u16 + 3;
+    // The waterfall and memory have their lines, the curves of which something is known what is left.
+    let fixed = 2 + waterfall.len() as u16 + 3;
     let height = (area.height.saturating_sub(fixed) / known.len().max(1) as u16).min(HIGHEST);
     let mut rest = area;
+    if !waterfall.is_empty() {
+        say(buffer, row(rest, 0), Line::styled("Where a step goes, in points", scene.theme.title()));
+        let lines = waterfall.len() as u16;
+        for (index, line) in waterfall.into_iter().enumerate() {
+            say(buffer, row(below(rest, 1), index as u16), line);
+        }
+        rest = below(rest, lines + 2);
+    }
     for curve in known.into_iter().filter(|_| height >= 3) {
         curve.draw(scene, Rect { height, ..rest }, buffer);
         rest = below(rest, height);
     }
     memory(scene, Rect { height: rest.height.min(3), ..rest }, buffer);
-    let rest = if scene.memory().is_some() { below(rest, 3) } else { rest };
-    if !families.is_empty() {
-        say(buffer, row(rest, 0), Line::styled("Kernels, by kind", scene.theme.title()));
-        for (index, line) in families.into_iter().enumerate() {
-            say(buffer, row(below(rest, 1), index as u16), line);
-        }
-    }
 }
 
 /// How many lines a curve has at most.
@@ -99,19 +102,36 @@ fn memory(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     draw_parts(buffer, row(area, 1), theme, &parts, full as f64);
 }
 
-/// How many kinds of kernels are listed.
-const MOST_FAMILIES: usize = 5;
+/// How many lines the waterfall has at most.
+const MOST_LINES: usize = 9;
+/// How wide its words and its bars are.
+const WORDS: usize = 24;
+const BAR: f64 = 10.0;
 
-fn families(scene: &Scene<'_>) -> Vec<Line<'static>> {
+/// What takes a step, from the peak to what is used of it.
+fn waterfall(scene: &Scene<'_>) -> Vec<Line<'static>> {
     let Some(analysis) = &scene.snapshot.analysis else { return Vec::new() };
     let theme = scene.theme;
-    let line = |family: &stepscope_analyzer::FamilyFigures| {
-        let (glyph, style) = theme.filled(theme.family(family.family));
-        let bar = (family.share * 16.0).round() as usize;
+    let line = |line: &WaterfallLine| {
+        let (glyph, style) = theme.filled(mark(scene, line.part));
+        let bar = (line.points.max(0.0) / 100.0 * BAR).round() as usize;
+        let words = text::shortened(&line.words, WORDS);
         Line::from(vec![
-            Span::raw(format!("{:<13} {:>6} ", family.family.word(), text::percent(family.share))),
+            Span::raw(format!("{words:<WORDS$} {:>4.1} ", line.points)),
             Span::styled(glyph.to_string().repeat(bar), style),
         ])
     };
-    analysis.families.iter().take(MOST_FAMILIES).map(line).collect()
+    WaterfallRow::lines(&analysis.waterfall, MOST_LINES).iter().map(line).collect()
+}
+
+/// How a part of the waterfall is drawn.
+fn mark(scene: &Scene<'_>, part: Option<WaterfallPart>) -> Mark {
+    let theme = scene.theme;
+    match part {
+        Some(WaterfallPart::Kernels { family }) => theme.family(family),
+        Some(WaterfallPart::Communication { .. } | WaterfallPart::Stragglers) => theme.class(Class::Communication),
+        Some(WaterfallPart::Copies) => theme.class(Class::Copy),
+        Some(WaterfallPart::Idle { .. } | WaterfallPart::Bubble) | None => theme.idle(),
+        Some(WaterfallPart::Recomputation | WaterfallPart::Mfu) => theme.class(Class::Compute),
+    }
 }

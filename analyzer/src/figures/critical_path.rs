@@ -1,0 +1,85 @@
+//! What the end of a step really depends on.
+
+use serde::Serialize;
+use stepscope_plan::Axis;
+use stepscope_traces::{Family, Rank, Step};
+
+use super::idle::IdleReason;
+
+/// The critical path of a step: what its end waited for, back to its beginning, from rank to rank.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CriticalPath {
+    /// Of which step; none, where it is of the whole recording.
+    pub step: Option<Step>,
+    /// How long it is: from the first start to the last end of any rank.
+    pub length_ns: i64,
+    /// What it is spent on, the most first. They add up.
+    pub parts: Vec<PathShare>,
+    /// On which ranks it is, the most first. They add up.
+    pub ranks: Vec<PathRank>,
+}
+
+/// A part of the critical path.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PathShare {
+    /// What it is.
+    #[serde(flatten)]
+    pub part: PathPart,
+    /// How long.
+    pub time_ns: i64,
+    /// Of the path.
+    pub share: f64,
+}
+
+/// How much of the critical path is on a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PathRank {
+    /// Which rank.
+    pub rank: Rank,
+    /// How long.
+    pub time_ns: i64,
+    /// Of the path.
+    pub share: f64,
+}
+
+/// What a stretch of the critical path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "part", rename_all = "kebab-case")]
+pub enum PathPart {
+    /// Compute kernels.
+    Compute {
+        /// Of which family.
+        family: Family,
+    },
+    /// Communication, all ranks being there.
+    Communication {
+        /// Along which axis; none, where that is not known.
+        axis: Option<Axis>,
+    },
+    /// Copies and fills.
+    Copy,
+    /// Nothing ran on the rank.
+    Idle {
+        /// Why.
+        reason: IdleReason,
+    },
+    /// Nothing ran on the rank: it is a stage of a pipeline, and had nothing to do.
+    Bubble,
+    /// Something else ran on the rank, and nobody knows what this waited for.
+    Lag,
+}
+
+impl PathPart {
+    /// What it is, in words.
+    pub fn words(self) -> String {
+        match self {
+            PathPart::Compute { family } => family.word().into(),
+            PathPart::Communication { axis: Some(axis) } => format!("{} communication", axis.name()),
+            PathPart::Communication { axis: None } => "communication".into(),
+            PathPart::Copy => "copies".into(),
+            PathPart::Idle { reason } => format!("idle: {}", reason.words()),
+            PathPart::Bubble => "pipeline bubble".into(),
+            PathPart::Lag => "late starts".into(),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! How long a step would be without something that costs time.
+
+use serde::Serialize;
+use stepscope_plan::Axis;
+use stepscope_traces::{Family, Rank, Step};
+
+use super::idle::IdleReason;
+
+/// A step, replayed without this and without that.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WhatIf {
+    /// The step that was replayed; none, where it was the whole recording.
+    pub step: Option<Step>,
+    /// How long it is, from the first start to the last end of any rank.
+    pub measured_ns: i64,
+    /// How long it would be without each of these alone, the largest win first.
+    pub without: Vec<Without>,
+}
+
+/// A step without something.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Without {
+    /// Without what.
+    #[serde(flatten)]
+    pub cause: Cause,
+    /// How long the step would be.
+    pub step_ns: i64,
+    /// Where it costs most in that step, the longest first.
+    pub spans: Vec<SpanPlace>,
+}
+
+/// A stretch of time on a rank, in the clock all ranks are aligned to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SpanPlace {
+    /// Which rank.
+    pub rank: Rank,
+    /// When it begins.
+    pub start_ns: i64,
+    /// When it ends.
+    pub end_ns: i64,
+}
+
+/// What costs time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "cause", rename_all = "kebab-case")]
+pub enum Cause {
+    /// Communication along an axis: of replicas, nobody waits for it; along others, it takes no time once all are there.
+    Communication {
+        /// Which one; none, where that is not known.
+        axis: Option<Axis>,
+    },
+    /// Copies and fills.
+    Copies,
+    /// Time in which nothing runs on a rank: the next activity begins at once.
+    Idle {
+        /// Why it does not.
+        reason: IdleReason,
+    },
+    /// What is computed again.
+    Recomputation,
+    /// A rank that is slower than the others: as fast as their median.
+    SlowRank {
+        /// Which one.
+        rank: Rank,
+    },
+    /// Stages of a pipeline with more work than others: all have the mean of it.
+    UnevenStages,
+    /// Kernels of a family that are slower than their roof lets them be: they are not.
+    Kernels {
+        /// Which family.
+        family: Family,
+    },
+}
+
+impl WhatIf {
+    /// The step without something, if that was replayed and makes a difference.
+    pub fn without(&self, cause: Cause) -> Option<&Without> {
+        self.without.iter().find(|without| without.cause == cause)
+    }
+
+    /// How much shorter a step of another length would be.
+    pub fn win_of(&self, without: &Without, step_ns: i64) -> i64 {
+        let share = 1.0 - without.step_ns as f64 / self.measured_ns.max(1) as f64;
+        (share * step_ns as f64).round() as i64
+    }
+}

@@ -1,0 +1,127 @@
+//! Communication that nothing hides.
+
+use stepscope_plan::{Axis, Zero, text};
+
+use super::{
+    Check, Found,
+    time::{all_time, is_ours, per_step, whole, windows, worth},
+};
+use crate::figures::{Analysis, AxisShare, Cause, CollectiveFigures};
+
+/// So little of it overlaps that nobody tried to.
+const NO_OVERLAP: f64 = 0.05;
+
+/// Communication that costs time: one for each axis. Messages between the stages of a pipeline wait for other stages, which is
+/// its bubble; of them only the way counts.
+pub(super) struct ExposedCommunication;
+
+impl Check for ExposedCommunication {
+    const KIND: &'static str = "exposed-communication";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        Self::find_all(analysis).into_iter().next()
+    }
+
+    fn find_all(analysis: &Analysis) -> Vec<Found> {
+        let axes = AxisShare::sum(analysis.counted.iter().flat_map(|time| &time.breakdown.axes));
+        axes.into_iter().filter_map(|share| of_axis(analysis, &share)).collect()
+    }
+}
+
+fn of_axis(analysis: &Analysis, axis: &AxisShare) -> Option<Found> {
+    let cause = Cause::Communication { axis: axis.axis };
+    let lost = axis.exposed_ns / windows(analysis);
+    worth(analysis, &[cause], lost)?;
+    let share = axis.exposed_ns as f64 / all_time(analysis).max(1) as f64;
+    let name = match axis.axis {
+        Some(axis) => format!("exposed {} communication", adjective(axis)),
+        None => "exposed communication".to_owned(),
+    };
+    Some(Found {
+        share,
+        summary: format!("{name}: {} of {}", text::rough_percent(share), whole(analysis)),
+        evidence: evidence(analysis, axis),
+        advice: advice(analysis, axis),
+        lost_ns: Some(lost),
+        causes: vec![cause],
+        ..Found::default()
+    })
+}
+
+/// What communication along an axis is called.
+fn adjective(axis: Axis) -> &'static str {
+    match axis {
+        Axis::Data | Axis::DataContext => "data-parallel",
+        Axis::Tensor | Axis::TensorData | Axis::TensorContext | Axis::TensorPipeline | Axis::TensorExpert => {
+            "tensor-parallel"
+        }
+        Axis::Pipeline => "pipeline",
+        Axis::Context => "context-parallel",
+        Axis::Expert => "expert-parallel",
+        Axis::Sequence => "sequence-parallel",
+        Axis::World => "whole-job",
+        Axis::Embedding => "embedding",
+    }
+}
+
+/// How long it takes, what hides of it, and which operation takes most.
+fn evidence(analysis: &Analysis, axis: &AxisShare) -> String {
+    let time = format!("{}{}", text::duration(axis.communication_ns / windows(analysis)), per_step(analysis));
+    let hides = match axis.overlap() {
+        overlap if overlap < 0.005 => "none of it overlaps with compute".to_owned(),
+        overlap => format!("only {} of it overlaps with compute", text::rough_percent(overlap)),
+    };
+    let operations = analysis.collectives.iter().filter(|collective| collective.axis == axis.axis);
+    let most =
+        operations.max_by_key(|collective| collective.exposed_ns).map(|most| format!("; {}", told(analysis, most)));
+    format!("{time}, and {hides}{}", most.unwrap_or_default())
+}
+
+/// The operation that costs most.
+fn told(analysis: &Analysis, most: &CollectiveFigures) -> String {
+    let windows = windows(analysis);
+    let name = most.operation.word().replace('_', "-");
+    let waiting = most.waiting_ns.filter(|waiting| *waiting > 0).map(|waiting| {
+        format!(
+            ", of which {} waits for slower ranks",
+            text::rough_percent(waiting as f64 / most.busy_ns.max(1) as f64)
+        )
+    });
+    let exposed = text::duration(most.exposed_ns / windows);
+    let rate = most.bus_bandwidth.map(|rate| format!(", at {}", text::bandwidth(rate)));
+    format!("{name} costs {exposed}{}{}", waiting.unwrap_or_default(), rate.unwrap_or_default())
+}
+
+/// What to try, as the job is set up.
+fn advice(analysis: &Analysis, axis: &AxisShare) -> String {
+    let layout = analysis.run.layout;
+    let zero = layout.and_then(|layout| layout.zero);
+    let overlaps = axis.overlap() >= NO_OVERLAP;
+    let ours = is_ours(analysis);
+    match axis.axis {
+        None => "record all ranks, to see whether it waits for them or for links; and overlap it with compute".into(),
+        Some(Axis::Data | Axis::DataContext) if zero == Some(Zero::Three) => {
+            let how = if ours { "" } else { " (FSDP: `set_modules_to_forward_prefetch`, `reshard_after_forward=False`)" };
+            format!(
+                "gather parameters one unit ahead{how}, use larger units, shard within a node only, or accumulate more \
+                 micro-batches per gather"
+            )
+        }
+        Some(Axis::Data | Axis::DataContext) if overlaps => {
+            "it overlaps already: reduce less often (accumulate more micro-batches), in bf16, or in buckets of another size \
+             so that little is left after the last layer; or look at the links"
+                .into()
+        }
+        Some(Axis::Data | Axis::DataContext) => {
+            "reduce gradients in buckets during the backward pass, or accumulate more micro-batches per step".into()
+        }
+        Some(Axis::Pipeline) => "look at the links between stages, or send smaller activations".into(),
+        Some(Axis::Context) => "overlap the ring with attention, or use fewer ranks for each sequence".into(),
+        Some(Axis::Expert | Axis::TensorExpert) => {
+            "keep experts within a node, overlap dispatch and combine with other experts, or balance the router".into()
+        }
+        Some(Axis::World) => "sum metrics and norms less often, or together with gradients".into(),
+        Some(Axis::Embedding) => "untie the embedding, or reduce its gradients while other layers go backward".into(),
+        Some(_) => "use fewer tensor-parallel ranks, or sequence parallelism with overlapped communication".into(),
+    }
+}

@@ -1,0 +1,236 @@
+//! Devices that wait for their host, by why they do; and copies that nothing hides.
+
+use stepscope_plan::text;
+
+use super::{
+    Check, Found,
+    ranks::SlowRank,
+    time::{device, per_step, share, whole, windows, worth},
+};
+use crate::figures::{Analysis, Cause, IdleReason};
+
+/// Idle time for some reasons, of all ranks in the steps that count.
+fn idle(analysis: &Analysis, reasons: &[IdleReason]) -> i64 {
+    let all = analysis.counted.iter().flat_map(|time| &time.idle);
+    all.filter(|idle| reasons.contains(&idle.reason)).map(|idle| idle.time_ns).sum()
+}
+
+/// What is found of a device that is idle for some reasons, if that is worth telling; what it says is still to be said.
+fn idle_for(analysis: &Analysis, reasons: &[IdleReason]) -> Option<Found> {
+    let causes: Vec<Cause> = reasons.iter().map(|reason| Cause::Idle { reason: *reason }).collect();
+    let all = idle(analysis, reasons);
+    let lost = all / windows(analysis);
+    worth(analysis, &causes, lost)?;
+    if is_of_slow_rank(analysis, reasons, all) {
+        return None;
+    }
+    let span: i64 = analysis.counted.iter().map(|time| time.partition.span_ns).sum();
+    Some(Found { share: all as f64 / span.max(1) as f64, lost_ns: Some(lost), causes, ..Found::default() })
+}
+
+/// Whether most of the idle time for some reasons is that of the one rank that the others wait for: that is the finding, then.
+fn is_of_slow_rank(analysis: &Analysis, reasons: &[IdleReason], all: i64) -> bool {
+    const MOST: f64 = 0.6;
+    let Some(slow) = SlowRank::find(analysis) else { return false };
+    let time = analysis.counted.iter().find(|time| slow.ranks.contains(&time.rank));
+    let idle = time.iter().flat_map(|time| &time.idle).filter(|idle| reasons.contains(&idle.reason));
+    let own: i64 = idle.map(|idle| idle.time_ns).sum();
+    own as f64 >= MOST * all as f64
+}
+
+/// Ranks that share a device, and wait for each other there.
+pub(super) struct SharedDevice;
+
+impl Check for SharedDevice {
+    const KIND: &'static str = "shared-device";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let ranks = analysis.run.ranks_on_a_device?;
+        let found = idle_for(analysis, &[IdleReason::Launches, IdleReason::Unknown, IdleReason::Queue])?;
+        Some(Found {
+            summary: format!(
+                "{ranks} ranks share a {}: each is idle {} of {}",
+                device(analysis),
+                text::rough_percent(found.share),
+                whole(analysis)
+            ),
+            evidence: format!(
+                "{}{} in which nothing of a rank runs; what of it is the time of the others, nobody can tell",
+                text::duration(found.lost_ns.unwrap_or(0)),
+                per_step(analysis)
+            ),
+            advice: "give each rank a GPU of its own; figures of one rank are not those of a whole GPU".into(),
+            // What a rank would do alone was not replayed.
+            causes: Vec::new(),
+            ..found
+        })
+    }
+}
+
+/// A device for which the host launches too slowly.
+pub(super) struct HostBound;
+
+impl Check for HostBound {
+    const KIND: &'static str = "host-bound";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        // Who shares a device waits for the others on it.
+        if analysis.run.ranks_on_a_device.is_some() {
+            return None;
+        }
+        let found = idle_for(analysis, &[IdleReason::Launches, IdleReason::Unknown])?;
+        let kernels: u64 = analysis.counted.iter().map(|time| time.kernel_count).sum();
+        let all = idle(analysis, &[IdleReason::Launches, IdleReason::Unknown]);
+        let is_known = 2 * idle(analysis, &[IdleReason::Launches]) > all;
+        let (why, known) = match is_known {
+            true => (": the host launches too slowly", "what runs next was launched after everything else was over"),
+            false => ("", "what the host did meanwhile was not recorded"),
+        };
+        (kernels > 0).then(|| Found {
+            summary: format!(
+                "the {} is idle {} of {}{why}",
+                device(analysis),
+                text::rough_percent(found.share),
+                whole(analysis)
+            ),
+            evidence: format!("{} of idle time per kernel; {known}", text::duration(all / kernels.max(1) as i64)),
+            advice: "launch fewer, larger kernels (`torch.compile`, CUDA graphs, fused operators, larger micro-batches), or \
+                     remove what delays the host: input data, synchronization, Python, other processes"
+                .into(),
+            ..found
+        })
+    }
+}
+
+/// A host that waits for the device, and then has nothing launched.
+pub(super) struct SyncPoints;
+
+impl Check for SyncPoints {
+    const KIND: &'static str = "sync-points";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let found = idle_for(analysis, &[IdleReason::Synchronization])?;
+        Some(Found {
+            summary: format!(
+                "synchronization leaves the {} idle {} of {}",
+                device(analysis),
+                text::rough_percent(found.share),
+                whole(analysis)
+            ),
+            evidence: format!(
+                "{}{} after the host had waited for the device",
+                text::duration(found.lost_ns.unwrap_or(0)),
+                per_step(analysis)
+            ),
+            advice: "do not read results in every step: `.item()`, `.cpu()`, `print(loss)`, `if tensor`, \
+                     `torch.cuda.synchronize()`; log every so many steps, and copy with `non_blocking=True`"
+                .into(),
+            ..found
+        })
+    }
+}
+
+/// A program that waits for data.
+pub(super) struct DataLoading;
+
+impl Check for DataLoading {
+    const KIND: &'static str = "data-loading";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let advice = "load data in more workers (`num_workers`), earlier (`prefetch_factor`, `pin_memory`, \
+                      `persistent_workers`), or prepare it before training";
+        if let Some(found) = idle_for(analysis, &[IdleReason::Input]) {
+            return Some(Found {
+                summary: format!(
+                    "the {} waits for data {} of {}",
+                    device(analysis),
+                    text::rough_percent(found.share),
+                    whole(analysis)
+                ),
+                evidence: format!("{}{}", text::duration(found.lost_ns.unwrap_or(0)), per_step(analysis)),
+                advice: advice.into(),
+                ..found
+            });
+        }
+        // Without a device, the host is all there is.
+        const LEAST_SHARE: f64 = 0.1;
+        let nothing_ran = analysis.counted.iter().all(|time| time.kernel_count == 0);
+        let share = waiting_for_data(analysis).filter(|share| nothing_ran && *share >= LEAST_SHARE)?;
+        Some(Found {
+            share,
+            summary: format!("the program waits for data {} of its time", text::rough_percent(share)),
+            evidence: "by its annotations; no activity of a device was recorded".into(),
+            advice: advice.into(),
+            ..Found::default()
+        })
+    }
+}
+
+/// The share of its time that the program waits for data, where it says so.
+fn waiting_for_data(analysis: &Analysis) -> Option<f64> {
+    let ranks = analysis.host.iter().flat_map(|host| &host.ranks);
+    let known = ranks.filter_map(|rank| Some((rank.data_ns?, rank.time_ns)));
+    let (data, time) = known.reduce(|one, other| (one.0 + other.0, one.1 + other.1))?;
+    (time > 0).then(|| data as f64 / time as f64)
+}
+
+/// An allocator that takes memory from the device, and gives it back, again and again.
+pub(super) struct Allocation;
+
+impl Check for Allocation {
+    const KIND: &'static str = "allocator-thrashing";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let found = idle_for(analysis, &[IdleReason::Allocation])?;
+        Some(Found {
+            summary: format!(
+                "the {} is idle {} of {} while memory is allocated",
+                device(analysis),
+                text::rough_percent(found.share),
+                whole(analysis)
+            ),
+            evidence: format!(
+                "{}{} in calls that take memory of the device or give it back",
+                text::duration(found.lost_ns.unwrap_or(0)),
+                per_step(analysis)
+            ),
+            advice:
+                "leave memory to the caching allocator: no `empty_cache()` in the loop, less memory than the device \
+                     has, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"
+                    .into(),
+            ..found
+        })
+    }
+}
+
+/// Copies that nothing hides.
+pub(super) struct ExposedCopies;
+
+impl Check for ExposedCopies {
+    const KIND: &'static str = "exposed-copies";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let all: i64 = analysis.counted.iter().map(|time| time.partition.exposed_copy_ns).sum();
+        let lost = all / windows(analysis);
+        worth(analysis, &[Cause::Copies], lost)?;
+        let share = share(analysis, |partition| partition.exposed_copy_ns)?;
+        let copies: i64 = analysis.counted.iter().map(|time| time.partition.copy_ns).sum();
+        Some(Found {
+            share,
+            summary: format!("exposed copies: {} of {}", text::rough_percent(share), whole(analysis)),
+            evidence: format!(
+                "{}{} of copies and fills, of which {} overlaps with nothing",
+                text::duration(copies / windows(analysis)),
+                per_step(analysis),
+                text::rough_percent(all as f64 / copies.max(1) as f64)
+            ),
+            advice:
+                "copy from pinned memory (`pin_memory=True`, `non_blocking=True`) on a stream of its own, ahead of the \
+                     step that needs it; keep offloaded state on the device if it fits"
+                    .into(),
+            lost_ns: Some(lost),
+            causes: vec![Cause::Copies],
+            ..Found::default()
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! Kernels that are far from what their device can do.
+
+use stepscope_plan::{NumberType, text};
+use stepscope_traces::Family;
+
+use super::{
+    Check, Found,
+    time::{LEAST_WIN, is_gpu, windows, worth},
+};
+use crate::figures::{Analysis, Cause, FamilyFigures};
+
+/// Kernels that multiply reach more than this share of their peak, if nothing is wrong.
+const FAST: f64 = 0.5;
+
+/// A family whose kernels are far from the peak, if that is worth telling.
+fn slow(analysis: &Analysis, family: Family) -> Option<(&FamilyFigures, f64, Found)> {
+    let figures = analysis.families.iter().find(|figures| figures.family == family && is_gpu(analysis))?;
+    let reached = figures.peak_share.filter(|share| *share < FAST)?;
+    let cause = Cause::Kernels { family };
+    let lost = (figures.total_ns as f64 * (1.0 - reached)) as i64 / windows(analysis);
+    let share = worth(analysis, &[cause], lost)?;
+    Some((figures, reached, Found { share, lost_ns: Some(lost), causes: vec![cause], ..Found::default() }))
+}
+
+/// Attention far from its roof.
+pub(super) struct SlowAttention;
+
+impl Check for SlowAttention {
+    const KIND: &'static str = "slow-attention";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let (figures, reached, found) = slow(analysis, Family::Attention)?;
+        let names = analysis.kernels.iter().filter(|kernel| kernel.family == Family::Attention);
+        let most = names.max_by_key(|kernel| kernel.total_ns);
+        let most = most.map(|kernel| format!("; most of it is {}", text::shortened(&kernel.name, 60)));
+        Some(Found {
+            summary: format!("attention reaches {} of peak", text::rough_percent(reached)),
+            evidence: format!("{} of kernel time{}", text::rough_percent(figures.share), most.unwrap_or_default()),
+            advice: "use the newest attention kernel of the device (FlashAttention 3, cuDNN), in bf16, with head \
+                     dimensions that it is made for; causal masks count their whole square here"
+                .into(),
+            ..found
+        })
+    }
+}
+
+/// Matrix products far from their roof.
+pub(super) struct SlowMatmul;
+
+impl Check for SlowMatmul {
+    const KIND: &'static str = "slow-matmul";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let (figures, reached, found) = slow(analysis, Family::Matmul)?;
+        let odd = analysis.gemms.iter().find(|gemm| !gemm.misaligned.is_empty());
+        let worst =
+            analysis.gemms.iter().filter(|gemm| gemm.kernels.rates.peak_share.is_some_and(|share| share < FAST));
+        let worst = worst.max_by_key(|gemm| gemm.kernels.total_ns).map(|gemm| {
+            let share = gemm.kernels.rates.peak_share.unwrap_or(0.0);
+            format!("; {} × {} × {} reaches {}", gemm.m, gemm.n, gemm.k, text::rough_percent(share))
+        });
+        Some(Found {
+            summary: format!("matrix products reach {} of peak", text::rough_percent(reached)),
+            evidence: format!("{} of kernel time{}", text::rough_percent(figures.share), worst.unwrap_or_default()),
+            advice: match odd {
+                Some(gemm) => format!(
+                    "pad sizes to multiples of 16 bytes ({} × {} × {} is not, in {}), or use larger micro-batches",
+                    gemm.m,
+                    gemm.n,
+                    gemm.k,
+                    text::listed(&gemm.misaligned)
+                ),
+                None => {
+                    "use larger micro-batches or longer sequences, so that each product fills the device; fuse small \
+                         products"
+                        .into()
+                }
+            },
+            ..found
+        })
+    }
+}
+
+/// Products of 32-bit numbers that tensor cores could take.
+pub(super) struct WithoutTensorCores;
+
+impl Check for WithoutTensorCores {
+    const KIND: &'static str = "fp32-matmul";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let by_shape = analysis.gemms.iter().filter(|gemm| gemm.without_tensor_cores);
+        let by_shape: i64 = by_shape.map(|gemm| gemm.kernels.total_ns).sum();
+        let by_name = analysis.kernels.iter().filter(|kernel| kernel.precision == Some(NumberType::Fp32));
+        let by_name: i64 = by_name.filter(|kernel| kernel.family == Family::Matmul).map(|kernel| kernel.total_ns).sum();
+        let time = by_shape.max(by_name);
+        let all: i64 = analysis.counted.iter().map(|time| time.partition.span_ns).sum();
+        let share = time as f64 / all.max(1) as f64;
+        (is_gpu(analysis) && share >= LEAST_WIN).then(|| Found {
+            share,
+            summary: format!(
+                "matrix products in fp32 without tensor cores: {} of the time",
+                text::rough_percent(share)
+            ),
+            evidence: format!("{} per step", text::duration(time / windows(analysis))),
+            advice: "compute in bf16 (autocast), or let fp32 use TF32: `torch.set_float32_matmul_precision(\"high\")`"
+                .into(),
+            lost_ns: Some(time / windows(analysis)),
+            ..Found::default()
+        })
+    }
+}
+
+/// An optimizer of many small kernels.
+pub(super) struct UnfusedOptimizer;
+
+impl Check for UnfusedOptimizer {
+    const KIND: &'static str = "unfused-optimizer";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_KERNELS: u64 = 200;
+        const LONGEST_NS: i64 = 20_000;
+        let figures = analysis.families.iter().find(|figures| figures.family == Family::Optimizer)?;
+        let steps = windows(analysis);
+        let (kernels, mean) = (figures.count / steps as u64, figures.total_ns / figures.count.max(1) as i64);
+        let idle: i64 = analysis
+            .operators
+            .iter()
+            .filter(|operator| is_optimizer(operator.operator.as_deref()))
+            .map(|operator| operator.kernels.idle_before_ns)
+            .sum();
+        let all: i64 = analysis.counted.iter().map(|time| time.partition.span_ns).sum();
+        let share = (figures.total_ns + idle) as f64 / all.max(1) as f64;
+        (kernels >= LEAST_KERNELS && mean <= LONGEST_NS && share >= LEAST_WIN).then(|| Found {
+            share,
+            summary: format!("the optimizer launches {} small kernels per step", text::count(kernels)),
+            evidence: format!(
+                "{} each, and {} of the time with the gaps before them",
+                text::duration(mean),
+                text::rough_percent(share)
+            ),
+            advice:
+                "use a fused optimizer (`AdamW(fused=True)`) or one that handles all tensors at once (`foreach=True`)"
+                    .into(),
+            lost_ns: Some((figures.total_ns + idle) / steps),
+            ..Found::default()
+        })
+    }
+}
+
+/// Whether an operator is a step of an optimizer.
+fn is_optimizer(operator: Option<&str>) -> bool {
+    operator.is_some_and(|operator| operator.starts_with("Optimizer.step"))
+}

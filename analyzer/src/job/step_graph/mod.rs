@@ -1,0 +1,223 @@
+//! What each activity of a step waited for, over all ranks, and the step as it would have been otherwise.
+//!
+//! For users, it is defined in `docs/src/metrics.md#the-critical-path`.
+//!
+//! An activity begins when what it waits for is over, and a lag later. It waits for the activity before it on its stream, and
+//! for the one of its rank that ended last before it began: that is what an event of another stream would have waited for, and
+//! what a host waits for that launches late. Ranks meet in collectives and messages: those are over for all ranks a while after
+//! the last of them has come. Lags are what was measured, so that the graph replays the step to the nanosecond.
+
+mod path;
+mod replay;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, HashMap},
+};
+
+use stepscope_plan::Axis;
+use stepscope_traces::{Family, Group, GroupInfo, Phase, Sequence, SpanKind, Step, Stream};
+
+pub(crate) use self::{path::critical_path, replay::Change};
+use crate::{
+    figures::{Class, IdleReason},
+    job::{clock::Alignment, messages::messages},
+    rank::{axes::Axes, intervals::Intervals, result::RankResult, step_sample::SampledActivity},
+};
+
+/// An activity, and what it waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    /// The place of its rank in the list.
+    pub(crate) rank: u32,
+    /// In the clock that all ranks are aligned to.
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+    pub(crate) class: Class,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) family: Family,
+    /// Along which axis it communicates, where that is known.
+    pub(crate) axis: Option<Axis>,
+    /// The one before it on its stream, and the one of its rank that ended last before it began.
+    before: [Option<u32>; 2],
+    /// How long it began after those were over.
+    pub(crate) lag: i64,
+    /// What that is.
+    pub(crate) lag_on: LagKind,
+    /// Where it meets other ranks.
+    meeting: Option<u32>,
+}
+
+impl Node {
+    pub(crate) fn duration(&self) -> i64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// What the time is that an activity begins after all that it waits for is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LagKind {
+    /// Nothing ran on the rank.
+    Idle(IdleReason),
+    /// Nothing ran on the rank: it is a stage of a pipeline, and had nothing to do.
+    Bubble,
+    /// Something else ran there.
+    Busy,
+}
+
+/// Activities of several ranks that none ends before all have begun.
+#[derive(Clone, Debug)]
+struct Meeting {
+    nodes: Vec<u32>,
+    /// When the last one came, and who that was.
+    last: i64,
+    last_node: u32,
+    /// How long it takes when all are there.
+    own: i64,
+}
+
+/// One step of all ranks: its activities in the order in which they began.
+pub(crate) struct StepGraph {
+    /// None, where it is the whole recording.
+    pub(crate) step: Option<Step>,
+    pub(crate) nodes: Vec<Node>,
+    meetings: Vec<Meeting>,
+    /// When the first activity of any rank begins.
+    pub(crate) begin: i64,
+    pub(crate) ranks: usize,
+}
+
+impl StepGraph {
+    /// The graph of a step that all ranks have kept; none, where they have kept none, or different ones. `bubbles`: when each
+    /// rank's stage has nothing to do, if it is one.
+    pub(crate) fn of(
+        ranks: &[RankResult],
+        groups: &[GroupInfo],
+        alignment: &Alignment,
+        bubbles: &[Intervals],
+    ) -> Option<StepGraph> {
+        let mut samples = ranks.iter().map(|rank| rank.sample.as_ref());
+        let step = samples.clone().flatten().next()?.step;
+        let computes = ranks.iter().map(|rank| rank.figures.kernel_count > 0);
+        if samples
+            .by_ref()
+            .zip(computes)
+            .any(|(sample, computes)| computes && sample.is_none_or(|sample| sample.step != step))
+        {
+            return None;
+        }
+        let axes = Axes::of(groups);
+        let mut sampled: Vec<(Node, SampledActivity)> = Vec::new();
+        for (index, rank) in ranks.iter().enumerate() {
+            let node = |activity: &SampledActivity| {
+                let [start, end] = [activity.start, activity.end].map(|time| alignment.align(index, time));
+                let node = Node {
+                    rank: index as u32,
+                    start,
+                    end: end.max(start),
+                    class: activity.class,
+                    phase: activity.phase,
+                    family: activity.family,
+                    axis: activity.group.and_then(|group| axes.along(group, activity.kind)),
+                    before: [None; 2],
+                    lag: 0,
+                    lag_on: LagKind::Busy,
+                    meeting: None,
+                };
+                (node, *activity)
+            };
+            if let Some(sample) = &rank.sample {
+                sampled.extend(sample.activities.iter().map(node));
+                // A step lasts until the next one begins: that is an activity of no length.
+                let next = sample.next.map(|(time, reason)| SampledActivity::next_step(time, reason));
+                sampled.extend(next.iter().map(node));
+            }
+        }
+        sampled.sort_by_key(|(node, _)| (node.start, node.end, node.rank));
+        let begin = sampled.first()?.0.start;
+        let meetings = meetings(&sampled, ranks, groups);
+        let (mut nodes, activities): (Vec<Node>, Vec<SampledActivity>) = sampled.into_iter().unzip();
+        for (number, meeting) in (0..).zip(&meetings) {
+            meeting.nodes.iter().for_each(|node| nodes[*node as usize].meeting = Some(number));
+        }
+        tie(&mut nodes, &activities, begin, bubbles);
+        Some(StepGraph { step, nodes, meetings, begin, ranks: ranks.len() })
+    }
+
+    /// How long it is, from the first start until the next step has begun on all ranks, or to the last end.
+    pub(crate) fn length(&self) -> i64 {
+        self.nodes.iter().map(|node| node.end).max().unwrap_or(self.begin) - self.begin
+    }
+}
+
+/// Finds what each activity waits for. They are sorted by start.
+fn tie(nodes: &mut [Node], activities: &[SampledActivity], begin: i64, bubbles: &[Intervals]) {
+    let ranks = bubbles.len();
+    let mut on_stream: HashMap<(u32, Option<Stream>), u32> = HashMap::new();
+    let mut running: Vec<BinaryHeap<Reverse<(i64, u32)>>> = vec![BinaryHeap::new(); ranks];
+    let mut ended: Vec<Option<u32>> = vec![None; ranks];
+    for index in 0..nodes.len() {
+        let node = nodes[index];
+        let rank = node.rank as usize;
+        while let Some(Reverse((_, over))) =
+            running[rank].peek().copied().filter(|Reverse((end, _))| *end <= node.start)
+        {
+            running[rank].pop();
+            ended[rank] = Some(over);
+        }
+        let before = on_stream.insert((node.rank, activities[index].stream), index as u32);
+        // What overlaps on a stream has not waited for it.
+        let before = before.filter(|before| nodes[*before as usize].end <= node.start);
+        let over = ended[rank].map_or(begin, |over| nodes[over as usize].end);
+        nodes[index].before = [before, ended[rank]];
+        nodes[index].lag = node.start - over;
+        nodes[index].lag_on = match running[rank].is_empty() {
+            false => LagKind::Busy,
+            true if 2 * bubbles[rank].covered(over, node.start) > node.start - over => LagKind::Bubble,
+            true => LagKind::Idle(activities[index].idle_before.unwrap_or(IdleReason::Unknown)),
+        };
+        running[rank].push(Reverse((node.end, index as u32)));
+    }
+}
+
+/// Where activities of several ranks meet: collectives by group and number, messages by their two sides.
+fn meetings(sampled: &[(Node, SampledActivity)], ranks: &[RankResult], groups: &[GroupInfo]) -> Vec<Meeting> {
+    type Met = (Option<Group>, Option<Sequence>, SpanKind);
+    let mut met: BTreeMap<Met, Vec<u32>> = BTreeMap::new();
+    let mut sides: HashMap<(usize, i64, SpanKind, Option<Group>), u32> = HashMap::new();
+    for (index, (node, activity)) in (0..).zip(sampled) {
+        match activity.kind {
+            SpanKind::Send | SpanKind::Receive => {
+                sides.insert((node.rank as usize, activity.start, activity.kind, activity.group), index);
+            }
+            SpanKind::Communication => {}
+            _ if activity.class == Class::Communication && activity.group.is_some() && activity.sequence.is_some() => {
+                met.entry((activity.group, activity.sequence, activity.kind)).or_default().push(index);
+            }
+            _ => {}
+        }
+    }
+    let mut all: Vec<Vec<u32>> = met.into_values().collect();
+    if !sides.is_empty() {
+        let side = |(rank, span): (usize, usize)| {
+            let span = &ranks[rank].communication[span];
+            sides.get(&(rank, span.start, span.operation, span.group)).copied()
+        };
+        let pairs = messages(ranks, groups).into_iter();
+        all.extend(pairs.filter_map(|message| Some(vec![side(message.send)?, side(message.receive)?])));
+    }
+    let node = |index: &u32| &sampled[*index as usize].0;
+    let is_of_each_rank_once = |nodes: &Vec<u32>| {
+        let mut ranks: Vec<u32> = nodes.iter().map(|index| node(index).rank).collect();
+        ranks.sort_unstable();
+        ranks.len() > 1 && ranks.windows(2).all(|pair| pair[0] != pair[1])
+    };
+    let meeting = |nodes: Vec<u32>| {
+        let last_node = nodes.iter().copied().max_by_key(|index| node(index).start)?;
+        let own = nodes.iter().map(|index| node(index).duration()).min()?;
+        Some(Meeting { last: node(&last_node).start, last_node, own, nodes })
+    };
+    all.into_iter().filter(is_of_each_rank_once).filter_map(meeting).collect()
+}

@@ -1,0 +1,95 @@
+use proptest::{collection::vec, prelude::*};
+use stepscope_plan::Axis;
+use stepscope_traces::{Span, SpanKind, Stream};
+
+use super::{path::stretches, *};
+use crate::{
+    figures::{Cause, PathPart},
+    test_runs::{TestRun, ranks, span, talk},
+};
+
+use SpanKind::{AllReduce, Kernel};
+
+/// Nothing is different.
+struct Unchanged;
+
+impl Change for Unchanged {}
+
+fn graph(run: &TestRun) -> StepGraph {
+    let results = run.results();
+    let groups = &run.run.info.groups;
+    let alignment = Alignment::of(&results, groups);
+    StepGraph::of(&results, groups, &alignment, &vec![Intervals::default(); results.len()]).unwrap()
+}
+
+/// A rank that computes, on two streams, and meets the other one in collectives, which end together.
+fn any_run() -> impl Strategy<Value = Vec<Vec<Span>>> {
+    let kernels = || vec((0..200_i64, 0..30_i64, 0..2_u32), 1..20);
+    (kernels(), kernels(), vec((0..40_i64, 0..40_i64, 1..20_i64), 0..6)).prop_map(|(one, two, met)| {
+        let mut spans: Vec<Vec<Span>> = [one, two]
+            .into_iter()
+            .map(|kernels| {
+                let kernel = |(start, length, stream): (i64, i64, u32)| Span {
+                    stream: Some(Stream(stream)),
+                    ..span(Kernel, start, start + length)
+                };
+                kernels.into_iter().map(kernel).collect()
+            })
+            .collect();
+        let mut free = 0;
+        for (number, (first, second, length)) in (0..).zip(met) {
+            let starts = [free + first, free + second];
+            let end = starts[0].max(starts[1]) + length;
+            for (rank, start) in starts.into_iter().enumerate() {
+                spans[rank].push(Span { stream: Some(Stream(7)), ..talk(AllReduce, 0, number, start, end) });
+            }
+            free = end;
+        }
+        spans
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_step_is_replayed_to_the_nanosecond_and_its_path_is_as_long(spans in any_run()) {
+        let all: Vec<&[Span]> = spans.iter().map(Vec::as_slice).collect();
+        let graph = graph(&TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&all)));
+        prop_assert_eq!(graph.replay(&Unchanged), graph.length());
+        let path = stretches(&graph);
+        let sum: i64 = path.iter().map(|stretch| stretch.end - stretch.start).sum();
+        prop_assert_eq!(sum, graph.length());
+        prop_assert!(path.windows(2).all(|pair| pair[0].end == pair[1].start));
+    }
+}
+
+/// Rank 1 computes for 60 and rank 0 for 100; both meet for 20, and then compute for 10.
+fn slow_rank() -> TestRun {
+    let of =
+        |compute: i64| [span(Kernel, 0, compute), talk(AllReduce, 0, 0, compute, 120), span(Kernel, 120, 130)].to_vec();
+    TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&of(100), &of(60)]))
+}
+
+#[test]
+fn the_path_goes_to_the_rank_that_came_last() {
+    let graph = graph(&slow_rank());
+    let path: Vec<(u32, i64, i64)> = stretches(&graph).iter().map(|part| (part.rank, part.start, part.end)).collect();
+    assert_eq!(path[0], (0, 0, 100), "{path:?}");
+}
+
+#[test]
+fn without_a_cause_a_step_is_what_paper_says() {
+    let analysis = slow_rank().analyze();
+    let what_if = analysis.what_if.unwrap();
+    let without = |cause| what_if.without(cause).map(|without| without.step_ns);
+    assert_eq!(what_if.measured_ns, 130);
+    assert_eq!(without(Cause::Communication { axis: Some(Axis::Data) }), Some(110), "rank 0 has that much to do");
+    let rank = analysis.ranks[0].rank;
+    // Rank 0 has 110 to do, and rank 1 has 70.
+    assert_eq!(without(Cause::SlowRank { rank }), Some(100 * 70 / 110 + 1 + 20 + 10), "and rank 1 is the last");
+    assert_eq!(without(Cause::Copies), None);
+    let path = analysis.critical_path.unwrap();
+    let part = |part: PathPart| path.parts.iter().find(|share| share.part == part).map(|share| share.time_ns);
+    assert_eq!(part(PathPart::Communication { axis: Some(Axis::Data) }), Some(20));
+}

@@ -1,0 +1,102 @@
+//! From the peak to what is used of it, and what the end of a step depends on.
+
+use stepscope_analyzer::{Analysis, PathShare, WaterfallLine, WaterfallPart, WaterfallRow};
+use stepscope_plan::text;
+
+use crate::render::{
+    html::escaped,
+    table::{Table, Topic, duration},
+};
+
+/// How many lines the waterfall has at most.
+const MOST_LINES: usize = 14;
+/// How long the longest bar is.
+const BAR: f64 = 25.0;
+/// How many parts of the critical path are told.
+const MOST_PARTS: usize = 8;
+
+/// What the waterfall is of.
+fn title(analysis: &Analysis) -> String {
+    let whole = if analysis.window.whole { "the recording" } else { "a step" };
+    let ranks = if analysis.counted.len() > 1 { ", mean of all ranks" } else { "" };
+    match analysis.waterfall.iter().any(|row| row.part == WaterfallPart::Mfu) {
+        true => format!("From peak to MFU: where {whole} goes{ranks}"),
+        false => format!("Where {whole} goes{ranks}"),
+    }
+}
+
+fn lines(analysis: &Analysis) -> Vec<WaterfallLine> {
+    let nothing_ran = analysis.counted.iter().all(|time| time.kernel_count == 0);
+    if nothing_ran { Vec::new() } else { WaterfallRow::lines(&analysis.waterfall, MOST_LINES) }
+}
+
+/// The waterfall.
+pub(super) fn table(analysis: &Analysis) -> Table {
+    let row = |line: &WaterfallLine| {
+        let bar = "█".repeat((line.points.max(0.0) / 100.0 * BAR).round() as usize);
+        vec![line.words.clone(), duration(line.time_ns), format!("{:.1}", line.points), bar]
+    };
+    let rows = lines(analysis).iter().map(row).collect();
+    Table {
+        topic: Topic::Waterfall,
+        title: title(analysis),
+        headers: vec!["part", ">time", ">points", ""],
+        rows,
+        detail: false,
+    }
+}
+
+/// The waterfall as bars, each of which begins where the one before it ends.
+pub(super) fn plot(analysis: &Analysis) -> String {
+    let lines = lines(analysis);
+    if lines.is_empty() {
+        return String::new();
+    }
+    let row = |line: &WaterfallLine| {
+        let class = match line.part {
+            Some(WaterfallPart::Kernels { .. } | WaterfallPart::Recomputation) => "compute",
+            Some(WaterfallPart::Idle { .. } | WaterfallPart::Bubble) => "idle",
+            Some(WaterfallPart::Communication { .. } | WaterfallPart::Stragglers) => "communication",
+            Some(WaterfallPart::Copies) => "copies",
+            Some(WaterfallPart::Mfu) => "mfu",
+            None => "others",
+        };
+        let (from, wide) = (line.from.clamp(0.0, 100.0), line.points.clamp(0.0, 100.0));
+        format!(
+            "<tr><td>{}</td><td class=\"right\">{}</td><td class=\"right\">{:.1}</td><td class=\"bar\"><span class=\"{class}\" \
+             style=\"margin-left:{from:.2}%;width:{wide:.2}%\"></span></td></tr>\n",
+            escaped(&line.words),
+            duration(line.time_ns),
+            line.points
+        )
+    };
+    let rows: String = lines.iter().map(row).collect();
+    format!(
+        "<section>\n<h2>{}</h2>\n<table class=\"waterfall\">\n<thead><tr><th>part</th><th class=\"right\">time</th><th \
+         class=\"right\">points</th><th></th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</section>\n",
+        escaped(&title(analysis))
+    )
+}
+
+/// What the end of a step depends on.
+pub(super) fn critical_path(analysis: &Analysis) -> Table {
+    let path = analysis.critical_path.as_ref();
+    let step = path.and_then(|path| path.step).map_or("the recording".into(), |step| format!("step {step}"));
+    let length = path.map_or(0, |path| path.length_ns);
+    let ranks = path.map_or(&[][..], |path| &path.ranks);
+    let on = match ranks {
+        [_, _, ..] => format!(", {} of it on rank {}", text::rough_percent(ranks[0].share), ranks[0].rank),
+        _ => String::new(),
+    };
+    let parts = path.map_or(&[][..], |path| &path.parts);
+    let row = |part: &PathShare| vec![part.part.words(), duration(part.time_ns), text::percent(part.share)];
+    let (shown, others) = parts.split_at(parts.len().min(MOST_PARTS));
+    let mut rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+    if !others.is_empty() {
+        let (time, share) =
+            others.iter().fold((0, 0.0), |(time, share), part| (time + part.time_ns, share + part.share));
+        rows.push(vec![format!("{} others", others.len()), duration(time), text::percent(share)]);
+    }
+    let title = format!("Critical path of {step}: what its end depends on ({}{on})", text::duration(length));
+    Table { topic: Topic::Time, title, headers: vec!["part", ">time", ">share"], rows, detail: false }
+}

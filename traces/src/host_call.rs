@@ -1,0 +1,63 @@
+//! What calls of the host into the driver do besides launching work.
+
+/// What a call of the host into the driver does besides launching work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostCall {
+    /// It waits for the device.
+    Waits,
+    /// It takes or gives back memory of the device, or memory that the device can reach.
+    Allocates,
+}
+
+impl HostCall {
+    /// What a call does, by the name that CUDA or HIP gives it; none, of one that only launches.
+    pub fn of(name: &str) -> Option<HostCall> {
+        let call = ["cuda", "hip", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix))?;
+        // Versions are appended: `cuMemAlloc_v2`, `cudaMalloc_v3020`.
+        let call = call.split("_v").next().unwrap_or(call);
+        if call.ends_with("Synchronize") {
+            return Some(HostCall::Waits);
+        }
+        // Without "Async", a copy to the host returns when it is there.
+        let copies = ["Memcpy", "MemcpyDtoH", "MemcpyToSymbol", "MemcpyFromSymbol", "Memcpy2D"];
+        if copies.contains(&call) {
+            return Some(HostCall::Waits);
+        }
+        let takes = ["Malloc", "Free", "MemAlloc", "MemFree", "HostAlloc", "FreeHost", "MallocHost", "HostRegister"];
+        let virtual_memory = ["MemCreate", "MemMap", "MemUnmap", "MemRelease", "MemSetAccess", "MemAddressReserve"];
+        let host = ["MemHostAlloc", "MemFreeHost", "MemHostRegister", "HostMalloc", "HostFree"];
+        let all = takes.iter().chain(&virtual_memory).chain(&host);
+        all.into_iter().any(|taking| *taking == call).then_some(HostCall::Allocates)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_wait_are_told_from_those_that_launch() {
+        for (name, does) in [
+            ("cudaStreamSynchronize", Some(HostCall::Waits)),
+            ("cudaDeviceSynchronize", Some(HostCall::Waits)),
+            ("cuCtxSynchronize", Some(HostCall::Waits)),
+            ("hipEventSynchronize", Some(HostCall::Waits)),
+            ("cudaMemcpy", Some(HostCall::Waits)),
+            ("cuMemcpyDtoH_v2", Some(HostCall::Waits)),
+            ("cudaMemcpyAsync", None),
+            ("cudaMalloc", Some(HostCall::Allocates)),
+            ("cudaMalloc_v3020", Some(HostCall::Allocates)),
+            ("cuMemAlloc_v2", Some(HostCall::Allocates)),
+            ("cuMemMap", Some(HostCall::Allocates)),
+            ("hipFree", Some(HostCall::Allocates)),
+            ("cudaMallocAsync", None),
+            ("cudaLaunchKernel", None),
+            ("cudaLaunchKernelExC_v11060", None),
+            ("cudaStreamWaitEvent", None),
+            ("aten::item", None),
+            ("", None),
+        ] {
+            assert_eq!(HostCall::of(name), does, "{name}");
+        }
+    }
+}
