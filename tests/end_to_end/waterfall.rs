@@ -71,8 +71,8 @@ fn the_waterfall_ends_with_mfu() {
 fn the_largest_loss_is_the_first_finding() {
     for (source, first) in [
         ("dp2-zero3", "exposed-communication"),
-        ("recompute-full", "needless-recomputation"),
-        ("pytorch-checkpointed", "needless-recomputation"),
+        ("recompute-full", "recomputation"),
+        ("pytorch-checkpointed", "recomputation"),
         ("single", "slow-attention"),
         ("pp2-1f1b", "shared-device"),
         ("../tests/fixtures/kineto/shapes", "host-bound"),
@@ -86,8 +86,8 @@ fn the_largest_loss_is_the_first_finding() {
 fn what_it_would_win_is_what_it_wins() {
     let step = |analysis: &Value| analysis["step_time"]["median_ns"].as_f64().unwrap();
     for (with, without, kind) in [
-        ("recompute-full", "recompute-none", "needless-recomputation"),
-        ("pytorch-checkpointed", "pytorch", "needless-recomputation"),
+        ("recompute-full", "recompute-none", "recomputation"),
+        ("pytorch-checkpointed", "pytorch", "recomputation"),
         ("dp2-naive", "dp2-bucketed", "exposed-communication"),
     ] {
         let (with_it, without_it) = (analyzed(with), analyzed(without));

@@ -76,7 +76,7 @@ impl Fault {
             Fault::Synchronization => "sync-points",
             Fault::SlowLaunches => "host-bound",
             Fault::Copies => "exposed-copies",
-            Fault::Recomputation => "needless-recomputation",
+            Fault::Recomputation => "recomputation",
             Fault::Allocation => "allocator-thrashing",
         }
     }

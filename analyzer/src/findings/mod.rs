@@ -100,7 +100,7 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
         check::<kernels::SlowMatmul>,
         check::<kernels::WithoutTensorCores>,
         check::<kernels::UnfusedOptimizer>,
-        check::<recomputation::NeedlessRecomputation>,
+        check::<recomputation::Recomputation>,
         check::<ranks::SlowRank>,
         check::<pipeline::UnevenStages>,
         check::<pipeline::LargeBubble>,

@@ -1,4 +1,4 @@
-//! Recomputation that memory does not need.
+//! Recomputation that memory does not need, as far as is known.
 
 use stepscope_plan::text;
 
@@ -8,33 +8,35 @@ use super::{
 };
 use crate::figures::{Analysis, Cause, RankMemory};
 
-/// Activations that are computed again though there is room for them.
-pub(super) struct NeedlessRecomputation;
+/// Activations that are computed again though there is room for them, or nobody knows whether there is.
+pub(super) struct Recomputation;
 
-impl Check for NeedlessRecomputation {
-    const KIND: &'static str = "needless-recomputation";
+impl Check for Recomputation {
+    const KIND: &'static str = "recomputation";
 
     fn find(analysis: &Analysis) -> Option<Found> {
         const MOST_FULL: f64 = 0.6;
         let all: i64 = analysis.counted.iter().map(|time| time.recomputation_ns).sum();
         let lost = all / windows(analysis);
         let share = worth(analysis, &[Cause::Recomputation], lost)?;
-        let device = analysis.run.device.as_ref()?.memory_bytes?;
-        let used = RankMemory::fullest(analysis.memory.iter()).map(|memory| memory.peak_bytes)?;
+        let device = analysis.run.device.as_ref().and_then(|device| device.memory_bytes);
+        let used = RankMemory::fullest(analysis.memory.iter()).map(|memory| memory.peak_bytes).filter(|used| *used > 0);
+        let (room, known) = match used.zip(device) {
+            Some((used, device)) if (used as f64) < MOST_FULL * device as f64 => {
+                (", and memory has room", format!("at most {} of {} are used", text::bytes(used), text::bytes(device)))
+            }
+            // It is needed, or may be.
+            Some(_) => return None,
+            None => ("", "how full memory is, is not known".into()),
+        };
         let advice = match is_ours(analysis) {
             true => "recompute less: `--recompute selective` or `none`, or fill the memory with larger micro-batches",
-            false => "checkpoint fewer layers, or only attention, or fill the memory with larger micro-batches",
+            false => "if there is room, checkpoint fewer layers, or only attention, or use larger micro-batches",
         };
-        (used > 0 && (used as f64) < MOST_FULL * device as f64).then(|| Found {
+        Some(Found {
             share,
-            summary: format!("recomputation takes {} of the step, and memory has room", text::rough_percent(share)),
-            evidence: format!(
-                "{}{} of kernels that run again; at most {} of {} are used",
-                text::duration(lost),
-                per_step(analysis),
-                text::bytes(used),
-                text::bytes(device)
-            ),
+            summary: format!("recomputation takes {} of the step{room}", text::rough_percent(share)),
+            evidence: format!("{}{} of kernels that run again; {known}", text::duration(lost), per_step(analysis)),
             advice: advice.into(),
             lost_ns: Some(lost),
             causes: vec![Cause::Recomputation],

@@ -5,7 +5,8 @@
 //! Each stretch in which nothing runs is taken apart: what of it the program evaluates, saves a checkpoint, waits for data or
 //! takes memory has that reason. The rest has one reason. Where the host was waiting for the device when the stretch began, or,
 //! where its calls are not known, the last thing before it was a copy to the host, it is synchronization; where something was
-//! launched in it, launches come late; where launches are known and none was, what runs next was in its queue already.
+//! launched in it, launches come late; where launches are known and none was, what runs next was in its queue already. Launches
+//! that come late soon after synchronization are due to it: the host has to get ahead again.
 
 use stepscope_traces::Names;
 
@@ -13,6 +14,9 @@ use crate::{
     figures::{Class, IdleReason, IdleShare},
     rank::{activity::Activities, host_calls::HostCalls, intervals::Intervals},
 };
+
+/// So soon after synchronization the host may not be ahead of the device again, in nanoseconds.
+const CATCHING_UP: i64 = 300_000;
 
 /// A stretch of idle time and its reason.
 pub(crate) type IdleStretch = (i64, i64, IdleReason);
@@ -37,13 +41,21 @@ impl IdleReasons {
         let mut stretches = Vec::new();
         // When what ran so far is over, and what was over last.
         let mut covered: Option<(i64, usize)> = None;
+        // When the last stretch was over that is due to synchronization.
+        let mut synchronized = i64::MIN;
         for (index, activity) in activities.items.iter().enumerate() {
             if let Some((end, last)) = covered.filter(|(end, _)| *end < activity.start) {
                 let copies_to_host = || {
                     let last = &activities.items[last];
                     activities.place(last).class == Class::Copy && is_to_host(names.get(last.name).unwrap_or_default())
                 };
-                let rest = rest(host, end, activity.start, copies_to_host);
+                let mut rest = rest(host, end, activity.start, copies_to_host);
+                if rest == IdleReason::Launches && end.saturating_sub(synchronized) < CATCHING_UP {
+                    rest = IdleReason::Synchronization;
+                }
+                if rest == IdleReason::Synchronization {
+                    synchronized = activity.start;
+                }
                 add(&mut stretches, (end, activity.start), &said, rest);
             }
             if covered.is_none_or(|(end, _)| activity.end > end) {
@@ -209,7 +221,9 @@ mod tests {
         let said = reasons(SpanKind::Kernel, "", &host, &[]);
         assert_eq!(said.iter().map(|stretch| stretch.2).collect::<Vec<_>>(), [Queue, Queue, Launches]);
         let host = HostCalls { launches: vec![5, 150], waits: vec![(5, 12)], ..none() };
-        assert_eq!(reasons(SpanKind::Kernel, "", &host, &[])[0].2, Synchronization);
+        let said = reasons(SpanKind::Kernel, "", &host, &[]);
+        assert_eq!(said[0].2, Synchronization);
+        assert_eq!(said[2].2, Synchronization, "the host is not ahead yet");
     }
 
     #[test]

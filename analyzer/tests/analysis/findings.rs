@@ -12,8 +12,8 @@ use crate::support::{Hand, analyzed, span, within, write};
 fn kinds(analysis: &Analysis) -> Vec<&'static str> {
     for finding in &analysis.findings {
         assert!((0.0..=1.0).contains(&finding.share), "{finding:?}");
-        let evidence = finding.evidence.chars().any(|character| character.is_ascii_digit());
-        assert!(evidence && !finding.what.is_empty() && !finding.advice.is_empty(), "{finding:?}");
+        let evidence = finding.evidence.text.chars().any(|character| character.is_ascii_digit());
+        assert!(evidence && !finding.summary.is_empty() && !finding.advice.is_empty(), "{finding:?}");
     }
     assert!(analysis.findings.is_sorted_by(|one, other| one.share >= other.share));
     analysis.findings.iter().map(|finding| finding.kind).collect()
@@ -47,7 +47,7 @@ fn communication_that_nothing_hides_is_found() {
     }
     let analysis = analyzed(&write(info, &[hand]), &Selection::default());
     assert_eq!(kinds(&analysis), ["exposed-communication"]);
-    assert!(analysis.findings[0].what.ends_with(": 20% of the step"), "{:?}", analysis.findings);
+    assert!(analysis.findings[0].summary.ends_with(": 20% of the step"), "{:?}", analysis.findings);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_step_that_is_held_is_found() {
     assert_eq!(kinds(&run(250)), [""; 0], "steps differ");
     let analysis = run(2000);
     assert_eq!(kinds(&analysis), ["long-step"]);
-    assert_eq!(analysis.findings[0].what, "step 12 took 20 times as long as the median step");
+    assert_eq!(analysis.findings[0].summary, "step 12 took 20 times as long as the median step");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn every_other_moment() -> Hand {
 fn a_device_that_waits_for_its_host_is_found() {
     let analysis = analyzed(&write(RunInfo::of_this_process("idle"), &[every_other_moment()]), &Selection::default());
     assert_eq!(kinds(&analysis), ["host-bound"]);
-    assert!(analysis.findings[0].what.contains("47%"), "{:?}", analysis.findings);
+    assert!(analysis.findings[0].summary.contains("47%"), "{:?}", analysis.findings);
 }
 
 #[test]
@@ -119,5 +119,5 @@ fn memory_is_looked_at() {
         assert!(found.contains(&kind), "{found:?}");
     }
     let growth = analysis.findings.iter().find(|finding| finding.kind == "memory-growth").unwrap();
-    assert!(growth.what.contains("grows by 50.0 kB per step"), "{growth:?}");
+    assert!(growth.summary.contains("grows by 50.0 kB per step"), "{growth:?}");
 }
