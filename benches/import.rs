@@ -49,14 +49,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let Estimate { value, low, high } = timed.seconds;
     let rate = Estimate { value: megabytes / value, low: megabytes / high, high: megabytes / low };
     let mut table = Table::default();
-    table.at_least("JSON read and analyzed", "MB/s", 300.0, rate);
-    table.at_most("all of it", "s", 6.0, timed.seconds);
-    table.at_most("all of it, beside gzip -dc | wc -l", "", 1.5, beside_gzip(&file)?);
+    table.at_least("JSON read and analyzed", "MB/s", 450.0, rate);
+    table.at_most("all of it", "s", 2.8, timed.seconds);
+    table.at_most("all of it, beside gzip -dc | wc -l", "", 1.1, beside_gzip(&file)?);
     let unpacked = scratch.path().join("rank0.json");
     std::io::copy(&mut MultiGzDecoder::new(File::open(&file)?), &mut File::create(&unpacked)?)?;
-    table.at_most("the same unpacked", "s", 4.0, binary::analysis(&unpacked)?.seconds);
+    table.at_most("the same unpacked", "s", 1.5, binary::analysis(&unpacked)?.seconds);
     fs::remove_file(&unpacked)?;
-    table.at_most("its memory", "MB", 1500.0, Estimate::exact(timed.megabytes));
+    table.at_most("its memory", "MB", 500.0, Estimate::exact(timed.megabytes));
     table.at_most("who launched what, beside without", "", 1.3, launchers(scratch.path())?);
     let survey = Run::of_source(&file)?.ranks[0].survey()?;
     if !survey.loss.is_none() {

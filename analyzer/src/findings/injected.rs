@@ -177,10 +177,10 @@ impl Program {
                 free = self.bucket(free);
             }
         }
-        for rank in 0..RANKS {
+        for (rank, begin) in begins.into_iter().enumerate() {
             self.compute[rank] = self.compute[rank].max(free);
             self.kernel(rank, Phase::Optimizer, UPDATE, 0);
-            let span = (begins[rank], self.compute[rank]);
+            let span = (begin, self.compute[rank]);
             self.push(rank, SpanKind::Step, 0, 100, Phase::Forward, span);
             if let Some(annotation) = self.spans[rank].last_mut() {
                 annotation.phase = None;

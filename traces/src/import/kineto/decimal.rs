@@ -10,12 +10,15 @@ pub(super) fn nanoseconds(text: &str) -> Option<i64> {
     thousandths(text).or_else(|| any_nanoseconds(text))
 }
 
-/// A number with three decimals, as nearly all are.
+/// A number with three decimals, as nearly all are. So many digits fit.
 fn thousandths(text: &str) -> Option<i64> {
     let point = text.len().checked_sub(4).filter(|point| (1..=15).contains(point))?;
-    let (whole, fraction) = (text.get(..point)?, text.get(point..)?.strip_prefix('.')?);
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<i64>().ok())?;
-    Some(digits(whole)? * 1000 + digits(fraction)?)
+    let (whole, fraction) = text.as_bytes().split_at(point);
+    let (b'.', fraction) = fraction.split_first()? else { return None };
+    whole.iter().chain(fraction).try_fold(0, |number, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit < 10).then(|| number * 10 + i64::from(digit))
+    })
 }
 
 fn any_nanoseconds(text: &str) -> Option<i64> {

@@ -4,7 +4,10 @@
 //! is being read, and that is bounded, so memory does not grow with the file. An event that cannot be read costs itself:
 //! reading goes on behind the place of the error, which strings without line breaks keep close to the damage.
 
-use std::{io, ops::ControlFlow};
+use std::{
+    io,
+    ops::{ControlFlow, Range},
+};
 
 use memchr::{memchr, memchr_iter, memmem};
 use serde_json::{Deserializer, value::RawValue};
@@ -30,6 +33,20 @@ const NO_NUMBERS: [&[u8]; 8] = [b"-Infinity", b"Infinity", b"-nan(ind)", b"-nan"
 pub(super) trait Supply {
     /// Appends some; says whether there were any.
     fn append_next(&mut self, to: &mut Vec<u8>) -> io::Result<bool>;
+
+    /// Goes on behind a stretch of events, without reading it, and says where in the file it is. It begins with those bytes
+    /// that were appended and are still unread.
+    fn pass_over(&mut self, _unread: usize) -> Option<Range<u64>> {
+        None
+    }
+}
+
+/// Events that stand one behind the other.
+pub(super) enum Stretch {
+    /// Their text.
+    Text(Vec<u8>),
+    /// Where they are in the file.
+    InFile(Range<u64>),
 }
 
 /// Who is told what is there.
@@ -52,7 +69,7 @@ pub(super) trait Visit {
     }
 
     /// A stretch of events that stand one behind the other; whether more of them are wanted.
-    fn stretch(&mut self, _events: Vec<u8>) -> ControlFlow<()> {
+    fn stretch(&mut self, _events: Stretch) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }
@@ -129,11 +146,18 @@ fn run_of_events(text: &str, visit: &mut impl Visit) -> (usize, ControlFlow<()>)
     }
 }
 
-/// Where the last event ends that another one follows, as Kineto lays them out.
-fn end_of_events(bytes: &[u8]) -> Option<usize> {
-    const END: &[u8] = b"\n  },";
-    let last = memmem::rfind(bytes, b"\n  },\n  {")?;
-    Some(last + END.len())
+/// How Kineto ends an event that another one follows, and how that begins.
+const END: &[u8] = b"\n  },";
+const BETWEEN: &[u8] = b"\n  },\n  {";
+
+/// Where the last event ends that another one follows.
+pub(super) fn end_of_events(bytes: &[u8]) -> Option<usize> {
+    Some(memmem::rfind(bytes, BETWEEN)? + END.len())
+}
+
+/// Where the first event ends that another one follows.
+pub(super) fn next_end_of_event(bytes: &[u8]) -> Option<usize> {
+    Some(memmem::find(bytes, BETWEEN)? + END.len())
 }
 
 struct Walk<S> {
@@ -285,12 +309,20 @@ impl<S: Supply> Walk<S> {
     /// Hands on whole stretches of events as long as there are long ones.
     fn stretches(&mut self, visit: &mut impl Visit) -> ControlFlow<()> {
         while visit.wants_stretches() {
-            match end_of_events(&self.buffer[self.at..]).filter(|end| *end >= SHORTEST_SHARE) {
+            let unread = &self.buffer[self.at..];
+            if let Some(place) = self.supply.pass_over(unread.len()) {
+                self.buffer.clear();
+                self.at = 0;
+                visit.stretch(Stretch::InFile(place))?;
+                continue;
+            }
+            let end = if unread.ends_with(END) { Some(unread.len()) } else { end_of_events(unread) };
+            match end.filter(|end| *end >= SHORTEST_SHARE) {
                 Some(end) => {
                     let rest = self.buffer.split_off(self.at + end);
                     let mut stretch = std::mem::replace(&mut self.buffer, rest);
                     stretch.drain(..std::mem::take(&mut self.at));
-                    visit.stretch(stretch)?;
+                    visit.stretch(Stretch::Text(stretch))?;
                 }
                 None if self.buffer.len() - self.at < SHORTEST_SHARE && self.fill() => {}
                 None => break,

@@ -11,10 +11,12 @@ use serde_json::value::RawValue;
 use super::event::{Arguments, Event, TraceEventType, number};
 
 /// The event at the beginning of a text if it is a plain one, and how long it is.
-pub(super) fn plain_event(text: &str) -> Option<(Event<'_>, usize)> {
-    let mut cursor = Cursor { text, at: 0, field: 0 };
-    let mut event = Event::default();
-    cursor.fields(|cursor, key| {
+pub(super) fn plain_event<'a>(text: &'a str) -> Option<(Event<'a>, usize)> {
+    let head = laid_out_head(text);
+    let is_begun = head.is_some();
+    let (mut event, at) = head.unwrap_or_default();
+    let mut cursor = Cursor { text, at, field: 0 };
+    let field = |cursor: &mut Cursor<'a>, key: &'a str| {
         match key {
             "ph" => event.mark = Some(TraceEventType::of(cursor.string()?)),
             "cat" => event.set_category(Cow::Borrowed(cursor.string()?)),
@@ -30,8 +32,38 @@ pub(super) fn plain_event(text: &str) -> Option<(Event<'_>, usize)> {
             _ => _ = cursor.value()?,
         }
         Some(())
-    })?;
+    };
+    if is_begun { cursor.more_fields(field) } else { cursor.fields(field) }?;
     Some((event, cursor.at))
+}
+
+/// What stands before the arguments, where Kineto itself laid it out, and how long that is. Comparing all that is the same
+/// in each event takes half the time that it takes to look for its keys.
+fn laid_out_head(text: &str) -> Option<(Event<'_>, usize)> {
+    let mut cursor = Cursor { text, at: 0, field: 0 };
+    let mut event = Event::default();
+    if cursor.passes("{\n    \"ph\": \"X\", \"cat\": ") {
+        event.mark = Some(TraceEventType::Complete);
+        event.set_category(Cow::Borrowed(cursor.string()?));
+        cursor.passes(", \"name\": ").then_some(())?;
+        event.name = Cow::Borrowed(cursor.string()?);
+        cursor.passes(", \"pid\": ").then_some(())?;
+    } else {
+        cursor.passes("{\n    \"ph\": \"i\", \"cat\": \"cpu_instant_event\", \"s\": \"t\", \"name\": ").then_some(())?;
+        event.mark = Some(TraceEventType::Instant);
+        event.set_category(Cow::Borrowed("cpu_instant_event"));
+        event.name = Cow::Borrowed(cursor.string()?);
+        cursor.passes(",\n    \"pid\": ").then_some(())?;
+    }
+    event.process = Some(cursor.number()?);
+    cursor.passes(", \"tid\": ").then_some(())?;
+    event.thread = Some(cursor.number()?);
+    cursor.passes(",\n    \"ts\": ").then_some(())?;
+    event.time = Some(cursor.number()?);
+    if cursor.passes(", \"dur\": ") {
+        event.duration = Some(cursor.number()?);
+    }
+    cursor.passes(",\n    ").then_some((event, cursor.at))
 }
 
 /// Whether it is known what an event is.
@@ -126,12 +158,17 @@ struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// Goes over an object, from its first brace to behind its last.
-    fn fields(&mut self, mut field: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+    fn fields(&mut self, field: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
         self.expect(b'{')?;
         self.skip_spaces();
         if self.expect(b'}').is_some() {
             return Some(());
         }
+        self.more_fields(field)
+    }
+
+    /// Goes over an object from the beginning of one of its fields on.
+    fn more_fields(&mut self, mut field: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
         loop {
             self.skip_spaces();
             self.field = self.at;
@@ -190,6 +227,13 @@ impl<'a> Cursor<'a> {
             }
             _ => self.skip_number()?,
         }
+        Some(&self.text[begin..self.at])
+    }
+
+    /// The text of a number.
+    fn number(&mut self) -> Option<&'a str> {
+        let begin = self.at;
+        self.skip_number()?;
         Some(&self.text[begin..self.at])
     }
 
@@ -267,6 +311,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Goes behind a text if it stands here; says whether it does.
+    #[inline(always)]
+    fn passes(&mut self, text: &str) -> bool {
+        let is_here = self.text.as_bytes()[self.at..].starts_with(text.as_bytes());
+        self.at += if is_here { text.len() } else { 0 };
+        is_here
+    }
+
     fn expect(&mut self, byte: u8) -> Option<()> {
         (self.byte()? == byte).then(|| self.at += 1)
     }
@@ -283,13 +335,17 @@ mod tests {
     use super::*;
 
     /// Events of all kinds, as different versions lay them out.
-    const EVENTS: [&str; 5] = [
+    const EVENTS: [&str; 7] = [
         "{\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"aten::mm\", \"pid\": 5, \"tid\": 7,\n    \"ts\": 81617193703.898, \
          \"dur\": 159.408,\n    \"args\": {\n      \"External id\": 9,\"Sequence number\": 4, \"Concrete Inputs\": [\"\", \
          \"[2, 3]\", \"\"], \"Input type\": [\"float\", \"long int\"], \"Input Dims\": [[8, 32], [8], []], \"Ev Idx\": 2\n    }\n  }",
         r#"{"ph":"X","cat":"kernel","name":"k<1>","pid":0,"tid":7,"ts":1.5,"dur":2,"args":{"correlation":3,"grid":[1,2,3]}}"#,
         r#"{"ph":"i","args":{},"dur":-0.25,"ts":10,"tid":"main","name":"","id":null,"bp":true}"#,
         r#"{ "ph" : "i" , "name" : "[memory]" , "ts" : 12.000 , "args" : { "Addr" : 139 , "Bytes" : -512 } }"#,
+        "{\n    \"ph\": \"i\", \"cat\": \"cpu_instant_event\", \"s\": \"t\", \"name\": \"[memory]\",\n    \"pid\": 5, \"tid\": 7,\n    \
+         \"ts\": 81617193703.898,\n    \"args\": {\n      \"Addr\": 139, \"Bytes\": -512\n    }\n  }",
+        "{\n    \"ph\": \"X\", \"cat\": \"cuda_runtime\", \"name\": \"cudaLaunchKernel\", \"pid\": 5, \"tid\": 7,\n    \
+         \"ts\": 81617193703.898, \"dur\": 3\n  }",
         r#"{"ph":"M","name":"thread_name","args":{"name":"ä]\"}"#,
     ];
 
@@ -306,7 +362,7 @@ mod tests {
 
     #[test]
     fn plain_events_are_what_parsing_says() {
-        for text in &EVENTS[..4] {
+        for text in &EVENTS[..6] {
             let text = format!("{text},\n  {{");
             assert_eq!(plain_event(&text).map(told), parsed(&text));
             assert!(plain_event(&text).is_some(), "{text}");

@@ -6,8 +6,10 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
     mem,
     ops::ControlFlow,
+    os::unix::fs::FileExt,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -21,23 +23,34 @@ use serde_json::value::RawValue;
 use super::{
     super::profile::{Part, Profile, ReaderIds},
     collect::Collected,
-    document::{Supply, Visit, Walked, walk, walk_stretch},
+    document::{Stretch, Supply, Visit, Walked, walk, walk_stretch},
     event::Event,
 };
+
 /// How many threads read one trace at most.
 const MOST_READERS: usize = 8;
 
 /// A piece of a trace and its place among all pieces.
-type Piece = (usize, Vec<u8>);
+type Piece = (usize, Stretch);
+
+/// What the text of pieces is read from, and where it goes then.
+#[derive(Clone)]
+pub(super) struct Texts {
+    pub(super) file: Arc<File>,
+    /// Takes the room of texts that were read, if anybody needs it.
+    pub(super) emptied: Option<SyncSender<Vec<u8>>>,
+}
 
 /// Reads a trace on several threads; nothing where one has to do it alone.
 pub(super) fn collect<'scope>(
     scope: &'scope Scope<'scope, '_>,
     supply: impl Supply,
+    texts: Texts,
     own: Collected,
 ) -> Option<(Collected, Walked)> {
     let mut sharing = Sharing {
         scope,
+        texts,
         own,
         all: Profile::default(),
         ids: vec![ReaderIds::default()],
@@ -69,6 +82,7 @@ struct Readers {
 /// The thread that cuts a trace into pieces, reads what is between them, and puts all in order. It is reader 0.
 struct Sharing<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
+    texts: Texts,
     own: Collected,
     all: Profile,
     /// Of each reader.
@@ -103,7 +117,7 @@ impl Visit for Sharing<'_, '_> {
         true
     }
 
-    fn stretch(&mut self, events: Vec<u8>) -> ControlFlow<()> {
+    fn stretch(&mut self, events: Stretch) -> ControlFlow<()> {
         self.end_own_part();
         if self.readers.is_none() {
             self.readers = Some(self.start_readers());
@@ -131,6 +145,8 @@ impl Sharing<'_, '_> {
             let task = Task {
                 reader,
                 collected: self.own.beside(),
+                texts: self.texts.clone(),
+                room: Vec::new(),
                 pieces: from_cutter.clone(),
                 read: to_cutter.clone(),
                 has_trouble: self.has_trouble.clone(),
@@ -185,6 +201,9 @@ impl Sharing<'_, '_> {
 struct Task {
     reader: usize,
     collected: Collected,
+    texts: Texts,
+    /// For the text of what stands in the file.
+    room: Vec<u8>,
     pieces: Arc<Mutex<Receiver<Piece>>>,
     read: Sender<ReadPiece>,
     has_trouble: Arc<AtomicBool>,
@@ -193,8 +212,8 @@ struct Task {
 impl Task {
     /// Reads pieces until there are no more.
     fn run(mut self) {
-        while let Some((place, text)) = self.next() {
-            let is_read = walk_stretch(&text, &mut self.collected);
+        while let Some((place, stretch)) = self.next() {
+            let is_read = self.read(stretch);
             // What began in one piece may end in another.
             if !is_read || self.collected.open.were_any() {
                 self.has_trouble.store(true, Ordering::Relaxed);
@@ -202,6 +221,24 @@ impl Task {
             let (part, not_read) = (self.collected.profile.part(), mem::take(&mut self.collected.not_read));
             let events = mem::take(&mut self.collected.events);
             drop(self.read.send(ReadPiece { reader: self.reader, place, part, events, not_read }));
+        }
+    }
+
+    /// Reads a piece; says whether all of it could be read.
+    fn read(&mut self, stretch: Stretch) -> bool {
+        match stretch {
+            Stretch::Text(text) => {
+                let is_read = walk_stretch(&text, &mut self.collected);
+                if let Some(emptied) = &self.texts.emptied {
+                    drop(emptied.try_send(text));
+                }
+                is_read
+            }
+            Stretch::InFile(place) => {
+                self.room.resize((place.end - place.start) as usize, 0);
+                let is_there = self.texts.file.read_exact_at(&mut self.room, place.start).is_ok();
+                is_there && walk_stretch(&self.room, &mut self.collected)
+            }
         }
     }
 

@@ -21,12 +21,13 @@ use super::{
         profile::{assemble, main_device},
         recognize, unpacked,
     },
-    bytes::Blocks,
+    bytes::{Blocks, PlainFile},
     collect::Collected,
     document::{Instead, Supply, Visit, Walked, walk},
     event::Event,
     header::Header,
-    shared, tail,
+    shared::{self, Texts},
+    tail,
 };
 use stepscope_plan::text;
 
@@ -126,21 +127,57 @@ impl KinetoTrace {
         Ok(ImportedRank { info, state, data: assemble(collected.profile, window), loss })
     }
 
-    /// Reads all events, while another thread unpacks; and how much of the file was not even looked at.
+    /// Reads all events; and how much of the file was not even looked at.
     fn collect(&self, file: Arc<File>, length: u64, shown: &Arc<AtomicU64>) -> io::Result<(Collected, Walked, u64)> {
-        let (bytes, taken) = unpacked::open_shown(file.clone(), shown)?;
-        let nothing = || Collected::new(self.rank, self.groups.clone());
-        let shared =
-            thread::scope(|scope| Ok::<_, io::Error>(shared::collect(scope, Blocks::of(scope, bytes)?, nothing())))?;
-        let left = |taken: &AtomicU64| length.saturating_sub(taken.load(Ordering::Relaxed));
-        if let Some((collected, walked)) = shared {
-            return Ok((collected, walked, left(&taken)));
-        }
-        let (bytes, taken) = unpacked::open_shown(file, shown)?;
-        let mut collected = nothing();
-        let walked = thread::scope(|scope| Ok::<_, io::Error>(walk(Blocks::of(scope, bytes)?, &mut collected)))?;
-        Ok((collected, walked, left(&taken)))
+        let (collected, walked, taken) = match recognize::is_packed(&file) {
+            true => self.collect_packed(&file, shown)?,
+            false => self.collect_plain(&file, shown),
+        };
+        Ok((collected, walked, length.saturating_sub(taken.load(Ordering::Relaxed))))
     }
+
+    fn collect_plain(&self, file: &Arc<File>, shown: &Arc<AtomicU64>) -> (Collected, Walked, Arc<AtomicU64>) {
+        let (supply, taken) = PlainFile::new(file.clone(), shown);
+        let texts = Texts { file: file.clone(), emptied: None };
+        let shared = thread::scope(|scope| shared::collect(scope, supply, texts, self.nothing()));
+        if let Some((collected, walked)) = shared {
+            return (collected, walked, taken);
+        }
+        let (supply, taken) = PlainFile::new(file.clone(), shown);
+        let (collected, walked) = alone(supply, self.nothing());
+        (collected, walked, taken)
+    }
+
+    /// The same while another thread unpacks.
+    fn collect_packed(
+        &self,
+        file: &Arc<File>,
+        shown: &Arc<AtomicU64>,
+    ) -> io::Result<(Collected, Walked, Arc<AtomicU64>)> {
+        let (bytes, taken) = unpacked::open_shown(file.clone(), shown)?;
+        let shared = thread::scope(|scope| {
+            let blocks = Blocks::of(scope, bytes)?;
+            let texts = Texts { file: file.clone(), emptied: Some(blocks.emptied()) };
+            Ok::<_, io::Error>(shared::collect(scope, blocks, texts, self.nothing()))
+        })?;
+        if let Some((collected, walked)) = shared {
+            return Ok((collected, walked, taken));
+        }
+        let (bytes, taken) = unpacked::open_shown(file.clone(), shown)?;
+        let (collected, walked) =
+            thread::scope(|scope| Ok::<_, io::Error>(alone(Blocks::of(scope, bytes)?, self.nothing())))?;
+        Ok((collected, walked, taken))
+    }
+
+    fn nothing(&self) -> Collected {
+        Collected::new(self.rank, self.groups.clone())
+    }
+}
+
+/// Reads all events on this thread.
+fn alone(supply: impl Supply, mut collected: Collected) -> (Collected, Walked) {
+    let walked = walk(supply, &mut collected);
+    (collected, walked)
 }
 
 /// What of a trace is missing, or there and not read. What one lacks that is not whole may stand behind its end.
@@ -214,11 +251,5 @@ impl<R: Read> Supply for Chunks<R> {
     fn append_next(&mut self, to: &mut Vec<u8>) -> io::Result<bool> {
         let read = (&mut self.0).take(64 << 10).read_to_end(to)?;
         Ok(read > 0)
-    }
-}
-
-impl Supply for Blocks {
-    fn append_next(&mut self, to: &mut Vec<u8>) -> io::Result<bool> {
-        Blocks::append_next(self, to)
     }
 }

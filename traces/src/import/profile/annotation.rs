@@ -2,6 +2,7 @@
 
 use crate::{
     ids::{MicroBatch, Stage, Step},
+    tables::Span,
     vocabulary::{Phase, SpanKind},
 };
 
@@ -23,6 +24,12 @@ impl TrainingContext {
             micro_batch: self.micro_batch.or(outer.micro_batch),
             stage: self.stage.or(outer.stage),
         }
+    }
+
+    /// Says of a span that it is here.
+    pub(crate) fn put(self, span: &mut Span) {
+        let TrainingContext { step, phase, micro_batch, stage } = self;
+        (span.step, span.phase, span.micro_batch, span.stage) = (step, phase, micro_batch, stage);
     }
 
     /// The place that the name of an annotation tells of.

@@ -1,6 +1,9 @@
 //! Makes a rank's tables out of what a profiler saw of it.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    thread,
+};
 
 use super::{
     annotation::TrainingContext,
@@ -8,13 +11,14 @@ use super::{
     memory::memory_events,
     messages::carry,
     names::NameBook,
+    ordered::SpanSources,
     origins::Launchers,
     places::{Annotated, Places},
     rows::{Activity, Call, Profile},
 };
 use crate::{
     host_call::HostCall,
-    ids::{Correlation, Group, NameId, Nanos, Sequence, Step, Stream},
+    ids::{Group, NameId, Nanos, Sequence, Step, Stream},
     rank_data::RankData,
     tables::{CounterSample, Span, Table},
     vocabulary::{Counter, SpanKind},
@@ -48,24 +52,32 @@ pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
     call_of.iter().flatten().for_each(|call| launched[*call as usize] = true);
     launchers.attribute(&mut rows.activities, &call_of, &rows.operators, &called, &mut names);
     let operators = host_operators::ranges(&launchers, &rows.operators, &called, &mut names, &places);
-    drop((launchers, std::mem::take(&mut rows.operators)));
+    drop((launchers, call_of, std::mem::take(&mut rows.operators)));
     carry(&mut rows.activities, &rows.calls, rows.messages);
-    let mut spans: Vec<Span> = on_streams(rows.activities).collect();
-    spans.sort_by_key(|span| span.start_ns);
-    number_collectives(&mut spans);
-    spans.extend(rows.annotations.iter().map(|(annotated, name)| annotation(annotated, *name, &places)));
     let of_note = calls_of_note(&rows.calls, &names);
-    let calls = rows.calls.iter().zip(&launched).filter(|(call, launched)| **launched || of_note.contains(&call.name));
-    spans.extend(calls.map(|(call, _)| launch(call, &places)));
-    drop(rows.calls);
-    spans.extend(operators);
-    spans.sort_by_key(|span| span.start_ns);
-    let begin = spans.first().map(|span| span.start_ns).into_iter().chain(rows.memory.iter().map(|c| c.time)).min();
+    launched.iter_mut().zip(&rows.calls).for_each(|(launched, call)| *launched |= of_note.contains(&call.name));
+    move_apart(&mut rows.activities);
+    number_collectives(&mut rows.activities);
+    rows.memory.sort_by_key(|change| change.time);
+    let sources = SpanSources {
+        activities: &rows.activities,
+        annotations: &rows.annotations,
+        calls: &rows.calls,
+        launched: &launched,
+        operators: &operators,
+        places: &places,
+    };
+    let order = sources.in_order();
+    let begin = order.first().map(|(start, _)| *start).into_iter().chain(rows.memory.first().map(|c| c.time)).min();
     let begin = begin.unwrap_or_default();
     let mut data = RankData::default();
-    spans.iter().filter(|span| window.touches(span.interval())).for_each(|span| data.spans.push(span));
-    drop(spans);
-    let memory = memory_events(rows.memory, begin, |thread, time| places.at(thread, time));
+    let memory = || memory_events(&rows.memory, begin, |thread, time| places.at(thread, time));
+    let memory = thread::scope(|scope| {
+        let beside = thread::Builder::new().name("memory".into()).spawn_scoped(scope, memory);
+        let spans = order.iter().map(|(_, source)| sources.span(*source));
+        spans.filter(|span| window.touches(span.interval())).for_each(|span| data.spans.push(&span));
+        beside.ok().and_then(|beside| beside.join().ok()).unwrap_or_else(memory)
+    });
     if window == Window::ALL {
         data.memory = memory;
     } else {
@@ -100,52 +112,30 @@ fn join(activities: &mut [Activity], calls: &[Call], places: &Places) -> Vec<Opt
         // What is said of the activity itself is right.
         let own =
             TrainingContext { step: span.step, phase: span.phase, micro_batch: span.micro_batch, stage: span.stage };
-        put(span, own.within(launched));
+        own.within(launched).put(span);
         Some(index as u32)
     };
     activities.iter_mut().map(find).collect()
 }
 
-fn put(span: &mut Span, place: TrainingContext) {
-    let TrainingContext { step, phase, micro_batch, stage } = place;
-    (span.step, span.phase, span.micro_batch, span.stage) = (step, phase, micro_batch, stage);
-}
-
-fn annotation(annotated: &Annotated, name: NameId, places: &Places) -> Span {
-    let Annotated { thread, start, end, place } = *annotated;
-    let mut span = Span { stream: thread.map(Stream), ..Span::new(place.kind(), name, start, end - start) };
-    let around = places.at(thread, start);
-    put(&mut span, TrainingContext { step: place.step.or(around.step), ..place });
-    span
-}
-
-fn launch(call: &Call, places: &Places) -> Span {
-    let mut span = Span {
-        stream: call.thread.map(Stream),
-        correlation: Some(Correlation(call.correlation)),
-        ..Span::new(SpanKind::Launch, call.name, call.start, call.duration)
-    };
-    put(&mut span, places.at(call.thread, call.start));
-    span
-}
-
-/// The activities' spans. Devices have streams of the same numbers: those of any but the main one are moved apart.
-fn on_streams(activities: Vec<Activity>) -> impl Iterator<Item = Span> {
-    let main = main_device(&activities);
-    activities.into_iter().map(move |Activity { mut span, device, .. }| {
+/// Devices have streams of the same numbers: those of any but the main one are moved apart.
+fn move_apart(activities: &mut [Activity]) {
+    let main = main_device(activities);
+    for Activity { span, device, .. } in activities {
         if let Some(device) = device.filter(|device| Some(*device) != main) {
             let apart = ((device & MOST_DEVICES) + 1) << DEVICE_BIT;
             span.stream = span.stream.map(|stream| Stream(stream.0 | apart));
         }
-        span
-    })
+    }
 }
 
 /// The device that did most.
 pub(crate) fn main_device(activities: &[Activity]) -> Option<u32> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    for device in activities.iter().filter_map(|activity| activity.device) {
-        *counts.entry(device).or_default() += 1;
+    for run in activities.chunk_by(|one, next| one.device == next.device) {
+        if let Some(device) = run[0].device {
+            *counts.entry(device).or_default() += run.len();
+        }
     }
     counts.into_iter().max_by_key(|(device, count)| (*count, std::cmp::Reverse(*device))).map(|(device, _)| device)
 }
@@ -153,14 +143,17 @@ pub(crate) fn main_device(activities: &[Activity]) -> Option<u32> {
 /// Numbers the collectives of each group that the trace has not numbered, by step and then in order: ranks of a group do
 /// the same ones in the same order, and a step is the same one for all. Without steps ranks may have begun anywhere.
 /// Sends and receives have other numbers, which [`carry`] gives them.
-fn number_collectives(spans: &mut [Span]) {
-    let mut counts: HashMap<(Group, Step), u64> = HashMap::new();
-    for span in spans.iter_mut().filter(|span| span.sequence.is_none()) {
+fn number_collectives(activities: &mut [Activity]) {
+    let is_numbered = |span: &Span| {
         let is_message = matches!(span.kind, SpanKind::Send | SpanKind::Receive | SpanKind::Communication);
-        let (true, Some(group), Some(step)) = (span.kind.is_communication() && !is_message, span.group, span.step)
-        else {
-            continue;
-        };
+        span.sequence.is_none() && span.kind.is_communication() && !is_message
+    };
+    let spans = activities.iter_mut().map(|activity| &mut activity.span);
+    let mut spans: Vec<&mut Span> = spans.filter(|span| is_numbered(span)).collect();
+    spans.sort_by_key(|span| span.start_ns);
+    let mut counts: HashMap<(Group, Step), u64> = HashMap::new();
+    for span in spans {
+        let (Some(group), Some(step)) = (span.group, span.step) else { continue };
         let count = counts.entry((group, step)).or_default();
         span.sequence = u64::try_from(step.0).ok().map(|step| Sequence(step << 32 | *count));
         *count += 1;

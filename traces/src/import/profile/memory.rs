@@ -28,17 +28,16 @@ pub(crate) struct MemoryChange {
     pub(crate) reserved: Option<u64>,
 }
 
-/// The events that changes come to, in order. `begin` is when the trace begins, and `place` says where a thread was.
+/// The events that changes come to. Both are in order. `begin` is when the trace begins, and `place` says where a thread was.
 pub(crate) fn memory_events(
-    mut changes: Vec<MemoryChange>,
+    changes: &[MemoryChange],
     begin: Nanos,
     place: impl Fn(Option<u32>, Nanos) -> TrainingContext,
 ) -> MemoryEvents {
-    changes.sort_by_key(|change| change.time);
     let mut events = MemoryEvents::default();
     let mut devices: BTreeMap<u32, Reserved> = BTreeMap::new();
-    add_what_was_there(&changes, begin, &mut events, &mut devices);
-    for change in &changes {
+    add_what_was_there(changes, begin, &mut events, &mut devices);
+    for change in changes {
         let TrainingContext { step, phase, .. } = place(change.thread, change.time);
         let event = |op, address, bytes| MemoryEvent { step, phase, ..event(change.time, op, address, bytes) };
         let reserved = devices.entry(change.device).or_insert_with(|| Reserved::on(change.device));
@@ -169,14 +168,14 @@ mod tests {
 
     #[test]
     fn totals_by_hand() {
-        let changes = vec![
+        let changes = [
             // 100 were allocated, of 200 that were taken: 30 of them are freed later.
             change(10, 7, 40, 140, 200),
             change(20, 9, -30, 110, 200),
             change(30, 8, 100, 210, 320),
             change(40, 8, -100, 110, 150),
         ];
-        let events = memory_events(changes, Nanos(5), |_, _| TrainingContext::default());
+        let events = memory_events(&changes, Nanos(5), |_, _| TrainingContext::default());
         let expected = [
             (5, 0, 200),
             (5, 30, 200),
@@ -212,7 +211,7 @@ mod tests {
                 changes.push(change(time as i64, address + 1, size, allocated, allocated + spare));
             }
             let kept = changes.split_off(first);
-            let after = totals(&memory_events(kept.clone(), Nanos(-1), |_, _| TrainingContext::default()));
+            let after = totals(&memory_events(&kept, Nanos(-1), |_, _| TrainingContext::default()));
             for change in kept {
                 let last = after.iter().rfind(|(time, ..)| *time == change.time).unwrap();
                 prop_assert_eq!((Some(last.1), Some(last.2)), (change.allocated, change.reserved));
@@ -227,8 +226,8 @@ mod tests {
                 .into_iter()
                 .map(|(time, address, size, allocated, reserved)| change(time, address, size, allocated, reserved))
                 .collect();
-            let count = changes.len();
-            prop_assert!(memory_events(changes, Nanos(0), |_, _| TrainingContext::default()).len() >= count);
+            let events = memory_events(&changes, Nanos(0), |_, _| TrainingContext::default());
+            prop_assert!(events.len() >= changes.len());
         }
     }
 }

@@ -12,6 +12,7 @@ mod messages;
 mod named_ranges;
 mod names;
 mod operator;
+mod ordered;
 mod origins;
 mod places;
 mod rows;

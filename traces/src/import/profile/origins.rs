@@ -6,6 +6,8 @@
 //!
 //! An operator that creates nodes while autograd runs one is work done again: a checkpoint.
 
+use std::cmp::Reverse;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::{
@@ -86,21 +88,23 @@ impl Launchers {
             return launchers;
         }
         let mut threads: HashMap<Option<u32>, ThreadCalls> = HashMap::new();
-        let mut add = |thread, start, what| threads.entry(thread).or_default().events.push((start, what));
-        for (index, operator) in operators.iter().enumerate() {
-            add(operator.thread, (operator.start, -operator.duration.0, 1), Called::Operator(index as u32));
+        let mut add = |thread, start, duration: Nanos, what| {
+            threads.entry(thread).or_default().events.push((start, Reverse(duration), what));
+        };
+        for (operator, index) in operators.iter().zip(0..) {
+            add(operator.thread, operator.start, operator.duration, Called::Operator(index));
         }
-        for (index, function) in functions.iter().enumerate() {
-            add(function.thread, (function.start, -function.duration.0, 0), Called::Function(index as u32));
+        for (function, index) in functions.iter().zip(0..) {
+            add(function.thread, function.start, function.duration, Called::Function(index));
         }
-        for (index, call) in calls.iter().enumerate() {
-            add(call.thread, (call.start, 0, 2), Called::Launch(index as u32));
+        for (call, index) in calls.iter().zip(0..) {
+            add(call.thread, call.start, Nanos(0), Called::Launch(index));
         }
         let engine = engine_names(operators, called);
         for thread in threads.values_mut() {
             // Each kind of them comes in order, which a stable sort makes use of.
-            thread.events.sort_by_key(|(order, _)| *order);
-            let runs = |(_, what): &((Nanos, i64, u8), Called)| match what {
+            thread.events.sort();
+            let runs = |(.., what): &CallInOrder| match what {
                 Called::Operator(index) => engine.contains(&operators[*index as usize].name),
                 _ => false,
             };
@@ -228,14 +232,18 @@ impl Multiplies {
 /// The calls of one thread, in order: what begins first, and of what begins together what lasts longest.
 #[derive(Default)]
 struct ThreadCalls {
-    events: Vec<((Nanos, i64, u8), Called)>,
+    events: Vec<CallInOrder>,
     is_autograd: bool,
 }
 
-#[derive(Clone, Copy)]
+/// When a call began, how long it lasted, and what it is.
+type CallInOrder = (Nanos, Reverse<Nanos>, Called);
+
+/// Of what takes the same time, the outer ones come first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Called {
-    Operator(u32),
     Function(u32),
+    Operator(u32),
     Launch(u32),
 }
 
@@ -272,9 +280,9 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    fn thread(&mut self, events: &[((Nanos, i64, u8), Called)], calls: &[Call]) {
+    fn thread(&mut self, events: &[CallInOrder], calls: &[Call]) {
         let mut open = OpenCalls::default();
-        for ((start, ..), what) in events {
+        for (start, _, what) in events {
             while open.operators.pop_if(|(end, ..)| *end <= *start).is_some() {}
             while open.functions.pop_if(|(end, ..)| *end <= *start).is_some() {}
             match *what {

@@ -10,7 +10,7 @@
 //! The main thread is the one that says most of steps and optimizers. A step's passes end where an optimizer begins, or
 //! without any where the step ends.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use super::annotation::TrainingContext;
 use crate::{ids::Nanos, vocabulary::Phase};

@@ -1,6 +1,6 @@
 //! The rows that a reader fills, within bounds.
 
-use std::collections::HashSet;
+use hashbrown::HashSet;
 
 use super::{
     annotation::TrainingContext,
