@@ -6,6 +6,7 @@ use stepscope_plan::text;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     Figures,
+    Waiting,
     Time,
     Memory,
     Pipeline,
