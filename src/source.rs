@@ -1,9 +1,17 @@
 //! Opens what a command is asked to look at.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
+use anstyle::AnsiColor;
 use anyhow::{Context, Result};
+use stepscope_plan::text;
 use stepscope_traces::Run;
+
+/// Of how many files that are not read it is said why.
+const MOST_TOLD: usize = 8;
 
 /// Opens a run directory, or what other tools recorded. Default: the newest run under `runs/`.
 pub(crate) fn open(sources: &[PathBuf]) -> Result<Run> {
@@ -11,7 +19,23 @@ pub(crate) fn open(sources: &[PathBuf]) -> Result<Run> {
         let newest = Run::newest_under(Path::new("runs")).context("there is no run under runs/; name a SOURCE")?;
         return Ok(Run::open(&newest)?);
     }
-    Ok(Run::of_sources(sources)?)
+    let run = Run::of_sources(sources)?;
+    tell_what_is_passed_over(&run);
+    Ok(run)
+}
+
+/// Says of files beside the run's own why they are not read.
+fn tell_what_is_passed_over(run: &Run) {
+    let mut told: Vec<String> = run.passed_over.iter().take(MOST_TOLD).map(ToString::to_string).collect();
+    if let Some(more @ 1..) = run.passed_over.len().checked_sub(MOST_TOLD) {
+        told.push(format!("{} are not read, either", text::counted(more as u64, "other file")));
+    }
+    let mut stderr = anstream::stderr().lock();
+    let yellow = AnsiColor::Yellow.on_default().bold();
+    for line in told {
+        // A closed stderr leaves nobody to tell.
+        drop(writeln!(stderr, "{yellow}warning:{yellow:#} {}", text::printable(&line)));
+    }
 }
 
 /// Whether a path is that of a file that a run is made of, or would be if there were one. Other files may lie in its

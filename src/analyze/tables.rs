@@ -74,7 +74,7 @@ fn waiting(analysis: &Analysis, room: Room) -> Table {
         false => "Waiting for communication".into(),
     };
     let rows = waiting.take(room.ranks).map(row).collect();
-    Table { topic: Topic::Time, title, headers, rows, detail: false }
+    Table { topic: Topic::Waiting, title, headers, rows, detail: false }
 }
 
 /// A time and its share, with the shares of a column below each other.

@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let paths: Vec<&Path> = std::iter::once(&arguments.base).chain(&arguments.others).map(PathBuf::as_path).collect();
-    let runs = paths.iter().map(|path| Run::of_source(path)).collect::<Result<Vec<Run>, _>>()?;
+    let runs = paths.iter().map(|path| source::open(&[path.to_path_buf()])).collect::<Result<Vec<Run>>>()?;
     for run in &runs {
         if let Some(path) = arguments.output.as_deref().filter(|path| source::is_part_of(path, run)) {
             bail!("{} is part of a run; write the report elsewhere", path.display());

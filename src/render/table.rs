@@ -7,6 +7,7 @@ use stepscope_plan::text;
 pub(crate) enum Topic {
     Figures,
     Waterfall,
+    Waiting,
     Time,
     Memory,
     Pipeline,

@@ -157,6 +157,9 @@ fn dumps_of_a_job_that_hangs_say_who_did_not_come() {
     }
     let report = text(&stepscope(&["analyze", path(&fixture("flight_recorder/loader"))], here.path()).stdout);
     assert!(report.contains("rank 2 did not come to all_reduce #6 of mesh_tp (ranks 2-3): 3 ranks wait"), "{report}");
+    let dumps = fixture("flight_recorder/loader");
+    let page = text(&stepscope(&["analyze", path(&dumps), "--format", "html"], here.path()).stdout);
+    assert!(page.contains("<h2>Hang</h2>") && !page.contains("<h2>Time</h2>"), "it has no times");
     // A dump that is cut off may lack what its rank waits in.
     let cut = here.path().join("cut");
     fs::create_dir(&cut).unwrap();

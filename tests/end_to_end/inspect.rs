@@ -1,5 +1,6 @@
 use std::{
     fs,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -117,6 +118,21 @@ fn missing_ranks_are_shown() {
     fs::remove_dir_all(directory.path().join("runs/one/rank-00001")).unwrap();
     let stdout = text(&stepscope(&["inspect", "runs/one"], directory.path()).stdout);
     assert!(stdout.starts_with("runs/one  interrupted\n") && stdout.contains(", 3 of 4 ranks\n"), "{stdout}");
+}
+
+#[test]
+fn files_that_are_not_read_are_told_beside_those_that_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/tests/fixtures/kineto/ddp/rank0.json.gz");
+    fs::copy(fixture, here.join("rank0.json.gz")).unwrap();
+    fs::write(here.join("rank1.json"), "").unwrap();
+    fs::write(here.join("notes.txt"), "nothing of use").unwrap();
+    for command in ["inspect", "analyze"] {
+        let output = stepscope(&[command, "."], here);
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(text(&output.stderr), "warning: ./rank1.json is nothing that stepscope reads: it is empty\n");
+    }
 }
 
 #[test]

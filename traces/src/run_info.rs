@@ -220,7 +220,7 @@ impl RunInfo {
             stepscope: String,
         }
         let file = path.join(FILE);
-        let not_a_run = |why| TraceError::NotARun { path: path.to_owned(), why };
+        let not_a_run = |why: &str| TraceError::NotARun { path: path.to_owned(), why: why.into() };
         match path.metadata() {
             Ok(metadata) if !metadata.is_dir() => return Err(not_a_run("it is a file")),
             Ok(_) => {}

@@ -39,6 +39,7 @@ pub(super) fn written(run: &Run, analysis: &Analysis) -> Result<String> {
         let written: String = ours.iter().map(html::table).collect();
         body += &html::section(title, &(plots + &written));
     };
+    section("Hang", Topic::Waiting, String::new());
     section("Time", Topic::Time, steps::plot(analysis)? + &optional(&timeline, streams_of_the_step)?);
     section("Memory", Topic::Memory, memory::plots(analysis)?);
     section("Pipeline", Topic::Pipeline, optional(&timeline, |timeline| pipeline::plot(analysis, timeline))?);

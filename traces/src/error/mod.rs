@@ -24,8 +24,8 @@ pub enum TraceError {
     NotARun {
         /// The path.
         path: PathBuf,
-        /// What is missing.
-        why: &'static str,
+        /// What is missing, and what is there instead.
+        why: String,
     },
     /// What another tool recorded cannot be read as a run.
     #[error(transparent)]

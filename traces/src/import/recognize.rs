@@ -132,8 +132,14 @@ fn kind_of_text(bytes: &[u8]) -> &'static str {
         () if first.matches(',').count() >= 2 && is_profiler_table(first) => {
             "a CSV table of a profiler, which has no timeline that is read"
         }
+        () if is_lone_value(first) => "JSON, but one value and no object with traceEvents",
         () => "text, not JSON",
     }
+}
+
+/// Whether a text is a JSON value that has no others in it. What an object has, the readers say.
+fn is_lone_value(text: &str) -> bool {
+    serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| !value.is_object() && !value.is_array())
 }
 
 /// Whether the columns of a table are those of kernels and calls.

@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use stepscope_plan::text;
+
 use super::{
     ImportedRank, flight_recorder,
     kineto::{self, Opening},
@@ -34,6 +36,9 @@ use crate::{
 /// How many files of a directory are looked at.
 const MOST_FILES: usize = 1 << 16;
 
+/// Of how many files that are not read it is said why, where none is.
+const MOST_TOLD: usize = 8;
+
 /// How many traces stay open between a look at them and reading: a job may have more ranks than a process may have files.
 const MOST_OPEN: usize = 128;
 
@@ -43,6 +48,8 @@ pub(crate) struct ImportedRun {
     pub(crate) info: RunInfo,
     /// Its ranks, in order.
     pub(crate) ranks: Vec<SourceRank>,
+    /// Why files of its directory are not read, though they are named as if they could be.
+    pub(crate) passed_over: Vec<TraceError>,
 }
 
 /// A rank of one.
@@ -63,7 +70,8 @@ pub(crate) fn open(paths: &[&Path]) -> Result<ImportedRun, TraceError> {
     for path in paths {
         found.look_at(path)?;
     }
-    found.run(name_of(paths))
+    let passed_over = std::mem::take(&mut found.passed_over);
+    Ok(ImportedRun { passed_over, ..found.run(name_of(paths))? })
 }
 
 /// What some sources have in them.
@@ -72,6 +80,7 @@ struct Found {
     traces: Vec<Opening>,
     snapshots: Vec<Snapshot>,
     profiles: Vec<ToolRun>,
+    passed_over: Vec<TraceError>,
 }
 
 impl Found {
@@ -89,23 +98,26 @@ impl Found {
             return Err(ImportError::NotATrace { path: path.to_owned(), what }.into());
         }
         let before = self.count();
-        let mut report = None;
+        let (mut report, mut refused) = (None, Vec::new());
         for file in files_of(&newest_profile(path).unwrap_or(path.to_owned()))? {
             match self.take(&file) {
                 // It lies beside its export, or is all there is.
                 Err(error @ TraceError::Import(ImportError::NsysReport { .. })) => report = Some(error),
-                // What else is there does not matter.
-                Ok(()) | Err(TraceError::Import(ImportError::NotATrace { .. })) => {}
-                Err(TraceError::Import(ImportError::Snapshot(
-                    SnapshotError::SomethingElse { .. } | SnapshotError::Pickle { .. },
-                ))) => {}
-                Err(error) => return Err(error),
+                Err(TraceError::Import(
+                    error @ (ImportError::NotATrace { .. }
+                    | ImportError::Snapshot(SnapshotError::SomethingElse { .. } | SnapshotError::Pickle { .. })),
+                )) => refused.push((file, TraceError::Import(error))),
+                other => other?,
             }
         }
         if self.count() == before {
-            let why = "it has no run.json, and contains no trace, profile or memory snapshot";
-            return Err(report.unwrap_or(TraceError::NotARun { path: path.to_owned(), why }));
+            return Err(
+                report.unwrap_or_else(|| TraceError::NotARun { path: path.to_owned(), why: why_none(path, &refused) })
+            );
         }
+        // What else is there does not matter.
+        let named_as_traces = refused.into_iter().filter(|(file, _)| is_named_as_trace(file));
+        self.passed_over.extend(named_as_traces.map(|(_, why)| why));
         Ok(())
     }
 
@@ -122,7 +134,7 @@ impl Found {
             let (bytes, _) = unpacked::open(Arc::new(opened)).map_err(TraceError::io("read", file))?;
             self.snapshots.push(Snapshot::read(file, bytes)?);
         } else if head.starts_with(sqlite::MAGIC) && recognize::is_packed(&opened) {
-            let what = "an SQLite database packed with gzip; decompress it first".into();
+            let what = "an SQLite database packed with gzip; unpack it first, with gunzip --keep".into();
             return Err(ImportError::NotATrace { path: file.to_owned(), what }.into());
         } else if head.starts_with(sqlite::MAGIC) {
             self.profiles.push(profile_of(Database::open(file)?)?);
@@ -143,14 +155,18 @@ impl Found {
             return self.run_of_profiles(name);
         }
         let mut run = match self.traces.as_slice() {
-            [] => ImportedRun { info: torch_snapshot::run_info(name, &self.snapshots), ranks: Vec::new() },
+            [] => ImportedRun {
+                info: torch_snapshot::run_info(name, &self.snapshots),
+                ranks: Vec::new(),
+                passed_over: Vec::new(),
+            },
             _ => {
                 let (info, ranks) = kineto::run_of(name, self.traces)?;
                 let of_trace = |(path, info, trace)| {
                     let source = RankSource::Kineto { trace, memory: None };
                     SourceRank { path, info, state: State::Complete, source }
                 };
-                ImportedRun { info, ranks: ranks.into_iter().map(of_trace).collect() }
+                ImportedRun { info, ranks: ranks.into_iter().map(of_trace).collect(), passed_over: Vec::new() }
             }
         };
         let mut memory: BTreeMap<Rank, (PathBuf, ImportedRank)> = BTreeMap::new();
@@ -192,7 +208,8 @@ impl Found {
         {
             return Err(ImportError::OtherJob { one: one.path.clone(), other: other.path.clone(), why }.into());
         }
-        let mut run = ImportedRun { info: RunInfo { name, ..one.info.clone() }, ranks: Vec::new() };
+        let info = RunInfo { name, ..one.info.clone() };
+        let mut run = ImportedRun { info, ranks: Vec::new(), passed_over: Vec::new() };
         for ToolRun { path, rank, ranks, .. } in self.profiles {
             let next = run.ranks.last().map_or(Rank(0), |last: &SourceRank| Rank(last.info.rank.0 + 1));
             let first = rank.or_else(|| rank_in_name(&path)).filter(|_| ranks.len() == 1).unwrap_or(next);
@@ -216,6 +233,27 @@ impl Found {
         }
         Ok(run)
     }
+}
+
+/// Why a directory has nothing in it that is read. Of the files of a run, the run itself says more.
+fn why_none(directory: &Path, refused: &[(PathBuf, TraceError)]) -> String {
+    let mut why = "it has no run.json, and contains no trace, profile or memory snapshot".to_owned();
+    if directory.parent().is_some_and(|parent| parent.join(run_info::FILE).exists()) {
+        return why;
+    }
+    for (_, error) in refused.iter().take(MOST_TOLD) {
+        why += &format!("\n  {error}");
+    }
+    if let Some(more @ 1..) = refused.len().checked_sub(MOST_TOLD) {
+        why += &format!("\n  {} are not read, either", text::counted(more as u64, "other file"));
+    }
+    why
+}
+
+/// Whether a file is named as the tools name theirs whose files are read.
+fn is_named_as_trace(file: &Path) -> bool {
+    const ENDS: [&str; 8] = ["json", "gz", "pickle", "pkl", "pt", "sqlite", "db", "pb"];
+    file.extension().is_some_and(|end| ENDS.iter().any(|known| end.eq_ignore_ascii_case(known)))
 }
 
 /// The profile that a database holds.

@@ -40,6 +40,8 @@ pub struct Run {
     pub ranks: Vec<RankDirectory>,
     /// Processes of the job that were recorded and did nothing, beside ranks that did: launchers, probes, workers.
     pub helpers: Vec<RankDirectory>,
+    /// Why files in a directory of traces are not read, though they are named as if they could be.
+    pub passed_over: Vec<TraceError>,
 }
 
 impl Run {
@@ -79,7 +81,7 @@ impl Run {
                 named: rank.info.collector.process_groups.as_ref(),
             }));
         }
-        Ok(Run { path: path.to_owned(), info, ranks, helpers })
+        Ok(Run { path: path.to_owned(), info, ranks, helpers, passed_over: Vec::new() })
     }
 
     /// Opens what people name as a source, by its content: a run directory, a trace of PyTorch's profiler, a memory
@@ -98,7 +100,7 @@ impl Run {
                 return Run::open(path);
             }
         }
-        let ImportedRun { info, ranks } = import::open(&paths)?;
+        let ImportedRun { info, ranks, passed_over } = import::open(&paths)?;
         let directory = |SourceRank { path, info, state, source }| RankDirectory {
             path,
             info,
@@ -107,7 +109,8 @@ impl Run {
             read: Arc::default(),
         };
         let path = paths.first().map_or_else(PathBuf::new, |path| path.to_path_buf());
-        Ok(Run { path, info, ranks: ranks.into_iter().map(directory).collect(), helpers: Vec::new() })
+        let ranks = ranks.into_iter().map(directory).collect();
+        Ok(Run { path, info, ranks, helpers: Vec::new(), passed_over })
     }
 
     /// The newest run under a directory, by the time it began.
@@ -242,7 +245,9 @@ impl RankDirectory {
     pub fn follow(&self) -> Result<Follower, TraceError> {
         match self.source {
             None => Follower::new(&self.path, Window::ALL),
-            Some(_) => Err(TraceError::NotARun { path: self.path.clone(), why: "it is a trace, which does not grow" }),
+            Some(_) => {
+                Err(TraceError::NotARun { path: self.path.clone(), why: "it is a trace, which does not grow".into() })
+            }
         }
     }
 

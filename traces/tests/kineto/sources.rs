@@ -45,6 +45,7 @@ fn other_files_are_named_for_what_they_are() {
     for (bytes, what) in [
         (&b""[..], "empty"),
         (b"hello, world", "text, not JSON"),
+        (b"null\n", "JSON, but one value and no object with traceEvents"),
         (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive, such as a PyTorch checkpoint"),
         (b"{\"a\": 1}", "JSON without traceEvents"),
         (b"[{\"ph\": \"X\"}]", "a JSON array, and no list of events of PyTorch's profiler"),
@@ -60,6 +61,28 @@ fn other_files_are_named_for_what_they_are() {
     }
     assert!(matches!(Run::of_source(&directory.path().join("nothing")), Err(TraceError::Missing { .. })));
     assert!(matches!(Run::of_source(directory.path()), Err(TraceError::NotARun { .. })));
+}
+
+#[test]
+fn of_files_that_are_not_read_it_is_said_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    for number in 0..10 {
+        fs::write(here.join(format!("rank{number}.json")), "").unwrap();
+    }
+    let error = Run::of_source(here).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines.len(), 1 + 8 + 1, "{error}");
+    let first = here.join("rank0.json");
+    assert_eq!(lines[1], format!("  {} is nothing that stepscope reads: it is empty", first.display()));
+    assert_eq!(lines[9], "  2 other files are not read, either");
+    // Beside one that is read, those are told that are named as traces are.
+    fs::write(&first, trace_of(KERNEL)).unwrap();
+    fs::write(here.join("notes.txt"), "nothing of use").unwrap();
+    let run = Run::of_source(here).unwrap();
+    let told: Vec<String> = run.passed_over.iter().map(ToString::to_string).collect();
+    assert_eq!((run.ranks.len(), told.len()), (1, 9), "{told:?}");
+    assert!(told[0].ends_with("rank1.json is nothing that stepscope reads: it is empty"), "{told:?}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(super) trait Supply {
 }
 
 /// Events that stand one behind the other.
-pub(super) enum Stretch {
+pub(super) enum EventStretch {
     /// Their text.
     Text(Vec<u8>),
     /// Where they are in the file.
@@ -69,7 +69,7 @@ pub(super) trait Visit {
     }
 
     /// A stretch of events that stand one behind the other; whether more of them are wanted.
-    fn stretch(&mut self, _events: Stretch) -> ControlFlow<()> {
+    fn stretch(&mut self, _events: EventStretch) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }
@@ -313,7 +313,7 @@ impl<S: Supply> Walk<S> {
             if let Some(place) = self.supply.pass_over(unread.len()) {
                 self.buffer.clear();
                 self.at = 0;
-                visit.stretch(Stretch::InFile(place))?;
+                visit.stretch(EventStretch::InFile(place))?;
                 continue;
             }
             let end = if unread.ends_with(END) { Some(unread.len()) } else { end_of_events(unread) };
@@ -322,7 +322,7 @@ impl<S: Supply> Walk<S> {
                     let rest = self.buffer.split_off(self.at + end);
                     let mut stretch = std::mem::replace(&mut self.buffer, rest);
                     stretch.drain(..std::mem::take(&mut self.at));
-                    visit.stretch(Stretch::Text(stretch))?;
+                    visit.stretch(EventStretch::Text(stretch))?;
                 }
                 None if self.buffer.len() - self.at < SHORTEST_SHARE && self.fill() => {}
                 None => break,

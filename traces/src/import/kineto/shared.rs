@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 use super::{
     super::profile::{Part, Profile, ReaderIds},
     collect::Collected,
-    document::{Stretch, Supply, Visit, Walked, walk, walk_stretch},
+    document::{EventStretch, Supply, Visit, Walked, walk, walk_stretch},
     event::Event,
 };
 
@@ -31,11 +31,11 @@ use super::{
 const MOST_READERS: usize = 8;
 
 /// A piece of a trace and its place among all pieces.
-type Piece = (usize, Stretch);
+type Piece = (usize, EventStretch);
 
 /// What the text of pieces is read from, and where it goes then.
 #[derive(Clone)]
-pub(super) struct Texts {
+pub(super) struct PieceTexts {
     pub(super) file: Arc<File>,
     /// Takes the room of texts that were read, if anybody needs it.
     pub(super) emptied: Option<SyncSender<Vec<u8>>>,
@@ -45,7 +45,7 @@ pub(super) struct Texts {
 pub(super) fn collect<'scope>(
     scope: &'scope Scope<'scope, '_>,
     supply: impl Supply,
-    texts: Texts,
+    texts: PieceTexts,
     own: Collected,
 ) -> Option<(Collected, Walked)> {
     let mut sharing = Sharing {
@@ -82,7 +82,7 @@ struct Readers {
 /// The thread that cuts a trace into pieces, reads what is between them, and puts all in order. It is reader 0.
 struct Sharing<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
-    texts: Texts,
+    texts: PieceTexts,
     own: Collected,
     all: Profile,
     /// Of each reader.
@@ -117,7 +117,7 @@ impl Visit for Sharing<'_, '_> {
         true
     }
 
-    fn stretch(&mut self, events: Stretch) -> ControlFlow<()> {
+    fn stretch(&mut self, events: EventStretch) -> ControlFlow<()> {
         self.end_own_part();
         if self.readers.is_none() {
             self.readers = Some(self.start_readers());
@@ -201,7 +201,7 @@ impl Sharing<'_, '_> {
 struct Task {
     reader: usize,
     collected: Collected,
-    texts: Texts,
+    texts: PieceTexts,
     /// For the text of what stands in the file.
     room: Vec<u8>,
     pieces: Arc<Mutex<Receiver<Piece>>>,
@@ -225,16 +225,16 @@ impl Task {
     }
 
     /// Reads a piece; says whether all of it could be read.
-    fn read(&mut self, stretch: Stretch) -> bool {
+    fn read(&mut self, stretch: EventStretch) -> bool {
         match stretch {
-            Stretch::Text(text) => {
+            EventStretch::Text(text) => {
                 let is_read = walk_stretch(&text, &mut self.collected);
                 if let Some(emptied) = &self.texts.emptied {
                     drop(emptied.try_send(text));
                 }
                 is_read
             }
-            Stretch::InFile(place) => {
+            EventStretch::InFile(place) => {
                 self.room.resize((place.end - place.start) as usize, 0);
                 let is_there = self.texts.file.read_exact_at(&mut self.room, place.start).is_ok();
                 is_there && walk_stretch(&self.room, &mut self.collected)

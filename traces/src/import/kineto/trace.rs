@@ -26,7 +26,7 @@ use super::{
     document::{Instead, Supply, Visit, Walked, walk},
     event::Event,
     header::Header,
-    shared::{self, Texts},
+    shared::{self, PieceTexts},
     tail,
 };
 use stepscope_plan::text;
@@ -138,7 +138,7 @@ impl KinetoTrace {
 
     fn collect_plain(&self, file: &Arc<File>, shown: &Arc<AtomicU64>) -> (Collected, Walked, Arc<AtomicU64>) {
         let (supply, taken) = PlainFile::new(file.clone(), shown);
-        let texts = Texts { file: file.clone(), emptied: None };
+        let texts = PieceTexts { file: file.clone(), emptied: None };
         let shared = thread::scope(|scope| shared::collect(scope, supply, texts, self.nothing()));
         if let Some((collected, walked)) = shared {
             return (collected, walked, taken);
@@ -157,7 +157,7 @@ impl KinetoTrace {
         let (bytes, taken) = unpacked::open_shown(file.clone(), shown)?;
         let shared = thread::scope(|scope| {
             let blocks = Blocks::of(scope, bytes)?;
-            let texts = Texts { file: file.clone(), emptied: Some(blocks.emptied()) };
+            let texts = PieceTexts { file: file.clone(), emptied: Some(blocks.emptied()) };
             Ok::<_, io::Error>(shared::collect(scope, blocks, texts, self.nothing()))
         })?;
         if let Some((collected, walked)) = shared {
