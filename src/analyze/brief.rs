@@ -3,10 +3,10 @@
 use stepscope_analyzer::{Analysis, Finding};
 use stepscope_plan::text;
 
-use super::report;
+use super::{report, waterfall};
 
 /// Facts that are told.
-const FACTS: [&str; 4] = ["step", "time", "speed", "memory"];
+const FACTS: [&str; 3] = ["step", "speed", "memory"];
 /// Findings that are told.
 const MOST_FINDINGS: usize = 3;
 
@@ -14,6 +14,7 @@ const MOST_FINDINGS: usize = 3;
 pub(super) fn written(analysis: &Analysis) -> String {
     let mut lines = vec![format!("{}  {}", analysis.run.name, report::what_was_run(analysis))];
     lines.extend(report::loss(analysis).map(|lost| format!("lost      {lost}")));
+    lines.extend(waterfall::summary(analysis).map(|parts| format!("waterfall {parts}")));
     let facts = report::facts(analysis);
     let facts = facts.iter().filter(|fact| FACTS.contains(&fact.about));
     lines.extend(facts.map(|fact| format!("{:<10}{}", fact.about, fact.says)));

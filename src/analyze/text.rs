@@ -7,12 +7,10 @@ use stepscope_plan::text;
 use super::{
     brief, report,
     tables::{Room, tables},
+    waterfall,
 };
 use crate::{
-    render::{
-        table::{Table, Topic},
-        text::{BOLD, GAP, labelled, titled},
-    },
+    render::text::{BOLD, GAP, labelled, titled},
     terminal,
 };
 
@@ -37,21 +35,21 @@ pub(super) fn written(analysis: &Analysis, columns: usize) -> String {
         let red = AnsiColor::Red.on_default().bold();
         text += &labelled("lost", &lost, red, columns);
     }
+    if let Some(waterfall) = waterfall::summary(analysis) {
+        text += &labelled("waterfall", &waterfall, BOLD, columns);
+    }
     for fact in report::facts(analysis) {
         text += &labelled(fact.about, &text::printable(&fact.says), BOLD, columns);
     }
-    let (waterfall, tables): (Vec<Table>, Vec<Table>) = tables(analysis, ROOM)
-        .into_iter()
-        .filter(|table| !table.detail)
-        .partition(|table| table.topic == Topic::Waterfall);
-    waterfall.iter().for_each(|table| text += &titled(table, columns));
     let (first, others) = analysis.findings.split_at(analysis.findings.len().min(FIRST_FINDINGS));
     text += &format!("\n{BOLD}Findings{BOLD:#}\n");
     if first.is_empty() {
         text += "  nothing stands out\n";
     }
     first.iter().enumerate().for_each(|(index, each)| text += &finding(index + 1, each, columns));
-    tables.iter().for_each(|table| text += &titled(table, columns));
+    for table in tables(analysis, ROOM).iter().filter(|table| !table.detail) {
+        text += &titled(table, columns);
+    }
     if !others.is_empty() {
         text += &format!("\n{BOLD}More findings{BOLD:#}\n");
         others.iter().enumerate().for_each(|(index, each)| text += &finding(FIRST_FINDINGS + index + 1, each, columns));

@@ -25,9 +25,17 @@ fn title(analysis: &Analysis) -> String {
     }
 }
 
-fn lines(analysis: &Analysis) -> Vec<WaterfallLine> {
+fn lines(analysis: &Analysis, most: usize) -> Vec<WaterfallLine> {
     let nothing_ran = analysis.counted.iter().all(|time| time.kernel_count == 0);
-    if nothing_ran { Vec::new() } else { WaterfallRow::lines(&analysis.waterfall, MOST_LINES) }
+    if nothing_ran { Vec::new() } else { WaterfallRow::lines(&analysis.waterfall, most) }
+}
+
+/// The waterfall in a sentence.
+pub(super) fn summary(analysis: &Analysis) -> Option<String> {
+    const MOST: usize = 8;
+    let lines = lines(analysis, MOST);
+    let parts: Vec<String> = lines.iter().map(|line| format!("{} {:.1}", line.words, line.points)).collect();
+    (!parts.is_empty()).then(|| format!("{} points", parts.join(", ")))
 }
 
 /// The waterfall.
@@ -36,7 +44,7 @@ pub(super) fn table(analysis: &Analysis) -> Table {
         let bar = "█".repeat((line.points.max(0.0) / 100.0 * BAR).round() as usize);
         vec![line.words.clone(), duration(line.time_ns), format!("{:.1}", line.points), bar]
     };
-    let rows = lines(analysis).iter().map(row).collect();
+    let rows = lines(analysis, MOST_LINES).iter().map(row).collect();
     Table {
         topic: Topic::Waterfall,
         title: title(analysis),
@@ -48,7 +56,7 @@ pub(super) fn table(analysis: &Analysis) -> Table {
 
 /// The waterfall as bars, each of which begins where the one before it ends.
 pub(super) fn plot(analysis: &Analysis) -> String {
-    let lines = lines(analysis);
+    let lines = lines(analysis, MOST_LINES);
     if lines.is_empty() {
         return String::new();
     }

@@ -28,7 +28,7 @@ const LAYERED: &[Layers] = &[
         source: "traces/src",
         within: &[],
         layers: &[
-            &["columns", "host_call", "loss", "regular_file"],
+            &["columns", "driver_call", "loss", "regular_file"],
             &["ids"],
             &["clock", "names", "vocabulary", "window"],
             &["notes"],

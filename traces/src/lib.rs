@@ -27,12 +27,12 @@
 
 mod clock;
 mod columns;
+mod driver_call;
 mod error;
 #[cfg(feature = "perfetto")]
 pub mod export;
 mod follower;
 mod format;
-mod host_call;
 mod ids;
 mod import;
 mod inferred_steps;
@@ -58,10 +58,10 @@ mod writer;
 
 pub use clock::{ClockMap, ClockRecord, ClockSnapshot, now};
 pub use columns::{Cell, Column, OptionalColumn};
+pub use driver_call::DriverCall;
 pub use error::{ImportError, JoinError, PickleError, SnapshotError, TraceError};
 pub use follower::{Follower, More};
 pub use format::SCHEMA_VERSION;
-pub use host_call::HostCall;
 pub use ids::{
     Correlation, CounterId, Group, Layer, MessageNumber, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step,
     Stream,

@@ -156,10 +156,16 @@ impl Check for DataLoading {
         const LEAST_SHARE: f64 = 0.1;
         let nothing_ran = analysis.counted.iter().all(|time| time.kernel_count == 0);
         let share = waiting_for_data(analysis).filter(|share| nothing_ran && *share >= LEAST_SHARE)?;
+        let waited: i64 =
+            analysis.host.iter().flat_map(|host| &host.ranks).map(|rank| rank.time_ns).sum::<i64>() / windows(analysis);
         Some(Found {
             share,
             summary: format!("the program waits for data {} of its time", text::rough_percent(share)),
-            evidence: "by its annotations; no activity of a device was recorded".into(),
+            evidence: format!(
+                "{}{} by its annotations; no activity of a device was recorded",
+                text::duration((share * waited as f64) as i64),
+                per_step(analysis)
+            ),
             advice: advice.into(),
             ..Found::default()
         })

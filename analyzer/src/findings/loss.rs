@@ -27,7 +27,7 @@ impl Check for NotFinite {
         let (step, loss) = losses[first];
         let before = match first.checked_sub(1).map(|before| losses[before]) {
             Some((step, loss)) => format!("it was {} in step {step}", text::training_loss(loss)),
-            None => "it is none from the first step that counts on".into(),
+            None => format!("it is the first of {} that count", text::counted(losses.len() as u64, "step")),
         };
         Some(Found {
             share: 1.0,
@@ -62,11 +62,10 @@ impl Check for Rising {
         (begins > 0.0 && rise >= LEAST_RISE).then(|| Found {
             share: rise.min(1.0),
             summary: format!("the loss rises from {} to {}", text::training_loss(begins), text::training_loss(ends)),
-            evidence: format!(
-                "the means of the first and the last {} of {} steps",
-                text::counted(quarter as u64, "step"),
-                losses.len()
-            ),
+            evidence: match quarter {
+                1 => format!("in the first and the last of {} steps", losses.len()),
+                _ => format!("in the mean of the first and the last {quarter} of {} steps", losses.len()),
+            },
             advice: "lower the learning rate, warm up longer, or clip gradients".into(),
             ..Found::default()
         })

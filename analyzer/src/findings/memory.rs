@@ -59,11 +59,13 @@ impl Check for Fragmentation {
 
     fn find(analysis: &Analysis) -> Option<Found> {
         const LEAST_SHARE: f64 = 0.1;
+        const LEAST_FULL: f64 = 0.8;
         let memory = fullest(analysis)?;
+        let device = analysis.run.device.as_ref()?.memory_bytes?;
         let unused = memory.fragmentation_bytes?;
         let reserved = memory.reserved_peak_bytes?.max(memory.peak_bytes);
         let share = unused as f64 / reserved.max(1) as f64;
-        (share >= LEAST_SHARE).then(|| Found {
+        (share >= LEAST_SHARE && reserved as f64 >= LEAST_FULL * device as f64).then(|| Found {
             share,
             summary: format!("{} of the reserved memory is unused at the peak", text::rough_percent(share)),
             evidence: format!("{} of {} on rank {}", text::bytes(unused), text::bytes(reserved), memory.rank),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use stepscope_traces::{HostCall, NameId, Names, Phase, SpanKind, Spans};
+use stepscope_traces::{DriverCall, NameId, Names, Phase, SpanKind, Spans};
 
 use crate::rank::intervals::Intervals;
 
@@ -16,7 +16,7 @@ pub(crate) struct HostCallReading {
     evaluation: Vec<(i64, i64)>,
     checkpoints: Vec<(i64, i64)>,
     /// What calls of a name do besides launching.
-    known: HashMap<NameId, Option<HostCall>>,
+    known: HashMap<NameId, Option<DriverCall>>,
 }
 
 /// What the host did, in order.
@@ -45,10 +45,10 @@ impl HostCallReading {
                 (SpanKind::Phase, Some(Phase::Checkpoint)) => self.checkpoints.push(span),
                 (SpanKind::Launch, _) => {
                     let name = spans.name.get(row);
-                    let does = || HostCall::of(names.get(name).unwrap_or_default());
+                    let does = || DriverCall::of(names.get(name).unwrap_or_default());
                     match self.known.entry(name).or_insert_with(does) {
-                        Some(HostCall::Waits) => self.waits.push(span),
-                        Some(HostCall::Allocates) => self.allocations.push(span),
+                        Some(DriverCall::Waits) => self.waits.push(span),
+                        Some(DriverCall::Allocates) => self.allocations.push(span),
                         None => self.launches.push(start),
                     }
                 }

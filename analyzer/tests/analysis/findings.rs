@@ -1,4 +1,4 @@
-use stepscope_analyzer::{Analysis, Selection};
+use stepscope_analyzer::{Analysis, Finding, Selection};
 use stepscope_plan::{Axis, ModelShape, ParallelLayout, Schedule};
 use stepscope_traces::{
     Group, GroupInfo, MemoryCategory, MemoryEvent, MemoryOperation, Nanos, Phase, Rank, RunInfo, Sequence, Span,
@@ -15,7 +15,13 @@ fn kinds(analysis: &Analysis) -> Vec<&'static str> {
         let evidence = finding.evidence.text.chars().any(|character| character.is_ascii_digit());
         assert!(evidence && !finding.summary.is_empty() && !finding.advice.is_empty(), "{finding:?}");
     }
-    assert!(analysis.findings.is_sorted_by(|one, other| one.share >= other.share));
+    let step = analysis.step_time.as_ref().map(|time| time.median_ns);
+    let win = |finding: &Finding| {
+        let replayed = step.zip(finding.step_without_ns).map(|(step, without)| step - without);
+        replayed.or(finding.lost_ns)
+    };
+    let wins: Vec<i64> = analysis.findings.iter().filter_map(win).collect();
+    assert!(wins.is_sorted_by(|one, other| one >= other), "{:?}", analysis.findings);
     analysis.findings.iter().map(|finding| finding.kind).collect()
 }
 

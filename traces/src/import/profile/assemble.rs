@@ -17,7 +17,7 @@ use super::{
     rows::{Activity, Call, Profile},
 };
 use crate::{
-    host_call::HostCall,
+    driver_call::DriverCall,
     ids::{Group, NameId, Nanos, Sequence, Step, Stream},
     rank_data::RankData,
     tables::{CounterSample, Span, Table},
@@ -94,7 +94,7 @@ pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
 /// The names of calls that say why a device waits, though they launch nothing.
 fn calls_of_note(calls: &[Call], names: &NameBook) -> HashSet<NameId> {
     let called: HashSet<NameId> = calls.iter().map(|call| call.name).collect();
-    called.into_iter().filter(|name| HostCall::of(names.text(*name)).is_some()).collect()
+    called.into_iter().filter(|name| DriverCall::of(names.text(*name)).is_some()).collect()
 }
 
 /// Sorts calls by what ties them to their work. Of several with one number the first one launched it.

@@ -2,32 +2,32 @@
 
 /// What a call of the host into the driver does besides launching work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostCall {
+pub enum DriverCall {
     /// It waits for the device.
     Waits,
     /// It takes or gives back memory of the device, or memory that the device can reach.
     Allocates,
 }
 
-impl HostCall {
+impl DriverCall {
     /// What a call does, by the name that CUDA or HIP gives it; none, of one that only launches.
-    pub fn of(name: &str) -> Option<HostCall> {
+    pub fn of(name: &str) -> Option<DriverCall> {
         let call = ["cuda", "hip", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix))?;
         // Versions are appended: `cuMemAlloc_v2`, `cudaMalloc_v3020`.
         let call = call.split("_v").next().unwrap_or(call);
         if call.ends_with("Synchronize") {
-            return Some(HostCall::Waits);
+            return Some(DriverCall::Waits);
         }
         // Without "Async", a copy to the host returns when it is there.
         let copies = ["Memcpy", "MemcpyDtoH", "MemcpyToSymbol", "MemcpyFromSymbol", "Memcpy2D"];
         if copies.contains(&call) {
-            return Some(HostCall::Waits);
+            return Some(DriverCall::Waits);
         }
         let takes = ["Malloc", "Free", "MemAlloc", "MemFree", "HostAlloc", "FreeHost", "MallocHost", "HostRegister"];
         let virtual_memory = ["MemCreate", "MemMap", "MemUnmap", "MemRelease", "MemSetAccess", "MemAddressReserve"];
         let host = ["MemHostAlloc", "MemFreeHost", "MemHostRegister", "HostMalloc", "HostFree"];
         let all = takes.iter().chain(&virtual_memory).chain(&host);
-        all.into_iter().any(|taking| *taking == call).then_some(HostCall::Allocates)
+        all.into_iter().any(|taking| *taking == call).then_some(DriverCall::Allocates)
     }
 }
 
@@ -38,18 +38,18 @@ mod tests {
     #[test]
     fn calls_that_wait_are_told_from_those_that_launch() {
         for (name, does) in [
-            ("cudaStreamSynchronize", Some(HostCall::Waits)),
-            ("cudaDeviceSynchronize", Some(HostCall::Waits)),
-            ("cuCtxSynchronize", Some(HostCall::Waits)),
-            ("hipEventSynchronize", Some(HostCall::Waits)),
-            ("cudaMemcpy", Some(HostCall::Waits)),
-            ("cuMemcpyDtoH_v2", Some(HostCall::Waits)),
+            ("cudaStreamSynchronize", Some(DriverCall::Waits)),
+            ("cudaDeviceSynchronize", Some(DriverCall::Waits)),
+            ("cuCtxSynchronize", Some(DriverCall::Waits)),
+            ("hipEventSynchronize", Some(DriverCall::Waits)),
+            ("cudaMemcpy", Some(DriverCall::Waits)),
+            ("cuMemcpyDtoH_v2", Some(DriverCall::Waits)),
             ("cudaMemcpyAsync", None),
-            ("cudaMalloc", Some(HostCall::Allocates)),
-            ("cudaMalloc_v3020", Some(HostCall::Allocates)),
-            ("cuMemAlloc_v2", Some(HostCall::Allocates)),
-            ("cuMemMap", Some(HostCall::Allocates)),
-            ("hipFree", Some(HostCall::Allocates)),
+            ("cudaMalloc", Some(DriverCall::Allocates)),
+            ("cudaMalloc_v3020", Some(DriverCall::Allocates)),
+            ("cuMemAlloc_v2", Some(DriverCall::Allocates)),
+            ("cuMemMap", Some(DriverCall::Allocates)),
+            ("hipFree", Some(DriverCall::Allocates)),
             ("cudaMallocAsync", None),
             ("cudaLaunchKernel", None),
             ("cudaLaunchKernelExC_v11060", None),
@@ -57,7 +57,7 @@ mod tests {
             ("aten::item", None),
             ("", None),
         ] {
-            assert_eq!(HostCall::of(name), does, "{name}");
+            assert_eq!(DriverCall::of(name), does, "{name}");
         }
     }
 }
