@@ -11,7 +11,7 @@ use crate::{
     figures::{Cause, Class, CountedTime, IdleReason, KernelFigures, SpanPlace, WhatIf, Without},
     job::{
         stages::Stages,
-        step_graph::{Change, LagKind, Node, StepGraph},
+        step_graph::{LagKind, Node, StepChange, StepGraph},
     },
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn what_if(graph: &StepGraph, job: &Replayed<'_>) -> WhatIf {
     let measured_ns = graph.length();
     let ranks: Vec<Rank> = job.counted.iter().map(|time| time.rank).collect();
     let mut without: Vec<Without> = Vec::new();
-    let mut add = |cause: Cause, change: &dyn Change, costs: &dyn Fn(&Node) -> Option<(i64, i64)>| {
+    let mut add = |cause: Cause, change: &dyn StepChange, costs: &dyn Fn(&Node) -> Option<(i64, i64)>| {
         let step_ns = graph.replay(change);
         if step_ns < measured_ns {
             without.push(Without { cause, step_ns, spans: places(graph, &ranks, costs) });
@@ -97,7 +97,7 @@ impl NoCommunication {
     }
 }
 
-impl Change for NoCommunication {
+impl StepChange for NoCommunication {
     fn is_free(&self, node: &Node) -> bool {
         self.is_it(node) && self.can_hide()
     }
@@ -113,7 +113,7 @@ impl Change for NoCommunication {
 
 struct NoCopies;
 
-impl Change for NoCopies {
+impl StepChange for NoCopies {
     fn is_free(&self, node: &Node) -> bool {
         node.class == Class::Copy
     }
@@ -128,7 +128,7 @@ impl NoIdle {
     }
 }
 
-impl Change for NoIdle {
+impl StepChange for NoIdle {
     fn lag(&self, node: &Node) -> i64 {
         if self.is_it(node) { 0 } else { node.lag }
     }
@@ -142,7 +142,7 @@ impl NoRecomputation {
     }
 }
 
-impl Change for NoRecomputation {
+impl StepChange for NoRecomputation {
     fn duration(&self, node: &Node) -> i64 {
         if Self::is_it(node) { 0 } else { node.duration() }
     }
@@ -161,7 +161,7 @@ impl Faster {
     }
 }
 
-impl Change for Faster {
+impl StepChange for Faster {
     fn duration(&self, node: &Node) -> i64 {
         if node.class == Class::Communication { node.duration() } else { self.scaled(node, node.duration()) }
     }
@@ -180,7 +180,7 @@ impl AtRoof {
     }
 }
 
-impl Change for AtRoof {
+impl StepChange for AtRoof {
     fn duration(&self, node: &Node) -> i64 {
         let factor = if self.is_it(node) { self.1 } else { 1.0 };
         (node.duration() as f64 * factor).round() as i64

@@ -20,7 +20,7 @@ use std::{
 use stepscope_plan::Axis;
 use stepscope_traces::{Family, Group, GroupInfo, Phase, Sequence, SpanKind, Step, Stream};
 
-pub(crate) use self::{path::critical_path, replay::Change};
+pub(crate) use self::{path::critical_path, replay::StepChange};
 use crate::{
     figures::{Class, IdleReason},
     job::{clock::Alignment, messages::messages},

@@ -3,7 +3,7 @@
 use super::{Node, StepGraph};
 
 /// What is different in a step that is replayed.
-pub(crate) trait Change {
+pub(crate) trait StepChange {
     /// How long an activity takes.
     fn duration(&self, node: &Node) -> i64 {
         node.duration()
@@ -28,14 +28,14 @@ pub(crate) trait Change {
 /// A replay: when activities begin and end in it, as far as it has come.
 struct Replay<'a> {
     graph: &'a StepGraph,
-    change: &'a dyn Change,
+    change: &'a dyn StepChange,
     starts: Vec<Option<i64>>,
     ends: Vec<Option<i64>>,
 }
 
 impl StepGraph {
     /// How long the step takes if something is different.
-    pub(crate) fn replay(&self, change: &dyn Change) -> i64 {
+    pub(crate) fn replay(&self, change: &dyn StepChange) -> i64 {
         let mut replay =
             Replay { graph: self, change, starts: vec![None; self.nodes.len()], ends: vec![None; self.nodes.len()] };
         for (index, node) in self.nodes.iter().enumerate() {

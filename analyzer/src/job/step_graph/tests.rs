@@ -13,7 +13,7 @@ use SpanKind::{AllReduce, Kernel};
 /// Nothing is different.
 struct Unchanged;
 
-impl Change for Unchanged {}
+impl StepChange for Unchanged {}
 
 fn graph(run: &TestRun) -> StepGraph {
     let results = run.results();
