@@ -5,7 +5,7 @@ use stepscope_traces::Family;
 
 use super::{
     Check, Found,
-    time::{LEAST_WIN, is_gpu, windows, worth},
+    time::{LEAST_WIN, is_gpu, per_step, windows, worth},
 };
 use crate::figures::{Analysis, Cause, FamilyFigures};
 
@@ -101,7 +101,7 @@ impl Check for WithoutTensorCores {
                 "matrix products in fp32 without tensor cores: {} of the time",
                 text::rough_percent(share)
             ),
-            evidence: format!("{} per step", text::duration(time / windows(analysis))),
+            evidence: format!("{}{}", text::duration(time / windows(analysis)), per_step(analysis)),
             advice: "compute in bf16 (autocast), or let fp32 use TF32: `torch.set_float32_matmul_precision(\"high\")`"
                 .into(),
             lost_ns: Some(time / windows(analysis)),

@@ -16,7 +16,7 @@ pub(crate) struct FamilyTimes<'a> {
     names: &'a Names,
     /// Of each name, outside of the optimizer's phase and in it.
     families: HashMap<NameId, [Family; 2]>,
-    /// Of each place, the last name that had it and its family: neighbours are alike.
+    /// Without what is computed again.
     times: HashMap<Family, i64>,
     again_ns: i64,
 }

@@ -98,14 +98,9 @@ impl StepGraph {
         alignment: &Alignment,
         bubbles: &[Intervals],
     ) -> Option<StepGraph> {
-        let mut samples = ranks.iter().map(|rank| rank.sample.as_ref());
-        let step = samples.clone().flatten().next()?.step;
-        let computes = ranks.iter().map(|rank| rank.figures.kernel_count > 0);
-        if samples
-            .by_ref()
-            .zip(computes)
-            .any(|(sample, computes)| computes && sample.is_none_or(|sample| sample.step != step))
-        {
+        let step = ranks.iter().find_map(|rank| rank.sample.as_ref())?.step;
+        let has_it = |rank: &RankResult| rank.sample.as_ref().is_some_and(|sample| sample.step == step);
+        if ranks.iter().any(|rank| rank.figures.kernel_count > 0 && !has_it(rank)) {
             return None;
         }
         let axes = Axes::of(groups);
