@@ -1,10 +1,8 @@
 //! What a rank did, in as few bytes as the questions need: intervals, and a small table of where they belong.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
+use hashbrown::HashMap;
 use stepscope_plan::Axis;
 use stepscope_traces::{GroupInfo, Layer, MicroBatch, NameId, Phase, SpanKind, Spans, Step};
 

@@ -2,8 +2,7 @@
 //!
 //! Each moment in which kernels compute belongs to the one that began first. What is computed again is apart.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use stepscope_traces::{Family, NameId, Names, Phase};
 
 use crate::{

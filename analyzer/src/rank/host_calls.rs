@@ -1,7 +1,6 @@
 //! What the host did that may be why a device is idle.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use stepscope_traces::{DriverCall, NameId, Names, Phase, SpanKind, Spans};
 
 use crate::rank::intervals::Intervals;

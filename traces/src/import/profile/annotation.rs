@@ -16,6 +16,10 @@ pub(crate) struct TrainingContext {
 }
 
 impl TrainingContext {
+    /// Nothing is known.
+    pub(crate) const NOWHERE: TrainingContext =
+        TrainingContext { step: None, phase: None, micro_batch: None, stage: None };
+
     /// What is said here, and by `outer` where nothing is.
     pub(crate) fn within(self, outer: TrainingContext) -> TrainingContext {
         TrainingContext {

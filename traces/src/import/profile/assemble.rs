@@ -1,9 +1,8 @@
 //! Makes a rank's tables out of what a profiler saw of it.
 
-use std::{
-    collections::{HashMap, HashSet},
-    thread,
-};
+use std::thread;
+
+use hashbrown::{HashMap, HashSet};
 
 use super::{
     annotation::TrainingContext,
@@ -12,8 +11,8 @@ use super::{
     messages::carry,
     names::NameBook,
     ordered::SpanSources,
-    origins::Launchers,
-    places::{Annotated, Places},
+    origins::{Autograd, Launchers},
+    places::{Annotated, PlaceFinder, Places},
     rows::{Activity, Call, Profile},
 };
 use crate::{
@@ -37,46 +36,53 @@ pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
     let annotated: Vec<Annotated> = rows.annotations.iter().map(|(annotated, _)| *annotated).collect();
     // Without a device the host is all there is to tell of.
     let is_host_alone = rows.activities.is_empty();
-    let launchers = Launchers::of(&rows.calls, &rows.operators, &rows.functions, &called, is_host_alone);
-    drop(std::mem::take(&mut rows.functions));
+    let autograd = Autograd::of(&rows.operators, &called);
+    let launchers = || Launchers::of(&rows.calls, &rows.operators, &rows.functions, &called, &autograd, is_host_alone);
+    let on_host = is_host_alone.then(launchers);
     let says_steps =
         |thread: u32| annotated.iter().any(|said| said.thread == Some(thread) && said.place.step.is_some());
     // For tensors of the host, autograd works on the thread that asks for the backward pass.
-    rows.autograd.extend(launchers.autograd.iter().filter(|thread| !is_host_alone && !says_steps(**thread)));
+    let own = autograd.threads.iter().flatten().filter(|thread| !is_host_alone && !says_steps(**thread));
+    rows.autograd.extend(own);
     let is_autograd = |call: &&Call| call.thread.is_some_and(|thread| rows.autograd.contains(&thread));
     let launches: Vec<Nanos> = rows.calls.iter().filter(is_autograd).map(|call| call.start).collect();
-    let backward = launches.into_iter().chain(host_operators::backward(&launchers, &rows.operators));
-    let places = Places::of(&annotated, rows.autograd, backward);
-    let call_of = join(&mut rows.activities, &rows.calls, &places);
+    let on_host_backward = on_host.iter().flat_map(|launchers| host_operators::backward(launchers, &rows.operators));
+    let places = Places::of(&annotated, rows.autograd, launches.into_iter().chain(on_host_backward));
+    let (launchers, call_of) = match on_host {
+        Some(launchers) => (launchers, Vec::new()),
+        None => beside("launchers", launchers, || join(&mut rows.activities, &rows.calls, &places)),
+    };
     let mut launched = vec![false; rows.calls.len()];
     call_of.iter().flatten().for_each(|call| launched[*call as usize] = true);
     launchers.attribute(&mut rows.activities, &call_of, &rows.operators, &called, &mut names);
     let operators = host_operators::ranges(&launchers, &rows.operators, &called, &mut names, &places);
-    drop((launchers, call_of, std::mem::take(&mut rows.operators)));
+    drop((launchers, call_of, rows.operators, rows.functions));
     carry(&mut rows.activities, &rows.calls, rows.messages);
     let of_note = calls_of_note(&rows.calls, &names);
     launched.iter_mut().zip(&rows.calls).for_each(|(launched, call)| *launched |= of_note.contains(&call.name));
     move_apart(&mut rows.activities);
     number_collectives(&mut rows.activities);
     rows.memory.sort_by_key(|change| change.time);
-    let sources = SpanSources {
+    let mut sources = SpanSources {
         activities: &rows.activities,
         annotations: &rows.annotations,
         calls: &rows.calls,
         launched: &launched,
         operators: &operators,
-        places: &places,
+        places: PlaceFinder::new(&places),
     };
     let order = sources.in_order();
     let begin = order.first().map(|(start, _)| *start).into_iter().chain(rows.memory.first().map(|c| c.time)).min();
     let begin = begin.unwrap_or_default();
     let mut data = RankData::default();
-    let memory = || memory_events(&rows.memory, begin, |thread, time| places.at(thread, time));
-    let memory = thread::scope(|scope| {
-        let beside = thread::Builder::new().name("memory".into()).spawn_scoped(scope, memory);
+    let memory = || {
+        let mut places = PlaceFinder::new(&places);
+        memory_events(&rows.memory, begin, |thread, time| places.at(thread, time))
+    };
+    let (memory, ()) = beside("memory", memory, || {
+        data.spans.columns_mut().into_iter().for_each(|column| column.reserve(order.len()));
         let spans = order.iter().map(|(_, source)| sources.span(*source));
         spans.filter(|span| window.touches(span.interval())).for_each(|span| data.spans.push(&span));
-        beside.ok().and_then(|beside| beside.join().ok()).unwrap_or_else(memory)
     });
     if window == Window::ALL {
         data.memory = memory;
@@ -89,6 +95,15 @@ pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
     }
     data.names = names.into_names();
     data
+}
+
+/// Does one thing on a thread of its own beside another one.
+fn beside<A: Send, B>(name: &str, one: impl Fn() -> A + Sync, other: impl FnOnce() -> B) -> (A, B) {
+    thread::scope(|scope| {
+        let beside = thread::Builder::new().name(name.into()).spawn_scoped(scope, &one);
+        let other = other();
+        (beside.ok().and_then(|beside| beside.join().ok()).unwrap_or_else(&one), other)
+    })
 }
 
 /// The names of calls that say why a device waits, though they launch nothing.
@@ -105,9 +120,16 @@ fn keep_first_calls(calls: &mut Vec<Call>) {
 
 /// Gives every activity the place of its launch; says which call launched it.
 fn join(activities: &mut [Activity], calls: &[Call], places: &Places) -> Vec<Option<u32>> {
+    let mut places = PlaceFinder::new(places);
+    // What runs next was mostly launched next.
+    let mut next = 0;
     let find = |Activity { span, .. }: &mut Activity| {
         let id = span.correlation?;
-        let index = calls.binary_search_by_key(&id.0, |call| call.correlation).ok()?;
+        let index = match calls.get(next) {
+            Some(call) if call.correlation == id.0 => next,
+            _ => calls.binary_search_by_key(&id.0, |call| call.correlation).ok()?,
+        };
+        next = index + 1;
         let launched = places.at(calls[index].thread, calls[index].start);
         // What is said of the activity itself is right.
         let own =

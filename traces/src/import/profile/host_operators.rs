@@ -8,7 +8,7 @@ use super::{
     names::NameBook,
     operator::{OperatorCall, OperatorNames},
     origins::{Launcher, Launchers, OriginTexts},
-    places::Places,
+    places::{PlaceFinder, Places},
 };
 use crate::{
     ids::{Nanos, Stream},
@@ -33,6 +33,7 @@ pub(super) fn ranges(
     names: &mut NameBook,
     places: &Places,
 ) -> Vec<Span> {
+    let mut places = PlaceFinder::new(places);
     let mut texts = OriginTexts::new(launchers, operators, called, names);
     let range = |(operator, launcher): (&OperatorCall, &Launcher)| {
         let (name, origin) = texts.of_operator(operator, launcher);

@@ -32,7 +32,7 @@ pub(crate) struct MemoryChange {
 pub(crate) fn memory_events(
     changes: &[MemoryChange],
     begin: Nanos,
-    place: impl Fn(Option<u32>, Nanos) -> TrainingContext,
+    mut place: impl FnMut(Option<u32>, Nanos) -> TrainingContext,
 ) -> MemoryEvents {
     let mut events = MemoryEvents::default();
     let mut devices: BTreeMap<u32, Reserved> = BTreeMap::new();

@@ -4,7 +4,7 @@
 
 use super::{
     annotation::TrainingContext,
-    places::{Annotated, Places},
+    places::{Annotated, PlaceFinder},
     rows::{Activity, Call},
 };
 use crate::{
@@ -22,7 +22,7 @@ pub(super) struct SpanSources<'a> {
     pub(super) launched: &'a [bool],
     /// Operators of the host.
     pub(super) operators: &'a [Span],
-    pub(super) places: &'a Places,
+    pub(super) places: PlaceFinder<'a>,
 }
 
 /// What one span is made of.
@@ -54,24 +54,24 @@ impl SpanSources<'_> {
     }
 
     /// The span that is made of something.
-    pub(super) fn span(&self, source: SpanSource) -> Span {
+    pub(super) fn span(&mut self, source: SpanSource) -> Span {
         match source {
             SpanSource::Activity(index) => self.activities[index as usize].span,
-            SpanSource::Annotation(index) => self.annotation(&self.annotations[index as usize]),
-            SpanSource::Launch(index) => self.launch(&self.calls[index as usize]),
+            SpanSource::Annotation(index) => self.annotation(self.annotations[index as usize]),
+            SpanSource::Launch(index) => self.launch(self.calls[index as usize]),
             SpanSource::Operator(index) => self.operators[index as usize],
         }
     }
 
-    fn annotation(&self, (annotated, name): &(Annotated, NameId)) -> Span {
-        let Annotated { thread, start, end, place } = *annotated;
-        let mut span = Span { stream: thread.map(Stream), ..Span::new(place.kind(), *name, start, end - start) };
+    fn annotation(&mut self, (annotated, name): (Annotated, NameId)) -> Span {
+        let Annotated { thread, start, end, place } = annotated;
+        let mut span = Span { stream: thread.map(Stream), ..Span::new(place.kind(), name, start, end - start) };
         let around = self.places.at(thread, start);
         TrainingContext { step: place.step.or(around.step), ..place }.put(&mut span);
         span
     }
 
-    fn launch(&self, call: &Call) -> Span {
+    fn launch(&mut self, call: Call) -> Span {
         let mut span = Span {
             stream: call.thread.map(Stream),
             correlation: Some(Correlation(call.correlation)),

@@ -48,8 +48,6 @@ pub(crate) struct Launchers {
     pub(crate) of_operators: Vec<Launcher>,
     /// Module paths, each with the one around it, and how many those are.
     modules: Vec<(Option<u32>, CalledId, u32)>,
-    /// Threads on which autograd works.
-    pub(crate) autograd: Vec<u32>,
 }
 
 /// What is open on a thread.
@@ -77,9 +75,10 @@ impl Launchers {
         operators: &[OperatorCall],
         functions: &[FunctionCall],
         called: &OperatorNames,
+        autograd: &Autograd,
         with_operators: bool,
     ) -> Launchers {
-        let mut launchers = Launchers {
+        let launchers = Launchers {
             of_calls: vec![Launcher::default(); calls.len()],
             of_operators: vec![Launcher::default(); if with_operators { operators.len() } else { 0 }],
             ..Launchers::default()
@@ -87,9 +86,9 @@ impl Launchers {
         if operators.is_empty() && functions.is_empty() {
             return launchers;
         }
-        let mut threads: HashMap<Option<u32>, ThreadCalls> = HashMap::new();
+        let mut threads: HashMap<Option<u32>, Vec<CallInOrder>> = HashMap::new();
         let mut add = |thread, start, duration: Nanos, what| {
-            threads.entry(thread).or_default().events.push((start, Reverse(duration), what));
+            threads.entry(thread).or_default().push((start, Reverse(duration), what));
         };
         for (operator, index) in operators.iter().zip(0..) {
             add(operator.thread, operator.start, operator.duration, Called::Operator(index));
@@ -100,24 +99,14 @@ impl Launchers {
         for (call, index) in calls.iter().zip(0..) {
             add(call.thread, call.start, Nanos(0), Called::Launch(index));
         }
-        let engine = engine_names(operators, called);
-        for thread in threads.values_mut() {
-            // Each kind of them comes in order, which a stable sort makes use of.
-            thread.events.sort();
-            let runs = |(.., what): &CallInOrder| match what {
-                Called::Operator(index) => engine.contains(&operators[*index as usize].name),
-                _ => false,
-            };
-            thread.is_autograd = thread.events.iter().any(runs);
-        }
-        launchers.autograd =
-            threads.iter().filter(|(_, calls)| calls.is_autograd).filter_map(|(thread, _)| *thread).collect();
+        // Each kind of them comes in order, which a stable sort makes use of.
+        threads.values_mut().for_each(|events| events.sort());
         let most = most_common_forward_thread(operators);
         let mut sweep = Sweep {
             operators,
             functions,
             called,
-            engine,
+            autograd,
             most,
             made_by: HashMap::new(),
             paths: HashMap::new(),
@@ -125,9 +114,9 @@ impl Launchers {
         };
         // The forward pass first: the backward pass asks for its modules.
         let mut order: Vec<_> = threads.iter().collect();
-        order.sort_by_key(|(thread, calls)| (calls.is_autograd, **thread));
-        for (_, thread) in order {
-            sweep.thread(&thread.events, calls);
+        order.sort_by_key(|(thread, _)| (autograd.threads.contains(*thread), **thread));
+        for (_, events) in order {
+            sweep.thread(events, calls);
         }
         sweep.launchers
     }
@@ -229,14 +218,8 @@ impl Multiplies {
     }
 }
 
-/// The calls of one thread, in order: what begins first, and of what begins together what lasts longest.
-#[derive(Default)]
-struct ThreadCalls {
-    events: Vec<CallInOrder>,
-    is_autograd: bool,
-}
-
-/// When a call began, how long it lasted, and what it is.
+/// When a call began, how long it lasted, and what it is. What begins first comes first, and of what begins together what
+/// lasts longest.
 type CallInOrder = (Nanos, Reverse<Nanos>, Called);
 
 /// Of what takes the same time, the outer ones come first.
@@ -247,13 +230,26 @@ enum Called {
     Launch(u32),
 }
 
-/// The names of what autograd runs.
-fn engine_names(operators: &[OperatorCall], called: &OperatorNames) -> HashSet<CalledId> {
-    let mut seen: HashMap<CalledId, bool> = HashMap::new();
-    for operator in operators {
-        seen.entry(operator.name).or_insert_with(|| called.operator_name(operator.name).starts_with(ENGINE));
+/// What autograd runs, and where.
+#[derive(Debug, Default)]
+pub(crate) struct Autograd {
+    names: HashSet<CalledId>,
+    pub(crate) threads: HashSet<Option<u32>>,
+}
+
+impl Autograd {
+    /// Finds it by what it calls its operators.
+    pub(crate) fn of(operators: &[OperatorCall], called: &OperatorNames) -> Autograd {
+        let mut seen: HashMap<CalledId, bool> = HashMap::new();
+        let mut threads = HashSet::new();
+        for operator in operators {
+            let runs = || called.operator_name(operator.name).starts_with(ENGINE);
+            if *seen.entry(operator.name).or_insert_with(runs) {
+                threads.insert(operator.thread);
+            }
+        }
+        Autograd { names: seen.into_iter().filter(|(_, runs)| *runs).map(|(name, _)| name).collect(), threads }
     }
-    seen.into_iter().filter(|(_, runs)| *runs).map(|(name, _)| name).collect()
 }
 
 /// The thread of the forward pass, by PyTorch's own count: the one that most nodes come from.
@@ -270,7 +266,7 @@ struct Sweep<'a> {
     operators: &'a [OperatorCall],
     functions: &'a [FunctionCall],
     called: &'a OperatorNames,
-    engine: HashSet<CalledId>,
+    autograd: &'a Autograd,
     most: Option<u32>,
     /// Where each node was created: in the forward pass, or again.
     made_by: HashMap<(bool, u64), (Option<u32>, Option<CalledId>)>,
@@ -323,7 +319,7 @@ impl Sweep<'_> {
     fn operator(&mut self, open: &mut OpenCalls, index: u32) {
         let call = &self.operators[index as usize];
         let around = open.operators.last().map_or(InGraph::Forward, |(.., graph)| *graph);
-        let runs = self.engine.contains(&call.name) || call.forward_thread.is_some();
+        let runs = self.autograd.names.contains(&call.name) || call.forward_thread.is_some();
         let graph = match around {
             _ if runs => InGraph::Backward,
             InGraph::Backward if call.node.is_some() => InGraph::Again,

@@ -71,26 +71,75 @@ impl Places {
         }
     }
 
-    /// Where a thread was at a time.
-    pub(crate) fn at(&self, thread: Option<u32>, time: Nanos) -> TrainingContext {
-        let of_thread =
-            |thread| self.threads.get(&thread).map_or(TrainingContext::default(), |timeline| timeline.at(time));
-        let step = TrainingContext { step: self.steps.at(time).step, ..TrainingContext::default() };
-        let mut place = of_thread(thread).within(step);
+    /// Where a thread was at a time, and from when until when it was there.
+    fn around(&self, thread: Option<u32>, time: Nanos) -> Stretch {
+        let of_thread = |thread| self.threads.get(&thread).map_or(Stretch::ALWAYS, |timeline| timeline.around(time));
+        let step = self.steps.around(time);
+        let mut around = of_thread(thread).meet(&step);
+        around.place = around.place.within(TrainingContext { step: step.place.step, ..TrainingContext::NOWHERE });
         if thread.is_some_and(|thread| self.autograd.contains(&thread)) {
             // The main thread waits in the backward pass, whatever else it is in around that.
-            let main = self.main.map_or(TrainingContext::default(), |main| of_thread(Some(main)));
-            place = place.within(TrainingContext { step: None, phase: Some(Phase::Backward), ..main });
-        } else if place.phase.is_none() && self.main.is_some() && thread == self.main {
-            place.phase = self.phase_of_main(time);
+            let main = self.main.map_or(Stretch::ALWAYS, |main| of_thread(Some(main)));
+            let waits = TrainingContext { step: None, phase: Some(Phase::Backward), ..main.place };
+            around = around.meet(&main);
+            around.place = around.place.within(waits);
+        } else if around.place.phase.is_none() && self.main.is_some() && thread == self.main {
+            let phase = self.phase_of_main(time);
+            around = around.meet(&phase);
+            around.place.phase = phase.place.phase;
         }
-        place
+        around
     }
 
-    fn phase_of_main(&self, time: Nanos) -> Option<Phase> {
+    fn phase_of_main(&self, time: Nanos) -> Stretch {
         let pass = self.passes.partition_point(|(end, _)| *end <= time);
-        let (_, last_backward) = self.passes.get(pass)?;
-        Some(if time < (*last_backward)? { Phase::Forward } else { Phase::Optimizer })
+        let from = pass.checked_sub(1).map_or(Stretch::ALWAYS.from, |before| self.passes[before].0);
+        let (until, last_backward) = self.passes.get(pass).copied().unwrap_or((Stretch::ALWAYS.until, None));
+        let (from, until, phase) = match last_backward {
+            Some(last) if time < last => (from, until.min(last), Some(Phase::Forward)),
+            Some(last) => (from.max(last), until, Some(Phase::Optimizer)),
+            None => (from, until, None),
+        };
+        Stretch { from, until, place: TrainingContext { phase, ..TrainingContext::NOWHERE } }
+    }
+}
+
+/// Finds places one after the other. What is asked for next is mostly where the last one of its thread was.
+pub(crate) struct PlaceFinder<'a> {
+    places: &'a Places,
+    last: HashMap<Option<u32>, Stretch>,
+}
+
+impl PlaceFinder<'_> {
+    pub(crate) fn new(places: &Places) -> PlaceFinder<'_> {
+        PlaceFinder { places, last: HashMap::new() }
+    }
+
+    /// Where a thread was at a time.
+    pub(crate) fn at(&mut self, thread: Option<u32>, time: Nanos) -> TrainingContext {
+        let last = self.last.entry(thread).or_insert_with(|| self.places.around(thread, time));
+        if !(last.from..last.until).contains(&time) {
+            *last = self.places.around(thread, time);
+        }
+        last.place
+    }
+}
+
+/// A place, from when until when.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    from: Nanos,
+    until: Nanos,
+    place: TrainingContext,
+}
+
+impl Stretch {
+    /// Nowhere, at any time.
+    const ALWAYS: Stretch = Stretch { from: Nanos(i64::MIN), until: Nanos(i64::MAX), place: TrainingContext::NOWHERE };
+
+    /// The part of it that lies in another one.
+    fn meet(&self, other: &Stretch) -> Stretch {
+        Stretch { from: self.from.max(other.from), until: self.until.min(other.until), place: self.place }
     }
 }
 
@@ -119,7 +168,7 @@ impl Timeline {
         let mut open: Vec<(Nanos, TrainingContext)> = Vec::new();
         for annotation in annotations {
             timeline.close(&mut open, annotation.start);
-            let (end, outer) = open.last().copied().unwrap_or((Nanos(i64::MAX), TrainingContext::default()));
+            let (end, outer) = open.last().copied().unwrap_or((Nanos(i64::MAX), TrainingContext::NOWHERE));
             let place = annotation.place.within(outer);
             open.push((annotation.end.min(end), place));
             timeline.0.push((annotation.start, place));
@@ -131,13 +180,15 @@ impl Timeline {
     /// Closes what ends until a time.
     fn close(&mut self, open: &mut Vec<(Nanos, TrainingContext)>, until: Nanos) {
         while let Some((end, _)) = open.pop_if(|(end, _)| *end <= until) {
-            self.0.push((end, open.last().map_or(TrainingContext::default(), |(_, place)| *place)));
+            self.0.push((end, open.last().map_or(TrainingContext::NOWHERE, |(_, place)| *place)));
         }
     }
 
-    fn at(&self, time: Nanos) -> TrainingContext {
+    fn around(&self, time: Nanos) -> Stretch {
         let after = self.0.partition_point(|(from, _)| *from <= time);
-        after.checked_sub(1).map_or(TrainingContext::default(), |index| self.0[index].1)
+        let until = self.0.get(after).map_or(Stretch::ALWAYS.until, |(from, _)| *from);
+        let before = after.checked_sub(1).map(|index| self.0[index]);
+        before.map_or(Stretch { until, ..Stretch::ALWAYS }, |(from, place)| Stretch { from, until, place })
     }
 }
 
@@ -169,7 +220,7 @@ mod tests {
         ];
         let places = places(&annotations, &[50, 60]);
         let at = |thread, time| {
-            let place = places.at(thread, Nanos(time));
+            let place = PlaceFinder::new(&places).at(thread, Nanos(time));
             (place.step.map(|step| step.0), place.phase)
         };
         assert_eq!(at(MAIN, -1), (None, Some(Phase::Forward)), "before the first step, and before its passes end");
@@ -195,7 +246,7 @@ mod tests {
         ];
         let places = places(&annotations, &[45, 55]);
         let at = |thread, time| {
-            let TrainingContext { phase, micro_batch, .. } = places.at(thread, Nanos(time));
+            let TrainingContext { phase, micro_batch, .. } = PlaceFinder::new(&places).at(thread, Nanos(time));
             (phase, micro_batch)
         };
         assert_eq!(at(MAIN, 25), (Some(Phase::Forward), Some(MicroBatch(1))));
@@ -217,12 +268,31 @@ mod tests {
                 thread: MAIN,
                 start: Nanos(start),
                 end: Nanos(start + length),
-                place: TrainingContext { step: Some(Step(step)), ..TrainingContext::default() },
+                place: TrainingContext { step: Some(Step(step)), ..TrainingContext::NOWHERE },
             }).collect();
-            let found = Timeline::of(annotations).at(Nanos(time)).step;
+            let found = Timeline::of(annotations).around(Nanos(time)).place.step;
             if let Some(step) = found {
                 let (start, length) = intervals[step.0 as usize];
                 prop_assert!((start..start + length).contains(&time));
+            }
+        }
+
+        /// What was found before says nothing else than what is found anew.
+        #[test]
+        fn remembered_places_are_right(
+            said in prop::collection::vec((0..3_u32, 0..40_i64, 1..20_i64, 0..4_usize), 0..12),
+            backward in prop::collection::vec(0..60_i64, 0..6),
+            asked in prop::collection::vec((0..4_u32, -5..70_i64), 1..40),
+        ) {
+            let names = ["ProfilerStep#4", "Forward 1", "Optimizer.step#AdamW.step", "Backward 0"];
+            let annotations: Vec<Annotated> = said.iter().map(|&(thread, start, length, name)| {
+                Annotated { thread: Some(thread), ..annotated(names[name], start, start + length) }
+            }).collect();
+            let places = places(&annotations, &backward);
+            let mut finder = PlaceFinder::new(&places);
+            for (thread, time) in asked {
+                let (thread, time) = (Some(thread), Nanos(time));
+                prop_assert_eq!(finder.at(thread, time), PlaceFinder::new(&places).at(thread, time));
             }
         }
     }
