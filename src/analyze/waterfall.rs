@@ -97,14 +97,27 @@ pub(super) fn critical_path(analysis: &Analysis) -> Table {
         _ => String::new(),
     };
     let parts = path.map_or(&[][..], |path| &path.parts);
-    let row = |part: &PathShare| vec![part.part.words(), duration(part.time_ns), text::percent(part.share)];
+    let row = |part: &PathShare| {
+        let (elsewhere, slack) = match part.slack_ns {
+            Some(slack) => (duration(part.elsewhere_ns), duration(slack)),
+            None => Default::default(),
+        };
+        vec![part.part.words(), duration(part.time_ns), text::percent(part.share), elsewhere, slack]
+    };
     let (shown, others) = parts.split_at(parts.len().min(MOST_PARTS));
     let mut rows: Vec<Vec<String>> = shown.iter().map(row).collect();
     if !others.is_empty() {
-        let (time, share) =
-            others.iter().fold((0, 0.0), |(time, share), part| (time + part.time_ns, share + part.share));
-        rows.push(vec![format!("{} others", others.len()), duration(time), text::percent(share)]);
+        let sum = |of: fn(&PathShare) -> i64| others.iter().map(of).sum::<i64>();
+        let share = text::percent(others.iter().map(|part| part.share).sum());
+        let (time, elsewhere) = (sum(|part| part.time_ns), sum(|part| part.elsewhere_ns));
+        rows.push(vec![format!("{} others", others.len()), duration(time), share, duration(elsewhere), String::new()]);
     }
     let title = format!("Critical path of {step}: what its end depends on ({}{on})", text::duration(length));
-    Table { topic: Topic::Time, title, headers: vec!["part", ">time", ">share"], rows, detail: false }
+    Table {
+        topic: Topic::Time,
+        title,
+        headers: vec!["part", ">on the path", ">share", ">elsewhere", ">slack there"],
+        rows,
+        detail: false,
+    }
 }

@@ -2,6 +2,7 @@
 
 mod amount_of_bytes;
 mod chosen;
+mod critical_path;
 mod estimate;
 mod marks;
 mod missing;
@@ -24,7 +25,7 @@ pub(crate) use trace::{Packing, export};
 /// Export a run as a Perfetto trace, for ui.perfetto.dev.
 ///
 /// Each rank is a process and each stream a thread. Steps, micro-batches, phases and layers are shown above the kernels,
-/// pipeline bubbles and exposed communication on tracks of their own. Arrows connect collectives across ranks.
+/// pipeline bubbles, exposed communication and the critical path of a step on tracks of their own. Arrows connect collectives across ranks.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope export runs/2026-11-14T10-22-07-llama-tiny -o llama.pftrace\n  \

@@ -8,7 +8,7 @@ use stepscope_traces::{
     export::perfetto::{ExportError, Note, RankPlan, Stretches, Trace, Unit},
 };
 
-use super::marks;
+use super::{critical_path, marks};
 
 /// What a rank's part of a trace is made of.
 pub(super) struct RankParts<'a> {
@@ -51,7 +51,9 @@ impl<'a> RankParts<'a> {
                 bus_factor: link.bus_factor,
             })
         };
-        let stretches = vec![Stretches { name: "bubble", stretches: overlay.bubbles.clone() }];
+        let bubble = |(start, end): &(i64, i64)| (*start, *end, "bubble".to_owned());
+        let bubbles = Stretches { name: "bubble", stretches: overlay.bubbles.iter().map(bubble).collect() };
+        let stretches = vec![bubbles, critical_path::of_rank(analysis, overlay.rank)];
         let device = overlay.info.device.iter().map(|device| device.name.clone());
         let plan = RankPlan {
             rank,

@@ -15,7 +15,7 @@ use stepscope_traces::{
 };
 
 use super::{
-    Wanted,
+    Wanted, critical_path,
     estimate::Estimate,
     marks, missing,
     rank::RankParts,
@@ -160,6 +160,7 @@ impl Source<'_> {
                 .collect(),
             shift: BEGINNING.saturating_sub(first),
             marks: [marks::of_run(self.run, first), marks::of_findings(self.analysis, (first, last))].concat(),
+            stretches: vec![critical_path::of_run(self.analysis)],
             series: self.series(),
             detail,
             limit,

@@ -14,6 +14,8 @@ use crate::{
 pub struct StepTimeline {
     /// Which step.
     pub step: Step,
+    /// When it began, in that clock.
+    pub begin_ns: i64,
     /// From its beginning on the first rank to its end on the last.
     pub duration_ns: i64,
     /// What each stream did, by rank and stream.
@@ -75,7 +77,7 @@ pub fn step_timeline(
     let begin = figures.iter().map(|figures| figures.aligned_start_ns).min().unwrap_or(0);
     let end = figures.iter().map(|figures| figures.aligned_start_ns.saturating_add(figures.duration_ns)).max();
     let duration_ns = end.unwrap_or(begin).saturating_sub(begin);
-    let mut timeline = StepTimeline { step, duration_ns, lanes: Vec::new(), work: Vec::new() };
+    let mut timeline = StepTimeline { step, begin_ns: begin, duration_ns, lanes: Vec::new(), work: Vec::new() };
     for figures in figures {
         let Some(directory) = run.rank(figures.rank) else { continue };
         let from = figures.start_ns;

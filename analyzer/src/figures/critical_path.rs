@@ -17,6 +17,22 @@ pub struct CriticalPath {
     pub parts: Vec<PathShare>,
     /// On which ranks it is, the most first. They add up.
     pub ranks: Vec<PathRank>,
+    /// Where it goes, from the beginning of the step to its end, without holes.
+    #[serde(skip)]
+    pub stretches: Vec<PathStretch>,
+}
+
+/// A stretch of the critical path. Times are in the clock that all ranks are aligned to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathStretch {
+    /// On which rank.
+    pub rank: Rank,
+    /// From when.
+    pub start_ns: i64,
+    /// Until when.
+    pub end_ns: i64,
+    /// What it is spent on.
+    pub part: PathPart,
 }
 
 /// A part of the critical path.
@@ -29,6 +45,10 @@ pub struct PathShare {
     pub time_ns: i64,
     /// Of the path.
     pub share: f64,
+    /// How long activities of this kind take that could end later without the step doing so, all of them together.
+    pub elsewhere_ns: i64,
+    /// How much later, for half of that time; none, where there are no such activities.
+    pub slack_ns: Option<i64>,
 }
 
 /// How much of the critical path is on a rank.

@@ -39,7 +39,7 @@ pub use call_tree::{CallName, CallNode, CallTree, CategoryCalls};
 pub use class::Class;
 pub use clock::{AlignedBy, ClockSummary, RankClock};
 pub use collectives::{CollectiveFigures, Straggler, Wait};
-pub use critical_path::{CriticalPath, PathPart, PathRank, PathShare};
+pub use critical_path::{CriticalPath, PathPart, PathRank, PathShare, PathStretch};
 pub use devices::{CounterFigures, DeviceFigures};
 pub use finding::{Evidence, Finding};
 pub use hang::{Hang, HangCause, PendingOperation, RankElsewhere, WaitingRank};

@@ -1,5 +1,6 @@
 //! The report for a browser: one file, with plots, that asks nothing of the network.
 
+mod critical_path;
 mod memory;
 mod pipeline;
 mod step_axis;
@@ -7,7 +8,7 @@ mod steps;
 
 use anyhow::Result;
 use stepscope_analyzer::{Analysis, StepFigures, StepTimeline, step_timeline};
-use stepscope_traces::{Rank, Run};
+use stepscope_traces::{Rank, Run, Step};
 
 use super::{
     brief, report,
@@ -15,7 +16,7 @@ use super::{
     waterfall,
 };
 use crate::render::{
-    html::{self, escaped, timeline as streams},
+    html::{self, escaped, timeline as streams, timeline::Shown},
     table::{Table, Topic},
 };
 
@@ -28,7 +29,10 @@ const SPANS: usize = 6000;
 const SPANS_OF_A_STREAM: usize = 1500;
 
 pub(super) fn written(run: &Run, analysis: &Analysis) -> Result<String> {
-    let timeline = timeline(run, analysis)?;
+    // The one of which the critical path is known, and otherwise the one in the middle.
+    let path = analysis.critical_path.as_ref().and_then(|path| path.step);
+    let step = path.or(analysis.step_time.as_ref().map(|time| time.median_step));
+    let timeline = step.map(|step| timeline(run, analysis, step)).transpose()?;
     let mut tables = tables(analysis, ROOM);
     tables.retain(|table| table.topic != Topic::Waterfall);
     let mut body = head(analysis) + &waterfall::plot(analysis) + &findings(analysis);
@@ -40,7 +44,11 @@ pub(super) fn written(run: &Run, analysis: &Analysis) -> Result<String> {
         body += &html::section(title, &(plots + &written));
     };
     section("Hang", Topic::Waiting, String::new());
-    section("Time", Topic::Time, steps::plot(analysis)? + &optional(&timeline, streams_of_the_step)?);
+    section(
+        "Time",
+        Topic::Time,
+        steps::plot(analysis)? + &optional(&timeline, |timeline| streams_of_the_step(analysis, timeline))?,
+    );
     section("Memory", Topic::Memory, memory::plots(analysis)?);
     section("Pipeline", Topic::Pipeline, optional(&timeline, |timeline| pipeline::plot(analysis, timeline))?);
     section("Communication", Topic::Communication, String::new());
@@ -49,14 +57,16 @@ pub(super) fn written(run: &Run, analysis: &Analysis) -> Result<String> {
     Ok(html::page(&analysis.run.name, &body))
 }
 
-fn streams_of_the_step(timeline: &StepTimeline) -> Result<String> {
+fn streams_of_the_step(analysis: &Analysis, timeline: &StepTimeline) -> Result<String> {
     let title = format!("Step {} by rank and stream", timeline.step);
-    streams::plot(timeline, title, timeline.duration_ns)
+    let path = critical_path::of_step(analysis, timeline);
+    let is_median = analysis.step_time.as_ref().is_some_and(|time| time.median_step == timeline.step);
+    let which = if is_median { "median step" } else { "one of the steps that count" };
+    streams::plot(timeline, Shown { title, which, length_ns: timeline.duration_ns, path })
 }
 
-/// The step in the middle of all, read again; none without steps.
-pub(crate) fn timeline(run: &Run, analysis: &Analysis) -> Result<Option<StepTimeline>> {
-    let Some(time) = &analysis.step_time else { return Ok(None) };
+/// A step, read again.
+pub(crate) fn timeline(run: &Run, analysis: &Analysis, step: Step) -> Result<StepTimeline> {
     let mut ranks: Vec<Rank> = pipeline::ranks(analysis).into_iter().take(DRAWN_STAGES).collect();
     for rank in &analysis.ranks {
         if ranks.len() < DRAWN_RANKS && !ranks.contains(&rank.rank) {
@@ -67,7 +77,7 @@ pub(crate) fn timeline(run: &Run, analysis: &Analysis) -> Result<Option<StepTime
     let figures: Vec<StepFigures> = analysis.steps.iter().filter(wanted).cloned().collect();
     // Most ranks have two streams.
     let limit = (SPANS / (2 * ranks.len().max(1))).min(SPANS_OF_A_STREAM);
-    Ok(Some(step_timeline(run, time.median_step, &figures, limit)?))
+    Ok(step_timeline(run, step, &figures, limit)?)
 }
 
 fn optional(timeline: &Option<StepTimeline>, plot: impl FnOnce(&StepTimeline) -> Result<String>) -> Result<String> {

@@ -11,9 +11,9 @@ use super::{
     tables::{Room, tables},
 };
 use crate::{
-    analyze::html::timeline as median_step,
+    analyze::html::timeline as step_of,
     render::{
-        html::{self, escaped, timeline as streams},
+        html::{self, escaped, timeline as streams, timeline::Shown},
         table::Topic,
     },
 };
@@ -49,14 +49,16 @@ fn head(diff: &Diff) -> String {
 
 /// The median step of both, as wide as the longer one.
 fn timelines(base: &Profile<'_>, other: &Profile<'_>) -> Result<String> {
-    let steps = [base, other].map(|profile| (profile, median_step(profile.run, &profile.analysis)));
     let mut read: Vec<(&Profile<'_>, StepTimeline)> = Vec::new();
-    for (profile, step) in steps {
-        read.extend(step?.map(|step| (profile, step)));
+    for profile in [base, other] {
+        if let Some(time) = &profile.analysis.step_time {
+            read.push((profile, step_of(profile.run, &profile.analysis, time.median_step)?));
+        }
     }
     let length = read.iter().map(|(_, step)| step.duration_ns).max().unwrap_or(0);
     let plot = |(profile, step): &(&Profile<'_>, StepTimeline)| {
-        streams::plot(step, format!("{}: step {} by rank and stream", profile.name, step.step), length)
+        let title = format!("{}: step {} by rank and stream", profile.name, step.step);
+        streams::plot(step, Shown { title, which: "median step", length_ns: length, path: Vec::new() })
     };
     read.iter().map(plot).collect()
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use plotters::prelude::*;
 use serde::Serialize;
-use stepscope_analyzer::{LaneSpan, StepTimeline};
+use stepscope_analyzer::{LaneSpan, StepTimeline, StreamSpans};
 use stepscope_traces::Family;
 
 use super::chart::{self, Figure, LETTERS, NAMES, WIDE};
@@ -26,12 +26,38 @@ const fn colour(family: Family) -> RGBColor {
     }
 }
 
-/// The step under a title; the plot is as wide as a step of this length.
-pub(crate) fn plot(timeline: &StepTimeline, title: String, length_ns: i64) -> Result<String> {
-    let lanes = &timeline.lanes[..timeline.lanes.len().min(LANES)];
-    if lanes.is_empty() {
+/// How a step is shown.
+pub(crate) struct Shown {
+    pub(crate) title: String,
+    /// What step it is, in words.
+    pub(crate) which: &'static str,
+    /// The plot is as wide as a step of this length.
+    pub(crate) length_ns: i64,
+    /// The critical path, if it is of this step.
+    pub(crate) path: Vec<LaneSpan>,
+}
+
+/// A lane of the plot.
+struct Lane<'a> {
+    name: String,
+    spans: &'a [LaneSpan],
+}
+
+impl Lane<'_> {
+    fn of(stream: &StreamSpans) -> Lane<'_> {
+        let number = stream.stream.map_or("unknown".into(), |stream| stream.to_string());
+        Lane { name: format!("rank {} · stream {number}", stream.rank), spans: &stream.spans }
+    }
+}
+
+pub(crate) fn plot(timeline: &StepTimeline, shown: Shown) -> Result<String> {
+    let Shown { title, which, length_ns, path } = shown;
+    let streams = &timeline.lanes[..timeline.lanes.len().min(LANES)];
+    if streams.is_empty() {
         return Ok(String::new());
     }
+    let path = (!path.is_empty()).then_some(Lane { name: "critical path".into(), spans: &path });
+    let lanes: Vec<Lane<'_>> = path.into_iter().chain(streams.iter().map(Lane::of)).collect();
     let height = LANE * lanes.len() as u32 + 3 * LETTERS;
     let (mut labels, mut rectangles) = (Labels::default(), String::new());
     let svg = chart::svg((WIDE, height), &title, |area| {
@@ -54,7 +80,7 @@ pub(crate) fn plot(timeline: &StepTimeline, title: String, length_ns: i64) -> Re
         for (row, lane) in lanes.iter().enumerate() {
             let middle = rows - row as f64 - 0.5;
             let [top, bottom] = [0.4, -0.4].map(|side| chart.backend_coord(&(0.0, middle + side)).1);
-            for span in &lane.spans {
+            for span in lane.spans {
                 // In parts of a pixel: kernels that take turns with pauses must not look like one that does not.
                 let (x, width) = (f64::from(left) + span.start as f64 * scale, (span.end - span.start) as f64 * scale);
                 let RGBColor(red, green, blue) = colour(span.family);
@@ -66,18 +92,16 @@ pub(crate) fn plot(timeline: &StepTimeline, title: String, length_ns: i64) -> Re
                 );
                 labels.add(span);
             }
-            let stream = lane.stream.map_or("unknown".into(), |stream| stream.to_string());
-            let name = format!("rank {} · stream {stream}", lane.rank);
-            area.draw(&chart::beside(name, chart.backend_coord(&(0.0, middle)), LETTERS))?;
+            area.draw(&chart::beside(lane.name.clone(), chart.backend_coord(&(0.0, middle)), LETTERS))?;
         }
         Ok(())
     })?;
     let svg = svg.replacen("</svg>", &format!("{rectangles}</svg>"), 1);
-    let there = |family: &&Family| lanes.iter().flat_map(|lane| &lane.spans).any(|span| span.family == **family);
+    let there = |family: &&Family| lanes.iter().flat_map(|lane| lane.spans).any(|span| span.family == **family);
     let legend = Family::ALL.iter().filter(there).map(|family| (family.word().to_owned(), colour(*family)));
-    let left_out = timeline.lanes.len() - lanes.len();
+    let left_out = timeline.lanes.len() - streams.len();
     let more = if left_out > 0 { format!("; {left_out} more streams not shown") } else { String::new() };
-    let note = format!("median step; point at a span for details{more}");
+    let note = format!("{which}; point at a span for details{more}");
     let figure = Figure { title, note, legend: legend.collect(), svg };
     // A text in a script ends where it says so, and nowhere else.
     let labels = serde_json::to_string(&labels)?.replace('<', "\\u003c");

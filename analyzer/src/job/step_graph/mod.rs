@@ -9,6 +9,7 @@
 
 mod path;
 mod replay;
+mod slack;
 #[cfg(test)]
 mod tests;
 

@@ -1,14 +1,35 @@
 use proptest::{collection::vec, prelude::*};
 use stepscope_plan::Axis;
-use stepscope_traces::{Span, SpanKind, Stream};
+use stepscope_traces::{Rank, Span, SpanKind, Stream};
 
 use super::{path::stretches, *};
 use crate::{
-    figures::{Cause, PathPart},
+    figures::{Cause, PathPart, PathShare},
     test_runs::{TestRun, ranks, span, talk},
 };
 
 use SpanKind::{AllReduce, Kernel};
+
+const RANKS: [Rank; 2] = [Rank(0), Rank(1)];
+
+/// What begins at a time on a rank begins later.
+struct Later {
+    rank: u32,
+    start: i64,
+    by: i64,
+}
+
+impl StepChange for Later {
+    fn lag(&self, node: &Node) -> i64 {
+        node.lag + if (node.rank, node.start) == (self.rank, self.start) { self.by } else { 0 }
+    }
+}
+
+/// Whether others of its rank begin with an activity, so that delays cannot tell them apart.
+fn is_ambiguous(graph: &StepGraph, index: usize) -> bool {
+    let of = |node: &Node| (node.rank, node.start);
+    graph.nodes.iter().filter(|node| of(node) == of(&graph.nodes[index])).count() > 1
+}
 
 /// Nothing is different.
 struct Unchanged;
@@ -57,10 +78,22 @@ proptest! {
         let all: Vec<&[Span]> = spans.iter().map(Vec::as_slice).collect();
         let graph = graph(&TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&all)));
         prop_assert_eq!(graph.replay(&Unchanged), graph.length());
-        let path = stretches(&graph);
-        let sum: i64 = path.iter().map(|stretch| stretch.end - stretch.start).sum();
+        let path = stretches(&graph, &RANKS);
+        let sum: i64 = path.iter().map(|stretch| stretch.end_ns - stretch.start_ns).sum();
         prop_assert_eq!(sum, graph.length());
-        prop_assert!(path.windows(2).all(|pair| pair[0].end == pair[1].start));
+        prop_assert!(path.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
+    }
+
+    /// A later beginning, by no more than the slack, changes nothing; by more, it does.
+    #[test]
+    fn the_step_is_as_long_while_an_activity_uses_its_slack(spans in any_run()) {
+        let all: Vec<&[Span]> = spans.iter().map(Vec::as_slice).collect();
+        let graph = graph(&TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&all)));
+        for (node, slack) in graph.slack().into_iter().enumerate() {
+            let later = |by| graph.replay(&Later { start: graph.nodes[node].start, rank: graph.nodes[node].rank, by });
+            prop_assert!(later(slack) <= graph.length() || is_ambiguous(&graph, node));
+            prop_assert!(later(slack + 1) > graph.length());
+        }
     }
 }
 
@@ -74,7 +107,8 @@ fn slow_rank() -> TestRun {
 #[test]
 fn the_path_goes_to_the_rank_that_came_last() {
     let graph = graph(&slow_rank());
-    let path: Vec<(u32, i64, i64)> = stretches(&graph).iter().map(|part| (part.rank, part.start, part.end)).collect();
+    let path: Vec<(u32, i64, i64)> =
+        stretches(&graph, &RANKS).iter().map(|part| (part.rank.0, part.start_ns, part.end_ns)).collect();
     assert_eq!(path[0], (0, 0, 100), "{path:?}");
 }
 
@@ -92,4 +126,7 @@ fn without_a_cause_a_step_is_what_paper_says() {
     let path = analysis.critical_path.unwrap();
     let part = |part: PathPart| path.parts.iter().find(|share| share.part == part).map(|share| share.time_ns);
     assert_eq!(part(PathPart::Communication { axis: Some(Axis::Data) }), Some(20));
+    let elsewhere = |share: &PathShare| (share.elsewhere_ns > 0).then_some((share.elsewhere_ns, share.slack_ns));
+    let slack: Vec<_> = path.parts.iter().filter_map(elsewhere).collect();
+    assert_eq!(slack, [(60, Some(40)), (60, Some(40))], "what rank 1 computes first, and its part of the collective");
 }

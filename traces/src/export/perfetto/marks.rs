@@ -1,5 +1,7 @@
 //! Moments that stand out, and stretches of time that have a track of their own.
 
+use std::collections::BTreeMap;
+
 use super::{
     event::Event,
     labels::Label,
@@ -10,7 +12,7 @@ use super::{
     timing::shifted,
     writing::Writing,
 };
-use crate::names::Names;
+use crate::{ids::NameId, names::Names};
 
 /// Where the tracks of these are among those of a process: marks above everything, stretches below the annotations.
 const MARKS: i32 = 1;
@@ -38,13 +40,13 @@ pub enum Fact {
     Text(String),
 }
 
-/// Stretches of time of one kind, which do not overlap, in the clock that all ranks share.
+/// Stretches of time on a track of their own, which do not overlap, in the clock that all ranks share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretches {
-    /// What each of them is.
+    /// What the track is called.
     pub name: &'static str,
-    /// From when to when, in order.
-    pub stretches: Vec<(i64, i64)>,
+    /// From when to when each is, and what, in order.
+    pub stretches: Vec<(i64, i64, String)>,
 }
 
 /// Writes marks, on a track of a process.
@@ -83,10 +85,16 @@ pub(super) fn write_stretches(kinds: &[Stretches], process: i32, shift: i64, int
         let first = process + STRETCHES + place * MOST_LANES as i32;
         let mut slices = Slices::new(Thread { process, first, name: (*name).into() }, false);
         let mut event = Event::default();
-        for (start, end) in stretches {
+        let (mut names, mut ids): (Names, BTreeMap<&str, NameId>) = Default::default();
+        for (start, end, what) in stretches {
+            let next = NameId(ids.len() as u32);
+            let id = *ids.entry(what).or_insert_with(|| {
+                names.extend([(next, what.as_str())]);
+                next
+            });
             event.begin(None);
             let times = (shifted(*start, shift), shifted(*end, shift));
-            slices.push(into, times, &mut event, (Label::Fixed(name), &Names::default()));
+            slices.push(into, times, &mut event, (Label::Recorded(id), &names));
             into.written.stretches += 1;
         }
         slices.finish(into);

@@ -22,6 +22,8 @@ pub struct TracePlan {
     pub shift: i64,
     /// What stands out in all of it.
     pub marks: Vec<Mark>,
+    /// Stretches of time that have tracks of their own.
+    pub stretches: Vec<Stretches>,
     /// Figures of all ranks together, over time.
     pub series: Vec<Series>,
     /// Which levels are written.

@@ -48,10 +48,11 @@ impl<'w> Trace<'w> {
 
     /// Writes the tracks of all ranks together, as a process above theirs.
     fn whole_run(&mut self) {
-        let TracePlan { name, marks, series, shift, .. } = self.plan;
+        let TracePlan { name, marks, stretches, series, shift, .. } = self.plan;
         let (process, track) =
             self.process(ProcessDescriptor { process_name: Some(name.clone()), ..Default::default() }, 0);
         write_marks(marks, "findings", process, *shift, &mut self.into);
+        write_stretches(stretches, process, *shift, &mut self.into);
         let mut counters = Counters::of(track);
         for (order, series) in (0..).zip(series) {
             let mut counter = counters.counter((Group::Training, &series.name), &series.unit, order, &mut self.into);

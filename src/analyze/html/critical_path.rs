@@ -1,0 +1,30 @@
+//! The critical path as a lane above the streams of its step.
+
+use stepscope_analyzer::{Analysis, Class, LaneSpan, PathPart, PathStretch, StepTimeline};
+use stepscope_traces::Family;
+
+/// The path, if it is of the step that is shown, in the time of that.
+pub(super) fn of_step(analysis: &Analysis, timeline: &StepTimeline) -> Vec<LaneSpan> {
+    let path = analysis.critical_path.iter().filter(|path| path.step == Some(timeline.step));
+    let place = |time: i64| time.saturating_sub(timeline.begin_ns).clamp(0, timeline.duration_ns);
+    let mut spans: Vec<LaneSpan> = Vec::new();
+    for PathStretch { rank, start_ns, end_ns, part } in path.flat_map(|path| &path.stretches) {
+        let name = format!("rank {rank}: {}", part.words());
+        let (start, end) = (place(*start_ns), place(*end_ns));
+        match spans.last_mut() {
+            Some(last) if last.name == name => (last.end, last.count) = (end, last.count + 1),
+            _ => spans.push(span(*part, name, (start, end))),
+        }
+    }
+    spans
+}
+
+fn span(part: PathPart, name: String, (start, end): (i64, i64)) -> LaneSpan {
+    let (family, class) = match part {
+        PathPart::Compute { family } => (family, Class::Compute),
+        PathPart::Communication { .. } => (Family::Communication, Class::Communication),
+        PathPart::Copy => (Family::Copy, Class::Copy),
+        PathPart::Idle { .. } | PathPart::Bubble | PathPart::Lag => (Family::Other, Class::Compute),
+    };
+    LaneSpan { start, end, name, family, class, micro_batch: None, phase: None, count: 1 }
+}
