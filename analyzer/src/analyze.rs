@@ -155,7 +155,8 @@ pub(crate) fn assemble<T>(
     };
     let graph = StepGraph::of(&ranks, &info.groups, &alignment, &bubbles);
     let numbers: Vec<Rank> = ranks.iter().map(|rank| rank.info.rank).collect();
-    let replayed = Replayed { counted: &counted_times, kernels: &kernels, stages: stages.as_ref() };
+    let devices = devices(&ranks, &counted);
+    let replayed = Replayed { counted: &counted_times, kernels: &kernels, stages: stages.as_ref(), devices: &devices };
     let what_if = graph.as_ref().map(|graph| what_if(graph, &replayed));
     let critical_path = graph.as_ref().map(|graph| critical_path(graph, &numbers));
     let waterfalls = Waterfalls {
@@ -198,7 +199,7 @@ pub(crate) fn assemble<T>(
         data_loss: data_loss(&ranks),
         steps: steps(&ranks, &alignment, &rates, is_asked),
         mfu,
-        devices: devices(&ranks, &counted),
+        devices,
         pipeline: stages.map(|stages| pipeline(&stages, &ranks, &alignment, &counted)),
         step_time,
         hang,

@@ -37,6 +37,11 @@ impl IdleReason {
         IdleReason::Unknown,
     ];
 
+    /// Whether the host can launch nothing meanwhile, so that it is no longer ahead of the device.
+    pub(crate) fn holds_up_the_host(self) -> bool {
+        !matches!(self, IdleReason::Launches | IdleReason::Queue | IdleReason::Unknown)
+    }
+
     /// What the device waits for, in a few words.
     pub fn words(self) -> &'static str {
         match self {

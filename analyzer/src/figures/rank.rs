@@ -10,6 +10,8 @@ use super::{breakdown::Breakdown, partition::Partition};
 pub struct RankFigures {
     /// Which rank.
     pub rank: Rank,
+    /// Where it ran; none, where nobody says.
+    pub host: Option<String>,
     /// Its time.
     #[serde(flatten)]
     pub partition: Partition,

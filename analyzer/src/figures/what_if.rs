@@ -63,6 +63,8 @@ pub enum Cause {
         /// Which one.
         rank: Rank,
     },
+    /// Clocks that power, heat or the hardware holds down: they are as high as the highest one.
+    Clocks,
     /// Stages of a pipeline with more work than others: all have the mean of it.
     UnevenStages,
     /// Kernels of a family that are slower than their roof lets them be: they are not.

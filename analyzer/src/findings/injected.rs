@@ -9,8 +9,9 @@ use std::{collections::BTreeMap, path::Path};
 use fastrand::Rng;
 use stepscope_plan::Axis;
 use stepscope_traces::{
-    ClockRecord, ClockSnapshot, Device, FIRST_NAME, Group, GroupInfo, MemoryCategory, MemoryEvent, MemoryOperation,
-    NameId, Nanos, Phase, Rank, RankInfo, RankWriter, Run, RunInfo, Sequence, Span, SpanKind, Step, Stream,
+    ClockRecord, ClockSnapshot, CounterId, CounterSample, Device, FIRST_NAME, Group, GroupInfo, MemoryCategory,
+    MemoryEvent, MemoryOperation, NameId, Nanos, Phase, Rank, RankInfo, RankWriter, Run, RunInfo, Sequence, Span,
+    SpanKind, Step, Stream,
 };
 
 use crate::{Selection, analyze, figures::Analysis};
@@ -51,10 +52,11 @@ enum Fault {
     Copies,
     Recomputation,
     Allocation,
+    Throttled,
 }
 
 impl Fault {
-    const ALL: [Fault; 9] = [
+    const ALL: [Fault; 10] = [
         Fault::SlowRank,
         Fault::SlowHostOfARank,
         Fault::SlowLink,
@@ -64,6 +66,7 @@ impl Fault {
         Fault::Copies,
         Fault::Recomputation,
         Fault::Allocation,
+        Fault::Throttled,
     ];
 
     /// What should be found.
@@ -78,6 +81,7 @@ impl Fault {
             Fault::Copies => "exposed-copies",
             Fault::Recomputation => "recomputation",
             Fault::Allocation => "allocator-thrashing",
+            Fault::Throttled => "throttled",
         }
     }
 }
@@ -112,7 +116,11 @@ impl Program {
 
     /// Runs a kernel on a rank, after a gap.
     fn kernel(&mut self, rank: usize, phase: Phase, mean: f64, gap: i64) {
-        let slow = if self.fault == Fault::SlowRank && rank == 2 { 1.0 + self.strength } else { 1.0 };
+        let slow = match self.fault {
+            Fault::SlowRank if rank == 2 => 1.0 + self.strength,
+            Fault::Throttled => 1.0 + self.strength,
+            _ => 1.0,
+        };
         let mut gap = gap + 1_000;
         if self.fault == Fault::SlowHostOfARank && rank == 1 {
             gap += (self.strength * STEP / (2 * LAYERS + 1) as f64) as i64;
@@ -205,6 +213,24 @@ impl Program {
         end
     }
 
+    /// What the device says of its clock: before it is hot, it is at its highest.
+    fn sample_clock(&self, writer: &mut RankWriter) {
+        const EVERY: i64 = 100_000;
+        const COUNTERS: [(CounterId, &str); 2] =
+            [(CounterId(100), "gpu.sm_clock_mhz"), (CounterId(101), "gpu.throttle.thermal")];
+        let is_hot = self.fault == Fault::Throttled;
+        for (id, name) in COUNTERS {
+            writer.push_name(NameId(u32::from(id.0)), name).unwrap();
+        }
+        for time in (0..self.compute[0]).step_by(EVERY as usize) {
+            let held = f64::from(u8::from(is_hot && time > 0));
+            let clock = 1980.0 / (1.0 + held * self.strength);
+            for (counter, value) in COUNTERS.map(|(id, _)| id).into_iter().zip([clock, held]) {
+                writer.push_counter(&CounterSample { time_ns: Nanos(time), counter, value }).unwrap();
+            }
+        }
+    }
+
     /// The whole run, and how long a step takes.
     fn run(fault: Fault, strength: f64, seed: u64, path: &Path) -> (Analysis, f64) {
         let mut program = Program {
@@ -247,6 +273,7 @@ impl Program {
                 site: None,
             };
             writer.push_memory(&event).unwrap();
+            program.sample_clock(&mut writer);
             writer.finish().unwrap();
         }
         (analyze(&Run::open(path).unwrap(), &Selection::default(), &|_| ()).unwrap(), step)

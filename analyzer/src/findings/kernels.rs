@@ -5,7 +5,7 @@ use stepscope_traces::Family;
 
 use super::{
     Check, Found,
-    time::{LEAST_WIN, is_gpu, per_step, windows, worth},
+    time::{LEAST_WIN, all_time, is_gpu, per_step, windows, worth},
 };
 use crate::figures::{Analysis, Cause, FamilyFigures};
 
@@ -142,6 +142,36 @@ impl Check for UnfusedOptimizer {
                 "use a fused optimizer (`AdamW(fused=True)`) or one that handles all tensors at once (`foreach=True`)"
                     .into(),
             lost_ns: Some((figures.total_ns + idle) / steps),
+            ..Found::default()
+        })
+    }
+}
+
+/// So many small kernels that the device spends its time on them.
+pub(super) struct SmallKernels;
+
+impl Check for SmallKernels {
+    const KIND: &'static str = "small-kernels";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        const LEAST_KERNELS: f64 = 0.5;
+        const LEAST_TIME: f64 = 0.15;
+        let durations = analysis.kernel_durations.as_ref().filter(|_| is_gpu(analysis))?;
+        let share = durations.small_time_share * durations.total_ns as f64 / all_time(analysis).max(1) as f64;
+        let kernels = durations.count / windows(analysis) as u64;
+        (durations.small_share >= LEAST_KERNELS && share >= LEAST_TIME).then(|| Found {
+            share,
+            summary: format!("kernels of less than 10 µs take {} of the time", text::rough_percent(share)),
+            evidence: format!(
+                "{} of {}{} are that short",
+                text::rough_percent(durations.small_share),
+                text::counted(kernels, "compute kernel"),
+                per_step(analysis)
+            ),
+            advice:
+                "fuse them (`torch.compile`, fused norms, activations and optimizers), or give each more to do: larger \
+                     micro-batches"
+                    .into(),
             ..Found::default()
         })
     }

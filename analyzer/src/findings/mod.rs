@@ -5,6 +5,8 @@
 
 mod communication;
 mod cut_off;
+mod device;
+mod experts;
 mod hang;
 mod host;
 #[cfg(test)]
@@ -100,8 +102,11 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
         check::<kernels::SlowMatmul>,
         check::<kernels::WithoutTensorCores>,
         check::<kernels::UnfusedOptimizer>,
+        check::<kernels::SmallKernels>,
         check::<recomputation::Recomputation>,
         check::<ranks::SlowRank>,
+        check::<experts::UnevenExperts>,
+        check::<device::Throttled>,
         check::<pipeline::UnevenStages>,
         check::<pipeline::LargeBubble>,
         check::<pipeline::FewMicroBatches>,

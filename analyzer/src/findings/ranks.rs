@@ -1,12 +1,15 @@
 //! Ranks that others wait for.
 
+use std::collections::BTreeMap;
+
 use stepscope_plan::text;
+use stepscope_traces::{Rank, Step};
 
 use super::{
     Check, Found,
     time::{all_time, share, windows, worth},
 };
-use crate::figures::{Analysis, Cause, CountedTime, Straggler};
+use crate::figures::{Analysis, Cause, CountedTime, StepFigures, Straggler};
 
 /// One rank that the others wait for.
 pub(super) struct SlowRank;
@@ -29,7 +32,7 @@ impl Check for SlowRank {
                 let share = worth(analysis, &[cause], lost)?;
                 Some(Found { share, causes: vec![cause], lost_ns: Some(lost), ..said(analysis, waits?) })
             }
-            None => by_waiting(analysis, worst?),
+            None => by_waiting(analysis, worst?).or_else(|| slow_host(analysis)),
         }
     }
 }
@@ -50,6 +53,50 @@ fn by_waiting(analysis: &Analysis, worst: &Straggler) -> Option<Found> {
     let lost = (share * whole as f64) as i64 / windows(analysis);
     let is_it = share >= LEAST_SHARE && blame >= LEAST_BLAME;
     is_it.then(|| Found { share, lost_ns: Some(lost), ..said(analysis, worst) })
+}
+
+/// The host whose ranks cause most waiting, where no single one does.
+fn slow_host(analysis: &Analysis) -> Option<Found> {
+    const LEAST_SHARE: f64 = 0.05;
+    const LEAST_BLAME: f64 = 0.8;
+    let host_of = |rank: Rank| analysis.ranks.iter().find(|figures| figures.rank == rank)?.host.as_deref();
+    let mut hosts: BTreeMap<&str, Vec<&Straggler>> = BTreeMap::new();
+    for straggler in &analysis.stragglers {
+        hosts.entry(host_of(straggler.rank)?).or_default().push(straggler);
+    }
+    let caused = |ranks: &[&Straggler]| ranks.iter().map(|rank| rank.caused_wait_ns).sum::<i64>();
+    let waited = |ranks: &[&Straggler]| ranks.iter().map(|rank| rank.wait_ns).sum::<i64>();
+    let all: i64 = analysis.stragglers.iter().map(|rank| rank.caused_wait_ns).sum();
+    let (host, ranks) = hosts.iter().max_by_key(|(_, ranks)| caused(ranks))?;
+    let blame = caused(ranks) as f64 / all.max(1) as f64;
+    let net = (caused(ranks) - waited(ranks)).max(0) as f64 / all_time(analysis).max(1) as f64;
+    let share = net.min(share(analysis, |partition| partition.exposed_communication_ns)?);
+    let is_it = hosts.len() > 1 && ranks.len() > 1 && blame >= LEAST_BLAME && share >= LEAST_SHARE;
+    is_it.then(|| Found {
+        share,
+        summary: format!("the {} ranks of {host} are stragglers: the others wait for them", ranks.len()),
+        evidence: format!("they cause {} of all waiting in collectives", text::rough_percent(blame)),
+        advice: format!("check {host}: its clock speeds and temperature, its network, its input data, other processes"),
+        ranks: ranks.iter().map(|rank| rank.rank).collect(),
+        lost_ns: Some((share * all_time(analysis) as f64) as i64 / windows(analysis)),
+        ..Found::default()
+    })
+}
+
+/// In which steps a rank has more to do itself than the others have in the mean.
+fn slow_steps(analysis: &Analysis, rank: Rank) -> (Vec<Step>, usize) {
+    const MORE: f64 = 1.03;
+    let own = |step: &StepFigures| (step.partition.span_ns - step.partition.exposed_communication_ns) as f64;
+    let mut steps: BTreeMap<Step, (f64, f64, u32)> = BTreeMap::new();
+    for step in analysis.counted_steps() {
+        let (it, others, count) = steps.entry(step.step).or_default();
+        match step.rank == rank {
+            true => *it += own(step),
+            false => (*others, *count) = (*others + own(step), *count + 1),
+        }
+    }
+    let is_slow = |(it, others, count): &(f64, f64, u32)| *it > MORE * others / f64::from((*count).max(1));
+    (steps.iter().filter(|(_, times)| is_slow(times)).map(|(step, _)| *step).collect(), steps.len())
 }
 
 /// What is said of a slow rank, and why it may be slow.
@@ -74,11 +121,16 @@ fn said(analysis: &Analysis, slow: &Straggler) -> Found {
     };
     let all: i64 = analysis.stragglers.iter().map(|rank| rank.caused_wait_ns).sum();
     let blame = slow.caused_wait_ns as f64 / all.max(1) as f64;
+    let (steps, of) = slow_steps(analysis, rank);
+    // One that is slow at times has something else wrong than one that always is.
+    let at_times = 2 * steps.len() < of && !steps.is_empty();
+    let when = if at_times { format!(", in {} of {of} steps", steps.len()) } else { String::new() };
     Found {
         summary: format!("rank {rank} is a straggler: the other ranks wait for it"),
-        evidence: format!("it causes {} of all waiting in collectives; {why}", text::rough_percent(blame)),
+        evidence: format!("it causes {} of all waiting in collectives; {why}{when}", text::rough_percent(blame)),
         advice: format!("check rank {rank}: {advice}"),
         ranks: vec![rank],
+        steps: if at_times { steps } else { Vec::new() },
         ..Found::default()
     }
 }

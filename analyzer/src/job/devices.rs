@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    figures::{CountedSteps, CounterFigures, DeviceFigures},
+    figures::{CountedSteps, CounterFigures, DeviceFigures, SM_CLOCK},
     rank::{device_samples::MEMORY_USED_BY_PROCESS, result::RankResult, step_windows::StepWindow},
 };
 
@@ -23,7 +23,12 @@ pub(crate) fn devices(ranks: &[RankResult], counted: &CountedSteps) -> Vec<Devic
         }
         // Every process says what it has itself; of a device that is all when another one samples it.
         let is_sampled = counters.keys().any(|name| name != MEMORY_USED_BY_PROCESS);
-        is_sampled.then_some(DeviceFigures { rank: rank.info.rank, counters, over_time })
+        is_sampled.then_some(DeviceFigures {
+            rank: rank.info.rank,
+            counters,
+            over_time,
+            highest_clock: rank.device.highest(SM_CLOCK),
+        })
     };
     ranks.iter().filter_map(of).collect()
 }

@@ -8,7 +8,9 @@ use stepscope_plan::Axis;
 use stepscope_traces::{Family, Phase, Rank};
 
 use crate::{
-    figures::{Cause, Class, CountedTime, IdleReason, KernelFigures, SpanPlace, WhatIf, Without},
+    figures::{
+        Cause, Class, CountedTime, DeviceFigures, IdleReason, KernelFigures, LEAST_HELD, SpanPlace, WhatIf, Without,
+    },
     job::{
         stages::Stages,
         step_graph::{LagKind, Node, StepChange, StepGraph},
@@ -27,6 +29,7 @@ pub(crate) struct Replayed<'a> {
     pub(crate) counted: &'a [&'a CountedTime],
     pub(crate) kernels: &'a [KernelFigures],
     pub(crate) stages: Option<&'a Stages>,
+    pub(crate) devices: &'a [DeviceFigures],
 }
 
 /// The step without each thing that it has.
@@ -59,6 +62,10 @@ pub(crate) fn what_if(graph: &StepGraph, job: &Replayed<'_>) -> WhatIf {
         let of_it = |node: &Node| node.rank as usize == slow && node.class != Class::Communication;
         let cause = Cause::SlowRank { rank: job.counted[slow].rank };
         add(cause, &Faster(factors), &|node| whole(node).filter(|_| of_it(node)));
+    }
+    if let Some(factors) = to_highest_clock(job) {
+        let of_it = |node: &Node| factors[node.rank as usize] < 1.0 && node.class == Class::Compute;
+        add(Cause::Clocks, &Faster(factors.clone()), &|node| whole(node).filter(|_| of_it(node)));
     }
     if let Some(factors) = job.stages.and_then(|stages| to_mean_stage(graph, stages)) {
         add(Cause::UnevenStages, &Faster(factors), &|_| None);
@@ -169,6 +176,17 @@ impl StepChange for Faster {
     fn lag(&self, node: &Node) -> i64 {
         if matches!(node.lag_on, LagKind::Idle(_)) { self.scaled(node, node.lag) } else { node.lag }
     }
+}
+
+/// How many times as long each rank takes if nothing holds its clock down; none, where nothing does.
+fn to_highest_clock(job: &Replayed<'_>) -> Option<Vec<f64>> {
+    let factor = |time: &&CountedTime| {
+        let device = job.devices.iter().find(|device| device.rank == time.rank)?;
+        device.held_back().filter(|(_, share)| *share >= LEAST_HELD)?;
+        device.clock_share(job.devices)
+    };
+    let factors: Vec<f64> = job.counted.iter().map(|time| factor(time).unwrap_or(1.0)).collect();
+    factors.iter().any(|factor| *factor < 1.0).then_some(factors)
 }
 
 /// Kernels of a family take so many times as long.

@@ -77,6 +77,11 @@ impl DeviceSamples {
         DeviceSamples { by_counter, held: HeldSamples::of(held.into_iter()), is_shared }
     }
 
+    /// The highest value of a counter, at any time.
+    pub(crate) fn highest(&self, counter: &str) -> Option<f64> {
+        self.by_counter.get(counter)?.iter().map(|(_, value)| *value).reduce(f64::max)
+    }
+
     /// What fills the device at the peak. Where nobody watched the driver's calls, what it said last before the program took
     /// anything is the driver's. What it says beside what the program's allocator has taken by then is the driver's and
     /// libraries': by the end of the first step they have what a step needs.

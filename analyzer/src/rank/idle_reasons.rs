@@ -6,7 +6,8 @@
 //! takes memory has that reason. The rest has one reason. Where the host was waiting for the device when the stretch began, or,
 //! where its calls are not known, the last thing before it was a copy to the host, it is synchronization; where something was
 //! launched in it, launches come late; where launches are known and none was, what runs next was in its queue already. Launches
-//! that come late soon after synchronization are due to it: the host has to get ahead again.
+//! that come late in a stretch that is mostly due to something else, or soon after that or synchronization, are due to it, too:
+//! the host has to get ahead again.
 
 use stepscope_traces::Names;
 
@@ -15,7 +16,7 @@ use crate::{
     rank::{activity::Activities, host_calls::HostCalls, intervals::Intervals},
 };
 
-/// So soon after synchronization the host may not be ahead of the device again, in nanoseconds.
+/// So soon after it was held up the host may not be ahead of the device again, in nanoseconds.
 const CATCHING_UP: i64 = 300_000;
 
 /// A stretch of idle time and its reason.
@@ -41,8 +42,8 @@ impl IdleReasons {
         let mut stretches = Vec::new();
         // When what ran so far is over, and what was over last.
         let mut covered: Option<(i64, usize)> = None;
-        // When the last stretch was over that is due to synchronization.
-        let mut synchronized = i64::MIN;
+        // When the last stretch was over in which the host was held up, and by what.
+        let mut held_up: Option<(i64, IdleReason)> = None;
         for (index, activity) in activities.items.iter().enumerate() {
             if let Some((end, last)) = covered.filter(|(end, _)| *end < activity.start) {
                 let copies_to_host = || {
@@ -50,11 +51,13 @@ impl IdleReasons {
                     activities.place(last).class == Class::Copy && is_to_host(names.get(last.name).unwrap_or_default())
                 };
                 let mut rest = rest(host, end, activity.start, copies_to_host);
-                if rest == IdleReason::Launches && end.saturating_sub(synchronized) < CATCHING_UP {
-                    rest = IdleReason::Synchronization;
+                let before = held_up.filter(|(over, _)| end.saturating_sub(*over) < CATCHING_UP);
+                let by = mostly(&said, end, activity.start).or(before.map(|(_, reason)| reason));
+                if let (IdleReason::Launches, Some(by)) = (rest, by) {
+                    rest = by;
                 }
-                if rest == IdleReason::Synchronization {
-                    synchronized = activity.start;
+                if let Some(by) = by.or(Some(rest)).filter(|by| by.holds_up_the_host()) {
+                    held_up = Some((activity.start, by));
                 }
                 add(&mut stretches, (end, activity.start), &said, rest);
             }
@@ -68,16 +71,16 @@ impl IdleReasons {
     /// Why nothing ran before a moment, if nothing did: what most of that time is due to.
     pub(crate) fn before(&self, time: i64) -> Option<IdleReason> {
         let last = self.stretches.partition_point(|(_, end, _)| *end <= time);
-        let mut longest: Option<(i64, IdleReason)> = None;
+        let mut times = IdleTimes::default();
         let mut from = time;
         for (start, end, reason) in self.stretches[..last].iter().rev() {
             if *end != from {
                 break;
             }
-            longest = longest.max(Some((end - start, *reason)));
+            times.add((*start, *end, *reason));
             from = *start;
         }
-        longest.map(|(_, reason)| reason)
+        times.shares().into_iter().max_by_key(|share| share.time_ns).map(|share| share.reason)
     }
 
     /// The idle time between two moments, piece by piece. Moments come in order.
@@ -96,6 +99,11 @@ impl IdleReasons {
             show((from, end, IdleReason::Unknown));
         }
     }
+}
+
+/// What most of a stretch is due to, by what the program says.
+fn mostly(said: &[(IdleReason, &Intervals)], start: i64, end: i64) -> Option<IdleReason> {
+    said.iter().find(|(_, times)| 2 * times.covered(start, end) > end - start).map(|(reason, _)| *reason)
 }
 
 /// Why what is left of a stretch is idle.

@@ -198,7 +198,13 @@ impl RankReading<'_> {
             backward_passes,
             loss,
             state,
-            figures: RankFigures { rank: info.rank, partition: whole.0, kernel_count, breakdown: whole.1 },
+            figures: RankFigures {
+                rank: info.rank,
+                host: Some(info.host.clone()).filter(|host| host != "unknown"),
+                partition: whole.0,
+                kernel_count,
+                breakdown: whole.1,
+            },
             time: CountedTime {
                 rank: info.rank,
                 windows: match counted.whole {

@@ -137,6 +137,7 @@ class RankTime(Partition):
     """Where a rank's time goes."""
 
     rank: int
+    host: Optional[str]
     kernel_count: int
 
 

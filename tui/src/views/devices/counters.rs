@@ -1,6 +1,6 @@
 //! What devices are asked, what it is called here, and how it is written.
 
-use stepscope_analyzer::{CounterFigures, DeviceFigures};
+use stepscope_analyzer::{CounterFigures, DeviceFigures, Limit};
 use stepscope_plan::text;
 
 use crate::widgets::{Column, Side};
@@ -106,16 +106,13 @@ pub(super) struct Held {
 impl Held {
     /// The worst that holds it back.
     pub(super) fn of(device: &DeviceFigures) -> Option<Held> {
-        let reasons = [
-            ("gpu.throttle.hardware", "HARDWARE"),
-            ("gpu.throttle.thermal", "TOO HOT"),
-            ("gpu.throttle.power", "POWER"),
-        ];
-        let held = |(counter, why): (&str, &'static str)| {
-            let share = device.counters.get(counter)?.mean;
-            (share > 0.0).then_some(Held { why, share })
+        let (limit, share) = device.held_back()?;
+        let why = match limit {
+            Limit::Hardware => "HARDWARE",
+            Limit::Heat => "TOO HOT",
+            Limit::Power => "POWER",
         };
-        reasons.into_iter().find_map(held)
+        Some(Held { why, share })
     }
 
     pub(super) fn words(self) -> String {
@@ -141,7 +138,7 @@ mod tests {
     fn device(means: &[(&str, f64)]) -> DeviceFigures {
         let figures = |mean| CounterFigures { mean, least: 0.0, most: 1.0, last: mean, samples: 10 };
         let counters = means.iter().map(|(name, mean)| ((*name).to_owned(), figures(*mean))).collect();
-        DeviceFigures { rank: Rank(0), counters, over_time: BTreeMap::new() }
+        DeviceFigures { rank: Rank(0), counters, over_time: BTreeMap::new(), highest_clock: None }
     }
 
     #[test]
