@@ -15,6 +15,8 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use stepscope_traces::{MemoryEvent, Nanos, now};
 
 use crate::{
+    context::Context,
+    cupti::BlockingCall,
     launch::LaunchInfo,
     shared::lock,
     thread_state::{self, Launched},
@@ -36,6 +38,7 @@ enum Note {
     Launch(LaunchNote),
     Operation(OperationNote),
     Memory(MemoryNote),
+    Call(CallNote),
 }
 
 /// What is known of one launch.
@@ -46,6 +49,19 @@ pub(crate) struct LaunchNote {
     /// When it was made, for the sampled ones.
     pub(crate) time: Option<Nanos>,
     pub(crate) launched: Launched,
+}
+
+/// A call that kept its thread from launching.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallNote {
+    /// For which recorder the thread works, and where it is.
+    pub(crate) recorder: u64,
+    pub(crate) context: Context,
+    pub(crate) call: BlockingCall,
+    /// The number CUPTI gives it.
+    pub(crate) correlation: u32,
+    pub(crate) start: Nanos,
+    pub(crate) end: Nanos,
 }
 
 /// What a kernel turned out to be.
@@ -82,6 +98,7 @@ pub(crate) enum Heard {
     Launch(LaunchNote),
     Operation(OperationNote),
     Memory(MemoryNote),
+    Call(CallNote),
     /// There was no room for some memory events, which were recorded without. They are among those that were read before
     /// this.
     PassedBy,
@@ -130,6 +147,11 @@ pub(crate) fn leave_operation(launch: DescribedLaunch, info: LaunchInfo) {
         return;
     }
     push(Note::Operation(OperationNote { launch, info }));
+}
+
+/// Leaves a note of a call that is over.
+pub(crate) fn leave_call(note: CallNote) {
+    push(Note::Call(note));
 }
 
 #[inline]
@@ -207,6 +229,7 @@ impl NoteReader {
                     Note::Launch(note) => Heard::Launch(note),
                     Note::Operation(note) => Heard::Operation(note),
                     Note::Memory(note) => Heard::Memory(note),
+                    Note::Call(note) => Heard::Call(note),
                 };
                 each(*thread, heard);
             }

@@ -169,8 +169,21 @@ impl LaunchPosition {
 /// What is known of a launch of a kernel, or else of a copy or a fill, that this thread makes now. `None` when it works
 /// for no recorder, and nothing is said of all threads. Takes no lock and no memory.
 pub(crate) fn launched(kernel: bool) -> Option<Launched> {
-    let launched = said_here(kernel);
-    let launched = match (process_context::get(), launched) {
+    let launched = placed(|info| info.is_for(kernel))?;
+    let Context { step, phase, .. } = launched.context;
+    let position = if kernel { LaunchPosition::next(step, phase) } else { None };
+    Some(Launched { position, ..launched })
+}
+
+/// What is known of a call that launches nothing. Takes no lock and no memory.
+pub(crate) fn calling() -> Option<Launched> {
+    placed(|_| false)
+}
+
+/// Where this thread is, and what it says of what is launched, if that is `meant`.
+fn placed(meant: impl Fn(&LaunchInfo) -> bool) -> Option<Launched> {
+    let launched = said_here(meant);
+    Some(match (process_context::get(), launched) {
         (None, launched) => launched?,
         (Some((recorder, process)), Some(launched)) if launched.recorder == recorder => {
             Launched { context: process.unless_said(launched.context), ..launched }
@@ -179,19 +192,16 @@ pub(crate) fn launched(kernel: bool) -> Option<Launched> {
         (Some((recorder, process)), None) => {
             Launched { recorder, context: process.context(), guard: None, info: None, position: None }
         }
-    };
-    let Context { step, phase, .. } = launched.context;
-    let position = if kernel { LaunchPosition::next(step, phase) } else { None };
-    Some(Launched { position, ..launched })
+    })
 }
 
 /// What this thread itself says of a launch that it makes now.
-fn said_here(kernel: bool) -> Option<Launched> {
+fn said_here(meant: impl Fn(&LaunchInfo) -> bool) -> Option<Launched> {
     THREAD_STATES
         .try_with(|states| {
             let mut states = states.try_borrow_mut().ok()?;
             let state = states.iter_mut().rev().find(|state| !state.queue.events.is_abandoned())?;
-            let info = state.launch.info.take_if(|info| info.is_for(kernel));
+            let info = state.launch.info.take_if(|info| meant(info));
             Some(Launched {
                 recorder: state.recorder,
                 context: state.context,

@@ -13,8 +13,9 @@ impl DriverCall {
     /// What a call does, by the name that CUDA or HIP gives it; none, of one that only launches.
     pub fn of(name: &str) -> Option<DriverCall> {
         let call = ["cuda", "hip", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix))?;
-        // Versions are appended: `cuMemAlloc_v2`, `cudaMalloc_v3020`.
+        // Versions are appended: `cuMemAlloc_v2`, `cudaMalloc_v3020`, `cuStreamSynchronize_ptsz`.
         let call = call.split("_v").next().unwrap_or(call);
+        let call = call.split("_pt").next().unwrap_or(call);
         if call.ends_with("Synchronize") {
             return Some(DriverCall::Waits);
         }
@@ -25,7 +26,7 @@ impl DriverCall {
         }
         let takes = ["Malloc", "Free", "MemAlloc", "MemFree", "HostAlloc", "FreeHost", "MallocHost", "HostRegister"];
         let virtual_memory = ["MemCreate", "MemMap", "MemUnmap", "MemRelease", "MemSetAccess", "MemAddressReserve"];
-        let host = ["MemHostAlloc", "MemFreeHost", "MemHostRegister", "HostMalloc", "HostFree"];
+        let host = ["MemHostAlloc", "MemAllocHost", "MemFreeHost", "MemHostRegister", "HostMalloc", "HostFree"];
         let all = takes.iter().chain(&virtual_memory).chain(&host);
         all.into_iter().any(|taking| *taking == call).then_some(DriverCall::Allocates)
     }
@@ -41,6 +42,8 @@ mod tests {
             ("cudaStreamSynchronize", Some(DriverCall::Waits)),
             ("cudaDeviceSynchronize", Some(DriverCall::Waits)),
             ("cuCtxSynchronize", Some(DriverCall::Waits)),
+            ("cuStreamSynchronize_ptsz", Some(DriverCall::Waits)),
+            ("cuMemAllocHost_v2", Some(DriverCall::Allocates)),
             ("hipEventSynchronize", Some(DriverCall::Waits)),
             ("cudaMemcpy", Some(DriverCall::Waits)),
             ("cuMemcpyDtoH_v2", Some(DriverCall::Waits)),

@@ -53,7 +53,7 @@ impl IdleReasons {
                 let mut rest = rest(host, end, activity.start, copies_to_host);
                 let before = held_up.filter(|(over, _)| end.saturating_sub(*over) < CATCHING_UP);
                 let by = mostly(&said, end, activity.start).or(before.map(|(_, reason)| reason));
-                if let (IdleReason::Launches, Some(by)) = (rest, by) {
+                if let (IdleReason::Launches | IdleReason::Unknown, Some(by)) = (rest, by) {
                     rest = by;
                 }
                 if let Some(by) = by.or(Some(rest)).filter(|by| by.holds_up_the_host()) {

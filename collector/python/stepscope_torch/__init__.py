@@ -10,6 +10,7 @@ wrong in one ends that one, and the recording says so. Nothing is printed.
 | `library.py` | the injected library, as Python calls it |
 | `passes.py` | steps and phases: which pass of the training goes on |
 | `memory.py`, `storages.py` | the history of memory; which blocks are parameters, gradients, optimizer state |
+| `loading.py` | when the program waits for its next batch |
 | `tokens.py` | how many tokens a backward pass is over |
 | `model.py` | what is trained |
 | `sharding.py` | what replicas share of it |
@@ -23,7 +24,7 @@ import atexit
 import sys
 from time import perf_counter_ns
 
-from . import groups, hidden, memory, model, operators, passes, profilers, sharding, source, storages, tokens
+from . import groups, hidden, loading, memory, model, operators, passes, profilers, sharding, source, storages, tokens
 from . import library as says
 
 OLDEST_TORCH = (2, 1)
@@ -58,8 +59,8 @@ def begin(torch, wait_for):
     room = source.Source(lambda why: library.failed("profiler", why))
     room.run(profilers.watch, torch, library, watch.end_operators)
     torch.cuda._lazy_call(watch.cuda_begins)
-    ours = [sys.modules[__name__], groups, hidden, memory, model, operators, passes, profilers, says, sharding, source]
-    ours += [storages, tokens]
+    ours = [sys.modules[__name__], groups, hidden, loading, memory, model, operators, passes, profilers, says, sharding]
+    ours += [source, storages, tokens]
     wait_for("torch._dynamo.eval_frame", lambda eval_frame: hidden.hide(ours, eval_frame))
     if torch._C._cuda_getAllocatorBackend() == "native":
         library.expect()
@@ -104,11 +105,14 @@ class Watch:
         self._for("steps", self._passes.watch_optimizers, self._before_step, self._after_step, self._follow)
         self._for("phases", self._passes.watch_backward, self._before_backward)
         self._for("checkpoints", self._watch_saving)
-        self._for("tokens", self._when_imported, "torch.utils.data.dataloader", self._tokens.watch_loader)
+        self._for("tokens", self._when_imported, "torch.utils.data.dataloader", self._watch_loader)
         self._for("model", self._when_imported, sharding.DEEPSPEED, self._sharding.watch_deepspeed)
         self._for("memory", self._memory.watch_history)
         self._follow(wishes)
         atexit.register(self._end)
+
+    def _watch_loader(self, dataloader):
+        loading.watch(dataloader, self._mark, self._tokens.loaded)
 
     def _watch_saving(self):
         for module, name in SAVING:

@@ -19,7 +19,9 @@ from array import array
     EVALUATION_ENDS,
     CHECKPOINT_BEGINS,
     CHECKPOINT_ENDS,
-) = range(12)
+    LOADING_BEGINS,
+    LOADING_ENDS,
+) = range(14)
 PARAMETERS, GRADIENTS, OPTIMIZER_STATE = range(3)
 # What it tells.
 HISTORY = 1

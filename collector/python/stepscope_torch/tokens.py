@@ -5,11 +5,8 @@ loss. Nothing is hooked into the model for this, so `torch.compile` has nothing 
 what comes out of a `DataLoader` tells.
 """
 
-import functools
 from math import prod
 from time import perf_counter_ns
-
-from .hidden import hidden
 
 # The loss is within so many nodes of where a backward pass begins.
 _NEAR = 64
@@ -67,24 +64,15 @@ class Tokens:
         self._ways = [way] + self._ways[: _MOST_WAYS - 1]
         return _followed(nodes, way)
 
-    def watch_loader(self, dataloader):
-        """Looks at batches as they come out of a `DataLoader`."""
-        iterator = dataloader._BaseDataLoaderIter
-        original = iterator.__next__
+    def loaded(self, batch):
+        """Looks at a batch that came out of a `DataLoader`."""
+        try:
+            self._look(batch)
+        except Exception:
+            # It is a batch of something else.
+            self._loaded = None
 
-        @functools.wraps(original)
-        def following(its):
-            batch = original(its)
-            try:
-                self._is_loaded(batch)
-            except Exception:
-                # It is a batch of something else.
-                self._loaded = None
-            return batch
-
-        iterator.__next__ = hidden(following)
-
-    def _is_loaded(self, batch):
+    def _look(self, batch):
         """Token numbers are whole, in rows of a sequence each."""
         values = batch.values() if isinstance(batch, dict) else _listed(batch)
         for value in values:

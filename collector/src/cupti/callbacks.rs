@@ -13,6 +13,7 @@ use cudarc::{
 };
 
 use super::{
+    blocking_calls,
     buffers::{BUFFERS, Filled},
     driver_memory, latest_kernel, modules,
     subscriber::{self, DETACHING, LAST_CALL},
@@ -52,7 +53,7 @@ pub(crate) unsafe extern "C" fn buffer_completed(
     drop(catch_unwind(AssertUnwindSafe(|| BUFFERS.hand_over(Filled { buffer, valid: valid_size }))));
 }
 
-/// A call that launches something or takes memory begins or ends, or a module comes or goes.
+/// A call that launches something, takes memory or waits begins or ends, or a module comes or goes.
 pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: Domain, call: u32, data: *const c_void) {
     if domain == Domain::CUPTI_CB_DOMAIN_RESOURCE {
         // SAFETY: that is what CUPTI says of this resource.
@@ -81,12 +82,19 @@ fn begun(name: &[u8], data: &CUpti_CallbackData) {
     if launches_kernels || is_recorded(name) {
         launch_notes::leave(data.correlationId, launches_kernels);
     }
+    if !launches_kernels {
+        // SAFETY: that is what CUPTI says of the beginning of this call.
+        unsafe { blocking_calls::begun(name, data) };
+    }
 }
 
 fn ended(name: &[u8], data: &CUpti_CallbackData) {
     if !launches_kernels(name) {
         // SAFETY: that is what CUPTI says of the end of this call.
-        unsafe { driver_memory::ended(name, data) };
+        unsafe {
+            blocking_calls::ended(name, data);
+            driver_memory::ended(name, data);
+        }
     }
 }
 

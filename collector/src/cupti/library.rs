@@ -14,6 +14,7 @@ use cudarc::{
 };
 
 use super::{
+    blocking_calls::BlockingCall,
     callbacks,
     calls::{Call, CallKind},
     driver_memory, modules,
@@ -124,8 +125,12 @@ pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
     // can be watched is no matter.
     traced::will_come(traced);
     driver_memory::prepare();
-    let wanted =
-        calls(DRIVER).filter(|(_, name)| is_recorded(name.as_bytes()) || driver_memory::CALLS.contains(&name.as_str()));
+    let is_wanted = |name: &str| {
+        is_recorded(name.as_bytes())
+            || driver_memory::CALLS.contains(&name)
+            || BlockingCall::named(name.as_bytes()).is_some()
+    };
+    let wanted = calls(DRIVER).filter(|(_, name)| is_wanted(name));
     // SAFETY: there is a subscriber; one call after the other.
     let watch = |domain, call| is_success(unsafe { sys::cuptiEnableCallback(1, subscriber::current(), domain, call) });
     for resource in modules::RESOURCES {

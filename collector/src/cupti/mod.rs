@@ -14,11 +14,14 @@
 //! The driver's own calls for memory are watched as well, and the modules it loads: so much of the device each library has
 //! beside the program's allocator ([`held_memory`], [`driver_memory`], [`modules`]).
 //!
+//! So are calls that block the host ([`blocking_calls`]): they tell why a device is idle.
+//!
 //! Memory that a program hands out in order of a stream ([`Activity::order_memory_by`]) takes the same way: events and
 //! launches of a thread come in the order in which it made them, so each event is between two launches, and gets its time
 //! when those have run.
 
 mod activity;
+mod blocking_calls;
 mod buffers;
 mod callbacks;
 mod calls;
@@ -47,6 +50,7 @@ mod translator;
 mod unavailable;
 
 pub use activity::Activity;
+pub(crate) use blocking_calls::BlockingCall;
 pub use latest_kernel::LatestKernel;
 pub use traced::Traced;
 pub use unavailable::Unavailable;

@@ -10,6 +10,7 @@ use stepscope_traces::{
 };
 
 use super::{
+    blocking_calls,
     calls::{Call, Calls},
     clock::CuptiClock,
     groups::{Groups, Ran},
@@ -25,7 +26,7 @@ use super::{
     thread_order::Settled,
 };
 use crate::{
-    launch_notes::{DescribedLaunch, Heard, LaunchNote, NoteReader},
+    launch_notes::{CallNote, DescribedLaunch, Heard, LaunchNote, NoteReader},
     packed::PackedSpan,
     process_context,
     queue::Event,
@@ -130,6 +131,7 @@ impl Translator {
                 DescribedLaunch::LastOf { thread, before } => calls.describe(thread, before, note.info),
             },
             Heard::Memory(note) => memory_order.add(thread, &note),
+            Heard::Call(note) => record_call(listeners, &note),
             Heard::PassedBy => {
                 memory_order.passed_by(thread, |recorder, settled| record_settled(listeners, recorder, settled));
             }
@@ -311,6 +313,15 @@ fn record(listeners: &[Arc<Shared>], repeated: &mut Repeated, recorder: u64, spa
                 listener.note(CollectorNote::Operators(OperatorsFrom::SampledSteps));
             });
         }
+        thread_state::push_waiting(listener, Event::Span(PackedSpan::timed(&span)));
+    }
+}
+
+/// Sends a call to the recorder its thread worked for, unless that records nothing for now.
+fn record_call(listeners: &[Arc<Shared>], note: &CallNote) {
+    let listener = listeners.iter().find(|listener| listener.id == note.recorder);
+    if let Some(listener) = listener.filter(|listener| !listener.paused.load(Relaxed)) {
+        let span = blocking_calls::span(note, listener);
         thread_state::push_waiting(listener, Event::Span(PackedSpan::timed(&span)));
     }
 }

@@ -26,6 +26,7 @@ files! {
     "stepscope_torch/groups.py",
     "stepscope_torch/hidden.py",
     "stepscope_torch/library.py",
+    "stepscope_torch/loading.py",
     "stepscope_torch/memory.py",
     "stepscope_torch/model.py",
     "stepscope_torch/operators.py",

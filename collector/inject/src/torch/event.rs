@@ -18,10 +18,13 @@ pub(super) enum Event {
     EvaluationEnds,
     CheckpointBegins,
     CheckpointEnds,
+    /// The program waits for its next batch.
+    LoadingBegins,
+    LoadingEnds,
 }
 
 impl Event {
-    const ALL: [Event; 12] = [
+    const ALL: [Event; 14] = [
         Event::BackwardBegins,
         Event::BackwardEnds,
         Event::OptimizerBegins,
@@ -34,6 +37,8 @@ impl Event {
         Event::EvaluationEnds,
         Event::CheckpointBegins,
         Event::CheckpointEnds,
+        Event::LoadingBegins,
+        Event::LoadingEnds,
     ];
 
     /// The event with a number of the module's.
@@ -50,9 +55,12 @@ impl Event {
             Event::OptimizerEnds | Event::ClosureBegins => TrainingEvent::OptimizerEnds,
             Event::RecomputationBegins => TrainingEvent::RecomputationBegins,
             Event::RecomputationEnds => TrainingEvent::RecomputationEnds,
-            Event::EvaluationBegins | Event::EvaluationEnds | Event::CheckpointBegins | Event::CheckpointEnds => {
-                return None;
-            }
+            Event::EvaluationBegins
+            | Event::EvaluationEnds
+            | Event::CheckpointBegins
+            | Event::CheckpointEnds
+            | Event::LoadingBegins
+            | Event::LoadingEnds => return None,
         })
     }
 }

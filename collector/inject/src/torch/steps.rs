@@ -39,6 +39,7 @@ struct Program {
     recomputation: u32,
     evaluates: bool,
     saving: u32,
+    loading: u32,
     turns: Turns,
 }
 
@@ -106,6 +107,7 @@ impl Program {
         recomputation: 0,
         evaluates: false,
         saving: 0,
+        loading: 0,
         turns: Turns::NEW,
     };
 
@@ -116,6 +118,8 @@ impl Program {
             Program { backward: 1.., .. } => Some(Phase::Backward),
             Program { saving: 1.., .. } => Some(Phase::Checkpoint),
             Program { evaluates: true, .. } => Some(Phase::Evaluation),
+            // What is loaded before the first step is no training yet.
+            Program { loading: 1.., step, .. } => step.map(|_| Phase::Data),
             Program { optimizer: 1.., .. } => Some(Phase::Optimizer),
             Program { passes: passes @ 1.., usual_passes: Some(usual), .. } if passes >= usual => {
                 Some(Phase::Optimizer)
@@ -145,6 +149,8 @@ impl Program {
             Event::EvaluationEnds => self.evaluates = false,
             Event::CheckpointBegins => self.saving = self.saving.saturating_add(1),
             Event::CheckpointEnds => self.saving = self.saving.saturating_sub(1),
+            Event::LoadingBegins => self.loading = self.loading.saturating_add(1),
+            Event::LoadingEnds => self.loading = self.loading.saturating_sub(1),
             Event::OptimizerBegins => {
                 self.optimizer = self.optimizer.saturating_add(1);
                 if is_outermost(self.optimizer) {
@@ -291,6 +297,21 @@ mod tests {
         let words = ["backward", "recompute", "backward", "forward", "optimizer", "backward", "optimizer", "forward"];
         assert_eq!(phases, words.map(Some));
         assert_eq!(state.step, Some(1));
+    }
+
+    #[test]
+    fn a_program_that_waits_for_a_batch_is_in_no_pass() {
+        let mut state = Program::NEW;
+        state.change(Event::LoadingBegins, 0, Nanos(0));
+        assert_eq!((state.phase(), state.step), (None, None), "no step begins with it");
+        state.change(Event::LoadingEnds, 0, Nanos(1));
+        for event in [Event::BackwardBegins, Event::BackwardEnds, Event::OptimizerBegins, Event::OptimizerEnds] {
+            state.change(event, 1, Nanos(2));
+        }
+        state.change(Event::LoadingBegins, 0, Nanos(10));
+        assert_eq!(state.phase(), Some(Phase::Data));
+        let change = state.change(Event::LoadingEnds, 0, Nanos(30));
+        assert_eq!((change.phase_ended, state.phase()), (Some((Phase::Data, Nanos(10))), Some(Phase::Forward)));
     }
 
     #[test]

@@ -1,0 +1,114 @@
+//! Calls that keep the host from launching: those that wait for the device, and those that take its memory or give it back.
+//! They tell why a device is idle, and are few.
+#![allow(unsafe_code)]
+
+use cudarc::cupti::sys::CUpti_CallbackData;
+use stepscope_traces::{Correlation, Nanos, Span, SpanKind, now};
+
+use crate::{
+    context::Context,
+    launch_notes::{self, CallNote},
+    shared::Shared,
+    thread_state,
+};
+
+/// The driver's calls that block, without what later versions append to their names.
+const CALLS: [&str; 16] = [
+    "cuStreamSynchronize",
+    "cuEventSynchronize",
+    "cuCtxSynchronize",
+    "cuMemcpyDtoH",
+    "cuMemAlloc",
+    "cuMemFree",
+    "cuMemCreate",
+    "cuMemRelease",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
+    "cuMemAddressReserve",
+    "cuMemHostAlloc",
+    "cuMemAllocHost",
+    "cuMemFreeHost",
+    "cuMemHostRegister",
+];
+
+/// What is over sooner has not kept anybody from launching.
+const SHORTEST: Nanos = Nanos(5_000);
+
+/// One of the calls that block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockingCall(u8);
+
+impl BlockingCall {
+    /// The call of a name, if it is one.
+    pub(crate) fn named(name: &[u8]) -> Option<BlockingCall> {
+        let is_it = |call: &&str| {
+            let version = name.strip_prefix(call.as_bytes());
+            version.is_some_and(|version| version.is_empty() || version.starts_with(b"_"))
+        };
+        CALLS.iter().position(|call| is_it(&call)).map(|place| BlockingCall(place as u8))
+    }
+
+    fn name(self) -> &'static str {
+        CALLS[usize::from(self.0)]
+    }
+}
+
+/// A call begins; if it blocks, when it did is kept in its own data.
+///
+/// # Safety
+///
+/// The data is what CUPTI says of the beginning of a call of this name.
+pub(crate) unsafe fn begun(name: &[u8], data: &CUpti_CallbackData) {
+    // SAFETY: there is room for a number there until the call is over.
+    if BlockingCall::named(name).is_some()
+        && let Some(kept) = unsafe { data.correlationData.as_mut() }
+    {
+        *kept = now().0.cast_unsigned();
+    }
+}
+
+/// A call ends; if it blocked for long, a note of it is left.
+///
+/// # Safety
+///
+/// The data is what CUPTI says of the end of a call of this name.
+pub(crate) unsafe fn ended(name: &[u8], data: &CUpti_CallbackData) {
+    let Some(call) = BlockingCall::named(name) else { return };
+    // SAFETY: it was written when the call began, if that was seen; else it is zero.
+    let Some(began) = (unsafe { data.correlationData.as_ref() }).filter(|began| **began != 0) else { return };
+    let (start, end) = (Nanos(began.cast_signed()), now());
+    if end - start < SHORTEST {
+        return;
+    }
+    if let Some(launched) = thread_state::calling() {
+        let (recorder, context) = (launched.recorder, launched.context);
+        launch_notes::leave_call(CallNote { recorder, context, call, correlation: data.correlationId, start, end });
+    }
+}
+
+/// A call in a recording, by a number for its thread there.
+pub(crate) fn span(note: &CallNote, listener: &Shared) -> Span {
+    let CallNote { context, call, correlation, start, end, .. } = note;
+    let Context { step, phase, .. } = *context;
+    let name = listener.names().name(call.name());
+    let span = Span::new(SpanKind::Launch, name, *start, *end - *start);
+    Span { step, phase, correlation: Some(Correlation(u64::from(*correlation))), ..span }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::DriverCall;
+
+    use super::*;
+
+    #[test]
+    fn calls_that_block_are_told_by_their_names_and_the_analyzer_knows_each() {
+        let call = |name: &str| BlockingCall::named(name.as_bytes()).map(BlockingCall::name);
+        assert_eq!(call("cuStreamSynchronize_ptsz"), Some("cuStreamSynchronize"));
+        assert_eq!(call("cuMemFree_v2"), Some("cuMemFree"));
+        assert_eq!(call("cuMemFreeHost"), Some("cuMemFreeHost"));
+        assert_eq!(["cuMemAllocAsync", "cuMemcpyDtoHAsync_v2", "cuLaunchKernel"].map(call), [None; 3]);
+        assert!(CALLS.iter().all(|call| DriverCall::of(call).is_some()));
+    }
+}
