@@ -39,7 +39,7 @@ pub use figures::{
     Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank, PathShare, PathStretch, Paused,
     PendingOperation, PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory, Roofline,
     RunLayout, RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble, StepFigures,
-    StepTime, Straggler, Wait, WaitingRank, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
+    StepTime, Straggler, Wait, WaitingRank, WaitingWork, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
 };
 pub use job::{clock::AlignedClock, ideal_schedule::NoIdeal, paused::paused, step_summary::StepSummary};
 pub use live::{LiveRun, LiveSnapshot, RunningStep};

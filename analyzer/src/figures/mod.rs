@@ -63,5 +63,5 @@ pub use roofline::{Bound, Roofline};
 pub(crate) use rounding::divided;
 pub use steps::{StepFigures, StepTime};
 pub use waterfall::{FamilyTime, WaterfallLine, WaterfallPart, WaterfallRow};
-pub use what_if::{Cause, SpanPlace, WhatIf, Without};
+pub use what_if::{Cause, SpanPlace, WaitingWork, WhatIf, Without};
 pub use window::{CountedSteps, CountedTime};

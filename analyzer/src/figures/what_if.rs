@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use stepscope_plan::Axis;
-use stepscope_traces::{Family, Rank, Step};
+use stepscope_traces::{Family, Phase, Rank, Step};
 
 use super::idle::IdleReason;
 
@@ -27,6 +27,20 @@ pub struct Without {
     pub step_ns: i64,
     /// Where it costs most in that step, the longest first.
     pub spans: Vec<SpanPlace>,
+    /// Of communication: which work waits longest for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingWork>,
+}
+
+/// Work that waits for communication.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WaitingWork {
+    /// In which phase it is, where that is known.
+    pub phase: Option<Phase>,
+    /// Of which family.
+    pub family: Family,
+    /// Its part of all the time that is waited.
+    pub share: f64,
 }
 
 /// A stretch of time on a rank, in the clock all ranks are aligned to.

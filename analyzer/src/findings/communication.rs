@@ -74,7 +74,19 @@ fn evidence(analysis: &Analysis, axis: &AxisShare) -> String {
     let operations = analysis.collectives.iter().filter(|collective| collective.axis == axis.axis);
     let most =
         operations.max_by_key(|collective| collective.exposed_ns).map(|most| format!("; {}", told(analysis, most)));
-    format!("{time}, and {hides}{}", most.unwrap_or_default())
+    format!("{time}, and {hides}{}{}", most.unwrap_or_default(), waits(analysis, axis.axis).unwrap_or_default())
+}
+
+/// Which work waits for it, if most of the waiting is that of one kind.
+fn waits(analysis: &Analysis, axis: Option<Axis>) -> Option<String> {
+    const MOST: f64 = 0.4;
+    let waiting = analysis.what_if.as_ref()?.without(Cause::Communication { axis })?.waiting?;
+    let phase = waiting.phase.map(|phase| format!("in the {} phase", phase.word()));
+    let kernels = format!("{} kernels", waiting.family.word());
+    (waiting.share >= MOST).then(|| match phase {
+        Some(phase) => format!("; {kernels} {phase} wait for it most"),
+        None => format!("; {kernels} wait for it most"),
+    })
 }
 
 /// The operation that costs most.

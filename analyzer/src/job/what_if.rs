@@ -14,6 +14,7 @@ use crate::{
     job::{
         stages::Stages,
         step_graph::{LagKind, Node, StepChange, StepGraph},
+        waiting_work::waiting_work,
     },
 };
 
@@ -40,7 +41,11 @@ pub(crate) fn what_if(graph: &StepGraph, job: &Replayed<'_>) -> WhatIf {
     let mut add = |cause: Cause, change: &dyn StepChange, costs: &dyn Fn(&Node) -> Option<(i64, i64)>| {
         let step_ns = graph.replay(change);
         if step_ns < measured_ns {
-            without.push(Without { cause, step_ns, spans: places(graph, &ranks, costs) });
+            let waiting = match cause {
+                Cause::Communication { axis } => waiting_work(graph, axis),
+                _ => None,
+            };
+            without.push(Without { cause, step_ns, spans: places(graph, &ranks, costs), waiting });
         }
     };
     let whole = |node: &Node| Some((node.start, node.end));

@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import threading
 import types
 import unittest
 
@@ -29,6 +30,8 @@ SIGNS = {
     says.EVALUATION_ENDS: ">",
     says.CHECKPOINT_BEGINS: "c",
     says.CHECKPOINT_ENDS: "",
+    says.LOADING_BEGINS: "l",
+    says.LOADING_ENDS: ".",
 }
 WIDTH, LAYERS, VOCABULARY, LENGTH, BATCH = 32, 3, 100, 16, 4
 
@@ -165,6 +168,16 @@ class TestWatch(unittest.TestCase):
         loss_of(model).backward()
         self.assertEqual(LIBRARY.signs, "()[]<>()[]<>cc<>()")
         self.assertIs(torch.nn.Module.train, Model.train, "nothing is left of it")
+
+    def test_waiting_for_batches_is_told_of_the_main_thread(self):
+        loader = torch.utils.data.DataLoader(TOKENS, batch_size=BATCH // 2)
+        self.assertEqual(len(list(loader)), 2)
+        self.assertEqual(LIBRARY.signs, "l.l.l.", "the last one finds that there are no more")
+        ahead = threading.Thread(target=lambda: list(loader))
+        ahead.start()
+        ahead.join()
+        self.assertEqual(LIBRARY.signs, "l.l.l.")
+        self.assertEqual(LIBRARY.failures, {})
 
     def test_modules_add_up(self):
         for is_tied in (False, True):

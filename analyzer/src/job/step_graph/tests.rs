@@ -123,6 +123,8 @@ fn without_a_cause_a_step_is_what_paper_says() {
     // Rank 0 has 110 to do, and rank 1 has 70.
     assert_eq!(without(Cause::SlowRank { rank }), Some(100 * 70 / 110 + 1 + 20 + 10), "and rank 1 is the last");
     assert_eq!(without(Cause::Copies), None);
+    let waiting = what_if.without(Cause::Communication { axis: Some(Axis::Data) }).and_then(|without| without.waiting);
+    assert_eq!(waiting.map(|waiting| (waiting.family, waiting.share)), Some((Family::Other, 1.0)), "the last kernels");
     let path = analysis.critical_path.unwrap();
     let part = |part: PathPart| path.parts.iter().find(|share| share.part == part).map(|share| share.time_ns);
     assert_eq!(part(PathPart::Communication { axis: Some(Axis::Data) }), Some(20));
