@@ -37,9 +37,9 @@ pub use figures::{
     HostPhase, HostTime, IdleReason, IdleShare, KernelDurations, KernelFigures, KernelMfu, KernelRates,
     LaunchedKernels, LayerMemory, LayerShare, Ledger, LibraryMemory, MemoryLibrary, MemoryPoint, MemoryShortage, Mfu,
     ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank, PathShare, Paused, PendingOperation,
-    PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory, Roofline, RunLayout, RunSummary,
-    ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble, StepFigures, StepTime, Straggler, Wait,
-    WaitingRank, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
+    PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory, RankOperation, Roofline, RunLayout,
+    RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble, StepFigures, StepTime,
+    Straggler, Wait, WaitingRank, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
 };
 pub use job::{clock::AlignedClock, ideal_schedule::NoIdeal, paused::paused, step_summary::StepSummary};
 pub use live::{LiveRun, LiveSnapshot, RunningStep};

@@ -245,7 +245,9 @@ fn why_unknown(analysis: &Analysis) -> String {
 /// How many ranks waited for communication, where that is what was recorded.
 fn waiting(analysis: &Analysis) -> Option<String> {
     let waiting = analysis.hang.as_ref().map_or(0, |hang| hang.waiting.len());
-    (analysis.run.source == RunSource::FlightRecorder).then(|| match waiting {
+    // Dumps without collectives do not say that nobody waited.
+    let is_known = waiting > 0 || analysis.run.failed_sources.is_empty();
+    (analysis.run.source == RunSource::FlightRecorder && is_known).then(|| match waiting {
         0 => "no rank was waiting for communication when the dumps were written".to_owned(),
         _ => format!(
             "{} of {} in communication when the dumps were written",

@@ -42,7 +42,7 @@ pub use collectives::{CollectiveFigures, Straggler, Wait};
 pub use critical_path::{CriticalPath, PathPart, PathRank, PathShare};
 pub use devices::{CounterFigures, DeviceFigures};
 pub use finding::{Evidence, Finding};
-pub use hang::{Hang, HangCause, PendingOperation, RankElsewhere, WaitingRank};
+pub use hang::{Hang, HangCause, PendingOperation, RankElsewhere, RankOperation, WaitingRank};
 pub use host::{HostFigures, HostOperator, HostPhase, HostTime};
 pub use idle::{IdleReason, IdleShare};
 pub use kernels::{FamilyFigures, KernelFigures};
