@@ -104,8 +104,9 @@ impl Launchers {
         for thread in threads.values_mut() {
             // Each kind of them comes in order, which a stable sort makes use of.
             thread.events.sort();
+            let is_run = |call: &OperatorCall| engine.contains(&call.name) || call.forward_thread.is_some();
             let runs = |(.., what): &CallInOrder| match what {
-                Called::Operator(index) => engine.contains(&operators[*index as usize].name),
+                Called::Operator(index) => is_run(&operators[*index as usize]),
                 _ => false,
             };
             thread.is_autograd = thread.events.iter().any(runs);

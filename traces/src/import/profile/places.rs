@@ -8,7 +8,8 @@
 //!   between that and the optimizer to the optimizer: clipping, for example.
 //!
 //! The main thread is the one that says most of steps and optimizers. A step's passes end where an optimizer begins, or
-//! without any where the step ends.
+//! without any where the step ends. What an optimizer does before the backward pass of its step, such as
+//! `zero_grad`, ends none.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -89,8 +90,11 @@ impl Places {
 
     fn phase_of_main(&self, time: Nanos) -> Option<Phase> {
         let pass = self.passes.partition_point(|(end, _)| *end <= time);
-        let (_, last_backward) = self.passes.get(pass)?;
-        Some(if time < (*last_backward)? { Phase::Forward } else { Phase::Optimizer })
+        let (_, last_backward) = *self.passes.get(pass)?;
+        let step_of = |end: Nanos| self.steps.at(Nanos(end.0.saturating_sub(1))).step;
+        let next = || self.passes.get(pass + 1).filter(|(end, _)| step_of(*end) == self.steps.at(time).step);
+        let last_backward = last_backward.or_else(|| next()?.1)?;
+        Some(if time < last_backward { Phase::Forward } else { Phase::Optimizer })
     }
 }
 
@@ -182,6 +186,22 @@ mod tests {
         assert_eq!(at(Some(3), 50), (Some(4), None), "some other thread");
         assert_eq!(at(None, 50), (Some(4), None));
         assert_eq!(at(MAIN, 200), (None, None));
+    }
+
+    #[test]
+    fn gradients_that_are_cleared_between_the_passes_end_none() {
+        let annotations = [
+            annotated("ProfilerStep#3", -20, 0),
+            annotated("ProfilerStep#4", 0, 100),
+            annotated("Optimizer.zero_grad#SGD.zero_grad", 40, 45),
+            annotated("Optimizer.step#SGD.step", 80, 90),
+        ];
+        let places = places(&annotations, &[50, 60]);
+        let phases = [10, 40, 48, 70, 80].map(|time| places.at(MAIN, Nanos(time)).phase);
+        let (forward, optimizer) = (Some(Phase::Forward), Some(Phase::Optimizer));
+        assert_eq!(phases, [forward, optimizer, forward, optimizer, optimizer]);
+        // A step before it may be an evaluation.
+        assert_eq!(places.at(MAIN, Nanos(-10)).phase, None);
     }
 
     #[test]
