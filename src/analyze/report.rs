@@ -311,6 +311,10 @@ fn kernels(analysis: &Analysis) -> Option<String> {
     let windows: u64 = analysis.counted.iter().map(|time| time.windows).sum();
     let per_step = durations.count / windows.max(1);
     let unit = if analysis.window.whole { "" } else { " per step" };
+    let ranks = match analysis.counted.len() {
+        0 | 1 => String::new(),
+        ranks => format!(" (mean of {ranks} ranks)"),
+    };
     let small = format!(
         "{} below 10 µs ({} of kernel time)",
         text::percent(durations.small_share),
@@ -329,7 +333,7 @@ fn kernels(analysis: &Analysis) -> Option<String> {
             if unknown.len() > 1 { ", …" } else { "" }
         ),
     };
-    Some(format!("{}{unit}, {small}{unknown}", text::counted(per_step, "compute kernel")))
+    Some(format!("{}{unit}{ranks}, {small}{unknown}", text::counted(per_step, "compute kernel")))
 }
 
 fn losses(analysis: &Analysis) -> Option<String> {
