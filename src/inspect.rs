@@ -1,6 +1,6 @@
 //! `stepscope inspect`: what is in a run.
 
-use std::{io::Write, path::PathBuf};
+use std::{collections::BTreeSet, io::Write, path::PathBuf};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
@@ -141,7 +141,14 @@ fn layout(run: &Run) -> Option<RunLayout> {
 
 impl Contents {
     fn of(run: &Run) -> Contents {
-        let ranks: Vec<RankContents> = run.ranks.iter().map(RankContents::of).collect();
+        let mut ranks: Vec<RankContents> = run.ranks.iter().map(RankContents::of).collect();
+        // Ranks of one file share its bytes, which count once.
+        let mut files = BTreeSet::new();
+        for (rank, directory) in ranks.iter_mut().zip(&run.ranks) {
+            if !files.insert(&directory.path) {
+                rank.tables.spans.bytes = 0;
+            }
+        }
         let mut data_loss = Loss::default();
         ranks.iter().for_each(|rank| data_loss += rank.data_loss);
         let (path, state) = (run.path.to_string_lossy().into_owned(), run.state());
@@ -267,7 +274,10 @@ impl RankContents {
             text::count(spans.rows),
             text::count(memory.rows),
             text::count(counters.rows),
-            text::bytes(spans.bytes + memory.bytes + counters.bytes + strings.bytes),
+            match spans.bytes + memory.bytes + counters.bytes + strings.bytes {
+                0 => unknown(),
+                bytes => text::bytes(bytes),
+            },
             spans.bytes_per_row.map_or_else(unknown, |bytes| format!("{bytes:.1}")),
         ]
     }

@@ -37,9 +37,10 @@ pub use figures::{
     HostPhase, HostTime, IdleReason, IdleShare, KernelDurations, KernelFigures, KernelMfu, KernelRates,
     LaunchedKernels, LayerMemory, LayerShare, Ledger, LibraryMemory, Limit, MemoryLibrary, MemoryPoint, MemoryShortage,
     Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank, PathShare, PathStretch, Paused,
-    PendingOperation, PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory, Roofline,
-    RunLayout, RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble, StepFigures,
-    StepTime, Straggler, Wait, WaitingRank, WaitingWork, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
+    PendingOperation, PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory, RankOperation,
+    Roofline, RunLayout, RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble,
+    StepFigures, StepTime, Straggler, Wait, WaitingRank, WaitingWork, WaterfallLine, WaterfallPart, WaterfallRow,
+    WhatIf, Without,
 };
 pub use job::{clock::AlignedClock, ideal_schedule::NoIdeal, paused::paused, step_summary::StepSummary};
 pub use live::{LiveRun, LiveSnapshot, RunningStep};

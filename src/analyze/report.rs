@@ -245,7 +245,9 @@ fn why_unknown(analysis: &Analysis) -> String {
 /// How many ranks waited for communication, where that is what was recorded.
 fn waiting(analysis: &Analysis) -> Option<String> {
     let waiting = analysis.hang.as_ref().map_or(0, |hang| hang.waiting.len());
-    (analysis.run.source == RunSource::FlightRecorder).then(|| match waiting {
+    // Dumps without collectives do not say that nobody waited.
+    let is_known = waiting > 0 || analysis.run.failed_sources.is_empty();
+    (analysis.run.source == RunSource::FlightRecorder && is_known).then(|| match waiting {
         0 => "no rank was waiting for communication when the dumps were written".to_owned(),
         _ => format!(
             "{} of {} in communication when the dumps were written",
@@ -309,6 +311,10 @@ fn kernels(analysis: &Analysis) -> Option<String> {
     let windows: u64 = analysis.counted.iter().map(|time| time.windows).sum();
     let per_step = durations.count / windows.max(1);
     let unit = if analysis.window.whole { "" } else { " per step" };
+    let ranks = match analysis.counted.len() {
+        0 | 1 => String::new(),
+        ranks => format!(" (mean of {ranks} ranks)"),
+    };
     let small = format!(
         "{} below 10 µs ({} of kernel time)",
         text::percent(durations.small_share),
@@ -327,7 +333,7 @@ fn kernels(analysis: &Analysis) -> Option<String> {
             if unknown.len() > 1 { ", …" } else { "" }
         ),
     };
-    Some(format!("{}{unit}, {small}{unknown}", text::counted(per_step, "compute kernel")))
+    Some(format!("{}{unit}{ranks}, {small}{unknown}", text::counted(per_step, "compute kernel")))
 }
 
 fn losses(analysis: &Analysis) -> Option<String> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stepscope_analyzer::{Analysis, AxisShare, KernelFigures, Share, StepFigures, WaitingRank};
 use stepscope_plan::text;
-use stepscope_traces::{Nanos, RunSource, Step, without_signature};
+use stepscope_traces::{Nanos, OperationState, RunSource, Step, without_signature};
 
 use super::{devices, host, launched, memory, time::Time, waterfall};
 use crate::folded;
@@ -64,10 +64,14 @@ fn waiting(analysis: &Analysis, room: Room) -> Table {
         let for_whom = if waiting.waits_for.is_empty() { "nobody".into() } else { folded::named(&waiting.waits_for) };
         let group = format!("{} ({})", operation.group, folded::named(&operation.group_ranks));
         let cells = [waiting.rank.to_string(), operation.operation.clone(), number, group, for_whom];
+        let begun = known(operation.state, |state| match state {
+            OperationState::Scheduled => "no".to_owned(),
+            OperationState::Started | OperationState::Completed => "yes".to_owned(),
+        });
         let at = known(operation.caller(), str::to_owned);
-        cells.into_iter().chain([text::count(waiting.pending), at]).collect()
+        cells.into_iter().chain([text::count(waiting.pending), begun, at]).collect()
     };
-    let headers = vec![">rank", "waits in", ">number", "group", "for", ">pending", "asked for at"];
+    let headers = vec![">rank", "waits in", ">number", "group", "for", ">pending", "begun on GPU", "asked for at"];
     let count = waiting.clone().count();
     let title = match count > room.ranks {
         true => format!("Waiting for communication (the first {} of {count} ranks)", room.ranks),

@@ -72,6 +72,15 @@ fn answer_of_time(diff: &Diff, time: &TimeDiff) -> String {
             let step = judged(step);
             format!("{other} and {base} do not differ significantly per token: {relative}; a {what} is {step}{because}")
         }
+        // Who recorded for longer need not be slower.
+        (_, Some(step)) if time.whole => {
+            let length = match step.relative.unwrap_or(0.0) {
+                0.0 => "as long as".to_owned(),
+                change if change < 0.0 => format!("{} shorter than", text::percent(-change)),
+                change => format!("{} longer than", text::percent(change)),
+            };
+            format!("the recording of {other} is {length} that of {base}{because}")
+        }
         (_, Some(step)) if step.change == Some(0.0) => format!("{other} is as fast as {base}"),
         (_, Some(step)) if step.significant => format!("{other} is {} than {base}{because}", judged(step)),
         (_, Some(step)) if step.interval().is_some() => {

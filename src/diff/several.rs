@@ -69,8 +69,10 @@ fn best(several: &Several) -> String {
     };
     let fastest = of("tokens_per_second")
         .map(|(run, rate, index)| format!("{run} is fastest: {rate} tokens/s{}", gain(several, index)));
-    let fastest =
-        fastest.or_else(|| of("step_time").map(|(run, time, _)| format!("{run} is fastest: {time} per step")));
+    // Who recorded for longer need not be slower.
+    let has_steps = several.diffs.iter().flat_map(|diff| &diff.step_time).all(|time| !time.whole);
+    let by_step = || of("step_time").filter(|_| has_steps);
+    let fastest = fastest.or_else(|| by_step().map(|(run, time, _)| format!("{run} is fastest: {time} per step")));
     let smallest =
         of("peak_memory").map(|(run, bytes, _)| format!("{run} uses the least memory: {bytes} on its fullest rank"));
     let known: Vec<String> = fastest.into_iter().chain(smallest).collect();

@@ -171,6 +171,25 @@ fn traces_and_snapshots_of_others_are_compared_too() {
 }
 
 #[test]
+fn the_length_of_a_recording_is_no_speed() {
+    let shown = text(&stepscope(&["diff", "dp2-naive", "dp2-zero3", "--steps", "all"], Path::new(SAMPLES)).stdout);
+    let answer = shown.lines().next().unwrap();
+    assert!(
+        answer.starts_with("the recording of dp2-zero3 is ") && answer.contains(" than that of dp2-naive"),
+        "{shown}"
+    );
+    assert!(!answer.contains("slower") && !answer.contains("faster"), "{shown}");
+}
+
+#[test]
+fn a_run_that_hangs_is_named() {
+    let dumps = Path::new(FIXTURES).join("flight_recorder");
+    let shown = text(&stepscope(&["diff", "size", "loader"], &dumps).stdout);
+    assert!(shown.contains("note      loader hangs: rank 2 did not come to all_reduce #6 of mesh_tp"), "{shown}");
+    assert!(shown.contains("note      size hangs: all_reduce #21 of mesh_dp"), "{shown}");
+}
+
+#[test]
 fn limits_decide_how_it_ends() {
     let here = Path::new(SAMPLES);
     let run = |arguments: &[&str]| {

@@ -121,6 +121,27 @@ fn missing_ranks_are_shown() {
 }
 
 #[test]
+fn the_size_of_a_file_of_several_ranks_is_said_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let dispatch = |gpu: u64| {
+        let info = serde_json::json!({ "agent_id": { "handle": gpu }, "queue_id": { "handle": 3 }, "kernel_id": 1 });
+        serde_json::json!({ "start_timestamp": 1_000, "end_timestamp": 1_500, "thread_id": 7,
+            "correlation_id": { "internal": gpu }, "dispatch_info": info })
+    };
+    let agent = |gpu: u64| serde_json::json!({ "id": { "handle": gpu }, "type": 2, "node_id": gpu });
+    let process = serde_json::json!({
+        "metadata": { "pid": 7 }, "agents": [agent(10), agent(11)],
+        "kernel_symbols": [{ "kernel_id": 1, "formatted_kernel_name": "add" }],
+        "buffer_records": { "kernel_dispatch": [dispatch(10), dispatch(11)] },
+    });
+    let whole = serde_json::json!({ "rocprofiler-sdk-tool": [process] }).to_string();
+    fs::write(directory.path().join("7_results.json"), &whole).unwrap();
+    let shown = text(&stepscope(&["inspect", "7_results.json"], directory.path()).stdout);
+    let sizes: Vec<&str> = shown.lines().rev().take(2).filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(sizes, ["-", "B"], "{shown}");
+}
+
+#[test]
 fn files_that_are_not_read_are_told_beside_those_that_are() {
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path();
@@ -133,6 +154,8 @@ fn files_that_are_not_read_are_told_beside_those_that_are() {
         assert_eq!(output.status.code(), Some(0));
         assert_eq!(text(&output.stderr), "warning: ./rank1.json is nothing that stepscope reads: it is empty\n");
     }
+    let frame = text(&stepscope(&["live", "--once", "."], here).stdout);
+    assert!(frame.contains("./rank1.json is nothing that stepscope reads: it is empty"), "{frame}");
 }
 
 #[test]

@@ -12,10 +12,11 @@ use ratatui::{
     text::Line,
     widgets::{Block, BorderType, Clear, Widget},
 };
+use stepscope_plan::text;
 use stepscope_traces::Nanos;
 
 use crate::{
-    data::DetailRequest,
+    data::{DetailRequest, RunFacts},
     event::Event,
     filter::Filter,
     frame, help,
@@ -107,7 +108,12 @@ impl App {
             Event::Key(key) => self.press(&key),
             Event::Mouse(mouse) => self.point(&mouse),
             Event::Resized => {}
-            Event::Data(snapshot) => self.selection.take(snapshot),
+            Event::Data(snapshot) => {
+                if self.run_path().is_none() {
+                    self.notice = snapshot.run.as_ref().and_then(passed_over).or_else(|| self.notice.take());
+                }
+                self.selection.take(snapshot);
+            }
             Event::Step(step, figures) => {
                 if let Err(why) = &figures {
                     self.notice = Some(Notice::Failed(format!("cannot read step {step} again: {why}")));
@@ -286,6 +292,16 @@ impl App {
             Mode::Leaving => draw_leaving(theme, area, buffer),
         }
     }
+}
+
+/// That files beside the run's own are not read.
+fn passed_over(run: &RunFacts) -> Option<Notice> {
+    let (first, others) = run.passed_over.split_first()?;
+    let more = match others.len() {
+        0 => String::new(),
+        more => format!(" (and {} are not read, either)", text::counted(more as u64, "other file")),
+    };
+    Some(Notice::Failed(format!("{first}{more}")))
 }
 
 /// Asks what becomes of the job.

@@ -18,6 +18,7 @@ const SAME_PEAK: f64 = 0.001;
 pub(crate) fn notes(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>) -> Vec<String> {
     let both = [(&base.name, base), (&other.name, other)];
     let mut notes: Vec<String> = Vec::new();
+    notes.extend(both.iter().filter_map(|(which, profile)| Some(format!("{which} hangs: {}", why_it_hangs(profile)?))));
     notes.extend(
         both.iter()
             .filter(|(_, profile)| !has_time(profile))
@@ -100,6 +101,11 @@ fn other_peak(base: &Profile<'_>, other: &Profile<'_>) -> Option<String> {
 pub(super) fn missing_ranks(profile: &Profile<'_>) -> Option<String> {
     let (there, all) = (profile.analysis.ranks.len(), profile.analysis.run.world_size as usize);
     (there < all).then(|| format!("only {there} of {all} ranks are present; figures cover those"))
+}
+
+fn why_it_hangs<'a>(profile: &'a Profile<'_>) -> Option<&'a str> {
+    let findings = &profile.analysis.findings;
+    findings.iter().find(|finding| finding.kind == "hang").map(|finding| finding.summary.as_str())
 }
 
 fn has_time(profile: &Profile<'_>) -> bool {

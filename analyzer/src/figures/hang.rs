@@ -1,7 +1,7 @@
 //! Communication that never ended.
 
 use serde::Serialize;
-use stepscope_traces::Rank;
+use stepscope_traces::{OperationState, Rank};
 
 use super::call_sites::caller;
 
@@ -14,6 +14,8 @@ pub struct Hang {
     pub ranks: Vec<Rank>,
     /// The operation that does not end because of that: of several, the one that was asked for first.
     pub operation: PendingOperation,
+    /// What each rank called as that operation, where they do not do the same in a collective.
+    pub differing: Vec<RankOperation>,
     /// Who waits, each in its first operation that is not over.
     pub waiting: Vec<WaitingRank>,
     /// Ranks that wait in nothing, each with the last thing that it did.
@@ -38,7 +40,7 @@ pub enum HangCause {
     AllCame,
 }
 
-/// An operation that is not over.
+/// What a rank asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PendingOperation {
     /// What it does, as PyTorch calls it.
@@ -57,6 +59,8 @@ pub struct PendingOperation {
     pub output_sizes: Vec<Vec<u64>>,
     /// Types of the elements, as PyTorch calls them.
     pub types: Vec<String>,
+    /// How far it was; null where nobody recorded whether it has begun.
+    pub state: Option<OperationState>,
     /// When it was asked for, in nanoseconds since 1970.
     pub asked_ns: i64,
     /// Who asked for it, the innermost call first.
@@ -68,6 +72,16 @@ impl PendingOperation {
     pub fn caller(&self) -> Option<&str> {
         caller(&self.stack)
     }
+}
+
+/// What a rank called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RankOperation {
+    /// The rank.
+    pub rank: Rank,
+    /// What.
+    #[serde(flatten)]
+    pub operation: PendingOperation,
 }
 
 /// A rank that waits.

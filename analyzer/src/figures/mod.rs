@@ -43,7 +43,7 @@ pub use critical_path::{CriticalPath, PathPart, PathRank, PathShare, PathStretch
 pub use devices::{CounterFigures, DeviceFigures, Limit};
 pub(crate) use devices::{LEAST_HELD, SM_CLOCK};
 pub use finding::{Evidence, Finding};
-pub use hang::{Hang, HangCause, PendingOperation, RankElsewhere, WaitingRank};
+pub use hang::{Hang, HangCause, PendingOperation, RankElsewhere, RankOperation, WaitingRank};
 pub use host::{HostFigures, HostOperator, HostPhase, HostTime};
 pub use idle::{IdleReason, IdleShare};
 pub use kernels::{FamilyFigures, KernelFigures};

@@ -1,10 +1,10 @@
 //! Communication that did not end.
 
 use stepscope_plan::text;
-use stepscope_traces::Rank;
+use stepscope_traces::{OperationState, Rank};
 
 use super::{Check, Found};
-use crate::figures::{Analysis, Hang, HangCause, PendingOperation, WaitingRank};
+use crate::figures::{Analysis, Hang, HangCause, PendingOperation, RankOperation, WaitingRank};
 
 /// How many ranks are told one by one.
 const MOST_TOLD: usize = 4;
@@ -68,23 +68,9 @@ fn evidence(hang: &Hang) -> String {
             None => format!("the dump does not say what rank {} did before", elsewhere.rank),
         });
     }
-    let mut told: Vec<&WaitingRank> = hang.waiting.iter().filter(|one| is_next(hang, one)).collect();
-    told.sort_by_key(|one| !is_at(hang, one));
-    if hang.cause == HangCause::Mismatch {
-        let rank_that_is_right = hang.waiting.iter().find(|one| is_at(hang, one) && !hang.ranks.contains(&one.rank));
-        told.truncate(MOST_TOLD - 1);
-        told.extend(rank_that_is_right);
-    }
-    for waiting in told.iter().take(MOST_TOLD) {
-        let operation = &waiting.operation;
-        let given = match hang.cause {
-            HangCause::Mismatch => format!(" of {}", given(operation)),
-            HangCause::Deadlock => format!(" for {}", ranks(&waiting.waits_for)),
-            _ => String::new(),
-        };
-        parts.push(format!("rank {} waits in {}{given}{}", waiting.rank, named(operation), at(operation)));
-    }
-    let more = hang.waiting.len() - told.len().min(MOST_TOLD);
+    let told = if hang.differing.is_empty() { told_waiting(hang) } else { told_differing(hang) };
+    parts.extend(told.iter().map(|(_, words)| words.clone()));
+    let more = hang.waiting.iter().filter(|one| told.iter().all(|(rank, _)| *rank != one.rank)).count();
     if more > 0 {
         let wait = if more == 1 { "waits" } else { "wait" };
         parts.push(format!("{} {wait}", text::counted(more as u64, "more rank")));
@@ -93,6 +79,46 @@ fn evidence(hang: &Hang) -> String {
         parts.push(format!("there is no dump of {}", ranks(&hang.without_dump)));
     }
     parts.join("; ")
+}
+
+/// The ranks that wait for the cause itself, each with what is said of it. One whose GPU has not begun comes first.
+fn told_waiting(hang: &Hang) -> Vec<(Rank, String)> {
+    let mut told: Vec<&WaitingRank> = hang.waiting.iter().filter(|one| is_next(hang, one)).collect();
+    told.sort_by_key(|one| (!is_at(hang, one), one.operation.state != Some(OperationState::Scheduled)));
+    let words = |waiting: &WaitingRank| {
+        let operation = &waiting.operation;
+        let given = match hang.cause {
+            HangCause::Mismatch => format!(" of {}", given(operation)),
+            HangCause::Deadlock => format!(" for {}", ranks(&waiting.waits_for)),
+            _ => String::new(),
+        };
+        format!("rank {} waits in {}{given}{}{}", waiting.rank, named(operation), at(operation), begun(operation))
+    };
+    told.into_iter().take(MOST_TOLD).map(|waiting| (waiting.rank, words(waiting))).collect()
+}
+
+/// The ranks that do something else than others in a collective, and one of those.
+fn told_differing(hang: &Hang) -> Vec<(Rank, String)> {
+    let (differ, right): (Vec<&RankOperation>, Vec<_>) =
+        hang.differing.iter().partition(|one| hang.ranks.contains(&one.rank));
+    let words = |RankOperation { rank, operation }: &RankOperation| {
+        let did = match operation.state {
+            Some(OperationState::Completed) => "finished",
+            _ => "waits in",
+        };
+        format!("rank {rank} {did} {} of {}{}{}", named(operation), given(operation), at(operation), begun(operation))
+    };
+    let room = MOST_TOLD - right.len().min(1);
+    differ.into_iter().take(room).chain(right.into_iter().take(1)).map(|one| (one.rank, words(one))).collect()
+}
+
+/// Whether the GPU has begun what its rank waits in, where that is known.
+fn begun(operation: &PendingOperation) -> &'static str {
+    match operation.state {
+        Some(OperationState::Scheduled) => ", which its GPU has not begun",
+        Some(OperationState::Started) => ", which its GPU has begun",
+        Some(OperationState::Completed) | None => "",
+    }
 }
 
 /// Whether a rank waits for the cause itself, and not for others that do.
@@ -112,8 +138,7 @@ fn is_at(hang: &Hang, waiting: &WaitingRank) -> bool {
 
 /// Whether all ranks of the operation call it by one name.
 fn is_one_name(hang: &Hang) -> bool {
-    let together = hang.waiting.iter().filter(|waiting| is_at(hang, waiting));
-    together.map(|waiting| &waiting.operation.operation).all(|name| *name == hang.operation.operation)
+    hang.differing.iter().all(|one| one.operation.operation == hang.operation.operation)
 }
 
 fn advice(hang: &Hang) -> String {

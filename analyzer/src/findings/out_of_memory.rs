@@ -49,7 +49,7 @@ fn evidence(shortage: &MemoryShortage) -> String {
         parts.push(format!("asked for at {caller}{within}"));
     }
     if let Some(unused) = shortage.reserved_unused_bytes {
-        parts.push(format!("{} were reserved but unused", exact(unused)));
+        parts.push(format!("{} were fragmentation: reserved but unused", exact(unused)));
     }
     let total: u64 = shortage.at.values().sum();
     let mut categories: Vec<(&MemoryCategory, &u64)> = shortage.at.iter().collect();

@@ -2,13 +2,14 @@
 //!
 //! A rank waits in the first operation that it asked for and that is not over; what it asked for later waits for that. It waits
 //! for the ranks of the operation's group that have not asked for it, and for those that have, and wait in something else
-//! before it. Whoever is waited for and waits for nobody is the cause.
+//! before it. Whoever is waited for and waits for nobody is the cause. But where ranks do not do the same in a collective, that
+//! is the cause, also where it is over: the first such collective is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stepscope_traces::{AskedOperation, Group, GroupProgress, InFlight, Rank, RankInfo};
+use stepscope_traces::{AskedOperation, Group, GroupProgress, InFlight, OperationState, Rank, RankInfo};
 
-use crate::figures::{Hang, HangCause, PendingOperation, RankElsewhere, WaitingRank};
+use crate::figures::{Hang, HangCause, PendingOperation, RankElsewhere, RankOperation, WaitingRank};
 
 /// Collectives whose ranks all give as much as each other.
 const GIVE_ALIKE: [&str; 8] = [
@@ -40,12 +41,28 @@ struct Waiter<'a> {
     waits_for: BTreeSet<Rank>,
 }
 
+/// What somebody waits for in the end: whose fault it is, and a rank that shows it.
+struct Blame<'a> {
+    cause: HangCause,
+    ranks: Vec<Rank>,
+    rank: Rank,
+    operation: &'a AskedOperation,
+    /// What ranks called as that operation, where that is not the same.
+    differing: Vec<(Rank, &'a AskedOperation)>,
+}
+
+impl<'a> Blame<'a> {
+    fn at(cause: HangCause, ranks: Vec<Rank>, waiter: &Waiter<'a>) -> Blame<'a> {
+        Blame { cause, ranks, rank: waiter.rank, operation: waiter.operation, differing: Vec::new() }
+    }
+}
+
 impl Dumps<'_> {
     fn hang(&self) -> Option<Hang> {
         let waiters: Vec<Waiter<'_>> = self.0.iter().filter_map(|(rank, dump)| self.waiter(*rank, dump)).collect();
-        let (cause, mut fault, at) = self.cause(&waiters)?;
-        fault.sort_unstable();
-        fault.dedup();
+        let Blame { cause, mut ranks, rank, operation, differing } = self.blame(&waiters)?;
+        ranks.sort_unstable();
+        ranks.dedup();
         let pending = |dump: &InFlight| dump.waiting.len() as u64 + dump.more;
         let waiting = waiters.iter().map(|waiter| WaitingRank {
             rank: waiter.rank,
@@ -60,8 +77,12 @@ impl Dumps<'_> {
         let others = waiters.iter().flat_map(|waiter| &waiter.waits_for).filter(|rank| !self.0.contains_key(rank));
         Some(Hang {
             cause,
-            ranks: fault,
-            operation: self.told(at.rank, at.operation),
+            ranks,
+            operation: self.told(rank, operation),
+            differing: differing
+                .into_iter()
+                .map(|(rank, operation)| RankOperation { rank, operation: self.told(rank, operation) })
+                .collect(),
             without_dump: others.copied().collect::<BTreeSet<Rank>>().into_iter().collect(),
             waiting: waiting.collect(),
             elsewhere: elsewhere.collect(),
@@ -102,8 +123,8 @@ impl Dumps<'_> {
         dump.waiting.iter().find(is_it)
     }
 
-    /// What everybody waits for in the end: whose fault it is, and a rank that shows it.
-    fn cause<'b>(&self, waiters: &'b [Waiter<'b>]) -> Option<(HangCause, Vec<Rank>, &'b Waiter<'b>)> {
+    /// What everybody waits for in the end.
+    fn blame<'b>(&'b self, waiters: &'b [Waiter<'b>]) -> Option<Blame<'b>> {
         let first_asked =
             |waiters: Vec<&'b Waiter<'b>>| waiters.into_iter().min_by_key(|waiter| waiter.operation.asked_ns);
         let waits_for = |is_cause: &dyn Fn(&Rank) -> bool| -> (Vec<Rank>, Option<&'b Waiter<'b>>) {
@@ -111,48 +132,47 @@ impl Dumps<'_> {
             let ranks = waiting.iter().flat_map(|waiter| waiter.waits_for.iter().copied()).filter(is_cause).collect();
             (ranks, first_asked(waiting))
         };
-        if let Some((ranks, at)) = waiters.iter().find_map(|waiter| Some((self.unlike(waiter, waiters)?, waiter))) {
-            return Some((HangCause::Mismatch, ranks, at));
+        if let Some(blame) = self.first_mismatch() {
+            return Some(blame);
+        }
+        if let Some((ranks, at)) = waiters.iter().find_map(|waiter| Some((self.unlike_ends(waiter)?, waiter))) {
+            return Some(Blame::at(HangCause::Mismatch, ranks, at));
         }
         let is_idle = |rank: &Rank| self.0.get(rank).is_some_and(|dump| dump.waiting.is_empty());
         if let (ranks, Some(at)) = waits_for(&is_idle) {
-            return Some((HangCause::Absent, ranks, at));
+            return Some(Blame::at(HangCause::Absent, ranks, at));
         }
         if let (ranks, Some(at)) = waits_for(&|rank| !self.0.contains_key(rank)) {
-            return Some((HangCause::NoDump, ranks, at));
+            return Some(Blame::at(HangCause::NoDump, ranks, at));
         }
         let free: Vec<&Waiter<'_>> = waiters.iter().filter(|waiter| waiter.waits_for.is_empty()).collect();
         if let Some(at) = first_asked(free) {
-            return Some((HangCause::AllCame, self.members(at.rank, at.operation), at));
+            return Some(Blame::at(HangCause::AllCame, self.members(at.rank, at.operation), at));
         }
         let at = first_asked(waiters.iter().collect())?;
-        Some((HangCause::Deadlock, circle(at, waiters), at))
+        Some(Blame::at(HangCause::Deadlock, circle(at, waiters), at))
     }
 
-    /// The ranks that came to the same operation and do something else in it than most of its ranks do.
-    fn unlike(&self, waiter: &Waiter<'_>, waiters: &[Waiter<'_>]) -> Option<Vec<Rank>> {
-        if let Some(peer) = waiter.operation.peer {
-            let other = self.other_side(waiter.rank, waiter.operation)?;
-            let given =
-                [waiter.operation, other].map(|one| elements(&one.input_sizes).max(elements(&one.output_sizes)));
-            return (given[0] != given[1] || waiter.operation.types != other.types).then(|| vec![waiter.rank, peer]);
-        }
-        let mut kinds: Vec<(&AskedOperation, Vec<Rank>)> = Vec::new();
-        for other in waiters.iter().filter(|other| is_same(other.operation, waiter.operation)) {
-            match kinds.iter_mut().find(|(kind, _)| are_alike(kind, other.operation)) {
-                Some((_, ranks)) => ranks.push(other.rank),
-                None => kinds.push((other.operation, vec![other.rank])),
+    /// The two ends of a message, if they do not send what they receive.
+    fn unlike_ends(&self, waiter: &Waiter<'_>) -> Option<Vec<Rank>> {
+        let (peer, other) = (waiter.operation.peer?, self.other_side(waiter.rank, waiter.operation)?);
+        let given = [waiter.operation, other].map(|one| elements(&one.input_sizes).max(elements(&one.output_sizes)));
+        (given[0] != given[1] || waiter.operation.types != other.types).then(|| vec![waiter.rank, peer])
+    }
+
+    /// The first collective in which ranks do not do the same, whether it is over or not.
+    fn first_mismatch(&self) -> Option<Blame<'_>> {
+        let mut collectives: BTreeMap<(Group, u64), Vec<(Rank, &AskedOperation)>> = BTreeMap::new();
+        for (rank, dump) in &self.0 {
+            for operation in dump.completed.iter().chain(&dump.waiting).filter(|one| one.peer.is_none()) {
+                collectives.entry((operation.group, operation.sequence)).or_default().push((*rank, operation));
             }
         }
-        kinds.sort_by_key(|(_, ranks)| std::cmp::Reverse(ranks.len()));
-        match kinds.as_slice() {
-            [] | [_] => None,
-            // Nobody knows which of as many is right.
-            [(_, most), (_, next), ..] if most.len() == next.len() => {
-                Some(kinds.iter().flat_map(|(_, ranks)| ranks.iter().copied()).collect())
-            }
-            [_, others @ ..] => Some(others.iter().flat_map(|(_, ranks)| ranks.iter().copied()).collect()),
-        }
+        let first_asked = |called: &[(Rank, &AskedOperation)]| called.iter().map(|(_, one)| one.asked_ns).min();
+        let differing = collectives.into_values().filter_map(|called| Some((unlike(&called)?, called)));
+        let (ranks, called) = differing.min_by_key(|(_, called)| first_asked(called))?;
+        let (rank, operation) = *called.first()?;
+        Some(Blame { cause: HangCause::Mismatch, ranks, rank, operation, differing: called })
     }
 
     /// The ranks of an operation: of a group that does not say its ranks, those that know it.
@@ -170,6 +190,12 @@ impl Dumps<'_> {
         self.0.get(&rank)?.groups.iter().find(|known| known.group == group)
     }
 
+    /// How far an operation was, where that is known.
+    fn state(&self, rank: Rank, operation: &AskedOperation) -> Option<OperationState> {
+        let are_starts_known = self.0.get(&rank).is_some_and(|dump| dump.are_starts_known);
+        Some(operation.state).filter(|state| *state != OperationState::Scheduled || are_starts_known)
+    }
+
     fn told(&self, rank: Rank, operation: &AskedOperation) -> PendingOperation {
         let group = self.group(rank, operation.group);
         PendingOperation {
@@ -181,6 +207,7 @@ impl Dumps<'_> {
             input_sizes: operation.input_sizes.clone(),
             output_sizes: operation.output_sizes.clone(),
             types: operation.types.clone(),
+            state: self.state(rank, operation),
             asked_ns: operation.asked_ns.0,
             stack: operation.stack.clone(),
         }
@@ -192,12 +219,33 @@ fn is_same(one: &AskedOperation, other: &AskedOperation) -> bool {
     one.peer.is_none() && other.peer.is_none() && (one.group, one.sequence) == (other.group, other.sequence)
 }
 
-/// Whether two ranks do the same in a collective, as far as that can be told.
+/// The ranks that do something else in a collective than most of its ranks do.
+fn unlike(called: &[(Rank, &AskedOperation)]) -> Option<Vec<Rank>> {
+    let mut kinds: Vec<(&AskedOperation, Vec<Rank>)> = Vec::new();
+    for (rank, operation) in called {
+        match kinds.iter_mut().find(|(kind, _)| are_alike(kind, operation)) {
+            Some((_, ranks)) => ranks.push(*rank),
+            None => kinds.push((operation, vec![*rank])),
+        }
+    }
+    kinds.sort_by_key(|(_, ranks)| std::cmp::Reverse(ranks.len()));
+    match kinds.as_slice() {
+        [] | [_] => None,
+        // Nobody knows which of as many is right.
+        [(_, most), (_, next), ..] if most.len() == next.len() => {
+            Some(kinds.iter().flat_map(|(_, ranks)| ranks.iter().copied()).collect())
+        }
+        [_, others @ ..] => Some(others.iter().flat_map(|(_, ranks)| ranks.iter().copied()).collect()),
+    }
+}
+
+/// Whether two ranks do the same in a collective, as far as that can be told. Who is given nothing says no type.
 fn are_alike(one: &AskedOperation, other: &AskedOperation) -> bool {
     let name = one.name.as_str();
     let give_alike = !GIVE_ALIKE.contains(&name) || elements(&one.input_sizes) == elements(&other.input_sizes);
     let get_alike = !GET_ALIKE.contains(&name) || elements(&one.output_sizes) == elements(&other.output_sizes);
-    one.name == other.name && one.types == other.types && give_alike && get_alike
+    let type_alike = one.types.is_empty() || other.types.is_empty() || one.types == other.types;
+    one.name == other.name && type_alike && give_alike && get_alike
 }
 
 /// How many elements tensors have together; none where that is no number.
@@ -223,7 +271,7 @@ fn circle(from: &Waiter<'_>, waiters: &[Waiter<'_>]) -> Vec<Rank> {
 
 #[cfg(test)]
 mod tests {
-    use stepscope_traces::{Nanos, OperationState};
+    use stepscope_traces::Nanos;
 
     use super::*;
 
@@ -259,7 +307,8 @@ mod tests {
             ranks: ranks.map(Rank).to_vec(),
             last_asked: Some(asked),
         });
-        (Rank(rank), InFlight { groups: groups.collect(), waiting, more: 0, last_completed: Some(pending(1, 9, 0)) })
+        let last_completed = Some(pending(1, 9, 0));
+        (Rank(rank), InFlight { groups: groups.collect(), waiting, last_completed, ..InFlight::default() })
     }
 
     fn hang_of(dumps: &[(Rank, InFlight)]) -> Option<Hang> {
@@ -314,7 +363,7 @@ mod tests {
             let group = GroupProgress { group: Group(9), name: "world".into(), ranks: vec![], last_asked: Some(3) };
             let mut operation = pending(9, 3, 10);
             operation.input_sizes[0][0] = if rank == 1 { 7 } else { 4 };
-            (Rank(rank), InFlight { groups: vec![group], waiting: vec![operation], more: 0, last_completed: None })
+            (Rank(rank), InFlight { groups: vec![group], waiting: vec![operation], ..InFlight::default() })
         };
         assert_eq!(cause(&[0, 1, 2, 3].map(world)), Some((HangCause::Mismatch, vec![1], "world".into(), 3)));
     }
@@ -346,6 +395,37 @@ mod tests {
         let other_size =
             AskedOperation { input_sizes: vec![], output_sizes: vec![vec![4, 9]], ..message("recv", 0, 12) };
         assert_eq!(told(&[sends(), dump(2, [5, 7], vec![other_size])]), Some((HangCause::Mismatch, vec![0, 2])));
+    }
+
+    #[test]
+    fn the_first_collective_that_differs_is_the_cause_also_where_it_is_over() {
+        let over = |rank: u32, name: &str, sequence, asked| {
+            let (rank, mut dump) = dump(rank, [5, 7], vec![pending(1, 5, 40)]);
+            let operation =
+                AskedOperation { name: name.into(), state: OperationState::Completed, ..pending(1, sequence, asked) };
+            dump.completed = vec![pending(1, 1, 1), operation];
+            (rank, dump)
+        };
+        let dumps = [over(0, "all_reduce", 3, 10), over(2, "broadcast", 3, 20)];
+        assert_eq!(cause(&dumps), Some((HangCause::Mismatch, vec![0, 2], "dp".into(), 3)));
+        let hang = hang_of(&dumps).unwrap();
+        let differing: Vec<_> = hang.differing.iter().map(|one| one.operation.operation.as_str()).collect();
+        assert_eq!((differing, hang.waiting.len()), (vec!["all_reduce", "broadcast"], 2));
+        // Nobody has to wait for that to be told; and of one that only one rank remembers, nobody knows.
+        let idle = dumps.clone().map(|(rank, dump)| (rank, InFlight { waiting: vec![], ..dump }));
+        assert_eq!(cause(&idle), Some((HangCause::Mismatch, vec![0, 2], "dp".into(), 3)));
+        let other_number = [over(0, "all_reduce", 3, 10), over(2, "broadcast", 4, 20)];
+        assert_eq!(cause(&other_number), Some((HangCause::AllCame, vec![0, 2], "dp".into(), 5)));
+    }
+
+    #[test]
+    fn whether_a_gpu_has_begun_is_said_where_it_is_recorded() {
+        let state = |are_starts_known| {
+            let (rank, dump) = dump(0, [5, 7], vec![pending(1, 5, 10)]);
+            let hang = hang_of(&[(rank, InFlight { are_starts_known, ..dump })]).unwrap();
+            hang.waiting[0].operation.state
+        };
+        assert_eq!((state(false), state(true)), (None, Some(OperationState::Scheduled)));
     }
 
     #[test]

@@ -130,7 +130,8 @@ impl RankReading<'_> {
         recorded.finish(&activities);
         let extents = recorded.extents(&activities);
         // Where nothing is known of a device, steps are where the program says.
-        let is_host_alone = activities.items.is_empty() && host.has_operators();
+        let is_annotated = run.source == RunSource::Kineto && !annotated.is_empty();
+        let is_host_alone = activities.items.is_empty() && (host.has_operators() || is_annotated);
         let windows = match is_host_alone {
             true => step_windows::on_the_host(&annotated),
             false => windows(&activities, &annotated, &extents, state == State::Complete),

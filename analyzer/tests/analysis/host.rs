@@ -73,6 +73,14 @@ fn without_a_device_steps_and_operators_are_those_of_the_host() {
 }
 
 #[test]
+fn annotations_alone_are_enough_for_steps() {
+    let steps: Vec<String> = events().into_iter().filter(|event| event.contains("ProfilerStep")).collect();
+    let analysis = analyzed(&steps, StepChoice::Counted);
+    assert_eq!(analysis.step_time.as_ref().map(|time| (time.first_step.0, time.median_ns)), Some((5, 100_000)));
+    assert_eq!(analysis.host.as_ref().map(|host| host.ranks[0].time_ns), Some(200_000));
+}
+
+#[test]
 fn waiting_for_data_is_known_beside_a_device() {
     let kernels = (4..7).map(|step| {
         let (start, launch) = (100 * step + 60, 100 * step + 50);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
+use serde::de::IgnoredAny;
 
 use super::{
     unpacked::GZIP,
@@ -15,6 +16,9 @@ use super::{
 
 /// How much of a file is looked at.
 const HEAD: u64 = 64 << 10;
+
+/// Keys that PyTorch's profiler writes before its events, in small letters.
+const KINETO: [&str; 3] = ["\"schemaversion\"", "\"deviceproperties\"", "\"distributedinfo\""];
 
 /// What stands in place of bytes that are no text, where a program took them for text.
 const REPLACED: &[u8] = "\u{fffd}".as_bytes();
@@ -132,9 +136,21 @@ fn kind_of_text(bytes: &[u8]) -> &'static str {
         () if first.matches(',').count() >= 2 && is_profiler_table(first) => {
             "a CSV table of a profiler, which has no timeline that is read"
         }
+        () if is_cut_object(bytes) && KINETO.iter().any(|key| text.contains(key)) => {
+            "a PyTorch profiler trace that is truncated before its events; copy it again, or let the profiler finish"
+        }
+        () if is_cut_object(bytes) => "JSON that is truncated; copy it again",
         () if is_lone_value(first) => "JSON, but one value and no object with traceEvents",
         () => "text, not JSON",
     }
+}
+
+/// Whether a whole file is the beginning of a JSON object.
+fn is_cut_object(bytes: &[u8]) -> bool {
+    let read = || serde_json::from_slice::<IgnoredAny>(bytes);
+    (bytes.len() as u64) < HEAD
+        && bytes.trim_ascii_start().starts_with(b"{")
+        && read().is_err_and(|error| error.is_eof())
 }
 
 /// Whether a text is a JSON value that has no others in it. What an object has, the readers say.
@@ -173,6 +189,9 @@ mod tests {
             (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "a Git LFS pointer"),
             (b"\"Kind\",\"Kernel_Name\",\"Start_Timestamp\"\n", "a CSV table"),
             (b"one, two, three, four", "text, not JSON"),
+            (b"{\n  \"schemaVersion\": 1,\n  \"deviceProp", "a PyTorch profiler trace that is truncated before its"),
+            (b"{\"nodes\": [1, 2", "JSON that is truncated"),
+            (b"{nodes: [1, 2]}", "text, not JSON"),
             ("\u{fffd}\u{fffd}ab".repeat(12).as_bytes(), "text, not JSON"),
             ("\u{1}\u{fffd}\u{fffd}ab".repeat(12).as_bytes(), "a binary file that was damaged"),
             (&[0, 1, 2, 3], "binary data of a kind"),

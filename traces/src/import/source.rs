@@ -134,7 +134,8 @@ impl Found {
             let (bytes, _) = unpacked::open(Arc::new(opened)).map_err(TraceError::io("read", file))?;
             self.snapshots.push(Snapshot::read(file, bytes)?);
         } else if head.starts_with(sqlite::MAGIC) && recognize::is_packed(&opened) {
-            let what = "an SQLite database packed with gzip; unpack it first, with gunzip --keep".into();
+            let name = file.file_name().unwrap_or_default().display();
+            let what = format!("an SQLite database packed with gzip; unpack it first: gunzip --keep {name}");
             return Err(ImportError::NotATrace { path: file.to_owned(), what }.into());
         } else if head.starts_with(sqlite::MAGIC) {
             self.profiles.push(profile_of(Database::open(file)?)?);

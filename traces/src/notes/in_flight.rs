@@ -17,6 +17,12 @@ pub struct InFlight {
     pub more: u64,
     /// The last operation that was over, if there is any.
     pub last_completed: Option<AskedOperation>,
+    /// Collectives that were over, the first asked for first, without their stacks.
+    #[serde(default)]
+    pub completed: Vec<AskedOperation>,
+    /// Whether it was recorded when operations began on the GPU.
+    #[serde(default)]
+    pub are_starts_known: bool,
 }
 
 /// How far a rank had come in a group.
@@ -61,7 +67,7 @@ pub struct AskedOperation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OperationState {
-    /// It was asked for. Whether it has begun is not always recorded.
+    /// It was asked for. Whether it has begun is not always recorded: see [`InFlight::are_starts_known`].
     Scheduled,
     /// It has begun.
     Started,

@@ -13,7 +13,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use stepscope_plan::Axis;
-use stepscope_traces::{InFlight, Nanos, Rank, RankInfo, Run, RunSource, SpanKind, State, Window};
+use stepscope_traces::{InFlight, Nanos, OperationState, Rank, RankInfo, Run, RunSource, SpanKind, State, Window};
 use tempfile::TempDir;
 
 fn fixture(name: &str) -> PathBuf {
@@ -157,4 +157,66 @@ fn damaged_json_ends_in_a_run_or_an_error() {
         &fs::read(fixture("loader-json/nccl_trace_rank_3.json")).unwrap(),
         "nccl_trace_rank_3.json",
     );
+}
+
+/// A rank's dump, changed and put into a folder of its own beside that of rank 2.
+fn beside_rank_2(change: impl FnOnce(&mut serde_json::Value)) -> TempDir {
+    let directory = TempDir::new().unwrap();
+    let read = |name: &str| fs::read(fixture("loader-json").join(name)).unwrap();
+    let mut dump: serde_json::Value = serde_json::from_slice(&read("nccl_trace_rank_3.json")).unwrap();
+    change(&mut dump);
+    fs::write(directory.path().join("nccl_trace_rank_3.json"), dump.to_string()).unwrap();
+    fs::write(directory.path().join("nccl_trace_rank_2.json"), read("nccl_trace_rank_2.json")).unwrap();
+    directory
+}
+
+#[test]
+fn dumps_of_two_jobs_are_not_one() {
+    // Ten minutes later the same collectives ran again.
+    let later = beside_rank_2(|dump| {
+        for entry in dump["entries"].as_array_mut().unwrap() {
+            for time in ["time_created_ns", "time_discovered_completed_ns"] {
+                if let Some(known) = entry[time].as_i64().filter(|known| *known > 0) {
+                    entry[time] = (known + 600_000_000_000).into();
+                }
+            }
+        }
+    });
+    let error = Run::of_source(later.path()).err().unwrap().to_string();
+    assert!(error.ends_with("the same collective was over in one before it was called in the other"), "{error}");
+    let larger = beside_rank_2(|dump| {
+        let groups = dump["pg_config"].as_object_mut().unwrap();
+        let world = groups.values_mut().find(|group| group["desc"] == "default_pg").unwrap();
+        world["ranks"] = "[0, 1, 2, 3, 4, 5, 6, 7]".into();
+    });
+    let error = Run::of_source(larger.path()).err().unwrap().to_string();
+    assert!(error.contains("not from one job: one has 4 ranks, the other 8"), "{error}");
+    // A rank may come to a collective long after the others.
+    let late = beside_rank_2(|dump| {
+        let first = &mut dump["entries"][0];
+        first["time_created_ns"] = (first["time_created_ns"].as_i64().unwrap() - 600_000_000_000).into();
+    });
+    assert_eq!(Run::of_source(late.path()).unwrap().ranks.len(), 2);
+}
+
+#[test]
+fn a_dump_of_a_recorder_that_was_off_says_so() {
+    let empty = beside_rank_2(|dump| dump["entries"] = serde_json::json!([]));
+    let run = Run::of_source(empty.path()).unwrap();
+    assert_eq!(run.ranks[0].info.collector.failed_sources, None);
+    let missing = run.ranks[1].info.collector.failed_sources.clone().unwrap();
+    assert!(missing.0["collectives"].contains("TORCH_NCCL_TRACE_BUFFER_SIZE=2000"), "{missing:?}");
+}
+
+#[test]
+fn what_has_begun_is_told_from_what_was_only_called() {
+    let begun = beside_rank_2(|dump| {
+        let entries = dump["entries"].as_array_mut().unwrap();
+        let first = entries.iter_mut().find(|entry| entry["state"] == "scheduled").unwrap();
+        first["state"] = "started".into();
+    });
+    let run = Run::of_source(begun.path()).unwrap();
+    assert_eq!([0, 1].map(|rank| in_flight(&run.ranks[rank].info).are_starts_known), [false, true]);
+    let states: Vec<OperationState> = in_flight(&run.ranks[1].info).waiting.iter().map(|one| one.state).collect();
+    assert_eq!(states[..2], [OperationState::Started, OperationState::Scheduled]);
 }

@@ -8,6 +8,9 @@ mod damage;
 /// Makes exports.
 mod export;
 
+/// What GPUs were sampled for.
+mod metrics;
+
 /// What NCCL says of its operations.
 mod nccl;
 

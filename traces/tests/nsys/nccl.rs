@@ -83,3 +83,79 @@ fn messages_have_ends() {
     assert!(messages[0].sequence.is_some() && messages[0].sequence == messages[1].sequence);
     assert!(messages[0].group.is_some() && messages[0].group == messages[1].group);
 }
+
+/// A range of NCCL's whose struct is in the row as bytes.
+fn say_in_bytes(export: &Export, pid: i64, name: &str, schema: i64, fields: &[&[u8]], start: i64, end: i64) {
+    let fields = fields.concat();
+    let head = [1, schema, fields.len() as i64, 32].map(i64::to_le_bytes).concat();
+    export.run(
+        "INSERT INTO NVTX_EVENTS (start, end, eventType, textId, globalTid, domainId, binaryData)
+            VALUES (?1, ?2, 59, ?3, ?4, 1, ?5)",
+        params![start, end, export.text(name), global(pid, pid), [head, fields].concat()],
+    );
+}
+
+#[test]
+fn bytes_are_read_as_the_export_describes_them() {
+    let export = Export::new();
+    export
+        .database
+        .execute_batch(
+            "CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId INTEGER, schemaId INTEGER, idx INTEGER, flags INTEGER,
+                type INTEGER, name TEXT, offset INTEGER);
+             INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES
+                (1, 16777218, 0, NULL, 18, 'NCCL communicator ID', NULL), (1, 16777218, 1, NULL, 5, 'No. of ranks', 8),
+                (1, 16777218, 2, NULL, 5, 'Rank', 12), (1, 16777218, 3, NULL, 5, 'CUDA device', 16),
+                (1, 16777222, 0, NULL, 18, 'NCCL communicator ID', NULL),
+                (1, 16777222, 1, NULL, 22, 'Message size [bytes]', 8),
+                (1, 16777222, 2, NULL, 16777227, 'Reduction operation', 16),
+                (1, 16777226, 0, NULL, 18, 'NCCL communicator ID', NULL),
+                (1, 16777226, 1, NULL, 22, 'Message size [bytes]', 8), (1, 16777226, 2, NULL, 5, 'Peer rank', 16);",
+        )
+        .unwrap();
+    let communicator = u64::MAX.to_le_bytes();
+    for (pid, device) in [(10, 0_u32), (11, 1)] {
+        let domain =
+            "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) VALUES (0, 75, 'NCCL', ?1, 1)";
+        export.run(domain, [global(pid, pid)]);
+        let (ranks, rank) = (2_u32.to_le_bytes(), device.to_le_bytes());
+        say_in_bytes(&export, pid, "ncclCommInitRank", 16_777_218, &[&communicator, &ranks, &rank, &rank], 1, 5);
+        let sum = 0_u64.to_le_bytes();
+        say_in_bytes(
+            &export,
+            pid,
+            "ncclAllReduce",
+            16_777_222,
+            &[&communicator, &4_000_u64.to_le_bytes(), &sum],
+            10,
+            30,
+        );
+        export.kernel(pid, device.into(), ALL_REDUCE, 20, 500);
+        let (name, peer) = if device == 0 { ("ncclSend", 1_u64) } else { ("ncclRecv", 0) };
+        let fields = [communicator, 64_u64.to_le_bytes(), peer.to_le_bytes()];
+        say_in_bytes(&export, pid, name, 16_777_226, &fields.each_ref().map(|field| field.as_slice()), 510, 530);
+        export.kernel(pid, device.into(), SEND_RECEIVE, 520, 600);
+        // Bytes that were cut off, and a struct that nobody describes, say nothing.
+        say_in_bytes(&export, pid, "ncclAllReduce", 16_777_222, &[&communicator], 610, 630);
+        export.kernel(pid, device.into(), ALL_REDUCE, 620, 700);
+        say_in_bytes(&export, pid, "ncclAllReduce", 7, &[&communicator], 710, 730);
+        export.kernel(pid, device.into(), ALL_REDUCE, 720, 800);
+    }
+    let run = export.open();
+    assert_eq!((run.info.world_size, run.info.groups.len()), (Some(2), 1));
+    let group = Some(run.info.groups[0].group);
+    let spans = [0, 1].map(|rank| activities(&export.rank(rank).0));
+    for (spans, message) in spans.iter().zip([SpanKind::Send, SpanKind::Receive]) {
+        let told: Vec<_> = spans.iter().map(|span| (span.kind, span.bytes, span.group)).collect();
+        assert_eq!(
+            told,
+            [
+                (SpanKind::AllReduce, Some(4_000), group),
+                (message, Some(64), group),
+                (SpanKind::AllReduce, None, group),
+                (SpanKind::AllReduce, None, None),
+            ]
+        );
+    }
+    assert!(spans[0][0].sequence.is_some() && spans[0][0].sequence == spans[1][0].sequence);
+}

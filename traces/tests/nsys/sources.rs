@@ -1,5 +1,6 @@
-use std::fs;
+use std::{fs, io::Write};
 
+use flate2::{Compression, write::GzEncoder};
 use stepscope_traces::{ImportError, Run, TraceError};
 
 use crate::export::Export;
@@ -68,6 +69,17 @@ fn other_databases_are_refused() {
         let error = Run::of_source(&other.path()).unwrap_err();
         assert!(error.to_string().ends_with("it is an SQLite database of another program"), "{error}");
     }
+}
+
+#[test]
+fn a_packed_export_says_how_to_unpack_it() {
+    let export = Export::new();
+    let packed = export.directory().join("report.sqlite.gz");
+    let mut gzip = GzEncoder::new(fs::File::create(&packed).unwrap(), Compression::fast());
+    gzip.write_all(&fs::read(export.path()).unwrap()).unwrap();
+    gzip.finish().unwrap();
+    let error = Run::of_source(&packed).unwrap_err().to_string();
+    assert!(error.ends_with("unpack it first: gunzip --keep report.sqlite.gz"), "{error}");
 }
 
 #[test]

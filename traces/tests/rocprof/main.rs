@@ -198,6 +198,9 @@ fn a_torn_file_is_read_as_far_as_it_is_there() {
     assert_eq!(run.ranks[0].info.reason.as_deref(), Some("it is truncated"));
     let (data, loss) = run.ranks[0].read(Window::ALL).unwrap();
     assert!(loss.unreadable_bytes > 0 && data.spans.rows().any(|span| span.kind == SpanKind::Kernel));
+    fs::write(&path, &whole[..60]).unwrap();
+    let error = Run::of_source(&path).unwrap_err().to_string();
+    assert!(error.ends_with("without kernels: it is truncated; copy it again, or let rocprofv3 finish"), "{error}");
 }
 
 #[test]

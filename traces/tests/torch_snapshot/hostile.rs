@@ -1,3 +1,6 @@
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
 use proptest::{prelude::*, test_runner::Config};
 use stepscope_traces::{ImportError, MemoryEvent, SnapshotError, State, TraceError};
 
@@ -114,6 +117,21 @@ fn a_real_file_that_is_cut_off_says_what_is_there() {
         }
     }
     assert!(read > 50);
+}
+
+#[test]
+fn a_packed_file_that_is_cut_off_says_what_is_there() {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(include_bytes!("../fixtures/ddp-rank0.pickle")).unwrap();
+    let packed = packed.finish().unwrap();
+    let read = |bytes: &[u8]| {
+        let imported = import(bytes).unwrap();
+        (imported.ranks[0].state, imported.ranks[0].loss.unreadable_bytes > 0)
+    };
+    assert_eq!(read(&packed), (State::Complete, false));
+    assert_eq!(read(&packed[..packed.len() - 8]), (State::Interrupted, true), "without its checksum");
+    assert_eq!(read(&packed[..packed.len() - 800]), (State::Interrupted, true));
+    refused(&packed[..packed.len() / 20], "truncated before its event history");
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub(crate) struct RunFacts {
     pub(crate) device: Option<Device>,
     /// Steps that it is to make, where it says so.
     pub(crate) planned_steps: Option<u64>,
+    /// Why files beside its own are not read.
+    pub(crate) passed_over: Vec<String>,
 }
 
 impl RunFacts {
@@ -103,6 +105,7 @@ impl RunFacts {
             layout: run.info.layout,
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),
             planned_steps: run.info.configuration.get("steps").and_then(|steps| steps.as_u64()),
+            passed_over: run.passed_over.iter().map(ToString::to_string).collect(),
         }
     }
 }

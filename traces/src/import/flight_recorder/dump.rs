@@ -76,6 +76,8 @@ pub(super) struct Entry {
     pub(super) is_p2p: bool,
     pub(super) time_created_ns: i64,
     #[serde(default)]
+    pub(super) time_discovered_started_ns: Count,
+    #[serde(default)]
     pub(super) time_discovered_completed_ns: Count,
     pub(super) state: String,
     #[serde(default)]
@@ -162,6 +164,11 @@ impl Entry {
         let (_, sides) = self.profiling_name.rsplit_once(' ')?;
         let (_, other) = sides.split_once("->").or_else(|| sides.split_once("<-"))?;
         other.parse().ok()
+    }
+
+    /// Whether it is known when it began.
+    pub(super) fn has_start(&self) -> bool {
+        self.state == "started" || self.time_discovered_started_ns.0.is_some_and(|time| time > 0)
     }
 
     pub(super) fn is_completed(&self) -> bool {

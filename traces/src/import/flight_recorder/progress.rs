@@ -13,6 +13,8 @@ use crate::{
 
 /// How many operations that are not over are kept: those that were asked for later wait for them.
 const MOST_WAITING: usize = 256;
+/// How many collectives that are over are kept, of the last.
+const MOST_COMPLETED: usize = 4096;
 /// How much of a stack, and of a name, is kept.
 const MOST_CALLS: usize = 64;
 const LONGEST_NAME: usize = 200;
@@ -44,11 +46,15 @@ pub(super) fn progress(dump: &Dump) -> InFlight {
     );
     let waiting: Vec<&Entry> = dump.entries.iter().filter(|entry| !entry.is_completed()).collect();
     let last = dump.entries.iter().rfind(|entry| entry.is_completed());
+    let over: Vec<&Entry> = dump.entries.iter().filter(|entry| entry.is_completed() && !entry.is_p2p).collect();
+    let without_stack = |entry: &&Entry| AskedOperation { stack: Vec::new(), ..operation(entry, dump) };
     InFlight {
         groups: groups.collect(),
         waiting: waiting.iter().take(MOST_WAITING).map(|entry| operation(entry, dump)).collect(),
         more: waiting.len().saturating_sub(MOST_WAITING) as u64,
         last_completed: last.map(|last| operation(last, dump)),
+        completed: over[over.len().saturating_sub(MOST_COMPLETED)..].iter().map(without_stack).collect(),
+        are_starts_known: dump.entries.iter().any(Entry::has_start),
     }
 }
 

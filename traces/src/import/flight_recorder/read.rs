@@ -15,7 +15,7 @@ use crate::{
     ids::{Nanos, Rank, Sequence},
     loss::Loss,
     membership::Membership,
-    notes::{CollectorNotes, CollectorSource},
+    notes::{CollectorNotes, CollectorSource, FailedSources},
     rank_data::RankData,
     rank_info::{RankInfo, State},
     run_info::{RunInfo, RunSource},
@@ -28,6 +28,10 @@ const KEYS: [&[u8]; 3] = [b"pg_config", b"collective_seq_id", b"last_enqueued_co
 
 /// What PyTorch calls the group of all ranks.
 const WORLD: &str = "default_pg";
+
+/// What is said of a dump of a recorder that was off.
+const NONE: &str =
+    "the dump has none; set TORCH_FR_BUFFER_SIZE=2000 (TORCH_NCCL_TRACE_BUFFER_SIZE=2000 before PyTorch 2.8)";
 
 /// Whether a file that begins so may be one; reading it tells for sure.
 pub(in super::super) fn may_be_dump(head: &[u8]) -> bool {
@@ -91,6 +95,7 @@ fn imported_rank(known: Option<Rank>, dump: &Dump) -> ImportedRank {
     info.collector = CollectorNotes {
         source: Some(CollectorSource::FlightRecorder),
         in_flight: Some(progress(dump)),
+        failed_sources: is_empty(dump).then(|| FailedSources([("collectives".into(), NONE.into())].into())),
         ..CollectorNotes::default()
     };
     let state = if dump.missing_bytes.is_some() { State::Interrupted } else { State::Complete };
@@ -103,6 +108,11 @@ fn imported_rank(known: Option<Rank>, dump: &Dump) -> ImportedRank {
         unreadable_events: dump.unreadable_entries,
     };
     ImportedRank { info, state, data: ranges(dump), loss }
+}
+
+/// Whether nothing was recorded: the recorder has no buffer unless it is given one.
+fn is_empty(dump: &Dump) -> bool {
+    dump.entries.is_empty() && dump.unreadable_entries == 0 && dump.missing_bytes.is_none()
 }
 
 /// The groups that the rank is in.

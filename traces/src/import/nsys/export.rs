@@ -8,6 +8,7 @@ use super::{
     super::{ImportedRank, profile::assemble, sqlite::Database, tool_run::ToolRun},
     activities::{COPIES, GRAPHS, KERNELS, Place, RankRows, Ranks, SETS},
     calls::{CALLS, sole_process, take_calls},
+    metrics::{GpuMetrics, METRICS},
     ranges::{NvtxRanges, RANGES},
     session::Session,
 };
@@ -25,7 +26,6 @@ use crate::{
 /// Tables that every export has some of.
 const OWN: [&str; 8] =
     [KERNELS, COPIES, SETS, GRAPHS, CALLS, RANGES, "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT"];
-const METRICS: &str = "GPU_METRICS";
 
 /// What reports begin with, which only Nsight Systems reads; it had another name once.
 const REPORT: &[u8] = b"NVIDIA Tegra Pro";
@@ -52,7 +52,8 @@ pub(crate) fn read(mut database: Database) -> Result<ToolRun, TraceError> {
     }
     take_calls(&mut database, &mut ranks);
     let ranges = NvtxRanges::of(&mut database, &mut ranks);
-    let mut missing = missing(&mut database, &ranks, &ranges, has_activity);
+    let metrics = GpuMetrics::of(&mut database);
+    let mut missing = missing(&mut database, &ranks, &ranges, has_activity, &metrics);
     if let Some(damage) = database.damage().filter(|_| !has_activity) {
         // Nothing of it is left.
         return Err(TraceError::io("read", &database.path)(std::io::Error::other(damage.to_owned())));
@@ -62,8 +63,11 @@ pub(crate) fn read(mut database: Database) -> Result<ToolRun, TraceError> {
     info.host = session.host.clone().unwrap_or(info.host);
     info.configuration.extend(session.versions.iter().map(|(name, value)| ((*name).into(), value.as_str().into())));
     info.world_size = ranges.nccl.values().filter_map(|told| told.most_ranks()).max();
-    let mut loss =
-        Loss { dropped_events: 0, unreadable_bytes: u64::from(damage.is_some()), unreadable_events: ranks.unreadable };
+    let mut loss = Loss {
+        dropped_events: metrics.dropped,
+        unreadable_bytes: u64::from(damage.is_some()),
+        unreadable_events: ranks.unreadable,
+    };
     let mut imported = Vec::new();
     let places: Vec<Place> = ranks.all.keys().copied().collect();
     for ((place, rank), number) in ranks.all.into_iter().zip(0..) {
@@ -84,13 +88,23 @@ pub(crate) fn read(mut database: Database) -> Result<ToolRun, TraceError> {
         info.collector.failed_sources = Some(std::mem::take(&mut missing)).filter(|missing| !missing.0.is_empty());
         info.reason.clone_from(&damage);
         let state = if damage.is_some() { State::Interrupted } else { State::Complete };
-        imported.push(ImportedRank { info, state, data: assemble(profile, Window::ALL), loss });
+        let mut data = assemble(profile, Window::ALL);
+        // Without a list of GPUs, numbers are CUDA's.
+        let gpu = session.gpu(place).map_or(i64::from(place.device), |gpu| gpu.id);
+        metrics.tell(gpu, session.began.unwrap_or_default(), &mut data);
+        imported.push(ImportedRank { info, state, data, loss });
     }
     Ok(ToolRun { path: database.path, info, rank: None, ranks: imported })
 }
 
 /// What is not there, or there and not read.
-fn missing(database: &mut Database, ranks: &Ranks, ranges: &NvtxRanges, has_activity: bool) -> FailedSources {
+fn missing(
+    database: &mut Database,
+    ranks: &Ranks,
+    ranges: &NvtxRanges,
+    has_activity: bool,
+    metrics: &GpuMetrics,
+) -> FailedSources {
     let mut failed = BTreeMap::new();
     let mut note = |what: &str, why: String| failed.insert(what.to_owned(), why);
     if !has_activity {
@@ -118,9 +132,10 @@ fn missing(database: &mut Database, ranks: &Ranks, ranges: &NvtxRanges, has_acti
         let count = text::counted(ranges.open, "range");
         note("NVTX", format!("left out: {count} that had not ended when the recording did"));
     }
-    let samples = database.count(METRICS);
+    let samples = if metrics.is_empty() { database.count(METRICS) } else { 0 };
     if samples > 0 {
-        note("GPU metrics", format!("not read; the export has {}", text::counted(samples, "sample")));
+        let count = text::counted(samples, "sample");
+        note("GPU metrics", format!("not read; the export has {count}, none of SM, tensor core or DRAM activity"));
     }
     FailedSources(failed)
 }

@@ -7,11 +7,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde::Deserialize;
-
 use super::{
     super::profile::{Activity, AskedMessage, Profile, Rows},
     activities::Place,
+    payload::Payload,
 };
 use crate::{
     ids::{Group, Nanos, Sequence},
@@ -26,24 +25,6 @@ pub(super) const DOMAIN: &str = "NCCL";
 const MOST_COMMUNICATORS: usize = 1 << 12;
 /// How many operations of a process are kept.
 const MOST_OPERATIONS: usize = 1 << 22;
-
-/// What NCCL says with a range. Ranges say parts of it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Payload {
-    #[serde(rename = "NCCL communicator ID")]
-    communicator: Option<serde_json::Number>,
-    #[serde(rename = "Message size [bytes]")]
-    bytes: Option<u64>,
-    #[serde(rename = "No. of ranks")]
-    ranks: Option<u32>,
-    #[serde(rename = "Rank")]
-    rank: Option<u32>,
-    #[serde(rename = "CUDA device")]
-    device: Option<u32>,
-    #[serde(rename = "Peer")]
-    peer: Option<u16>,
-}
 
 /// What NCCL says in one process.
 #[derive(Default)]
@@ -76,9 +57,8 @@ struct Communicator {
 }
 
 impl NcclRanges {
-    /// Takes a range, with what is said with it in JSON.
-    pub(super) fn take(&mut self, name: &str, thread: u32, start: Nanos, end: Nanos, payload: Option<&str>) {
-        let payload: Payload = payload.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    /// Takes a range, with what is said with it.
+    pub(super) fn take(&mut self, name: &str, thread: u32, start: Nanos, end: Nanos, payload: Payload) {
         let group = payload.communicator.map(|id| Group::hashed(crc32fast::hash(id.to_string().as_bytes())));
         if let (Some(group), Some(size), Some(index)) = (group, payload.ranks, payload.rank) {
             let device = payload.device;

@@ -9,6 +9,7 @@ use super::{
     },
     activities::Ranks,
     nccl::{self, NcclRanges},
+    payload::{Payload, PayloadSchemas},
     process::{Process, thread},
     texts::text,
 };
@@ -25,7 +26,7 @@ const DOMAIN_CREATE: i64 = 75;
 const MOST_DOMAINS: usize = 1 << 12;
 
 /// What a range says of itself.
-const COLUMNS: [TableColumn<'static>; 10] = [
+const COLUMNS: [TableColumn<'static>; 11] = [
     TableColumn::Value("start"),
     TableColumn::Value("end"),
     TableColumn::Value("eventType"),
@@ -36,6 +37,7 @@ const COLUMNS: [TableColumn<'static>; 10] = [
     text("textId"),
     TableColumn::Value("jsonText"),
     text("jsonTextId"),
+    TableColumn::Value("binaryData"),
 ];
 
 /// What ranges say besides what they are called.
@@ -52,9 +54,9 @@ pub(super) struct NvtxRanges {
 impl NvtxRanges {
     /// Reads all ranges into the ranks of their processes.
     pub(super) fn of(database: &mut Database, ranks: &mut Ranks) -> NvtxRanges {
-        let domains = domains(database);
+        let (domains, schemas) = (domains(database), PayloadSchemas::of(database));
         let mut ranges = NvtxRanges::default();
-        database.scan(RANGES, &COLUMNS, |row| ranges.take(row, &domains, ranks));
+        database.scan(RANGES, &COLUMNS, |row| ranges.take(row, &domains, &schemas, ranks));
         for rank in ranks.all.values_mut() {
             std::mem::take(&mut rank.ranges).number_steps(&mut rank.profile);
         }
@@ -62,7 +64,13 @@ impl NvtxRanges {
         ranges
     }
 
-    fn take(&mut self, row: &Row<'_>, domains: &HashMap<(Process, i64), String>, ranks: &mut Ranks) {
+    fn take(
+        &mut self,
+        row: &Row<'_>,
+        domains: &HashMap<(Process, i64), String>,
+        schemas: &PayloadSchemas,
+        ranks: &mut Ranks,
+    ) {
         let is_range = row.integer(2).is_none_or(|kind| PUSH_POP.contains(&kind) || START_END.contains(&kind));
         let Some(global) = row.integer(3).filter(|_| is_range) else { return };
         if row.integer(1).is_none() {
@@ -84,9 +92,12 @@ impl NvtxRanges {
             return;
         };
         if domain == nccl::DOMAIN {
-            let payload = row.text(8).or_else(|| row.text(9));
+            let payload = match row.text(8).or_else(|| row.text(9)) {
+                Some(text) => Payload::of_json(&text),
+                None => row.bytes(10).map_or_else(Payload::default, |bytes| schemas.payload(bytes)),
+            };
             let told = self.nccl.entry(process).or_default();
-            told.take(text, thread(global), start, start + duration, payload.as_deref());
+            told.take(text, thread(global), start, start + duration, payload);
         }
         let shown = format!("{domain}:{text}");
         ranks.of_process(process).for_each(|rank| rank.ranges.annotate(&mut rank.profile, range, text, &shown));

@@ -32,7 +32,7 @@ pub(super) struct Session {
 /// A GPU of the machine.
 #[derive(Clone, Debug)]
 pub(super) struct Gpu {
-    id: i64,
+    pub(super) id: i64,
     /// Its number for CUDA.
     number: Option<u32>,
     pub(super) device: Device,

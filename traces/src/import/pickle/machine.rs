@@ -16,7 +16,7 @@ use crate::error::PickleError;
 pub(in super::super) enum Ending {
     /// With its last instruction.
     Whole,
-    /// Before that: so many bytes it had announced are missing, and at least one.
+    /// Before that, or before the checksum of its gzip file: so many bytes it had announced are missing, and at least one.
     Cut {
         /// How many.
         missing_bytes: u64,
@@ -47,7 +47,8 @@ pub(in super::super) fn read<F: Fold>(reader: impl Read, fold: &mut F) -> Result
         frame_end: 0,
     };
     let (value, ending) = match machine.run() {
-        Ok(value) => (value, Ending::Whole),
+        Ok(value) if machine.source.ends_well() => (value, Ending::Whole),
+        Ok(value) => (value, Ending::Cut { missing_bytes: 1 }),
         Err(Stop::Error(error)) => return Err(error),
         Err(Stop::End) => {
             let missing_bytes = machine.frame_end.saturating_sub(machine.source.offset()).max(1);

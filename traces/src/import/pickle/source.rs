@@ -34,6 +34,11 @@ impl<R: Read> Source<R> {
         self.before + self.at as u64
     }
 
+    /// Whether the input goes on or ends as it should behind what was read: a gzip file ends with a checksum.
+    pub(super) fn ends_well(&mut self) -> bool {
+        self.reader.read(&mut self.buffer).is_ok()
+    }
+
     /// Reads on, once all that was read is taken.
     fn refill(&mut self) -> Result<(), Stopped> {
         self.before += self.filled as u64;
@@ -46,6 +51,8 @@ impl<R: Read> Source<R> {
                     return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A gzip file that was cut off.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Err(Stopped::End),
                 Err(error) => return Err(Stopped::Io(error)),
             }
         }

@@ -244,7 +244,9 @@ impl Autograd {
         let mut threads = HashSet::new();
         for operator in operators {
             let runs = || called.operator_name(operator.name).starts_with(ENGINE);
-            if *seen.entry(operator.name).or_insert_with(runs) {
+            let is_engine = *seen.entry(operator.name).or_insert_with(runs);
+            // Old versions do not name their engine.
+            if is_engine || operator.forward_thread.is_some() {
                 threads.insert(operator.thread);
             }
         }

@@ -8,7 +8,8 @@
 //!   between that and the optimizer to the optimizer: clipping, for example.
 //!
 //! The main thread is the one that says most of steps and optimizers. A step's passes end where an optimizer begins, or
-//! without any where the step ends.
+//! without any where the step ends. What an optimizer does before the backward pass of its step, such as
+//! `zero_grad`, ends none.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -95,6 +96,10 @@ impl Places {
         let pass = self.passes.partition_point(|(end, _)| *end <= time);
         let from = pass.checked_sub(1).map_or(Stretch::ALWAYS.from, |before| self.passes[before].0);
         let (until, last_backward) = self.passes.get(pass).copied().unwrap_or((Stretch::ALWAYS.until, None));
+        let step_at = |time: Nanos| self.steps.around(time).place.step;
+        let is_of_step = |end: Nanos| step_at(Nanos(end.0.saturating_sub(1))) == step_at(time);
+        let next = || self.passes.get(pass + 1).filter(|(end, _)| is_of_step(*end));
+        let last_backward = last_backward.or_else(|| next()?.1);
         let (from, until, phase) = match last_backward {
             Some(last) if time < last => (from, until.min(last), Some(Phase::Forward)),
             Some(last) => (from.max(last), until, Some(Phase::Optimizer)),
@@ -233,6 +238,22 @@ mod tests {
         assert_eq!(at(Some(3), 50), (Some(4), None), "some other thread");
         assert_eq!(at(None, 50), (Some(4), None));
         assert_eq!(at(MAIN, 200), (None, None));
+    }
+
+    #[test]
+    fn gradients_that_are_cleared_between_the_passes_end_none() {
+        let annotations = [
+            annotated("ProfilerStep#3", -20, 0),
+            annotated("ProfilerStep#4", 0, 100),
+            annotated("Optimizer.zero_grad#SGD.zero_grad", 40, 45),
+            annotated("Optimizer.step#SGD.step", 80, 90),
+        ];
+        let places = places(&annotations, &[50, 60]);
+        let phases = [10, 40, 48, 70, 80].map(|time| PlaceFinder::new(&places).at(MAIN, Nanos(time)).phase);
+        let (forward, optimizer) = (Some(Phase::Forward), Some(Phase::Optimizer));
+        assert_eq!(phases, [forward, optimizer, forward, optimizer, optimizer]);
+        // A step before it may be an evaluation.
+        assert_eq!(PlaceFinder::new(&places).at(MAIN, Nanos(-10)).phase, None);
     }
 
     #[test]

@@ -72,8 +72,12 @@ pub(crate) fn read(path: &Path, file: File) -> Result<ToolRun, TraceError> {
         }
     }
     let Some(first) = ranks.first_mut() else {
-        let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
-        let what = format!("a file of rocprofv3 without kernels{why}; record it with --kernel-trace");
+        let what = match reason {
+            Some(reason) => {
+                format!("a file of rocprofv3 without kernels: {reason}; copy it again, or let rocprofv3 finish")
+            }
+            None => "a file of rocprofv3 without kernels; record it with --kernel-trace".to_owned(),
+        };
         return Err(ImportError::NotATrace { path: path.to_owned(), what }.into());
     };
     let unreadable = document.processes.iter().map(|process| process.unreadable).sum();

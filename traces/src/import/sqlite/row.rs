@@ -26,6 +26,23 @@ impl Row<'_> {
         self.integer(column).and_then(|value| value.try_into().ok())
     }
 
+    /// A number, whole or not.
+    pub(crate) fn real(&self, column: usize) -> Option<f64> {
+        match self.0.get_ref(column) {
+            Ok(ValueRef::Integer(value)) => Some(value as f64),
+            Ok(ValueRef::Real(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Bytes that are no text.
+    pub(crate) fn bytes(&self, column: usize) -> Option<&[u8]> {
+        match self.0.get_ref(column) {
+            Ok(ValueRef::Blob(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// A text.
     pub(crate) fn text(&self, column: usize) -> Option<Cow<'_, str>> {
         match self.0.get_ref(column) {
