@@ -67,16 +67,33 @@ impl DeviceFigures {
         Limit::ALL.into_iter().find_map(held)
     }
 
-    /// Its clock beside the highest one that any of the devices had, where both are known.
-    pub(crate) fn clock_share(&self, devices: &[DeviceFigures]) -> Option<f64> {
-        let highest = devices.iter().filter_map(|device| device.highest_clock).reduce(f64::max)?;
-        let clock = self.counters.get(SM_CLOCK).filter(|_| highest > 0.0)?;
-        Some(clock.mean / highest)
+    /// What holds its clock down for long, if anything does. At full load devices use all the power they may, and nothing is
+    /// wrong with that, so power holds down the clock of one that is slower than others. Heat does so below the highest clock
+    /// that was ever seen.
+    pub(crate) fn throttling(&self, devices: &[DeviceFigures]) -> Option<Throttling> {
+        let (limit, held) = self.held_back().filter(|(_, held)| *held >= LEAST_HELD)?;
+        let mean = |device: &DeviceFigures| device.counters.get(SM_CLOCK).map(|clock| clock.mean);
+        let reference = match limit {
+            Limit::Power => devices.iter().filter_map(mean).reduce(f64::max),
+            Limit::Hardware | Limit::Heat => devices.iter().filter_map(|device| device.highest_clock).reduce(f64::max),
+        };
+        let clock = mean(self).zip(reference).filter(|(_, reference)| *reference > 0.0);
+        Some(Throttling { limit, held, clock: clock.map_or(1.0, |(clock, reference)| clock / reference) })
     }
 }
 
-/// The counter of the clock of the SMs.
-pub(crate) const SM_CLOCK: &str = "gpu.sm_clock_mhz";
+/// A clock that is held down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Throttling {
+    pub(crate) limit: Limit,
+    /// In which part of the samples.
+    pub(crate) held: f64,
+    /// The clock as a share of what it could be; 1, where that is not known.
+    pub(crate) clock: f64,
+}
 
 /// A device that is held back in fewer of its samples is not slow because of that.
-pub(crate) const LEAST_HELD: f64 = 0.1;
+const LEAST_HELD: f64 = 0.1;
+
+/// The counter of the clock of the SMs.
+pub(crate) const SM_CLOCK: &str = "gpu.sm_clock_mhz";

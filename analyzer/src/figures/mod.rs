@@ -41,7 +41,7 @@ pub use clock::{AlignedBy, ClockSummary, RankClock};
 pub use collectives::{CollectiveFigures, Straggler, Wait};
 pub use critical_path::{CriticalPath, PathPart, PathRank, PathShare, PathStretch};
 pub use devices::{CounterFigures, DeviceFigures, Limit};
-pub(crate) use devices::{LEAST_HELD, SM_CLOCK};
+pub(crate) use devices::{SM_CLOCK, Throttling};
 pub use finding::{Evidence, Finding};
 pub use hang::{Hang, HangCause, PendingOperation, RankElsewhere, RankOperation, WaitingRank};
 pub use host::{HostFigures, HostOperator, HostPhase, HostTime};

@@ -7,7 +7,7 @@ use super::{
     Check, Found,
     time::{LEAST_WIN, step_ns, win},
 };
-use crate::figures::{Analysis, Cause, DeviceFigures, LEAST_HELD, Limit};
+use crate::figures::{Analysis, Cause, DeviceFigures, Limit, Throttling};
 
 /// Clocks that power, heat or the hardware holds down.
 pub(super) struct Throttled;
@@ -16,22 +16,20 @@ impl Check for Throttled {
     const KIND: &'static str = "throttled";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        let held = |device: &DeviceFigures| device.held_back().filter(|(_, share)| *share >= LEAST_HELD);
-        let worst = analysis.devices.iter().filter_map(held).map(|(limit, _)| limit).min()?;
-        let devices = analysis.devices.iter().filter(|device| held(device).is_some_and(|(limit, _)| limit == worst));
-        let devices: Vec<&DeviceFigures> = devices.collect();
-        let mean = |of: &dyn Fn(&DeviceFigures) -> Option<f64>| {
-            let values: Vec<f64> = devices.iter().filter_map(|device| of(device)).collect();
-            values.iter().sum::<f64>() / values.len().max(1) as f64
+        let throttling = |device: &DeviceFigures| device.throttling(&analysis.devices);
+        let worst = analysis.devices.iter().filter_map(throttling).map(|throttling| throttling.limit).min()?;
+        let held = analysis.devices.iter().filter_map(|device| Some((device.rank, throttling(device)?)));
+        let held: Vec<(Rank, Throttling)> = held.filter(|(_, throttling)| throttling.limit == worst).collect();
+        let mean = |of: fn(&Throttling) -> f64| {
+            held.iter().map(|(_, throttling)| of(throttling)).sum::<f64>() / held.len().max(1) as f64
         };
-        let share = mean(&|device| Some(device.held_back()?.1));
+        let share = mean(|throttling| throttling.held);
         let win = win(analysis, &[Cause::Clocks]);
-        // At full load, devices use all the power they may: that alone is nothing to tell.
         let is_worth_it = win.zip(step_ns(analysis)).is_some_and(|(win, step)| win as f64 >= LEAST_WIN * step as f64);
         if worst == Limit::Power && !is_worth_it {
             return None;
         }
-        let ranks: Vec<Rank> = devices.iter().map(|device| device.rank).collect();
+        let ranks: Vec<Rank> = held.iter().map(|(rank, _)| *rank).collect();
         let who = match ranks.as_slice() {
             ranks if ranks.len() == analysis.devices.len() => "the devices".to_owned(),
             [rank] => format!("the device of rank {rank}"),
@@ -42,13 +40,11 @@ impl Check for Throttled {
             Limit::Heat => ("heat lowers", "look at the cooling of the host, and at what runs beside it"),
             Limit::Power => (
                 "power limits",
-                "compare the power limit with the board's (`nvidia-smi -q -d POWER`); at the board's own limit nothing \
-                 is wrong",
+                "compare the power limits of the devices (`nvidia-smi -q -d POWER`), and what else takes power there",
             ),
         };
-        let clock = mean(&|device| device.clock_share(&analysis.devices));
-        let slower = match clock {
-            clock if clock > 0.0 && clock < 1.0 => format!(", {} below the highest", text::rough_percent(1.0 - clock)),
+        let slower = match mean(|throttling| throttling.clock) {
+            clock if clock < 1.0 => format!(", {} below the highest", text::rough_percent(1.0 - clock)),
             _ => String::new(),
         };
         Some(Found {

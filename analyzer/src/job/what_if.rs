@@ -8,9 +8,7 @@ use stepscope_plan::Axis;
 use stepscope_traces::{Family, Phase, Rank};
 
 use crate::{
-    figures::{
-        Cause, Class, CountedTime, DeviceFigures, IdleReason, KernelFigures, LEAST_HELD, SpanPlace, WhatIf, Without,
-    },
+    figures::{Cause, Class, CountedTime, DeviceFigures, IdleReason, KernelFigures, SpanPlace, WhatIf, Without},
     job::{
         stages::Stages,
         step_graph::{LagKind, Node, StepChange, StepGraph},
@@ -187,8 +185,7 @@ impl StepChange for Faster {
 fn to_highest_clock(job: &Replayed<'_>) -> Option<Vec<f64>> {
     let factor = |time: &&CountedTime| {
         let device = job.devices.iter().find(|device| device.rank == time.rank)?;
-        device.held_back().filter(|(_, share)| *share >= LEAST_HELD)?;
-        device.clock_share(job.devices)
+        Some(device.throttling(job.devices)?.clock)
     };
     let factors: Vec<f64> = job.counted.iter().map(|time| factor(time).unwrap_or(1.0)).collect();
     factors.iter().any(|factor| *factor < 1.0).then_some(factors)
