@@ -22,7 +22,7 @@ pub(super) fn written(analysis: &Analysis) -> String {
         lines.push("nothing stands out".into());
     }
     for (number, finding) in (1..).zip(analysis.findings.iter().take(MOST_FINDINGS)) {
-        lines.push(format!("{number}  {}{}: {}", finding.summary, win(finding), finding.advice));
+        lines.push(format!("{number}  {}{}: {}", finding.summary, win(analysis, finding), finding.advice));
     }
     let more = analysis.findings.len().saturating_sub(MOST_FINDINGS);
     if more > 0 {
@@ -32,6 +32,8 @@ pub(super) fn written(analysis: &Analysis) -> String {
 }
 
 /// What a finding would win.
-pub(super) fn win(finding: &Finding) -> String {
-    finding.step_without_ns.map_or_else(String::new, |step| format!(" (a step would take {})", text::duration(step)))
+pub(super) fn win(analysis: &Analysis, finding: &Finding) -> String {
+    let Some((without, step)) = finding.step_without_ns.zip(analysis.step_ns()) else { return String::new() };
+    let what = if analysis.step_time.is_none() || analysis.window.whole { "it" } else { "a step" };
+    format!(" ({what} would take {} instead of {})", text::duration(without), text::duration(step))
 }

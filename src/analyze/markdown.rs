@@ -32,7 +32,7 @@ pub(super) fn written(analysis: &Analysis) -> String {
         text += "Nothing stands out.\n";
     }
     for (number, finding) in (1..).zip(&analysis.findings) {
-        let what = format!("{}{}", finding.summary, brief::win(finding));
+        let what = format!("{}{}", finding.summary, brief::win(analysis, finding));
         let [what, evidence, advice] = [&what, &finding.evidence.text, &finding.advice].map(|part| escaped(part));
         text += &format!("{number}. **{what}**<br>\n   {evidence}<br>\n   *Try:* {advice}\n");
     }

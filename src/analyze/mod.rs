@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", value_parser = words::convention(), default_value = "model", help_heading = "MFU")]
     mfu_convention: Convention,
     /// At most ten lines: what was run, how fast, and what to do first.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "format")]
     brief: bool,
     #[command(flatten)]
     trained: Trained,

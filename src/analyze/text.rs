@@ -46,18 +46,22 @@ pub(super) fn written(analysis: &Analysis, columns: usize) -> String {
     if first.is_empty() {
         text += "  nothing stands out\n";
     }
-    first.iter().enumerate().for_each(|(index, each)| text += &finding(index + 1, each, columns));
+    let told = |number: usize, each: &Finding| finding(number, each, &brief::win(analysis, each), columns);
+    first.iter().enumerate().for_each(|(index, each)| text += &told(index + 1, each));
+    if !others.is_empty() {
+        text += &format!("     and {} below\n", text::counted(others.len() as u64, "more finding"));
+    }
     for table in tables(analysis, ROOM).iter().filter(|table| !table.detail) {
         text += &titled(table, columns);
     }
     if !others.is_empty() {
         text += &format!("\n{BOLD}More findings{BOLD:#}\n");
-        others.iter().enumerate().for_each(|(index, each)| text += &finding(FIRST_FINDINGS + index + 1, each, columns));
+        others.iter().enumerate().for_each(|(index, each)| text += &told(FIRST_FINDINGS + index + 1, each));
     }
     text
 }
 
-fn finding(number: usize, finding: &Finding, columns: usize) -> String {
+fn finding(number: usize, finding: &Finding, win: &str, columns: usize) -> String {
     let mut text = String::new();
     let mut paragraph = |first: &str, says: &str, style: Style| {
         let indent = 5;
@@ -66,7 +70,7 @@ fn finding(number: usize, finding: &Finding, columns: usize) -> String {
             text += &format!("{begin:indent$}{style}{line}{style:#}\n");
         }
     };
-    paragraph(&format!("{number:>3}  "), &format!("{}{}", finding.summary, brief::win(finding)), BOLD);
+    paragraph(&format!("{number:>3}  "), &format!("{}{win}", finding.summary), BOLD);
     paragraph("", &finding.evidence.text, Style::new());
     paragraph("", &format!("try: {}", finding.advice), AnsiColor::Cyan.on_default());
     text

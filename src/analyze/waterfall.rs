@@ -110,7 +110,13 @@ pub(super) fn critical_path(analysis: &Analysis) -> Table {
         let sum = |of: fn(&PathShare) -> i64| others.iter().map(of).sum::<i64>();
         let share = text::percent(others.iter().map(|part| part.share).sum());
         let (time, elsewhere) = (sum(|part| part.time_ns), sum(|part| part.elsewhere_ns));
-        rows.push(vec![format!("{} others", others.len()), duration(time), share, duration(elsewhere), String::new()]);
+        rows.push(vec![
+            text::counted(others.len() as u64, "other"),
+            duration(time),
+            share,
+            duration(elsewhere),
+            String::new(),
+        ]);
     }
     let title = format!("Critical path of {step}: what its end depends on ({}{on})", text::duration(length));
     Table {

@@ -1,13 +1,18 @@
 //! The critical path of a step as a track: of all ranks together, and of each rank that it goes over.
 
-use stepscope_analyzer::{Analysis, PathStretch};
+use stepscope_analyzer::{Analysis, PathPart, PathStretch};
 use stepscope_traces::{Rank, export::perfetto::Stretches};
 
 const TRACK: &str = "critical path";
 
-/// Where it goes, from rank to rank.
+/// Shorter pauses between two activities are shown with what comes after them, in nanoseconds: that is how long it takes a
+/// device to begin.
+const SHORT: i64 = 2_000;
+
+/// Where it goes, from rank to rank, where there are several.
 pub(super) fn of_run(analysis: &Analysis) -> Stretches {
-    track(analysis, |_| true, |stretch| format!("rank {}: {}", stretch.rank, stretch.part.words()))
+    let are_several = analysis.ranks.len() > 1;
+    track(analysis, |_| are_several, |stretch| format!("rank {}: {}", stretch.rank, stretch.part.words()))
 }
 
 /// What of it is on a rank.
@@ -23,12 +28,23 @@ fn track(
 ) -> Stretches {
     let path = analysis.critical_path.iter().flat_map(|path| &path.stretches);
     let mut stretches: Vec<(i64, i64, String)> = Vec::new();
+    let mut pause: Option<(i64, i64)> = None;
     for stretch in path.filter(|stretch| is_on_it(stretch)) {
+        let PathStretch { start_ns, end_ns, part, .. } = *stretch;
+        let start = pause.take().filter(|(_, end)| *end == start_ns).map_or(start_ns, |(start, _)| start);
+        if matches!(part, PathPart::Idle { .. } | PathPart::Lag) && end_ns - start < SHORT {
+            pause = Some((start, end_ns));
+            continue;
+        }
         let name = name(stretch);
         match stretches.last_mut() {
-            Some((_, end, last)) if *end == stretch.start_ns && *last == name => *end = stretch.end_ns,
-            _ => stretches.push((stretch.start_ns, stretch.end_ns, name)),
+            Some((_, end, last)) if *end == start && *last == name => *end = end_ns,
+            _ => stretches.push((start, end_ns, name)),
         }
+    }
+    // What the step ends with belongs to what came before it.
+    if let (Some((_, over)), Some((_, end, _))) = (pause, stretches.last_mut()) {
+        *end = over;
     }
     Stretches { name: TRACK, stretches }
 }

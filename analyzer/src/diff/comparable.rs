@@ -97,7 +97,10 @@ pub(crate) fn why_not(base: &Profile<'_>, other: &Profile<'_>) -> Vec<String> {
     let steps = (both_have_time && has_steps(base) != has_steps(other))
         .then(|| "only one of them has steps; the other is compared as a whole".to_owned());
     let source = |source: RunSource| source.other_tool().unwrap_or("Stepscope").to_owned();
+    let is_cut = |profile: &Profile<'_>| !profile.analysis.run.ended_early.is_empty();
+    let cut = (is_cut(base) || is_cut(other)).then(|| "a file is truncated, and anything may be missing".to_owned());
     let reasons = [
+        cut,
         model.or(shape),
         differ("sequence length", base_length, other_length),
         differ("precision", base_precision, other_precision),

@@ -168,6 +168,12 @@ pub struct DataLoss {
 }
 
 impl Analysis {
+    /// How long a step is: the median; where there are none, the recording.
+    pub fn step_ns(&self) -> Option<i64> {
+        let median = self.step_time.as_ref().filter(|_| !self.window.whole).map(|time| time.median_ns);
+        median.or_else(|| self.counted.iter().map(|time| time.partition.span_ns).max()).filter(|step| *step > 0)
+    }
+
     /// The steps that count, of all ranks.
     pub fn counted_steps(&self) -> impl Iterator<Item = &StepFigures> {
         self.steps.iter().filter(|step| self.window.counts(step.step))

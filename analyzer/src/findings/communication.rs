@@ -37,15 +37,32 @@ fn of_axis(analysis: &Analysis, axis: &AxisShare) -> Option<Found> {
         Some(axis) => format!("exposed {} communication", adjective(axis)),
         None => "exposed communication".to_owned(),
     };
+    let (why, advice) = match mostly_waits(analysis, axis) {
+        true => (
+            ", most of it waiting for slower ranks",
+            "let ranks come together: look at those that others wait for, at uneven work and at their hosts".into(),
+        ),
+        false => ("", advice(analysis, axis)),
+    };
     Some(Found {
         share,
-        summary: format!("{name}: {} of {}", text::rough_percent(share), whole(analysis)),
+        summary: format!("{name}: {} of {}{why}", text::rough_percent(share), whole(analysis)),
         evidence: evidence(analysis, axis),
-        advice: advice(analysis, axis),
+        advice,
         lost_ns: Some(lost),
         causes: vec![cause],
         ..Found::default()
     })
+}
+
+/// Whether ranks wait for each other in most of what is exposed.
+fn mostly_waits(analysis: &Analysis, axis: &AxisShare) -> bool {
+    let operations = analysis.collectives.iter().filter(|collective| collective.axis == axis.axis);
+    // What is waited is exposed as much as the rest of an operation, as far as is known.
+    let waiting: f64 = operations
+        .map(|one| one.waiting_ns.unwrap_or(0) as f64 * one.exposed_ns as f64 / one.busy_ns.max(1) as f64)
+        .sum();
+    waiting > 0.5 * axis.exposed_ns as f64
 }
 
 /// What communication along an axis is called.
@@ -66,7 +83,8 @@ fn adjective(axis: Axis) -> &'static str {
 
 /// How long it takes, what hides of it, and which operation takes most.
 fn evidence(analysis: &Analysis, axis: &AxisShare) -> String {
-    let time = format!("{}{}", text::duration(axis.communication_ns / windows(analysis)), per_step(analysis));
+    let time = text::duration(axis.communication_ns / windows(analysis));
+    let time = format!("{time} of it{}", per_step(analysis));
     let hides = match axis.overlap() {
         overlap if overlap < 0.005 => "none of it overlaps with compute".to_owned(),
         overlap => format!("only {} of it overlaps with compute", text::rough_percent(overlap)),

@@ -5,7 +5,7 @@ use stepscope_traces::Rank;
 
 use super::{
     Check, Found,
-    time::{LEAST_WIN, step_ns, win},
+    time::{LEAST_WIN, win},
 };
 use crate::figures::{Analysis, Cause, DeviceFigures, Limit, Throttling};
 
@@ -25,7 +25,7 @@ impl Check for Throttled {
         };
         let share = mean(|throttling| throttling.held);
         let win = win(analysis, &[Cause::Clocks]);
-        let is_worth_it = win.zip(step_ns(analysis)).is_some_and(|(win, step)| win as f64 >= LEAST_WIN * step as f64);
+        let is_worth_it = win.zip(analysis.step_ns()).is_some_and(|(win, step)| win as f64 >= LEAST_WIN * step as f64);
         if worst == Limit::Power && !is_worth_it {
             return None;
         }

@@ -5,7 +5,7 @@ use stepscope_traces::Family;
 
 use super::{
     Check, Found,
-    time::{LEAST_WIN, all_time, is_gpu, per_step, windows, worth},
+    time::{LEAST_WIN, all_time, has_no_bf16, is_amd, is_gpu, per_step, windows, worth},
 };
 use crate::figures::{Analysis, Cause, FamilyFigures};
 
@@ -18,7 +18,8 @@ fn slow(analysis: &Analysis, family: Family) -> Option<(&FamilyFigures, f64, Fou
     let reached = figures.peak_share.filter(|share| *share < FAST)?;
     let cause = Cause::Kernels { family };
     let lost = (figures.total_ns as f64 * (1.0 - reached)) as i64 / windows(analysis);
-    let share = worth(analysis, &[cause], lost)?;
+    worth(analysis, &[cause], lost)?;
+    let share = lost as f64 / analysis.step_ns()?.max(lost) as f64;
     Some((figures, reached, Found { share, lost_ns: Some(lost), causes: vec![cause], ..Found::default() }))
 }
 
@@ -36,9 +37,11 @@ impl Check for SlowAttention {
         Some(Found {
             summary: format!("attention reaches {} of peak", text::rough_percent(reached)),
             evidence: format!("{} of kernel time{}", text::rough_percent(figures.share), most.unwrap_or_default()),
-            advice: "use the newest attention kernel of the device (FlashAttention 3, cuDNN), in bf16, with head \
-                     dimensions that it is made for; causal masks count their whole square here"
-                .into(),
+            advice: format!(
+                "use the newest attention kernel of the device ({}), in bf16, with head dimensions that it is made for; \
+                 causal masks count their whole square here",
+                if is_amd(analysis) { "AITER, Composable Kernel" } else { "FlashAttention 3, cuDNN" }
+            ),
             ..found
         })
     }
@@ -52,7 +55,9 @@ impl Check for SlowMatmul {
 
     fn find(analysis: &Analysis) -> Option<Found> {
         let (figures, reached, found) = slow(analysis, Family::Matmul)?;
-        let odd = analysis.gemms.iter().find(|gemm| !gemm.misaligned.is_empty());
+        // What takes little of the time is not why.
+        let time: i64 = analysis.gemms.iter().map(|gemm| gemm.kernels.total_ns).sum();
+        let odd = analysis.gemms.iter().find(|gemm| !gemm.misaligned.is_empty() && 5 * gemm.kernels.total_ns > time);
         let worst =
             analysis.gemms.iter().filter(|gemm| gemm.kernels.rates.peak_share.is_some_and(|share| share < FAST));
         let worst = worst.max_by_key(|gemm| gemm.kernels.total_ns).map(|gemm| {
@@ -102,8 +107,12 @@ impl Check for WithoutTensorCores {
                 text::rough_percent(share)
             ),
             evidence: format!("{}{}", text::duration(time / windows(analysis)), per_step(analysis)),
-            advice: "compute in bf16 (autocast), or let fp32 use TF32: `torch.set_float32_matmul_precision(\"high\")`"
-                .into(),
+            advice: match has_no_bf16(analysis) {
+                true => "compute in fp16 (autocast with a gradient scaler)".into(),
+                false => "compute in bf16 (autocast), or let fp32 use TF32: \
+                          `torch.set_float32_matmul_precision(\"high\")`"
+                    .into(),
+            },
             lost_ns: Some(time / windows(analysis)),
             ..Found::default()
         })

@@ -76,7 +76,7 @@ fn finding(kind: &'static str, found: Found, analysis: &Analysis) -> Finding {
             spans,
         },
         lost_ns,
-        step_without_ns: win.zip(time::step_ns(analysis)).map(|(win, step)| step - win),
+        step_without_ns: win.zip(analysis.step_ns()).map(|(win, step)| step - win),
         advice,
     }
 }
@@ -125,7 +125,7 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
         checks.iter().flat_map(|check| check(analysis)).collect()
     };
     let (mut about_time, mut others) = (all(&about_time), all(&others));
-    let step = time::step_ns(analysis);
+    let step = analysis.step_ns();
     let win = |finding: &Finding| {
         let replayed = step.zip(finding.step_without_ns).map(|(step, without)| step - without);
         replayed.or(finding.lost_ns).unwrap_or(0)

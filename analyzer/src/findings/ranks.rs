@@ -29,7 +29,8 @@ impl Check for SlowRank {
                 let cause = Cause::SlowRank { rank };
                 let waits = analysis.stragglers.iter().find(|straggler| straggler.rank == rank);
                 let lost = waits.map_or(0, |waits| waits.caused_wait_ns) / windows(analysis);
-                let share = worth(analysis, &[cause], lost)?;
+                worth(analysis, &[cause], lost)?;
+                let share = lost as f64 / analysis.step_ns()?.max(lost) as f64;
                 Some(Found { share, causes: vec![cause], lost_ns: Some(lost), ..said(analysis, waits?) })
             }
             None => by_waiting(analysis, worst?).or_else(|| slow_host(analysis)),

@@ -4,7 +4,7 @@ use stepscope_plan::text;
 
 use super::{
     Check, Found,
-    time::{is_ours, per_step, windows, worth},
+    time::{all_time, is_ours, per_step, windows, worth},
 };
 use crate::figures::{Analysis, Cause, RankMemory};
 
@@ -18,7 +18,8 @@ impl Check for Recomputation {
         const MOST_FULL: f64 = 0.6;
         let all: i64 = analysis.counted.iter().map(|time| time.recomputation_ns).sum();
         let lost = all / windows(analysis);
-        let share = worth(analysis, &[Cause::Recomputation], lost)?;
+        worth(analysis, &[Cause::Recomputation], lost)?;
+        let share = all as f64 / all_time(analysis).max(1) as f64;
         let device = analysis.run.device.as_ref().and_then(|device| device.memory_bytes);
         let used = RankMemory::fullest(analysis.memory.iter()).map(|memory| memory.peak_bytes).filter(|used| *used > 0);
         let (room, known) = match used.zip(device) {

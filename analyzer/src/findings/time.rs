@@ -1,5 +1,7 @@
 //! What findings about time have in common.
 
+use stepscope_traces::RunSource;
+
 use crate::figures::{Analysis, Cause, Partition};
 
 /// What would win less of a step is not told.
@@ -33,22 +35,16 @@ pub(super) fn per_step(analysis: &Analysis) -> &'static str {
     if whole(analysis) == RECORDING { "" } else { " per step" }
 }
 
-/// How long a step is; where there are none, the recording.
-pub(super) fn step_ns(analysis: &Analysis) -> Option<i64> {
-    let median = analysis.step_time.as_ref().filter(|_| !analysis.window.whole).map(|time| time.median_ns);
-    median.or_else(|| analysis.counted.iter().map(|time| time.partition.span_ns).max()).filter(|step| *step > 0)
-}
-
 /// How much shorter a step would be without some causes, each of which is replayed alone; none, where none was.
 pub(super) fn win(analysis: &Analysis, causes: &[Cause]) -> Option<i64> {
-    let (what_if, step) = (analysis.what_if.as_ref()?, step_ns(analysis)?);
+    let (what_if, step) = (analysis.what_if.as_ref()?, analysis.step_ns()?);
     let wins = causes.iter().filter_map(|cause| Some(what_if.win_of(what_if.without(*cause)?, step)));
     wins.reduce(|one, other| one + other).map(|win| win.min(step))
 }
 
 /// The same as a share of the step, if that is worth telling. Where nothing was replayed, `lost` is what it may win.
 pub(super) fn worth(analysis: &Analysis, causes: &[Cause], lost: i64) -> Option<f64> {
-    let step = step_ns(analysis)?;
+    let step = analysis.step_ns()?;
     let win = match analysis.what_if {
         Some(_) => win(analysis, causes)?,
         None => lost,
@@ -64,6 +60,19 @@ pub(super) fn device(analysis: &Analysis) -> &'static str {
 /// Whether work runs on GPUs, as far as is known.
 pub(super) fn is_gpu(analysis: &Analysis) -> bool {
     analysis.run.device.as_ref().is_none_or(|device| device.memory_bytes.is_some())
+}
+
+/// Whether the device is one of AMD's.
+pub(super) fn is_amd(analysis: &Analysis) -> bool {
+    let name = analysis.run.device.as_ref().map_or("", |device| device.name.as_str());
+    name.contains("AMD") || name.contains("Instinct") || analysis.run.source == RunSource::Rocprof
+}
+
+/// Whether the device has tensor cores for fp16 alone.
+pub(super) fn has_no_bf16(analysis: &Analysis) -> bool {
+    const OLD: [&str; 4] = ["V100", "T4", "RTX 20", "Quadro RTX"];
+    let name = analysis.run.device.as_ref().map_or("", |device| device.name.as_str());
+    OLD.iter().any(|old| name.contains(old))
 }
 
 /// Whether our own trainer ran, whose options are ours to name.

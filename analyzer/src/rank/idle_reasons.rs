@@ -211,7 +211,8 @@ mod tests {
             (20, 30, Input),
             (30, 60, Unknown),
             (60, 100, Unknown),
-            (110, 150, Unknown),
+            // Within a moment of the wait before it.
+            (110, 150, Input),
             (150, 200, Input),
         ];
         assert_eq!(said, expected);
@@ -247,6 +248,6 @@ mod tests {
         names.extend([(FIRST_NAME, "")]);
         let data = Intervals::union_of(vec![(20, 90)]);
         let reasons = IdleReasons::of(&activities(SpanKind::Kernel), &none(), &data, &names);
-        assert_eq!([0, 100, 200, 105].map(|time| reasons.before(time)), [None, Some(Input), Some(Unknown), None]);
+        assert_eq!([0, 100, 200, 105].map(|time| reasons.before(time)), [None, Some(Input), Some(Input), None]);
     }
 }

@@ -42,11 +42,11 @@ pub(crate) struct BlockingCall(u8);
 impl BlockingCall {
     /// The call of a name, if it is one.
     pub(crate) fn named(name: &[u8]) -> Option<BlockingCall> {
-        let is_it = |call: &&str| {
+        let is_it = |call: &str| {
             let version = name.strip_prefix(call.as_bytes());
             version.is_some_and(|version| version.is_empty() || version.starts_with(b"_"))
         };
-        CALLS.iter().position(|call| is_it(&call)).map(|place| BlockingCall(place as u8))
+        CALLS.iter().position(|call| is_it(call)).map(|place| BlockingCall(place as u8))
     }
 
     fn name(self) -> &'static str {
@@ -60,10 +60,11 @@ impl BlockingCall {
 ///
 /// The data is what CUPTI says of the beginning of a call of this name.
 pub(crate) unsafe fn begun(name: &[u8], data: &CUpti_CallbackData) {
+    if BlockingCall::named(name).is_none() {
+        return;
+    }
     // SAFETY: there is room for a number there until the call is over.
-    if BlockingCall::named(name).is_some()
-        && let Some(kept) = unsafe { data.correlationData.as_mut() }
-    {
+    if let Some(kept) = unsafe { data.correlationData.as_mut() } {
         *kept = now().0.cast_unsigned();
     }
 }

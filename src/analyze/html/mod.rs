@@ -106,7 +106,7 @@ fn findings(analysis: &Analysis) -> String {
     }
     text += "<ol class=\"findings\">\n";
     for finding in &analysis.findings {
-        let what = format!("{}{}", finding.summary, brief::win(finding));
+        let what = format!("{}{}", finding.summary, brief::win(analysis, finding));
         let [what, evidence, advice] = [&what, &finding.evidence.text, &finding.advice].map(|part| escaped(part));
         text += &format!("<li><strong>{what}</strong><p>{evidence}</p><p class=\"advice\">Try: {advice}</p></li>\n");
     }

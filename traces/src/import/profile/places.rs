@@ -73,14 +73,14 @@ impl Places {
     }
 
     /// Where a thread was at a time, and from when until when it was there.
-    fn around(&self, thread: Option<u32>, time: Nanos) -> Stretch {
-        let of_thread = |thread| self.threads.get(&thread).map_or(Stretch::ALWAYS, |timeline| timeline.around(time));
+    fn around(&self, thread: Option<u32>, time: Nanos) -> Stay {
+        let of_thread = |thread| self.threads.get(&thread).map_or(Stay::ALWAYS, |timeline| timeline.around(time));
         let step = self.steps.around(time);
         let mut around = of_thread(thread).meet(&step);
         around.place = around.place.within(TrainingContext { step: step.place.step, ..TrainingContext::NOWHERE });
         if thread.is_some_and(|thread| self.autograd.contains(&thread)) {
             // The main thread waits in the backward pass, whatever else it is in around that.
-            let main = self.main.map_or(Stretch::ALWAYS, |main| of_thread(Some(main)));
+            let main = self.main.map_or(Stay::ALWAYS, |main| of_thread(Some(main)));
             let waits = TrainingContext { step: None, phase: Some(Phase::Backward), ..main.place };
             around = around.meet(&main);
             around.place = around.place.within(waits);
@@ -92,10 +92,10 @@ impl Places {
         around
     }
 
-    fn phase_of_main(&self, time: Nanos) -> Stretch {
+    fn phase_of_main(&self, time: Nanos) -> Stay {
         let pass = self.passes.partition_point(|(end, _)| *end <= time);
-        let from = pass.checked_sub(1).map_or(Stretch::ALWAYS.from, |before| self.passes[before].0);
-        let (until, last_backward) = self.passes.get(pass).copied().unwrap_or((Stretch::ALWAYS.until, None));
+        let from = pass.checked_sub(1).map_or(Stay::ALWAYS.from, |before| self.passes[before].0);
+        let (until, last_backward) = self.passes.get(pass).copied().unwrap_or((Stay::ALWAYS.until, None));
         let step_at = |time: Nanos| self.steps.around(time).place.step;
         let is_of_step = |end: Nanos| step_at(Nanos(end.0.saturating_sub(1))) == step_at(time);
         let next = || self.passes.get(pass + 1).filter(|(end, _)| is_of_step(*end));
@@ -105,14 +105,14 @@ impl Places {
             Some(last) => (from.max(last), until, Some(Phase::Optimizer)),
             None => (from, until, None),
         };
-        Stretch { from, until, place: TrainingContext { phase, ..TrainingContext::NOWHERE } }
+        Stay { from, until, place: TrainingContext { phase, ..TrainingContext::NOWHERE } }
     }
 }
 
 /// Finds places one after the other. What is asked for next is mostly where the last one of its thread was.
 pub(crate) struct PlaceFinder<'a> {
     places: &'a Places,
-    last: HashMap<Option<u32>, Stretch>,
+    last: HashMap<Option<u32>, Stay>,
 }
 
 impl PlaceFinder<'_> {
@@ -130,21 +130,21 @@ impl PlaceFinder<'_> {
     }
 }
 
-/// A place, from when until when.
+/// A stay at a place, from when until when.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct Stay {
     from: Nanos,
     until: Nanos,
     place: TrainingContext,
 }
 
-impl Stretch {
+impl Stay {
     /// Nowhere, at any time.
-    const ALWAYS: Stretch = Stretch { from: Nanos(i64::MIN), until: Nanos(i64::MAX), place: TrainingContext::NOWHERE };
+    const ALWAYS: Stay = Stay { from: Nanos(i64::MIN), until: Nanos(i64::MAX), place: TrainingContext::NOWHERE };
 
     /// The part of it that lies in another one.
-    fn meet(&self, other: &Stretch) -> Stretch {
-        Stretch { from: self.from.max(other.from), until: self.until.min(other.until), place: self.place }
+    fn meet(&self, other: &Stay) -> Stay {
+        Stay { from: self.from.max(other.from), until: self.until.min(other.until), place: self.place }
     }
 }
 
@@ -189,11 +189,11 @@ impl Timeline {
         }
     }
 
-    fn around(&self, time: Nanos) -> Stretch {
+    fn around(&self, time: Nanos) -> Stay {
         let after = self.0.partition_point(|(from, _)| *from <= time);
-        let until = self.0.get(after).map_or(Stretch::ALWAYS.until, |(from, _)| *from);
+        let until = self.0.get(after).map_or(Stay::ALWAYS.until, |(from, _)| *from);
         let before = after.checked_sub(1).map(|index| self.0[index]);
-        before.map_or(Stretch { until, ..Stretch::ALWAYS }, |(from, place)| Stretch { from, until, place })
+        before.map_or(Stay { until, ..Stay::ALWAYS }, |(from, place)| Stay { from, until, place })
     }
 }
 
