@@ -15,8 +15,8 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use stepscope_traces::{MemoryEvent, Nanos, now};
 
 use crate::{
+    blocking_call::BlockingCall,
     context::Context,
-    cupti::BlockingCall,
     launch::LaunchInfo,
     shared::lock,
     thread_state::{self, Launched},

@@ -52,11 +52,14 @@ impl IdleReasons {
                 };
                 let mut rest = rest(host, end, activity.start, copies_to_host);
                 let before = held_up.filter(|(over, _)| end.saturating_sub(*over) < CATCHING_UP);
-                let by = mostly(&said, end, activity.start).or(before.map(|(_, reason)| reason));
+                let said_by = mostly(&said, end, activity.start);
+                let by = said_by.or(before.map(|(_, reason)| reason));
+                // Where launches are not known, nobody sees that the host is still behind.
+                let is_known = said_by.is_some() || rest != IdleReason::Unknown;
                 if let (IdleReason::Launches | IdleReason::Unknown, Some(by)) = (rest, by) {
                     rest = by;
                 }
-                if let Some(by) = by.or(Some(rest)).filter(|by| by.holds_up_the_host()) {
+                if let Some(by) = said_by.or(Some(rest)).filter(|by| is_known && by.holds_up_the_host()) {
                     held_up = Some((activity.start, by));
                 }
                 add(&mut stretches, (end, activity.start), &said, rest);

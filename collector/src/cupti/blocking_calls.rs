@@ -6,53 +6,15 @@ use cudarc::cupti::sys::CUpti_CallbackData;
 use stepscope_traces::{Correlation, Nanos, Span, SpanKind, now};
 
 use crate::{
+    blocking_call::BlockingCall,
     context::Context,
     launch_notes::{self, CallNote},
     shared::Shared,
     thread_state,
 };
 
-/// The driver's calls that block, without what later versions append to their names.
-const CALLS: [&str; 16] = [
-    "cuStreamSynchronize",
-    "cuEventSynchronize",
-    "cuCtxSynchronize",
-    "cuMemcpyDtoH",
-    "cuMemAlloc",
-    "cuMemFree",
-    "cuMemCreate",
-    "cuMemRelease",
-    "cuMemMap",
-    "cuMemUnmap",
-    "cuMemSetAccess",
-    "cuMemAddressReserve",
-    "cuMemHostAlloc",
-    "cuMemAllocHost",
-    "cuMemFreeHost",
-    "cuMemHostRegister",
-];
-
 /// What is over sooner has not kept anybody from launching.
 const SHORTEST: Nanos = Nanos(5_000);
-
-/// One of the calls that block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockingCall(u8);
-
-impl BlockingCall {
-    /// The call of a name, if it is one.
-    pub(crate) fn named(name: &[u8]) -> Option<BlockingCall> {
-        let is_it = |call: &str| {
-            let version = name.strip_prefix(call.as_bytes());
-            version.is_some_and(|version| version.is_empty() || version.starts_with(b"_"))
-        };
-        CALLS.iter().position(|call| is_it(call)).map(|place| BlockingCall(place as u8))
-    }
-
-    fn name(self) -> &'static str {
-        CALLS[usize::from(self.0)]
-    }
-}
 
 /// A call begins; if it blocks, when it did is kept in its own data.
 ///
@@ -95,21 +57,4 @@ pub(crate) fn span(note: &CallNote, listener: &Shared) -> Span {
     let name = listener.names().name(call.name());
     let span = Span::new(SpanKind::Launch, name, *start, *end - *start);
     Span { step, phase, correlation: Some(Correlation(u64::from(*correlation))), ..span }
-}
-
-#[cfg(test)]
-mod tests {
-    use stepscope_traces::DriverCall;
-
-    use super::*;
-
-    #[test]
-    fn calls_that_block_are_told_by_their_names_and_the_analyzer_knows_each() {
-        let call = |name: &str| BlockingCall::named(name.as_bytes()).map(BlockingCall::name);
-        assert_eq!(call("cuStreamSynchronize_ptsz"), Some("cuStreamSynchronize"));
-        assert_eq!(call("cuMemFree_v2"), Some("cuMemFree"));
-        assert_eq!(call("cuMemFreeHost"), Some("cuMemFreeHost"));
-        assert_eq!(["cuMemAllocAsync", "cuMemcpyDtoHAsync_v2", "cuLaunchKernel"].map(call), [None; 3]);
-        assert!(CALLS.iter().all(|call| DriverCall::of(call).is_some()));
-    }
 }

@@ -14,7 +14,6 @@ use cudarc::{
 };
 
 use super::{
-    blocking_calls::BlockingCall,
     callbacks,
     calls::{Call, CallKind},
     driver_memory, modules,
@@ -24,7 +23,10 @@ use super::{
     traced::{self, Traced, is_recorded, kinds, launches_work},
     unavailable::Unavailable,
 };
-use crate::libraries::{self, Library};
+use crate::{
+    blocking_call::BlockingCall,
+    libraries::{self, Library},
+};
 
 const DRIVER: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
 const RUNTIME: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RUNTIME_API;

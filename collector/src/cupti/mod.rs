@@ -50,7 +50,6 @@ mod translator;
 mod unavailable;
 
 pub use activity::Activity;
-pub(crate) use blocking_calls::BlockingCall;
 pub use latest_kernel::LatestKernel;
 pub use traced::Traced;
 pub use unavailable::Unavailable;
