@@ -79,6 +79,7 @@ const LAYERED: &[Layers] = &[
         within: &["cupti"],
         layers: &[
             &[
+                "blocking_calls",
                 "buffers",
                 "calls",
                 "clock",

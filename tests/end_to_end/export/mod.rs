@@ -282,7 +282,7 @@ fn what_does_not_fit_is_left_out_level_by_level() {
 fn a_span_without_arguments_takes_35_bytes_at_most_and_says_its_phase_and_layer() {
     let directory = tempfile::tempdir().unwrap();
     // One of the steps has a critical path.
-    let recipe = Recipe { steps: 24, micro_batches: 4, layers: 32, kernels_per_layer: 14, ..Recipe::default() };
+    let recipe = Recipe { steps: 48, micro_batches: 4, layers: 32, kernels_per_layer: 14, ..Recipe::default() };
     recipe.write(&directory.path().join("run")).unwrap();
     let bytes_of = |file: &Path| fs::metadata(file).unwrap().len();
     let everything = exported(directory.path(), &["run"], directory.path(), "everything");
