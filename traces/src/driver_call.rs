@@ -1,5 +1,9 @@
 //! What calls of the host into the driver do besides launching work.
 
+/// What CUPTI does for whoever records, as Kineto calls it.
+const OF_RECORDER: [&str; 5] =
+    ["Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource", "UVM Activity Init"];
+
 /// What a call of the host into the driver does besides launching work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverCall {
@@ -7,11 +11,16 @@ pub enum DriverCall {
     Waits,
     /// It takes or gives back memory of the device, or memory that the device can reach.
     Allocates,
+    /// It is there because somebody records.
+    Records,
 }
 
 impl DriverCall {
     /// What a call does, by the name that CUDA or HIP gives it; none, of one that only launches.
     pub fn of(name: &str) -> Option<DriverCall> {
+        if OF_RECORDER.contains(&name) {
+            return Some(DriverCall::Records);
+        }
         let call = ["cuda", "hip", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix))?;
         // Versions are appended: `cuMemAlloc_v2`, `cudaMalloc_v3020`, `cuStreamSynchronize_ptsz`.
         let call = call.split("_v").next().unwrap_or(call);
@@ -57,6 +66,10 @@ mod tests {
             ("cudaLaunchKernel", None),
             ("cudaLaunchKernelExC_v11060", None),
             ("cudaStreamWaitEvent", None),
+            ("Activity Buffer Request", Some(DriverCall::Records)),
+            // The program would wait for these without a recorder, too.
+            ("Command Buffer Full", None),
+            ("Lazy Function Loading", None),
             ("aten::item", None),
             ("", None),
         ] {

@@ -71,6 +71,21 @@ pub struct Device {
     pub peak_flops: Option<f64>,
 }
 
+/// What follows the name of a CPU.
+const CORE: &str = ", a core, peak measured";
+
+impl Device {
+    /// A core of a CPU, with the memory that it can use and the peak that was measured.
+    pub fn core(cpu: &str, memory_bytes: Option<u64>, peak_flops: f64) -> Device {
+        Device { name: format!("{cpu}{CORE}"), memory_bytes, peak_flops: Some(peak_flops) }
+    }
+
+    /// Whether it is a core of a CPU.
+    pub fn is_core(&self) -> bool {
+        self.name.ends_with(CORE)
+    }
+}
+
 /// A device without memory is one of which it is not known.
 fn some_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     Ok(Option::<u64>::deserialize(deserializer)?.filter(|bytes| *bytes > 0))

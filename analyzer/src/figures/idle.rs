@@ -14,6 +14,8 @@ pub enum IdleReason {
     Input,
     /// The host takes or gives back memory of the device.
     Allocation,
+    /// The recorder itself takes time.
+    Recording,
     /// The program evaluates.
     Evaluation,
     /// The program saves or loads a checkpoint.
@@ -26,11 +28,12 @@ pub enum IdleReason {
 
 impl IdleReason {
     /// Every reason.
-    pub const ALL: [IdleReason; 8] = [
+    pub const ALL: [IdleReason; 9] = [
         IdleReason::Launches,
         IdleReason::Synchronization,
         IdleReason::Input,
         IdleReason::Allocation,
+        IdleReason::Recording,
         IdleReason::Evaluation,
         IdleReason::Checkpoint,
         IdleReason::Queue,
@@ -49,6 +52,7 @@ impl IdleReason {
             IdleReason::Synchronization => "the host had synchronized",
             IdleReason::Input => "waiting for data",
             IdleReason::Allocation => "allocating memory",
+            IdleReason::Recording => "the recorder at work",
             IdleReason::Evaluation => "evaluating",
             IdleReason::Checkpoint => "checkpointing",
             IdleReason::Queue => "launched, not yet started",

@@ -32,7 +32,10 @@ fn what(hang: &Hang) -> String {
     let (ranks, at) = (ranks(&hang.ranks), named(&hang.operation));
     match hang.cause {
         HangCause::Absent => format!("{ranks} did not {}: {}", come_to(&hang.operation), waiters(hang)),
-        HangCause::NoDump => format!("there is no dump of {ranks}: {}, one of them in {at}", waiters(hang)),
+        HangCause::NoDump => {
+            let one = if hang.waiting.len() == 1 { "" } else { ", one of them" };
+            format!("there is no dump of {ranks}: {}{one} in {at}", waiters(hang))
+        }
         HangCause::Mismatch if hang.operation.peer.is_some() => {
             format!("{ranks} send and receive different sizes or types in {}", hang.operation.group)
         }

@@ -5,7 +5,7 @@ use stepscope_plan::text;
 use super::{
     Check, Found,
     ranks::SlowRank,
-    time::{device, per_step, share, whole, windows, worth},
+    time::{device, is_ours, per_step, share, whole, windows, worth},
 };
 use crate::figures::{Analysis, Cause, IdleReason};
 
@@ -203,6 +203,67 @@ impl Check for Allocation {
             advice:
                 "leave memory to the caching allocator: no `empty_cache()` in the loop, less memory than the device \
                      has, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"
+                    .into(),
+            ..found
+        })
+    }
+}
+
+/// Checkpoints, for which training waits.
+pub(super) struct Checkpointing;
+
+impl Check for Checkpointing {
+    const KIND: &'static str = "checkpointing";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let found = idle_for(analysis, &[IdleReason::Checkpoint])?;
+        Some(Found {
+            summary: format!(
+                "checkpointing leaves the {} idle {} of {}",
+                device(analysis),
+                text::rough_percent(found.share),
+                whole(analysis)
+            ),
+            evidence: format!(
+                "{}{} in which a checkpoint is saved or loaded",
+                text::duration(found.lost_ns.unwrap_or(0)),
+                per_step(analysis)
+            ),
+            advice: if is_ours(analysis) {
+                "save less often (--save-every)".into()
+            } else {
+                "save less often, or in the background from a copy in host memory \
+                 (`torch.distributed.checkpoint.async_save`)"
+                    .into()
+            },
+            ..found
+        })
+    }
+}
+
+/// A recorder that holds up what it records.
+pub(super) struct RecordingCost;
+
+impl Check for RecordingCost {
+    const KIND: &'static str = "recording-cost";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let found = idle_for(analysis, &[IdleReason::Recording])?;
+        Some(Found {
+            summary: format!(
+                "the profiler leaves the {} idle {} of {}",
+                device(analysis),
+                text::rough_percent(found.share),
+                whole(analysis)
+            ),
+            evidence: format!(
+                "{}{} in which it takes or flushes buffers; the job alone is faster than these figures",
+                text::duration(found.lost_ns.unwrap_or(0)),
+                per_step(analysis)
+            ),
+            advice:
+                "let some steps pass as warm-up (`schedule(wait=…, warmup=…)`) and profile without stacks, shapes and \
+                     memory, or record with `stepscope record`"
                     .into(),
             ..found
         })

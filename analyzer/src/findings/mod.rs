@@ -97,6 +97,8 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
         check::<host::SyncPoints>,
         check::<host::DataLoading>,
         check::<host::Allocation>,
+        check::<host::Checkpointing>,
+        check::<host::RecordingCost>,
         check::<host::ExposedCopies>,
         check::<kernels::SlowAttention>,
         check::<kernels::SlowMatmul>,

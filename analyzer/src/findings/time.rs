@@ -59,7 +59,7 @@ pub(super) fn device(analysis: &Analysis) -> &'static str {
 
 /// Whether work runs on GPUs, as far as is known.
 pub(super) fn is_gpu(analysis: &Analysis) -> bool {
-    analysis.run.device.as_ref().is_none_or(|device| device.memory_bytes.is_some())
+    analysis.run.device.as_ref().is_none_or(|device| device.memory_bytes.is_some() && !device.is_core())
 }
 
 /// Whether the device is one of AMD's.

@@ -5,8 +5,9 @@
 //! first; where there are none, over messages, which are not received before they are sent; and where there are none of
 //! those, by the time of day. Each pair gets an offset and a drift that a few wrong moments do not change.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use stepscope_traces::{GroupInfo, SpanKind};
 
 use crate::{

@@ -9,11 +9,9 @@
 //! Collectives without a number cannot be told apart across ranks. The rank that recorded the most of a group stands
 //! for all of them, and of ranks that recorded as many the one that took least time.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap, HashSet},
-};
+use std::{cmp::Reverse, collections::BTreeMap};
 
+use hashbrown::{HashMap, HashSet};
 use stepscope_plan::Axis;
 use stepscope_traces::{Group, GroupInfo, SpanKind, Step};
 

@@ -2,8 +2,9 @@
 //!
 //! For users, it is defined in `docs/src/metrics.md#time-on-the-host`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use stepscope_traces::Phase;
 
 use crate::{

@@ -1,7 +1,8 @@
 //! All kernels of a job: what each is, who launched it, and what those of all ranks come to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use stepscope_plan::NumberType;
 use stepscope_traces::{ElementType, Family, Gemm, KernelKind, OperatorWork, Origin, Shapes};
 

@@ -1,7 +1,8 @@
 //! Which send belongs to which receive. A span names its group and its number there, and not the other rank.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use stepscope_traces::{Group, GroupInfo, Rank, Sequence, SpanKind};
 
 use crate::rank::{communication::CommunicationSpan, result::RankResult};

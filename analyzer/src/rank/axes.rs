@@ -1,7 +1,8 @@
 //! Along which axis something communicates.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
+use hashbrown::HashMap;
 use stepscope_plan::Axis;
 use stepscope_traces::{Group, GroupInfo, SpanKind};
 

@@ -6,8 +6,9 @@
 //! that annotate steps, inside of the steps. Operators are ranges with an origin, which there are where no activity of a
 //! device was recorded; on a thread they lie inside each other.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
+use hashbrown::{HashMap, HashSet};
 use stepscope_traces::{NameId, Names, Phase, Rank, SpanKind, Spans, Step, Stream};
 
 use crate::{

@@ -12,6 +12,7 @@ pub(crate) struct HostCallReading {
     launches: Vec<i64>,
     waits: Vec<(i64, i64)>,
     allocations: Vec<(i64, i64)>,
+    recording: Vec<(i64, i64)>,
     evaluation: Vec<(i64, i64)>,
     checkpoints: Vec<(i64, i64)>,
     /// What calls of a name do besides launching.
@@ -26,6 +27,8 @@ pub(crate) struct HostCalls {
     /// Calls that wait for the device, by their beginning.
     pub(crate) waits: Vec<(i64, i64)>,
     pub(crate) allocations: Intervals,
+    /// When the recorder itself is at work.
+    pub(crate) recording: Intervals,
     pub(crate) evaluation: Intervals,
     pub(crate) checkpoints: Intervals,
 }
@@ -48,6 +51,7 @@ impl HostCallReading {
                     match self.known.entry(name).or_insert_with(does) {
                         Some(DriverCall::Waits) => self.waits.push(span),
                         Some(DriverCall::Allocates) => self.allocations.push(span),
+                        Some(DriverCall::Records) => self.recording.push(span),
                         None => self.launches.push(start),
                     }
                 }
@@ -63,6 +67,7 @@ impl HostCallReading {
             launches: self.launches,
             waits: self.waits,
             allocations: Intervals::union_of(self.allocations),
+            recording: Intervals::union_of(self.recording),
             evaluation: Intervals::union_of(self.evaluation),
             checkpoints: Intervals::union_of(self.checkpoints),
         }

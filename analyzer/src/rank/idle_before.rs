@@ -3,8 +3,7 @@
 //! Each stretch in which nothing runs belongs to the activity that ends it, so they add up to the idle time. Of a program that
 //! launches too slowly these are the launches that come late.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use stepscope_traces::Phase;
 
 use crate::rank::{activity::Activities, kernel_sums::KernelId, sweep::Slice};

@@ -2,8 +2,8 @@
 //!
 //! For users, it is defined in `docs/src/metrics.md#why-a-device-is-idle`.
 //!
-//! Each stretch in which nothing runs is taken apart: what of it the program evaluates, saves a checkpoint, waits for data or
-//! takes memory has that reason. The rest has one reason. Where the host was waiting for the device when the stretch began, or,
+//! Each stretch in which nothing runs is taken apart: what of it the recorder takes, or the program evaluates, saves a
+//! checkpoint, waits for data or takes memory, has that reason. The rest has one reason. Where the host was waiting for the device when the stretch began, or,
 //! where its calls are not known, the last thing before it was a copy to the host, it is synchronization; where something was
 //! launched in it, launches come late; where launches are known and none was, what runs next was in its queue already. Launches
 //! that come late in a stretch that is mostly due to something else, or soon after that or synchronization, are due to it, too:
@@ -34,6 +34,7 @@ impl IdleReasons {
     /// Those of a rank. Activities are sorted by start; `data` is when the program waits for data.
     pub(crate) fn of(activities: &Activities, host: &HostCalls, data: &Intervals, names: &Names) -> IdleReasons {
         let said = [
+            (IdleReason::Recording, &host.recording),
             (IdleReason::Checkpoint, &host.checkpoints),
             (IdleReason::Evaluation, &host.evaluation),
             (IdleReason::Input, data),

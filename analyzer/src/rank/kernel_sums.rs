@@ -3,8 +3,9 @@
 //! Which steps count is known when all of the rank has been read. So sums are kept step by step, and those of many steps
 //! are put together: all but the first ones, of which some may be warm-up, and the latest.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
+use hashbrown::HashMap;
 use stepscope_traces::{NameId, Names, Phase, Spans, Step};
 
 use crate::figures::{Class, CountedSteps};

@@ -4,8 +4,7 @@
 //! first, or where there is none to the communication that did, or to a copy, or it is idle. So the parts of a step add up
 //! to its window, though kernels of several streams overlap. A kernel counts in the window in which it begins.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use stepscope_plan::Axis;
 use stepscope_traces::{NameId, Names, Origin, Phase, SpanKind, Step};
 

@@ -1,5 +1,4 @@
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use stepscope_plan::{Axis, Costs, Pass, Schedule, Simulation, Zero};
 use stepscope_traces::{MessageNumber, Phase, Span, SpanKind, Step, Stream};
 

@@ -15,9 +15,10 @@ mod tests;
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, HashMap},
+    collections::{BTreeMap, BinaryHeap},
 };
 
+use hashbrown::HashMap;
 use stepscope_plan::Axis;
 use stepscope_traces::{Family, Group, GroupInfo, Phase, Sequence, SpanKind, Step, Stream};
 

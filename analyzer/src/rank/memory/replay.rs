@@ -1,7 +1,8 @@
 //! A rank's memory events, collected as they come, and played again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use stepscope_traces::{MemoryCategory, MemoryEvents, MemoryOperation};
 
 use super::{

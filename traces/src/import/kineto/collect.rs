@@ -22,6 +22,7 @@ use super::{
     plain::OperatorArguments,
 };
 use crate::{
+    driver_call::DriverCall,
     ids::{Correlation, Group, NameId, Nanos, Rank, Sequence, Stream},
     kernels::KernelKind,
     operators::Shapes,
@@ -131,6 +132,14 @@ impl Collected {
                 if let Some(correlation) = number(event.arguments().correlation) {
                     let name = self.profile.names.id(&event.name);
                     self.profile.call(Call { correlation, start, duration, thread: event.thread(), name });
+                }
+            }
+            Meaning::Overhead => {
+                if DriverCall::of(&event.name) == Some(DriverCall::Records) {
+                    let name = self.profile.names.id(&event.name);
+                    // It has no number. Those that work has are small.
+                    let correlation = u64::MAX - start.0.unsigned_abs();
+                    self.profile.call(Call { correlation, start, duration, thread: None, name });
                 }
             }
             Meaning::Annotation => self.annotation(TrainingContext::named(&event.name), event, start, duration),

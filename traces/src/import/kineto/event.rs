@@ -62,6 +62,7 @@ pub(super) enum Category {
     Copy,
     Set,
     Launch,
+    Overhead,
     Annotation,
     Operator,
     Function,
@@ -89,6 +90,8 @@ pub(super) enum Meaning {
     Function,
     /// An allocation or a free.
     Memory,
+    /// Something that the profiler itself does.
+    Overhead,
     /// What a thread is called.
     ThreadName,
 }
@@ -106,7 +109,7 @@ impl<'a> Event<'a> {
 
     /// Whether Kineto alone writes such events.
     pub(super) fn is_of_kineto(&self) -> bool {
-        self.category.is_some_and(|category| category != Category::Other)
+        self.category.is_some_and(|category| !matches!(category, Category::Overhead | Category::Other))
     }
 
     /// Whether its arguments are kept whole.
@@ -136,6 +139,7 @@ impl<'a> Event<'a> {
             (TraceEventType::Complete, Some(Category::Copy)) => Some(Meaning::Copy),
             (TraceEventType::Complete, Some(Category::Set)) => Some(Meaning::Set),
             (TraceEventType::Complete, Some(Category::Launch)) => Some(Meaning::Launch),
+            (TraceEventType::Complete, Some(Category::Overhead)) => Some(Meaning::Overhead),
             (TraceEventType::Complete, Some(Category::Annotation)) => Some(Meaning::Annotation),
             (TraceEventType::Complete, Some(Category::Operator)) if self.is_operator() => Some(Meaning::Operator),
             (TraceEventType::Complete, Some(Category::Operator)) => Some(Meaning::Communication),
@@ -192,9 +196,8 @@ impl TraceEventType {
     }
 }
 
-/// Categories of what is said elsewhere too, or of the profiler's own work.
-const OF_NO_USE: [&str; 6] =
-    ["Trace", "collective_comm", "cuda_profiler_range", "cuda_sync", "gpu_user_annotation", "overhead"];
+/// Categories of what is said elsewhere too.
+const OF_NO_USE: [&str; 5] = ["Trace", "collective_comm", "cuda_profiler_range", "cuda_sync", "gpu_user_annotation"];
 
 impl Category {
     /// What it is; older versions wrote other words.
@@ -206,6 +209,7 @@ impl Category {
             "user_annotation" => Category::Annotation,
             "cpu_op" | "Operator" => Category::Operator,
             "python_function" => Category::Function,
+            "overhead" => Category::Overhead,
             "Runtime" => Category::Launch,
             _ if word.ends_with("_runtime") || word.ends_with("_driver") => Category::Launch,
             _ => Category::Other,

@@ -11,6 +11,8 @@
 //! without any where the step ends. What an optimizer does before the backward pass of its step, such as
 //! `zero_grad`, ends none.
 
+use std::mem;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::annotation::TrainingContext;
@@ -112,21 +114,29 @@ impl Places {
 /// Finds places one after the other. What is asked for next is mostly where the last one of its thread was.
 pub(crate) struct PlaceFinder<'a> {
     places: &'a Places,
-    last: HashMap<Option<u32>, Stay>,
+    /// Which thread was asked for last, and where it was.
+    last: (Option<u32>, Stay),
+    /// Where the others were.
+    others: HashMap<Option<u32>, Stay>,
 }
 
 impl PlaceFinder<'_> {
     pub(crate) fn new(places: &Places) -> PlaceFinder<'_> {
-        PlaceFinder { places, last: HashMap::new() }
+        PlaceFinder { places, last: (None, Stay::NEVER), others: HashMap::new() }
     }
 
     /// Where a thread was at a time.
     pub(crate) fn at(&mut self, thread: Option<u32>, time: Nanos) -> TrainingContext {
-        let last = self.last.entry(thread).or_insert_with(|| self.places.around(thread, time));
-        if !(last.from..last.until).contains(&time) {
-            *last = self.places.around(thread, time);
+        if self.last.0 != thread {
+            let stay = self.others.get(&thread).copied().unwrap_or(Stay::NEVER);
+            let (other, left) = mem::replace(&mut self.last, (thread, stay));
+            self.others.insert(other, left);
         }
-        last.place
+        let (_, stay) = &mut self.last;
+        if !(stay.from..stay.until).contains(&time) {
+            *stay = self.places.around(thread, time);
+        }
+        stay.place
     }
 }
 
@@ -141,6 +151,8 @@ struct Stay {
 impl Stay {
     /// Nowhere, at any time.
     const ALWAYS: Stay = Stay { from: Nanos(i64::MIN), until: Nanos(i64::MAX), place: TrainingContext::NOWHERE };
+    /// Nowhere, at no time.
+    const NEVER: Stay = Stay { until: Nanos(i64::MIN), ..Stay::ALWAYS };
 
     /// The part of it that lies in another one.
     fn meet(&self, other: &Stay) -> Stay {

@@ -144,11 +144,7 @@ impl CpuBackend {
 
     /// What a rank's share of this machine is.
     pub fn describe(peak_flops: f64) -> Device {
-        Device {
-            name: format!("{}, a core, peak measured", peak::cpu_name()),
-            memory_bytes: peak::memory_bytes(),
-            peak_flops: Some(peak_flops),
-        }
+        Device::core(&peak::cpu_name(), peak::memory_bytes(), peak_flops)
     }
 
     /// Says whom to tell, at once, when work on a stream has failed.
