@@ -131,10 +131,16 @@ fn steps_compared(base: &Profile<'_>, other: &Profile<'_>, steady: &Steady<'_>) 
     let counts = [base, other].map(|profile| profile.steps.len());
     let [steps, others] = counts.map(|count| text::counted(count as u64, "step"));
     let counted = format!("{steps} of {} vs. {others} of {}", base.name, other.name);
+    let of_one = |count: usize, name: &str| match count {
+        1 => format!("the first step of {name} is excluded as warm-up"),
+        _ => format!("the first {count} steps of {name} are excluded as warm-up"),
+    };
     let left_out = match [base, other].map(|profile| profile.analysis.window.warm_up.len()) {
         [0, 0] => "no step is excluded as warm-up".to_owned(),
         [1, 1] => "the first step of each is excluded as warm-up".to_owned(),
         [base, other] if base == other => format!("the first {base} steps of each are excluded as warm-up"),
+        [0, others] => of_one(others, &other.name),
+        [steps, 0] => of_one(steps, &base.name),
         [base, other] => format!("the first {base} and the first {other} steps are excluded as warm-up"),
     };
     let spread = match counts {

@@ -1,6 +1,7 @@
 //! Communication that nothing hides.
 
 use stepscope_plan::{Axis, Zero, text};
+use stepscope_traces::Family;
 
 use super::{
     Check, Found,
@@ -101,7 +102,7 @@ fn waits(analysis: &Analysis, axis: Option<Axis>) -> Option<String> {
     let waiting = analysis.what_if.as_ref()?.without(Cause::Communication { axis })?.waiting?;
     let phase = waiting.phase.map(|phase| format!("in the {} phase", phase.word()));
     let kernels = format!("{} kernels", waiting.family.word());
-    (waiting.share >= MOST).then(|| match phase {
+    (waiting.share >= MOST && waiting.family != Family::Other).then(|| match phase {
         Some(phase) => format!("; {kernels} {phase} wait for it most"),
         None => format!("; {kernels} wait for it most"),
     })

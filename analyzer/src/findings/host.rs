@@ -5,7 +5,7 @@ use stepscope_plan::text;
 use super::{
     Check, Found,
     ranks::SlowRank,
-    time::{device, is_ours, per_step, share, whole, windows, worth},
+    time::{device, is_ours, is_xla, per_step, share, whole, windows, worth},
 };
 use crate::figures::{Analysis, Cause, IdleReason};
 
@@ -94,9 +94,14 @@ impl Check for HostBound {
                 whole(analysis)
             ),
             evidence: format!("{} of idle time per kernel; {known}", text::duration(all / kernels.max(1) as i64)),
-            advice: "launch fewer, larger kernels (`torch.compile`, CUDA graphs, fused operators, larger micro-batches), or \
-                     remove what delays the host: input data, synchronization, Python, other processes"
-                .into(),
+            advice: format!(
+                "launch fewer, larger kernels ({}), or remove what delays the host: input data, synchronization, Python, \
+                 other processes",
+                match is_xla(analysis) {
+                    true => "`jax.jit` around the whole step, `jax.lax.scan` over layers, larger batches",
+                    false => "`torch.compile`, CUDA graphs, fused operators, larger micro-batches",
+                }
+            ),
             ..found
         })
     }
@@ -122,9 +127,13 @@ impl Check for SyncPoints {
                 text::duration(found.lost_ns.unwrap_or(0)),
                 per_step(analysis)
             ),
-            advice: "do not read results in every step: `.item()`, `.cpu()`, `print(loss)`, `if tensor`, \
-                     `torch.cuda.synchronize()`; log every so many steps, and copy with `non_blocking=True`"
-                .into(),
+            advice: match is_xla(analysis) {
+                true => "do not read results in every step: `block_until_ready()`, `float(loss)`, `np.asarray`; log every so \
+                         many steps",
+                false => "do not read results in every step: `.item()`, `.cpu()`, `print(loss)`, `if tensor`, \
+                          `torch.cuda.synchronize()`; log every so many steps, and copy with `non_blocking=True`",
+            }
+            .into(),
             ..found
         })
     }
@@ -137,8 +146,15 @@ impl Check for DataLoading {
     const KIND: &'static str = "data-loading";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        let advice = "load data in more workers (`num_workers`), earlier (`prefetch_factor`, `pin_memory`, \
-                      `persistent_workers`), or prepare it before training";
+        let advice = match is_xla(analysis) {
+            true => {
+                "load data in more workers and put it on the device ahead of its step, or prepare it before training"
+            }
+            false => {
+                "load data in more workers (`num_workers`), earlier (`prefetch_factor`, `pin_memory`, \
+                      `persistent_workers`), or prepare it before training"
+            }
+        };
         if let Some(found) = idle_for(analysis, &[IdleReason::Input]) {
             return Some(Found {
                 summary: format!(

@@ -26,13 +26,15 @@ const UPDATE: f64 = 300_000.0;
 /// How long a step is about, of which strengths are shares.
 const STEP: f64 = 4_000_000.0;
 
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 8] = [
     "layer",
     "ncclDevKernel_AllReduce",
     "Memcpy DtoH (Device -> Pageable)",
     "Memcpy HtoD (Pageable -> Device)",
     "cudaLaunchKernel",
     "cudaMalloc",
+    "cudaStreamSynchronize",
+    "Activity Buffer Request",
 ];
 
 fn name(place: u32) -> NameId {
@@ -53,10 +55,12 @@ enum Fault {
     Recomputation,
     Allocation,
     Throttled,
+    Checkpoints,
+    Recorder,
 }
 
 impl Fault {
-    const ALL: [Fault; 10] = [
+    const ALL: [Fault; 12] = [
         Fault::SlowRank,
         Fault::SlowHostOfARank,
         Fault::SlowLink,
@@ -67,6 +71,8 @@ impl Fault {
         Fault::Recomputation,
         Fault::Allocation,
         Fault::Throttled,
+        Fault::Checkpoints,
+        Fault::Recorder,
     ];
 
     /// What should be found.
@@ -82,6 +88,8 @@ impl Fault {
             Fault::Recomputation => "recomputation",
             Fault::Allocation => "allocator-thrashing",
             Fault::Throttled => "throttled",
+            Fault::Checkpoints => "checkpointing",
+            Fault::Recorder => "recording-cost",
         }
     }
 }
@@ -151,8 +159,13 @@ impl Program {
                     self.push(rank, SpanKind::Copy, 3, 0, Phase::Forward, (from + 1_000, from + cost));
                     self.compute[rank] += cost;
                 }
-                Fault::Allocation => {
-                    self.push(rank, SpanKind::Launch, 5, 100, Phase::Forward, (from + 500, from + cost));
+                Fault::Checkpoints => {
+                    self.push(rank, SpanKind::Phase, 0, 100, Phase::Checkpoint, (from, from + cost));
+                    self.compute[rank] += cost;
+                }
+                Fault::Allocation | Fault::Recorder => {
+                    let called = if self.fault == Fault::Recorder { 7 } else { 5 };
+                    self.push(rank, SpanKind::Launch, called, 100, Phase::Forward, (from + 500, from + cost));
                     self.compute[rank] += cost;
                 }
                 _ => {}
@@ -256,7 +269,7 @@ impl Program {
             };
             info.device = Some(Device { name: "a GPU".into(), memory_bytes: Some(80 << 30), peak_flops: None });
             let mut writer = RankWriter::create(path, info).unwrap();
-            for (place, text) in (0..).zip(NAMES.into_iter().chain(["cudaStreamSynchronize"])) {
+            for (place, text) in (0..).zip(NAMES) {
                 writer.push_name(name(place), text).unwrap();
             }
             spans.iter().for_each(|span| writer.push_span(span).unwrap());

@@ -1,13 +1,13 @@
 //! Kernels that are far from what their device can do.
 
 use stepscope_plan::{NumberType, text};
-use stepscope_traces::Family;
+use stepscope_traces::{Family, KernelKind};
 
 use super::{
     Check, Found,
-    time::{LEAST_WIN, all_time, has_no_bf16, is_amd, is_gpu, per_step, windows, worth},
+    time::{LEAST_WIN, all_time, has_no_bf16, is_amd, is_gpu, is_xla, per_step, windows, worth},
 };
-use crate::figures::{Analysis, Cause, FamilyFigures};
+use crate::figures::{Analysis, Cause, FamilyFigures, KernelFigures};
 
 /// Kernels that multiply reach more than this share of their peak, if nothing is wrong.
 const FAST: f64 = 0.5;
@@ -43,6 +43,40 @@ impl Check for SlowAttention {
                 if is_amd(analysis) { "AITER, Composable Kernel" } else { "FlashAttention 3, cuDNN" }
             ),
             ..found
+        })
+    }
+}
+
+/// Attention whose softmax is a kernel by itself.
+pub(super) struct UnfusedAttention;
+
+impl Check for UnfusedAttention {
+    const KIND: &'static str = "unfused-attention";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let kernels = analysis.kernels.iter().filter(|kernel| KernelKind::of(&kernel.name).is_softmax);
+        let kernels: Vec<&KernelFigures> = kernels.collect();
+        let time: i64 = kernels.iter().map(|kernel| kernel.total_ns).sum();
+        let share = time as f64 / all_time(analysis).max(1) as f64;
+        let count: u64 = kernels.iter().map(|kernel| kernel.count).sum();
+        (share >= LEAST_WIN).then(|| Found {
+            share,
+            summary: format!("the softmax of attention alone takes {} of the time", text::rough_percent(share)),
+            evidence: format!(
+                "{}{}, besides the products, masks and copies of whole attention matrices that it stands between",
+                text::counted(count / windows(analysis) as u64, "kernel"),
+                per_step(analysis)
+            ),
+            advice: match is_xla(analysis) {
+                true => {
+                    "compute attention in one kernel: `jax.nn.dot_product_attention(implementation=\"cudnn\")`".into()
+                }
+                false => "compute attention in one kernel: `F.scaled_dot_product_attention` or FlashAttention \
+                          (`attn_implementation=\"sdpa\"` in transformers), without weights or masks that rule it out"
+                    .into(),
+            },
+            lost_ns: Some(time / windows(analysis)),
+            ..Found::default()
         })
     }
 }
@@ -177,10 +211,13 @@ impl Check for SmallKernels {
                 text::counted(kernels, "compute kernel"),
                 per_step(analysis)
             ),
-            advice:
-                "fuse them (`torch.compile`, fused norms, activations and optimizers), or give each more to do: larger \
-                     micro-batches"
-                    .into(),
+            advice: format!(
+                "fuse them ({}), or give each more to do: larger micro-batches",
+                match is_xla(analysis) {
+                    true => "`jax.jit` around more of the program",
+                    false => "`torch.compile`, fused norms, activations and optimizers",
+                }
+            ),
             ..Found::default()
         })
     }

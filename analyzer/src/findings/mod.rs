@@ -101,6 +101,7 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
         check::<host::RecordingCost>,
         check::<host::ExposedCopies>,
         check::<kernels::SlowAttention>,
+        check::<kernels::UnfusedAttention>,
         check::<kernels::SlowMatmul>,
         check::<kernels::WithoutTensorCores>,
         check::<kernels::UnfusedOptimizer>,

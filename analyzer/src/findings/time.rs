@@ -68,6 +68,11 @@ pub(super) fn is_amd(analysis: &Analysis) -> bool {
     name.contains("AMD") || name.contains("Instinct") || analysis.run.source == RunSource::Rocprof
 }
 
+/// Whether XLA compiled the program: it is of JAX or TensorFlow.
+pub(super) fn is_xla(analysis: &Analysis) -> bool {
+    analysis.run.source == RunSource::Xplane
+}
+
 /// Whether the device has tensor cores for fp16 alone.
 pub(super) fn has_no_bf16(analysis: &Analysis) -> bool {
     const OLD: [&str; 4] = ["V100", "T4", "RTX 20", "Quadro RTX"];

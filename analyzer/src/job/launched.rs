@@ -134,7 +134,12 @@ fn kind_of(key: &KernelKey) -> KernelKind {
     let family = key.class.family_in(&key.name, key.of_optimizer);
     match key.class {
         Class::Compute => KernelKind { family, ..kind },
-        _ => KernelKind { family, library: kind.library.filter(|_| kind.family == family), gemm: None },
+        _ => KernelKind {
+            family,
+            library: kind.library.filter(|_| kind.family == family),
+            gemm: None,
+            is_softmax: false,
+        },
     }
 }
 

@@ -11,7 +11,11 @@ mod words;
 use serde::Serialize;
 
 pub use self::features::{GemmFeatures, Transposes};
-use self::{name::KernelName, rules::RULES, words::Words};
+use self::{
+    name::{KernelName, NameWords},
+    rules::RULES,
+    words::{Pattern, Words},
+};
 use crate::vocabulary::SpanKind;
 
 macro_rules! families {
@@ -83,6 +87,8 @@ pub struct KernelKind {
     pub library: Option<&'static str>,
     /// What its name says of the product it computes, if it is one.
     pub gemm: Option<GemmFeatures>,
+    /// Whether it is a softmax of which no logarithm is taken: not that of a loss.
+    pub is_softmax: bool,
 }
 
 impl KernelKind {
@@ -96,6 +102,7 @@ impl KernelKind {
             family,
             library: rule.and_then(|rule| rule.library),
             gemm: matches!(family, Family::Matmul | Family::Convolution).then(|| GemmFeatures::of(&parsed.text)),
+            is_softmax: family == Family::Loss && is_softmax(&words),
         }
     }
 
@@ -103,6 +110,15 @@ impl KernelKind {
     pub fn communication(name: &str) -> Option<SpanKind> {
         (KernelKind::of(name).family == Family::Communication).then(|| communication_named(name))
     }
+}
+
+/// Whether a kernel is a softmax of which no logarithm is taken.
+fn is_softmax(NameWords { function, arguments }: &NameWords) -> bool {
+    let is_in = |pattern: &str, words: &Words| Pattern::of(pattern).is_in(words);
+    let is_logarithm = is_in("*log_soft_max*", function) || is_in("log_soft_max*", arguments);
+    // The last two arguments of these: is it a logarithm, is it masked.
+    let of_warps = is_in("soft_max_warp*", function) && is_in("true", arguments) && !is_in("false*true", arguments);
+    is_in("*soft_max*", function) && !is_logarithm && !of_warps
 }
 
 /// The communication that a name tells of.

@@ -37,6 +37,31 @@ fn kernels_people_know_are_sorted_right() {
 }
 
 #[test]
+fn the_softmax_of_attention_is_told_from_that_of_a_loss() {
+    for (name, is_softmax) in [
+        ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>(float*)", true),
+        ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, true>(float*)", true),
+        ("void (anonymous namespace)::softmax_warp_backward<float, float, float, 10, true, false>(float*)", false),
+        (
+            "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, at::native::SoftMaxForwardEpilogue>(int)",
+            true,
+        ),
+        (
+            "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, at::native::LogSoftMaxForwardEpilogue>(int)",
+            false,
+        ),
+        ("void scaled_upper_triang_masked_softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 11>(int)", true),
+        ("triton_per_fused__softmax_add_3", true),
+        ("triton_red_fused__log_softmax_nll_loss_forward_view_2", false),
+        ("void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float>(float*)", false),
+        ("void topkGatingSoftmax<8, 64, 4, 16>(float const*, bool const*)", false),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128>>", false),
+    ] {
+        assert_eq!(KernelKind::of(name).is_softmax, is_softmax, "{name}");
+    }
+}
+
+#[test]
 fn communication_is_told_by_its_operation() {
     for (name, kind) in [
         ("ncclDevKernel_AllReduce_bf16_RING(ncclDevKernelArgsStorage<4096ul>)", Some(SpanKind::AllReduce)),
