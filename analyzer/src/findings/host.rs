@@ -5,7 +5,7 @@ use stepscope_plan::text;
 use super::{
     Check, Found,
     ranks::SlowRank,
-    time::{device, is_ours, is_xla, per_step, share, whole, windows, worth},
+    time::{device, is_core, is_ours, is_xla, per_step, share, whole, windows, worth},
 };
 use crate::figures::{Analysis, Cause, IdleReason};
 
@@ -74,8 +74,8 @@ impl Check for HostBound {
     const KIND: &'static str = "host-bound";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        // Who shares a device waits for the others on it.
-        if analysis.run.ranks_on_a_device.is_some() {
+        // Who shares a device waits for the others on it, and so does who shares a core with its host.
+        if analysis.run.ranks_on_a_device.is_some() || is_core(analysis) {
             return None;
         }
         let found = idle_for(analysis, &[IdleReason::Launches, IdleReason::Unknown])?;

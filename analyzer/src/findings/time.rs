@@ -1,6 +1,6 @@
 //! What findings about time have in common.
 
-use stepscope_traces::RunSource;
+use stepscope_traces::{Device, RunSource};
 
 use crate::figures::{Analysis, Cause, Partition};
 
@@ -59,7 +59,12 @@ pub(super) fn device(analysis: &Analysis) -> &'static str {
 
 /// Whether work runs on GPUs, as far as is known.
 pub(super) fn is_gpu(analysis: &Analysis) -> bool {
-    analysis.run.device.as_ref().is_none_or(|device| device.memory_bytes.is_some() && !device.is_core())
+    !is_core(analysis) && analysis.run.device.as_ref().is_none_or(|device| device.memory_bytes.is_some())
+}
+
+/// Whether work runs on cores of a CPU, which the host has, too.
+pub(super) fn is_core(analysis: &Analysis) -> bool {
+    analysis.run.device.as_ref().is_some_and(Device::is_core)
 }
 
 /// Whether the device is one of AMD's.
