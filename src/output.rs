@@ -1,17 +1,17 @@
 //! Where a result goes: to stdout, or to a file that is there only when it is whole.
 
 mod access;
+mod unfinished;
 
 use std::{
-    fs::{self, File, Permissions},
+    fs::{self, File},
     io::{self, Seek, Write},
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use anyhow::Result;
-use tempfile::NamedTempFile;
 
+use self::unfinished::UnfinishedFile;
 use crate::{failure::WithHint, terminal};
 
 /// Where a result goes.
@@ -19,7 +19,7 @@ pub(crate) enum Output {
     /// To stdout, with colors where it is a terminal.
     Stdout,
     /// To a new file, which takes the place of an old one.
-    Whole(NamedTempFile, PathBuf),
+    Whole(UnfinishedFile, PathBuf),
     /// To what is there and is no plain file: a device or a pipe.
     Special(File, PathBuf),
 }
@@ -51,13 +51,9 @@ impl Output {
         }
         // The usual permissions, or none for others until it has those of the file that it replaces.
         let mode = if old.is_some() { 0o600 } else { 0o666 };
-        let file = tempfile::Builder::new()
-            .prefix(".stepscope-")
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(directory)
-            .map_err(|error| because(cannot(), &error))?;
+        let mut file = UnfinishedFile::create(directory, mode).map_err(|error| because(cannot(), &error))?;
         if let Some(old) = &old {
-            access::keep(old, file.as_file()).map_err(|error| because(cannot(), &error))?;
+            access::keep(old, file.file()).map_err(|error| because(cannot(), &error))?;
         }
         Ok(Output::Whole(file, target))
     }
@@ -86,8 +82,8 @@ impl Output {
             }
             Output::Whole(mut file, path) => {
                 let plain = anstream::adapter::strip_str(text).to_string();
-                file.write_all(plain.as_bytes()).map_err(|error| because(cannot(&path), &error))?;
-                file.persist(&path).map_err(|error| because(cannot(&path), &error.error))?;
+                file.file().write_all(plain.as_bytes()).map_err(|error| because(cannot(&path), &error))?;
+                file.finish(&path).map_err(|error| because(cannot(&path), &error))?;
             }
             Output::Special(mut file, path) => {
                 let plain = anstream::adapter::strip_str(text).to_string();
@@ -104,11 +100,11 @@ impl Output {
         let cannot = |path: &Path| format!("cannot write {}", path.display());
         let mut special: (Box<dyn Write>, String) = match self {
             Output::Whole(mut file, path) => {
-                let outcome = write(file.as_file_mut()).map_err(|error| match error.downcast_ref::<io::Error>() {
+                let outcome = write(file.file()).map_err(|error| match error.downcast_ref::<io::Error>() {
                     Some(why) => because(cannot(&path), why),
                     None => error,
                 })?;
-                file.persist(&path).map_err(|error| because(cannot(&path), &error.error))?;
+                file.finish(&path).map_err(|error| because(cannot(&path), &error))?;
                 return Ok(outcome);
             }
             Output::Stdout => (Box::new(io::stdout().lock()), "cannot write".into()),
@@ -140,7 +136,10 @@ fn because(what: String, why: &io::Error) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::{
+        fs::Permissions,
+        os::unix::fs::{MetadataExt, PermissionsExt},
+    };
 
     use super::*;
 

@@ -37,6 +37,7 @@ pub fn bytes(number: u64) -> String {
 /// A length of time in the unit that leaves one to three digits before the point.
 pub fn duration(nanoseconds: i64) -> String {
     match nanoseconds as f64 / 1e9 {
+        seconds if seconds < 0.0 => format!("-{}", duration(nanoseconds.saturating_neg())),
         seconds if seconds < 1.0 => scaled(nanoseconds as f64, 1000.0, &["ns", "µs", "ms"]),
         seconds if seconds < 10.0 => format!("{seconds:.2} s"),
         seconds if seconds < 120.0 => format!("{seconds:.1} s"),

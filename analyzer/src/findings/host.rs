@@ -1,18 +1,32 @@
 //! Devices that wait for their host, by why they do; and copies that nothing hides.
 
 use stepscope_plan::text;
+use stepscope_traces::Rank;
 
 use super::{
     Check, Found,
     ranks::SlowRank,
-    time::{device, is_core, is_ours, is_xla, per_step, share, whole, windows, worth},
+    time::{device, is_compiled, is_core, is_ours, is_xla, per_step, share, whole, windows, worth},
 };
-use crate::figures::{Analysis, Cause, IdleReason};
+use crate::figures::{Analysis, Cause, CountedTime, IdleReason};
 
-/// Idle time for some reasons, of all ranks in the steps that count.
+/// Idle time of a rank for some reasons, in the steps that count.
+fn idle_of_rank(time: &CountedTime, reasons: &[IdleReason]) -> i64 {
+    time.idle.iter().filter(|idle| reasons.contains(&idle.reason)).map(|idle| idle.time_ns).sum()
+}
+
+/// The same of all ranks.
 fn idle(analysis: &Analysis, reasons: &[IdleReason]) -> i64 {
-    let all = analysis.counted.iter().flat_map(|time| &time.idle);
-    all.filter(|idle| reasons.contains(&idle.reason)).map(|idle| idle.time_ns).sum()
+    analysis.counted.iter().map(|time| idle_of_rank(time, reasons)).sum()
+}
+
+/// The rank that is idle most for some reasons, if the others are much less, and the share of its time.
+fn most_idle(analysis: &Analysis, reasons: &[IdleReason]) -> Option<(Rank, f64)> {
+    const TIMES_THE_MEAN: f64 = 1.5;
+    let share = |time: &CountedTime| idle_of_rank(time, reasons) as f64 / time.partition.span_ns.max(1) as f64;
+    let mean = analysis.counted.iter().map(share).sum::<f64>() / analysis.counted.len().max(1) as f64;
+    let most = analysis.counted.iter().max_by(|one, other| share(one).total_cmp(&share(other)))?;
+    Some((most.rank, share(most))).filter(|(_, share)| *share >= TIMES_THE_MEAN * mean)
 }
 
 /// What is found of a device that is idle for some reasons, if that is worth telling; what it says is still to be said.
@@ -33,8 +47,7 @@ fn is_of_slow_rank(analysis: &Analysis, reasons: &[IdleReason], all: i64) -> boo
     const MOST: f64 = 0.6;
     let Some(slow) = SlowRank::find(analysis) else { return false };
     let time = analysis.counted.iter().find(|time| slow.ranks.contains(&time.rank));
-    let idle = time.iter().flat_map(|time| &time.idle).filter(|idle| reasons.contains(&idle.reason));
-    let own: i64 = idle.map(|idle| idle.time_ns).sum();
+    let own = time.map_or(0, |time| idle_of_rank(time, reasons));
     own as f64 >= MOST * all as f64
 }
 
@@ -78,9 +91,11 @@ impl Check for HostBound {
         if analysis.run.ranks_on_a_device.is_some() || is_core(analysis) {
             return None;
         }
-        let found = idle_for(analysis, &[IdleReason::Launches, IdleReason::Unknown])?;
+        let reasons = [IdleReason::Launches, IdleReason::Unknown];
+        let found = idle_for(analysis, &reasons)?;
+        let most = most_idle(analysis, &reasons);
         let kernels: u64 = analysis.counted.iter().map(|time| time.kernel_count).sum();
-        let all = idle(analysis, &[IdleReason::Launches, IdleReason::Unknown]);
+        let all = idle(analysis, &reasons);
         let is_known = 2 * idle(analysis, &[IdleReason::Launches]) > all;
         let (why, known) = match is_known {
             true => (": the host launches too slowly", "what runs next was launched after everything else was over"),
@@ -93,13 +108,21 @@ impl Check for HostBound {
                 text::rough_percent(found.share),
                 whole(analysis)
             ),
-            evidence: format!("{} of idle time per kernel; {known}", text::duration(all / kernels.max(1) as i64)),
+            evidence: format!(
+                "{} of idle time per kernel{}; {known}",
+                text::duration(all / kernels.max(1) as i64),
+                most.map_or_else(String::new, |(rank, share)| {
+                    format!(", most of it on rank {rank} ({} of its time)", text::rough_percent(share))
+                })
+            ),
+            ranks: most.into_iter().map(|(rank, _)| rank).collect(),
             advice: format!(
                 "launch fewer, larger kernels ({}), or remove what delays the host: input data, synchronization, Python, \
                  other processes",
                 match is_xla(analysis) {
                     true => "`jax.jit` around the whole step, `jax.lax.scan` over layers, larger batches",
-                    false => "`torch.compile`, CUDA graphs, fused operators, larger micro-batches",
+                    false if is_compiled(analysis) => "`torch.compile(mode=\"reduce-overhead\")`, larger micro-batches",
+                    false => "`torch.compile`, graphs of launches, fused operators, larger micro-batches",
                 }
             ),
             ..found

@@ -32,16 +32,25 @@ impl Check for SlowAttention {
     fn find(analysis: &Analysis) -> Option<Found> {
         let (figures, reached, found) = slow(analysis, Family::Attention)?;
         let names = analysis.kernels.iter().filter(|kernel| kernel.family == Family::Attention);
-        let most = names.max_by_key(|kernel| kernel.total_ns);
-        let most = most.map(|kernel| format!("; most of it is {}", text::shortened(&kernel.name, 60)));
+        let most = names.max_by_key(|kernel| kernel.total_ns).map(|kernel| kernel.name.as_str());
+        const FUSED: [&str; 4] = ["flash", "cudnn", "fmha", "sdpa"];
+        let is_fused = most.is_some_and(|name| FUSED.iter().any(|fused| name.to_lowercase().contains(fused)));
+        let most = most.map(|name| format!("; most of it is {}", text::shortened(name, 60)));
         Some(Found {
             summary: format!("attention reaches {} of peak", text::rough_percent(reached)),
             evidence: format!("{} of kernel time{}", text::rough_percent(figures.share), most.unwrap_or_default()),
-            advice: format!(
-                "use the newest attention kernel of the device ({}), in bf16, with head dimensions that it is made for; \
-                 causal masks count their whole square here",
-                if is_amd(analysis) { "AITER, Composable Kernel" } else { "FlashAttention 3, cuDNN" }
-            ),
+            advice: match is_fused {
+                true => {
+                    "give each call more to do: longer sequences, larger micro-batches, fewer and wider heads; compare \
+                         other kernels of the device; causal masks count their whole square here"
+                        .into()
+                }
+                false => format!(
+                    "use the newest attention kernel of the device ({}), in bf16, with head dimensions that it is made \
+                     for; causal masks count their whole square here",
+                    if is_amd(analysis) { "AITER, Composable Kernel" } else { "FlashAttention 3, cuDNN" }
+                ),
+            },
             ..found
         })
     }
@@ -130,14 +139,18 @@ impl Check for WithoutTensorCores {
         let by_shape = analysis.gemms.iter().filter(|gemm| gemm.without_tensor_cores);
         let by_shape: i64 = by_shape.map(|gemm| gemm.kernels.total_ns).sum();
         let by_name = analysis.kernels.iter().filter(|kernel| kernel.precision == Some(NumberType::Fp32));
-        let by_name: i64 = by_name.filter(|kernel| kernel.family == Family::Matmul).map(|kernel| kernel.total_ns).sum();
-        let time = by_shape.max(by_name);
+        let of = |family: Family| -> i64 {
+            by_name.clone().filter(|kernel| kernel.family == family).map(|kernel| kernel.total_ns).sum()
+        };
+        let (products, convolutions) = (by_shape.max(of(Family::Matmul)), of(Family::Convolution));
+        let time = products + convolutions;
         let all: i64 = analysis.counted.iter().map(|time| time.partition.span_ns).sum();
         let share = time as f64 / all.max(1) as f64;
         (is_gpu(analysis) && share >= LEAST_WIN).then(|| Found {
             share,
             summary: format!(
-                "matrix products in fp32 without tensor cores: {} of the time",
+                "{} in fp32 without tensor cores: {} of the time",
+                if products >= convolutions { "matrix products" } else { "convolutions" },
                 text::rough_percent(share)
             ),
             evidence: format!("{}{}", text::duration(time / windows(analysis)), per_step(analysis)),

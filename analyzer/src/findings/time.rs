@@ -78,6 +78,12 @@ pub(super) fn is_xla(analysis: &Analysis) -> bool {
     analysis.run.source == RunSource::Xplane
 }
 
+/// Whether `torch.compile` made some of its kernels.
+pub(super) fn is_compiled(analysis: &Analysis) -> bool {
+    const MADE: [&str; 3] = ["triton_poi_fused", "triton_red_fused", "triton_per_fused"];
+    analysis.kernels.iter().any(|kernel| MADE.iter().any(|made| kernel.name.starts_with(made)))
+}
+
 /// Whether the device has tensor cores for fp16 alone.
 pub(super) fn has_no_bf16(analysis: &Analysis) -> bool {
     const OLD: [&str; 4] = ["V100", "T4", "RTX 20", "Quadro RTX"];

@@ -158,7 +158,11 @@ impl StepSamples {
         let step = match counted.whole {
             // Of a recording with steps that is taken as a whole, one of them is no more the whole than another.
             true => steps.copied().next().filter(Option::is_none).filter(|_| self.steps.len() == 1)?,
-            false => steps.copied().max_by_key(|step| step.map(power))?,
+            // Nothing follows the last one, such as a checkpoint.
+            false => {
+                let last = counted.steps.map(|[_, last]| last);
+                steps.copied().max_by_key(|step| (*step != last, step.map(power)))?
+            }
         };
         let mut activities = self.steps.remove(&step)?;
         activities.sort_by_key(|activity| (activity.start, activity.end));
