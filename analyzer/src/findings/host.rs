@@ -6,7 +6,7 @@ use stepscope_traces::Rank;
 use super::{
     Check, Found,
     ranks::SlowRank,
-    time::{device, is_compiled, is_core, is_ours, is_xla, per_step, share, whole, windows, worth},
+    time::{device, is_amd, is_compiled, is_core, is_ours, is_xla, per_step, share, whole, windows, worth},
 };
 use crate::figures::{Analysis, Cause, CountedTime, IdleReason};
 
@@ -122,7 +122,8 @@ impl Check for HostBound {
                 match is_xla(analysis) {
                     true => "`jax.jit` around the whole step, `jax.lax.scan` over layers, larger batches",
                     false if is_compiled(analysis) => "`torch.compile(mode=\"reduce-overhead\")`, larger micro-batches",
-                    false => "`torch.compile`, graphs of launches, fused operators, larger micro-batches",
+                    false if is_amd(analysis) => "`torch.compile`, HIP graphs, fused operators, larger micro-batches",
+                    false => "`torch.compile`, CUDA graphs, fused operators, larger micro-batches",
                 }
             ),
             ..found
