@@ -42,6 +42,18 @@ fn idle_for(analysis: &Analysis, reasons: &[IdleReason]) -> Option<Found> {
     Some(Found { share: all as f64 / span.max(1) as f64, lost_ns: Some(lost), causes, ..Found::default() })
 }
 
+/// What is found of a device that something leaves idle for a reason, and when that is.
+fn left_idle(analysis: &Analysis, what: &str, reason: IdleReason, when: &str, advice: &str) -> Option<Found> {
+    let found = idle_for(analysis, &[reason])?;
+    let (share, time) = (text::rough_percent(found.share), text::duration(found.lost_ns.unwrap_or(0)));
+    Some(Found {
+        summary: format!("{what} leaves the {} idle {share} of {}", device(analysis), whole(analysis)),
+        evidence: format!("{time}{} {when}", per_step(analysis)),
+        advice: advice.into(),
+        ..found
+    })
+}
+
 /// Whether most of the idle time for some reasons is that of the one rank that the others wait for: that is the finding, then.
 fn is_of_slow_rank(analysis: &Analysis, reasons: &[IdleReason], all: i64) -> bool {
     const MOST: f64 = 0.6;
@@ -112,7 +124,7 @@ impl Check for HostBound {
                 "{} of idle time per kernel{}; {known}",
                 text::duration(all / kernels.max(1) as i64),
                 most.map_or_else(String::new, |(rank, share)| {
-                    format!(", most of it on rank {rank} ({} of its time)", text::rough_percent(share))
+                    format!(", rank {rank} most ({} of its time)", text::rough_percent(share))
                 })
             ),
             ranks: most.into_iter().map(|(rank, _)| rank).collect(),
@@ -138,28 +150,18 @@ impl Check for SyncPoints {
     const KIND: &'static str = "sync-points";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        let found = idle_for(analysis, &[IdleReason::Synchronization])?;
-        Some(Found {
-            summary: format!(
-                "synchronization leaves the {} idle {} of {}",
-                device(analysis),
-                text::rough_percent(found.share),
-                whole(analysis)
-            ),
-            evidence: format!(
-                "{}{} after the host had waited for the device",
-                text::duration(found.lost_ns.unwrap_or(0)),
-                per_step(analysis)
-            ),
-            advice: match is_xla(analysis) {
-                true => "do not read results in every step: `block_until_ready()`, `float(loss)`, `np.asarray`; log every so \
-                         many steps",
-                false => "do not read results in every step: `.item()`, `.cpu()`, `print(loss)`, `if tensor`, \
-                          `torch.cuda.synchronize()`; log every so many steps, and copy with `non_blocking=True`",
+        let advice = match is_xla(analysis) {
+            true => {
+                "do not read results in every step: `block_until_ready()`, `float(loss)`, `np.asarray`; log every so \
+                     many steps"
             }
-            .into(),
-            ..found
-        })
+            false => {
+                "do not read results in every step: `.item()`, `.cpu()`, `print(loss)`, `if tensor`, \
+                      `torch.cuda.synchronize()`; log every so many steps, and copy with `non_blocking=True`"
+            }
+        };
+        let when = "after the host had waited for the device";
+        left_idle(analysis, "synchronization", IdleReason::Synchronization, when, advice)
     }
 }
 
@@ -256,28 +258,15 @@ impl Check for Checkpointing {
     const KIND: &'static str = "checkpointing";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        let found = idle_for(analysis, &[IdleReason::Checkpoint])?;
-        Some(Found {
-            summary: format!(
-                "checkpointing leaves the {} idle {} of {}",
-                device(analysis),
-                text::rough_percent(found.share),
-                whole(analysis)
-            ),
-            evidence: format!(
-                "{}{} in which a checkpoint is saved or loaded",
-                text::duration(found.lost_ns.unwrap_or(0)),
-                per_step(analysis)
-            ),
-            advice: if is_ours(analysis) {
-                "save less often (--save-every)".into()
-            } else {
+        let advice = match is_ours(analysis) {
+            true => "save less often (--save-every)",
+            false => {
                 "save less often, or in the background from a copy in host memory \
-                 (`torch.distributed.checkpoint.async_save`)"
-                    .into()
-            },
-            ..found
-        })
+                      (`torch.distributed.checkpoint.async_save`)"
+            }
+        };
+        let when = "in which a checkpoint is saved or loaded";
+        left_idle(analysis, "checkpointing", IdleReason::Checkpoint, when, advice)
     }
 }
 
@@ -288,25 +277,10 @@ impl Check for RecordingCost {
     const KIND: &'static str = "recording-cost";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        let found = idle_for(analysis, &[IdleReason::Recording])?;
-        Some(Found {
-            summary: format!(
-                "the profiler leaves the {} idle {} of {}",
-                device(analysis),
-                text::rough_percent(found.share),
-                whole(analysis)
-            ),
-            evidence: format!(
-                "{}{} in which it takes or flushes buffers; the job alone is faster than these figures",
-                text::duration(found.lost_ns.unwrap_or(0)),
-                per_step(analysis)
-            ),
-            advice:
-                "let some steps pass as warm-up (`schedule(wait=…, warmup=…)`) and profile without stacks, shapes and \
-                     memory, or record with `stepscope record`"
-                    .into(),
-            ..found
-        })
+        let advice = "let some steps pass as warm-up (`schedule(wait=…, warmup=…)`) and profile without stacks, shapes and \
+                      memory, or record with `stepscope record`";
+        let when = "in which it takes or flushes buffers; the job alone is faster than these figures";
+        left_idle(analysis, "the profiler", IdleReason::Recording, when, advice)
     }
 }
 
