@@ -5,14 +5,14 @@ use std::{collections::BTreeSet, io::Write, path::PathBuf};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use serde::Serialize;
-use stepscope_analyzer::{RunLayout, Selection, analyze, paused};
+use stepscope_analyzer::{RunLayout, Selection, analyze, paused, recording};
 use stepscope_plan::text;
 use stepscope_traces::{
     Device, Loss, Nanos, Rank, RankDirectory, RankInfo, RankReport, Run, RunInfo, RunSource, Stage, State, Survey,
     TableSurvey, TorchNotes,
 };
 
-use crate::{Format, folded::Folded, own_profiler, source, terminal, torch_memory};
+use crate::{Format, folded::Folded, own_profiler, recording_cost, source, terminal, torch_memory};
 
 /// Show what a run contains: ranks, tables, row counts, state, data loss.
 #[derive(clap::Args)]
@@ -197,6 +197,10 @@ impl Contents {
         }
         for helper in &self.helpers {
             text += &format!("{}\n", helper.line());
+        }
+        if let Some(cost) = recording(self.ranks.iter().map(|rank| &rank.info)).as_ref().and_then(recording_cost::words)
+        {
+            text += &format!("recorded: {cost}\n");
         }
         if let Some(paused) = paused(self.ranks.iter().map(|rank| &rank.info)) {
             text += &format!("{}\n", own_profiler::words(&paused));

@@ -20,6 +20,7 @@ mod own_profiler;
 mod plan;
 mod progress;
 mod record;
+mod recording_cost;
 mod render;
 mod seconds;
 mod source;

@@ -38,11 +38,13 @@ pub use figures::{
     LaunchedKernels, LayerMemory, LayerShare, Ledger, LibraryMemory, Limit, MemoryLibrary, MemoryPoint, MemoryShortage,
     Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank, PathShare, PathStretch, Paused,
     PendingOperation, PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory, RankOperation,
-    Roofline, RunLayout, RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble,
-    StepFigures, StepTime, Straggler, Wait, WaitingRank, WaitingWork, WaterfallLine, WaterfallPart, WaterfallRow,
-    WhatIf, Without,
+    Recording, Roofline, RunLayout, RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures,
+    StepBubble, StepFigures, StepTime, Straggler, Wait, WaitingRank, WaitingWork, WaterfallLine, WaterfallPart,
+    WaterfallRow, WhatIf, Without,
 };
-pub use job::{clock::AlignedClock, ideal_schedule::NoIdeal, paused::paused, step_summary::StepSummary};
+pub use job::{
+    clock::AlignedClock, ideal_schedule::NoIdeal, paused::paused, recording::recording, step_summary::StepSummary,
+};
 pub use live::{LiveRun, LiveSnapshot, RunningStep};
 pub use rank::{
     intervals::Intervals,

@@ -14,7 +14,7 @@ use super::{
     devices, host,
     time::{self, PARTS},
 };
-use crate::own_profiler;
+use crate::{own_profiler, recording_cost};
 
 /// MFU by the model and MFU by its kernels are shown both where they differ by more than this share.
 const DIFFERENT: f64 = 0.02;
@@ -75,6 +75,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("device", devices::summary(analysis)),
         fact("clocks", clocks(analysis)),
         fact("missing", missing(analysis)),
+        fact("recorded", analysis.run.recording.as_ref().and_then(recording_cost::words)),
         fact("paused", analysis.run.paused.as_ref().map(own_profiler::words)),
     ]
     .into_iter()

@@ -13,12 +13,12 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, anyhow, bail};
-use stepscope_analyzer::{StepRange, paused};
-use stepscope_collector::injection::{self, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
+use stepscope_analyzer::{StepRange, paused, recording};
+use stepscope_collector::injection::{self, Budget, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
 use stepscope_plan::text;
 use stepscope_traces::{Loss, Run, RunInfo, State, Step, TraceError, Window};
 
-use crate::{analyze::ranges, failure, new_run::NewRun, own_profiler, seconds, terminal, torch_memory};
+use crate::{analyze::ranges, failure, new_run::NewRun, own_profiler, recording_cost, seconds, terminal, torch_memory};
 
 /// Under which key a run says what it is, and what it says there.
 const SOURCE: (&str, &str) = ("source", "recorded program");
@@ -37,6 +37,7 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
 #[command(after_help = "Examples:\n  \
     stepscope record -- python train.py --lr 3e-4\n  \
     stepscope record --after 60 --duration 10 -- torchrun --nproc-per-node 8 train.py\n  \
+    stepscope record --budget none -- python train.py\n  \
     stepscope record --duration 5 --every 600 -- python train.py\n  \
     stepscope record --steps 10..20 -- python train.py\n  \
     stepscope record --dormant --run runs/mine -- python train.py &\n  \
@@ -62,6 +63,14 @@ pub(crate) struct Arguments {
     /// Record nothing until `stepscope trigger` is run.
     #[arg(long, conflicts_with_all = ["after", "duration", "every", "steps"], help_heading = "When to record")]
     dormant: bool,
+    /// What recording may cost on average, as a percentage of the step time, or none [default: 1%, or none with --duration,
+    /// --steps or --dormant]
+    ///
+    /// The recorder alternates recorded and unrecorded steps, measures what recording costs and keeps the average within
+    /// the budget. Only kernels, copies and fills are left out; memory, steps, NCCL operations and GPU samples are recorded
+    /// throughout. Needs steps: a program without any is recorded throughout.
+    #[arg(long, value_name = "SHARE", value_parser = budget, help_heading = "When to record")]
+    budget: Option<BudgetChoice>,
     /// Turn off the PyTorch integration: memory categories, steps, and forward and backward passes.
     #[arg(long)]
     no_torch: bool,
@@ -74,7 +83,20 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
+/// What recording may cost: so much, or whatever it does.
+type BudgetChoice = Option<Budget>;
+
+fn budget(text: &str) -> Result<BudgetChoice, String> {
+    if text == "none" { Ok(None) } else { text.parse().map(Some) }
+}
+
 impl Arguments {
+    /// What was chosen; for those who say when to record, whatever it costs.
+    fn budget(&self, windows: &Windows) -> Option<Budget> {
+        let is_open_to_the_end = matches!(windows, Windows::Timed { duration: None, every: None, .. });
+        self.budget.unwrap_or(is_open_to_the_end.then_some(Budget::USUAL))
+    }
+
     fn windows(&self) -> Result<Windows> {
         if self.dormant {
             return Ok(Windows::Dormant);
@@ -116,7 +138,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         command.env(LINES_VARIABLE, "1");
     }
     let path = run.path();
-    Injection { run: path.canonicalize()?, windows: windows.clone() }.apply(&mut command, &library)?;
+    let budget = arguments.budget(&windows);
+    Injection { run: path.canonicalize()?, windows: windows.clone(), budget }.apply(&mut command, &library)?;
     if windows == Windows::Dormant {
         tell(&format!("{}{}\n{}", label("dormant"), shown(path), hint_to_trigger(path)));
     }
@@ -186,6 +209,8 @@ fn summary(path: &Path, windows: &Windows) -> Result<String, TraceError> {
         lines.push(format!("{}no kernel ran in that time; the program may still have been loading", label("hint")));
     }
     lines.extend(problems.iter().map(|line| format!("{}{line}", label("problem"))));
+    let cost = recording(run.ranks.iter().map(|rank| &rank.info));
+    lines.extend(cost.as_ref().and_then(recording_cost::words).map(|cost| format!("{}{cost}", label("steps"))));
     let paused = paused(run.ranks.iter().map(|rank| &rank.info));
     lines.extend(paused.iter().map(|paused| format!("{}{}", label("paused"), own_profiler::words(paused))));
     lines.extend(injection::other_nccl_profiler().map(|other| other_profiler(&other)));

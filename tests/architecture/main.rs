@@ -96,6 +96,7 @@ const LAYERED: &[Layers] = &[
             ],
             &["held_memory"],
             &["driver_memory", "modules"],
+            &["watched_calls"],
             &["callbacks", "groups", "memory", "memory_order", "names"],
             &["join", "records"],
             &["library", "translator"],
@@ -108,8 +109,8 @@ const LAYERED: &[Layers] = &[
         source: "collector/inject/src",
         within: &[],
         layers: &[
-            &["c_text", "exit", "gpu", "gpu_window", "other_profiler", "process", "recording", "step_waiter"],
-            &["place"],
+            &["c_text", "exit", "gpu", "gpu_window", "other_profiler", "pacer", "process", "recording", "step_waiter"],
+            &["pace", "place"],
             &["nccl", "nvtx", "program", "rank_assignment"],
             &["torch"],
             &["session"],

@@ -73,9 +73,10 @@ pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use notes::{
     AskedOperation, AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, FailedSources,
-    GroupProgress, HeldMemory, InFlight, LostOfTrace, MemoryAtStart, MemoryCategories, MemoryTimes, NamedGroup,
-    NamedGroups, NcclNote, NvmlNote, OperationState, OperatorsFrom, OutOfMemory, Pauses, PeakFlopsFrom, PeakFrom,
-    PhasesFrom, ProgramModel, RankFrom, RecorderSettings, SequencesFrom, StreamsNote, TorchMemory, TorchNotes,
+    GroupProgress, HeldMemory, InFlight, LostOfTrace, MeasuredCost, MemoryAtStart, MemoryCategories, MemoryTimes,
+    NamedGroup, NamedGroups, NcclNote, NvmlNote, OperationState, OperatorsFrom, OutOfMemory, Pauses, PeakFlopsFrom,
+    PeakFrom, PhasesFrom, ProgramModel, RankFrom, RecorderSettings, RecordingCost, SequencesFrom, StreamsNote,
+    TorchMemory, TorchNotes,
 };
 pub use operators::{ElementType, Gemm, OperatorArgument, OperatorWork, Shapes, Tensor};
 pub use origin::Origin;

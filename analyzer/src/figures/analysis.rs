@@ -123,6 +123,8 @@ pub struct RunSummary {
     pub ended_early: Vec<EndedEarly>,
     /// How often the GPU was not recorded because the program's own profiler ran, if ever.
     pub paused: Option<Paused>,
+    /// What recording cost, where it was kept within a budget.
+    pub recording: Option<Recording>,
 }
 
 /// A source of knowledge about a program that failed.
@@ -154,6 +156,28 @@ pub struct Paused {
     pub paused_ns: u64,
     /// The ranks that have no kernels after that, since their profiler keeps what records them.
     pub ranks_without_kernels: Vec<Rank>,
+}
+
+/// What recording cost, and how much of the run was recorded for it: of the ranks, the one that paid most. Shares are of the
+/// time that steps take without being recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Recording {
+    /// What recording was allowed to cost on average.
+    pub budget: f64,
+    /// What a recorded step cost, if enough were compared with others.
+    pub cost_while_on: Option<f64>,
+    /// Where the interval of 95% around that begins.
+    pub cost_low: Option<f64>,
+    /// Where it ends.
+    pub cost_high: Option<f64>,
+    /// For how much of the time the GPU was recorded.
+    pub duty: f64,
+    /// What recording cost on average.
+    pub average_cost: Option<f64>,
+    /// How many steps have ended.
+    pub steps: u64,
+    /// How many of them were recorded whole.
+    pub recorded_steps: u64,
 }
 
 /// What is lost.

@@ -31,7 +31,7 @@ mod waterfall;
 mod what_if;
 mod window;
 
-pub use analysis::{Analysis, DataLoss, EndedEarly, FailedSource, Paused, RunSummary};
+pub use analysis::{Analysis, DataLoss, EndedEarly, FailedSource, Paused, Recording, RunSummary};
 pub use breakdown::{AxisShare, Breakdown, LayerShare, PhaseShare, Share};
 pub(crate) use call_sites::caller;
 pub use call_sites::{CallSite, CallerInTime, CallerMemory, CallersOverTime};

@@ -21,6 +21,7 @@ pub(crate) mod mfu;
 pub(crate) mod modules;
 pub(crate) mod operators;
 pub(crate) mod paused;
+pub(crate) mod recording;
 pub(crate) mod roofline;
 pub(crate) mod stages;
 pub(crate) mod step_graph;

@@ -1,5 +1,5 @@
 //! What is recorded of the GPU in a window. While the program's own profiler runs, that is nothing: CUPTI is let go of for it,
-//! and taken back afterwards, if it can be.
+//! and taken back afterwards, if it can be. While recording rests to cost little, it is nothing, either.
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,21 @@ pub(crate) trait Tracer {
 
     /// Lets the program's own profiler have it, if it is there.
     fn let_go(&self, attached: Option<Self::Attached>);
+
+    /// Detaches it for a while.
+    fn rest(&self, attached: &Self::Attached);
+
+    /// Attaches it again; whether that could be.
+    fn go_on(&self, attached: &Self::Attached) -> bool;
+}
+
+/// Who wants what of the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    /// Whether the program's own profiler wants CUPTI.
+    pub(crate) own_profiler: bool,
+    /// Whether recording is to rest.
+    pub(crate) rest: bool,
 }
 
 /// What became of an attempt to attach CUPTI.
@@ -36,6 +51,8 @@ pub(crate) enum Attempt<A> {
 enum State<A> {
     /// Whatever CUPTI tells; nothing, where there is none.
     Recorded { since: Nanos, attached: Option<A> },
+    /// Nothing for a while, since recording rests.
+    Rests { attached: Option<A> },
     /// The program's own profiler runs.
     Paused { since: Nanos },
     /// It has ended, and keeps CUPTI.
@@ -55,9 +72,9 @@ pub(crate) type Stretch = (Nanos, Nanos);
 
 impl<T: Tracer> GpuWindow<T> {
     /// Begins to record, unless the program's own profiler runs. The pauses are those of windows before this one.
-    pub(crate) fn open(tracer: T, pauses: Pauses, is_wanted: bool, now: Nanos) -> GpuWindow<T> {
+    pub(crate) fn open(tracer: T, pauses: Pauses, wishes: Wishes, now: Nanos) -> GpuWindow<T> {
         let mut window = GpuWindow { tracer, state: State::Paused { since: now }, pauses };
-        if is_wanted {
+        if wishes.own_profiler {
             window.pauses.count += 1;
         } else {
             window.attach(false, now, now);
@@ -65,22 +82,41 @@ impl<T: Tracer> GpuWindow<T> {
         window
     }
 
-    /// Lets go of CUPTI for the program's own profiler, or takes it back. Tells the stretch that ends with that.
-    pub(crate) fn look(&mut self, is_wanted: bool, now: Nanos) -> Option<Stretch> {
+    /// Does what is wished. Tells the stretch that ends with that.
+    pub(crate) fn look(&mut self, wishes: Wishes, now: Nanos) -> Option<Stretch> {
         match &mut self.state {
-            State::Recorded { since, attached } if is_wanted => {
+            State::Recorded { since, attached } if wishes.own_profiler => {
                 let recorded = (*since, now);
                 self.tracer.let_go(attached.take());
                 self.pauses.count += 1;
                 self.state = State::Paused { since: now };
                 return Some(recorded);
             }
-            State::Kept { since, .. } if is_wanted => {
+            State::Recorded { since, attached } if wishes.rest => {
+                let recorded = (*since, now);
+                attached.iter().for_each(|attached| self.tracer.rest(attached));
+                self.state = State::Rests { attached: attached.take() };
+                return Some(recorded);
+            }
+            State::Rests { attached } if wishes.own_profiler => {
+                // It has nothing that is in the way; but it may be asked for again.
+                self.tracer.let_go(attached.take());
+                self.pauses.count += 1;
+                self.state = State::Paused { since: now };
+            }
+            State::Rests { attached } if !wishes.rest => match attached.take() {
+                Some(attached) if !self.tracer.go_on(&attached) => {
+                    self.tracer.let_go(Some(attached));
+                    self.attach(true, now, now);
+                }
+                attached => self.state = State::Recorded { since: now, attached },
+            },
+            State::Kept { since, .. } if wishes.own_profiler => {
                 self.pauses.count += 1;
                 self.pauses.missing_since = None;
                 self.state = State::Paused { since: *since };
             }
-            State::Paused { since } if !is_wanted => {
+            State::Paused { since } if !wishes.own_profiler => {
                 let since = *since;
                 self.attach(true, since, now);
             }
@@ -88,7 +124,7 @@ impl<T: Tracer> GpuWindow<T> {
                 let since = *since;
                 self.attach(true, since, now);
             }
-            State::Recorded { .. } | State::Paused { .. } | State::Kept { .. } => {}
+            State::Recorded { .. } | State::Rests { .. } | State::Paused { .. } | State::Kept { .. } => {}
         }
         None
     }
@@ -109,18 +145,11 @@ impl<T: Tracer> GpuWindow<T> {
         self.state = State::Recorded { since: now, attached };
     }
 
-    /// CUPTI, where it is attached.
-    pub(crate) fn attached(&self) -> Option<&T::Attached> {
-        match &self.state {
-            State::Recorded { attached, .. } => attached.as_ref(),
-            State::Paused { .. } | State::Kept { .. } => None,
-        }
-    }
-
     /// Ends it. Tells the stretch that ends with that, and gives CUPTI to whoever ends it.
     pub(crate) fn end(mut self, now: Nanos) -> (Option<Stretch>, Option<T::Attached>, Pauses) {
         let (stretch, attached) = match self.state {
             State::Recorded { since, attached } => (Some((since, now)), attached),
+            State::Rests { attached } => (None, attached),
             State::Paused { since } => {
                 self.pauses.nanos = self.pauses.nanos.saturating_add((now - since).0.max(0).cast_unsigned());
                 (None, None)
@@ -143,6 +172,8 @@ mod tests {
         is_kept: Cell<bool>,
         is_missing: bool,
         is_attached: Cell<bool>,
+        /// How often it was detached for a while.
+        rests: Cell<u32>,
     }
 
     impl Tracer for &Fake {
@@ -160,12 +191,27 @@ mod tests {
         }
 
         fn let_go(&self, attached: Option<()>) {
-            assert_eq!(self.is_attached.replace(false), attached.is_some());
+            assert!(attached.is_some() || !self.is_attached.get());
+            self.is_attached.set(false);
+        }
+
+        fn rest(&self, (): &()) {
+            assert!(self.is_attached.replace(false));
+            self.rests.set(self.rests.get() + 1);
+        }
+
+        fn go_on(&self, (): &()) -> bool {
+            !self.is_kept.get() && !self.is_attached.replace(true)
         }
     }
 
+    /// What `look` is told, but for the rest.
+    fn wanted(own_profiler: bool) -> Wishes {
+        Wishes { own_profiler, rest: false }
+    }
+
     fn opened(fake: &Fake, is_wanted: bool) -> GpuWindow<&Fake> {
-        GpuWindow::open(fake, Pauses::default(), is_wanted, Nanos(100))
+        GpuWindow::open(fake, Pauses::default(), wanted(is_wanted), Nanos(100))
     }
 
     fn pauses(count: u64, nanos: u64, missing_since: Option<i64>) -> Pauses {
@@ -176,17 +222,37 @@ mod tests {
     fn two_profiles_one_after_the_other_are_two_pauses() {
         let fake = Fake::default();
         let mut window = opened(&fake, false);
-        assert!(fake.is_attached.get() && window.look(false, Nanos(110)).is_none());
-        assert_eq!(window.look(true, Nanos(120)), Some((Nanos(100), Nanos(120))));
-        assert!(!fake.is_attached.get() && window.attached().is_none());
-        assert_eq!(window.look(true, Nanos(130)), None, "it runs on");
-        assert_eq!(window.look(false, Nanos(150)), None);
-        assert!(fake.is_attached.get() && window.attached().is_some());
-        assert_eq!(window.look(true, Nanos(160)), Some((Nanos(150), Nanos(160))));
-        assert_eq!(window.look(false, Nanos(165)), None);
+        assert!(fake.is_attached.get() && window.look(wanted(false), Nanos(110)).is_none());
+        assert_eq!(window.look(wanted(true), Nanos(120)), Some((Nanos(100), Nanos(120))));
+        assert!(!fake.is_attached.get());
+        assert_eq!(window.look(wanted(true), Nanos(130)), None, "it runs on");
+        assert_eq!(window.look(wanted(false), Nanos(150)), None);
+        assert!(fake.is_attached.get());
+        assert_eq!(window.look(wanted(true), Nanos(160)), Some((Nanos(150), Nanos(160))));
+        assert_eq!(window.look(wanted(false), Nanos(165)), None);
         let (stretch, attached, paused) = window.end(Nanos(200));
         assert_eq!((stretch, attached), (Some((Nanos(165), Nanos(200))), Some(())));
         assert_eq!(paused, pauses(2, 30 + 5, None));
+    }
+
+    #[test]
+    fn what_rests_is_in_no_stretch_and_goes_on() {
+        let (rest, on) = (Wishes { rest: true, ..Wishes::default() }, Wishes::default());
+        let fake = Fake::default();
+        let mut window = opened(&fake, false);
+        assert_eq!(window.look(rest, Nanos(120)), Some((Nanos(100), Nanos(120))));
+        assert_eq!((window.look(rest, Nanos(130)), fake.rests.get(), fake.is_attached.get()), (None, 1, false));
+        assert_eq!((window.look(on, Nanos(140)), fake.is_attached.get()), (None, true));
+        assert_eq!(window.look(rest, Nanos(150)), Some((Nanos(140), Nanos(150))));
+        assert_eq!(window.look(wanted(true), Nanos(160)), None, "the program's own profiler comes while it rests");
+        assert_eq!(window.look(rest, Nanos(170)), None);
+        assert!(fake.is_attached.get(), "it is taken back");
+        assert_eq!(window.look(rest, Nanos(175)), Some((Nanos(170), Nanos(175))), "and rests again");
+        fake.is_kept.set(true);
+        assert_eq!(window.look(on, Nanos(180)), None);
+        assert_eq!(window.pauses, pauses(1, 10, Some(180)), "somebody else has it now");
+        let (stretch, attached, _) = window.end(Nanos(190));
+        assert_eq!((stretch, attached), (None, None));
     }
 
     #[test]
@@ -194,7 +260,7 @@ mod tests {
         let fake = Fake::default();
         let mut window = opened(&fake, true);
         assert!(!fake.is_attached.get());
-        window.look(false, Nanos(140));
+        window.look(wanted(false), Nanos(140));
         assert!(fake.is_attached.get());
         assert_eq!(window.end(Nanos(150)), (Some((Nanos(140), Nanos(150))), Some(()), pauses(1, 40, None)));
         let ended_before_it = opened(&Fake::default(), true).end(Nanos(130));
@@ -205,21 +271,21 @@ mod tests {
     fn what_is_not_given_back_is_said_and_tried_again() {
         let fake = Fake::default();
         let mut window = opened(&fake, false);
-        window.look(true, Nanos(120));
+        window.look(wanted(true), Nanos(120));
         fake.is_kept.set(true);
-        window.look(false, Nanos(150));
-        assert_eq!((window.pauses, window.look(false, Nanos(160))), (pauses(1, 0, Some(120)), None));
-        window.look(true, Nanos(170));
+        window.look(wanted(false), Nanos(150));
+        assert_eq!((window.pauses, window.look(wanted(false), Nanos(160))), (pauses(1, 0, Some(120)), None));
+        window.look(wanted(true), Nanos(170));
         assert_eq!(window.pauses, pauses(2, 0, None), "its time is that of the next pause");
-        window.look(false, Nanos(180));
+        window.look(wanted(false), Nanos(180));
         assert_eq!(window.pauses, pauses(2, 0, Some(120)));
         fake.is_kept.set(false);
-        window.look(false, Nanos(190));
+        window.look(wanted(false), Nanos(190));
         assert!(!fake.is_attached.get(), "not that often");
         if let State::Kept { tried, .. } = &mut window.state {
             *tried -= TRY_EVERY;
         }
-        window.look(false, Nanos(200));
+        window.look(wanted(false), Nanos(200));
         assert!(fake.is_attached.get());
         assert_eq!(window.pauses, pauses(2, 80, None));
     }
@@ -228,8 +294,8 @@ mod tests {
     fn without_cupti_windows_are_windows_all_the_same() {
         let fake = Fake { is_missing: true, ..Fake::default() };
         let mut window = opened(&fake, false);
-        assert_eq!(window.look(true, Nanos(120)), Some((Nanos(100), Nanos(120))));
-        window.look(false, Nanos(140));
+        assert_eq!(window.look(wanted(true), Nanos(120)), Some((Nanos(100), Nanos(120))));
+        window.look(wanted(false), Nanos(140));
         assert_eq!(window.end(Nanos(150)), (Some((Nanos(140), Nanos(150))), None, pauses(1, 20, None)));
     }
 

@@ -18,6 +18,8 @@ mod gpu_window;
 mod nccl;
 mod nvtx;
 mod other_profiler;
+mod pace;
+mod pacer;
 mod place;
 mod process;
 mod program;

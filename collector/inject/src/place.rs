@@ -117,8 +117,8 @@ fn tell_recording(place: StepAndPhase) {
 /// Tells of a change.
 fn changed(before: StepAndPhase, here: StepAndPhase) {
     tell_recording(here);
-    if here.step.is_some() && here.step != before.step {
-        step_waiter::step_began();
+    if let Some(step) = here.step.filter(|_| here.step != before.step) {
+        step_waiter::step_began(step);
     }
 }
 

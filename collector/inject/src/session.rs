@@ -14,7 +14,7 @@ use stepscope_traces::{CollectorNote, Nanos, NvmlNote, Pauses, PeakFlopsFrom, RE
 
 use crate::{
     gpu::{self, Gpu},
-    gpu_window::{Attempt, GpuWindow, Stretch, Tracer},
+    gpu_window::{Attempt, GpuWindow, Stretch, Tracer, Wishes},
     nccl, other_profiler, place,
     process::{self, Given},
     program, rank_assignment,
@@ -22,8 +22,18 @@ use crate::{
     torch,
 };
 
-/// How long work may take to end on the device after a window closes: the host runs ahead of it.
+/// How long work may take to end on the device after it was last traced, since the host runs ahead of it; and the program to
+/// come by and end its history.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// What is to be recorded now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Nothing,
+    /// What costs next to nothing.
+    AllButTheGpu,
+    All,
+}
 
 /// The recording, and the window that is open.
 pub(crate) struct Session {
@@ -40,8 +50,8 @@ pub(crate) struct Session {
 struct Window {
     gpu: GpuWindow<Cupti>,
     sampler: Option<Sampler>,
-    /// Since when nothing new is traced.
-    closing: Option<(Instant, Nanos)>,
+    /// Since when nothing new is recorded.
+    closing: Option<Instant>,
 }
 
 impl Session {
@@ -50,8 +60,9 @@ impl Session {
     }
 
     /// Opens a window or closes it, as is asked for; finds out on which GPU.
-    pub(crate) fn look(&mut self, is_open: bool) {
-        self.share_cupti(is_open);
+    pub(crate) fn look(&mut self, wish: Wish) {
+        let is_open = wish != Wish::Nothing;
+        self.share_cupti(is_open, wish == Wish::AllButTheGpu);
         match self.window.as_ref().map(|window| window.closing) {
             None if is_open => self.open(),
             None => {}
@@ -60,7 +71,7 @@ impl Session {
                 recorder().into_iter().for_each(nccl::tell);
             }
             Some(None) => self.begin_to_close(),
-            Some(Some((since, _))) if since.elapsed() < SETTLE => {}
+            Some(Some(since)) if since.elapsed() < SETTLE => {}
             Some(Some(_)) => self.close(),
         }
     }
@@ -83,7 +94,8 @@ impl Session {
                 }
             },
         };
-        let gpu = GpuWindow::open(Cupti { recorder }, self.pauses, other_profiler::is_wanted(), now());
+        let wishes = Wishes { own_profiler: other_profiler::is_wanted(), rest: false };
+        let gpu = GpuWindow::open(Cupti { recorder }, self.pauses, wishes, now());
         torch::open_window();
         // All of this may have been said before there was anybody to tell.
         place::tell();
@@ -94,17 +106,20 @@ impl Session {
         self.sample();
     }
 
-    /// Lets the program's own profiler have CUPTI while it runs. Steps, phases and memory that the program tells are recorded
-    /// on; only the GPU's time then belongs to no window.
-    fn share_cupti(&mut self, is_open: bool) {
+    /// Lets the program's own profiler have CUPTI while it runs, and has it rest as is asked for. Steps, phases and memory that the
+    /// program tells are recorded on; only the GPU's time then belongs to no window.
+    fn share_cupti(&mut self, is_open: bool, rest: bool) {
         let (Some(window), Some(recorder)) = (&mut self.window, recorder()) else { return };
         let is_wanted = other_profiler::is_wanted();
         // A window that closes anyway takes nothing back.
         if !is_wanted && (!is_open || window.closing.is_some()) {
             return;
         }
-        if let Some(stretch) = window.gpu.look(is_wanted, now()) {
-            record_window(recorder, window.cut(stretch));
+        if let Some(stretch) = window.gpu.look(Wishes { own_profiler: is_wanted, rest }, now()) {
+            record_window(recorder, stretch);
+        }
+        if window.closing.is_none() {
+            torch::rest(rest);
         }
         self.note_pauses();
     }
@@ -146,9 +161,13 @@ impl Session {
     }
 
     fn begin_to_close(&mut self) {
-        if let Some(window) = &mut self.window {
-            window.gpu.attached().into_iter().for_each(Activity::stop_tracing);
-            window.closing = Some((Instant::now(), now()));
+        if let (Some(window), Some(recorder)) = (&mut self.window, recorder()) {
+            // The program runs at its own speed from here on, not when all else is done.
+            let rest = Wishes { own_profiler: false, rest: true };
+            if let Some(stretch) = window.gpu.look(rest, now()) {
+                record_window(recorder, stretch);
+            }
+            window.closing = Some(Instant::now());
             torch::begin_to_close_window();
         }
     }
@@ -181,21 +200,13 @@ impl Session {
         if let Some(note) = LeftOut::note(&left_out) {
             recorder.note(note);
         }
-        let ended = window.closing.map_or_else(now, |(_, time)| time);
-        let (stretch, activity, pauses) = window.gpu.end(ended);
+        let (stretch, activity, pauses) = window.gpu.end(now());
         activity.map(finish);
         stretch.into_iter().for_each(|stretch| record_window(recorder, stretch));
         if pauses != self.pauses {
             self.pauses = pauses;
             recorder.note(CollectorNote::OtherProfiler(pauses));
         }
-    }
-}
-
-impl Window {
-    /// What is launched after tracing stops is not seen.
-    fn cut(&self, (start, end): Stretch) -> Stretch {
-        (start, self.closing.map_or(end, |(_, time)| time.min(end)))
     }
 }
 
@@ -230,6 +241,17 @@ impl Tracer for Cupti {
             },
             Attempt::Attached,
         )
+    }
+
+    fn rest(&self, activity: &Activity) {
+        activity.stop_tracing();
+        gpu::wait_until_done_within(SETTLE);
+        activity.rest();
+        other_profiler::let_go();
+    }
+
+    fn go_on(&self, activity: &Activity) -> bool {
+        other_profiler::take() && activity.go_on().inspect_err(|_| other_profiler::let_go()).is_ok()
     }
 
     fn let_go(&self, activity: Option<Activity>) {

@@ -17,9 +17,16 @@ use stepscope_collector::{
     injection::{Injection, Moment, Trigger, Windows},
     quiet_thread,
 };
-use stepscope_traces::ClockSnapshot;
+use stepscope_traces::{ClockSnapshot, CollectorNote};
 
-use crate::{exit, other_profiler, place, process, session::Session, step_waiter};
+use crate::{
+    exit, other_profiler,
+    pace::Pacing,
+    place, process,
+    recording::recorder,
+    session::{Session, Wish},
+    step_waiter, torch,
+};
 
 /// How often the thread looks at the clock and for a trigger.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -43,10 +50,11 @@ pub(crate) fn begin() {
         Some(Err(error)) => return process::complain(&format!("invalid settings: {error}")),
         None => return,
     };
-    let mut watch = Watch { session: Session::new(&injection.run), injection, began: Instant::now() };
+    let pacing = injection.budget.map(|budget| Pacing::new(&injection.run, budget));
     // Then it matters at once that another step begins.
-    let awaits_steps = matches!(watch.injection.windows, Windows::Steps { .. });
-    if watch.is_open() {
+    let awaits_steps = pacing.is_some() || matches!(injection.windows, Windows::Steps { .. });
+    let mut watch = Watch { session: Session::new(&injection.run), injection, pacing, began: Instant::now() };
+    if watch.wish() != Wish::Nothing {
         watch.session.open();
     }
     match quiet_thread::spawn("stepscope-watch", move || watch.run()) {
@@ -74,17 +82,42 @@ fn end() {
 struct Watch {
     injection: Injection,
     session: Session,
+    /// Keeps what is recorded within a budget, if there is one.
+    pacing: Option<Pacing>,
     began: Instant,
 }
 
 impl Watch {
-    fn is_open(&self) -> bool {
-        self.injection.windows.is_open(&Moment {
-            since_start: self.began.elapsed(),
-            step: place::latest_step(),
-            wall: ClockSnapshot::take().wall_ns,
-            trigger: Trigger::find(&self.injection.run),
-        })
+    fn wish(&self) -> Wish {
+        let trigger = Trigger::find(&self.injection.run);
+        if trigger.is_some_and(|trigger| trigger.is_open(ClockSnapshot::take().wall_ns)) {
+            return Wish::All;
+        }
+        let now = Moment { since_start: self.began.elapsed(), step: place::latest_step() };
+        match &self.pacing {
+            _ if !self.injection.windows.is_open(&now) => Wish::Nothing,
+            Some(pacing) if pacing.rests_in(now.step) => Wish::AllButTheGpu,
+            _ => Wish::All,
+        }
+    }
+
+    /// Keeps the pace.
+    fn pace(&mut self) {
+        let Some(pacing) = &mut self.pacing else { return };
+        let begun = step_waiter::take_begun();
+        let is_new = pacing.look(&begun, torch::looked_at());
+        if let Some((step, _)) = begun.last() {
+            step_waiter::wake_at(pacing.next_change(*step));
+        }
+        if is_new {
+            self.note_cost();
+        }
+    }
+
+    fn note_cost(&self) {
+        if let (Some(pacing), Some(recorder)) = (&self.pacing, recorder()) {
+            recorder.note(CollectorNote::RecordingCost(pacing.cost()));
+        }
     }
 
     fn run(mut self) {
@@ -92,9 +125,11 @@ impl Watch {
         drop(catch_unwind(AssertUnwindSafe(|| {
             while !ENDING.load(Acquire) {
                 thread::park_timeout(LOOK_EVERY);
-                let is_open = self.is_open();
-                self.session.look(is_open);
+                self.pace();
+                self.session.look(self.wish());
             }
+            self.pace();
+            self.note_cost();
             self.session.finish();
         })));
         *ENDED.lock().unwrap_or_else(PoisonError::into_inner) = true;

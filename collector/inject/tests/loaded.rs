@@ -57,7 +57,7 @@ impl Recording {
     }
 
     fn command(&self, mode: &str, windows: Windows) -> Command {
-        let injection = Injection { run: self.path(), windows };
+        let injection = Injection { run: self.path(), windows, budget: None };
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["recorded_process", "--exact", "--nocapture", "--test-threads=1"]);
         command.env(MODE, mode).env(VARIABLE, injection.to_text().unwrap());

@@ -86,6 +86,7 @@ class Watch:
         self._steps = 0
         self._backwards = 0
         self._unsaid_ns = 0
+        self._wishes = 0
         # What is built before CUDA begins is trained after it.
         modules = torch.nn.modules.module
         modules.register_module_parameter_registration_hook(self._module_has)
@@ -135,7 +136,14 @@ class Watch:
     def _mark(self, event, optimizer=None):
         """Says that something begins or ends; tells what is wanted."""
         spent, self._unsaid_ns = self._unsaid_ns, 0
-        return self._for("steps", self._library.mark, event, id(optimizer) if optimizer is not None else 0, spent) or 0
+        which = id(optimizer) if optimizer is not None else 0
+        self._wishes = self._for("steps", self._library.mark, event, which, spent) or 0
+        return self._wishes
+
+    def _wants_details(self):
+        """Whether anything but steps and phases is recorded now. What goes before all else is found out all the same: it is told
+        once, to whoever asks later."""
+        return self._steps <= LOOKS[-1] or self._wishes & says.DETAILS
 
     def _before_step(self, optimizer):
         self._for("memory", self._memory.before_step, optimizer)
@@ -148,12 +156,17 @@ class Watch:
     def _look_around(self, time):
         if time in LOOKS:
             self._for("model", self._look_at_model)
-        self._for("groups", self._look_at_groups)
+        if self._wants_details():
+            self._for("groups", self._look_at_groups)
 
     def _before_backward(self, roots):
+        if self._operators is not None:
+            self._for("operators", self._operators.before_backward)
         self._backwards += 1
         if not self._steps:
             self._look_around(self._backwards)
+        if not self._wants_details():
+            return
         count = self._for("tokens", self._tokens.of, roots)
         if count:
             self._for("tokens", self._library.tokens, float(count))

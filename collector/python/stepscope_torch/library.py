@@ -26,6 +26,7 @@ PARAMETERS, GRADIENTS, OPTIMIZER_STATE = range(3)
 # What it tells.
 HISTORY = 1
 OPERATORS = 2
+DETAILS = 4
 # No text that it is told is longer.
 LONGEST = 1 << 20
 

@@ -8,8 +8,9 @@ from . import library as says
 
 # So many events of its allocator PyTorch is to keep. The library reads them before they are overwritten.
 HISTORY_EVENTS = 65536
-# After looking at all tensors, so many times as long passes before it is done again.
-REST = 200
+# After looking at all tensors, so many times as long passes before it is done again: the first few times, and later.
+RESTS = (200, 1000)
+FIRST_LOOKS = 10
 THEIR_OWN = "the program keeps a history of its memory itself"
 
 
@@ -23,6 +24,7 @@ class Memory:
         self._history = False
         self._observes = False
         self._look_took = 0
+        self._looks = 0
         self._next_look = 0
         self._record_history = torch.cuda.memory._record_memory_history
 
@@ -54,7 +56,8 @@ class Memory:
         self._observes = False
         self._look()
         took = self._look_took + perf_counter_ns() - began
-        self._next_look = perf_counter_ns() + REST * took
+        self._looks += 1
+        self._next_look = perf_counter_ns() + RESTS[self._looks > FIRST_LOOKS] * took
 
     def _look(self):
         """Says where parameters and optimizer state are."""

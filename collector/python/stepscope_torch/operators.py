@@ -29,12 +29,18 @@ class Operators:
         # As they are before others stand in for them.
         self._enable, self._disable = autograd._enable_profiler, autograd._disable_profiler
         self._thread = None
+        self._is_over = False
 
     def follow(self, wanted):
-        """Begins or ends it, at the end of a step."""
+        """Begins it at the end of a step, or says that it is over."""
+        self._is_over = not wanted
         if wanted and self._thread is None:
             self._begin()
-        elif not wanted:
+
+    def before_backward(self):
+        """Ends it if it is over. The optimizer, where that is known, is within an operator of its own, and PyTorch complains of
+        those that end after this."""
+        if self._is_over:
             self.end()
 
     def _begin(self):

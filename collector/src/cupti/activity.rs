@@ -118,9 +118,34 @@ impl Activity {
     /// Traces nothing that is launched from now on, unless for another recorder. What runs by then comes as it ends: for
     /// a program that is not waited for, some time before [`Activity::finish`].
     pub fn stop_tracing(&self) {
-        if !self.shared.is_forked() && self.session.translator().has_only(&self.shared) {
+        if !self.shared.is_forked() && !self.session.rests() && self.session.translator().has_only(&self.shared) {
             library::disable();
         }
+    }
+
+    /// Records what is left and detaches CUPTI, for a while: see [`Activity::go_on`]. The program runs as if it had never been
+    /// there. To be called some time after [`Activity::stop_tracing`]. Does nothing if CUPTI serves another recorder too.
+    pub fn rest(&self) {
+        let _current = lock(&CURRENT);
+        if self.shared.is_forked() || !self.session.translator().has_only(&self.shared) || self.session.rests() {
+            return;
+        }
+        library::disable();
+        self.session.rest();
+        library::detach();
+        BUFFERS.clear();
+    }
+
+    /// Attaches CUPTI again after [`Activity::rest`].
+    pub fn go_on(&self) -> Result<(), Unavailable> {
+        let _current = lock(&CURRENT);
+        if self.shared.is_forked() || !self.session.rests() {
+            return Ok(());
+        }
+        library::attach(self.session.traced)?;
+        TOLD_LATER.store(false, Relaxed);
+        self.session.go_on();
+        Ok(())
     }
 
     /// Records what is left, and leaves CUPTI where it is: for the end of a process, where detaching gains nothing.
@@ -141,11 +166,15 @@ impl Activity {
         }
         let mut current = lock(&CURRENT);
         let is_last = self.session.translator().has_only(&self.shared);
-        if is_last {
-            library::disable();
+        // While it rests there is nothing to record, and nobody to ask for it.
+        let is_attached = !self.session.rests();
+        if is_attached {
+            if is_last {
+                library::disable();
+            }
+            library::flush(true);
+            self.session.drain_all();
         }
-        library::flush(true);
-        self.session.drain_all();
         let is_used = self.session.translator().leave(&self.shared);
         if let Some(Current { thread, .. }) = current.take_if(|_| !is_used) {
             self.session.ending.store(true, Release);
@@ -153,6 +182,7 @@ impl Activity {
             // If it panicked, what it would have done was done above.
             drop(thread.join());
             match afterwards {
+                _ if !is_attached => {}
                 Afterwards::Detached => library::detach(),
                 Afterwards::LetGo => subscriber::unsubscribe(),
                 Afterwards::Kept => return,
@@ -178,7 +208,7 @@ fn attach(shared: &Arc<Shared>, traced: Traced, launches_by: LaunchesBy) -> Resu
     }
     // Nothing of a session before this one is to be read.
     BUFFERS.clear();
-    let session = Arc::new(Session::new(launches_by));
+    let session = Arc::new(Session::new(launches_by, traced));
     let version = match launches_by {
         LaunchesBy::Notes => library::attach(traced),
         LaunchesBy::Records => library::attach_beside(traced),

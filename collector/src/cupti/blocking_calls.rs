@@ -16,15 +16,12 @@ use crate::{
 /// What is over sooner has not kept anybody from launching.
 const SHORTEST: Nanos = Nanos(5_000);
 
-/// A call begins; if it blocks, when it did is kept in its own data.
+/// A call that blocks begins: when it did is kept in its own data.
 ///
 /// # Safety
 ///
-/// The data is what CUPTI says of the beginning of a call of this name.
-pub(crate) unsafe fn begun(name: &[u8], data: &CUpti_CallbackData) {
-    if BlockingCall::named(name).is_none() {
-        return;
-    }
+/// The data is what CUPTI says of the beginning of this call.
+pub(crate) unsafe fn begun(data: &CUpti_CallbackData) {
     // SAFETY: there is room for a number there until the call is over.
     if let Some(kept) = unsafe { data.correlationData.as_mut() } {
         *kept = now().0.cast_unsigned();
@@ -35,9 +32,8 @@ pub(crate) unsafe fn begun(name: &[u8], data: &CUpti_CallbackData) {
 ///
 /// # Safety
 ///
-/// The data is what CUPTI says of the end of a call of this name.
-pub(crate) unsafe fn ended(name: &[u8], data: &CUpti_CallbackData) {
-    let Some(call) = BlockingCall::named(name) else { return };
+/// The data is what CUPTI says of the end of this call.
+pub(crate) unsafe fn ended(call: BlockingCall, data: &CUpti_CallbackData) {
     // SAFETY: it was written when the call began, if that was seen; else it is zero.
     let Some(began) = (unsafe { data.correlationData.as_ref() }).filter(|began| **began != 0) else { return };
     let (start, end) = (Nanos(began.cast_signed()), now());

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{CStr, c_void},
+    ffi::c_void,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
 };
@@ -17,7 +17,8 @@ use super::{
     buffers::{BUFFERS, Filled},
     driver_memory, latest_kernel, modules,
     subscriber::{self, DETACHING, LAST_CALL},
-    traced::{is_recorded, launches_kernels, launches_one_kernel},
+    traced,
+    watched_calls::{self, Launches, WatchedCall},
 };
 use crate::launch_notes;
 
@@ -67,34 +68,35 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: Domain, call: u32
         if !begins && DETACHING.try_with(|detaching| detaching.replace(false)) == Ok(true) {
             subscriber::finalize();
         }
-    } else if !data.functionName.is_null() {
-        // SAFETY: it is a constant of CUPTI.
-        let name = unsafe { CStr::from_ptr(data.functionName) }.to_bytes();
-        drop(catch_unwind(AssertUnwindSafe(|| if begins { begun(name, data) } else { ended(name, data) })));
+    } else if let Some(watched) = watched_calls::numbered(call) {
+        drop(catch_unwind(AssertUnwindSafe(|| if begins { begun(watched, data) } else { ended(watched, data) })));
     }
 }
 
-fn begun(name: &[u8], data: &CUpti_CallbackData) {
-    let launches_kernels = launches_kernels(name);
-    if launches_kernels {
-        latest_kernel::launched(launches_one_kernel(name).then_some(data.correlationId));
+fn begun(call: &WatchedCall, data: &CUpti_CallbackData) {
+    let number = data.correlationId;
+    match call.launches {
+        Some(Launches::OneKernel) => latest_kernel::launched(Some(number)),
+        Some(Launches::Kernels) => latest_kernel::launched(None),
+        Some(Launches::Transfer) | None => {}
     }
-    if launches_kernels || is_recorded(name) {
-        launch_notes::leave(data.correlationId, launches_kernels);
+    if call.launches.is_some() || call.changes_memory && traced::memory_is_traced() {
+        launch_notes::leave(number, matches!(call.launches, Some(Launches::OneKernel | Launches::Kernels)));
     }
-    if !launches_kernels {
+    if call.blocks.is_some() {
         // SAFETY: that is what CUPTI says of the beginning of this call.
-        unsafe { blocking_calls::begun(name, data) };
+        unsafe { blocking_calls::begun(data) };
     }
 }
 
-fn ended(name: &[u8], data: &CUpti_CallbackData) {
-    if !launches_kernels(name) {
+fn ended(call: &WatchedCall, data: &CUpti_CallbackData) {
+    if let Some(blocks) = call.blocks {
         // SAFETY: that is what CUPTI says of the end of this call.
-        unsafe {
-            blocking_calls::ended(name, data);
-            driver_memory::ended(name, data);
-        }
+        unsafe { blocking_calls::ended(blocks, data) };
+    }
+    if call.says_holder {
+        // SAFETY: that is what CUPTI says of the end of this call.
+        unsafe { driver_memory::ended(data) };
     }
 }
 
@@ -108,7 +110,7 @@ mod tests {
         // SAFETY: as CUPTI would.
         unsafe {
             buffer_requested(&mut buffer, &mut size, &mut most);
-            assert!(!buffer.is_null() && buffer.align_offset(8) == 0 && (size, most) == (64 << 10, 0));
+            assert!(!buffer.is_null() && buffer.align_offset(8) == 0 && (size, most) == (1 << 20, 0));
             buffer_completed(std::ptr::null_mut(), 0, buffer, size, 48);
             // What another profiler lent is not ours to free, and what came back does not come back again.
             let mut foreign = [0_u64; 16];

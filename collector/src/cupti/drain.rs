@@ -4,7 +4,10 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering::Acquire},
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
     },
     thread,
     time::{Duration, Instant},
@@ -17,6 +20,7 @@ use super::{
     clock::ClockReading,
     library,
     records::{self, Record},
+    traced::Traced,
     translator::Translator,
 };
 use crate::shared::{Shared, lock};
@@ -25,8 +29,12 @@ use crate::shared::{Shared, lock};
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long CUPTI may hand nothing over before it is asked for what is complete. Asking makes launches wait, and a busy
 /// program fills buffers without it.
-const FLUSH_EVERY: Duration = Duration::from_millis(100);
+const FLUSH_EVERY: Duration = Duration::from_millis(250);
+/// How often streams are looked for on which nothing runs any more.
+const QUIET_EVERY: Duration = Duration::from_millis(100);
 
+/// How long the thread sleeps at a time while CUPTI is away.
+const REST_FOR: Duration = Duration::from_millis(500);
 /// How long the records of a buffer wait for those of the calls that launched them, which may be in one that comes later.
 const CALLS_COME_WITHIN: Nanos = Nanos(500_000_000);
 
@@ -43,16 +51,21 @@ pub(crate) enum LaunchesBy {
 pub(crate) struct Session {
     translator: Mutex<Translator>,
     launches_by: LaunchesBy,
+    pub(crate) traced: Traced,
+    /// Whether CUPTI is away for a while. Changed only by whoever has the translator.
+    rests: AtomicBool,
     /// Buffers that wait for records of calls, and since when.
     waiting: Mutex<VecDeque<(Nanos, Filled)>>,
     pub(crate) ending: AtomicBool,
 }
 
 impl Session {
-    pub(crate) fn new(launches_by: LaunchesBy) -> Session {
+    pub(crate) fn new(launches_by: LaunchesBy, traced: Traced) -> Session {
         Session {
             translator: Mutex::new(Translator::new()),
             launches_by,
+            traced,
+            rests: AtomicBool::new(false),
             waiting: Mutex::default(),
             ending: AtomicBool::new(false),
         }
@@ -77,11 +90,36 @@ impl Session {
         is_new
     }
 
+    /// Records all there is, and says that CUPTI is not to be asked for anything until the session goes on.
+    pub(crate) fn rest(&self) {
+        library::flush(true);
+        self.drain_all();
+        let mut translator = self.translator();
+        translator.forget_launches();
+        self.rests.store(true, Release);
+    }
+
+    pub(crate) fn go_on(&self) {
+        let translator = self.translator();
+        self.rests.store(false, Release);
+        drop(translator);
+        // The first reading of the clocks, before the first kernel.
+        self.drain();
+    }
+
+    pub(crate) fn rests(&self) -> bool {
+        self.rests.load(Acquire)
+    }
+
     /// Reads what comes until it is told to end.
     pub(crate) fn run(&self) {
         let (mut heard, mut looked) = (Instant::now(), Instant::now());
         while !self.ending.load(Acquire) {
             thread::park_timeout(LOOK_EVERY);
+            if self.rests() {
+                thread::park_timeout(REST_FOR);
+                continue;
+            }
             if heard.elapsed() >= FLUSH_EVERY {
                 library::flush(false);
                 heard = Instant::now();
@@ -89,7 +127,7 @@ impl Session {
             if self.drain() {
                 heard = Instant::now();
             }
-            if looked.elapsed() >= FLUSH_EVERY {
+            if looked.elapsed() >= QUIET_EVERY {
                 self.translator().look_for_quiet_streams();
                 looked = Instant::now();
             }
@@ -110,6 +148,9 @@ impl Session {
     fn drain_until(&self, waited: Nanos) -> bool {
         // Held throughout, so that whoever drains last has drained all.
         let mut translator = self.translator();
+        if self.rests() {
+            return false;
+        }
         if let Some(reading) = ClockReading::take(library::timestamp) {
             translator.clock.add(reading);
         }

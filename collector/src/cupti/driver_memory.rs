@@ -51,13 +51,18 @@ pub(crate) fn prepare() {
     callers(&mut [ptr::null_mut(); MOST_FRAMES]);
 }
 
-/// A call of the driver has ended, which may be one of [`CALLS`].
+/// One of [`CALLS`] has ended.
 ///
 /// # Safety
 ///
-/// The data is what CUPTI says of the end of a call of this name.
-pub(crate) unsafe fn ended(name: &[u8], data: &CUpti_CallbackData) {
-    // SAFETY: as the caller promises.
+/// The data is what CUPTI says of the end of that call.
+pub(crate) unsafe fn ended(data: &CUpti_CallbackData) {
+    if data.functionName.is_null() {
+        return;
+    }
+    // SAFETY: it is a constant of CUPTI.
+    let name = unsafe { CStr::from_ptr(data.functionName) }.to_bytes();
+    // SAFETY: the data is what CUPTI says of the end of the call of this name, as the caller promises.
     let Some(effect) = (unsafe { effect(name, data) }) else { return };
     let time = now();
     match effect {
@@ -74,7 +79,7 @@ pub(crate) unsafe fn ended(name: &[u8], data: &CUpti_CallbackData) {
 ///
 /// # Safety
 ///
-/// As for [`ended`].
+/// The data is what CUPTI says of the end of a call of this name.
 unsafe fn effect(name: &[u8], data: &CUpti_CallbackData) -> Option<Effect> {
     if !CALLS.iter().any(|call| call.as_bytes() == name) {
         return None;

@@ -20,13 +20,11 @@ use super::{
     records::Next,
     streams::CuptiStream,
     subscriber::{self, DETACHING, LAST_CALL},
-    traced::{self, Traced, is_recorded, kinds, launches_work},
+    traced::{self, Traced, kinds, launches_work},
     unavailable::Unavailable,
+    watched_calls,
 };
-use crate::{
-    blocking_call::BlockingCall,
-    libraries::{self, Library},
-};
+use crate::libraries::{self, Library};
 
 const DRIVER: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
 const RUNTIME: CUpti_CallbackDomain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RUNTIME_API;
@@ -123,23 +121,17 @@ fn records_of(kind: CallKind) -> CUpti_ActivityKind {
 
 /// Traces these kinds too.
 pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
-    // Calls are told by their names, so that those of later versions are found too. Some are of long ago, and whether they
-    // can be watched is no matter.
     traced::will_come(traced);
     driver_memory::prepare();
-    let is_wanted = |name: &str| {
-        is_recorded(name.as_bytes())
-            || driver_memory::CALLS.contains(&name)
-            || BlockingCall::named(name.as_bytes()).is_some()
-    };
-    let wanted = calls(DRIVER).filter(|(_, name)| is_wanted(name));
+    let wanted = watched_calls::numbers(|| calls(DRIVER).collect());
     // SAFETY: there is a subscriber; one call after the other.
     let watch = |domain, call| is_success(unsafe { sys::cuptiEnableCallback(1, subscriber::current(), domain, call) });
     for resource in modules::RESOURCES {
         // Without it, the ledger of memory has nothing of modules.
         watch(RESOURCE, resource);
     }
-    let watched = wanted.filter(|(call, _)| watch(DRIVER, *call));
+    // Some are of long ago, and whether they can be watched is no matter.
+    let watched = wanted.filter(|call| watch(DRIVER, *call));
     if watched.count() == 0 {
         return Err(Unavailable::Refused { attempt: "watch launches", reason: "none can be watched".into() });
     }
@@ -168,8 +160,12 @@ fn calls(domain: CUpti_CallbackDomain) -> impl Iterator<Item = (u32, String)> {
     })
 }
 
-/// Traces nothing from now on.
+/// Traces nothing from now on, and watches no calls.
 pub(crate) fn disable() {
+    if subscriber::is_there() {
+        // SAFETY: it is ours. Without it, launches take longer until CUPTI is let go of.
+        unsafe { sys::cuptiEnableDomain(0, subscriber::current(), DRIVER) };
+    }
     for kind in kinds(Traced { memory: true }).chain(CallKind::ALL.map(records_of)) {
         // SAFETY: it is attached. One that was not enabled is none to worry about.
         unsafe { sys::cuptiActivityDisable(kind) };
@@ -225,10 +221,14 @@ pub(crate) fn numbers_of(stream: &CudaStream) -> Result<CuptiStream, Unavailable
     Ok(place)
 }
 
-/// Detaches CUPTI from this process, unless another profiler is subscribed to it.
+/// Detaches CUPTI from this process, unless another profiler is subscribed to it. Graphs that were made while it was there may
+/// not survive that: where there are any it stays, and does nothing.
 pub(crate) fn detach() {
     if !subscriber::is_there() {
         return;
+    }
+    if watched_calls::has_graphs() {
+        return subscriber::unsubscribe();
     }
     // Other threads may be in calls that CUPTI watches. The one place from which it can be let go of then is the end of a
     // call; so we make one.

@@ -48,6 +48,7 @@ mod thread_order;
 mod traced;
 mod translator;
 mod unavailable;
+mod watched_calls;
 
 pub use activity::Activity;
 pub use latest_kernel::LatestKernel;

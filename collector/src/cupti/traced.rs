@@ -19,9 +19,9 @@ pub(crate) fn will_come(traced: Traced) {
     MEMORY_IS_TRACED.fetch_or(traced.memory, Relaxed);
 }
 
-/// Calls of which a record will come.
-pub(crate) fn is_recorded(name: &[u8]) -> bool {
-    launches_work(name) || MEMORY_IS_TRACED.load(Relaxed) && changes_memory(name)
+/// Whether there are records of memory.
+pub(crate) fn memory_is_traced() -> bool {
+    MEMORY_IS_TRACED.load(Relaxed)
 }
 
 /// The kinds of records that it takes.
@@ -46,7 +46,7 @@ pub(crate) fn launches_work(name: &[u8]) -> bool {
 }
 
 /// Calls that take memory of a device or give it back.
-fn changes_memory(name: &[u8]) -> bool {
+pub(crate) fn changes_memory(name: &[u8]) -> bool {
     ["cuMemAlloc", "cu64MemAlloc", "cuMemFree", "cu64MemFree", "cuMemPool"]
         .iter()
         .any(|prefix| name.starts_with(prefix.as_bytes()))

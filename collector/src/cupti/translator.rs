@@ -97,6 +97,13 @@ impl Translator {
         !self.listeners.is_empty()
     }
 
+    /// Forgets launches and clocks: CUPTI is let go of, and its numbers begin anew.
+    pub(crate) fn forget_launches(&mut self) {
+        self.launches = Launches::default();
+        self.calls = Calls::default();
+        self.clock = CuptiClock::default();
+    }
+
     /// Whether this is the only listener.
     pub(crate) fn has_only(&self, shared: &Shared) -> bool {
         self.listeners.iter().all(|listener| listener.id == shared.id)

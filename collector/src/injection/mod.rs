@@ -6,12 +6,16 @@
 //! | file | idea |
 //! |---|---|
 //! | `windows.rs` | when a process is recorded |
+//! | `budget.rs` | what that may cost, and which steps are recorded for it |
+//! | `left.rs` | files that are left in a run for the processes of its job |
 //! | `unpacked.rs` | files that the command carries, unpacked for programs to load |
 //! | `library.rs` | the library |
 //! | `python.rs` | what says what PyTorch does, and how it is found |
 //! | `job.rs` | the command: started with the library, given our signals, waited for |
 
+mod budget;
 mod job;
+mod left;
 mod library;
 mod python;
 mod unpacked;
@@ -25,6 +29,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+pub use budget::{Budget, PACE_FILE, Pace};
 pub use job::{Job, JobError, exit_status, hear_of_children};
 pub use library::{LIBRARY_FILE, LibraryError, library};
 pub use python::PythonModule;
@@ -46,6 +51,8 @@ pub struct Injection {
     pub run: PathBuf,
     /// When to record.
     pub windows: Windows,
+    /// What that may cost, if it is to be kept low.
+    pub budget: Option<Budget>,
 }
 
 impl Injection {
@@ -101,7 +108,7 @@ mod tests {
             Windows::Steps { first: Step(10), end: Some(Step(20)) },
             Windows::Dormant,
         ] {
-            let injection = Injection { run: "/runs/some one's".into(), windows };
+            let injection = Injection { run: "/runs/some one's".into(), windows, budget: Some(Budget::USUAL) };
             let heard: Injection = serde_json::from_str(&injection.to_text().unwrap()).unwrap();
             assert_eq!(heard, injection);
             let mut command = Command::new("true");

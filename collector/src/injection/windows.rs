@@ -1,20 +1,14 @@
 //! When a process is recorded: by the clock, by its steps, or when somebody asks.
 
-use std::{
-    fs::{self, File},
-    hash::{BuildHasher, RandomState},
-    io::{self, Read, Write},
-    path::Path,
-    time::Duration,
-};
+use std::{io, path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use stepscope_traces::{Nanos, Step, open_regular};
+use stepscope_traces::{Nanos, Step};
+
+use super::left;
 
 /// What a [`Trigger`] is called in a run.
 pub const TRIGGER_FILE: &str = "trigger.json";
-/// No trigger is longer.
-const LONGEST_TRIGGER: u64 = 4096;
 
 /// When a process is recorded. A [`Trigger`] adds to any of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,9 +38,9 @@ impl Windows {
     /// From the beginning to the end.
     pub const ALWAYS: Windows = Windows::Timed { after: Duration::ZERO, duration: None, every: None };
 
-    /// Whether to record now.
+    /// Whether to record now, unless somebody asks.
     pub fn is_open(&self, now: &Moment) -> bool {
-        let by_plan = match self {
+        match self {
             Windows::Timed { after, duration, every } => now.since_start.checked_sub(*after).is_some_and(|since| {
                 let since = match every {
                     Some(every) if !every.is_zero() => since.as_nanos() % every.as_nanos(),
@@ -59,8 +53,7 @@ impl Windows {
                 now.step.is_some_and(|step| step.0 >= first.0.saturating_sub(1) && end.is_none_or(|end| step < end))
             }
             Windows::Dormant => false,
-        };
-        by_plan || now.trigger.is_some_and(|trigger| trigger.is_open(now.wall))
+        }
     }
 }
 
@@ -71,10 +64,6 @@ pub struct Moment {
     pub since_start: Duration,
     /// The step it is in, or was in last, if it says so.
     pub step: Option<Step>,
-    /// The time of day.
-    pub wall: Nanos,
-    /// The newest trigger.
-    pub trigger: Option<Trigger>,
 }
 
 /// Asks every process of a job to record, from a moment on.
@@ -87,7 +76,8 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    fn is_open(&self, wall: Nanos) -> bool {
+    /// Whether to record at this time of day.
+    pub fn is_open(&self, wall: Nanos) -> bool {
         // A clock of another host may be a little behind: what is not over has begun.
         self.duration.is_none_or(|duration| {
             let nanos = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
@@ -97,24 +87,22 @@ impl Trigger {
 
     /// Leaves it in a run, in place of an older one.
     pub fn leave(&self, run: &Path) -> io::Result<()> {
-        let draft = run.join(format!("{TRIGGER_FILE}.{:016x}", RandomState::new().hash_one(std::process::id())));
-        let written = File::create_new(&draft)?.write_all(&serde_json::to_vec(self)?);
-        written.and_then(|()| fs::rename(&draft, run.join(TRIGGER_FILE))).inspect_err(|_| drop(fs::remove_file(&draft)))
+        left::leave(self, run, TRIGGER_FILE)
     }
 
     /// The one that was left in a run, if any was. What cannot be understood is none.
     pub fn find(run: &Path) -> Option<Trigger> {
-        let mut text = Vec::new();
-        open_regular(&run.join(TRIGGER_FILE)).ok()?.take(LONGEST_TRIGGER).read_to_end(&mut text).ok()?;
-        serde_json::from_slice(&text).ok()
+        left::find(run, TRIGGER_FILE)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
-    const NOW: Moment = Moment { since_start: Duration::ZERO, step: None, wall: Nanos(1_000), trigger: None };
+    const NOW: Moment = Moment { since_start: Duration::ZERO, step: None };
 
     fn seconds(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)
@@ -163,11 +151,11 @@ mod tests {
         trigger.leave(run).unwrap();
         let found = Trigger::find(run);
         assert_eq!(found, Some(trigger));
-        let open_at = |wall| Windows::Dormant.is_open(&Moment { wall: Nanos(wall), trigger: found, ..NOW });
+        let open_at = |wall| found.unwrap().is_open(Nanos(wall));
         assert_eq!([800, 900, 1099, 1100].map(open_at), [true, true, true, false]);
         let for_ever = Trigger { duration: None, ..trigger };
         for_ever.leave(run).unwrap();
-        assert!(Windows::Dormant.is_open(&Moment { wall: Nanos(i64::MAX), trigger: Trigger::find(run), ..NOW }));
+        assert!(Trigger::find(run).unwrap().is_open(Nanos(i64::MAX)));
         let left: Vec<_> = fs::read_dir(run).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, [TRIGGER_FILE]);
         fs::write(run.join(TRIGGER_FILE), "{").unwrap();

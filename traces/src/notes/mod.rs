@@ -11,6 +11,7 @@ mod memory_times;
 mod pauses;
 mod program_model;
 mod rank_from;
+mod recording_cost;
 mod settings;
 mod torch;
 mod words;
@@ -27,6 +28,7 @@ pub use memory_times::MemoryTimes;
 pub use pauses::Pauses;
 pub use program_model::ProgramModel;
 pub use rank_from::RankFrom;
+pub use recording_cost::{MeasuredCost, RecordingCost};
 pub use settings::RecorderSettings;
 pub use torch::{TorchMemory, TorchNotes};
 pub use words::{
@@ -104,6 +106,8 @@ notes! {
     Cupti in cupti: CuptiNote,
     /// How often it was not recorded because its program's own profiler ran.
     OtherProfiler in other_profiler: Pauses,
+    /// What recording costs it, where that is kept low.
+    RecordingCost in recording_cost: RecordingCost,
     /// How far off CUPTI's times may be, at worst.
     CuptiClockUncertainty in cupti_clock_uncertainty_ns: i64,
     /// The least time from a launch to its start, which is not below zero if clocks are right.

@@ -38,7 +38,7 @@ use std::{
     },
 };
 
-use stepscope_traces::{MemoryCategory, Observation, now};
+use stepscope_traces::{MemoryCategory, Observation, Step, now};
 
 use crate::{nvtx::operators, process, recording::recorder};
 use event::Event;
@@ -46,9 +46,10 @@ use event::Event;
 pub(crate) use follow::end;
 pub(crate) use told::tell;
 
-/// What the module is told: that the history is wanted, and operators.
+/// What the module is told: that the history is wanted, operators, and anything else that it finds out about a step.
 const HISTORY: u32 = 1;
 const OPERATORS: u32 = 2;
+const DETAILS: u32 = 4;
 
 /// The categories that the module observes, by its numbers.
 const CATEGORIES: [MemoryCategory; 3] =
@@ -58,6 +59,8 @@ const CATEGORIES: [MemoryCategory; 3] =
 static EXPECTED: AtomicBool = AtomicBool::new(false);
 /// Whether what happens now is to be recorded.
 static WANTED: AtomicBool = AtomicBool::new(false);
+/// Whether recording rests within its window.
+static RESTS: AtomicBool = AtomicBool::new(false);
 
 /// Whether the module is in this process.
 pub(crate) fn is_expected() -> bool {
@@ -66,8 +69,31 @@ pub(crate) fn is_expected() -> bool {
 
 /// Has the history recorded from now on.
 pub(crate) fn open_window() {
+    RESTS.store(false, Release);
+    steps::rest(false);
     follow::window_is_open();
     WANTED.store(is_expected(), Release);
+}
+
+/// Says whether only steps and phases are recorded for a while, within a window.
+pub(crate) fn rest(rests: bool) {
+    if RESTS.load(Acquire) == rests {
+        return;
+    }
+    if rests {
+        // What is left of the history is read here and now, so that the program need not wait for it.
+        follow::close_window();
+        WANTED.store(false, Release);
+        steps::rest(true);
+        RESTS.store(true, Release);
+    } else {
+        open_window();
+    }
+}
+
+/// The newest step in which operators were looked at, which takes a while.
+pub(crate) fn looked_at() -> Option<Step> {
+    steps::looked_at()
 }
 
 /// Has the program turn its history off when it comes by.
@@ -83,7 +109,8 @@ pub(crate) fn close_window() {
 fn wishes() -> u32 {
     let wanted = |wish: u32, is_wanted: bool| if is_wanted { wish } else { 0 };
     let is_recording = recorder().is_some();
-    wanted(HISTORY, WANTED.load(Acquire) && follow::is_able())
+    wanted(DETAILS, WANTED.load(Acquire))
+        | wanted(HISTORY, WANTED.load(Acquire) && follow::is_able())
         | wanted(OPERATORS, is_recording && WANTED.load(Acquire) && steps::wants_operators())
 }
 

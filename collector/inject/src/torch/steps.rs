@@ -9,7 +9,7 @@
 //! What comes before a backward pass is forward. After as many of them as the step before had, the optimizer is next: what
 //! prepares it, such as clipping and norms of gradients, is counted as its own.
 
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use stepscope_traces::{CollectorNote, Mark, Nanos, Phase, PhasesFrom, Span, SpanKind, Step, TrainingEvent};
 
@@ -189,10 +189,53 @@ struct Change {
 const FIRST_LOOK: i32 = 2;
 const LOOK_EVERY: i32 = 512;
 
+/// In which steps operators are looked at.
+#[derive(Debug)]
+struct Looks {
+    /// The newest one.
+    latest: Option<i32>,
+    /// The step in which recording began again, which is not whole; every step while it rests.
+    not_whole: Option<i32>,
+    rests: bool,
+}
+
+static LOOKS: Mutex<Looks> = Mutex::new(Looks::NONE);
+
+impl Looks {
+    const NONE: Looks = Looks { latest: None, not_whole: None, rests: false };
+
+    fn wants(&mut self, step: i32) -> bool {
+        let is_due = self.latest.is_none_or(|latest| step - latest >= LOOK_EVERY);
+        if self.latest != Some(step) && is_due && step >= FIRST_LOOK && self.not_whole != Some(step) && !self.rests {
+            self.latest = Some(step);
+        }
+        self.latest == Some(step) && !self.rests
+    }
+}
+
+fn looks() -> MutexGuard<'static, Looks> {
+    LOOKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Whether operators are to be looked at in the step that the program is in.
 pub(super) fn wants_operators() -> bool {
     let step = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner).step;
-    step.is_some_and(|step| step % LOOK_EVERY == FIRST_LOOK)
+    step.is_some_and(|step| looks().wants(step))
+}
+
+/// Says whether what runs on the GPU is not recorded for a while.
+pub(super) fn rest(rests: bool) {
+    let step = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner).step;
+    let mut looks = looks();
+    if looks.rests && !rests {
+        looks.not_whole = step;
+    }
+    looks.rests = rests;
+}
+
+/// The newest step in which operators were looked at.
+pub(super) fn looked_at() -> Option<Step> {
+    looks().latest.map(Step)
 }
 
 /// The program begins or ends something: tells the recording and the assignment of memory categories.
@@ -268,6 +311,19 @@ mod tests {
         assert_eq!(steps_of("()aab()aab"), "()a|ab()aab|");
         assert_eq!(steps_of("aaa"), "a|a|a|", "nothing is known of backward passes");
         assert_eq!(steps_of("()ab()ab()a()a()a"), "()a|b()ab|()a()a|()a|", "one may not come again");
+    }
+
+    #[test]
+    fn operators_are_looked_at_in_whole_recorded_steps_now_and_then() {
+        let mut looks = Looks::NONE;
+        assert_eq!([0, 1, 2, 3, 513].map(|step| looks.wants(step)), [false, false, true, false, false]);
+        looks.rests = true;
+        assert!(!looks.wants(514) && !looks.wants(700));
+        (looks.rests, looks.not_whole) = (false, Some(700));
+        assert_eq!(
+            [700, 701, 701, 702, 1212, 1213].map(|step| looks.wants(step)),
+            [false, true, true, false, false, true]
+        );
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use stepscope_traces::{MemoryCategory, MemoryEvent, MemoryOperation::*, MemoryTimes};
 
 use super::*;
-use crate::cupti::drain::{LaunchesBy, Session};
+use crate::cupti::{
+    drain::{LaunchesBy, Session},
+    traced::Traced,
+};
 
 impl Recording {
     fn ordered() -> Recording {
@@ -153,7 +156,7 @@ fn a_recording_that_ends_first_gets_what_waits() {
     let Recording { directory: _directory, recorder, shared, translator, alone: _alone } = recording;
     // There is one reader of notes at a time.
     drop(translator);
-    let session = Arc::new(Session::new(LaunchesBy::Notes));
+    let session = Arc::new(Session::new(LaunchesBy::Notes, Traced::default()));
     assert!(session.listen(&shared) && !session.listen(&shared));
     session.translator().order_memory(&shared, WORK.place);
     recorder.context();
