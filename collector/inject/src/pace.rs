@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stepscope_collector::injection::{Budget, Pace};
+use stepscope_collector::injection::{Budget, RecordedSteps};
 use stepscope_traces::{Nanos, RecordingCost, Step};
 
 use crate::pacer::Pacer;
@@ -30,7 +30,7 @@ impl Pacing {
         begun.iter().for_each(|(step, time)| self.pacer.step_began(*step, *time));
         let before = self.pacer.pace();
         if !self.leads {
-            Pace::find(&self.run).into_iter().for_each(|pace| self.pacer.follow(pace));
+            RecordedSteps::find(&self.run).into_iter().for_each(|pace| self.pacer.follow(pace));
         }
         if self.leads || self.pacer.pace().is_none() {
             self.say_next();
@@ -52,7 +52,7 @@ impl Pacing {
     }
 
     /// Whether this process says it for all from now on. Where nothing can be written it does so for itself.
-    fn begin_to_lead(&mut self, pace: Pace) -> bool {
+    fn begin_to_lead(&mut self, pace: RecordedSteps) -> bool {
         self.leads = pace.lead(&self.run).unwrap_or(true);
         self.leads
     }

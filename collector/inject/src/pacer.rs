@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use stepscope_collector::injection::{Budget, Pace};
+use stepscope_collector::injection::{Budget, RecordedSteps};
 use stepscope_traces::{MeasuredCost, Nanos, RecordingCost, Step};
 
 /// The first stretch has so many steps and takes so long: whoever runs a program for a minute wants all of it.
@@ -37,7 +37,7 @@ const MOST_NOTICE: i32 = 1000;
 pub(crate) struct Pacer {
     budget: f64,
     /// What was said last of it; until then, all are.
-    pace: Option<Pace>,
+    pace: Option<RecordedSteps>,
     /// The step that the program is in, and since when.
     current: Option<(Step, Nanos)>,
     stretches: Stretches,
@@ -98,12 +98,12 @@ impl Pacer {
     }
 
     /// What was said last of which steps are recorded.
-    pub(crate) fn pace(&self) -> Option<Pace> {
+    pub(crate) fn pace(&self) -> Option<RecordedSteps> {
         self.pace
     }
 
     /// Says which steps are recorded from now on.
-    pub(crate) fn follow(&mut self, pace: Pace) {
+    pub(crate) fn follow(&mut self, pace: RecordedSteps) {
         self.pace = Some(pace);
         self.length = pace.end.0.saturating_sub(pace.first.0);
     }
@@ -122,16 +122,16 @@ impl Pacer {
 
     /// The step, after this one, in which recording begins or ends.
     pub(crate) fn next_change(&self, step: Step) -> Option<Step> {
-        let Pace { first, end } = self.pace?;
+        let RecordedSteps { first, end } = self.pace?;
         [Step(first.0.saturating_sub(1)), end].into_iter().find(|change| step < *change)
     }
 
     fn recorded(&self, step: Step) -> Recorded {
         match self.pace {
             None => Recorded::All,
-            Some(Pace { first, end }) if first <= step && step < end => Recorded::All,
+            Some(RecordedSteps { first, end }) if first <= step && step < end => Recorded::All,
             // Attaching takes a moment of the step before the first, and detaching one of the step after the last.
-            Some(Pace { first, end }) if step.0.saturating_add(1) == first.0 || step == end => Recorded::Part,
+            Some(RecordedSteps { first, end }) if step.0.saturating_add(1) == first.0 || step == end => Recorded::Part,
             Some(_) => Recorded::Nothing,
         }
     }
@@ -172,7 +172,7 @@ impl Pacer {
     }
 
     /// What is to be recorded next, if it is time to say so: for the process that says it.
-    pub(crate) fn next(&self) -> Option<Pace> {
+    pub(crate) fn next(&self) -> Option<RecordedSteps> {
         let (Step(now), _) = self.current?;
         let notice = (NOTICE_SECONDS / self.step_seconds().max(1e-9)).ceil() as i32;
         let notice = notice.clamp(LEAST_NOTICE, MOST_NOTICE);
@@ -180,14 +180,14 @@ impl Pacer {
         let Some(pace) = self.pace else {
             let is_over = self.totals.steps >= FIRST_STEPS && self.totals.nanos >= FIRST_SECONDS * 1e9;
             let first = now.saturating_sub(i32::try_from(self.totals.steps).unwrap_or(i32::MAX));
-            return is_over.then_some(Pace { first: Step(first), end: Step(soon) });
+            return is_over.then_some(RecordedSteps { first: Step(first), end: Step(soon) });
         };
         let rests = &self.stretches.now;
         if now <= pace.end.0 || rests.is_recorded || rests.first.len() < self.compared_steps() {
             return None;
         }
         let length = self.next_length()?;
-        Some(Pace { first: Step(soon), end: Step(soon.saturating_add(length)) })
+        Some(RecordedSteps { first: Step(soon), end: Step(soon.saturating_add(length)) })
     }
 
     /// How many steps are to be recorded now; none, as long as that would cost too much.
@@ -376,7 +376,7 @@ mod tests {
     fn recording_begins_one_step_early_and_ends_where_it_is_said() {
         let mut pacer = Pacer::new(Budget::USUAL);
         assert!(!pacer.rests_in(Some(Step(5))) && !pacer.rests_in(None) && pacer.next_change(Step(5)).is_none());
-        pacer.follow(Pace { first: Step(10), end: Step(12) });
+        pacer.follow(RecordedSteps { first: Step(10), end: Step(12) });
         let rests = [8, 9, 10, 11, 12, 13].map(|step| pacer.rests_in(Some(Step(step))));
         assert_eq!(rests, [true, false, false, false, true, true]);
         assert_eq!(

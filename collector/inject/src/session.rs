@@ -10,7 +10,7 @@ use stepscope_collector::{
     cupti::{Activity, Traced, Unavailable},
     nvml::{LeftOut, SAMPLE_EVERY, Sampler},
 };
-use stepscope_traces::{CollectorNote, Nanos, NvmlNote, Pauses, PeakFlopsFrom, RECORDED_WINDOW, Span, SpanKind, now};
+use stepscope_traces::{CollectorNote, NvmlNote, Pauses, PeakFlopsFrom, RECORDED_WINDOW, Span, SpanKind, now};
 
 use crate::{
     gpu::{self, Gpu},

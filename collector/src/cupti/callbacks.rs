@@ -18,7 +18,7 @@ use super::{
     driver_memory, latest_kernel, modules,
     subscriber::{self, DETACHING, LAST_CALL},
     traced,
-    watched_calls::{self, Launches, WatchedCall},
+    watched_calls::{self, LaunchedWork, WatchedCall},
 };
 use crate::launch_notes;
 
@@ -76,12 +76,12 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: Domain, call: u32
 fn begun(call: &WatchedCall, data: &CUpti_CallbackData) {
     let number = data.correlationId;
     match call.launches {
-        Some(Launches::OneKernel) => latest_kernel::launched(Some(number)),
-        Some(Launches::Kernels) => latest_kernel::launched(None),
-        Some(Launches::Transfer) | None => {}
+        Some(LaunchedWork::OneKernel) => latest_kernel::launched(Some(number)),
+        Some(LaunchedWork::Kernels) => latest_kernel::launched(None),
+        Some(LaunchedWork::Transfer) | None => {}
     }
     if call.launches.is_some() || call.changes_memory && traced::memory_is_traced() {
-        launch_notes::leave(number, matches!(call.launches, Some(Launches::OneKernel | Launches::Kernels)));
+        launch_notes::leave(number, matches!(call.launches, Some(LaunchedWork::OneKernel | LaunchedWork::Kernels)));
     }
     if call.blocks.is_some() {
         // SAFETY: that is what CUPTI says of the beginning of this call.

@@ -11,7 +11,7 @@ use crate::blocking_call::BlockingCall;
 
 /// What a call puts on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Launches {
+pub(crate) enum LaunchedWork {
     OneKernel,
     /// Several, or a graph.
     Kernels,
@@ -22,7 +22,7 @@ pub(crate) enum Launches {
 /// What a call is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchedCall {
-    pub(crate) launches: Option<Launches>,
+    pub(crate) launches: Option<LaunchedWork>,
     /// Whether it takes memory or gives it back, of which there may be a record.
     pub(crate) changes_memory: bool,
     /// Whether it says who holds memory of the device.
@@ -37,9 +37,9 @@ impl WatchedCall {
     fn named(name: &str) -> Option<WatchedCall> {
         let bytes = name.as_bytes();
         let launches = match bytes {
-            _ if traced::launches_one_kernel(bytes) => Some(Launches::OneKernel),
-            _ if traced::launches_kernels(bytes) => Some(Launches::Kernels),
-            _ if traced::launches_work(bytes) => Some(Launches::Transfer),
+            _ if traced::launches_one_kernel(bytes) => Some(LaunchedWork::OneKernel),
+            _ if traced::launches_kernels(bytes) => Some(LaunchedWork::Kernels),
+            _ if traced::launches_work(bytes) => Some(LaunchedWork::Transfer),
             _ => None,
         };
         let graphs = ["cuGraphInstantiate", "cuGraphLaunch", "cuStreamBeginCapture"];
@@ -98,12 +98,12 @@ mod tests {
     #[test]
     fn calls_are_what_their_names_say() {
         let launches = |name| WatchedCall::named(name).unwrap().launches;
-        assert_eq!(launches("cuLaunchKernelEx_ptsz"), Some(Launches::OneKernel));
-        assert_eq!(launches("cuLaunchCooperativeKernelMultiDevice"), Some(Launches::Kernels));
-        assert_eq!(launches("cuGraphLaunch"), Some(Launches::Kernels));
-        assert_eq!(launches("cuMemsetD8Async"), Some(Launches::Transfer));
+        assert_eq!(launches("cuLaunchKernelEx_ptsz"), Some(LaunchedWork::OneKernel));
+        assert_eq!(launches("cuLaunchCooperativeKernelMultiDevice"), Some(LaunchedWork::Kernels));
+        assert_eq!(launches("cuGraphLaunch"), Some(LaunchedWork::Kernels));
+        assert_eq!(launches("cuMemsetD8Async"), Some(LaunchedWork::Transfer));
         let copy = WatchedCall::named("cuMemcpyDtoH_v2").unwrap();
-        assert_eq!((copy.launches, copy.blocks.is_some()), (Some(Launches::Transfer), true));
+        assert_eq!((copy.launches, copy.blocks.is_some()), (Some(LaunchedWork::Transfer), true));
         let taken = WatchedCall::named("cuMemAlloc_v2").unwrap();
         assert_eq!(
             (taken.launches, taken.changes_memory, taken.says_holder, taken.blocks.is_some()),
@@ -118,7 +118,7 @@ mod tests {
         let all =
             || vec![(307, "cuLaunchKernel".to_owned()), (2, "cuDeviceGet".to_owned()), (5, "cuMemFree_v2".to_owned())];
         assert_eq!(numbers(all).collect::<Vec<_>>(), [5, 307]);
-        assert_eq!(numbered(307).unwrap().launches, Some(Launches::OneKernel));
+        assert_eq!(numbered(307).unwrap().launches, Some(LaunchedWork::OneKernel));
         assert!(numbered(2).is_none() && numbered(9999).is_none() && !has_graphs());
     }
 }

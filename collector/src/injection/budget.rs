@@ -7,8 +7,8 @@ use stepscope_traces::Step;
 
 use super::left;
 
-/// What the [`Pace`] of a job is called in its run.
-pub const PACE_FILE: &str = "pace.json";
+/// What [`RecordedSteps`] are called in a run.
+const PACE_FILE: &str = "pace.json";
 
 /// What recording may cost on average, as a share of the time that the program takes without.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -46,14 +46,14 @@ impl fmt::Display for Budget {
 
 /// The steps that are recorded next, or now, by all ranks of a job: one of them says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pace {
+pub struct RecordedSteps {
     /// The first one.
     pub first: Step,
     /// The one after the last.
     pub end: Step,
 }
 
-impl Pace {
+impl RecordedSteps {
     /// Says it in a run where nobody has said it yet: whether that was so, and this process goes on saying it.
     pub fn lead(&self, run: &Path) -> io::Result<bool> {
         left::leave_first(self, run, PACE_FILE)
@@ -65,7 +65,7 @@ impl Pace {
     }
 
     /// What was said in a run.
-    pub fn find(run: &Path) -> Option<Pace> {
+    pub fn find(run: &Path) -> Option<RecordedSteps> {
         left::find(run, PACE_FILE)
     }
 }
