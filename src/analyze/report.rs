@@ -144,10 +144,14 @@ fn step_time(analysis: &Analysis) -> String {
         [step] => format!("; step {step} is incomplete"),
         steps => format!("; {} steps are incomplete", steps.len()),
     };
+    // Recording may have rested in between.
+    let between = i64::from(last.0) - i64::from(first.0) + 1;
+    let is_in_parts = between > time.count as i64 + analysis.window.cut_off.len() as i64;
+    let over = if is_in_parts { format!("{} of the steps", text::count(time.count)) } else { "steps".into() };
     // With fewer than ten steps a tenth of them is none.
     let spread = if time.count < 10 { "range" } else { "80% range" };
     format!(
-        "{median} median, {spread} {low} to {high}, over steps {first} to {last}{warm_up}{cut_off}{besides}{inferred}{whole}{alone}"
+        "{median} median, {spread} {low} to {high}, over {over} {first} to {last}{warm_up}{cut_off}{besides}{inferred}{whole}{alone}"
     )
 }
 

@@ -67,8 +67,8 @@ pub(crate) struct Arguments {
     /// --steps or --dormant]
     ///
     /// The recorder alternates recorded and unrecorded steps, measures what recording costs and keeps the average within
-    /// the budget. Only kernels, copies and fills are left out; memory, steps, NCCL operations and GPU samples are recorded
-    /// throughout. Needs steps: a program without any is recorded throughout.
+    /// the budget. In unrecorded steps it is detached from CUDA, and PyTorch keeps no memory history. Needs steps: a program
+    /// without any is recorded throughout.
     #[arg(long, value_name = "SHARE", value_parser = budget, help_heading = "When to record")]
     budget: Option<BudgetChoice>,
     /// Turn off the PyTorch integration: memory categories, steps, and forward and backward passes.

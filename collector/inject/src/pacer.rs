@@ -21,8 +21,11 @@ const COMPARED_STEPS: std::ops::RangeInclusive<usize> = 4..=16;
 const FIRST_COMPARISONS: usize = 6;
 /// The newest ones count.
 const MOST_COMPARISONS: usize = 64;
-/// What is slower than so many times the usual step is something else, a checkpoint perhaps.
+/// What is slower than so many times the usual step is something else: a compilation, a checkpoint, an evaluation.
 const SLOWEST: f64 = 2.0;
+/// The usual step is the median of so many, once there are a few.
+const RECENT_STEPS: usize = 63;
+const FEW_STEPS: usize = 4;
 /// A stretch and the rest after it take so long together, once the cost is known.
 const CYCLE_SECONDS: f64 = 30.0;
 /// No stretch is longer, so that the cost is looked at again.
@@ -40,6 +43,8 @@ pub(crate) struct Pacer {
     pace: Option<RecordedSteps>,
     /// The step that the program is in, and since when.
     current: Option<(Step, Nanos)>,
+    /// How long the latest steps took.
+    recent: VecDeque<f64>,
     stretches: Stretches,
     totals: Totals,
     /// How long the last stretch was to be.
@@ -48,7 +53,7 @@ pub(crate) struct Pacer {
     left_out: Option<Step>,
 }
 
-/// What all steps came to.
+/// What all steps came to. Time is that of the usual ones.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     steps: u64,
@@ -90,6 +95,7 @@ impl Pacer {
             budget: budget.share(),
             pace: None,
             current: None,
+            recent: VecDeque::new(),
             stretches: Stretches::default(),
             totals: Totals::default(),
             length: 0,
@@ -146,35 +152,46 @@ impl Pacer {
         let took = (time - began).0 as f64;
         let recorded = self.recorded(ended);
         self.totals.steps += 1;
-        self.totals.nanos += took;
         if recorded == Recorded::All {
             self.totals.recorded_steps += 1;
         }
+        if self.recent.len() == RECENT_STEPS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(took);
+        if self.recent.len() < FEW_STEPS || took > SLOWEST * self.usual() {
+            return;
+        }
+        self.totals.nanos += took;
         if recorded != Recorded::Nothing {
             self.totals.recorded_nanos += took;
         }
         let compared = self.compared_steps();
         match recorded {
-            _ if self.left_out.is_some_and(|Step(left_out)| left_out == ended.0 || left_out + 1 == ended.0) => {}
+            _ if self
+                .left_out
+                .is_some_and(|Step(left_out)| left_out == ended.0 || left_out.saturating_add(1) == ended.0) => {}
             Recorded::Part => self.stretches.end(),
             Recorded::All | Recorded::Nothing => self.stretches.add(recorded == Recorded::All, took, compared),
         }
     }
 
-    /// The usual step, in seconds.
-    fn step_seconds(&self) -> f64 {
-        self.totals.nanos / 1e9 / self.totals.steps.max(1) as f64
+    /// How long a step usually takes, in nanoseconds.
+    fn usual(&self) -> f64 {
+        let mut recent: Vec<f64> = self.recent.iter().copied().collect();
+        recent.sort_by(f64::total_cmp);
+        recent.get(recent.len() / 2).copied().unwrap_or(1.0)
     }
 
     fn compared_steps(&self) -> usize {
-        let steps = COMPARED_SECONDS / self.step_seconds().max(1e-9);
+        let steps = COMPARED_SECONDS * 1e9 / self.usual();
         (steps as usize).clamp(*COMPARED_STEPS.start(), *COMPARED_STEPS.end())
     }
 
     /// What is to be recorded next, if it is time to say so: for the process that says it.
     pub(crate) fn next(&self) -> Option<RecordedSteps> {
         let (Step(now), _) = self.current?;
-        let notice = (NOTICE_SECONDS / self.step_seconds().max(1e-9)).ceil() as i32;
+        let notice = (NOTICE_SECONDS * 1e9 / self.usual()).ceil() as i32;
         let notice = notice.clamp(LEAST_NOTICE, MOST_NOTICE);
         let soon = now.saturating_add(notice);
         let Some(pace) = self.pace else {
@@ -194,7 +211,7 @@ impl Pacer {
     fn next_length(&self) -> Option<i32> {
         let short = 2 * self.compared_steps() as i32;
         let Some(cost) = self.stretches.mean().map(|mean| mean.max(0.0)) else { return Some(short) };
-        let step = self.step_seconds() * 1e9;
+        let step = self.usual();
         let length = match cost {
             _ if self.stretches.compared.len() < FIRST_COMPARISONS => short,
             cost if cost <= self.budget => self.length.saturating_mul(2),
@@ -255,20 +272,10 @@ impl Stretches {
         if before.is_recorded == self.now.is_recorded {
             return;
         }
-        let mut all = [last.as_slice(), first].concat();
-        all.sort_by(f64::total_cmp);
-        let slowest = SLOWEST * all[all.len() / 2];
-        let mean = |steps: &[f64]| {
-            let usual = || steps.iter().filter(|took| **took <= slowest);
-            usual().sum::<f64>() / usual().count() as f64
-        };
+        let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
         let (recorded, other) =
             if before.is_recorded { (mean(&last), mean(first)) } else { (mean(first), mean(&last)) };
-        let cost = recorded / other - 1.0;
-        // Either may have no usual step.
-        if cost.is_finite() {
-            self.compared.push_back(cost);
-        }
+        self.compared.push_back(recorded / other - 1.0);
         if self.compared.len() > MOST_COMPARISONS {
             self.compared.pop_front();
         }
@@ -365,11 +372,14 @@ mod tests {
             pacer.next().into_iter().for_each(|pace| pacer.follow(pace));
             let is_on = pacer.recorded(Step(step)) == Recorded::All;
             time += if is_on { 10_500_000 } else { 10_000_000 };
-            // It saves a checkpoint.
+            // It is compiled at first, and saves a checkpoint now and then.
+            time += if step == 0 { 90_000_000_000 } else { 0 };
             time += if step % 97 == 0 { 400_000_000 } else { 0 };
         }
-        let share = pacer.cost().while_on.unwrap().share;
-        assert!((0.03..0.07).contains(&share), "{share}");
+        let cost = pacer.cost();
+        let (share, seconds) = (cost.while_on.unwrap().share, cost.nanos / 1_000_000_000);
+        assert!((0.045..0.055).contains(&share) && (48..52).contains(&seconds), "{share}, {seconds} s");
+        assert!((0.008..0.0101).contains(&cost.average().unwrap()), "{cost:?}");
     }
 
     #[test]

@@ -106,8 +106,8 @@ impl Watch {
         let Some(pacing) = &mut self.pacing else { return };
         let begun = step_waiter::take_begun();
         let is_new = pacing.look(&begun, torch::looked_at());
-        if let Some((step, _)) = begun.last() {
-            step_waiter::wake_at(pacing.next_change(*step));
+        if let Some(step) = place::latest_step() {
+            step_waiter::wake_at(pacing.next_change(step));
         }
         if is_new {
             self.note_cost();

@@ -15,9 +15,9 @@ pub struct RecordingCost {
     pub steps: u64,
     /// How many of them were recorded.
     pub recorded_steps: u64,
-    /// How long the steps took together.
+    /// How long they took together, but for the first few and for those that took twice as long as usual.
     pub nanos: u64,
-    /// How long those took in which anything was recorded of the GPU.
+    /// How long those of them took in which anything was recorded of the GPU.
     pub recorded_nanos: u64,
 }
 
