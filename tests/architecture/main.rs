@@ -109,9 +109,9 @@ const LAYERED: &[Layers] = &[
         source: "collector/inject/src",
         within: &[],
         layers: &[
-            &["c_text", "exit", "gpu", "gpu_window", "other_profiler", "pacer", "process", "recording", "step_waiter"],
-            &["pace", "place"],
-            &["nccl", "nvtx", "program", "rank_assignment"],
+            &["c_text", "exit", "gpu", "gpu_window", "other_profiler", "process", "recording", "step_waiter"],
+            &["pacer", "place"],
+            &["nccl", "nvtx", "pace", "program", "rank_assignment"],
             &["torch"],
             &["session"],
             &["watch"],

@@ -2,6 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -14,7 +15,7 @@ use stepscope_traces::{CollectorNote, NvmlNote, Pauses, PeakFlopsFrom, RECORDED_
 
 use crate::{
     gpu::{self, Gpu},
-    gpu_window::{Attempt, GpuWindow, Stretch, Tracer, Wishes},
+    gpu_window::{Attempt, GpuRecorded, GpuWindow, Stretch, Tracer, Wishes},
     nccl, other_profiler, place,
     process::{self, Given},
     program, rank_assignment,
@@ -76,6 +77,12 @@ impl Session {
         }
     }
 
+    /// How much of the GPU is recorded now.
+    pub(crate) fn recorded(&self) -> GpuRecorded {
+        let open = self.window.as_ref().filter(|window| window.closing.is_none());
+        open.map_or(GpuRecorded::Unknown, |window| window.gpu.recorded())
+    }
+
     /// Begins to record, or to record again.
     pub(crate) fn open(&mut self) {
         if self.failed {
@@ -95,7 +102,7 @@ impl Session {
             },
         };
         let wishes = Wishes { own_profiler: other_profiler::is_wanted(), rest: false };
-        let gpu = GpuWindow::open(Cupti { recorder }, self.pauses, wishes, now());
+        let gpu = GpuWindow::open(Cupti { recorder }, self.pauses, wishes, now);
         torch::open_window();
         // All of this may have been said before there was anybody to tell.
         place::tell();
@@ -115,7 +122,7 @@ impl Session {
         if !is_wanted && (!is_open || window.closing.is_some()) {
             return;
         }
-        if let Some(stretch) = window.gpu.look(Wishes { own_profiler: is_wanted, rest }, now()) {
+        if let Some(stretch) = window.gpu.look(Wishes { own_profiler: is_wanted, rest }, now) {
             record_window(recorder, stretch);
         }
         if window.closing.is_none() {
@@ -163,8 +170,7 @@ impl Session {
     fn begin_to_close(&mut self) {
         if let (Some(window), Some(recorder)) = (&mut self.window, recorder()) {
             // The program runs at its own speed from here on, not when all else is done.
-            let rest = Wishes { own_profiler: false, rest: true };
-            if let Some(stretch) = window.gpu.look(rest, now()) {
+            if let Some(stretch) = window.gpu.stop(now) {
                 record_window(recorder, stretch);
             }
             window.closing = Some(Instant::now());
@@ -245,7 +251,11 @@ impl Tracer for Cupti {
 
     fn rest(&self, activity: &Activity) {
         activity.stop_tracing();
-        gpu::wait_until_done_within(SETTLE);
+        if activity.sees_graphs() {
+            thread::sleep(SETTLE);
+        } else {
+            gpu::wait_until_done_within(SETTLE);
+        }
         activity.rest();
         other_profiler::let_go();
     }

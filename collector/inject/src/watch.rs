@@ -17,7 +17,7 @@ use stepscope_collector::{
     injection::{Injection, Moment, Trigger, Windows},
     quiet_thread,
 };
-use stepscope_traces::{ClockSnapshot, CollectorNote};
+use stepscope_traces::{ClockSnapshot, CollectorNote, now};
 
 use crate::{
     exit, other_profiler,
@@ -55,7 +55,10 @@ pub(crate) fn begin() {
     let awaits_steps = pacing.is_some() || matches!(injection.windows, Windows::Steps { .. });
     let mut watch = Watch { session: Session::new(&injection.run), injection, pacing, began: Instant::now() };
     if watch.wish() != Wish::Nothing {
+        let from = now();
         watch.session.open();
+        let to = watch.session.recorded();
+        watch.pacing.iter_mut().for_each(|pacing| pacing.changed(from, now(), to));
     }
     match quiet_thread::spawn("stepscope-watch", move || watch.run()) {
         Ok(thread) => {
@@ -101,12 +104,24 @@ impl Watch {
         }
     }
 
+    /// Records what is to be recorded now.
+    fn look(&mut self) {
+        let (from, before) = (now(), self.session.recorded());
+        self.session.look(self.wish());
+        let to = self.session.recorded();
+        if let Some(pacing) = self.pacing.as_mut().filter(|_| to != before) {
+            pacing.changed(from, now(), to);
+        }
+    }
+
     /// Keeps the pace.
     fn pace(&mut self) {
         let Some(pacing) = &mut self.pacing else { return };
         let begun = step_waiter::take_begun();
-        let is_new = pacing.look(&begun, torch::looked_at());
-        if let Some(step) = place::latest_step() {
+        let is_new = pacing.look(&begun, torch::looked_at(), ClockSnapshot::take().wall_ns);
+        // Where steps say when to record at all, each of them matters.
+        let is_by_steps = matches!(self.injection.windows, Windows::Steps { .. });
+        if let Some(step) = place::latest_step().filter(|_| !is_by_steps) {
             step_waiter::wake_at(pacing.next_change(step));
         }
         if is_new {
@@ -126,10 +141,11 @@ impl Watch {
             while !ENDING.load(Acquire) {
                 thread::park_timeout(LOOK_EVERY);
                 self.pace();
-                self.session.look(self.wish());
+                self.look();
             }
             self.pace();
             self.note_cost();
+            self.pacing.iter().for_each(Pacing::end);
             self.session.finish();
         })));
         *ENDED.lock().unwrap_or_else(PoisonError::into_inner) = true;

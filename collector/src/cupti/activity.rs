@@ -18,6 +18,7 @@ use super::{
     library, subscriber,
     traced::Traced,
     unavailable::Unavailable,
+    watched_calls,
 };
 use crate::{
     quiet_thread,
@@ -121,6 +122,11 @@ impl Activity {
         if !self.shared.is_forked() && !self.session.rests() && self.session.translator().has_only(&self.shared) {
             library::disable();
         }
+    }
+
+    /// Whether the program has graphs, or records one. Then nobody may wait for its device: that ends what is recorded.
+    pub fn sees_graphs(&self) -> bool {
+        watched_calls::has_graphs()
     }
 
     /// Records what is left and detaches CUPTI, for a while: see [`Activity::go_on`]. The program runs as if it had never been

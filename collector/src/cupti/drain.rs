@@ -117,11 +117,13 @@ impl Session {
         while !self.ending.load(Acquire) {
             thread::park_timeout(LOOK_EVERY);
             if self.rests() {
-                thread::park_timeout(REST_FOR);
+                if !self.ending.load(Acquire) {
+                    thread::park_timeout(REST_FOR);
+                }
                 continue;
             }
             if heard.elapsed() >= FLUSH_EVERY {
-                library::flush(false);
+                self.flush();
                 heard = Instant::now();
             }
             if self.drain() {
@@ -131,6 +133,15 @@ impl Session {
                 self.translator().look_for_quiet_streams();
                 looked = Instant::now();
             }
+        }
+    }
+
+    /// Asks CUPTI for what is complete, if it is there.
+    fn flush(&self) {
+        // Nobody lets go of it meanwhile.
+        let _translator = self.translator();
+        if !self.rests() {
+            library::flush(false);
         }
     }
 

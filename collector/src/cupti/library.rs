@@ -163,8 +163,13 @@ fn calls(domain: CUpti_CallbackDomain) -> impl Iterator<Item = (u32, String)> {
 /// Traces nothing from now on, and watches no calls.
 pub(crate) fn disable() {
     if subscriber::is_there() {
-        // SAFETY: it is ours. Without it, launches take longer until CUPTI is let go of.
+        // SAFETY: it is ours. Otherwise launches take longer until CUPTI is let go of.
         unsafe { sys::cuptiEnableDomain(0, subscriber::current(), DRIVER) };
+        // Whether there are graphs matters until then.
+        for call in watched_calls::numbers_of_graphs() {
+            // SAFETY: as for those that are watched while it traces.
+            unsafe { sys::cuptiEnableCallback(1, subscriber::current(), DRIVER, call) };
+        }
     }
     for kind in kinds(Traced { memory: true }).chain(CallKind::ALL.map(records_of)) {
         // SAFETY: it is attached. One that was not enabled is none to worry about.

@@ -76,6 +76,12 @@ pub(crate) fn numbers(all: impl FnOnce() -> Vec<(u32, String)>) -> impl Iterator
     calls.iter().enumerate().filter_map(is_watched)
 }
 
+/// The numbers of the calls that make, record and launch graphs.
+pub(crate) fn numbers_of_graphs() -> impl Iterator<Item = u32> {
+    let calls = CALLS.get().map_or(&[][..], Vec::as_slice).iter().enumerate();
+    calls.filter(|(_, call)| call.is_some_and(|call| call.is_of_graph)).map(|(place, _)| place as u32)
+}
+
 /// The call of a number, if it is watched.
 #[inline]
 pub(crate) fn numbered(number: u32) -> Option<&'static WatchedCall> {
@@ -118,6 +124,7 @@ mod tests {
         let all =
             || vec![(307, "cuLaunchKernel".to_owned()), (2, "cuDeviceGet".to_owned()), (5, "cuMemFree_v2".to_owned())];
         assert_eq!(numbers(all).collect::<Vec<_>>(), [5, 307]);
+        assert_eq!(numbers_of_graphs().count(), 0);
         assert_eq!(numbered(307).unwrap().launches, Some(LaunchedWork::OneKernel));
         assert!(numbered(2).is_none() && numbered(9999).is_none() && !has_graphs());
     }

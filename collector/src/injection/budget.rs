@@ -1,13 +1,13 @@
 //! What recording may cost, and which steps are recorded for it.
 
-use std::{fmt, io, path::Path, str::FromStr};
+use std::{fmt, fs, io, path::Path, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-use stepscope_traces::Step;
+use stepscope_traces::{Nanos, Step};
 
 use super::left;
 
-/// What [`RecordedSteps`] are called in a run.
+/// What the [`SaidPace`] of a job is called in its run.
 const PACE_FILE: &str = "pace.json";
 
 /// What recording may cost on average, as a share of the time that the program takes without.
@@ -44,7 +44,7 @@ impl fmt::Display for Budget {
     }
 }
 
-/// The steps that are recorded next, or now, by all ranks of a job: one of them says so.
+/// Steps that are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedSteps {
     /// The first one.
@@ -53,20 +53,37 @@ pub struct RecordedSteps {
     pub end: Step,
 }
 
-impl RecordedSteps {
-    /// Says it in a run where nobody has said it yet: whether that was so, and this process goes on saying it.
-    pub fn lead(&self, run: &Path) -> io::Result<bool> {
+/// The steps that all ranks of a job record next, or now: one of them says so, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaidPace {
+    /// Which steps.
+    #[serde(flatten)]
+    pub steps: RecordedSteps,
+    /// Who says so: a number that no other process has.
+    pub leader: u64,
+    /// When, in nanoseconds since 1970, UTC.
+    pub wall_ns: Nanos,
+}
+
+impl SaidPace {
+    /// Says it in a run where nobody has said it yet: whether that was so.
+    pub fn say_first(&self, run: &Path) -> io::Result<bool> {
         left::leave_first(self, run, PACE_FILE)
     }
 
     /// Says it in a run, in place of what was said before.
-    pub fn leave(&self, run: &Path) -> io::Result<()> {
+    pub fn say(&self, run: &Path) -> io::Result<()> {
         left::leave(self, run, PACE_FILE)
     }
 
-    /// What was said in a run.
-    pub fn find(run: &Path) -> Option<RecordedSteps> {
+    /// What was said last in a run.
+    pub fn find(run: &Path) -> Option<SaidPace> {
         left::find(run, PACE_FILE)
+    }
+
+    /// Takes it back: nobody says it any more.
+    pub fn take_back(run: &Path) -> io::Result<()> {
+        fs::remove_file(run.join(PACE_FILE))
     }
 }
 

@@ -29,7 +29,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub use budget::{Budget, RecordedSteps};
+pub use budget::{Budget, RecordedSteps, SaidPace};
 pub use job::{Job, JobError, exit_status, hear_of_children};
 pub use library::{LIBRARY_FILE, LibraryError, library};
 pub use python::PythonModule;

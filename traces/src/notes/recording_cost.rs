@@ -17,8 +17,10 @@ pub struct RecordingCost {
     pub recorded_steps: u64,
     /// How long they took together, but for the first few and for those that took twice as long as usual.
     pub nanos: u64,
-    /// How long those of them took in which anything was recorded of the GPU.
+    /// How long those of them took that were recorded.
     pub recorded_nanos: u64,
+    /// How much of all that time is what recording cost.
+    pub spent_nanos: u64,
 }
 
 /// What a recorded step takes more than one that is not, with an interval of 95%.
@@ -42,10 +44,10 @@ impl RecordingCost {
         if self.nanos == 0 { 1.0 } else { self.recorded_nanos as f64 / self.nanos as f64 }
     }
 
-    /// What recording has cost on average, all steps together.
+    /// What recording has cost on average, all steps together, once that is known.
     pub fn average(&self) -> Option<f64> {
-        let cost = self.while_on?.share.max(0.0);
-        let spent = self.duty() * cost / (1.0 + cost);
-        Some(spent / (1.0 - spent))
+        self.while_on?;
+        let without = self.nanos.saturating_sub(self.spent_nanos).max(1);
+        Some(self.spent_nanos as f64 / without as f64)
     }
 }

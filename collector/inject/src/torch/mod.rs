@@ -61,6 +61,8 @@ static EXPECTED: AtomicBool = AtomicBool::new(false);
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether recording rests within its window.
 static RESTS: AtomicBool = AtomicBool::new(false);
+/// Whether anything but steps and phases is recorded.
+static DETAILED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the module is in this process.
 pub(crate) fn is_expected() -> bool {
@@ -70,6 +72,7 @@ pub(crate) fn is_expected() -> bool {
 /// Has the history recorded from now on.
 pub(crate) fn open_window() {
     RESTS.store(false, Release);
+    DETAILED.store(true, Release);
     steps::rest(false);
     follow::window_is_open();
     WANTED.store(is_expected(), Release);
@@ -83,7 +86,7 @@ pub(crate) fn rest(rests: bool) {
     if rests {
         // What is left of the history is read here and now, so that the program need not wait for it.
         follow::close_window();
-        WANTED.store(false, Release);
+        begin_to_close_window();
         steps::rest(true);
         RESTS.store(true, Release);
     } else {
@@ -99,6 +102,7 @@ pub(crate) fn looked_at() -> Option<Step> {
 /// Has the program turn its history off when it comes by.
 pub(crate) fn begin_to_close_window() {
     WANTED.store(false, Release);
+    DETAILED.store(false, Release);
 }
 
 /// Records what is left of a window, before the recording pauses.
@@ -109,7 +113,7 @@ pub(crate) fn close_window() {
 fn wishes() -> u32 {
     let wanted = |wish: u32, is_wanted: bool| if is_wanted { wish } else { 0 };
     let is_recording = recorder().is_some();
-    wanted(DETAILS, WANTED.load(Acquire))
+    wanted(DETAILS, DETAILED.load(Acquire))
         | wanted(HISTORY, WANTED.load(Acquire) && follow::is_able())
         | wanted(OPERATORS, is_recording && WANTED.load(Acquire) && steps::wants_operators())
 }

@@ -192,8 +192,9 @@ const LOOK_EVERY: i32 = 512;
 /// In which steps operators are looked at.
 #[derive(Debug)]
 struct Looks {
-    /// The newest one.
+    /// The newest one, by optimizers and as the process numbers it.
     latest: Option<i32>,
+    numbered: Option<Step>,
     /// The step in which recording began again, which is not whole; every step while it rests.
     not_whole: Option<i32>,
     rests: bool,
@@ -202,12 +203,13 @@ struct Looks {
 static LOOKS: Mutex<Looks> = Mutex::new(Looks::NONE);
 
 impl Looks {
-    const NONE: Looks = Looks { latest: None, not_whole: None, rests: false };
+    const NONE: Looks = Looks { latest: None, numbered: None, not_whole: None, rests: false };
 
     fn wants(&mut self, step: i32) -> bool {
         let is_due = self.latest.is_none_or(|latest| step - latest >= LOOK_EVERY);
         if self.latest != Some(step) && is_due && step >= FIRST_LOOK && self.not_whole != Some(step) && !self.rests {
             self.latest = Some(step);
+            self.numbered = place::latest_step();
         }
         self.latest == Some(step) && !self.rests
     }
@@ -227,15 +229,16 @@ pub(super) fn wants_operators() -> bool {
 pub(super) fn rest(rests: bool) {
     let step = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner).step;
     let mut looks = looks();
-    if looks.rests && !rests {
+    looks.rests = rests;
+    if !rests {
+        // It begins to be recorded now.
         looks.not_whole = step;
     }
-    looks.rests = rests;
 }
 
 /// The newest step in which operators were looked at.
 pub(super) fn looked_at() -> Option<Step> {
-    looks().latest.map(Step)
+    looks().numbered
 }
 
 /// The program begins or ends something: tells the recording and the assignment of memory categories.
