@@ -14,7 +14,7 @@ use stepscope_traces::{Nanos, RecordingCost, Step};
 
 use crate::{
     gpu_window::GpuRecorded,
-    pacer::{Change, Pacer},
+    pacer::{Pacer, Transition},
 };
 
 /// How often it is said again.
@@ -42,7 +42,7 @@ impl Pacing {
 
     /// Says that how much of the GPU is recorded has changed, from when to when.
     pub(crate) fn changed(&mut self, from: Nanos, until: Nanos, to: GpuRecorded) {
-        self.pacer.changed(Change { from, until, to });
+        self.pacer.changed(Transition { from, until, to });
     }
 
     /// Takes in the steps that have begun, but for one that took longer for another reason, and says or hears what is to be

@@ -48,7 +48,7 @@ pub(crate) struct Pacer {
     pace: Option<RecordedSteps>,
     /// The step that the program is in, and since when.
     current: Option<(Step, Nanos)>,
-    changes: VecDeque<Change>,
+    changes: VecDeque<Transition>,
     /// How long the latest steps took that were recorded, and the others.
     recent: [VecDeque<f64>; 2],
     stretches: Stretches,
@@ -61,7 +61,7 @@ pub(crate) struct Pacer {
 
 /// How much of the GPU is recorded changes, which takes a while.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
+pub(crate) struct Transition {
     pub(crate) from: Nanos,
     pub(crate) until: Nanos,
     pub(crate) to: GpuRecorded,
@@ -142,7 +142,7 @@ impl Pacer {
     }
 
     /// Says that how much of the GPU is recorded has changed.
-    pub(crate) fn changed(&mut self, change: Change) {
+    pub(crate) fn changed(&mut self, change: Transition) {
         if self.changes.len() == MOST_CHANGES {
             self.changes.pop_front();
         }
@@ -410,7 +410,7 @@ mod tests {
         let mut pacer = Pacer::new(budget.parse().unwrap());
         let mut random = fastrand::Rng::with_seed(7);
         let (mut time, mut without, mut slow) = (0.0, 0.0, 0.0);
-        pacer.changed(Change { from: Nanos(0), until: Nanos(0), to: GpuRecorded::All });
+        pacer.changed(Transition { from: Nanos(0), until: Nanos(0), to: GpuRecorded::All });
         // What is recorded, and when that will have changed; nobody looks at steps meanwhile.
         let (mut is_on, mut changes, mut begun) = (true, None, Vec::new());
         for step in 0..steps {
@@ -420,7 +420,7 @@ mod tests {
                 changes = None;
                 let from = Nanos((at - program.lag_ns) as i64);
                 let to = if is_on { GpuRecorded::All } else { GpuRecorded::Nothing };
-                pacer.changed(Change { from, until: Nanos(at as i64), to });
+                pacer.changed(Transition { from, until: Nanos(at as i64), to });
             }
             if changes.is_none() {
                 begun.drain(..).for_each(|(step, time)| pacer.step_began(step, time));
@@ -480,7 +480,7 @@ mod tests {
     /// Runs a program that numbers its steps so, and adds to the time of some.
     fn numbered(steps: impl Iterator<Item = i32>, more: impl Fn(usize) -> i64) -> RecordingCost {
         let mut pacer = Pacer::new(Budget::USUAL);
-        pacer.changed(Change { from: Nanos(0), until: Nanos(0), to: GpuRecorded::All });
+        pacer.changed(Transition { from: Nanos(0), until: Nanos(0), to: GpuRecorded::All });
         let (mut time, mut is_on) = (1, true);
         for (count, step) in steps.enumerate() {
             pacer.step_began(Step(step), Nanos(time));
@@ -488,7 +488,7 @@ mod tests {
             if is_on == pacer.rests_in(Some(Step(step))) {
                 is_on = !is_on;
                 let to = if is_on { GpuRecorded::All } else { GpuRecorded::Nothing };
-                pacer.changed(Change { from: Nanos(time), until: Nanos(time + 1), to });
+                pacer.changed(Transition { from: Nanos(time), until: Nanos(time + 1), to });
             }
             time += if is_on { 10_500_000 } else { 10_000_000 } + more(count);
         }
@@ -549,7 +549,7 @@ mod tests {
     #[test]
     fn numbers_that_jump_are_no_steps() {
         let mut pacer = Pacer::new(Budget::USUAL);
-        pacer.changed(Change { from: Nanos(-1), until: Nanos(-1), to: GpuRecorded::All });
+        pacer.changed(Transition { from: Nanos(-1), until: Nanos(-1), to: GpuRecorded::All });
         for (step, time) in [(0, 0), (1, 10), (5, 20), (3, 30), (4, 40), (4, 45), (i32::MAX, 50), (i32::MIN, 60)] {
             pacer.step_began(Step(step), Nanos(time));
             assert_eq!(pacer.next(), None);

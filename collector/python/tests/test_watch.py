@@ -51,7 +51,7 @@ class Library:
 
     def mark(self, event, optimizer, spent):
         self.signs += SIGNS[event]
-        return 0
+        return says.DETAILS
 
     def tokens(self, count):
         self.counted.append(count)
