@@ -75,7 +75,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     no_torch: bool,
     /// Also record which line of the program launches what (PyTorch, Python 3.12 and later), in the steps whose operators are
-    /// recorded: the third, and every 512th after it.
+    /// recorded: the third, and one every 512 steps after it.
     #[arg(long, conflicts_with = "no_torch")]
     lines: bool,
     /// The command and its arguments.

@@ -31,8 +31,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Nothing,
-    /// What costs next to nothing.
-    AllButTheGpu,
+    /// Steps, phases and samples of the GPU: recording rests.
+    OnlySteps,
     All,
 }
 
@@ -63,7 +63,7 @@ impl Session {
     /// Opens a window or closes it, as is asked for; finds out on which GPU.
     pub(crate) fn look(&mut self, wish: Wish) {
         let is_open = wish != Wish::Nothing;
-        self.share_cupti(is_open, wish == Wish::AllButTheGpu);
+        self.share_cupti(is_open, wish == Wish::OnlySteps);
         match self.window.as_ref().map(|window| window.closing) {
             None if is_open => self.open(),
             None => {}
@@ -113,8 +113,8 @@ impl Session {
         self.sample();
     }
 
-    /// Lets the program's own profiler have CUPTI while it runs, and has it rest as is asked for. Steps, phases and memory that the
-    /// program tells are recorded on; only the GPU's time then belongs to no window.
+    /// Lets the program's own profiler have CUPTI while it runs, and has it rest as is asked for. Steps and phases are recorded on,
+    /// and memory while that profiler runs; only the GPU's time then belongs to no window.
     fn share_cupti(&mut self, is_open: bool, rest: bool) {
         let (Some(window), Some(recorder)) = (&mut self.window, recorder()) else { return };
         let is_wanted = other_profiler::is_wanted();

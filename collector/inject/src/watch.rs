@@ -99,7 +99,7 @@ impl Watch {
         let now = Moment { since_start: self.began.elapsed(), step: place::latest_step() };
         match &self.pacing {
             _ if !self.injection.windows.is_open(&now) => Wish::Nothing,
-            Some(pacing) if pacing.rests_in(now.step) => Wish::AllButTheGpu,
+            Some(pacing) if pacing.rests_in(now.step) => Wish::OnlySteps,
             _ => Wish::All,
         }
     }

@@ -8,8 +8,7 @@ use std::{
 use crate::shared::lock;
 
 /// CUPTI hands over a buffer only when each record in it is complete, which in a busy job is when it is full: a small one
-/// is seen soon, and a large one makes launches faster (by 0.1 to 0.2 µs on an H200, from 64 KiB on). This is some 5,000
-/// kernels.
+/// is seen soon, and a large one is asked for less often. This is some 5,000 kernels.
 const BUFFER_WORDS: usize = (1 << 20) / size_of::<u64>();
 /// All buffers together: 64 MiB.
 const MOST_BUFFERS: usize = 64;
