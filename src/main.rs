@@ -1,7 +1,9 @@
 //! Stepscope's command line: flags and glue. Each subcommand is a file of its own.
 
 mod amount;
+mod amount_of_bytes;
 mod analyze;
+mod black_box;
 mod completions;
 mod diff;
 mod doctor;
@@ -9,6 +11,7 @@ mod export;
 mod failure;
 mod folded;
 mod import;
+mod incidents;
 mod inspect;
 mod live;
 mod man;
@@ -82,6 +85,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Export(export::Arguments),
     Import(import::Arguments),
+    Incidents(incidents::Arguments),
     Inspect(inspect::Arguments),
     Live(live::Arguments),
     Man(man::Arguments),
@@ -118,13 +122,14 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments).map(done),
         Command::Export(arguments) => export::run(&arguments).map(done),
         Command::Import(arguments) => import::run(&arguments).map(done),
+        Command::Incidents(arguments) => incidents::run(&arguments).map(done),
         Command::Inspect(arguments) => inspect::run(&arguments).map(done),
         Command::Live(arguments) => live::run(arguments).map(done),
         Command::Man(arguments) => man::run(&arguments, Arguments::command()).map(done),
         Command::Open(arguments) => open::run(&arguments).map(done),
         Command::Plan(arguments) => plan::run(&arguments).map(done),
         Command::Record(arguments) => record::run(&arguments),
-        Command::Train(arguments) => train::run(*arguments).map(done),
+        Command::Train(arguments) => train::run(*arguments),
         Command::Trigger(arguments) => trigger::run(&arguments).map(done),
     };
     match outcome {

@@ -2,7 +2,7 @@
 //!
 //! In layers, each of which uses only those before it: `figures`, what is said, as plain structs; `rank`, what one rank
 //! says; `job`, what ranks say together; `findings`, what stands out; `analyze`, all of it; and on top, beside each other,
-//! `live`, `detail` and `diff`. Inside a layer there is one file a question: every figure is defined where it is computed,
+//! `live`, `detail`, `diff` and `incidents`. Inside a layer there is one file a question: every figure is defined where it is computed,
 //! by the public contract.
 
 mod analyze;
@@ -11,6 +11,7 @@ mod diff;
 mod error;
 mod figures;
 mod findings;
+mod incidents;
 mod job;
 mod live;
 mod rank;
@@ -39,9 +40,10 @@ pub use figures::{
     Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank, PathShare, PathStretch, Paused,
     PendingOperation, PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory, RankOperation,
     Recording, Roofline, RunLayout, RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures,
-    StepBubble, StepFigures, StepTime, Straggler, Wait, WaitingRank, WaitingWork, WaterfallLine, WaterfallPart,
-    WaterfallRow, WhatIf, Without,
+    StepBubble, StepCollectives, StepFigures, StepRecord, StepTime, Straggler, Wait, WaitingRank, WaitingWork,
+    WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
 };
+pub use incidents::{JobWatch, Notice, SlowStepCause, WatchedStep, why_slow};
 pub use job::{
     clock::AlignedClock, ideal_schedule::NoIdeal, paused::paused, recording::recording, step_summary::StepSummary,
 };

@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stepscope_traces::{ClockSnapshot, Counter, CounterSample, MemoryEvent, RankWriter, TraceError, now};
+use stepscope_traces::{
+    ClockSnapshot, Counter, CounterSample, MemoryEvent, Nanos, RankWriter, STOOD_STILL, Span, SpanKind, TraceError, now,
+};
 
 use crate::{
     error::RecordError,
@@ -26,6 +28,8 @@ use crate::{
 const NAP: Duration = Duration::from_millis(50);
 const COUNT_COSTS_EVERY: Duration = Duration::from_secs(1);
 const READ_CLOCKS_EVERY: Duration = Duration::from_secs(10);
+/// The thread wakes up in time, unless its process stands still; so much later is told.
+const STANDS_STILL: Duration = Duration::from_millis(300);
 
 pub(crate) fn spawn(
     shared: Arc<Shared>,
@@ -142,8 +146,26 @@ impl<'a> Drain<'a> {
                 return Ok(ending);
             }
             self.costs.busy += woke.elapsed();
+            let lay_down = now();
             thread::park_timeout(nap);
+            self.tell_standstill(lay_down, nap)?;
         }
+    }
+
+    /// Records how long the process stood still, if the thread slept for longer than it meant to.
+    fn tell_standstill(&mut self, lay_down: Nanos, nap: Duration) -> Result<(), TraceError> {
+        let slept = now() - lay_down;
+        if u128::try_from(slept.0).unwrap_or(0) < (nap + STANDS_STILL).as_nanos() {
+            return Ok(());
+        }
+        let name = self.shared.names().name(STOOD_STILL);
+        self.take_names()?;
+        self.writer.push_span(&Span::new(SpanKind::Range, name, lay_down, slept))
+    }
+
+    fn take_names(&mut self) -> Result<(), TraceError> {
+        let fresh = self.shared.names().take_fresh();
+        fresh.into_iter().try_for_each(|(id, text)| self.writer.push_name(id, &text))
     }
 
     /// Moves what the queues hold now into the writer.
@@ -152,10 +174,7 @@ impl<'a> Drain<'a> {
         self.queues.extend(self.shared.take_new_queues());
         let waiting: Vec<usize> = self.queues.iter().map(|queue| queue.events.slots()).collect();
         // Every name that an event counted above uses was interned before that event was pushed.
-        let fresh = self.shared.names().take_fresh();
-        for (id, text) in fresh {
-            self.writer.push_name(id, &text)?;
-        }
+        self.take_names()?;
         self.shared.take_notes().into_iter().for_each(|note| self.writer.note(note));
         if let Some(device) = self.shared.take_device() {
             self.writer.set_device(device);

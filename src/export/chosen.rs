@@ -8,7 +8,7 @@ use stepscope_traces::{
     export::perfetto::{Detail, Level},
 };
 
-use super::amount_of_bytes;
+use crate::amount_of_bytes;
 use crate::analyze::ranges::{self, RankList};
 
 /// What of a run is exported.

@@ -1,6 +1,5 @@
 //! `stepscope export`: a run as a trace for ui.perfetto.dev.
 
-mod amount_of_bytes;
 mod chosen;
 mod critical_path;
 mod estimate;

@@ -16,9 +16,11 @@ use anyhow::{Result, anyhow, bail};
 use stepscope_analyzer::{StepRange, paused, recording};
 use stepscope_collector::injection::{self, Budget, Injection, Job, NCCL_VARIABLE, PythonModule, Windows, exit_status};
 use stepscope_plan::text;
-use stepscope_traces::{Loss, Run, RunInfo, State, Step, TraceError, Window};
+use stepscope_traces::{KeptIncident, Loss, Run, RunInfo, State, Step, TraceError, Window};
 
-use crate::{analyze::ranges, failure, new_run::NewRun, own_profiler, recording_cost, seconds, terminal, torch_memory};
+use crate::{
+    analyze::ranges, black_box, failure, new_run::NewRun, own_profiler, recording_cost, seconds, terminal, torch_memory,
+};
 
 /// Under which key a run says what it is, and what it says there.
 const SOURCE: (&str, &str) = ("source", "recorded program");
@@ -78,6 +80,8 @@ pub(crate) struct Arguments {
     /// recorded: the third, and one every 512 steps after it.
     #[arg(long, conflicts_with = "no_torch")]
     lines: bool,
+    #[command(flatten)]
+    long_jobs: black_box::Arguments,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -122,7 +126,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             tool.display()
         );
     }
-    let (info, mut command) = describe(arguments);
+    let (mut info, mut command) = describe(arguments);
+    info.black_box = arguments.long_jobs.bounds()?;
     let mut run = match &arguments.run {
         Some(path) => NewRun::at(path.clone()),
         None => NewRun::like(&info.default_path())?,
@@ -143,20 +148,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if windows == Windows::Dormant {
         tell(&format!("{}{}\n{}", label("dormant"), shown(path), hint_to_trigger(path)));
     }
-    let status = Job::start(command)?.wait()?;
+    let keeper = arguments.long_jobs.watch(path)?;
+    let status = Job::start(command)?.wait(|signal| keeper.signal(signal))?;
+    let incidents = keeper.end(Some(status));
     if !status.success() {
         tell(&format!("{}{status}", label("command")));
     }
     // Whatever became of the recording, the status is the command's.
-    if let Err(error) = report(path, &windows) {
+    if let Err(error) = report(path, &windows, &incidents) {
         failure::explain(&anyhow!("cannot read the recording: {error}"));
     }
     Ok(ExitCode::from(exit_status(status)))
 }
 
 /// Says what is in the recording.
-fn report(path: &Path, windows: &Windows) -> Result<(), TraceError> {
+fn report(path: &Path, windows: &Windows, incidents: &[KeptIncident]) -> Result<(), TraceError> {
     tell(&summary(path, windows)?);
+    if !incidents.is_empty() {
+        let how_many = text::counted(incidents.len() as u64, "incident");
+        tell(&format!("{}{how_many}: {} incidents {}", label("watched"), terminal::program(), shown(path)));
+    }
     Ok(())
 }
 

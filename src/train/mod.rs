@@ -1,17 +1,23 @@
 //! `stepscope train`: the reference trainer, recorded.
 
+mod boxed;
 mod progress;
 mod settings;
 mod sweep;
 mod training;
 mod watched;
 
-use std::{io::Write, os::unix::process::CommandExt, path::PathBuf, process::Command};
+use std::{
+    io::Write,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
 
 use anstyle::AnsiColor;
 use anyhow::{Result, bail};
 use stepscope_plan::{ParallelLayout, Zero};
-use stepscope_traces::{Rank, RunInfo};
+use stepscope_traces::{Rank, RingBounds, RunInfo};
 use stepscope_trainer::{Job, RankAssignment, TrainConfig, TrainError, comm::Groups, launch_processes};
 
 use self::{
@@ -20,7 +26,7 @@ use self::{
     training::{ChosenBackend, Training, Variables},
 };
 
-use crate::new_run::NewRun;
+use crate::{black_box, new_run::NewRun};
 
 /// Train a Llama-style model, and record every step.
 #[derive(clap::Args)]
@@ -61,12 +67,18 @@ pub(crate) struct Arguments {
     /// Output of the training goes to a log file next to the run. Quitting the dashboard asks whether to stop the training.
     #[arg(long, conflicts_with_all = ["no_record", "sweep"], help_heading = "Run")]
     live: bool,
+    #[command(flatten)]
+    long_jobs: black_box::Arguments,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { config: file, sweep, settings, run, no_record, processes, live } = arguments;
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let Arguments { config: file, sweep, settings, run, no_record, processes, live, long_jobs } = arguments;
+    let (bounds, done) = (long_jobs.bounds()?, |()| ExitCode::SUCCESS);
+    if bounds.is_some() && (no_record || sweep.is_some()) {
+        bail!("--black-box cannot be used with --no-record or --sweep");
+    }
     if let Some(file) = sweep {
-        return sweep::run(&file, &settings, run, processes);
+        return sweep::run(&file, &settings, run, processes).map(done);
     }
     let settings = match file {
         Some(file) => settings.or(settings::read(&file)?),
@@ -86,21 +98,41 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
             Some(path) => NewRun::at(path),
             None => NewRun::like(&RunInfo::of_this_process(run_name(&config)).default_path())?,
         };
-        return watched::train(run.path(), is_named);
+        return watched::train(run.path(), is_named).map(done);
     }
+    let recording = Recording { run, no_record, bounds };
     if let Some(assignment) = assignment {
         let job = Job::join(&assignment, &config)?;
-        let trained = train(&ChosenBackend::of(backend, ranks), config, run, no_record, Some(&job));
-        return job.end(trained);
+        // Ranks that somebody else has started have nobody outside to watch them.
+        let keeper = (long_jobs.black_box && job.rank() == Rank(0) && !boxed::is_watched()).then_some(&long_jobs);
+        let trained = train(&ChosenBackend::of(backend, ranks), config, recording, Some(&job), keeper);
+        return job.end(trained).map(done);
     }
     config.check()?;
+    if long_jobs.black_box && !boxed::is_watched() {
+        let is_named = recording.run.is_some();
+        let run = match recording.run {
+            Some(path) => NewRun::at(path),
+            None => NewRun::like(&RunInfo::of_this_process(run_name(&config)).default_path())?,
+        };
+        return boxed::train(run.path(), is_named, &long_jobs);
+    }
     let (choice, variables) = ChosenBackend::for_launch(backend, ranks)?;
     if ranks > 1 && (processes || matches!(choice, ChosenBackend::Cuda)) {
         // What was chosen for all is not left to each.
         let chosen = (backend == BackendName::Auto).then(|| choice.name());
-        return Ok(start_processes(ranks, chosen, &variables)?);
+        start_processes(ranks, chosen, &variables)?;
+        return Ok(ExitCode::SUCCESS);
     }
-    train(&choice, config, run, no_record, None)
+    train(&choice, config, recording, None, None).map(done)
+}
+
+/// What is recorded, and where.
+struct Recording {
+    run: Option<PathBuf>,
+    no_record: bool,
+    /// What a rank keeps at most, if not everything.
+    bounds: Option<RingBounds>,
 }
 
 /// Starts this command once for each rank.
@@ -127,9 +159,9 @@ fn start_processes(ranks: u64, backend: Option<&str>, variables: &Variables) -> 
 fn train(
     choice: &ChosenBackend,
     mut config: TrainConfig,
-    run: Option<PathBuf>,
-    no_record: bool,
+    Recording { run, no_record, bounds }: Recording,
     job: Option<&Job>,
+    keeper: Option<&black_box::Arguments>,
 ) -> Result<()> {
     let mut info = RunInfo::of_this_process(run_name(&config));
     let speaks = job.is_none_or(|job| job.rank() == Rank(0));
@@ -151,6 +183,7 @@ fn train(
     let training = Training::prepare(choice, &config, job)?;
     if let Some(run) = new_run.as_mut().filter(|_| !no_record) {
         describe(&mut info, &config, choice.name());
+        info.black_box = bounds;
         run.describe(&info)?;
     }
     if let Some(job) = job {
@@ -159,8 +192,10 @@ fn train(
     if speaks {
         introduce(&config, choice, &training);
     }
+    let keeper = keeper.map(|keeper| keeper.watch(&path)).transpose()?;
     let progress = Progress::new(&config);
     let trained = training.run((!no_record).then_some(path.as_path()), &|step| progress.show(&step));
+    keeper.into_iter().for_each(|keeper| drop(keeper.end(None)));
     // A recording that ended early does not undo the training.
     if speaks && matches!(trained, Ok(()) | Err(TrainError::Record(_))) {
         let summary = progress.summary(&config, (!no_record).then_some(&path));

@@ -159,7 +159,7 @@ fn train(
     let said = job.take_stderr();
     let (status, why) = thread::scope(|scope| {
         let reader = scope.spawn(|| last_error(said, show));
-        let status = job.wait();
+        let status = job.wait(drop);
         (status, reader.join().unwrap_or_default())
     });
     let status = status?;

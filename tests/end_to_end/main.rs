@@ -28,6 +28,9 @@ mod export;
 /// `stepscope import`, and traces and memory snapshots of PyTorch's in place of runs.
 mod import;
 
+/// `stepscope incidents` and black boxes: what goes wrong in a job, and why.
+mod incidents;
+
 /// `stepscope inspect`: what it prints, and what it says of things that are not runs.
 mod inspect;
 

@@ -14,6 +14,7 @@ use crate::{
     rank_data::{RankData, Survey, TableSurvey},
     rank_info::{RankInfo, State},
     regular_file::open_regular,
+    ring,
     tables::{CounterSamples, MemoryEvents, Spans, Strings, Table},
     vocabulary::Counter,
     window::Window,
@@ -154,9 +155,12 @@ impl Follower {
     }
 }
 
-/// Reads one file to its end, again and again.
+/// Reads one table to its end, again and again: its file, and where only the last minutes are kept, one segment's after the
+/// other.
 struct TableTail<T> {
-    path: PathBuf,
+    rank: PathBuf,
+    /// The segment that it is in, if it is in one.
+    segment: Option<u64>,
     /// `None` until the recorder has made it.
     file: Option<File>,
     bytes: u64,
@@ -166,10 +170,15 @@ struct TableTail<T> {
 }
 
 impl<T: Table> TableTail<T> {
-    fn new(directory: &Path, window: Window) -> Result<TableTail<T>, TraceError> {
-        let path = directory.join(T::FILE);
-        let scanner = Scanner::new().map_err(TraceError::io("decompress", &path))?;
-        Ok(TableTail { path, file: None, bytes: 0, scanner, window, table: PhantomData })
+    fn new(rank: &Path, window: Window) -> Result<TableTail<T>, TraceError> {
+        let scanner = Scanner::new().map_err(TraceError::io("decompress", rank))?;
+        let rank = rank.to_owned();
+        Ok(TableTail { rank, segment: None, file: None, bytes: 0, scanner, window, table: PhantomData })
+    }
+
+    fn path(&self) -> PathBuf {
+        let directory = self.segment.map_or_else(|| self.rank.clone(), |number| ring::segment(&self.rank, number));
+        directory.join(T::FILE)
     }
 
     /// Appends what is new to `table`.
@@ -196,23 +205,66 @@ impl<T: Table> TableTail<T> {
         }
     }
 
-    /// Appends the contents of the next bytes of the file, up to this many; returns how many there were.
+    /// Appends the contents of the next bytes, up to this many; returns how many there were.
     fn poll_chunk(&mut self, table: &mut T, bytes: u64) -> Result<u64, TraceError> {
+        let mut read = self.read(table, bytes)?;
+        while read < bytes {
+            // Another segment is begun when the one before it is whole: what is read of this one now is the rest.
+            let Some(next) = self.next_segment() else { break };
+            read += self.read(table, bytes - read)?;
+            if read < bytes {
+                self.enter(next, table)?;
+                read += self.read(table, bytes - read)?;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Appends the contents of the next bytes of the file, up to this many; returns how many there were.
+    fn read(&mut self, table: &mut T, bytes: u64) -> Result<u64, TraceError> {
         if self.file.is_none() {
-            self.file = match open_regular(&self.path) {
+            let path = self.path();
+            self.file = match open_regular(&path) {
                 Ok(file) => Some(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(error) => return Err(TraceError::io("open", &self.path)(error)),
+                Err(error) => return Err(TraceError::io("open", &path)(error)),
             };
         }
         let Some(file) = &self.file else { return Ok(0) };
         let pending = self.scanner.pending_mut();
-        let read = file.take(bytes).read_to_end(pending).map_err(TraceError::io("read", &self.path))? as u64;
+        let read =
+            file.take(bytes).read_to_end(pending).map_err(|error| TraceError::io("read", &self.path())(error))?;
         if read > 0 {
             self.scanner.drain(self.window, table);
-            self.bytes += read;
+            self.bytes += read as u64;
         }
-        Ok(read)
+        Ok(read as u64)
+    }
+
+    /// The segment after the one that it is in.
+    fn next_segment(&self) -> Option<u64> {
+        let segments = if T::IS_TIMED { ring::segments(&self.rank) } else { Vec::new() };
+        segments.into_iter().find(|number| self.segment.is_none_or(|segment| *number > segment))
+    }
+
+    /// Goes on with another segment. Whoever begins with one that is not the first is told what still holds of those before.
+    fn enter(&mut self, number: u64, table: &mut T) -> Result<(), TraceError> {
+        self.scanner.drain_to_end(self.window, table);
+        let is_next = self.segment.map_or(0, |segment| segment + 1) == number && self.file.is_some();
+        self.scanner.change_file(is_next || number == 0);
+        let is_first = self.segment.replace(number).is_none();
+        self.file = None;
+        if T::IS_RETOLD && is_first {
+            let path = ring::segment(&self.rank, number).join(ring::HELD);
+            let mut scanner = Scanner::new().map_err(TraceError::io("decompress", &path))?;
+            // Without it, what was allocated before is not known.
+            if let Ok(mut file) = open_regular(&path)
+                && file.read_to_end(scanner.pending_mut()).is_ok()
+            {
+                scanner.drain_to_end(self.window, table);
+            }
+        }
+        Ok(())
     }
 
     fn finish(&mut self, table: &mut T) {

@@ -35,6 +35,7 @@ mod follower;
 mod format;
 mod ids;
 mod import;
+mod incident;
 mod inferred_steps;
 mod json_file;
 mod kernels;
@@ -48,10 +49,14 @@ mod rank_data;
 mod rank_info;
 mod reader;
 mod regular_file;
+mod ring;
 mod run_info;
+mod standing_memory;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
+mod table_file;
 mod tables;
+mod timed_tables;
 mod vocabulary;
 mod window;
 mod writer;
@@ -67,6 +72,7 @@ pub use ids::{
     Stream,
 };
 pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};
+pub use incident::{Incident, IncidentKind, KeptIncident};
 pub use kernels::{Family, GemmFeatures, KernelKind, Transposes};
 pub use loss::Loss;
 pub use membership::Membership;
@@ -81,10 +87,10 @@ pub use notes::{
 pub use operators::{ElementType, Gemm, OperatorArgument, OperatorWork, Shapes, Tensor};
 pub use origin::Origin;
 pub use rank_data::{RankData, Survey, TableSurvey};
-pub use rank_info::{Device, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, State, Written};
+pub use rank_info::{Device, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, STOOD_STILL, State, Written};
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
-pub use run_info::{GitRevision, GroupInfo, RunInfo, RunSource};
+pub use run_info::{GitRevision, GroupInfo, RingBounds, RunInfo, RunSource, host_name};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
 pub use vocabulary::{Counter, MemoryCategory, MemoryHolder, MemoryOperation, Phase, SpanKind};
 pub use window::Window;

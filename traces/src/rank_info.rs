@@ -1,6 +1,10 @@
 //! `rank.json`: one rank of a run, and how its recording ended.
 
-use std::{fs::TryLockError, path::Path, time::Duration};
+use std::{
+    fs::TryLockError,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -19,6 +23,11 @@ use crate::{
 };
 
 pub(crate) const FILE: &str = "rank.json";
+
+/// The directory of a rank in a run.
+pub(crate) fn rank_directory(run: &Path, rank: Rank) -> PathBuf {
+    run.join(format!("rank-{:05}", rank.0))
+}
 
 /// One rank of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,6 +63,9 @@ pub struct RankInfo {
 
 /// The name of the ranges that say when a rank was recorded, where that was not all the time.
 pub const RECORDED_WINDOW: &str = "recorded window";
+
+/// The name of the ranges in which a rank's process did not run: it was stopped, or its machine had no time for it.
+pub const STOOD_STILL: &str = "process stood still";
 
 /// The counter for the tokens that a rank's own replica of the model trains on in a step, where the job's are not told.
 pub const REPLICA_TOKENS: &str = "replica_tokens";
@@ -224,9 +236,11 @@ fn is_locked(directory: &Path) -> bool {
 }
 
 fn is_fresh(directory: &Path) -> bool {
-    // The recorder writes what it costs every second.
-    let written = directory.join(CounterSamples::FILE).metadata().and_then(|metadata| metadata.modified());
-    written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < Duration::from_secs(30)))
+    // The recorder writes what it costs every second, and where only the last minutes are kept it says the time every ten.
+    [CounterSamples::FILE, FILE].iter().any(|file| {
+        let written = directory.join(file).metadata().and_then(|metadata| metadata.modified());
+        written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < Duration::from_secs(30)))
+    })
 }
 
 #[cfg(test)]

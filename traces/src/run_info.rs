@@ -20,7 +20,7 @@ use stepscope_plan::{Axis, ModelShape, ParallelLayout};
 use crate::{
     error::TraceError,
     format::SCHEMA_VERSION,
-    ids::{Group, Rank},
+    ids::{Group, Nanos, Rank},
     json_file,
 };
 
@@ -62,6 +62,9 @@ pub struct RunInfo {
     /// Which ranks talked to each other, as far as that is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupInfo>,
+    /// What each rank keeps at most, where only the last minutes are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub black_box: Option<RingBounds>,
     /// What was configured, in the words of the program.
     #[serde(default)]
     pub configuration: serde_json::Map<String, serde_json::Value>,
@@ -107,6 +110,32 @@ impl RunSource {
     }
 }
 
+/// What a rank keeps at most, of a run of which only the last minutes are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RingBounds {
+    /// How many seconds.
+    pub keep_seconds: f64,
+    /// How many bytes, with what its incidents keep.
+    pub max_bytes: u64,
+}
+
+impl RingBounds {
+    /// How much of it is for the incidents, all together: a quarter.
+    pub fn incident_bytes(&self) -> u64 {
+        self.max_bytes / 4
+    }
+
+    /// How much of it is for the last minutes.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.max_bytes - self.incident_bytes()
+    }
+
+    /// How much time.
+    pub(crate) fn keep(&self) -> Nanos {
+        Nanos((self.keep_seconds * Nanos::SECOND.0 as f64) as i64)
+    }
+}
+
 /// A process group: what the `group` of a collective stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupInfo {
@@ -145,6 +174,7 @@ impl RunInfo {
             model: None,
             layout: None,
             groups: Vec::new(),
+            black_box: None,
             configuration: serde_json::Map::new(),
         }
     }
@@ -165,6 +195,7 @@ impl RunInfo {
             model: None,
             layout: None,
             groups: Vec::new(),
+            black_box: None,
             configuration: serde_json::Map::new(),
         }
     }
@@ -281,7 +312,7 @@ fn line_of(command: &mut Command, patience: Duration) -> Option<String> {
 }
 
 /// The name of this machine.
-pub(crate) fn host_name() -> String {
+pub fn host_name() -> String {
     nix::unistd::gethostname().map_or_else(|_| "unknown".into(), |name| name.to_string_lossy().into_owned())
 }
 

@@ -12,6 +12,12 @@ pub(crate) trait Table: Default {
     /// The file that holds it in a rank's directory.
     const FILE: &'static str;
 
+    /// Whether only the last minutes of it are kept, where that is so of a rank.
+    const IS_TIMED: bool = true;
+
+    /// Whether rows hold until others end them, so that each segment of a ring begins with those that do.
+    const IS_RETOLD: bool = false;
+
     /// What is pushed to it.
     type Row;
 
@@ -55,7 +61,7 @@ pub(crate) trait Table: Default {
 macro_rules! table {
     (
         $(#[$row_doc:meta])* row $row:ident;
-        $(#[$table_doc:meta])* table $table:ident in $file:literal $(, batches grouped by $key:ident)? $(, $added:literal column added)?;
+        $(#[$table_doc:meta])* table $table:ident in $file:literal $(, retold: $retold:literal)? $(, batches grouped by $key:ident)? $(, $added:literal column added)?;
         time $start:ident $(to + $duration:ident)?;
         $($(#[$doc:meta])* $field:ident: $type:ty,)*
     ) => {
@@ -112,6 +118,7 @@ macro_rules! table {
 
         impl Table for $table {
             const FILE: &'static str = $file;
+            $(const IS_RETOLD: bool = $retold;)?
 
             type Row = $row;
 
@@ -218,7 +225,7 @@ table! {
     row MemoryEvent;
     /// What happened to memory. What one thread recorded is in order; what several did is in order of time only once it
     /// is sorted.
-    table MemoryEvents in "memory.arrows", 1 column added;
+    table MemoryEvents in "memory.arrows", retold: true, 1 column added;
     time time_ns;
     /// When it happened.
     time_ns: Nanos,
@@ -276,6 +283,7 @@ impl Strings {
 
 impl Table for Strings {
     const FILE: &'static str = "strings.arrows";
+    const IS_TIMED: bool = false;
 
     type Row = (NameId, String);
 

@@ -1,9 +1,8 @@
 //! Appends to one rank's directory.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{self, ErrorKind, Write},
-    os::unix::fs::MetadataExt,
+    fs::{self, File, TryLockError},
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -12,26 +11,22 @@ use std::{
 use crate::{
     clock::ClockSnapshot,
     error::TraceError,
-    format::{encode::Encoder, frame::END_OF_STREAM},
-    ids::{NameId, Rank},
+    format::encode::Encoder,
+    ids::NameId,
     json_file,
     membership::Membership,
     notes::CollectorNote,
-    rank_info::{self, Device, RankInfo, Written, WrittenState},
-    run_info::RunInfo,
+    rank_info::{self, Device, RankInfo, Written, WrittenState, rank_directory},
+    ring::{self, Ring},
+    run_info::{RingBounds, RunInfo},
+    table_file::TableFile,
     tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans, Strings, Table},
+    timed_tables::TimedTables,
     vocabulary::Counter,
 };
 
-/// A batch is cut when it has this many rows, whatever the time.
-const BATCH_ROWS: usize = 16 << 10;
 /// A batch of names is cut when they have this many bytes: readers refuse a batch that is far longer.
 const BATCH_TEXT: usize = 1 << 20;
-
-/// The directory of a rank in a run.
-pub(crate) fn rank_directory(run: &Path, rank: Rank) -> PathBuf {
-    run.join(format!("rank-{:05}", rank.0))
-}
 
 /// Writes one rank of a run. Rows are kept in memory until [`RankWriter::flush`], or until a batch is full.
 ///
@@ -45,15 +40,15 @@ pub struct RankWriter {
     strings: TableFile<Strings>,
     /// How long the names are together that are pending.
     pending_text: usize,
-    spans: TableFile<Spans>,
-    memory: TableFile<MemoryEvents>,
-    counters: TableFile<CounterSamples>,
+    tables: TimedTables,
+    /// Where only the last minutes are kept: the segments that the tables are in, and the file that holds the rank.
+    ring: Option<(Ring, TableFile<Spans>)>,
 }
 
 impl RankWriter {
     /// Makes the rank's directory in a run; refuses one that holds a recording already.
     pub fn create(run: &Path, info: RankInfo) -> Result<RankWriter, TraceError> {
-        RunInfo::read(run)?;
+        let bounds = RunInfo::read(run)?.black_box;
         let directory = rank_directory(run, info.rank);
         let taken = || TraceError::AlreadyRecorded { path: directory.clone() };
         if !is_free(&directory).map_err(TraceError::io("create", &directory))? {
@@ -62,15 +57,16 @@ impl RankWriter {
         let mut encoder = Encoder::new().map_err(TraceError::io("compress for", &directory))?;
         // Whoever makes the spans file has the rank. Its lock says that the recording goes on; `rank.json` comes last,
         // so nobody reads of a recording that has no lock yet.
-        let spans = TableFile::create(&directory, &mut encoder).map_err(|error| match error {
+        let spans = TableFile::create(directory.join(Spans::FILE), &mut encoder, 0).map_err(|error| match error {
             TraceError::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists => taken(),
             error => error,
         })?;
-        RankWriter::create_beside(spans, &directory, encoder, info).inspect_err(|_| {
+        RankWriter::create_beside(spans, &directory, encoder, (info, bounds)).inspect_err(|_| {
             // The rank is free again.
             for file in [Spans::FILE, MemoryEvents::FILE, CounterSamples::FILE, Strings::FILE] {
                 drop(fs::remove_file(directory.join(file)));
             }
+            drop(fs::remove_dir_all(directory.join(ring::FOLDER)));
         })
     }
 
@@ -78,15 +74,21 @@ impl RankWriter {
         spans: TableFile<Spans>,
         directory: &Path,
         mut encoder: Encoder,
-        mut info: RankInfo,
+        (mut info, bounds): (RankInfo, Option<RingBounds>),
     ) -> Result<RankWriter, TraceError> {
         info.locked = lock(&spans.file);
+        let (tables, ring) = match bounds {
+            Some(bounds) => {
+                let (ring, tables) = Ring::begin(directory, bounds, &mut encoder)?;
+                (tables, Some((ring, spans)))
+            }
+            None => (TimedTables::beside(spans, directory, &mut encoder, Written::default())?, None),
+        };
         let mut writer = RankWriter {
-            strings: TableFile::create(directory, &mut encoder)?,
+            strings: TableFile::create(directory.join(Strings::FILE), &mut encoder, 0)?,
             pending_text: 0,
-            spans,
-            memory: TableFile::create(directory, &mut encoder)?,
-            counters: TableFile::create(directory, &mut encoder)?,
+            tables,
+            ring,
             encoder,
             directory: directory.to_owned(),
             info,
@@ -118,29 +120,34 @@ impl RankWriter {
 
     /// Adds a span.
     pub fn push_span(&mut self, span: &Span) -> Result<(), TraceError> {
-        self.spans.pending.push(*span);
-        if self.spans.is_full() { self.flush() } else { Ok(()) }
+        self.tables.spans.pending.push(*span);
+        if self.tables.spans.is_full() { self.flush() } else { Ok(()) }
     }
 
     /// Adds a memory event.
     pub fn push_memory(&mut self, event: &MemoryEvent) -> Result<(), TraceError> {
-        self.memory.pending.push(*event);
-        if self.memory.is_full() { self.flush() } else { Ok(()) }
+        self.tables.memory.pending.push(*event);
+        if let Some((ring, _)) = &mut self.ring {
+            ring.hear(event);
+        }
+        if self.tables.memory.is_full() { self.flush() } else { Ok(()) }
     }
 
     /// Adds a counter's sample.
     pub fn push_counter(&mut self, sample: &CounterSample) -> Result<(), TraceError> {
-        self.counters.pending.push(*sample);
-        if self.counters.is_full() { self.flush() } else { Ok(()) }
+        self.tables.counters.pending.push(*sample);
+        if self.tables.counters.is_full() { self.flush() } else { Ok(()) }
     }
 
     /// Writes what is pending. Names go first, so that no reader sees a row whose name is missing.
     pub fn flush(&mut self) -> Result<(), TraceError> {
-        self.spans.check_still_there(&self.directory)?;
+        let claim = self.ring.as_ref().map_or(&self.tables.spans, |(_, claim)| claim);
+        claim.check_still_there(&self.directory)?;
         self.flush_names()?;
-        self.spans.flush(&mut self.encoder)?;
-        self.memory.flush(&mut self.encoder)?;
-        self.counters.flush(&mut self.encoder)?;
+        self.tables.flush(&mut self.encoder)?;
+        if let Some((ring, _)) = &mut self.ring {
+            ring.turn(&mut self.tables, &mut self.encoder)?;
+        }
         if self.info_changed {
             // Not worth ending a recording for: the next flush tries again.
             self.info_changed = self.write_info().is_err();
@@ -148,9 +155,9 @@ impl RankWriter {
         Ok(())
     }
 
-    /// Bytes written so far.
+    /// Bytes written so far, as far as they are kept.
     pub fn written_bytes(&self) -> u64 {
-        self.strings.bytes + self.spans.bytes + self.memory.bytes + self.counters.bytes
+        self.strings.bytes + self.tables.bytes() + self.ring.as_ref().map_or(0, |(ring, _)| ring.bytes())
     }
 
     /// Notes where the clocks stand; it is written with the next flush.
@@ -180,20 +187,21 @@ impl RankWriter {
     /// Writes what is pending and ends the recording well.
     pub fn finish(mut self) -> Result<(), TraceError> {
         self.flush()?;
-        self.spans.end()?;
-        self.memory.end()?;
-        self.counters.end()?;
+        self.tables.end()?;
         self.strings.end()?;
         self.info.written = Some(self.written());
         self.info.state = WrittenState::Complete;
         self.write_info()
     }
 
+    /// How many rows there are to be read.
     fn written(&self) -> Written {
+        let (rows, gone) =
+            (self.tables.rows(), self.ring.as_ref().map_or_else(Written::default, |(ring, _)| ring.rows_gone()));
         Written {
-            spans: self.spans.rows,
-            memory: self.memory.rows,
-            counters: self.counters.rows,
+            spans: rows.spans - gone.spans,
+            memory: rows.memory - gone.memory,
+            counters: rows.counters - gone.counters,
             strings: self.strings.rows,
         }
     }
@@ -234,79 +242,4 @@ fn lock(file: &File) -> bool {
         }
     }
     false
-}
-
-/// One table's file.
-struct TableFile<T: Table> {
-    path: PathBuf,
-    file: File,
-    /// Rows that are not in the file yet, and room to lay them out in columns.
-    pending: Vec<T::Row>,
-    columns: T,
-    /// Rows in the file.
-    rows: u64,
-    /// Bytes in the file.
-    bytes: u64,
-    message: Vec<u8>,
-}
-
-impl<T: Table> TableFile<T> {
-    fn create(directory: &Path, encoder: &mut Encoder) -> Result<TableFile<T>, TraceError> {
-        let path = directory.join(T::FILE);
-        let file =
-            OpenOptions::new().write(true).create_new(true).open(&path).map_err(TraceError::io("create", &path))?;
-        let (pending, columns, message) = (Vec::new(), T::default(), Vec::new());
-        let mut table = TableFile { path, file, pending, columns, rows: 0, bytes: 0, message };
-        encoder.preamble::<T>(&mut table.message).map_err(TraceError::io("compress for", &table.path))?;
-        table.append_message()?;
-        Ok(table)
-    }
-
-    fn is_full(&self) -> bool {
-        self.pending.len() >= BATCH_ROWS
-    }
-
-    fn flush(&mut self, encoder: &mut Encoder) -> Result<(), TraceError> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        self.columns.clear();
-        match T::order(&self.pending) {
-            None => self.pending.iter().for_each(|row| self.columns.push_row(row)),
-            Some(order) => order.iter().for_each(|row| self.columns.push_row(&self.pending[*row as usize])),
-        }
-        self.message.clear();
-        encoder
-            .rows(&self.columns, self.rows, &mut self.message)
-            .map_err(TraceError::io("compress for", &self.path))?;
-        self.append_message()?;
-        self.rows += self.pending.len() as u64;
-        self.pending.clear();
-        Ok(())
-    }
-
-    fn end(&mut self) -> Result<(), TraceError> {
-        self.message.clear();
-        self.message.extend_from_slice(&END_OF_STREAM);
-        self.append_message()
-    }
-
-    /// Appends the message, or leaves the file as it was.
-    fn append_message(&mut self) -> Result<(), TraceError> {
-        self.file.write_all(&self.message).map_err(|error| {
-            drop(self.file.set_len(self.bytes));
-            TraceError::io("write to", &self.path)(error)
-        })?;
-        self.bytes += self.message.len() as u64;
-        Ok(())
-    }
-
-    /// A removed file can still be written to, so the loss would be noticed too late.
-    fn check_still_there(&self, directory: &Path) -> Result<(), TraceError> {
-        let ours = self.file.metadata().map_err(TraceError::io("look at", &self.path))?;
-        match fs::metadata(&self.path) {
-            Ok(theirs) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => Ok(()),
-            _ => Err(TraceError::Vanished { path: directory.to_owned() }),
-        }
-    }
 }

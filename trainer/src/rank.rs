@@ -111,10 +111,10 @@ impl TrainingRank {
         };
         self.next_step += 1;
         drop(step_scope);
+        recorder.count(Counter::Loss, loss);
         if !loss.is_finite() {
             return Err(TrainError::Diverged { step: step + 1, loss });
         }
-        recorder.count(Counter::Loss, loss);
         recorder.count(Counter::GradientNorm, gradient_norm);
         recorder.count(Counter::Tokens, layout.tokens_per_step() as f64);
         if let Some(counter) = recorder.counter("learning_rate") {

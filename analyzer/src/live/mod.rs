@@ -21,7 +21,7 @@ use stepscope_traces::{Loss, Nanos, Rank, Run, RunInfo, State, Step};
 use crate::{
     analyze::{assemble, described},
     error::AnalysisError,
-    figures::{Analysis, RankMemory, StepFigures},
+    figures::{Analysis, RankMemory, StepFigures, StepRecord},
     job::{
         layout::layout,
         mfu::{Rates, TrainedModel},
@@ -30,11 +30,11 @@ use crate::{
         steps::step_figures,
         tokens::{replicas, tell_tokens},
     },
-    rank::{reading::Counting, result::RankStep},
+    rank::{reading::Counting, result::RankStep, step_extras::StepExtras},
     selection::{Selection, StepChoice, StepRange},
 };
 
-use self::rank::LiveRank;
+use self::rank::{LiveRank, SettledStep};
 
 /// How much of a run is kept.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,8 @@ pub struct LiveRun {
     before_analysis: Arc<BTreeMap<Step, StepSummary>>,
     /// Whether something came in since.
     is_stale: bool,
+    /// Steps that were let go of, if they are asked for.
+    records: Option<Vec<StepRecord>>,
 }
 
 /// What a run that grows says at a moment.
@@ -120,9 +122,21 @@ impl LiveRun {
             analysis: None,
             before_analysis: Arc::default(),
             is_stale: false,
+            records: None,
         };
         live.meet_ranks()?;
         Ok(live)
+    }
+
+    /// Has what there is to be kept of each step told from now on.
+    pub fn keep_records(&mut self) {
+        self.records.get_or_insert_default();
+        self.ranks.values_mut().for_each(|rank| rank.tells_extras = true);
+    }
+
+    /// What there is to be kept of the steps whose spans were let go of since this was asked last.
+    pub fn take_records(&mut self) -> Vec<StepRecord> {
+        self.records.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The run, as it was when it was looked at last.
@@ -143,7 +157,11 @@ impl LiveRun {
         for directory in &self.run.ranks {
             match self.ranks.get_mut(&directory.info.rank) {
                 Some(rank) => (rank.info, rank.state) = (directory.info.clone(), directory.state),
-                None => _ = self.ranks.insert(directory.info.rank, LiveRank::follow(directory, self.bounds.late_ns)?),
+                None => {
+                    let mut rank = LiveRank::follow(directory, self.bounds.late_ns)?;
+                    rank.tells_extras = self.records.is_some();
+                    self.ranks.insert(directory.info.rank, rank);
+                }
             }
         }
         Ok(())
@@ -187,8 +205,15 @@ impl LiveRun {
             let rates = self.rates();
             let settled = Arc::make_mut(&mut self.settled);
             for rank in self.ranks.values_mut() {
-                for step in rank.settle(&self.run.info, first) {
-                    add_step(settled, &step_figures(rank.rank(), &step, |time| time, &rates));
+                let clock = rank.info.clock.wall_clock();
+                for SettledStep { step, extras, allocated_bytes, devices } in rank.settle(&self.run.info, first) {
+                    let figures = step_figures(rank.rank(), &step, |time| time, &rates);
+                    add_step(settled, &figures);
+                    let StepExtras { families, collectives } = extras;
+                    if let Some(records) = &mut self.records {
+                        let wall_ns = clock.map(figures.start_ns).map(Nanos);
+                        records.push(StepRecord { wall_ns, figures, families, collectives, allocated_bytes, devices });
+                    }
                 }
             }
             while settled.len() > MOST_REMEMBERED {

@@ -1,7 +1,7 @@
 //! One rank of a run that grows: the spans of its last steps, and what is left of the others.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
     path::PathBuf,
     sync::Arc,
@@ -20,6 +20,7 @@ use crate::{
         memory::MemoryReplay,
         reading::{Counting, RankReading, memory_has_times_of_host, steps_alone},
         result::{Detail, RankResult, RankStep},
+        step_extras::StepExtras,
         step_windows::{StepExtents, StepWindow},
     },
 };
@@ -58,6 +59,16 @@ pub(super) struct LiveRank {
     /// What memory came to when it was asked last, and whether there is something new since.
     memory_figures: Option<Arc<RankMemory>>,
     memory_is_stale: bool,
+    /// Whether what each step did is told when it is let go of.
+    pub(super) tells_extras: bool,
+}
+
+/// A step that is let go of.
+pub(super) struct SettledStep {
+    pub(super) step: RankStep,
+    pub(super) extras: StepExtras,
+    pub(super) allocated_bytes: Option<u64>,
+    pub(super) devices: BTreeMap<String, f64>,
 }
 
 /// Spans that came in together.
@@ -90,6 +101,7 @@ impl LiveRank {
             more_memory: false,
             memory_figures: None,
             memory_is_stale: false,
+            tells_extras: false,
         })
     }
 
@@ -191,7 +203,7 @@ impl LiveRank {
 
     /// Lets go of the spans of steps before one, and of what is only theirs; gives what those steps come to. The last whole
     /// one stays, and so does what may not be whole yet.
-    pub(super) fn settle(&mut self, run: &RunInfo, first: Step) -> Vec<RankStep> {
+    pub(super) fn settle(&mut self, run: &RunInfo, first: Step) -> Vec<SettledStep> {
         let (Some(last), Some(newest)) = (self.last_whole(), self.newest) else { return Vec::new() };
         let is_sure =
             |step: &Step| self.extents.start(*step).is_some_and(|start| newest.saturating_sub(start) >= self.late_ns);
@@ -203,10 +215,21 @@ impl LiveRank {
             return Vec::new();
         }
         // What begins later is not of those steps, nor the beginning of the one after them.
-        let needed = self.pieces.iter().filter(|piece| piece.from <= cut).map(|piece| &piece.spans);
-        let mut steps = steps_alone(run, needed, &self.data.counters, &self.data.names);
-        steps
-            .retain(|(window, ..)| window.step < first && self.settled_to.is_none_or(|settled| window.step >= settled));
+        let needed: Vec<&Spans> =
+            self.pieces.iter().filter(|piece| piece.from <= cut).map(|piece| &piece.spans).collect();
+        let (counters, names) = (&self.data.counters, &self.data.names);
+        let (steps, mut extras) = steps_alone(run, &needed, counters, names, self.tells_extras);
+        let device = self.tells_extras.then(|| DeviceSamples::of(counters, names, self.info.sharing().is_some()));
+        let is_let_go = |(window, ..): &RankStep| {
+            window.step < first && self.settled_to.is_none_or(|settled| window.step >= settled)
+        };
+        let settled = |step: RankStep| SettledStep {
+            extras: extras.remove(&step.0.step).unwrap_or_default(),
+            allocated_bytes: self.memory.at_end_of(step.0.step),
+            devices: device.as_ref().map_or_else(BTreeMap::new, |device| device.means_in(&step.0)),
+            step,
+        };
+        let steps = steps.into_iter().filter(is_let_go).map(settled).collect();
         self.settled_to = Some(first);
         self.drop_before(cut);
         self.finished = self.finished.split_off(&first);

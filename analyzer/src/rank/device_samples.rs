@@ -138,6 +138,12 @@ impl DeviceSamples {
         Some(at(end)? - at(start)?)
     }
 
+    /// What each counter says in a step, in the mean.
+    pub(crate) fn means_in(&self, step: &StepWindow) -> BTreeMap<String, f64> {
+        let mean = |samples: &[(i64, f64)]| samples.iter().map(|(_, value)| value).sum::<f64>() / samples.len() as f64;
+        self.during(&[step], true).map(|(name, samples)| (name.clone(), mean(samples))).collect()
+    }
+
     /// The samples of each counter in some steps; where a rank has none, all there are.
     pub(crate) fn during(
         &self,

@@ -42,10 +42,15 @@ impl<'a> FamilyTimes<'a> {
     }
 
     /// Compute by family, the most first; and what is computed again.
-    pub(crate) fn finish(self) -> (Vec<FamilyTime>, i64) {
-        let times = self.times.into_iter().map(|(family, time_ns)| FamilyTime { family, time_ns });
+    pub(crate) fn finish(mut self) -> (Vec<FamilyTime>, i64) {
+        (self.take(), self.again_ns)
+    }
+
+    /// Compute by family until now, the most first; from here on it is added up anew.
+    pub(crate) fn take(&mut self) -> Vec<FamilyTime> {
+        let times = self.times.drain().map(|(family, time_ns)| FamilyTime { family, time_ns });
         let mut times: Vec<FamilyTime> = times.collect();
         times.sort_by_key(|time| (-time.time_ns, time.family));
-        (times, self.again_ns)
+        times
     }
 }

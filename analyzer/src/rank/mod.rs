@@ -24,6 +24,7 @@ mod reduce;
 pub(crate) mod result;
 pub(crate) mod stage_waits;
 pub(crate) mod step_counters;
+pub(crate) mod step_extras;
 pub(crate) mod step_parts;
 pub(crate) mod step_sample;
 pub(crate) mod step_windows;

@@ -28,6 +28,7 @@ use crate::{
         result::{Detail, RankResult, RankStep},
         stage_waits::StageWaits,
         step_counters::{Besides, StepCounters},
+        step_extras::StepExtras,
         step_parts::RankParts,
         step_sample::StepSamples,
         step_windows::{self, StepWindow, step_extents, windows},
@@ -270,16 +271,17 @@ pub(crate) fn read_rank(
     reading.finish(run, report, &data, taken, memory)
 }
 
-/// The steps that some spans of a rank are of, and nothing else of them.
-pub(crate) fn steps_alone<'a>(
+/// The steps that some spans of a rank are of; and what each of them did, if that is asked for.
+pub(crate) fn steps_alone(
     run: &RunInfo,
-    spans: impl Iterator<Item = &'a Spans>,
+    spans: &[&Spans],
     counters: &CounterSamples,
     names: &Names,
-) -> Vec<RankStep> {
+    with_extras: bool,
+) -> (Vec<RankStep>, BTreeMap<Step, StepExtras>) {
     let (mut activities, mut annotated) = (Activities::new(&run.groups), Vec::new());
     let mut besides = BTreeMap::new();
-    for spans in spans {
+    for &spans in spans {
         activities.take(spans);
         annotated.extend(step_windows::annotated(spans));
         Besides::add_all(&mut besides, spans);
@@ -290,7 +292,9 @@ pub(crate) fn steps_alone<'a>(
     let extents = recorded.extents(&activities);
     let counters = StepCounters::of(&every_step, &annotated, &besides, &recorded, &extents, counters, names);
     let partitions = partitions(&activities, &every_step, &extents, |_, _| {});
-    every_step.iter().zip(partitions).zip(counters).map(|((window, part), counted)| (*window, part, counted)).collect()
+    let extras = with_extras.then(|| StepExtras::of(&activities, &every_step, &extents, spans, names));
+    let steps = every_step.iter().zip(partitions).zip(counters);
+    (steps.map(|((window, part), counted)| (*window, part, counted)).collect(), extras.unwrap_or_default())
 }
 
 /// Our own recorder brings memory into the device's time; frameworks have the host's, which runs ahead.

@@ -72,6 +72,10 @@ impl Session {
                 recorder().into_iter().for_each(nccl::tell);
             }
             Some(None) => self.begin_to_close(),
+            Some(Some(_)) if is_open => {
+                self.close();
+                self.open();
+            }
             Some(Some(since)) if since.elapsed() < SETTLE => {}
             Some(Some(_)) => self.close(),
         }
@@ -101,11 +105,11 @@ impl Session {
                 }
             },
         };
+        // Some of this may have been said before there was anybody to tell. Whatever is recorded is in its step.
+        place::tell();
         let wishes = Wishes { own_profiler: other_profiler::is_wanted(), rest: false };
         let gpu = GpuWindow::open(Cupti { recorder }, self.pauses, wishes, now);
         torch::open_window();
-        // All of this may have been said before there was anybody to tell.
-        place::tell();
         program::tell_model(recorder);
         torch::tell(recorder);
         self.window = Some(Window { gpu, sampler: None, closing: None });
@@ -174,14 +178,13 @@ impl Session {
                 record_window(recorder, stretch);
             }
             window.closing = Some(Instant::now());
-            torch::begin_to_close_window();
+            torch::close_window();
         }
     }
 
     fn close(&mut self) {
         if let (Some(window), Some(recorder)) = (self.window.take(), recorder()) {
             nccl::tell(recorder);
-            torch::close_window();
             self.end(window, recorder, Activity::finish);
             other_profiler::let_go();
             recorder.pause();

@@ -15,6 +15,7 @@ wrong in one ends that one, and the recording says so. Nothing is printed.
 | `model.py` | what is trained |
 | `sharding.py` | what replicas share of it |
 | `groups.py` | which groups of ranks there are |
+| `failures.py` | what the program raises and nobody catches |
 | `operators.py` | which operator, module and line launches what, in steps that are looked at |
 | `profilers.py` | room for the program's own profiler |
 | `hidden.py` | what `torch.compile` is to leave alone |
@@ -24,7 +25,7 @@ import atexit
 import sys
 from time import perf_counter_ns
 
-from . import groups, hidden, loading, memory, model, operators, passes, profilers, sharding, source, storages, tokens
+from . import failures, groups, hidden, loading, memory, model, operators, passes, profilers, sharding, source, storages, tokens
 from . import library as says
 
 OLDEST_TORCH = (2, 1)
@@ -59,7 +60,7 @@ def begin(torch, wait_for):
     room = source.Source(lambda why: library.failed("profiler", why))
     room.run(profilers.watch, torch, library, watch.end_operators)
     torch.cuda._lazy_call(watch.cuda_begins)
-    ours = [sys.modules[__name__], groups, hidden, loading, memory, model, operators, passes, profilers, says, sharding]
+    ours = [sys.modules[__name__], failures, groups, hidden, loading, memory, model, operators, passes, profilers, says, sharding]
     ours += [source, storages, tokens]
     wait_for("torch._dynamo.eval_frame", lambda eval_frame: hidden.hide(ours, eval_frame))
     if torch._C._cuda_getAllocatorBackend() == "native":
@@ -77,7 +78,7 @@ class Watch:
         self._memory = memory.Memory(torch, library, self._storages)
         self._tokens = tokens.Tokens(torch)
         self._groups = groups.Groups(torch)
-        names = ("steps", "phases", "checkpoints", "tokens", "model", "groups", "operators")
+        names = ("steps", "phases", "checkpoints", "tokens", "model", "groups", "operators", "failures")
         self._sources = {name: source.Source(lambda why, name=name: library.failed(name, why)) for name in names}
         self._sources["memory"] = source.Source(self._memory.give_up)
         self._sharding = sharding.Sharding(self._sources["model"])
@@ -109,6 +110,7 @@ class Watch:
         self._for("tokens", self._when_imported, "torch.utils.data.dataloader", self._watch_loader)
         self._for("model", self._when_imported, sharding.DEEPSPEED, self._sharding.watch_deepspeed)
         self._for("memory", self._memory.watch_history)
+        self._for("failures", failures.watch, self._library.raised)
         self._follow(wishes)
         atexit.register(self._end)
 

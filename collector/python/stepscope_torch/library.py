@@ -55,6 +55,7 @@ class Library:
         self._model = _function(slow.stepscope_torch_model, text, size, returns=ctypes.c_uint32)
         self._groups = _function(slow.stepscope_torch_groups, text, size, returns=ctypes.c_uint32)
         self._failed = _function(slow.stepscope_torch_failed, text, text)
+        self._raised = _function(slow.stepscope_torch_raised, text)
         self._refuse = _function(slow.stepscope_torch_refuse, text)
         self.history = _function(slow.stepscope_torch_history, number)
         self.end = _function(slow.stepscope_torch_end)
@@ -72,6 +73,10 @@ class Library:
     def failed(self, source, why):
         """Says why a source of knowledge has failed: a text, or what went wrong."""
         self._failed(source.encode(), _why(why))
+
+    def raised(self, what):
+        """Says what the program raises and nobody catches."""
+        self._raised(_why(what))
 
     def model(self, description):
         """Says what is trained, and tells whether that is understood."""

@@ -45,6 +45,7 @@ class Library:
         self.models = []
         self.failures = {}
         self.refusals = []
+        self.what_was_raised = []
 
     def begin(self, version):
         return 0
@@ -65,6 +66,9 @@ class Library:
 
     def refuse(self, why):
         self.refusals.append(why)
+
+    def raised(self, what):
+        self.what_was_raised.append(what)
 
     def end(self):
         pass
@@ -123,6 +127,19 @@ class TestWatch(unittest.TestCase):
         self.assertEqual(LIBRARY.signs, "()()[]()()[]")
         self.assertEqual(LIBRARY.counted, [BATCH * LENGTH] * 4)
         self.assertEqual(LIBRARY.failures, {})
+
+    def test_what_nobody_catches_is_told_with_its_line_and_printed_as_ever(self):
+        printed = []
+        stderr, sys.stderr = sys.stderr, types.SimpleNamespace(write=printed.append, flush=lambda: None)
+        try:
+            torch.ones(2).view(3)
+        except RuntimeError:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stderr = stderr
+        (told,) = LIBRARY.what_was_raised
+        self.assertRegex(told, r"^RuntimeError: shape .* \(.*test_watch.py:\d+ in test_what_nobody_catches")
+        self.assertIn("Traceback", "".join(printed))
 
     def test_what_is_recomputed_is_told_apart(self):
         model = Model(is_recomputed=True)

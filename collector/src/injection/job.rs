@@ -106,8 +106,8 @@ impl Job {
         self.child.stderr.take()
     }
 
-    /// Waits for it to end, and passes on the signals that come.
-    pub fn wait(mut self) -> Result<ExitStatus, JobError> {
+    /// Waits for it to end, and passes on the signals that come. Those, and those that it has had already, are also told.
+    pub fn wait(mut self, mut tell: impl FnMut(Signal)) -> Result<ExitStatus, JobError> {
         loop {
             if let Some(status) = self.child.try_wait().map_err(JobError::NotWaitedFor)? {
                 let _ = self.before.thread_set_mask();
@@ -120,8 +120,9 @@ impl Job {
             };
             // What a person types at a terminal goes to all processes there: the command has it already.
             let is_sent = signal.ssi_code <= 0;
-            let number = Signal::try_from(signal.ssi_signo.cast_signed());
-            if let Some(number) = number.ok().filter(|number| is_sent && PASSED_ON.contains(number)) {
+            let number = Signal::try_from(signal.ssi_signo.cast_signed()).ok();
+            number.into_iter().for_each(&mut tell);
+            if let Some(number) = number.filter(|number| is_sent && PASSED_ON.contains(number)) {
                 // One that has just ended takes it in silence.
                 let _ = kill(Pid::from_raw(self.child.id().cast_signed()), number);
             }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     fn status_of(script: &str) -> u8 {
-        exit_status(Job::start(shell(script)).unwrap().wait().unwrap())
+        exit_status(Job::start(shell(script)).unwrap().wait(drop).unwrap())
     }
 
     #[test]
@@ -204,7 +205,7 @@ mod tests {
                     thread::sleep(Duration::from_millis(20));
                     send(waiting, Signal::SIGTERM);
                 });
-                assert_eq!(exit_status(job.wait().unwrap()), expected, "{script}");
+                assert_eq!(exit_status(job.wait(drop).unwrap()), expected, "{script}");
             });
         }
     }

@@ -23,6 +23,7 @@ macro_rules! files {
 }
 
 files! {
+    "stepscope_torch/failures.py",
     "stepscope_torch/groups.py",
     "stepscope_torch/hidden.py",
     "stepscope_torch/library.py",

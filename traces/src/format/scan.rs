@@ -37,19 +37,26 @@ pub(crate) struct Scanner {
     decoder: Decoder,
     /// Bytes that were given and not yet understood.
     pending: Vec<u8>,
-    /// The number of the row that should come next.
-    next_row: u64,
+    /// The number of the row that should come next; unknown, where it is not told what was before.
+    next_row: Option<u64>,
     tally: Tally,
 }
 
 impl Scanner {
     pub(crate) fn new() -> std::io::Result<Scanner> {
-        Ok(Scanner { decoder: Decoder::new()?, pending: Vec::new(), next_row: 0, tally: Tally::default() })
+        Ok(Scanner { decoder: Decoder::new()?, pending: Vec::new(), next_row: Some(0), tally: Tally::default() })
     }
 
     /// Where to put the bytes that come next in the file.
     pub(crate) fn pending_mut(&mut self) -> &mut Vec<u8> {
         &mut self.pending
+    }
+
+    /// What comes next is in another file, in which rows are numbered on if that one is the next.
+    pub(crate) fn change_file(&mut self, is_next: bool) {
+        self.tally = self.tally_at_end();
+        self.pending.clear();
+        self.next_row = self.next_row.filter(|_| is_next);
     }
 
     /// What was read so far.
@@ -117,11 +124,12 @@ impl Scanner {
     fn batch<T: Table>(&mut self, head: &BatchHead<'_>, body: Option<&[u8]>, window: Window, table: &mut T) -> bool {
         // Rows that were there before are not read twice, and another table's rows not at all.
         let columns = T::default().columns().len();
-        if head.first_row < self.next_row || !(columns - T::added_columns()..=columns).contains(&head.columns) {
+        let next_row = self.next_row.unwrap_or(head.first_row);
+        if head.first_row < next_row || !(columns - T::added_columns()..=columns).contains(&head.columns) {
             return false;
         }
-        self.tally.loss.unreadable_events += head.first_row - self.next_row;
-        self.next_row = head.first_row.saturating_add(head.rows as u64);
+        self.tally.loss.unreadable_events += head.first_row - next_row;
+        self.next_row = Some(head.first_row.saturating_add(head.rows as u64));
         let mut endless = 0;
         let read = body.is_some_and(|body| match head.time {
             // A row without an end is lost, whatever is wanted: only whoever reads it can count it.

@@ -150,6 +150,8 @@ notes! {
     RoundingBytesAtEnd in rounding_bytes_at_end: u64,
     /// Where memory ran out.
     OutOfMemory in out_of_memory: OutOfMemory,
+    /// What its program raised and nobody caught, as Python prints it.
+    Exception in exception: String,
     /// Communication that was not over when its recorder wrote down what it knew.
     InFlight in in_flight: InFlight,
     /// How many events of a snapshot are of a kind that is not known.

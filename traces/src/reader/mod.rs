@@ -22,11 +22,11 @@ use crate::{
     loss::Loss,
     membership::{self, Memberships},
     rank_data::{RankData, Survey},
-    rank_info::{RankInfo, State},
+    rank_info::{RankInfo, State, rank_directory},
+    ring,
     run_info::{self, RunInfo, RunSource},
     tables::{MemoryEvents, Spans},
     window::Window,
-    writer::rank_directory,
 };
 
 /// A run: a directory of our own, or what another tool recorded.
@@ -280,11 +280,15 @@ impl RankDirectory {
 
     /// How many bytes its spans and its memory take, or its trace.
     pub fn bytes(&self) -> u64 {
-        let length = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
         match self.source {
-            Some(_) => length(&self.path),
-            None => ["spans.arrows", "memory.arrows"].iter().map(|file| length(&self.path.join(file))).sum(),
+            Some(_) => fs::metadata(&self.path).map_or(0, |file| file.len()),
+            None => self.span_bytes() + ring::bytes_of::<MemoryEvents>(&self.path),
         }
+    }
+
+    /// How many bytes its spans take, in a directory of our own.
+    pub fn span_bytes(&self) -> u64 {
+        ring::bytes_of::<Spans>(&self.path)
     }
 
     /// How many of these were read the last time, while it goes on: a trace from its beginning, a directory at its end.

@@ -20,5 +20,8 @@ mod directory;
 /// Other people's Arrow readers open the files.
 mod stock_readers;
 
+/// Where only the last minutes are kept.
+mod ring;
+
 /// The generator tells the truth.
 mod synthetic;

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use stepscope_analyzer::{Analysis, LiveSnapshot, RankMemory, RunningStep, StepSummary};
 use stepscope_plan::{Model, ParallelLayout};
-use stepscope_traces::{Device, Loss, Nanos, Rank, Run, RunSource, State};
+use stepscope_traces::{Device, Incident, KeptIncident, Loss, Nanos, Rank, Run, RunSource, State};
 
 /// What is known of a run at a moment.
 #[derive(Clone)]
@@ -81,6 +81,8 @@ pub(crate) struct RunFacts {
     pub(crate) planned_steps: Option<u64>,
     /// Why files beside its own are not read.
     pub(crate) passed_over: Vec<String>,
+    /// What went wrong, the first first.
+    pub(crate) incidents: Vec<Incident>,
 }
 
 impl RunFacts {
@@ -106,6 +108,7 @@ impl RunFacts {
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),
             planned_steps: run.info.configuration.get("steps").and_then(|steps| steps.as_u64()),
             passed_over: run.passed_over.iter().map(ToString::to_string).collect(),
+            incidents: KeptIncident::all_of(&run.path).into_iter().map(|kept| kept.incident).collect(),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use stepscope_analyzer::{AnalysisError, LiveRun, LiveSnapshot, Selection, StepSummary, analyze};
-use stepscope_traces::{RankDirectory, Run, RunSource, State, TraceError};
+use stepscope_traces::{Run, RunSource, State, TraceError};
 
 use crate::{
     data::{RunFacts, Snapshot, Source, Stage},
@@ -71,8 +71,7 @@ fn grows(run: &Run) -> bool {
 }
 
 fn fits(run: &Run) -> bool {
-    let spans = |rank: &RankDirectory| rank.path.join("spans.arrows").metadata().map(|file| file.len());
-    run.ranks.iter().all(|rank| spans(rank).unwrap_or(0) <= MOST_BYTES)
+    run.ranks.iter().all(|rank| rank.span_bytes() <= MOST_BYTES)
 }
 
 /// What the thread has.

@@ -1,5 +1,9 @@
 //! Plays memory events, stretch by stretch, and remembers what stood out.
 
+use std::collections::BTreeMap;
+
+use stepscope_traces::Step;
+
 use super::{
     blocks::Blocks,
     reserved::ReservedTimeline,
@@ -8,6 +12,9 @@ use super::{
     watch::Watch,
 };
 
+/// Of how many steps it is remembered what was allocated at their end.
+const MOST_ENDS: usize = 1024;
+
 /// Plays events in the order of time, in one go or as they come.
 #[derive(Clone, Default)]
 pub(super) struct Player {
@@ -15,6 +22,8 @@ pub(super) struct Player {
     pub(super) watch: Watch,
     /// What was allocated at the end of each step.
     pub(super) step_ends: Vec<u64>,
+    /// The same of the last steps, by their numbers.
+    pub(super) last_ends: BTreeMap<Step, u64>,
     /// When the first event happened.
     pub(super) began: Option<i64>,
     /// When the first step began, and when it had ended.
@@ -57,8 +66,12 @@ impl Player {
         if self.stretch.step.is_some() {
             self.first_step_end = self.first_step_end.or(Some(next.from));
         }
-        if self.stretch.step.is_some() && self.played > 0 {
+        if let Some(step) = self.stretch.step.filter(|_| self.played > 0) {
             self.step_ends.push(self.state.allocated);
+            self.last_ends.insert(step, self.state.allocated);
+            if self.last_ends.len() > MOST_ENDS {
+                self.last_ends.pop_first();
+            }
         }
         self.stretch = *next;
         if self.played > 0 {

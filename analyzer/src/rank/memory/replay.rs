@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
-use stepscope_traces::{MemoryCategory, MemoryEvents, MemoryOperation};
+use stepscope_traces::{MemoryCategory, MemoryEvents, MemoryOperation, Step};
 
 use super::{
     player::Player,
@@ -96,6 +96,11 @@ impl MemoryReplay {
     /// The beginning of the stretch that was played last for good.
     pub(crate) fn settled_to(&self) -> i64 {
         self.settled.as_ref().map_or(i64::MIN, |player| player.stretch.from)
+    }
+
+    /// What was allocated at the end of a step of late, of what has been played for good.
+    pub(crate) fn at_end_of(&self, step: Step) -> Option<u64> {
+        self.settled.as_ref()?.last_ends.get(&step).copied()
     }
 
     /// The moments that the ledger needs, of what has been played for good.

@@ -38,7 +38,7 @@ use std::{
     },
 };
 
-use stepscope_traces::{MemoryCategory, Observation, Step, now};
+use stepscope_traces::{CollectorNote, MemoryCategory, Observation, Step, now};
 
 use crate::{nvtx::operators, process, recording::recorder};
 use event::Event;
@@ -84,9 +84,7 @@ pub(crate) fn rest(rests: bool) {
         return;
     }
     if rests {
-        // What is left of the history is read here and now, so that the program need not wait for it.
-        follow::close_window();
-        begin_to_close_window();
+        close_window();
         steps::rest(true);
         RESTS.store(true, Release);
     } else {
@@ -99,15 +97,12 @@ pub(crate) fn looked_at() -> Option<Step> {
     steps::looked_at()
 }
 
-/// Has the program turn its history off when it comes by.
-pub(crate) fn begin_to_close_window() {
-    WANTED.store(false, Release);
-    DETAILED.store(false, Release);
-}
-
-/// Records what is left of a window, before the recording pauses.
+/// Records what is left of a window, and has the program turn its history off when it comes by. What is left is read here and
+/// now, so that the program need not wait for it.
 pub(crate) fn close_window() {
     follow::close_window();
+    WANTED.store(false, Release);
+    DETAILED.store(false, Release);
 }
 
 fn wishes() -> u32 {
@@ -268,6 +263,18 @@ pub(crate) unsafe extern "C" fn stepscope_torch_failed(source: *const c_char, wh
     // SAFETY: as the caller promises.
     let (source, why) = unsafe { (text(source), text(why)) };
     for_python(|| told::fail(source, why));
+}
+
+/// Says what the program raises and nobody catches.
+///
+/// # Safety
+///
+/// It is a text of C's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn stepscope_torch_raised(what: *const c_char) {
+    // SAFETY: as the caller promises.
+    let what = unsafe { text(what) };
+    for_python(|| recorder().into_iter().for_each(|recorder| recorder.note(CollectorNote::Exception(what.clone()))));
 }
 
 /// Says why memory cannot be recorded.

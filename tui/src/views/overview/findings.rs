@@ -59,6 +59,8 @@ impl Findings {
 
 /// So many parts of a step are told where there is no room for its waterfall.
 const MOST_PARTS: usize = 6;
+/// So many incidents are told.
+const MOST_INCIDENTS: usize = 3;
 /// So many ranks are named.
 const NAMED: usize = 8;
 
@@ -74,7 +76,29 @@ fn interrupted(run: &RunFacts) -> String {
     }
 }
 
-/// How the run ended, where it did not end well; then every finding: what it is, the figures it rests on, what to try.
+/// What went wrong, the newest first.
+fn incidents(scene: &Scene<'_>, room: usize) -> Vec<Line<'static>> {
+    let theme = scene.theme;
+    let all = scene.snapshot.run.as_ref().map_or(&[][..], |run| &run.incidents);
+    let mut lines = Vec::new();
+    for incident in all.iter().rev().take(MOST_INCIDENTS) {
+        let words = format!("{}: {}", incident.kind.word(), text::printable(&incident.summary));
+        for (line, words) in text::wrapped(&words, room).into_iter().enumerate() {
+            let mark = if line == 0 { " ! " } else { "   " };
+            lines.push(Line::from(vec![Span::styled(mark, theme.bad()), Span::styled(words, theme.strong())]));
+        }
+        for words in incident.evidence.iter().take(1).flat_map(|why| text::wrapped(&text::printable(why), room)) {
+            lines.push(Line::styled(format!("   {words}"), theme.quiet()));
+        }
+    }
+    if let Some(more @ 1..) = all.len().checked_sub(MOST_INCIDENTS) {
+        let words = format!("   {} before: stepscope incidents", text::counted(more as u64, "incident"));
+        lines.push(Line::styled(words, theme.quiet()));
+    }
+    lines
+}
+
+/// How the run ended, where it did not end well; what went wrong; then every finding: what it is, the figures it rests on, what to try.
 fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
     let theme = scene.theme;
     let Some(analysis) = &scene.snapshot.analysis else {
@@ -91,6 +115,7 @@ fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
             lines.push(Line::from(vec![Span::styled(mark, theme.bad()), Span::styled(words, theme.strong())]));
         }
     }
+    lines.extend(incidents(scene, room));
     if width < super::WIDE {
         let parts = WaterfallRow::lines(&analysis.waterfall, MOST_PARTS).into_iter();
         let parts: Vec<String> = parts.map(|line| format!("{} {:.1}", line.words, line.points)).collect();

@@ -3,7 +3,7 @@
 use crate::amount;
 
 /// Reads a number of bytes with an optional suffix: k, M, G, T, with or without a B.
-pub(super) fn parse(text: &str) -> Result<u64, String> {
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let number = text.strip_suffix(['B', 'b']).unwrap_or(text);
     match amount::parse(number) {
         Ok(0) => Err("the size must not be 0".into()),

@@ -1,0 +1,221 @@
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+
+use crate::binary::{command, failure, json, stepscope, text};
+
+/// Steps that take a few milliseconds.
+const SHORT: [&str; 6] = ["--seq-len", "8", "--micro-batch", "1", "--micro-batches", "1"];
+
+/// A job with a black box, which is killed when this goes.
+struct Training {
+    directory: tempfile::TempDir,
+    child: Child,
+}
+
+impl Training {
+    fn start(arguments: &[&str]) -> Training {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = command(directory.path());
+        command.args(["train", "--backend", "cpu", "--black-box", "--run", "run"]).args(SHORT).args(arguments);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Training { directory, child }
+    }
+
+    /// Two ranks, each a process, that train until something happens to them.
+    fn of_two_ranks(arguments: &[&str]) -> Training {
+        let training = Training::start(&[&["--dp", "2", "--processes", "--steps", "1000000"], arguments].concat());
+        (0..2).for_each(|rank| training.wait_for_steps(rank));
+        training
+    }
+
+    fn run(&self) -> String {
+        self.directory.path().join("run").display().to_string()
+    }
+
+    fn rank_file(&self, rank: u32) -> Option<Value> {
+        let file = self.directory.path().join(format!("run/rank-{rank:05}/rank.json"));
+        serde_json::from_slice(&fs::read(file).ok()?).ok()
+    }
+
+    fn pid(&self, rank: u32) -> Pid {
+        Pid::from_raw(self.rank_file(rank).unwrap()["pid"].as_i64().unwrap() as i32)
+    }
+
+    /// Waits until a rank has made enough steps to know what is usual.
+    fn wait_for_steps(&self, rank: u32) {
+        wait_until("there are steps", || {
+            let recorded = self.directory.path().join(format!("run/rank-{rank:05}/ring"));
+            let spans = |folder: &Path| fs::metadata(folder.join("spans.arrows")).map_or(0, |file| file.len());
+            let segments = fs::read_dir(recorded).into_iter().flatten().filter_map(Result::ok);
+            segments.map(|segment| spans(&segment.path())).sum::<u64>() > 200_000
+        });
+    }
+
+    fn signal(&self, rank: u32, signal: Signal) {
+        kill(self.pid(rank), signal).unwrap();
+    }
+
+    fn incidents(&self) -> Vec<Value> {
+        json(&["incidents", "run", "--format", "json"], self.directory.path())["incidents"].as_array().unwrap().clone()
+    }
+
+    /// The incidents that are no slow steps: a busy machine has those of its own.
+    fn others(&self) -> Vec<Value> {
+        self.incidents().into_iter().filter(|incident| incident["kind"] != "slow-step").collect()
+    }
+
+    fn wait(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        // Whatever is left of it.
+        drop(Command::new("pkill").args(["-KILL", "-f", &self.run()]).status());
+        for rank in 0..2 {
+            if self.rank_file(rank).is_some() {
+                let _ = kill(self.pid(rank), Signal::SIGKILL);
+            }
+        }
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(120), "{what}, after two minutes");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Waits for an incident of a kind.
+fn wait_for(training: &Training, kind: &str) -> Value {
+    let mut found = None;
+    wait_until(kind, || {
+        found = training.incidents().into_iter().rfind(|incident| incident["kind"] == kind);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+fn says(incident: &Value, words: &str) -> bool {
+    let evidence = incident["evidence"].as_array().unwrap().iter().filter_map(Value::as_str);
+    evidence.chain(incident["summary"].as_str()).any(|text| text.contains(words))
+}
+
+#[test]
+fn a_rank_that_was_stopped_for_a_while_is_at_fault_for_a_slow_step() {
+    let training = Training::of_two_ranks(&[]);
+    training.signal(1, Signal::SIGSTOP);
+    thread::sleep(Duration::from_secs(5));
+    training.signal(1, Signal::SIGCONT);
+    let mut slow = Value::Null;
+    wait_until("a slow step of rank 1", || {
+        slow = training.incidents().into_iter().rfind(|incident| says(incident, "did not run")).unwrap_or_default();
+        !slow.is_null()
+    });
+    assert_eq!((&slow["kind"], &slow["ranks"]), (&"slow-step".into(), &serde_json::json!([1])), "{slow:#}");
+    // What was recorded around it is a run, in which the step is.
+    let around = slow["path"].as_str().unwrap();
+    let analysis = json(&["analyze", around, "--format", "json"], training.directory.path());
+    let (step, steps) = (slow["step"].as_i64().unwrap(), analysis["steps"].as_array().unwrap());
+    let longest = steps.iter().max_by_key(|step| step["duration_ns"].as_i64()).unwrap();
+    assert_eq!((longest["step"].as_i64(), analysis["data_loss"]["unreadable_bytes"].as_u64()), (Some(step), Some(0)));
+    assert!(longest["duration_ns"].as_i64().unwrap() > 4_000_000_000, "{longest:#}");
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_and_not_those_that_fail_after_it() {
+    let mut training = Training::of_two_ranks(&[]);
+    training.signal(1, Signal::SIGKILL);
+    assert_eq!(training.wait(), Some(2), "as without a black box");
+    let incidents = training.others();
+    assert_eq!(incidents.len(), 1, "{incidents:#?}");
+    assert_eq!((&incidents[0]["kind"], &incidents[0]["ranks"]), (&"killed".into(), &serde_json::json!([1])));
+    assert!(says(&incidents[0], "exited with status 2"), "{incidents:#?}");
+}
+
+#[test]
+fn a_job_that_is_asked_to_end_says_so() {
+    let mut training = Training::start(&["--steps", "1000000"]);
+    training.wait_for_steps(0);
+    kill(Pid::from_raw(training.child.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(training.wait(), Some(128 + Signal::SIGTERM as i32));
+    let incidents = training.others();
+    assert_eq!(incidents.len(), 1, "{incidents:#?}");
+    assert!(incidents[0]["kind"] == "terminated" && says(&incidents[0], "exited with status 143"), "{incidents:#?}");
+}
+
+#[test]
+fn a_job_that_hangs_because_a_rank_is_stopped_says_which_and_that_it_went_on() {
+    let training = Training::of_two_ranks(&["--hang-after", "5"]);
+    training.signal(1, Signal::SIGSTOP);
+    let hang = wait_for(&training, "hang");
+    assert_eq!(hang["ranks"], serde_json::json!([1]), "{hang:#}");
+    assert!(says(&hang, "rank 1 is stopped"), "{hang:#}");
+    training.signal(1, Signal::SIGCONT);
+    wait_until("it goes on", || training.incidents().iter().any(|incident| says(incident, "went on")));
+}
+
+#[test]
+fn a_loss_that_is_no_number_is_told_once_with_its_step() {
+    let mut training = Training::start(&["--steps", "60", "--learning-rate", "1e30"]);
+    assert_eq!(training.wait(), Some(2), "it ends by itself");
+    let incidents = training.others();
+    assert_eq!(incidents.len(), 1, "{incidents:#?}");
+    assert_eq!(incidents[0]["kind"], "loss-not-finite");
+    assert!(incidents[0]["step"].as_i64().is_some_and(|step| (1..60).contains(&step)), "{incidents:#?}");
+    assert!(says(&incidents[0], "exited with status 2"), "{incidents:#?}");
+}
+
+#[test]
+fn what_is_killed_with_all_who_watch_it_is_readable_and_says_that_nothing_is_known() {
+    let mut training = Training::start(&["--steps", "1000000"]);
+    training.wait_for_steps(0);
+    let rank = training.pid(0);
+    kill(Pid::from_raw(training.child.id() as i32), Signal::SIGKILL).unwrap();
+    kill(rank, Signal::SIGKILL).unwrap();
+    training.wait();
+    wait_until("the run is over", || {
+        json(&["inspect", "run", "--format", "json"], training.directory.path())["state"] == "interrupted"
+    });
+    let incidents = training.others();
+    assert_eq!(incidents.len(), 1, "{incidents:#?}");
+    assert_eq!((&incidents[0]["kind"], &incidents[0]["path"]), (&"killed".into(), &Value::Null));
+    let analysis = json(&["analyze", "run", "--format", "json"], training.directory.path());
+    assert!(analysis["steps"].as_array().unwrap().len() > 20);
+}
+
+#[test]
+fn a_run_without_incidents_says_so_and_what_cannot_be_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let train = stepscope(&[&["train", "--run", "run", "--steps", "2"], &SHORT[..]].concat(), directory.path());
+    assert!(train.status.success(), "{}", text(&train.stderr));
+    let said = stepscope(&["incidents"], directory.path());
+    assert!(!said.status.success(), "there is none under runs/");
+    let said = text(&stepscope(&["incidents", "run"], directory.path()).stdout);
+    assert_eq!(said, "run  complete\n  no incidents\n");
+    for (arguments, why) in [
+        (&["--black-box", "--max-size", "1MB"][..], "--max-size must be at least 16 MB"),
+        (&["--black-box", "--keep", "1"], "--keep must be at least 10 s"),
+        (&["--black-box", "--no-record"], "--black-box cannot be used with --no-record"),
+        (&["--keep", "20m"], "--black-box"),
+    ] {
+        let said = failure(&[&["train", "--steps", "1"], arguments].concat(), directory.path());
+        assert!(said.contains(why), "{said}");
+    }
+}
