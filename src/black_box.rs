@@ -7,13 +7,15 @@ use stepscope_traces::RingBounds;
 
 use crate::{
     amount_of_bytes,
-    incidents::{self, Keeper},
+    incidents::{self, HangAfter, Keeper},
     seconds,
 };
 
 /// Less has no room for segments that are worth it.
 const LEAST_BYTES: u64 = 16_000_000;
 const LEAST_TIME: Duration = Duration::from_secs(10);
+/// Steps are not looked for more often.
+const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How much of a long job is kept, and when it hangs.
 #[derive(Clone, clap::Args)]
@@ -33,12 +35,15 @@ pub(crate) struct Arguments {
     max_size: u64,
     /// Report a hang when no step ends for this long [default: 10 times the usual step, at least 60 s]
     #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
-    hang_after: Option<Duration>,
+    pub(crate) hang_after: Option<Duration>,
 }
 
 impl Arguments {
     /// What a rank keeps at most, if not everything.
     pub(crate) fn bounds(&self) -> Result<Option<RingBounds>> {
+        if self.hang_after.is_some_and(|time| time < LEAST_PATIENCE) {
+            bail!("--hang-after must be at least {} s", LEAST_PATIENCE.as_secs());
+        }
         if !self.black_box {
             return Ok(None);
         }
@@ -51,8 +56,13 @@ impl Arguments {
         Ok(Some(RingBounds { keep_seconds: self.keep.as_secs_f64(), max_bytes: self.max_size }))
     }
 
-    /// Begins to watch the job of a run.
-    pub(crate) fn watch(&self, run: &Path) -> Result<Keeper> {
-        Ok(Keeper::start(run, self.hang_after, incidents::tell)?)
+    /// Begins to watch the job of a run, of which steps may not be recorded all the time.
+    pub(crate) fn watch(&self, run: &Path, all_steps: bool) -> Result<Keeper> {
+        let hang_after = match self.hang_after {
+            _ if !all_steps => HangAfter::Never,
+            Some(time) => HangAfter::This(time),
+            None => HangAfter::Usual,
+        };
+        Ok(Keeper::start(run, hang_after, incidents::tell)?)
     }
 }

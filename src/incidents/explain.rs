@@ -6,18 +6,19 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 use stepscope_analyzer::{Analysis, Notice, Selection, StepChoice, analyze, why_slow};
 use stepscope_plan::text;
-use stepscope_traces::{ClockSnapshot, Incident, IncidentKind, KeptIncident, Rank, Run, Step};
+use stepscope_traces::{ClockSnapshot, Incident, IncidentKind, KeptIncident, Nanos, Rank, Run, Step, Window, now};
 
 /// What was recorded for so long before an incident is kept with it, and so many of its steps.
 const KEPT: Duration = Duration::from_secs(60);
 const KEPT_STEPS: i64 = 20;
-/// A longer recording is not analyzed for an incident.
-const MOST_ANALYZED: u64 = 2_000_000_000;
+/// A longer recording is not analyzed for an incident, nor is one read in which it is somewhere.
+const MOST_ANALYZED: u64 = 50_000_000;
+const MOST_READ: u64 = 2_000_000_000;
 /// What an exception says is shown so far, and what comes of something else.
 const LONGEST: usize = 300;
 const LONGEST_CONSEQUENCE: usize = 160;
 /// So much is said of one incident.
-const MOST_EVIDENCE: usize = 8;
+pub(super) const MOST_EVIDENCE: usize = 8;
 
 /// What happened.
 pub(super) struct Happened {
@@ -30,6 +31,8 @@ pub(super) struct Happened {
     pub(super) took: Duration,
     /// By how much a slow step took longer than usual.
     pub(super) excess_ns: i64,
+    /// Whether the job ended with it.
+    pub(super) ended_job: bool,
     /// Ranks that are at fault since they did not run.
     pub(super) stood_still: Option<Vec<Rank>>,
 }
@@ -37,7 +40,8 @@ pub(super) struct Happened {
 impl Happened {
     pub(super) fn new(kind: IncidentKind, summary: String) -> Happened {
         let (ranks, evidence, took) = (Vec::new(), Vec::new(), Duration::ZERO);
-        Happened { kind, step: None, ranks, summary, evidence, took, excess_ns: 0, stood_still: None }
+        let (excess_ns, ended_job, stood_still) = (0, false, None);
+        Happened { kind, step: None, ranks, summary, evidence, took, excess_ns, ended_job, stood_still }
     }
 
     /// What a watch has noticed, if it is worth being written down.
@@ -104,7 +108,16 @@ impl Happened {
 
     /// Whether one that comes later is of the same incident.
     pub(super) fn goes_with(&self, later: &Happened) -> bool {
-        if later.is_fatal() { self.consequences().is_some() } else { self.kind == later.kind }
+        match later.kind {
+            _ if later.is_fatal() => self.consequences().is_some(),
+            IncidentKind::SlowStep => self.kind == later.kind && self.is_at(later.step),
+            kind => self.kind == kind,
+        }
+    }
+
+    /// Whether it is about this step, or one beside it: ranks may be a little apart.
+    pub(super) fn is_at(&self, step: Option<Step>) -> bool {
+        self.step.zip(step).is_some_and(|(one, other)| one.0.abs_diff(other.0) <= 1)
     }
 
     /// Adds which processes stood still in its step, and are the cause of it.
@@ -131,7 +144,9 @@ impl Happened {
     /// Adds another one, which came later. What came first is the cause of the others.
     pub(super) fn add(&mut self, other: Happened) {
         if other.is_fatal() {
-            if self.evidence.len() < MOST_EVIDENCE {
+            // Whoever asks a job to end has its processes end.
+            let is_meant = matches!(self.kind, IncidentKind::Interrupted | IncidentKind::Terminated);
+            if self.evidence.len() < MOST_EVIDENCE && !(is_meant && other.kind == IncidentKind::Killed) {
                 let then = text::shortened(&other.summary, LONGEST_CONSEQUENCE);
                 self.evidence.push(format!("then {then}"));
             }
@@ -172,41 +187,78 @@ pub(super) fn ended(status: ExitStatus) -> Happened {
         (Some(code), None) => format!("the command exited with status {code}"),
         (None, None) => "the command ended in an unknown way".into(),
     };
-    Happened::new(kind, summary)
+    Happened { ended_job: true, ..Happened::new(kind, summary) }
 }
 
-/// Writes down what happened, keeps what was recorded around it, and says what that tells of it.
-pub(super) fn write(run: &Run, happened: Happened) -> Result<KeptIncident> {
-    let within = KEPT.max(happened.took);
-    let Happened { kind, step, mut ranks, summary, evidence, stood_still, .. } = happened;
-    ranks.sort();
-    ranks.dedup();
-    let time_ns = ClockSnapshot::take().wall_ns;
-    let mut kept =
-        KeptIncident::create(&run.path, Incident { kind, time_ns, step, ranks, summary, evidence, steps: None })?;
-    if let Some(bounds) = run.info.black_box {
-        let all: Vec<Rank> = run.ranks.iter().map(|rank| rank.info.rank).collect();
-        kept.keep(&run.path, &all, within, bounds.incident_bytes() / 2)?;
-        KeptIncident::let_go_of_oldest(&run.path, bounds.incident_bytes());
+/// Makes an incident of what has just happened, and keeps what was recorded around it.
+pub(super) fn keep(run: &Run, happened: &Happened) -> Result<KeptIncident> {
+    let Happened { kind, step, ranks, summary, evidence, ended_job, .. } = happened;
+    let incident = Incident {
+        kind: *kind,
+        time_ns: ClockSnapshot::take().wall_ns,
+        step: *step,
+        ranks: ranks.clone(),
+        summary: summary.clone(),
+        evidence: evidence.clone(),
+        steps: None,
+        ended_job: *ended_job,
+        explained: false,
+    };
+    let kept = KeptIncident::create(&run.path, incident)?;
+    keep_recording(run, &kept, happened);
+    Ok(kept)
+}
+
+fn keep_recording(run: &Run, kept: &KeptIncident, happened: &Happened) {
+    let Some(bounds) = run.info.black_box else { return };
+    let ranks: Vec<_> = run.ranks.iter().map(|rank| (rank.info.rank, rank.path.as_path())).collect();
+    // What happened is told all the same.
+    drop(kept.keep(&run.path, &ranks, KEPT.max(happened.took), bounds.incident_bytes() / 3));
+    KeptIncident::let_go_of_oldest(&run.path, bounds.incident_bytes());
+}
+
+/// Writes down what happened, with what was recorded around it until now, and says what that tells of it.
+pub(super) fn write(run: &Run, mut happened: Happened, kept: Option<KeptIncident>) -> Result<KeptIncident> {
+    happened.ranks.sort();
+    happened.ranks.dedup();
+    let mut kept = match kept {
+        Some(kept) => {
+            keep_recording(run, &kept, &happened);
+            kept
+        }
+        None => keep(run, &happened)?,
+    };
+    let analysis = analysis(run, &kept, KEPT.max(happened.took));
+    let incident = &mut kept.incident;
+    (incident.summary, incident.evidence) = (happened.summary, happened.evidence);
+    (incident.ranks, incident.step, incident.ended_job) = (happened.ranks, happened.step, happened.ended_job);
+    match &analysis {
+        Some(analysis) => tell(incident, analysis),
+        None => incident.evidence.push("what was recorded around it is too long to be looked at here".into()),
     }
-    if let Some(analysis) = analysis(run, &kept) {
-        tell(&mut kept.incident, &analysis);
+    if let Some(stood_still) = happened.stood_still {
+        incident.ranks = stood_still;
     }
-    if let Some(stood_still) = stood_still {
-        kept.incident.ranks = stood_still;
-    }
+    incident.explained = true;
     kept.write()?;
     Ok(kept)
 }
 
 /// What was recorded around it comes to, if that can be told.
-fn analysis(run: &Run, kept: &KeptIncident) -> Option<Analysis> {
-    let around = if kept.has_recording() { Run::open(&kept.path).ok()? } else { Run::open(&run.path).ok()? };
-    if around.ranks.iter().map(|rank| rank.bytes()).sum::<u64>() > MOST_ANALYZED {
-        return None;
+fn analysis(run: &Run, kept: &KeptIncident, within: Duration) -> Option<Analysis> {
+    let bytes = |run: &Run| run.ranks.iter().map(|rank| rank.bytes()).sum::<u64>();
+    let mut selection = Selection { steps: StepChoice::All, ..Selection::default() };
+    if kept.has_recording() {
+        let around = Run::open(&kept.path).ok().filter(|around| bytes(around) <= MOST_ANALYZED)?;
+        return analyze(&around, &selection, &|_| {}).ok();
     }
-    let selection = Selection { steps: StepChoice::All, ..Selection::default() };
-    analyze(&around, &selection, &|_| {}).ok()
+    if bytes(run) > MOST_ANALYZED {
+        // Of those of this host, whose clock is ours.
+        let from = Nanos(now().0.saturating_sub(i64::try_from(within.as_nanos()).unwrap_or(i64::MAX)));
+        selection.window = Some(Window { from, to: Nanos(i64::MAX) });
+        selection.ranks = run.ranks.iter().filter(|rank| rank.info.runs_here()).map(|rank| rank.info.rank).collect();
+    }
+    (bytes(run) <= MOST_READ).then(|| analyze(run, &selection, &|_| {}).ok()).flatten()
 }
 
 /// Adds what an analysis tells of it.
@@ -221,9 +273,9 @@ fn tell(incident: &mut Incident, analysis: &Analysis) {
                     incident.ranks = cause.ranks;
                     incident.evidence.extend(cause.evidence);
                 }
-                None => {
-                    incident.evidence.push("that step was not recorded, so where its time went is not known".into())
-                }
+                None => incident
+                    .evidence
+                    .push("that step was not recorded, or is not kept: where its time went is not known".into()),
             }
             None
         }

@@ -18,7 +18,7 @@ use stepscope_collector::quiet_thread;
 use stepscope_traces::{IncidentKind, KeptIncident, Run, State};
 
 use super::{
-    explain::{self, Happened},
+    explain::{self, Happened, MOST_EVIDENCE},
     history::History,
     processes,
 };
@@ -27,13 +27,26 @@ use super::{
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long it waits for what belongs together: other ranks of a slow step, the end of a job that fails.
 const SETTLE: Duration = Duration::from_secs(3);
+/// How long after a hang, or after it was written down, ranks may tell of the same slow step.
+const SAME_STEP: Duration = Duration::from_secs(10);
 /// Where the thread stands among others of its machine: behind.
 const NICE: i32 = 10;
-/// A job that goes wrong all the time is not written down for ever.
-const MOST_INCIDENTS: usize = 200;
+/// A job that is slow again and again is not written down for ever.
+const MOST_SLOW_STEPS: usize = 200;
 /// How many usual steps without any end are a hang, and how long that is at least.
 const HANGING_STEPS: u32 = 10;
 const SHORTEST_HANG: Duration = Duration::from_secs(60);
+
+/// When a job hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HangAfter {
+    /// After many times the usual step.
+    Usual,
+    /// After this time.
+    This(Duration),
+    /// Nobody can tell: steps may not be recorded.
+    Never,
+}
 
 /// Watches a job, until it is told that it has ended.
 pub(crate) struct Keeper {
@@ -51,7 +64,7 @@ impl Keeper {
     /// Begins to watch the job of a run, which may not be there yet. What happens is also told to somebody.
     pub(crate) fn start(
         run: &Path,
-        hang_after: Option<Duration>,
+        hang_after: HangAfter,
         tell: impl Fn(&KeptIncident) + Send + 'static,
     ) -> std::io::Result<Keeper> {
         let (orders, heard) = channel();
@@ -64,8 +77,7 @@ impl Keeper {
             pending: Vec::new(),
             written: Vec::new(),
             cause: None,
-            is_hanging: None,
-            hung: None,
+            hang: None,
             longest_silence: Duration::ZERO,
             began: Instant::now(),
         };
@@ -74,8 +86,8 @@ impl Keeper {
             // On Linux that is of this thread alone. The job goes first.
             let _ = setpriority_process(None, NICE);
             watch.run(&heard);
-            watch.written.retain(|kept| kept.incident.kind != IncidentKind::Interrupted);
-            watch.written
+            let written = watch.written.into_iter().map(|(kept, _)| kept);
+            written.filter(|kept| kept.incident.kind != IncidentKind::Interrupted).collect()
         })?;
         Ok(Keeper { orders, thread })
     }
@@ -95,31 +107,52 @@ impl Keeper {
 
 struct Watch {
     run: PathBuf,
-    hang_after: Option<Duration>,
+    hang_after: HangAfter,
     tell: Box<dyn Fn(&KeptIncident) + Send>,
     job: Option<JobWatch>,
     /// What every step comes to, where only the last minutes are kept in full.
     history: Option<History>,
-    /// What has happened and is not written down yet.
-    pending: Vec<(Happened, Instant)>,
-    written: Vec<KeptIncident>,
+    pending: Vec<Pending>,
+    /// What is written down, and when that was.
+    written: Vec<(KeptIncident, Instant)>,
     /// Until when the end of the job is a consequence of which of those that are written.
     cause: Option<(Instant, usize)>,
-    /// In which of those that are written the job hangs, or has last done so.
-    is_hanging: Option<usize>,
-    hung: Option<usize>,
+    /// The last hang.
+    hang: Option<Hang>,
     /// How long the job once did nothing and then went on.
     longest_silence: Duration,
     began: Instant,
+}
+
+/// Something that has happened, and may have more to it.
+struct Pending {
+    happened: Happened,
+    since: Instant,
+    /// Where what was recorded around it is kept already.
+    kept: Option<KeptIncident>,
+}
+
+/// A job that makes no steps.
+struct Hang {
+    /// Which of those that are written.
+    index: usize,
+    /// When it went on, if it has.
+    went_on: Option<Instant>,
+    /// Whether it is told how long the step was.
+    is_step_told: bool,
 }
 
 impl Watch {
     fn run(&mut self, orders: &Receiver<Order>) {
         loop {
             let order = orders.recv_timeout(LOOK_EVERY);
+            // What a signal does is a consequence of it.
+            if let Ok(Order::Signal(signal)) = order {
+                self.signal(signal);
+            }
             self.look();
             match order {
-                Ok(Order::Signal(signal)) => self.signal(signal),
+                Ok(Order::Signal(_)) => {}
                 Ok(Order::End(status)) => return self.end(status),
                 Err(RecvTimeoutError::Timeout) => self.check_for_hang(),
                 Err(RecvTimeoutError::Disconnected) => return self.end(None),
@@ -131,18 +164,15 @@ impl Watch {
     fn look(&mut self) {
         if self.job.is_none() {
             self.job = JobWatch::open(&self.run).ok();
-            let is_bounded = self.job.as_ref().is_some_and(|job| job.run().info.black_box.is_some());
-            self.history = is_bounded.then(|| History::of(&self.run).ok()).flatten();
+            let bounds = self.job.as_ref().and_then(|job| job.run().info.black_box);
+            self.history = bounds.and_then(|bounds| History::of(&self.run, bounds.history_bytes()).ok());
         }
-        if let Some(history) = &mut self.history
-            && history.go_on().is_err()
-        {
-            // What is in the way of it now is so later; what goes wrong is written down all the same.
-            self.history = None;
+        if let Some(notices) = self.job.as_mut().and_then(|job| job.look().ok()) {
+            explain::in_order(notices).iter().for_each(|notice| self.hear(notice));
         }
-        let Some(notices) = self.job.as_mut().and_then(|job| job.look().ok()) else { return };
-        for notice in explain::in_order(notices) {
-            self.hear(&notice);
+        if let Some(history) = &mut self.history {
+            // What is in the way of it, a full disk perhaps, may not be later.
+            drop(history.go_on());
         }
     }
 
@@ -151,16 +181,32 @@ impl Watch {
         if let Some(cause) = self.cause().filter(|_| happened.is_fatal()) {
             return self.add_evidence(cause, format!("then {}", happened.summary));
         }
-        // A step that hung is slow, too.
-        if let Some(hung) = self.is_hanging.or(self.hung.take()).filter(|_| happened.kind == IncidentKind::SlowStep) {
-            return self.add_evidence(hung, happened.summary);
+        if happened.kind == IncidentKind::SlowStep && self.is_of_hang(&happened) {
+            return;
         }
         let is_known = self.is_known(&happened);
-        match self.pending.iter_mut().find(|(other, _)| other.goes_with(&happened)) {
-            Some((other, _)) => other.add(happened),
+        match self.pending.iter_mut().find(|pending| pending.happened.goes_with(&happened)) {
+            Some(pending) => pending.happened.add(happened),
             None if is_known => {}
-            None => self.pending.push((happened, Instant::now())),
+            None => self.await_more(happened),
         }
+    }
+
+    /// Keeps what was recorded around something, and waits for more that belongs to it.
+    fn await_more(&mut self, happened: Happened) {
+        let slow_steps = self.written.iter().filter(|(kept, _)| kept.incident.kind == IncidentKind::SlowStep).count();
+        if happened.kind == IncidentKind::SlowStep && slow_steps >= MOST_SLOW_STEPS {
+            return;
+        }
+        // Whoever interrupts a job may not end it.
+        let is_kept = happened.kind != IncidentKind::Interrupted;
+        let kept = is_kept.then(|| explain::keep(&self.open()?, &happened).ok()).flatten();
+        self.pending.push(Pending { happened, since: Instant::now(), kept });
+    }
+
+    /// The run, if anything was recorded.
+    fn open(&self) -> Option<Run> {
+        Run::open(&self.run).ok().filter(|run| !run.ranks.is_empty())
     }
 
     /// Which of those that are written may be the cause of whatever ends the job now.
@@ -168,11 +214,26 @@ impl Watch {
         self.cause.filter(|(until, _)| Instant::now() < *until).map(|(_, index)| index)
     }
 
-    /// Whether a slow step was written down already: ranks may tell of it late.
+    /// Whether a slow step is one that hung. Then how long it took is told with the hang.
+    fn is_of_hang(&mut self, happened: &Happened) -> bool {
+        let is_of_it = |hang: &&mut Hang| hang.went_on.is_none_or(|when| when.elapsed() < SAME_STEP);
+        let Some(hang) = self.hang.as_mut().filter(is_of_it) else { return false };
+        let (index, is_told) = (hang.index, std::mem::replace(&mut hang.is_step_told, true));
+        if !is_told {
+            self.add_evidence(index, happened.summary.clone());
+        }
+        true
+    }
+
+    /// Whether it was written down already: ranks may tell of the same step late, and a loss that is none stays so.
     fn is_known(&self, happened: &Happened) -> bool {
-        let known = self.written.iter().rev().find(|kept| kept.incident.kind == happened.kind);
-        known.is_some_and(|kept| happened.step.is_some() && happened.step <= kept.incident.step)
-            || (happened.kind == IncidentKind::LossNotFinite && known.is_some())
+        let mut same = self.written.iter().filter(|(kept, _)| kept.incident.kind == happened.kind);
+        match happened.kind {
+            IncidentKind::SlowStep => {
+                same.any(|(kept, when)| happened.is_at(kept.incident.step) && when.elapsed() < SAME_STEP)
+            }
+            kind => kind == IncidentKind::LossNotFinite && same.next().is_some(),
+        }
     }
 
     fn signal(&mut self, signal: Signal) {
@@ -181,8 +242,8 @@ impl Watch {
             Signal::SIGTERM => Happened::new(IncidentKind::Terminated, "the job was asked to end by SIGTERM".into()),
             _ => return,
         };
-        if self.pending.iter().all(|(other, _)| !other.is_fatal()) {
-            self.pending.push((happened, Instant::now()));
+        if self.cause().is_none() && self.pending.iter().all(|pending| !pending.happened.is_fatal()) {
+            self.await_more(happened);
         }
     }
 
@@ -192,18 +253,25 @@ impl Watch {
         let steps = job.last_steps();
         let since = |time: Option<Instant>| time.unwrap_or(self.began).elapsed();
         let usual = job.usual_ns().map(|usual| Duration::from_nanos(usual.unsigned_abs()));
-        let patience = self.hang_after.or_else(|| Some((usual? * HANGING_STEPS).max(SHORTEST_HANG)));
+        let patience = match self.hang_after {
+            HangAfter::Usual => usual.map(|usual| (usual * HANGING_STEPS).max(SHORTEST_HANG)),
+            HangAfter::This(time) => Some(time),
+            HangAfter::Never => None,
+        };
         let Some(patience) = patience.map(|patience| patience.max(2 * self.longest_silence)) else { return };
         // A job that evaluates makes no steps, and all of its ranks are heard of.
         let stands = steps.iter().map(|last| since(last.stepped)).min().unwrap_or_default();
         let silence = stands.min(steps.iter().map(|last| since(last.heard)).max().unwrap_or_default());
-        match self.is_hanging {
-            None if silence >= patience && self.cause().is_none() => {
+        let has_cause = self.cause().is_some();
+        match self.hang.as_mut().filter(|hang| hang.went_on.is_none()) {
+            None if silence >= patience && !has_cause => {
                 let happened = processes::hang(job, stands);
-                self.is_hanging = self.write(happened);
+                let written = self.write(happened, None);
+                self.hang = written.map(|index| Hang { index, went_on: None, is_step_told: false });
             }
-            Some(index) if silence < patience => {
-                self.hung = self.is_hanging.take();
+            Some(hang) if silence < patience => {
+                hang.went_on = Some(Instant::now());
+                let index = hang.index;
                 self.longest_silence = self.longest_silence.max(patience);
                 self.add_evidence(index, "later the job went on by itself".into());
             }
@@ -213,37 +281,36 @@ impl Watch {
 
     /// Writes down what happened so long ago.
     fn settle(&mut self, ago: Duration) {
-        let (ready, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.pending).into_iter().partition(|(_, since)| since.elapsed() >= ago);
+        let is_ready = |pending: &Pending| pending.since.elapsed() >= ago;
+        let (ready, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending).into_iter().partition(is_ready);
         self.pending = later;
-        for (mut happened, since) in ready {
+        for Pending { mut happened, since, kept } in ready {
             if let (Some(job), Some(step)) = (&self.job, happened.step) {
                 happened.add_standstills(&job.stood_still(step));
             }
             let consequences = happened.consequences();
-            if let (Some(index), Some(consequences)) = (self.write(happened), consequences) {
+            if let (Some(index), Some(consequences)) = (self.write(happened, kept), consequences) {
                 self.cause = Some((since + consequences, index));
             }
         }
     }
 
-    fn write(&mut self, happened: Happened) -> Option<usize> {
-        if self.written.len() >= MOST_INCIDENTS {
-            return None;
-        }
-        let run = Run::open(&self.run).ok().filter(|run| !run.ranks.is_empty())?;
+    fn write(&mut self, happened: Happened, kept: Option<KeptIncident>) -> Option<usize> {
         // Whatever goes wrong with that, the job is not to hear of it.
-        let kept = explain::write(&run, happened).ok()?;
+        let kept = explain::write(&self.open()?, happened, kept).ok()?;
         // Whoever interrupts a job knows.
         if kept.incident.kind != IncidentKind::Interrupted {
             (self.tell)(&kept);
         }
-        self.written.push(kept);
+        self.written.push((kept, Instant::now()));
         Some(self.written.len() - 1)
     }
 
     fn add_evidence(&mut self, index: usize, evidence: String) {
-        if let Some(kept) = self.written.get_mut(index) {
+        if let Some((kept, _)) = self.written.get_mut(index)
+            && kept.incident.evidence.len() < MOST_EVIDENCE
+            && !kept.incident.evidence.contains(&evidence)
+        {
             kept.incident.evidence.push(evidence);
             drop(kept.write());
         }
@@ -251,22 +318,31 @@ impl Watch {
 
     fn end(&mut self, status: Option<ExitStatus>) {
         let ended = status.filter(|status| !status.success()).map(explain::ended);
-        if status.is_some_and(|status| status.success()) {
-            self.pending.retain(|(happened, _)| happened.kind != IncidentKind::Interrupted);
+        if ended.is_none() {
+            self.pending.retain(|pending| pending.happened.kind != IncidentKind::Interrupted);
         }
         let mut is_told = false;
         if let Some(ended) = &ended {
-            for (happened, _) in self.pending.iter_mut().filter(|(happened, _)| happened.consequences().is_some()) {
+            for Pending { happened, .. } in
+                self.pending.iter_mut().filter(|pending| pending.happened.consequences().is_some())
+            {
                 happened.evidence.push(ended.summary.clone());
+                happened.ended_job = true;
                 is_told = true;
             }
         }
         self.settle(Duration::ZERO);
-        match (ended, self.cause().or(self.is_hanging)) {
+        let hang = self.hang.as_ref().filter(|hang| hang.went_on.is_none()).map(|hang| hang.index);
+        match (ended, self.cause().or(hang)) {
             (Some(_), _) if is_told => {}
-            (Some(ended), Some(index)) => self.add_evidence(index, ended.summary),
-            (Some(ended), None) => _ = self.write(ended),
+            (Some(ended), Some(index)) => {
+                self.written.get_mut(index).into_iter().for_each(|(kept, _)| kept.incident.ended_job = true);
+                self.add_evidence(index, ended.summary);
+            }
+            (Some(ended), None) => _ = self.write(ended, None),
             (None, _) => {}
         }
+        // Last: nobody has to wait for it to know what happened.
+        self.history.take().into_iter().for_each(|history| drop(history.end()));
     }
 }

@@ -16,7 +16,7 @@ use stepscope_traces::{Incident, IncidentKind, KeptIncident, Run, State};
 
 use crate::{Format, terminal};
 
-pub(crate) use keeper::Keeper;
+pub(crate) use keeper::{HangAfter, Keeper};
 
 /// Show what went wrong in a run, and why: slow steps, hangs, crashes.
 #[derive(clap::Args)]
@@ -70,9 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// The end of a run that broke off, if nobody was left to write that down.
 fn unexplained(run: &Run, known: &[Listed]) -> Option<Listed> {
-    let is_end =
-        |kind: IncidentKind| !matches!(kind, IncidentKind::SlowStep | IncidentKind::LossNotFinite | IncidentKind::Hang);
-    if run.state() != State::Interrupted || known.iter().any(|listed| is_end(listed.incident.kind)) {
+    if run.state() != State::Interrupted || known.iter().any(|listed| listed.incident.ended_job) {
         return None;
     }
     let broken: Vec<_> = run.ranks.iter().filter(|rank| rank.state == State::Interrupted).collect();
@@ -92,6 +90,8 @@ fn unexplained(run: &Run, known: &[Listed]) -> Option<Listed> {
             "nothing says why: the whole job was killed at once, by the out-of-memory killer or the scheduler perhaps".into()
         })],
         steps: None,
+        ended_job: true,
+        explained: true,
     };
     Some(Listed { incident, path: None, has_recording: false })
 }

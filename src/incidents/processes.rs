@@ -1,10 +1,10 @@
 //! What the processes of a job do that makes no more steps.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use stepscope_analyzer::JobWatch;
 use stepscope_plan::text;
-use stepscope_traces::{IncidentKind, Rank, RankInfo, host_name};
+use stepscope_traces::{IncidentKind, Rank};
 
 use super::explain::Happened;
 
@@ -13,8 +13,13 @@ pub(super) fn hang(job: &JobWatch, silence: Duration) -> Happened {
     let steps = job.last_steps();
     let newest = steps.iter().filter_map(|last| last.step).max();
     let behind: Vec<Rank> = steps.iter().filter(|last| last.step < newest).map(|last| last.rank).collect();
-    let stopped: Vec<Rank> =
-        job.run().ranks.iter().filter(|rank| state(&rank.info) == Some('T')).map(|rank| rank.info.rank).collect();
+    let stopped: Vec<Rank> = job
+        .run()
+        .ranks
+        .iter()
+        .filter(|rank| rank.info.process_state() == Some('T'))
+        .map(|rank| rank.info.rank)
+        .collect();
     let named = |ranks: &[Rank]| text::named_ranks(&ranks.iter().map(|rank| rank.0).collect::<Vec<_>>());
     let mut evidence = Vec::new();
     if let Some(newest) = newest {
@@ -37,11 +42,4 @@ pub(super) fn hang(job: &JobWatch, silence: Duration) -> Happened {
         took: silence,
         ..Happened::new(IncidentKind::Hang, format!("no step has ended for {long}{why}"))
     }
-}
-
-/// What the system says of the process of a rank, on this host: `T` is one that was stopped.
-fn state(rank: &RankInfo) -> Option<char> {
-    let of_this_host = rank.host == host_name();
-    let status = of_this_host.then(|| fs::read_to_string(format!("/proc/{}/status", rank.pid)).ok()).flatten()?;
-    status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().chars().next()
 }

@@ -87,6 +87,11 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
+/// Whether there is one window, which stays open.
+fn is_open_to_the_end(windows: &Windows) -> bool {
+    matches!(windows, Windows::Timed { duration: None, every: None, .. })
+}
+
 /// What recording may cost: so much, or whatever it does.
 type BudgetChoice = Option<Budget>;
 
@@ -97,8 +102,7 @@ fn budget(text: &str) -> Result<BudgetChoice, String> {
 impl Arguments {
     /// What was chosen; for those who say when to record, whatever it costs.
     fn budget(&self, windows: &Windows) -> Option<Budget> {
-        let is_open_to_the_end = matches!(windows, Windows::Timed { duration: None, every: None, .. });
-        self.budget.unwrap_or(is_open_to_the_end.then_some(Budget::USUAL))
+        self.budget.unwrap_or(is_open_to_the_end(windows).then_some(Budget::USUAL))
     }
 
     fn windows(&self) -> Result<Windows> {
@@ -119,6 +123,9 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let windows = arguments.windows()?;
+    if arguments.long_jobs.hang_after.is_some() && !is_open_to_the_end(&windows) {
+        bail!("--hang-after cannot be used with --duration, --steps or --dormant, which do not record all steps");
+    }
     let library = injection::library(library::bytes())?;
     if let Some(tool) = injection::other_tool() {
         bail!(
@@ -148,7 +155,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if windows == Windows::Dormant {
         tell(&format!("{}{}\n{}", label("dormant"), shown(path), hint_to_trigger(path)));
     }
-    let keeper = arguments.long_jobs.watch(path)?;
+    let keeper = arguments.long_jobs.watch(path, is_open_to_the_end(&windows))?;
     let status = Job::start(command)?.wait(|signal| keeper.signal(signal))?;
     let incidents = keeper.end(Some(status));
     if !status.success() {

@@ -32,7 +32,7 @@ pub(super) fn train(run: &Path, is_named: bool, long_jobs: &black_box::Arguments
     if !is_named {
         command.args([OsString::from("--run"), run.into()]);
     }
-    let keeper = long_jobs.watch(run)?;
+    let keeper = long_jobs.watch(run, true)?;
     let status = Job::start(command)?.wait(|signal| keeper.signal(signal))?;
     keeper.end(Some(status));
     Ok(ExitCode::from(exit_status(status)))

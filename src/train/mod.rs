@@ -77,6 +77,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if bounds.is_some() && (no_record || sweep.is_some()) {
         bail!("--black-box cannot be used with --no-record or --sweep");
     }
+    if long_jobs.hang_after.is_some() && bounds.is_none() {
+        bail!("--hang-after needs --black-box");
+    }
     if let Some(file) = sweep {
         return sweep::run(&file, &settings, run, processes).map(done);
     }
@@ -192,7 +195,7 @@ fn train(
     if speaks {
         introduce(&config, choice, &training);
     }
-    let keeper = keeper.map(|keeper| keeper.watch(&path)).transpose()?;
+    let keeper = keeper.map(|keeper| keeper.watch(&path, true)).transpose()?;
     let progress = Progress::new(&config);
     let trained = training.run((!no_record).then_some(path.as_path()), &|step| progress.show(&step));
     keeper.into_iter().for_each(|keeper| drop(keeper.end(None)));

@@ -43,6 +43,12 @@ pub struct Incident {
     pub evidence: Vec<String>,
     /// The first and the last step that were recorded around it, if there are any.
     pub steps: Option<(Step, Step)>,
+    /// Whether the job ended with it.
+    #[serde(default)]
+    pub ended_job: bool,
+    /// Whether what was recorded around it has been looked at.
+    #[serde(default)]
+    pub explained: bool,
 }
 
 /// What kind of thing went wrong.
@@ -96,7 +102,7 @@ pub struct KeptIncident {
 }
 
 impl KeptIncident {
-    /// Makes the directory of an incident of a run. It is there for others when it is [written](KeptIncident::write) down.
+    /// Makes the directory of an incident of a run, and writes down what is known.
     pub fn create(run: &Path, incident: Incident) -> Result<KeptIncident, TraceError> {
         let folder = run.join(FOLDER);
         fs::create_dir_all(&folder).map_err(TraceError::io("create", &folder))?;
@@ -109,7 +115,9 @@ impl KeptIncident {
                 Err(error) => return Err(TraceError::io("create", &path)(error)),
             }
         };
-        Ok(KeptIncident { path, incident })
+        let kept = KeptIncident { path, incident };
+        kept.write()?;
+        Ok(kept)
     }
 
     /// Those of a run, the first first. What cannot be read is left out.
@@ -128,34 +136,23 @@ impl KeptIncident {
         self.path.join(run_info::FILE).is_file()
     }
 
-    /// Keeps what ranks of its run recorded of late: segments that were written to within this time, the newest first, as
-    /// many as have so many bytes of a rank. Only where those go otherwise; whatever cannot be kept is not.
-    pub fn keep(&self, run: &Path, ranks: &[Rank], within: Duration, most_bytes: u64) -> Result<(), TraceError> {
+    /// Keeps what ranks of its run, each in its directory, recorded of late: segments that were written to within this time, the
+    /// newest first, as many as have so many bytes of a rank. What it keeps already stays, and counts. Only where segments go
+    /// otherwise; whatever cannot be kept is not.
+    pub fn keep(
+        &self,
+        run: &Path,
+        ranks: &[(Rank, &Path)],
+        within: Duration,
+        most_bytes: u64,
+    ) -> Result<(), TraceError> {
         let info = RunInfo::read(run)?;
         if info.black_box.is_none() {
             return Ok(());
         }
-        let since = SystemTime::now().checked_sub(within).unwrap_or(SystemTime::UNIX_EPOCH);
-        for rank in ranks {
-            let (from, to) = (rank_directory(run, *rank), rank_directory(&self.path, *rank));
-            let Ok(mut rank) = RankInfo::read(&from) else { continue };
-            fs::create_dir_all(to.join(ring::FOLDER)).map_err(TraceError::io("create", &to))?;
-            link(&from.join(Strings::FILE), &to.join(Strings::FILE)).map_err(TraceError::io("write", &to))?;
-            let mut bytes = 0;
-            for number in ring::segments(&from).into_iter().rev() {
-                let segment = Folder::of(&ring::segment(&from, number));
-                bytes += segment.bytes;
-                // The newest one is always there.
-                if bytes > segment.bytes && (bytes > most_bytes || segment.written.is_none_or(|time| time < since)) {
-                    break;
-                }
-                // One that has just gone is missed.
-                drop(segment.link_to(&ring::segment(&to, number)));
-            }
-            // What goes on in the run is over here.
-            rank.state = WrittenState::Complete;
-            rank.written = None;
-            json_file::replace(&to.join(rank_info::FILE), &rank)?;
+        for (rank, from) in ranks {
+            // One that cannot be kept is no reason not to keep the others.
+            drop(keep_rank(from, &rank_directory(&self.path, *rank), within, most_bytes));
         }
         // It is a run when all of it is there.
         json_file::replace(&self.path.join(run_info::FILE), &RunInfo { black_box: None, ..info })
@@ -163,35 +160,61 @@ impl KeptIncident {
 
     /// Lets go of what the oldest incidents of a run keep, until all of them together keep no more of a rank than this.
     pub fn let_go_of_oldest(run: &Path, most_bytes: u64) {
-        let all = KeptIncident::all_of(run);
-        let mut bytes: Vec<u64> = all.iter().map(KeptIncident::bytes_of_a_rank).collect();
-        for (index, kept) in all.iter().enumerate() {
+        let all = numbered(&run.join(FOLDER));
+        let mut bytes: Vec<u64> = all.iter().map(|(_, path)| bytes_of_a_rank(path)).collect();
+        for (index, (_, path)) in all.iter().enumerate() {
             if bytes.iter().sum::<u64>() <= most_bytes {
                 return;
             }
-            kept.let_go();
+            drop(fs::remove_file(path.join(run_info::FILE)));
+            ranks(path).for_each(|rank| drop(fs::remove_dir_all(rank)));
             bytes[index] = 0;
         }
     }
+}
 
-    fn let_go(&self) {
-        drop(fs::remove_file(self.path.join(run_info::FILE)));
-        self.ranks().for_each(|rank| drop(fs::remove_dir_all(rank)));
+/// Keeps what a rank recorded of late.
+fn keep_rank(from: &Path, to: &Path, within: Duration, most_bytes: u64) -> Result<(), TraceError> {
+    let mut info = RankInfo::read(from)?;
+    fs::create_dir_all(to.join(ring::FOLDER)).map_err(TraceError::io("create", to))?;
+    let strings = to.join(Strings::FILE);
+    if !strings.exists() {
+        link(&from.join(Strings::FILE), &strings).map_err(TraceError::io("write", &strings))?;
     }
+    let since = SystemTime::now().checked_sub(within).unwrap_or(SystemTime::UNIX_EPOCH);
+    let kept = ring::segments(to);
+    let mut bytes: u64 = kept.iter().map(|number| Folder::of(&ring::segment(to, *number)).bytes).sum();
+    for number in ring::segments(from).into_iter().rev().filter(|number| !kept.contains(number)) {
+        let segment = Folder::of(&ring::segment(from, number));
+        // The newest one is always there, and what lies before those that are is too old.
+        let is_needed = bytes == 0 || kept.first().is_some_and(|first| number > *first);
+        let is_wanted = bytes + segment.bytes <= most_bytes && segment.written.is_some_and(|time| time >= since);
+        if !(is_needed && bytes < 2 * most_bytes || is_wanted && kept.is_empty()) {
+            break;
+        }
+        bytes += segment.bytes;
+        // One that has just gone is missed.
+        drop(segment.link_to(&ring::segment(to, number)));
+    }
+    // What goes on in the run is over here.
+    info.state = WrittenState::Complete;
+    info.written = None;
+    json_file::replace(&to.join(rank_info::FILE), &info)
+}
 
-    fn ranks(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        entries.filter(|path| path.join(rank_info::FILE).is_file() || path.join(ring::FOLDER).is_dir())
-    }
+/// The ranks of which something is kept in the directory of an incident.
+fn ranks(incident: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(incident).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    entries.filter(|path| path.join(rank_info::FILE).is_file() || path.join(ring::FOLDER).is_dir())
+}
 
-    /// How much of a rank it keeps, of the one that it keeps most of.
-    fn bytes_of_a_rank(&self) -> u64 {
-        let bytes = |rank: PathBuf| {
-            let segments = ring::segments(&rank).into_iter().map(|number| ring::segment(&rank, number));
-            segments.map(|segment| Folder::of(&segment).bytes).sum()
-        };
-        self.ranks().map(bytes).max().unwrap_or(0)
-    }
+/// How much of a rank is kept there, of the one of which most is.
+fn bytes_of_a_rank(incident: &Path) -> u64 {
+    let bytes = |rank: PathBuf| {
+        let segments = ring::segments(&rank).into_iter().map(|number| ring::segment(&rank, number));
+        segments.map(|segment| Folder::of(&segment).bytes).sum()
+    };
+    ranks(incident).map(bytes).max().unwrap_or(0)
 }
 
 /// The directories of incidents, by their numbers.

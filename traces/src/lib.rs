@@ -90,7 +90,7 @@ pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{Device, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, STOOD_STILL, State, Written};
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
-pub use run_info::{GitRevision, GroupInfo, RingBounds, RunInfo, RunSource, host_name};
+pub use run_info::{GitRevision, GroupInfo, RingBounds, RunInfo, RunSource};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
 pub use vocabulary::{Counter, MemoryCategory, MemoryHolder, MemoryOperation, Phase, SpanKind};
 pub use window::Window;

@@ -1,7 +1,7 @@
 //! `rank.json`: one rank of a run, and how its recording ended.
 
 use std::{
-    fs::TryLockError,
+    fs::{self, TryLockError},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -226,7 +226,20 @@ impl RankInfo {
     /// Whether the recording process may still be running; unknown for another host.
     fn may_be_alive(&self) -> bool {
         // A forked child that outlives the process keeps its lock.
-        self.pid == 0 || self.host != host_name() || kill(Pid::from_raw(self.pid as i32), None) != Err(Errno::ESRCH)
+        self.pid == 0 || self.host != host_name() || self.runs_here()
+    }
+
+    /// Whether its process is one of this host that runs.
+    pub fn runs_here(&self) -> bool {
+        let is_here = self.pid > 0 && self.host == host_name();
+        is_here && kill(Pid::from_raw(self.pid as i32), None) != Err(Errno::ESRCH) && self.process_state() != Some('Z')
+    }
+
+    /// What the system says of its process, if it is one of this host: `T` is stopped, `Z` has ended and is not waited for.
+    pub fn process_state(&self) -> Option<char> {
+        let is_here = self.host == host_name();
+        let status = is_here.then(|| fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()).flatten()?;
+        status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().chars().next()
     }
 }
 

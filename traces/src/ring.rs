@@ -119,18 +119,23 @@ impl Ring {
         self.standing.hear(event);
     }
 
-    /// Begins the next segment, if it is time to, and lets go of those that are too old or too much.
-    pub(crate) fn turn(&mut self, tables: &mut TimedTables, encoder: &mut Encoder) -> Result<(), TraceError> {
+    /// Begins the next segment, if it is time to, and lets go of those that are too old, or too much with what else there is.
+    pub(crate) fn turn(
+        &mut self,
+        tables: &mut TimedTables,
+        encoder: &mut Encoder,
+        besides: u64,
+    ) -> Result<(), TraceError> {
         let (now, rows) = (now(), tables.rows());
         let bytes = self.held_bytes + tables.bytes();
         let is_old = (now - self.began).0 >= self.bounds.keep().0 / SEGMENTS as i64;
-        if rows != self.rows_before && (is_old || bytes >= self.most_bytes_of_one()) {
+        if rows != self.rows_before && (is_old || tables.bytes() >= self.most_bytes_of_one()) {
             tables.end()?;
             self.over.push_back(PastSegment { number: self.number, ended: now, bytes, rows_before: self.rows_before });
             (self.number, self.began, self.rows_before) = (self.number + 1, now, rows);
             *tables = self.create(encoder)?;
         }
-        self.let_go(now);
+        self.let_go(now, besides);
         Ok(())
     }
 
@@ -138,8 +143,8 @@ impl Ring {
         self.bounds.ring_bytes() / SEGMENTS
     }
 
-    fn let_go(&mut self, now: Nanos) {
-        let room = self.bounds.ring_bytes().saturating_sub(self.most_bytes_of_one());
+    fn let_go(&mut self, now: Nanos, besides: u64) {
+        let room = self.bounds.ring_bytes().saturating_sub(self.most_bytes_of_one() + self.held_bytes + besides);
         while let Some(oldest) = self.over.front() {
             let is_too_old = (now - oldest.ended).0 > self.bounds.keep().0;
             let is_too_much = self.over.iter().map(|segment| segment.bytes).sum::<u64>() > room;

@@ -115,7 +115,7 @@ impl RunSource {
 pub struct RingBounds {
     /// How many seconds.
     pub keep_seconds: f64,
-    /// How many bytes, with what its incidents keep.
+    /// How many bytes, with what its incidents keep and what is left of older steps.
     pub max_bytes: u64,
 }
 
@@ -125,9 +125,14 @@ impl RingBounds {
         self.max_bytes / 4
     }
 
+    /// How much of it is for what is left of older steps: a quarter, too.
+    pub fn history_bytes(&self) -> u64 {
+        self.max_bytes / 4
+    }
+
     /// How much of it is for the last minutes.
     pub(crate) fn ring_bytes(&self) -> u64 {
-        self.max_bytes - self.incident_bytes()
+        self.max_bytes - self.incident_bytes() - self.history_bytes()
     }
 
     /// How much time.
@@ -312,7 +317,7 @@ fn line_of(command: &mut Command, patience: Duration) -> Option<String> {
 }
 
 /// The name of this machine.
-pub fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     nix::unistd::gethostname().map_or_else(|_| "unknown".into(), |name| name.to_string_lossy().into_owned())
 }
 

@@ -7,11 +7,16 @@ use crate::{ids::Nanos, tables::MemoryEvent, vocabulary::MemoryOperation};
 /// What is told late is told within this time.
 const LATEST: Nanos = Nanos(60 * Nanos::SECOND.0);
 
+/// So many that are given back before it is told that they were taken are remembered.
+const MOST_EARLY: usize = 4096;
+
 /// The blocks that are allocated, and what the allocator has taken from the device, by their addresses.
 #[derive(Default)]
 pub(crate) struct StandingMemory {
     allocated: HashMap<u64, MemoryEvent>,
     reserved: HashMap<u64, MemoryEvent>,
+    /// When something was given back of which it was not known that it was taken: that may be told yet.
+    early: HashMap<(MemoryOperation, u64), Nanos>,
 }
 
 impl StandingMemory {
@@ -24,13 +29,21 @@ impl StandingMemory {
         let is_newer = |held: &MemoryEvent| held.time_ns <= event.time_ns;
         match event.op {
             MemoryOperation::Alloc | MemoryOperation::Reserve => {
-                if blocks.get(&event.address).is_none_or(is_newer) {
+                let end =
+                    if event.op == MemoryOperation::Alloc { MemoryOperation::Free } else { MemoryOperation::Release };
+                let is_over = self.early.remove(&(end, event.address)).is_some_and(|ended| ended >= event.time_ns);
+                if !is_over && blocks.get(&event.address).is_none_or(is_newer) {
                     blocks.insert(event.address, *event);
                 }
             }
             MemoryOperation::Free | MemoryOperation::Release => {
                 if blocks.get(&event.address).is_some_and(is_newer) {
                     blocks.remove(&event.address);
+                } else {
+                    if self.early.len() >= MOST_EARLY {
+                        self.early.clear();
+                    }
+                    self.early.insert((event.op, event.address), event.time_ns);
                 }
             }
         }
@@ -65,6 +78,9 @@ mod tests {
             (8, Free, 3),
             (5, Reserve, 9),
             (6, Release, 9),
+            // So is that this one was allocated at all.
+            (8, Free, 4),
+            (7, Alloc, 4),
         ] {
             memory.hear(&event(time, op, address));
         }

@@ -146,7 +146,7 @@ impl RankWriter {
         self.flush_names()?;
         self.tables.flush(&mut self.encoder)?;
         if let Some((ring, _)) = &mut self.ring {
-            ring.turn(&mut self.tables, &mut self.encoder)?;
+            ring.turn(&mut self.tables, &mut self.encoder, self.strings.bytes)?;
         }
         if self.info_changed {
             // Not worth ending a recording for: the next flush tries again.

@@ -1,7 +1,7 @@
 //! A job, watched while it runs.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -97,10 +97,15 @@ impl JobWatch {
             if let Some(raised) = notes.exception.as_ref().filter(|_| self.raised.insert(rank)) {
                 notices.push(Notice::Raised(rank, raised.clone()));
             }
-            let is_gone = directory.state == State::Interrupted;
+            // A recording may end early while its program goes on.
+            let is_gone = directory.state == State::Interrupted && !directory.info.runs_here();
+            if self.ranks.get(&rank).is_some_and(|watch| watch.path != directory.path) {
+                // Processes that do nothing are no ranks, and others may have their numbers.
+                self.ranks.remove(&rank);
+            }
             let watch = match self.ranks.entry(rank) {
-                std::collections::btree_map::Entry::Occupied(watch) => watch.into_mut(),
-                std::collections::btree_map::Entry::Vacant(place) => place.insert(RankWatch::new(directory)?),
+                Entry::Occupied(watch) => watch.into_mut(),
+                Entry::Vacant(place) => place.insert(RankWatch::new(directory)?),
             };
             // One whose files cannot be read is no reason not to watch the others.
             let noticed = watch.look().unwrap_or_default();

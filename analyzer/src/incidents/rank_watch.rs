@@ -1,6 +1,6 @@
 //! The steps and the loss of one rank, followed.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, path::PathBuf, time::Instant};
 
 use stepscope_traces::{
     Counter, Follower, Phase, RankData, RankDirectory, STOOD_STILL, SpanKind, Spans, Step, TraceError,
@@ -15,6 +15,7 @@ const MOST_REMEMBERED: usize = 4096;
 
 /// One rank, followed.
 pub(super) struct RankWatch {
+    pub(super) path: PathBuf,
     follower: Follower,
     data: RankData,
     /// When the last steps began, on the rank's clock.
@@ -40,6 +41,7 @@ pub(super) enum Noticed {
 impl RankWatch {
     pub(super) fn new(rank: &RankDirectory) -> Result<RankWatch, TraceError> {
         Ok(RankWatch {
+            path: rank.path.clone(),
             follower: rank.follow()?,
             data: RankData::default(),
             began: VecDeque::new(),

@@ -205,15 +205,10 @@ impl LiveRun {
             let rates = self.rates();
             let settled = Arc::make_mut(&mut self.settled);
             for rank in self.ranks.values_mut() {
-                let clock = rank.info.clock.wall_clock();
-                for SettledStep { step, extras, allocated_bytes, devices } in rank.settle(&self.run.info, first) {
-                    let figures = step_figures(rank.rank(), &step, |time| time, &rates);
-                    add_step(settled, &figures);
-                    let StepExtras { families, collectives } = extras;
-                    if let Some(records) = &mut self.records {
-                        let wall_ns = clock.map(figures.start_ns).map(Nanos);
-                        records.push(StepRecord { wall_ns, figures, families, collectives, allocated_bytes, devices });
-                    }
+                for step in rank.settle(&self.run.info, first) {
+                    let record = record(rank, step, &rates);
+                    add_step(settled, &record.figures);
+                    self.records.iter_mut().for_each(|records| records.push(record.clone()));
                 }
             }
             while settled.len() > MOST_REMEMBERED {
@@ -227,6 +222,16 @@ impl LiveRun {
                 Some(rank) => rank.drop_oldest(),
                 None => break,
             }
+        }
+    }
+
+    /// Tells of the steps that are left, too: no more will be written.
+    pub fn settle_rest(&mut self) {
+        let rates = self.rates();
+        let Some(records) = &mut self.records else { return };
+        for rank in self.ranks.values_mut() {
+            let rest = rank.rest(&self.run.info);
+            records.extend(rest.into_iter().map(|step| record(rank, step, &rates)));
         }
     }
 
@@ -348,6 +353,14 @@ impl LiveSnapshot {
         }
         steps.into_values().collect()
     }
+}
+
+/// What there is to be kept of a step.
+fn record(rank: &LiveRank, step: SettledStep, rates: &Rates) -> StepRecord {
+    let SettledStep { step, extras: StepExtras { families, collectives }, allocated_bytes, devices } = step;
+    let figures = step_figures(rank.rank(), &step, |time| time, rates);
+    let wall_ns = rank.info.clock.wall_clock().map(figures.start_ns).map(Nanos);
+    StepRecord { wall_ns, figures, families, collectives, allocated_bytes, devices }
 }
 
 /// Adds what a rank made of a step to what others did.

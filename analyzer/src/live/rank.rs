@@ -159,6 +159,11 @@ impl LiveRank {
 
     /// Plays for good what memory has before anything that may still come in.
     fn settle_memory(&mut self, run: &RunInfo) {
+        if self.memory.pending() >= MOST_WAITING {
+            // There is no more room to wait, whatever may still come in.
+            let steps = self.steps_of_memory(run);
+            return self.memory.settle(self.newest_memory.saturating_add(1), &steps);
+        }
         let Some(newest) = self.newest else { return };
         let newest = if self.more_memory { newest.min(self.newest_memory) } else { newest };
         let steps = self.steps_of_memory(run);
@@ -215,21 +220,7 @@ impl LiveRank {
             return Vec::new();
         }
         // What begins later is not of those steps, nor the beginning of the one after them.
-        let needed: Vec<&Spans> =
-            self.pieces.iter().filter(|piece| piece.from <= cut).map(|piece| &piece.spans).collect();
-        let (counters, names) = (&self.data.counters, &self.data.names);
-        let (steps, mut extras) = steps_alone(run, &needed, counters, names, self.tells_extras);
-        let device = self.tells_extras.then(|| DeviceSamples::of(counters, names, self.info.sharing().is_some()));
-        let is_let_go = |(window, ..): &RankStep| {
-            window.step < first && self.settled_to.is_none_or(|settled| window.step >= settled)
-        };
-        let settled = |step: RankStep| SettledStep {
-            extras: extras.remove(&step.0.step).unwrap_or_default(),
-            allocated_bytes: self.memory.at_end_of(step.0.step),
-            devices: device.as_ref().map_or_else(BTreeMap::new, |device| device.means_in(&step.0)),
-            step,
-        };
-        let steps = steps.into_iter().filter(is_let_go).map(settled).collect();
+        let steps = self.told(run, cut, |step| step < first);
         self.settled_to = Some(first);
         self.drop_before(cut);
         self.finished = self.finished.split_off(&first);
@@ -241,6 +232,27 @@ impl LiveRank {
         self.annotated.forget_before(forgotten);
         self.forget_counters(cut);
         steps
+    }
+
+    /// What the steps come to that are left.
+    pub(super) fn rest(&mut self, run: &RunInfo) -> Vec<SettledStep> {
+        self.told(run, i64::MAX, |_| true)
+    }
+
+    /// What those of the steps come to that are still to be told, by the spans that begin until a time.
+    fn told(&self, run: &RunInfo, until: i64, is_meant: impl Fn(Step) -> bool) -> Vec<SettledStep> {
+        let needed = self.pieces.iter().filter(|piece| piece.from <= until).map(|piece| &piece.spans);
+        let (needed, counters, names): (Vec<&Spans>, _, _) = (needed.collect(), &self.data.counters, &self.data.names);
+        let (steps, mut extras) = steps_alone(run, &needed, counters, names, self.tells_extras);
+        let device = self.tells_extras.then(|| DeviceSamples::of(counters, names, self.info.sharing().is_some()));
+        let is_told = |step: Step| is_meant(step) && self.settled_to.is_none_or(|settled| step >= settled);
+        let settled = |step: RankStep| SettledStep {
+            extras: extras.remove(&step.0.step).unwrap_or_default(),
+            allocated_bytes: self.memory.at_end_of(step.0.step),
+            devices: device.as_ref().map_or_else(BTreeMap::new, |device| device.means_in(&step.0)),
+            step,
+        };
+        steps.into_iter().filter(|(window, ..)| is_told(window.step)).map(settled).collect()
     }
 
     /// Lets go of the oldest spans, whatever they are of: steps that are cut by this are never told of.

@@ -6,7 +6,7 @@ use std::{
 
 use proptest::prelude::*;
 use stepscope_traces::{
-    CollectorNotes, MemoryTimes,
+    CollectorNotes, MemoryEvent, MemoryOperation, MemoryTimes, RankInfo, RankWriter,
     synthetic::{Pipeline, Recipe, Schedule},
 };
 use tempfile::TempDir;
@@ -175,4 +175,21 @@ fn a_run_that_has_only_begun_says_nothing() {
     live.analyze().unwrap();
     let snapshot = live.snapshot();
     assert!(snapshot.analysis.is_none() && snapshot.memory.is_empty() && snapshot.running.is_none());
+}
+
+#[test]
+fn memory_that_nothing_runs_beside_is_read_to_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    RunInfo::of_this_process("test").create(directory.path()).unwrap();
+    let mut writer = RankWriter::create(directory.path(), RankInfo::of_this_process(Rank(0))).unwrap();
+    for number in 0..500_000 {
+        let (time, address) = (Nanos(number), number.cast_unsigned());
+        writer.push_memory(&MemoryEvent::new(time, MemoryOperation::Alloc, address, Some(1))).unwrap();
+    }
+    writer.flush().unwrap();
+    let mut live = LiveRun::open(directory.path()).unwrap();
+    let reads = (0..10_000).take_while(|_| live.read().unwrap()).count();
+    assert!(reads < 10_000, "there is no more to read");
+    live.play_memory();
+    assert_eq!(live.snapshot().memory[0].peak_bytes, 500_000);
 }

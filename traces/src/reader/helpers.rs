@@ -4,7 +4,7 @@
 //! asks how many GPUs there are, a worker of a compiler. One that did nothing beside others that did is no rank. The number
 //! that it had is then free for whoever was told to have it, or came later without being told one.
 
-use std::{collections::BTreeSet, fs};
+use std::collections::BTreeSet;
 
 use super::RankDirectory;
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
     notes::{CuptiNote, RankFrom},
     rank_data::RankData,
     rank_info::State,
-    tables::{Spans, Table},
+    ring,
+    tables::Spans,
     vocabulary::SpanKind,
     window::Window,
 };
@@ -78,8 +79,8 @@ fn number(ranks: &mut [RankDirectory]) {
 
 /// Whether a process did something on a device, or trained. What cannot be read may have.
 fn did_anything(rank: &RankDirectory) -> bool {
-    let written = |file: &str| fs::metadata(rank.path.join(file)).map_or(0, |file| file.len());
-    if written(Spans::FILE) > LITTLE {
+    // What is no longer there was recorded, too.
+    if rank.span_bytes() > LITTLE || ring::segments(&rank.path).first().is_some_and(|first| *first > 0) {
         return true;
     }
     let (mut activity, mut memory) = (false, false);
