@@ -1,5 +1,5 @@
 //! What is kept of every step for long: a line of JSON for each, of a job of which only the last minutes are kept in full. When
-//! there are too many lines, every second one of the older half goes.
+//! there are too many lines, those of every second step go, of the whole job; then of three in four, and so on.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -9,8 +9,9 @@ use std::{
 };
 
 use anyhow::Result;
+use serde::Deserialize;
 use stepscope_analyzer::LiveRun;
-use stepscope_traces::Rank;
+use stepscope_traces::{Rank, Step};
 
 /// The folder of these lines in a run.
 const FOLDER: &str = "history";
@@ -48,11 +49,11 @@ impl History {
     }
 
     fn write(&mut self) -> Result<()> {
-        let mut lines = BTreeMap::<Rank, Vec<u8>>::new();
+        let mut lines = BTreeMap::<Rank, Vec<(Step, Vec<u8>)>>::new();
         for record in self.live.take_records() {
-            let line = lines.entry(record.figures.rank).or_default();
-            serde_json::to_writer(&mut *line, &record)?;
+            let mut line = serde_json::to_vec(&record)?;
             line.push(b'\n');
+            lines.entry(record.figures.rank).or_default().push((record.figures.step, line));
         }
         for (rank, lines) in lines {
             let most_bytes = self.most_bytes;
@@ -81,43 +82,59 @@ struct StepLines {
     path: PathBuf,
     file: File,
     bytes: u64,
+    /// Lines are of every so many steps.
+    every: u32,
+}
+
+/// What of a line tells which step it is of.
+#[derive(Deserialize)]
+struct LineOf {
+    step: Step,
 }
 
 impl StepLines {
     fn open(path: PathBuf) -> io::Result<StepLines> {
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
-        Ok(StepLines { bytes: file.metadata()?.len(), path, file })
+        Ok(StepLines { bytes: file.metadata()?.len(), path, file, every: 1 })
     }
 
-    /// Adds whole lines at a time: whoever reads them meanwhile sees no half of one.
-    fn append(&mut self, lines: &[u8], most_bytes: u64) -> io::Result<()> {
-        if self.bytes + lines.len() as u64 > most_bytes {
+    /// Adds the lines of some steps.
+    fn append(&mut self, lines: &[(Step, Vec<u8>)], most_bytes: u64) -> io::Result<()> {
+        let wanted = |every: u32| {
+            lines.iter().filter(move |(step, _)| is_one(*step, every)).flat_map(|(_, line)| line).copied().collect()
+        };
+        let mut new: Vec<u8> = wanted(self.every);
+        if self.bytes + new.len() as u64 > most_bytes {
             self.thin()?;
+            new = wanted(self.every);
         }
-        self.file.write_all(lines)?;
-        self.bytes += lines.len() as u64;
+        // Whole lines at a time: whoever reads them meanwhile sees no half of one.
+        self.file.write_all(&new)?;
+        self.bytes += new.len() as u64;
         Ok(())
     }
 
-    /// Leaves out every second line of the older half.
+    /// Leaves out the lines of every second step that there is.
     fn thin(&mut self) -> io::Result<()> {
+        let every = self.every.saturating_mul(2);
         let draft = self.path.with_extension("jsonl.new");
         let mut thinned = BufWriter::new(File::create(&draft)?);
-        let (mut lines, mut line, mut read, mut number) =
-            (BufReader::new(File::open(&self.path)?), Vec::new(), 0, 0_u64);
-        while lines.read_until(b'\n', &mut line)? > 0 {
-            read += line.len() as u64;
-            number += 1;
-            if read > self.bytes / 2 || number % 2 == 0 {
-                thinned.write_all(&line)?;
+        for line in BufReader::new(File::open(&self.path)?).lines() {
+            let line = line?;
+            if serde_json::from_str(&line).is_ok_and(|of: LineOf| is_one(of.step, every)) {
+                writeln!(thinned, "{line}")?;
             }
-            line.clear();
         }
         thinned.into_inner().map_err(io::IntoInnerError::into_error)?;
         fs::rename(&draft, &self.path)?;
-        *self = StepLines::open(std::mem::take(&mut self.path))?;
+        *self = StepLines { every, ..StepLines::open(std::mem::take(&mut self.path))? };
         Ok(())
     }
+}
+
+/// Whether a step is one of every so many.
+fn is_one(step: Step, every: u32) -> bool {
+    step.0.unsigned_abs().is_multiple_of(every)
 }
 
 #[cfg(test)]
@@ -125,19 +142,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_lines_get_fewer_and_new_ones_stay() {
+    fn lines_get_fewer_and_are_of_all_of_the_job() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lines.jsonl");
         let mut lines = StepLines::open(path.clone()).unwrap();
-        for number in 0..10_000 {
-            lines.append(format!("{number:09}\n").as_bytes(), 5000).unwrap();
+        for step in 0..10_000 {
+            lines.append(&[(Step(step), format!("{{\"step\": {step}}}\n").into_bytes())], 5000).unwrap();
             assert!(lines.bytes <= 5000 && path.metadata().unwrap().len() == lines.bytes);
         }
         let text = fs::read_to_string(&path).unwrap();
-        let numbers: Vec<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
-        assert!(numbers.is_sorted() && numbers.len() > 300, "{}", numbers.len());
-        assert!(numbers.ends_with(&(9900..10_000).collect::<Vec<_>>()), "the newest are all there");
-        assert!(numbers[0] < 5000, "and some of the oldest: {}", numbers[0]);
+        let steps: Vec<i32> = text.lines().map(|line| serde_json::from_str::<LineOf>(line).unwrap().step.0).collect();
+        let expected: Vec<i32> = (0..10_000).step_by(lines.every as usize).collect();
+        assert_eq!(steps, expected);
+        assert!(steps.len() > 150, "{}", steps.len());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

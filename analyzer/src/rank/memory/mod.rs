@@ -142,7 +142,7 @@ fn rank_memory(
         largest_at_peak: at_peak.largest(names),
         sites_at_peak: at_peak.sites(names),
         layers_at_peak: at_peak.layers,
-        growth_bytes_per_step: growth_per_step(&step_ends),
+        growth_bytes_per_step: growth_per_step(Vec::from(step_ends).as_slice()),
         predicted: predicted(run, info.rank),
         ledger: peak.reserved.and_then(ledger),
         one_moment: at_once && run.source != RunSource::Stepscope,

@@ -1,6 +1,6 @@
 //! Plays memory events, stretch by stretch, and remembers what stood out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use stepscope_traces::Step;
 
@@ -12,6 +12,8 @@ use super::{
     watch::Watch,
 };
 
+/// So many steps tell whether memory grows, however long the job is.
+const MOST_STEPS: usize = 1 << 16;
 /// Of how many steps it is remembered what was allocated at their end.
 const MOST_ENDS: usize = 1024;
 
@@ -20,8 +22,8 @@ const MOST_ENDS: usize = 1024;
 pub(super) struct Player {
     pub(super) state: AllocatorState,
     pub(super) watch: Watch,
-    /// What was allocated at the end of each step.
-    pub(super) step_ends: Vec<u64>,
+    /// What was allocated at the end of each of the last steps.
+    pub(super) step_ends: VecDeque<u64>,
     /// The same of the last steps, by their numbers.
     pub(super) last_ends: BTreeMap<Step, u64>,
     /// When the first event happened.
@@ -67,7 +69,10 @@ impl Player {
             self.first_step_end = self.first_step_end.or(Some(next.from));
         }
         if let Some(step) = self.stretch.step.filter(|_| self.played > 0) {
-            self.step_ends.push(self.state.allocated);
+            self.step_ends.push_back(self.state.allocated);
+            if self.step_ends.len() > MOST_STEPS {
+                self.step_ends.pop_front();
+            }
             self.last_ends.insert(step, self.state.allocated);
             if self.last_ends.len() > MOST_ENDS {
                 self.last_ends.pop_first();
