@@ -276,6 +276,7 @@ fn the_library_exports_what_others_look_for_and_nothing_else() {
         "model",
         "profiler_begins",
         "profiler_ends",
+        "raised",
         "refuse",
         "tokens",
     ];
