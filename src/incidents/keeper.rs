@@ -222,6 +222,7 @@ impl Watch {
         if !is_told {
             self.add_evidence(index, happened.summary.clone());
         }
+        self.job.iter_mut().for_each(JobWatch::forgive);
         true
     }
 

@@ -125,6 +125,11 @@ impl JobWatch {
         self.ranks.iter().map(|(rank, watch)| (*rank, watch.stood_still_ns(step))).collect()
     }
 
+    /// Forgets how slow steps were: what was slow was something else, a hang.
+    pub fn forgive(&mut self) {
+        self.ranks.values_mut().for_each(RankWatch::forgive);
+    }
+
     /// How long a step usually takes, by the rank that takes longest; none, before there were enough.
     pub fn usual_ns(&self) -> Option<i64> {
         self.ranks.values().filter_map(RankWatch::usual_ns).max()

@@ -66,6 +66,11 @@ impl RankWatch {
         times.map_or(0, |(from, to)| within(&self.standstills, from, to))
     }
 
+    /// Forgets how slow steps were.
+    pub(super) fn forgive(&mut self) {
+        self.pace.forgive();
+    }
+
     pub(super) fn usual_ns(&self) -> Option<i64> {
         self.pace.usual()
     }

@@ -54,6 +54,11 @@ impl StepPace {
         slow
     }
 
+    /// Forgets how slow steps were: what happened has nothing to do with how they usually are.
+    pub(super) fn forgive(&mut self) {
+        self.worst_excess = 0.0;
+    }
+
     /// How long a step usually takes, once there were enough.
     pub(super) fn usual(&self) -> Option<i64> {
         self.usual
@@ -93,6 +98,17 @@ mod tests {
         assert_eq!(slow(steps(2000, &again)), [100]);
         assert_eq!(slow(steps(2000, &[(100, 1000), (500, 1500), (900, 4000)])), [100, 900]);
         assert_eq!(slow(steps(12_000, &[(100, 1000), (11_000, 1000)])), [100, 11_000], "long ago");
+    }
+
+    #[test]
+    fn what_is_forgiven_does_not_count() {
+        let mut pace = StepPace::default();
+        let slow =
+            |steps: Vec<i64>, pace: &mut StepPace| steps.into_iter().filter_map(|took| pace.take(took * MS)).count();
+        assert_eq!(slow(steps(101, &[(100, 60_000)]), &mut pace), 1);
+        assert_eq!(slow(steps(101, &[(100, 2000)]), &mut pace), 0);
+        pace.forgive();
+        assert_eq!(slow(steps(101, &[(100, 2000)]), &mut pace), 1);
     }
 
     #[test]
