@@ -120,11 +120,13 @@ impl Happened {
         self.step.zip(step).is_some_and(|(one, other)| one.0.abs_diff(other.0) <= 1)
     }
 
-    /// Adds which processes stood still in its step, and are the cause of it.
+    /// Adds which processes stood still in a slow step, and are the cause of it.
     pub(super) fn add_standstills(&mut self, standstills: &[(Rank, i64)]) {
+        if self.kind != IncidentKind::SlowStep {
+            return;
+        }
         let longest = standstills.iter().map(|(_, stood)| *stood).max().unwrap_or(0);
-        let excess = self.excess_ns;
-        let at_fault = standstills.iter().filter(|(_, stood)| *stood > 0 && 2 * stood >= excess);
+        let at_fault = standstills.iter().filter(|(_, stood)| *stood > 0 && 2 * stood >= self.excess_ns);
         let ranks: Vec<Rank> = at_fault.map(|(rank, _)| *rank).collect();
         if ranks.is_empty() {
             return;
@@ -234,7 +236,11 @@ pub(super) fn write(run: &Run, mut happened: Happened, kept: Option<KeptIncident
     (incident.ranks, incident.step, incident.ended_job) = (happened.ranks, happened.step, happened.ended_job);
     match &analysis {
         Some(analysis) => tell(incident, analysis),
-        None => incident.evidence.push("what was recorded around it is too long to be looked at here".into()),
+        None if incident.kind == IncidentKind::SlowStep => {
+            let why = "where its time went is not known: too much was recorded around it to look at, or nothing";
+            incident.evidence.push(why.into());
+        }
+        None => {}
     }
     if let Some(stood_still) = happened.stood_still {
         incident.ranks = stood_still;

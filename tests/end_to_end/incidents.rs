@@ -1,7 +1,7 @@
 use std::{
     fs,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -37,10 +37,6 @@ impl Training {
         let training = Training::start(&[&["--dp", "2", "--processes", "--steps", "1000000"], arguments].concat());
         (0..2).for_each(|rank| training.wait_for_steps(rank));
         training
-    }
-
-    fn run(&self) -> String {
-        self.directory.path().join("run").display().to_string()
     }
 
     fn rank_file(&self, rank: u32) -> Option<Value> {
@@ -82,8 +78,7 @@ impl Training {
 
 impl Drop for Training {
     fn drop(&mut self) {
-        // Whatever is left of it.
-        drop(Command::new("pkill").args(["-KILL", "-f", &self.run()]).status());
+        // Whatever is left of it. Launchers end with their ranks.
         for rank in 0..2 {
             if self.rank_file(rank).is_some() {
                 let _ = kill(self.pid(rank), Signal::SIGKILL);

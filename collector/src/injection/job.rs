@@ -110,6 +110,10 @@ impl Job {
     pub fn wait(mut self, mut tell: impl FnMut(Signal)) -> Result<ExitStatus, JobError> {
         loop {
             if let Some(status) = self.child.try_wait().map_err(JobError::NotWaitedFor)? {
+                // What ended it may have come to us, too, and would end us once it is let through.
+                while let Ok(Some(signal)) = self.signals.read_signal() {
+                    Signal::try_from(signal.ssi_signo.cast_signed()).into_iter().for_each(&mut tell);
+                }
                 let _ = self.before.thread_set_mask();
                 return Ok(status);
             }
@@ -187,6 +191,16 @@ mod tests {
         let result =
             unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread.as_raw(), signal as libc::c_int) };
         assert_eq!(result, 0);
+    }
+
+    #[test]
+    fn what_ended_the_command_does_not_end_us() {
+        let job = Job::start(shell("exit 5")).unwrap();
+        // It has ended before anybody looks, as a command does that Ctrl-C ends at once.
+        thread::sleep(Duration::from_millis(300));
+        send(gettid(), Signal::SIGTERM);
+        let mut heard = Vec::new();
+        assert_eq!((exit_status(job.wait(|signal| heard.push(signal)).unwrap()), heard), (5, vec![Signal::SIGTERM]));
     }
 
     #[test]
