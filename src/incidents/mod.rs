@@ -81,7 +81,7 @@ fn unexplained(run: &Run, known: &[Listed]) -> Option<Listed> {
     let last = |snapshots: &[stepscope_traces::ClockSnapshot]| snapshots.last().map(|snapshot| snapshot.wall_ns);
     let time_ns = broken.iter().filter_map(|rank| last(&rank.info.clock.snapshots)).max()?;
     let incident = Incident {
-        kind: IncidentKind::Killed,
+        kind: if why.is_some() { IncidentKind::Failed } else { IncidentKind::Killed },
         time_ns,
         step: None,
         ranks,
