@@ -133,7 +133,7 @@ pub(crate) fn assemble<T>(
         true => ranks.iter().map(|rank| &rank.info).collect(),
         false => run.ranks.iter().map(|rank| &rank.info).collect(),
     };
-    let hang = hang(told.iter().copied());
+    let hang = hang(told.iter().copied(), &info.groups);
     let model = TrainedModel::of(&run.info, &told, first_pipeline.map(Vec::as_slice), selection);
     let rates = Rates::of(&run.info, model.clone(), peak_flops, computing, selection.convention);
     let tables: Vec<_> = ranks.iter_mut().map(|rank| rank.kernels.take().unwrap_or_default()).collect();

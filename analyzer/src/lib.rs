@@ -43,7 +43,7 @@ pub use figures::{
     StepBubble, StepCollectives, StepFigures, StepRecord, StepTime, Straggler, Wait, WaitingRank, WaitingWork,
     WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
 };
-pub use incidents::{JobWatch, Notice, SlowStepCause, WatchedStep, why_slow};
+pub use incidents::{HangExplanation, JobWatch, Notice, SlowStepCause, WatchedStep, why_hanging, why_slow};
 pub use job::{
     clock::AlignedClock, ideal_schedule::NoIdeal, paused::paused, recording::recording, step_summary::StepSummary,
 };

@@ -18,7 +18,7 @@ use crate::{
     blocking_call::BlockingCall,
     context::Context,
     launch::LaunchInfo,
-    shared::lock,
+    lock::lock,
     thread_state::{self, Launched},
     ticks::Ticks,
 };

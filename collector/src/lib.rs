@@ -32,8 +32,10 @@
 //!
 //! Recording never blocks the program, never ends it, and drops and counts what it has no room for.
 
+mod asked;
 mod blocking_call;
 pub mod cache;
+mod communication;
 mod context;
 pub mod cupti;
 pub mod doctor;
@@ -42,7 +44,9 @@ pub mod injection;
 mod launch;
 mod launch_notes;
 pub mod libraries;
+mod lock;
 mod names;
+mod native_threads;
 pub mod nvml;
 mod packed;
 mod process_context;
@@ -62,6 +66,7 @@ mod writer_thread;
 pub use context::Context;
 pub use error::RecordError;
 pub use launch::LaunchInfo;
+pub use native_threads::native_threads;
 pub use recorder::Recorder;
 pub use scope::{Entered, Launching, OpenSpan, Scope};
 pub use settings::Settings;

@@ -20,13 +20,14 @@ use crate::{
     error::RecordError,
     launch::LaunchInfo,
     launch_notes::{self, MemoryNote},
+    lock::lock,
     names::{KnownName, NameBook},
     packed::PackedSpan,
     process_context,
     queue::Event,
     scope::{Entered, Launching, OpenSpan, Scope},
     settings::Settings,
-    shared::{Ending, Shared, lock},
+    shared::{Ending, Shared},
     thread_state, writer_thread,
 };
 
@@ -51,7 +52,7 @@ impl Recorder {
         info.collector.settings = Some(RecorderSettings { flush_every_ms, queue_bytes: settings.queue_bytes as u64 });
         let writer = RankWriter::create(run, info)?;
         let shared = Arc::new(Shared::new(settings));
-        let thread = writer_thread::spawn(shared.clone(), writer, settings)?;
+        let thread = writer_thread::spawn(shared.clone(), run, writer, settings)?;
         let owner = Owner { shared, thread: Mutex::new(Some(thread)) };
         Ok(Recorder { owner: Some(Arc::new(owner)) })
     }
@@ -141,6 +142,10 @@ impl Recorder {
     /// runs longest gets the description. Costs next to nothing while kernels are not recorded.
     #[inline]
     pub fn launching(&self, info: LaunchInfo) -> Launching<'_> {
+        if let (Some(kind), Some((group, Some(sequence)))) = (info.kind, info.collective) {
+            let shared = self.shared().filter(|shared| !shared.is_forked());
+            shared.into_iter().for_each(|shared| shared.communication.ask(kind, group, sequence));
+        }
         Launching::open(self.shared().filter(|shared| shared.launches.watched.load(Relaxed)), info)
     }
 
@@ -148,6 +153,14 @@ impl Recorder {
     pub fn note(&self, note: CollectorNote) {
         if let Some(shared) = self.shared() {
             shared.note(note);
+        }
+    }
+
+    /// Says what else to ask when somebody asks where this rank is, since its job does not go on. It is told when that was asked,
+    /// and tells whether Python is going to note where it is; it takes no time.
+    pub fn when_asked(&self, ask: impl Fn(Nanos) -> bool + Send + 'static) {
+        if let Some(owner) = &self.owner {
+            *lock(&owner.shared.when_asked) = Some(Box::new(ask));
         }
     }
 
@@ -244,6 +257,13 @@ impl Recorder {
             let time = shared.counter.read();
             let sample = CounterSample { time_ns: Nanos(0), counter: counter.into(), value };
             thread_state::push(shared, |_, _| Event::TickedCounter(sample, time));
+        }
+    }
+
+    /// Records a counter's value that was timed elsewhere, as it is.
+    pub fn record_counter(&self, sample: CounterSample) {
+        if let Some(shared) = self.shared() {
+            thread_state::push(shared, |_, _| Event::Counter(sample));
         }
     }
 

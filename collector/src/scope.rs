@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use stepscope_traces::{Correlation, Group, NameId, Nanos, Sequence, Span, SpanKind, Stream};
 
 use crate::{
+    communication::OperationNumber,
     context::{Change, Context},
     launch::{LaunchInfo, OpenLaunch},
     packed::PackedSpan,
@@ -76,13 +77,15 @@ pub struct OpenSpan<'a> {
     /// The recorder and the start time; `None` when nothing is recorded.
     began: Option<(&'a Shared, Ticks)>,
     span: Span,
+    /// Of communication, which others may wait for.
+    operation: Option<OperationNumber>,
 }
 
 impl<'a> OpenSpan<'a> {
     #[inline]
     pub(crate) fn open(shared: Option<&'a Shared>, kind: SpanKind, name: NameId) -> OpenSpan<'a> {
         let began = shared.map(|shared| (shared, shared.counter.read()));
-        OpenSpan { began, span: Span::new(kind, name, Nanos(0), Nanos(0)) }
+        OpenSpan { began, span: Span::new(kind, name, Nanos(0), Nanos(0)), operation: None }
     }
 
     /// The stream it runs on.
@@ -111,6 +114,8 @@ impl<'a> OpenSpan<'a> {
     pub fn collective(mut self, group: Group, sequence: Sequence) -> Self {
         self.span.group = Some(group);
         self.span.sequence = Some(sequence);
+        let shared = self.began.map(|(shared, _)| shared).filter(|shared| !shared.is_forked());
+        self.operation = shared.map(|shared| shared.communication.begin(self.span.kind, group, sequence));
         self
     }
 
@@ -127,6 +132,7 @@ impl Drop for OpenSpan<'_> {
     fn drop(&mut self) {
         if let Some((shared, began)) = self.began {
             let ended = shared.counter.read();
+            self.operation.into_iter().for_each(|operation| shared.communication.end(operation));
             thread_state::push(shared, |context, thread| {
                 context.apply(&mut self.span);
                 if self.span.kind == SpanKind::Launch {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{
             AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed},
@@ -11,10 +11,12 @@ use std::{
     thread::Thread,
 };
 
-use stepscope_traces::{CollectorNote, Device, Membership, Stream};
+use stepscope_traces::{CollectorNote, Device, Membership, Nanos, Stream};
 
 use crate::{
+    communication::Communication,
     launch::WatchedLaunches,
+    lock::lock,
     names::NameBook,
     queue::{Queue, QueueEnd, queue, queue_bytes},
     settings::Settings,
@@ -58,7 +60,13 @@ pub(crate) struct Shared {
     /// Events dropped because a thread had no queue, or before they came to one.
     pub(crate) dropped: AtomicU64,
     pub(crate) launches: WatchedLaunches,
+    pub(crate) communication: Communication,
+    /// What else is to be asked when somebody asks where this rank is.
+    pub(crate) when_asked: Mutex<Option<WhenAsked>>,
 }
+
+/// Is told when that was asked, and tells whether Python is going to say where it is.
+pub(crate) type WhenAsked = Box<dyn Fn(Nanos) -> bool + Send>;
 
 /// Queues the writer has not seen yet, and the writer to wake.
 #[derive(Default)]
@@ -88,6 +96,8 @@ impl Shared {
             queue_bytes_left: AtomicUsize::new(settings.queue_bytes),
             dropped: AtomicU64::new(0),
             launches: WatchedLaunches::default(),
+            communication: Communication::default(),
+            when_asked: Mutex::default(),
         }
     }
 
@@ -184,9 +194,4 @@ impl Shared {
     pub(crate) fn take_new_queues(&self) -> Vec<QueueEnd> {
         std::mem::take(&mut lock(&self.new_queues).queues)
     }
-}
-
-/// Locks, whatever a thread that panicked left behind: every change under these locks is whole at each point.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

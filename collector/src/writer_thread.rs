@@ -3,6 +3,7 @@
 use std::{
     io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     sync::{
         Arc,
         atomic::Ordering::{Relaxed, Release},
@@ -16,11 +17,13 @@ use stepscope_traces::{
 };
 
 use crate::{
+    asked::Asked,
     error::RecordError,
+    lock::lock,
     queue::{Event, QueueCounts, QueueEnd},
     quiet_thread,
     settings::Settings,
-    shared::{Ending, Shared, lock},
+    shared::{Ending, Shared},
     ticks::TickMap,
 };
 
@@ -33,13 +36,14 @@ const STANDS_STILL: Duration = Duration::from_millis(300);
 
 pub(crate) fn spawn(
     shared: Arc<Shared>,
+    run: &Path,
     writer: RankWriter,
     settings: Settings,
 ) -> Result<JoinHandle<Result<(), RecordError>>, RecordError> {
     let for_thread = shared.clone();
-    let rank = writer.info().rank;
+    let (run, rank) = (run.to_owned(), writer.info().rank);
     let body = move || {
-        let outcome = catch_unwind(AssertUnwindSafe(|| Drain::new(&for_thread, writer, settings).run()))
+        let outcome = catch_unwind(AssertUnwindSafe(|| Drain::new(&for_thread, &run, writer, settings).run()))
             .unwrap_or_else(|panic| {
                 let text = panic.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -55,7 +59,7 @@ pub(crate) fn spawn(
         }
         outcome
     };
-    let thread = quiet_thread::spawn("stepscope", body)
+    let thread = quiet_thread::spawn("stepscope-writer", body)
         .map_err(|error| RecordError::Panicked(format!("cannot start the writer thread: {error}")))?;
     shared.set_writer(thread.thread().clone());
     Ok(thread)
@@ -65,6 +69,7 @@ struct Drain<'a> {
     shared: &'a Shared,
     writer: RankWriter,
     settings: Settings,
+    asked: Asked<'a>,
     queues: Vec<QueueEnd>,
     costs: Costs,
     ticks: TickMap,
@@ -92,14 +97,15 @@ impl Costs {
 }
 
 impl<'a> Drain<'a> {
-    fn new(shared: &'a Shared, writer: RankWriter, settings: Settings) -> Drain<'a> {
+    fn new(shared: &'a Shared, run: &'a Path, writer: RankWriter, settings: Settings) -> Drain<'a> {
         const READS: u32 = 256;
         let began = shared.counter.read();
         let last = (0..READS).fold(began, |_, _| shared.counter.read());
         let read_ns = last.nanos_since(began, &shared.counter) as f64 / f64::from(READS);
         let mut ticks = TickMap::default();
         ticks.anchor(&shared.counter);
-        Drain { shared, writer, settings, queues: Vec::new(), costs: Costs::default(), ticks, read_ns }
+        let (asked, queues, costs) = (Asked::new(run), Vec::new(), Costs::default());
+        Drain { shared, writer, settings, asked, queues, costs, ticks, read_ns }
     }
 
     fn run(mut self) -> Result<(), RecordError> {
@@ -132,6 +138,8 @@ impl<'a> Drain<'a> {
             self.drain()?;
             if ending != Ending::NotYet || counted.elapsed() >= COUNT_COSTS_EVERY {
                 self.count_costs()?;
+                let answers = self.asked.look(self.shared);
+                answers.into_iter().for_each(|note| self.writer.note(note));
                 counted = woke;
             }
             if flushed.elapsed() + nap >= self.settings.flush_every {

@@ -6,7 +6,9 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 use stepscope_analyzer::{Analysis, Notice, Selection, StepChoice, analyze, why_slow};
 use stepscope_plan::text;
-use stepscope_traces::{ClockSnapshot, Incident, IncidentKind, KeptIncident, Nanos, Rank, Run, Step, Window, now};
+use stepscope_traces::{
+    ClockSnapshot, Incident, IncidentKind, KeptIncident, Nanos, Rank, RankStacks, Run, Step, Window, now,
+};
 
 /// What was recorded for so long before an incident is kept with it, and so many of its steps.
 const KEPT: Duration = Duration::from_secs(60);
@@ -35,13 +37,15 @@ pub(super) struct Happened {
     pub(super) ended_job: bool,
     /// Ranks that are at fault since they did not run.
     pub(super) stood_still: Option<Vec<Rank>>,
+    /// Where the threads of ranks are, where they were asked.
+    pub(super) stacks: Vec<RankStacks>,
 }
 
 impl Happened {
     pub(super) fn new(kind: IncidentKind, summary: String) -> Happened {
         let (ranks, evidence, took) = (Vec::new(), Vec::new(), Duration::ZERO);
-        let (excess_ns, ended_job, stood_still) = (0, false, None);
-        Happened { kind, step: None, ranks, summary, evidence, took, excess_ns, ended_job, stood_still }
+        let (excess_ns, ended_job, stood_still, stacks) = (0, false, None, Vec::new());
+        Happened { kind, step: None, ranks, summary, evidence, took, excess_ns, ended_job, stood_still, stacks }
     }
 
     /// What a watch has noticed, if it is worth being written down.
@@ -205,6 +209,7 @@ pub(super) fn keep(run: &Run, happened: &Happened) -> Result<KeptIncident> {
         steps: None,
         ended_job: *ended_job,
         explained: false,
+        stacks: happened.stacks.clone(),
     };
     let kept = KeptIncident::create(&run.path, incident)?;
     keep_recording(run, &kept, happened);
@@ -287,8 +292,9 @@ fn tell(incident: &mut Incident, analysis: &Analysis) {
         }
         IncidentKind::LossNotFinite => finding("loss-not-finite"),
         IncidentKind::OutOfMemory => finding("out-of-memory"),
-        IncidentKind::Hang => finding("hang"),
-        IncidentKind::Exception
+        // Of a hang its processes have told.
+        IncidentKind::Hang
+        | IncidentKind::Exception
         | IncidentKind::Interrupted
         | IncidentKind::Terminated
         | IncidentKind::Killed

@@ -19,8 +19,8 @@ use stepscope_traces::{IncidentKind, KeptIncident, Run, State};
 
 use super::{
     explain::{self, Happened, MOST_EVIDENCE},
+    hang::Question,
     history::History,
-    processes,
 };
 
 /// How often it looks.
@@ -77,6 +77,7 @@ impl Keeper {
             pending: Vec::new(),
             written: Vec::new(),
             cause: None,
+            question: None,
             hang: None,
             longest_silence: Duration::ZERO,
             began: Instant::now(),
@@ -117,6 +118,8 @@ struct Watch {
     written: Vec<(KeptIncident, Instant)>,
     /// Until when the end of the job is a consequence of which of those that are written.
     cause: Option<(Instant, usize)>,
+    /// What processes were asked, since no step ended, and have not all answered yet.
+    question: Option<Question>,
     /// The last hang.
     hang: Option<Hang>,
     /// How long the job once did nothing and then went on.
@@ -178,7 +181,7 @@ impl Watch {
 
     fn hear(&mut self, notice: &Notice) {
         let Some(happened) = Happened::of(notice) else { return };
-        if let Some(cause) = self.cause().filter(|_| happened.is_fatal()) {
+        if let Some(cause) = self.cause().or(self.hanging()).filter(|_| happened.is_fatal()) {
             return self.add_evidence(cause, format!("then {}", happened.summary));
         }
         if happened.kind == IncidentKind::SlowStep && self.is_of_hang(&happened) {
@@ -214,6 +217,11 @@ impl Watch {
         self.cause.filter(|(until, _)| Instant::now() < *until).map(|(_, index)| index)
     }
 
+    /// The hang that goes on.
+    fn hanging(&self) -> Option<usize> {
+        self.hang.as_ref().filter(|hang| hang.went_on.is_none()).map(|hang| hang.index)
+    }
+
     /// Whether a slow step is one that hung. Then how long it took is told with the hang.
     fn is_of_hang(&mut self, happened: &Happened) -> bool {
         let is_of_it = |hang: &&mut Hang| hang.went_on.is_none_or(|when| when.elapsed() < SAME_STEP);
@@ -243,6 +251,10 @@ impl Watch {
             Signal::SIGTERM => Happened::new(IncidentKind::Terminated, "the job was asked to end by SIGTERM".into()),
             _ => return,
         };
+        if let Some(hang) = self.hanging() {
+            // Whoever waits for a job that hangs ends it.
+            return self.add_evidence(hang, format!("then {}", happened.summary));
+        }
         if self.cause().is_none() && self.pending.iter().all(|pending| !pending.happened.is_fatal()) {
             self.await_more(happened);
         }
@@ -266,13 +278,19 @@ impl Watch {
         let has_cause = self.cause().is_some();
         match self.hang.as_mut().filter(|hang| hang.went_on.is_none()) {
             None if silence >= patience && !has_cause => {
-                let happened = processes::hang(job, stands);
-                let written = self.write(happened, None);
-                self.hang = written.map(|index| Hang { index, went_on: None, is_step_told: false });
+                let question = self.question.get_or_insert_with(|| Question::ask(&self.run));
+                if question.is_answered(job.run()) {
+                    let happened = question.happened(job, stands);
+                    self.question = None;
+                    let written = self.write(happened, None);
+                    self.hang = written.map(|index| Hang { index, went_on: None, is_step_told: false });
+                }
             }
+            None if self.question.take().is_some() => Question::withdraw(&self.run),
             Some(hang) if silence < patience => {
                 hang.went_on = Some(Instant::now());
                 let index = hang.index;
+                Question::withdraw(&self.run);
                 self.longest_silence = self.longest_silence.max(patience);
                 self.add_evidence(index, "later the job went on by itself".into());
             }
@@ -333,8 +351,7 @@ impl Watch {
             }
         }
         self.settle(Duration::ZERO);
-        let hang = self.hang.as_ref().filter(|hang| hang.went_on.is_none()).map(|hang| hang.index);
-        match (ended, self.cause().or(hang)) {
+        match (ended, self.cause().or(self.hanging())) {
             (Some(_), _) if is_told => {}
             (Some(ended), Some(index)) => {
                 self.written.get_mut(index).into_iter().for_each(|(kept, _)| kept.incident.ended_job = true);

@@ -1,9 +1,9 @@
 //! `stepscope incidents`: what went wrong in a run, and why. [`Keeper`] writes it down while the job runs.
 
 mod explain;
+mod hang;
 mod history;
 mod keeper;
-mod processes;
 
 use std::{io::Write, path::PathBuf};
 
@@ -92,6 +92,7 @@ fn unexplained(run: &Run, known: &[Listed]) -> Option<Listed> {
         steps: None,
         ended_job: true,
         explained: true,
+        stacks: Vec::new(),
     };
     Some(Listed { incident, path: None, has_recording: false })
 }

@@ -80,11 +80,23 @@ pub(crate) struct Arguments {
     /// recorded: the third, and one every 512 steps after it.
     #[arg(long, conflicts_with = "no_torch")]
     lines: bool,
+    /// Whether CUDA graphs are recorded by the kernels in them, or each as a whole, which costs next to nothing.
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "node")]
+    cuda_graph_trace: GraphTrace,
     #[command(flatten)]
     long_jobs: black_box::Arguments,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// How far into CUDA graphs one looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum GraphTrace {
+    /// Each kernel, copy and fill in it.
+    Node,
+    /// As one piece of work.
+    Graph,
 }
 
 /// Whether there is one window, which stays open.
@@ -151,7 +163,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let path = run.path();
     let budget = arguments.budget(&windows);
-    Injection { run: path.canonicalize()?, windows: windows.clone(), budget }.apply(&mut command, &library)?;
+    let whole_graphs = arguments.cuda_graph_trace == GraphTrace::Graph;
+    Injection { run: path.canonicalize()?, windows: windows.clone(), budget, whole_graphs }
+        .apply(&mut command, &library)?;
     if windows == Windows::Dormant {
         tell(&format!("{}{}\n{}", label("dormant"), shown(path), hint_to_trigger(path)));
     }

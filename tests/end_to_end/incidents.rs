@@ -161,9 +161,18 @@ fn a_job_that_hangs_because_a_rank_is_stopped_says_which_and_that_it_went_on() {
     training.signal(1, Signal::SIGSTOP);
     let hang = wait_for(&training, "hang");
     assert_eq!(hang["ranks"], serde_json::json!([1]), "{hang:#}");
-    assert!(says(&hang, "rank 1 is stopped"), "{hang:#}");
+    assert!(says(&hang, "rank 1 is stopped") && says(&hang, "kill -CONT"), "{hang:#}");
+    // Whoever is not stopped says what it waits in, for whom, and where its threads are.
+    assert!(says(&hang, "rank 0 waits in ") && says(&hang, " (ranks 0-1)"), "{hang:#}");
+    assert!(says(&hang, "nothing is known of rank 1: 1 rank waits in "), "{hang:#}");
+    let stacks = hang["stacks"].as_array().unwrap();
+    assert!(stacks.len() == 1 && stacks[0]["rank"] == 0, "{hang:#}");
+    let threads = stacks[0]["native"].as_array().unwrap();
+    assert!(threads.iter().any(|thread| thread["name"] == "communication"), "{hang:#}");
     training.signal(1, Signal::SIGCONT);
     wait_until("it goes on", || training.incidents().iter().any(|incident| says(incident, "went on")));
+    // What it waited in then is none of what it does now.
+    wait_until("that is over", || training.rank_file(0).is_some_and(|rank| rank["collector"]["in_flight"].is_null()));
 }
 
 #[test]

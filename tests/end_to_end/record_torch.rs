@@ -85,6 +85,22 @@ fn check_kept(categories: &Value) {
 }
 
 #[test]
+fn a_program_that_hangs_says_where_its_threads_are() {
+    let Some(program) = Program::new() else { return };
+    let options = ["--budget", "none", "--hang-after", "2"];
+    let output = program.record(&options, &[("STEPS", "3"), ("WAIT", "8")]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("stepscope: hang: no step has ended for "), "{said}");
+    let incidents = json(&["incidents", "run", "--format", "json"], program.path());
+    let hang = &incidents["incidents"][0];
+    assert_eq!(hang["kind"], "hang", "{incidents:#}");
+    let main = &hang["stacks"][0]["python"][0];
+    let place = main["calls"][0].as_str().unwrap();
+    assert!(main["name"] == "MainThread" && place.ends_with(" <module>") && place.contains("train.py:"), "{hang:#}");
+    assert!(hang["evidence"][0].as_str().unwrap().starts_with("rank 0: at "), "{hang:#}");
+}
+
+#[test]
 fn memory_of_pytorch_is_told_apart() {
     let Some(program) = Program::new() else { return };
     let output = program.record(&[], &[]);

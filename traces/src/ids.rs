@@ -94,6 +94,12 @@ impl From<MessageNumber> for Sequence {
     }
 }
 
+impl From<Sequence> for MessageNumber {
+    fn from(Sequence(number): Sequence) -> MessageNumber {
+        MessageNumber { count: (number >> 32) as u32, from: (number >> 16) as u16, to: number as u16 }
+    }
+}
+
 impl Nanos {
     /// One second.
     pub const SECOND: Nanos = Nanos(1_000_000_000);

@@ -16,6 +16,7 @@ use crate::{
     error::TraceError,
     ids::{Nanos, Rank, Step},
     json_file,
+    notes::{NativeThread, PythonThread},
     rank_info::{self, RankInfo, WrittenState, rank_directory},
     ring,
     run_info::{self, RunInfo},
@@ -49,6 +50,20 @@ pub struct Incident {
     /// Whether what was recorded around it has been looked at.
     #[serde(default)]
     pub explained: bool,
+    /// Where the threads of ranks were, of a hang.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stacks: Vec<RankStacks>,
+}
+
+/// Where the threads of a rank were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankStacks {
+    /// Which rank.
+    pub rank: Rank,
+    /// Its threads that run Python, the main one first.
+    pub python: Vec<PythonThread>,
+    /// All of its threads, as the system sees them.
+    pub native: Vec<NativeThread>,
 }
 
 /// What kind of thing went wrong.

@@ -25,6 +25,7 @@
 //! # }
 //! ```
 
+mod call_text;
 mod clock;
 mod columns;
 mod driver_call;
@@ -71,8 +72,8 @@ pub use ids::{
     Correlation, CounterId, Group, Layer, MessageNumber, MicroBatch, NameId, Nanos, Pool, Rank, Sequence, Stage, Step,
     Stream,
 };
-pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent};
-pub use incident::{Incident, IncidentKind, KeptIncident};
+pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent, in_flight};
+pub use incident::{Incident, IncidentKind, KeptIncident, RankStacks};
 pub use kernels::{Family, GemmFeatures, KernelKind, Transposes};
 pub use loss::Loss;
 pub use membership::Membership;
@@ -80,9 +81,9 @@ pub use names::{FIRST_NAME, Names, without_signature};
 pub use notes::{
     AskedOperation, AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, FailedSources,
     GroupProgress, HeldMemory, InFlight, LostOfTrace, MeasuredCost, MemoryAtStart, MemoryCategories, MemoryTimes,
-    NamedGroup, NamedGroups, NcclNote, NvmlNote, OperationState, OperatorsFrom, OutOfMemory, Pauses, PeakFlopsFrom,
-    PeakFrom, PhasesFrom, ProgramModel, RankFrom, RecorderSettings, RecordingCost, SequencesFrom, StreamsNote,
-    TorchMemory, TorchNotes,
+    NamedGroup, NamedGroups, NativeThread, NcclNote, NvmlNote, OperationState, OperatorsFrom, OutOfMemory, Pauses,
+    PeakFlopsFrom, PeakFrom, PhasesFrom, ProgramModel, PythonThread, RankFrom, RecorderSettings, RecordingCost,
+    SequencesFrom, StackDump, StreamsNote, TorchMemory, TorchNotes,
 };
 pub use operators::{ElementType, Gemm, OperatorArgument, OperatorWork, Shapes, Tensor};
 pub use origin::Origin;

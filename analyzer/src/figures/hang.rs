@@ -105,4 +105,13 @@ pub struct RankElsewhere {
     pub rank: Rank,
     /// The last operation that was over, if there is any.
     pub last: Option<PendingOperation>,
+    /// Where its main thread is in Python, the innermost call first, if it was asked.
+    pub stack: Vec<String>,
+}
+
+impl RankElsewhere {
+    /// The innermost call of the program itself, if the rank was asked.
+    pub fn place(&self) -> Option<&str> {
+        caller(&self.stack)
+    }
 }

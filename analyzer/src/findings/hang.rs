@@ -17,14 +17,24 @@ impl Check for HangingJob {
 
     fn find(analysis: &Analysis) -> Option<Found> {
         let hang = analysis.hang.as_ref()?;
-        Some(Found {
-            share: 1.0,
-            summary: what(hang),
-            evidence: evidence(hang),
-            advice: advice(hang),
-            ranks: hang.ranks.clone(),
-            ..Found::default()
-        })
+        let HangWords { summary, elsewhere, evidence, advice } = HangWords::of(hang);
+        let (evidence, ranks) = ([elsewhere, evidence].concat().join("; "), hang.ranks.clone());
+        Some(Found { share: 1.0, summary, evidence, advice, ranks, ..Found::default() })
+    }
+}
+
+/// What is said of a hang.
+pub(crate) struct HangWords {
+    pub(crate) summary: String,
+    /// Where the ranks are that did not come.
+    pub(crate) elsewhere: Vec<String>,
+    pub(crate) evidence: Vec<String>,
+    pub(crate) advice: String,
+}
+
+impl HangWords {
+    pub(crate) fn of(hang: &Hang) -> HangWords {
+        HangWords { summary: what(hang), elsewhere: elsewhere(hang), evidence: evidence(hang), advice: advice(hang) }
     }
 }
 
@@ -34,7 +44,7 @@ fn what(hang: &Hang) -> String {
         HangCause::Absent => format!("{ranks} did not {}: {}", come_to(&hang.operation), waiters(hang)),
         HangCause::NoDump => {
             let one = if hang.waiting.len() == 1 { "" } else { ", one of them" };
-            format!("there is no dump of {ranks}: {}{one} in {at}", waiters(hang))
+            format!("nothing is known of {ranks}: {}{one} in {at}", waiters(hang))
         }
         HangCause::Mismatch if hang.operation.peer.is_some() => {
             format!("{ranks} send and receive different sizes or types in {}", hang.operation.group)
@@ -63,14 +73,18 @@ fn waiters(hang: &Hang) -> String {
     if waiting == 1 { "1 rank waits".to_owned() } else { format!("{waiting} ranks wait") }
 }
 
-fn evidence(hang: &Hang) -> String {
+fn elsewhere(hang: &Hang) -> Vec<String> {
+    let absent = hang.elsewhere.iter().filter(|elsewhere| hang.ranks.contains(&elsewhere.rank)).take(MOST_TOLD);
+    let told = absent.map(|elsewhere| match (elsewhere.place(), &elsewhere.last) {
+        (Some(place), _) => format!("rank {} is at {place}", elsewhere.rank),
+        (None, Some(last)) => format!("rank {} last finished {}{}", elsewhere.rank, named(last), at(last)),
+        (None, None) => format!("nothing says what rank {} does instead", elsewhere.rank),
+    });
+    told.collect()
+}
+
+fn evidence(hang: &Hang) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
-    for elsewhere in hang.elsewhere.iter().filter(|elsewhere| hang.ranks.contains(&elsewhere.rank)).take(MOST_TOLD) {
-        parts.push(match &elsewhere.last {
-            Some(last) => format!("rank {} last finished {}{}", elsewhere.rank, named(last), at(last)),
-            None => format!("the dump does not say what rank {} did before", elsewhere.rank),
-        });
-    }
     let told = if hang.differing.is_empty() { told_waiting(hang) } else { told_differing(hang) };
     parts.extend(told.iter().map(|(_, words)| words.clone()));
     let more = hang.waiting.iter().filter(|one| told.iter().all(|(rank, _)| *rank != one.rank)).count();
@@ -79,9 +93,9 @@ fn evidence(hang: &Hang) -> String {
         parts.push(format!("{} {wait}", text::counted(more as u64, "more rank")));
     }
     if !hang.without_dump.is_empty() && hang.cause != HangCause::NoDump {
-        parts.push(format!("there is no dump of {}", ranks(&hang.without_dump)));
+        parts.push(format!("nothing is known of {}", ranks(&hang.without_dump)));
     }
-    parts.join("; ")
+    parts
 }
 
 /// The ranks that wait for the cause itself, each with what is said of it. One whose GPU has not begun comes first.
@@ -151,13 +165,12 @@ fn advice(hang: &Hang) -> String {
             let behind = last.and_then(|elsewhere| elsewhere.last.as_ref()).map_or_else(String::new, |last| {
                 last.caller().map_or_else(String::new, |caller| format!(" after {caller}"))
             });
-            format!(
-                "look at what {} does{behind}: `py-spy dump --pid PID` while it hangs, or its log",
-                ranks(&hang.ranks)
-            )
+            let is_known = hang.elsewhere.iter().any(|elsewhere| elsewhere.place().is_some());
+            let how = if is_known { "" } else { ": `py-spy dump --pid PID` while it hangs, or its log" };
+            format!("look at what {} does{behind}{how}", ranks(&hang.ranks))
         }
         HangCause::NoDump => {
-            format!("look for an error in the log of {}, or add the missing dumps", ranks(&hang.ranks))
+            format!("look for an error in the log of {}, or add its dump if there is one", ranks(&hang.ranks))
         }
         HangCause::Mismatch => {
             "make all ranks of the group call the same collectives in the same order, with the same sizes".into()

@@ -27,7 +27,11 @@ impl Check for NotFinite {
         let (step, loss) = losses[first];
         let before = match first.checked_sub(1).map(|before| losses[before]) {
             Some((step, loss)) => format!("it was {} in step {step}", text::training_loss(loss)),
-            None => format!("it is the first of {} that count", text::counted(losses.len() as u64, "step")),
+            None if losses.len() == 1 => "of no other step it is known".into(),
+            None => {
+                let lost = losses.iter().filter(|(_, loss)| !loss.is_finite()).count();
+                format!("so it is in {} of which it is known", text::counted(lost as u64, "step"))
+            }
         };
         Some(Found {
             share: 1.0,

@@ -25,6 +25,8 @@ use stepscope_traces::{Rank, Step};
 
 use crate::figures::{Analysis, Cause, Evidence, Finding};
 
+pub(crate) use hang::HangWords;
+
 /// A kind of finding.
 trait Check {
     /// Its name.

@@ -5,9 +5,11 @@
 //! was recorded around it tells.
 
 mod cause;
+mod hang;
 mod job_watch;
 mod rank_watch;
 mod step_pace;
 
 pub use cause::{SlowStepCause, why_slow};
+pub use hang::{HangExplanation, why_hanging};
 pub use job_watch::{JobWatch, Notice, WatchedStep};

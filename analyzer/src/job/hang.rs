@@ -7,8 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stepscope_traces::{AskedOperation, Group, GroupProgress, InFlight, OperationState, Rank, RankInfo};
+use stepscope_traces::{AskedOperation, Group, GroupInfo, GroupProgress, InFlight, OperationState, Rank, RankInfo};
 
+use super::asked::asked;
 use crate::figures::{Hang, HangCause, PendingOperation, RankElsewhere, RankOperation, WaitingRank};
 
 /// Collectives whose ranks all give as much as each other.
@@ -26,13 +27,18 @@ const GIVE_ALIKE: [&str; 8] = [
 const GET_ALIKE: [&str; 3] = ["reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single"];
 
 /// What the ranks waited in, if any did.
-pub(crate) fn hang<'a>(ranks: impl IntoIterator<Item = &'a RankInfo>) -> Option<Hang> {
-    let dumps = ranks.into_iter().filter_map(|info| Some((info.rank, info.collector.in_flight.as_ref()?)));
-    Dumps(dumps.collect()).hang()
+pub(crate) fn hang<'a>(ranks: impl Iterator<Item = &'a RankInfo> + Clone, groups: &[GroupInfo]) -> Option<Hang> {
+    let mut hang = Dumps(asked(ranks.clone(), groups)).hang()?;
+    for elsewhere in &mut hang.elsewhere {
+        let info = ranks.clone().find(|info| info.rank == elsewhere.rank);
+        let main = info.and_then(|info| info.collector.stack_dump.as_ref()?.python.first());
+        elsewhere.stack = main.map_or_else(Vec::new, |main| main.calls.clone());
+    }
+    Some(hang)
 }
 
 /// What each rank says.
-struct Dumps<'a>(BTreeMap<Rank, &'a InFlight>);
+struct Dumps(BTreeMap<Rank, InFlight>);
 
 /// A rank that waits, and for whom.
 struct Waiter<'a> {
@@ -57,7 +63,7 @@ impl<'a> Blame<'a> {
     }
 }
 
-impl Dumps<'_> {
+impl Dumps {
     fn hang(&self) -> Option<Hang> {
         let waiters: Vec<Waiter<'_>> = self.0.iter().filter_map(|(rank, dump)| self.waiter(*rank, dump)).collect();
         let Blame { cause, mut ranks, rank, operation, differing } = self.blame(&waiters)?;
@@ -68,11 +74,12 @@ impl Dumps<'_> {
             rank: waiter.rank,
             operation: self.told(waiter.rank, waiter.operation),
             waits_for: waiter.waits_for.iter().copied().collect(),
-            pending: pending(self.0[&waiter.rank]),
+            pending: pending(&self.0[&waiter.rank]),
         });
         let elsewhere = self.0.iter().filter(|(_, dump)| dump.waiting.is_empty()).map(|(rank, dump)| RankElsewhere {
             rank: *rank,
             last: dump.last_completed.as_ref().map(|last| self.told(*rank, last)),
+            stack: Vec::new(),
         });
         let others = waiters.iter().flat_map(|waiter| &waiter.waits_for).filter(|rank| !self.0.contains_key(rank));
         Some(Hang {
@@ -285,6 +292,7 @@ mod tests {
             name: "all_reduce".into(),
             sequence,
             peer: None,
+            peer_place: None,
             input_sizes: vec![vec![4, 8]],
             output_sizes: vec![vec![4, 8]],
             types: vec!["Float".into()],
@@ -312,7 +320,7 @@ mod tests {
     }
 
     fn hang_of(dumps: &[(Rank, InFlight)]) -> Option<Hang> {
-        Dumps(dumps.iter().map(|(rank, dump)| (*rank, dump)).collect()).hang()
+        Dumps(dumps.iter().cloned().collect()).hang()
     }
 
     fn cause(dumps: &[(Rank, InFlight)]) -> Option<(HangCause, Vec<u32>, String, u64)> {

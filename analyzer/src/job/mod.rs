@@ -1,5 +1,6 @@
 //! What the ranks of a run say together: one clock for all, who waits for whom, and how much of the devices is used.
 
+mod asked;
 pub(crate) mod bubbles;
 pub(crate) mod clock;
 mod clock_fit;

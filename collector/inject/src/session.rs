@@ -11,7 +11,7 @@ use stepscope_collector::{
     cupti::{Activity, Traced, Unavailable},
     nvml::{LeftOut, SAMPLE_EVERY, Sampler},
 };
-use stepscope_traces::{CollectorNote, NvmlNote, Pauses, PeakFlopsFrom, RECORDED_WINDOW, Span, SpanKind, now};
+use stepscope_traces::{CollectorNote, Nanos, NvmlNote, Pauses, PeakFlopsFrom, RECORDED_WINDOW, Span, SpanKind, now};
 
 use crate::{
     gpu::{self, Gpu},
@@ -39,6 +39,7 @@ pub(crate) enum Wish {
 /// The recording, and the window that is open.
 pub(crate) struct Session {
     run: PathBuf,
+    whole_graphs: bool,
     gpu: Option<Gpu>,
     window: Option<Window>,
     /// Those of the windows before.
@@ -56,8 +57,10 @@ struct Window {
 }
 
 impl Session {
-    pub(crate) fn new(run: &Path) -> Session {
-        Session { run: run.to_owned(), gpu: None, window: None, pauses: Pauses::default(), failed: false }
+    /// Of a run, in which graphs are recorded as a whole or not.
+    pub(crate) fn new(run: &Path, whole_graphs: bool) -> Session {
+        let (run, pauses) = (run.to_owned(), Pauses::default());
+        Session { run, whole_graphs, gpu: None, window: None, pauses, failed: false }
     }
 
     /// Opens a window or closes it, as is asked for; finds out on which GPU.
@@ -98,7 +101,10 @@ impl Session {
                 recorder
             }
             None => match rank_assignment::take(&self.run, Given::of_this_process()) {
-                Ok(recorder) => recording::begin(recorder),
+                Ok(recorder) => {
+                    recorder.when_asked(answer);
+                    recording::begin(recorder)
+                }
                 Err(error) => {
                     self.failed = true;
                     return process::complain(&error.to_string());
@@ -108,7 +114,7 @@ impl Session {
         // Some of this may have been said before there was anybody to tell. Whatever is recorded is in its step.
         place::tell();
         let wishes = Wishes { own_profiler: other_profiler::is_wanted(), rest: false };
-        let gpu = GpuWindow::open(Cupti { recorder }, self.pauses, wishes, now);
+        let gpu = GpuWindow::open(Cupti { recorder, whole_graphs: self.whole_graphs }, self.pauses, wishes, now);
         torch::open_window();
         program::tell_model(recorder);
         torch::tell(recorder);
@@ -219,6 +225,14 @@ impl Session {
     }
 }
 
+/// Says what NCCL was asked for last, when somebody asks, and has Python say where it is, if it can.
+fn answer(asked: Nanos) -> bool {
+    if let (Some(recorder), Some(in_flight)) = (recorder(), nccl::in_flight()) {
+        recorder.note(CollectorNote::InFlight(in_flight));
+    }
+    torch::ask(asked)
+}
+
 /// What lies between windows was not idle: nobody looked.
 fn record_window(recorder: &Recorder, (start, end): Stretch) {
     recorder.record(Span::new(SpanKind::Range, recorder.name(RECORDED_WINDOW), start, end - start));
@@ -227,6 +241,7 @@ fn record_window(recorder: &Recorder, (start, end): Stretch) {
 /// CUPTI, for the recording of this process.
 struct Cupti {
     recorder: &'static Recorder,
+    whole_graphs: bool,
 }
 
 impl Tracer for Cupti {
@@ -237,7 +252,7 @@ impl Tracer for Cupti {
             return Attempt::IsTaken;
         }
         // What PyTorch takes from the driver it says itself, and what for.
-        let traced = Traced { memory: !torch::is_expected() };
+        let traced = Traced { memory: !torch::is_expected(), whole_graphs: self.whole_graphs };
         // If that cannot be, the recording says why.
         let start = if again { Activity::start_again } else { Activity::start_with };
         start(self.recorder, traced).map_or_else(

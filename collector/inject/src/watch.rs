@@ -53,7 +53,12 @@ pub(crate) fn begin() {
     let pacing = injection.budget.map(|budget| Pacing::new(&injection.run, budget));
     // Then it matters at once that another step begins.
     let awaits_steps = pacing.is_some() || matches!(injection.windows, Windows::Steps { .. });
-    let mut watch = Watch { session: Session::new(&injection.run), injection, pacing, began: Instant::now() };
+    let mut watch = Watch {
+        session: Session::new(&injection.run, injection.whole_graphs),
+        injection,
+        pacing,
+        began: Instant::now(),
+    };
     if watch.wish() != Wish::Nothing {
         let from = now();
         watch.session.open();

@@ -57,7 +57,7 @@ impl Recording {
     }
 
     fn command(&self, mode: &str, windows: Windows) -> Command {
-        let injection = Injection { run: self.path(), windows, budget: None };
+        let injection = Injection { run: self.path(), windows, budget: None, whole_graphs: false };
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["recorded_process", "--exact", "--nocapture", "--test-threads=1"]);
         command.env(MODE, mode).env(VARIABLE, injection.to_text().unwrap());
@@ -258,7 +258,7 @@ fn the_library_exports_what_others_look_for_and_nothing_else() {
     let symbols: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
     let tables = (2..=6).map(|version| format!("ncclProfiler_v{version}"));
     let for_program =
-        ["begin_phase", "begin_step", "end", "model", "tokens"].map(|name| format!("stepscope_program_{name}"));
+        ["begin_phase", "begin_step", "end", "loss", "model", "tokens"].map(|name| format!("stepscope_program_{name}"));
     let for_torch = [
         "begin",
         "blocks",
@@ -270,15 +270,19 @@ fn the_library_exports_what_others_look_for_and_nothing_else() {
         "failed",
         "groups",
         "history",
+        "in_flight",
         "leave",
         "look",
+        "lost",
         "mark",
         "model",
         "profiler_begins",
         "profiler_ends",
         "raised",
         "refuse",
+        "stacks",
         "tokens",
+        "when_asked",
     ];
     let for_torch = for_torch.map(|name| format!("stepscope_torch_{name}"));
     let injected = ["InitializeInjection", "InitializeInjectionNvtx2"].map(str::to_owned);

@@ -12,10 +12,12 @@ wrong in one ends that one, and the recording says so. Nothing is printed.
 | `memory.py`, `storages.py` | the history of memory; which blocks are parameters, gradients, optimizer state |
 | `loading.py` | when the program waits for its next batch |
 | `tokens.py` | how many tokens a backward pass is over |
+| `losses.py` | whether the loss is a number |
 | `model.py` | what is trained |
 | `sharding.py` | what replicas share of it |
 | `groups.py` | which groups of ranks there are |
 | `failures.py` | what the program raises and nobody catches |
+| `stacks.py` | where threads are when somebody asks, since nothing goes on |
 | `operators.py` | which operator, module and line launches what, in steps that are looked at |
 | `profilers.py` | room for the program's own profiler |
 | `hidden.py` | what `torch.compile` is to leave alone |
@@ -25,7 +27,8 @@ import atexit
 import sys
 from time import perf_counter_ns
 
-from . import failures, groups, hidden, loading, memory, model, operators, passes, profilers, sharding, source, storages, tokens
+from . import failures, groups, hidden, loading, losses, memory, model, operators, passes, profilers, sharding, source
+from . import stacks, storages, tokens
 from . import library as says
 
 OLDEST_TORCH = (2, 1)
@@ -60,8 +63,8 @@ def begin(torch, wait_for):
     room = source.Source(lambda why: library.failed("profiler", why))
     room.run(profilers.watch, torch, library, watch.end_operators)
     torch.cuda._lazy_call(watch.cuda_begins)
-    ours = [sys.modules[__name__], failures, groups, hidden, loading, memory, model, operators, passes, profilers, says, sharding]
-    ours += [source, storages, tokens]
+    ours = [sys.modules[__name__], failures, groups, hidden, loading, losses, memory, model, operators, passes, profilers]
+    ours += [says, sharding, source, stacks, storages, tokens]
     wait_for("torch._dynamo.eval_frame", lambda eval_frame: hidden.hide(ours, eval_frame))
     if torch._C._cuda_getAllocatorBackend() == "native":
         library.expect()
@@ -77,8 +80,10 @@ class Watch:
         self._storages = storages.Storages(torch)
         self._memory = memory.Memory(torch, library, self._storages)
         self._tokens = tokens.Tokens(torch)
+        self._losses = losses.Losses(torch, library.lost)
         self._groups = groups.Groups(torch)
-        names = ("steps", "phases", "checkpoints", "tokens", "model", "groups", "operators", "failures")
+        names = ("steps", "phases", "checkpoints", "tokens", "losses", "model", "groups", "operators")
+        names += ("failures", "stacks")
         self._sources = {name: source.Source(lambda why, name=name: library.failed(name, why)) for name in names}
         self._sources["memory"] = source.Source(self._memory.give_up)
         self._sharding = sharding.Sharding(self._sources["model"])
@@ -111,6 +116,7 @@ class Watch:
         self._for("model", self._when_imported, sharding.DEEPSPEED, self._sharding.watch_deepspeed)
         self._for("memory", self._memory.watch_history)
         self._for("failures", failures.watch, self._library.raised)
+        self._for("stacks", stacks.watch, self._torch, self._library)
         self._follow(wishes)
         atexit.register(self._end)
 
@@ -167,6 +173,8 @@ class Watch:
         self._backwards += 1
         if not self._steps:
             self._look_around(self._backwards)
+        if self._wishes & says.LOSS:
+            self._for("losses", self._losses.follow, roots)
         if not self._wants_details():
             return
         count = self._for("tokens", self._tokens.of, roots)
@@ -204,6 +212,7 @@ class Watch:
     def _end(self):
         """Says what memory there is in the end, and ends."""
         self._for("memory", self._memory.end)
+        self._for("losses", self._losses.look)
         self.end_operators()
         for one in self._sources.values():
             one.is_on = False

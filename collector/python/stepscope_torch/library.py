@@ -27,8 +27,11 @@ PARAMETERS, GRADIENTS, OPTIMIZER_STATE = range(3)
 HISTORY = 1
 OPERATORS = 2
 DETAILS = 4
+LOSS = 8
 # No text that it is told is longer.
 LONGEST = 1 << 20
+# What it calls.
+_CALLBACK = ctypes.CFUNCTYPE(None)
 
 
 class Library:
@@ -49,6 +52,7 @@ class Library:
         self.enter = _function(quick.stepscope_torch_enter, text, text)
         self.leave = _function(quick.stepscope_torch_leave, ctypes.c_uint32)
         self.tokens = _function(quick.stepscope_torch_tokens, ctypes.c_double)
+        self.lost = _function(quick.stepscope_torch_lost, ctypes.c_double, number)
         self._blocks = _function(quick.stepscope_torch_blocks, ctypes.c_uint32, ctypes.c_void_p, size)
         self._buffers = _function(quick.stepscope_torch_buffers, ctypes.c_void_p, size)
         self.device = _function(quick.stepscope_torch_device, ctypes.c_uint32)
@@ -56,6 +60,10 @@ class Library:
         self._groups = _function(slow.stepscope_torch_groups, text, size, returns=ctypes.c_uint32)
         self._failed = _function(slow.stepscope_torch_failed, text, text)
         self._raised = _function(slow.stepscope_torch_raised, text)
+        self._stacks = _function(slow.stepscope_torch_stacks, text, size)
+        self._in_flight = _function(slow.stepscope_torch_in_flight, text, size)
+        self._when_asked = _function(slow.stepscope_torch_when_asked, _CALLBACK)
+        self._asked = None
         self._refuse = _function(slow.stepscope_torch_refuse, text)
         self.history = _function(slow.stepscope_torch_history, number)
         self.end = _function(slow.stepscope_torch_end)
@@ -77,6 +85,20 @@ class Library:
     def raised(self, what):
         """Says what the program raises and nobody catches."""
         self._raised(_why(what))
+
+    def when_asked(self, tell):
+        """Has a function called, on a thread of the library's own, when somebody asks where the program is."""
+        self._asked = _CALLBACK(tell)
+        self._when_asked(self._asked)
+
+    def stacks(self, threads):
+        """Says where threads are: their names, and their calls by function, file and line."""
+        text = json.dumps(threads).encode()
+        self._stacks(text, len(text))
+
+    def in_flight(self, pickle):
+        """Says what PyTorch's Flight Recorder knows."""
+        self._in_flight(pickle, len(pickle))
 
     def model(self, description):
         """Says what is trained, and tells whether that is understood."""

@@ -70,6 +70,18 @@ class Library:
     def raised(self, what):
         self.what_was_raised.append(what)
 
+    def lost(self, loss, ago_ns):
+        pass
+
+    def when_asked(self, tell):
+        self.tell = tell
+
+    def stacks(self, threads):
+        self.threads = threads
+
+    def in_flight(self, pickle):
+        self.pickle = pickle
+
     def end(self):
         pass
 
@@ -109,6 +121,84 @@ TOKENS = torch.randint(0, VOCABULARY, (BATCH, LENGTH))
 
 def loss_of(model):
     return F.cross_entropy(model(TOKENS).view(-1, VOCABULARY), TOKENS.view(-1))
+
+
+class LateDevice:
+    """A device that comes to what it was asked for when it is let."""
+
+    def __init__(self):
+        self.is_there = False
+        self.cuda = types.SimpleNamespace(Event=lambda: self, is_current_stream_capturing=lambda: False)
+        self.no_grad = torch.no_grad
+
+    def empty(self, shape, dtype, pin_memory):
+        return torch.empty(shape, dtype=dtype)
+
+    def record(self):
+        pass
+
+    def query(self):
+        return self.is_there
+
+
+class Scalar:
+    """A loss that says to be on a GPU."""
+
+    is_cuda = True
+
+    def __init__(self, value):
+        self.value = value
+
+    def numel(self):
+        return 1
+
+    def is_floating_point(self):
+        return True
+
+    def detach(self):
+        return torch.tensor([self.value])
+
+
+class TestLosses(unittest.TestCase):
+    def test_a_loss_that_is_no_number_is_told_once_it_is_there(self):
+        device, lost = LateDevice(), []
+        losses = stepscope_torch.losses.Losses(device, lambda loss, ago_ns: lost.append((loss, ago_ns)))
+        for value in (1.0, float("inf"), 2.0):
+            losses.follow((Scalar(value),))
+        self.assertEqual(lost, [])
+        device.is_there = True
+        losses.follow((Scalar(3.0), Scalar(4.0)))
+        [(loss, ago_ns)] = lost
+        self.assertTrue(loss == float("inf") and ago_ns > 0)
+        for value in [1.0] * 100:
+            device.is_there = False
+            losses.follow(Scalar(value))
+        self.assertEqual(len(losses._waiting), stepscope_torch.losses.MOST)
+
+
+class TestStacks(unittest.TestCase):
+    def test_where_threads_are_is_told_to_whoever_asks(self):
+        go_on = threading.Event()
+
+        def waits_here():
+            go_on.wait()
+
+        waiter = threading.Thread(target=waits_here, name="the waiter")
+        waiter.start()
+        LIBRARY.tell = None
+        stepscope_torch.stacks.watch(torch, LIBRARY)
+        asker = threading.Thread(target=LIBRARY.tell, name="the asker")
+        asker.start()
+        asker.join()
+        go_on.set()
+        waiter.join()
+        threads = dict(LIBRARY.threads)
+        self.assertNotIn("the asker", threads)
+        self.assertEqual(LIBRARY.threads[0][0], "MainThread")
+        functions = [function.split(".")[-1] for function, _, _ in threads["the waiter"]]
+        self.assertIn("waits_here", functions)
+        own = next(call for call in threads["MainThread"] if call[0].endswith("is_told_to_whoever_asks"))
+        self.assertEqual(os.path.basename(own[1]), "test_watch.py")
 
 
 class TestWatch(unittest.TestCase):

@@ -20,11 +20,7 @@ use super::{
     unavailable::Unavailable,
     watched_calls,
 };
-use crate::{
-    quiet_thread,
-    recorder::Recorder,
-    shared::{Shared, lock},
-};
+use crate::{lock::lock, quiet_thread, recorder::Recorder, shared::Shared};
 
 /// Records what runs on the process's GPUs, until it is finished or dropped.
 ///

@@ -5,7 +5,7 @@ use std::{
     sync::Mutex,
 };
 
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// CUPTI hands over a buffer only when each record in it is complete, which in a busy job is when it is full: a small one
 /// is seen soon, and a large one is asked for less often. This is some 5,000 kernels.

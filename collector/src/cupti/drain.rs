@@ -23,7 +23,7 @@ use super::{
     traced::Traced,
     translator::Translator,
 };
-use crate::shared::{Shared, lock};
+use crate::{lock::lock, shared::Shared};
 
 /// How often the clocks and notes of launches are read; a thread leaves far fewer in this time than fit.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

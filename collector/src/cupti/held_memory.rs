@@ -7,7 +7,7 @@ use std::{
 
 use stepscope_traces::{MemoryHolder, Nanos};
 
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// What is beyond this is not told apart, and nobody's.
 const MOST_BLOCKS: usize = 1 << 16;

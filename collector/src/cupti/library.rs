@@ -171,7 +171,7 @@ pub(crate) fn disable() {
             unsafe { sys::cuptiEnableCallback(1, subscriber::current(), DRIVER, call) };
         }
     }
-    for kind in kinds(Traced { memory: true }).chain(CallKind::ALL.map(records_of)) {
+    for kind in kinds(Traced { memory: true, whole_graphs: true }).chain(CallKind::ALL.map(records_of)) {
         // SAFETY: it is attached. One that was not enabled is none to worry about.
         unsafe { sys::cuptiActivityDisable(kind) };
     }

@@ -20,7 +20,7 @@ use super::{
     cubin::{self, Part},
     held_memory,
 };
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// What is watched.
 pub(crate) const RESOURCES: [u32; 2] = [LOADED, UNLOADING];

@@ -34,6 +34,11 @@ pub(crate) enum Record<'a> {
         work: Work,
         bytes: u64,
     },
+    /// A graph that ran as a whole.
+    Graph {
+        work: Work,
+        number: u32,
+    },
     Memory(MemoryChange),
     Call(Call),
     /// Of a kind that is not asked for.
@@ -94,6 +99,7 @@ unsafe fn read_one(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     const COPY: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMCPY as u32;
     const PEER_COPY: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMCPY2 as u32;
     const SET: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMSET as u32;
+    const GRAPH: u32 = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE as u32;
     const MEMORY: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMORY2 as u32;
     const POOL: u32 = Kind::CUPTI_ACTIVITY_KIND_MEMORY_POOL as u32;
     const DRIVER_CALL: u32 = Kind::CUPTI_ACTIVITY_KIND_DRIVER as u32;
@@ -122,6 +128,10 @@ unsafe fn read_one(bytes: &[u8], at: usize) -> Option<Record<'_>> {
             SET => {
                 let set: Set = prefix(bytes)?;
                 Record::Set { work: work(&set.when, set.place, set.correlation), bytes: set.bytes }
+            }
+            GRAPH => {
+                let Graph { when, device, number, place: [context, stream], correlation, .. } = prefix(bytes)?;
+                Record::Graph { work: work(&when, [device, context, stream], correlation), number }
             }
             MEMORY => prefix::<Memory>(bytes)?.change().map_or(Record::Other, Record::Memory),
             POOL => prefix::<MemoryPool>(bytes)?.change().map_or(Record::Other, Record::Memory),
@@ -217,6 +227,18 @@ struct Set {
     when: [u64; 2],
     place: [u32; 3],
     correlation: u32,
+}
+
+/// The beginning of `CUpti_ActivityGraphTrace` and later.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Graph {
+    kind: u32,
+    correlation: u32,
+    when: [u64; 2],
+    device: u32,
+    number: u32,
+    place: [u32; 2],
 }
 
 /// The beginning of `CUpti_ActivityMemory3` and later.
@@ -334,6 +356,12 @@ same_places! {
     }
     Set = CUpti_ActivityMemset4 {
         bytes = bytes, when = start, place = deviceId, correlation = correlationId
+    }
+    Graph = CUpti_ActivityGraphTrace {
+        correlation = correlationId, when = start, device = deviceId, number = graphId, place = contextId
+    }
+    Graph = CUpti_ActivityGraphTrace2 {
+        correlation = correlationId, when = start, device = deviceId, number = graphId, place = contextId
     }
     Memory = CUpti_ActivityMemory3 {
         operation = memoryOperationType, memory_kind = memoryKind, correlation = correlationId, address = address,

@@ -9,6 +9,8 @@ use cudarc::cupti::sys::CUpti_ActivityKind as Kind;
 pub struct Traced {
     /// Memory that the driver hands out, and its pools: for a program that does not record its memory itself.
     pub memory: bool,
+    /// Graphs as one piece of work each, and not the kernels in them: next to nothing, where those cost most.
+    pub whole_graphs: bool,
 }
 
 /// Whether records of memory have been asked for.
@@ -33,7 +35,8 @@ pub(crate) fn kinds(traced: Traced) -> impl Iterator<Item = Kind> {
         Kind::CUPTI_ACTIVITY_KIND_MEMSET,
     ];
     let memory = [Kind::CUPTI_ACTIVITY_KIND_MEMORY2, Kind::CUPTI_ACTIVITY_KIND_MEMORY_POOL];
-    work.into_iter().chain(memory.into_iter().filter(move |_| traced.memory))
+    let graphs = [Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE].into_iter().filter(move |_| traced.whole_graphs);
+    work.into_iter().chain(graphs).chain(memory.into_iter().filter(move |_| traced.memory))
 }
 
 /// Calls that put work on a device: of the driver, and of the runtime, which calls that.

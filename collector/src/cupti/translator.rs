@@ -1,7 +1,7 @@
 //! Turns what CUPTI says into what a recording holds: records and notes of launches in, spans out.
 
 use std::{
-    ffi::CStr,
+    ffi::{CStr, CString},
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -196,6 +196,10 @@ impl Translator {
             }
             Some(Record::Set { work, bytes }) => {
                 self.work(work, c"memset", (Some(bytes), LaunchShape::default()), |_| SpanKind::Set);
+            }
+            Some(Record::Graph { work, number }) => {
+                let name = CString::new(format!("CUDA graph {number}")).unwrap_or_default();
+                self.work(work, &name, (None, LaunchShape::default()), |kind| kind);
             }
             Some(Record::Memory(change)) => self.memory(change),
             // Calls are taken before anything else of a buffer.

@@ -1,12 +1,14 @@
 //! What `stepscope record` and the library that it has loaded into programs say to each other.
 //!
 //! The command says where and when to record, in one variable that all processes of the job inherit. Later there is only
-//! the run directory: whoever triggers a recording leaves a file there, which each process looks at.
+//! the run directory: whoever triggers a recording, or asks where processes are, leaves a file there, which each of them looks
+//! at.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `windows.rs` | when a process is recorded |
 //! | `budget.rs` | what that may cost, and which steps are recorded for it |
+//! | `dump_request.rs` | the question where a process is that makes no more steps |
 //! | `left.rs` | files that are left in a run for the processes of its job |
 //! | `unpacked.rs` | files that the command carries, unpacked for programs to load |
 //! | `library.rs` | the library |
@@ -14,6 +16,7 @@
 //! | `job.rs` | the command: started with the library, given our signals, waited for |
 
 mod budget;
+mod dump_request;
 mod job;
 mod left;
 mod library;
@@ -30,6 +33,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use budget::{Budget, RecordedSteps, SaidPace};
+pub use dump_request::{DUMP_REQUEST_FILE, DumpRequest};
 pub use job::{Job, JobError, exit_status, hear_of_children};
 pub use library::{LIBRARY_FILE, LibraryError, library};
 pub use python::PythonModule;
@@ -53,6 +57,8 @@ pub struct Injection {
     pub windows: Windows,
     /// What that may cost, if it is to be kept low.
     pub budget: Option<Budget>,
+    /// Whether CUDA graphs are recorded as a whole, and not the kernels in them.
+    pub whole_graphs: bool,
 }
 
 impl Injection {
@@ -108,7 +114,8 @@ mod tests {
             Windows::Steps { first: Step(10), end: Some(Step(20)) },
             Windows::Dormant,
         ] {
-            let injection = Injection { run: "/runs/some one's".into(), windows, budget: Some(Budget::USUAL) };
+            let injection =
+                Injection { run: "/runs/some one's".into(), windows, budget: Some(Budget::USUAL), whole_graphs: true };
             let heard: Injection = serde_json::from_str(&injection.to_text().unwrap()).unwrap();
             assert_eq!(heard, injection);
             let mut command = Command::new("true");

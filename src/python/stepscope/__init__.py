@@ -10,7 +10,7 @@ Read a run, a PyTorch trace or a memory snapshot::
     analysis.spans(rank=0)             # every kernel, as a pyarrow table
     stepscope.diff("runs/before", "runs/after")
 
-Say steps, phases, tokens and the model in a training script. Under ``stepscope record`` they are recorded; otherwise these
+Say steps, phases, tokens, the loss and the model in a training script. Under ``stepscope record`` they are recorded; otherwise these
 functions do nothing::
 
     stepscope.model(config, seq_len=4096)
@@ -19,10 +19,11 @@ functions do nothing::
             stepscope.tokens(batch.numel(), replicas=world_size)
             with stepscope.phase("forward"):
                 loss = model(batch)
+        stepscope.loss(loss.item())
 """
 
 from ._analysis import Analysis, analyze
-from ._annotations import model, phase, step, tokens
+from ._annotations import loss, model, phase, step, tokens
 from ._command import StepscopeError
 from ._diff import Diff, diff
 from ._recording import Recording, recording
@@ -43,6 +44,7 @@ __all__ = [
     "StepscopeError",
     "analyze",
     "diff",
+    "loss",
     "model",
     "phase",
     "recording",

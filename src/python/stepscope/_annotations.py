@@ -162,6 +162,23 @@ def tokens(count: float, replicas: int = 1) -> None:
         _warn("%r tokens on %r replicas cannot be counted" % (count, replicas))
 
 
+def loss(value: float) -> None:
+    """The loss, as often as it is known. One that is no number is an incident of the run.
+
+    >>> stepscope.loss(loss.item())
+
+    A tensor that is still being computed makes the program wait for it: say what the program reads anyway.
+    """
+    if _recorded is None:
+        return
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        _warn("%r is no loss" % (value,))
+        return
+    _recorded.loss(number)
+
+
 def model(
     config: Union[None, Mapping[str, Any], str, "os.PathLike[str]", Any] = None,
     *,

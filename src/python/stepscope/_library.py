@@ -22,6 +22,7 @@ class Library:
         self._begin_phase = _function(loaded.stepscope_program_begin_phase, ctypes.c_char_p, ctypes.c_size_t)
         self.end = _function(loaded.stepscope_program_end)
         self.tokens = _function(loaded.stepscope_program_tokens, ctypes.c_double)
+        self.loss = _function(loaded.stepscope_program_loss, ctypes.c_double)
         self._model = _function(
             loaded.stepscope_program_model,
             ctypes.c_char_p,

@@ -43,12 +43,15 @@ def train():
 with stepscope.step(10):
     with stepscope.phase("forward"), stepscope.phase("attention"):
         stepscope.tokens(64, replicas=2)
+    stepscope.loss("2.5")
+    stepscope.loss(float("inf"))
 train()
 stepscope.model({"model_type": "who knows"})
 for wrong in ("x", float("nan"), 2**64, -5):
     stepscope.step(wrong)
 stepscope.tokens(None)
 stepscope.tokens(5, replicas="two")
+stepscope.loss("none")
 """
 
 
@@ -57,6 +60,7 @@ class NotRecorded(unittest.TestCase):
         self.assertIsNone(stepscope.recording())
         with stepscope.step(1), stepscope.phase("forward"):
             stepscope.tokens(5)
+            stepscope.loss(1.0)
         stepscope.model("/no/such/file", seq_len=3)
 
     def test_a_function_stays_as_it_is(self) -> None:
@@ -97,6 +101,7 @@ class WhereCudaBegins(unittest.TestCase):
         done = self.recorded.done
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
         self.assertRegex(done.stderr, "MFU will not be known: .*who knows")
+        self.assertRegex(done.stderr, "'none' is no loss")
         info = json.loads((self.recorded.run / "rank-00000" / "rank.json").read_text())
         told = info["collector"]["program_model"]
         self.assertEqual((told["shape"]["layers"], told["shape"]["name"], told["sequence_length"]), (12, "model", 1024))
@@ -121,6 +126,7 @@ class WhereCudaBegins(unittest.TestCase):
         )
         counted = analysis.counters(0).to_pylist()
         self.assertEqual([row["value"] for row in counted if row["counter"] == "tokens"], [128.0, 128.0])
+        self.assertEqual([row["value"] for row in counted if row["counter"] == "loss"], [2.5, float("inf")])
 
 
 if __name__ == "__main__":

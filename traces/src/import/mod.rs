@@ -1,6 +1,5 @@
 //! What other tools recorded, as runs.
 
-mod call_text;
 mod device_work;
 mod flight_recorder;
 mod imported;
@@ -20,6 +19,7 @@ mod torch_snapshot;
 mod unpacked;
 mod xplane;
 
+pub use flight_recorder::in_flight;
 pub(crate) use imported::ImportedRank;
 pub(crate) use rank_source::RankSource;
 pub(crate) use source::{ImportedRun, SourceRank, open};

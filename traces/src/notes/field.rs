@@ -44,6 +44,27 @@ macro_rules! values {
 
 pub(super) use values;
 
+/// Notes that are written as values of their own while there is anything to say.
+macro_rules! values_while_any {
+    ($($note:ty),*) => {$(
+        impl super::field::NoteField for $note {
+            fn take(map: &mut serde_json::Map<String, serde_json::Value>, key: &str) -> Option<$note> {
+                super::field::take_value(map, key)
+            }
+
+            fn put(&self, map: &mut serde_json::Map<String, serde_json::Value>, key: &str) {
+                if *self == <$note>::default() {
+                    map.remove(key);
+                } else {
+                    super::field::put_value(self, map, key);
+                }
+            }
+        }
+    )*};
+}
+
+pub(super) use values_while_any;
+
 /// A note that is one text.
 pub(super) trait NoteText: Sized {
     fn read(text: &str) -> Option<Self>;

@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::field::values;
-use crate::ids::{Group, Nanos, Rank};
+use super::field::values_while_any;
+use crate::{
+    ids::{Group, MessageNumber, Nanos, Rank, Sequence},
+    vocabulary::SpanKind,
+};
 
 /// How far a rank had come in each of its groups, and what it still waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +26,9 @@ pub struct InFlight {
     /// Whether it was recorded when operations began on the GPU.
     #[serde(default)]
     pub are_starts_known: bool,
+    /// Whether nobody knows when operations were over: then what waits is what was asked for last.
+    #[serde(default)]
+    pub are_ends_unknown: bool,
 }
 
 /// How far a rank had come in a group.
@@ -49,6 +55,9 @@ pub struct AskedOperation {
     pub sequence: u64,
     /// The other side of a send or a receive.
     pub peer: Option<Rank>,
+    /// Its place in the group, where its rank is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_place: Option<u16>,
     /// What it was given and what it gives, by tensor: sizes.
     pub input_sizes: Vec<Vec<u64>>,
     /// See `input_sizes`.
@@ -63,6 +72,31 @@ pub struct AskedOperation {
     pub stack: Vec<String>,
 }
 
+impl AskedOperation {
+    /// One of a kind of ours. Messages have the numbers that are meant for them, which say their ends.
+    pub fn new(kind: SpanKind, group: Group, sequence: Sequence, asked_ns: Nanos) -> AskedOperation {
+        let ends = MessageNumber::from(sequence);
+        let (name, peer_place) = match kind {
+            SpanKind::Send => ("send".into(), Some(ends.to)),
+            SpanKind::Receive => ("recv".into(), Some(ends.from)),
+            _ => (kind.word().replace('-', "_"), None),
+        };
+        AskedOperation {
+            group,
+            name,
+            sequence: sequence.0,
+            peer: None,
+            peer_place,
+            input_sizes: Vec::new(),
+            output_sizes: Vec::new(),
+            types: Vec::new(),
+            state: OperationState::Scheduled,
+            asked_ns,
+            stack: Vec::new(),
+        }
+    }
+}
+
 /// How far an operation was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -75,4 +109,4 @@ pub enum OperationState {
     Completed,
 }
 
-values!(InFlight);
+values_while_any!(InFlight);

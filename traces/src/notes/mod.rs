@@ -13,6 +13,7 @@ mod program_model;
 mod rank_from;
 mod recording_cost;
 mod settings;
+mod stack_dump;
 mod torch;
 mod words;
 
@@ -30,6 +31,7 @@ pub use program_model::ProgramModel;
 pub use rank_from::RankFrom;
 pub use recording_cost::{MeasuredCost, RecordingCost};
 pub use settings::RecorderSettings;
+pub use stack_dump::{NativeThread, PythonThread, StackDump};
 pub use torch::{TorchMemory, TorchNotes};
 pub use words::{
     CollectorSource, LostOfTrace, MemoryAtStart, MemoryCategories, OperatorsFrom, PeakFlopsFrom, PeakFrom, PhasesFrom,
@@ -154,6 +156,10 @@ notes! {
     Exception in exception: String,
     /// Communication that was not over when its recorder wrote down what it knew.
     InFlight in in_flight: InFlight,
+    /// The same as PyTorch's Flight Recorder tells it, when somebody asked since no step ended.
+    FlightRecorder in flight_recorder: InFlight,
+    /// Where its threads were when somebody asked since no step ended.
+    StackDump in stack_dump: StackDump,
     /// How many events of a snapshot are of a kind that is not known.
     UnknownEvents in unknown_events: u64,
     /// What was lost of what it was imported from.

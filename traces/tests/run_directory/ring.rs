@@ -194,6 +194,7 @@ fn what_an_incident_keeps_stays_when_the_ring_lets_go_of_it() {
         steps: None,
         ended_job: false,
         explained: false,
+        stacks: Vec::new(),
     };
     let kept = KeptIncident::create(directory.path(), incident).unwrap();
     let (rank, none) = (directory.path().join("rank-00000"), directory.path().join("rank-00007"));

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, hash::Hash, sync::Mutex};
 
-use stepscope_traces::{Group, Rank, Sequence};
+use stepscope_traces::{Group, MessageNumber, Rank, Sequence};
 
 use super::ProcessGroup;
 use crate::lock::lock;
@@ -20,11 +20,10 @@ impl Numbering {
         Sequence(next(&self.collectives, group.group))
     }
 
-    /// The number of the next message between two members: the same at both ends, and no other message's, since a member
-    /// sends to one other in a group.
+    /// The number of the next message between two members: the same at both ends, and no other message's.
     pub(crate) fn message(&self, group: &ProcessGroup, from: usize, to: usize) -> Sequence {
         let number = next(&self.messages, (group.group, group.ranks[from], group.ranks[to]));
-        Sequence(number * group.size() as u64 + from as u64)
+        MessageNumber { count: number as u32, from: from as u16, to: to as u16 }.into()
     }
 }
 

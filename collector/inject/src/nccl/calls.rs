@@ -4,6 +4,7 @@ use std::{
     ffi::{c_char, c_int, c_void},
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
+    sync::Arc,
 };
 
 use stepscope_traces::Membership;
@@ -12,6 +13,7 @@ use super::{
     communicator::{Communicator, Identity, group},
     event::{V2, V3, V4, V5, Version, WANTED},
     here::{self, Handle},
+    in_flight,
     interface::{BeginV2, BeginV4, BeginV5, Start, Table},
     members,
 };
@@ -63,15 +65,18 @@ unsafe fn begin(version: u8, context: *mut *mut c_void, wanted: *mut c_int, know
     process::be_quiet();
     process::settle();
     let begun = catch_unwind(AssertUnwindSafe(|| {
-        let (identity, membership) = known.unzip();
+        let membership = known.as_ref().map(|(_, membership)| membership.clone());
+        let made = known.map(|(identity, membership)| Communicator::of(identity, membership));
+        let communicator = Arc::new(made.unwrap_or_default());
         if !process::is_fork() {
             members::join(version, membership);
+            in_flight::remember(Arc::downgrade(&communicator));
         }
-        Box::into_raw(Box::new(identity.map_or_else(Communicator::default, Communicator::of)))
+        Arc::into_raw(communicator)
     }));
     // SAFETY: there are places to write to.
     unsafe {
-        *context = begun.as_ref().map_or(ptr::null_mut(), |communicator| communicator.cast());
+        *context = begun.as_ref().map_or(ptr::null_mut(), |communicator| communicator.cast_mut().cast());
         *wanted = if begun.is_ok() { WANTED } else { 0 };
     }
 }
@@ -162,7 +167,7 @@ unsafe extern "C" fn record_event_state(_: *const c_void, _: c_int, _: *const c_
 unsafe extern "C" fn finalize(context: *mut c_void) -> c_int {
     if !context.is_null() {
         // SAFETY: it is one of ours, and NCCL tells of no more of it.
-        drop(unsafe { Box::from_raw(context.cast::<Communicator>()) });
+        drop(unsafe { Arc::from_raw(context.cast::<Communicator>()) });
     }
     SUCCESS
 }

@@ -10,9 +10,9 @@ use std::{
     },
 };
 
-use stepscope_traces::{Group, MessageNumber, Sequence, SpanKind};
+use stepscope_traces::{Group, Membership, MessageNumber, Sequence, SpanKind};
 
-use super::{event::Asked, operations::Operation};
+use super::{event::Asked, operations::Operation, recent::Recent};
 
 /// Collectives that NCCL has numbered have numbers without this bit.
 const COUNTED_BY_CALL: u64 = 1 << 63;
@@ -26,6 +26,9 @@ const BLOCK: usize = 1 << 8;
 pub(super) struct Communicator {
     /// Who is in it, if it said so when it began.
     pub(super) identity: Option<Identity>,
+    /// This rank's place in it, if that was said.
+    pub(super) membership: Option<Membership>,
+    pub(super) recent: Recent,
     sent: PeerCounts,
     received: PeerCounts,
     calls: [AtomicU64; SpanKind::ALL.len()],
@@ -44,17 +47,19 @@ pub(super) struct Identity {
 
 impl Communicator {
     /// One that says who is in it.
-    pub(super) fn of(identity: Identity) -> Communicator {
-        Communicator { identity: Some(identity), ..Communicator::default() }
+    pub(super) fn of(identity: Identity, membership: Membership) -> Communicator {
+        Communicator { identity: Some(identity), membership: Some(membership), ..Communicator::default() }
     }
 
     /// A collective with the number that NCCL gave it among those of its function.
     pub(super) fn collective(&self, asked: Asked, sequence: u64) -> Operation {
+        self.recent.collective(asked.operation);
         self.operation(asked, Some(Sequence(sequence)))
     }
 
     /// A collective that was called for: it has the number of that call among those of its function.
     pub(super) fn call(&self, asked: Asked) -> Operation {
+        self.recent.call(asked.operation);
         let number = self.calls[asked.operation as usize].fetch_add(1, Relaxed);
         self.operation(asked, Some(Sequence(COUNTED_BY_CALL | number)))
     }
@@ -70,7 +75,9 @@ impl Communicator {
             Some(MessageNumber { count, from: u16::try_from(from).ok()?, to: u16::try_from(to).ok()? }.into())
         };
         let count = counts.next(peer).filter(|_| !self.captured.load(Relaxed));
-        Operation { is_to_itself: own == peer, ..self.operation(asked, count.and_then(number)) }
+        let sequence = count.and_then(number);
+        sequence.into_iter().for_each(|sequence| self.recent.message(asked.operation, sequence));
+        Operation { is_to_itself: own == peer, ..self.operation(asked, sequence) }
     }
 
     /// Says that messages go into a graph.
@@ -120,13 +127,18 @@ impl PeerCounts {
 mod tests {
     use super::*;
 
+    fn of(size: u32) -> Communicator {
+        let membership = Membership { group: group(9), index: 0, size, name: None };
+        Communicator::of(Identity { hash: 9, size }, membership)
+    }
+
     fn asked(operation: SpanKind) -> Asked {
         Asked { operation, part_bytes: Some(100), whole_bytes: None, hash: Some(5) }
     }
 
     #[test]
     fn bytes_are_the_whole_messages_where_ranks_have_parts() {
-        let known = Communicator::of(Identity { hash: 9, size: 4 });
+        let known = of(4);
         let unknown = Communicator::default();
         for (kind, of_known, of_unknown) in [
             (SpanKind::AllReduce, Some(100), Some(100)),
@@ -148,7 +160,7 @@ mod tests {
 
     #[test]
     fn both_ends_of_a_message_come_to_the_same_number_and_no_other_does() {
-        let ranks = [(); 3].map(|()| Communicator::of(Identity { hash: 9, size: 3 }));
+        let ranks = [(); 3].map(|()| of(3));
         let mut seen = Vec::new();
         for (from, to) in [(0, 1), (0, 1), (1, 0), (0, 2), (2, 1), (0, 1), (1, 1)] {
             let sent = ranks[from].message(asked(SpanKind::Send), from as i32, to as i32);

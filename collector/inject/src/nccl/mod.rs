@@ -26,8 +26,11 @@ mod calls;
 mod communicator;
 mod event;
 mod here;
+mod in_flight;
 mod interface;
 mod members;
 mod operations;
+mod recent;
 
+pub(crate) use in_flight::in_flight;
 pub(crate) use members::tell;

@@ -18,9 +18,9 @@ use std::{
     ptr, slice,
 };
 
-use stepscope_traces::Step;
+use stepscope_traces::{Counter, Step};
 
-use crate::process;
+use crate::{process, recording::recorder};
 
 pub(crate) use model::{find as find_model, shape, tell as tell_model};
 
@@ -60,6 +60,12 @@ pub(crate) extern "C" fn stepscope_program_end() {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn stepscope_program_tokens(count: f64) {
     for_program(|| annotations::add_tokens(count));
+}
+
+/// Says what the loss is.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_program_loss(loss: f64) {
+    for_program(|| recorder().into_iter().for_each(|recorder| recorder.count(Counter::Loss, loss)));
 }
 
 /// Says what is trained, in JSON, on sequences of so many tokens; none, if that is not known. Says 0 if it is understood,

@@ -9,6 +9,7 @@
 //! | `event.rs` | what the module sees, by its numbers |
 //! | `steps.rs` | which step and phase the program is in, by what begins and ends |
 //! | `told.rs` | what holds on: groups of ranks, the model, what could not be found out |
+//! | `asked.rs` | where Python is, when somebody asks since nothing goes on |
 //! | `inbox.rs` | what the program's threads leave for ours |
 //! | `native.rs` | PyTorch's own function that writes its history, in C++ (`native_elsewhere.rs`, where it cannot be called) |
 //! | `catch.rs` | a call of C++ that ends here, whatever it throws |
@@ -17,6 +18,7 @@
 //!
 //! A process that is a fork of a recorded one is told that nothing is wanted.
 
+mod asked;
 #[cfg(target_arch = "x86_64")]
 mod catch;
 mod event;
@@ -38,18 +40,21 @@ use std::{
     },
 };
 
-use stepscope_traces::{CollectorNote, MemoryCategory, Observation, Step, now};
+use stepscope_traces::{CollectorNote, Counter, CounterSample, MemoryCategory, Nanos, Observation, Step, now};
 
 use crate::{nvtx::operators, process, recording::recorder};
 use event::Event;
 
+pub(crate) use asked::ask;
 pub(crate) use follow::end;
 pub(crate) use told::tell;
 
-/// What the module is told: that the history is wanted, operators, and anything else that it finds out about a step.
+/// What the module is told: that the history is wanted, operators, anything else that it finds out about a step, and whether the
+/// loss is a number.
 const HISTORY: u32 = 1;
 const OPERATORS: u32 = 2;
 const DETAILS: u32 = 4;
+const LOSS: u32 = 8;
 
 /// The categories that the module observes, by its numbers.
 const CATEGORIES: [MemoryCategory; 3] =
@@ -103,12 +108,14 @@ pub(crate) fn close_window() {
     follow::close_window();
     WANTED.store(false, Release);
     DETAILED.store(false, Release);
+    RESTS.store(false, Release);
 }
 
 fn wishes() -> u32 {
     let wanted = |wish: u32, is_wanted: bool| if is_wanted { wish } else { 0 };
     let is_recording = recorder().is_some();
     wanted(DETAILS, DETAILED.load(Acquire))
+        | wanted(LOSS, DETAILED.load(Acquire) || RESTS.load(Acquire))
         | wanted(HISTORY, WANTED.load(Acquire) && follow::is_able())
         | wanted(OPERATORS, is_recording && WANTED.load(Acquire) && steps::wants_operators())
 }
@@ -229,6 +236,16 @@ pub(crate) extern "C" fn stepscope_torch_tokens(tokens: f64) {
     for_python(|| told::count_tokens(tokens));
 }
 
+/// Says that a backward pass began so long ago from a loss that is no number.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn stepscope_torch_lost(loss: f64, ago_ns: u64) {
+    let time_ns = now() - Nanos(i64::try_from(ago_ns).unwrap_or(i64::MAX));
+    for_python(|| {
+        let sample = CounterSample { time_ns, counter: Counter::Loss.id(), value: loss };
+        recorder().into_iter().for_each(|recorder| recorder.record_counter(sample));
+    });
+}
+
 /// Says what is trained, in JSON. Tells 1 if it is understood.
 ///
 /// # Safety
@@ -292,7 +309,10 @@ pub(crate) unsafe extern "C" fn stepscope_torch_refuse(why: *const c_char) {
 /// Says that the program is about to end.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn stepscope_torch_end() {
-    for_python(end);
+    for_python(|| {
+        asked::end();
+        end();
+    });
 }
 
 /// # Safety

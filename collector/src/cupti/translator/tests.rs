@@ -41,7 +41,7 @@ struct Recording {
 
 impl Recording {
     fn start(settings: Settings) -> Recording {
-        let alone = crate::shared::lock(&ONE_AT_A_TIME);
+        let alone = crate::lock::lock(&ONE_AT_A_TIME);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run");
         RunInfo::of_this_process("test").create(&path).unwrap();

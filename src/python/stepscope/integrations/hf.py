@@ -16,6 +16,7 @@ from typing import Any, Dict, Optional
 
 from transformers import TrainerCallback  # type: ignore[import-not-found, unused-ignore]
 
+from .._annotations import loss
 from ._training import Training
 
 _log = logging.getLogger("stepscope")
@@ -68,6 +69,11 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             self._training.end()
         # The trainer takes our log for its own, which is still to come if this step has one.
         control.should_log = should_log
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Optional[Dict[str, float]] = None, **kwargs: Any) -> None:
+        """The trainer logs: the loss, mostly."""
+        if logs and "loss" in logs:
+            loss(logs["loss"])
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The training ends."""

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    super::call_text::call_text,
-    dump::{Dump, Entry, GroupConfig, GroupStatus, PythonCall},
-};
+use super::dump::{Dump, Entry, GroupConfig, GroupStatus, PythonCall};
 use crate::{
+    call_text::call_text,
     ids::{Group, Nanos},
     notes::{AskedOperation, GroupProgress, InFlight, OperationState},
 };
@@ -55,6 +53,7 @@ pub(super) fn progress(dump: &Dump) -> InFlight {
         last_completed: last.map(|last| operation(last, dump)),
         completed: over[over.len().saturating_sub(MOST_COMPLETED)..].iter().map(without_stack).collect(),
         are_starts_known: dump.entries.iter().any(Entry::has_start),
+        are_ends_unknown: false,
     }
 }
 
@@ -101,6 +100,7 @@ fn operation(entry: &Entry, dump: &Dump) -> AskedOperation {
         name: short(entry.operation()),
         sequence: if entry.is_p2p { entry.p2p_seq_id } else { entry.collective_seq_id },
         peer: entry.peer().and_then(|place| config.ranks.0.get(place).copied()),
+        peer_place: None,
         input_sizes: entry.input_sizes.clone(),
         output_sizes: entry.output_sizes.clone(),
         types: entry.input_dtypes.clone(),

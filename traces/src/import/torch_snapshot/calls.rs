@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::call_text::call_text;
+use crate::call_text::call_text;
 
 /// How many stacks are kept, and how long their texts may be together.
 const MOST_STACKS: usize = 1 << 20;

@@ -5,7 +5,7 @@ use std::{
     ptr,
 };
 
-use stepscope_traces::{Group, Sequence, SpanKind};
+use stepscope_traces::{Group, Membership, Sequence, SpanKind};
 
 use super::{
     super::{
@@ -133,7 +133,8 @@ impl Spoken for V5 {
 }
 
 fn known() -> Communicator {
-    Communicator::of(Identity { hash: HASH, size: 4 })
+    let membership = Membership { group: group(HASH), index: 0, size: 4, name: None };
+    Communicator::of(Identity { hash: HASH, size: 4 }, membership)
 }
 
 /// A thread whose kernels have numbers, and a communicator.

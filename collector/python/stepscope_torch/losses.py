@@ -1,0 +1,60 @@
+"""Whether the loss is a number, without the program waiting for it.
+
+What a backward pass begins from is copied to the host when the device comes to it, and looked at when the next one begins, if
+it is there by then. It may be scaled, so only that it is no number is told.
+"""
+
+from collections import deque
+from math import isfinite
+from time import perf_counter_ns
+
+# So many are waited for at most: a host that is further ahead of its device leaves some out.
+MOST = 16
+
+
+class Losses:
+    """Looks at what backward passes begin from."""
+
+    def __init__(self, torch, lost):
+        self._torch = torch
+        self._lost = lost
+        self._waiting = deque()
+        self._free = []
+
+    def follow(self, roots):
+        """Takes what a backward pass begins from, and tells of what has come since."""
+        self.look()
+        root = _scalar(roots)
+        torch = self._torch
+        if root is None or len(self._waiting) >= MOST or torch.cuda.is_current_stream_capturing():
+            return
+        place, copied = self._place(root)
+        with torch.no_grad():
+            place.copy_(root, non_blocking=True)
+        copied.record()
+        self._waiting.append((perf_counter_ns(), place, copied))
+
+    def look(self):
+        """Tells of those that are no number, of all that have come."""
+        while self._waiting and self._waiting[0][2].query():
+            began, place, copied = self._waiting.popleft()
+            loss = place.item()
+            if not isfinite(loss):
+                self._lost(loss, perf_counter_ns() - began)
+            self._free.append((place, copied))
+
+    def _place(self, root):
+        """Where it is copied to, and what says that it was."""
+        torch = self._torch
+        while self._free:
+            place, copied = self._free.pop()
+            if place.dtype == root.dtype:
+                return place, copied
+        return torch.empty((), dtype=root.dtype, pin_memory=True), torch.cuda.Event()
+
+
+def _scalar(roots):
+    """The one number that a backward pass begins from, if that is one on a GPU."""
+    root = roots[0] if isinstance(roots, (tuple, list)) and len(roots) == 1 else roots
+    is_one = getattr(root, "is_cuda", False) and root.numel() == 1 and root.is_floating_point()
+    return root.detach().reshape(()) if is_one else None
