@@ -23,10 +23,13 @@ class Losses:
 
     def follow(self, roots):
         """Takes what a backward pass begins from, and tells of what has come since."""
+        torch = self._torch
+        if torch.cuda.is_current_stream_capturing():
+            # Whoever asks a device anything now ends what is captured.
+            return
         self.look()
         root = _scalar(roots)
-        torch = self._torch
-        if root is None or len(self._waiting) >= MOST or torch.cuda.is_current_stream_capturing():
+        if root is None or len(self._waiting) >= MOST:
             return
         place, copied = self._place(root)
         with torch.no_grad():

@@ -128,7 +128,8 @@ class LateDevice:
 
     def __init__(self):
         self.is_there = False
-        self.cuda = types.SimpleNamespace(Event=lambda: self, is_current_stream_capturing=lambda: False)
+        self.captures = False
+        self.cuda = types.SimpleNamespace(Event=lambda: self, is_current_stream_capturing=lambda: self.captures)
         self.no_grad = torch.no_grad
 
     def empty(self, shape, dtype, pin_memory):
@@ -138,6 +139,8 @@ class LateDevice:
         pass
 
     def query(self):
+        if self.captures:
+            raise RuntimeError("operation not permitted when stream is capturing")
         return self.is_there
 
 
@@ -174,6 +177,14 @@ class TestLosses(unittest.TestCase):
             device.is_there = False
             losses.follow(Scalar(value))
         self.assertEqual(len(losses._waiting), stepscope_torch.losses.MOST)
+
+    def test_a_device_that_captures_a_graph_is_asked_nothing(self):
+        device = LateDevice()
+        losses = stepscope_torch.losses.Losses(device, lambda loss, ago_ns: None)
+        losses.follow(Scalar(1.0))
+        device.captures = True
+        losses.follow(Scalar(2.0))
+        self.assertEqual(len(losses._waiting), 1)
 
 
 class TestStacks(unittest.TestCase):

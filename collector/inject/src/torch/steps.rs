@@ -2,11 +2,12 @@
 //!
 //! A step ends with its last optimizer. Where there are several, they take turns: the one that steps first in the program
 //! leads, and whoever stepped last before the leader steps again is the last of a step. An optimizer that steps several times
-//! between two backward passes, for one group of parameters after the other, takes as many turns. The first step begins with
-//! the first backward pass, since what comes before that is no training yet. What comes behind an optimizer, evaluation and
-//! saving included, is of the next step.
+//! between two backward passes, for one group of parameters after the other, takes as many turns. If it goes on without
+//! backward passes, they are replayed as a CUDA graph, and each time it is a step. The first step begins with the first backward
+//! pass, since what comes before that is no training yet. What comes behind an optimizer, evaluation and saving included, is of
+//! the next step.
 //!
-//! What comes before a backward pass is forward. After as many of them as the step before had, the optimizer is next: what
+//! What comes before a backward pass is forward; where none is seen nobody knows. After as many of them as the step before had, the optimizer is next: what
 //! prepares it, such as clipping and norms of gradients, is counted as its own.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -16,8 +17,10 @@ use stepscope_traces::{CollectorNote, Mark, Nanos, Phase, PhasesFrom, Span, Span
 use super::{event::Event, follow, inbox};
 use crate::{place, recording::recorder};
 
-/// A leader that others have stepped without so often leads no more.
+/// A leader that others have stepped without so often leads no more. Nobody takes so many turns.
 const PATIENCE: u32 = 16;
+/// After so many rounds it is known how often an optimizer steps between backward passes.
+const ROUNDS: u32 = 2;
 
 static NOTED: Once = Once::new();
 static PROGRAM: Mutex<Program> = Mutex::new(Program::NEW);
@@ -59,13 +62,20 @@ struct Turns {
     repeated: Option<Turn>,
     /// How often others stepped since the leader did.
     without_leader: u32,
+    /// How often optimizers have stepped behind a backward pass, and the highest of their turns.
+    rounds: u32,
+    highest: u32,
 }
 
 impl Turns {
-    const NEW: Turns = Turns { leader: None, last: None, recent: None, repeated: None, without_leader: 0 };
+    const NEW: Turns =
+        Turns { leader: None, last: None, recent: None, repeated: None, without_leader: 0, rounds: 0, highest: 0 };
 
     fn backward_ended(&mut self) {
-        self.repeated = Some((0, 0));
+        if let Some((1.., turn)) = self.repeated.replace((0, 0)) {
+            self.rounds = self.rounds.saturating_add(1);
+            self.highest = self.highest.max(turn);
+        }
     }
 
     fn begins(&mut self, optimizer: u64) {
@@ -73,6 +83,10 @@ impl Turns {
             Some((same, number)) if same == optimizer => number + 1,
             _ => 0,
         };
+        if number > PATIENCE {
+            self.rounds = ROUNDS;
+        }
+        let number = if self.rounds >= ROUNDS && number > self.highest { 0 } else { number };
         self.repeated = self.repeated.map(|_| (optimizer, number));
         let turn = (optimizer, number);
         let leads = self.leader.is_none_or(|leader| leader == turn) || self.without_leader >= PATIENCE;
@@ -124,6 +138,7 @@ impl Program {
             Program { passes: passes @ 1.., usual_passes: Some(usual), .. } if passes >= usual => {
                 Some(Phase::Optimizer)
             }
+            Program { usual_passes: Some(0), passes: 0, .. } => None,
             Program { step: Some(_), .. } => Some(Phase::Forward),
             _ => None,
         }
@@ -313,6 +328,10 @@ mod tests {
         );
         assert_eq!(steps_of("()aab()aab"), "()a|ab()aab|");
         assert_eq!(steps_of("aaa"), "a|a|a|", "nothing is known of backward passes");
+        assert_eq!(steps_of("()a()a()a()aaaa"), "()a|()a|()a|()a|a|a|a|", "a graph is replayed");
+        assert_eq!(steps_of("()ab()ab()abab"), "()a|b()ab|()ab|ab|", "with two of them");
+        assert_eq!(steps_of("()aa()aa()aaaaaa"), "()a|a()aa|()aa|aa|aa|", "with two turns of one");
+        assert!(steps_of(&format!("()()(){}", "a".repeat(40))).ends_with("a|a|a|a|a|"), "it was not warmed up");
         assert_eq!(steps_of("()ab()ab()a()a()a"), "()a|b()ab|()a()a|()a|", "one may not come again");
     }
 
