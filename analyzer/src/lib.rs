@@ -22,7 +22,8 @@ mod test_runs;
 pub use analyze::analyze;
 pub use detail::{
     Column, Frame, LaneColumns, LaneSpan, Link, LongSpan, Overlay, RankOverlay, RankSpans, RankView, RankWork,
-    SpanFacts, StepTimeline, StreamSpans, TimelineColumns, analyze_with_overlay, ideal_work, step_timeline,
+    SpanFacts, StepTimeline, StreamSpans, Stretch, StretchChoice, StretchKind, StretchSpan, StretchStream,
+    TimelineColumns, analyze_with_overlay, ideal_work, step_timeline,
 };
 pub use diff::{
     BUS_BANDWIDTH, BytesDiff, CauseKind, DIFF_METRICS, Diff, Interval, KernelDiff, KernelStatus, MemoryCause,

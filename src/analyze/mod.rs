@@ -18,9 +18,8 @@ mod waterfall;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use stepscope_analyzer::{Analysis, Selection, StepChoice, analyze};
+use stepscope_analyzer::{Selection, StepChoice, analyze, analyze_with_overlay};
 use stepscope_plan::{Convention, possible_peak};
-use stepscope_traces::Run;
 
 use crate::{output::Output, progress, render::Format, source, words};
 use ranges::RankList;
@@ -82,21 +81,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         ..arguments.trained.selection()?
     };
     let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));
+    if arguments.format == Format::Html {
+        let analyzed = |progress: &(dyn Fn(usize) + Sync)| analyze_with_overlay(&run, &selection, progress);
+        let (analysis, overlay) = progress::shown(chosen, analyzed)?;
+        return output.write(&html::written(&run, &analysis, &overlay)?);
+    }
     let analysis = progress::shown(chosen, |progress| analyze(&run, &selection, progress))?;
-    let text = match arguments.brief {
-        true => brief::written(&analysis),
-        false => written(arguments.format, &run, &analysis, output.columns())?,
+    let text = match arguments.format {
+        _ if arguments.brief => brief::written(&analysis),
+        Format::Markdown => markdown::written(&analysis),
+        Format::Json => serde_json::to_string_pretty(&analysis)? + "\n",
+        Format::Text | Format::Html => text::written(&analysis, output.columns()),
     };
     output.write(&text)
-}
-
-fn written(format: Format, run: &Run, analysis: &Analysis, columns: usize) -> Result<String> {
-    Ok(match format {
-        Format::Text => text::written(analysis, columns),
-        Format::Json => serde_json::to_string_pretty(analysis)? + "\n",
-        Format::Markdown => markdown::written(analysis),
-        Format::Html => html::written(run, analysis)?,
-    })
 }
 
 /// Reads a peak in TFLOP/s; gives it in FLOP/s.

@@ -80,8 +80,8 @@ pub(super) fn plot(analysis: &Analysis) -> String {
     };
     let rows: String = lines.iter().map(row).collect();
     format!(
-        "<section>\n<h2>{}</h2>\n<table class=\"waterfall\">\n<thead><tr><th>part</th><th class=\"right\">time</th><th \
-         class=\"right\">points</th><th></th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</section>\n",
+        "<h3>{}</h3>\n<table class=\"waterfall\">\n<thead><tr><th>part</th><th class=\"right\">time</th><th \
+         class=\"right\">points</th><th></th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n",
         escaped(&title(analysis))
     )
 }

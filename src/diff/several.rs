@@ -6,7 +6,9 @@ use stepscope_plan::text;
 
 use super::{answer, html::scaling};
 use crate::render::{
-    Format, html, markdown,
+    Format,
+    html::{self, Section},
+    markdown,
     table::{Table, Topic, UNKNOWN, known},
     text::{BOLD, titled},
 };
@@ -49,14 +51,17 @@ fn of_terminal(several: &Several, columns: usize) -> String {
 fn of_browser(several: &Several) -> Result<String> {
     let tables = tables(several, several.runs.len());
     let of = |topic: Topic| tables.iter().filter(|table| table.topic == topic).map(html::table).collect::<String>();
-    let mut body = format!("<header>\n<h1>{}</h1>\n", html::escaped(&best(several)));
+    let mut head = format!("<header>\n<h1>{}</h1>\n", html::escaped(&best(several)));
     for warning in warnings(several) {
-        body += &format!("<p class=\"lost\">{}</p>\n", html::escaped(&warning));
+        head += &format!("<p class=\"lost\">{}</p>\n", html::escaped(&warning));
     }
-    body += "</header>\n";
-    body += &html::section("Runs", &of(Topic::Figures));
-    body += &html::section("Scaling", &(scaling::plots(several)? + &of(Topic::Scaling)));
-    Ok(html::page(&several.runs.join(", "), &body))
+    head += "</header>\n";
+    let sections = [
+        Section::new("Runs", of(Topic::Figures)),
+        Section::new("Scaling", scaling::plots(several)? + &of(Topic::Scaling)),
+    ];
+    let sections: Vec<Section> = sections.into_iter().flatten().collect();
+    Ok(html::page(&several.runs.join(", "), &head, &sections))
 }
 
 /// The answer: who is fastest, and who needs least memory.

@@ -160,7 +160,7 @@ fn html_is_one_file_with_plots() {
         "name=\"viewport\"",
         "prefers-color-scheme: dark",
         "aria-label=\"Time of each step\"",
-        " by rank and stream\"",
+        "aria-label=\"Timeline by rank and stream\"",
         "aria-label=\"Pipeline in step ",
         "<button>kernel</button>",
     ] {

@@ -58,6 +58,9 @@ mod record;
 /// `stepscope record` of programs of PyTorch's: what their memory is for.
 mod record_torch;
 
+/// The report for a browser, in one.
+mod report_page;
+
 /// Says that a test did nothing.
 #[path = "../support/skipped.rs"]
 mod skipped;

@@ -16,6 +16,7 @@ use crate::{
         timeline_columns::{ColumnSums, TimelineColumns},
     },
     error::AnalysisError,
+    figures::Class,
     rank::{
         activity::ActivityPlace,
         work::{self, WorkItem},
@@ -39,7 +40,7 @@ pub struct RankSpans {
 pub(crate) struct CompactSpan {
     pub(crate) start: i64,
     pub(crate) end: i64,
-    kind: u32,
+    pub(crate) kind: u32,
 }
 
 /// A span with all that is known of it. Times are in the rank's clock.
@@ -91,14 +92,18 @@ impl SpanFacts {
 struct SpanKeys {
     all: Vec<(SpanKey, Family)>,
     numbers: HashMap<SpanKey, u32>,
+    /// Names are looked at once, not in each step.
+    families: HashMap<(Class, NameId), Family>,
 }
 
 impl SpanKeys {
     fn number(&mut self, kind: SpanKey, names: &Names) -> u32 {
         let next = self.all.len() as u32;
         *self.numbers.entry(kind).or_insert_with(|| {
-            let name = names.get(kind.name).unwrap_or_default();
-            self.all.push((kind, kind.place.class.family(name)));
+            let class = kind.place.class;
+            let family = self.families.entry((class, kind.name));
+            let family = *family.or_insert_with(|| class.family(names.get(kind.name).unwrap_or_default()));
+            self.all.push((kind, family));
             next
         })
     }

@@ -83,7 +83,7 @@ pub fn step_timeline(
         let from = figures.start_ns;
         let to = from.saturating_add(figures.duration_ns);
         let window = Window { from: Nanos(from), to: Nanos(to) };
-        let Some(spans) = RankSpans::read(directory, window, window, 1, usize::MAX)?.spans else { continue };
+        let Some(spans) = RankSpans::read(directory, window, Window::NONE, 1, usize::MAX)?.spans else { continue };
         let place = placed_in(figures, begin);
         for (stream, seen) in spans.streams() {
             let mut lane: Vec<Raw> = seen.iter().map(|seen| Raw::of(&spans, seen, (from, to))).collect();

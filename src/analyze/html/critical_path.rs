@@ -1,16 +1,18 @@
-//! The critical path as a lane above the streams of its step.
+//! The critical path as a lane above the streams.
 
-use stepscope_analyzer::{Analysis, Class, LaneSpan, PathPart, PathStretch, StepTimeline};
+use stepscope_analyzer::{Analysis, Class, LaneSpan, PathPart, PathStretch};
 use stepscope_traces::Family;
 
-/// The path, if it is of the step that is shown, in the time of that.
-pub(super) fn of_step(analysis: &Analysis, timeline: &StepTimeline) -> Vec<LaneSpan> {
-    let path = analysis.critical_path.iter().filter(|path| path.step == Some(timeline.step));
-    let place = |time: i64| time.saturating_sub(timeline.begin_ns).clamp(0, timeline.duration_ns);
+/// What of it lies in a stretch of time, since that begins.
+pub(super) fn between(analysis: &Analysis, (begin_ns, length_ns): (i64, i64)) -> Vec<LaneSpan> {
+    let place = |time: i64| time.saturating_sub(begin_ns).clamp(0, length_ns);
     let mut spans: Vec<LaneSpan> = Vec::new();
-    for PathStretch { rank, start_ns, end_ns, part } in path.flat_map(|path| &path.stretches) {
+    for PathStretch { rank, start_ns, end_ns, part } in analysis.critical_path.iter().flat_map(|path| &path.stretches) {
         let name = format!("rank {rank}: {}", part.words());
         let (start, end) = (place(*start_ns), place(*end_ns));
+        if start == end {
+            continue;
+        }
         match spans.last_mut() {
             Some(last) if last.name == name => (last.end, last.count) = (end, last.count + 1),
             _ => spans.push(span(*part, name, (start, end))),

@@ -5,9 +5,10 @@ mod memory;
 mod pipeline;
 mod step_axis;
 mod steps;
+mod timeline;
 
 use anyhow::Result;
-use stepscope_analyzer::{Analysis, StepFigures, StepTimeline, step_timeline};
+use stepscope_analyzer::{Analysis, Overlay, StepFigures, StepTimeline, step_timeline};
 use stepscope_traces::{Rank, Run, Step};
 
 use super::{
@@ -16,9 +17,11 @@ use super::{
     waterfall,
 };
 use crate::render::{
-    html::{self, escaped, timeline as streams, timeline::Shown},
+    html::{self, Section, escaped},
     table::{Table, Topic},
 };
+
+use timeline::Timeline;
 
 const ROOM: Room = Room { ranks: 256, steps: 200, kernels: 200 };
 /// Ranks whose spans are drawn; of a pipeline, more, if it has more stages.
@@ -28,45 +31,41 @@ const DRAWN_STAGES: usize = 32;
 const SPANS: usize = 6000;
 const SPANS_OF_A_STREAM: usize = 1500;
 
-pub(super) fn written(run: &Run, analysis: &Analysis) -> Result<String> {
+pub(super) fn written(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Result<String> {
     // The one of which the critical path is known, and otherwise the one in the middle.
     let path = analysis.critical_path.as_ref().and_then(|path| path.step);
     let step = path.or(analysis.step_time.as_ref().map(|time| time.median_step));
-    let timeline = step.map(|step| timeline(run, analysis, step)).transpose()?;
+    let timeline = Timeline::of(run, analysis, overlay, step)?;
+    let pipelined = step.filter(|_| analysis.pipeline.is_some());
+    let pipelined = pipelined.map(|step| self::step(run, analysis, step)).transpose()?;
+    let pipelined = pipelined.map(|step| pipeline::plot(analysis, &step)).transpose()?.unwrap_or_default();
     let mut tables = tables(analysis, ROOM);
     tables.retain(|table| table.topic != Topic::Waterfall);
-    let mut body = head(analysis) + &waterfall::plot(analysis) + &findings(analysis);
     let mut section = |title: &str, topic: Topic, plots: String| {
         let (ours, others) = std::mem::take(&mut tables).into_iter().partition(|table: &Table| table.topic == topic);
         tables = others;
         let ours: Vec<Table> = ours;
         let written: String = ours.iter().map(html::table).collect();
-        body += &html::section(title, &(plots + &written));
+        Section::new(title, plots + &written)
     };
-    section("Hang", Topic::Waiting, String::new());
-    section(
-        "Time",
-        Topic::Time,
-        steps::plot(analysis)? + &optional(&timeline, |timeline| streams_of_the_step(analysis, timeline))?,
-    );
-    section("Memory", Topic::Memory, memory::plots(analysis)?);
-    section("Pipeline", Topic::Pipeline, optional(&timeline, |timeline| pipeline::plot(analysis, timeline))?);
-    section("Communication", Topic::Communication, String::new());
-    section("Kernels", Topic::Kernels, String::new());
-    section("Devices", Topic::Devices, String::new());
-    Ok(html::page(&analysis.run.name, &body))
-}
-
-fn streams_of_the_step(analysis: &Analysis, timeline: &StepTimeline) -> Result<String> {
-    let title = format!("Step {} by rank and stream", timeline.step);
-    let path = critical_path::of_step(analysis, timeline);
-    let is_median = analysis.step_time.as_ref().is_some_and(|time| time.median_step == timeline.step);
-    let which = if is_median { "median step" } else { "one of the steps that count" };
-    streams::plot(timeline, Shown { title, which, length_ns: timeline.duration_ns, path })
+    let sections = [
+        Section::new("Waterfall", waterfall::plot(analysis)),
+        Section::new("Findings", findings(analysis, &timeline)),
+        section("Hang", Topic::Waiting, String::new()),
+        Section::new("Timeline", timeline.html.clone()),
+        section("Time", Topic::Time, steps::plot(analysis)?),
+        section("Memory", Topic::Memory, memory::plots(analysis)?),
+        section("Pipeline", Topic::Pipeline, pipelined),
+        section("Communication", Topic::Communication, String::new()),
+        section("Kernels", Topic::Kernels, String::new()),
+        section("Devices", Topic::Devices, String::new()),
+    ];
+    let sections: Vec<Section> = sections.into_iter().flatten().collect();
+    Ok(html::page(&analysis.run.name, &head(analysis), &sections))
 }
 
 /// A step, read again.
-pub(crate) fn timeline(run: &Run, analysis: &Analysis, step: Step) -> Result<StepTimeline> {
+pub(crate) fn step(run: &Run, analysis: &Analysis, step: Step) -> Result<StepTimeline> {
     let mut ranks: Vec<Rank> = pipeline::ranks(analysis).into_iter().take(DRAWN_STAGES).collect();
     for rank in &analysis.ranks {
         if ranks.len() < DRAWN_RANKS && !ranks.contains(&rank.rank) {
@@ -78,10 +77,6 @@ pub(crate) fn timeline(run: &Run, analysis: &Analysis, step: Step) -> Result<Ste
     // Most ranks have two streams.
     let limit = (SPANS / (2 * ranks.len().max(1))).min(SPANS_OF_A_STREAM);
     Ok(step_timeline(run, step, &figures, limit)?)
-}
-
-fn optional(timeline: &Option<StepTimeline>, plot: impl FnOnce(&StepTimeline) -> Result<String>) -> Result<String> {
-    timeline.as_ref().map_or_else(|| Ok(String::new()), plot)
 }
 
 fn head(analysis: &Analysis) -> String {
@@ -99,16 +94,17 @@ fn head(analysis: &Analysis) -> String {
     text + "</dl>\n</header>\n"
 }
 
-fn findings(analysis: &Analysis) -> String {
-    let mut text = "<section>\n<h2>Findings</h2>\n".to_owned();
+fn findings(analysis: &Analysis, timeline: &Timeline) -> String {
     if analysis.findings.is_empty() {
-        return text + "<p>Nothing stands out.</p>\n</section>\n";
+        return "<p>Nothing stands out.</p>\n".into();
     }
-    text += "<ol class=\"findings\">\n";
+    let mut text = "<ol class=\"findings\">\n".to_owned();
     for finding in &analysis.findings {
         let what = format!("{}{}", finding.summary, brief::win(analysis, finding));
         let [what, evidence, advice] = [&what, &finding.evidence.text, &finding.advice].map(|part| escaped(part));
-        text += &format!("<li><strong>{what}</strong><p>{evidence}</p><p class=\"advice\">Try: {advice}</p></li>\n");
+        let link = timeline.link(analysis, &finding.evidence);
+        text +=
+            &format!("<li><strong>{what}</strong> {link}<p>{evidence}</p><p class=\"advice\">Try: {advice}</p></li>\n");
     }
-    text + "</ol>\n</section>\n"
+    text + "</ol>\n"
 }

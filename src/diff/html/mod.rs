@@ -11,9 +11,9 @@ use super::{
     tables::{Room, tables},
 };
 use crate::{
-    analyze::html::timeline as step_of,
+    analyze::html::step as step_of,
     render::{
-        html::{self, escaped, timeline as streams, timeline::Shown},
+        html::{self, Section, escaped, timeline as streams, timeline::Shown},
         table::Topic,
     },
 };
@@ -23,13 +23,15 @@ const ROOM: Room = Room { causes: 100, kernels: 200 };
 pub(super) fn written(base: &Profile<'_>, other: &Profile<'_>, diff: &Diff) -> Result<String> {
     let tables = tables(diff, ROOM);
     let of = |topic: Topic| tables.iter().filter(|table| table.topic == topic).map(html::table).collect::<String>();
-    let mut body = head(diff);
-    body += &html::section("Time", &(waterfall::of_time(diff)? + &of(Topic::Time)));
-    body += &html::section("Timelines", &timelines(base, other)?);
-    body += &html::section("Memory", &(waterfall::of_memory(diff)? + &of(Topic::Memory)));
-    body += &html::section("Metrics", &of(Topic::Figures));
-    body += &html::section("Kernels", &of(Topic::Kernels));
-    Ok(html::page(&format!("{} and {}", diff.base, diff.other), &body))
+    let sections = [
+        Section::new("Time", waterfall::of_time(diff)? + &of(Topic::Time)),
+        Section::new("Timelines", timelines(base, other)?),
+        Section::new("Memory", waterfall::of_memory(diff)? + &of(Topic::Memory)),
+        Section::new("Metrics", of(Topic::Figures)),
+        Section::new("Kernels", of(Topic::Kernels)),
+    ];
+    let sections: Vec<Section> = sections.into_iter().flatten().collect();
+    Ok(html::page(&format!("{} and {}", diff.base, diff.other), &head(diff), &sections))
 }
 
 fn head(diff: &Diff) -> String {
@@ -58,7 +60,7 @@ fn timelines(base: &Profile<'_>, other: &Profile<'_>) -> Result<String> {
     let length = read.iter().map(|(_, step)| step.duration_ns).max().unwrap_or(0);
     let plot = |(profile, step): &(&Profile<'_>, StepTimeline)| {
         let title = format!("{}: step {} by rank and stream", profile.name, step.step);
-        streams::plot(step, Shown { title, which: "median step", length_ns: length, path: Vec::new() })
+        streams::plot(step, Shown { title, which: "median step", length_ns: length })
     };
     read.iter().map(plot).collect()
 }

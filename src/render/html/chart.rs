@@ -50,10 +50,7 @@ impl Figure {
     }
 
     pub(crate) fn contents(&self) -> String {
-        let entry = |(name, colour): &(String, RGBColor)| {
-            format!("<li><i style=\"background:{}\"></i>{}</li>", hex(*colour), escaped(name))
-        };
-        let legend: String = self.legend.iter().map(entry).collect();
+        let legend: String = self.legend.iter().map(|(name, colour)| legend_entry(name, &hex(*colour))).collect();
         format!(
             "<figcaption>{} <small>{}</small></figcaption>\n<ul class=\"legend\">{legend}</ul>\n\
              <div class=\"wide\">{}</div>\n",
@@ -62,6 +59,11 @@ impl Figure {
             self.svg,
         )
     }
+}
+
+/// What a color stands for.
+pub(crate) fn legend_entry(name: &str, colour: &str) -> String {
+    format!("<li><i style=\"background:{colour}\"></i>{}</li>", escaped(name))
 }
 
 /// A color as the page's own.

@@ -10,26 +10,56 @@ use super::table::Table;
 /// Longer tables can be folded.
 const SHORT: usize = 16;
 
-/// A whole page around its contents.
-pub(crate) fn page(title: &str, body: &str) -> String {
+/// A whole page around its sections, which are listed beside them.
+pub(crate) fn page(title: &str, head: &str, sections: &[Section]) -> String {
+    let contents: String = sections.iter().map(Section::link).collect();
+    let sections: String = sections.iter().map(Section::written).collect();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{} · stepscope</title>\n\
-         <style>\n{}</style>\n</head>\n<body>\n{body}<footer>stepscope {}</footer>\n<script>\n{}</script>\n</body>\n</html>\n",
+         <style>\n{}</style>\n</head>\n<body>\n<nav aria-label=\"Contents\">\n\
+         <input type=\"search\" placeholder=\"search ( / )\" aria-label=\"Search kernels, operators and modules\">\n\
+         <output></output>\n<ul>\n{contents}</ul>\n</nav>\n<main>\n{head}{sections}<footer>stepscope {}</footer>\n</main>\n\
+         <script type=\"module\">\n{}</script>\n<script type=\"module\">\n{}</script>\n</body>\n</html>\n",
         escaped(title),
         include_str!("style.css"),
         env!("CARGO_PKG_VERSION"),
+        include_str!("timeline.js"),
         include_str!("script.js"),
     )
 }
 
-/// A part of a page, if there is anything in it.
-pub(crate) fn section(title: &str, contents: &str) -> String {
-    if contents.is_empty() {
-        return String::new();
+/// A part of a page.
+pub(crate) struct Section {
+    title: String,
+    contents: String,
+}
+
+impl Section {
+    /// None, if there is nothing in it.
+    pub(crate) fn new(title: &str, contents: String) -> Option<Section> {
+        (!contents.is_empty()).then(|| Section { title: title.to_owned(), contents })
     }
-    format!("<section>\n<h2>{title}</h2>\n{contents}</section>\n")
+
+    /// What it is called in addresses.
+    fn anchor(&self) -> String {
+        self.title.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+    }
+
+    fn link(&self) -> String {
+        format!("<li><a href=\"#{}\">{}</a></li>\n", self.anchor(), escaped(&self.title))
+    }
+
+    fn written(&self) -> String {
+        let Section { title, contents } = self;
+        format!("<section id=\"{}\">\n<h2>{}</h2>\n{contents}</section>\n", self.anchor(), escaped(title))
+    }
+}
+
+/// A text in a script ends where it says so, and nowhere else.
+pub(crate) fn in_script(json: &str) -> String {
+    json.replace('<', "\\u003c")
 }
 
 /// A table, which sorts by the column that is clicked.
@@ -47,7 +77,7 @@ pub(crate) fn table<H: AsRef<str>>(table: &Table<H>) -> String {
         }
         text += "</tr>\n";
     }
-    text += "</tbody></table></div>\n";
+    text += "</tbody></table></div>\n<button class=\"copy\" hidden>copy as CSV</button>\n";
     let title = escaped(&table.title);
     if table.detail || table.rows.len() > SHORT {
         let open = if table.detail { "" } else { " open" };

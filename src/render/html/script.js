@@ -21,6 +21,49 @@ for (const button of document.querySelectorAll("th button")) {
     body.append(...[...body.rows].sort((a, b) => (down ? order(b, a) : order(a, b))));
   });
 }
+// Tables are copied as CSV, with what a search leaves of them.
+const csv = (table) => {
+  const cell = ({ textContent: text }) => (/[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
+  const rows = [...table.rows].filter((row) => !row.hidden);
+  return rows.map((row) => [...row.cells].map(cell).join(",")).join("\n") + "\n";
+};
+for (const button of document.querySelectorAll(".copy")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const said = button.textContent;
+    try {
+      await navigator.clipboard.writeText(csv(button.previousElementSibling.querySelector("table")));
+      button.textContent = "copied";
+    } catch {
+      button.textContent = "this browser does not let a page copy";
+    }
+    setTimeout(() => (button.textContent = said), 1500);
+  });
+}
+// A search leaves the rows of tables that have it, and marks what has it on the timeline.
+const search = document.querySelector("nav input"), found = document.querySelector("nav output");
+const rows = [...document.querySelectorAll("main tbody tr")].map((row) => [row, row.textContent.toLowerCase()]);
+const look = () => {
+  const wanted = search.value.trim().toLowerCase();
+  let shown = 0;
+  for (const [row, text] of rows) {
+    row.hidden = !!wanted && !text.includes(wanted);
+    shown += !row.hidden;
+    if (wanted && !row.hidden) row.closest("details")?.setAttribute("open", "");
+  }
+  const timeline = window.stepscope?.timeline.search(wanted);
+  found.textContent = wanted ? [`${shown} rows`, timeline].filter((part) => part).join(", ") : "";
+};
+search.addEventListener("input", look);
+search.addEventListener("keydown", (event) => {
+  if (event.key === "Enter") window.stepscope?.timeline.next(event.shiftKey);
+  if (event.key === "Escape") (search.value = ""), look();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || /^(INPUT|SELECT)$/.test(event.target.tagName)) return;
+  event.preventDefault();
+  search.focus();
+});
 const time = (us) => (us < 1000 ? `${us.toFixed(1)} µs` : us < 1e6 ? `${(us / 1e3).toFixed(2)} ms` : `${(us / 1e6).toFixed(2)} s`);
 // What is pointed at in a timeline is named below it. The labels are in the order of the rectangles.
 for (const figure of document.querySelectorAll("figure[data-labels]")) {

@@ -6,12 +6,16 @@ use serde::Serialize;
 use stepscope_analyzer::{LaneSpan, StepTimeline, StreamSpans};
 use stepscope_traces::Family;
 
-use super::chart::{self, Figure, LETTERS, NAMES, WIDE};
+use super::{
+    chart::{self, Figure, LETTERS, NAMES, WIDE},
+    in_script,
+};
 
 const LANE: u32 = 28;
 const LANES: usize = 48;
 
-const fn colour(family: Family) -> RGBColor {
+/// The color of what kernels do.
+pub(crate) const fn colour(family: Family) -> RGBColor {
     match family {
         Family::Communication => chart::ORANGE,
         Family::Copy => chart::PURPLE,
@@ -33,8 +37,6 @@ pub(crate) struct Shown {
     pub(crate) which: &'static str,
     /// The plot is as wide as a step of this length.
     pub(crate) length_ns: i64,
-    /// The critical path, if it is of this step.
-    pub(crate) path: Vec<LaneSpan>,
 }
 
 /// A lane of the plot.
@@ -51,13 +53,12 @@ impl Lane<'_> {
 }
 
 pub(crate) fn plot(timeline: &StepTimeline, shown: Shown) -> Result<String> {
-    let Shown { title, which, length_ns, path } = shown;
+    let Shown { title, which, length_ns } = shown;
     let streams = &timeline.lanes[..timeline.lanes.len().min(LANES)];
     if streams.is_empty() {
         return Ok(String::new());
     }
-    let path = (!path.is_empty()).then_some(Lane { name: "critical path".into(), spans: &path });
-    let lanes: Vec<Lane<'_>> = path.into_iter().chain(streams.iter().map(Lane::of)).collect();
+    let lanes: Vec<Lane<'_>> = streams.iter().map(Lane::of).collect();
     let height = LANE * lanes.len() as u32 + 3 * LETTERS;
     let (mut labels, mut rectangles) = (Labels::default(), String::new());
     let svg = chart::svg((WIDE, height), &title, |area| {
@@ -103,8 +104,7 @@ pub(crate) fn plot(timeline: &StepTimeline, shown: Shown) -> Result<String> {
     let more = if left_out > 0 { format!("; {left_out} more streams not shown") } else { String::new() };
     let note = format!("{which}; point at a span for details{more}");
     let figure = Figure { title, note, legend: legend.collect(), svg };
-    // A text in a script ends where it says so, and nowhere else.
-    let labels = serde_json::to_string(&labels)?.replace('<', "\\u003c");
+    let labels = in_script(&serde_json::to_string(&labels)?);
     Ok(format!(
         "<figure data-labels>\n{}<div class=\"touched\"></div>\n\
          <script type=\"application/json\">{labels}</script>\n</figure>\n",

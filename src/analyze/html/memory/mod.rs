@@ -15,7 +15,7 @@ use crate::render::html::chart;
 const RANKS: usize = 4;
 
 /// In the order of the categories.
-const COLOURS: [RGBColor; MemoryCategory::ALL.len()] =
+pub(super) const COLOURS: [RGBColor; MemoryCategory::ALL.len()] =
     [chart::BLUE, chart::ORANGE, chart::GREEN, chart::RED, chart::TEAL, chart::PURPLE, chart::YELLOW, chart::GREY];
 
 /// The fullest rank, and some others folded.

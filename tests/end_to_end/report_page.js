@@ -1,0 +1,60 @@
+// Uses a report as a person would, and writes down what came of it.
+const said = { errors: [] };
+addEventListener("error", (event) => said.errors.push(event.message));
+addEventListener("unhandledrejection", (event) => said.errors.push(`${event.reason}`));
+const frame = () => new Promise((done) => setTimeout(done, 50));
+const drive = async () => {
+  const { timeline } = window.stepscope, { canvas } = timeline;
+  const key = (key) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key }));
+  const at = (type, x, y) => {
+    const { left, top } = canvas.getBoundingClientRect();
+    canvas.dispatchEvent(new PointerEvent(type, { clientX: left + x, clientY: top + y, bubbles: true }));
+  };
+  // There is no pointer behind these.
+  canvas.setPointerCapture = () => {};
+  const sum = (lane) => lane.end.reduce((sum, end, span) => sum + end - lane.start[span], 0);
+  said.opened = [...timeline.view];
+  said.lanes = timeline.lanes.map((lane) => ({ rank: lane.rank, name: lane.name, spans: lane.start.length, time: sum(lane) }));
+  said.steps = timeline.about.steps;
+  key("0");
+  said.all = [...timeline.view];
+  const middle = (timeline.names + canvas.clientWidth) / 2;
+  at("pointerdown", middle, 60), at("pointermove", middle + 100, 60), at("pointerup", middle + 100, 60);
+  said.dragged = [...timeline.view];
+  key("w");
+  said.closer = [...timeline.view];
+  key("d");
+  said.later = [...timeline.view];
+  canvas.dispatchEvent(new MouseEvent("dblclick"));
+  said.back = [...timeline.view];
+  const row = timeline.rows.find((row) => row.lane !== undefined && timeline.lanes[row.lane].rank === 0);
+  const [, begin, end] = timeline.about.steps[0];
+  timeline.show(begin, end);
+  const lane = timeline.lanes[row.lane], longest = lane.start.reduce((best, start, span) => (start < end && lane.end[span] - start > lane.end[best] - lane.start[best] ? span : best), 0);
+  const x = timeline.x((lane.start[longest] + lane.end[longest]) / 2), y = row.y + row.height / 2;
+  at("pointermove", x, y);
+  said.tip = timeline.tip.hidden ? null : timeline.tip.textContent;
+  at("pointerdown", x, y), at("pointerup", x, y);
+  said.touched = timeline.touched.textContent;
+  said.longest = lane.end[longest] - lane.start[longest];
+  const rank = timeline.rows.find((row) => row.rank === 0), rows = timeline.rows.length;
+  at("pointerdown", 20, rank.y + 5), at("pointerup", 20, rank.y + 5);
+  said.folded = [rows, timeline.rows.length];
+  const search = document.querySelector("nav input");
+  search.value = "AllReduce";
+  search.dispatchEvent(new Event("input"));
+  said.search = document.querySelector("nav output").textContent;
+  said.hidden = document.querySelectorAll("tr[hidden]").length;
+  search.value = "";
+  search.dispatchEvent(new Event("input"));
+  said.links = [...document.querySelectorAll(".findings button")].map((button) => {
+    button.click();
+    return { from: +button.dataset.from, to: +button.dataset.to, hidden: button.hidden, view: [...timeline.view] };
+  });
+  said.contents = [...document.querySelectorAll("nav a")].map((link) => !!document.querySelector(link.getAttribute("href")));
+  await frame();
+  document.title = "driven";
+};
+const end = () => document.body.append(Object.assign(document.createElement("pre"), { id: "said", textContent: JSON.stringify(said) }));
+const begin = () => drive().catch((error) => said.errors.push(`${error.stack}`)).finally(end);
+window.stepscope ? begin() : document.addEventListener("timeline", begin);
