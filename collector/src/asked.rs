@@ -37,6 +37,7 @@ impl<'a> Asked<'a> {
             python: Vec::new(),
             no_python: asks_python.then(|| SILENT.to_owned()),
             native: native_threads(),
+            aside: shared.now_aside(),
         };
         let in_flight = shared.communication.in_flight().map(CollectorNote::InFlight);
         in_flight.into_iter().chain([CollectorNote::StackDump(dump)]).collect()

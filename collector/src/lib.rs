@@ -32,6 +32,7 @@
 //!
 //! Recording never blocks the program, never ends it, and drops and counts what it has no room for.
 
+mod aside;
 mod asked;
 mod blocking_call;
 pub mod cache;

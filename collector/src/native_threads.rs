@@ -10,9 +10,10 @@ const OURS: &str = "stepscope-";
 /// So many kinds of threads are told.
 const MOST: usize = 32;
 
+const LOCK: &str = "a lock (futex)";
 /// System calls that threads wait in.
 const CALLS: [(libc::c_long, &str); 17] = [
-    (libc::SYS_futex, "a lock (futex)"),
+    (libc::SYS_futex, LOCK),
     (libc::SYS_ppoll, "ppoll"),
     (libc::SYS_epoll_pwait, "epoll"),
     (libc::SYS_pselect6, "select"),
@@ -42,7 +43,7 @@ const MORE_CALLS: [(libc::c_long, &str); 4] = [
 #[cfg(not(target_arch = "x86_64"))]
 const MORE_CALLS: [(libc::c_long, &str); 1] = [(libc::SYS_accept, "accept")];
 
-/// The threads of this process, without those of the collector's own: the main one first, then those of which there are most.
+/// The threads of this process, without those of the collector's own: the main one first, those that wait in locks last.
 pub fn native_threads() -> Vec<NativeThread> {
     let own = gettid().as_raw() as u32;
     let entries = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
@@ -57,7 +58,8 @@ pub fn native_threads() -> Vec<NativeThread> {
         }
     }
     let mut threads: Vec<_> = counts.into_iter().collect();
-    threads.sort_by_key(|(_, (is_main, count))| (!is_main, std::cmp::Reverse(*count)));
+    // Those that wait for other threads say least.
+    threads.sort_by_key(|((_, does), (is_main, count))| (!is_main, does.ends_with(LOCK), std::cmp::Reverse(*count)));
     let told = threads.into_iter().map(|((name, does), (_, count))| NativeThread { name, does, count });
     told.take(MOST).collect()
 }

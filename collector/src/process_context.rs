@@ -35,7 +35,7 @@ const PHASE_SHIFT: u32 = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessContext {
     step: Option<Step>,
-    phase: Option<Phase>,
+    pub(crate) phase: Option<Phase>,
 }
 
 impl ProcessContext {

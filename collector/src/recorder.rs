@@ -104,6 +104,11 @@ impl Recorder {
         self.annotate(SpanKind::Phase, KnownName::Phase(phase), Change::Phase(phase))
     }
 
+    /// What the rank does instead of training now: evaluation, or a checkpoint.
+    pub fn aside(&self) -> Option<Phase> {
+        self.shared().and_then(Shared::now_aside)
+    }
+
     /// Opens a layer on this thread.
     pub fn layer(&self, layer: Layer) -> Scope<'_> {
         self.annotate(SpanKind::Layer, KnownName::Layer, Change::Layer(layer))

@@ -28,6 +28,9 @@ pub struct Scope<'a> {
 impl<'a> Scope<'a> {
     pub(crate) fn open(shared: Option<&'a Shared>, kind: SpanKind, name: NameId, change: Change) -> Scope<'a> {
         let (entered, place) = Entered::open(shared, change);
+        if let (Some(shared), Change::Phase(phase)) = (shared, change) {
+            shared.aside.begin(phase);
+        }
         let mut span = Span::new(kind, name, Nanos(0), Nanos(0));
         if let Some((context, thread)) = place {
             context.apply(&mut span);
@@ -41,6 +44,9 @@ impl Drop for Scope<'_> {
     fn drop(&mut self) {
         if let Some((shared, began)) = self.began {
             let ended = shared.counter.read();
+            if let (SpanKind::Phase, Some(phase)) = (self.span.kind, self.span.phase) {
+                shared.aside.end(phase);
+            }
             thread_state::push(shared, |_, _| Event::Span(PackedSpan::ticked(&self.span, began, ended)));
         }
     }

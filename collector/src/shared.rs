@@ -11,13 +11,15 @@ use std::{
     thread::Thread,
 };
 
-use stepscope_traces::{CollectorNote, Device, Membership, Nanos, Stream};
+use stepscope_traces::{CollectorNote, Device, Membership, Nanos, Phase, Stream};
 
 use crate::{
+    aside::Aside,
     communication::Communication,
     launch::WatchedLaunches,
     lock::lock,
     names::NameBook,
+    process_context,
     queue::{Queue, QueueEnd, queue, queue_bytes},
     settings::Settings,
     ticks::TickCounter,
@@ -61,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) dropped: AtomicU64,
     pub(crate) launches: WatchedLaunches,
     pub(crate) communication: Communication,
+    pub(crate) aside: Aside,
     /// What else is to be asked when somebody asks where this rank is.
     pub(crate) when_asked: Mutex<Option<WhenAsked>>,
 }
@@ -97,6 +100,7 @@ impl Shared {
             dropped: AtomicU64::new(0),
             launches: WatchedLaunches::default(),
             communication: Communication::default(),
+            aside: Aside::default(),
             when_asked: Mutex::default(),
         }
     }
@@ -116,6 +120,12 @@ impl Shared {
     #[inline]
     pub(crate) fn is_recording(&self) -> bool {
         self.accepting.load(Relaxed) && !self.paused.load(Relaxed)
+    }
+
+    /// What the rank does instead of training now.
+    pub(crate) fn now_aside(&self) -> Option<Phase> {
+        let process = process_context::get().filter(|(recorder, _)| *recorder == self.id);
+        self.aside.now(process.and_then(|(_, process)| process.phase))
     }
 
     pub(crate) fn is_forked(&self) -> bool {

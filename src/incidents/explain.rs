@@ -13,6 +13,8 @@ use stepscope_traces::{
 /// What was recorded for so long before an incident is kept with it, and so many of its steps.
 const KEPT: Duration = Duration::from_secs(60);
 const KEPT_STEPS: i64 = 20;
+/// So much of a long recording is looked at, at least.
+const NEAR: Duration = Duration::from_secs(20);
 /// A longer recording is not analyzed for an incident, nor is one read in which it is somewhere.
 const MOST_ANALYZED: u64 = 50_000_000;
 const MOST_READ: u64 = 2_000_000_000;
@@ -162,9 +164,10 @@ impl Happened {
     }
 }
 
-/// Notices in the order in which one is the cause of another, where they come at once: a rank that is gone makes others fail
-/// to communicate, and one that fails has its launcher end the others.
-pub(super) fn in_order(mut notices: Vec<Notice>) -> Vec<Notice> {
+/// What has happened by notices, in the order in which one is the cause of another, where they come at once: a rank that is gone
+/// makes others fail to communicate, and one that fails has its launcher end the others. If all that many ranks are gone at once,
+/// none of them is at fault.
+pub(super) fn in_order(mut notices: Vec<Notice>, ranks: usize) -> Vec<Happened> {
     const OF_COMMUNICATION: [&str; 6] = ["NCCL", "Gloo", "gloo", "Connection", "peer", "DistBackendError"];
     notices.sort_by_key(|notice| match notice {
         Notice::SlowStep { .. } | Notice::LossNotFinite { .. } => 0,
@@ -173,7 +176,16 @@ pub(super) fn in_order(mut notices: Vec<Notice>) -> Vec<Notice> {
         Notice::Gone(_, None) => 3,
         Notice::Raised(..) | Notice::Gone(_, Some(_)) => 4,
     });
-    notices
+    let is_gone = |notice: &Notice| matches!(notice, Notice::Gone(_, None));
+    let gone = notices.iter().filter(|notice| is_gone(notice)).count();
+    let mut happened = Vec::new();
+    if gone > 1 && gone == ranks {
+        notices.retain(|notice| !is_gone(notice));
+        let summary = "all processes of the job were killed, or crashed, at once";
+        happened.push(Happened::new(IncidentKind::Killed, summary.into()));
+    }
+    happened.extend(notices.iter().filter_map(Happened::of));
+    happened
 }
 
 /// How a job ended that did not end well.
@@ -235,7 +247,13 @@ pub(super) fn write(run: &Run, mut happened: Happened, kept: Option<KeptIncident
         }
         None => keep(run, &happened)?,
     };
-    let analysis = analysis(run, &kept, KEPT.max(happened.took));
+    let analysis = match happened.kind {
+        IncidentKind::SlowStep | IncidentKind::LossNotFinite | IncidentKind::OutOfMemory => {
+            analysis(run, &kept, happened.took.max(NEAR))
+        }
+        // Of others it would tell nothing.
+        _ => None,
+    };
     let incident = &mut kept.incident;
     (incident.summary, incident.evidence) = (happened.summary, happened.evidence);
     (incident.ranks, incident.step, incident.ended_job) = (happened.ranks, happened.step, happened.ended_job);
@@ -258,11 +276,9 @@ pub(super) fn write(run: &Run, mut happened: Happened, kept: Option<KeptIncident
 /// What was recorded around it comes to, if that can be told.
 fn analysis(run: &Run, kept: &KeptIncident, within: Duration) -> Option<Analysis> {
     let bytes = |run: &Run| run.ranks.iter().map(|rank| rank.bytes()).sum::<u64>();
+    let around = kept.has_recording().then(|| Run::open(&kept.path).ok()).flatten();
+    let run = around.as_ref().unwrap_or(run);
     let mut selection = Selection { steps: StepChoice::All, ..Selection::default() };
-    if kept.has_recording() {
-        let around = Run::open(&kept.path).ok().filter(|around| bytes(around) <= MOST_ANALYZED)?;
-        return analyze(&around, &selection, &|_| {}).ok();
-    }
     if bytes(run) > MOST_ANALYZED {
         // Of those of this host, whose clock is ours.
         let from = Nanos(now().0.saturating_sub(i64::try_from(within.as_nanos()).unwrap_or(i64::MAX)));
@@ -310,5 +326,19 @@ fn tell(incident: &mut Incident, analysis: &Analysis) {
         if !found.evidence.ranks.is_empty() {
             incident.ranks.clone_from(&found.evidence.ranks);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_at_fault_where_all_are_gone_at_once() {
+        let gone = |ranks: std::ops::Range<u32>| ranks.map(|rank| Notice::Gone(Rank(rank), None)).collect::<Vec<_>>();
+        let [happened] = in_order(gone(0..2), 2).try_into().ok().unwrap();
+        assert!(happened.ranks.is_empty() && happened.summary.contains("all processes"), "{}", happened.summary);
+        let happened = in_order(gone(1..2), 2);
+        assert_eq!(happened.iter().map(|happened| happened.ranks.clone()).collect::<Vec<_>>(), [[Rank(1)]]);
     }
 }

@@ -1,6 +1,7 @@
 //! A job in which no step ends: its processes are asked where they are, and what they say is put together.
 
 use std::{
+    collections::BTreeSet,
     path::Path,
     time::{Duration, Instant},
 };
@@ -8,7 +9,7 @@ use std::{
 use stepscope_analyzer::{HangExplanation, JobWatch, why_hanging};
 use stepscope_collector::injection::DumpRequest;
 use stepscope_plan::text;
-use stepscope_traces::{ClockSnapshot, IncidentKind, Nanos, Rank, RankInfo, RankStacks, Run, State};
+use stepscope_traces::{ClockSnapshot, IncidentKind, Nanos, Phase, Rank, RankInfo, RankStacks, Run, State, Step};
 
 use super::explain::Happened;
 
@@ -48,25 +49,41 @@ impl Question {
         dump.is_some_and(|dump| dump.no_python.is_none())
     }
 
+    /// Who does something else than training, and what.
+    pub(super) fn aside<'a>(&self, run: &'a Run) -> impl Iterator<Item = (Rank, Phase)> + 'a {
+        let asked_ns = self.asked_ns;
+        run.ranks.iter().filter_map(move |rank| {
+            let dump = rank.info.collector.stack_dump.as_ref().filter(|dump| dump.asked_ns >= asked_ns)?;
+            Some((rank.info.rank, dump.aside?))
+        })
+    }
+
     /// What is known of the job by what its processes have said, and what they do.
     pub(super) fn happened(&self, job: &JobWatch, silence: Duration) -> Happened {
         let (steps, run) = (job.last_steps(), job.run());
         let HangExplanation { ranks: blamed, summary, evidence: why, advice } = why_hanging(run, self.asked_ns.0);
         let newest = steps.iter().filter_map(|last| last.step).max();
-        let behind: Vec<Rank> = steps.iter().filter(|last| last.step < newest).map(|last| last.rank).collect();
+        // That the last one of a rank is not heard of yet says nothing.
+        let is_behind = |step: Option<Step>| newest.is_some_and(|newest| step.is_none_or(|step| step.0 + 1 < newest.0));
+        let behind: Vec<Rank> = steps.iter().filter(|last| is_behind(last.step)).map(|last| last.rank).collect();
         let stopped: Vec<Rank> =
             run.ranks.iter().filter(|rank| is_stopped(&rank.info)).map(|rank| rank.info.rank).collect();
-        let mut evidence: Vec<String> =
-            newest.map(|step| format!("the last step that ended is step {step}")).into_iter().collect();
+        let aside = self.aside(run).map(|(rank, phase)| match phase {
+            Phase::Checkpoint => format!("rank {rank} saves a checkpoint"),
+            _ => format!("rank {rank} evaluates"),
+        });
+        let last = newest.map(|step| format!("the last step that ended is step {step}"));
+        let mut evidence: Vec<String> = aside.take(1).chain(last).collect();
         if !behind.is_empty() {
             evidence.push(format!("{} ended fewer steps than the others", named(&behind)));
         }
         let (ranks, reason, advice) = if !stopped.is_empty() {
             evidence.splice(0..0, summary);
             let are = if stopped.len() == 1 { "is" } else { "are" };
-            let reason = format!(": {} {are} stopped (SIGSTOP)", named(&stopped));
+            let reason = format!(": {} {are} stopped (by SIGSTOP, or a debugger)", named(&stopped));
             let stopped_infos = run.ranks.iter().map(|rank| &rank.info).filter(|info| stopped.contains(&info.rank));
-            let pids: Vec<String> = stopped_infos.map(|info| info.pid.to_string()).collect();
+            let pids: BTreeSet<u32> = stopped_infos.map(|info| info.pid).collect();
+            let pids: Vec<String> = pids.into_iter().map(|pid| pid.to_string()).collect();
             (stopped, reason, Some(format!("`kill -CONT {}` lets it go on", pids.join(" "))))
         } else if let Some(summary) = summary {
             (blamed, format!(": {summary}"), advice)
@@ -97,7 +114,7 @@ impl Question {
 }
 
 fn is_stopped(info: &RankInfo) -> bool {
-    info.process_state() == Some('T')
+    matches!(info.process_state(), Some('T' | 't'))
 }
 
 fn named(ranks: &[Rank]) -> String {

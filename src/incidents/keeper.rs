@@ -13,7 +13,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 use rustix::process::setpriority_process;
-use stepscope_analyzer::{JobWatch, Notice};
+use stepscope_analyzer::JobWatch;
 use stepscope_collector::quiet_thread;
 use stepscope_traces::{IncidentKind, KeptIncident, Run, State};
 
@@ -36,6 +36,8 @@ const MOST_SLOW_STEPS: usize = 200;
 /// How many usual steps without any end are a hang, and how long that is at least.
 const HANGING_STEPS: u32 = 10;
 const SHORTEST_HANG: Duration = Duration::from_secs(60);
+/// So many times as long a job may save a checkpoint or evaluate.
+const LONGER_ASIDE: u32 = 10;
 
 /// When a job hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +172,10 @@ impl Watch {
             let bounds = self.job.as_ref().and_then(|job| job.run().info.black_box);
             self.history = bounds.and_then(|bounds| History::of(&self.run, bounds.history_bytes()).ok());
         }
-        if let Some(notices) = self.job.as_mut().and_then(|job| job.look().ok()) {
-            explain::in_order(notices).iter().for_each(|notice| self.hear(notice));
+        if let Some((notices, ranks)) =
+            self.job.as_mut().and_then(|job| Some((job.look().ok()?, job.run().ranks.len())))
+        {
+            explain::in_order(notices, ranks).into_iter().for_each(|happened| self.hear(happened));
         }
         if let Some(history) = &mut self.history {
             // What is in the way of it, a full disk perhaps, may not be later.
@@ -179,8 +183,7 @@ impl Watch {
         }
     }
 
-    fn hear(&mut self, notice: &Notice) {
-        let Some(happened) = Happened::of(notice) else { return };
+    fn hear(&mut self, happened: Happened) {
         if let Some(cause) = self.cause().or(self.hanging()).filter(|_| happened.is_fatal()) {
             return self.add_evidence(cause, format!("then {}", happened.summary));
         }
@@ -279,7 +282,8 @@ impl Watch {
         match self.hang.as_mut().filter(|hang| hang.went_on.is_none()) {
             None if silence >= patience && !has_cause => {
                 let question = self.question.get_or_insert_with(|| Question::ask(&self.run));
-                if question.is_answered(job.run()) {
+                let is_aside = question.aside(job.run()).next().is_some();
+                if question.is_answered(job.run()) && (!is_aside || silence >= patience * LONGER_ASIDE) {
                     let happened = question.happened(job, stands);
                     self.question = None;
                     let written = self.write(happened, None);
@@ -354,8 +358,12 @@ impl Watch {
         match (ended, self.cause().or(self.hanging())) {
             (Some(_), _) if is_told => {}
             (Some(ended), Some(index)) => {
-                self.written.get_mut(index).into_iter().for_each(|(kept, _)| kept.incident.ended_job = true);
-                self.add_evidence(index, ended.summary);
+                // However much is said of it already.
+                for (kept, _) in self.written.get_mut(index).into_iter() {
+                    kept.incident.ended_job = true;
+                    kept.incident.evidence.push(ended.summary.clone());
+                    drop(kept.write());
+                }
             }
             (Some(ended), None) => _ = self.write(ended, None),
             (None, _) => {}

@@ -68,7 +68,7 @@ const LAYERED: &[Layers] = &[
                 "settings",
                 "ticks",
             ],
-            &["communication", "injection", "packed", "process_context"],
+            &["aside", "communication", "injection", "packed", "process_context"],
             &["queue"],
             &["shared"],
             &["asked", "thread_state"],

@@ -113,7 +113,7 @@ impl TrainingRank {
         drop(step_scope);
         recorder.count(Counter::Loss, loss);
         if !loss.is_finite() {
-            return Err(TrainError::Diverged { step: step + 1, loss });
+            return Err(TrainError::Diverged { step, loss });
         }
         recorder.count(Counter::GradientNorm, gradient_norm);
         recorder.count(Counter::Tokens, layout.tokens_per_step() as f64);

@@ -215,18 +215,18 @@ mod tests {
 
     fn sample(name: &str) -> Run {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/samples").join(name);
-        Run::open(&path).expect("a sample")
+        Run::open(&path).unwrap()
     }
 
     fn read(name: &str, most: usize) -> (Stretch, i64, i64) {
         let run = sample(name);
-        let (analysis, overlay) = analyze_with_overlay(&run, &Selection::default(), &|_| {}).expect("an analysis");
+        let (analysis, overlay) = analyze_with_overlay(&run, &Selection::default(), &|_| {}).unwrap();
         let step = analysis.step_time.as_ref().map_or(Step(1), |time| time.median_step);
-        let timeline = step_timeline(&run, step, &analysis.steps, usize::MAX).expect("a step");
+        let timeline = step_timeline(&run, step, &analysis.steps, usize::MAX).unwrap();
         let (from, to) = (timeline.begin_ns, timeline.begin_ns + timeline.duration_ns);
         let ranks: Vec<&RankOverlay> = overlay.ranks.iter().collect();
         let choice = StretchChoice { from, to, exact: (from, from), most };
-        let stretch = Stretch::read(&run, &ranks, choice).expect("a stretch");
+        let stretch = Stretch::read(&run, &ranks, choice).unwrap();
         let counted: i64 = analysis
             .steps
             .iter()

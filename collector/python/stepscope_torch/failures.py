@@ -25,9 +25,10 @@ def watch(raised):
 
 
 def _line(kind, value, trace):
-    """The type and the first line of what is raised, and the program's innermost line on the way there."""
-    said = "".join(traceback.format_exception_only(kind, value)).strip().splitlines()
-    line = said[0] if said else kind.__name__
+    """The type and the first words of what is raised, and the program's innermost line on the way there."""
+    name = kind.__name__ if kind.__module__ in ("builtins", "__main__") else "%s.%s" % (kind.__module__, kind.__qualname__)
+    said = next((words.strip() for words in str(value).splitlines() if words.strip()), "")
+    line = "%s: %s" % (name, said) if said else name
     frames = traceback.extract_tb(trace)
     own = [frame for frame in frames if not any(other in frame.filename for other in OTHERS)] or frames
     return "%s (%s:%s in %s)" % (line, own[-1].filename, own[-1].lineno, own[-1].name) if own else line

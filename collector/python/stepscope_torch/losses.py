@@ -31,27 +31,28 @@ class Losses:
         root = _scalar(roots)
         if root is None or len(self._waiting) >= MOST:
             return
-        place, copied = self._place(root)
-        with torch.no_grad():
+        # On the stream on which it is computed, which another device than the current one may have.
+        with torch.cuda.device(root.device), torch.no_grad():
+            place, copied = self._place(root)
             place.copy_(root, non_blocking=True)
-        copied.record()
-        self._waiting.append((perf_counter_ns(), place, copied))
+            copied.record()
+        self._waiting.append((perf_counter_ns(), place, copied, root.device))
 
     def look(self):
         """Tells of those that are no number, of all that have come."""
         while self._waiting and self._waiting[0][2].query():
-            began, place, copied = self._waiting.popleft()
+            began, place, copied, device = self._waiting.popleft()
             loss = place.item()
             if not isfinite(loss):
                 self._lost(loss, perf_counter_ns() - began)
-            self._free.append((place, copied))
+            self._free.append((place, copied, device))
 
     def _place(self, root):
-        """Where it is copied to, and what says that it was."""
+        """Where it is copied to, and what says that it was, which belongs to a device."""
         torch = self._torch
         while self._free:
-            place, copied = self._free.pop()
-            if place.dtype == root.dtype:
+            place, copied, device = self._free.pop()
+            if place.dtype == root.dtype and device == root.device:
                 return place, copied
         return torch.empty((), dtype=root.dtype, pin_memory=True), torch.cuda.Event()
 

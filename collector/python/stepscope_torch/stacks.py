@@ -19,10 +19,15 @@ def watch(torch, library):
 
     def tell():
         try:
-            library.stacks(threads())
+            # First: with the stacks the answer is whole.
             dump = flight_recorder(torch)
             if dump:
                 library.in_flight(dump)
+        except Exception:
+            # Then the stacks say what there is.
+            pass
+        try:
+            library.stacks(threads())
         except Exception:
             # Then nobody hears of it.
             pass

@@ -1,5 +1,6 @@
 """What the module says of a training, with PyTorch on a CPU and a library that writes down what it is told."""
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -129,7 +130,8 @@ class LateDevice:
     def __init__(self):
         self.is_there = False
         self.captures = False
-        self.cuda = types.SimpleNamespace(Event=lambda: self, is_current_stream_capturing=lambda: self.captures)
+        self.cuda = types.SimpleNamespace(Event=lambda: self, is_current_stream_capturing=lambda: self.captures,
+                                          device=lambda device: contextlib.nullcontext())
         self.no_grad = torch.no_grad
 
     def empty(self, shape, dtype, pin_memory):

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::field::values_while_any;
-use crate::{call_text::call_text, ids::Nanos};
+use crate::{call_text::call_text, ids::Nanos, vocabulary::Phase};
 
 /// Where the threads of a rank's process were.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub struct StackDump {
     pub no_python: Option<String>,
     /// All of its threads, as the system sees them; those that are alike are one.
     pub native: Vec<NativeThread>,
+    /// What it does instead of training: evaluation, or a checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aside: Option<Phase>,
 }
 
 /// A thread that runs Python.

@@ -16,7 +16,7 @@ use std::{
 };
 
 use serde::Deserialize;
-use stepscope_collector::{native_threads, quiet_thread};
+use stepscope_collector::{Recorder, native_threads, quiet_thread};
 use stepscope_traces::{CollectorNote, Nanos, PythonThread, StackDump, in_flight};
 
 use super::{bytes, for_python};
@@ -84,6 +84,7 @@ pub(crate) unsafe extern "C" fn stepscope_torch_stacks(threads: *const c_char, l
             python: said.into_iter().map(calls).collect(),
             no_python: None,
             native: native_threads(),
+            aside: recorder().and_then(Recorder::aside),
         };
         recorder().into_iter().for_each(|recorder| recorder.note(CollectorNote::StackDump(dump.clone())));
     });
