@@ -3,9 +3,12 @@
 mod critical_path;
 mod memory;
 mod pipeline;
+mod rank_map;
+mod roofline;
 mod step_axis;
 mod steps;
 mod timeline;
+mod trends;
 
 use anyhow::Result;
 use stepscope_analyzer::{Analysis, Overlay, StepFigures, StepTimeline, step_timeline};
@@ -17,7 +20,7 @@ use super::{
     waterfall,
 };
 use crate::render::{
-    html::{self, Section, escaped},
+    html::{self, Section, beside, escaped},
     table::{Table, Topic},
 };
 
@@ -53,12 +56,16 @@ pub(super) fn written(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Resu
         Section::new("Findings", findings(analysis, &timeline)),
         section("Hang", Topic::Waiting, String::new()),
         Section::new("Timeline", timeline.html.clone()),
-        section("Time", Topic::Time, steps::plot(analysis)?),
+        section(
+            "Time",
+            Topic::Time,
+            beside(&(steps::plot(analysis)? + &trends::of_steps(analysis)?)) + &rank_map::plot(analysis),
+        ),
         section("Memory", Topic::Memory, memory::plots(analysis)?),
         section("Pipeline", Topic::Pipeline, pipelined),
         section("Communication", Topic::Communication, String::new()),
-        section("Kernels", Topic::Kernels, String::new()),
-        section("Devices", Topic::Devices, String::new()),
+        section("Kernels", Topic::Kernels, roofline::plot(analysis)?),
+        section("Devices", Topic::Devices, beside(&trends::of_devices(analysis)?)),
     ];
     let sections: Vec<Section> = sections.into_iter().flatten().collect();
     Ok(html::page(&analysis.run.name, &head(analysis), &sections))

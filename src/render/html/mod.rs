@@ -1,6 +1,7 @@
 //! What reports for a browser have in common: one file that asks nothing of the network, tables that sort, plots.
 
 pub(crate) mod chart;
+pub(crate) mod lines;
 pub(crate) mod timeline;
 
 use stepscope_plan::text;
@@ -28,6 +29,11 @@ pub(crate) fn page(title: &str, head: &str, sections: &[Section]) -> String {
         include_str!("timeline.js"),
         include_str!("script.js"),
     )
+}
+
+/// Small plots, as many beside each other as there is room for.
+pub(crate) fn beside(plots: &str) -> String {
+    if plots.is_empty() { String::new() } else { format!("<div class=\"plots\">\n{plots}</div>\n") }
 }
 
 /// A part of a page.

@@ -1,0 +1,68 @@
+//! Curves over one axis.
+
+use anyhow::Result;
+use plotters::prelude::*;
+
+use super::chart::{self, Figure, LEFT, LETTERS, WIDTH};
+
+const HEIGHT: u32 = 240;
+
+/// Curves that share their axes.
+pub(crate) struct Lines<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) note: String,
+    /// How places of the horizontal axis are written, and values.
+    pub(crate) place: &'a dyn Fn(&f64) -> String,
+    pub(crate) value: &'a dyn Fn(&f64) -> String,
+    /// Whether nothing is the lowest value that is shown.
+    pub(crate) from_zero: bool,
+    pub(crate) curves: Vec<Curve>,
+}
+
+/// A curve: what it is, and its points.
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    pub(crate) colour: RGBColor,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+impl Lines<'_> {
+    /// The plot; nothing, if there is no curve of two points.
+    pub(crate) fn written(self) -> Result<String> {
+        let curves: Vec<&Curve> = self.curves.iter().filter(|curve| curve.points.len() > 1).collect();
+        let all = || curves.iter().flat_map(|curve| &curve.points);
+        let bounds = |of: fn(&(f64, f64)) -> f64| {
+            all().map(of).fold(None, |range, value| {
+                let (low, high) = range.unwrap_or((value, value));
+                Some((value.min(low), value.max(high)))
+            })
+        };
+        let (Some((first, last)), Some((low, high))) = (bounds(|point| point.0), bounds(|point| point.1)) else {
+            return Ok(String::new());
+        };
+        let room = (high - low).max(high.abs() * 1e-3).max(f64::MIN_POSITIVE) * 0.08;
+        let low = if self.from_zero { 0.0 } else { low - room };
+        let svg = chart::svg((WIDTH, HEIGHT), self.title, |area| {
+            let mut chart = chart::axes_to(area, LEFT + 16, first..last, low..high + room)?;
+            chart
+                .configure_mesh()
+                .disable_x_mesh()
+                .light_line_style(TRANSPARENT)
+                .bold_line_style(chart::GRID)
+                .axis_style(chart::TEXT)
+                .label_style(chart::letters(LETTERS))
+                .x_labels(8)
+                .y_labels(5)
+                .x_label_formatter(&self.place)
+                .y_label_formatter(&self.value)
+                .draw()?;
+            for curve in &curves {
+                chart.draw_series([PathElement::new(curve.points.clone(), curve.colour.stroke_width(2))])?;
+            }
+            Ok(())
+        })?;
+        let legend = curves.iter().filter(|_| curves.len() > 1).map(|curve| (curve.name.clone(), curve.colour));
+        let figure = Figure { title: self.title.into(), note: self.note, legend: legend.collect(), svg };
+        Ok(figure.written())
+    }
+}
