@@ -22,7 +22,7 @@ mod test_runs;
 pub use analyze::analyze;
 pub use detail::{
     Column, Frame, LaneColumns, LaneSpan, Link, LongSpan, Overlay, RankOverlay, RankSpans, RankView, RankWork,
-    SpanFacts, StepTimeline, StreamSpans, Stretch, StretchChoice, StretchKind, StretchSpan, StretchStream,
+    RunStretch, SpanFacts, StepTimeline, StreamSpans, StretchChoice, StretchKind, StretchSpan, StretchStream,
     TimelineColumns, analyze_with_overlay, ideal_work, step_timeline,
 };
 pub use diff::{

@@ -13,6 +13,6 @@ pub use ideal::ideal_work;
 pub use links::Link;
 pub use overlay::{Overlay, RankOverlay, analyze_with_overlay};
 pub use rank_spans::{RankSpans, RankView, SpanFacts};
-pub use stretch::{Stretch, StretchChoice, StretchKind, StretchSpan, StretchStream};
+pub use stretch::{RunStretch, StretchChoice, StretchKind, StretchSpan, StretchStream};
 pub use timeline::{LaneSpan, RankWork, StepTimeline, StreamSpans, step_timeline};
 pub use timeline_columns::{Column, Frame, LaneColumns, LongSpan, TimelineColumns};

@@ -18,7 +18,7 @@ const CLOCKS_DIFFER_NS: i64 = 10_000_000;
 
 /// What ranks did between two moments. Times are nanoseconds since it begins, in the clock all ranks are aligned to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stretch {
+pub struct RunStretch {
     /// When it begins, in that clock.
     pub begin_ns: i64,
     /// How long it is.
@@ -93,13 +93,13 @@ pub struct StretchChoice {
     pub most: usize,
 }
 
-impl Stretch {
+impl RunStretch {
     /// Reads a stretch of some ranks.
-    pub fn read(run: &Run, ranks: &[&RankOverlay], choice: StretchChoice) -> Result<Stretch, AnalysisError> {
-        let mut stretch = Stretch {
+    pub fn read(run: &Run, ranks: &[&RankOverlay], choice: StretchChoice) -> Result<RunStretch, AnalysisError> {
+        let mut stretch = RunStretch {
             begin_ns: choice.from,
             length_ns: choice.to.saturating_sub(choice.from).max(0),
-            ..Stretch::default()
+            ..RunStretch::default()
         };
         let mut numbers: HashMap<StretchKind, u32> = HashMap::new();
         for rank in ranks {
@@ -218,7 +218,7 @@ mod tests {
         Run::open(&path).unwrap()
     }
 
-    fn read(name: &str, most: usize) -> (Stretch, i64, i64) {
+    fn read(name: &str, most: usize) -> (RunStretch, i64, i64) {
         let run = sample(name);
         let (analysis, overlay) = analyze_with_overlay(&run, &Selection::default(), &|_| {}).unwrap();
         let step = analysis.step_time.as_ref().map_or(Step(1), |time| time.median_step);
@@ -226,7 +226,7 @@ mod tests {
         let (from, to) = (timeline.begin_ns, timeline.begin_ns + timeline.duration_ns);
         let ranks: Vec<&RankOverlay> = overlay.ranks.iter().collect();
         let choice = StretchChoice { from, to, exact: (from, from), most };
-        let stretch = Stretch::read(&run, &ranks, choice).unwrap();
+        let stretch = RunStretch::read(&run, &ranks, choice).unwrap();
         let counted: i64 = analysis
             .steps
             .iter()

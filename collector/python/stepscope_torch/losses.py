@@ -23,12 +23,12 @@ class Losses:
 
     def follow(self, roots):
         """Takes what a backward pass begins from, and tells of what has come since."""
+        root = _scalar(roots)
         torch = self._torch
-        if torch.cuda.is_current_stream_capturing():
-            # Whoever asks a device anything now ends what is captured.
+        # Whoever asks a device anything while it captures a graph ends that.
+        if (root is None and not self._waiting) or torch.cuda.is_current_stream_capturing():
             return
         self.look()
-        root = _scalar(roots)
         if root is None or len(self._waiting) >= MOST:
             return
         # On the stream on which it is computed, which another device than the current one may have.

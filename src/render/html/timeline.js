@@ -44,7 +44,7 @@ const timeText = (ns) => {
 // Without namespaces, parameters and templates: what a kernel is called where there is little room.
 const short = (name) => name.replace(/[<(].*$/s, "").replace(/^.*(::|\s)(?=\w)/s, "") || name;
 
-const HEAD = 40, RANK = 20, LANE = 20, THIN = 10, MEMORY = 90, GAP = 4;
+const HEAD = 40, RANK = 20, LANE = 20, THIN = 13, MEMORY = 90, GAP = 4;
 
 class Timeline {
   constructor(figure, about, bytes) {

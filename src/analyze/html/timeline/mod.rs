@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use anyhow::Result;
 use serde::Serialize;
 use stepscope_analyzer::{
-    Analysis, Evidence, LaneSpan, Overlay, RankOverlay, Stretch, StretchChoice, StretchKind, StretchStream,
+    Analysis, Evidence, LaneSpan, Overlay, RankOverlay, RunStretch, StretchChoice, StretchKind, StretchStream,
 };
 use stepscope_plan::text;
 use stepscope_traces::{Family, MemoryCategory, Rank, Run, Step};
@@ -99,7 +99,7 @@ impl Timeline {
         let nothing = Timeline { html: String::new(), place: None };
         let Some(choice) = choice::choose(analysis, &ranks, step) else { return Ok(nothing) };
         let read = StretchChoice { from: choice.from, to: choice.to, exact: choice.first, most: SPANS };
-        let stretch = Stretch::read(run, &ranks, read)?;
+        let stretch = RunStretch::read(run, &ranks, read)?;
         if stretch.streams.is_empty() {
             return Ok(nothing);
         }
@@ -144,7 +144,7 @@ struct Page {
 }
 
 impl Page {
-    fn draw(&mut self, analysis: &Analysis, stretch: &Stretch, ranks: &[&RankOverlay]) {
+    fn draw(&mut self, analysis: &Analysis, stretch: &RunStretch, ranks: &[&RankOverlay]) {
         let path = critical_path::between(analysis, (stretch.begin_ns, stretch.length_ns));
         if !path.is_empty() {
             let drawn = |LaneSpan { start, end, name, family, count, .. }: &LaneSpan| Drawn {
@@ -309,7 +309,7 @@ fn memory_of(analysis: &Analysis, ranks: &[&RankOverlay], choice: &Choice) -> Op
 }
 
 /// What of the run it is.
-fn note(analysis: &Analysis, overlay: &Overlay, stretch: &Stretch, choice: &Choice) -> String {
+fn note(analysis: &Analysis, overlay: &Overlay, stretch: &RunStretch, choice: &Choice) -> String {
     let what = match (choice.steps, choice.is_cut, analysis.step_time.is_some()) {
         (Some((first, last)), ..) => format!("steps {first} to {last} of those that count"),
         (None, true, _) => format!("the first {} of the recording", text::duration(stretch.length_ns)),
@@ -326,7 +326,7 @@ fn note(analysis: &Analysis, overlay: &Overlay, stretch: &Stretch, choice: &Choi
     format!("{what}: {spans}{left_out}")
 }
 
-fn stretch_ranks(stretch: &Stretch) -> usize {
+fn stretch_ranks(stretch: &RunStretch) -> usize {
     let mut ranks: Vec<Rank> = stretch.streams.iter().map(|stream| stream.rank).collect();
     ranks.dedup();
     ranks.len()
