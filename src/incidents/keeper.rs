@@ -296,7 +296,11 @@ impl Watch {
                 let index = hang.index;
                 Question::withdraw(&self.run);
                 self.longest_silence = self.longest_silence.max(patience);
-                self.add_evidence(index, "later the job went on by itself".into());
+                // Whoever reads only this much knows that it is over.
+                for (kept, _) in self.written.get_mut(index) {
+                    kept.incident.summary += "; then the job went on";
+                    drop(kept.write());
+                }
             }
             _ => {}
         }

@@ -78,7 +78,14 @@ fn draw_run(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buffer
         say(buffer, place, Line::from(vec![Span::styled(" stepscope", theme.title())]));
         return;
     };
-    let (style, shape) = theme.state(run.state);
+    let (style, shape, word) = match run.ranks.is_empty() {
+        // Programs take a while until they do anything.
+        true => (theme.quiet(), '○', "starting"),
+        false => {
+            let (style, shape) = theme.state(run.state);
+            (style, shape, run.state.word())
+        }
+    };
     let mut right = Vec::new();
     // What is frozen grows old, whatever the run does.
     if run.state == State::Recording && !is_frozen {
@@ -93,7 +100,7 @@ fn draw_run(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buffer
         });
     }
     let right = Line::from(right);
-    let state = Span::styled(format!("  {shape} {}", run.state.word()), style);
+    let state = Span::styled(format!("  {shape} {word}"), style);
     let mut room = usize::from(place.width).saturating_sub(right.width() + state.width() + 2);
     let name = text::shortened(&text::printable(&run.name), room.max(1));
     room = room.saturating_sub(name.chars().count());
