@@ -297,7 +297,7 @@ impl Watch {
                 Question::withdraw(&self.run);
                 self.longest_silence = self.longest_silence.max(patience);
                 // Whoever reads only this much knows that it is over.
-                for (kept, _) in self.written.get_mut(index) {
+                if let Some((kept, _)) = self.written.get_mut(index) {
                     kept.incident.summary += "; then the job went on";
                     drop(kept.write());
                 }
@@ -363,7 +363,7 @@ impl Watch {
             (Some(_), _) if is_told => {}
             (Some(ended), Some(index)) => {
                 // However much is said of it already.
-                for (kept, _) in self.written.get_mut(index).into_iter() {
+                if let Some((kept, _)) = self.written.get_mut(index) {
                     kept.incident.ended_job = true;
                     kept.incident.evidence.push(ended.summary.clone());
                     drop(kept.write());
