@@ -28,13 +28,13 @@ pub struct Scope<'a> {
 impl<'a> Scope<'a> {
     pub(crate) fn open(shared: Option<&'a Shared>, kind: SpanKind, name: NameId, change: Change) -> Scope<'a> {
         let (entered, place) = Entered::open(shared, change);
-        if let (Some(shared), Change::Phase(phase)) = (shared, change) {
-            shared.aside.begin(phase);
-        }
         let mut span = Span::new(kind, name, Nanos(0), Nanos(0));
         if let Some((context, thread)) = place {
             context.apply(&mut span);
             span.stream = Some(thread);
+        }
+        if let (Some(shared), SpanKind::Phase, Some(phase)) = (shared, kind, span.phase) {
+            shared.aside.begin(phase);
         }
         Scope { began: shared.map(|shared| (shared, shared.counter.read())), span, entered }
     }

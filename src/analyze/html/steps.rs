@@ -9,7 +9,7 @@ use stepscope_traces::Step;
 
 use crate::{
     analyze::time::{PARTS, Time},
-    render::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
+    render::html::chart::{self, Figure, LEFT, WIDTH},
 };
 
 const HEIGHT: u32 = 280;
@@ -42,18 +42,7 @@ pub(super) fn plot(analysis: &Analysis) -> Result<String> {
     };
     let svg = chart::svg((WIDTH, HEIGHT), &title, |area| {
         let mut chart = chart::axes(area, LEFT, -0.6..bars.len() as f64 - 0.4, 0.0..most * 1.05)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(chart::GRID)
-            .axis_style(chart::TEXT)
-            .label_style(chart::letters(LETTERS))
-            .x_labels(bars.len().min(12))
-            .y_labels(6)
-            .x_label_formatter(&number)
-            .y_label_formatter(&chart::time_label)
-            .draw()?;
+        chart::grid(&mut chart, (bars.len().min(12), &number), (6, &chart::time_label))?;
         for (place, (_, time)) in bars.iter().enumerate() {
             let mut level = 0.0;
             for ((part, _), colour) in time.parts().iter().zip(COLOURS) {

@@ -23,14 +23,13 @@ const SHARES: [(&str, &str, RGBColor); 3] = [
 ];
 
 pub(super) fn of_steps(analysis: &Analysis) -> Result<String> {
-    let number = |step: &f64| if step.fract() == 0.0 { format!("{step:.0}") } else { String::new() };
     let plot = |title: &str, of: fn(&StepFigures) -> Option<f64>, value: &dyn Fn(&f64) -> String, from_zero, colour| {
         let (points, together) = means(analysis, of);
         let ranks = if analysis.ranks.len() > 1 { "mean of ranks" } else { "" };
         let together = if together > 1 { format!("mean of {together} steps") } else { String::new() };
         let note: Vec<&str> = [ranks, &together].into_iter().filter(|note| !note.is_empty()).collect();
         let curves = vec![Curve { name: String::new(), colour, points }];
-        Lines { title, note: note.join("; "), place: &number, value, from_zero, curves }.written()
+        Lines { title, note: note.join("; "), place: &chart::whole_label, value, from_zero, curves }.written()
     };
     let loss = |loss: &f64| format!("{:.4}", loss).trim_end_matches('0').trim_end_matches('.').to_owned();
     Ok(plot("Loss", |step| step.loss.filter(|loss| loss.is_finite()), &loss, false, chart::RED)?

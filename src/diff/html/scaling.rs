@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use stepscope_analyzer::Several;
 use stepscope_plan::text;
 
-use crate::render::html::chart::{self, Figure, LEFT, LETTERS, WIDTH};
+use crate::render::html::chart::{self, Figure, LEFT, WIDTH};
 
 const HEIGHT: u32 = 260;
 
@@ -93,18 +93,7 @@ fn plot(curve: &Curve) -> Result<String> {
     let (top, title) = (1.1 * most(|point| point.1), curve.title.to_owned());
     let svg = chart::svg((WIDTH, HEIGHT), &title, |area| {
         let mut chart = chart::axes_to(area, LEFT + 16, x, 0.0..top)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(chart::GRID)
-            .axis_style(chart::TEXT)
-            .label_style(chart::letters(LETTERS))
-            .x_labels(8)
-            .y_labels(5)
-            .x_label_formatter(&|ranks: &f64| if ranks.fract() == 0.0 { format!("{ranks:.0}") } else { String::new() })
-            .y_label_formatter(&curve.label)
-            .draw()?;
+        chart::grid(&mut chart, (8, &chart::whole_label), (5, &curve.label))?;
         if let Some(ideal) = curve.ideal {
             chart.draw_series([PathElement::new(ideal.to_vec(), chart::GREY)])?;
         }

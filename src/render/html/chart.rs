@@ -112,6 +112,26 @@ pub(crate) fn axes_to<'a, 'b>(area: &'a Area<'b>, left: u32, x: Range<f64>, y: R
         .build_cartesian_2d(x, y)?)
 }
 
+/// How values of an axis are written, and about how many.
+type Labels<'a> = (usize, &'a dyn Fn(&f64) -> String);
+
+/// Draws the axes of a plot, with lines across at the values of the vertical one.
+pub(crate) fn grid(chart: &mut Chart<'_, '_>, (x_labels, x): Labels<'_>, (y_labels, y): Labels<'_>) -> Result<()> {
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(TEXT)
+        .label_style(letters(LETTERS))
+        .x_labels(x_labels)
+        .y_labels(y_labels)
+        .x_label_formatter(&x)
+        .y_label_formatter(&y)
+        .draw()?;
+    Ok(())
+}
+
 /// Letters that follow the page's color.
 pub(crate) fn letters(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&TEXT)
@@ -130,6 +150,11 @@ pub(crate) fn behind<'a>(words: String, (x, y): (i32, i32), size: u32) -> Text<'
 /// A time at an axis: nanoseconds.
 pub(crate) fn time_label(time: &f64) -> String {
     shortest(text::duration(*time as i64))
+}
+
+/// A number of steps or ranks at an axis, which has no parts.
+pub(crate) fn whole_label(number: &f64) -> String {
+    if number.fract() == 0.0 { format!("{number:.0}") } else { String::new() }
 }
 
 /// A size at an axis.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
-use super::chart::{self, Figure, LEFT, LETTERS, WIDTH};
+use super::chart::{self, Figure, LEFT, WIDTH};
 
 const HEIGHT: u32 = 240;
 
@@ -44,18 +44,7 @@ impl Lines<'_> {
         let low = if self.from_zero { 0.0 } else { low - room };
         let svg = chart::svg((WIDTH, HEIGHT), self.title, |area| {
             let mut chart = chart::axes_to(area, LEFT + 16, first..last, low..high + room)?;
-            chart
-                .configure_mesh()
-                .disable_x_mesh()
-                .light_line_style(TRANSPARENT)
-                .bold_line_style(chart::GRID)
-                .axis_style(chart::TEXT)
-                .label_style(chart::letters(LETTERS))
-                .x_labels(8)
-                .y_labels(5)
-                .x_label_formatter(&self.place)
-                .y_label_formatter(&self.value)
-                .draw()?;
+            chart::grid(&mut chart, (8, self.place), (5, self.value))?;
             for curve in &curves {
                 chart.draw_series([PathElement::new(curve.points.clone(), curve.colour.stroke_width(2))])?;
             }

@@ -95,18 +95,7 @@ fn plot<const PARTS: usize>(analysis: &Analysis, memory: &RankMemory, stacked: &
     let above = if memory.out_of_memory.is_some() { 1.15 } else { 1.05 };
     let svg = chart::svg((WIDTH, HEIGHT), &stacked.title, |area| {
         let mut chart = chart::axes(area, LEFT, first..last, 0.0..most * above)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(chart::GRID)
-            .axis_style(chart::TEXT)
-            .label_style(chart::letters(LETTERS))
-            .x_labels(labels)
-            .y_labels(6)
-            .x_label_formatter(&label)
-            .y_label_formatter(&chart::bytes_label)
-            .draw()?;
+        chart::grid(&mut chart, (labels, &label), (6, &chart::bytes_label))?;
         let mut below = vec![0; points.len()];
         for part in &parts {
             let upon: Vec<u64> = below.iter().zip(&points).map(|(below, point)| below + point.bytes[*part]).collect();
