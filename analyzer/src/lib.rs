@@ -38,11 +38,11 @@ pub use figures::{
     FailedSource, FamilyFigures, FamilyTime, Finding, GemmFigures, Hang, HangCause, HostFigures, HostOperator,
     HostPhase, HostTime, IdleReason, IdleShare, KernelDurations, KernelFigures, KernelMfu, KernelRates,
     LaunchedKernels, LayerMemory, LayerShare, Ledger, LibraryMemory, Limit, MemoryLibrary, MemoryPoint, MemoryShortage,
-    Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank, PathShare, PathStretch, Paused,
-    PendingOperation, PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory, RankOperation,
-    Recording, Roofline, RunLayout, RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures,
-    StepBubble, StepCollectives, StepFigures, StepRecord, StepTime, Straggler, Wait, WaitingRank, WaitingWork,
-    WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
+    MessageSize, Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank, PathShare, PathStretch,
+    Paused, PendingOperation, PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory,
+    RankOperation, Recording, Roofline, RunLayout, RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace,
+    StageFigures, StepBubble, StepCollectives, StepFigures, StepRecord, StepTime, Straggler, Wait, WaitingRank,
+    WaitingWork, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
 };
 pub use incidents::{HangExplanation, JobWatch, Notice, SlowStepCause, WatchedStep, why_hanging, why_slow};
 pub use job::{

@@ -1,7 +1,10 @@
 //! The critical path of a step as a track: of all ranks together, and of each rank that it goes over.
 
 use stepscope_analyzer::{Analysis, PathPart, PathStretch};
-use stepscope_traces::{Rank, export::perfetto::Stretches};
+use stepscope_traces::{
+    Rank,
+    export::perfetto::{Stretch, Stretches},
+};
 
 const TRACK: &str = "critical path";
 
@@ -27,7 +30,7 @@ fn track(
     name: impl Fn(&PathStretch) -> String,
 ) -> Stretches {
     let path = analysis.critical_path.iter().flat_map(|path| &path.stretches);
-    let mut stretches: Vec<(i64, i64, String)> = Vec::new();
+    let mut stretches: Vec<Stretch> = Vec::new();
     let mut pause: Option<(i64, i64)> = None;
     for stretch in path.filter(|stretch| is_on_it(stretch)) {
         let PathStretch { start_ns, end_ns, part, .. } = *stretch;
@@ -38,13 +41,13 @@ fn track(
         }
         let name = name(stretch);
         match stretches.last_mut() {
-            Some((_, end, last)) if *end == start && *last == name => *end = end_ns,
-            _ => stretches.push((start, end_ns, name)),
+            Some(last) if last.end_ns == start && last.name == name => last.end_ns = end_ns,
+            _ => stretches.push(Stretch { start_ns: start, end_ns, name, arguments: Vec::new() }),
         }
     }
     // What the step ends with belongs to what came before it.
-    if let (Some((_, over)), Some((_, end, _))) = (pause, stretches.last_mut()) {
-        *end = over;
+    if let (Some((_, over)), Some(last)) = (pause, stretches.last_mut()) {
+        last.end_ns = over;
     }
     Stretches { name: TRACK, stretches }
 }

@@ -1,4 +1,4 @@
-//! What is said of a run beside its spans: metadata, findings, and moments that stand out.
+//! What is said of a run beside its spans: metadata, and moments that stand out.
 
 use stepscope_analyzer::{Analysis, RankOverlay};
 use stepscope_plan::text;
@@ -58,22 +58,6 @@ pub(super) fn of_run(run: &Run, first: i64) -> Vec<Mark> {
         arguments: vec![("missing".into(), Fact::Text(ranks))],
     };
     missing::words(run).map(mark).into_iter().collect()
-}
-
-/// Findings. They are of the whole run: so that none hides another, they are spread over its time.
-pub(super) fn of_findings(analysis: &Analysis, (first, last): (i64, i64)) -> Vec<Mark> {
-    let apart = last.saturating_sub(first) / (analysis.findings.len() as i64 + 1);
-    let mark = |(place, finding): (i64, &stepscope_analyzer::Finding)| Mark {
-        time_ns: first.saturating_add(apart.saturating_mul(place)),
-        name: finding.summary.clone(),
-        arguments: vec![
-            ("kind".into(), Fact::Text(finding.kind.into())),
-            ("share".into(), Fact::Number(finding.share)),
-            ("evidence".into(), Fact::Text(finding.evidence.text.clone())),
-            ("try".into(), Fact::Text(finding.advice.clone())),
-        ],
-    };
-    (1..).zip(&analysis.findings).map(mark).collect()
 }
 
 /// What stands out in a rank: its memory's peak, losses, what it lost, and how it ended.

@@ -3,10 +3,12 @@
 mod chosen;
 mod critical_path;
 mod estimate;
+mod findings;
 mod marks;
 mod missing;
 mod rank;
 mod reach;
+mod steps;
 mod trace;
 
 use std::{
@@ -23,8 +25,9 @@ pub(crate) use trace::{Packing, export};
 
 /// Export a run as a Perfetto trace, for ui.perfetto.dev.
 ///
-/// Each rank is a process and each stream a thread. Steps, micro-batches, phases and layers are shown above the kernels,
-/// pipeline bubbles, exposed communication and the critical path of a step on tracks of their own. Arrows connect collectives across ranks.
+/// Each rank is a group of tracks, with its steps and their figures, and each stream is a track. Steps, micro-batches, phases
+/// and layers are shown above the kernels; findings, pipeline bubbles, exposed communication and the critical path of a step on
+/// tracks of their own. Arrows connect collectives across ranks. It opens at the steps that count.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope export runs/2026-11-14T10-22-07-llama-tiny -o llama.pftrace\n  \

@@ -5,10 +5,10 @@ use stepscope_collector::nvml;
 use stepscope_plan::Coordinates;
 use stepscope_traces::{
     Nanos, Run, SpanKind, Step, Window,
-    export::perfetto::{ExportError, Note, RankPlan, Stretches, Trace, Unit},
+    export::perfetto::{ExportError, Note, RankPlan, Stretch, Stretches, Trace, Unit},
 };
 
-use super::{critical_path, marks};
+use super::{critical_path, findings, marks, steps};
 
 /// What a rank's part of a trace is made of.
 pub(super) struct RankParts<'a> {
@@ -40,10 +40,10 @@ impl<'a> RankParts<'a> {
 
     /// Writes it, into a trace that has its beginning at a time of the clock that all ranks share.
     pub(super) fn write(&self, trace: &mut Trace<'_>, order: i32, beginning: i64) -> Result<(), ExportError> {
-        let RankParts { run, analysis, overlay, steps, analyzed } = self;
+        let RankParts { run, analysis, overlay, steps: chosen, analyzed } = self;
         let Some(rank) = run.rank(overlay.rank) else { return Ok(()) };
         let align = |time: i64| overlay.clock.at(time);
-        let is_chosen = |step: Option<Step>| steps.may_have(step);
+        let is_chosen = |step: Option<Step>| chosen.may_have(step);
         let note = |number: usize| {
             overlay.links.get(number).map_or(Note::default(), |link| Note {
                 flow: link.number,
@@ -51,15 +51,19 @@ impl<'a> RankParts<'a> {
                 bus_factor: link.bus_factor,
             })
         };
-        let bubble = |(start, end): &(i64, i64)| (*start, *end, "bubble".to_owned());
+        let bubble = |(start_ns, end_ns): &(i64, i64)| Stretch {
+            start_ns: *start_ns,
+            end_ns: *end_ns,
+            name: "bubble".into(),
+            arguments: Vec::new(),
+        };
         let bubbles = Stretches { name: "bubble", stretches: overlay.bubbles.iter().map(bubble).collect() };
-        let stretches = vec![bubbles, critical_path::of_rank(analysis, overlay.rank)];
-        let device = overlay.info.device.iter().map(|device| device.name.clone());
+        let stretches =
+            vec![findings::of_rank(analysis, overlay.rank), bubbles, critical_path::of_rank(analysis, overlay.rank)];
         let plan = RankPlan {
             rank,
             name: name(run, overlay),
-            labels: device.collect(),
-            command: run.info.command.clone(),
+            steps: steps::of_rank(analysis, *chosen, overlay.rank),
             order,
             align: &align,
             is_chosen: &is_chosen,

@@ -17,9 +17,10 @@ use stepscope_traces::{
 use super::{
     Wanted, critical_path,
     estimate::Estimate,
-    marks, missing,
+    findings, marks, missing,
     rank::RankParts,
     reach::{self, Reach},
+    steps,
 };
 use crate::{failure::WithHint, progress};
 
@@ -149,6 +150,7 @@ impl Source<'_> {
         let ranks = &self.overlay.ranks;
         let first = ranks.iter().filter_map(begins).min().unwrap_or(0);
         let last = ranks.iter().filter_map(|rank| Some(rank.clock.at(rank.extent?.1))).max().unwrap_or(first);
+        let view = steps::counted(self.analysis);
         let analyzed = ("stepscope.analyzed".into(), self.reach.words());
         let left_out = self.left_out(detail);
         let metadata = marks::metadata(self.run, self.analysis, &left_out, limit);
@@ -159,8 +161,13 @@ impl Source<'_> {
                 .chain(time_of_day(self.overlay, first.saturating_sub(BEGINNING)))
                 .collect(),
             shift: BEGINNING.saturating_sub(first),
-            marks: [marks::of_run(self.run, first), marks::of_findings(self.analysis, (first, last))].concat(),
-            stretches: vec![critical_path::of_run(self.analysis)],
+            view,
+            steps: steps::of_run(self.analysis, self.selection.steps),
+            marks: marks::of_run(self.run, first),
+            stretches: vec![
+                findings::of_run(self.analysis, view.unwrap_or((first, last))),
+                critical_path::of_run(self.analysis),
+            ],
             series: self.series(),
             detail,
             limit,

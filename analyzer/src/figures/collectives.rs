@@ -31,9 +31,26 @@ pub struct CollectiveFigures {
     pub algorithm_bandwidth: Option<f64>,
     /// The same, as what crosses a rank's link.
     pub bus_bandwidth: Option<f64>,
+    /// Those whose bytes and own time are known by the size of their messages, the smallest first.
+    pub by_size: Vec<MessageSize>,
     /// Bytes and own time of those whose bytes and own time are known, by step.
     #[serde(skip)]
     pub by_step: BTreeMap<Option<Step>, (u64, i64)>,
+}
+
+/// Collectives whose messages differ by less than a factor of two.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MessageSize {
+    /// How many there were.
+    pub count: u64,
+    /// Of their messages together.
+    pub bytes: u64,
+    /// The sum of their own times.
+    pub own_ns: i64,
+    /// Bytes a second of own time.
+    pub algorithm_bandwidth: Option<f64>,
+    /// The same, as what crosses a rank's link.
+    pub bus_bandwidth: Option<f64>,
 }
 
 /// A rank's waiting, in collectives that all their ranks recorded. Not in messages, and not in collectives of several

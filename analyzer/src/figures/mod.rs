@@ -39,7 +39,7 @@ pub use call_sites::{CallSite, CallerInTime, CallerMemory, CallersOverTime};
 pub use call_tree::{CallName, CallNode, CallTree, CategoryCalls};
 pub use class::Class;
 pub use clock::{AlignedBy, ClockSummary, RankClock};
-pub use collectives::{CollectiveFigures, Straggler, Wait};
+pub use collectives::{CollectiveFigures, MessageSize, Straggler, Wait};
 pub use critical_path::{CriticalPath, PathPart, PathRank, PathShare, PathStretch};
 pub use devices::{CounterFigures, DeviceFigures, Limit};
 pub(crate) use devices::{SM_CLOCK, Throttling};

@@ -16,7 +16,7 @@ use stepscope_plan::Axis;
 use stepscope_traces::{Group, GroupInfo, SpanKind, Step};
 
 use crate::{
-    figures::{CollectiveFigures, CountedSteps, Straggler, Wait},
+    figures::{CollectiveFigures, CountedSteps, MessageSize, Straggler, Wait},
     job::{messages::messages, stragglers::Stragglers},
     rank::{
         axes::Axes,
@@ -102,6 +102,8 @@ struct CollectiveSum {
     /// Bytes and own time of those whose bytes and own time are known.
     timed: (u64, i64),
     by_step: BTreeMap<Option<Step>, (u64, i64)>,
+    /// Count, bytes and own time of those, by the power of two below their bytes.
+    by_size: BTreeMap<u32, (u64, u64, i64)>,
     waiting_ns: Option<i64>,
     busy_ns: i64,
     exposed_ns: i64,
@@ -120,6 +122,8 @@ impl CollectiveSum {
             self.timed = (self.timed.0.saturating_add(bytes), self.timed.1.saturating_add(own));
             let (all_bytes, all_own) = self.by_step.entry(step).or_default();
             (*all_bytes, *all_own) = (all_bytes.saturating_add(bytes), all_own.saturating_add(own));
+            let (count, all_bytes, all_own) = self.by_size.entry(bytes.max(1).ilog2()).or_default();
+            (*count, *all_bytes, *all_own) = (*count + 1, all_bytes.saturating_add(bytes), all_own.saturating_add(own));
         }
     }
 
@@ -128,8 +132,14 @@ impl CollectiveSum {
     }
 
     fn figures(&self, kind: &CollectiveKind) -> CollectiveFigures {
-        let (bytes, time) = self.timed;
-        let bandwidth = (time > 0).then(|| bytes as f64 / (time as f64 / 1e9));
+        let bandwidth = |(bytes, time): (u64, i64)| (time > 0).then(|| bytes as f64 / (time as f64 / 1e9));
+        let on_bus =
+            |bandwidth: Option<f64>| bandwidth.zip(kind.bus_factor()).map(|(bandwidth, factor)| bandwidth * factor);
+        let size = |(count, bytes, own_ns): &(u64, u64, i64)| {
+            let algorithm_bandwidth = bandwidth((*bytes, *own_ns));
+            let bus_bandwidth = on_bus(algorithm_bandwidth);
+            MessageSize { count: *count, bytes: *bytes, own_ns: *own_ns, algorithm_bandwidth, bus_bandwidth }
+        };
         CollectiveFigures {
             operation: kind.operation,
             axis: kind.axis,
@@ -140,8 +150,9 @@ impl CollectiveSum {
             exposed_ns: self.exposed_ns,
             own_ns: self.own_ns,
             waiting_ns: self.waiting_ns,
-            algorithm_bandwidth: bandwidth,
-            bus_bandwidth: bandwidth.zip(kind.bus_factor()).map(|(bandwidth, factor)| bandwidth * factor),
+            algorithm_bandwidth: bandwidth(self.timed),
+            bus_bandwidth: on_bus(bandwidth(self.timed)),
+            by_size: self.by_size.values().map(size).collect(),
             by_step: self.by_step.clone(),
         }
     }

@@ -2,6 +2,8 @@
 
 mod critical_path;
 mod memory;
+mod message_sizes;
+mod modules;
 mod pipeline;
 mod rank_map;
 mod roofline;
@@ -63,8 +65,8 @@ pub(super) fn written(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Resu
         ),
         section("Memory", Topic::Memory, memory::plots(analysis)?),
         section("Pipeline", Topic::Pipeline, pipelined),
-        section("Communication", Topic::Communication, String::new()),
-        section("Kernels", Topic::Kernels, roofline::plot(analysis)?),
+        section("Communication", Topic::Communication, message_sizes::plot(analysis)?),
+        section("Kernels", Topic::Kernels, roofline::plot(analysis)? + &modules::graph(analysis)),
         section("Devices", Topic::Devices, beside(&trends::of_devices(analysis)?)),
     ];
     let sections: Vec<Section> = sections.into_iter().flatten().collect();

@@ -1,7 +1,9 @@
 //! What reports for a browser have in common: one file that asks nothing of the network, tables that sort, plots.
 
 pub(crate) mod chart;
+pub(crate) mod flame;
 pub(crate) mod lines;
+pub(crate) mod scatter;
 pub(crate) mod timeline;
 
 use stepscope_plan::text;

@@ -44,23 +44,22 @@ fn analysis(run: &Path) -> (Analysis, Overlay) {
     analyze_with_overlay(&run, &Selection::default(), &|_| ()).unwrap()
 }
 
-/// The process of a rank.
-fn process(trace: &Structure, rank: Rank) -> i32 {
+/// The group of a rank.
+fn group(trace: &Structure, rank: Rank) -> u64 {
     let is_it = |name: &str| name == format!("rank {rank}") || name.starts_with(&format!("rank {rank} "));
-    trace.processes().into_iter().find(|(_, name)| is_it(name)).unwrap().0
+    trace.groups().into_iter().find(|(_, name)| is_it(name)).unwrap().0
 }
 
 /// What is read back is what the analyzer says: spans of each kind, time, and memory at its peak. Times are exact where
 /// no rank's clock drifts.
 fn agrees(trace: &Structure, run: &Path, analysis: &Analysis, overlay: &Overlay, drifts: bool) {
-    let is_on_host = |slice: &Slice| trace.tracks[&slice.track].name.starts_with("host · ");
     for rank in &overlay.ranks {
-        let process = process(trace, rank.rank);
+        let group = group(trace, rank.rank);
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-        for slice in trace.slices.iter().filter(|slice| trace.tracks[&slice.track].process == process) {
+        for slice in trace.slices.iter().filter(|slice| trace.tracks[&slice.track].group == group) {
             // Those of the device are told from its kernels.
             let is_frame = ["step", "micro_batch", "phase", "layer"].contains(&slice.category.as_str());
-            if !is_frame || is_on_host(slice) {
+            if !is_frame || trace.is_on_host(slice) {
                 *counts.entry(&slice.category).or_default() += 1;
             }
         }
@@ -68,11 +67,11 @@ fn agrees(trace: &Structure, run: &Path, analysis: &Analysis, overlay: &Overlay,
         let recorded = SpanKind::ALL.iter().zip(rank.spans).filter(|(_, count)| *count > 0);
         let recorded: BTreeMap<&str, u64> = recorded.map(|(kind, count)| (kind.word(), count)).collect();
         assert_eq!(counts, recorded, "rank {}", rank.rank);
-        let exposed: u64 = trace.on(process, "exposed communication").iter().map(|slice| slice.duration()).sum();
+        let exposed: u64 = trace.on(group, "exposed communication").iter().map(|slice| slice.duration()).sum();
         let figures = analysis.ranks.iter().find(|figures| figures.rank == rank.rank).unwrap();
         assert!(drifts || exposed as i64 == figures.partition.exposed_communication_ns, "rank {}", rank.rank);
         if let Some(memory) = analysis.memory.iter().find(|memory| memory.rank == rank.rank) {
-            let at_peak = memory_at_peak(trace, process);
+            let at_peak = memory_at_peak(trace, group);
             let expected = memory.at_peak.iter().map(|(category, bytes)| (category.spelled(), *bytes as f64));
             assert_eq!(at_peak, expected.collect(), "rank {}", rank.rank);
         }
@@ -89,9 +88,9 @@ fn agrees(trace: &Structure, run: &Path, analysis: &Analysis, overlay: &Overlay,
 }
 
 /// What each category has when all of them together first have the most.
-fn memory_at_peak(trace: &Structure, process: i32) -> BTreeMap<String, f64> {
+fn memory_at_peak(trace: &Structure, group: u64) -> BTreeMap<String, f64> {
     let (mut now, mut peak) = (BTreeMap::new(), (0.0, BTreeMap::new()));
-    for (track, _, value) in trace.values.iter().filter(|(track, ..)| trace.tracks[track].process == process) {
+    for (track, _, value) in trace.values.iter().filter(|(track, ..)| trace.tracks[track].group == group) {
         let name = &trace.tracks[track].name;
         if name == "allocated" {
             if *value > peak.0 {
@@ -117,9 +116,14 @@ fn samples_are_read_back_as_they_were_recorded() {
         let marks: Vec<&str> = trace.instants.iter().map(|mark| mark.name.as_str()).collect();
         assert!(marks.iter().any(|mark| mark.starts_with("memory peak ")), "{marks:?}");
         assert!(marks.iter().any(|mark| mark.starts_with("loss ")), "{marks:?}");
-        for finding in &analysis.findings {
-            assert!(marks.contains(&finding.summary.as_str()), "{}", finding.summary);
-        }
+        let findings = trace.on(trace.groups()[0].0, "findings");
+        // Each is inside of the one before it, which ends later.
+        assert!(
+            findings.iter().rev().map(|slice| &slice.name).eq(analysis.findings.iter().map(|finding| &finding.summary))
+        );
+        assert!(
+            findings.iter().all(|slice| slice.arguments.contains_key("try") && [slice.start, slice.end] == *trace.view)
+        );
     }
 }
 
@@ -134,9 +138,9 @@ fn kernels_say_what_they_did() {
     assert!(["forward", "backward"].contains(&product.arguments["phase"].as_str()));
     assert!(product.number("bytes").is_some());
     // Each lies in the frames of its step and its phase, as the device sees them.
-    let process = trace.tracks[&product.track].process;
+    let group = trace.tracks[&product.track].group;
     let around = |track: &str| {
-        let frames = trace.on(process, track);
+        let frames = trace.on(group, track);
         let frame = frames.iter().find(|frame| frame.start <= product.start && product.end <= frame.end);
         frame.unwrap_or_else(|| panic!("no frame of {track}")).name.clone()
     };
@@ -144,6 +148,68 @@ fn kernels_say_what_they_did() {
     assert_eq!(around("phases"), product.arguments["phase"]);
     assert_eq!(around("layers"), format!("layer {}", product.arguments["layer"]));
     assert!(around("micro-batches").starts_with("micro-batch "));
+}
+
+#[test]
+fn it_opens_at_the_steps_that_count_and_says_the_figures_of_each() {
+    let trace = structure(Path::new(SAMPLES), &["dp2-zero3"]);
+    let (analysis, _) = analysis(&Path::new(SAMPLES).join("dp2-zero3"));
+    let groups = trace.groups();
+    let rows: Vec<Vec<&Slice>> = groups.iter().map(|(group, name)| trace.on(*group, name)).collect();
+    assert_eq!(groups.len(), 1 + analysis.ranks.len());
+    for (rank, row) in analysis.ranks.iter().map(|figures| figures.rank).zip(&rows[1..]) {
+        let steps: Vec<_> = analysis.steps.iter().filter(|step| step.rank == rank).collect();
+        assert_eq!(row.len(), steps.len());
+        for (shown, step) in row.iter().zip(&steps) {
+            assert_eq!(shown.number("step"), Some(step.step.0.into()));
+            assert_eq!(shown.number("idle_ns"), Some(step.partition.idle_ns as f64));
+            assert_eq!(
+                shown.name.ends_with(" (warm-up)"),
+                analysis.window.warm_up.contains(&step.step),
+                "{}",
+                shown.name
+            );
+        }
+        assert!(row.windows(2).all(|pair| pair[0].end <= pair[1].start));
+    }
+    let counted: Vec<&&Slice> = rows[1..].iter().flatten().filter(|step| !step.name.contains('(')).collect();
+    let first = counted.iter().map(|step| step.start).min().unwrap();
+    assert_eq!(trace.view.len(), 2);
+    assert_eq!(trace.view[0], first);
+    let last = counted.iter().map(|step| step.start + step.number("duration_ns").unwrap() as u64).max().unwrap();
+    assert_eq!(trace.view[1], last);
+}
+
+#[test]
+fn a_kernel_is_inside_of_its_modules_and_its_operator() {
+    let directory = tempfile::tempdir().unwrap();
+    let origins =
+        ["aten::mm\t\tGPT/Block 0/MLP", "aten::gelu\t\tGPT/Block 0/MLP", "aten::mm\t\tGPT/Block 1/MLP", "aten::add"];
+    let names: Vec<&str> = ["kernel"].into_iter().chain(origins).collect();
+    let name = |number: u32| stepscope_traces::NameId(FIRST_NAME.0 + number);
+    // Two of the first operator, with time between them, then the others, and one of the next step.
+    let kernels = [(0, 0, 0), (20, 0, 0), (30, 1, 0), (50, 2, 0), (60, 3, 0), (70, 0, 0), (80, 0, 1)];
+    let span = |(start, origin, step): (i64, u32, i32)| Span {
+        stream: Some(Stream(0)),
+        origin: Some(name(1 + origin)),
+        step: Some(Step(step)),
+        ..Span::new(SpanKind::Kernel, FIRST_NAME, Nanos(start), Nanos(10))
+    };
+    write(&directory.path().join("run"), &names, &kernels.map(span)).finish().unwrap();
+    let trace = structure(directory.path(), &["run"]);
+    let shown: Vec<&Slice> = trace.slices.iter().filter(|slice| slice.category == "kernel").collect();
+    let inside: Vec<String> = shown.iter().map(|slice| slice.inside.join("/")).collect();
+    let (first, second) = ("GPT/Block 0/MLP/aten::mm", "GPT/Block 0/MLP/aten::gelu");
+    let expected = [first, first, second, "GPT/Block 1/MLP/aten::mm", "aten::add", first, first];
+    assert_eq!(inside, expected);
+    let lengths = |name: &str| {
+        let named = trace.slices.iter().filter(|slice| slice.name == name);
+        named.map(|slice| slice.duration()).collect::<Vec<u64>>()
+    };
+    // Neighbors share what is around them; a step ends it.
+    assert_eq!(lengths("GPT"), [60, 10, 10]);
+    assert_eq!(lengths("Block 0"), [40, 10, 10]);
+    assert_eq!(lengths("aten::mm"), [30, 10, 10, 10]);
 }
 
 #[test]
@@ -158,7 +224,7 @@ fn a_collective_is_one_thing_on_all_its_ranks() {
         assert_eq!(parts.len(), 2);
         let same = |argument: &str| parts[0].arguments[argument] == parts[1].arguments[argument];
         assert!(["operation", "bytes", "group", "sequence", "own_ns"].into_iter().all(same), "{parts:?}");
-        assert_ne!(trace.tracks[&parts[0].track].process, trace.tracks[&parts[1].track].process);
+        assert_ne!(trace.tracks[&parts[0].track].group, trace.tracks[&parts[1].track].group);
         let own = parts.iter().map(|part| part.duration()).min().unwrap();
         for part in parts {
             assert_eq!(part.number("own_ns"), Some(own as f64));
@@ -178,7 +244,7 @@ fn ranks_stand_in_the_order_of_their_stages_and_their_bubbles_show() {
     let recipe = Recipe { replicas: 2, micro_batches: 4, pipeline: Some(pipeline), ..Recipe::default() };
     recipe.write(&directory.path().join("run")).unwrap();
     let trace = structure(directory.path(), &["run"]);
-    let names: Vec<String> = trace.processes().into_iter().map(|(_, name)| name).collect();
+    let names: Vec<String> = trace.groups().into_iter().map(|(_, name)| name).collect();
     let expected =
         ["rank 0 · stage 0 · dp 0", "rank 1 · stage 0 · dp 1", "rank 2 · stage 1 · dp 0", "rank 3 · stage 1 · dp 1"];
     assert_eq!(names.len(), 5);
@@ -190,7 +256,7 @@ fn ranks_stand_in_the_order_of_their_stages_and_their_bubbles_show() {
     agrees(&trace, &run, &analysis, &overlay, false);
     let pipeline = analysis.pipeline.unwrap();
     for stage in &pipeline.per_stage {
-        let bubbles = trace.on(process(&trace, stage.rank), "bubble");
+        let bubbles = trace.on(group(&trace, stage.rank), "bubble");
         let idle: u64 = bubbles.iter().map(|bubble| bubble.duration()).sum();
         let counted = stage.warm_up_ns.unwrap() + stage.steady_ns.unwrap() + stage.cool_down_ns.unwrap();
         assert_eq!(idle as i64, counted, "the bubbles are those of the steps that count");
@@ -211,7 +277,7 @@ fn training_on_the_cpu_opens() {
     let (analysis, overlay) = analysis(&run);
     agrees(&trace, &run, &analysis, &overlay, false);
     assert!(trace.tracks.values().all(|track| !track.name.starts_with("recorder.")), "nothing in the way");
-    let run = trace.processes()[0].0;
+    let run = trace.groups()[0].0;
     for (figure, steps) in [("tokens/s", 3), ("MFU", 3), ("step time", 3), ("loss", 4)] {
         assert_eq!(trace.counter(run, figure).len(), steps, "{figure} of the steps that count; the loss of all");
     }
@@ -232,10 +298,10 @@ fn traces_of_pytorch_open_and_launches_lead_to_kernels() {
 #[test]
 fn chosen_steps_and_ranks_are_all_there_is() {
     let trace = structure(Path::new(SAMPLES), &["dp2-bucketed", "--steps", "2..4", "--ranks", "1"]);
-    assert_eq!(trace.processes().len(), 2);
+    assert_eq!(trace.groups().len(), 2);
     let steps: Vec<f64> = trace.slices.iter().filter_map(|slice| slice.number("step")).collect();
     assert!(!steps.is_empty() && steps.iter().all(|step| [2.0, 3.0].contains(step)));
-    let rank = trace.processes()[1].0;
+    let rank = trace.groups()[1].0;
     let allocated = trace.counter(rank, "allocated");
     assert!(allocated[0].1 > 1e9, "memory of before is known: {:?}", allocated[0]);
     let said = failure(&["export", "dp2-bucketed", "--ranks", "7", "-o", "/dev/null"], Path::new(SAMPLES));
@@ -266,8 +332,8 @@ fn what_does_not_fit_is_left_out_level_by_level() {
         let kernels = trace.slices.iter().filter(|slice| slice.kind() == "kernel").count();
         // All of a level, or nothing.
         assert!(kernels == 0 || kernels as u64 == analysis(&Path::new(SAMPLES).join("single")).1.ranks[0].spans[0]);
-        let process = trace.processes()[1].0;
-        assert_eq!(trace.on(process, "steps").len(), 6, "steps stay");
+        let group = trace.groups()[1].0;
+        assert_eq!(trace.on(group, "steps").len(), 6, "steps stay");
     }
     let said = failure(&["export", "single", "--max-size", "2k", "-o", file.to_str().unwrap()], Path::new(SAMPLES));
     assert!(said.contains("--steps or --ranks"), "{said}");
@@ -483,8 +549,7 @@ proptest! {
         write(&directory.path().join("run"), &["something"], &spans).finish().unwrap();
         let trace = structure(directory.path(), &["run"]);
         let is_recorded = |slice: &&Slice| {
-            let track = &trace.tracks[&slice.track].name;
-            track.starts_with("host · ") || !["step", "micro_batch", "phase", "layer", ""].contains(&slice.category.as_str())
+            trace.is_on_host(slice) || !["step", "micro_batch", "phase", "layer", ""].contains(&slice.category.as_str())
         };
         prop_assert_eq!(trace.slices.iter().filter(is_recorded).count(), spans.len());
     }

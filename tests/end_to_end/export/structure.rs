@@ -15,13 +15,15 @@ use perfetto_protos::{
 /// A trace, read.
 #[derive(Default)]
 pub(crate) struct Structure {
-    /// What each track is: process and thread, or counter.
+    /// What each track is.
     pub(crate) tracks: HashMap<u64, Track>,
     pub(crate) slices: Vec<Slice>,
     pub(crate) instants: Vec<Slice>,
     /// Track, time and value of each, in the order of the file.
     pub(crate) values: Vec<(u64, u64, f64)>,
     pub(crate) metadata: BTreeMap<String, String>,
+    /// The stretch of time that is shown first.
+    pub(crate) view: Vec<u64>,
     sequences: HashMap<u32, Sequence>,
     /// What is open on each track.
     open: HashMap<u64, Vec<Slice>>,
@@ -30,9 +32,11 @@ pub(crate) struct Structure {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Track {
     pub(crate) name: String,
-    /// The process it belongs to.
-    pub(crate) process: i32,
-    pub(crate) order: i32,
+    /// The names of those it is below, from the outermost.
+    pub(crate) below: Vec<String>,
+    /// The one of those that is below nothing: a rank, or all of them.
+    pub(crate) group: u64,
+    order: i32,
     is_counter: bool,
 }
 
@@ -45,6 +49,8 @@ pub(crate) struct Slice {
     pub(crate) end: u64,
     pub(crate) arguments: BTreeMap<String, String>,
     pub(crate) flows: Vec<u64>,
+    /// The names of those it is inside of, from the outermost.
+    pub(crate) inside: Vec<String>,
 }
 
 impl Slice {
@@ -101,7 +107,11 @@ impl Structure {
                 };
                 self.metadata.extend(bundle.metadata.iter().map(entry));
             }
-            Some(Data::ClockSnapshot(_)) | None => {}
+            Some(Data::ServiceEvent(event)) => {
+                assert_ne!(event.tracing_started(), event.tracing_disabled(), "it begins or it ends");
+                self.view.push(packet.timestamp.unwrap());
+            }
+            None => {}
             other => panic!("{other:?} is nothing that we write"),
         }
     }
@@ -131,24 +141,28 @@ impl Structure {
     }
 
     fn declare(&mut self, descriptor: &TrackDescriptor) {
-        let parent = self.tracks.get(&descriptor.parent_uuid()).cloned().unwrap_or_default();
+        const ROOT: u64 = 0;
+        let (uuid, above) = (descriptor.uuid(), descriptor.parent_uuid());
+        if uuid == ROOT {
+            return;
+        }
         let name = match &descriptor.static_or_dynamic_name {
             Some(track_descriptor::Static_or_dynamic_name::Name(name)) => name.clone(),
-            _ => String::new(),
+            _ => panic!("a track has a name"),
         };
-        let mut track =
-            Track { name, process: parent.process, order: descriptor.sibling_order_rank(), is_counter: false };
-        if let Some(process) = descriptor.process.as_ref() {
-            track = Track { name: process.process_name().into(), process: process.pid(), ..track };
-        } else if let Some(thread) = descriptor.thread.as_ref() {
-            track = Track { name: thread.thread_name().into(), process: thread.pid(), order: thread.tid(), ..track };
-            assert!(self.tracks.values().any(|track| track.process == thread.pid()), "a process is told of first");
-        } else if descriptor.counter.is_some() {
-            track.is_counter = true;
-            assert!(self.tracks.contains_key(&descriptor.parent_uuid()), "a group is told of first");
-        }
+        let (order, is_counter) = (descriptor.sibling_order_rank(), descriptor.counter.is_some());
+        let track = match self.tracks.get(&above) {
+            Some(parent) => {
+                let below = [&parent.below[..], std::slice::from_ref(&parent.name)].concat();
+                Track { name, below, group: parent.group, order, is_counter }
+            }
+            None => {
+                assert_eq!(above, ROOT, "a group is told of before what is below it");
+                Track { name, below: Vec::new(), group: uuid, order, is_counter }
+            }
+        };
         assert!(!track.name.contains(char::is_control) && track.name.chars().count() <= 512);
-        assert!(self.tracks.insert(descriptor.uuid(), track).is_none(), "a track is told of once");
+        assert!(self.tracks.insert(uuid, track).is_none(), "a track is told of once");
     }
 
     fn event(&mut self, id: u32, time: u64, event: &TrackEvent) {
@@ -163,7 +177,9 @@ impl Structure {
             track_event::Type::TYPE_SLICE_BEGIN => {
                 let slice = slice(self.sequences.get(&id).unwrap(), uuid, time, event);
                 assert!(!slice.name.is_empty() && !slice.name.contains(char::is_control));
-                self.open.entry(uuid).or_default().push(slice);
+                let open = self.open.entry(uuid).or_default();
+                let inside = open.iter().map(|outer| outer.name.clone()).collect();
+                open.push(Slice { inside, ..slice });
             }
             track_event::Type::TYPE_SLICE_END => {
                 let open = self.open.entry(uuid).or_default();
@@ -215,29 +231,30 @@ impl Structure {
         ends - ids.len()
     }
 
-    /// The processes, in the order in which they are shown: number and name.
-    pub(crate) fn processes(&self) -> Vec<(i32, String)> {
-        let mut processes: Vec<_> = self.tracks.values().filter(|track| track.process != 0).collect();
-        processes.retain(|track| track.order < 10_000 && !track.is_counter && !track.name.is_empty());
-        let mut named: Vec<(i32, i32, String)> =
-            processes.iter().map(|track| (track.order, track.process, track.name.clone())).collect();
-        named.retain(|(_, _, name)| name.starts_with("rank ") || name.ends_with("all ranks"));
-        named.sort();
-        named.into_iter().map(|(_, process, name)| (process, name)).collect()
+    /// All ranks together and each of them, in the order in which they are shown: number and name.
+    pub(crate) fn groups(&self) -> Vec<(u64, String)> {
+        let mut groups: Vec<_> = self.tracks.iter().filter(|(uuid, track)| track.group == **uuid).collect();
+        groups.sort_by_key(|(_, track)| track.order);
+        groups.into_iter().map(|(uuid, track)| (*uuid, track.name.clone())).collect()
     }
 
-    /// The slices on tracks of a name, in a process.
-    pub(crate) fn on(&self, process: i32, track: &str) -> Vec<&Slice> {
+    /// The slices on tracks of a name, in a group.
+    pub(crate) fn on(&self, group: u64, track: &str) -> Vec<&Slice> {
         let is_there = |slice: &&Slice| {
             let on = &self.tracks[&slice.track];
-            on.process == process && on.name == track
+            on.group == group && on.name == track && !on.below.iter().any(|above| above == "host")
         };
         self.slices.iter().filter(is_there).collect()
     }
 
-    /// The values of a counter of a process, in order.
-    pub(crate) fn counter(&self, process: i32, name: &str) -> Vec<(u64, f64)> {
-        let is_it = |track: &u64| self.tracks[track].process == process && self.tracks[track].name == name;
+    /// Whether a slice is on a track of the host.
+    pub(crate) fn is_on_host(&self, slice: &Slice) -> bool {
+        self.tracks[&slice.track].below.iter().any(|above| above == "host")
+    }
+
+    /// The values of a counter of a group, in order.
+    pub(crate) fn counter(&self, group: u64, name: &str) -> Vec<(u64, f64)> {
+        let is_it = |track: &u64| self.tracks[track].group == group && self.tracks[track].name == name;
         self.values.iter().filter(|(track, ..)| is_it(track)).map(|(_, time, value)| (*time, *value)).collect()
     }
 }
@@ -274,5 +291,6 @@ fn slice(sequence: &Sequence, track: u64, time: u64, event: &TrackEvent) -> Slic
         end: time,
         arguments: event.debug_annotations.iter().map(argument).collect(),
         flows: event.flow_ids_old.clone(),
+        inside: Vec::new(),
     }
 }

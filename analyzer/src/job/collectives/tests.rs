@@ -39,6 +39,13 @@ fn every_figure_is_what_paper_says() {
         waiting_ns: Some(300 + 100),
         algorithm_bandwidth: Some(2_000.0 / 400e-9),
         bus_bandwidth: Some(2_000.0 / 400e-9),
+        by_size: vec![MessageSize {
+            count: 2,
+            bytes: 2_000,
+            own_ns: 400,
+            algorithm_bandwidth: Some(2_000.0 / 400e-9),
+            bus_bandwidth: Some(2_000.0 / 400e-9),
+        }],
         by_step: [(None, (2_000, 400))].into(),
     };
     assert_eq!(analysis.collectives, [expected]);
@@ -71,6 +78,26 @@ fn of_many_ranks_the_worst_are_told_in_pairs() {
     let expected: Vec<(u32, u32, i64)> = (0..32).map(|rank| (rank, 99, i64::from(99 - rank))).collect();
     assert_eq!(pairs(&analysis), expected);
     assert_eq!(analysis.stragglers.len(), 100);
+}
+
+#[test]
+fn messages_are_told_by_their_size() {
+    let message = |bytes: u64, number: u64, start: i64, end: i64| Span {
+        bytes: Some(bytes),
+        ..talk(AllGather, 0, number, start, end)
+    };
+    let spans = [
+        message(0, 0, 0, 10),
+        message(1 << 20, 1, 20, 60),
+        message((1 << 21) - 1, 2, 70, 90),
+        message(1 << 21, 3, 100, 110),
+    ];
+    let analysis = TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&spans, &spans])).analyze();
+    let sizes = &find(&analysis.collectives, AllGather).by_size;
+    let told: Vec<_> = sizes.iter().map(|size| (size.count, size.bytes, size.own_ns)).collect();
+    assert_eq!(told, [(1, 0, 10), (2, (1 << 20) + (1 << 21) - 1, 60), (1, 1 << 21, 10)]);
+    let largest = sizes.last().unwrap();
+    assert_eq!(largest.bus_bandwidth, largest.algorithm_bandwidth.map(|bandwidth| bandwidth / 2.0));
 }
 
 #[test]

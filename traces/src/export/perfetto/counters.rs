@@ -5,13 +5,16 @@ use std::collections::HashMap;
 use super::{
     schema::{EventType, TrackEvent},
     sequence::{Content, Sequence},
-    tracks::{Group, Unit},
+    tracks::{Group, Place, Unit},
     writing::Writing,
 };
 
-/// The counters of a process.
+/// Where groups of counters stand: below everything else.
+const GROUPS: i32 = 10_000;
+
+/// The counters of a rank, or of all.
 pub(super) struct Counters {
-    process: u64,
+    parent: u64,
     groups: HashMap<Group, u64>,
 }
 
@@ -28,8 +31,8 @@ pub(super) enum Reading {
 }
 
 impl Counters {
-    pub(super) fn of(process: u64) -> Counters {
-        Counters { process, groups: HashMap::new() }
+    pub(super) fn of(parent: u64) -> Counters {
+        Counters { parent, groups: HashMap::new() }
     }
 
     /// A new counter of a group.
@@ -40,10 +43,10 @@ impl Counters {
         order: i32,
         into: &mut Writing<'_>,
     ) -> Counter {
-        let process = self.process;
         let content = if group == Group::Memory { Content::Values } else { Content::Few };
-        let group = *self.groups.entry(group).or_insert_with(|| into.group(process, group));
-        let track = into.counter(group, name, unit, order);
+        let place = Place { parent: self.parent, order: GROUPS + group as i32, name: group.word().into() };
+        let parent = *self.groups.entry(group).or_insert_with(|| into.track(&place));
+        let track = into.counter(&Place { parent, order, name: name.into() }, unit);
         Counter { sequence: into.sequence(track, content) }
     }
 }

@@ -1,10 +1,13 @@
 //! An event on a track as bytes, laid out while it is told: most of a trace is made of these.
 
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::{
+    Message,
+    encoding::{encode_varint, encoded_len_varint},
+};
 
 use super::{
     labels::{Argument, Tags},
-    schema::EventType,
+    schema::{DebugAnnotation, EventType},
 };
 use crate::{
     ids::NameId,
@@ -107,6 +110,12 @@ impl Event {
         self.bytes.extend([ANNOTATION, (2 + value) as u8, ARGUMENT, argument.number() as u8]);
     }
 
+    /// Adds an argument that is named where it stands: of those there are few.
+    pub(super) fn named_argument(&mut self, argument: &DebugAnnotation) {
+        self.bytes.push(ANNOTATION);
+        self.bytes.extend(argument.encode_length_delimited_to_vec());
+    }
+
     /// Ties it to others by a flow.
     pub(super) fn flow(&mut self, flow: u64) {
         encode_varint(FLOW, &mut self.bytes);
@@ -133,10 +142,8 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
-
     use super::*;
-    use crate::export::perfetto::schema::{DebugAnnotation, TrackEvent, Value};
+    use crate::export::perfetto::schema::{TrackEvent, Value};
 
     #[test]
     fn what_is_laid_out_by_hand_is_what_the_schema_says() {
@@ -149,6 +156,9 @@ mod tests {
         event.rate(Argument::TeraFlops, 989.5);
         event.phase(Phase::Backward);
         event.operation(SpanKind::Launch);
+        let named =
+            DebugAnnotation { name_iid: None, name: Some("try".into()), value: Some(Value::Text("x".repeat(300))) };
+        event.named_argument(&named);
         event.flow(300);
         event.flow(u64::MAX);
         assert_eq!(event.flows(), 2);
@@ -165,6 +175,7 @@ mod tests {
                 annotation(Argument::TeraFlops, Value::Double(989.5)),
                 annotation(Argument::Phase, Value::TextIid(Argument::text_of_phase(Phase::Backward))),
                 annotation(Argument::Operation, Value::TextIid(Argument::text_of_kind(SpanKind::Launch))),
+                named.clone(),
             ],
             r#type: Some(EventType::SliceBegin as i32),
             name_iid: Some(1_000_000),

@@ -1,16 +1,11 @@
 //! Communication that no compute covers, as stretches of time on a track of their own.
 
-use super::{
-    event::Event,
-    labels::Label,
-    slices::{MOST_LANES, Slices, Thread},
-    writing::Writing,
-};
+use super::{event::Event, labels::Label, slices::Slices, tracks::Place, writing::Writing};
 use crate::{names::Names, vocabulary::SpanKind};
 
 const NAME: &str = "exposed communication";
-/// Where its track is among those of a process: below the annotations, and above the streams.
-const PLACE: i32 = 64;
+/// Where its track is among those of a rank: below the annotations, and above the streams.
+const ORDER: i32 = 64;
 
 /// Finds out what is exposed, of activity that is shown in order of its beginning.
 pub(super) struct Exposed {
@@ -25,9 +20,8 @@ pub(super) struct Exposed {
 }
 
 impl Exposed {
-    pub(super) fn new(process: i32) -> Exposed {
-        const { assert!(PLACE % MOST_LANES as i32 == 0) };
-        let slices = Slices::new(Thread { process, first: process + PLACE, name: NAME.into() }, false);
+    pub(super) fn new(parent: u64) -> Exposed {
+        let slices = Slices::new(Place { parent, order: ORDER, name: NAME.into() }, false);
         Exposed { slices, computes_until: 0, talks_until: 0, known_until: 0, stretch: None }
     }
 

@@ -8,7 +8,8 @@ use super::{
     arguments::{arguments, label, tags},
     detail::{Detail, Level},
     event::Event,
-    slices::{MOST_LANES, Slices, Thread},
+    slices::Slices,
+    tracks::Place,
     writing::Writing,
 };
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     vocabulary::{Phase, SpanKind},
 };
 
-/// Where these are among the tracks of a process.
+/// Where these are among the tracks of a rank.
 const FRAMES: i32 = 8;
 
 /// The annotations, from the outermost, what a track of them is called, and the level it belongs to.
@@ -53,10 +54,9 @@ struct OpenFrame {
 
 impl Frames {
     /// The frames of kernels on a stream.
-    pub(super) fn new(process: i32, stream: Option<Stream>, detail: Detail) -> Frames {
-        let track = |(place, (kind, name, level)): (i32, (SpanKind, &str, Option<Level>))| {
-            let first = process + FRAMES + place * MOST_LANES as i32;
-            let slices = Slices::new(Thread { process, first, name: name.into() }, true);
+    pub(super) fn new(parent: u64, stream: Option<Stream>, detail: Detail) -> Frames {
+        let track = |(depth, (kind, name, level)): (i32, (SpanKind, &str, Option<Level>))| {
+            let slices = Slices::new(Place { parent, order: FRAMES + depth, name: name.into() }, true);
             level.is_none_or(|level| detail.has(level)).then_some((kind, slices, None))
         };
         Frames { stream, detail, place: None, tracks: (0..).zip(ANNOTATIONS).filter_map(track).collect() }

@@ -24,6 +24,8 @@ pub(super) enum Label {
     Of(Phase),
     /// A kind of span.
     Kind(SpanKind),
+    /// A module around whoever an origin says, by its depth; beyond the modules, the operator.
+    Around(NameId, u8),
     /// One of ours.
     Fixed(&'static str),
 }
@@ -37,11 +39,21 @@ impl Label {
             }
             Label::Numbered(SpanKind::MicroBatch, number) => format!("micro-batch {number}"),
             Label::Numbered(kind, number) => format!("{kind} {number}"),
+            Label::Around(origin, depth) => {
+                let origin = Origin::of(names.get(origin).unwrap_or_default());
+                clean(around(&origin).nth(depth.into()).unwrap_or("unnamed")).into_owned()
+            }
             Label::Of(phase) => phase.word().into(),
             Label::Kind(kind) => kind.word().into(),
             Label::Fixed(text) => text.into(),
         }
     }
+}
+
+/// What is around whatever was launched, from the outermost: modules, and the operator.
+pub(super) fn around<'a>(origin: &Origin<'a>) -> impl Iterator<Item = &'a str> + use<'a> {
+    let modules = origin.module.into_iter().flat_map(|module| module.split('/')).filter(|module| !module.is_empty());
+    modules.chain(origin.operator)
 }
 
 /// The category of an event: what kind of span it is, and where it belongs if no argument says so. Categories are texts

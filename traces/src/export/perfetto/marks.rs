@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 
 use super::{
-    event::Event,
+    event::{END, Event},
     labels::Label,
     schema::{DebugAnnotation, EventType, TrackEvent, Value},
     sequence::Content,
-    slices::{MOST_LANES, Slices, Thread},
+    slices::Slices,
     text::clean,
     timing::shifted,
+    tracks::Place,
     writing::Writing,
 };
 use crate::{ids::NameId, names::Names};
 
-/// Where the tracks of these are among those of a process: marks above everything, stretches below the annotations.
+/// Where the tracks of these are among those of a rank: marks above everything, stretches below the annotations.
 const MARKS: i32 = 1;
 const STRETCHES: i32 = 48;
 
@@ -40,34 +41,38 @@ pub enum Fact {
     Text(String),
 }
 
-/// Stretches of time on a track of their own, which do not overlap, in the clock that all ranks share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Stretches of time on a track of their own, in the clock that all ranks share.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Stretches {
     /// What the track is called.
     pub name: &'static str,
-    /// From when to when each is, and what, in order.
-    pub stretches: Vec<(i64, i64, String)>,
+    /// In the order of their beginnings, and the longest first where several begin at once.
+    pub stretches: Vec<Stretch>,
 }
 
-/// Writes marks, on a track of a process.
-pub(super) fn write_marks(marks: &[Mark], track: &str, process: i32, shift: i64, into: &mut Writing<'_>) {
+/// A stretch of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stretch {
+    /// When it begins.
+    pub start_ns: i64,
+    /// When it ends.
+    pub end_ns: i64,
+    /// What it is.
+    pub name: String,
+    /// What else is known of it.
+    pub arguments: Vec<(String, Fact)>,
+}
+
+/// Writes marks, on a track of a rank or of all.
+pub(super) fn write_marks(marks: &[Mark], track: &str, parent: u64, shift: i64, into: &mut Writing<'_>) {
     let mut marks: Vec<&Mark> = marks.iter().collect();
     marks.sort_by_key(|mark| mark.time_ns);
     if marks.is_empty() {
         return;
     }
-    let thread = into.thread(process, process + MARKS, track.into());
-    let mut sequence = into.sequence(thread, Content::Few);
+    let track = into.track(&Place { parent, order: MARKS, name: track.into() });
+    let mut sequence = into.sequence(track, Content::Few);
     for mark in marks {
-        let argument = |(name, fact): &(String, Fact)| DebugAnnotation {
-            name_iid: None,
-            name: Some(clean(name).into_owned()),
-            value: Some(match fact {
-                Fact::Count(count) => Value::Unsigned(*count),
-                Fact::Number(number) => Value::Double(*number),
-                Fact::Text(text) => Value::Text(clean(text).into_owned()),
-            }),
-        };
         let event = TrackEvent {
             r#type: Some(EventType::Instant as i32),
             name: Some(clean(&mark.name).into_owned()),
@@ -79,25 +84,56 @@ pub(super) fn write_marks(marks: &[Mark], track: &str, process: i32, shift: i64,
     }
 }
 
-/// Writes stretches, each kind on a track of a process.
-pub(super) fn write_stretches(kinds: &[Stretches], process: i32, shift: i64, into: &mut Writing<'_>) {
+fn argument((name, fact): &(String, Fact)) -> DebugAnnotation {
+    DebugAnnotation {
+        name_iid: None,
+        name: Some(clean(name).into_owned()),
+        value: Some(match fact {
+            Fact::Count(count) => Value::Unsigned(*count),
+            Fact::Number(number) => Value::Double(*number),
+            Fact::Text(text) => Value::Text(clean(text).into_owned()),
+        }),
+    }
+}
+
+/// Writes stretches, each kind on a track of a rank or of all.
+pub(super) fn write_stretches(kinds: &[Stretches], parent: u64, shift: i64, into: &mut Writing<'_>) {
     for (place, Stretches { name, stretches }) in (0..).zip(kinds) {
-        let first = process + STRETCHES + place * MOST_LANES as i32;
-        let mut slices = Slices::new(Thread { process, first, name: (*name).into() }, false);
+        let mut slices = Slices::new(Place { parent, order: STRETCHES + place, name: (*name).into() }, true);
         let mut event = Event::default();
         let (mut names, mut ids): (Names, BTreeMap<&str, NameId>) = Default::default();
-        for (start, end, what) in stretches {
+        for Stretch { start_ns, end_ns, name, arguments } in stretches {
             let next = NameId(ids.len() as u32);
-            let id = *ids.entry(what).or_insert_with(|| {
-                names.extend([(next, what.as_str())]);
+            let id = *ids.entry(name).or_insert_with(|| {
+                names.extend([(next, name.as_str())]);
                 next
             });
             event.begin(None);
-            let times = (shifted(*start, shift), shifted(*end, shift));
+            arguments.iter().for_each(|fact| event.named_argument(&argument(fact)));
+            let times = (shifted(*start_ns, shift), shifted(*end_ns, shift));
             slices.push(into, times, &mut event, (Label::Recorded(id), &names));
             into.written.stretches += 1;
         }
         slices.finish(into);
         into.written.clipped += slices.clipped;
+    }
+}
+
+/// Writes stretches that do not overlap on the row of a group itself, which is seen before anything below it is.
+pub(super) fn write_on_group(stretches: &[Stretch], group: u64, shift: i64, into: &mut Writing<'_>) {
+    if stretches.is_empty() {
+        return;
+    }
+    let mut sequence = into.sequence(group, Content::Few);
+    for Stretch { start_ns, end_ns, name, arguments } in stretches {
+        let begins = TrackEvent {
+            r#type: Some(EventType::SliceBegin as i32),
+            name: Some(clean(name).into_owned()),
+            debug_annotations: arguments.iter().map(argument).collect(),
+            ..Default::default()
+        };
+        sequence.push(&mut into.packets, shifted(*start_ns, shift), &begins);
+        sequence.push_encoded(&mut into.packets, shifted(*end_ns, shift), &END);
+        into.written.stretches += 1;
     }
 }

@@ -40,11 +40,11 @@ pub(super) struct MemoryCounters<'a> {
 }
 
 impl<'a> MemoryCounters<'a> {
-    pub(super) fn new(plan: &'a RankPlan<'a>, detail: Detail, process: u64, timing: Timing<'a>) -> MemoryCounters<'a> {
+    pub(super) fn new(plan: &'a RankPlan<'a>, detail: Detail, parent: u64, timing: Timing<'a>) -> MemoryCounters<'a> {
         MemoryCounters {
             plan,
             timing,
-            counters: Counters::of(process),
+            counters: Counters::of(parent),
             told: [const { None }; RESERVED + 1],
             by_category: detail.has(Level::MemoryByCategory),
             values: [0; RESERVED + 1],

@@ -1,8 +1,10 @@
 //! Traces for ui.perfetto.dev, as protobuf, packet by packet.
 //!
-//! A rank is a process, a stream is a thread of it, and a span is a slice there. Above the streams are steps,
-//! micro-batches, phases and layers as the device sees them, and what an analysis found: bubbles, exposed communication,
-//! peaks. Below them is what the host annotated and called, and memory and what a device says of itself, as counters.
+//! A rank is a group of tracks, a stream is a track of it, and a span is a slice there, inside of the modules around it and of
+//! the operator that launched it. The row of a rank itself has its steps, with the figures of each. Above the streams are
+//! steps, micro-batches, phases and layers as the device sees them, and what an analysis found: bubbles, exposed
+//! communication, peaks. Below them is what the host annotated and called, and memory and what a device says of itself, as
+//! counters.
 //! Collectives are tied together across ranks by flows, and so are messages, and launches with what they launched.
 //!
 //! **Why kernels are track events.** Perfetto has a form of its own for work of GPUs, `GpuRenderStageEvent`, and since
@@ -38,6 +40,7 @@ mod marks;
 mod memory;
 mod order;
 mod packets;
+mod parents;
 mod plan;
 mod schema;
 mod sequence;
@@ -52,7 +55,7 @@ mod written;
 
 pub use detail::{Detail, Level};
 pub use error::ExportError;
-pub use marks::{Fact, Mark, Stretches};
+pub use marks::{Fact, Mark, Stretch, Stretches};
 pub use plan::{Note, RankPlan, Series, TracePlan};
 pub use trace::Trace;
 pub use tracks::Unit;

@@ -2,7 +2,7 @@
 
 use super::{
     detail::Detail,
-    marks::{Mark, Stretches},
+    marks::{Mark, Stretch, Stretches},
     tracks::Unit,
 };
 use crate::{
@@ -18,8 +18,12 @@ pub struct TracePlan {
     pub name: String,
     /// What is known of it, by name.
     pub metadata: Vec<(String, String)>,
+    /// The stretch of time to show first, in the clock that all ranks share.
+    pub view: Option<(i64, i64)>,
     /// What to add to the clock that all ranks share, so that the trace begins near zero: small times take few bytes.
     pub shift: i64,
+    /// Its steps, and what is known of each.
+    pub steps: Vec<Stretch>,
     /// What stands out in all of it.
     pub marks: Vec<Mark>,
     /// Stretches of time that have tracks of their own.
@@ -49,12 +53,10 @@ pub struct Series {
 pub struct RankPlan<'a> {
     /// Where it is.
     pub rank: &'a RankDirectory,
-    /// What its process is called.
+    /// What it is called.
     pub name: String,
-    /// Further labels of its process.
-    pub labels: Vec<String>,
-    /// The command line that its process shows.
-    pub command: Vec<String>,
+    /// Its steps, and what is known of each, in the clock that all ranks share.
+    pub steps: Vec<Stretch>,
     /// Its place among all ranks.
     pub order: i32,
     /// From its clock to the one that all ranks share.

@@ -1,7 +1,6 @@
 //! The messages of Perfetto's schema that we write, each with the fields that we write, by their official numbers.
 //!
-//! An end-to-end test decodes every packet with the official schema, and finds nothing there that it does not know but
-//! [`TrackDescriptor::process_ordering`], which is younger than it.
+//! An end-to-end test decodes every packet with the official schema, and finds nothing there that it does not know.
 
 use prost::{Enumeration, Message, Oneof};
 
@@ -15,7 +14,7 @@ pub(super) struct Trace {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TracePacket {
-    #[prost(oneof = "Data", tags = "5, 6, 11, 60")]
+    #[prost(oneof = "Data", tags = "5, 11, 60, 69")]
     pub(super) data: Option<Data>,
     #[prost(uint64, optional, tag = "8")]
     pub(super) timestamp: Option<u64>,
@@ -35,12 +34,21 @@ pub(super) struct TracePacket {
 pub(super) enum Data {
     #[prost(message, tag = "5")]
     ChromeEvents(ChromeEventBundle),
-    #[prost(message, tag = "6")]
-    ClockSnapshot(ClockSnapshot),
     #[prost(message, tag = "11")]
     TrackEvent(TrackEvent),
     #[prost(message, tag = "60")]
     TrackDescriptor(TrackDescriptor),
+    #[prost(message, tag = "69")]
+    ServiceEvent(TracingServiceEvent),
+}
+
+/// When a recording began and ended: the stretch of time that the UI shows first.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct TracingServiceEvent {
+    #[prost(bool, optional, tag = "2")]
+    pub(super) tracing_started: Option<bool>,
+    #[prost(bool, optional, tag = "5")]
+    pub(super) tracing_disabled: Option<bool>,
 }
 
 /// What came before is not referred to any more.
@@ -76,31 +84,11 @@ pub(super) struct ChromeMetadata {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ClockSnapshot {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) clocks: Vec<Clock>,
-    #[prost(uint32, optional, tag = "2")]
-    pub(super) primary_trace_clock: Option<u32>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct Clock {
-    #[prost(uint32, optional, tag = "1")]
-    pub(super) clock_id: Option<u32>,
-    #[prost(uint64, optional, tag = "2")]
-    pub(super) timestamp: Option<u64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
     pub(super) uuid: Option<u64>,
     #[prost(string, optional, tag = "2")]
     pub(super) name: Option<String>,
-    #[prost(message, optional, tag = "3")]
-    pub(super) process: Option<ProcessDescriptor>,
-    #[prost(message, optional, tag = "4")]
-    pub(super) thread: Option<ThreadDescriptor>,
     #[prost(uint64, optional, tag = "5")]
     pub(super) parent_uuid: Option<u64>,
     #[prost(message, optional, tag = "8")]
@@ -109,9 +97,6 @@ pub(super) struct TrackDescriptor {
     pub(super) child_ordering: Option<i32>,
     #[prost(int32, optional, tag = "12")]
     pub(super) sibling_order_rank: Option<i32>,
-    /// Of the root track: processes are in the order of their ranks. Since version 57; older ones do not look at it.
-    #[prost(enumeration = "ProcessOrdering", optional, tag = "19")]
-    pub(super) process_ordering: Option<i32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
@@ -119,35 +104,6 @@ pub(super) struct TrackDescriptor {
 pub(super) enum ChildTracksOrdering {
     Unknown = 0,
     Explicit = 3,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
-#[repr(i32)]
-pub(super) enum ProcessOrdering {
-    Unspecified = 0,
-    Explicit = 1,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ProcessDescriptor {
-    #[prost(int32, optional, tag = "1")]
-    pub(super) pid: Option<i32>,
-    #[prost(string, repeated, tag = "2")]
-    pub(super) cmdline: Vec<String>,
-    #[prost(string, optional, tag = "6")]
-    pub(super) process_name: Option<String>,
-    #[prost(string, repeated, tag = "8")]
-    pub(super) process_labels: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ThreadDescriptor {
-    #[prost(int32, optional, tag = "1")]
-    pub(super) pid: Option<i32>,
-    #[prost(int32, optional, tag = "2")]
-    pub(super) tid: Option<i32>,
-    #[prost(string, optional, tag = "5")]
-    pub(super) thread_name: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]

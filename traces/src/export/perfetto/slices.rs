@@ -1,25 +1,26 @@
 //! A track of slices, which begin and end in order.
 //!
 //! A trace has beginnings and ends, and an end is that of whatever began last on its track. So slices on one track have to
-//! lie beside or inside of each other. What overlaps in any other way goes to another track beside it; there are a few of
-//! those, and what fits none of them is clipped to where the last one is free again.
+//! lie beside or inside of each other. What overlaps in any other way goes to another track of the same name and place, which
+//! the UI shows as one; there are a few of those, and what fits none of them is clipped to where the last one is free again.
 
 use super::{
     event::{END, Event},
     labels::Label,
     packets::Packets,
+    parents::Inside,
     sequence::{Content, Sequence},
+    tracks::Place,
     writing::Writing,
 };
-use crate::names::Names;
+use crate::{ids::Step, names::Names, vocabulary::Phase};
 
 /// How many tracks stand for one.
-pub(super) const MOST_LANES: usize = 8;
+const MOST_LANES: usize = 8;
 
 /// A track of slices, with those beside it.
 pub(super) struct Slices {
-    /// The thread it is, of its process.
-    thread: Thread,
+    place: Place,
     /// Whether a slice may lie inside of another one.
     nests: bool,
     lanes: Vec<OpenSlices>,
@@ -27,16 +28,11 @@ pub(super) struct Slices {
     pub(super) clipped: u64,
 }
 
-/// A thread of a process, as far as a trace is concerned.
-pub(super) struct Thread {
-    pub(super) process: i32,
-    /// The number of the first lane; the others follow.
-    pub(super) first: i32,
-    pub(super) name: String,
-}
-
 struct OpenSlices {
     sequence: Sequence,
+    /// What is around all that is open, from the outermost, and until when it goes on as far as is known.
+    around: Vec<(Label, u64)>,
+    pass: (Option<Step>, Option<Phase>),
     /// The ends of what has begun, the last to end first.
     open: Vec<u64>,
 }
@@ -45,6 +41,32 @@ impl OpenSlices {
     /// Ends what ends until then.
     fn close_until(&mut self, packets: &mut Packets<'_>, time: u64) {
         while let Some(end) = self.open.pop_if(|end| *end <= time) {
+            self.sequence.push_encoded(packets, end, &END);
+        }
+    }
+
+    /// Lets what is around the next slice begin, and what is not end.
+    fn surround(&mut self, into: &mut Writing<'_>, (start, end): (u64, u64), inside: Inside<'_>, names: &Names) {
+        let goes_on = |((label, _), wanted): &(&(Label, u64), &Label)| label == *wanted;
+        let shared = match self.pass == inside.pass {
+            true => self.around.iter().zip(inside.around).take_while(goes_on).count(),
+            false => 0,
+        };
+        self.end_around(&mut into.packets, shared);
+        self.pass = inside.pass;
+        let mut event = Event::default();
+        for label in &inside.around[shared..] {
+            event.begin(None);
+            self.sequence.push_named(&mut into.packets, start, &mut event, (*label, names));
+            self.around.push((*label, end));
+            into.written.parents += 1;
+        }
+        self.around.iter_mut().for_each(|(_, until)| *until = end.max(*until));
+    }
+
+    /// Ends what is around, but for so many of the outermost.
+    fn end_around(&mut self, packets: &mut Packets<'_>, but: usize) {
+        for (_, end) in self.around.drain(but..).rev() {
             self.sequence.push_encoded(packets, end, &END);
         }
     }
@@ -62,17 +84,29 @@ impl OpenSlices {
 }
 
 impl Slices {
-    pub(super) fn new(thread: Thread, nests: bool) -> Slices {
-        Slices { thread, nests, lanes: Vec::new(), clipped: 0 }
+    pub(super) fn new(place: Place, nests: bool) -> Slices {
+        Slices { place, nests, lanes: Vec::new(), clipped: 0 }
     }
 
     /// Appends a slice: what it says, but for its name, is in `event`.
     pub(super) fn push(
         &mut self,
         into: &mut Writing<'_>,
+        times: (u64, u64),
+        event: &mut Event,
+        label: (Label, &Names),
+    ) {
+        self.push_inside(into, times, event, label, Inside::default());
+    }
+
+    /// Appends a slice inside of what is around it, which neighbors of one pass share.
+    pub(super) fn push_inside(
+        &mut self,
+        into: &mut Writing<'_>,
         (start, end): (u64, u64),
         event: &mut Event,
         label: (Label, &Names),
+        inside: Inside<'_>,
     ) {
         let nests = self.nests;
         let (lane, start, end) = match self.lanes.iter().position(|lane| lane.takes(start, end, nests)) {
@@ -89,20 +123,22 @@ impl Slices {
         };
         let lane = &mut self.lanes[lane];
         lane.close_until(&mut into.packets, start);
+        lane.surround(into, (start, end), inside, label.1);
         lane.sequence.push_named(&mut into.packets, start, event, label);
         lane.open.push(end);
     }
 
     fn new_lane(&self, into: &mut Writing<'_>) -> OpenSlices {
-        let Thread { process, first, name } = &self.thread;
-        let number = self.lanes.len();
-        let name = if number == 0 { name.clone() } else { format!("{name} (overlapping {number})") };
-        let track = into.thread(*process, first + number as i32, name);
-        OpenSlices { sequence: into.sequence(track, Content::Slices), open: Vec::new() }
+        let track = into.track(&self.place);
+        let sequence = into.sequence(track, Content::Slices);
+        OpenSlices { sequence, around: Vec::new(), pass: (None, None), open: Vec::new() }
     }
 
     /// Ends everything.
     pub(super) fn finish(&mut self, into: &mut Writing<'_>) {
-        self.lanes.iter_mut().for_each(|lane| lane.close_until(&mut into.packets, u64::MAX));
+        for lane in &mut self.lanes {
+            lane.close_until(&mut into.packets, u64::MAX);
+            lane.end_around(&mut into.packets, 0);
+        }
     }
 }

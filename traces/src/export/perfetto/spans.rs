@@ -11,8 +11,10 @@ use super::{
     frames::{ANNOTATIONS, Frames},
     launches::Launched,
     order::{Timed, Waiting},
-    slices::{MOST_LANES, Slices, Thread},
+    parents::{Inside, Parents},
+    slices::Slices,
     timing::Timing,
+    tracks::Place,
     writing::Writing,
 };
 use crate::{
@@ -22,10 +24,11 @@ use crate::{
     vocabulary::SpanKind,
 };
 
-/// Where a rank's threads begin, in the order in which they are shown.
+/// Where a rank's streams begin among its tracks, and where the group of its host is, with its threads below what they
+/// annotated.
 const STREAMS: i32 = 100;
-const HOST_ANNOTATIONS: i32 = 4_900;
-const HOST_THREADS: i32 = 5_000;
+const HOST: i32 = 5_000;
+const HOST_THREADS: i32 = 100;
 /// More streams, or threads, than this share the last one's track, and lie beside each other there.
 const MOST_STREAMS: usize = 500;
 const MOST_HOST_THREADS: usize = 500;
@@ -34,18 +37,21 @@ const MOST_HOST_THREADS: usize = 500;
 pub(super) struct SpanSlices<'a> {
     plan: &'a RankPlan<'a>,
     detail: Detail,
-    process: i32,
+    parent: u64,
+    /// The group of its host, once there is something in it.
+    host: Option<u64>,
     timing: Timing<'a>,
     waiting: Waiting<Recorded>,
     /// How much communication was seen, of the chosen steps.
     communication: u32,
     frames: Frames,
     /// Annotations in the host's time.
-    annotations: [Slices; ANNOTATIONS.len()],
+    annotations: [Option<Slices>; ANNOTATIONS.len()],
     exposed: Exposed,
     streams: StreamTracks,
-    host: StreamTracks,
+    threads: StreamTracks,
     launched: Launched,
+    parents: Parents,
     /// Used for one event after another.
     event: Event,
 }
@@ -61,24 +67,22 @@ struct Recorded {
 }
 
 impl<'a> SpanSlices<'a> {
-    pub(super) fn new(plan: &'a RankPlan<'a>, detail: Detail, process: i32, timing: Timing<'a>) -> SpanSlices<'a> {
-        let annotations = |place: usize| {
-            let first = process + HOST_ANNOTATIONS + (place * MOST_LANES) as i32;
-            Slices::new(Thread { process, first, name: format!("host · {}", ANNOTATIONS[place].1) }, true)
-        };
+    pub(super) fn new(plan: &'a RankPlan<'a>, detail: Detail, parent: u64, timing: Timing<'a>) -> SpanSlices<'a> {
         SpanSlices {
-            frames: Frames::new(process, plan.main_stream, detail),
-            annotations: [0, 1, 2, 3].map(annotations),
+            frames: Frames::new(parent, plan.main_stream, detail),
+            annotations: [const { None }; ANNOTATIONS.len()],
             plan,
             detail,
-            process,
+            parent,
+            host: None,
             timing,
             waiting: Waiting::new(),
             communication: 0,
-            exposed: Exposed::new(process),
+            exposed: Exposed::new(parent),
             streams: StreamTracks::of(plan.streams.iter().map(|(stream, _)| *stream)),
-            host: StreamTracks::of([].into_iter()),
+            threads: StreamTracks::of([].into_iter()),
             launched: Launched::default(),
+            parents: Parents::default(),
             event: Event::default(),
         }
     }
@@ -114,8 +118,8 @@ impl<'a> SpanSlices<'a> {
         self.release(true, names, into);
         self.frames.finish(names, into);
         self.exposed.finish(into);
-        let rest = self.streams.tracks.iter_mut().chain(&mut self.host.tracks).flatten();
-        for slices in self.annotations.iter_mut().chain(rest) {
+        let streams = self.streams.tracks.iter_mut().chain(&mut self.threads.tracks);
+        for slices in self.annotations.iter_mut().chain(streams).flatten() {
             slices.finish(into);
             into.written.clipped += slices.clipped;
         }
@@ -148,29 +152,43 @@ impl<'a> SpanSlices<'a> {
         arguments(&mut event, &span, end - start, note, self.detail);
         into.written.count(&span, end - start, event.flows());
         let label = label(&span);
-        let slices = self.slices(&span);
-        slices.push(into, (start, end), &mut event, (label, names));
+        let mut parents = mem::take(&mut self.parents);
+        let shows_parents = self.detail.has(Level::Arguments) && is_on_stream(span.kind);
+        let inside = if shows_parents { parents.of(&span, names) } else { Inside::default() };
+        let slices = self.slices(&span, into);
+        slices.push_inside(into, (start, end), &mut event, (label, names), inside);
+        self.parents = parents;
         self.event = event;
     }
 
     /// Where a span is shown.
-    fn slices(&mut self, span: &Span) -> &mut Slices {
-        if let Some(place) = ANNOTATIONS.iter().position(|(kind, ..)| *kind == span.kind) {
-            return &mut self.annotations[place];
-        }
-        let process = self.process;
-        if matches!(span.kind, SpanKind::Range | SpanKind::Launch) {
-            return self.host.track(span.stream, MOST_HOST_THREADS, |place| {
-                let name = span.stream.map_or("host".into(), |thread| format!("thread {thread}"));
-                Slices::new(Thread { process, first: process + HOST_THREADS + place * MOST_LANES as i32, name }, true)
+    fn slices(&mut self, span: &Span, into: &mut Writing<'_>) -> &mut Slices {
+        let parent = self.parent;
+        let annotated = ANNOTATIONS.iter().position(|(kind, ..)| *kind == span.kind);
+        if is_on_stream(span.kind) {
+            let streams = &self.plan.streams;
+            return self.streams.track(span.stream, MOST_STREAMS, |place| {
+                let name = streams.get(place as usize).map_or("other streams", |(_, name)| name).into();
+                Slices::new(Place { parent, order: STREAMS + place, name }, false)
             });
         }
-        let streams = &self.plan.streams;
-        self.streams.track(span.stream, MOST_STREAMS, |place| {
-            let name = streams.get(place as usize).map_or("other streams", |(_, name)| name).into();
-            Slices::new(Thread { process, first: process + STREAMS + place * MOST_LANES as i32, name }, false)
+        let host = || into.track(&Place { parent, order: HOST, name: "host".into() });
+        let parent = *self.host.get_or_insert_with(host);
+        if let Some(depth) = annotated {
+            let place = || Place { parent, order: depth as i32, name: ANNOTATIONS[depth].1.into() };
+            return self.annotations[depth].get_or_insert_with(|| Slices::new(place(), true));
+        }
+        self.threads.track(span.stream, MOST_HOST_THREADS, |place| {
+            let name = span.stream.map_or("calls".into(), |thread| format!("thread {thread}"));
+            Slices::new(Place { parent, order: HOST_THREADS + place, name }, true)
         })
     }
+}
+
+/// Whether a kind of span is shown on a stream, and not on the host.
+fn is_on_stream(kind: SpanKind) -> bool {
+    let annotates = ANNOTATIONS.iter().any(|(annotation, ..)| *annotation == kind);
+    !annotates && !matches!(kind, SpanKind::Range | SpanKind::Launch)
 }
 
 /// The tracks of streams, or of threads, in the order in which they are shown.

@@ -6,54 +6,47 @@ use super::{
     counters::{Counters, Reading},
     detail::Level,
     error::ExportError,
-    marks::{write_marks, write_stretches},
+    marks::{write_marks, write_on_group, write_stretches},
     memory::MemoryCounters,
     packets::Packets,
     plan::{RankPlan, TracePlan},
-    schema::{ChromeEventBundle, ChromeMetadata, Clock, ClockSnapshot, Data, ProcessDescriptor, TracePacket},
+    schema::{ChromeEventBundle, ChromeMetadata, Data, TracePacket, TracingServiceEvent},
     spans::SpanSlices,
     text::clean,
     timing::{Timing, shifted},
-    tracks::{Group, Unit},
+    tracks::{Group, Place, ROOT, Unit},
     writing::Writing,
     written::Written,
 };
 use crate::{rank_data::RankData, reader::RankReport};
 
-/// The clock of the whole trace, as Perfetto numbers clocks. All versions take this one unless they are told otherwise.
-const TRACE_CLOCK: u32 = 6;
-/// How far apart the numbers of processes are: those of their threads lie in between.
-const PROCESS_STRIDE: i32 = 10_000;
-
 /// Writes a trace, rank by rank, without ever having all of it.
 pub struct Trace<'w> {
     into: Writing<'w>,
     plan: &'w TracePlan,
-    /// How many processes there are.
-    processes: i32,
 }
 
 impl<'w> Trace<'w> {
     /// Begins a trace with its metadata and the tracks of all ranks together.
     pub fn begin(into: &'w mut dyn Write, plan: &'w TracePlan) -> Trace<'w> {
         let mut packets = Packets::new(into, plan.limit);
-        packets.push(&packet(Data::ClockSnapshot(clock())));
         packets.push(&packet(Data::ChromeEvents(metadata(plan))));
+        view(plan).iter().flatten().for_each(|event| packets.push(event));
         let mut into = Writing::begin(packets);
         into.written.next_flow = plan.next_flow;
-        let mut trace = Trace { into, plan, processes: 0 };
+        let mut trace = Trace { into, plan };
         trace.whole_run();
         trace
     }
 
-    /// Writes the tracks of all ranks together, as a process above theirs.
+    /// Writes the tracks of all ranks together, as a group above theirs.
     fn whole_run(&mut self) {
-        let TracePlan { name, marks, stretches, series, shift, .. } = self.plan;
-        let (process, track) =
-            self.process(ProcessDescriptor { process_name: Some(name.clone()), ..Default::default() }, 0);
-        write_marks(marks, "findings", process, *shift, &mut self.into);
-        write_stretches(stretches, process, *shift, &mut self.into);
-        let mut counters = Counters::of(track);
+        let TracePlan { name, steps, marks, stretches, series, shift, .. } = self.plan;
+        let group = self.into.track(&Place { parent: ROOT, order: 0, name: name.clone() });
+        write_on_group(steps, group, *shift, &mut self.into);
+        write_marks(marks, "events", group, *shift, &mut self.into);
+        write_stretches(stretches, group, *shift, &mut self.into);
+        let mut counters = Counters::of(group);
         for (order, series) in (0..).zip(series) {
             let mut counter = counters.counter((Group::Training, &series.name), &series.unit, order, &mut self.into);
             for (time, value) in &series.values {
@@ -62,34 +55,18 @@ impl<'w> Trace<'w> {
         }
     }
 
-    /// A new process: its number, and its track.
-    fn process(&mut self, process: ProcessDescriptor, order: i32) -> (i32, u64) {
-        self.processes = self.processes.saturating_add(1);
-        let pid = self.processes.saturating_mul(PROCESS_STRIDE);
-        let process_name = process.process_name.map(|name| clean(&name).into_owned());
-        let track = self.into.process(ProcessDescriptor { pid: Some(pid), process_name, ..process }, order);
-        (pid, track)
-    }
-
     /// Writes a rank.
     pub fn rank(&mut self, plan: &RankPlan<'_>) -> Result<RankReport, ExportError> {
         let shift = self.plan.shift;
         let timing = Timing { align: plan.align, shift };
-        let cleaned = |texts: &[String]| texts.iter().map(|text| clean(text).into_owned()).collect();
-        let (process, track) = self.process(
-            ProcessDescriptor {
-                process_name: Some(plan.name.clone()),
-                cmdline: cleaned(&plan.command),
-                process_labels: cleaned(&plan.labels),
-                ..Default::default()
-            },
-            plan.order.saturating_add(1),
-        );
-        write_marks(&plan.marks, "events", process, shift, &mut self.into);
-        write_stretches(&plan.stretches, process, shift, &mut self.into);
+        let order = plan.order.saturating_add(1);
+        let group = self.into.track(&Place { parent: ROOT, order, name: plan.name.clone() });
+        write_on_group(&plan.steps, group, shift, &mut self.into);
+        write_marks(&plan.marks, "events", group, shift, &mut self.into);
+        write_stretches(&plan.stretches, group, shift, &mut self.into);
         let into = std::cell::RefCell::new(&mut self.into);
-        let mut spans = SpanSlices::new(plan, self.plan.detail, process, timing);
-        let mut memory = MemoryCounters::new(plan, self.plan.detail, track, timing);
+        let mut spans = SpanSlices::new(plan, self.plan.detail, group, timing);
+        let mut memory = MemoryCounters::new(plan, self.plan.detail, group, timing);
         let (data, report) = plan.rank.read_in_pieces(
             crate::window::Window::ALL,
             |data, piece| spans.take(piece, &data.names, &mut into.borrow_mut()),
@@ -102,7 +79,7 @@ impl<'w> Trace<'w> {
         let into = into.into_inner();
         spans.finish(&data.names, into);
         memory.finish(into);
-        write_samples(&data, plan, track, timing, into);
+        write_samples(&data, plan, group, timing, into);
         self.into.packets.check()?;
         Ok(report)
     }
@@ -115,11 +92,11 @@ impl<'w> Trace<'w> {
 }
 
 /// Writes the values that were sampled while a rank ran.
-fn write_samples(data: &RankData, plan: &RankPlan<'_>, process: u64, timing: Timing<'_>, into: &mut Writing<'_>) {
+fn write_samples(data: &RankData, plan: &RankPlan<'_>, parent: u64, timing: Timing<'_>, into: &mut Writing<'_>) {
     let mut samples: Vec<_> = data.counters.rows().collect();
     samples.retain(|sample| plan.window.touches((sample.time_ns, sample.time_ns)));
     samples.sort_by_key(|sample| sample.time_ns);
-    let mut counters = Counters::of(process);
+    let mut counters = Counters::of(parent);
     let mut told = std::collections::HashMap::new();
     for sample in samples {
         let name = data.names.counter(sample.counter).unwrap_or("unnamed");
@@ -146,10 +123,18 @@ fn packet(data: Data) -> TracePacket {
     TracePacket { data: Some(data), ..Default::default() }
 }
 
-/// Which clock times are in. No other is told of: each would have to be converted.
-fn clock() -> ClockSnapshot {
-    let zero = Clock { clock_id: Some(TRACE_CLOCK), timestamp: Some(0) };
-    ClockSnapshot { clocks: vec![zero], primary_trace_clock: Some(TRACE_CLOCK) }
+/// What makes the UI show a stretch of time first: as if the recording had begun and ended with it.
+fn view(plan: &TracePlan) -> Option<[TracePacket; 2]> {
+    let (from, to) = plan.view?;
+    let event = |time: i64, event: TracingServiceEvent| TracePacket {
+        timestamp: Some(shifted(time, plan.shift)),
+        ..packet(Data::ServiceEvent(event))
+    };
+    let (started, disabled) = (
+        TracingServiceEvent { tracing_started: Some(true), tracing_disabled: None },
+        TracingServiceEvent { tracing_started: None, tracing_disabled: Some(true) },
+    );
+    Some([event(from, started), event(to, disabled)])
 }
 
 fn metadata(plan: &TracePlan) -> ChromeEventBundle {

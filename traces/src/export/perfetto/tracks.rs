@@ -1,11 +1,9 @@
-//! Tracks: a process for each rank, a thread for each stream, and counters in groups. Numbers are given out here.
+//! Tracks: a group for each rank, with a track for each stream, and counters in groups of their own. Numbers are given out
+//! here. Nothing is a process or a thread: those are shown with numbers, which a rank and a stream do not have.
 
 use super::{
     packets::Packets,
-    schema::{
-        ChildTracksOrdering, CounterDescriptor, CounterUnit, Data, ProcessDescriptor, ProcessOrdering,
-        ThreadDescriptor, TracePacket, TrackDescriptor,
-    },
+    schema::{ChildTracksOrdering, CounterDescriptor, CounterUnit, Data, TracePacket, TrackDescriptor},
     sequence::{Content, Sequence},
     text::clean,
 };
@@ -22,6 +20,21 @@ pub(super) struct Tracks {
     next_other_sequence: u32,
 }
 
+/// The number of the track that all others are below.
+pub(super) const ROOT: u64 = 0;
+
+/// What is below a track has an order.
+const EXPLICIT: Option<i32> = Some(ChildTracksOrdering::Explicit as i32);
+
+/// Where a track stands.
+pub(super) struct Place {
+    /// What it is below.
+    pub(super) parent: u64,
+    /// Where among those there. Those in one place with one name are shown as one.
+    pub(super) order: i32,
+    pub(super) name: String,
+}
+
 /// A group of counters. They are shown in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Group {
@@ -31,7 +44,7 @@ pub(super) enum Group {
 }
 
 impl Group {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Group::Memory => "memory",
             Group::Training => "training",
@@ -50,11 +63,10 @@ pub enum Unit {
 }
 
 impl Tracks {
-    /// Begins with the root of all tracks, which says that processes have an order.
+    /// Begins with the root of all tracks, which says that groups have an order.
     pub(super) fn begin(packets: &mut Packets<'_>) -> Tracks {
         let tracks = Tracks { next_track: 1, next_sequence: FIRST_SEQUENCE, next_other_sequence: FIRST_OTHER_SEQUENCE };
-        let process_ordering = Some(ProcessOrdering::Explicit as i32);
-        describe(packets, TrackDescriptor { uuid: Some(0), process_ordering, ..Default::default() });
+        describe(packets, TrackDescriptor { uuid: Some(ROOT), child_ordering: EXPLICIT, ..Default::default() });
         tracks
     }
 
@@ -68,72 +80,32 @@ impl Tracks {
         Sequence::begin(packets, *next - 1, track, content)
     }
 
-    /// A process, in its place among all.
-    pub(super) fn process(&mut self, packets: &mut Packets<'_>, process: ProcessDescriptor, order: i32) -> u64 {
-        let uuid = self.uuid();
-        let descriptor = TrackDescriptor {
-            uuid: Some(uuid),
-            process: Some(process),
-            child_ordering: Some(ChildTracksOrdering::Explicit as i32),
-            sibling_order_rank: Some(order),
-            ..Default::default()
-        };
-        describe(packets, descriptor);
-        uuid
+    /// A track, or a group of tracks, in its place.
+    pub(super) fn track(&mut self, packets: &mut Packets<'_>, place: &Place) -> u64 {
+        self.describe(packets, place, TrackDescriptor { child_ordering: EXPLICIT, ..Default::default() })
     }
 
-    /// A thread of a process. Threads are shown in the order of their numbers, which no two processes share.
-    pub(super) fn thread(&mut self, packets: &mut Packets<'_>, pid: i32, tid: i32, name: String) -> u64 {
-        let uuid = self.uuid();
-        let thread = ThreadDescriptor { pid: Some(pid), tid: Some(tid), thread_name: Some(name) };
-        describe(packets, TrackDescriptor { uuid: Some(uuid), thread: Some(thread), ..Default::default() });
-        uuid
-    }
-
-    /// A group of counters of a process.
-    pub(super) fn group(&mut self, packets: &mut Packets<'_>, process: u64, group: Group) -> u64 {
-        let uuid = self.uuid();
-        let descriptor = TrackDescriptor {
-            uuid: Some(uuid),
-            parent_uuid: Some(process),
-            name: Some(group.word().into()),
-            child_ordering: Some(ChildTracksOrdering::Explicit as i32),
-            sibling_order_rank: Some(group as i32),
-            ..Default::default()
-        };
-        describe(packets, descriptor);
-        uuid
-    }
-
-    /// A counter of a group, in its place there.
-    pub(super) fn counter(
-        &mut self,
-        packets: &mut Packets<'_>,
-        group: u64,
-        name: &str,
-        unit: &Unit,
-        order: i32,
-    ) -> u64 {
-        let uuid = self.uuid();
+    /// A counter, in its place.
+    pub(super) fn counter(&mut self, packets: &mut Packets<'_>, place: &Place, unit: &Unit) -> u64 {
         let counter = match unit {
             Unit::Bytes => CounterDescriptor { unit: Some(CounterUnit::SizeBytes as i32), unit_name: None },
             Unit::Named(unit) => CounterDescriptor { unit: None, unit_name: Some(clean(unit).into_owned()) },
         };
+        self.describe(packets, place, TrackDescriptor { counter: Some(counter), ..Default::default() })
+    }
+
+    fn describe(&mut self, packets: &mut Packets<'_>, place: &Place, descriptor: TrackDescriptor) -> u64 {
+        let uuid = self.next_track;
+        self.next_track += 1;
         let descriptor = TrackDescriptor {
             uuid: Some(uuid),
-            parent_uuid: Some(group),
-            name: Some(clean(name).into_owned()),
-            counter: Some(counter),
-            sibling_order_rank: Some(order),
-            ..Default::default()
+            parent_uuid: Some(place.parent),
+            name: Some(clean(&place.name).into_owned()),
+            sibling_order_rank: Some(place.order),
+            ..descriptor
         };
         describe(packets, descriptor);
         uuid
-    }
-
-    fn uuid(&mut self) -> u64 {
-        self.next_track += 1;
-        self.next_track - 1
     }
 }
 

@@ -2,9 +2,8 @@
 
 use super::{
     packets::Packets,
-    schema::ProcessDescriptor,
     sequence::{Content, Sequence},
-    tracks::{Group, Tracks, Unit},
+    tracks::{Place, Tracks, Unit},
     written::Written,
 };
 
@@ -26,23 +25,13 @@ impl<'w> Writing<'w> {
         self.tracks.sequence(&mut self.packets, track, content)
     }
 
-    /// A process, in its place among all.
-    pub(super) fn process(&mut self, process: ProcessDescriptor, order: i32) -> u64 {
-        self.tracks.process(&mut self.packets, process, order)
+    /// A track, or a group of tracks, in its place.
+    pub(super) fn track(&mut self, place: &Place) -> u64 {
+        self.tracks.track(&mut self.packets, place)
     }
 
-    /// A thread of a process.
-    pub(super) fn thread(&mut self, process: i32, thread: i32, name: String) -> u64 {
-        self.tracks.thread(&mut self.packets, process, thread, name)
-    }
-
-    /// A group of counters of a process.
-    pub(super) fn group(&mut self, process: u64, group: Group) -> u64 {
-        self.tracks.group(&mut self.packets, process, group)
-    }
-
-    /// A counter of a group, in its place there.
-    pub(super) fn counter(&mut self, group: u64, name: &str, unit: &Unit, order: i32) -> u64 {
-        self.tracks.counter(&mut self.packets, group, name, unit, order)
+    /// A counter, in its place.
+    pub(super) fn counter(&mut self, place: &Place, unit: &Unit) -> u64 {
+        self.tracks.counter(&mut self.packets, place, unit)
     }
 }

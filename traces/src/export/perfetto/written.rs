@@ -13,6 +13,8 @@ pub struct Written {
     pub kernel_ns: u64,
     /// Annotations as the device sees them.
     pub frames: u64,
+    /// Modules and operators around kernels.
+    pub parents: u64,
     /// Stretches of time on tracks of their own.
     pub stretches: u64,
     /// Values of counters.

@@ -93,14 +93,6 @@ fn tracks_are_the_official_ones() {
         counter: Some(CounterDescriptor { unit: Some(CounterUnit::SizeBytes as i32), unit_name: Some("W".into()) }),
         child_ordering: Some(ChildTracksOrdering::Explicit as i32),
         sibling_order_rank: Some(-3),
-        process: Some(ProcessDescriptor {
-            pid: Some(4),
-            cmdline: vec!["train".into()],
-            process_name: Some("rank 0".into()),
-            process_labels: vec!["H200".into()],
-        }),
-        thread: Some(ThreadDescriptor { pid: Some(5), tid: Some(6), thread_name: Some("stream 7".into()) }),
-        process_ordering: None,
     })));
     for field in [
         "uuid: 1",
@@ -110,21 +102,14 @@ fn tracks_are_the_official_ones() {
         "unit_name: \"W\"",
         "child_ordering: EXPLICIT",
         "sibling_order_rank: -3",
-        "pid: 4",
-        "cmdline: \"train\"",
-        "process_name: \"rank 0\"",
-        "process_labels: \"H200\"",
-        "pid: 5",
-        "tid: 6",
-        "thread_name: \"stream 7\"",
     ] {
         assert!(lines(&read).contains(&field), "{field} in {read}");
     }
-    assert_eq!(lines(&read).len(), 14 + 5, "and nothing else: {read}");
+    assert_eq!(lines(&read).len(), 7 + 3, "and nothing else: {read}");
 }
 
 #[test]
-fn texts_clocks_and_metadata_are_the_official_ones() {
+fn texts_metadata_and_the_first_view_are_the_official_ones() {
     let interned = |text: &str| vec![Interned { iid: Some(1), text: Some(text.into()) }];
     let read = official(TracePacket {
         interned_data: Some(InternedData {
@@ -133,10 +118,7 @@ fn texts_clocks_and_metadata_are_the_official_ones() {
             debug_annotation_names: interned("flops"),
             debug_annotation_string_values: interned("forward"),
         }),
-        ..packet(Data::ClockSnapshot(ClockSnapshot {
-            clocks: vec![Clock { clock_id: Some(6), timestamp: Some(7) }],
-            primary_trace_clock: Some(6),
-        }))
+        ..packet(Data::ServiceEvent(TracingServiceEvent { tracing_started: Some(true), tracing_disabled: None }))
     });
     let of =
         |field: &str| lines(&read).iter().position(|line| *line == field).unwrap_or_else(|| panic!("{field}: {read}"));
@@ -150,9 +132,10 @@ fn texts_clocks_and_metadata_are_the_official_ones() {
         // Interned strings are bytes there, and printed as such.
         assert_eq!(lines(&read)[of(field) + 2], text);
     }
-    for field in ["clock_id: 6", "timestamp: 7", "primary_trace_clock: BUILTIN_CLOCK_BOOTTIME"] {
-        of(field);
-    }
+    of("tracing_started: true");
+    let ends = TracingServiceEvent { tracing_started: None, tracing_disabled: Some(true) };
+    let read = official(packet(Data::ServiceEvent(ends)));
+    assert_eq!(lines(&read), ["packet {", "service_event {", "tracing_disabled: true"]);
     let metadata = vec![ChromeMetadata { name: Some("run".into()), string_value: Some("tiny".into()) }];
     let read = official(packet(Data::ChromeEvents(ChromeEventBundle { metadata })));
     assert_eq!(lines(&read), ["packet {", "chrome_events {", "metadata {", "name: \"run\"", "string_value: \"tiny\""]);
