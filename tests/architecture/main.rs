@@ -142,6 +142,7 @@ const LAYERED: &[Layers] = &[
         source: "tui/src",
         within: &[],
         layers: &[
+            &["palette"],
             &["theme", "view", "data", "request", "unknown_waits", "export_frame", "terminal"],
             &["signals", "event", "keys", "filter", "notice", "scene", "time_parts"],
             &["readers", "selection", "widgets"],

@@ -13,6 +13,7 @@ mod frame;
 mod help;
 mod keys;
 mod notice;
+pub mod palette;
 mod readers;
 mod request;
 mod scene;

@@ -1,11 +1,10 @@
 //! How things look: the same thing has the same color everywhere, and a letter for whoever sees none.
-//!
-//! The colors are those of Okabe and Ito, which people with any kind of color blindness tell apart, as the nearest of
-//! the 256 that nearly every terminal has.
 
 use ratatui::style::{Color, Modifier, Style};
 use stepscope_analyzer::{Class, Pass};
 use stepscope_traces::{Family, MemoryCategory, Phase, State};
+
+use crate::palette::{self, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, SHADOW, SKY, Shades, TEAL, YELLOW};
 
 /// A set of colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,30 +54,6 @@ pub(crate) struct Theme {
     name: ThemeName,
 }
 
-/// Two shades of a color: on a dark ground, and on a light one.
-type Shades = (u8, u8);
-
-const BLUE: Shades = (32, 25);
-const LIGHT_BLUE: Shades = (75, 68);
-const LIGHT_ORANGE: Shades = (222, 179);
-const SKY: Shades = (117, 67);
-const GREEN: Shades = (36, 29);
-const YELLOW: Shades = (221, 136);
-const ORANGE: Shades = (214, 172);
-const VERMILION: Shades = (202, 166);
-const PURPLE: Shades = (175, 132);
-const BROWN: Shades = (137, 94);
-const TEAL: Shades = (80, 30);
-const GREY: Shades = (245, 243);
-const SHADOW: Shades = (238, 250);
-const RED: Shades = (203, 160);
-const OLIVE: Shades = (142, 100);
-const PINK: Shades = (218, 162);
-const INDIGO: Shades = (105, 61);
-const MINT: Shades = (121, 35);
-const SAND: Shades = (180, 137);
-const ROSE: Shades = (174, 131);
-
 impl Theme {
     pub(crate) fn new(name: ThemeName) -> Theme {
         Theme { name }
@@ -89,7 +64,7 @@ impl Theme {
         self.name != ThemeName::Plain
     }
 
-    fn color(&self, (dark, light): Shades) -> Color {
+    fn color(&self, Shades(dark, light): Shades) -> Color {
         match self.name {
             ThemeName::Dark => Color::Indexed(dark),
             ThemeName::Light => Color::Indexed(light),
@@ -107,11 +82,12 @@ impl Theme {
 
     /// What time went to. The letters are those of the figures' definitions.
     pub(crate) fn class(&self, class: Class) -> Mark {
-        match class {
-            Class::Compute => self.mark(BLUE, 'C'),
-            Class::Communication => self.mark(VERMILION, 'N'),
-            Class::Copy => self.mark(PURPLE, 'M'),
-        }
+        let letter = match class {
+            Class::Compute => 'C',
+            Class::Communication => 'N',
+            Class::Copy => 'M',
+        };
+        self.mark(palette::class(class), letter)
     }
 
     /// Time in which nothing ran.
@@ -121,48 +97,49 @@ impl Theme {
 
     /// What memory is for.
     pub(crate) fn category(&self, category: MemoryCategory) -> Mark {
-        match category {
-            MemoryCategory::Parameters => self.mark(BLUE, 'P'),
-            MemoryCategory::Gradients => self.mark(GREEN, 'G'),
-            MemoryCategory::OptimizerState => self.mark(SKY, 'O'),
-            MemoryCategory::Activations => self.mark(ORANGE, 'A'),
-            MemoryCategory::Communication => self.mark(VERMILION, 'N'),
-            MemoryCategory::Workspace => self.mark(PURPLE, 'W'),
-            MemoryCategory::Inputs => self.mark(YELLOW, 'I'),
-            MemoryCategory::Other => self.mark(GREY, 'x'),
-        }
+        let letter = match category {
+            MemoryCategory::Parameters => 'P',
+            MemoryCategory::Gradients => 'G',
+            MemoryCategory::OptimizerState => 'O',
+            MemoryCategory::Activations => 'A',
+            MemoryCategory::Communication => 'N',
+            MemoryCategory::Workspace => 'W',
+            MemoryCategory::Inputs => 'I',
+            MemoryCategory::Other => 'x',
+        };
+        self.mark(palette::category(category), letter)
     }
 
     /// What kind of work a kernel is.
     pub(crate) fn family(&self, family: Family) -> Mark {
-        match family {
-            Family::Matmul => self.mark(BLUE, 'M'),
-            Family::Attention => self.mark(SKY, 'A'),
-            Family::Elementwise => self.mark(GREEN, 'E'),
-            Family::Norm => self.mark(TEAL, 'R'),
-            Family::Optimizer => self.mark(ORANGE, 'O'),
-            Family::Loss => self.mark(YELLOW, 'L'),
-            Family::Embedding => self.mark(BROWN, 'B'),
-            Family::Convolution => self.mark(INDIGO, 'V'),
-            Family::Recurrence => self.mark(SAND, 'U'),
-            Family::Routing => self.mark(ROSE, 'X'),
-            Family::Quantization => self.mark(OLIVE, 'Q'),
-            Family::Reduction => self.mark(MINT, 'S'),
-            Family::Sort => self.mark(PINK, 'K'),
-            Family::Communication => self.mark(VERMILION, 'N'),
-            Family::Copy => self.mark(PURPLE, 'C'),
-            Family::Other => self.mark(GREY, 'x'),
-        }
+        let letter = match family {
+            Family::Matmul => 'M',
+            Family::Attention => 'A',
+            Family::Elementwise => 'E',
+            Family::Norm => 'R',
+            Family::Optimizer => 'O',
+            Family::Loss => 'L',
+            Family::Embedding => 'B',
+            Family::Convolution => 'V',
+            Family::Recurrence => 'U',
+            Family::Routing => 'X',
+            Family::Quantization => 'Q',
+            Family::Reduction => 'S',
+            Family::Sort => 'K',
+            Family::Communication => 'N',
+            Family::Copy => 'C',
+            Family::Other => 'x',
+        };
+        self.mark(palette::family(family), letter)
     }
 
-    /// A pass through a stage; neighbors differ, so that one can tell where one ends.
+    /// A pass through a stage.
     pub(crate) fn pass(&self, pass: Pass, is_even: bool) -> Mark {
-        match (pass, is_even) {
-            (Pass::Forward, true) => self.mark(BLUE, 'F'),
-            (Pass::Forward, false) => self.mark(LIGHT_BLUE, 'F'),
-            (Pass::Backward, true) => self.mark(ORANGE, 'B'),
-            (Pass::Backward, false) => self.mark(LIGHT_ORANGE, 'B'),
-        }
+        let letter = match pass {
+            Pass::Forward => 'F',
+            Pass::Backward => 'B',
+        };
+        self.mark(palette::pass(pass, is_even), letter)
     }
 
     /// A phase of the training.

@@ -8,6 +8,7 @@ use plotters::{
 use stepscope_analyzer::{Analysis, Pass, PipelineFigures, RankWork, StepTimeline, WorkItem};
 use stepscope_plan::text;
 use stepscope_traces::Rank;
+use stepscope_tui::palette;
 
 use crate::render::html::chart::{self, Figure, LETTERS, NAMES, WIDE};
 
@@ -22,12 +23,11 @@ pub(super) fn ranks(analysis: &Analysis) -> Vec<Rank> {
 
 /// Neighbours differ, so that one can tell where one ends.
 fn colour(item: &WorkItem) -> RGBColor {
-    match (item.pass, item.micro_batch.0 % 2 == 0) {
-        (Pass::Forward, true) => chart::BLUE,
-        (Pass::Forward, false) => chart::DARK_BLUE,
-        (Pass::Backward, true) => chart::ORANGE,
-        (Pass::Backward, false) => chart::DARK_ORANGE,
-    }
+    of_pass(item.pass, item.micro_batch.0 % 2 == 0)
+}
+
+fn of_pass(pass: Pass, is_even: bool) -> RGBColor {
+    chart::shade(palette::pass(pass, is_even))
 }
 
 pub(super) fn plot(analysis: &Analysis, timeline: &StepTimeline) -> Result<String> {
@@ -77,6 +77,7 @@ pub(super) fn plot(analysis: &Analysis, timeline: &StepTimeline) -> Result<Strin
     let bubble = bubble.into_iter().find(|bubble| bubble.step == timeline.step);
     let bubble = bubble.map_or_else(String::new, |bubble| format!("bubble {}; ", text::percent(bubble.bubble)));
     let note = format!("{bubble}numbers are micro-batches, gray is bubble; first rank of each stage");
-    let legend = vec![("forward".to_owned(), chart::BLUE), ("backward".to_owned(), chart::ORANGE)];
-    Ok(Figure { title, note, legend, svg }.written())
+    let legend = [("forward", Pass::Forward), ("backward", Pass::Backward)]
+        .map(|(word, pass)| (word.to_owned(), of_pass(pass, true)));
+    Ok(Figure { title, note, legend: legend.into(), svg }.written())
 }

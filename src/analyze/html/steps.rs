@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use plotters::prelude::*;
-use stepscope_analyzer::{Analysis, Partition};
+use stepscope_analyzer::{Analysis, Class, Partition};
 use stepscope_traces::Step;
+use stepscope_tui::palette;
 
 use crate::{
     analyze::time::{PARTS, Time},
@@ -17,7 +18,12 @@ const HEIGHT: u32 = 280;
 const BARS: usize = 120;
 
 /// In the order of the parts.
-const COLOURS: [RGBColor; PARTS.len()] = [chart::BLUE, chart::ORANGE, chart::PURPLE, chart::GREY];
+const COLOURS: [RGBColor; PARTS.len()] = [
+    chart::shade(palette::class(Class::Compute)),
+    chart::shade(palette::class(Class::Communication)),
+    chart::shade(palette::class(Class::Copy)),
+    chart::GREY,
+];
 
 pub(super) fn plot(analysis: &Analysis) -> Result<String> {
     let mut steps: BTreeMap<Step, Vec<&Partition>> = BTreeMap::new();

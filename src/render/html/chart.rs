@@ -9,6 +9,7 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 use stepscope_plan::text;
+use stepscope_tui::palette::Shades;
 
 use super::escaped;
 
@@ -22,9 +23,7 @@ pub(crate) const BUBBLE: RGBColor = RGBColor(3, 3, 3);
 
 /// Colors that can be told apart, on white and on black.
 pub(crate) const BLUE: RGBColor = RGBColor(0x3b, 0x7d, 0xc4);
-pub(crate) const DARK_BLUE: RGBColor = RGBColor(0x2c, 0x62, 0x9e);
 pub(crate) const ORANGE: RGBColor = RGBColor(0xe6, 0x8a, 0x2e);
-pub(crate) const DARK_ORANGE: RGBColor = RGBColor(0xc4, 0x6f, 0x1a);
 pub(crate) const GREEN: RGBColor = RGBColor(0x3f, 0x9c, 0x6b);
 pub(crate) const RED: RGBColor = RGBColor(0xd1, 0x5b, 0x5b);
 pub(crate) const PURPLE: RGBColor = RGBColor(0x93, 0x6a, 0xc2);
@@ -33,6 +32,12 @@ pub(crate) const PINK: RGBColor = RGBColor(0xd4, 0x7f, 0xb4);
 pub(crate) const YELLOW: RGBColor = RGBColor(0xcf, 0xb0, 0x3a);
 pub(crate) const BROWN: RGBColor = RGBColor(0x9c, 0x75, 0x5f);
 pub(crate) const GREY: RGBColor = RGBColor(0xa0, 0xa8, 0xb0);
+
+/// The color that something has in the dashboard.
+pub(crate) const fn shade(shades: Shades) -> RGBColor {
+    let (red, green, blue) = shades.rgb();
+    RGBColor(red, green, blue)
+}
 
 /// A plot as it stands in the page.
 pub(crate) struct Figure {

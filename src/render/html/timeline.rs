@@ -5,6 +5,7 @@ use plotters::prelude::*;
 use serde::Serialize;
 use stepscope_analyzer::{LaneSpan, StepTimeline, StreamSpans};
 use stepscope_traces::Family;
+use stepscope_tui::palette;
 
 use super::{
     chart::{self, Figure, LETTERS, NAMES, WIDE},
@@ -14,20 +15,9 @@ use super::{
 const LANE: u32 = 28;
 const LANES: usize = 48;
 
-/// The color of what kernels do.
+/// The color of what kernels do, as in the dashboard.
 pub(crate) const fn colour(family: Family) -> RGBColor {
-    match family {
-        Family::Communication => chart::ORANGE,
-        Family::Copy => chart::PURPLE,
-        Family::Attention => chart::TEAL,
-        Family::Matmul | Family::Convolution => chart::BLUE,
-        Family::Optimizer => chart::GREEN,
-        Family::Norm => chart::YELLOW,
-        Family::Loss => chart::RED,
-        Family::Embedding | Family::Routing | Family::Sort => chart::BROWN,
-        Family::Elementwise | Family::Quantization | Family::Reduction | Family::Recurrence => chart::PINK,
-        Family::Other => chart::GREY,
-    }
+    chart::shade(palette::family(family))
 }
 
 /// How a step is shown.

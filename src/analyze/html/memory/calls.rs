@@ -3,7 +3,7 @@
 use stepscope_analyzer::{CallName, CallNode, CallTree, RankMemory};
 use stepscope_plan::text;
 
-use super::COLOURS;
+use super::colour;
 use crate::{
     analyze::report::moment,
     render::html::{chart, escaped},
@@ -41,7 +41,7 @@ pub(super) fn tree(memory: &RankMemory, tree: &CallTree<'_>) -> String {
         memory.rank,
     );
     for category in &tree.categories {
-        let colour = chart::hex(COLOURS[category.category as usize]);
+        let colour = chart::hex(colour(category.category));
         let line = line(&category.category.spelled(), category.bytes, category.blocks, tree.bytes);
         written += &format!("<details open><summary><i style=\"background:{colour}\"></i>{line}</summary>\n");
         written += &nodes(&category.calls, category.bytes, tree.bytes);

@@ -6,8 +6,8 @@ use stepscope_analyzer::{CallName, CallNode, CallTree, RankMemory};
 use stepscope_plan::text;
 
 use super::{
-    COLOURS,
     calls::{amount, name, words},
+    colour,
 };
 use crate::{
     analyze::report::moment,
@@ -20,7 +20,7 @@ pub(super) fn graph(memory: &RankMemory, tree: &CallTree<'_>) -> String {
     let mut flame = Flame::of(all, &on_top, &hover("all of it", all, tree.blocks, all));
     let mut from = 0;
     for category in &tree.categories {
-        let (colour, spelled) = (COLOURS[category.category as usize], category.category.spelled());
+        let (colour, spelled) = (colour(category.category), category.category.spelled());
         let hover = hover(&spelled, category.bytes, category.blocks, all);
         let shown = FlameBox { amount: category.bytes, colour, label: &spelled, hover: &hover };
         flame.add(BoxPlace { from, row: 1 }, &shown);
@@ -28,7 +28,7 @@ pub(super) fn graph(memory: &RankMemory, tree: &CallTree<'_>) -> String {
         from += category.bytes;
     }
     let title = format!("Calls that led to the memory at {} of rank {}", moment(memory), memory.rank);
-    let legend = tree.categories.iter().map(|part| (part.category.spelled(), COLOURS[part.category as usize]));
+    let legend = tree.categories.iter().map(|part| (part.category.spelled(), colour(part.category)));
     let note = "as wide as their bytes, the outermost call on top; click to zoom, click on top to zoom out".into();
     flame.figure(title, note, legend.collect())
 }

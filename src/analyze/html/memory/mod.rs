@@ -8,15 +8,17 @@ use anyhow::Result;
 use plotters::prelude::RGBColor;
 use stepscope_analyzer::{Analysis, CallTree, RankMemory};
 use stepscope_traces::MemoryCategory;
+use stepscope_tui::palette;
 
 use crate::render::html::chart;
 
 /// Ranks that are drawn, the fullest first.
 const RANKS: usize = 4;
 
-/// In the order of the categories.
-pub(super) const COLOURS: [RGBColor; MemoryCategory::ALL.len()] =
-    [chart::BLUE, chart::ORANGE, chart::GREEN, chart::RED, chart::TEAL, chart::PURPLE, chart::YELLOW, chart::GREY];
+/// The color of a category, as in the dashboard.
+pub(super) fn colour(category: MemoryCategory) -> RGBColor {
+    chart::shade(palette::category(category))
+}
 
 /// The fullest rank, and some others folded.
 pub(super) fn plots(analysis: &Analysis) -> Result<String> {

@@ -9,7 +9,7 @@ use stepscope_analyzer::{Analysis, CallerInTime, CallersOverTime, MemoryPoint, R
 use stepscope_plan::text;
 use stepscope_traces::MemoryCategory;
 
-use super::{COLOURS, calls::words};
+use super::{calls::words, colour};
 use crate::{
     analyze::{html::step_axis::StepAxis, report::is_told_apart},
     render::html::chart::{self, Figure, LEFT, LETTERS, WIDTH},
@@ -51,7 +51,7 @@ pub(super) fn by_category(analysis: &Analysis, memory: &RankMemory) -> Result<St
         title: format!("Memory over time on rank {}{inferred}", memory.rank),
         points: &memory.timeline,
         names: std::array::from_fn(|category| MemoryCategory::ALL[category].spelled()),
-        colours: COLOURS,
+        colours: std::array::from_fn(|place| colour(MemoryCategory::ALL[place])),
     };
     plot(analysis, memory, &stacked)
 }

@@ -294,7 +294,7 @@ fn memory_of(analysis: &Analysis, ranks: &[&RankOverlay], choice: &Choice) -> Op
     let kept: Vec<_> = inside.chunks(every).filter_map(|near| near.iter().max_by_key(|point| point.total())).collect();
     let part = |category: usize| MemoryPart {
         name: MemoryCategory::ALL[category].spelled(),
-        colour: chart::hex(memory::COLOURS[category]),
+        colour: chart::hex(memory::colour(MemoryCategory::ALL[category])),
         bytes: kept.iter().map(|point| point.bytes[category]).collect(),
     };
     let parts = (0..MemoryCategory::ALL.len()).map(part).filter(|part| part.bytes.iter().any(|bytes| *bytes > 0));
