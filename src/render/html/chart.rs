@@ -91,6 +91,21 @@ pub(crate) fn svg(size: (u32, u32), title: &str, draw: impl FnOnce(&Area<'_>) ->
     Ok(svg.replacen("<svg ", large, 1).replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", ""))
 }
 
+/// Says something of each shape of a kind when it is pointed at, in the order in which they were drawn.
+pub(crate) fn titled(svg: &str, shape: &str, titles: impl Iterator<Item = String>) -> String {
+    let opening = format!("<{shape} ");
+    let mut pieces = svg.split(&opening);
+    let mut written = pieces.next().unwrap_or_default().to_owned();
+    for (piece, title) in pieces.zip(titles.map(Some).chain(std::iter::repeat(None))) {
+        let piece = match title {
+            Some(title) => piece.replacen("/>", &format!("><title>{}</title></{shape}>", escaped(&title)), 1),
+            None => piece.to_owned(),
+        };
+        written += &(opening.clone() + &piece);
+    }
+    written
+}
+
 /// The width of most plots, in the units of their fonts.
 pub(crate) const WIDTH: u32 = 680;
 /// The width of those that have much to show.
@@ -175,5 +190,21 @@ fn shortest(words: String) -> String {
             format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
         }
         _ => words,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_told_of_in_their_order() {
+        let svg = "<svg><polygon fill=\"a\"/><rect/><polygon fill=\"b\"/><polygon/></svg>";
+        let titled = titled(svg, "polygon", ["<one>".to_owned(), "two".to_owned()].into_iter());
+        assert_eq!(
+            titled,
+            "<svg><polygon fill=\"a\"><title>&lt;one&gt;</title></polygon><rect/>\
+             <polygon fill=\"b\"><title>two</title></polygon><polygon/></svg>"
+        );
     }
 }

@@ -38,6 +38,8 @@ struct Stacked<'a, const PARTS: usize> {
     title: String,
     points: &'a [MemoryPoint<PARTS>],
     names: [String; PARTS],
+    /// What is said of a part that is pointed at, beside its size.
+    says: [String; PARTS],
     colours: [RGBColor; PARTS],
 }
 
@@ -47,10 +49,12 @@ pub(super) fn by_category(analysis: &Analysis, memory: &RankMemory) -> Result<St
         (true, false) => " (categories unknown)",
         (false, _) => "",
     };
+    let names = std::array::from_fn(|category| MemoryCategory::ALL[category].spelled());
     let stacked = Stacked {
         title: format!("Memory over time on rank {}{inferred}", memory.rank),
         points: &memory.timeline,
-        names: std::array::from_fn(|category| MemoryCategory::ALL[category].spelled()),
+        says: names.clone(),
+        names,
         colours: std::array::from_fn(|place| colour(MemoryCategory::ALL[place])),
     };
     plot(analysis, memory, &stacked)
@@ -63,10 +67,15 @@ pub(super) fn by_caller(analysis: &Analysis, memory: &RankMemory, callers: &Call
     };
     let mut names: [String; CallersOverTime::MOST + 1] = std::array::from_fn(|_| "others".into());
     names.iter_mut().zip(&callers.callers).for_each(|(words, caller)| *words = name(caller));
+    let mut says = names.clone();
+    for (says, caller) in says.iter_mut().zip(&callers.callers) {
+        *says = format!("{} ({})", caller.caller.as_deref().unwrap_or("(not recorded)"), caller.category.spelled());
+    }
     let stacked = Stacked {
         title: format!("Memory over time on rank {} by who asked for it", memory.rank),
         points: &callers.points,
         names,
+        says,
         colours: CALLER_COLOURS,
     };
     plot(analysis, memory, &stacked)
@@ -119,6 +128,13 @@ fn plot<const PARTS: usize>(analysis: &Analysis, memory: &RankMemory, stacked: &
         chart.draw_series([Circle::new(peak, 4, chart::TEXT.filled())])?;
         Ok(())
     })?;
+    let at_peak = points.iter().max_by_key(|point| point.total());
+    let says = |part: &usize| {
+        let most = points.iter().map(|point| point.bytes[*part]).max().unwrap_or(0);
+        let at_peak = at_peak.map_or(0, |point| point.bytes[*part]);
+        format!("{}: {} at the peak, at most {}", stacked.says[*part], text::bytes(at_peak), text::bytes(most))
+    };
+    let svg = chart::titled(&svg, "polygon", parts.iter().map(says));
     // What is drawn on top stands first.
     let legend = parts.iter().rev().map(|part| (stacked.names[*part].clone(), stacked.colours[*part]));
     let at = text::duration(memory.peak_time_ns.saturating_sub(begin));
