@@ -3,7 +3,7 @@
 use stepscope_analyzer::{Analysis, PathPart, PathStretch};
 use stepscope_traces::{
     Rank,
-    export::perfetto::{Stretch, Stretches},
+    export::perfetto::{NamedStretch, Stretches},
 };
 
 const TRACK: &str = "critical path";
@@ -30,7 +30,7 @@ fn track(
     name: impl Fn(&PathStretch) -> String,
 ) -> Stretches {
     let path = analysis.critical_path.iter().flat_map(|path| &path.stretches);
-    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut stretches: Vec<NamedStretch> = Vec::new();
     let mut pause: Option<(i64, i64)> = None;
     for stretch in path.filter(|stretch| is_on_it(stretch)) {
         let PathStretch { start_ns, end_ns, part, .. } = *stretch;
@@ -42,7 +42,7 @@ fn track(
         let name = name(stretch);
         match stretches.last_mut() {
             Some(last) if last.end_ns == start && last.name == name => last.end_ns = end_ns,
-            _ => stretches.push(Stretch { start_ns: start, end_ns, name, arguments: Vec::new() }),
+            _ => stretches.push(NamedStretch { start_ns: start, end_ns, name, arguments: Vec::new() }),
         }
     }
     // What the step ends with belongs to what came before it.

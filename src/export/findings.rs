@@ -3,24 +3,28 @@
 use stepscope_analyzer::{Analysis, Finding};
 use stepscope_traces::{
     Rank,
-    export::perfetto::{Fact, Stretch, Stretches},
+    export::perfetto::{Fact, NamedStretch, Stretches},
 };
 
 const TRACK: &str = "findings";
 
 /// Findings, the largest win first. They are of all steps that count, and so each is as long as those are.
 pub(super) fn of_run(analysis: &Analysis, (start_ns, end_ns): (i64, i64)) -> Stretches {
-    let stretch =
-        |finding: &Finding| Stretch { start_ns, end_ns, name: finding.summary.clone(), arguments: arguments(finding) };
+    let stretch = |finding: &Finding| NamedStretch {
+        start_ns,
+        end_ns,
+        name: finding.summary.clone(),
+        arguments: arguments(finding),
+    };
     Stretches { name: TRACK, stretches: analysis.findings.iter().map(stretch).collect() }
 }
 
 /// The stretches of a rank in which findings cost most.
 pub(super) fn of_rank(analysis: &Analysis, rank: Rank) -> Stretches {
-    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut stretches: Vec<NamedStretch> = Vec::new();
     for finding in &analysis.findings {
         let places = finding.evidence.spans.iter().filter(|place| place.rank == rank);
-        stretches.extend(places.map(|place| Stretch {
+        stretches.extend(places.map(|place| NamedStretch {
             start_ns: place.start_ns,
             end_ns: place.end_ns,
             name: finding.summary.clone(),

@@ -5,7 +5,7 @@ use stepscope_collector::nvml;
 use stepscope_plan::Coordinates;
 use stepscope_traces::{
     Nanos, Run, SpanKind, Step, Window,
-    export::perfetto::{ExportError, Note, RankPlan, Stretch, Stretches, Trace, Unit},
+    export::perfetto::{ExportError, NamedStretch, Note, RankPlan, Stretches, Trace, Unit},
 };
 
 use super::{critical_path, findings, marks, steps};
@@ -51,7 +51,7 @@ impl<'a> RankParts<'a> {
                 bus_factor: link.bus_factor,
             })
         };
-        let bubble = |(start_ns, end_ns): &(i64, i64)| Stretch {
+        let bubble = |(start_ns, end_ns): &(i64, i64)| NamedStretch {
             start_ns: *start_ns,
             end_ns: *end_ns,
             name: "bubble".into(),

@@ -4,17 +4,17 @@ use serde_json::Value;
 use stepscope_analyzer::{Analysis, CountedSteps, StepChoice, StepFigures};
 use stepscope_traces::{
     Rank,
-    export::perfetto::{Fact, Stretch},
+    export::perfetto::{Fact, NamedStretch},
 };
 
 /// The steps of a rank that are chosen.
-pub(super) fn of_rank(analysis: &Analysis, chosen: StepChoice, rank: Rank) -> Vec<Stretch> {
+pub(super) fn of_rank(analysis: &Analysis, chosen: StepChoice, rank: Rank) -> Vec<NamedStretch> {
     let steps = analysis.steps.iter().filter(|step| step.rank == rank && chosen.may_have(Some(step.step)));
     apart(steps.map(|step| stretch(&analysis.window, step, step.aligned_start_ns)))
 }
 
 /// Those of the whole job: each begins with its first rank, and has the figures of the one on which it takes longest.
-pub(super) fn of_run(analysis: &Analysis, chosen: StepChoice) -> Vec<Stretch> {
+pub(super) fn of_run(analysis: &Analysis, chosen: StepChoice) -> Vec<NamedStretch> {
     let steps = analysis.steps.chunk_by(|one, other| one.step == other.step).filter_map(|ranks| {
         let ranks = ranks.iter().filter(|step| chosen.may_have(Some(step.step)));
         let begins = ranks.clone().map(|step| step.aligned_start_ns).min()?;
@@ -36,7 +36,7 @@ fn ends(step: &StepFigures) -> i64 {
     step.aligned_start_ns.saturating_add(step.duration_ns)
 }
 
-fn stretch(window: &CountedSteps, step: &StepFigures, start_ns: i64) -> Stretch {
+fn stretch(window: &CountedSteps, step: &StepFigures, start_ns: i64) -> NamedStretch {
     let number = step.step;
     let aside = match (window.warm_up.contains(&number), window.cut_off.contains(&number)) {
         (true, _) => " (warm-up)",
@@ -44,7 +44,7 @@ fn stretch(window: &CountedSteps, step: &StepFigures, start_ns: i64) -> Stretch 
         _ if !window.counts(number) => " (not counted)",
         _ => "",
     };
-    Stretch { start_ns, end_ns: ends(step), name: format!("step {number}{aside}"), arguments: figures(step) }
+    NamedStretch { start_ns, end_ns: ends(step), name: format!("step {number}{aside}"), arguments: figures(step) }
 }
 
 /// The figures of a step, as `analyze --format json` names them.
@@ -55,8 +55,8 @@ fn figures(step: &StepFigures) -> Vec<(String, Fact)> {
 }
 
 /// In the order of time, each over where the next one begins.
-fn apart(steps: impl Iterator<Item = Stretch>) -> Vec<Stretch> {
-    let mut steps: Vec<Stretch> = steps.collect();
+fn apart(steps: impl Iterator<Item = NamedStretch>) -> Vec<NamedStretch> {
+    let mut steps: Vec<NamedStretch> = steps.collect();
     steps.sort_by_key(|step| step.start_ns);
     let starts: Vec<i64> = steps.iter().skip(1).map(|step| step.start_ns).collect();
     steps.iter_mut().zip(starts).for_each(|(step, next)| step.end_ns = step.end_ns.min(next));

@@ -48,7 +48,7 @@ const LAYERED: &[Layers] = &[
             &["reader"],
             &["export", "synthetic"],
         ],
-        shared_names: &["ClockSnapshot", "Event", "Mark", "Value", "Written"],
+        shared_names: &["Event", "Mark", "Value", "Written"],
     },
     Layers {
         source: "collector/src",

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{
     schema::{EventType, TrackEvent},
     sequence::{Content, Sequence},
-    tracks::{Group, Place, Unit},
+    tracks::{Group, TrackPlace, Unit},
     writing::Writing,
 };
 
@@ -44,9 +44,9 @@ impl Counters {
         into: &mut Writing<'_>,
     ) -> Counter {
         let content = if group == Group::Memory { Content::Values } else { Content::Few };
-        let place = Place { parent: self.parent, order: GROUPS + group as i32, name: group.word().into() };
+        let place = TrackPlace { parent: self.parent, order: GROUPS + group as i32, name: group.word().into() };
         let parent = *self.groups.entry(group).or_insert_with(|| into.track(&place));
-        let track = into.counter(&Place { parent, order, name: name.into() }, unit);
+        let track = into.counter(&TrackPlace { parent, order, name: name.into() }, unit);
         Counter { sequence: into.sequence(track, content) }
     }
 }

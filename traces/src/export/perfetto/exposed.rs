@@ -1,6 +1,6 @@
 //! Communication that no compute covers, as stretches of time on a track of their own.
 
-use super::{event::Event, labels::Label, slices::Slices, tracks::Place, writing::Writing};
+use super::{event::Event, labels::Label, slices::Slices, tracks::TrackPlace, writing::Writing};
 use crate::{names::Names, vocabulary::SpanKind};
 
 const NAME: &str = "exposed communication";
@@ -21,7 +21,7 @@ pub(super) struct Exposed {
 
 impl Exposed {
     pub(super) fn new(parent: u64) -> Exposed {
-        let slices = Slices::new(Place { parent, order: ORDER, name: NAME.into() }, false);
+        let slices = Slices::new(TrackPlace { parent, order: ORDER, name: NAME.into() }, false);
         Exposed { slices, computes_until: 0, talks_until: 0, known_until: 0, stretch: None }
     }
 

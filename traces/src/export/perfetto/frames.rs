@@ -9,7 +9,7 @@ use super::{
     detail::{Detail, Level},
     event::Event,
     slices::Slices,
-    tracks::Place,
+    tracks::TrackPlace,
     writing::Writing,
 };
 use crate::{
@@ -56,7 +56,7 @@ impl Frames {
     /// The frames of kernels on a stream.
     pub(super) fn new(parent: u64, stream: Option<Stream>, detail: Detail) -> Frames {
         let track = |(depth, (kind, name, level)): (i32, (SpanKind, &str, Option<Level>))| {
-            let slices = Slices::new(Place { parent, order: FRAMES + depth, name: name.into() }, true);
+            let slices = Slices::new(TrackPlace { parent, order: FRAMES + depth, name: name.into() }, true);
             level.is_none_or(|level| detail.has(level)).then_some((kind, slices, None))
         };
         Frames { stream, detail, place: None, tracks: (0..).zip(ANNOTATIONS).filter_map(track).collect() }

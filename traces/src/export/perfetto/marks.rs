@@ -10,7 +10,7 @@ use super::{
     slices::Slices,
     text::clean,
     timing::shifted,
-    tracks::Place,
+    tracks::TrackPlace,
     writing::Writing,
 };
 use crate::{ids::NameId, names::Names};
@@ -47,12 +47,12 @@ pub struct Stretches {
     /// What the track is called.
     pub name: &'static str,
     /// In the order of their beginnings, and the longest first where several begin at once.
-    pub stretches: Vec<Stretch>,
+    pub stretches: Vec<NamedStretch>,
 }
 
 /// A stretch of time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stretch {
+pub struct NamedStretch {
     /// When it begins.
     pub start_ns: i64,
     /// When it ends.
@@ -70,7 +70,7 @@ pub(super) fn write_marks(marks: &[Mark], track: &str, parent: u64, shift: i64, 
     if marks.is_empty() {
         return;
     }
-    let track = into.track(&Place { parent, order: MARKS, name: track.into() });
+    let track = into.track(&TrackPlace { parent, order: MARKS, name: track.into() });
     let mut sequence = into.sequence(track, Content::Few);
     for mark in marks {
         let event = TrackEvent {
@@ -99,10 +99,10 @@ fn argument((name, fact): &(String, Fact)) -> DebugAnnotation {
 /// Writes stretches, each kind on a track of a rank or of all.
 pub(super) fn write_stretches(kinds: &[Stretches], parent: u64, shift: i64, into: &mut Writing<'_>) {
     for (place, Stretches { name, stretches }) in (0..).zip(kinds) {
-        let mut slices = Slices::new(Place { parent, order: STRETCHES + place, name: (*name).into() }, true);
+        let mut slices = Slices::new(TrackPlace { parent, order: STRETCHES + place, name: (*name).into() }, true);
         let mut event = Event::default();
         let (mut names, mut ids): (Names, BTreeMap<&str, NameId>) = Default::default();
-        for Stretch { start_ns, end_ns, name, arguments } in stretches {
+        for NamedStretch { start_ns, end_ns, name, arguments } in stretches {
             let next = NameId(ids.len() as u32);
             let id = *ids.entry(name).or_insert_with(|| {
                 names.extend([(next, name.as_str())]);
@@ -120,12 +120,12 @@ pub(super) fn write_stretches(kinds: &[Stretches], parent: u64, shift: i64, into
 }
 
 /// Writes stretches that do not overlap on the row of a group itself, which is seen before anything below it is.
-pub(super) fn write_on_group(stretches: &[Stretch], group: u64, shift: i64, into: &mut Writing<'_>) {
+pub(super) fn write_on_group(stretches: &[NamedStretch], group: u64, shift: i64, into: &mut Writing<'_>) {
     if stretches.is_empty() {
         return;
     }
     let mut sequence = into.sequence(group, Content::Few);
-    for Stretch { start_ns, end_ns, name, arguments } in stretches {
+    for NamedStretch { start_ns, end_ns, name, arguments } in stretches {
         let begins = TrackEvent {
             r#type: Some(EventType::SliceBegin as i32),
             name: Some(clean(name).into_owned()),

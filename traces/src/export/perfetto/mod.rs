@@ -55,7 +55,7 @@ mod written;
 
 pub use detail::{Detail, Level};
 pub use error::ExportError;
-pub use marks::{Fact, Mark, Stretch, Stretches};
+pub use marks::{Fact, Mark, NamedStretch, Stretches};
 pub use plan::{Note, RankPlan, Series, TracePlan};
 pub use trace::Trace;
 pub use tracks::Unit;

@@ -2,7 +2,7 @@
 
 use super::{
     detail::Detail,
-    marks::{Mark, Stretch, Stretches},
+    marks::{Mark, NamedStretch, Stretches},
     tracks::Unit,
 };
 use crate::{
@@ -23,7 +23,7 @@ pub struct TracePlan {
     /// What to add to the clock that all ranks share, so that the trace begins near zero: small times take few bytes.
     pub shift: i64,
     /// Its steps, and what is known of each.
-    pub steps: Vec<Stretch>,
+    pub steps: Vec<NamedStretch>,
     /// What stands out in all of it.
     pub marks: Vec<Mark>,
     /// Stretches of time that have tracks of their own.
@@ -56,7 +56,7 @@ pub struct RankPlan<'a> {
     /// What it is called.
     pub name: String,
     /// Its steps, and what is known of each, in the clock that all ranks share.
-    pub steps: Vec<Stretch>,
+    pub steps: Vec<NamedStretch>,
     /// Its place among all ranks.
     pub order: i32,
     /// From its clock to the one that all ranks share.

@@ -10,7 +10,7 @@ use super::{
     packets::Packets,
     parents::Inside,
     sequence::{Content, Sequence},
-    tracks::Place,
+    tracks::TrackPlace,
     writing::Writing,
 };
 use crate::{ids::Step, names::Names, vocabulary::Phase};
@@ -20,7 +20,7 @@ const MOST_LANES: usize = 8;
 
 /// A track of slices, with those beside it.
 pub(super) struct Slices {
-    place: Place,
+    place: TrackPlace,
     /// Whether a slice may lie inside of another one.
     nests: bool,
     lanes: Vec<OpenSlices>,
@@ -84,7 +84,7 @@ impl OpenSlices {
 }
 
 impl Slices {
-    pub(super) fn new(place: Place, nests: bool) -> Slices {
+    pub(super) fn new(place: TrackPlace, nests: bool) -> Slices {
         Slices { place, nests, lanes: Vec::new(), clipped: 0 }
     }
 

@@ -14,7 +14,7 @@ use super::{
     parents::{Inside, Parents},
     slices::Slices,
     timing::Timing,
-    tracks::Place,
+    tracks::TrackPlace,
     writing::Writing,
 };
 use crate::{
@@ -169,18 +169,18 @@ impl<'a> SpanSlices<'a> {
             let streams = &self.plan.streams;
             return self.streams.track(span.stream, MOST_STREAMS, |place| {
                 let name = streams.get(place as usize).map_or("other streams", |(_, name)| name).into();
-                Slices::new(Place { parent, order: STREAMS + place, name }, false)
+                Slices::new(TrackPlace { parent, order: STREAMS + place, name }, false)
             });
         }
-        let host = || into.track(&Place { parent, order: HOST, name: "host".into() });
+        let host = || into.track(&TrackPlace { parent, order: HOST, name: "host".into() });
         let parent = *self.host.get_or_insert_with(host);
         if let Some(depth) = annotated {
-            let place = || Place { parent, order: depth as i32, name: ANNOTATIONS[depth].1.into() };
+            let place = || TrackPlace { parent, order: depth as i32, name: ANNOTATIONS[depth].1.into() };
             return self.annotations[depth].get_or_insert_with(|| Slices::new(place(), true));
         }
         self.threads.track(span.stream, MOST_HOST_THREADS, |place| {
             let name = span.stream.map_or("calls".into(), |thread| format!("thread {thread}"));
-            Slices::new(Place { parent, order: HOST_THREADS + place, name }, true)
+            Slices::new(TrackPlace { parent, order: HOST_THREADS + place, name }, true)
         })
     }
 }

@@ -14,7 +14,7 @@ use super::{
     spans::SpanSlices,
     text::clean,
     timing::{Timing, shifted},
-    tracks::{Group, Place, ROOT, Unit},
+    tracks::{Group, ROOT, TrackPlace, Unit},
     writing::Writing,
     written::Written,
 };
@@ -42,7 +42,7 @@ impl<'w> Trace<'w> {
     /// Writes the tracks of all ranks together, as a group above theirs.
     fn whole_run(&mut self) {
         let TracePlan { name, steps, marks, stretches, series, shift, .. } = self.plan;
-        let group = self.into.track(&Place { parent: ROOT, order: 0, name: name.clone() });
+        let group = self.into.track(&TrackPlace { parent: ROOT, order: 0, name: name.clone() });
         write_on_group(steps, group, *shift, &mut self.into);
         write_marks(marks, "events", group, *shift, &mut self.into);
         write_stretches(stretches, group, *shift, &mut self.into);
@@ -60,7 +60,7 @@ impl<'w> Trace<'w> {
         let shift = self.plan.shift;
         let timing = Timing { align: plan.align, shift };
         let order = plan.order.saturating_add(1);
-        let group = self.into.track(&Place { parent: ROOT, order, name: plan.name.clone() });
+        let group = self.into.track(&TrackPlace { parent: ROOT, order, name: plan.name.clone() });
         write_on_group(&plan.steps, group, shift, &mut self.into);
         write_marks(&plan.marks, "events", group, shift, &mut self.into);
         write_stretches(&plan.stretches, group, shift, &mut self.into);

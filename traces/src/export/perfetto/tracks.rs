@@ -27,7 +27,7 @@ pub(super) const ROOT: u64 = 0;
 const EXPLICIT: Option<i32> = Some(ChildTracksOrdering::Explicit as i32);
 
 /// Where a track stands.
-pub(super) struct Place {
+pub(super) struct TrackPlace {
     /// What it is below.
     pub(super) parent: u64,
     /// Where among those there. Those in one place with one name are shown as one.
@@ -81,12 +81,12 @@ impl Tracks {
     }
 
     /// A track, or a group of tracks, in its place.
-    pub(super) fn track(&mut self, packets: &mut Packets<'_>, place: &Place) -> u64 {
+    pub(super) fn track(&mut self, packets: &mut Packets<'_>, place: &TrackPlace) -> u64 {
         self.describe(packets, place, TrackDescriptor { child_ordering: EXPLICIT, ..Default::default() })
     }
 
     /// A counter, in its place.
-    pub(super) fn counter(&mut self, packets: &mut Packets<'_>, place: &Place, unit: &Unit) -> u64 {
+    pub(super) fn counter(&mut self, packets: &mut Packets<'_>, place: &TrackPlace, unit: &Unit) -> u64 {
         let counter = match unit {
             Unit::Bytes => CounterDescriptor { unit: Some(CounterUnit::SizeBytes as i32), unit_name: None },
             Unit::Named(unit) => CounterDescriptor { unit: None, unit_name: Some(clean(unit).into_owned()) },
@@ -94,7 +94,7 @@ impl Tracks {
         self.describe(packets, place, TrackDescriptor { counter: Some(counter), ..Default::default() })
     }
 
-    fn describe(&mut self, packets: &mut Packets<'_>, place: &Place, descriptor: TrackDescriptor) -> u64 {
+    fn describe(&mut self, packets: &mut Packets<'_>, place: &TrackPlace, descriptor: TrackDescriptor) -> u64 {
         let uuid = self.next_track;
         self.next_track += 1;
         let descriptor = TrackDescriptor {

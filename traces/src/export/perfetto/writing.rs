@@ -3,7 +3,7 @@
 use super::{
     packets::Packets,
     sequence::{Content, Sequence},
-    tracks::{Place, Tracks, Unit},
+    tracks::{TrackPlace, Tracks, Unit},
     written::Written,
 };
 
@@ -26,12 +26,12 @@ impl<'w> Writing<'w> {
     }
 
     /// A track, or a group of tracks, in its place.
-    pub(super) fn track(&mut self, place: &Place) -> u64 {
+    pub(super) fn track(&mut self, place: &TrackPlace) -> u64 {
         self.tracks.track(&mut self.packets, place)
     }
 
     /// A counter, in its place.
-    pub(super) fn counter(&mut self, place: &Place, unit: &Unit) -> u64 {
+    pub(super) fn counter(&mut self, place: &TrackPlace, unit: &Unit) -> u64 {
         self.tracks.counter(&mut self.packets, place, unit)
     }
 }
