@@ -20,8 +20,6 @@ use crate::{
     view::View,
 };
 
-pub(crate) const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
-
 /// A run to look at, by name.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -65,15 +63,9 @@ pub(crate) fn all() -> &'static [Case] {
     })
 }
 
-/// Looks at a view of every run, at every size.
-pub(crate) fn look_at(view: View) {
-    for case in all() {
-        let name = case.name;
-        for (width, height) in SIZES {
-            let frame = frame(view, ThemeName::Plain, case, width, height);
-            insta::assert_snapshot!(format!("{}_{name}_{width}x{height}", view.name()), frame);
-        }
-    }
+/// The run of a name.
+pub(crate) fn named(name: &str) -> &'static Case {
+    all().iter().find(|case| case.name == name).unwrap()
 }
 
 /// One frame, as text without its colors.

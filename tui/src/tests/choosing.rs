@@ -1,7 +1,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use stepscope_traces::Nanos;
 
-use super::cases::{all, drawn};
+use super::cases::{drawn, named};
 use crate::{
     app::App,
     event::Event,
@@ -11,8 +11,7 @@ use crate::{
 
 fn app(view: View, case: &str) -> App {
     let mut app = App::new(view, Theme::new(ThemeName::Plain), false);
-    let case = all().iter().find(|other| other.name == case).unwrap();
-    app.handle(Event::Data(case.snapshot.clone()));
+    app.handle(Event::Data(named(case).snapshot.clone()));
     look(&mut app);
     app
 }

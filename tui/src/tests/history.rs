@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use stepscope_analyzer::StepRange;
 use stepscope_traces::{Nanos, Step};
 
-use super::cases::{all, drawn, read, sample};
+use super::cases::{drawn, named, read, sample};
 use crate::{
     app::App,
     data::Source,
@@ -93,7 +93,7 @@ fn what_is_seen_is_what_is_exported() {
 /// What is held grows older, and that says nothing of the run.
 #[test]
 fn what_is_frozen_has_no_age() {
-    let case = all().iter().find(|case| case.name == "recording").unwrap();
+    let case = named("recording");
     let later = case.snapshot.newest.unwrap() + Nanos(60 * Nanos::SECOND.0);
     let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), false);
     app.handle(Event::Data(case.snapshot.clone()));

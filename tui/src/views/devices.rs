@@ -18,7 +18,7 @@ use super::{StepOrRank, ViewBody};
 use crate::{
     keys::{Action, Binding, list_keys},
     scene::Scene,
-    widgets::{Column, Cursor, Side, Table, below, row, say},
+    widgets::{Column, Cursor, Side, Table, below, fitting, row, say},
 };
 
 /// Keys of its own.
@@ -134,7 +134,7 @@ fn draw_title(scene: &Scene<'_>, devices: &[DeviceFigures], moment: Moment, plac
     if let Some(ranks) = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.run.ranks_on_a_device) {
         spans.push(Span::styled(format!("  {ranks} ranks share one GPU"), theme.warning()));
     }
-    say(buffer, place, Line::from(spans));
+    say(buffer, place, fitting(spans, place.width));
 }
 
 /// Whether there is something to say in a column.

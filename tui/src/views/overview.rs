@@ -60,9 +60,7 @@ pub(crate) struct Overview {
 
 impl ViewBody for Overview {
     fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
-        let figures = Rect { height: area.height.min(figures::HEIGHT), ..area };
-        figures::draw(scene, figures, buffer);
-        let rest = below(area, figures::HEIGHT + 1);
+        let rest = below(area, figures::draw(scene, area, buffer) + 1);
         // Findings have what they need, as far as the steps keep half of the room.
         let wanted = self.findings.height(scene, rest.width);
         let upper = rest.height.saturating_sub(wanted.min(rest.height / 2));

@@ -105,8 +105,8 @@ fn memory(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
 /// How many lines the waterfall has at most.
 const MOST_LINES: usize = 9;
 /// How wide its words and its bars are.
-const WORDS: usize = 24;
-const BAR: f64 = 10.0;
+const WORDS: usize = 28;
+const BAR: f64 = 6.0;
 
 /// What takes a step, from the peak to what is used of it.
 fn waterfall(scene: &Scene<'_>) -> Vec<Line<'static>> {
@@ -115,7 +115,7 @@ fn waterfall(scene: &Scene<'_>) -> Vec<Line<'static>> {
     let line = |line: &WaterfallLine| {
         let (glyph, style) = theme.filled(mark(scene, line.part));
         let bar = (line.points.max(0.0) / 100.0 * BAR).round() as usize;
-        let words = text::shortened(&line.words, WORDS);
+        let words = &line.words;
         Line::from(vec![
             Span::raw(format!("{words:<WORDS$} {:>4.1} ", line.points)),
             Span::styled(glyph.to_string().repeat(bar), style),
