@@ -22,6 +22,7 @@ pub(crate) mod mfu;
 pub(crate) mod modules;
 pub(crate) mod operators;
 pub(crate) mod paused;
+pub(crate) mod progress;
 pub(crate) mod recording;
 pub(crate) mod roofline;
 pub(crate) mod stages;

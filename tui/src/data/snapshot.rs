@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use stepscope_analyzer::{Analysis, LiveSnapshot, RankMemory, RunningStep, StepSummary};
+use stepscope_analyzer::{Analysis, JobTime, LiveSnapshot, RankMemory, RunningStep, StepSummary};
 use stepscope_plan::{Model, ParallelLayout};
 use stepscope_traces::{Device, Incident, KeptIncident, Loss, Nanos, Rank, Run, RunSource, State};
 
@@ -21,6 +21,8 @@ pub(crate) struct Snapshot {
     pub(crate) steps: Arc<Vec<StepSummary>>,
     /// The step that is being made.
     pub(crate) running: Option<RunningStep>,
+    /// How long it has run, and how long it has to go.
+    pub(crate) time: JobTime,
     /// What fills the memory of each rank, over all of the run.
     pub(crate) memory: Vec<Arc<RankMemory>>,
     /// What is lost.
@@ -106,7 +108,7 @@ impl RunFacts {
             },
             layout: run.info.layout,
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),
-            planned_steps: run.info.configuration.get("steps").and_then(|steps| steps.as_u64()),
+            planned_steps: run.info.planned_steps(),
             passed_over: run.passed_over.iter().map(ToString::to_string).collect(),
             incidents: KeptIncident::all_of(&run.path).into_iter().map(|kept| kept.incident).collect(),
         }
@@ -123,6 +125,7 @@ impl Snapshot {
             scope: Scope::Whole,
             steps: Arc::default(),
             running: None,
+            time: JobTime::default(),
             memory: Vec::new(),
             loss: Loss::default(),
             newest: None,
@@ -144,6 +147,7 @@ impl Snapshot {
                 unreadable_bytes: lost.unreadable_bytes,
                 unreadable_events: lost.unreadable_events,
             },
+            time: JobTime::of_ended(&analysis.ranks),
             analysis: Some(Arc::new(analysis)),
             ..Snapshot::at(Stage::Read)
         }
@@ -157,6 +161,7 @@ impl Snapshot {
             scope: Scope::Recent,
             steps,
             running: live.running,
+            time: live.time,
             memory: live.memory,
             loss: live.loss,
             newest: live.newest_wall,

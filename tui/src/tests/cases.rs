@@ -146,6 +146,8 @@ fn recording() -> Read {
     let path = directory.path().join("run");
     let mut info = RunInfo::of_this_process("going-on");
     info.world_size = Some(1);
+    // How long it took to make this up is nobody's elapsed time.
+    info.started.clear();
     info.configuration.insert("steps".into(), 10.into());
     info.create(&path).unwrap();
     let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();

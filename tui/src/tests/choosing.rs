@@ -78,7 +78,8 @@ fn a_rank_is_focused_on_by_key_and_by_mouse() {
 fn one_rank_has_no_speed_of_its_own() {
     let mut app = app(View::Overview, "synthetic");
     let newest = |text: &str| text.lines().find(|line| line.contains("newest: step")).unwrap().to_owned();
-    assert!(newest(&look(&mut app)).contains("tokens/s"));
-    let focused = newest(&press(&mut app, &letters("]")));
+    assert!(newest(&drawn(&mut app, Nanos(0), 160, 40)).contains("tokens/s"));
+    press(&mut app, &letters("]"));
+    let focused = newest(&drawn(&mut app, Nanos(0), 160, 40));
     assert!(!focused.contains("tokens/s") && focused.contains("loss"), "{focused}");
 }

@@ -29,10 +29,10 @@ struct HeadlineFigure {
 }
 
 impl HeadlineFigure {
-    /// How wide it is with one of its notes, and a column on each side.
+    /// How wide it is with one of its notes, and a free column before it.
     fn width(&self, note: usize) -> usize {
         let words = [self.name, &self.value, &self.notes[note]].map(|words| words.chars().count());
-        words.into_iter().max().unwrap_or(0) + 2
+        words.into_iter().max().unwrap_or(0) + 1
     }
 }
 
@@ -46,7 +46,7 @@ fn widths(figures: &[HeadlineFigure], lines: usize, note: usize) -> Vec<usize> {
 
 /// Draws the figures beside each other; says how many lines they take.
 pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) -> u16 {
-    let figures = [step_time(scene), speed(scene), mfu(scene), loss(scene), memory(scene)];
+    let figures = [step_time(scene), elapsed(scene), speed(scene), mfu(scene), loss(scene), memory(scene)];
     let room = usize::from(area.width);
     let fits = |(lines, note): &(usize, usize)| widths(&figures, *lines, *note).iter().sum::<usize>() <= room;
     let (lines, note) = WAYS.into_iter().find(fits).unwrap_or((1, 1));
@@ -101,6 +101,18 @@ fn step_time(scene: &Scene<'_>) -> HeadlineFigure {
     };
     let name = if time.is_some_and(|time| time.count == 1) { "step" } else { "step, median" };
     figure(scene, name, time.map(|time| text::duration(time.median_ns)), notes)
+}
+
+fn elapsed(scene: &Scene<'_>) -> HeadlineFigure {
+    let time = scene.snapshot.time;
+    let notes = match time.left_ns {
+        Some(left) => {
+            let left = text::duration(left);
+            [format!("about {left} left"), format!("{left} left")]
+        }
+        None => only(text::counted(scene.snapshot.steps.len() as u64, "step")),
+    };
+    figure(scene, "elapsed", time.elapsed_ns.map(text::duration), notes)
 }
 
 fn speed(scene: &Scene<'_>) -> HeadlineFigure {
