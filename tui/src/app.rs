@@ -174,8 +174,11 @@ impl App {
             Action::LastStep => selection.choose(None),
             // What is held back comes first.
             Action::Back if self.views.of(self.view).filter().is_some_and(Filter::clear) => None,
-            Action::Take => {
+            Action::Take | Action::RankTimeline => {
                 let choice = self.views.of(self.view).take(&selection.scene(Nanos(0)));
+                if action == Action::RankTimeline {
+                    self.show(View::Timeline);
+                }
                 self.choose(choice)
             }
             Action::Back => {

@@ -67,6 +67,8 @@ pub(crate) enum Action {
     Right,
     /// Take what is under the cursor.
     Take,
+    /// The timeline of the rank under the cursor.
+    RankTimeline,
     /// Show only what has something in its name.
     Filter,
     /// Nearer.
@@ -147,6 +149,14 @@ pub(crate) const STEP_BEFORE: Binding =
     Binding { keys: &[key(',')], action: Action::PreviousStep, short: "step", long: "select the previous step" };
 pub(crate) const STEP_AFTER: Binding =
     Binding { keys: &[key('.')], action: Action::NextStep, short: "step", long: "select the next step" };
+
+/// The key from a rank under the cursor to what it did.
+pub(crate) const RANK_TIMELINE: Binding = Binding {
+    keys: &[key('t')],
+    action: Action::RankTimeline,
+    short: "timeline",
+    long: "open the timeline of the rank under the cursor",
+};
 
 /// Keys of lists, in a word, which come before those that do the same everywhere.
 macro_rules! list_keys {

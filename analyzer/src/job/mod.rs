@@ -21,6 +21,7 @@ pub(crate) mod messages;
 pub(crate) mod mfu;
 pub(crate) mod modules;
 pub(crate) mod operators;
+pub(crate) mod outliers;
 pub(crate) mod paused;
 pub(crate) mod progress;
 pub(crate) mod recording;

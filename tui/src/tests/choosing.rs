@@ -73,6 +73,17 @@ fn a_rank_is_focused_on_by_key_and_by_mouse() {
     assert!(clicked.lines().nth(1).unwrap().contains("rank 0 "), "{clicked}");
 }
 
+/// Who makes others wait is where the cursor is, and one key from its timeline.
+#[test]
+fn the_worst_rank_is_first_and_its_timeline_is_a_key_away() {
+    let mut app = app(View::Ranks, "sample");
+    let opened = look(&mut app);
+    assert!(opened.contains("by caused waiting") && opened.contains("Rank 1"), "{opened}");
+    let timeline = press(&mut app, &letters("t"));
+    assert!(timeline.lines().nth(1).unwrap().contains("rank 1 ") && timeline.contains(" Timeline"), "{timeline}");
+    assert!(!timeline.contains("by caused waiting"), "{timeline}");
+}
+
 /// Tokens are those of all ranks together.
 #[test]
 fn one_rank_has_no_speed_of_its_own() {

@@ -16,7 +16,7 @@ use stepscope_traces::{Rank, State};
 use self::counters::{COUNTERS, Held, Moment, errors};
 use super::{StepOrRank, ViewBody};
 use crate::{
-    keys::{Action, Binding, list_keys},
+    keys::{Action, Binding, RANK_TIMELINE, list_keys},
     scene::Scene,
     widgets::{Column, Cursor, Side, Table, below, fitting, row, say},
 };
@@ -29,7 +29,8 @@ pub(crate) const BINDINGS: &[Binding] = list_keys![
         action: Action::Take,
         short: "focus",
         long: "show only the rank of the selected device",
-    }
+    },
+    RANK_TIMELINE,
 ];
 
 /// The rank, what holds it back, errors, and then a column for each counter.
