@@ -1,7 +1,21 @@
 use std::collections::BTreeSet;
 
-use super::cases::{all, frame};
-use crate::{theme::ThemeName, view::View, widgets::cut};
+use ratatui::{
+    buffer::{Buffer, Cell},
+    crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
+    layout::Rect,
+    style::{Color, Modifier},
+};
+use stepscope_traces::Nanos;
+
+use super::cases::{all, frame, named};
+use crate::{
+    app::App,
+    event::Event,
+    theme::{Theme, ThemeName, is_block},
+    view::View,
+    widgets::cut,
+};
 
 /// Sizes of terminals that people have.
 const SIZES: [(u16, u16); 4] = [(60, 15), (80, 24), (120, 40), (200, 60)];
@@ -54,6 +68,44 @@ fn only_names_are_shortened() {
                 assert!(words.all(|word| !word.contains('…') || word.contains('_')), "{frame}");
             }
         }
+    }
+}
+
+fn colored(app: &mut App) -> Buffer {
+    let area = Rect::new(0, 0, 120, 40);
+    let mut buffer = Buffer::empty(area);
+    app.draw(Nanos(0), area, &mut buffer);
+    buffer
+}
+
+/// The cells that a key changes the look of, below the titles.
+fn changed(view: View, theme: ThemeName, key: char) -> Vec<Cell> {
+    let case = named("one_rank");
+    let mut app = App::new(view, Theme::new(theme), false);
+    app.handle(Event::Data(case.snapshot.clone()));
+    case.answer(&mut app, Nanos(0), 120, 40);
+    let before = colored(&mut app);
+    app.handle(Event::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)));
+    case.answer(&mut app, Nanos(0), 120, 40);
+    let after = colored(&mut app);
+    // What is selected is below the titles, right of the names, and above what is said of it.
+    let places = Rect::new(20, 5, 100, 25).positions().filter(|place| before[*place].style() != after[*place].style());
+    places.map(|place| after[place].clone()).collect()
+}
+
+/// What is selected is there on a dark terminal and on a light one, with the 16 colors that each has.
+#[test]
+fn what_is_selected_is_seen() {
+    for (theme, ink) in [(ThemeName::Dark, Color::White), (ThemeName::Light, Color::Black)] {
+        let spans = changed(View::Timeline, theme, 'n');
+        assert!(!spans.is_empty());
+        for cell in spans {
+            assert_eq!(if is_block(cell.symbol()) { cell.fg } else { cell.bg }, ink, "{cell:?}");
+        }
+        let lines = changed(View::Kernels, theme, 'j');
+        let is_reversed = |cell: &&Cell| cell.modifier.contains(Modifier::REVERSED);
+        assert!(lines.iter().filter(is_reversed).count() > 50, "a line is reversed");
+        assert!(lines.iter().filter(is_reversed).all(|cell| !is_block(cell.symbol())), "and its bar is none of it");
     }
 }
 
