@@ -286,7 +286,10 @@ impl App {
         let DashboardSelection { theme, is_frozen, .. } = &self.selection;
         let scene = self.selection.scene(now);
         self.places = frame::draw(&scene, self.view, *is_frozen, self.notice.as_ref(), (area, &mut *buffer));
-        if !frame::draw_message(&scene, self.places.body, buffer) {
+        // What went wrong is known before anything is recorded.
+        let has_incidents = scene.snapshot.run.as_ref().is_some_and(|run| !run.incidents.is_empty());
+        let shows_incidents = self.view == View::Incidents && has_incidents;
+        if shows_incidents || !frame::draw_message(&scene, self.places.body, buffer) {
             self.views.of(self.view).draw(&scene, self.places.body, buffer);
         }
         match self.mode {

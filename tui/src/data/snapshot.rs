@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use stepscope_analyzer::{Analysis, JobTime, LiveSnapshot, RankMemory, RunningStep, StepSummary};
 use stepscope_plan::{Model, ParallelLayout};
-use stepscope_traces::{Device, Incident, KeptIncident, Loss, Nanos, Rank, Run, RunSource, State};
+use stepscope_traces::{Device, Incident, IncidentKind, KeptIncident, Loss, Nanos, Rank, Run, RunSource, State};
 
 /// What is known of a run at a moment.
 #[derive(Clone)]
@@ -84,7 +84,7 @@ pub(crate) struct RunFacts {
     /// Why files beside its own are not read.
     pub(crate) passed_over: Vec<String>,
     /// What went wrong, the first first.
-    pub(crate) incidents: Vec<Incident>,
+    pub(crate) incidents: Vec<KeptIncident>,
 }
 
 impl RunFacts {
@@ -110,7 +110,7 @@ impl RunFacts {
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),
             planned_steps: run.info.planned_steps(),
             passed_over: run.passed_over.iter().map(ToString::to_string).collect(),
-            incidents: KeptIncident::all_of(&run.path).into_iter().map(|kept| kept.incident).collect(),
+            incidents: KeptIncident::all_of(&run.path),
         }
     }
 }
@@ -167,6 +167,14 @@ impl Snapshot {
             newest: live.newest_wall,
             ..Snapshot::at(Stage::Following)
         }
+    }
+
+    /// The hang that the run is in, if it is in one: nothing was recorded since.
+    pub(crate) fn hang(&self) -> Option<&Incident> {
+        let run = self.run.as_ref().filter(|run| run.state == State::Recording)?;
+        let last = &run.incidents.last()?.incident;
+        let is_over = self.newest.is_some_and(|newest| newest > last.time_ns);
+        (last.kind == IncidentKind::Hang && !is_over).then_some(last)
     }
 
     /// What became of the run, if there is one.

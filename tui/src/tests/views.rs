@@ -6,7 +6,7 @@ const KEPT: [(&str, (u16, u16), &[View]); 8] = [
     ("sample", (120, 40), View::ALL),
     ("one_rank", (80, 24), View::ALL),
     ("synthetic", (200, 60), View::ALL),
-    ("interrupted", (80, 24), &[View::Overview]),
+    ("interrupted", (80, 24), &[View::Overview, View::Incidents]),
     ("lossy", (100, 30), &[View::Overview, View::Devices]),
     (
         "many_ranks",

@@ -123,7 +123,7 @@ fn speed(scene: &Scene<'_>) -> HeadlineFigure {
         // Large counts are shown in millions.
         Some(tokens) if tokens >= 1e6 => format!("{}/step", text::parameters(tokens.round() as u64)),
         Some(tokens) => format!("{}/step", text::count(tokens.round() as u64)),
-        None => "no counts".into(),
+        None => "not recorded".into(),
     };
     figure(scene, "tokens/s", speed.map(|speed| text::count(speed.round() as u64)), only(note))
 }
@@ -139,9 +139,9 @@ fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
             (None, Some(hfu)) => format!("HFU {}", text::percent(hfu)),
             (None, None) => format!("of {}", peak(mfu.peak_flops)),
         },
-        (None, Some(run)) if run.source != RunSource::Stepscope => "no model".into(),
-        (None, Some(run)) if run.model.is_none() => "no model".into(),
-        (None, _) if analysis.is_some_and(|analysis| analysis.run.sequence_length.is_none()) => "no seq. length".into(),
+        (None, Some(run)) if run.source != RunSource::Stepscope => "model unknown".into(),
+        (None, Some(run)) if run.model.is_none() => "model unknown".into(),
+        (None, _) if analysis.is_some_and(|analysis| analysis.run.sequence_length.is_none()) => "length unknown".into(),
         (None, _) => "peak unknown".into(),
     };
     figure(scene, "MFU", value.map(text::percent), only(note))
@@ -162,7 +162,7 @@ fn loss(scene: &Scene<'_>) -> HeadlineFigure {
     let note = match first {
         Some((_, loss)) if last.is_some() => format!("from {}", text::training_loss(loss)),
         Some((step, _)) => format!("in step {step}"),
-        None => "none recorded".into(),
+        None => "not recorded".into(),
     };
     let value = last.or(first).map(|(_, loss)| loss);
     let mut figure = figure(scene, "loss", value.map(text::training_loss), only(note));
@@ -184,7 +184,7 @@ fn memory(scene: &Scene<'_>) -> HeadlineFigure {
             [format!("{share} of {}", text::bytes(all)), format!("{share} of all")]
         }
         (Some(memory), None) => only(format!("on rank {}", memory.rank)),
-        (None, None) => only("none recorded"),
+        (None, None) => only("not recorded"),
     };
     let mut figure = figure(scene, "memory, peak", memory.map(|memory| text::bytes(memory.peak_bytes)), notes);
     if share.is_some_and(|(share, _)| share >= NEARLY_FULL) {

@@ -82,7 +82,7 @@ fn incidents(scene: &Scene<'_>, room: usize) -> Vec<Line<'static>> {
     let theme = scene.theme;
     let all = scene.snapshot.run.as_ref().map_or(&[][..], |run| &run.incidents);
     let mut lines = Vec::new();
-    for incident in all.iter().rev().take(MOST_INCIDENTS) {
+    for incident in all.iter().rev().take(MOST_INCIDENTS).map(|kept| &kept.incident) {
         let words = format!("{}: {}", incident.kind.word(), text::printable(&incident.summary));
         for (line, words) in text::wrapped(&words, room).into_iter().enumerate() {
             let mark = if line == 0 { " ! " } else { "   " };
@@ -93,7 +93,7 @@ fn incidents(scene: &Scene<'_>, room: usize) -> Vec<Line<'static>> {
         }
     }
     if let Some(more @ 1..) = all.len().checked_sub(MOST_INCIDENTS) {
-        let words = format!("   {} before: stepscope incidents", text::counted(more as u64, "incident"));
+        let words = format!("   {} before, in Incidents", text::counted(more as u64, "incident"));
         lines.push(Line::styled(words, theme.quiet()));
     }
     lines
