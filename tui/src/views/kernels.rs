@@ -28,7 +28,7 @@ use crate::{
     filter::Filter,
     keys::{Action, Binding, list_keys},
     scene::Scene,
-    widgets::{Cursor, Table, below, row, say, say_right},
+    widgets::{Cursor, Table, below, fitting, row, say, say_right},
 };
 
 /// The key that groups kernels in another way.
@@ -167,6 +167,8 @@ impl Kernels {
         if shown == 0 {
             spans.push(Span::styled("  no match", theme.warning()));
         }
-        say(buffer, place, Line::from(spans));
+        let why = roof::why_none(analysis).map(|why| format!("  no roofline: {why}"));
+        spans.extend(why.map(|why| Span::styled(why, theme.quiet())));
+        say(buffer, place, fitting(spans, place.width));
     }
 }
