@@ -42,6 +42,8 @@ pub(crate) struct App {
     requests: Vec<Request>,
     /// What a view asked for last.
     requested: Option<DetailRequest>,
+    /// Whether somebody asked to have this process stopped for a while.
+    pub(crate) is_suspended: bool,
     /// Whether a job goes on that began with the dashboard.
     pub(crate) has_job: bool,
     places: frame::FrameAreas,
@@ -81,6 +83,7 @@ impl App {
             notice: None,
             requests: Vec::new(),
             requested: None,
+            is_suspended: false,
             has_job,
             places: frame::FrameAreas::default(),
             exit: None,
@@ -137,6 +140,10 @@ impl App {
 
     fn press(&mut self, key: &KeyEvent) {
         if key.kind == KeyEventKind::Release {
+            return;
+        }
+        if keys::action(key, &[]) == Some(Action::Suspend) {
+            self.is_suspended = true;
             return;
         }
         self.notice = self.notice.take().filter(|notice| !notice.is_over());

@@ -9,6 +9,8 @@ use crate::view::View;
 pub(crate) enum Action {
     /// Leave the dashboard.
     Quit,
+    /// Stop this process until somebody has it go on.
+    Suspend,
     /// Show show this help, or no longer.
     Help,
     /// Go back: close what is open, clear the selection.
@@ -180,7 +182,11 @@ pub(crate) fn action(event: &KeyEvent, own: &[Binding]) -> Option<Action> {
         return None;
     }
     if event.modifiers.contains(KeyModifiers::CONTROL) {
-        return (event.code == key('c')).then_some(Action::Quit);
+        return match event.code {
+            KeyCode::Char('c') => Some(Action::Quit),
+            KeyCode::Char('z') => Some(Action::Suspend),
+            _ => None,
+        };
     }
     if let KeyCode::Char(digit @ '1'..='9') = event.code {
         return View::numbered(digit as usize - '0' as usize).map(Action::Show);
@@ -244,5 +250,6 @@ mod tests {
         let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(action(&event, &[]), Some(Action::Quit));
         assert_eq!(action(&KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE), &[]), None);
+        assert_eq!(action(&KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL), &[]), Some(Action::Suspend));
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     export_frame::{Size, written},
     readers::{DetailReader, DetailThread, Loader, StepReader, load},
     request::{ExportScope, Request},
-    signals::Signals,
+    signals::{Signals, stop_for_a_while},
     terminal::Screen,
     theme::{Theme, ThemeName},
     view::View,
@@ -214,6 +214,11 @@ pub fn run(options: Options, outside: Outside<'_>) -> Result<DashboardExit, Dash
             screen.terminal.draw(|frame| dashboard.app.draw(now(), frame.area(), frame.buffer_mut()))?;
             dashboard.read_details();
             drawn = Some(Instant::now());
+        }
+        if signals.takes_stop() || std::mem::take(&mut dashboard.app.is_suspended) {
+            screen.without(stop_for_a_while)?;
+            drawn = None;
+            continue;
         }
         let pressed = take_keys(&mut dashboard.app)?;
         if dashboard.take_news() || pressed {
