@@ -23,6 +23,7 @@ use crate::{
     keys::{self, Action},
     notice::Notice,
     request::Request,
+    run_list::{self, RunList},
     selection::DashboardSelection,
     theme::Theme,
     view::View,
@@ -36,6 +37,8 @@ pub(crate) struct App {
     view: View,
     views: Views,
     mode: Mode,
+    /// The runs to choose from.
+    runs: RunList,
     /// What became of what was asked for.
     notice: Option<Notice>,
     /// What is asked of others.
@@ -69,6 +72,8 @@ enum Mode {
     Viewing,
     /// They close the help.
     Help,
+    /// They choose another run.
+    Runs,
     /// They say what becomes of the job.
     Leaving,
 }
@@ -80,6 +85,7 @@ impl App {
             view,
             views: Views::default(),
             mode: Mode::Viewing,
+            runs: RunList::new(Vec::new(), None),
             notice: None,
             requests: Vec::new(),
             requested: None,
@@ -88,6 +94,11 @@ impl App {
             places: frame::FrameAreas::default(),
             exit: None,
         }
+    }
+
+    /// The same, before there was anything to see: for another run.
+    pub(crate) fn anew(&self) -> App {
+        App::new(self.view, self.selection.theme, self.has_job)
     }
 
     /// Where the run is, once there is one.
@@ -123,6 +134,11 @@ impl App {
                 }
                 self.selection.take_step(step, figures);
             }
+            Event::Runs(runs) => {
+                self.runs = RunList::new(runs, self.run_path());
+                self.mode = Mode::Runs;
+            }
+            Event::NewerRun => self.notice = Some(Notice::Done("a newer run has started: r lists runs".into())),
             Event::Detail(detail) => self.selection.details.take(detail),
             Event::Exported(outcome) => self.notice = Some(outcome.map_or_else(Notice::Failed, Notice::Done)),
             Event::JobEnded(failure) => {
@@ -160,6 +176,7 @@ impl App {
                 Some(Action::Quit) => self.act(Action::Quit),
                 _ => self.mode = Mode::Viewing,
             },
+            Mode::Runs => self.choose_run(key),
             Mode::Leaving => match key.code {
                 // Whoever presses Ctrl-C again wants to leave, and not to lose anything.
                 KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
@@ -169,6 +186,18 @@ impl App {
                 KeyCode::Char('s') => self.exit = Some(DashboardExit::StopJob),
                 _ => self.mode = Mode::Viewing,
             },
+        }
+    }
+
+    fn choose_run(&mut self, key: &KeyEvent) {
+        match keys::action(key, run_list::BINDINGS) {
+            Some(Action::Take) => {
+                self.requests.extend(self.runs.chosen().map(|run| Request::Open(run.to_owned())));
+                self.mode = Mode::Viewing;
+            }
+            Some(Action::Back | Action::Runs | Action::Quit) => self.mode = Mode::Viewing,
+            Some(action) => self.runs.act(action),
+            None => {}
         }
     }
 
@@ -195,6 +224,7 @@ impl App {
                 request
             }
             Action::Export => self.export(),
+            Action::Runs => Some(Request::Runs),
             other => {
                 self.turn(other);
                 None
@@ -302,6 +332,7 @@ impl App {
         match self.mode {
             Mode::Viewing => {}
             Mode::Help => help::draw(self.view, theme, area, buffer),
+            Mode::Runs => self.runs.draw(theme, area, buffer),
             Mode::Leaving => draw_leaving(theme, area, buffer),
         }
     }

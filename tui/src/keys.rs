@@ -25,6 +25,8 @@ pub(crate) enum Action {
     Freeze,
     /// Write what is seen as a trace.
     Export,
+    /// Choose another run.
+    Runs,
     /// The step before the chosen one.
     PreviousStep,
     /// The step after the chosen one.
@@ -127,6 +129,7 @@ pub(crate) const EVERYWHERE: &[Binding] = &[
         short: "export",
         long: "export the visible steps and rank as a trace for ui.perfetto.dev",
     },
+    Binding { keys: &[key('r')], action: Action::Runs, short: "runs", long: "choose another run of the folder" },
     Binding { keys: &[KeyCode::Esc], action: Action::Back, short: "", long: "clear the selection" },
     Binding { keys: &[key('?')], action: Action::Help, short: "help", long: "show this help" },
     Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "quit" },

@@ -15,6 +15,7 @@ mod keys;
 mod notice;
 mod readers;
 mod request;
+mod run_list;
 mod scene;
 mod selection;
 mod session;

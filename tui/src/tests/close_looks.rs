@@ -1,7 +1,10 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use stepscope_traces::Nanos;
 
-use super::cases::{Case, drawn, named};
+use super::{
+    cases::{Case, drawn, named},
+    views::body,
+};
 use crate::{
     app::App,
     event::Event,
@@ -30,14 +33,14 @@ fn seen(app: &mut App) -> String {
 #[test]
 fn a_kernel_alone() {
     let keys = [KeyCode::Char('n'), KeyCode::Char('n'), KeyCode::Enter];
-    insta::assert_snapshot!(seen(&mut pressed(View::Timeline, named("one_rank"), &keys)));
+    insta::assert_snapshot!(body(named("one_rank"), &seen(&mut pressed(View::Timeline, named("one_rank"), &keys))));
 }
 
 #[test]
 fn nearer_and_back() {
     let (mut near, case) = (vec![KeyCode::Char('+'); 5], named("sample"));
     let before = seen(&mut pressed(View::Timeline, case, &[]));
-    insta::assert_snapshot!(seen(&mut pressed(View::Timeline, case, &near)));
+    insta::assert_snapshot!(body(case, &seen(&mut pressed(View::Timeline, case, &near))));
     near.push(KeyCode::Char('f'));
     assert_eq!(seen(&mut pressed(View::Timeline, case, &near)), before);
 }
@@ -75,5 +78,16 @@ fn down_goes_through_all_ranks() {
 #[test]
 fn a_part_of_a_pipeline() {
     let keys = [KeyCode::Char('+'), KeyCode::Char('+'), KeyCode::Char('h'), KeyCode::Char(',')];
-    insta::assert_snapshot!(seen(&mut pressed(View::Pipeline, named("synthetic"), &keys)));
+    insta::assert_snapshot!(body(named("synthetic"), &seen(&mut pressed(View::Pipeline, named("synthetic"), &keys))));
+}
+
+/// What is typed after a slash is what n and p go to.
+#[test]
+fn kernels_are_found_by_name() {
+    let mut app = pressed(View::Timeline, named("one_rank"), &[KeyCode::Char('n')]);
+    let find: Vec<KeyCode> = "/adamw".chars().map(KeyCode::Char).chain([KeyCode::Enter, KeyCode::Char('n')]).collect();
+    let mut found = pressed(View::Timeline, named("one_rank"), &[&[KeyCode::Char('n')][..], &find].concat());
+    assert!(!seen(&mut app).contains("adamw_bf16_bf16\n"), "{}", seen(&mut app));
+    assert!(seen(&mut found).contains(" adamw_bf16"), "{}", seen(&mut found));
+    assert!(seen(&mut found).contains("optimizer kernel"), "{}", seen(&mut found));
 }
