@@ -80,17 +80,17 @@ impl ViewBody for Kernels {
             order.sort(&mut groups);
         }
         families::draw(scene, area, buffer);
-        self.draw_title(scene, analysis, (groups.len(), count), row(area, families::HEIGHT), buffer);
         let table = below(area, families::HEIGHT + 1);
         let detail = detail::height(table.height, grouping);
         let lines = below(Rect { height: table.height.saturating_sub(detail), ..table }, 1);
         let seen = self.cursor.seen(groups.len(), lines.height.into());
         (self.lines, self.first) = (lines, seen.start);
+        let title = row(area, families::HEIGHT);
         let hidden = groups.len() - seen.end;
-        if hidden > 0 {
-            let words = Line::styled(format!("↓ {hidden} more "), theme.warning());
-            say_right(buffer, row(area, families::HEIGHT), words);
-        }
+        let more = if hidden > 0 { format!(" ↓ {hidden} more ") } else { String::new() };
+        let left = Rect { width: title.width.saturating_sub(more.chars().count() as u16), ..title };
+        self.draw_title(scene, analysis, (groups.len(), count), left, buffer);
+        say_right(buffer, title, Line::styled(more, theme.warning()));
         columns.draw_header(buffer, row(table, 0), order.map(Order::column));
         for (line, index) in seen.enumerate() {
             let cells = cells(scene, &groups[index], &columns, longest);

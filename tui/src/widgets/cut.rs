@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, mem};
 
-use ratatui::{layout::Rect, text::Line};
+use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
 thread_local! {
     static CUT: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
@@ -13,6 +13,14 @@ pub(super) fn note(line: &Line<'_>, place: Rect) {
     let words = line.to_string();
     if place.height > 0 && words.trim_end().chars().count() > place.width.into() {
         CUT.with_borrow_mut(|cut| cut.push(words));
+    }
+}
+
+/// Notes a line that stands where another one does.
+pub(super) fn note_overlap(line: &Line<'_>, place: Rect, buffer: &Buffer) {
+    let is_taken = place.positions().any(|at| buffer.cell(at).is_some_and(|cell| cell.symbol() != " "));
+    if is_taken && line.width() > 0 {
+        CUT.with_borrow_mut(|cut| cut.push(format!("over something else: {line}")));
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) fn say_right<'a>(buffer: &mut Buffer, place: Rect, line: impl Into<Li
     cut::note(&line, place);
     // What is left of it keeps its looks: a line has its style over all of its place.
     let free = place.width.saturating_sub(line.width() as u16);
+    #[cfg(test)]
+    cut::note_overlap(&line, right_of(place, free), buffer);
     line.right_aligned().render(right_of(place, free), buffer);
 }
 

@@ -181,7 +181,7 @@ fn memory(scene: &Scene<'_>) -> HeadlineFigure {
     let notes = match (memory, share) {
         (_, Some((share, all))) => {
             let share = text::percent(share);
-            [format!("{share} of {}", text::bytes(all)), format!("{share} of all")]
+            [format!("{share} of {}", text::bytes(all)), format!("{share} full")]
         }
         (Some(memory), None) => only(format!("on rank {}", memory.rank)),
         (None, None) => only("not recorded"),
