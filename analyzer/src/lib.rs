@@ -46,7 +46,13 @@ pub use figures::{
 };
 pub use incidents::{HangExplanation, JobWatch, Notice, SlowStepCause, WatchedStep, why_hanging, why_slow};
 pub use job::{
-    clock::AlignedClock, ideal_schedule::NoIdeal, paused::paused, recording::recording, step_summary::StepSummary,
+    clock::AlignedClock,
+    ideal_schedule::NoIdeal,
+    outliers::{Spread, outliers},
+    paused::paused,
+    progress::JobTime,
+    recording::recording,
+    step_summary::StepSummary,
 };
 pub use live::{LiveRun, LiveSnapshot, RunningStep};
 pub use rank::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_analyzer::{Analysis, AxisShare, KernelFigures, Share, StepFigures, WaitingRank};
+use stepscope_analyzer::{Analysis, AxisShare, CountedTime, KernelFigures, Share, StepFigures, WaitingRank, outliers};
 use stepscope_plan::text;
 use stepscope_traces::{Nanos, OperationState, RunSource, Step, without_signature};
 
@@ -88,7 +88,11 @@ fn with_share(nanoseconds: i64, share: f64) -> String {
 
 fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
     // Of what was not recorded there is nothing to divide.
-    let ranks = if host::is_alone(analysis) { &[][..] } else { &analysis.counted };
+    let mut ranks: Vec<&CountedTime> =
+        if host::is_alone(analysis) { Vec::new() } else { analysis.counted.iter().collect() };
+    // Those that stand out come first, so that they are never among those without a row of their own.
+    let first = outliers(analysis);
+    ranks.sort_by_key(|time| first.iter().position(|rank| *rank == time.rank).unwrap_or(first.len()));
     let row = |name: String, time: &Time| {
         // A rank of which nothing is left has no parts.
         let is_known = time.span() > Nanos(0);
@@ -99,9 +103,9 @@ fn time_by_rank(analysis: &Analysis, room: Room) -> Table {
     };
     let (shown, others) = ranks.split_at(ranks.len().min(room.ranks));
     let mut rows: Vec<Vec<String>> =
-        shown.iter().map(|time| row(time.rank.to_string(), &Time::counted([time]))).collect();
+        shown.iter().map(|time| row(time.rank.to_string(), &Time::counted([*time]))).collect();
     if !others.is_empty() {
-        rows.push(row(format!("{} more", others.len()), &Time::counted(others)));
+        rows.push(row(format!("{} more", others.len()), &Time::counted(others.iter().copied())));
     }
     let title = match analysis.step_time.as_ref().filter(|_| !analysis.window.whole) {
         Some(time) => format!("Time per step (mean of {})", text::counted(time.count, "step")),

@@ -25,7 +25,7 @@ use crate::words;
 pub(crate) struct Arguments {
     /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports
     /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, Flight Recorder dumps, or a
-    /// directory of these
+    /// directory of these; a directory of runs opens the newest of them
     /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let Arguments { sources, view, once, size, theme } = arguments;
-    let source = if sources.is_empty() { Source::Newest { under: "runs".into() } } else { Source::Named(sources) };
+    let source = if sources.is_empty() { Source::Newest { under: "runs".into() } } else { Source::named(sources) };
     // Without colors, letters are drawn instead.
     let is_colorless = once && AutoStream::choice(&stdout()) == ColorChoice::Never;
     let suited = || if is_colorless { ThemeName::Plain } else { suited_theme() };

@@ -19,6 +19,7 @@ use anyhow::{Result, bail};
 use stepscope_plan::{ParallelLayout, Zero};
 use stepscope_traces::{Rank, RingBounds, RunInfo};
 use stepscope_trainer::{Job, RankAssignment, TrainConfig, TrainError, comm::Groups, launch_processes};
+use stepscope_tui::View;
 
 use self::{
     progress::Progress,
@@ -26,13 +27,13 @@ use self::{
     training::{ChosenBackend, Training, Variables},
 };
 
-use crate::{black_box, new_run::NewRun};
+use crate::{black_box, new_run::NewRun, words};
 
 /// Train a Llama-style model, and record every step.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope train\n  \
-    stepscope train --dp 2 --zero 2 --steps 50 --live\n  \
+    stepscope train --dp 2 --zero 2 --steps 50 --live --view memory\n  \
     stepscope train --backend cuda --model llama-1b --seq-len 2048 --micro-batch 2 --deterministic\n  \
     stepscope train --dp 2 --processes\n  \
     torchrun --no-python --nproc-per-node 4 -- stepscope train --dp 4\n  \
@@ -42,8 +43,8 @@ use crate::{black_box, new_run::NewRun};
 pub(crate) struct Arguments {
     /// Read settings from a file; the command line overrides it.
     ///
-    /// The file sets options by name, such as `micro-batch = 8`: any but --config, --sweep, --run, --no-record, --processes
-    /// and --live.
+    /// The file sets options by name, such as `micro-batch = 8`: any but --config, --sweep, --run, --no-record, --processes,
+    /// --live and --view.
     #[arg(long, value_name = "FILE.toml", help_heading = "Run")]
     config: Option<PathBuf>,
     /// Train several configurations one after the other, and compare them in one table.
@@ -67,12 +68,15 @@ pub(crate) struct Arguments {
     /// Output of the training goes to a log file next to the run. Quitting the dashboard asks whether to stop the training.
     #[arg(long, conflicts_with_all = ["no_record", "sweep"], help_heading = "Run")]
     live: bool,
+    /// The view the dashboard opens first [default: overview]
+    #[arg(long, value_name = "NAME", value_parser = words::one_of(View::ALL, View::name), requires = "live", help_heading = "Run")]
+    view: Option<View>,
     #[command(flatten)]
     long_jobs: black_box::Arguments,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let Arguments { config: file, sweep, settings, run, no_record, processes, live, long_jobs } = arguments;
+    let Arguments { config: file, sweep, settings, run, no_record, processes, live, view, long_jobs } = arguments;
     let (bounds, done) = (long_jobs.bounds()?, |()| ExitCode::SUCCESS);
     if bounds.is_some() && (no_record || sweep.is_some()) {
         bail!("--black-box cannot be used with --no-record or --sweep");
@@ -101,7 +105,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             Some(path) => NewRun::at(path),
             None => NewRun::like(&RunInfo::of_this_process(run_name(&config)).default_path())?,
         };
-        return watched::train(run.path(), is_named).map(done);
+        return watched::train(run.path(), is_named, view.unwrap_or(View::Overview)).map(done);
     }
     let recording = Recording { run, no_record, bounds };
     if let Some(assignment) = assignment {

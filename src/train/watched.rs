@@ -22,13 +22,12 @@ use stepscope_tui::{DashboardExit, Job, Options, Source, View, run as open};
 use crate::{live, terminal};
 
 /// Starts this command again without the dashboard, writing what it says beside the run, and opens the dashboard.
-pub(super) fn train(run: &Path, is_named: bool) -> Result<()> {
+pub(super) fn train(run: &Path, is_named: bool, view: View) -> Result<()> {
     if run.join("run.json").exists() {
         return Err(TraceError::AlreadyRecorded { path: run.to_owned() }.into());
     }
     let mut training = Training::start(run, is_named)?;
-    let options =
-        Options { source: Source::Named(vec![run.to_owned()]), view: View::Overview, theme: live::suited_theme() };
+    let options = Options { source: Source::Named(vec![run.to_owned()]), view, theme: live::suited_theme() };
     let left = open(options, live::outside(Some(&mut training))).inspect_err(|_| training.stop())?;
     match left {
         DashboardExit::Alone => training.report(),
@@ -63,7 +62,7 @@ impl Training {
         if let Some(name) = arguments.next() {
             command.arg0(name);
         }
-        command.args(arguments.filter(|argument| argument != "--live"));
+        command.args(without_dashboard(arguments));
         if !is_named {
             command.args([OsString::from("--run"), run.into()]);
         }
@@ -124,6 +123,20 @@ impl Training {
     }
 }
 
+/// Arguments without those of the dashboard.
+fn without_dashboard(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--live") => {}
+            Some("--view") => _ = arguments.next(),
+            Some(view) if view.starts_with("--view=") => {}
+            _ => kept.push(argument),
+        }
+    }
+    kept
+}
+
 fn shown(path: &Path) -> String {
     terminal::command_line(&[path.display().to_string()])
 }
@@ -133,5 +146,17 @@ impl Job for Training {
         let status = self.child.try_wait().ok()??;
         self.ended = Some(status);
         Some(if status.success() { Ok(()) } else { Err(status.to_string()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_training_has_no_dashboard() {
+        let arguments = ["train", "--live", "--view", "memory", "--dp", "2", "--view=ranks", "--steps", "5"];
+        let kept = without_dashboard(arguments.into_iter().map(OsString::from));
+        assert_eq!(kept, ["train", "--dp", "2", "--steps", "5"]);
     }
 }

@@ -147,7 +147,7 @@ const LAYERED: &[Layers] = &[
             &["signals", "event", "keys", "filter", "notice", "scene", "time_parts"],
             &["readers", "selection", "widgets"],
             &["views"],
-            &["frame", "help"],
+            &["frame", "help", "run_list"],
             &["app"],
             &["session"],
         ],

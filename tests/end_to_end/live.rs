@@ -2,8 +2,9 @@
 
 use std::{
     fs::File,
-    io::Read,
+    io::{Read, Write},
     path::Path,
+    process::Child,
     thread,
     time::{Duration, Instant},
 };
@@ -11,6 +12,11 @@ use std::{
 use nix::{
     fcntl::{FcntlArg, FdFlag, fcntl},
     pty::{OpenptyResult, Winsize, openpty},
+    sys::{
+        signal::{Signal, kill},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::Pid,
 };
 use tempfile::TempDir;
 
@@ -62,23 +68,51 @@ fn what_cannot_be_shown_is_said() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-#[test]
-fn a_dashboard_whose_terminal_is_gone_ends() {
+/// A dashboard on a terminal of its own, and what it has drawn last.
+fn opened() -> (Child, File) {
     let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
     let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
     // It would hold its own terminal open.
     fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
     let mut live = command(Path::new(SAMPLES));
     live.args(["live", "single"]).stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
-    let mut live = live.spawn().unwrap();
+    let live = live.spawn().unwrap();
     // It is up when it has drawn something.
     let mut terminal = File::from(master);
+    read_until(&mut terminal, "complete");
+    (live, terminal)
+}
+
+/// Reads what is drawn until there is something in it.
+fn read_until(terminal: &mut File, words: &str) {
     let mut drawn = Vec::new();
-    while !String::from_utf8_lossy(&drawn).contains("complete") {
+    while !String::from_utf8_lossy(&drawn).contains(words) {
         let mut part = [0; 4096];
         let bytes = terminal.read(&mut part).unwrap();
         drawn.extend(&part[..bytes]);
     }
+}
+
+const LEFT_SCREEN: &str = "\u{1b}[?1049l";
+
+#[test]
+fn a_dashboard_stops_and_goes_on() {
+    let (mut live, mut terminal) = opened();
+    terminal.write_all(b"\x1a").unwrap();
+    read_until(&mut terminal, LEFT_SCREEN);
+    let pid = Pid::from_raw(live.id().cast_signed());
+    let is_stopped = || matches!(waitpid(pid, Some(WaitPidFlag::WUNTRACED)), Ok(WaitStatus::Stopped(..)));
+    assert!(is_stopped());
+    kill(pid, Signal::SIGCONT).unwrap();
+    read_until(&mut terminal, "complete");
+    terminal.write_all(b"q").unwrap();
+    read_until(&mut terminal, LEFT_SCREEN);
+    assert!(live.wait().unwrap().success());
+}
+
+#[test]
+fn a_dashboard_whose_terminal_is_gone_ends() {
+    let (mut live, terminal) = opened();
     drop(terminal);
     let begin = Instant::now();
     let ended = loop {

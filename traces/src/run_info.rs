@@ -205,6 +205,16 @@ impl RunInfo {
         }
     }
 
+    /// When it began, since 1970, UTC.
+    pub fn started_at(&self) -> Option<Nanos> {
+        DateTime::parse_from_rfc3339(&self.started).ok()?.timestamp_nanos_opt().map(Nanos)
+    }
+
+    /// How many steps it is to make, where it says so.
+    pub fn planned_steps(&self) -> Option<u64> {
+        self.configuration.get("steps")?.as_u64()
+    }
+
     /// The directory this run has by default: under `runs/`, by local time and name.
     pub fn default_path(&self) -> PathBuf {
         let started = DateTime::parse_from_rfc3339(&self.started).map_or_else(|_| Utc::now(), |time| time.to_utc());

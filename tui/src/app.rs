@@ -23,6 +23,7 @@ use crate::{
     keys::{self, Action},
     notice::Notice,
     request::Request,
+    run_list::{self, RunList},
     selection::DashboardSelection,
     theme::Theme,
     view::View,
@@ -36,12 +37,16 @@ pub(crate) struct App {
     view: View,
     views: Views,
     mode: Mode,
+    /// The runs to choose from.
+    runs: RunList,
     /// What became of what was asked for.
     notice: Option<Notice>,
     /// What is asked of others.
     requests: Vec<Request>,
     /// What a view asked for last.
     requested: Option<DetailRequest>,
+    /// Whether somebody asked to have this process stopped for a while.
+    pub(crate) is_suspended: bool,
     /// Whether a job goes on that began with the dashboard.
     pub(crate) has_job: bool,
     places: frame::FrameAreas,
@@ -67,6 +72,8 @@ enum Mode {
     Viewing,
     /// They close the help.
     Help,
+    /// They choose another run.
+    Runs,
     /// They say what becomes of the job.
     Leaving,
 }
@@ -78,13 +85,20 @@ impl App {
             view,
             views: Views::default(),
             mode: Mode::Viewing,
+            runs: RunList::new(Vec::new(), None),
             notice: None,
             requests: Vec::new(),
             requested: None,
+            is_suspended: false,
             has_job,
             places: frame::FrameAreas::default(),
             exit: None,
         }
+    }
+
+    /// The same, before there was anything to see: for another run.
+    pub(crate) fn anew(&self) -> App {
+        App::new(self.view, self.selection.theme, self.has_job)
     }
 
     /// Where the run is, once there is one.
@@ -120,6 +134,11 @@ impl App {
                 }
                 self.selection.take_step(step, figures);
             }
+            Event::Runs(runs) => {
+                self.runs = RunList::new(runs, self.run_path());
+                self.mode = Mode::Runs;
+            }
+            Event::NewerRun => self.notice = Some(Notice::Done("a newer run has started: r lists runs".into())),
             Event::Detail(detail) => self.selection.details.take(detail),
             Event::Exported(outcome) => self.notice = Some(outcome.map_or_else(Notice::Failed, Notice::Done)),
             Event::JobEnded(failure) => {
@@ -139,6 +158,10 @@ impl App {
         if key.kind == KeyEventKind::Release {
             return;
         }
+        if keys::action(key, &[]) == Some(Action::Suspend) {
+            self.is_suspended = true;
+            return;
+        }
         self.notice = self.notice.take().filter(|notice| !notice.is_over());
         match self.mode {
             Mode::Viewing => {
@@ -153,6 +176,7 @@ impl App {
                 Some(Action::Quit) => self.act(Action::Quit),
                 _ => self.mode = Mode::Viewing,
             },
+            Mode::Runs => self.choose_run(key),
             Mode::Leaving => match key.code {
                 // Whoever presses Ctrl-C again wants to leave, and not to lose anything.
                 KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
@@ -165,6 +189,18 @@ impl App {
         }
     }
 
+    fn choose_run(&mut self, key: &KeyEvent) {
+        match keys::action(key, run_list::BINDINGS) {
+            Some(Action::Take) => {
+                self.requests.extend(self.runs.chosen().map(|run| Request::Open(run.to_owned())));
+                self.mode = Mode::Viewing;
+            }
+            Some(Action::Back | Action::Runs | Action::Quit) => self.mode = Mode::Viewing,
+            Some(action) => self.runs.act(action),
+            None => {}
+        }
+    }
+
     fn act(&mut self, action: Action) {
         let selection = &mut self.selection;
         let request = match action {
@@ -174,8 +210,11 @@ impl App {
             Action::LastStep => selection.choose(None),
             // What is held back comes first.
             Action::Back if self.views.of(self.view).filter().is_some_and(Filter::clear) => None,
-            Action::Take => {
+            Action::Take | Action::RankTimeline => {
                 let choice = self.views.of(self.view).take(&selection.scene(Nanos(0)));
+                if action == Action::RankTimeline {
+                    self.show(View::Timeline);
+                }
                 self.choose(choice)
             }
             Action::Back => {
@@ -185,6 +224,7 @@ impl App {
                 request
             }
             Action::Export => self.export(),
+            Action::Runs => Some(Request::Runs),
             other => {
                 self.turn(other);
                 None
@@ -283,12 +323,16 @@ impl App {
         let DashboardSelection { theme, is_frozen, .. } = &self.selection;
         let scene = self.selection.scene(now);
         self.places = frame::draw(&scene, self.view, *is_frozen, self.notice.as_ref(), (area, &mut *buffer));
-        if !frame::draw_message(&scene, self.places.body, buffer) {
+        // What went wrong is known before anything is recorded.
+        let has_incidents = scene.snapshot.run.as_ref().is_some_and(|run| !run.incidents.is_empty());
+        let shows_incidents = self.view == View::Incidents && has_incidents;
+        if shows_incidents || !frame::draw_message(&scene, self.places.body, buffer) {
             self.views.of(self.view).draw(&scene, self.places.body, buffer);
         }
         match self.mode {
             Mode::Viewing => {}
             Mode::Help => help::draw(self.view, theme, area, buffer),
+            Mode::Runs => self.runs.draw(theme, area, buffer),
             Mode::Leaving => draw_leaving(theme, area, buffer),
         }
     }

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 use stepscope_analyzer::Analysis;
 use stepscope_traces::Step;
 
-use crate::data::{Detail, Snapshot};
+use crate::data::{Detail, RunChoice, Snapshot};
 
 /// Something that happens.
 #[derive(Clone)]
@@ -23,6 +23,10 @@ pub(crate) enum Event {
     Step(Step, Result<Arc<Analysis>, String>),
     /// What was seen is written, in words; with why, if it cannot be.
     Exported(Result<String, String>),
+    /// The runs that may be looked at instead, the newest first.
+    Runs(Vec<RunChoice>),
+    /// A run has begun after the one that is shown ended.
+    NewerRun,
     /// What a view asked for is read.
     Detail(Detail),
     /// The job that the dashboard belongs to has ended; with why, if it failed.

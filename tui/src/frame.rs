@@ -17,7 +17,7 @@ use crate::{
     theme::Theme,
     view::View,
     views,
-    widgets::{below, centered, right_of, row, say, say_right},
+    widgets::{below, centered, fitting, right_of, row, say, say_right},
 };
 
 /// Data that is so old makes one look.
@@ -78,18 +78,21 @@ fn draw_run(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buffer
         say(buffer, place, Line::from(vec![Span::styled(" stepscope", theme.title())]));
         return;
     };
-    let (style, shape, word) = match run.ranks.is_empty() {
+    // What is frozen grows old, whatever the run does.
+    let is_followed = run.state == State::Recording && !is_frozen;
+    let age = snapshot.newest.filter(|_| is_followed).map(|newest| Nanos((scene.now - newest).0.max(0)));
+    let (style, shape, word) = match run.state {
         // Programs take a while until they do anything.
-        true => (theme.quiet(), '○', "starting"),
-        false => {
-            let (style, shape) = theme.state(run.state);
-            (style, shape, run.state.word())
+        _ if run.ranks.is_empty() => (theme.quiet(), '○', "starting"),
+        State::Recording if snapshot.hang().is_some() => (theme.bad(), '✖', "hanging"),
+        State::Recording if age.is_some_and(|age| age >= VERY_OLD) => (theme.bad(), '●', "no progress"),
+        state => {
+            let (style, shape) = theme.state(state);
+            (style, shape, state.word())
         }
     };
     let mut right = Vec::new();
-    // What is frozen grows old, whatever the run does.
-    if run.state == State::Recording && !is_frozen {
-        let age = snapshot.newest.map(|newest| Nanos((scene.now - newest).0.max(0)));
+    if is_followed {
         right.push(match age {
             None => Span::styled("nothing recorded yet ", theme.quiet()),
             Some(age) if age < OLD => Span::styled(format!("newest data {} old ", text::age(age.0)), theme.quiet()),
@@ -106,19 +109,13 @@ fn draw_run(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buffer
     room = room.saturating_sub(name.chars().count());
     let mut left = vec![Span::raw(" "), Span::styled(name, theme.strong()), state];
     // What does not fit is left out as a whole, and so is what comes after it.
-    for span in progress(scene) {
-        match room.checked_sub(span.width()) {
-            Some(rest) => room = rest,
-            None => break,
-        }
-        left.push(span);
-    }
+    left.extend(fitting(progress(scene, age), room as u16));
     say(buffer, place, Line::from(left));
     say_right(buffer, place, right);
 }
 
-/// How far the run is, and how far reading it is.
-fn progress(scene: &Scene<'_>) -> Vec<Span<'static>> {
+/// How far the run is, and how far reading it is, with the newest of it so old.
+fn progress(scene: &Scene<'_>, age: Option<Nanos>) -> Vec<Span<'static>> {
     let (snapshot, theme) = (scene.snapshot, scene.theme);
     let mut spans = Vec::new();
     if let Stage::Reading { done, all } = snapshot.stage {
@@ -134,7 +131,8 @@ fn progress(scene: &Scene<'_>) -> Vec<Span<'static>> {
         spans.extend(of.map(Span::raw));
     }
     if let Some(running) = snapshot.running {
-        let elapsed = text::duration(running.elapsed_ns);
+        // It goes on while nothing is recorded.
+        let elapsed = text::duration(running.elapsed_ns.saturating_add(age.map_or(0, |age| age.0)));
         spans.push(Span::styled(format!("  running for {elapsed}"), theme.quiet()));
     }
     spans
@@ -206,15 +204,14 @@ fn draw_tabs(current: View, theme: &Theme, place: Rect, buffer: &mut Buffer) -> 
 /// Titles that fit into a width: of all views, short ones, numbers beside the title of the current one, or that alone.
 fn titles(current: View, width: usize) -> Vec<(View, String)> {
     let numbered = || (1..).zip(View::ALL.iter().copied());
-    let all = |title: fn(View) -> &'static str| -> Vec<(View, String)> {
-        numbered().map(|(number, view)| (view, format!(" {number} {} ", title(view)))).collect()
-    };
+    let full = numbered().map(|(number, view)| (view, format!(" {number} {} ", view.title()))).collect();
+    let short = numbered().map(|(number, view)| (view, format!(" {number} {}", view.short_title()))).collect();
     let named = |(number, view): (i32, View)| {
-        let title = if view == current { format!(" {number} {} ", view.title()) } else { format!(" {number} ") };
+        let title = if view == current { format!(" {number} {} ", view.title()) } else { format!(" {number}") };
         (view, title)
     };
     let fits = |titles: &Vec<(View, String)>| titles.iter().map(|(_, title)| title.len()).sum::<usize>() <= width;
-    let choices = [all(View::title), all(View::short_title), numbered().map(named).collect()];
+    let choices = [full, short, numbered().map(named).collect()];
     let alone = || numbered().filter(|(_, view)| *view == current).map(named).collect();
     choices.into_iter().find(fits).unwrap_or_else(alone)
 }

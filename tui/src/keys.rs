@@ -9,6 +9,8 @@ use crate::view::View;
 pub(crate) enum Action {
     /// Leave the dashboard.
     Quit,
+    /// Stop this process until somebody has it go on.
+    Suspend,
     /// Show show this help, or no longer.
     Help,
     /// Go back: close what is open, clear the selection.
@@ -23,6 +25,8 @@ pub(crate) enum Action {
     Freeze,
     /// Write what is seen as a trace.
     Export,
+    /// Choose another run.
+    Runs,
     /// The step before the chosen one.
     PreviousStep,
     /// The step after the chosen one.
@@ -67,6 +71,8 @@ pub(crate) enum Action {
     Right,
     /// Take what is under the cursor.
     Take,
+    /// The timeline of the rank under the cursor.
+    RankTimeline,
     /// Show only what has something in its name.
     Filter,
     /// Nearer.
@@ -123,6 +129,7 @@ pub(crate) const EVERYWHERE: &[Binding] = &[
         short: "export",
         long: "export the visible steps and rank as a trace for ui.perfetto.dev",
     },
+    Binding { keys: &[key('r')], action: Action::Runs, short: "runs", long: "choose another run of the folder" },
     Binding { keys: &[KeyCode::Esc], action: Action::Back, short: "", long: "clear the selection" },
     Binding { keys: &[key('?')], action: Action::Help, short: "help", long: "show this help" },
     Binding { keys: &[key('q')], action: Action::Quit, short: "quit", long: "quit" },
@@ -148,6 +155,14 @@ pub(crate) const STEP_BEFORE: Binding =
 pub(crate) const STEP_AFTER: Binding =
     Binding { keys: &[key('.')], action: Action::NextStep, short: "step", long: "select the next step" };
 
+/// The key from a rank under the cursor to what it did.
+pub(crate) const RANK_TIMELINE: Binding = Binding {
+    keys: &[key('t')],
+    action: Action::RankTimeline,
+    short: "timeline",
+    long: "open the timeline of the rank under the cursor",
+};
+
 /// Keys of lists, in a word, which come before those that do the same everywhere.
 macro_rules! list_keys {
     ($word:literal $(, $more:expr)* $(,)?) => {
@@ -170,7 +185,11 @@ pub(crate) fn action(event: &KeyEvent, own: &[Binding]) -> Option<Action> {
         return None;
     }
     if event.modifiers.contains(KeyModifiers::CONTROL) {
-        return (event.code == key('c')).then_some(Action::Quit);
+        return match event.code {
+            KeyCode::Char('c') => Some(Action::Quit),
+            KeyCode::Char('z') => Some(Action::Suspend),
+            _ => None,
+        };
     }
     if let KeyCode::Char(digit @ '1'..='9') = event.code {
         return View::numbered(digit as usize - '0' as usize).map(Action::Show);
@@ -234,5 +253,6 @@ mod tests {
         let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(action(&event, &[]), Some(Action::Quit));
         assert_eq!(action(&KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE), &[]), None);
+        assert_eq!(action(&KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL), &[]), Some(Action::Suspend));
     }
 }

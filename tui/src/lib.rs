@@ -16,6 +16,7 @@ mod notice;
 pub mod palette;
 mod readers;
 mod request;
+mod run_list;
 mod scene;
 mod selection;
 mod session;

@@ -1,6 +1,6 @@
 //! What the dashboard asks of others, who answer with events.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use stepscope_analyzer::StepRange;
 use stepscope_traces::{Rank, Step, Window};
@@ -12,6 +12,10 @@ pub(crate) enum Request {
     Step(StepRequest),
     /// What is seen, as a trace for ui.perfetto.dev.
     Export(ExportScope),
+    /// The runs that may be looked at instead.
+    Runs,
+    /// Another run.
+    Open(PathBuf),
 }
 
 /// A step whose figures are asked for.

@@ -26,7 +26,7 @@ use crate::{
     export_frame::{Size, written},
     readers::{DetailReader, DetailThread, Loader, StepReader, load},
     request::{ExportScope, Request},
-    signals::Signals,
+    signals::{Signals, stop_for_a_while},
     terminal::Screen,
     theme::{Theme, ThemeName},
     view::View,
@@ -109,13 +109,16 @@ struct ReadingThreads {
 impl Dashboard {
     /// Begins to read, and to follow what grows.
     pub fn follow(options: Options) -> Result<Dashboard, DashboardError> {
-        let app = App::new(options.view, Theme::new(options.theme), false);
+        Ok(Dashboard::of(App::new(options.view, Theme::new(options.theme), false), options.source)?)
+    }
+
+    fn of(app: App, source: Source) -> io::Result<Dashboard> {
         let (send, events) = channel();
         let step_reader = StepReader::start(send.clone())?;
-        let details = DetailSource::Thread(DetailThread::start(options.source.clone(), send.clone())?);
-        let _loader = Loader::start(options.source.clone(), send.clone())?;
+        let details = DetailSource::Thread(DetailThread::start(source.clone(), send.clone())?);
+        let _loader = Loader::start(source.clone(), send.clone())?;
         let reading = Some(ReadingThreads { events, send, step_reader, _loader });
-        Ok(Dashboard { app, source: options.source, reading, details })
+        Ok(Dashboard { app, source, reading, details })
     }
 
     /// Reads all there is now.
@@ -177,17 +180,26 @@ impl Dashboard {
 }
 
 impl Dashboard {
+    /// Who reads, and what to open to open the same run again; nothing before there is one.
+    fn opened(&self) -> Option<(&ReadingThreads, Vec<PathBuf>)> {
+        Some((self.reading.as_ref()?, self.source.files(self.app.run_path()?)))
+    }
+
     /// Has others do what the dashboard asks for; gives those who write something, who are to be waited for.
     fn pass_on_requests(&mut self, export: Export) -> io::Result<Vec<JoinHandle<()>>> {
-        let requests = self.app.take_requests();
-        let (Some(reading), Some(run)) = (&self.reading, self.app.run_path()) else { return Ok(Vec::new()) };
-        let files = self.source.files(run);
         let mut writers = Vec::new();
-        for request in requests {
+        for request in self.app.take_requests() {
             match request {
-                Request::Step(step) => reading.step_reader.ask(files.clone(), step),
+                Request::Runs => self.app.handle(Event::Runs(self.source.runs())),
+                // Who read the other one ends, and nobody hears it any more.
+                Request::Open(run) => *self = Dashboard::of(self.app.anew(), Source::Named(vec![run]))?,
+                Request::Step(step) => {
+                    let Some((reading, files)) = self.opened() else { continue };
+                    reading.step_reader.ask(files, step);
+                }
                 Request::Export(seen) => {
-                    let (files, send) = (files.clone(), reading.send.clone());
+                    let Some((reading, files)) = self.opened() else { continue };
+                    let send = reading.send.clone();
                     let write = move || {
                         // Whoever has left does not ask what became of it.
                         let _ = send.send(Event::Exported(export(&files, &seen)));
@@ -214,6 +226,11 @@ pub fn run(options: Options, outside: Outside<'_>) -> Result<DashboardExit, Dash
             screen.terminal.draw(|frame| dashboard.app.draw(now(), frame.area(), frame.buffer_mut()))?;
             dashboard.read_details();
             drawn = Some(Instant::now());
+        }
+        if signals.takes_stop() || std::mem::take(&mut dashboard.app.is_suspended) {
+            screen.without(stop_for_a_while)?;
+            drawn = None;
+            continue;
         }
         let pressed = take_keys(&mut dashboard.app)?;
         if dashboard.take_news() || pressed {

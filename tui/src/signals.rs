@@ -14,8 +14,9 @@ use std::{
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP},
     flag,
+    low_level::emulate_default_handler,
 };
 
 use crate::terminal::give_back;
@@ -28,18 +29,20 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What came of signals.
 pub(crate) struct Signals {
     came: Arc<AtomicBool>,
+    asks_to_stop: Arc<AtomicBool>,
     may_end_us: Arc<AtomicBool>,
 }
 
 impl Signals {
     /// Waits for signals from now on.
     pub(crate) fn register() -> io::Result<Signals> {
-        let signals = Signals { came: Arc::default(), may_end_us: Arc::default() };
+        let signals = Signals { came: Arc::default(), asks_to_stop: Arc::default(), may_end_us: Arc::default() };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // A program that a signal ends has this status in a shell.
             flag::register_conditional_shutdown(signal, 128 + signal, signals.may_end_us.clone())?;
             flag::register(signal, signals.came.clone())?;
         }
+        flag::register(SIGTSTP, signals.asks_to_stop.clone())?;
         let (came, has_left) = (signals.came.clone(), signals.may_end_us.clone());
         let is_terminal = stdin().is_terminal();
         thread::Builder::new().name("signals".into()).spawn(move || watch(&came, &has_left, is_terminal))?;
@@ -51,10 +54,20 @@ impl Signals {
         self.came.load(Ordering::Relaxed)
     }
 
+    /// Whether somebody asked to stop for a while, since this was called last.
+    pub(crate) fn takes_stop(&self) -> bool {
+        self.asks_to_stop.swap(false, Ordering::Relaxed)
+    }
+
     /// The terminal is the user's again: the next one ends the program at once.
     pub(crate) fn may_end_us(&self) {
         self.may_end_us.store(true, Ordering::Relaxed);
     }
+}
+
+/// Stops this process, until somebody has it go on.
+pub(crate) fn stop_for_a_while() -> io::Result<()> {
+    emulate_default_handler(SIGTSTP)
 }
 
 /// Ends the program where the dashboard does not leave, though it should.

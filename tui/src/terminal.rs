@@ -32,12 +32,24 @@ impl Screen {
     /// Takes the terminal: keys come one by one, and what was on it comes back later.
     pub(crate) fn take() -> io::Result<Screen> {
         give_back_on_panic();
-        TAKEN.store(true, Ordering::SeqCst);
-        let taken = enable_raw_mode()
-            .and_then(|()| execute!(stdout(), EnterAlternateScreen, EnableMouseCapture))
-            .and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
-        taken.map(|terminal| Screen { terminal }).inspect_err(|_| give_back())
+        set_up().map(|terminal| Screen { terminal }).inspect_err(|_| give_back())
     }
+
+    /// Gives the terminal back while something else is done, and takes it again: what was drawn is gone.
+    pub(crate) fn without(&mut self, other: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        give_back();
+        other()?;
+        // A new one knows that nothing is drawn, and asks the terminal nothing.
+        self.terminal = set_up()?;
+        Ok(())
+    }
+}
+
+fn set_up() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+    TAKEN.store(true, Ordering::SeqCst);
+    enable_raw_mode()?;
+    execute!(stdout(), EnterAlternateScreen, EnableMouseCapture)?;
+    Terminal::new(CrosstermBackend::new(stdout()))
 }
 
 impl Drop for Screen {

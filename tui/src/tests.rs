@@ -21,5 +21,8 @@ mod close_looks;
 /// Anything that anybody presses.
 mod keys;
 
-/// What each view looks like: one line a view.
+/// What each view looks like: a frame for each run in which it differs.
 mod views;
+
+/// What holds for every view of every run, at any size.
+mod layout;

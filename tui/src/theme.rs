@@ -223,15 +223,30 @@ impl Theme {
         self.colored(RED).add_modifier(Modifier::BOLD)
     }
 
-    /// What is looked at, among things that have colors of their own.
-    pub(crate) fn picked(&self) -> Style {
-        if self.has_colors() { Style::new().fg(Color::Indexed(16)).bg(Color::Indexed(231)) } else { Style::new() }
+    /// What is looked at, among things that have colors of their own: a piece of a bar, or words, on the ground that they have.
+    /// White and black are among the 16 colors that every terminal has.
+    pub(crate) fn picked(&self, symbol: &str, ground: Color) -> Style {
+        let (ink, paper) = match self.name {
+            ThemeName::Dark => (Color::White, Color::Black),
+            ThemeName::Light => (Color::Black, Color::White),
+            ThemeName::Plain => return Style::new(),
+        };
+        match (is_block(symbol), ground) {
+            (true, Color::Reset) => Style::new().fg(ink),
+            (true, _) => Style::new().fg(ink).bg(ink),
+            (false, _) => Style::new().fg(paper).bg(ink),
+        }
     }
 
     /// What is chosen.
     pub(crate) fn chosen(&self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
+}
+
+/// Whether something is a piece of a bar: reversed, it would be a hole.
+pub(crate) fn is_block(symbol: &str) -> bool {
+    symbol.chars().next().is_some_and(|first| ('▀'..='▟').contains(&first))
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ views! {
     /// Where steps go, and what stands out.
     Overview: "overview", "Overview", "Overview";
     /// What fills memory.
-    Memory: "memory", "Memory", "Memory";
+    Memory: "memory", "Memory", "Mem";
     /// What each stream of each rank did.
     Timeline: "timeline", "Timeline", "Time";
     /// What ranks say to each other, and who waits for whom.
@@ -46,6 +46,8 @@ views! {
     Devices: "devices", "Devices", "Devices";
     /// The whole job at a glance.
     Ranks: "ranks", "Ranks", "Ranks";
+    /// What went wrong.
+    Incidents: "incidents", "Incidents", "Incidents";
 }
 
 impl View {

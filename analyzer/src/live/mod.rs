@@ -25,6 +25,7 @@ use crate::{
     job::{
         layout::layout,
         mfu::{Rates, TrainedModel},
+        progress::JobTime,
         step_summary::StepSummary,
         step_time::counted_of_job,
         steps::step_figures,
@@ -89,6 +90,8 @@ pub struct LiveSnapshot {
     pub before_analysis: Arc<BTreeMap<Step, StepSummary>>,
     /// The step that is being made.
     pub running: Option<RunningStep>,
+    /// How long it has run, and how long it has to go.
+    pub time: JobTime,
     /// What fills the memory of each rank, over all of the run.
     pub memory: Vec<Arc<RankMemory>>,
     /// When the newest activity ended, in nanoseconds since 1970, UTC.
@@ -329,13 +332,17 @@ impl LiveRun {
         let wall = |rank: &LiveRank| rank.info.clock.wall_clock().map(rank.newest?).map(Nanos);
         let running = self.ranks.values().filter(|rank| rank.state == State::Recording).filter_map(LiveRank::running);
         let running = running.max().map(|(step, elapsed_ns)| RunningStep { step, elapsed_ns });
+        let newest_wall = self.ranks.values().filter_map(wall).max();
+        let steps = self.analysis.as_ref().map_or(&[][..], |(analysis, _)| &analysis.steps);
+        let running_ns = running.map_or(0, |running| running.elapsed_ns);
         LiveSnapshot {
+            time: JobTime::so_far(&self.run.info, newest_wall, steps, running_ns),
             analysis: self.analysis.as_ref().map(|(analysis, _)| analysis.clone()),
             settled: self.settled.clone(),
             before_analysis: self.before_analysis.clone(),
             running,
             memory,
-            newest_wall: self.ranks.values().filter_map(wall).max(),
+            newest_wall,
             loss,
         }
     }

@@ -115,11 +115,20 @@ impl Run {
 
     /// The newest run under a directory, by the time it began.
     pub fn newest_under(directory: &Path) -> Option<PathBuf> {
-        let runs = fs::read_dir(directory).ok()?.filter_map(|entry| {
-            let path = entry.ok()?.path();
-            Some((RunInfo::read(&path).ok()?.started, path))
-        });
-        runs.max().map(|(_, path)| path)
+        Run::all_under(directory).into_iter().next().map(|(path, _)| path)
+    }
+
+    /// All runs under a directory and what they say of themselves, the newest first.
+    pub fn all_under(directory: &Path) -> Vec<(PathBuf, RunInfo)> {
+        let entries = fs::read_dir(directory).into_iter().flatten();
+        let mut runs: Vec<(PathBuf, RunInfo)> = entries
+            .filter_map(|entry| {
+                let path = entry.ok()?.path();
+                Some((path.clone(), RunInfo::read(&path).ok()?))
+            })
+            .collect();
+        runs.sort_by(|one, other| (&other.1.started, &other.0).cmp(&(&one.1.started, &one.0)));
+        runs
     }
 
     /// What became of the run. It goes on while any rank does, and is complete when every rank is there and is. Which ranks

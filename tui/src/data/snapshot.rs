@@ -2,9 +2,9 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use stepscope_analyzer::{Analysis, LiveSnapshot, RankMemory, RunningStep, StepSummary};
+use stepscope_analyzer::{Analysis, JobTime, LiveSnapshot, RankMemory, RunningStep, StepSummary};
 use stepscope_plan::{Model, ParallelLayout};
-use stepscope_traces::{Device, Incident, KeptIncident, Loss, Nanos, Rank, Run, RunSource, State};
+use stepscope_traces::{Device, Incident, IncidentKind, KeptIncident, Loss, Nanos, Rank, Run, RunSource, State};
 
 /// What is known of a run at a moment.
 #[derive(Clone)]
@@ -21,6 +21,8 @@ pub(crate) struct Snapshot {
     pub(crate) steps: Arc<Vec<StepSummary>>,
     /// The step that is being made.
     pub(crate) running: Option<RunningStep>,
+    /// How long it has run, and how long it has to go.
+    pub(crate) time: JobTime,
     /// What fills the memory of each rank, over all of the run.
     pub(crate) memory: Vec<Arc<RankMemory>>,
     /// What is lost.
@@ -82,7 +84,7 @@ pub(crate) struct RunFacts {
     /// Why files beside its own are not read.
     pub(crate) passed_over: Vec<String>,
     /// What went wrong, the first first.
-    pub(crate) incidents: Vec<Incident>,
+    pub(crate) incidents: Vec<KeptIncident>,
 }
 
 impl RunFacts {
@@ -106,9 +108,9 @@ impl RunFacts {
             },
             layout: run.info.layout,
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),
-            planned_steps: run.info.configuration.get("steps").and_then(|steps| steps.as_u64()),
+            planned_steps: run.info.planned_steps(),
             passed_over: run.passed_over.iter().map(ToString::to_string).collect(),
-            incidents: KeptIncident::all_of(&run.path).into_iter().map(|kept| kept.incident).collect(),
+            incidents: KeptIncident::all_of(&run.path),
         }
     }
 }
@@ -123,6 +125,7 @@ impl Snapshot {
             scope: Scope::Whole,
             steps: Arc::default(),
             running: None,
+            time: JobTime::default(),
             memory: Vec::new(),
             loss: Loss::default(),
             newest: None,
@@ -144,6 +147,7 @@ impl Snapshot {
                 unreadable_bytes: lost.unreadable_bytes,
                 unreadable_events: lost.unreadable_events,
             },
+            time: JobTime::of_ended(&analysis.ranks),
             analysis: Some(Arc::new(analysis)),
             ..Snapshot::at(Stage::Read)
         }
@@ -157,11 +161,20 @@ impl Snapshot {
             scope: Scope::Recent,
             steps,
             running: live.running,
+            time: live.time,
             memory: live.memory,
             loss: live.loss,
             newest: live.newest_wall,
             ..Snapshot::at(Stage::Following)
         }
+    }
+
+    /// The hang that the run is in, if it is in one: nothing was recorded since.
+    pub(crate) fn hang(&self) -> Option<&Incident> {
+        let run = self.run.as_ref().filter(|run| run.state == State::Recording)?;
+        let last = &run.incidents.last()?.incident;
+        let is_over = self.newest.is_some_and(|newest| newest > last.time_ns);
+        (last.kind == IncidentKind::Hang && !is_over).then_some(last)
     }
 
     /// What became of the run, if there is one.

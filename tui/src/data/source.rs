@@ -16,7 +16,40 @@ pub enum Source {
     Named(Vec<PathBuf>),
 }
 
+/// A run that may be looked at instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunChoice {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    /// When it began, in RFC 3339.
+    pub(crate) started: String,
+}
+
 impl Source {
+    /// What somebody named; of a folder of runs, the newest of them.
+    pub fn named(paths: Vec<PathBuf>) -> Source {
+        match &paths[..] {
+            [folder] if !is_run(folder) && Run::newest_under(folder).is_some() => {
+                Source::Newest { under: folder.clone() }
+            }
+            _ => Source::Named(paths),
+        }
+    }
+
+    /// The runs in its folder, the newest first; none beside what another tool recorded.
+    pub(crate) fn runs(&self) -> Vec<RunChoice> {
+        let folder = match self {
+            Source::Newest { under } => Some(under.as_path()),
+            Source::Named(paths) => match &paths[..] {
+                [run] if is_run(run) => run.parent(),
+                _ => None,
+            },
+        };
+        let here = |folder: &Path| if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() };
+        let runs = folder.map_or_else(Vec::new, |folder| Run::all_under(&here(folder)));
+        runs.into_iter().map(|(path, info)| RunChoice { path, name: info.name, started: info.started }).collect()
+    }
+
     /// Opens it; nothing where it is not there yet.
     pub(crate) fn open(&self) -> Result<Option<Run>, TraceError> {
         let opened = match self {
@@ -50,6 +83,10 @@ impl Source {
             Source::Named(paths) => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
         }
     }
+}
+
+fn is_run(path: &Path) -> bool {
+    path.join("run.json").exists()
 }
 
 fn is_empty(path: &Path) -> bool {

@@ -1,6 +1,7 @@
 //! Reads a run on a thread of its own, and gives the dashboard a snapshot whenever there is something new.
 
 use std::{
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -86,9 +87,21 @@ struct Stopped;
 
 impl LoaderThread {
     fn run(&self) {
-        if let Err(Some(error)) = self.read().map_err(|why| why.err()) {
-            let _ = self.show(Snapshot::at(Stage::Failed(error.to_string())));
+        match self.read() {
+            // Whoever has left does not ask for what is newer.
+            Ok(run) => drop(self.look_for_newer(&run)),
+            Err(Why::Stopped) => {}
+            Err(Why::Failed(error)) => drop(self.show(Snapshot::at(Stage::Failed(error.to_string())))),
         }
+    }
+
+    /// Says once that a newer run has begun, where the newest is looked at.
+    fn look_for_newer(&self, run: &Path) -> Result<(), Stopped> {
+        let Source::Newest { under } = &self.source else { return Ok(()) };
+        while Run::newest_under(under).is_none_or(|newest| newest == run) {
+            self.rest(LOOK_EVERY)?;
+        }
+        self.events.send(Event::NewerRun).map_err(|_| Stopped)
     }
 
     fn show(&self, snapshot: Snapshot) -> Result<(), Stopped> {
@@ -100,8 +113,8 @@ impl LoaderThread {
         if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Waits for the run, follows it while it grows, and reads all of it when it has ended.
-    fn read(&self) -> Result<(), Why> {
+    /// Waits for the run, follows it while it grows, and reads all of it when it has ended; says where it is.
+    fn read(&self) -> Result<PathBuf, Why> {
         let run = loop {
             match self.source.open()? {
                 Some(run) => break run,
@@ -122,7 +135,7 @@ impl LoaderThread {
         } else if let Some(last) = followed {
             self.show(Snapshot { stage: Stage::Read, ..last })?;
         }
-        Ok(())
+        Ok(run.path)
     }
 
     /// Follows a run until it has ended; gives what it said last.
@@ -209,15 +222,6 @@ impl StepList {
 enum Why {
     Stopped,
     Failed(AnalysisError),
-}
-
-impl Why {
-    fn err(self) -> Option<AnalysisError> {
-        match self {
-            Why::Stopped => None,
-            Why::Failed(error) => Some(error),
-        }
-    }
 }
 
 impl From<Stopped> for Why {

@@ -6,7 +6,8 @@ use std::{
 
 use ratatui::{buffer::Buffer, layout::Rect};
 use stepscope_traces::{
-    FIRST_NAME, Nanos, Rank, RankInfo, RankWriter, RunInfo, Span, SpanKind, Step, Stream, Window, now,
+    FIRST_NAME, Incident, IncidentKind, KeptIncident, Nanos, NativeThread, PythonThread, Rank, RankInfo, RankStacks,
+    RankWriter, RunInfo, Span, SpanKind, Step, Stream, Window, now,
     synthetic::{Pipeline, Recipe, Schedule},
 };
 use tempfile::TempDir;
@@ -19,8 +20,6 @@ use crate::{
     theme::{Theme, ThemeName},
     view::View,
 };
-
-pub(crate) const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 /// A run to look at, by name.
 pub(crate) struct Case {
@@ -65,15 +64,9 @@ pub(crate) fn all() -> &'static [Case] {
     })
 }
 
-/// Looks at a view of every run, at every size.
-pub(crate) fn look_at(view: View) {
-    for case in all() {
-        let name = case.name;
-        for (width, height) in SIZES {
-            let frame = frame(view, ThemeName::Plain, case, width, height);
-            insta::assert_snapshot!(format!("{}_{name}_{width}x{height}", view.name()), frame);
-        }
-    }
+/// The run of a name.
+pub(crate) fn named(name: &str) -> &'static Case {
+    all().iter().find(|case| case.name == name).unwrap()
 }
 
 /// One frame, as text without its colors.
@@ -138,6 +131,33 @@ fn interrupt(run: &Path) {
     let changed = text.replace("\"complete\"", "\"interrupted\"");
     assert_ne!(text, changed);
     fs::write(file, changed).unwrap();
+    let stacks = vec![RankStacks {
+        rank: Rank(1),
+        python: vec![PythonThread::new("MainThread", [("all_reduce", "train.py", 41), ("main", "train.py", 12)])],
+        native: vec![NativeThread { name: "python".into(), does: "waits in futex".into(), count: 3 }],
+    }];
+    let slow = "step 21 took 65.1 ms, usually 16.3 ms";
+    let why = "rank 1 did not run for 48.2 ms of it: stopped, or without a processor";
+    keep(run, IncidentKind::SlowStep, 21, [slow, why], Vec::new());
+    let hang = "no step has ended for 30.0 s, usually 16.3 ms: rank 1 has not come to all-reduce 40 of data";
+    keep(run, IncidentKind::Hang, 39, [hang, "ranks 0, 2 and 3 wait in all-reduce 40 of data"], stacks);
+}
+
+/// Writes down something that went wrong: what, and what that rests on.
+fn keep(run: &Path, kind: IncidentKind, step: i32, [summary, why]: [&str; 2], stacks: Vec<RankStacks>) {
+    let incident = Incident {
+        kind,
+        time_ns: Nanos(i64::from(step) * 100 * Nanos::SECOND.0),
+        step: Some(Step(step)),
+        ranks: vec![Rank(1)],
+        summary: summary.into(),
+        evidence: vec![why.into()],
+        steps: None,
+        ended_job: kind == IncidentKind::Hang,
+        explained: true,
+        stacks,
+    };
+    KeptIncident::create(run, incident).unwrap();
 }
 
 fn damage(run: &Path) {
@@ -154,6 +174,8 @@ fn recording() -> Read {
     let path = directory.path().join("run");
     let mut info = RunInfo::of_this_process("going-on");
     info.world_size = Some(1);
+    // How long it took to make this up is nobody's elapsed time.
+    info.started.clear();
     info.configuration.insert("steps".into(), 10.into());
     info.create(&path).unwrap();
     let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();

@@ -1,7 +1,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use stepscope_traces::Nanos;
 
-use super::cases::{all, drawn};
+use super::cases::{drawn, named};
 use crate::{
     app::App,
     event::Event,
@@ -11,8 +11,7 @@ use crate::{
 
 fn app(view: View, case: &str) -> App {
     let mut app = App::new(view, Theme::new(ThemeName::Plain), false);
-    let case = all().iter().find(|other| other.name == case).unwrap();
-    app.handle(Event::Data(case.snapshot.clone()));
+    app.handle(Event::Data(named(case).snapshot.clone()));
     look(&mut app);
     app
 }
@@ -74,12 +73,24 @@ fn a_rank_is_focused_on_by_key_and_by_mouse() {
     assert!(clicked.lines().nth(1).unwrap().contains("rank 0 "), "{clicked}");
 }
 
+/// Who makes others wait is where the cursor is, and one key from its timeline.
+#[test]
+fn the_worst_rank_is_first_and_its_timeline_is_a_key_away() {
+    let mut app = app(View::Ranks, "sample");
+    let opened = look(&mut app);
+    assert!(opened.contains("by caused waiting") && opened.contains("Rank 1"), "{opened}");
+    let timeline = press(&mut app, &letters("t"));
+    assert!(timeline.lines().nth(1).unwrap().contains("rank 1 ") && timeline.contains(" Timeline"), "{timeline}");
+    assert!(!timeline.contains("by caused waiting"), "{timeline}");
+}
+
 /// Tokens are those of all ranks together.
 #[test]
 fn one_rank_has_no_speed_of_its_own() {
     let mut app = app(View::Overview, "synthetic");
     let newest = |text: &str| text.lines().find(|line| line.contains("newest: step")).unwrap().to_owned();
-    assert!(newest(&look(&mut app)).contains("tokens/s"));
-    let focused = newest(&press(&mut app, &letters("]")));
+    assert!(newest(&drawn(&mut app, Nanos(0), 160, 40)).contains("tokens/s"));
+    press(&mut app, &letters("]"));
+    let focused = newest(&drawn(&mut app, Nanos(0), 160, 40));
     assert!(!focused.contains("tokens/s") && focused.contains("loss"), "{focused}");
 }

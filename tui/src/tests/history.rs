@@ -4,10 +4,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use stepscope_analyzer::StepRange;
 use stepscope_traces::{Nanos, Step};
 
-use super::cases::{all, drawn, read, sample};
+use super::cases::{drawn, named, read, sample};
 use crate::{
     app::App,
-    data::Source,
+    data::{Snapshot, Source},
     event::Event,
     readers::read_step,
     request::{ExportScope, Request, StepRequest},
@@ -93,7 +93,7 @@ fn what_is_seen_is_what_is_exported() {
 /// What is held grows older, and that says nothing of the run.
 #[test]
 fn what_is_frozen_has_no_age() {
-    let case = all().iter().find(|case| case.name == "recording").unwrap();
+    let case = named("recording");
     let later = case.snapshot.newest.unwrap() + Nanos(60 * Nanos::SECOND.0);
     let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), false);
     app.handle(Event::Data(case.snapshot.clone()));
@@ -101,6 +101,32 @@ fn what_is_frozen_has_no_age() {
     press(&mut app, KeyCode::Char(' '));
     let frozen = drawn(&mut app, later, 120, 40);
     assert!(frozen.contains("FROZEN") && !frozen.contains("NEW DATA") && !frozen.contains("newest data"), "{frozen}");
+}
+
+/// A hang is not a run that is being recorded, and it is over when there is news.
+#[test]
+fn the_header_says_that_nothing_goes_on() {
+    let case = named("recording");
+    let newest = case.snapshot.newest.unwrap();
+    let top = |snapshot: Snapshot, now: Nanos| {
+        let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), false);
+        app.handle(Event::Data(Arc::new(snapshot)));
+        drawn(&mut app, now, 120, 40).lines().next().unwrap().to_owned()
+    };
+    let silent = top((*case.snapshot).clone(), newest + Nanos(40 * Nanos::SECOND.0));
+    assert!(silent.contains("no progress") && silent.contains("running for 40.1 s"), "{silent}");
+    assert!(!silent.contains("recording"), "{silent}");
+    let hung = named("interrupted").snapshot.run.as_ref().unwrap().incidents.last().unwrap().clone();
+    let with_hang = |time: Nanos| {
+        let mut snapshot = (*case.snapshot).clone();
+        let mut hung = hung.clone();
+        hung.incident.time_ns = time;
+        snapshot.run.as_mut().unwrap().incidents = vec![hung];
+        snapshot
+    };
+    let hanging = top(with_hang(newest + Nanos(1)), newest);
+    assert!(hanging.contains("✖ hanging") && !hanging.contains("recording"), "{hanging}");
+    assert!(top(with_hang(newest - Nanos(1)), newest).contains("● recording"));
 }
 
 #[test]

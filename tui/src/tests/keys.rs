@@ -7,6 +7,7 @@ use super::cases::{all, drawn};
 use crate::{
     app::App,
     app::DashboardExit,
+    data::RunChoice,
     event::Event,
     request::Request,
     theme::{Theme, ThemeName},
@@ -49,6 +50,34 @@ fn any_mouse(random: &mut fastrand::Rng) -> Event {
     Event::Mouse(MouseEvent { kind, column: random.u16(0..210), row: random.u16(0..70), modifiers: KeyModifiers::NONE })
 }
 
+fn choices() -> Vec<RunChoice> {
+    let choice = |number: usize| RunChoice {
+        path: format!("runs/{number}").into(),
+        name: format!("llama-{number}"),
+        started: format!("2026-11-14T10:22:{number:02}.000Z"),
+    };
+    (0..9).rev().map(choice).collect()
+}
+
+/// The run that is shown is under the cursor, and the one above it is newer.
+#[test]
+fn another_run_is_chosen_from_a_list() {
+    let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), false);
+    let press = |app: &mut App, key| {
+        app.handle(Event::Key(KeyEvent::from(key)));
+        app.take_requests()
+    };
+    assert_eq!(press(&mut app, KeyCode::Char('r')), [Request::Runs]);
+    app.handle(Event::Runs(choices()));
+    let list = drawn(&mut app, Nanos(0), 80, 24);
+    assert!(list.contains("2026-11-14 10:22:08  llama-8  8"), "{list}");
+    assert!(press(&mut app, KeyCode::Down).is_empty());
+    assert_eq!(press(&mut app, KeyCode::Enter), [Request::Open("runs/7".into())]);
+    assert!(!drawn(&mut app, Nanos(0), 80, 24).contains("llama-8"));
+    app.handle(Event::NewerRun);
+    assert!(drawn(&mut app, Nanos(0), 80, 24).contains("a newer run has started"));
+}
+
 #[test]
 fn whatever_is_pressed_there_is_something_to_see() {
     let mut random = fastrand::Rng::with_seed(9);
@@ -77,6 +106,8 @@ fn whatever_is_pressed_there_is_something_to_see() {
                     app.handle(Event::Step(request.step, analysis.ok_or_else(|| "it is gone".into())));
                 }
                 Request::Export(_) if random.bool() => app.handle(Event::Exported(Ok("written".into()))),
+                Request::Runs => app.handle(Event::Runs(choices())),
+                Request::Open(run) => assert!(choices().iter().any(|choice| choice.path == run)),
                 Request::Step(_) | Request::Export(_) => {}
             }
         }

@@ -16,9 +16,9 @@ use stepscope_traces::{Rank, State};
 use self::counters::{COUNTERS, Held, Moment, errors};
 use super::{StepOrRank, ViewBody};
 use crate::{
-    keys::{Action, Binding, list_keys},
+    keys::{Action, Binding, RANK_TIMELINE, list_keys},
     scene::Scene,
-    widgets::{Column, Cursor, Side, Table, below, row, say},
+    widgets::{Column, Cursor, Side, Table, below, fitting, row, say},
 };
 
 /// Keys of its own.
@@ -29,7 +29,8 @@ pub(crate) const BINDINGS: &[Binding] = list_keys![
         action: Action::Take,
         short: "focus",
         long: "show only the rank of the selected device",
-    }
+    },
+    RANK_TIMELINE,
 ];
 
 /// The rank, what holds it back, errors, and then a column for each counter.
@@ -134,7 +135,7 @@ fn draw_title(scene: &Scene<'_>, devices: &[DeviceFigures], moment: Moment, plac
     if let Some(ranks) = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.run.ranks_on_a_device) {
         spans.push(Span::styled(format!("  {ranks} ranks share one GPU"), theme.warning()));
     }
-    say(buffer, place, Line::from(spans));
+    say(buffer, place, fitting(spans, place.width));
 }
 
 /// Whether there is something to say in a column.

@@ -28,7 +28,7 @@ use crate::{
     filter::Filter,
     keys::{Action, Binding, list_keys},
     scene::Scene,
-    widgets::{Cursor, Table, below, row, say, say_right},
+    widgets::{Cursor, Table, below, fitting, row, say, say_right},
 };
 
 /// The key that groups kernels in another way.
@@ -80,17 +80,17 @@ impl ViewBody for Kernels {
             order.sort(&mut groups);
         }
         families::draw(scene, area, buffer);
-        self.draw_title(scene, analysis, (groups.len(), count), row(area, families::HEIGHT), buffer);
         let table = below(area, families::HEIGHT + 1);
         let detail = detail::height(table.height, grouping);
         let lines = below(Rect { height: table.height.saturating_sub(detail), ..table }, 1);
         let seen = self.cursor.seen(groups.len(), lines.height.into());
         (self.lines, self.first) = (lines, seen.start);
+        let title = row(area, families::HEIGHT);
         let hidden = groups.len() - seen.end;
-        if hidden > 0 {
-            let words = Line::styled(format!("↓ {hidden} more "), theme.warning());
-            say_right(buffer, row(area, families::HEIGHT), words);
-        }
+        let more = if hidden > 0 { format!(" ↓ {hidden} more ") } else { String::new() };
+        let left = Rect { width: title.width.saturating_sub(more.chars().count() as u16), ..title };
+        self.draw_title(scene, analysis, (groups.len(), count), left, buffer);
+        say_right(buffer, title, Line::styled(more, theme.warning()));
         columns.draw_header(buffer, row(table, 0), order.map(Order::column));
         for (line, index) in seen.enumerate() {
             let cells = cells(scene, &groups[index], &columns, longest);
@@ -167,6 +167,8 @@ impl Kernels {
         if shown == 0 {
             spans.push(Span::styled("  no match", theme.warning()));
         }
-        say(buffer, place, Line::from(spans));
+        let why = roof::why_none(analysis).map(|why| format!("  no roofline: {why}"));
+        spans.extend(why.map(|why| Span::styled(why, theme.quiet())));
+        say(buffer, place, fitting(spans, place.width));
     }
 }

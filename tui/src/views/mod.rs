@@ -2,6 +2,7 @@
 
 mod communication;
 mod devices;
+mod incidents;
 mod kernels;
 mod memory;
 mod overview;
@@ -88,6 +89,7 @@ views! {
     Kernels in kernels;
     Devices in devices;
     Ranks in ranks;
+    Incidents in incidents;
 }
 
 #[cfg(test)]

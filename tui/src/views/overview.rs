@@ -2,8 +2,9 @@
 
 mod figures;
 mod findings;
-mod side;
 mod steps;
+mod trends;
+mod waterfall;
 
 use ratatui::{
     buffer::Buffer,
@@ -46,10 +47,11 @@ pub(crate) const BINDINGS: &[Binding] = &[
     },
 ];
 
-/// From this width on there is room for something beside the steps.
+/// From this width on findings stand beside the figures.
 const WIDE: u16 = 110;
-/// How wide that is.
-const SIDE: u16 = 40;
+/// From this height on there is room for how figures went below the steps, and so much of it.
+const HIGH: u16 = 24;
+const MOST_TRENDS: u16 = 14;
 
 /// Where steps go, and what stands out.
 #[derive(Default)]
@@ -58,23 +60,39 @@ pub(crate) struct Overview {
     findings: findings::Findings,
 }
 
+impl Overview {
+    /// Figures, findings, and where steps go, below each other.
+    fn draw_narrow(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+        let rest = below(area, figures::draw(scene, area, buffer));
+        // Findings have what they need, as far as the steps keep half of the room.
+        let height = self.findings.height(scene, rest.width, true).min(rest.height / 2);
+        self.findings.draw(scene, Rect { height, ..rest }, true, buffer);
+        self.steps.draw(scene, below(rest, height), buffer);
+    }
+
+    /// Figures, steps and how figures went on the left; findings, and what takes a step, on the right.
+    fn draw_wide(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+        let beside = (area.width * 2 / 5).clamp(48, 90);
+        let left = Rect { width: area.width - beside - 2, ..area };
+        let rest = below(left, figures::draw(scene, left, buffer) + 1);
+        let trends = if rest.height >= HIGH { trends::height(scene, (rest.height / 3).min(MOST_TRENDS)) } else { 0 };
+        self.steps.draw(scene, Rect { height: rest.height - trends, ..rest }, buffer);
+        trends::draw(scene, below(rest, rest.height - trends), buffer);
+        let right = right_of(area, area.width - beside);
+        let lower = waterfall::height(scene).min(right.height / 2);
+        let height = self.findings.height(scene, right.width, false).min(right.height - lower);
+        self.findings.draw(scene, Rect { height, ..right }, false, buffer);
+        waterfall::draw(scene, below(right, height), buffer);
+    }
+}
+
 impl ViewBody for Overview {
     fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
-        let figures = Rect { height: area.height.min(figures::HEIGHT), ..area };
-        figures::draw(scene, figures, buffer);
-        let rest = below(area, figures::HEIGHT + 1);
-        // Findings have what they need, as far as the steps keep half of the room.
-        let wanted = self.findings.height(scene, rest.width);
-        let upper = rest.height.saturating_sub(wanted.min(rest.height / 2));
-        let upper_area = Rect { height: upper, ..rest };
-        let chart = if rest.width >= WIDE {
-            side::draw(scene, right_of(upper_area, rest.width - SIDE), buffer);
-            Rect { width: rest.width - SIDE - 2, ..upper_area }
+        if area.width < WIDE {
+            self.draw_narrow(scene, area, buffer);
         } else {
-            upper_area
-        };
-        self.steps.draw(scene, chart, buffer);
-        self.findings.draw(scene, below(rest, upper), buffer);
+            self.draw_wide(scene, area, buffer);
+        }
     }
 
     fn act(&mut self, action: Action, _scene: &Scene<'_>) {

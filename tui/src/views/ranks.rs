@@ -2,7 +2,6 @@
 
 mod figure;
 mod grid;
-mod median;
 mod outliers;
 
 use std::sync::Arc;
@@ -13,18 +12,17 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_analyzer::Analysis;
+use stepscope_analyzer::{Analysis, Spread};
 use stepscope_plan::text;
 use stepscope_traces::Rank;
 
 use self::{
     figure::{RankCell, RankFigure, cells},
     grid::{Grid, Scale},
-    outliers::Spread,
 };
 use super::{StepOrRank, ViewBody};
 use crate::{
-    keys::{Action, Binding},
+    keys::{Action, Binding, RANK_TIMELINE},
     scene::Scene,
     widgets::{Cursor, below, right_of, row, say, say_right},
 };
@@ -37,6 +35,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         short: "focus",
         long: "show only the rank under the cursor",
     },
+    RANK_TIMELINE,
     Binding { keys: &[KeyCode::Char('s')], action: Action::Sort, short: "figure", long: "color by the next figure" },
     Binding { keys: &[KeyCode::Left, KeyCode::Char('h')], action: Action::Left, short: "move", long: "previous rank" },
     Binding { keys: &[KeyCode::Right, KeyCode::Char('l')], action: Action::Right, short: "move", long: "next rank" },
@@ -50,13 +49,16 @@ pub(crate) const BINDINGS: &[Binding] = &[
 
 /// How much room is between the figures of a rank and what stands out.
 const GAP: u16 = 2;
+/// From this height on a line is free above the cells.
+const HIGH: u16 = 20;
 /// Where there is less room than this beside figures, nothing stands there.
 const LEAST_BESIDE: u16 = 20;
 
 /// The whole job at a glance.
 #[derive(Default)]
 pub(crate) struct Ranks {
-    figure: RankFigure,
+    /// What cells are colored by; what tells ranks apart, until another one is chosen.
+    figure: Option<RankFigure>,
     /// The rank under the cursor; the worst one until it is moved.
     cursor: Option<Rank>,
     lines: Cursor,
@@ -76,17 +78,30 @@ impl ViewBody for Ranks {
             self.cells = Some((analysis.clone(), cells(analysis, &scene.snapshot.memory)));
         }
         let Some((_, cells)) = &self.cells else { return };
-        let spread = Spread::of(self.figure, cells);
+        let figure = self.figure.unwrap_or_else(|| RankFigure::opening(cells));
+        let spread = figure.spread(cells);
         if self.cursor.is_none_or(|rank| cells.iter().all(|cell| cell.rank != rank)) {
-            self.cursor = spread.outliers.first().copied().or(cells.first().map(|cell| cell.rank));
+            self.cursor = figure.worst(cells);
         }
-        let lower = (RankFigure::ALL.len() as u16 + 2).min(area.height / 2);
-        let grid = below(Rect { height: area.height.saturating_sub(lower), ..area }, 2);
         let layout = scene.layout().and_then(|layout| layout.grid);
+        draw_title(scene, figure, cells, row(area, 0), buffer);
+        // Who stands out comes before all others.
+        let upper = (RankFigure::ALL.len() as u16 + 2).min(area.height / 2);
+        let first = below(Rect { height: upper, ..area }, 1);
+        if let Some(cell) = self.cursor.and_then(|rank| cells.iter().find(|cell| cell.rank == rank)) {
+            let place = Rect { width: first.width.min(figure::WIDTH), ..first };
+            figure::draw(scene, (cell, cells), layout.as_ref(), place, buffer);
+        }
+        let beside = right_of(first, figure::WIDTH + GAP);
+        if beside.width >= LEAST_BESIDE {
+            outliers::draw(scene, figure, &spread, cells, beside, buffer);
+        }
+        let lower = below(area, upper + u16::from(area.height >= HIGH));
+        draw_legend(scene, figure, &spread, row(lower, 0), buffer);
+        let grid = below(lower, 1);
         let ranks: Vec<Rank> = cells.iter().map(|cell| cell.rank).collect();
         self.grid = Grid::of(&ranks, layout.as_ref(), grid.width, grid.height);
-        draw_title(scene, self.figure, &spread, cells, area, buffer);
-        let scale = Scale { theme, figure: self.figure, spread: &spread, focus: scene.focus, cursor: self.cursor };
+        let scale = Scale { theme, figure, spread: &spread, focus: scene.focus, cursor: self.cursor };
         self.lines.seen(self.grid.lines.len(), grid.height.into());
         self.lines.choose(self.cursor.and_then(|rank| self.grid.place(rank)).map_or(0, |(line, _)| line));
         let seen = self.lines.seen(self.grid.lines.len(), grid.height.into());
@@ -94,23 +109,14 @@ impl ViewBody for Ranks {
         let hidden = self.grid.lines.len() - seen.end;
         if hidden > 0 {
             let words = format!("↓ {} ", text::counted(hidden as u64, "more line"));
-            say_right(buffer, row(area, 1), Line::styled(words, theme.warning()));
+            say_right(buffer, row(lower, 0), Line::styled(words, theme.warning()));
         }
         self.grid.draw(&scale, cells, seen, grid, buffer);
-        let lower = below(area, area.height.saturating_sub(lower));
-        if let Some(cell) = self.cursor.and_then(|rank| cells.iter().find(|cell| cell.rank == rank)) {
-            let place = Rect { width: lower.width.min(figure::WIDTH), ..lower };
-            figure::draw(scene, (cell, cells), layout.as_ref(), place, buffer);
-        }
-        let beside = right_of(lower, figure::WIDTH + GAP);
-        if beside.width >= LEAST_BESIDE {
-            outliers::draw(scene, self.figure, &spread, cells, beside, buffer);
-        }
     }
 
     fn act(&mut self, action: Action, _scene: &Scene<'_>) {
-        if action == Action::Sort {
-            self.figure = self.figure.next();
+        if let (Action::Sort, Some((_, cells))) = (action, &self.cells) {
+            self.figure = Some(self.figure.unwrap_or_else(|| RankFigure::opening(cells)).next());
         }
         let Some((line, column)) = self.cursor.and_then(|rank| self.grid.place(rank)) else {
             return;
@@ -145,15 +151,8 @@ impl ViewBody for Ranks {
     }
 }
 
-/// What is seen, and what colors mean.
-fn draw_title(
-    scene: &Scene<'_>,
-    figure: RankFigure,
-    spread: &Spread,
-    cells: &[RankCell],
-    area: Rect,
-    buffer: &mut Buffer,
-) {
+/// What is seen.
+fn draw_title(scene: &Scene<'_>, figure: RankFigure, cells: &[RankCell], place: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
     let ranks = text::counted(cells.len() as u64, "rank");
     let title = [
@@ -162,7 +161,12 @@ fn draw_title(
         Span::styled(figure.name(), theme.strong()),
         Span::styled(format!(", {}", figure.words(scene)), theme.quiet()),
     ];
-    say(buffer, row(area, 0), Line::from(title.to_vec()));
+    say(buffer, place, Line::from(title.to_vec()));
+}
+
+/// What colors mean.
+fn draw_legend(scene: &Scene<'_>, figure: RankFigure, spread: &Spread, place: Rect, buffer: &mut Buffer) {
+    let theme = scene.theme;
     let mut legend = vec![Span::raw(" ")];
     match spread.range {
         Some((least, most)) => {
@@ -176,5 +180,5 @@ fn draw_title(
         }
         None => legend.push(Span::styled(figure.why_unknown(scene), theme.quiet())),
     }
-    say(buffer, row(area, 1), Line::from(legend));
+    say(buffer, place, Line::from(legend));
 }

@@ -19,6 +19,7 @@ use self::lanes::{Arrangement, LanePlace, LaneView, NAMES};
 use super::{StepOrRank, ViewBody, stretch};
 use crate::{
     data::{DetailRequest, RankDetail, RankTime, TimelineDetail, TimelineRequest},
+    filter::Filter,
     keys::Action,
     scene::Scene,
     widgets::{below, draw_time_axis, right_of, row, say, say_both},
@@ -34,6 +35,9 @@ pub(crate) struct Timeline {
     /// The first rank in sight, by its place among all.
     top: usize,
     selected: Option<Selected>,
+    /// What is looked for among kernels, and whether the last look found nothing.
+    filter: Filter,
+    has_no_match: bool,
     /// What was seen when it was drawn last.
     drawn: Drawn,
 }
@@ -139,8 +143,11 @@ impl Timeline {
             return;
         };
         let Some((_, index, rank)) = selected.found(timeline) else { return };
-        let next = if later { index.saturating_add(1) } else { index.saturating_sub(1) };
-        let span = rank.spans.as_ref().and_then(|spans| spans.span(selected.stream, next));
+        let Some(spans) = &rank.spans else { return };
+        let place = |number: usize| if later { index.checked_add(number) } else { index.checked_sub(number) };
+        let mut others = (1..).map_while(|number| spans.span(selected.stream, place(number)?));
+        let span = others.find(|span| self.filter.lets_through(&[&span.name, span.family.word()]));
+        self.has_no_match = span.is_none();
         let Some(span) = span else { return };
         self.selected = Some(Selected { time: span.start, ..selected });
         let (start, end) = (rank.time.aligned(span.start), rank.time.aligned(span.end));
@@ -219,6 +226,12 @@ impl Timeline {
             }
             (None, _) => words.push(Span::styled(format!("  {length} visible"), theme.strong())),
         }
+        let filter = self.filter.spans(theme);
+        if self.has_no_match && !filter.is_empty() {
+            let where_to = "  no other match on this stream";
+            words.push(Span::styled(where_to, theme.warning()));
+        }
+        words.extend(filter);
         let all = Timeline::ranks(scene).len();
         let seen = timeline.map_or(0, |_| self.drawn.ranks).min(all);
         let mut right = Vec::new();
@@ -404,6 +417,10 @@ impl ViewBody for Timeline {
         let columns = usize::from(self.drawn.columns);
         let is_wanted = self.drawn.columns > 0 && !ranks.is_empty();
         is_wanted.then_some(DetailRequest::Timeline(TimelineRequest { ranks, window, columns, newest }))
+    }
+
+    fn filter(&mut self) -> Option<&mut Filter> {
+        Some(&mut self.filter)
     }
 
     fn click(&mut self, event: &MouseEvent, scene: &Scene<'_>) -> Option<StepOrRank> {

@@ -3,12 +3,19 @@
 mod columns;
 mod cursor;
 mod curve;
+#[cfg(test)]
+pub(crate) mod cut;
 mod memory_parts;
 mod meter;
 mod table;
 mod time_axis;
 
-use ratatui::{buffer::Buffer, layout::Rect, text::Line, widgets::Widget};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+    widgets::Widget,
+};
 
 pub(crate) use columns::{Columns, EIGHTHS, Part};
 pub(crate) use cursor::Cursor;
@@ -37,14 +44,21 @@ pub(crate) fn right_of(area: Rect, columns: u16) -> Rect {
 
 /// Writes a line into a place, from its left end.
 pub(crate) fn say<'a>(buffer: &mut Buffer, place: Rect, line: impl Into<Line<'a>>) {
-    line.into().render(place, buffer);
+    let line = line.into();
+    #[cfg(test)]
+    cut::note(&line, place);
+    line.render(place, buffer);
 }
 
 /// Writes a line into a place, up to its right end.
 pub(crate) fn say_right<'a>(buffer: &mut Buffer, place: Rect, line: impl Into<Line<'a>>) {
     let line = line.into();
+    #[cfg(test)]
+    cut::note(&line, place);
     // What is left of it keeps its looks: a line has its style over all of its place.
     let free = place.width.saturating_sub(line.width() as u16);
+    #[cfg(test)]
+    cut::note_overlap(&line, right_of(place, free), buffer);
     line.right_aligned().render(right_of(place, free), buffer);
 }
 
@@ -55,6 +69,17 @@ pub(crate) fn say_both<'a>(buffer: &mut Buffer, place: Rect, left: Line<'a>, rig
     if both <= place.width.into() {
         say_right(buffer, place, right);
     }
+}
+
+/// As many pieces of a line as there is room for: what does not fit is left out as a whole, and so is what comes after it.
+pub(crate) fn fitting(pieces: impl IntoIterator<Item = Span<'static>>, width: u16) -> Line<'static> {
+    let mut room = usize::from(width);
+    let fits = |piece: &Span<'static>| {
+        let left = room.checked_sub(piece.width());
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    Line::from_iter(pieces.into_iter().take_while(fits))
 }
 
 /// A place of this size in the middle of an area, or as much of it as there is.

@@ -3,11 +3,12 @@
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
+    style::Color,
     text::{Line, Span},
 };
 
 use super::{row, say, say_right};
-use crate::theme::Theme;
+use crate::theme::{Theme, is_block};
 
 /// A column.
 pub(crate) struct Column {
@@ -92,7 +93,10 @@ impl<'a> Table<'a> {
     pub(crate) fn draw(&self, buffer: &mut Buffer, line: Rect, cells: Vec<Line<'static>>, is_chosen: bool) {
         self.draw_cells(buffer, line, cells.into_iter());
         if is_chosen {
-            buffer.set_style(line, self.theme.chosen());
+            for place in line.positions() {
+                let Some(cell) = buffer.cell_mut(place).filter(|cell| !is_block(cell.symbol())) else { continue };
+                cell.set_style(self.theme.chosen().fg(Color::Reset).bg(Color::Reset));
+            }
         }
     }
 

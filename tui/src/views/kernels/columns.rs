@@ -31,10 +31,11 @@ pub(super) fn columns(grouping: Grouping) -> [Column; 13] {
     };
     [
         Column { header: "", width: 1, side: Side::Left, left_out: 0 },
-        Column { header: name, width: 20, side: Side::Grows, left_out: 0 },
+        // Names say what it is: everything else but the time goes first.
+        Column { header: name, width: 40, side: Side::Grows, left_out: 0 },
         Column { header: "total", width: 8, side: Side::Right, left_out: 0 },
         Column { header: "share", width: 6, side: Side::Right, left_out: 0 },
-        Column { header: "", width: 14, side: Side::Left, left_out: 3 },
+        Column { header: "", width: 10, side: Side::Left, left_out: 8 },
         Column { header: count, width: 9, side: Side::Right, left_out: 2 },
         Column { header: "mean", width: 8, side: Side::Right, left_out: 1 },
         Column { header: "below 10 µs", width: 11, side: Side::Right, left_out: 5 },

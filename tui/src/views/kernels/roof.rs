@@ -23,6 +23,20 @@ pub(super) fn words(rates: &KernelRates) -> Option<String> {
     share(rates).map(|share| format!("{roof} {:>6}", text::percent(share)))
 }
 
+/// Why no kernel has a roof, if none has.
+pub(super) fn why_none(analysis: &Analysis) -> Option<&'static str> {
+    let has = |known: fn(&KernelRates) -> bool| analysis.kernels.iter().any(|kernel| known(&kernel.rates));
+    if has(|rates| share(rates).is_some()) {
+        None
+    } else if analysis.run.ranks_on_a_device.is_some() {
+        Some("ranks share this GPU")
+    } else if has(|rates| rate(rates).is_some()) {
+        Some("the peak of this device is unknown")
+    } else {
+        Some("FLOPs and bytes of kernels are not recorded")
+    }
+}
+
 /// Where kernels are under the roof, after what else there is to say of them.
 pub(super) fn position(first: String, rates: &KernelRates, analysis: Option<&Analysis>) -> String {
     let roofline = analysis.and_then(|analysis| analysis.roofline.as_ref());

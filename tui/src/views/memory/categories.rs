@@ -13,7 +13,7 @@ use super::{GROUP, callers};
 use crate::{
     scene::Scene,
     theme::Theme,
-    widgets::{row, say},
+    widgets::{fitting, row, say},
 };
 
 /// How wide the table is.
@@ -94,19 +94,14 @@ fn draw_total(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut 
 /// Memory in use on the device at the peak, in one line.
 pub(super) fn draw_ledger_line(scene: &Scene<'_>, memory: &RankMemory, area: Rect, buffer: &mut Buffer) {
     let Some(ledger) = &memory.ledger else { return };
-    let line = Line::from(vec![
+    let quiet = |words: String| Span::styled(words, scene.theme.quiet());
+    let pieces = [
         Span::styled(format!(" device {}", text::bytes(ledger.device_used_bytes)), scene.theme.strong()),
-        Span::styled(
-            format!(
-                " = total + fragmentation {} + driver, context and libraries {}, residual {}",
-                text::bytes(ledger.fragmentation_bytes),
-                text::bytes(ledger.driver_and_libraries()),
-                text::larger(ledger.residual_bytes),
-            ),
-            scene.theme.quiet(),
-        ),
-    ]);
-    say(buffer, row(area, 0), line);
+        quiet(format!(", of which fragmentation {}", text::bytes(ledger.fragmentation_bytes))),
+        quiet(format!(", driver and libraries {}", text::bytes(ledger.driver_and_libraries()))),
+        quiet(format!(", residual {}", text::larger(ledger.residual_bytes))),
+    ];
+    say(buffer, row(area, 0), fitting(pieces, area.width));
 }
 
 /// How many lines the ledger takes: with a title, what is allocated, the sum, and nothing.

@@ -12,52 +12,107 @@ use stepscope_traces::RunSource;
 use crate::{
     data::Stage,
     scene::Scene,
-    widgets::{row, say},
+    widgets::{below, right_of, row, say},
 };
 
-/// Lines of it.
-pub(super) const HEIGHT: u16 = 3;
+/// Lines of a figure.
+const HEIGHT: u16 = 3;
+/// How figures may stand: on so many lines, with the first or the second of their notes. The first way that fits is taken.
+const WAYS: [(usize, usize); 4] = [(1, 0), (1, 1), (2, 0), (2, 1)];
 
-/// A figure: what it is called, what it is, and what to know of it.
+/// A figure: what it is called, what it is, and what to know of it, in a few words or in fewer.
 struct HeadlineFigure {
     name: &'static str,
     value: String,
     style: Style,
-    note: String,
+    notes: [String; 2],
 }
 
-/// Draws the figures beside each other.
-pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
-    let figures = [step_time(scene), speed(scene), mfu(scene), loss(scene), memory(scene)];
-    let (count, width) = (figures.len(), area.width / figures.len() as u16);
-    for (index, figure) in figures.into_iter().enumerate() {
-        // A column is free between them.
-        let wide = width.saturating_sub(u16::from(index + 1 < count));
-        let place = Rect { x: area.x + index as u16 * width, width: wide, ..area };
-        say(buffer, row(place, 0), Line::styled(format!(" {}", figure.name), scene.theme.quiet()));
-        say(buffer, row(place, 1), Line::from(vec![Span::raw(" "), Span::styled(figure.value, figure.style)]));
-        say(buffer, row(place, 2), Line::styled(format!(" {}", figure.note), scene.theme.quiet()));
+impl HeadlineFigure {
+    /// How wide it is with one of its notes, and a free column before it.
+    fn width(&self, note: usize) -> usize {
+        let words = [self.name, &self.value, &self.notes[note]].map(|words| words.chars().count());
+        words.into_iter().max().unwrap_or(0) + 1
     }
 }
 
-fn figure(scene: &Scene<'_>, name: &'static str, value: Option<String>, note: String) -> HeadlineFigure {
+/// How wide the columns of figures are, on so many lines.
+fn widths(figures: &[HeadlineFigure], lines: usize, note: usize) -> Vec<usize> {
+    let columns = figures.len().div_ceil(lines);
+    let width =
+        |column| figures.iter().skip(column).step_by(columns).map(|figure| figure.width(note)).max().unwrap_or(0);
+    (0..columns).map(width).collect()
+}
+
+/// Draws the figures beside each other; says how many lines they take.
+pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) -> u16 {
+    let figures = [step_time(scene), elapsed(scene), speed(scene), mfu(scene), loss(scene), memory(scene)];
+    let room = usize::from(area.width);
+    let fits = |(lines, note): &(usize, usize)| widths(&figures, *lines, *note).iter().sum::<usize>() <= room;
+    let (lines, note) = WAYS.into_iter().find(fits).unwrap_or((1, 1));
+    let widths = widths(&figures, lines, note);
+    // Columns share what is left of the line.
+    let more = room.saturating_sub(widths.iter().sum()) / widths.len();
+    for (line, figures) in figures.chunks(widths.len()).enumerate() {
+        let mut place = below(area, line as u16 * HEIGHT);
+        for (figure, width) in figures.iter().zip(&widths) {
+            let wide = Rect { width: (*width as u16).min(place.width), ..place };
+            // What does not fit is left out as a whole.
+            if figure.width(note) <= place.width.into() {
+                draw_figure(scene, figure, note, wide, buffer);
+            }
+            place = right_of(place, (width + more) as u16);
+        }
+    }
+    lines as u16 * HEIGHT
+}
+
+fn draw_figure(scene: &Scene<'_>, figure: &HeadlineFigure, note: usize, place: Rect, buffer: &mut Buffer) {
+    say(buffer, row(place, 0), Line::styled(format!(" {}", figure.name), scene.theme.quiet()));
+    let value = Span::styled(figure.value.clone(), figure.style);
+    say(buffer, row(place, 1), Line::from(vec![Span::raw(" "), value]));
+    say(buffer, row(place, 2), Line::styled(format!(" {}", figure.notes[note]), scene.theme.quiet()));
+}
+
+fn figure(scene: &Scene<'_>, name: &'static str, value: Option<String>, notes: [String; 2]) -> HeadlineFigure {
     let style = if value.is_some() { scene.theme.strong() } else { scene.theme.quiet() };
-    HeadlineFigure { name, value: value.unwrap_or_else(|| "unknown".into()), style, note }
+    HeadlineFigure { name, value: value.unwrap_or_else(|| "unknown".into()), style, notes }
+}
+
+/// A note that has no shorter form.
+fn only(note: impl Into<String>) -> [String; 2] {
+    let note = note.into();
+    [note.clone(), note]
 }
 
 fn step_time(scene: &Scene<'_>) -> HeadlineFigure {
     let time = scene.snapshot.analysis.as_ref().and_then(|analysis| analysis.step_time.as_ref());
-    let note = match time {
-        None if scene.snapshot.stage == Stage::Following => "no steps yet".into(),
-        None => "no steps".into(),
-        Some(time) if time.inferred => "steps inferred".into(),
-        Some(time) if time.count < 2 => format!("step {}", time.first_step),
-        // A tenth of fewer steps is none of them.
-        Some(time) if time.count < 10 => format!("all in {}", text::durations(time.low_ns, time.high_ns)),
-        Some(time) => format!("80% in {}", text::durations(time.low_ns, time.high_ns)),
+    let notes = match time {
+        None if scene.snapshot.stage == Stage::Following => only("no steps yet"),
+        None => only("no steps"),
+        Some(time) if time.inferred => only("steps inferred"),
+        Some(time) if time.count < 2 => only(format!("step {}", time.first_step)),
+        Some(time) => {
+            let range = text::durations(time.low_ns, time.high_ns);
+            // A tenth of fewer steps is none of them.
+            let of = if time.count < 10 { "all in" } else { "80% in" };
+            [format!("{of} {range}"), range]
+        }
     };
     let name = if time.is_some_and(|time| time.count == 1) { "step" } else { "step, median" };
-    figure(scene, name, time.map(|time| text::duration(time.median_ns)), note)
+    figure(scene, name, time.map(|time| text::duration(time.median_ns)), notes)
+}
+
+fn elapsed(scene: &Scene<'_>) -> HeadlineFigure {
+    let time = scene.snapshot.time;
+    let notes = match time.left_ns {
+        Some(left) => {
+            let left = text::duration(left);
+            [format!("about {left} left"), format!("{left} left")]
+        }
+        None => only(text::counted(scene.snapshot.steps.len() as u64, "step")),
+    };
+    figure(scene, "elapsed", time.elapsed_ns.map(text::duration), notes)
 }
 
 fn speed(scene: &Scene<'_>) -> HeadlineFigure {
@@ -68,9 +123,9 @@ fn speed(scene: &Scene<'_>) -> HeadlineFigure {
         // Large counts are shown in millions.
         Some(tokens) if tokens >= 1e6 => format!("{}/step", text::parameters(tokens.round() as u64)),
         Some(tokens) => format!("{}/step", text::count(tokens.round() as u64)),
-        None => "no counts".into(),
+        None => "not recorded".into(),
     };
-    figure(scene, "tokens/s", speed.map(|speed| text::count(speed.round() as u64)), note)
+    figure(scene, "tokens/s", speed.map(|speed| text::count(speed.round() as u64)), only(note))
 }
 
 fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
@@ -84,12 +139,12 @@ fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
             (None, Some(hfu)) => format!("HFU {}", text::percent(hfu)),
             (None, None) => format!("of {}", peak(mfu.peak_flops)),
         },
-        (None, Some(run)) if run.source != RunSource::Stepscope => "no model".into(),
-        (None, Some(run)) if run.model.is_none() => "no model".into(),
-        (None, _) if analysis.is_some_and(|analysis| analysis.run.sequence_length.is_none()) => "no seq. length".into(),
+        (None, Some(run)) if run.source != RunSource::Stepscope => "model unknown".into(),
+        (None, Some(run)) if run.model.is_none() => "model unknown".into(),
+        (None, _) if analysis.is_some_and(|analysis| analysis.run.sequence_length.is_none()) => "length unknown".into(),
         (None, _) => "peak unknown".into(),
     };
-    figure(scene, "MFU", value.map(text::percent), note)
+    figure(scene, "MFU", value.map(text::percent), only(note))
 }
 
 /// The peak of a device, rounded.
@@ -107,10 +162,10 @@ fn loss(scene: &Scene<'_>) -> HeadlineFigure {
     let note = match first {
         Some((_, loss)) if last.is_some() => format!("from {}", text::training_loss(loss)),
         Some((step, _)) => format!("in step {step}"),
-        None => "none recorded".into(),
+        None => "not recorded".into(),
     };
     let value = last.or(first).map(|(_, loss)| loss);
-    let mut figure = figure(scene, "loss", value.map(text::training_loss), note);
+    let mut figure = figure(scene, "loss", value.map(text::training_loss), only(note));
     if value.is_some_and(|loss| !loss.is_finite()) {
         figure.style = scene.theme.bad();
     }
@@ -123,12 +178,15 @@ const NEARLY_FULL: f64 = 0.9;
 fn memory(scene: &Scene<'_>) -> HeadlineFigure {
     let memory = scene.memory();
     let share = memory.zip(scene.capacity()).map(|(memory, all)| (memory.peak_bytes as f64 / all as f64, all));
-    let note = match (memory, share) {
-        (_, Some((share, all))) => format!("{} of {}", text::percent(share), text::bytes(all)),
-        (Some(memory), None) => format!("on rank {}", memory.rank),
-        (None, None) => "none recorded".into(),
+    let notes = match (memory, share) {
+        (_, Some((share, all))) => {
+            let share = text::percent(share);
+            [format!("{share} of {}", text::bytes(all)), format!("{share} full")]
+        }
+        (Some(memory), None) => only(format!("on rank {}", memory.rank)),
+        (None, None) => only("not recorded"),
     };
-    let mut figure = figure(scene, "memory, peak", memory.map(|memory| text::bytes(memory.peak_bytes)), note);
+    let mut figure = figure(scene, "memory, peak", memory.map(|memory| text::bytes(memory.peak_bytes)), notes);
     if share.is_some_and(|(share, _)| share >= NEARLY_FULL) {
         figure.style = scene.theme.warning();
     }

@@ -33,12 +33,13 @@ impl Findings {
     }
 
     /// How many lines it would take, with its title.
-    pub(super) fn height(&self, scene: &Scene<'_>, width: u16) -> u16 {
-        1 + u16::try_from(lines(scene, width).len()).unwrap_or(u16::MAX - 1)
+    pub(super) fn height(&self, scene: &Scene<'_>, width: u16, has_parts: bool) -> u16 {
+        1 + u16::try_from(lines(scene, width, has_parts).len()).unwrap_or(u16::MAX - 1)
     }
 
-    pub(super) fn draw(&mut self, scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
-        let lines = lines(scene, area.width);
+    /// Draws them; after them the parts of a step, where those stand nowhere else.
+    pub(super) fn draw(&mut self, scene: &Scene<'_>, area: Rect, has_parts: bool, buffer: &mut Buffer) {
+        let lines = lines(scene, area.width, has_parts);
         let room = usize::from(area.height.saturating_sub(1));
         self.last_first_line = lines.len().saturating_sub(room);
         self.first_line = self.first_line.min(self.last_first_line);
@@ -81,7 +82,7 @@ fn incidents(scene: &Scene<'_>, room: usize) -> Vec<Line<'static>> {
     let theme = scene.theme;
     let all = scene.snapshot.run.as_ref().map_or(&[][..], |run| &run.incidents);
     let mut lines = Vec::new();
-    for incident in all.iter().rev().take(MOST_INCIDENTS) {
+    for incident in all.iter().rev().take(MOST_INCIDENTS).map(|kept| &kept.incident) {
         let words = format!("{}: {}", incident.kind.word(), text::printable(&incident.summary));
         for (line, words) in text::wrapped(&words, room).into_iter().enumerate() {
             let mark = if line == 0 { " ! " } else { "   " };
@@ -92,14 +93,15 @@ fn incidents(scene: &Scene<'_>, room: usize) -> Vec<Line<'static>> {
         }
     }
     if let Some(more @ 1..) = all.len().checked_sub(MOST_INCIDENTS) {
-        let words = format!("   {} before: stepscope incidents", text::counted(more as u64, "incident"));
+        let words = format!("   {} before, in Incidents", text::counted(more as u64, "incident"));
         lines.push(Line::styled(words, theme.quiet()));
     }
     lines
 }
 
-/// How the run ended, where it did not end well; what went wrong; then every finding: what it is, the figures it rests on, what to try.
-fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
+/// How the run ended, where it did not end well; what went wrong; every finding: what it is, the figures it rests on, what to
+/// try; and the parts of a step, if they are asked for.
+fn lines(scene: &Scene<'_>, width: u16, has_parts: bool) -> Vec<Line<'static>> {
     let theme = scene.theme;
     let Some(analysis) = &scene.snapshot.analysis else {
         return vec![Line::styled(" Nothing yet: no spans recorded.", theme.quiet())];
@@ -116,13 +118,6 @@ fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
         }
     }
     lines.extend(incidents(scene, room));
-    if width < super::WIDE {
-        let parts = WaterfallRow::lines(&analysis.waterfall, MOST_PARTS).into_iter();
-        let parts: Vec<String> = parts.map(|line| format!("{} {:.1}", line.words, line.points)).collect();
-        let words = format!("a step, in points: {}", parts.join(", "));
-        let words = text::wrapped(&words, room).into_iter().filter(|_| !parts.is_empty());
-        lines.extend(words.map(|words| Line::styled(format!(" {words}"), theme.quiet())));
-    }
     if analysis.findings.is_empty() {
         let (mark, nothing) = if is_interrupted { (" - ", "Nothing else") } else { (" ✔ ", "Nothing") };
         let style = if is_interrupted { theme.quiet() } else { theme.good() };
@@ -138,6 +133,13 @@ fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
         for words in details.iter().flat_map(|detail| text::wrapped(&text::printable(detail), room)) {
             lines.push(Line::styled(format!("   {words}"), theme.quiet()));
         }
+    }
+    if has_parts {
+        let parts = WaterfallRow::lines(&analysis.waterfall, MOST_PARTS).into_iter();
+        let parts: Vec<String> = parts.map(|line| format!("{} {:.1}", line.words, line.points)).collect();
+        let words = format!("a step, in points: {}", parts.join(", "));
+        let words = text::wrapped(&words, room).into_iter().filter(|_| !parts.is_empty());
+        lines.extend(words.map(|words| Line::styled(format!(" {words}"), theme.quiet())));
     }
     lines
 }

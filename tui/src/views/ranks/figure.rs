@@ -7,11 +7,10 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use stepscope_analyzer::{Analysis, CountedTime, Partition, RankMemory};
+use stepscope_analyzer::{Analysis, CountedTime, Partition, RankMemory, Spread};
 use stepscope_plan::{ParallelLayout, text};
 use stepscope_traces::Rank;
 
-use super::median::median;
 use crate::{
     scene::Scene,
     unknown_waits,
@@ -23,6 +22,8 @@ pub(super) struct RankCell {
     pub(super) rank: Rank,
     /// Means of the steps that count, by figure.
     time: Option<[i64; 4]>,
+    /// How many steps those are.
+    windows: u64,
     waiting: Option<(i64, i64)>,
     memory: Option<u64>,
 }
@@ -38,6 +39,7 @@ pub(super) fn cells(analysis: &Analysis, memory: &[Arc<RankMemory>]) -> Vec<Rank
     };
     let cell = |time: &CountedTime| RankCell {
         rank: time.rank,
+        windows: time.windows,
         // Where nothing takes any time, none was recorded.
         time: (time.partition.span_ns > 0).then(|| means(time)),
         waiting: waiting.get(&time.rank).copied(),
@@ -47,10 +49,11 @@ pub(super) fn cells(analysis: &Analysis, memory: &[Arc<RankMemory>]) -> Vec<Rank
 }
 
 /// A figure of a rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RankFigure {
+    /// How long others wait for it.
+    WaitedFor,
     /// How long a step takes.
-    #[default]
     Step,
     /// How long it computes in a step.
     Compute,
@@ -60,22 +63,51 @@ pub(super) enum RankFigure {
     Idle,
     /// How long it waits for others.
     Waiting,
-    /// How long others wait for it.
-    WaitedFor,
     /// What its memory holds at most.
     Memory,
 }
 
 impl RankFigure {
+    /// What tells ranks apart comes first: all of them take as long as the slowest.
     pub(super) const ALL: [RankFigure; 7] = [
-        RankFigure::Step,
+        RankFigure::WaitedFor,
         RankFigure::Compute,
+        RankFigure::Step,
         RankFigure::Communication,
         RankFigure::Idle,
         RankFigure::Waiting,
-        RankFigure::WaitedFor,
         RankFigure::Memory,
     ];
+
+    /// What to look at first: who is waited for, where anybody is, or who computes longest.
+    pub(super) fn opening(cells: &[RankCell]) -> RankFigure {
+        let is_waited_for = |cell: &RankCell| RankFigure::WaitedFor.of(cell).is_some_and(|caused| caused > 0.0);
+        if cells.iter().any(is_waited_for) { RankFigure::WaitedFor } else { RankFigure::Compute }
+    }
+
+    /// The rank that has most of it, and the first of those that are alike.
+    pub(super) fn worst(self, cells: &[RankCell]) -> Option<Rank> {
+        let value = |cell: &RankCell| self.of(cell).unwrap_or(f64::NEG_INFINITY);
+        cells.iter().rev().max_by(|one, other| value(one).total_cmp(&value(other))).map(|cell| cell.rank)
+    }
+
+    /// How it is spread over ranks.
+    pub(super) fn spread(self, cells: &[RankCell]) -> Spread {
+        let values = |figure: RankFigure| -> Vec<(Rank, f64)> {
+            cells.iter().filter_map(|cell| Some((cell.rank, figure.of(cell)?))).collect()
+        };
+        let whole = match self {
+            RankFigure::Memory => RankFigure::Memory,
+            _ => RankFigure::Step,
+        };
+        // Waiting is that of all steps.
+        let windows = match self {
+            RankFigure::Waiting | RankFigure::WaitedFor => cells.iter().map(|cell| cell.windows).max().unwrap_or(1),
+            _ => 1,
+        };
+        let whole = Spread::of(&values(whole), 0.0).median.unwrap_or(0.0);
+        Spread::of(&values(self), whole * windows as f64)
+    }
 
     /// Those that are parts of time.
     const OF_TIME: [RankFigure; 4] =
@@ -177,7 +209,7 @@ pub(super) fn draw(
     say(buffer, row(area, 0), Line::from(title));
     for (line, figure) in RankFigure::ALL.into_iter().enumerate() {
         let value = figure.of(cell);
-        let usual = median(cells.iter().filter_map(|cell| figure.of(cell)).collect());
+        let usual = figure.spread(cells).median;
         let written = value.map_or_else(|| "-".into(), |value| figure.written(value));
         let spans = [
             Span::raw(format!(" {:<LABELS$}", figure.label())),

@@ -7,13 +7,11 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use stepscope_analyzer::Spread;
 use stepscope_plan::ParallelLayout;
 use stepscope_traces::Rank;
 
-use super::{
-    figure::{RankCell, RankFigure},
-    outliers::Spread,
-};
+use super::figure::{RankCell, RankFigure};
 use crate::{
     theme::Theme,
     widgets::{row, say},

@@ -11,6 +11,12 @@ pub(crate) const BINDINGS: &[Binding] = &[
     EARLIER,
     LATER,
     Binding {
+        keys: &[KeyCode::Char('/')],
+        action: Action::Filter,
+        short: "find",
+        long: "find kernels by name: n and p select the next and the previous that match",
+    },
+    Binding {
         keys: &[KeyCode::Char('p')],
         action: Action::Previous,
         short: "kernel",

@@ -291,7 +291,7 @@ impl LaneView<'_> {
     fn draw_selected(&self, place: Rect, buffer: &mut Buffer) {
         for at in place.positions() {
             let Some(cell) = buffer.cell_mut(at) else { continue };
-            cell.set_style(self.theme.picked());
+            cell.set_style(self.theme.picked(cell.symbol(), cell.bg));
             if !self.theme.has_colors() {
                 match (at.x == place.x, at.x + 1 == place.right()) {
                     (true, true) => _ = cell.set_char('#'),
