@@ -8,15 +8,27 @@ use stepscope_traces::{
 
 const TRACK: &str = "findings";
 
-/// Findings, the largest win first. They are of all steps that count, and so each is as long as those are.
-pub(super) fn of_run(analysis: &Analysis, (start_ns, end_ns): (i64, i64)) -> Stretches {
-    let stretch = |finding: &Finding| NamedStretch {
-        start_ns,
-        end_ns,
-        name: finding.summary.clone(),
-        arguments: arguments(finding),
+/// Findings, the largest win first. Each is as long as the steps that it is about: all that count, or those that differ.
+pub(super) fn of_run(analysis: &Analysis, counted: (i64, i64)) -> Stretches {
+    let stretch = |finding: &Finding| {
+        let (start_ns, end_ns) = differing_steps(analysis, finding).unwrap_or(counted);
+        NamedStretch { start_ns, end_ns, name: finding.summary.clone(), arguments: arguments(finding) }
     };
-    Stretches { name: TRACK, stretches: analysis.findings.iter().map(stretch).collect() }
+    let mut stretches: Vec<NamedStretch> = analysis.findings.iter().map(stretch).collect();
+    stretches.sort_by_key(|stretch| (stretch.start_ns, -stretch.end_ns));
+    Stretches { name: TRACK, stretches }
+}
+
+/// From the first to the last step that a finding is about, where it is not about all of them. One that is has a step to look
+/// at, and stretches there.
+fn differing_steps(analysis: &Analysis, finding: &Finding) -> Option<(i64, i64)> {
+    if !finding.evidence.spans.is_empty() {
+        return None;
+    }
+    let named = || analysis.steps.iter().filter(|step| finding.evidence.steps.contains(&step.step));
+    let begins = named().map(|step| step.aligned_start_ns).min()?;
+    let ends = named().map(|step| step.aligned_start_ns.saturating_add(step.duration_ns)).max()?;
+    Some((begins, ends))
 }
 
 /// The stretches of a rank in which findings cost most.

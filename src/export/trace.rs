@@ -155,7 +155,7 @@ impl Source<'_> {
         let left_out = self.left_out(detail);
         let metadata = marks::metadata(self.run, self.analysis, &left_out, limit);
         TracePlan {
-            name: format!("{} · all ranks", self.run.info.name),
+            name: format!("{} · {}", self.run.info.name, self.ranks()),
             metadata: metadata
                 .chain([analyzed])
                 .chain(time_of_day(self.overlay, first.saturating_sub(BEGINNING)))
@@ -173,6 +173,14 @@ impl Source<'_> {
             limit,
             next_flow: self.overlay.links + 1,
         }
+    }
+
+    /// Which ranks are written, in words.
+    fn ranks(&self) -> String {
+        if self.overlay.ranks.len() == self.run.ranks.len() {
+            return "all ranks".into();
+        }
+        text::named_ranks(&self.overlay.ranks.iter().map(|rank| rank.rank.0).collect::<Vec<u32>>())
     }
 
     /// Figures of each step of the whole job that counts: those of the rank on which it takes longest. The loss is of all.

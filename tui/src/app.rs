@@ -70,8 +70,8 @@ pub enum DashboardExit {
 enum Mode {
     /// What the view says.
     Viewing,
-    /// They close the help.
-    Help,
+    /// They scroll the help, which begins with this line, or close it.
+    Help { first: usize },
     /// They choose another run.
     Runs,
     /// They say what becomes of the job.
@@ -172,8 +172,10 @@ impl App {
                     self.act(action);
                 }
             }
-            Mode::Help => match keys::action(key, &[]) {
-                Some(Action::Quit) => self.act(Action::Quit),
+            Mode::Help { first } => match (key.code, keys::action(key, &[])) {
+                (_, Some(Action::Quit)) => self.act(Action::Quit),
+                (KeyCode::Down | KeyCode::Char('j'), _) => self.mode = Mode::Help { first: first + 1 },
+                (KeyCode::Up | KeyCode::Char('k'), _) => self.mode = Mode::Help { first: first.saturating_sub(1) },
                 _ => self.mode = Mode::Viewing,
             },
             Mode::Runs => self.choose_run(key),
@@ -238,7 +240,7 @@ impl App {
         match action {
             Action::Quit if self.has_job => self.mode = Mode::Leaving,
             Action::Quit => self.exit = Some(DashboardExit::Alone),
-            Action::Help => self.mode = Mode::Help,
+            Action::Help => self.mode = Mode::Help { first: 0 },
             Action::Filter => _ = self.views.of(self.view).filter().map(Filter::open),
             Action::Show(view) => self.show(view),
             Action::NextView => self.view = self.view.after(1),
@@ -329,9 +331,12 @@ impl App {
         if shows_incidents || !frame::draw_message(&scene, self.places.body, buffer) {
             self.views.of(self.view).draw(&scene, self.places.body, buffer);
         }
-        match self.mode {
+        match &mut self.mode {
             Mode::Viewing => {}
-            Mode::Help => help::draw(self.view, theme, area, buffer),
+            Mode::Help { first } => {
+                *first = help::last_first(self.view, area).min(*first);
+                help::draw((self.view, *first), theme, area, buffer);
+            }
             Mode::Runs => self.runs.draw(theme, area, buffer),
             Mode::Leaving => draw_leaving(theme, area, buffer),
         }

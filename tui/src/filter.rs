@@ -51,6 +51,11 @@ impl Filter {
         true
     }
 
+    /// Whether it lets everything through.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
     /// Whether something is let through: what has all words of it, in small letters or large.
     pub(crate) fn lets_through(&self, names: &[&str]) -> bool {
         let has = |word: &str| names.iter().any(|name| name.to_lowercase().contains(word));

@@ -262,7 +262,8 @@ pub(crate) fn draw_message(scene: &Scene<'_>, body: Rect, buffer: &mut Buffer) -
     let (snapshot, theme) = (scene.snapshot, scene.theme);
     let lines: Vec<(String, Style)> = match &snapshot.stage {
         Stage::Failed(why) => {
-            let why = text::wrapped(&text::printable(why), usize::from(body.width).saturating_sub(4).max(1));
+            let width = usize::from(body.width).saturating_sub(4).max(1);
+            let why: Vec<String> = why.lines().flat_map(|line| text::wrapped(&text::printable(line), width)).collect();
             std::iter::once(("Cannot read this".to_owned(), theme.bad()))
                 .chain(why.into_iter().map(|line| (line, Style::new())))
                 .collect()

@@ -11,7 +11,7 @@ pub(crate) enum Action {
     Quit,
     /// Stop this process until somebody has it go on.
     Suspend,
-    /// Show show this help, or no longer.
+    /// Show this help, or no longer.
     Help,
     /// Go back: close what is open, clear the selection.
     Back,
@@ -127,7 +127,7 @@ pub(crate) const EVERYWHERE: &[Binding] = &[
         keys: &[key('e')],
         action: Action::Export,
         short: "export",
-        long: "export the visible steps and rank as a trace for ui.perfetto.dev",
+        long: "export the visible steps and rank for ui.perfetto.dev",
     },
     Binding { keys: &[key('r')], action: Action::Runs, short: "runs", long: "choose another run of the folder" },
     Binding { keys: &[KeyCode::Esc], action: Action::Back, short: "", long: "clear the selection" },

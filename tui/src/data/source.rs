@@ -29,9 +29,7 @@ impl Source {
     /// What somebody named; of a folder of runs, the newest of them.
     pub fn named(paths: Vec<PathBuf>) -> Source {
         match &paths[..] {
-            [folder] if !is_run(folder) && Run::newest_under(folder).is_some() => {
-                Source::Newest { under: folder.clone() }
-            }
+            [folder] if newest_in(&paths).is_some() => Source::Newest { under: folder.clone() },
             _ => Source::Named(paths),
         }
     }
@@ -57,7 +55,10 @@ impl Source {
                 Some(newest) => Run::open(&newest),
                 None => return Ok(None),
             },
-            Source::Named(paths) => Run::of_sources(paths),
+            Source::Named(paths) => match newest_in(paths) {
+                Some(newest) => Run::open(&newest),
+                None => Run::of_sources(paths),
+            },
         };
         match opened {
             Ok(run) => Ok(Some(run)),
@@ -71,8 +72,9 @@ impl Source {
     /// What to open, to open the same run again.
     pub(crate) fn files(&self, run: &Path) -> Vec<PathBuf> {
         match self {
-            Source::Newest { .. } => vec![run.to_owned()],
-            Source::Named(paths) => paths.clone(),
+            // A folder may have been named before there was a run in it.
+            Source::Named(paths) if newest_in(paths).is_none() => paths.clone(),
+            _ => vec![run.to_owned()],
         }
     }
 
@@ -89,6 +91,42 @@ fn is_run(path: &Path) -> bool {
     path.join("run.json").exists()
 }
 
+/// The newest run in a folder that somebody named.
+fn newest_in(paths: &[PathBuf]) -> Option<PathBuf> {
+    match paths {
+        [folder] if !is_run(folder) => Run::newest_under(folder),
+        _ => None,
+    }
+}
+
+/// Whether nothing is there yet, or only the directory of a run that begins.
 fn is_empty(path: &Path) -> bool {
-    path.read_dir().is_ok_and(|mut entries| entries.next().is_none())
+    let has_nothing = |path: PathBuf| path.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+    path.read_dir().is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| has_nothing(entry.path()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use stepscope_traces::RunInfo;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_is_waited_in_until_there_is_a_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("runs");
+        let source = Source::named(vec![folder.clone()]);
+        assert!(source.open().unwrap().is_none(), "it is not there");
+        let run = folder.join("first");
+        fs::create_dir_all(&run).unwrap();
+        assert!(source.open().unwrap().is_none(), "nothing is in it yet");
+        RunInfo::of_this_process("tiny").create(&run).unwrap();
+        let opened = source.open().unwrap().unwrap();
+        assert_eq!((&opened.path, source.files(&opened.path)), (&run, vec![run.clone()]));
+        fs::write(directory.path().join("notes.txt"), "nothing of ours").unwrap();
+        let other = Source::named(vec![directory.path().join("notes.txt")]);
+        assert!(other.open().is_err(), "what is no run is told");
+    }
 }

@@ -136,24 +136,57 @@ impl Timeline {
         middle.filter(|middle| (window.from.0..window.to.0).contains(middle)).unwrap_or(stretch::middle(window))
     }
 
-    /// Selects what is so many places on from what is selected.
+    /// Selects the next kernel of the stream, or the one before; of those that are looked for, on other streams, too.
     fn select(&mut self, scene: &Scene<'_>, timeline: &TimelineDetail, window: Window, later: bool) {
-        let Some(selected) = self.selected else {
+        if self.selected.is_none() && self.filter.is_empty() {
             all_lanes(timeline).next().into_iter().for_each(|first| self.select_lane(timeline, window, first));
             return;
-        };
-        let Some((_, index, rank)) = selected.found(timeline) else { return };
-        let Some(spans) = &rank.spans else { return };
-        let place = |number: usize| if later { index.checked_add(number) } else { index.checked_sub(number) };
-        let mut others = (1..).map_while(|number| spans.span(selected.stream, place(number)?));
-        let span = others.find(|span| self.filter.lets_through(&[&span.name, span.family.word()]));
-        self.has_no_match = span.is_none();
-        let Some(span) = span else { return };
-        self.selected = Some(Selected { time: span.start, ..selected });
-        let (start, end) = (rank.time.aligned(span.start), rank.time.aligned(span.end));
+        }
+        let found = self.next_here(timeline, later).or_else(|| self.first_elsewhere(timeline, later));
+        self.has_no_match = found.is_none();
+        let Some((selected, (start, end))) = found else { return };
+        self.selected = Some(selected);
         if end <= window.from.0 || start >= window.to.0 {
             self.look_at(stretch::around(window, start, self.whole(scene)));
         }
+    }
+
+    fn is_looked_for(&self, span: &SpanFacts) -> bool {
+        self.filter.lets_through(&[&span.name, span.family.word()])
+    }
+
+    /// The next on the stream of what is selected, and when it is for all ranks.
+    fn next_here(&self, timeline: &TimelineDetail, later: bool) -> Option<(Selected, (i64, i64))> {
+        let selected = self.selected?;
+        let (_, index, rank) = selected.found(timeline)?;
+        let spans = rank.spans.as_ref()?;
+        let place = |number: usize| if later { index.checked_add(number) } else { index.checked_sub(number) };
+        let mut others = (1..).map_while(|number| spans.span(selected.stream, place(number)?));
+        let span = others.find(|span| self.is_looked_for(span))?;
+        Some((Selected { time: span.start, ..selected }, aligned(rank, &span)))
+    }
+
+    /// The first that is looked for on the streams after that of what is selected, or the last on those before it.
+    fn first_elsewhere(&self, timeline: &TimelineDetail, later: bool) -> Option<(Selected, (i64, i64))> {
+        if self.filter.is_empty() {
+            return None;
+        }
+        let mut lanes: Vec<(Rank, Option<Stream>)> = all_lanes(timeline).collect();
+        if !later {
+            lanes.reverse();
+        }
+        if let Some(selected) = self.selected {
+            // Its own comes last: there is what was passed over.
+            let at = lanes.iter().position(|lane| selected.is_on(lane.0, lane.1))?;
+            lanes.rotate_left(at + 1);
+        }
+        lanes.into_iter().find_map(|(rank, stream)| {
+            let detail = timeline.ranks.iter().find(|detail| detail.columns.rank == rank)?;
+            let spans = detail.spans.as_ref()?;
+            let mut wanted = (0..).map_while(|index| spans.span(stream, index)).filter(|span| self.is_looked_for(span));
+            let span = if later { wanted.next() } else { wanted.last() }?;
+            Some((Selected { rank, stream, time: span.start }, aligned(detail, &span)))
+        })
     }
 
     /// Selects what is in the middle on another lane.
@@ -228,7 +261,7 @@ impl Timeline {
         }
         let filter = self.filter.spans(theme);
         if self.has_no_match && !filter.is_empty() {
-            let where_to = "  no other match on this stream";
+            let where_to = "  no match";
             words.push(Span::styled(where_to, theme.warning()));
         }
         words.extend(filter);
@@ -275,6 +308,11 @@ impl Timeline {
 }
 
 /// Every lane that is read, from the top.
+/// When a span is, for all ranks.
+fn aligned(rank: &RankDetail, span: &SpanFacts) -> (i64, i64) {
+    (rank.time.aligned(span.start), rank.time.aligned(span.end))
+}
+
 fn all_lanes(timeline: &TimelineDetail) -> impl Iterator<Item = (Rank, Option<Stream>)> {
     let of_rank = |rank: &RankDetail| -> Vec<(Rank, Option<Stream>)> {
         rank.columns.lanes.iter().map(|lane| (rank.columns.rank, lane.stream)).collect()
