@@ -44,7 +44,10 @@ pub use figures::{
     StageFigures, StepBubble, StepCollectives, StepFigures, StepRecord, StepTime, Straggler, Wait, WaitingRank,
     WaitingWork, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
 };
-pub use incidents::{HangExplanation, JobWatch, Notice, SlowStepCause, WatchedStep, why_hanging, why_slow};
+pub use incidents::{
+    HangExplanation, JobWatch, KnownIncident, Notice, SlowStepCause, WatchedStep, known_incidents, why_hanging,
+    why_slow,
+};
 pub use job::{
     clock::AlignedClock,
     ideal_schedule::NoIdeal,

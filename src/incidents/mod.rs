@@ -11,8 +11,9 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use chrono::{DateTime, SecondsFormat};
 use serde::Serialize;
+use stepscope_analyzer::{KnownIncident, known_incidents};
 use stepscope_plan::text;
-use stepscope_traces::{Incident, IncidentKind, KeptIncident, Run, State};
+use stepscope_traces::{Incident, KeptIncident, Run, State};
 
 use crate::{Format, terminal};
 
@@ -52,13 +53,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(path) => Run::open(path)?,
         None => crate::source::open(&[])?,
     };
-    let listed = KeptIncident::all_of(&run.path).into_iter().map(|kept| Listed {
-        has_recording: kept.has_recording(),
-        path: Some(kept.path.display().to_string()),
-        incident: kept.incident,
-    });
-    let mut incidents: Vec<Listed> = listed.collect();
-    incidents.extend(unexplained(&run, &incidents));
+    let listed = |known: KnownIncident| Listed {
+        has_recording: known.has_recording,
+        path: known.path.map(|path| path.display().to_string()),
+        incident: known.incident,
+    };
+    let incidents = known_incidents(&run).into_iter().map(listed).collect();
     let incidents = Incidents { schema: 1, path: run.path.display().to_string(), incidents };
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
@@ -66,35 +66,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Format::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(&incidents)?)?,
     }
     Ok(stdout.flush()?)
-}
-
-/// The end of a run that broke off, if nobody was left to write that down.
-fn unexplained(run: &Run, known: &[Listed]) -> Option<Listed> {
-    if run.state() != State::Interrupted || known.iter().any(|listed| listed.incident.ended_job) {
-        return None;
-    }
-    let broken: Vec<_> = run.ranks.iter().filter(|rank| rank.state == State::Interrupted).collect();
-    let (why, ranks) =
-        (broken.iter().find_map(|rank| rank.info.reason.clone()), broken.iter().map(|rank| rank.info.rank));
-    let ranks: Vec<_> = ranks.collect();
-    let named = text::named_ranks(&ranks.iter().map(|rank| rank.0).collect::<Vec<_>>());
-    let last = |snapshots: &[stepscope_traces::ClockSnapshot]| snapshots.last().map(|snapshot| snapshot.wall_ns);
-    let time_ns = broken.iter().filter_map(|rank| last(&rank.info.clock.snapshots)).max()?;
-    let incident = Incident {
-        kind: if why.is_some() { IncidentKind::Failed } else { IncidentKind::Killed },
-        time_ns,
-        step: None,
-        ranks,
-        summary: format!("the recording of {named} broke off"),
-        evidence: vec![why.unwrap_or_else(|| {
-            "nothing says why: the whole job was killed at once, by the out-of-memory killer or the scheduler perhaps".into()
-        })],
-        steps: None,
-        ended_job: true,
-        explained: true,
-        stacks: Vec::new(),
-    };
-    Some(Listed { incident, path: None, has_recording: false })
 }
 
 impl Incidents {

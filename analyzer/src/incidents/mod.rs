@@ -7,9 +7,11 @@
 mod cause;
 mod hang;
 mod job_watch;
+mod known;
 mod rank_watch;
 mod step_pace;
 
 pub use cause::{SlowStepCause, why_slow};
 pub use hang::{HangExplanation, why_hanging};
 pub use job_watch::{JobWatch, Notice, WatchedStep};
+pub use known::{KnownIncident, known_incidents};

@@ -2,9 +2,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use stepscope_analyzer::{Analysis, JobTime, LiveSnapshot, RankMemory, RunningStep, StepSummary};
+use stepscope_analyzer::{
+    Analysis, JobTime, KnownIncident, LiveSnapshot, RankMemory, RunningStep, StepSummary, known_incidents,
+};
 use stepscope_plan::{Model, ParallelLayout};
-use stepscope_traces::{Device, Incident, IncidentKind, KeptIncident, Loss, Nanos, Rank, Run, RunSource, State};
+use stepscope_traces::{Device, Incident, IncidentKind, Loss, Nanos, Rank, Run, RunSource, State};
 
 /// What is known of a run at a moment.
 #[derive(Clone)]
@@ -84,7 +86,7 @@ pub(crate) struct RunFacts {
     /// Why files beside its own are not read.
     pub(crate) passed_over: Vec<String>,
     /// What went wrong, the first first.
-    pub(crate) incidents: Vec<KeptIncident>,
+    pub(crate) incidents: Vec<KnownIncident>,
 }
 
 impl RunFacts {
@@ -110,7 +112,7 @@ impl RunFacts {
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),
             planned_steps: run.info.planned_steps(),
             passed_over: run.passed_over.iter().map(ToString::to_string).collect(),
-            incidents: KeptIncident::all_of(&run.path),
+            incidents: known_incidents(run),
         }
     }
 }

@@ -8,8 +8,9 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
+use stepscope_analyzer::KnownIncident;
 use stepscope_plan::text;
-use stepscope_traces::{Incident, KeptIncident, Nanos, RunSource};
+use stepscope_traces::{Incident, Nanos, RunSource};
 
 use super::{StepOrRank, ViewBody};
 use crate::{
@@ -65,7 +66,7 @@ impl ViewBody for Incidents {
         if hidden > 0 {
             say_right(buffer, row(area, 0), Line::styled(format!("↓ {hidden} more "), theme.warning()));
         }
-        let newest_first: Vec<&KeptIncident> = all.iter().rev().collect();
+        let newest_first: Vec<&KnownIncident> = all.iter().rev().collect();
         for (line, index) in seen.enumerate() {
             let cells = cells(scene, &newest_first[index].incident, table.width(SUMMARY));
             table.draw(buffer, row(self.lines, line as u16), cells, self.cursor.chosen() == Some(index));

@@ -1,8 +1,9 @@
 //! All that is known of an incident.
 
 use ratatui::{buffer::Buffer, layout::Rect, style::Style, text::Line};
+use stepscope_analyzer::KnownIncident;
 use stepscope_plan::text;
-use stepscope_traces::{KeptIncident, RankStacks};
+use stepscope_traces::RankStacks;
 
 use crate::{
     scene::Scene,
@@ -13,11 +14,11 @@ use crate::{
 const MOST_CALLS: usize = 8;
 
 /// Draws as much as there is room for, and says how much there is not.
-pub(super) fn draw(scene: &Scene<'_>, kept: &KeptIncident, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(scene: &Scene<'_>, known: &KnownIncident, area: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
     say(buffer, row(area, 0), Line::styled("─".repeat(area.width.into()), theme.quiet()));
     let width = usize::from(area.width).saturating_sub(2).max(1);
-    let lines: Vec<(String, Style)> = paragraphs(scene, kept)
+    let lines: Vec<(String, Style)> = paragraphs(scene, known)
         .into_iter()
         .flat_map(|(words, style)| text::wrapped(&words, width).into_iter().map(move |words| (words, style)))
         .collect();
@@ -32,8 +33,8 @@ pub(super) fn draw(scene: &Scene<'_>, kept: &KeptIncident, area: Rect, buffer: &
     }
 }
 
-fn paragraphs(scene: &Scene<'_>, kept: &KeptIncident) -> Vec<(String, Style)> {
-    let (theme, incident) = (scene.theme, &kept.incident);
+fn paragraphs(scene: &Scene<'_>, known: &KnownIncident) -> Vec<(String, Style)> {
+    let (theme, incident) = (scene.theme, &known.incident);
     let mut all = vec![(text::printable(&incident.summary), theme.strong())];
     let quiet = |words: String| (words, theme.quiet());
     if !incident.ranks.is_empty() {
@@ -46,8 +47,10 @@ fn paragraphs(scene: &Scene<'_>, kept: &KeptIncident) -> Vec<(String, Style)> {
     }
     all.extend(incident.stacks.iter().flat_map(threads).map(quiet));
     let run = scene.snapshot.run.as_ref().map(|run| run.path.as_path());
-    let path = run.and_then(|run| kept.path.strip_prefix(run).ok()).unwrap_or(&kept.path);
-    all.push(quiet(format!("kept in {} of the run", text::printable(&path.display().to_string()))));
+    if let Some(path) = &known.path {
+        let path = run.and_then(|run| path.strip_prefix(run).ok()).unwrap_or(path);
+        all.push(quiet(format!("kept in {} of the run", text::printable(&path.display().to_string()))));
+    }
     all
 }
 
