@@ -31,7 +31,7 @@ pub struct CollectiveFigures {
     pub algorithm_bandwidth: Option<f64>,
     /// The same, as what crosses a rank's link.
     pub bus_bandwidth: Option<f64>,
-    /// Those whose bytes and own time are known by the size of their messages, the smallest first.
+    /// The same by the size of messages, the smallest first, of those whose bytes and own time are known.
     pub by_size: Vec<MessageSize>,
     /// Bytes and own time of those whose bytes and own time are known, by step.
     #[serde(skip)]

@@ -82,7 +82,10 @@ impl Source {
     pub(crate) fn words(&self) -> String {
         match self {
             Source::Newest { under } => format!("a run under {}/", under.display()),
-            Source::Named(paths) => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
+            Source::Named(paths) => {
+                let named = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+                if paths.iter().all(|path| path.is_dir()) { format!("a run in {named}") } else { named }
+            }
         }
     }
 }
@@ -119,9 +122,11 @@ mod tests {
         let folder = directory.path().join("runs");
         let source = Source::named(vec![folder.clone()]);
         assert!(source.open().unwrap().is_none(), "it is not there");
+        assert_eq!(source.words(), folder.display().to_string());
         let run = folder.join("first");
         fs::create_dir_all(&run).unwrap();
         assert!(source.open().unwrap().is_none(), "nothing is in it yet");
+        assert_eq!(source.words(), format!("a run in {}", folder.display()));
         RunInfo::of_this_process("tiny").create(&run).unwrap();
         let opened = source.open().unwrap().unwrap();
         assert_eq!((&opened.path, source.files(&opened.path)), (&run, vec![run.clone()]));
