@@ -1,7 +1,7 @@
 """Whether the loss is a number, without the program waiting for it.
 
 What a backward pass begins from is copied to the host when the device comes to it, and looked at when the next one begins, if
-it is there by then. It may be scaled, so only that it is no number is told.
+it is there by then. It may be scaled, so only that it is no number is told. Where steps are short not every one is looked at.
 """
 
 from collections import deque
@@ -10,6 +10,8 @@ from time import perf_counter_ns
 
 # So many are waited for at most: a host that is further ahead of its device leaves some out.
 MOST = 16
+# After taking one, so many times as long passes before another is taken.
+REST = 100
 
 
 class Losses:
@@ -20,10 +22,17 @@ class Losses:
         self._lost = lost
         self._waiting = deque()
         self._free = []
+        self._next = 0
 
     def follow(self, roots):
-        """Takes what a backward pass begins from, and tells of what has come since."""
-        root = _scalar(roots)
+        """Takes what a backward pass begins from, and tells of what has come since; not while it rests."""
+        began = perf_counter_ns()
+        if began >= self._next:
+            self._take(_scalar(roots))
+            now = perf_counter_ns()
+            self._next = now + REST * (now - began)
+
+    def _take(self, root):
         torch = self._torch
         # Whoever asks a device anything while it captures a graph ends that.
         if (root is None and not self._waiting) or torch.cuda.is_current_stream_capturing():

@@ -7,6 +7,7 @@ import tempfile
 import threading
 import types
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -165,6 +166,7 @@ class Scalar:
 
 
 class TestLosses(unittest.TestCase):
+    @mock.patch.object(stepscope_torch.losses, "REST", 0)
     def test_a_loss_that_is_no_number_is_told_once_it_is_there(self):
         device, lost = LateDevice(), []
         losses = stepscope_torch.losses.Losses(device, lambda loss, ago_ns: lost.append((loss, ago_ns)))
@@ -180,6 +182,15 @@ class TestLosses(unittest.TestCase):
             losses.follow(Scalar(value))
         self.assertEqual(len(losses._waiting), stepscope_torch.losses.MOST)
 
+    @mock.patch.object(stepscope_torch.losses, "REST", 10**9)
+    def test_taking_one_is_followed_by_a_rest(self):
+        losses = stepscope_torch.losses.Losses(LateDevice(), lambda loss, ago_ns: None)
+        for value in (1.0, 2.0):
+            losses.follow(Scalar(value))
+        [(_, place, _, _)] = losses._waiting
+        self.assertEqual(place.item(), 1.0)
+
+    @mock.patch.object(stepscope_torch.losses, "REST", 0)
     def test_a_device_that_captures_a_graph_is_asked_nothing(self):
         device = LateDevice()
         losses = stepscope_torch.losses.Losses(device, lambda loss, ago_ns: None)
