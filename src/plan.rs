@@ -336,7 +336,7 @@ impl Report<'_> {
         format!(
             "\nassumptions: compute reaches {} of {peak:.0} TFLOP/s ({}, dense); {} of memory is usable; gradients in \
              {};\n  {gpus_per_node} GPUs per node, {:.0} GB/s between them and {:.1} GB/s from each to other nodes; \
-             {attention} attention, no sequence parallelism;\n  data-parallel communication overlaps with {} of compute, \
+             {attention} attention;\n  data-parallel communication overlaps with {} of compute, \
              {} of tensor-parallel communication is overlapped;\n  MFU counts attention without causal discount\n",
             text::whole_percent(compute_efficiency),
             precision.name(),
@@ -362,7 +362,7 @@ fn layout_row(layout: &ParallelLayout) -> Vec<String> {
     };
     vec![
         layout.dp.to_string(),
-        layout.tp.to_string(),
+        format!("{}{}", layout.tp, if layout.sequence_parallel { "+sp" } else { "" }),
         layout.pp.to_string(),
         u8::from(layout.zero).to_string(),
         schedule,

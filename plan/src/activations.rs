@@ -5,20 +5,20 @@
 //!
 //! | kept | elements |
 //! |---|---|
-//! | inputs and outputs of both norms | 4h, on every tensor rank |
+//! | inputs and outputs of both norms | 4h, on every tensor rank; 4h / t with sequence parallelism |
 //! | queries, keys, values, attention's output | (2q + 2k) / t |
 //! | inside a plain network: before and after its activation | 2f / t |
 //! | inside a gated network: gate, up and their product | 3f / t |
 //! | naive attention: softmax, its dropout mask (a byte), and the result | (2as + as/2) / t |
-//! | two dropout masks (a byte each), with naive attention | 2h bytes |
+//! | two dropout masks (a byte each), with naive attention | 2h bytes; 2h / t with sequence parallelism |
 //! | flash attention: the logarithm of each row's sum, in fp32 | a / t |
 //!
 //! Recomputing selectively repeats attention. Where it is naive, its square of scores is not kept, and queries, keys
 //! and values are; where it is flash, none of its tensors is kept, and it is repeated from the output of its norm.
-//! Recomputing fully keeps the input of the layer, h, and repeats everything.
+//! Recomputing fully keeps the input of the layer, h (h / t with sequence parallelism), and repeats everything.
 //!
 //! With naive attention, a plain network of 4h and bf16 this is the classic 34·s·b·h + 5·a·s²·b bytes of a GPT layer
-//! (Korthikanti et al., 2022).
+//! (Korthikanti et al., 2022), and all of it is divided by t with sequence parallelism.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ impl ModelShape {
     pub fn kept_activation_bytes(&self, layout: &ParallelLayout, attention: Attention) -> u128 {
         let per_token = match layout.recompute {
             // The input of the layer.
-            Recompute::Full => u128::from(self.hidden * layout.precision.bytes()),
+            Recompute::Full => self.norm_bytes_per_token(layout),
             recompute => self.activation_bytes_per_token(layout, attention, recompute),
         };
         per_token * u128::from(layout.micro_batch_tokens())
@@ -57,11 +57,16 @@ impl ModelShape {
         match layout.recompute {
             // What the network keeps is not there yet, or no more: its norm's output, and what is inside it.
             Recompute::Selective => {
-                let norm = u128::from(self.hidden * layout.precision.bytes());
-                again.saturating_sub(tokens * (norm + self.network_bytes_per_token(layout)))
+                let network = self.norm_bytes_per_token(layout) + self.network_bytes_per_token(layout);
+                again.saturating_sub(tokens * network)
             }
             _ => again,
         }
+    }
+
+    /// Of a norm's input, or its output: each token is on one of the ranks that share tokens.
+    fn norm_bytes_per_token(&self, layout: &ParallelLayout) -> u128 {
+        u128::from(self.hidden * layout.precision.bytes()) / u128::from(layout.token_shares())
     }
 
     fn network_bytes_per_token(&self, layout: &ParallelLayout) -> u128 {
@@ -75,18 +80,19 @@ impl ModelShape {
     fn activation_bytes_per_token(&self, layout: &ParallelLayout, attention: Attention, recompute: Recompute) -> u128 {
         let [h, q, k, a] = [self.hidden, self.query_width(), self.kv_width(), self.heads].map(u128::from);
         let (s, t) = (u128::from(layout.sequence_length), u128::from(layout.tp));
-        let element = u128::from(layout.precision.bytes());
+        let (element, shares) = (u128::from(layout.precision.bytes()), u128::from(layout.token_shares()));
+        let norms = 4 * self.norm_bytes_per_token(layout);
         let selective = recompute == Recompute::Selective;
         let inside = self.network_bytes_per_token(layout);
         let router = self.experts.map_or(0, |experts| 4 * u128::from(experts.count));
         match attention {
             Attention::Naive => {
                 let scores = if selective { 0 } else { a * s * (2 * element + 1) };
-                element * 4 * h + 2 * h + router + inside + (element * (2 * q + 2 * k) + scores) / t
+                norms + 2 * h / shares + router + inside + (element * (2 * q + 2 * k) + scores) / t
             }
             Attention::Flash => {
                 let attention = if selective { 0 } else { element * (2 * q + 2 * k) + 4 * a };
-                element * 4 * h + router + inside + attention / t
+                norms + router + inside + attention / t
             }
         }
     }
@@ -113,6 +119,9 @@ mod tests {
             assert_eq!(kept(ParallelLayout { recompute: Recompute::Selective, ..base }, Attention::Naive), selective);
             let full = 2.0 * s * b * h;
             assert_eq!(kept(ParallelLayout { recompute: Recompute::Full, ..base }, Attention::Naive), full);
+            let shared = ParallelLayout { sequence_parallel: true, ..base };
+            assert_eq!(kept(shared, Attention::Naive), s * b * h * (34.0 + 5.0 * a * s / h) / t);
+            assert_eq!(kept(ParallelLayout { recompute: Recompute::Full, ..shared }, Attention::Naive), full / t);
         }
         let one = ParallelLayout { sequence_length: 2048, micro_batch: 3, ..ParallelLayout::default() };
         assert_eq!(kept(one, Attention::Naive), 34.0 * s * b * h + 5.0 * a * s * s * b);

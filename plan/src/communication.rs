@@ -126,6 +126,12 @@ impl Traffic {
         Traffic { axis, operation, count, bytes, wire_bytes: factor * bytes }
     }
 
+    fn add(&mut self, other: &Traffic) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+        self.wire_bytes += other.wire_bytes;
+    }
+
     /// Seconds it takes at a bandwidth in bytes a second.
     pub fn seconds(&self, bandwidth: f64) -> f64 {
         self.wire_bytes / bandwidth
@@ -135,31 +141,61 @@ impl Traffic {
     pub fn of_stage(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<Traffic> {
         let mut traffic = data_traffic(model, layout, stage);
         let message = (layout.micro_batch_tokens() * model.hidden * layout.precision.bytes()) as f64;
-        let (layers, m) = (layout.stage_layers(model), layout.micro_batches);
+        let m = layout.micro_batches;
         if layout.tp > 1 {
-            // After attention and after the network, forward and backward; forward again where layers are repeated.
-            let passes = if layout.recompute == Recompute::Full { 3 } else { 2 };
-            let embedding = u64::from(stage == 0);
-            // The head gathers the gradient of its input.
-            let head = u64::from(stage + 1 == layout.pp);
-            let count = m * (2 * passes * layers + embedding + head);
-            traffic.push(Traffic::new(Axis::Tensor, "all_reduce", layout.tp, count, count as f64 * message));
+            traffic.extend(tensor_traffic(model, layout, stage, message));
         }
         if layout.pp > 1 {
             // To the next chunk and back from it; only the two ends of the pipeline have a neighbor less.
             let ends = u64::from(stage == 0) + u64::from(stage + 1 == layout.pp);
             let count = m * (2 * layout.chunks - ends);
+            let message = message / layout.token_shares() as f64;
             traffic.push(Traffic::new(Axis::Pipeline, "send", layout.pp, count, count as f64 * message));
         }
         traffic
     }
 }
 
+fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, message: f64) -> Vec<Traffic> {
+    let (layers, m, tokens) = (layout.stage_layers(model), layout.micro_batches, layout.micro_batch_tokens());
+    let (embedding, head) = (u64::from(stage == 0), u64::from(stage + 1 == layout.pp));
+    let of = |operation, count: u64, bytes: f64| Traffic::new(Axis::Tensor, operation, layout.tp, count, bytes);
+    let activations = |operation, count: u64| of(operation, m * count, (m * count) as f64 * message);
+    // The head has logits of some of the vocabulary: the largest of each row, its sum and its target's, in fp32.
+    let rows = of("all_reduce", 2 * m * head, (12 * tokens * m * head) as f64);
+    // After attention and after the network, forward and backward; forward again where layers are repeated. The embedding
+    // has a sum forward, the head one backward.
+    let forwards = if layout.recompute == Recompute::Full { 2 } else { 1 };
+    let sums = 2 * (forwards + 1) * layers + embedding + head;
+    if !layout.sequence_parallel {
+        return with_all_reduces(vec![activations("all_reduce", sums)], [rows]);
+    }
+    // Before each pair of matrices, forward; backward for the gradient, and for the input that a weight's gradient needs.
+    let gathers = 2 * (forwards + 2) * layers + embedding + 2 * head;
+    // Each rank has seen some of the rows that go through the norms, which all of them hold.
+    let times = if layout.zero >= Zero::Two && layout.dp > 1 { m } else { 1 };
+    let norms = times * (2 * layers + head);
+    let norms = of("all_reduce", norms, (norms * model.hidden * layout.gradients.bytes()) as f64);
+    with_all_reduces(vec![activations("all_gather", gathers), activations("reduce_scatter", sums)], [rows, norms])
+}
+
+/// Kinds of messages, with further all-reduces of the same ranks.
+fn with_all_reduces(mut traffic: Vec<Traffic>, others: impl IntoIterator<Item = Traffic>) -> Vec<Traffic> {
+    for other in others.into_iter().filter(|other| other.count > 0) {
+        match traffic.iter_mut().find(|traffic| traffic.operation == other.operation) {
+            Some(traffic) => traffic.add(&other),
+            None => traffic.push(other),
+        }
+    }
+    traffic
+}
+
 fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<Traffic> {
     if layout.dp == 1 {
         return Vec::new();
     }
-    let parameters = Holdings::of(model, layout.tp).of_stage(layout, layout.stage_layers(model), stage) as f64;
+    let holdings = Holdings::of(model, layout.tp);
+    let parameters = holdings.of_stage(layout, layout.stage_layers(model), stage) as f64;
     let (gradients, weights) =
         (parameters * layout.gradients.bytes() as f64, parameters * layout.precision.bytes() as f64);
     let m = layout.micro_batches;
@@ -170,8 +206,13 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
         Zero::One => vec![of("reduce_scatter", 1, gradients), of("all_gather", 1, weights)],
         // Gradients that are not kept whole are reduced for every micro-batch.
         Zero::Two => vec![of("reduce_scatter", m, gradients), of("all_gather", 1, weights)],
-        // Weights that are not kept whole are gathered for every pass.
-        Zero::Three => vec![of("reduce_scatter", m, gradients), of("all_gather", 2 * m, weights)],
+        // Weights that are not kept whole are gathered for every pass; the gradient of an embedding needs none.
+        Zero::Three => {
+            let embedding = if stage == 0 { holdings.padded_embedding(layout) } else { 0 };
+            let both = 2.0 * weights - (embedding * layout.precision.bytes()) as f64;
+            let gathers = Traffic::new(Axis::Data, "all_gather", layout.dp, 2 * m, m as f64 * both);
+            vec![of("reduce_scatter", m, gradients), gathers]
+        }
     }
 }
 
@@ -196,7 +237,11 @@ mod tests {
         let gather = ("all_gather", 1, 2.0 * n, 1.5 * n);
         assert_eq!(at(Zero::One), [("reduce_scatter", 1, 4.0 * n, 3.0 * n), gather]);
         assert_eq!(at(Zero::Two), [("reduce_scatter", 3, 12.0 * n, 9.0 * n), gather]);
-        assert_eq!(at(Zero::Three), [("reduce_scatter", 3, 12.0 * n, 9.0 * n), ("all_gather", 6, 12.0 * n, 9.0 * n)]);
+        let gathered = 12.0 * n - 3.0 * 2.0 * 128_256.0 * 4096.0;
+        assert_eq!(
+            at(Zero::Three),
+            [("reduce_scatter", 3, 12.0 * n, 9.0 * n), ("all_gather", 6, gathered, 0.75 * gathered)]
+        );
         assert_eq!(traffic(ParallelLayout { dp: 1, ..base }, 0, Axis::Data), []);
     }
 
@@ -204,11 +249,21 @@ mod tests {
     fn tensor_shards_reduce_twice_a_layer_and_pass() {
         let message = 1024.0 * 4096.0 * 2.0;
         let base = ParallelLayout { tp: 2, micro_batches: 3, ..ParallelLayout::default() };
+        // Two more at the head, of three numbers for each token.
+        let (rows, of_head) = (3 * 2, (3 * 12 * 1024) as f64);
+        let bytes = |count: u64| count as f64 * message + of_head;
         let count = 3 * (2 * 2 * 32 + 2);
-        let bytes = count as f64 * message;
-        assert_eq!(traffic(base, 0, Axis::Tensor), [("all_reduce", count, bytes, bytes)]);
+        assert_eq!(traffic(base, 0, Axis::Tensor), [("all_reduce", count + rows, bytes(count), bytes(count))]);
         let again = traffic(ParallelLayout { recompute: Recompute::Full, ..base }, 0, Axis::Tensor);
-        assert_eq!(again[0].1, 3 * (2 * 3 * 32 + 2));
+        assert_eq!(again[0].1, 3 * (2 * 3 * 32 + 2) + rows);
+        let shared = ParallelLayout { sequence_parallel: true, ..base };
+        let of = |operation, count| (operation, count, count as f64 * message, count as f64 * message / 2.0);
+        let (gathers, scatters) = (3 * (6 * 32 + 3), 3 * (4 * 32 + 2));
+        let small = of_head + (65 * 4096 * 2) as f64;
+        assert_eq!(
+            traffic(shared, 0, Axis::Tensor),
+            [of("all_gather", gathers), of("reduce_scatter", scatters), ("all_reduce", rows + 65, small, small)]
+        );
     }
 
     #[test]
@@ -221,6 +276,8 @@ mod tests {
         assert_eq!(sent(base, 3).1, 8);
         let interleaved = ParallelLayout { schedule: crate::Schedule::Interleaved, chunks: 2, ..base };
         assert_eq!((sent(interleaved, 0).1, sent(interleaved, 1).1), (24, 32));
+        let shared = ParallelLayout { tp: 2, sequence_parallel: true, ..base };
+        assert_eq!(sent(shared, 0).2, 8.0 * message / 2.0, "each tensor rank sends its tokens");
     }
 
     #[test]

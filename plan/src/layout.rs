@@ -22,6 +22,9 @@ pub struct ParallelLayout {
     pub dp: u64,
     /// Ranks that share each matrix.
     pub tp: u64,
+    /// Whether these share the tokens between matrices too: norms, and what passes by them.
+    #[serde(default)]
+    pub sequence_parallel: bool,
     /// Stages that each hold some of the layers.
     pub pp: u64,
     /// What the replicas share instead of each holding it.
@@ -154,6 +157,7 @@ impl Default for ParallelLayout {
         ParallelLayout {
             dp: 1,
             tp: 1,
+            sequence_parallel: false,
             pp: 1,
             zero: Zero::Off,
             schedule: Schedule::OneForwardOneBackward,
@@ -182,6 +186,11 @@ impl ParallelLayout {
     /// Tokens of a micro-batch.
     pub fn micro_batch_tokens(&self) -> u64 {
         self.micro_batch * self.sequence_length
+    }
+
+    /// In how many parts tensor ranks share the tokens between matrices.
+    pub fn token_shares(&self) -> u64 {
+        if self.sequence_parallel { self.tp } else { 1 }
     }
 
     /// Tokens of a step, over all replicas.
@@ -270,6 +279,13 @@ impl ParallelLayout {
                 return wrong(format!("{whole} {what} are not divisible by tp {}", self.tp));
             }
         }
+        if self.sequence_parallel && self.tp < 2 {
+            return wrong("sequence parallelism needs at least 2 tensor ranks".into());
+        }
+        let tokens = self.micro_batch_tokens();
+        if !tokens.is_multiple_of(self.token_shares()) {
+            return wrong(format!("{tokens} tokens per micro-batch are not divisible by tp {}", self.tp));
+        }
         let (layers, pp, chunks) = (model.layers, self.pp, self.chunks);
         if !layers.is_multiple_of(pp * chunks) {
             let chunks = if chunks > 1 { format!(" times {chunks} chunks") } else { String::new() };
@@ -333,6 +349,11 @@ mod tests {
                 "a multiple of pp 4 micro-batches",
             ),
             (ParallelLayout { precision: Precision::Fp32, ..base }, "fp32 parameters need fp32 gradients"),
+            (ParallelLayout { sequence_parallel: true, ..base }, "needs at least 2 tensor ranks"),
+            (
+                ParallelLayout { sequence_parallel: true, tp: 8, sequence_length: 1001, ..base },
+                "1001 tokens per micro-batch are not divisible by tp 8",
+            ),
         ] {
             let error = layout.check(&model).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -127,6 +127,11 @@ impl Holdings {
         }
     }
 
+    /// The embedding, with its padding.
+    pub(crate) fn padded_embedding(&self, layout: &ParallelLayout) -> u64 {
+        self.embedding.next_multiple_of(layout.dp)
+    }
+
     /// The largest unit of a stage, with its padding: what a buffer of ZeRO must hold.
     fn largest_unit(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
         let units = self.units(layout, layers, stage).into_iter().filter(|(_, count)| *count > 0);
@@ -158,7 +163,7 @@ impl Holdings {
         // Of each micro-batch that has been through the head and has yet to come back through it: the input and output
         // of the final norm, and the logits.
         let at_head = if last { u128::from(layout.schedule.in_flight_at_head(layout.micro_batches)) } else { 0 };
-        let norm = tokens * hidden * element;
+        let norm = tokens * hidden * element / u128::from(layout.token_shares());
         let head = at_head * 2 * norm;
         // A micro-batch that is in a layer has not been through the head; a whole last layer has made its input.
         let without_this = match layout.recompute {
@@ -170,9 +175,12 @@ impl Holdings {
         let largest = self.largest_unit(layout, layers, stage);
         let buffers =
             |from: Zero, bytes: u64| if layout.zero >= from && layout.dp > 1 { 2 * largest * bytes } else { 0 };
-        let received = if layout.pp > 1 { 2 * tokens * hidden * element } else { 0 };
-        let communication =
-            u128::from(buffers(Zero::Two, gradient_bytes) + buffers(Zero::Three, parameter_bytes)) + received;
+        let received = if layout.pp > 1 { 2 * norm } else { 0 };
+        // Rows of all tokens, before they are shared and after they were gathered.
+        let all_rows = if layout.sequence_parallel { 2 * tokens * hidden * element } else { 0 };
+        let communication = u128::from(buffers(Zero::Two, gradient_bytes) + buffers(Zero::Three, parameter_bytes))
+            + received
+            + all_rows;
         let logits = tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element;
         // And the gradient of one.
         let workspace = if last { (at_head + 1) * logits } else { 0 };

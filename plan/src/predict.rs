@@ -3,7 +3,8 @@
 //! - **Compute** runs at the assumed share of the peak. A pipeline goes at the pace of its busiest stage, which is the
 //!   last one when the output projection is heavy: with `t` the time of a stage for one micro-batch, `m` micro-batches
 //!   and `v` chunks, a step takes `m·max(t) + (Σt − max(t)) / v`. With equal stages that is the ideal bubble.
-//! - **Tensor-parallel** communication stands in the way of compute, but for the assumed share.
+//! - **Tensor-parallel** communication stands in the way of compute, but for the assumed share. With sequence parallelism, so do a
+//!   gather and a reduce-scatter instead of each all-reduce; gathers for the gradients of weights go on beside it.
 //! - **Pipeline** transfers: only as many micro-batches are in flight as there are stages, so each pays for its way there
 //!   and back once in a round: `2·x·m·(p−1) / (p·v)` for a transfer of `x`, which the simulator bears out.
 //! - **Data-parallel** communication hides behind the assumed share of the compute it can run beside. A group that spans
@@ -52,9 +53,10 @@ impl Prediction {
         let (inner, last) = (of_stage((whole - head) / p), of_stage((whole - head) / p + head));
         let compute = m * last;
 
+        let in_the_way = ParallelLayout { sequence_parallel: false, ..*layout };
         let busiest = |axis: Axis, bandwidth: f64| {
             [0, layout.pp / 2, layout.pp - 1].into_iter().fold(0.0, |most: f64, stage| {
-                let traffic = Traffic::of_stage(model, layout, stage);
+                let traffic = Traffic::of_stage(model, &in_the_way, stage);
                 let of_axis = traffic.iter().filter(|traffic| traffic.axis == axis);
                 most.max(of_axis.map(|traffic| traffic.seconds(bandwidth)).sum())
             })
@@ -81,7 +83,8 @@ impl Prediction {
         let data = (data - assumptions.data_overlap * beside).max(0.0);
         let pipeline_bandwidth =
             if layout.world_size() <= node { assumptions.link_bandwidth } else { assumptions.network_bandwidth };
-        let message = (layout.micro_batch_tokens() * model.hidden * layout.precision.bytes()) as f64;
+        let message = (layout.micro_batch_tokens() * model.hidden * layout.precision.bytes()) as f64
+            / layout.token_shares() as f64;
         let pipeline = exposed_transfers(message / pipeline_bandwidth, p, m, v);
 
         let (stage, others) = (last + tensor / m, (p - 1.0) * (inner + tensor / m));

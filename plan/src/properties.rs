@@ -54,6 +54,7 @@ prop_compose! {
 prop_compose! {
     fn layout()(
         grid in (size(), select(vec![1, 2, 3, 4, 8]), select(vec![1, 2, 4, 5])),
+        sequence_parallel in any::<bool>(),
         batch in (size(), size(), size()),
         zero in select(&Zero::ALL[..]),
         schedule in select(&Schedule::ALL[..]),
@@ -65,8 +66,8 @@ prop_compose! {
         let (precision, gradients) = precisions;
         let chunks = if schedule == Schedule::Interleaved { chunks } else { chunks.min(1) };
         ParallelLayout {
-            dp, tp, pp, zero, schedule, chunks, micro_batch, micro_batches, sequence_length, recompute, precision,
-            gradients,
+            dp, tp, sequence_parallel, pp, zero, schedule, chunks, micro_batch, micro_batches, sequence_length, recompute,
+            precision, gradients,
         }
     }
 }

@@ -185,6 +185,7 @@ impl Request {
         let layouts = sizes.flat_map(|micro_batch| {
             schedules(ParallelLayout { micro_batch, micro_batches: sequences / micro_batch, ..layout }, &self.model)
         });
+        let layouts = layouts.flat_map(|layout| [layout, ParallelLayout { sequence_parallel: true, ..layout }]);
         let fitting = layouts.filter_map(|layout| {
             let memory = MemoryPlan::fullest(&self.model, &layout, self.assumptions.attention).ok()?;
             let configuration = self.configuration(layout, memory);
@@ -264,7 +265,8 @@ impl Configuration {
     fn better(&self, other: &Configuration) -> Ordering {
         let simplicity = |configuration: &Configuration| {
             let layout = &configuration.layout;
-            (layout.recompute, layout.zero, layout.pp, layout.tp, layout.chunks, layout.schedule)
+            let ParallelLayout { recompute, zero, pp, tp, sequence_parallel, chunks, schedule, .. } = *layout;
+            (recompute, zero, pp, tp, sequence_parallel, chunks, schedule)
         };
         other
             .tokens_per_second

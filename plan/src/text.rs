@@ -166,8 +166,9 @@ pub fn intensity(intensity: f64) -> String {
 
 /// How a model is spread over ranks.
 pub fn layout(layout: &ParallelLayout) -> String {
-    let ParallelLayout { dp, tp, pp, zero, precision, .. } = layout;
-    format!("dp {dp} · tp {tp} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
+    let ParallelLayout { dp, tp, sequence_parallel, pp, zero, precision, .. } = layout;
+    let shared = if *sequence_parallel { "+sp" } else { "" };
+    format!("dp {dp} · tp {tp}{shared} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
 }
 
 /// What was run, in a few words each: the model, how it was spread, and what recorded it, where that is worth a word.

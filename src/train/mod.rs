@@ -253,7 +253,9 @@ fn describe(info: &mut RunInfo, config: &TrainConfig, backend: &str) {
         ("deterministic".into(), config.deterministic.into()),
         ("steps".into(), config.steps.into()),
         ("seed".into(), config.seed.into()),
-        ("learning_rate".into(), config.learning_rate.into()),
+        ("learning_rate".into(), config.optimizer.learning_rate.into()),
+        ("lr_schedule".into(), serde_json::json!(config.optimizer.schedule)),
+        ("clip".into(), serde_json::json!(config.optimizer.clip)),
         ("reduction".into(), serde_json::json!(config.reduction)),
         ("data".into(), if data.is_empty() { "built-in".into() } else { data.into() }),
     ]);

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
-use stepscope_trainer::{GradientReduction, Patience, SaveEvery, TrainConfig};
+use stepscope_trainer::{GradientReduction, LearningRateSchedule, OptimizerSettings, Patience, SaveEvery, TrainConfig};
 
 use crate::words;
 
@@ -34,6 +34,9 @@ pub(super) struct Settings {
     dp: Option<u64>,
     #[arg(long, value_name = "N", help = format!("Tensor-parallel ranks [default: {}]", usual().tp), help_heading = "Parallelism and memory")]
     tp: Option<u64>,
+    /// Share norms and what passes by them among tensor ranks, by tokens: less memory for activations.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, help_heading = "Parallelism and memory")]
+    sequence_parallel: Option<bool>,
     #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp), help_heading = "Parallelism and memory")]
     pp: Option<u64>,
     /// ZeRO stage: 1 shards optimizer state, 2 also gradients, 3 also parameters [default: 0]
@@ -68,9 +71,30 @@ pub(super) struct Settings {
     /// Seed of the initial weights and the data order [default: 0]
     #[arg(long, value_name = "K", help_heading = "Model and data")]
     seed: Option<u64>,
-    /// Learning rate after warm-up [default: 0.001]
-    #[arg(long, value_name = "RATE", help_heading = "Model and data")]
+    /// Learning rate after warm-up [default: 0.001, and less for models of more than ten million parameters]
+    #[arg(long, value_name = "RATE", help_heading = "Optimizer")]
     learning_rate: Option<f64>,
+    /// What becomes of the learning rate after warm-up [default: constant]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Optimizer")]
+    lr_schedule: Option<LrScheduleName>,
+    /// Steps over which the learning rate rises [default: 20]
+    #[arg(long, value_name = "N", help_heading = "Optimizer")]
+    warm_up: Option<u64>,
+    /// Scale gradients whose norm over all parameters is larger; 0 does not [default: 1]
+    #[arg(long, value_name = "NORM", help_heading = "Optimizer")]
+    clip: Option<f64>,
+    /// Weight decay of matrices; norms have none [default: 0.1]
+    #[arg(long, value_name = "SHARE", help_heading = "Optimizer")]
+    weight_decay: Option<f64>,
+    /// How long AdamW remembers gradients [default: 0.9]
+    #[arg(long, value_name = "BETA", help_heading = "Optimizer")]
+    beta1: Option<f64>,
+    /// How long AdamW remembers their squares [default: 0.95]
+    #[arg(long, value_name = "BETA", help_heading = "Optimizer")]
+    beta2: Option<f64>,
+    /// What AdamW adds to what it divides by [default: 1e-8]
+    #[arg(long, value_name = "EPSILON", help_heading = "Optimizer")]
+    eps: Option<f64>,
     /// Files to train on, as bytes [default: a built-in text]
     #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "Model and data")]
     data: Option<Vec<PathBuf>>,
@@ -105,6 +129,19 @@ enum ReductionName {
     Naive,
 }
 
+#[derive(Clone, Copy, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LrScheduleName {
+    /// It stays.
+    Constant,
+    /// It falls to a tenth, as a cosine does.
+    Cosine,
+    /// It falls to nothing in a line.
+    Linear,
+    /// It stays, and falls to nothing over the last fifth of the steps.
+    Wsd,
+}
+
 impl Settings {
     /// These settings, completed by those of `other`.
     pub(super) fn or(self, other: Settings) -> Settings {
@@ -113,6 +150,7 @@ impl Settings {
             backend: self.backend.or(other.backend),
             dp: self.dp.or(other.dp),
             tp: self.tp.or(other.tp),
+            sequence_parallel: self.sequence_parallel.or(other.sequence_parallel),
             pp: self.pp.or(other.pp),
             zero: self.zero.or(other.zero),
             schedule: self.schedule.or(other.schedule),
@@ -128,6 +166,13 @@ impl Settings {
             steps: self.steps.or(other.steps),
             seed: self.seed.or(other.seed),
             learning_rate: self.learning_rate.or(other.learning_rate),
+            lr_schedule: self.lr_schedule.or(other.lr_schedule),
+            warm_up: self.warm_up.or(other.warm_up),
+            clip: self.clip.or(other.clip),
+            weight_decay: self.weight_decay.or(other.weight_decay),
+            beta1: self.beta1.or(other.beta1),
+            beta2: self.beta2.or(other.beta2),
+            eps: self.eps.or(other.eps),
             data: self.data.or(other.data),
             save_every: self.save_every.or(other.save_every),
             resume: self.resume.or(other.resume),
@@ -143,6 +188,7 @@ impl Settings {
         ParallelLayout {
             dp: self.dp.unwrap_or(usual.dp),
             tp: self.tp.unwrap_or(usual.tp),
+            sequence_parallel: self.sequence_parallel.unwrap_or(usual.sequence_parallel),
             pp: self.pp.unwrap_or(usual.pp),
             zero: self.zero.unwrap_or(usual.zero),
             schedule,
@@ -153,6 +199,26 @@ impl Settings {
             recompute: self.recompute.unwrap_or(usual.recompute),
             precision,
             gradients: self.grads.unwrap_or(precision),
+        }
+    }
+
+    fn optimizer(&self, usual: OptimizerSettings) -> OptimizerSettings {
+        let schedule = match self.lr_schedule {
+            None => usual.schedule,
+            Some(LrScheduleName::Constant) => LearningRateSchedule::Constant,
+            Some(LrScheduleName::Cosine) => LearningRateSchedule::Cosine,
+            Some(LrScheduleName::Linear) => LearningRateSchedule::Linear,
+            Some(LrScheduleName::Wsd) => LearningRateSchedule::Wsd,
+        };
+        let [beta1, beta2] = usual.betas;
+        OptimizerSettings {
+            learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
+            schedule,
+            warm_up: self.warm_up.unwrap_or(usual.warm_up),
+            betas: [self.beta1.unwrap_or(beta1), self.beta2.unwrap_or(beta2)],
+            epsilon: self.eps.unwrap_or(usual.epsilon),
+            weight_decay: self.weight_decay.unwrap_or(usual.weight_decay),
+            clip: self.clip.or(usual.clip).filter(|clip| *clip != 0.0),
         }
     }
 
@@ -169,7 +235,7 @@ impl Settings {
             steps: self.steps.unwrap_or(usual.steps),
             seed: self.seed.unwrap_or(usual.seed),
             deterministic: self.deterministic.unwrap_or(usual.deterministic),
-            learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
+            optimizer: self.optimizer(usual.optimizer),
             data: self.data.clone().unwrap_or_default(),
             save: self.save_every.map(|steps| SaveEvery { steps, directory: "checkpoints".into() }),
             resume: self.resume.clone(),

@@ -28,7 +28,7 @@ fn median_step(analysis: &Value) -> f64 {
 }
 
 /// Every sample, in the order of the page that lists them.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
     "single",
     "first-steps",
     "recompute-none",
@@ -37,6 +37,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "dp2-bucketed",
     "dp2-zero3",
     "tp2",
+    "tp2-sequence-parallel",
     "pp2-gpipe",
     "pp2-1f1b",
 ];
@@ -95,6 +96,32 @@ fn shards_are_half_as_large() {
     assert!(
         operations(&shared).contains(&"all_gather".into()) && operations(&shared).contains(&"reduce_scatter".into())
     );
+}
+
+#[test]
+fn tensor_ranks_that_share_tokens_keep_less_and_scatter_what_they_sum() {
+    let (whole, shared) = (analysis("tp2"), analysis("tp2-sequence-parallel"));
+    assert!(at_peak(&shared, "activations") < 0.85 * at_peak(&whole, "activations"));
+    let layout = |analysis: &Value| analysis["run"]["layout"]["sequence_parallel"].clone();
+    assert_eq!((layout(&whole), layout(&shared)), (false.into(), true.into()));
+    for (name, shares) in [("tp2", false), ("tp2-sequence-parallel", true)] {
+        // Of a run that does not say it, collectives tell.
+        let directory = tempfile::tempdir().unwrap();
+        let sample = Path::new(SAMPLES).join(name);
+        for rank in ["rank-00000", "rank-00001"] {
+            fs::create_dir(directory.path().join(rank)).unwrap();
+            for file in fs::read_dir(sample.join(rank)).unwrap() {
+                let file = file.unwrap();
+                fs::copy(file.path(), directory.path().join(rank).join(file.file_name())).unwrap();
+            }
+        }
+        let mut run: Value = serde_json::from_slice(&fs::read(sample.join("run.json")).unwrap()).unwrap();
+        run["layout"] = Value::Null;
+        fs::write(directory.path().join("run.json"), run.to_string()).unwrap();
+        let inferred = binary::json(&["analyze", ".", "--format", "json"], directory.path());
+        let told = &inferred["run"]["layout"];
+        assert_eq!((&told["tp"], &told["sequence_parallel"]), (&2.into(), &shares.into()), "{name}: {told}");
+    }
 }
 
 #[test]

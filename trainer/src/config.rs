@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use stepscope_plan::{ModelShape, ParallelLayout};
 
-use crate::{backend::AdamW, data::BYTE_VALUES, error::TrainError, model, numbers::Numbers, rendezvous::Patience};
+use crate::{
+    data::BYTE_VALUES, error::TrainError, model, numbers::Numbers, optimizer_settings::OptimizerSettings,
+    rendezvous::Patience,
+};
 
 /// What a training run is told to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +27,8 @@ pub struct TrainConfig {
     pub reduction: GradientReduction,
     /// Whether a GPU adds up in one order only, so that a run is the same to the last bit each time. The CPU always does.
     pub deterministic: bool,
-    /// How far a step goes, once warmed up.
-    pub learning_rate: f64,
+    /// How weights are updated.
+    pub optimizer: OptimizerSettings,
     /// Files to train on; a built-in text, if there are none.
     pub data: Vec<PathBuf>,
     /// Where and how often checkpoints are written, if they are.
@@ -62,21 +65,18 @@ const MOST_WORK: u64 = 1 << 16;
 /// The longest that ranks wait for each other: days.
 const MOST_SECONDS: u64 = 1_000_000;
 
-/// Steps over which the learning rate rises.
-const WARM_UP: u64 = 5;
-
 impl TrainConfig {
     /// A run of a model on a layout, with the usual settings.
     pub fn new(model: ModelShape, layout: ParallelLayout) -> TrainConfig {
         TrainConfig {
             numbers: Numbers::from(&layout),
+            optimizer: OptimizerSettings::for_model(&model),
             model,
             layout,
             steps: 20,
             seed: 0,
             reduction: GradientReduction::default(),
             deterministic: false,
-            learning_rate: 1e-3,
             data: Vec::new(),
             save: None,
             resume: None,
@@ -109,10 +109,7 @@ impl TrainConfig {
         if !bounds.iter().all(|seconds| (1..=MOST_SECONDS).contains(seconds)) {
             return wrong(format!("--timeout must be between 1 and {MOST_SECONDS} seconds"));
         }
-        if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
-            return wrong(format!("the learning rate must be positive, not {}", self.learning_rate));
-        }
-        Ok(())
+        self.optimizer.check()
     }
 
     /// What all ranks have to agree on, by name. Where checkpoints go is rank 0's to say.
@@ -125,25 +122,11 @@ impl TrainConfig {
             "seed": self.seed,
             "reduction": self.reduction,
             "deterministic": self.deterministic,
-            "learning_rate": self.learning_rate,
+            "optimizer": self.optimizer,
             "data": self.data,
             "save_every": self.save.as_ref().map(|save| save.steps),
             "resume": self.resume,
         });
         settings.as_object().cloned().unwrap_or_default()
-    }
-
-    /// The optimizer's settings at a step, from 0. The rate does not depend on how many steps there will be, so that a
-    /// run can be made longer.
-    pub(crate) fn optimizer(&self, step: u64) -> AdamW {
-        let warm = (step + 1).min(WARM_UP) as f64 / WARM_UP as f64;
-        AdamW {
-            learning_rate: self.learning_rate * warm,
-            beta1: 0.9,
-            beta2: 0.95,
-            epsilon: 1e-8,
-            weight_decay: 0.1,
-            step: step + 1,
-        }
     }
 }

@@ -21,6 +21,7 @@ mod lazy_tensor;
 mod lock;
 mod model;
 mod numbers;
+mod optimizer_settings;
 mod parallel;
 mod parts;
 mod rank;
@@ -38,6 +39,7 @@ pub use launch::{
     CpuTraining, CudaRank, CudaTraining, Job, RankProcess, launch_processes, look_for_gpu, variables_for_ranks,
 };
 pub use numbers::Numbers;
+pub use optimizer_settings::{LearningRateSchedule, OptimizerSettings};
 pub use parts::RankParts;
 pub use rank::{StepReport, TrainingRank};
 pub use rendezvous::{Patience, RankAssignment};

@@ -64,7 +64,7 @@ impl TrainingRank {
         let engine = Engine {
             backend: backend.clone(),
             recorder: recorder.clone(),
-            tensor: TensorParallel::new(communicator.clone(), groups.tensor.clone()),
+            tensor: TensorParallel::new(communicator.clone(), groups.tensor.clone(), layout.sequence_parallel),
             numbers: config.numbers,
             sizes: Sizes::of(&config.model, &layout),
         };
@@ -76,7 +76,8 @@ impl TrainingRank {
         let stage = Stage::new(engine, &placement, layout.chunks, layout.recompute, global_tokens);
         let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
         let first_weights = |slot: &_, weights: &mut [f32]| initial(slot, config.model.layers, config.seed, weights);
-        let state = State::new(placement, replicas, layout.zero, config.numbers, ends, first_weights)?;
+        let sharing_rows = groups.tensor.clone().filter(|_| layout.sequence_parallel);
+        let state = State::new(placement, replicas, layout.zero, config.numbers, (ends, sharing_rows), first_weights)?;
         let mut next_step = 0;
         if let Some(path) = &config.resume {
             let _phase = recorder.phase(Phase::Checkpoint);
@@ -101,12 +102,13 @@ impl TrainingRank {
         let _stage = recorder.stage(StageNumber(self.at.stage as i16));
         let step_scope = recorder.step(Step(step as i32));
         self.accumulate(data);
-        let optimizer = self.config.optimizer(step);
+        let optimizer = self.config.optimizer.at(step, self.config.steps);
         let (loss, gradient_norm) = {
             let _phase = recorder.phase(Phase::Optimizer);
             self.state.finish_gradients();
             self.state.add_squares(self.at, &self.stage.totals.squares);
-            self.state.update(optimizer);
+            self.sum_totals();
+            self.state.update(optimizer, &self.stage.totals.squares);
             self.totals()?
         };
         self.next_step += 1;
@@ -145,8 +147,8 @@ impl TrainingRank {
         checkpoint::save(directory, &self.config, self.at, self.next_step, &self.state, &self.parts, &self.groups)
     }
 
-    /// The loss of all ranks, those that have the head having their share of it, and the norm of the gradient.
-    fn totals(&self) -> Result<(f64, f64), TrainError> {
+    /// Sums the loss of all ranks, those that have the head having their share of it, and the squares of the gradient.
+    fn sum_totals(&self) {
         let totals = &self.stage.totals;
         if let Some(world) = &self.groups.world {
             if self.at.tp > 0 {
@@ -155,7 +157,11 @@ impl TrainingRank {
             }
             self.parts.communicator.all_reduce(world, Stream::Compute, &totals.all, Reduction::Sum);
         }
-        let totals = self.parts.backend.download(&totals.all)?;
+    }
+
+    /// The loss of all ranks, and the norm of the gradient.
+    fn totals(&self) -> Result<(f64, f64), TrainError> {
+        let totals = self.parts.backend.download(&self.stage.totals.all)?;
         Ok((totals[0], totals[1].sqrt()))
     }
 }

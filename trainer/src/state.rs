@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) optimizer: OptimizerState,
     /// Who holds the other copy of a tied embedding.
     ends: Option<ProcessGroup>,
+    /// Who shares the rows of tokens, if anybody does.
+    sharing_rows: Option<ProcessGroup>,
 }
 
 enum Weights {
@@ -76,7 +78,7 @@ impl State {
         replicas: Replicas,
         zero: Zero,
         numbers: Numbers,
-        ends: Option<ProcessGroup>,
+        (ends, sharing_rows): (Option<ProcessGroup>, Option<ProcessGroup>),
         initial: impl Fn(&Slot, &mut [f32]),
     ) -> Result<State, TrainError> {
         // One replica has nothing to share.
@@ -107,7 +109,7 @@ impl State {
             Gradients::Whole(WholeGradients::new(replicas.clone(), gradients, to))
         };
         let sharded = zero >= Zero::One;
-        let state = State { placement, replicas, sharded, weights, gradients, optimizer, ends };
+        let state = State { placement, replicas, sharded, weights, gradients, optimizer, ends, sharing_rows };
         // Weights take time to make: not for a device that has no room for them.
         state.backend().synchronize()?;
         state.initialise(initial);
@@ -216,10 +218,25 @@ impl State {
         let range = self.range(unit);
         let recorder = self.replicas.recorder.clone();
         let _layer = recorder.enter(self.context(unit));
+        if matches!(&self.gradients, Gradients::Whole(_)) && !last_micro_batch {
+            return;
+        }
+        self.sum_over_rows(unit);
         match &mut self.gradients {
-            Gradients::Whole(gradients) if last_micro_batch => gradients.complete(&range),
-            Gradients::Whole(_) => {}
+            Gradients::Whole(gradients) => gradients.complete(&range),
             Gradients::Sharded(gradients) => gradients.complete(unit, &range),
+        }
+    }
+
+    /// Ranks that share the rows have each seen only theirs go through the parameters that all of them hold.
+    fn sum_over_rows(&mut self, unit: usize) {
+        let Some(group) = self.sharing_rows.clone() else { return };
+        let gradient = self.gradients(unit);
+        let of = &self.placement.units[unit];
+        for slot in self.placement.slots_of(of).iter().filter(|slot| slot.replicated) {
+            let start = (slot.offset - of.range.start) as usize;
+            let part = gradient.slice(start..start + slot.elements() as usize);
+            self.replicas.communicator.all_reduce(&group, Stream::Compute, &part, Reduction::Sum);
         }
     }
 
@@ -302,24 +319,15 @@ impl State {
         }
     }
 
-    /// Takes a step of the optimizer.
-    pub(crate) fn update(&mut self, settings: AdamW) {
+    /// Takes a step of the optimizer, given the squares of the whole gradient.
+    pub(crate) fn update(&mut self, settings: AdamW, squares: &Tensor) {
         let recorder = self.replicas.recorder.clone();
         for unit in 0..self.placement.units.len() {
             let _layer = recorder.enter(self.context(unit));
-            let owned = self.owned(unit);
-            let (gradients, parameters) = (self.owned_gradient(unit), self.owned_weights(unit));
-            let of = |tensor: &Tensor| tensor.slice(owned.clone());
-            let OptimizerState { master, first_moment, second_moment } = &self.optimizer;
-            let master = master.as_ref().map(of);
-            let tensors = OptimizerTensors {
-                gradients: &gradients,
-                parameters: &parameters,
-                master: master.as_ref(),
-                first_moment: &of(first_moment.get()),
-                second_moment: &of(second_moment.get()),
-            };
-            self.backend().adamw(settings, tensors);
+            for (decays, part) in self.by_decay(unit) {
+                let weight_decay = if decays { settings.weight_decay } else { 0.0 };
+                self.update_part(unit, &part, AdamW { weight_decay, ..settings }, squares);
+            }
             let range = self.range(unit);
             if let Weights::Whole(weights) = &mut self.weights
                 && self.sharded
@@ -327,5 +335,41 @@ impl State {
                 weights.gather(unit, &range);
             }
         }
+    }
+
+    /// What this rank updates of a unit, in parts whose weights all decay or all do not: vectors scale what they are multiplied
+    /// by, and would only be made up for elsewhere. Padding goes with what is before it.
+    fn by_decay(&self, unit: usize) -> Vec<(bool, Range<usize>)> {
+        let (of, owned) = (&self.placement.units[unit], self.owned_part(unit));
+        let slots = self.placement.slots_of(of);
+        let mut parts: Vec<(bool, Range<usize>)> = Vec::new();
+        for (index, slot) in slots.iter().enumerate() {
+            let next = slots.get(index + 1).map_or(of.range.end, |next| next.offset);
+            let [from, to] = [slot.offset, next].map(|at| (at - of.range.start) as usize);
+            let part = from.clamp(owned.start, owned.end) - owned.start..to.clamp(owned.start, owned.end) - owned.start;
+            let decays = slot.columns > 1;
+            match parts.last_mut() {
+                _ if part.is_empty() => {}
+                Some((same, before)) if *same == decays => before.end = part.end,
+                _ => parts.push((decays, part)),
+            }
+        }
+        parts
+    }
+
+    fn update_part(&self, unit: usize, part: &Range<usize>, settings: AdamW, squares: &Tensor) {
+        let owned = self.owned(unit);
+        let of = |tensor: &Tensor| tensor.slice(owned.clone()).slice(part.clone());
+        let OptimizerState { master, first_moment, second_moment } = &self.optimizer;
+        let master = master.as_ref().map(of);
+        let tensors = OptimizerTensors {
+            gradients: &self.owned_gradient(unit).slice(part.clone()),
+            parameters: &self.owned_weights(unit).slice(part.clone()),
+            master: master.as_ref(),
+            first_moment: &of(first_moment.get()),
+            second_moment: &of(second_moment.get()),
+            squares,
+        };
+        self.backend().adamw(settings, tensors);
     }
 }

@@ -10,6 +10,8 @@ pub struct RunLayout {
     pub dp: u64,
     /// Ranks that share each matrix.
     pub tp: u64,
+    /// Whether these share the tokens between matrices, too.
+    pub sequence_parallel: Option<bool>,
     /// Stages that each hold some of the layers.
     pub pp: u64,
     /// Ranks that share each sequence.
@@ -50,6 +52,7 @@ impl From<ParallelLayout> for RunLayout {
         RunLayout {
             dp: layout.dp,
             tp: layout.tp,
+            sequence_parallel: Some(layout.sequence_parallel),
             pp: layout.pp,
             cp: 1,
             ep: 1,
@@ -75,10 +78,11 @@ impl RunLayout {
         if let Some(said) = &self.said {
             return text::layout(said);
         }
-        let sizes = [("dp", self.dp), ("tp", self.tp), ("pp", self.pp)];
-        let others = [("cp", self.cp), ("ep", self.ep)].into_iter().filter(|(_, size)| *size > 1);
+        let shared = if self.sequence_parallel == Some(true) { "+sp" } else { "" };
+        let sizes = [("dp", self.dp, ""), ("tp", self.tp, shared), ("pp", self.pp, "")];
+        let others = [("cp", self.cp, ""), ("ep", self.ep, "")].into_iter().filter(|(_, size, _)| *size > 1);
         let mut words: Vec<String> =
-            sizes.into_iter().chain(others).map(|(axis, size)| format!("{axis} {size}")).collect();
+            sizes.into_iter().chain(others).map(|(axis, size, shared)| format!("{axis} {size}{shared}")).collect();
         words.extend(self.zero.map(|zero| format!("zero {}", u8::from(zero))));
         words.join(" · ") + if self.inferred { " (inferred)" } else { "" }
     }

@@ -98,6 +98,15 @@ pub(crate) fn sharding(ranks: &[RankResult], groups: &[GroupInfo]) -> Option<Zer
     }
 }
 
+/// Whether tensor ranks share the tokens between matrices: then most of their sums are scattered.
+pub(crate) fn shares_tokens(ranks: &[RankResult], groups: &[GroupInfo]) -> Option<bool> {
+    let of_tensor = |group: Group| groups.iter().any(|info| info.group == group && info.axis == Axis::Tensor);
+    let uses = GroupUse::of_all(ranks).into_iter().filter(|(group, _)| of_tensor(*group));
+    let (scatters, sums) =
+        uses.fold((0, 0), |(scatters, sums), (_, used)| (scatters + used.scatters, sums + used.sums));
+    (sums > 0).then_some(2 * scatters > sums)
+}
+
 /// What the ranks of a group do in it together, but for tiny messages.
 #[derive(Default)]
 struct GroupUse {

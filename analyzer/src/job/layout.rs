@@ -10,7 +10,10 @@ use stepscope_traces::{GroupInfo, RunInfo};
 
 use crate::{
     figures::RunLayout,
-    job::{group_use::sharding, stages::Stages},
+    job::{
+        group_use::{sharding, shares_tokens},
+        stages::Stages,
+    },
     rank::result::RankResult,
 };
 
@@ -44,6 +47,7 @@ pub(crate) fn layout(run: &RunInfo, all: usize, ranks: &[RankResult], stages: Op
     Some(RunLayout {
         dp,
         tp,
+        sequence_parallel: if tp > 1 { shares_tokens(ranks, &run.groups) } else { Some(false) },
         pp,
         cp,
         ep,

@@ -52,6 +52,8 @@ pub struct OptimizerTensors<'a> {
     pub first_moment: &'a Tensor,
     /// Running squares.
     pub second_moment: &'a Tensor,
+    /// One number: the squares of the gradient, of all parameters. Read where gradients are clipped.
+    pub squares: &'a Tensor,
 }
 
 /// A device. Operations are queued on the compute stream and done later, in order; each is recorded when it is done.

@@ -63,6 +63,9 @@ pub enum Direction {
     Backward,
 }
 
+/// Added to the norm of a gradient before it is divided by.
+pub(crate) const CLIP_EPSILON: f64 = 1e-6;
+
 /// The settings of AdamW, and which step it takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
@@ -76,6 +79,8 @@ pub struct AdamW {
     pub epsilon: f64,
     /// How fast weights shrink.
     pub weight_decay: f64,
+    /// The longest a gradient may be, over all parameters; longer ones are scaled.
+    pub clip: Option<f64>,
     /// Which step this is, from 1.
     pub step: u64,
 }

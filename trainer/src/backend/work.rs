@@ -97,7 +97,7 @@ pub(crate) fn add_squares(values: &Tensor, total: &Tensor) -> Work {
 }
 
 pub(crate) fn adamw(tensors: &OptimizerTensors<'_>) -> Work {
-    let OptimizerTensors { gradients, parameters, master, first_moment, second_moment } = *tensors;
+    let OptimizerTensors { gradients, parameters, master, first_moment, second_moment, .. } = *tensors;
     let mut touched = vec![gradients, parameters, first_moment, first_moment, second_moment, second_moment];
     match master {
         Some(master) => touched.extend([master, master]),

@@ -171,7 +171,15 @@ impl Layer {
         };
         let forward = Product { transpose_b: true, ..product(TOKENS, FFN, HIDDEN) };
         let weight = Product { transpose_a: true, accumulate: true, ..product(HIDDEN, FFN, TOKENS) };
-        let adamw = AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, step: 1 };
+        let adamw = AdamW {
+            learning_rate: 1e-3,
+            beta1: 0.9,
+            beta2: 0.95,
+            epsilon: 1e-8,
+            weight_decay: 0.1,
+            clip: None,
+            step: 1,
+        };
         vec![
             (
                 "project",
@@ -209,8 +217,14 @@ impl Layer {
                 Box::new(move || {
                     let [master, first_moment, second_moment] = self.state.each_ref();
                     let (gradients, parameters) = (&self.gradient, &self.weight);
-                    let tensors =
-                        OptimizerTensors { gradients, parameters, master: Some(master), first_moment, second_moment };
+                    let tensors = OptimizerTensors {
+                        gradients,
+                        parameters,
+                        master: Some(master),
+                        first_moment,
+                        second_moment,
+                        squares: &first_moment.slice(0..1),
+                    };
                     backend.adamw(adamw, tensors);
                 }),
             ),

@@ -40,10 +40,10 @@ impl Engine {
         total: &Tensor,
     ) -> Kept {
         let backend = &self.backend;
-        let normed = self.activation(self.sizes.hidden);
+        let normed = self.rows_here(MemoryCategory::Activations);
         backend.rms_norm(&input, &weights.norm, &normed);
         let logits = self.temporary(weights.matrix.elements() / self.sizes.hidden);
-        self.project(&normed, &weights.matrix, &logits);
+        self.project(&self.gather(&normed), &weights.matrix, &logits);
         let maxima = self.sums(1, MemoryCategory::Workspace);
         backend.row_maxima(&logits, &maxima);
         self.tensor.maximum(&maxima);
@@ -65,17 +65,18 @@ impl Engine {
     ) -> Tensor {
         let backend = &self.backend;
         let Kept { input, normed, logits, maxima, sums } = kept;
+        let normed = self.gather_ahead(&normed);
         let d_logits = self.temporary(weights.matrix.elements() / self.sizes.hidden);
         let vocabulary = Vocabulary { targets, first: weights.first };
         backend.loss_backward(&logits, vocabulary, (&maxima, &sums), scale, &d_logits);
         drop((logits, maxima, sums));
-        self.weight_backward(&d_logits, &normed, &gradients.matrix);
-        drop(normed);
-        let d_normed = self.temporary(self.sizes.hidden);
-        self.project_backward(&d_logits, &weights.matrix, &d_normed);
+        let d_normed = self.sum_ahead(MemoryCategory::Workspace, |d_normed| {
+            self.project_backward(&d_logits, &weights.matrix, d_normed);
+        });
+        self.weight_backward(&d_logits, &self.arrived(normed), &gradients.matrix);
         drop(d_logits);
-        self.tensor.sum(&d_normed);
-        let gradient = self.temporary(self.sizes.hidden);
+        let d_normed = self.arrived(d_normed);
+        let gradient = self.rows_here(MemoryCategory::Workspace);
         backend.zero(&gradient);
         backend.rms_norm_backward(&input, &weights.norm, &d_normed, &gradient, &gradients.norm);
         gradient

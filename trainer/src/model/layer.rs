@@ -8,7 +8,7 @@
 use stepscope_plan::Recompute;
 use stepscope_traces::{MemoryCategory, Phase};
 
-use super::{Engine, weights::LayerTensors};
+use super::{Engine, rows::Arriving, weights::LayerTensors};
 use crate::backend::{AttentionTensors, Direction, Tensor};
 
 /// What a layer keeps from the forward pass for the backward pass.
@@ -64,25 +64,23 @@ impl Engine {
         recompute: Recompute,
         output: MemoryCategory,
     ) -> (Rest, Tensor) {
-        let (backend, hidden) = (&self.backend, self.sizes.hidden);
-        let attention_input = self.activation(hidden);
+        let backend = &self.backend;
+        let attention_input = self.rows_here(MemoryCategory::Activations);
         backend.rms_norm(input, &weights.attention_norm, &attention_input);
-        let attention = self.attention(weights, &attention_input);
-        let middle = self.activation(hidden);
-        self.project(&attention.out, &weights.output, &middle);
-        self.tensor.sum(&middle);
+        let attention = self.attention(weights, &self.gather(&attention_input));
+        let middle = self.sum(MemoryCategory::Activations, |middle| {
+            self.project(&attention.out, &weights.output, middle);
+        });
         backend.add(&middle, input);
         let attention = (recompute != Recompute::Selective).then_some(attention);
 
-        let ffn_input = self.activation(hidden);
+        let ffn_input = self.rows_here(MemoryCategory::Activations);
         backend.rms_norm(&middle, &weights.ffn_norm, &ffn_input);
         let gate_up = self.activation(2 * self.sizes.ffn);
-        self.project(&ffn_input, &weights.gate_up, &gate_up);
+        self.project(&self.gather(&ffn_input), &weights.gate_up, &gate_up);
         let product = self.activation(self.sizes.ffn);
         backend.swiglu(&gate_up, &product, self.sizes.ffn);
-        let output = self.rows(hidden, output);
-        self.project(&product, &weights.down, &output);
-        self.tensor.sum(&output);
+        let output = self.sum(output, |output| self.project(&product, &weights.down, output));
         backend.add(&output, &middle);
         (Rest { attention_input, attention, middle, ffn_input, gate_up, product }, output)
     }
@@ -112,35 +110,39 @@ impl Engine {
             self.forward_rest(weights, &input, Recompute::None, MemoryCategory::Workspace).0
         });
         let Rest { attention_input, attention, middle, ffn_input, gate_up, product } = rest;
-        self.ffn_backward(weights, gradients, (&ffn_input, gate_up, product), gradient, &middle);
-        drop((ffn_input, middle));
+        self.ffn_backward(weights, gradients, (ffn_input, gate_up, product), gradient, &middle);
+        drop(middle);
+        let mut attention_input = self.gather_ahead(&attention_input);
         let attention = attention.unwrap_or_else(|| {
             let _again = self.recorder.phase(Phase::Recompute);
-            self.attention(weights, &attention_input)
+            self.attention(weights, &self.here(&mut attention_input))
         });
-        self.attention_backward(weights, gradients, (&attention_input, attention), gradient, &input);
+        self.attention_backward(weights, gradients, (attention_input, attention), gradient, &input);
     }
 
     fn ffn_backward(
         &self,
         weights: &LayerTensors,
         gradients: &LayerTensors,
-        (ffn_input, gate_up, product): (&Tensor, Tensor, Tensor),
+        (ffn_input, gate_up, product): (Tensor, Tensor, Tensor),
         gradient: &Tensor,
         middle: &Tensor,
     ) {
         let backend = &self.backend;
+        let all = self.gather(gradient);
         let d_product = self.temporary(self.sizes.ffn);
-        self.project_backward(gradient, &weights.down, &d_product);
-        self.weight_backward(gradient, &product, &gradients.down);
-        drop(product);
+        self.project_backward(&all, &weights.down, &d_product);
+        let ffn_input = self.gather_ahead(&ffn_input);
+        self.weight_backward(&all, &product, &gradients.down);
+        drop((all, product));
         let d_gate_up = self.temporary(2 * self.sizes.ffn);
         backend.swiglu_backward(&gate_up, &d_product, &d_gate_up, self.sizes.ffn);
         drop((gate_up, d_product));
-        self.weight_backward(&d_gate_up, ffn_input, &gradients.gate_up);
-        let d_input = self.temporary(self.sizes.hidden);
-        self.project_backward(&d_gate_up, &weights.gate_up, &d_input);
-        self.tensor.sum(&d_input);
+        let d_input = self.sum_ahead(MemoryCategory::Workspace, |d_input| {
+            self.project_backward(&d_gate_up, &weights.gate_up, d_input);
+        });
+        self.weight_backward(&d_gate_up, &self.arrived(ffn_input), &gradients.gate_up);
+        let d_input = self.arrived(d_input);
         backend.rms_norm_backward(middle, &weights.ffn_norm, &d_input, gradient, &gradients.ffn_norm);
     }
 
@@ -148,23 +150,26 @@ impl Engine {
         &self,
         weights: &LayerTensors,
         gradients: &LayerTensors,
-        (attention_input, attention): (&Tensor, Attention),
+        (attention_input, attention): (Arriving, Attention),
         gradient: &Tensor,
         input: &Tensor,
     ) {
         let (backend, heads) = (&self.backend, self.sizes.heads);
+        let all = self.gather(gradient);
         let d_out = self.temporary(self.sizes.heads.out_width());
-        self.project_backward(gradient, &weights.output, &d_out);
+        self.project_backward(&all, &weights.output, &d_out);
         let Attention { qkv, out, lse } = attention;
-        self.weight_backward(gradient, &out, &gradients.output);
+        self.weight_backward(&all, &out, &gradients.output);
+        drop(all);
         let d_qkv = self.temporary(self.sizes.heads.qkv_width());
         backend.attention_backward(heads, AttentionTensors { qkv: &qkv, out: &out, lse: &lse }, &d_out, &d_qkv);
         drop((qkv, out, lse, d_out));
         backend.rope(heads, &d_qkv, Direction::Backward);
-        self.weight_backward(&d_qkv, attention_input, &gradients.qkv);
-        let d_input = self.temporary(self.sizes.hidden);
-        self.project_backward(&d_qkv, &weights.qkv, &d_input);
-        self.tensor.sum(&d_input);
+        let d_input = self.sum_ahead(MemoryCategory::Workspace, |d_input| {
+            self.project_backward(&d_qkv, &weights.qkv, d_input);
+        });
+        self.weight_backward(&d_qkv, &self.arrived(attention_input), &gradients.qkv);
+        let d_input = self.arrived(d_input);
         backend.rms_norm_backward(input, &weights.attention_norm, &d_input, gradient, &gradients.attention_norm);
     }
 }

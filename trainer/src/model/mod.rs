@@ -4,6 +4,7 @@ mod embedding;
 mod head;
 mod initial;
 mod layer;
+mod rows;
 mod stage;
 mod weights;
 
@@ -54,6 +55,8 @@ pub(crate) struct Engine {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) tokens: usize,
+    /// Those of them that this rank has between matrices.
+    pub(crate) rows_here: usize,
     pub(crate) hidden: usize,
     /// Width of the feed-forward network here.
     pub(crate) ffn: usize,
@@ -65,6 +68,7 @@ impl Sizes {
         let here = |whole: u64| (whole / layout.tp) as usize;
         Sizes {
             tokens: layout.micro_batch_tokens() as usize,
+            rows_here: (layout.micro_batch_tokens() / layout.token_shares()) as usize,
             hidden: model.hidden as usize,
             ffn: here(model.ffn),
             heads: Heads {

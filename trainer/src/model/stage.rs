@@ -133,9 +133,9 @@ impl Stage {
         self.engine.backend.zero(&self.totals.all);
     }
 
-    /// What comes in from another stage: tokens × hidden.
+    /// What comes in from another stage: rows here × hidden.
     pub(crate) fn incoming(&self, category: MemoryCategory) -> Tensor {
-        self.engine.rows(self.engine.sizes.hidden, category)
+        self.engine.rows_here(category)
     }
 
     /// Takes a micro-batch forward through a chunk. The first chunk looks at the batch instead of an input; the last

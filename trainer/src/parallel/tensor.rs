@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A sum after the second matrix of each pair, and one of the gradient before the first. What a layer does in between
-//! knows nothing of other ranks.
+//! knows nothing of other ranks. With sequence parallelism, each rank has a part of the rows of that sum.
 
 use std::sync::Arc;
 
@@ -19,11 +19,36 @@ use crate::{
 pub(crate) struct TensorParallel {
     communicator: Arc<dyn Communicator>,
     group: Option<ProcessGroup>,
+    /// Whether they share the rows between matrices, too.
+    sequence_parallel: bool,
 }
 
 impl TensorParallel {
-    pub(crate) fn new(communicator: Arc<dyn Communicator>, group: Option<ProcessGroup>) -> TensorParallel {
-        TensorParallel { communicator, group }
+    pub(crate) fn new(
+        communicator: Arc<dyn Communicator>,
+        group: Option<ProcessGroup>,
+        sequence_parallel: bool,
+    ) -> TensorParallel {
+        TensorParallel { communicator, group, sequence_parallel }
+    }
+
+    /// Whether each rank has a part of the rows between matrices.
+    pub(crate) fn shares_rows(&self) -> bool {
+        self.sequence_parallel
+    }
+
+    /// All rows, from what each rank has.
+    pub(crate) fn gather(&self, stream: Stream, rows: &Tensor, all: &Tensor) {
+        if let Some(group) = &self.group {
+            self.communicator.all_gather(group, stream, rows, all);
+        }
+    }
+
+    /// This rank's rows of the sum of all.
+    pub(crate) fn reduce_scatter(&self, stream: Stream, all: &Tensor, rows: &Tensor) {
+        if let Some(group) = &self.group {
+            self.communicator.reduce_scatter(group, stream, all, rows);
+        }
     }
 
     /// Sums partial results. The next operation needs them, so it happens on the compute stream.

@@ -3,6 +3,8 @@
 
 /// Checkpoints: going on as if nothing had happened, and the state of all ranks put together.
 mod checkpoints;
+/// Ranks send each other what the plan says.
+mod communication;
 /// The GPU trains as the CPU does.
 mod cuda;
 /// Every layout trains as a single rank does, and every run as the one before.

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Mutex};
 
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_traces::{Loss, RankData, RankDirectory, Run, RunInfo, Window};
-use stepscope_trainer::{CpuTraining, GradientReduction, StepReport, TrainConfig, TrainError};
+use stepscope_trainer::{CpuTraining, GradientReduction, OptimizerSettings, StepReport, TrainConfig, TrainError};
 use tempfile::TempDir;
 
 /// Sequences of a step, in every layout.
@@ -36,7 +36,9 @@ pub(crate) fn single() -> ParallelLayout {
 }
 
 pub(crate) fn config(layout: ParallelLayout) -> TrainConfig {
-    TrainConfig { steps: 5, learning_rate: 3e-3, ..TrainConfig::new(model(), layout) }
+    let usual = TrainConfig::new(model(), layout);
+    let optimizer = OptimizerSettings { learning_rate: 3e-3, warm_up: 5, ..usual.optimizer };
+    TrainConfig { steps: 5, optimizer, ..usual }
 }
 
 /// What a run says of each step.
@@ -71,6 +73,19 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
     for tp in [2, 4] {
         add(format!("tp {tp}"), ParallelLayout { tp, ..spread(1, 2) });
     }
+    let shared = |tp, layout| ParallelLayout { tp, sequence_parallel: true, ..layout };
+    for tp in [2, 4] {
+        add(format!("tp {tp} sequence-parallel"), shared(tp, spread(1, 2)));
+    }
+    for recompute in [Recompute::Selective, Recompute::Full] {
+        let layout = ParallelLayout { recompute, ..shared(2, spread(1, 2)) };
+        add(format!("tp 2 sequence-parallel recompute {}", recompute.name()), layout);
+    }
+    for zero in [Zero::Off, Zero::Two, Zero::Three] {
+        let layout = ParallelLayout { zero, ..shared(2, spread(2, 2)) };
+        add(format!("dp 2 tp 2 sequence-parallel zero {}", u8::from(zero)), layout);
+    }
+    add("tp 2 pp 2 sequence-parallel".into(), ParallelLayout { pp: 2, ..shared(2, spread(1, 4)) });
     for pp in [2, 4] {
         for schedule in Schedule::ALL {
             let chunks = if schedule == Schedule::Interleaved { 2 } else { 1 };

@@ -509,18 +509,19 @@ impl Backend for CpuBackend {
 
     fn adamw(&self, settings: AdamW, tensors: OptimizerTensors<'_>) {
         let takes = work::adamw(&tensors);
-        let OptimizerTensors { gradients, parameters, master, first_moment, second_moment } = tensors;
+        let OptimizerTensors { gradients, parameters, master, first_moment, second_moment, squares } = tensors;
         let dtypes = (parameters.dtype(), gradients.dtype());
         let [gradients_view, parameters_view] = [gradients, parameters].map(view);
         let [first_view, second_view] = [first_moment, second_moment].map(view);
-        let master_view = master.map(view);
+        let (master_view, squares_view) = (master.map(view), view(squares));
         self.launch("adamw", takes, move || {
             with_elements!(dtypes, (E, G) => {
                 let gradients = gradients_view.read::<G>()?;
                 let (mut parameters, mut first) = (parameters_view.write::<E>()?, first_view.write()?);
                 let (mut second, mut master) = (second_view.write()?, master_view.map(|view| view.write()).transpose()?);
                 let master = master.as_deref_mut();
-                kernels::adamw(&settings, &gradients, &mut parameters, master, &mut first, &mut second);
+                let squares = squares_view.read()?[0];
+                kernels::adamw((&settings, squares), &gradients, &mut parameters, master, &mut first, &mut second);
                 Ok(())
             })
         });

@@ -388,6 +388,7 @@ impl Backend for CudaBackend {
                 master: tensors.master.map(array),
                 first_moment: array(tensors.first_moment),
                 second_moment: array(tensors.second_moment),
+                squares: array(tensors.squares),
             };
             self.kernels.adamw(stream, settings, arrays)
         });

@@ -10,7 +10,7 @@ use super::{
     source::Source,
 };
 use crate::{
-    backend::{AdamW, DType},
+    backend::{AdamW, DType, operations::CLIP_EPSILON},
     error::TrainError,
 };
 
@@ -32,12 +32,14 @@ pub(crate) struct OptimizerArrays {
     pub(crate) first_moment: Array,
     /// Running squares.
     pub(crate) second_moment: Array,
+    /// The squares of the gradient of all parameters, one number.
+    pub(crate) squares: Array,
 }
 
 impl Kernels {
     /// One step of the optimizer.
     pub(crate) fn adamw(&self, stream: CUstream, settings: AdamW, arrays: OptimizerArrays) -> Result<(), TrainError> {
-        let OptimizerArrays { gradients, parameters, master, first_moment, second_moment } = arrays;
+        let OptimizerArrays { gradients, parameters, master, first_moment, second_moment, squares } = arrays;
         let count = parameters.elements;
         expect("gradients", gradients, count, gradients.dtype)?;
         expect("the first moment", first_moment, count, DType::F32)?;
@@ -46,10 +48,11 @@ impl Kernels {
             expect("the master copy", master, count, DType::F32)?;
         }
         let name = format!("adamw_{}", suffixes(parameters.dtype, gradients.dtype)?);
-        let AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, step } = settings;
+        expect("the squares", squares, 1, DType::F32)?;
+        let AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, clip, step } = settings;
         let bias = |beta: f64| 1.0 - beta.powf(step as f64);
         let launch = Launch::new(blocks(count), THREADS).array(gradients).array(parameters).optional(master);
-        let launch = launch.array(first_moment).array(second_moment).size(count);
+        let launch = launch.array(first_moment).array(second_moment).optional(clip.map(|_| squares)).size(count);
         let numbers = [
             beta1,
             beta2,
@@ -59,6 +62,8 @@ impl Kernels {
             learning_rate / bias(beta1),
             bias(beta2).sqrt().recip(),
             epsilon,
+            clip.unwrap_or_default(),
+            CLIP_EPSILON,
         ];
         let launch = numbers.into_iter().fold(launch, |launch, number| launch.float(number as f32));
         self.start(Source::Optimizer, &name, launch, stream)

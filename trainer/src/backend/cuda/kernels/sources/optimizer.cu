@@ -5,17 +5,22 @@ struct Update {
     // What the betas leave for the gradient.
     float rest1, rest2;
     float decay, step_size, root_correction, epsilon;
+    // The longest a gradient may be, and what is added to its norm.
+    float clip, clip_epsilon;
 };
 
 // The master copy is updated and rounded into the parameters where there is one; else the parameters are.
 template <typename E, typename G>
 __device__ __forceinline__ void adamw(
-    const G* gradients, E* parameters, float* master, float* first_moment, float* second_moment, long long count,
-    Update update) {
+    const G* gradients, E* parameters, float* master, float* first_moment, float* second_moment, const float* squares,
+    long long count, Update update) {
     long long at = group_begin(), left = count - at;
     if (left <= 0) {
         return;
     }
+    // Of the gradient of all parameters, where it is clipped.
+    float scale = squares ? update.clip / (sqrtf(*squares) + update.clip_epsilon) : 1.0f;
+    scale = scale < 1.0f ? scale : 1.0f;
     float gradient[GROUP], value[GROUP], first[GROUP], second[GROUP];
     load_group(gradients + at, left, gradient);
     load_group(first_moment + at, left, first);
@@ -27,6 +32,7 @@ __device__ __forceinline__ void adamw(
     }
 #pragma unroll
     for (int i = 0; i < GROUP; i++) {
+        gradient[i] *= scale;
         first[i] = update.beta1 * first[i] + update.rest1 * gradient[i];
         second[i] = update.beta2 * second[i] + update.rest2 * gradient[i] * gradient[i];
         float root = sqrtf(second[i]) * update.root_correction + update.epsilon;
@@ -42,11 +48,11 @@ __device__ __forceinline__ void adamw(
 
 #define ADAMW(name, E, G)                                                                                           \
     extern "C" __global__ void name(const G* gradients, E* parameters, float* master, float* first_moment,          \
-                                    float* second_moment, long long count, float beta1, float beta2, float rest1,   \
-                                    float rest2, float decay, float step_size, float root_correction,               \
-                                    float epsilon) {                                                                \
-        adamw(gradients, parameters, master, first_moment, second_moment, count,                                    \
-              {beta1, beta2, rest1, rest2, decay, step_size, root_correction, epsilon});                            \
+                                    float* second_moment, const float* squares, long long count, float beta1,       \
+                                    float beta2, float rest1, float rest2, float decay, float step_size,            \
+                                    float root_correction, float epsilon, float clip, float clip_epsilon) {         \
+        adamw(gradients, parameters, master, first_moment, second_moment, squares, count,                           \
+              {beta1, beta2, rest1, rest2, decay, step_size, root_correction, epsilon, clip, clip_epsilon});        \
     }
 ADAMW(adamw_bf16_bf16, bf16, bf16)
 ADAMW(adamw_bf16_f32, bf16, float)

@@ -4,7 +4,9 @@ use super::{super::OptimizerArrays, Gpu, Kernels, Stored, assert_near, gpu, rand
 use crate::backend::{AdamW, cpu::kernels};
 
 const SETTINGS: AdamW =
-    AdamW { learning_rate: 1e-2, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, step: 3 };
+    AdamW { learning_rate: 1e-2, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(0.5), step: 3 };
+/// Of all gradients.
+const SQUARES: f32 = 16.0;
 
 fn steps<E: Stored, G: Stored>(gpu: &Gpu, count: usize, with_master: bool) {
     let (gradients, parameters) = (random::<G>(1, count), random::<E>(2, count));
@@ -14,17 +16,26 @@ fn steps<E: Stored, G: Stored>(gpu: &Gpu, count: usize, with_master: bool) {
     let (mut expected, mut expected_first, mut expected_second) = (parameters.clone(), first.clone(), second.clone());
     let mut expected_master = master.clone();
     let into_master = expected_master.as_deref_mut();
-    kernels::adamw(&SETTINGS, &gradients, &mut expected, into_master, &mut expected_first, &mut expected_second);
+    kernels::adamw(
+        (&SETTINGS, SQUARES),
+        &gradients,
+        &mut expected,
+        into_master,
+        &mut expected_first,
+        &mut expected_second,
+    );
     let (actual, actual_master, actual_first, actual_second) = twice(|| {
         let (gradients, parameters) = (gpu.upload(&gradients), gpu.upload(&parameters));
         let master = master.as_ref().map(|master| gpu.upload(master));
         let (first_moment, second_moment) = (gpu.upload(&first), gpu.upload_misaligned(&second));
+        let squares = gpu.upload(&[SQUARES]);
         let arrays = OptimizerArrays {
             gradients: gradients.array,
             parameters: parameters.array,
             master: master.as_ref().map(|master| master.array),
             first_moment: first_moment.array,
             second_moment: second_moment.array,
+            squares: squares.array,
         };
         gpu.kernels.adamw(gpu.stream(), SETTINGS, arrays).unwrap();
         let master = master.map(|master| gpu.download::<f32>(&master));

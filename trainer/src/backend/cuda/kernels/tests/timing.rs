@@ -109,13 +109,23 @@ fn optimizer(gpu: &Gpu) {
     let (stream, kernels) = (gpu.stream(), &gpu.kernels);
     let [gradients, master, first, second] = [(); 4].map(|()| filled::<f32>(gpu, PARAMETERS));
     let parameters = filled::<bf16>(gpu, PARAMETERS);
-    let settings = AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, step: 1 };
+    let settings = AdamW {
+        learning_rate: 1e-3,
+        beta1: 0.9,
+        beta2: 0.95,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        clip: Some(1.0),
+        step: 1,
+    };
+    let squares = filled::<f32>(gpu, 1);
     let arrays = OptimizerArrays {
         gradients: gradients.array,
         parameters: parameters.array,
         master: Some(master.array),
         first_moment: first.array,
         second_moment: second.array,
+        squares: squares.array,
     };
     streams(gpu, "adamw", 30 * PARAMETERS, || kernels.adamw(stream, settings, arrays).unwrap());
     let (total, room) = (filled::<f32>(gpu, 1), gpu.workspace(Kernels::sum_of_squares_workspace_bytes(PARAMETERS)));
