@@ -67,9 +67,15 @@ struct AssumptionArguments {
     /// One-way bandwidth between the GPUs of a node, in GB/s.
     #[arg(long, value_name = "GB/S")]
     link_bandwidth: Option<f64>,
+    /// Time of a message between the GPUs of a node however small, in µs.
+    #[arg(long, value_name = "µS")]
+    link_latency: Option<f64>,
     /// One-way network bandwidth per GPU to other nodes, in GB/s.
     #[arg(long, value_name = "GB/S")]
     network_bandwidth: Option<f64>,
+    /// Time of a message between nodes however small, in µs.
+    #[arg(long, value_name = "µS")]
+    network_latency: Option<f64>,
     /// Share of compute that data-parallel communication can overlap with.
     #[arg(long, value_name = "SHARE")]
     data_overlap: Option<f64>,
@@ -101,6 +107,8 @@ impl AssumptionArguments {
         set(&mut assumptions.usable_memory, self.usable_memory, 1.0);
         set(&mut assumptions.link_bandwidth, self.link_bandwidth, 1e9);
         set(&mut assumptions.network_bandwidth, self.network_bandwidth, 1e9);
+        set(&mut assumptions.link_latency, self.link_latency, 1e-6);
+        set(&mut assumptions.network_latency, self.network_latency, 1e-6);
         set(&mut assumptions.data_overlap, self.data_overlap, 1.0);
         set(&mut assumptions.tensor_overlap, self.tensor_overlap, 1.0);
         assumptions.gpus_per_node = self.gpus_per_node.unwrap_or(assumptions.gpus_per_node);
@@ -280,7 +288,7 @@ impl Report<'_> {
         let rows = best.take(limit).map(|configuration| {
             let mut row = layout_row(&configuration.layout);
             row.extend([
-                text::bytes(configuration.memory_bytes),
+                text::bytes(configuration.memory_bytes) + if configuration.tight { TIGHT } else { "" },
                 text::duration(configuration.step_time_ns as i64),
                 text::count(configuration.tokens_per_second as u64),
                 text::percent(configuration.mfu),
@@ -292,7 +300,10 @@ impl Report<'_> {
             }
             row
         });
-        let table = terminal::table(&headers, rows);
+        let mut table = terminal::table(&headers, rows);
+        if table.contains(TIGHT) {
+            table += "! less than 5% of usable memory is left: it may not fit\n";
+        }
         let found = text::counted(self.search.configurations.len() as u64, "configuration");
         format!(
             "predicted: the best of each dp × tp × pp grid, out of {found} that fit; memory is on the fullest rank\n{table}"
@@ -322,7 +333,9 @@ impl Report<'_> {
             usable_memory,
             gpus_per_node,
             link_bandwidth,
+            link_latency,
             network_bandwidth,
+            network_latency,
             data_overlap,
             tensor_overlap,
             attention,
@@ -335,20 +348,25 @@ impl Report<'_> {
         };
         format!(
             "\nassumptions: compute reaches {} of {peak:.0} TFLOP/s ({}, dense); {} of memory is usable; gradients in \
-             {};\n  {gpus_per_node} GPUs per node, {:.0} GB/s between them and {:.1} GB/s from each to other nodes; \
-             {attention} attention;\n  data-parallel communication overlaps with {} of compute, \
+             {};\n  {gpus_per_node} GPUs per node, {:.0} GB/s and {:.1} µs between them, {:.1} GB/s from each to other nodes \
+             and {:.1} µs; {attention} attention;\n  data-parallel communication overlaps with {} of compute, \
              {} of tensor-parallel communication is overlapped;\n  MFU counts attention without causal discount\n",
             text::whole_percent(compute_efficiency),
             precision.name(),
             text::whole_percent(usable_memory),
             self.request.gradients.name(),
             link_bandwidth / 1e9,
+            link_latency * 1e6,
             network_bandwidth / 1e9,
+            network_latency * 1e6,
             text::whole_percent(data_overlap),
             text::whole_percent(tensor_overlap),
         )
     }
 }
+
+/// Behind memory of which little is left.
+const TIGHT: &str = " !";
 
 /// The columns of a layout that say only how ranks are arranged.
 const GRID_COLUMNS: usize = 3;

@@ -15,8 +15,12 @@ pub struct Assumptions {
     pub gpus_per_node: u64,
     /// Bytes a second, one way, between two devices of a node.
     pub link_bandwidth: f64,
+    /// Seconds that a message takes between them, however small.
+    pub link_latency: f64,
     /// Bytes a second, one way, that each device of a node adds to its way to other nodes.
     pub network_bandwidth: f64,
+    /// Seconds that a message takes between nodes, however small.
+    pub network_latency: f64,
     /// The share of the compute beside which data-parallel communication can run that really hides it.
     pub data_overlap: f64,
     /// The share of tensor-parallel communication that is hidden.
@@ -33,7 +37,10 @@ impl Assumptions {
             usable_memory: 0.92,
             gpus_per_node: 8,
             link_bandwidth: device.link_bandwidth,
+            // What NCCL's own tuning takes a hop of a ring for, with large messages.
+            link_latency: 3.4e-6,
             network_bandwidth: device.network_bandwidth,
+            network_latency: 14e-6,
             data_overlap: 0.8,
             tensor_overlap: 0.0,
             attention: Attention::Flash,
@@ -56,6 +63,11 @@ impl Assumptions {
         for (what, rate) in rates {
             if !rate.is_finite() || rate < 1.0 {
                 return Err(PlanError::Request(format!("{what} is {rate} bytes per second; it must be positive")));
+            }
+        }
+        for (what, latency) in [("link latency", self.link_latency), ("network latency", self.network_latency)] {
+            if !(0.0..=1.0).contains(&latency) {
+                return Err(PlanError::Request(format!("{what} is {latency} s; it must be between 0 and 1")));
             }
         }
         if !(1..=1 << 20).contains(&self.gpus_per_node) {

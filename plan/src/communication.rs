@@ -113,6 +113,8 @@ pub struct Traffic {
     pub bytes: f64,
     /// Bytes that cross the rank's link for them, by the ring algorithm.
     pub wire_bytes: f64,
+    /// Hops from rank to rank that follow each other, by the same.
+    pub hops: u64,
 }
 
 impl Traffic {
@@ -123,18 +125,24 @@ impl Traffic {
             "all_gather" | "reduce_scatter" => shares,
             _ => 1.0,
         };
-        Traffic { axis, operation, count, bytes, wire_bytes: factor * bytes }
+        let hops = match operation {
+            "all_reduce" => 2 * (ranks - 1),
+            "all_gather" | "reduce_scatter" => ranks - 1,
+            _ => 1,
+        };
+        Traffic { axis, operation, count, bytes, wire_bytes: factor * bytes, hops: count * hops }
     }
 
     fn add(&mut self, other: &Traffic) {
         self.count += other.count;
         self.bytes += other.bytes;
         self.wire_bytes += other.wire_bytes;
+        self.hops += other.hops;
     }
 
-    /// Seconds it takes at a bandwidth in bytes a second.
-    pub fn seconds(&self, bandwidth: f64) -> f64 {
-        self.wire_bytes / bandwidth
+    /// Seconds it takes at a bandwidth in bytes a second, where a hop takes so long however little is sent.
+    pub fn seconds(&self, bandwidth: f64, latency: f64) -> f64 {
+        self.wire_bytes / bandwidth + self.hops as f64 * latency
     }
 
     /// Everything a rank of a stage takes part in, in one step. The layout must fit the model.
@@ -199,8 +207,11 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
     let (gradients, weights) =
         (parameters * layout.gradients.bytes() as f64, parameters * layout.precision.bytes() as f64);
     let m = layout.micro_batches;
-    let of =
-        |operation, count: u64, bytes: f64| Traffic::new(Axis::Data, operation, layout.dp, count, count as f64 * bytes);
+    // A message for each unit.
+    let units = holdings.unit_count(layout, layout.stage_layers(model), stage);
+    let of = |operation, times: u64, bytes: f64| {
+        Traffic::new(Axis::Data, operation, layout.dp, times * units, times as f64 * bytes)
+    };
     match layout.zero {
         Zero::Off => vec![of("all_reduce", 1, gradients)],
         Zero::One => vec![of("reduce_scatter", 1, gradients), of("all_gather", 1, weights)],
@@ -210,7 +221,8 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
         Zero::Three => {
             let embedding = if stage == 0 { holdings.padded_embedding(layout) } else { 0 };
             let both = 2.0 * weights - (embedding * layout.precision.bytes()) as f64;
-            let gathers = Traffic::new(Axis::Data, "all_gather", layout.dp, 2 * m, m as f64 * both);
+            let count = m * (2 * units - u64::from(stage == 0));
+            let gathers = Traffic::new(Axis::Data, "all_gather", layout.dp, count, m as f64 * both);
             vec![of("reduce_scatter", m, gradients), gathers]
         }
     }
@@ -233,14 +245,19 @@ mod tests {
         let base =
             ParallelLayout { dp: 4, micro_batches: 3, gradients: crate::Precision::Fp32, ..ParallelLayout::default() };
         let at = |zero| traffic(ParallelLayout { zero, ..base }, 0, Axis::Data);
-        assert_eq!(at(Zero::Off), [("all_reduce", 1, 4.0 * n, 6.0 * n)]);
-        let gather = ("all_gather", 1, 2.0 * n, 1.5 * n);
-        assert_eq!(at(Zero::One), [("reduce_scatter", 1, 4.0 * n, 3.0 * n), gather]);
-        assert_eq!(at(Zero::Two), [("reduce_scatter", 3, 12.0 * n, 9.0 * n), gather]);
+        // An embedding, 32 layers and a head.
+        let units = 34;
+        assert_eq!(at(Zero::Off), [("all_reduce", units, 4.0 * n, 6.0 * n)]);
+        let gather = ("all_gather", units, 2.0 * n, 1.5 * n);
+        assert_eq!(at(Zero::One), [("reduce_scatter", units, 4.0 * n, 3.0 * n), gather]);
+        assert_eq!(at(Zero::Two), [("reduce_scatter", 3 * units, 12.0 * n, 9.0 * n), gather]);
         let gathered = 12.0 * n - 3.0 * 2.0 * 128_256.0 * 4096.0;
         assert_eq!(
             at(Zero::Three),
-            [("reduce_scatter", 3, 12.0 * n, 9.0 * n), ("all_gather", 6, gathered, 0.75 * gathered)]
+            [
+                ("reduce_scatter", 3 * units, 12.0 * n, 9.0 * n),
+                ("all_gather", 6 * units - 3, gathered, 0.75 * gathered)
+            ]
         );
         assert_eq!(traffic(ParallelLayout { dp: 1, ..base }, 0, Axis::Data), []);
     }
@@ -283,6 +300,8 @@ mod tests {
     #[test]
     fn bandwidth_turns_bytes_into_time() {
         let traffic = Traffic::new(Axis::Data, "all_reduce", 8, 1, 80e9);
-        assert!((traffic.seconds(350e9) - 0.4).abs() < 1e-12);
+        assert!((traffic.seconds(350e9, 0.0) - 0.4).abs() < 1e-12);
+        // A ring of eight goes around it twice.
+        assert!((traffic.seconds(350e9, 1e-3) - 0.414).abs() < 1e-12);
     }
 }

@@ -127,6 +127,11 @@ impl Holdings {
         }
     }
 
+    /// How many units a stage has.
+    pub(crate) fn unit_count(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
+        self.units(layout, layers, stage).iter().map(|(_, count)| count).sum()
+    }
+
     /// The embedding, with its padding.
     pub(crate) fn padded_embedding(&self, layout: &ParallelLayout) -> u64 {
         self.embedding.next_multiple_of(layout.dp)

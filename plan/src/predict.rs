@@ -5,6 +5,7 @@
 //!   and `v` chunks, a step takes `m·max(t) + (Σt − max(t)) / v`. With equal stages that is the ideal bubble.
 //! - **Tensor-parallel** communication stands in the way of compute, but for the assumed share. With sequence parallelism, so do a
 //!   gather and a reduce-scatter instead of each all-reduce; gathers for the gradients of weights go on beside it.
+//! - **Rings** have a hop for each rank, and each hop takes a while however little is sent.
 //! - **Pipeline** transfers: only as many micro-batches are in flight as there are stages, so each pays for its way there
 //!   and back once in a round: `2·x·m·(p−1) / (p·v)` for a transfer of `x`, which the simulator bears out.
 //! - **Data-parallel** communication hides behind the assumed share of the compute it can run beside. A group that spans
@@ -54,22 +55,28 @@ impl Prediction {
         let compute = m * last;
 
         let in_the_way = ParallelLayout { sequence_parallel: false, ..*layout };
-        let busiest = |axis: Axis, bandwidth: f64| {
+        let busiest = |axis: Axis, (bandwidth, latency): (f64, f64)| {
             [0, layout.pp / 2, layout.pp - 1].into_iter().fold(0.0, |most: f64, stage| {
                 let traffic = Traffic::of_stage(model, &in_the_way, stage);
                 let of_axis = traffic.iter().filter(|traffic| traffic.axis == axis);
-                most.max(of_axis.map(|traffic| traffic.seconds(bandwidth)).sum())
+                most.max(of_axis.map(|traffic| traffic.seconds(bandwidth, latency)).sum())
             })
         };
         let node = assumptions.gpus_per_node;
-        let tensor = busiest(Axis::Tensor, assumptions.link_bandwidth) * (1.0 - assumptions.tensor_overlap);
+        let Assumptions { link_bandwidth, link_latency, network_bandwidth, network_latency, .. } = *assumptions;
+        let link = (link_bandwidth, link_latency);
+        let tensor = busiest(Axis::Tensor, link) * (1.0 - assumptions.tensor_overlap);
         // Tensor shards are neighbors, then replicas, then stages.
         let of_group_in_node = (node / layout.tp).clamp(1, layout.dp) as f64;
-        let data_bandwidth = match layout.dp * layout.tp <= node {
-            true => assumptions.link_bandwidth,
-            false => (assumptions.network_bandwidth * of_group_in_node).min(assumptions.link_bandwidth),
+        let between_replicas = match layout.dp * layout.tp <= node {
+            true => link,
+            // A ring goes over the network once for each node.
+            false => {
+                let latency = (network_latency + (of_group_in_node - 1.0) * link_latency) / of_group_in_node;
+                ((network_bandwidth * of_group_in_node).min(link_bandwidth), latency)
+            }
         };
-        let data = busiest(Axis::Data, data_bandwidth);
+        let data = busiest(Axis::Data, between_replicas);
         let beside = compute
             * match layout.zero {
                 // The backward pass of the last micro-batch.
@@ -81,11 +88,11 @@ impl Prediction {
                 Zero::Three => 1.0,
             };
         let data = (data - assumptions.data_overlap * beside).max(0.0);
-        let pipeline_bandwidth =
-            if layout.world_size() <= node { assumptions.link_bandwidth } else { assumptions.network_bandwidth };
+        let (pipeline_bandwidth, pipeline_latency) =
+            if layout.world_size() <= node { link } else { (network_bandwidth, network_latency) };
         let message = (layout.micro_batch_tokens() * model.hidden * layout.precision.bytes()) as f64
             / layout.token_shares() as f64;
-        let pipeline = exposed_transfers(message / pipeline_bandwidth, p, m, v);
+        let pipeline = exposed_transfers(message / pipeline_bandwidth + pipeline_latency, p, m, v);
 
         let (stage, others) = (last + tensor / m, (p - 1.0) * (inner + tensor / m));
         let passes = m * stage + others / v;
@@ -115,7 +122,7 @@ mod tests {
     fn predict(model: &ModelShape, device: &str, layout: ParallelLayout, change: fn(&mut Assumptions)) -> Prediction {
         layout.check(model).unwrap();
         let device = Device::named(device).unwrap();
-        let mut assumptions = Assumptions::of(device);
+        let mut assumptions = Assumptions { link_latency: 0.0, network_latency: 0.0, ..Assumptions::of(device) };
         change(&mut assumptions);
         let memory = MemoryPlan::fullest(model, &layout, assumptions.attention).unwrap();
         Prediction::of(model, device, &assumptions, &layout, &memory)
@@ -153,6 +160,24 @@ mod tests {
         assert!(close(exposed(16, 1), gradients * 2.0 * 15.0 / 16.0 / 400e9), "across: eight networks, 50 GB/s each");
         let shard = 2.0 * (8_030_261_248.0 - 65.0 * 4096.0) / 8.0 + 2.0 * 65.0 * 4096.0;
         assert!(close(exposed(2, 8), shard * 2.0 / 2.0 / 50e9), "one device of a node in each group: its own network");
+    }
+
+    #[test]
+    fn a_ring_of_many_ranks_takes_its_time() {
+        let model = ModelShape::preset("llama-1b").unwrap();
+        let exposed = |dp, latency: fn(&mut Assumptions)| {
+            let layout = ParallelLayout { dp, ..ParallelLayout::default() };
+            predict(&model, "h100", layout, latency).exposed_communication
+        };
+        let added = |dp| {
+            let with = |assumptions: &mut Assumptions| {
+                (assumptions.data_overlap, assumptions.link_latency, assumptions.network_latency) = (0.0, 3e-6, 14e-6);
+            };
+            exposed(dp, with) - exposed(dp, |assumptions| assumptions.data_overlap = 0.0)
+        };
+        // The embedding, which is the head too, 16 layers and the last norm; one hop of eight is between nodes.
+        assert!(close(added(8), 18.0 * 2.0 * 7.0 * 3e-6), "{}", added(8));
+        assert!(close(added(1024), 18.0 * 2.0 * 1023.0 * (14e-6 + 7.0 * 3e-6) / 8.0), "{}", added(1024));
     }
 
     #[test]

@@ -20,6 +20,8 @@ use crate::{
     text,
 };
 
+/// Of usable memory, what should be left: predictions are within 3%, and allocators leave gaps.
+const HEAD_ROOM: f64 = 0.05;
 /// A miss is near when it lacks at most this part of the memory there is.
 const NEAR: u64 = 4;
 
@@ -63,6 +65,8 @@ pub struct Configuration {
     pub memory: MemoryPlan,
     /// All of that.
     pub memory_bytes: u64,
+    /// Whether so little of what is usable is left that it may not fit after all.
+    pub tight: bool,
     /// A step.
     pub step_time_ns: f64,
     /// Over all ranks.
@@ -210,6 +214,7 @@ impl Request {
             layout,
             memory,
             memory_bytes: memory.total(),
+            tight: memory.total() as f64 > (1.0 - HEAD_ROOM) * self.usable_bytes() as f64,
             step_time_ns: prediction.step * 1e9,
             tokens_per_second: layout.tokens_per_step() as f64 / prediction.step,
             mfu: prediction.mfu,
@@ -323,6 +328,8 @@ mod tests {
             assert_eq!(layout.world_size(), 64);
             assert_eq!(layout.tokens_per_step(), 4 << 20);
             assert!(configuration.memory_bytes <= request.usable_bytes());
+            let left = 1.0 - configuration.memory_bytes as f64 / request.usable_bytes() as f64;
+            assert_eq!(configuration.tight, left < 0.05, "{left}");
             assert_eq!(configuration.memory_bytes, configuration.memory.total());
             assert!((0.0..0.6).contains(&configuration.mfu), "{configuration:?}");
             assert!(configuration.step_time_ns > 0.0 && configuration.exposed_communication_ns >= 0.0);
