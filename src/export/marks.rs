@@ -10,11 +10,11 @@ use stepscope_traces::{
 use super::missing;
 use crate::terminal;
 
-/// What is known of a run, by name.
+/// What is known of a run, by name; which levels are left out, and beyond which size that was done.
 pub(super) fn metadata(
     run: &Run,
     analysis: &Analysis,
-    left_out: &[Level],
+    (left_out, beyond): (&[Level], Option<u64>),
     limit: u64,
 ) -> impl Iterator<Item = (String, String)> {
     let info = &run.info;
@@ -44,6 +44,7 @@ pub(super) fn metadata(
         entry("lost_bytes", lost.unreadable_bytes.to_string()),
         entry("missing_ranks", missing::words(run).unwrap_or_else(|| "none".into())),
         entry("left_out", if left_out.is_empty() { "nothing".into() } else { left_out }),
+        beyond.and_then(|beyond| entry("left_out_beyond", beyond.to_string())),
         entry("max_size", limit.to_string()),
     ]
     .into_iter()
