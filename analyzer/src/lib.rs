@@ -19,7 +19,7 @@ mod selection;
 #[cfg(test)]
 mod test_runs;
 
-pub use analyze::analyze;
+pub use analyze::{analyze, chosen_ranks};
 pub use detail::{
     Column, Frame, LaneColumns, Link, LongSpan, Overlay, RankOverlay, RankSpans, RankView, RankWork, RunStretch,
     SpanFacts, StretchChoice, StretchKind, StretchSpan, StretchStream, TimelineColumns, analyze_with_overlay,

@@ -43,7 +43,7 @@ pub(crate) struct Wanted {
     /// What of a run is analyzed: all of its ranks.
     pub(super) selection: Selection,
     /// The ranks that are drawn; all of them, if there are none.
-    ranks: Vec<Rank>,
+    pub(super) ranks: Vec<Rank>,
     /// The largest trace to write, if one is chosen.
     max_size: Option<u64>,
     /// Whether a terminal is told how far it is.

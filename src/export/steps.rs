@@ -47,12 +47,11 @@ fn stretch(window: &CountedSteps, step: &StepFigures, start_ns: i64, arguments: 
     NamedStretch { start_ns, end_ns: ends(step), name: format!("step {number}{aside}"), arguments }
 }
 
-/// The figures of a step, as `analyze --format json` names them. Slices are in the clock that all ranks share.
+/// The figures of a step, as `analyze --format json` names them.
 fn figures(step: &StepFigures) -> Vec<(String, Fact)> {
     let Ok(Value::Object(figures)) = serde_json::to_value(step) else { return Vec::new() };
     let fact = |value: &Value| value.as_u64().map(Fact::Count).or_else(|| value.as_f64().map(Fact::Number));
-    let figures = figures.iter().filter_map(|(name, value)| Some((name.clone(), fact(value)?)));
-    figures.chain([("clock".into(), Fact::Text("figures are in the rank's own clock".into()))]).collect()
+    figures.iter().filter_map(|(name, value)| Some((name.clone(), fact(value)?))).collect()
 }
 
 /// The figures of the rank on which a step takes longest, which stand for the job's.
@@ -63,11 +62,17 @@ fn figures_of_longest(step: &StepFigures) -> Vec<(String, Fact)> {
     figures
 }
 
-/// In the order of time, each over where the next one begins.
+/// In the order of time, each over where the next one begins. One that is not as long as its figures say has a word about it.
 fn apart(steps: impl Iterator<Item = NamedStretch>) -> Vec<NamedStretch> {
     let mut steps: Vec<NamedStretch> = steps.collect();
     steps.sort_by_key(|step| step.start_ns);
     let starts: Vec<i64> = steps.iter().skip(1).map(|step| step.start_ns).collect();
     steps.iter_mut().zip(starts).for_each(|(step, next)| step.end_ns = step.end_ns.min(next));
+    for step in &mut steps {
+        let length = Fact::Count(step.end_ns.saturating_sub(step.start_ns).max(0) as u64);
+        if step.arguments.iter().any(|(name, fact)| name == "duration_ns" && *fact != length) {
+            step.arguments.push(("figures are in".into(), Fact::Text("the rank's own clock".into())));
+        }
+    }
     steps
 }

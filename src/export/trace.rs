@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Result;
 use flate2::{Compression, write::GzEncoder};
-use stepscope_analyzer::{Analysis, Overlay, RankOverlay, Selection, StepFigures, analyze_with_overlay};
+use stepscope_analyzer::{Analysis, Overlay, RankOverlay, Selection, StepFigures, analyze_with_overlay, chosen_ranks};
 use stepscope_plan::text;
 use stepscope_traces::{
     Nanos, Run,
@@ -54,13 +54,14 @@ pub(crate) struct Exported {
 
 /// Writes a run into an empty file.
 pub(crate) fn export(run: &Run, wanted: &Wanted, packing: Packing, file: &mut File) -> Result<Exported> {
+    chosen_ranks(run, &wanted.ranks)?;
     let mut selection = wanted.selection.clone();
     let reach = reach::bound(run, &mut selection)?;
     let analyzed = |progress: &(dyn Fn(usize) + Sync)| analyze_with_overlay(run, &selection, progress);
     let (analysis, mut overlay) =
         if wanted.shows_progress { progress::shown(run.ranks.iter(), analyzed)? } else { analyzed(&|_| {})? };
     // Figures are of all ranks, whichever are drawn.
-    overlay.ranks.retain(|rank| wanted.draws(rank.rank));
+    overlay.leave(|rank| wanted.draws(rank));
     let limit = |detail: Detail| wanted.limit(detail);
     let estimate = Estimate::of(&overlay);
     let mut detail = Some(estimate.most(limit));

@@ -9,7 +9,7 @@ mod pipeline;
 mod rank_map;
 mod roofline;
 mod step_axis;
-mod steps;
+mod time_bars;
 mod timeline;
 mod trends;
 
@@ -54,7 +54,14 @@ pub(super) fn written(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Resu
         Section::new("Findings", findings(analysis, &timeline)),
         section("Hang", Topic::Waiting, String::new()),
         Section::new("Timeline", timeline.html.clone()),
-        section("Time", Topic::Time, steps::plot(analysis)? + &trends::of_steps(analysis)? + &rank_map::plot(analysis)),
+        section(
+            "Time",
+            Topic::Time,
+            time_bars::of_steps(analysis)?
+                + &time_bars::of_ranks(analysis)?
+                + &trends::of_steps(analysis)?
+                + &rank_map::plot(analysis),
+        ),
         section("Memory", Topic::Memory, memory::plots(analysis)?),
         section("Pipeline", Topic::Pipeline, pipelined),
         section("Communication", Topic::Communication, message_sizes::plot(analysis)?),
