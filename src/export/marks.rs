@@ -40,6 +40,7 @@ pub(super) fn metadata(
         analysis.run.device.as_ref().and_then(|device| entry("device", device.name.clone())),
         aligned.and_then(|by| entry("clock.aligned_by", by)),
         clock.residual_ns.and_then(|residual| entry("clock.residual_ns", residual.to_string())),
+        entry("step_figures", "in each rank's own clock; slices are in the clock that all ranks share".into()),
         entry("lost_events", lost_events.to_string()),
         entry("lost_bytes", lost.unreadable_bytes.to_string()),
         entry("missing_ranks", missing::words(run).unwrap_or_else(|| "none".into())),

@@ -62,17 +62,11 @@ fn figures_of_longest(step: &StepFigures) -> Vec<(String, Fact)> {
     figures
 }
 
-/// In the order of time, each over where the next one begins. One that is not as long as its figures say has a word about it.
+/// In the order of time, each over where the next one begins.
 fn apart(steps: impl Iterator<Item = NamedStretch>) -> Vec<NamedStretch> {
     let mut steps: Vec<NamedStretch> = steps.collect();
     steps.sort_by_key(|step| step.start_ns);
     let starts: Vec<i64> = steps.iter().skip(1).map(|step| step.start_ns).collect();
     steps.iter_mut().zip(starts).for_each(|(step, next)| step.end_ns = step.end_ns.min(next));
-    for step in &mut steps {
-        let length = Fact::Count(step.end_ns.saturating_sub(step.start_ns).max(0) as u64);
-        if step.arguments.iter().any(|(name, fact)| name == "duration_ns" && *fact != length) {
-            step.arguments.push(("figures are in".into(), Fact::Text("the rank's own clock".into())));
-        }
-    }
     steps
 }
