@@ -57,7 +57,6 @@ pub(crate) fn all() -> &'static [Case] {
         vec![
             Case::of("sample", read(&sample("tp2"))),
             Case::of("one_rank", read(&sample("single"))),
-            Case::of("memory_snapshot", read(&sample("../tests/fixtures/ddp-rank0.pickle"))),
             Case::of("synthetic", made(&synthetic(), |_| {})),
             Case::of("interrupted", made(&synthetic(), interrupt)),
             Case::of("lossy", made(&synthetic(), damage)),
