@@ -71,7 +71,7 @@ fn main() -> Outcome<()> {
 }
 
 fn options(run: &Path) -> Options {
-    Options { source: Source::Named(vec![run.to_owned()]), view: View::Overview, theme: ThemeName::Dark }
+    Options { source: Source::Named(vec![run.to_owned()]), view: Some(View::Overview), theme: ThemeName::Dark }
 }
 
 /// This program as another process, told to do something with a run.

@@ -78,7 +78,7 @@ pub(crate) fn analyze_and<T>(
     progress: &(dyn Fn(usize) + Sync),
     look: impl FnOnce(&ReadJob<'_>) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
-    let chosen = chosen(run, &selection.ranks)?;
+    let chosen = chosen_ranks(run, &selection.ranks)?;
     let alone = Counting::Alone(selection.steps);
     let mut ranks = read_ranks(&chosen, progress, |rank| read_rank(&run.info, rank, selection, alone, detail))?;
     let counted = counted_of_job(&ranks, selection.steps);
@@ -248,8 +248,8 @@ fn state(run: &Run, ranks: &[RankResult]) -> State {
     if cut_off && run.state() == State::Complete { State::Interrupted } else { run.state() }
 }
 
-/// The ranks that were asked for.
-fn chosen<'a>(run: &'a Run, wanted: &[Rank]) -> Result<Vec<&'a RankDirectory>, AnalysisError> {
+/// The ranks that were asked for; all of them, if none was. One that is not there is an error.
+pub fn chosen_ranks<'a>(run: &'a Run, wanted: &[Rank]) -> Result<Vec<&'a RankDirectory>, AnalysisError> {
     if run.ranks.is_empty() {
         return Err(AnalysisError::Selection(format!("{} has no ranks: nothing was recorded", run.path.display())));
     }

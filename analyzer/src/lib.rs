@@ -19,11 +19,11 @@ mod selection;
 #[cfg(test)]
 mod test_runs;
 
-pub use analyze::analyze;
+pub use analyze::{analyze, chosen_ranks};
 pub use detail::{
-    Column, Frame, LaneColumns, LaneSpan, Link, LongSpan, Overlay, RankOverlay, RankSpans, RankView, RankWork,
-    RunStretch, SpanFacts, StepTimeline, StreamSpans, StretchChoice, StretchKind, StretchSpan, StretchStream,
-    TimelineColumns, analyze_with_overlay, ideal_work, step_timeline,
+    Column, Frame, LaneColumns, Link, LongSpan, Overlay, RankOverlay, RankSpans, RankView, RankWork, RunStretch,
+    SpanFacts, StretchChoice, StretchKind, StretchSpan, StretchStream, TimelineColumns, analyze_with_overlay,
+    ideal_work, step_passes,
 };
 pub use diff::{
     BUS_BANDWIDTH, BytesDiff, CauseKind, DIFF_METRICS, Diff, Interval, KernelDiff, KernelStatus, MemoryCause,

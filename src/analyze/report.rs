@@ -6,7 +6,7 @@ use stepscope_analyzer::{
     AlignedBy, Analysis, KernelFigures, KernelMfu, Mfu, ModelFrom, PipelineFigures, RankFigures, RankMemory,
 };
 use stepscope_plan::{Convention, Model, text};
-use stepscope_traces::{Family, Loss, MemoryCategory, Nanos, Phase, RunSource, without_signature};
+use stepscope_traces::{Family, Loss, MemoryCategory, Nanos, Phase, RunSource, Step, without_signature};
 
 use crate::folded::{self, Folded};
 
@@ -189,10 +189,10 @@ fn speed(analysis: &Analysis) -> Option<String> {
                 ModelFrom::Shapes => String::new(),
                 _ => format!("convention {}, ", mfu.convention.name()),
             };
-            let doubt = if value > 1.0 {
-                "; above 100%: the peak is too low, or the model or its tokens are wrong"
-            } else {
-                ""
+            let doubt = match analysis.beyond_peak() {
+                Some(share) => format!("; the peak is too low: matrix products reach {} of it", text::percent(share)),
+                None if value > 1.0 => "; above 100%: the peak is too low, or the model or its tokens are wrong".into(),
+                None => String::new(),
             };
             let told = match mfu.model_from {
                 ModelFrom::Run => "",
@@ -342,18 +342,12 @@ fn kernels(analysis: &Analysis) -> Option<String> {
 }
 
 fn losses(analysis: &Analysis) -> Option<String> {
-    let counted = analysis.steps.iter().filter(|step| analysis.window.has(Some(step.step)));
-    let mut losses = counted.filter_map(|step| Some((step.step, step.loss?)));
-    let (first, last) = (losses.next()?, losses.next_back());
-    Some(match last.filter(|last| last.0 != first.0) {
-        Some((step, loss)) => format!(
-            "{} in step {} → {} in step {step}",
-            text::training_loss(first.1),
-            first.0,
-            text::training_loss(loss)
-        ),
-        None => format!("{} in step {}", text::training_loss(first.1), first.0),
-    })
+    let in_step = |(step, loss): &(Step, f64)| format!("{} in step {step}", text::training_loss(*loss));
+    match &analysis.counted_losses()[..] {
+        [] => None,
+        [only] => Some(in_step(only)),
+        [first, .., last] => Some(format!("{} → {}", in_step(first), in_step(last))),
+    }
 }
 
 fn clocks(analysis: &Analysis) -> Option<String> {

@@ -199,8 +199,7 @@ fn steps(analysis: &Analysis, room: Room) -> Table {
             *slowest = step;
         }
     }
-    // The loss is recorded by the ranks that have it.
-    let loss = |step: Step| analysis.steps.iter().filter(|other| other.step == step).find_map(|other| other.loss);
+    let losses = analysis.losses();
     let bubble = |step: Step| {
         let bubbles = analysis.pipeline.iter().flat_map(|pipeline| &pipeline.per_step);
         bubbles.into_iter().find(|bubble| bubble.step == step).map(|bubble| bubble.bubble)
@@ -214,7 +213,7 @@ fn steps(analysis: &Analysis, room: Room) -> Table {
             known(step.tokens_per_second, |tokens| text::count(tokens.round() as u64)),
             known(step.mfu, text::percent),
             known(bubble(step.step), text::percent),
-            known(loss(step.step), text::training_loss),
+            known(losses.get(&step.step).copied(), text::training_loss),
         ]
     });
     let headers = vec![">step", ">time", ">slowest rank", ">tokens/s", ">MFU", ">bubble", ">loss"];

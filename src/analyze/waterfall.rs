@@ -1,10 +1,12 @@
 //! From the peak to what is used of it, and what the end of a step depends on.
 
-use stepscope_analyzer::{Analysis, PathShare, WaterfallLine, WaterfallPart, WaterfallRow};
+use plotters::style::RGBColor;
+use stepscope_analyzer::{Analysis, Class, PathShare, WaterfallLine, WaterfallPart, WaterfallRow};
 use stepscope_plan::text;
+use stepscope_tui::palette;
 
 use crate::render::{
-    html::escaped,
+    html::{chart, escaped},
     table::{Table, Topic, duration},
 };
 
@@ -61,18 +63,11 @@ pub(super) fn plot(analysis: &Analysis) -> String {
         return String::new();
     }
     let row = |line: &WaterfallLine| {
-        let class = match line.part {
-            Some(WaterfallPart::Kernels { .. } | WaterfallPart::Recomputation) => "compute",
-            Some(WaterfallPart::Idle { .. } | WaterfallPart::Bubble) => "idle",
-            Some(WaterfallPart::Communication { .. } | WaterfallPart::Stragglers) => "communication",
-            Some(WaterfallPart::Copies) => "copies",
-            Some(WaterfallPart::Mfu) => "mfu",
-            None => "others",
-        };
+        let colour = chart::hex(colour(line.part));
         let (from, wide) = (line.from.clamp(0.0, 100.0), line.points.clamp(0.0, 100.0));
         format!(
-            "<tr><td>{}</td><td class=\"right\">{}</td><td class=\"right\">{:.1}</td><td class=\"bar\"><span class=\"{class}\" \
-             style=\"margin-left:{from:.2}%;width:{wide:.2}%\"></span></td></tr>\n",
+            "<tr><td>{}</td><td class=\"right\">{}</td><td class=\"right\">{:.1}</td><td class=\"bar\"><span \
+             style=\"margin-left:{from:.2}%;width:{wide:.2}%;background:{colour}\"></span></td></tr>\n",
             escaped(&line.words),
             duration(line.time_ns),
             line.points
@@ -84,6 +79,19 @@ pub(super) fn plot(analysis: &Analysis) -> String {
          class=\"right\">points</th><th></th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n",
         escaped(&title(analysis))
     )
+}
+
+/// The color of a part, as in the dashboard.
+fn colour(part: Option<WaterfallPart>) -> RGBColor {
+    match part {
+        Some(WaterfallPart::Kernels { family }) => chart::of_family(family),
+        Some(WaterfallPart::Communication { .. } | WaterfallPart::Stragglers) => {
+            chart::shade(palette::class(Class::Communication))
+        }
+        Some(WaterfallPart::Copies) => chart::shade(palette::class(Class::Copy)),
+        Some(WaterfallPart::Idle { .. } | WaterfallPart::Bubble) | None => chart::GREY,
+        Some(WaterfallPart::Recomputation | WaterfallPart::Mfu) => chart::shade(palette::class(Class::Compute)),
+    }
 }
 
 /// What the end of a step depends on.

@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let profiles = profiles(&runs, &names(&paths), &selection)?;
     let diffs = with_the_first(&profiles)?;
-    let text = written(arguments.format, &profiles, diffs.clone(), output.columns())?;
+    let text = written(arguments.format, &profiles, &selection, diffs.clone(), output.columns())?;
     output.write(&text)?;
     limits::check(&diffs, &arguments.fail_on)
 }
@@ -125,7 +125,13 @@ fn names(paths: &[&Path]) -> Vec<String> {
     (1..=longest).map(named).find(differ).unwrap_or_else(numbered)
 }
 
-fn written(format: Format, profiles: &[Profile<'_>], diffs: Vec<Diff>, columns: usize) -> Result<String> {
+fn written(
+    format: Format,
+    profiles: &[Profile<'_>],
+    selection: &Selection,
+    diffs: Vec<Diff>,
+    columns: usize,
+) -> Result<String> {
     let ([base, other], [diff]) = (profiles, diffs.as_slice()) else {
         return several::written(format, &several(profiles, diffs), columns);
     };
@@ -133,7 +139,7 @@ fn written(format: Format, profiles: &[Profile<'_>], diffs: Vec<Diff>, columns: 
         Format::Text => text::written(diff, columns),
         Format::Json => serde_json::to_string_pretty(diff)? + "\n",
         Format::Markdown => markdown::written(diff),
-        Format::Html => html::written(base, other, diff)?,
+        Format::Html => html::written(base, other, selection, diff)?,
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use stepscope_analyzer::{Selection, StepChoice};
 use stepscope_traces::{
-    Run,
+    Rank, Run,
     export::perfetto::{Detail, Level},
 };
 
@@ -26,7 +26,7 @@ pub(crate) struct Chosen {
     /// and figures cover complete steps without warm-up; with `all` they cover the whole recording.
     #[arg(long, value_name = "A..B|all", value_parser = ranges::choice, allow_hyphen_values = true, help_heading = "Selection")]
     steps: Option<StepChoice>,
-    /// Ranks to export, such as 0,2-5 [default: all]
+    /// Ranks to export, such as 0,2-5; figures and findings stay those of the whole run [default: all]
     #[arg(long, value_name = "LIST", value_parser = ranges::ranks, help_heading = "Selection")]
     ranks: Option<RankList>,
     /// Largest trace to write, before compression [default: 256M]
@@ -38,9 +38,12 @@ pub(crate) struct Chosen {
 }
 
 /// What is exported, and how.
+#[derive(Clone)]
 pub(crate) struct Wanted {
-    /// What of a run is analyzed.
+    /// What of a run is analyzed: all of its ranks.
     pub(super) selection: Selection,
+    /// The ranks that are drawn; all of them, if there are none.
+    pub(super) ranks: Vec<Rank>,
     /// The largest trace to write, if one is chosen.
     max_size: Option<u64>,
     /// Whether a terminal is told how far it is.
@@ -53,9 +56,20 @@ const LARGEST: u64 = 256_000_000;
 const LARGEST_WITH_ARGUMENTS: u64 = 64_000_000;
 
 impl Wanted {
-    /// Some of a run, as large as a browser opens it.
-    pub(crate) fn of(selection: Selection) -> Wanted {
-        Wanted { selection, max_size: None, shows_progress: true }
+    /// Some steps of some ranks, or of all of them, as large as a browser opens it.
+    pub(crate) fn of(steps: StepChoice, ranks: Vec<Rank>) -> Wanted {
+        let selection = Selection { steps, ..Selection::default() };
+        Wanted { selection, ranks, max_size: None, shows_progress: true }
+    }
+
+    /// The same in at most so many bytes.
+    pub(super) fn up_to(&self, bytes: u64) -> Wanted {
+        Wanted { max_size: Some(bytes), ..self.clone() }
+    }
+
+    /// Whether a rank is drawn.
+    pub(super) fn draws(&self, rank: Rank) -> bool {
+        self.ranks.is_empty() || self.ranks.contains(&rank)
     }
 
     /// Without a word to the terminal.
@@ -73,11 +87,7 @@ impl Wanted {
 impl Chosen {
     /// What that is, of a run.
     pub(crate) fn of(&self, run: &Run) -> Wanted {
-        let selection = Selection {
-            steps: self.steps.unwrap_or_default(),
-            ranks: self.ranks.as_ref().map_or_else(Vec::new, |list| list.among(run)),
-            ..Selection::default()
-        };
-        Wanted { max_size: self.max_size, ..Wanted::of(selection) }
+        let ranks = self.ranks.as_ref().map_or_else(Vec::new, |list| list.among(run));
+        Wanted { max_size: self.max_size, ..Wanted::of(self.steps.unwrap_or_default(), ranks) }
     }
 }

@@ -10,11 +10,11 @@ use stepscope_traces::{
 use super::missing;
 use crate::terminal;
 
-/// What is known of a run, by name.
+/// What is known of a run, by name; which levels are left out, and beyond which size that was done.
 pub(super) fn metadata(
     run: &Run,
     analysis: &Analysis,
-    left_out: &[Level],
+    (left_out, beyond): (&[Level], Option<u64>),
     limit: u64,
 ) -> impl Iterator<Item = (String, String)> {
     let info = &run.info;
@@ -40,10 +40,12 @@ pub(super) fn metadata(
         analysis.run.device.as_ref().and_then(|device| entry("device", device.name.clone())),
         aligned.and_then(|by| entry("clock.aligned_by", by)),
         clock.residual_ns.and_then(|residual| entry("clock.residual_ns", residual.to_string())),
+        entry("step_figures", "in each rank's own clock; slices are in the clock that all ranks share".into()),
         entry("lost_events", lost_events.to_string()),
         entry("lost_bytes", lost.unreadable_bytes.to_string()),
         entry("missing_ranks", missing::words(run).unwrap_or_else(|| "none".into())),
         entry("left_out", if left_out.is_empty() { "nothing".into() } else { left_out }),
+        beyond.and_then(|beyond| entry("left_out_beyond", beyond.to_string())),
         entry("max_size", limit.to_string()),
     ]
     .into_iter()

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Result;
 use flate2::{Compression, write::GzEncoder};
-use stepscope_analyzer::{Analysis, Overlay, RankOverlay, Selection, StepFigures, analyze_with_overlay};
+use stepscope_analyzer::{Analysis, Overlay, RankOverlay, Selection, StepFigures, analyze_with_overlay, chosen_ranks};
 use stepscope_plan::text;
 use stepscope_traces::{
     Nanos, Run,
@@ -54,17 +54,26 @@ pub(crate) struct Exported {
 
 /// Writes a run into an empty file.
 pub(crate) fn export(run: &Run, wanted: &Wanted, packing: Packing, file: &mut File) -> Result<Exported> {
+    chosen_ranks(run, &wanted.ranks)?;
     let mut selection = wanted.selection.clone();
     let reach = reach::bound(run, &mut selection)?;
-    let ranks = run.ranks.iter().filter(|rank| is_wanted(&selection, rank));
     let analyzed = |progress: &(dyn Fn(usize) + Sync)| analyze_with_overlay(run, &selection, progress);
-    let (analysis, overlay) =
-        if wanted.shows_progress { progress::shown(ranks, analyzed)? } else { analyzed(&|_| {})? };
+    let (analysis, mut overlay) =
+        if wanted.shows_progress { progress::shown(run.ranks.iter(), analyzed)? } else { analyzed(&|_| {})? };
+    // Figures are of all ranks, whichever are drawn.
+    overlay.leave(|rank| wanted.draws(rank));
     let limit = |detail: Detail| wanted.limit(detail);
     let estimate = Estimate::of(&overlay);
     let mut detail = Some(estimate.most(limit));
-    let source =
-        Source { run, selection: &selection, analysis: &analysis, overlay: &overlay, estimate: &estimate, reach };
+    let source = Source {
+        run,
+        wanted,
+        selection: &selection,
+        analysis: &analysis,
+        overlay: &overlay,
+        estimate: &estimate,
+        reach,
+    };
     while let Some(tried) = detail {
         match source.write_file(tried, limit(tried), (packing, &mut *file)) {
             Ok(written) => {
@@ -86,19 +95,16 @@ pub(crate) fn export(run: &Run, wanted: &Wanted, packing: Packing, file: &mut Fi
             Err(ExportError::Write(error)) => return Err(error.into()),
         }
     }
-    let least = source.write(Detail::LEAST, u64::MAX, &mut std::io::sink()).map(|written| written.bytes)?;
+    let least = source.least()?;
     let what = format!("the trace takes at least {}", text::bytes(least));
     let hint = format!("raise --max-size to {least}, or choose fewer --steps or --ranks");
     Err(WithHint { what, hint }.into())
 }
 
-fn is_wanted(selection: &Selection, rank: &stepscope_traces::RankDirectory) -> bool {
-    selection.ranks.is_empty() || selection.ranks.contains(&rank.info.rank)
-}
-
 /// What is exported, and what is known of it.
 struct Source<'a> {
     run: &'a Run,
+    wanted: &'a Wanted,
     selection: &'a Selection,
     analysis: &'a Analysis,
     overlay: &'a Overlay,
@@ -145,6 +151,19 @@ impl Source<'_> {
         trace.finish()
     }
 
+    /// The smallest limit that a trace fits into: it says its limit itself, so one with fewer digits may be smaller.
+    fn least(&self) -> Result<u64, ExportError> {
+        let mut least = u64::MAX;
+        loop {
+            let wanted = self.wanted.up_to(least);
+            match (Source { wanted: &wanted, ..*self }).write(Detail::LEAST, least, &mut std::io::sink()) {
+                Ok(written) if written.bytes < least => least = written.bytes,
+                Ok(_) | Err(ExportError::TooLarge) => return Ok(least),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// What is written of all ranks together.
     fn plan(&self, detail: Detail, limit: u64) -> TracePlan {
         let ranks = &self.overlay.ranks;
@@ -153,7 +172,8 @@ impl Source<'_> {
         let view = steps::counted(self.analysis);
         let analyzed = ("stepscope.analyzed".into(), self.reach.words());
         let left_out = self.left_out(detail);
-        let metadata = marks::metadata(self.run, self.analysis, &left_out, limit);
+        let beyond = detail.more().filter(|_| !left_out.is_empty()).map(|more| self.wanted.limit(more));
+        let metadata = marks::metadata(self.run, self.analysis, (&left_out, beyond), limit);
         TracePlan {
             name: format!("{} · {}", self.run.info.name, self.ranks()),
             metadata: metadata
@@ -196,8 +216,8 @@ impl Source<'_> {
             longest.pop();
         }
         longest.sort_by_key(|(begins, _)| *begins);
-        let loss =
-            |step: &StepFigures| steps.iter().filter(|other| other.step == step.step).find_map(|other| other.loss);
+        let losses = self.analysis.losses();
+        let loss = |step: &StepFigures| losses.get(&step.step).copied();
         let counts = |step: &&StepFigures| self.analysis.window.counts(step.step);
         let of = |name: &str, unit: &str, figure: &dyn Fn(&StepFigures) -> Option<f64>| {
             let values: Vec<_> = longest.iter().filter_map(|(begins, step)| Some((*begins, figure(step)?))).collect();

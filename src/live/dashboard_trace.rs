@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use stepscope_analyzer::{Selection, StepChoice, StepRange};
+use stepscope_analyzer::{StepChoice, StepRange};
 use stepscope_plan::text;
 use stepscope_traces::{Run, Step};
 use stepscope_tui::ExportScope;
@@ -20,8 +20,7 @@ pub(crate) fn write(sources: &[PathBuf], scope: &ExportScope) -> Result<String, 
         let run = source::open(sources)?;
         let path = free_path(&name(&run, scope));
         let steps = if scope.steps == StepRange::ALL { StepChoice::Counted } else { StepChoice::Range(scope.steps) };
-        let selection = Selection { steps, ranks: scope.ranks.clone(), ..Selection::default() };
-        let wanted = Wanted::of(selection).quietly();
+        let wanted = Wanted::of(steps, scope.ranks.clone()).quietly();
         let exported = Output::open(Some(&path))?.write_file(|file| export(&run, &wanted, Packing::None, file))?;
         let path = path.display();
         Ok(format!("wrote {path} ({}); open it in https://ui.perfetto.dev", text::bytes(exported.file_bytes())))

@@ -29,9 +29,9 @@ pub(crate) struct Arguments {
     /// [default: the newest run under runs/]
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// The view to open first.
-    #[arg(long, value_name = "NAME", value_parser = words::one_of(View::ALL, View::name), default_value = "overview")]
-    view: View,
+    /// The view to open first [default: overview; of a memory snapshot, memory]
+    #[arg(long, value_name = "NAME", value_parser = words::one_of(View::ALL, View::name))]
+    view: Option<View>,
     /// Print one frame as text instead of opening the dashboard.
     #[arg(long)]
     once: bool,

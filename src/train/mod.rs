@@ -105,7 +105,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             Some(path) => NewRun::at(path),
             None => NewRun::like(&RunInfo::of_this_process(run_name(&config)).default_path())?,
         };
-        return watched::train(run.path(), is_named, view.unwrap_or(View::Overview)).map(done);
+        return watched::train(run.path(), is_named, view).map(done);
     }
     let recording = Recording { run, no_record, bounds };
     if let Some(assignment) = assignment {

@@ -22,7 +22,7 @@ use stepscope_tui::{DashboardExit, Job, Options, Source, View, run as open};
 use crate::{live, terminal};
 
 /// Starts this command again without the dashboard, writing what it says beside the run, and opens the dashboard.
-pub(super) fn train(run: &Path, is_named: bool, view: View) -> Result<()> {
+pub(super) fn train(run: &Path, is_named: bool, view: Option<View>) -> Result<()> {
     if run.join("run.json").exists() {
         return Err(TraceError::AlreadyRecorded { path: run.to_owned() }.into());
     }

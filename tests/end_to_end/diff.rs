@@ -277,13 +277,14 @@ fn html_is_one_file_with_a_waterfall_and_both_timelines() {
     for part in [
         "<h1>dp2-bucketed is ",
         "aria-label=\"Change in step time from dp2-naive to dp2-bucketed\"",
-        "aria-label=\"dp2-naive: step ",
-        "aria-label=\"dp2-bucketed: step ",
+        "<h3>dp2-naive: opens at step ",
+        "<h3>dp2-bucketed: opens at step ",
         "<button>kernel</button>",
         "prefers-color-scheme: dark",
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
+    assert_eq!(page.matches("<canvas").count(), 2);
     for part in ["http://", "https://", " src=", "<link", "@import", "\"NaN"] {
         assert!(!page.contains(part), "{part} is in it");
     }

@@ -141,6 +141,14 @@ impl KeptIncident {
         numbered(&run.join(FOLDER)).into_iter().filter_map(|(_, path)| read(path)).collect()
     }
 
+    /// When something was written into the folder of a run's incidents, or into that of one of them; none, if there are none.
+    pub fn last_written(run: &Path) -> Option<SystemTime> {
+        let folder = run.join(FOLDER);
+        let written = |path: &Path| fs::metadata(path).and_then(|folder| folder.modified()).ok();
+        let of_each = numbered(&folder).into_iter().filter_map(|(_, path)| written(&path));
+        of_each.chain(written(&folder)).max()
+    }
+
     /// Writes down what is known of it now.
     pub fn write(&self) -> Result<(), TraceError> {
         json_file::replace(&self.path.join(FILE), &self.incident)

@@ -27,14 +27,15 @@ use crate::{
     selection::DashboardSelection,
     theme::Theme,
     view::View,
-    views::{self, StepOrRank, Views},
+    views::{self, StepOrRank, ViewBody, Views},
     widgets::{centered, row, say},
 };
 
 /// The state of the dashboard.
 pub(crate) struct App {
     selection: DashboardSelection,
-    view: View,
+    /// The view that somebody chose; until then, the one that suits the run.
+    view: Option<View>,
     views: Views,
     mode: Mode,
     /// The runs to choose from.
@@ -79,10 +80,10 @@ enum Mode {
 }
 
 impl App {
-    pub(crate) fn new(view: View, theme: Theme, has_job: bool) -> App {
+    pub(crate) fn new(view: impl Into<Option<View>>, theme: Theme, has_job: bool) -> App {
         App {
             selection: DashboardSelection::new(theme),
-            view,
+            view: view.into(),
             views: Views::default(),
             mode: Mode::Viewing,
             runs: RunList::new(Vec::new(), None),
@@ -108,7 +109,18 @@ impl App {
 
     /// Shows another view.
     pub(crate) fn show(&mut self, view: View) {
-        self.view = view;
+        self.view = Some(view);
+    }
+
+    /// The view that is shown.
+    fn view(&self) -> View {
+        self.view.unwrap_or_else(|| self.selection.opening_view())
+    }
+
+    /// The state of the view that is shown.
+    fn shown(&mut self) -> &mut dyn ViewBody {
+        let view = self.view();
+        self.views.of(view)
     }
 
     /// What is asked of others since this was called last.
@@ -138,6 +150,7 @@ impl App {
                 self.runs = RunList::new(runs, self.run_path());
                 self.mode = Mode::Runs;
             }
+            Event::RunState(run, state) => self.runs.learn(&run, state),
             Event::NewerRun => self.notice = Some(Notice::Done("a newer run has started: r lists runs".into())),
             Event::Detail(detail) => self.selection.details.take(detail),
             Event::Exported(outcome) => self.notice = Some(outcome.map_or_else(Notice::Failed, Notice::Done)),
@@ -165,10 +178,10 @@ impl App {
         self.notice = self.notice.take().filter(|notice| !notice.is_over());
         match self.mode {
             Mode::Viewing => {
-                if self.views.of(self.view).filter().is_some_and(|filter| filter.takes(key)) {
+                if self.shown().filter().is_some_and(|filter| filter.takes(key)) {
                     return;
                 }
-                if let Some(action) = keys::action(key, views::bindings(self.view)) {
+                if let Some(action) = keys::action(key, views::bindings(self.view())) {
                     self.act(action);
                 }
             }
@@ -204,6 +217,7 @@ impl App {
     }
 
     fn act(&mut self, action: Action) {
+        let view = self.view();
         let selection = &mut self.selection;
         let request = match action {
             Action::PreviousStep => selection.choose_step(-1),
@@ -211,9 +225,9 @@ impl App {
             Action::FirstStep => selection.choose_first_step(),
             Action::LastStep => selection.choose(None),
             // What is held back comes first.
-            Action::Back if self.views.of(self.view).filter().is_some_and(Filter::clear) => None,
+            Action::Back if self.views.of(view).filter().is_some_and(Filter::clear) => None,
             Action::Take | Action::RankTimeline => {
-                let choice = self.views.of(self.view).take(&selection.scene(Nanos(0)));
+                let choice = self.views.of(view).take(&selection.scene(Nanos(0)));
                 if action == Action::RankTimeline {
                     self.show(View::Timeline);
                 }
@@ -241,15 +255,18 @@ impl App {
             Action::Quit if self.has_job => self.mode = Mode::Leaving,
             Action::Quit => self.exit = Some(DashboardExit::Alone),
             Action::Help => self.mode = Mode::Help { first: 0 },
-            Action::Filter => _ = self.views.of(self.view).filter().map(Filter::open),
+            Action::Filter => _ = self.shown().filter().map(Filter::open),
             Action::Show(view) => self.show(view),
-            Action::NextView => self.view = self.view.after(1),
-            Action::PreviousView => self.view = self.view.after(View::ALL.len() - 1),
+            Action::NextView => self.show(self.view().after(1)),
+            Action::PreviousView => self.show(self.view().after(View::ALL.len() - 1)),
             Action::Freeze => self.selection.freeze(),
             Action::PreviousRank => self.selection.choose_rank(-1),
             Action::NextRank => self.selection.choose_rank(1),
             Action::AllRanks => self.selection.look_at(None),
-            own => self.views.of(self.view).act(own, &self.selection.scene(Nanos(0))),
+            own => {
+                let view = self.view();
+                self.views.of(view).act(own, &self.selection.scene(Nanos(0)));
+            }
         }
     }
 
@@ -287,7 +304,7 @@ impl App {
             return;
         }
         if is_press {
-            self.views.of(self.view).filter().map(Filter::close);
+            self.shown().filter().map(Filter::close);
         }
         match event.kind {
             MouseEventKind::ScrollUp => self.act(Action::Up),
@@ -305,7 +322,8 @@ impl App {
         if let Some(action) = tab.or(key) {
             self.act(action);
         } else if body.contains(place) {
-            let choice = self.views.of(self.view).click(event, &self.selection.scene(Nanos(0)));
+            let view = self.view();
+            let choice = self.views.of(view).click(event, &self.selection.scene(Nanos(0)));
             let request = self.choose(choice);
             self.requests.extend(request);
         }
@@ -314,7 +332,8 @@ impl App {
     /// What the view would like to see that it did not ask for yet, and where the run is that it is about.
     pub(crate) fn detail_request(&mut self) -> Option<(PathBuf, DetailRequest)> {
         let run = self.run_path()?.to_owned();
-        let request = self.views.of(self.view).detail_request(&self.selection.scene(Nanos(0)));
+        let view = self.view();
+        let request = self.views.of(view).detail_request(&self.selection.scene(Nanos(0)));
         let request = request.filter(|request| self.requested.as_ref() != Some(request))?;
         self.requested = Some(request.clone());
         Some((run, request))
@@ -322,20 +341,21 @@ impl App {
 
     /// Draws everything, as it is at a time of day.
     pub(crate) fn draw(&mut self, now: Nanos, area: Rect, buffer: &mut Buffer) {
+        let view = self.view();
         let DashboardSelection { theme, is_frozen, .. } = &self.selection;
         let scene = self.selection.scene(now);
-        self.places = frame::draw(&scene, self.view, *is_frozen, self.notice.as_ref(), (area, &mut *buffer));
+        self.places = frame::draw(&scene, view, *is_frozen, self.notice.as_ref(), (area, &mut *buffer));
         // What went wrong is known before anything is recorded.
         let has_incidents = scene.snapshot.run.as_ref().is_some_and(|run| !run.incidents.is_empty());
-        let shows_incidents = self.view == View::Incidents && has_incidents;
+        let shows_incidents = view == View::Incidents && has_incidents;
         if shows_incidents || !frame::draw_message(&scene, self.places.body, buffer) {
-            self.views.of(self.view).draw(&scene, self.places.body, buffer);
+            self.views.of(view).draw(&scene, self.places.body, buffer);
         }
         match &mut self.mode {
             Mode::Viewing => {}
             Mode::Help { first } => {
-                *first = help::last_first(self.view, area).min(*first);
-                help::draw((self.view, *first), theme, area, buffer);
+                *first = help::last_first(view, area).min(*first);
+                help::draw((view, *first), theme, area, buffer);
             }
             Mode::Runs => self.runs.draw(theme, area, buffer),
             Mode::Leaving => draw_leaving(theme, area, buffer),

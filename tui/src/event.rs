@@ -1,10 +1,10 @@
 //! Everything that happens to the dashboard, as one type.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 use stepscope_analyzer::Analysis;
-use stepscope_traces::Step;
+use stepscope_traces::{State, Step};
 
 use crate::data::{Detail, RunChoice, Snapshot};
 
@@ -25,6 +25,8 @@ pub(crate) enum Event {
     Exported(Result<String, String>),
     /// The runs that may be looked at instead, the newest first.
     Runs(Vec<RunChoice>),
+    /// What became of one of them.
+    RunState(PathBuf, State),
     /// A run has begun after the one that is shown ended.
     NewerRun,
     /// What a view asked for is read.

@@ -1,5 +1,10 @@
 //! What is around every view: what was run and how it is at the top, keys at the bottom.
 
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -102,16 +107,36 @@ fn draw_run(scene: &Scene<'_>, is_frozen: bool, place: Rect, buffer: &mut Buffer
             Some(age) => Span::styled(format!("NO NEW DATA for {} ", text::age(age.0)), theme.bad()),
         });
     }
-    let right = Line::from(right);
     let state = Span::styled(format!("  {shape} {word}"), style);
-    let mut room = usize::from(place.width).saturating_sub(right.width() + state.width() + 2);
+    let age_width: usize = right.iter().map(Span::width).sum();
+    let mut room = usize::from(place.width).saturating_sub(age_width + state.width() + 2);
     let name = text::shortened(&text::printable(&run.name), room.max(1));
     room = room.saturating_sub(name.chars().count());
     let mut left = vec![Span::raw(" "), Span::styled(name, theme.strong()), state];
     // What does not fit is left out as a whole, and so is what comes after it.
-    left.extend(fitting(progress(scene, age), room as u16));
+    let progress = fitting(progress(scene, age), room as u16);
+    room = room.saturating_sub(progress.width());
+    left.extend(progress);
     say(buffer, place, Line::from(left));
-    say_right(buffer, place, right);
+    let folder = folder(&run.path, room.saturating_sub(FOLDER_GAP));
+    let gap = if right.is_empty() { " " } else { "  " };
+    right.splice(0..0, folder.map(|folder| Span::styled(format!("{folder}{gap}"), theme.quiet())));
+    say_right(buffer, place, Line::from(right));
+}
+
+/// So many folders of a path are shown at most.
+const MOST_FOLDERS: usize = 3;
+/// How much room is around them.
+const FOLDER_GAP: usize = 4;
+
+/// Where the run is: runs may have one name. As many of its last folders as there is room for.
+fn folder(path: &Path, room: usize) -> Option<String> {
+    let last = |folders: usize| {
+        let all: Vec<&OsStr> = path.iter().collect();
+        let last: PathBuf = all[all.len().saturating_sub(folders)..].iter().collect();
+        text::printable(&last.display().to_string())
+    };
+    (1..=MOST_FOLDERS).rev().map(last).find(|words| !words.is_empty() && words.chars().count() <= room)
 }
 
 /// How far the run is, and how far reading it is, with the newest of it so old.
@@ -123,7 +148,8 @@ fn progress(scene: &Scene<'_>, age: Option<Nanos>) -> Vec<Span<'static>> {
     }
     let newest = snapshot.running.map(|running| running.step).or(snapshot.steps.last().map(|step| step.step));
     if let Some(step) = newest {
-        spans.push(Span::raw(format!("  step {step}")));
+        let incomplete = if scene.is_cut_off(step) { ", incomplete" } else { "" };
+        spans.push(Span::raw(format!("  step {step}{incomplete}")));
         // Steps count from 0, and people from 1.
         let made = u64::try_from(step.0).map_or(0, |step| step + 1);
         let planned = snapshot.run.as_ref().and_then(|run| run.planned_steps).filter(|planned| made <= *planned);
@@ -300,6 +326,17 @@ pub(crate) fn draw_message(scene: &Scene<'_>, body: Rect, buffer: &mut Buffer) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_has_as_many_of_its_parents_as_fit() {
+        let path = Path::new("/home/ann/traces/samples/tp2");
+        let words = [40, 18, 17, 11, 3, 2].map(|room| folder(path, room));
+        let some = |words: &str| Some(words.to_owned());
+        let whole = some("traces/samples/tp2");
+        assert_eq!(words, [whole.clone(), whole, some("samples/tp2"), some("samples/tp2"), some("tp2"), None]);
+        assert_eq!(folder(Path::new("runs/one"), 40), some("runs/one"));
+        assert_eq!(folder(Path::new(""), 40), None);
+    }
 
     #[test]
     fn titles_fit_and_name_the_current_view() {

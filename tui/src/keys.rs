@@ -234,6 +234,8 @@ fn name(key: &KeyCode) -> String {
         KeyCode::Up => "↑".into(),
         KeyCode::Down => "↓".into(),
         KeyCode::BackTab => "shift-tab".into(),
+        KeyCode::PageUp => "pgup".into(),
+        KeyCode::PageDown => "pgdn".into(),
         other => other.to_string().to_lowercase(),
     }
 }

@@ -47,10 +47,17 @@ impl<'a> Scene<'a> {
         &steps[from..from + steps[from..].partition_point(|other| other.step == step)]
     }
 
-    /// The step that is looked at on every rank: the chosen one, if it is in scope, or the last one that is.
+    /// The step that is looked at on every rank: the chosen one, if it is in scope, or the last whole one that is.
     pub(crate) fn step_in_sight(&self) -> &'a [StepFigures] {
         let chosen = self.chosen.map(|chosen| self.on_ranks(chosen)).filter(|chosen| !chosen.is_empty());
-        chosen.or(self.figures().last().map(|last| self.on_ranks(last.step))).unwrap_or_default()
+        let figures = self.figures();
+        let last = figures.iter().rfind(|step| !self.is_cut_off(step.step)).or(figures.last());
+        chosen.or(last.map(|last| self.on_ranks(last.step))).unwrap_or_default()
+    }
+
+    /// Whether a step was not recorded to its end.
+    pub(crate) fn is_cut_off(&self, step: Step) -> bool {
+        self.in_scope.is_some_and(|analysis| analysis.window.cut_off.contains(&step))
     }
 
     /// The steps of what is in focus: every step of the job, or those of one rank that are in scope.

@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use stepscope_analyzer::{Analysis, StepFigures, StepRange};
-use stepscope_traces::{Nanos, Rank, Step, Window};
+use stepscope_traces::{Nanos, Rank, RunSource, Step, Window};
 
 use crate::{
     data::{Details, Scope, Snapshot, Stage},
     request::{ExportScope, Request, StepRequest},
     scene::Scene,
     theme::Theme,
+    view::View,
 };
 
 /// What is known of a step may be recorded so long before it and after it: hosts run ahead of devices.
@@ -69,6 +70,12 @@ impl DashboardSelection {
     /// Where the run is, once there is one.
     pub(crate) fn run_path(&self) -> Option<&Path> {
         self.newest.run.as_ref().map(|run| run.path.as_path())
+    }
+
+    /// The view that suits the run: of memory alone, that of memory.
+    pub(crate) fn opening_view(&self) -> View {
+        let source = self.newest.run.as_ref().map(|run| run.source);
+        if source == Some(RunSource::TorchSnapshot) { View::Memory } else { View::Overview }
     }
 
     /// Takes in what is new of the run; it is shown unless something else is held.

@@ -24,7 +24,7 @@ use crate::{
     data::Source,
     event::Event,
     export_frame::{Size, written},
-    readers::{DetailReader, DetailThread, Loader, StepReader, load},
+    readers::{DetailReader, DetailThread, Loader, StepReader, load, look_at_runs},
     request::{ExportScope, Request},
     signals::{Signals, stop_for_a_while},
     terminal::Screen,
@@ -42,8 +42,8 @@ const REDRAW_EVERY: Duration = Duration::from_secs(1);
 pub struct Options {
     /// What to look at.
     pub source: Source,
-    /// Which view to begin with.
-    pub view: View,
+    /// Which view to begin with; the one that suits the run, if there is none.
+    pub view: Option<View>,
     /// In which colors.
     pub theme: ThemeName,
 }
@@ -190,7 +190,13 @@ impl Dashboard {
         let mut writers = Vec::new();
         for request in self.app.take_requests() {
             match request {
-                Request::Runs => self.app.handle(Event::Runs(self.source.runs())),
+                Request::Runs => {
+                    let runs = self.source.runs();
+                    if let Some(reading) = &self.reading {
+                        look_at_runs(runs.iter().map(|run| run.path.clone()).collect(), reading.send.clone())?;
+                    }
+                    self.app.handle(Event::Runs(runs));
+                }
                 // Who read the other one ends, and nobody hears it any more.
                 Request::Open(run) => *self = Dashboard::of(self.app.anew(), Source::Named(vec![run]))?,
                 Request::Step(step) => {

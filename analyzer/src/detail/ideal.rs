@@ -5,7 +5,7 @@ use stepscope_plan::Costs;
 use stepscope_traces::{MicroBatch, Step};
 
 use crate::{
-    detail::timeline::RankWork,
+    detail::step_passes::RankWork,
     figures::PipelineFigures,
     job::ideal_schedule::{NoIdeal, run_schedule},
     rank::work::{Pass, WorkItem},

@@ -1,5 +1,6 @@
 //! What an analysis says of single moments and spans: for a picture of the whole run, which shows them where they are.
 
+use hashbrown::HashMap;
 use stepscope_traces::{Loss, Rank, RankInfo, Run, SpanKind, State};
 
 use crate::{
@@ -61,6 +62,17 @@ pub struct RankOverlay {
 }
 
 impl Overlay {
+    /// Leaves some ranks alone: links to the others lead nowhere, and have no number any more.
+    pub fn leave(&mut self, is_left: impl Fn(Rank) -> bool) {
+        self.ranks.retain(|rank| is_left(rank.rank));
+        let mut ends: HashMap<u64, u32> = HashMap::new();
+        let numbers = self.ranks.iter().flat_map(|rank| &rank.links).filter_map(|link| link.number);
+        numbers.for_each(|number| *ends.entry(number).or_default() += 1);
+        for link in self.ranks.iter_mut().flat_map(|rank| &mut rank.links) {
+            link.number = link.number.filter(|number| ends[number] > 1);
+        }
+    }
+
     /// What ranks say, when they have been analyzed.
     fn of(job: &ReadJob<'_>, chosen: StepChoice) -> Overlay {
         let ReadJob { ranks, alignment, counted, .. } = *job;

@@ -211,7 +211,7 @@ mod tests {
     use stepscope_traces::{Run, Step};
 
     use super::*;
-    use crate::{Selection, analyze_with_overlay, step_timeline};
+    use crate::{Selection, analyze_with_overlay};
 
     fn sample(name: &str) -> Run {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/samples").join(name);
@@ -222,8 +222,9 @@ mod tests {
         let run = sample(name);
         let (analysis, overlay) = analyze_with_overlay(&run, &Selection::default(), &|_| {}).unwrap();
         let step = analysis.step_time.as_ref().map_or(Step(1), |time| time.median_step);
-        let timeline = step_timeline(&run, step, &analysis.steps, usize::MAX).unwrap();
-        let (from, to) = (timeline.begin_ns, timeline.begin_ns + timeline.duration_ns);
+        let ranks = || analysis.steps.iter().filter(|figures| figures.step == step);
+        let from = ranks().map(|figures| figures.aligned_start_ns).min().unwrap();
+        let to = ranks().map(|figures| figures.aligned_start_ns + figures.duration_ns).max().unwrap();
         let ranks: Vec<&RankOverlay> = overlay.ranks.iter().collect();
         let choice = StretchChoice { from, to, exact: (from, from), most };
         let stretch = RunStretch::read(&run, &ranks, choice).unwrap();

@@ -1,8 +1,10 @@
 //! Everything a run says.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use stepscope_plan::Model;
-use stepscope_traces::{Device, Rank, RunSource, State};
+use stepscope_traces::{Device, Family, Rank, RunSource, State, Step};
 
 use super::{
     clock::ClockSummary,
@@ -196,6 +198,23 @@ impl Analysis {
     pub fn step_ns(&self) -> Option<i64> {
         let median = self.step_time.as_ref().filter(|_| !self.window.whole).map(|time| time.median_ns);
         median.or_else(|| self.counted.iter().map(|time| time.partition.span_ns).max()).filter(|step| *step > 0)
+    }
+
+    /// The loss of each step of which one is known: the last rank's that recorded one, since that may be the last stage.
+    pub fn losses(&self) -> BTreeMap<Step, f64> {
+        self.steps.iter().filter_map(|step| Some((step.step, step.loss?))).collect()
+    }
+
+    /// Those of the steps that count, in their order.
+    pub fn counted_losses(&self) -> Vec<(Step, f64)> {
+        self.losses().into_iter().filter(|(step, _)| self.window.has(Some(*step))).collect()
+    }
+
+    /// How much of the peak a matrix product reaches, if that is more than all of it: the peak is too low, then.
+    pub fn beyond_peak(&self) -> Option<f64> {
+        let products = self.kernels.iter().filter(|kernel| kernel.family == Family::Matmul);
+        let most = products.filter_map(|kernel| kernel.rates.peak_share).fold(0.0, f64::max);
+        (most > 1.0).then_some(most)
     }
 
     /// The steps that count, of all ranks.

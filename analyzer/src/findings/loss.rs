@@ -6,15 +6,6 @@ use stepscope_traces::Step;
 use super::{Check, Found};
 use crate::figures::Analysis;
 
-/// The losses of the steps that count, once each.
-fn losses(analysis: &Analysis) -> Vec<(Step, f64)> {
-    let counted = analysis.steps.iter().filter(|step| analysis.window.has(Some(step.step)));
-    let mut losses: Vec<(Step, f64)> = counted.filter_map(|step| Some((step.step, step.loss?))).collect();
-    losses.sort_by_key(|(step, _)| *step);
-    losses.dedup_by_key(|(step, _)| *step);
-    losses
-}
-
 /// A loss that is no number any more.
 pub(super) struct NotFinite;
 
@@ -22,7 +13,7 @@ impl Check for NotFinite {
     const KIND: &'static str = "loss-not-finite";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        let losses = losses(analysis);
+        let losses = analysis.counted_losses();
         let first = losses.iter().position(|(_, loss)| !loss.is_finite())?;
         let (step, loss) = losses[first];
         let before = match first.checked_sub(1).map(|before| losses[before]) {
@@ -55,7 +46,7 @@ impl Check for Rising {
     fn find(analysis: &Analysis) -> Option<Found> {
         const LEAST_STEPS: usize = 4;
         const LEAST_RISE: f64 = 0.05;
-        let losses = losses(analysis);
+        let losses = analysis.counted_losses();
         if losses.len() < LEAST_STEPS || losses.iter().any(|(_, loss)| !loss.is_finite()) {
             return None;
         }

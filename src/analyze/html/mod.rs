@@ -1,6 +1,7 @@
 //! The report for a browser: one file, with plots, that asks nothing of the network.
 
 mod critical_path;
+mod headline;
 mod memory;
 mod message_sizes;
 mod modules;
@@ -8,12 +9,12 @@ mod pipeline;
 mod rank_map;
 mod roofline;
 mod step_axis;
-mod steps;
+mod time_bars;
 mod timeline;
 mod trends;
 
 use anyhow::Result;
-use stepscope_analyzer::{Analysis, Overlay, StepFigures, StepTimeline, step_timeline};
+use stepscope_analyzer::{Analysis, Overlay, RankWork, StepFigures, step_passes};
 use stepscope_traces::{Rank, Run, Step};
 
 use super::{
@@ -22,28 +23,23 @@ use super::{
     waterfall,
 };
 use crate::render::{
-    html::{self, Section, beside, escaped},
+    html::{self, Section, beside, escaped, prose},
     table::{Table, Topic},
 };
 
-use timeline::Timeline;
+pub(crate) use timeline::Timeline;
 
 const ROOM: Room = Room { ranks: 256, steps: 200, kernels: 200 };
-/// Ranks whose spans are drawn; of a pipeline, more, if it has more stages.
-const DRAWN_RANKS: usize = 8;
+/// Stages whose passes are drawn.
 const DRAWN_STAGES: usize = 32;
-/// Spans that are drawn, of all streams together and of one.
-const SPANS: usize = 6000;
-const SPANS_OF_A_STREAM: usize = 1500;
 
 pub(super) fn written(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Result<String> {
-    // The one of which the critical path is known, and otherwise the one in the middle.
-    let path = analysis.critical_path.as_ref().and_then(|path| path.step);
-    let step = path.or(analysis.step_time.as_ref().map(|time| time.median_step));
-    let timeline = Timeline::of(run, analysis, overlay, step)?;
-    let pipelined = step.filter(|_| analysis.pipeline.is_some());
-    let pipelined = pipelined.map(|step| self::step(run, analysis, step)).transpose()?;
-    let pipelined = pipelined.map(|step| pipeline::plot(analysis, &step)).transpose()?.unwrap_or_default();
+    let timeline = Timeline::of(run, analysis, overlay, 0)?;
+    let step = Timeline::first_step(analysis);
+    let pipelined = match step.filter(|_| analysis.pipeline.is_some()) {
+        Some(step) => pipeline::plot(analysis, step, &passes(run, analysis, step)?)?,
+        None => String::new(),
+    };
     let mut tables = tables(analysis, ROOM);
     tables.retain(|table| table.topic != Topic::Waterfall);
     let mut section = |title: &str, topic: Topic, plots: String| {
@@ -51,7 +47,7 @@ pub(super) fn written(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Resu
         tables = others;
         let ours: Vec<Table> = ours;
         let written: String = ours.iter().map(html::table).collect();
-        Section::new(title, plots + &written)
+        Section::new(title, beside(&(plots + &written)))
     };
     let sections = [
         Section::new("Waterfall", waterfall::plot(analysis)),
@@ -61,31 +57,27 @@ pub(super) fn written(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Resu
         section(
             "Time",
             Topic::Time,
-            beside(&(steps::plot(analysis)? + &trends::of_steps(analysis)?)) + &rank_map::plot(analysis),
+            time_bars::of_steps(analysis)?
+                + &time_bars::of_ranks(analysis)?
+                + &trends::of_steps(analysis)?
+                + &rank_map::plot(analysis),
         ),
         section("Memory", Topic::Memory, memory::plots(analysis)?),
         section("Pipeline", Topic::Pipeline, pipelined),
         section("Communication", Topic::Communication, message_sizes::plot(analysis)?),
         section("Kernels", Topic::Kernels, roofline::plot(analysis)? + &modules::graph(analysis)),
-        section("Devices", Topic::Devices, beside(&trends::of_devices(analysis)?)),
+        section("Devices", Topic::Devices, trends::of_devices(analysis)?),
     ];
     let sections: Vec<Section> = sections.into_iter().flatten().collect();
     Ok(html::page(&analysis.run.name, &head(analysis), &sections))
 }
 
-/// A step, read again.
-pub(crate) fn step(run: &Run, analysis: &Analysis, step: Step) -> Result<StepTimeline> {
-    let mut ranks: Vec<Rank> = pipeline::ranks(analysis).into_iter().take(DRAWN_STAGES).collect();
-    for rank in &analysis.ranks {
-        if ranks.len() < DRAWN_RANKS && !ranks.contains(&rank.rank) {
-            ranks.push(rank.rank);
-        }
-    }
+/// The passes of the stages of a pipeline in a step.
+fn passes(run: &Run, analysis: &Analysis, step: Step) -> Result<Vec<RankWork>> {
+    let ranks: Vec<Rank> = pipeline::ranks(analysis).into_iter().take(DRAWN_STAGES).collect();
     let wanted = |figures: &&StepFigures| ranks.contains(&figures.rank);
     let figures: Vec<StepFigures> = analysis.steps.iter().filter(wanted).cloned().collect();
-    // Most ranks have two streams.
-    let limit = (SPANS / (2 * ranks.len().max(1))).min(SPANS_OF_A_STREAM);
-    Ok(step_timeline(run, step, &figures, limit)?)
+    Ok(step_passes(run, step, &figures)?)
 }
 
 fn head(analysis: &Analysis) -> String {
@@ -96,9 +88,10 @@ fn head(analysis: &Analysis) -> String {
     if let Some(lost) = report::loss(analysis) {
         text += &format!("<p class=\"lost\"><strong>Lost:</strong> {}</p>\n", escaped(&lost));
     }
+    text += &headline::written(analysis);
     text += "<dl>\n";
     for fact in report::facts(analysis) {
-        text += &format!("<dt>{}</dt><dd>{}</dd>\n", fact.about, escaped(&fact.says));
+        text += &format!("<dt>{}</dt><dd>{}</dd>\n", fact.about, prose(&fact.says));
     }
     text + "</dl>\n</header>\n"
 }
@@ -110,7 +103,7 @@ fn findings(analysis: &Analysis, timeline: &Timeline) -> String {
     let mut text = "<ol class=\"findings\">\n".to_owned();
     for finding in &analysis.findings {
         let what = format!("{}{}", finding.summary, brief::win(analysis, finding));
-        let [what, evidence, advice] = [&what, &finding.evidence.text, &finding.advice].map(|part| escaped(part));
+        let [what, evidence, advice] = [&what, &finding.evidence.text, &finding.advice].map(|part| prose(part));
         let link = timeline.link(analysis, &finding.evidence);
         text +=
             &format!("<li><strong>{what}</strong> {link}<p>{evidence}</p><p class=\"advice\">Try: {advice}</p></li>\n");

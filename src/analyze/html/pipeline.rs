@@ -5,9 +5,9 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
-use stepscope_analyzer::{Analysis, Pass, PipelineFigures, RankWork, StepTimeline, WorkItem};
+use stepscope_analyzer::{Analysis, Pass, PipelineFigures, RankWork, WorkItem};
 use stepscope_plan::text;
-use stepscope_traces::Rank;
+use stepscope_traces::{Rank, Step};
 use stepscope_tui::palette;
 
 use crate::render::html::chart::{self, Figure, LETTERS, NAMES, WIDE};
@@ -30,8 +30,8 @@ fn of_pass(pass: Pass, is_even: bool) -> RGBColor {
     chart::shade(palette::pass(pass, is_even))
 }
 
-pub(super) fn plot(analysis: &Analysis, timeline: &StepTimeline) -> Result<String> {
-    let work = |rank: Rank| timeline.work.iter().find(|work| work.rank == rank);
+pub(super) fn plot(analysis: &Analysis, step: Step, passes: &[RankWork]) -> Result<String> {
+    let work = |rank: Rank| passes.iter().find(|work| work.rank == rank);
     let stages: Vec<&RankWork> = ranks(analysis).into_iter().filter_map(work).collect();
     let items = || stages.iter().flat_map(|stage| &stage.items);
     let (Some(begin), Some(end)) = (items().map(|item| item.start).min(), items().map(|item| item.end).max()) else {
@@ -39,7 +39,7 @@ pub(super) fn plot(analysis: &Analysis, timeline: &StepTimeline) -> Result<Strin
     };
     let inferred =
         if analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.inferred) { " (inferred)" } else { "" };
-    let title = format!("Pipeline in step {}{inferred}", timeline.step);
+    let title = format!("Pipeline in step {step}{inferred}");
     let height = LANE * stages.len() as u32 + 3 * LETTERS;
     let svg = chart::svg((WIDE, height), &title, |area| {
         let rows = stages.len() as f64;
@@ -74,7 +74,7 @@ pub(super) fn plot(analysis: &Analysis, timeline: &StepTimeline) -> Result<Strin
         Ok(())
     })?;
     let bubble = analysis.pipeline.iter().flat_map(|pipeline| &pipeline.per_step);
-    let bubble = bubble.into_iter().find(|bubble| bubble.step == timeline.step);
+    let bubble = bubble.into_iter().find(|bubble| bubble.step == step);
     let bubble = bubble.map_or_else(String::new, |bubble| format!("bubble {}; ", text::percent(bubble.bubble)));
     let note = format!("{bubble}numbers are micro-batches, gray is bubble; first rank of each stage");
     let legend = [("forward", Pass::Forward), ("backward", Pass::Backward)]

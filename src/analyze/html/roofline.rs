@@ -6,8 +6,8 @@ use stepscope_plan::text;
 use stepscope_traces::without_signature;
 
 use crate::render::html::{
+    chart,
     scatter::{Dot, Scatter},
-    timeline::colour,
 };
 
 pub(super) fn plot(analysis: &Analysis) -> Result<String> {
@@ -20,7 +20,7 @@ pub(super) fn plot(analysis: &Analysis) -> Result<String> {
         title: "Roofline".into(),
         note: "FLOP/s against FLOPs per byte of memory, both logarithmic; larger is more time; point at a kernel"
             .into(),
-        legend: legend.map(|family| (family.word().to_owned(), colour(*family))).collect(),
+        legend: legend.map(|family| (family.word().to_owned(), chart::of_family(*family))).collect(),
         ridge: roof.memory_bandwidth.map(|bandwidth| (roof.peak_flops / bandwidth, roof.peak_flops)),
         dots,
         labels: [&|intensity: &f64| format!("{intensity}"), &|rate: &f64| text::flops(*rate)],
@@ -45,5 +45,5 @@ fn dot(kernel: &KernelFigures) -> Option<Dot> {
         near.unwrap_or_default(),
         text::percent(kernel.share),
     );
-    Some(Dot { at, share: kernel.share, colour: colour(kernel.family), says })
+    Some(Dot { at, share: kernel.share, colour: chart::of_family(kernel.family), says })
 }

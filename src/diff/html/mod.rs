@@ -4,28 +4,28 @@ pub(super) mod scaling;
 mod waterfall;
 
 use anyhow::Result;
-use stepscope_analyzer::{Diff, Profile, StepTimeline};
+use stepscope_analyzer::{Diff, Profile, Selection, analyze_with_overlay};
 
 use super::{
     answer,
     tables::{Room, tables},
 };
 use crate::{
-    analyze::html::step as step_of,
+    analyze::html::Timeline,
     render::{
-        html::{self, Section, escaped, timeline as streams, timeline::Shown},
+        html::{self, Section, escaped, prose},
         table::Topic,
     },
 };
 
 const ROOM: Room = Room { causes: 100, kernels: 200 };
 
-pub(super) fn written(base: &Profile<'_>, other: &Profile<'_>, diff: &Diff) -> Result<String> {
+pub(super) fn written(base: &Profile<'_>, other: &Profile<'_>, selection: &Selection, diff: &Diff) -> Result<String> {
     let tables = tables(diff, ROOM);
     let of = |topic: Topic| tables.iter().filter(|table| table.topic == topic).map(html::table).collect::<String>();
     let sections = [
         Section::new("Time", waterfall::of_time(diff)? + &of(Topic::Time)),
-        Section::new("Timelines", timelines(base, other)?),
+        Section::new("Timelines", timelines(base, other, selection)?),
         Section::new("Memory", waterfall::of_memory(diff)? + &of(Topic::Memory)),
         Section::new("Metrics", of(Topic::Figures)),
         Section::new("Kernels", of(Topic::Kernels)),
@@ -44,23 +44,24 @@ fn head(diff: &Diff) -> String {
     }
     text += "<dl>\n";
     for fact in answer::facts(diff) {
-        text += &format!("<dt>{}</dt><dd>{}</dd>\n", fact.about, escaped(&fact.says));
+        text += &format!("<dt>{}</dt><dd>{}</dd>\n", fact.about, prose(&fact.says));
     }
     text + "</dl>\n</header>\n"
 }
 
-/// The median step of both, as wide as the longer one.
-fn timelines(base: &Profile<'_>, other: &Profile<'_>) -> Result<String> {
-    let mut read: Vec<(&Profile<'_>, StepTimeline)> = Vec::new();
+/// Both timelines, which open at one step each, as long as the longer one.
+fn timelines(base: &Profile<'_>, other: &Profile<'_>, selection: &Selection) -> Result<String> {
+    let step = |profile: &Profile<'_>| Timeline::first_step(&profile.analysis);
+    let length = |profile: &Profile<'_>| step(profile).map_or(0, |step| Timeline::length_of(&profile.analysis, step));
+    let least_ns = length(base).max(length(other));
+    let mut text = String::new();
     for profile in [base, other] {
-        if let Some(time) = &profile.analysis.step_time {
-            read.push((profile, step_of(profile.run, &profile.analysis, time.median_step)?));
+        let (analysis, overlay) = analyze_with_overlay(profile.run, selection, &|_| {})?;
+        let timeline = Timeline::of(profile.run, &analysis, &overlay, least_ns)?;
+        let opens = step(profile).map_or_else(String::new, |step| format!(": opens at step {step}"));
+        if !timeline.html.is_empty() {
+            text += &format!("<h3>{}{opens}</h3>\n{}", escaped(&profile.name), timeline.html);
         }
     }
-    let length = read.iter().map(|(_, step)| step.duration_ns).max().unwrap_or(0);
-    let plot = |(profile, step): &(&Profile<'_>, StepTimeline)| {
-        let title = format!("{}: step {} by rank and stream", profile.name, step.step);
-        streams::plot(step, Shown { title, which: "median step", length_ns: length })
-    };
-    read.iter().map(plot).collect()
+    Ok(text)
 }

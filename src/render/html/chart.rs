@@ -9,7 +9,8 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 use stepscope_plan::text;
-use stepscope_tui::palette::Shades;
+use stepscope_traces::Family;
+use stepscope_tui::palette::{self, Shades};
 
 use super::escaped;
 
@@ -37,6 +38,11 @@ pub(crate) const GREY: RGBColor = RGBColor(0xa0, 0xa8, 0xb0);
 pub(crate) const fn shade(shades: Shades) -> RGBColor {
     let (red, green, blue) = shades.rgb();
     RGBColor(red, green, blue)
+}
+
+/// The color of what kernels do, as in the dashboard.
+pub(crate) const fn of_family(family: Family) -> RGBColor {
+    shade(palette::family(family))
 }
 
 /// A plot as it stands in the page.

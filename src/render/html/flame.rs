@@ -71,6 +71,9 @@ impl Flame {
             self.written,
         );
         let figure = Figure { title, note, legend, svg };
-        format!("<figure data-flame>\n{}<div class=\"touched\"></div>\n</figure>\n", figure.contents())
+        format!(
+            "<figure data-flame>\n{}<div class=\"touched\" aria-live=\"polite\"></div>\n</figure>\n",
+            figure.contents()
+        )
     }
 }

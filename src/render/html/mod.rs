@@ -4,7 +4,6 @@ pub(crate) mod chart;
 pub(crate) mod flame;
 pub(crate) mod lines;
 pub(crate) mod scatter;
-pub(crate) mod timeline;
 
 use stepscope_plan::text;
 
@@ -12,6 +11,8 @@ use super::table::Table;
 
 /// Longer tables can be folded.
 const SHORT: usize = 16;
+/// Tables with more columns take the whole width of a page.
+const NARROW: usize = 5;
 
 /// A whole page around its sections, which are listed beside them.
 pub(crate) fn page(title: &str, head: &str, sections: &[Section]) -> String {
@@ -33,7 +34,7 @@ pub(crate) fn page(title: &str, head: &str, sections: &[Section]) -> String {
     )
 }
 
-/// Small plots, as many beside each other as there is room for.
+/// Small plots and tables, as many beside each other as there is room for.
 pub(crate) fn beside(plots: &str) -> String {
     if plots.is_empty() { String::new() } else { format!("<div class=\"plots\">\n{plots}</div>\n") }
 }
@@ -91,8 +92,24 @@ pub(crate) fn table<H: AsRef<str>>(table: &Table<H>) -> String {
         let open = if table.detail { "" } else { " open" };
         format!("<details{open}><summary>{title}</summary>\n{text}</details>\n")
     } else {
-        format!("<h3>{title}</h3>\n{text}")
+        let class = if table.headers.len() > NARROW { "block whole" } else { "block" };
+        format!("<div class=\"{class}\">\n<h3>{title}</h3>\n{text}</div>\n")
     }
+}
+
+/// Text in which `commands` and `options` stand in backticks, which become code.
+pub(crate) fn prose(text: &str) -> String {
+    let escaped = escaped(text);
+    let pieces: Vec<&str> = escaped.split('`').collect();
+    // One that is not closed is a character as any other.
+    if pieces.len().is_multiple_of(2) {
+        return escaped;
+    }
+    let piece = |(index, piece): (usize, &&str)| match index % 2 {
+        0 => (*piece).to_owned(),
+        _ => format!("<code>{piece}</code>"),
+    };
+    pieces.iter().enumerate().map(piece).collect()
 }
 
 /// Text that is shown as it is.
@@ -109,4 +126,20 @@ pub(crate) fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_in_backticks_is_code() {
+        assert_eq!(
+            prose("try `torch.compile` & `--fused`"),
+            "try <code>torch.compile</code> &amp; <code>--fused</code>"
+        );
+        assert_eq!(prose("`<b>`"), "<code>&lt;b&gt;</code>");
+        assert_eq!(prose("a ` alone"), "a ` alone");
+        assert_eq!(prose(""), "");
+    }
 }

@@ -1,6 +1,6 @@
 //! Dots on two logarithmic axes, each of which says something when it is pointed at.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use anyhow::Result;
 use plotters::prelude::*;
@@ -11,6 +11,8 @@ use super::{
 };
 
 const HEIGHT: u32 = 320;
+/// How wide a ring around a dot is, with some room between.
+const RING: f64 = 4.0;
 
 /// A plot of dots.
 pub(crate) struct Scatter<'a> {
@@ -60,13 +62,21 @@ impl Scatter<'_> {
                 let line = vec![(start, start * ridge.1 / ridge.0), ridge, (x.end, ridge.1)];
                 chart.draw_series([PathElement::new(line, chart::TEXT.stroke_width(2))])?;
             }
+            let mut taken: HashMap<(i32, i32), f64> = HashMap::new();
             for dot in &self.dots {
                 let (x, y) = chart.backend_coord(&dot.at);
                 let size = 3.0 + 14.0 * dot.share.max(0.0).sqrt();
+                let colour = chart::hex(dot.colour);
+                let (size, look) = match taken.get(&(x, y)) {
+                    None => (size, format!("fill=\"{colour}\" fill-opacity=\"0.75\"")),
+                    // Where another one is, it is a ring around that.
+                    Some(inner) => {
+                        (inner + RING, format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"{}\"", RING - 1.0))
+                    }
+                };
+                taken.insert((x, y), size);
                 circles += &format!(
-                    "<circle cx=\"{x}\" cy=\"{y}\" r=\"{size:.1}\" fill=\"{}\" fill-opacity=\"0.75\">\
-                     <title>{}</title></circle>\n",
-                    chart::hex(dot.colour),
+                    "<circle cx=\"{x}\" cy=\"{y}\" r=\"{size:.1}\" {look}><title>{}</title></circle>\n",
                     escaped(&dot.says),
                 );
             }

@@ -51,12 +51,12 @@ const look = () => {
     shown += !row.hidden;
     if (wanted && !row.hidden) row.closest("details")?.setAttribute("open", "");
   }
-  const timeline = window.stepscope?.timeline.search(wanted);
-  found.textContent = wanted ? [`${shown} rows`, timeline].filter((part) => part).join(", ") : "";
+  const timelines = window.stepscope?.timelines.map((timeline) => timeline.search(wanted)) ?? [];
+  found.textContent = wanted ? [`${shown} rows`, ...timelines].filter((part) => part).join(", ") : "";
 };
 search.addEventListener("input", look);
 search.addEventListener("keydown", (event) => {
-  if (event.key === "Enter") window.stepscope?.timeline.next(event.shiftKey);
+  if (event.key === "Enter") window.stepscope?.timelines.forEach((timeline) => timeline.next(event.shiftKey));
   if (event.key === "Escape") (search.value = ""), look();
 });
 document.addEventListener("keydown", (event) => {
@@ -64,22 +64,6 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   search.focus();
 });
-const time = (us) => (us < 1000 ? `${us.toFixed(1)} µs` : us < 1e6 ? `${(us / 1e3).toFixed(2)} ms` : `${(us / 1e6).toFixed(2)} s`);
-// What is pointed at in a timeline is named below it. The labels are in the order of the rectangles.
-for (const figure of document.querySelectorAll("figure[data-labels]")) {
-  const { names, spans } = JSON.parse(figure.querySelector("script").textContent);
-  const rectangles = [...figure.querySelectorAll("svg rect")], touched = figure.querySelector(".touched");
-  const show = ({ target }) => {
-    const span = spans[rectangles.indexOf(target)];
-    if (!span) return;
-    const [name, belongs, start, length, count] = span;
-    const together = count > 1 ? `${count} spans, drawn as one` : "";
-    const times = `${time(length)}, from ${time(start)}`;
-    touched.textContent = [names[name], names[belongs], times, together].filter((part) => part).join(" · ");
-  };
-  figure.addEventListener("pointerover", show);
-  figure.addEventListener("pointerdown", show);
-}
 // A flame graph zooms into the box that is clicked. What is above it fills the width, what is beside it is gone.
 for (const figure of document.querySelectorAll("figure[data-flame]")) {
   const graph = figure.querySelector("svg"), touched = figure.querySelector(".touched"), width = graph.viewBox.baseVal.width;
@@ -94,6 +78,35 @@ for (const figure of document.querySelectorAll("figure[data-flame]")) {
       box.setAttribute("width", place(right) - place(left));
     }
   };
+  // Without a mouse: arrows go from box to box, Enter zooms, Escape shows all of it.
+  let current = 0;
+  const choose = (index) => {
+    boxes[current].box.classList.remove("current");
+    boxes[(current = index)].box.classList.add("current");
+    touched.textContent = boxes[current].box.querySelector("title").textContent;
+  };
+  const row = ({ box }) => +box.getAttribute("y"), middle = ({ from, to }) => (from + to) / 2;
+  const nearest = (isWanted) => {
+    const here = boxes[current];
+    const apart = (box) => Math.abs(middle(box) - middle(here)) + 1e4 * Math.abs(row(box) - row(here));
+    const others = boxes.filter((box) => isWanted(box, here)).sort((one, other) => apart(one) - apart(other));
+    if (others.length) choose(boxes.indexOf(others[0]));
+  };
+  const keys = {
+    ArrowLeft: () => nearest((box, here) => row(box) === row(here) && box.to <= here.from),
+    ArrowRight: () => nearest((box, here) => row(box) === row(here) && box.from >= here.to),
+    ArrowUp: () => nearest((box, here) => row(box) < row(here) && box.from <= here.from && box.to >= here.to),
+    ArrowDown: () => nearest((box, here) => row(box) > row(here) && box.from >= here.from && box.to <= here.to),
+    Enter: () => zoom(boxes[current]),
+    Escape: () => (zoom(boxes[0]), choose(0)),
+  };
+  graph.tabIndex = 0;
+  graph.addEventListener("focus", () => choose(current));
+  graph.addEventListener("keydown", (event) => {
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  });
   const pointed = ({ target }) => boxes.find(({ box }) => box === target.closest("svg"));
   graph.addEventListener("click", (event) => [pointed(event)].filter((box) => box).forEach(zoom));
   graph.addEventListener("pointerover", (event) => {

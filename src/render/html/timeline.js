@@ -60,6 +60,7 @@ class Timeline {
     this.wanted = "";
     this.arrange();
     this.listen();
+    this.tellStep();
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
@@ -105,7 +106,18 @@ class Timeline {
     let wide = Math.min(Math.max(to - from, least), all);
     from = Math.min(Math.max(from, 0), all - wide);
     this.view = [from, from + wide];
+    this.tellStep();
     this.draw();
+  }
+  // The list of steps says which one is seen, if it is one, or all of it.
+  tellStep() {
+    const jump = this.figure.querySelector("select"), [from, to] = this.view;
+    if (!jump) return;
+    const isSeen = (start, end) => Math.abs(start - from) < 1 && Math.abs(end - to) < 1;
+    const step = this.about.steps.find(([, start, end]) => isSeen(start, end));
+    if (isSeen(0, this.about.length)) jump.value = "";
+    else if (step) jump.value = step[0];
+    else jump.selectedIndex = -1;
   }
   zoom(factor, around) {
     const [from, to] = this.view;
@@ -442,24 +454,25 @@ const lowest = (values, value) => {
   return low;
 };
 
-const figure = document.querySelector("figure.timeline");
-if (figure) {
+const opened = [...document.querySelectorAll("figure.timeline")].map(async (figure) => {
   const [about, spans] = figure.querySelectorAll("script");
-  unpacked(spans.textContent).then((bytes) => {
-    const timeline = new Timeline(figure, JSON.parse(about.textContent), bytes);
-    // For whoever wants to look closer, and for tests.
-    window.stepscope = { timeline };
-    for (const button of document.querySelectorAll("button[data-from]")) {
-      button.hidden = false;
-      button.addEventListener("click", () => {
-        const { from, to, rank } = button.dataset;
-        figure.scrollIntoView({ block: "start" });
-        if (rank !== undefined && timeline.folded.delete(+rank)) timeline.arrange();
-        const wide = Math.max((to - from) * 0.1, 1000);
-        timeline.show(from - wide, +to + wide);
-        timeline.canvas.focus({ preventScroll: true });
-      });
-    }
-    document.dispatchEvent(new Event("timeline"));
-  });
-}
+  return new Timeline(figure, JSON.parse(about.textContent), await unpacked(spans.textContent));
+});
+Promise.all(opened).then((timelines) => {
+  const [timeline] = timelines;
+  if (!timeline) return;
+  // For whoever wants to look closer, and for tests.
+  window.stepscope = { timeline, timelines };
+  for (const button of document.querySelectorAll("button[data-from]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      const { from, to, rank } = button.dataset;
+      timeline.figure.scrollIntoView({ block: "start" });
+      if (rank !== undefined && timeline.folded.delete(+rank)) timeline.arrange();
+      const wide = Math.max((to - from) * 0.1, 1000);
+      timeline.show(from - wide, +to + wide);
+      timeline.canvas.focus({ preventScroll: true });
+    });
+  }
+  document.dispatchEvent(new Event("timeline"));
+});

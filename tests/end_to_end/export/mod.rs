@@ -310,6 +310,25 @@ fn chosen_steps_and_ranks_are_all_there_is() {
 }
 
 #[test]
+fn figures_are_of_all_ranks_whichever_are_drawn() {
+    let whole = structure(Path::new(SAMPLES), &["pp2-1f1b"]);
+    let part = structure(Path::new(SAMPLES), &["pp2-1f1b", "--ranks", "1"]);
+    let (job, rank) = (part.groups()[0].0, part.groups()[1].0);
+    assert!(part.groups()[1].1.starts_with("rank 1 · stage 1"), "{:?}", part.groups());
+    let names = |trace: &Structure, group: u64, track: &str| -> Vec<String> {
+        trace.on(group, track).iter().map(|slice| slice.name.clone()).collect()
+    };
+    assert_eq!(names(&part, job, "findings"), names(&whole, whole.groups()[0].0, "findings"));
+    let bubbles =
+        |trace: &Structure, group: u64| trace.on(group, "bubble").iter().map(|slice| slice.duration()).sum::<u64>();
+    assert!(bubbles(&part, rank) > 0, "a stage waits for one that is not drawn");
+    assert_eq!(bubbles(&part, rank), bubbles(&whole, whole.groups()[2].0));
+    let steps = part.on(job, &part.groups()[0].1);
+    assert!(!steps.is_empty() && steps.iter().all(|step| step.number("figures of the longest rank").is_some()));
+    assert!(part.metadata["stepscope.step_figures"].contains("own clock"));
+}
+
+#[test]
 fn what_does_not_fit_is_left_out_level_by_level() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("small.pftrace");
@@ -328,6 +347,8 @@ fn what_does_not_fit_is_left_out_level_by_level() {
         assert!(bytes <= size.trim_end_matches('k').parse::<usize>().unwrap() * 1000 && bytes < last, "{bytes}");
         last = bytes;
         let trace = Structure::of(&official::packets(&file));
+        assert_eq!(trace.metadata["stepscope.max_size"], trace.metadata["stepscope.left_out_beyond"]);
+        assert_eq!(trace.metadata["stepscope.clipped"], "0");
         let left_out = &trace.metadata["stepscope.left_out"];
         assert!(left_out.contains(missing) && !left_out.contains("launches"), "there are none: {left_out}");
         let kernels = trace.slices.iter().filter(|slice| slice.kind() == "kernel").count();
@@ -342,7 +363,11 @@ fn what_does_not_fit_is_left_out_level_by_level() {
     let (_, enough) = said.split_once("hint: raise --max-size to ").unwrap_or_else(|| panic!("{said}"));
     let enough = enough.split(',').next().unwrap();
     let least = exported(Path::new(SAMPLES), &["single", "--max-size", enough], directory.path(), "least");
-    assert!(fs::metadata(least).unwrap().len() <= enough.parse().unwrap());
+    let enough: u64 = enough.parse().unwrap();
+    assert_eq!(fs::metadata(least).unwrap().len(), enough);
+    let less = (enough - 1).to_string();
+    let said = failure(&["export", "single", "--max-size", &less, "-o", file.to_str().unwrap()], Path::new(SAMPLES));
+    assert!(said.contains(&format!("raise --max-size to {enough},")), "{said}");
 }
 
 #[test]

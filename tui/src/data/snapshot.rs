@@ -90,7 +90,8 @@ pub(crate) struct RunFacts {
 }
 
 impl RunFacts {
-    pub(crate) fn of(run: &Run) -> RunFacts {
+    /// What a run says, and what is known to have gone wrong in it.
+    pub(crate) fn of(run: &Run, incidents: Vec<KnownIncident>) -> RunFacts {
         RunFacts {
             path: run.path.clone(),
             name: run.info.name.clone(),
@@ -112,7 +113,7 @@ impl RunFacts {
             device: run.ranks.iter().find_map(|rank| rank.info.device.clone()),
             planned_steps: run.info.planned_steps(),
             passed_over: run.passed_over.iter().map(ToString::to_string).collect(),
-            incidents: known_incidents(run),
+            incidents,
         }
     }
 }
@@ -136,7 +137,7 @@ impl Snapshot {
 
     /// All of a run.
     pub(crate) fn whole(run: &Run, analysis: Analysis) -> Snapshot {
-        let mut facts = RunFacts::of(run);
+        let mut facts = RunFacts::of(run, known_incidents(run));
         facts.state = analysis.run.state;
         facts.device = analysis.run.device.clone();
         let lost = analysis.data_loss;
@@ -156,9 +157,9 @@ impl Snapshot {
     }
 
     /// What a run that grows says.
-    pub(crate) fn live(run: &Run, live: LiveSnapshot, steps: Arc<Vec<StepSummary>>) -> Snapshot {
+    pub(crate) fn live(run: RunFacts, live: LiveSnapshot, steps: Arc<Vec<StepSummary>>) -> Snapshot {
         Snapshot {
-            run: Some(RunFacts::of(run)),
+            run: Some(run),
             analysis: live.analysis,
             scope: Scope::Recent,
             steps,

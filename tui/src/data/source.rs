@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stepscope_traces::{Run, TraceError};
+use stepscope_traces::{Run, RunInfo, State, TraceError};
 
 /// What is looked at.
 #[derive(Clone, Debug)]
@@ -23,6 +23,10 @@ pub(crate) struct RunChoice {
     pub(crate) name: String,
     /// When it began, in RFC 3339.
     pub(crate) started: String,
+    /// Steps that it is to make, where it says so.
+    pub(crate) planned_steps: Option<u64>,
+    /// What became of it, once somebody has looked.
+    pub(crate) state: Option<State>,
 }
 
 impl Source {
@@ -45,7 +49,14 @@ impl Source {
         };
         let here = |folder: &Path| if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() };
         let runs = folder.map_or_else(Vec::new, |folder| Run::all_under(&here(folder)));
-        runs.into_iter().map(|(path, info)| RunChoice { path, name: info.name, started: info.started }).collect()
+        let choice = |(path, info): (PathBuf, RunInfo)| RunChoice {
+            planned_steps: info.planned_steps(),
+            path,
+            name: info.name,
+            started: info.started,
+            state: None,
+        };
+        runs.into_iter().map(choice).collect()
     }
 
     /// Opens it; nothing where it is not there yet.
@@ -111,8 +122,6 @@ fn is_empty(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs;
-
-    use stepscope_traces::RunInfo;
 
     use super::*;
 

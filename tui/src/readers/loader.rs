@@ -11,9 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stepscope_analyzer::{AnalysisError, LiveRun, LiveSnapshot, Selection, StepSummary, analyze};
+use stepscope_analyzer::{AnalysisError, LiveRun, LiveSnapshot, Selection, StepSummary, analyze, known_incidents};
 use stepscope_traces::{Run, RunSource, State, TraceError};
 
+use super::incident_reader::IncidentReader;
 use crate::{
     data::{RunFacts, Snapshot, Source, Stage},
     event::Event,
@@ -63,7 +64,8 @@ pub(crate) fn load(source: &Source) -> Result<Option<Snapshot>, AnalysisError> {
     live.play_memory();
     let live_snapshot = live.snapshot();
     let steps = Arc::new(live_snapshot.steps());
-    Ok(Some(Snapshot::live(live.run(), live_snapshot, steps)))
+    let facts = RunFacts::of(live.run(), known_incidents(live.run()));
+    Ok(Some(Snapshot::live(facts, live_snapshot, steps)))
 }
 
 /// Whether more may come: it is being recorded, or has no ranks yet.
@@ -143,7 +145,8 @@ impl LoaderThread {
         let mut live = LiveRun::open(&run.path)?;
         let mut looked = Instant::now();
         let (mut next_analysis, mut played) = (Instant::now(), None);
-        let mut steps = StepList::default();
+        let (mut steps, mut incidents) = (StepList::default(), IncidentReader::default());
+        let mut facts = RunFacts::of(live.run(), incidents.read(live.run()));
         loop {
             let ended = !grows(live.run());
             let began = Instant::now();
@@ -167,7 +170,7 @@ impl LoaderThread {
             }
             let live_snapshot = live.snapshot();
             let steps = steps.of(&live_snapshot);
-            let snapshot = Snapshot::live(live.run(), live_snapshot, steps);
+            let snapshot = Snapshot::live(facts.clone(), live_snapshot, steps);
             if ended && !more {
                 return Ok((live, snapshot));
             }
@@ -175,6 +178,7 @@ impl LoaderThread {
             self.rest(if more { Duration::ZERO } else { EVERY.saturating_sub(began.elapsed()) })?;
             if looked.elapsed() >= LOOK_EVERY {
                 live.look()?;
+                facts = RunFacts::of(live.run(), incidents.read(live.run()));
                 looked = Instant::now();
             }
         }
@@ -186,7 +190,7 @@ impl LoaderThread {
         let reading = |done: usize| {
             let stage = Stage::Reading { done, all };
             let mut snapshot = followed.clone().unwrap_or_else(|| Snapshot::at(stage.clone()));
-            snapshot.run.get_or_insert_with(|| RunFacts::of(run));
+            snapshot.run.get_or_insert_with(|| RunFacts::of(run, known_incidents(run)));
             drop(self.show(Snapshot { stage, ..snapshot }));
         };
         reading(0);

@@ -44,6 +44,9 @@ impl Case {
     }
 }
 
+/// Where runs are made, in a folder of a random name: the last folders are shown.
+const MADE: &str = "jobs/runs/made";
+
 /// What is read of a run.
 pub(crate) type Read = (Arc<Snapshot>, DetailReader);
 
@@ -119,7 +122,7 @@ fn many_ranks() -> Recipe {
 /// A run that is made up, and then changed.
 fn made(recipe: &Recipe, change: fn(&Path)) -> Read {
     let directory = TempDir::new().unwrap();
-    let path = directory.path().join("run");
+    let path = directory.path().join(MADE);
     recipe.write(&path).unwrap();
     change(&path);
     read(&path)
@@ -171,7 +174,7 @@ fn damage(run: &Path) {
 /// A run that is being recorded: three steps are made, and a fourth one is going on.
 fn recording() -> Read {
     let directory = TempDir::new().unwrap();
-    let path = directory.path().join("run");
+    let path = directory.path().join(MADE);
     let mut info = RunInfo::of_this_process("going-on");
     info.world_size = Some(1);
     // How long it took to make this up is nobody's elapsed time.
@@ -202,7 +205,7 @@ fn recording() -> Read {
 /// A run of which there is a `run.json`, and nothing else.
 fn empty() -> Read {
     let directory = TempDir::new().unwrap();
-    let path = directory.path().join("run");
+    let path = directory.path().join(MADE);
     RunInfo::of_this_process("begun").create(&path).unwrap();
     read(&path)
 }

@@ -53,6 +53,39 @@ fn kernels_are_sorted_by_the_next_column() {
     assert!(press(&mut app, &letters("sssss")).contains("▼total"));
 }
 
+/// Whatever the width, lines are sorted by a column that is there.
+#[test]
+fn the_column_that_kernels_are_sorted_by_stays() {
+    for width in [60, 80, 100] {
+        let mut app = app(View::Kernels, "one_rank");
+        for header in ["▼count", "▼mean", "▼rate", "▼of roofline", "▼kernel", "▼total"] {
+            press(&mut app, &letters("s"));
+            let frame = drawn(&mut app, Nanos(0), width, 24);
+            assert!(frame.contains(header), "{header} at {width}:\n{frame}");
+        }
+    }
+}
+
+/// A long account of what happened is there to its end.
+#[test]
+fn an_account_of_an_incident_scrolls() {
+    let mut app = app(View::Incidents, "interrupted");
+    let last = "kept in incidents/0002-hang of the run";
+    let small = |app: &mut App| drawn(app, Nanos(0), 80, 15);
+    let first = small(&mut app);
+    assert!(first.contains("more lines") && !first.contains(last), "{first}");
+    press(&mut app, &[KeyCode::PageDown]);
+    small(&mut app);
+    for _ in 0..3 {
+        app.handle(Event::Key(KeyEvent::new(KeyCode::PageDown, KeyModifiers::NONE)));
+        small(&mut app);
+    }
+    let end = small(&mut app);
+    assert!(end.contains(last) && !end.contains("more line"), "{end}");
+    app.handle(Event::Key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE)));
+    assert!(small(&mut app).contains("step 21 took 65.1 ms"), "another one is seen from its beginning");
+}
+
 /// What is under the cursor in one view is what every view is about.
 #[test]
 fn a_rank_is_focused_on_by_key_and_by_mouse() {

@@ -1,7 +1,7 @@
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
-use stepscope_traces::Nanos;
+use stepscope_traces::{Nanos, State};
 
 use super::cases::{all, drawn};
 use crate::{
@@ -55,6 +55,8 @@ fn choices() -> Vec<RunChoice> {
         path: format!("runs/{number}").into(),
         name: format!("llama-{number}"),
         started: format!("2026-11-14T10:22:{number:02}.000Z"),
+        planned_steps: (number != 7).then_some(50),
+        state: None,
     };
     (0..9).rev().map(choice).collect()
 }
@@ -70,7 +72,13 @@ fn another_run_is_chosen_from_a_list() {
     assert_eq!(press(&mut app, KeyCode::Char('r')), [Request::Runs]);
     app.handle(Event::Runs(choices()));
     let list = drawn(&mut app, Nanos(0), 80, 24);
-    assert!(list.contains("2026-11-14 10:22:08  llama-8  8"), "{list}");
+    assert!(list.contains("2026-11-14 10:22:08                 llama-8  of 50 steps  8"), "{list}");
+    // What became of them is known a moment later.
+    app.handle(Event::RunState("runs/8".into(), State::Complete));
+    app.handle(Event::RunState("runs/7".into(), State::Interrupted));
+    let list = drawn(&mut app, Nanos(0), 80, 24);
+    assert!(list.contains("2026-11-14 10:22:08  ✔ complete     llama-8  50 steps  8"), "{list}");
+    assert!(list.contains("2026-11-14 10:22:07  ✖ interrupted  llama-7  7"), "{list}");
     assert!(press(&mut app, KeyCode::Down).is_empty());
     assert_eq!(press(&mut app, KeyCode::Enter), [Request::Open("runs/7".into())]);
     assert!(!drawn(&mut app, Nanos(0), 80, 24).contains("llama-8"));

@@ -55,10 +55,11 @@ fn no_word_is_cut() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Names of kernels lose their middle where they are too long; nothing else does.
+/// Names of kernels lose their middle where they are too long; nothing else does. What happened in an incident may end early in
+/// the list, since all of it stands below.
 #[test]
 fn only_names_are_shortened() {
-    let names = [View::Kernels, View::Timeline];
+    let names = [View::Kernels, View::Timeline, View::Incidents];
     for case in all() {
         for view in View::ALL.iter().filter(|view| !names.contains(view)) {
             for (width, height) in &SIZES[1..] {
@@ -67,6 +68,16 @@ fn only_names_are_shortened() {
                 let mut words = frame.split_whitespace();
                 assert!(words.all(|word| !word.contains('…') || word.contains('_')), "{frame}");
             }
+        }
+        for (width, height) in &SIZES[1..] {
+            let frame = frame(View::Incidents, ThemeName::Plain, case, *width, *height);
+            let account: String = frame.lines().skip_while(|line| !line.starts_with('─')).collect();
+            assert!(!account.contains('…'), "{frame}");
+            let shortened = frame.lines().filter(|line| line.contains('…'));
+            assert!(
+                shortened.into_iter().all(|line| line.find('…') == line.rfind('…') && line.ends_with('…')),
+                "{frame}"
+            );
         }
     }
 }

@@ -1,5 +1,14 @@
-use super::cases::{Case, frame, named, read, sample};
-use crate::{theme::ThemeName, view::View};
+use std::sync::Arc;
+
+use stepscope_traces::{Nanos, Step};
+
+use super::cases::{Case, drawn, frame, named, read, sample};
+use crate::{
+    app::App,
+    event::Event,
+    theme::{Theme, ThemeName},
+    view::View,
+};
 
 /// Frames that are kept: a run, the size of the terminal, and the views in which that run differs from others.
 const KEPT: [(&str, (u16, u16), &[View]); 8] = [
@@ -60,4 +69,31 @@ fn why_nobody_waits_in_a_pipeline() {
     let case = Case::of("pipeline", read(&sample("pp2-1f1b")));
     let text = frame(View::Communication, ThemeName::Plain, &case, 120, 40);
     assert!(text.contains("all collectives are between stages") && !text.contains("not known"), "{text}");
+}
+
+/// A step that was cut off is not the newest one that is told of.
+#[test]
+fn a_step_that_was_cut_off_is_called_incomplete() {
+    let mut snapshot = (*named("synthetic").snapshot).clone();
+    let mut analysis = (**snapshot.analysis.as_ref().unwrap()).clone();
+    analysis.window.cut_off = vec![Step(39)];
+    snapshot.analysis = Some(Arc::new(analysis));
+    let mut app = App::new(View::Overview, Theme::new(ThemeName::Plain), false);
+    app.handle(Event::Data(Arc::new(snapshot)));
+    let text = drawn(&mut app, Nanos(0), 120, 40);
+    assert!(text.contains("step 39, incomplete") && text.contains("newest: step 38"), "{text}");
+    assert!(text.contains("step 39 is incomplete"), "{text}");
+}
+
+/// A memory snapshot has nothing but memory to show.
+#[test]
+fn a_memory_snapshot_opens_in_memory() {
+    let of_memory = sample("../tests/fixtures/ddp-rank0.pickle");
+    for (path, title) in [(of_memory, "Memory of rank 0"), (sample("single"), "Findings")] {
+        let (snapshot, _) = read(&path);
+        let mut app = App::new(None, Theme::new(ThemeName::Plain), false);
+        app.handle(Event::Data(snapshot));
+        let text = drawn(&mut app, Nanos(0), 120, 40);
+        assert!(text.contains(title), "{text}");
+    }
 }

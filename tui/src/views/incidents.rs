@@ -14,13 +14,40 @@ use stepscope_traces::{Incident, Nanos, RunSource};
 
 use super::{StepOrRank, ViewBody};
 use crate::{
-    keys::{Action, Binding, list_keys},
+    keys::{Action, Binding},
     scene::Scene,
-    widgets::{Column, Cursor, Side, Table, below, row, say, say_right},
+    widgets::{Column, Cursor, Scroll, Side, Table, below, row, say, say_right},
 };
 
 /// Keys of its own.
-pub(crate) const BINDINGS: &[Binding] = list_keys!["select"];
+pub(crate) const BINDINGS: &[Binding] = &[
+    Binding {
+        keys: &[KeyCode::Up, KeyCode::Char('k')],
+        action: Action::Up,
+        short: "select",
+        long: "previous incident; of a single one, scroll its account up",
+    },
+    Binding {
+        keys: &[KeyCode::Down, KeyCode::Char('j')],
+        action: Action::Down,
+        short: "select",
+        long: "next incident; of a single one, scroll its account down",
+    },
+    Binding {
+        keys: &[KeyCode::PageUp, KeyCode::Char('u')],
+        action: Action::PageUp,
+        short: "scroll",
+        long: "scroll the account up",
+    },
+    Binding {
+        keys: &[KeyCode::PageDown, KeyCode::Char('d')],
+        action: Action::PageDown,
+        short: "scroll",
+        long: "scroll the account down",
+    },
+    Binding { keys: &[KeyCode::Home, KeyCode::Char('g')], action: Action::Top, short: "", long: "newest incident" },
+    Binding { keys: &[KeyCode::End, KeyCode::Char('G')], action: Action::Bottom, short: "", long: "oldest incident" },
+];
 
 const COLUMNS: [Column; 4] = [
     Column { header: "time, UTC", width: 9, side: Side::Left, left_out: 1 },
@@ -35,6 +62,8 @@ const STEP: usize = 2;
 #[derive(Default)]
 pub(crate) struct Incidents {
     cursor: Cursor,
+    /// How far the account of the chosen one is scrolled.
+    account: Scroll,
     /// Where lines are, and which is the first, for the mouse.
     lines: Rect,
     first: usize,
@@ -72,30 +101,46 @@ impl ViewBody for Incidents {
             table.draw(buffer, row(self.lines, line as u16), cells, self.cursor.chosen() == Some(index));
         }
         if let Some(kept) = self.cursor.chosen().and_then(|index| newest_first.get(index)) {
-            account::draw(scene, kept, below(area, 2 + room as u16), buffer);
+            account::draw(scene, kept, &mut self.account, below(area, 2 + room as u16), buffer);
         }
     }
 
-    fn act(&mut self, action: Action, _scene: &Scene<'_>) {
-        self.cursor.act(action);
+    fn act(&mut self, action: Action, scene: &Scene<'_>) {
+        let is_single = scene.snapshot.run.as_ref().is_some_and(|run| run.incidents.len() == 1);
+        match action {
+            Action::PageUp => self.account.by_pages(-1),
+            Action::PageDown => self.account.by_pages(1),
+            Action::Up if is_single => self.account.by(-1),
+            Action::Down if is_single => self.account.by(1),
+            other => {
+                self.cursor.act(other);
+                self.account = Scroll::default();
+            }
+        }
     }
 
     fn click(&mut self, event: &MouseEvent, _scene: &Scene<'_>) -> Option<StepOrRank> {
         if self.lines.contains((event.column, event.row).into()) {
             self.cursor.choose(self.first + usize::from(event.row - self.lines.y));
+            self.account = Scroll::default();
         }
         None
     }
 }
 
 fn cells(scene: &Scene<'_>, incident: &Incident, width: u16) -> Vec<Line<'static>> {
-    let summary = text::wrapped(&text::printable(&incident.summary), width.max(1).into());
+    let summary = text::printable(&incident.summary);
+    let room = usize::from(width).max(2);
+    // All of it is below: here it ends with a whole word.
+    let summary = match &text::wrapped(&summary, room)[..] {
+        [_, _, ..] => text::wrapped(&summary, room - 1).swap_remove(0) + "…",
+        _ => summary,
+    };
     vec![
         Line::raw(time_of_day(incident.time_ns)),
         Line::styled(incident.kind.word(), scene.theme.bad()),
         Line::raw(incident.step.map_or_else(|| "-".into(), |step| step.to_string())),
-        // All of it is below.
-        Line::raw(summary.into_iter().next().unwrap_or_default()),
+        Line::raw(summary),
     ]
 }
 

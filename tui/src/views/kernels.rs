@@ -69,10 +69,10 @@ impl ViewBody for Kernels {
             return;
         };
         let grouping = self.grouping.within(analysis);
-        let order = self.order.within(grouping);
         let all = grouping.groups(analysis);
+        let order = self.order.within(grouping, &all);
         let several = analysis.ranks.len() > 1;
-        let columns = columns(grouping);
+        let columns = columns(grouping, order.map(Order::column));
         let columns = Table::new(theme, &columns, |column| has_something(column, &all, several), area.width);
         let (longest, count) = (all.iter().map(|group| group.share).fold(0.0, f64::max), all.len());
         let mut groups: Vec<Group<'_>> = all.into_iter().filter(|group| self.is_asked_for(group)).collect();
@@ -89,7 +89,7 @@ impl ViewBody for Kernels {
         let hidden = groups.len() - seen.end;
         let more = if hidden > 0 { format!(" ↓ {hidden} more ") } else { String::new() };
         let left = Rect { width: title.width.saturating_sub(more.chars().count() as u16), ..title };
-        self.draw_title(scene, analysis, (groups.len(), count), left, buffer);
+        self.draw_title(scene, analysis, order, (groups.len(), count), left, buffer);
         say_right(buffer, title, Line::styled(more, theme.warning()));
         columns.draw_header(buffer, row(table, 0), order.map(Order::column));
         for (line, index) in seen.enumerate() {
@@ -110,7 +110,7 @@ impl ViewBody for Kernels {
                 self.cursor.choose(0);
             }
             Action::Sort => {
-                self.order = self.order.next(grouping);
+                self.order = self.order.next(grouping, &grouping.groups(analysis));
                 self.cursor.choose(0);
             }
             other => self.cursor.act(other),
@@ -139,6 +139,7 @@ impl Kernels {
         &self,
         scene: &Scene<'_>,
         analysis: &Analysis,
+        order: Option<Order>,
         (shown, all): (usize, usize),
         place: Rect,
         buffer: &mut Buffer,
@@ -160,7 +161,7 @@ impl Kernels {
         let several = if ranks > 1 { format!(", sums of {ranks} ranks") } else { String::new() };
         let count = if shown == all { format!("{all}") } else { format!("{shown} of {all}") };
         // The table's head shows it too, where there is no room to say it.
-        let order = self.order.within(grouping).filter(|_| next.is_none());
+        let order = order.filter(|_| next.is_none());
         let order = order.map(|order| format!(", by {}", order.words())).unwrap_or_default();
         spans.push(Span::styled(format!("  {count}{several}{order}"), theme.quiet()));
         spans.extend(filter);

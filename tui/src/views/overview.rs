@@ -99,8 +99,8 @@ impl ViewBody for Overview {
         match action {
             Action::ZoomIn => self.steps.zoom_in(),
             Action::ZoomOut => self.steps.zoom_out(),
-            Action::Up => self.findings.scroll_up(),
-            Action::Down => self.findings.scroll_down(),
+            Action::Up => self.findings.scroll_by(-1),
+            Action::Down => self.findings.scroll_by(1),
             _ => {}
         }
     }

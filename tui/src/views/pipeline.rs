@@ -198,13 +198,19 @@ impl Pipeline {
         let seen = self.seen.unwrap_or(all);
         let bubble = pipeline.per_step.iter().find(|step| step.step == passes.step);
         let mut title = Line::from(vec![
-            Span::styled(format!(" Step {} as measured", passes.step), theme.title()),
-            Span::styled(format!("  {}", text::duration(stretch::length(all))), theme.strong()),
+            Span::styled(format!(" Step {} measured", passes.step), theme.title()),
+            Span::styled(format!("  passes {}", text::duration(stretch::length(all))), theme.strong()),
         ]);
+        // The rest of a step is the optimizer's, mostly.
+        let steps = &scene.snapshot.steps;
+        let step = steps.iter().find(|step| step.step == passes.step).map(|step| text::duration(step.duration_ns));
+        title.extend(step.map(|step| Span::raw(format!(" of {step}"))));
+        let legend = legend(scene);
         let bubble =
             bubble.map(|bubble| Span::styled(format!(", bubble {}", text::percent(bubble.bubble)), theme.strong()));
-        title.extend(bubble.filter(|bubble| title.width() + bubble.width() <= area.width.into()));
-        say_both(buffer, row(area, 0), title, legend(scene));
+        let fits = |bubble: &Span<'_>| title.width() + bubble.width() + 1 + legend.width() <= area.width.into();
+        title.extend(bubble.filter(fits));
+        say_both(buffer, row(area, 0), title, legend);
         let cells = |place: Rect| right_of(place, NAMES);
         draw_time_axis(buffer, cells(row(area, 1)), theme, stretch::length(seen));
         let stage_of = |rank: Rank| pipeline.per_stage.iter().find(|stage| stage.rank == rank).map(|stage| stage.stage);

@@ -1,5 +1,6 @@
 //! The whole job at a glance: a cell for each rank, colored by a figure.
 
+mod bars;
 mod figure;
 mod grid;
 mod outliers;
@@ -97,7 +98,7 @@ impl ViewBody for Ranks {
             outliers::draw(scene, figure, &spread, cells, beside, buffer);
         }
         let lower = below(area, upper + u16::from(area.height >= HIGH));
-        draw_legend(scene, figure, &spread, row(lower, 0), buffer);
+        draw_legend(scene, figure, (&spread, cells), row(lower, 0), buffer);
         let grid = below(lower, 1);
         let ranks: Vec<Rank> = cells.iter().map(|cell| cell.rank).collect();
         self.grid = Grid::of(&ranks, layout.as_ref(), grid.width, grid.height);
@@ -111,7 +112,12 @@ impl ViewBody for Ranks {
             let words = format!("↓ {} ", text::counted(hidden as u64, "more line"));
             say_right(buffer, row(lower, 0), Line::styled(words, theme.warning()));
         }
+        let drawn = seen.len() as u16;
         self.grid.draw(&scale, cells, seen, grid, buffer);
+        let rest = below(grid, drawn + 1);
+        if rest.height >= bars::LEAST {
+            bars::draw(scene, (analysis, cells), (figure, self.cursor), rest, buffer);
+        }
     }
 
     fn act(&mut self, action: Action, _scene: &Scene<'_>) {
@@ -164,11 +170,18 @@ fn draw_title(scene: &Scene<'_>, figure: RankFigure, cells: &[RankCell], place: 
     say(buffer, place, Line::from(title.to_vec()));
 }
 
-/// What colors mean.
-fn draw_legend(scene: &Scene<'_>, figure: RankFigure, spread: &Spread, place: Rect, buffer: &mut Buffer) {
+/// What colors mean, where there is something to compare.
+fn draw_legend(
+    scene: &Scene<'_>,
+    figure: RankFigure,
+    (spread, cells): (&Spread, &[RankCell]),
+    place: Rect,
+    buffer: &mut Buffer,
+) {
     let theme = scene.theme;
     let mut legend = vec![Span::raw(" ")];
     match spread.range {
+        Some(_) if cells.len() < 2 => {}
         Some((least, most)) => {
             legend.push(Span::styled(format!("{} ", figure.written(least)), theme.quiet()));
             for level in 0..10 {

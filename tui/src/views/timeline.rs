@@ -307,12 +307,12 @@ impl Timeline {
     }
 }
 
-/// Every lane that is read, from the top.
 /// When a span is, for all ranks.
 fn aligned(rank: &RankDetail, span: &SpanFacts) -> (i64, i64) {
     (rank.time.aligned(span.start), rank.time.aligned(span.end))
 }
 
+/// Every lane that is read, from the top.
 fn all_lanes(timeline: &TimelineDetail) -> impl Iterator<Item = (Rank, Option<Stream>)> {
     let of_rank = |rank: &RankDetail| -> Vec<(Rank, Option<Stream>)> {
         rank.columns.lanes.iter().map(|lane| (rank.columns.rank, lane.stream)).collect()

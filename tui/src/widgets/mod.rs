@@ -7,6 +7,7 @@ mod curve;
 pub(crate) mod cut;
 mod memory_parts;
 mod meter;
+mod scroll;
 mod table;
 mod time_axis;
 
@@ -22,6 +23,7 @@ pub(crate) use cursor::Cursor;
 pub(crate) use curve::draw_curve;
 pub(crate) use memory_parts::memory_parts;
 pub(crate) use meter::{draw_parts, parts_line};
+pub(crate) use scroll::Scroll;
 pub(crate) use table::{Column, Side, Table};
 pub(crate) use time_axis::draw_time_axis;
 

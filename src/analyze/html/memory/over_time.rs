@@ -100,6 +100,7 @@ fn plot<const PARTS: usize>(analysis: &Analysis, memory: &RankMemory, stacked: &
     let label = |place: &f64| axis.as_ref().map_or_else(|| chart::time_label(place), |axis| axis.label(*place));
     let labels = axis.as_ref().map_or(6, |axis| axis.steps().clamp(2, 8));
     let most = points.iter().map(MemoryPoint::total).max().unwrap_or(0).max(memory.peak_bytes) as f64;
+    let at_peak = points.iter().max_by_key(|point| point.total());
     // Above the peak is where the end is named.
     let above = if memory.out_of_memory.is_some() { 1.15 } else { 1.05 };
     let svg = chart::svg((WIDTH, HEIGHT), &stacked.title, |area| {
@@ -124,11 +125,20 @@ fn plot<const PARTS: usize>(analysis: &Analysis, memory: &RankMemory, stacked: &
             let (x, y) = chart.backend_coord(&(time, top));
             area.draw(&Text::new(words, (if is_late { x - 6 } else { x + 6 }, y), style))?;
         }
+        // The peak may be narrower than a pixel.
+        if let Some(peak) = at_peak {
+            let (time, mut below) = (since(peak.time_ns), 0);
+            for part in &parts {
+                let upon = below + peak.bytes[*part];
+                let line = vec![(time, below as f64), (time, upon as f64)];
+                chart.draw_series([PathElement::new(line, stacked.colours[*part].stroke_width(2))])?;
+                below = upon;
+            }
+        }
         let peak = (since(memory.peak_time_ns).clamp(first, last), memory.peak_bytes as f64);
         chart.draw_series([Circle::new(peak, 4, chart::TEXT.filled())])?;
         Ok(())
     })?;
-    let at_peak = points.iter().max_by_key(|point| point.total());
     let says = |part: &usize| {
         let most = points.iter().map(|point| point.bytes[*part]).max().unwrap_or(0);
         let at_peak = at_peak.map_or(0, |point| point.bytes[*part]);

@@ -13,15 +13,18 @@ use std::collections::HashMap;
 use anyhow::Result;
 use serde::Serialize;
 use stepscope_analyzer::{
-    Analysis, Evidence, LaneSpan, Overlay, RankOverlay, RunStretch, StretchChoice, StretchKind, StretchStream,
+    Analysis, Evidence, Overlay, RankOverlay, RunStretch, StretchChoice, StretchKind, StretchStream,
 };
 use stepscope_plan::text;
 use stepscope_traces::{Family, MemoryCategory, Rank, Run, Step};
 
-use super::{critical_path, memory, pipeline};
+use super::{
+    critical_path::{self, PathSpan},
+    memory, pipeline,
+};
 use crate::{
     analyze::report,
-    render::html::{chart, escaped, in_script, timeline::colour},
+    render::html::{chart, chart::of_family, escaped, in_script},
 };
 use choice::Choice;
 use packed::Drawn;
@@ -87,17 +90,31 @@ struct MemoryPart {
 }
 
 /// A timeline as it stands in the page, and when it begins and ends in the clock all ranks are aligned to.
-pub(super) struct Timeline {
-    pub(super) html: String,
+pub(crate) struct Timeline {
+    pub(crate) html: String,
     place: Option<(i64, i64)>,
 }
 
 impl Timeline {
-    pub(super) fn of(run: &Run, analysis: &Analysis, overlay: &Overlay, step: Option<Step>) -> Result<Timeline> {
+    /// The step that it opens at: the one of which the critical path is known, and otherwise the one in the middle.
+    pub(crate) fn first_step(analysis: &Analysis) -> Option<Step> {
+        let path = analysis.critical_path.as_ref().and_then(|path| path.step);
+        path.or(analysis.step_time.as_ref().map(|time| time.median_step))
+    }
+
+    /// How long a step is on all ranks together.
+    pub(crate) fn length_of(analysis: &Analysis, step: Step) -> i64 {
+        let place = choice::place_of(analysis.steps.iter().filter(|figures| figures.step == step));
+        place.map_or(0, |(from, to)| to.saturating_sub(from))
+    }
+
+    /// The timeline of a run. What is seen first is a step, and so long at least.
+    pub(crate) fn of(run: &Run, analysis: &Analysis, overlay: &Overlay, least_ns: i64) -> Result<Timeline> {
         let chosen = choice::ranks(analysis, pipeline::ranks(analysis));
         let ranks: Vec<&RankOverlay> = overlay.ranks.iter().filter(|rank| chosen.contains(&rank.rank)).collect();
         let nothing = Timeline { html: String::new(), place: None };
-        let Some(choice) = choice::choose(analysis, &ranks, step) else { return Ok(nothing) };
+        let first = Timeline::first_step(analysis);
+        let Some(choice) = choice::choose(analysis, &ranks, first) else { return Ok(nothing) };
         let read = StretchChoice { from: choice.from, to: choice.to, exact: choice.first, most: SPANS };
         let stretch = RunStretch::read(run, &ranks, read)?;
         if stretch.streams.is_empty() {
@@ -105,7 +122,9 @@ impl Timeline {
         }
         let mut page = Page::default();
         page.about.length = stretch.length_ns;
-        page.about.open = [choice.first.0, choice.first.1].map(|time| time.saturating_sub(choice.from));
+        let (from, to) = choice.first;
+        let to = to.max(from.saturating_add(least_ns));
+        page.about.open = [from, to].map(|time| time.saturating_sub(choice.from));
         page.draw(analysis, &stretch, &ranks);
         page.about.folded = chosen.iter().skip(UNFOLDED).copied().collect();
         page.about.steps = steps(analysis, &choice);
@@ -147,7 +166,7 @@ impl Page {
     fn draw(&mut self, analysis: &Analysis, stretch: &RunStretch, ranks: &[&RankOverlay]) {
         let path = critical_path::between(analysis, (stretch.begin_ns, stretch.length_ns));
         if !path.is_empty() {
-            let drawn = |LaneSpan { start, end, name, family, count, .. }: &LaneSpan| Drawn {
+            let drawn = |PathSpan { start, end, name, family, count }: &PathSpan| Drawn {
                 start: *start,
                 end: *end,
                 kind: self.plain(name, *family),
@@ -229,7 +248,7 @@ impl Page {
         if !self.families.contains(&family) {
             self.families.push(family);
         }
-        self.about.kinds.push(Kind { name, colour: chart::hex(colour(family)), says, bytes, flops });
+        self.about.kinds.push(Kind { name, colour: chart::hex(of_family(family)), says, bytes, flops });
         self.about.kinds.len() - 1
     }
 
@@ -238,7 +257,7 @@ impl Page {
         let spans = packed::packed(self.drawn.iter().map(Vec::as_slice))?;
         let mut families: Vec<Family> = self.families.clone();
         families.sort_by_key(|family| Family::ALL.iter().position(|other| other == family));
-        let legend = families.iter().map(|family| (family.word().to_owned(), colour(*family)));
+        let legend = families.iter().map(|family| (family.word().to_owned(), of_family(*family)));
         let memory = self.about.memory.iter().flat_map(|memory| &memory.parts);
         let memory: String = memory.map(|part| chart::legend_entry(&part.name, &part.colour)).collect();
         let memory = if memory.is_empty() { String::new() } else { format!("<ul class=\"legend\">{memory}</ul>\n") };
@@ -250,7 +269,7 @@ impl Page {
             format!("<label>go to <select><option value=\"\">all of it</option>{steps}</select></label>")
         };
         Ok(format!(
-            "<figure class=\"timeline\" id=\"timeline\">\n<figcaption><small>{}</small></figcaption>\n\
+            "<figure class=\"timeline\">\n<figcaption><small>{}</small></figcaption>\n\
              <div class=\"tools\">{steps}<button data-key=\"+\" title=\"closer (W)\">+</button>\
              <button data-key=\"-\" title=\"farther (S)\">−</button><button data-key=\"a\" title=\"earlier (A)\">←</button>\
              <button data-key=\"d\" title=\"later (D)\">→</button><button data-key=\"0\" title=\"all of it (0)\">all</button>\

@@ -30,7 +30,7 @@ impl<'w> Trace<'w> {
     /// Begins a trace with its metadata and the tracks of all ranks together.
     pub fn begin(into: &'w mut dyn Write, plan: &'w TracePlan) -> Trace<'w> {
         let mut packets = Packets::new(into, plan.limit);
-        packets.push(&packet(Data::ChromeEvents(metadata(plan))));
+        packets.push(&packet(Data::ChromeEvents(metadata(&plan.metadata))));
         view(plan).iter().flatten().for_each(|event| packets.push(event));
         let mut into = Writing::begin(packets);
         into.written.next_flow = plan.next_flow;
@@ -84,8 +84,10 @@ impl<'w> Trace<'w> {
         Ok(report)
     }
 
-    /// Ends the trace.
-    pub fn finish(self) -> Result<Written, ExportError> {
+    /// Ends the trace, with what is known of it only then.
+    pub fn finish(mut self) -> Result<Written, ExportError> {
+        let clipped = ("stepscope.clipped".to_owned(), self.into.written.clipped.to_string());
+        self.into.packets.push(&packet(Data::ChromeEvents(metadata(&[clipped]))));
         let bytes = self.into.packets.finish()?;
         Ok(Written { bytes, ..self.into.written })
     }
@@ -137,12 +139,12 @@ fn view(plan: &TracePlan) -> Option<[TracePacket; 2]> {
     Some([event(from, started), event(to, disabled)])
 }
 
-fn metadata(plan: &TracePlan) -> ChromeEventBundle {
+fn metadata(entries: &[(String, String)]) -> ChromeEventBundle {
     let entry = |(name, value): &(String, String)| ChromeMetadata {
         name: Some(clean(name).into_owned()),
         string_value: Some(clean(value).into_owned()),
     };
-    ChromeEventBundle { metadata: plan.metadata.iter().map(entry).collect() }
+    ChromeEventBundle { metadata: entries.iter().map(entry).collect() }
 }
 
 impl Unit {

@@ -114,15 +114,18 @@ fn nobody(analysis: &Analysis) -> Option<&'static str> {
     unknown_waits::why_unknown(analysis).or_else(nobody)
 }
 
-/// What stands out, in words: the rank that others wait for most, and the one that waits most.
+/// What stands out, in words: the rank that others wait for most, the one that waits most, and what no rank is blamed for.
 fn words(analysis: &Analysis, width: usize) -> Vec<String> {
     let worst = |of: fn(&Straggler) -> i64| analysis.stragglers.iter().rev().max_by_key(|straggler| of(straggler));
     let all: i64 = analysis.stragglers.iter().map(|straggler| straggler.wait_ns).sum();
+    let waiting: i64 = analysis.collectives.iter().filter_map(|figures| figures.waiting_ns).sum();
+    let between_stages = Some(waiting - all).filter(|other| *other > 0);
+    let which = if between_stages.is_some() { "this" } else { "all" };
     let mut words = Vec::new();
     if let Some(last) = worst(|straggler| straggler.caused_wait_ns) {
         let share = text::percent(last.caused_wait_ns as f64 / all.max(1) as f64);
         words.push(format!(
-            "rank {} is the worst straggler: {}, {share} of all waiting",
+            "rank {} is the worst straggler: {}, {share} of {which} waiting",
             last.rank,
             text::duration(last.caused_wait_ns)
         ));
@@ -130,6 +133,10 @@ fn words(analysis: &Analysis, width: usize) -> Vec<String> {
     if let Some(first) = worst(|straggler| straggler.wait_ns) {
         words.push(format!("rank {} waits most: {}", first.rank, text::duration(first.wait_ns)));
     }
+    words.extend(
+        between_stages
+            .map(|other| format!("not counted: {} between stages, which is pipeline bubble", text::duration(other))),
+    );
     words.iter().map(|words| text::shortened(words, width.saturating_sub(2).max(1))).collect()
 }
 

@@ -7,14 +7,14 @@ use stepscope_traces::RankStacks;
 
 use crate::{
     scene::Scene,
-    widgets::{row, say, say_right},
+    widgets::{Scroll, right_of, row, say},
 };
 
 /// So many calls of a thread are shown, the innermost first.
 const MOST_CALLS: usize = 8;
 
-/// Draws as much as there is room for, and says how much there is not.
-pub(super) fn draw(scene: &Scene<'_>, known: &KnownIncident, area: Rect, buffer: &mut Buffer) {
+/// Draws as much as there is room for, and says how much is below.
+pub(super) fn draw(scene: &Scene<'_>, known: &KnownIncident, scroll: &mut Scroll, area: Rect, buffer: &mut Buffer) {
     let theme = scene.theme;
     say(buffer, row(area, 0), Line::styled("─".repeat(area.width.into()), theme.quiet()));
     let width = usize::from(area.width).saturating_sub(2).max(1);
@@ -22,13 +22,14 @@ pub(super) fn draw(scene: &Scene<'_>, known: &KnownIncident, area: Rect, buffer:
         .into_iter()
         .flat_map(|(words, style)| text::wrapped(&words, width).into_iter().map(move |words| (words, style)))
         .collect();
-    let room = usize::from(area.height).saturating_sub(1);
-    let hidden = lines.len().saturating_sub(room);
+    let seen = scroll.seen(lines.len(), area.height.saturating_sub(1).into());
+    let hidden = lines.len() - seen.end;
     if hidden > 0 {
-        let words = format!(" {} more: stepscope incidents ", text::counted(hidden as u64, "line"));
-        say_right(buffer, row(area, 0), Line::styled(words, theme.warning()));
+        let words = Line::styled(format!(" ↓ {} ", text::counted(hidden as u64, "more line")), theme.warning());
+        let place = right_of(row(area, 0), area.width.saturating_sub(words.width() as u16));
+        say(buffer, place, words);
     }
-    for (index, (words, style)) in lines.into_iter().take(room).enumerate() {
+    for (index, (words, style)) in lines.into_iter().skip(seen.start).take(seen.len()).enumerate() {
         say(buffer, row(area, index as u16 + 1), Line::styled(format!(" {words}"), style));
     }
 }

@@ -23,28 +23,31 @@ const INTENSITY: usize = 10;
 pub(super) const ROOF: usize = 11;
 const SPREAD: usize = 12;
 
-/// The columns of every grouping; each has those in which there is something to say.
-pub(super) fn columns(grouping: Grouping) -> [Column; 13] {
+/// The columns of every grouping; each has those in which there is something to say. The one by which lines are sorted stays
+/// longest.
+pub(super) fn columns(grouping: Grouping, sorted: Option<usize>) -> [Column; 13] {
     let (name, count) = match grouping {
         Grouping::Kernel => ("kernel", "count"),
         other => (other.words(), "launches"),
     };
-    [
+    let mut columns = [
         Column { header: "", width: 1, side: Side::Left, left_out: 0 },
         // Names say what it is: everything else but the time goes first.
         Column { header: name, width: 40, side: Side::Grows, left_out: 0 },
-        Column { header: "total", width: 8, side: Side::Right, left_out: 0 },
-        Column { header: "share", width: 6, side: Side::Right, left_out: 0 },
-        Column { header: "", width: 10, side: Side::Left, left_out: 8 },
-        Column { header: count, width: 9, side: Side::Right, left_out: 2 },
-        Column { header: "mean", width: 8, side: Side::Right, left_out: 1 },
-        Column { header: "below 10 µs", width: 11, side: Side::Right, left_out: 5 },
-        Column { header: "idle before", width: 11, side: Side::Right, left_out: 3 },
-        Column { header: "rate", width: 14, side: Side::Right, left_out: 4 },
-        Column { header: "FLOP/B", width: 7, side: Side::Right, left_out: 6 },
-        Column { header: "of roofline", width: 15, side: Side::Right, left_out: 1 },
-        Column { header: "range over ranks", width: 23, side: Side::Right, left_out: 7 },
-    ]
+        Column { header: "total", width: 8, side: Side::Right, left_out: 1 },
+        Column { header: "share", width: 6, side: Side::Right, left_out: 1 },
+        Column { header: "", width: 10, side: Side::Left, left_out: 9 },
+        Column { header: count, width: 9, side: Side::Right, left_out: 3 },
+        Column { header: "mean", width: 8, side: Side::Right, left_out: 2 },
+        Column { header: "below 10 µs", width: 11, side: Side::Right, left_out: 6 },
+        Column { header: "idle before", width: 11, side: Side::Right, left_out: 4 },
+        Column { header: "rate", width: 14, side: Side::Right, left_out: 5 },
+        Column { header: "FLOP/B", width: 7, side: Side::Right, left_out: 7 },
+        Column { header: "of roofline", width: 15, side: Side::Right, left_out: 2 },
+        Column { header: "range over ranks", width: 23, side: Side::Right, left_out: 8 },
+    ];
+    sorted.into_iter().for_each(|sorted| columns[sorted].left_out = 0);
+    columns
 }
 
 /// A group that is at most so near to its roof, and takes time that matters, makes one look.

@@ -23,27 +23,25 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// Those that a grouping has columns for; modules stay as they are in each other.
-    fn all(grouping: Grouping) -> &'static [Order] {
-        match grouping {
-            Grouping::Kernel => &[Order::Total, Order::Count, Order::Mean, Order::Rate, Order::Roof, Order::Name],
-            Grouping::Operator | Grouping::Shapes | Grouping::Line => {
-                &[Order::Total, Order::Count, Order::Rate, Order::Roof, Order::Name]
-            }
-            Grouping::Module => &[],
-        }
+    const ALL: [Order; 6] = [Order::Total, Order::Count, Order::Mean, Order::Rate, Order::Roof, Order::Name];
+
+    /// Those of columns that have something to say of some groups; modules stay as they are in each other.
+    fn all(grouping: Grouping, groups: &[Group<'_>]) -> Vec<Order> {
+        let is_known = |order: &Order| columns::has_something(order.column(), groups, false);
+        let sorts = grouping != Grouping::Module;
+        Order::ALL.into_iter().filter(|order| sorts && is_known(order)).collect()
     }
 
-    /// It, or another one where a grouping has no column for it.
-    pub(super) fn within(self, grouping: Grouping) -> Option<Order> {
-        let all = Order::all(grouping);
+    /// It, or another one where groups have no column for it.
+    pub(super) fn within(self, grouping: Grouping, groups: &[Group<'_>]) -> Option<Order> {
+        let all = Order::all(grouping, groups);
         if all.contains(&self) { Some(self) } else { all.first().copied() }
     }
 
     /// The one after it, around the end.
-    pub(super) fn next(self, grouping: Grouping) -> Order {
-        let all = Order::all(grouping);
-        let place = self.within(grouping).and_then(|now| all.iter().position(|order| *order == now));
+    pub(super) fn next(self, grouping: Grouping, groups: &[Group<'_>]) -> Order {
+        let all = Order::all(grouping, groups);
+        let place = self.within(grouping, groups).and_then(|now| all.iter().position(|order| *order == now));
         place.map_or(self, |place| all[(place + 1) % all.len()])
     }
 
@@ -128,19 +126,21 @@ mod tests {
             order.sort(&mut groups);
             groups.iter().map(|group| group.name.as_ref()).collect::<String>()
         };
-        let orders: Vec<String> = Order::all(Grouping::Kernel).iter().map(sorted).collect();
+        let groups: Vec<Group<'_>> = all.iter().map(Group::of_name).collect();
+        let orders: Vec<String> = Order::all(Grouping::Kernel, &groups).iter().map(sorted).collect();
         assert_eq!(orders, ["bca", "cab", "bac", "acb", "acb", "abc"]);
     }
 
     #[test]
-    fn a_grouping_has_orders_for_its_columns() {
-        for grouping in [Grouping::Kernel, Grouping::Operator, Grouping::Shapes, Grouping::Line] {
-            let all = Order::all(grouping);
-            let round = all.iter().fold(Order::default(), |order, _| order.next(grouping));
-            assert_eq!(round, Order::default());
-        }
-        assert_eq!(Order::Mean.within(Grouping::Operator), Some(Order::Total));
-        assert_eq!(Order::Mean.next(Grouping::Operator), Order::Count);
-        assert_eq!((Order::Rate.within(Grouping::Module), Order::Rate.next(Grouping::Module)), (None, Order::Rate));
+    fn groups_have_orders_for_their_columns() {
+        let all = [kernel("a", 1, 90, None, None), kernel("b", 2, 80, None, None)];
+        let groups: Vec<Group<'_>> = all.iter().map(Group::of_name).collect();
+        let after = |order: Order| order.next(Grouping::Kernel, &groups);
+        assert_eq!(after(Order::Mean), Order::Name, "nobody knows how fast they are, or could be");
+        assert_eq!(after(Order::Name), Order::Total);
+        assert_eq!(Order::Rate.within(Grouping::Kernel, &groups), Some(Order::Total));
+        assert_eq!(Order::Mean.within(Grouping::Operator, &[]), Some(Order::Total));
+        assert_eq!(Order::Count.within(Grouping::Module, &groups), None);
+        assert_eq!(Order::Count.next(Grouping::Module, &groups), Order::Count);
     }
 }

@@ -11,7 +11,7 @@ use stepscope_traces::State;
 
 use crate::{
     scene::Scene,
-    widgets::{Columns, below, memory_parts, right_of, row, say, say_right},
+    widgets::{Columns, below, fitting, memory_parts, right_of, row, say, say_right},
 };
 
 /// How wide the sizes beside it are.
@@ -82,20 +82,20 @@ fn draw_title(scene: &Scene<'_>, memory: &RankMemory, place: Rect, buffer: &mut 
     let now: u64 = memory.at_end.values().sum();
     let inferred = if memory.inferred { "  categories inferred" } else { "" };
     let when = if scene.snapshot.state() == Some(State::Recording) { "now" } else { "at the end" };
-    let line = Line::from(vec![
-        Span::styled(format!(" Memory of rank {}{which}", memory.rank), theme.title()),
-        Span::styled(format!("  {when} {}", text::bytes(now)), theme.strong()),
-        Span::styled(inferred, theme.warning()),
-    ]);
-    say(buffer, place, line);
     let gaps =
         memory.gaps.filter(|gaps| *gaps > 0).map(|gaps| format!("{} in its event history", text::counted(gaps, "gap")));
     let growth = memory.growth_bytes_per_step.filter(|growth| *growth > 0.0);
     let growth = growth.map(|growth| format!("grows by {} per step", text::bytes(growth as u64)));
     let wrong: Vec<String> = [gaps, growth].into_iter().flatten().collect();
-    if !wrong.is_empty() {
-        say_right(buffer, place, Line::styled(format!("{} ", wrong.join(" · ")), theme.bad()));
-    }
+    let wrong = if wrong.is_empty() { String::new() } else { format!(" {} ", wrong.join(" · ")) };
+    let wrong = Line::styled(wrong, theme.bad());
+    let pieces = [
+        Span::styled(format!(" Memory of rank {}{which}", memory.rank), theme.title()),
+        Span::styled(format!("  {when} {}", text::bytes(now)), theme.strong()),
+        Span::styled(inferred, theme.warning()),
+    ];
+    say(buffer, place, fitting(pieces, place.width.saturating_sub(wrong.width() as u16)));
+    say_right(buffer, place, wrong);
 }
 
 /// A mark over the peak, and what it is, on the side where there is room.

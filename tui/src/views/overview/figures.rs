@@ -134,6 +134,7 @@ fn mfu(scene: &Scene<'_>) -> HeadlineFigure {
     let value = mfu.and_then(|mfu| mfu.value);
     let run = scene.snapshot.run.as_ref();
     let note = match (mfu, run) {
+        (Some(_), _) if analysis.is_some_and(|analysis| analysis.beyond_peak().is_some()) => "peak is too low".into(),
         (Some(mfu), _) => match (mfu.training_value, mfu.hfu.filter(|hfu| Some(*hfu) != value)) {
             (Some(training), _) => format!("{} training", text::percent(training)),
             (None, Some(hfu)) => format!("HFU {}", text::percent(hfu)),
@@ -157,14 +158,13 @@ fn peak(flops: f64) -> String {
 }
 
 fn loss(scene: &Scene<'_>) -> HeadlineFigure {
-    let mut losses = scene.steps_so_far().iter().filter_map(|step| Some((step.step, step.loss?)));
-    let (first, last) = (losses.next(), losses.next_back());
-    let note = match first {
-        Some((_, loss)) if last.is_some() => format!("from {}", text::training_loss(loss)),
-        Some((step, _)) => format!("in step {step}"),
-        None => "not recorded".into(),
+    let losses = scene.snapshot.analysis.as_ref().map_or_else(Vec::new, |analysis| analysis.counted_losses());
+    let note = match &losses[..] {
+        [] => "not recorded".into(),
+        [(step, _)] => format!("in step {step}"),
+        [(_, first), ..] => format!("from {}", text::training_loss(*first)),
     };
-    let value = last.or(first).map(|(_, loss)| loss);
+    let value = losses.last().map(|(_, loss)| *loss);
     let mut figure = figure(scene, "loss", value.map(text::training_loss), only(note));
     if value.is_some_and(|loss| !loss.is_finite()) {
         figure.style = scene.theme.bad();

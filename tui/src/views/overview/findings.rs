@@ -12,24 +12,18 @@ use stepscope_traces::{Rank, State};
 use crate::{
     data::RunFacts,
     scene::Scene,
-    widgets::{below, row, say, say_right},
+    widgets::{Scroll, below, row, say, say_right},
 };
 
-/// Findings, and how far it is scrolled.
+/// Findings, and how far they are scrolled.
 #[derive(Default)]
 pub(super) struct Findings {
-    first_line: usize,
-    /// How far it can be.
-    last_first_line: usize,
+    scroll: Scroll,
 }
 
 impl Findings {
-    pub(super) fn scroll_up(&mut self) {
-        self.first_line = self.first_line.saturating_sub(1);
-    }
-
-    pub(super) fn scroll_down(&mut self) {
-        self.first_line = (self.first_line + 1).min(self.last_first_line);
+    pub(super) fn scroll_by(&mut self, lines: isize) {
+        self.scroll.by(lines);
     }
 
     /// How many lines it would take, with its title.
@@ -40,11 +34,9 @@ impl Findings {
     /// Draws them; after them the parts of a step, where those stand nowhere else.
     pub(super) fn draw(&mut self, scene: &Scene<'_>, area: Rect, has_parts: bool, buffer: &mut Buffer) {
         let lines = lines(scene, area.width, has_parts);
-        let room = usize::from(area.height.saturating_sub(1));
-        self.last_first_line = lines.len().saturating_sub(room);
-        self.first_line = self.first_line.min(self.last_first_line);
+        let seen = self.scroll.seen(lines.len(), area.height.saturating_sub(1).into());
         say(buffer, row(area, 0), Line::styled(" Findings", scene.theme.title()));
-        let hidden = lines.len().saturating_sub(self.first_line + room);
+        let hidden = lines.len() - seen.end;
         if hidden > 0 {
             say_right(
                 buffer,
@@ -52,7 +44,7 @@ impl Findings {
                 Line::styled(format!("↓ {} ", text::counted(hidden as u64, "line")), scene.theme.warning()),
             );
         }
-        for (index, line) in lines.into_iter().skip(self.first_line).take(room).enumerate() {
+        for (index, line) in lines.into_iter().skip(seen.start).take(seen.len()).enumerate() {
             say(buffer, row(below(area, 1), index as u16), line);
         }
     }

@@ -216,13 +216,19 @@ fn draw_step(steps: &[StepSummary], scene: &Scene<'_>, place: Rect, buffer: &mut
         say(buffer, place, Line::styled(" that step of this rank is no longer available", theme.quiet()));
         return;
     }
-    let Some(step) = found.or(steps.last()) else { return };
+    let whole = steps.iter().rfind(|step| !scene.is_cut_off(step.step));
+    let Some(step) = found.or(whole).or(steps.last()) else { return };
     let (mark, style) = if found.is_some() { ("▲", theme.warning()) } else { ("newest:", theme.quiet()) };
     let mut spans = vec![Span::styled(format!(" {mark} "), style)];
     spans.push(Span::styled(format!("step {}", step.step), theme.strong()));
     spans.push(Span::raw(format!("  {}", text::duration(step.duration_ns))));
     let span = step.all_ranks.span_ns.max(1) as f64;
     let mut more: Vec<String> = Vec::new();
+    let incomplete = steps.last().filter(|last| scene.is_cut_off(last.step)).map(|last| last.step);
+    more.extend(
+        incomplete
+            .map(|last| if last == step.step { "incomplete".into() } else { format!("step {last} is incomplete") }),
+    );
     if let Some(worst) = time_parts(theme)[1..].iter().max_by_key(|part| part.of(&step.all_ranks)) {
         more.push(format!("{} {}", worst.name, text::percent(worst.of(&step.all_ranks) as f64 / span)));
     }

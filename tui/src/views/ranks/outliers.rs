@@ -14,8 +14,6 @@ use crate::{
     widgets::{below, row, say},
 };
 
-/// Below this width there is room for figures, and none for words.
-const NARROW: u16 = 44;
 /// The ranks that stand out, in words.
 pub(super) fn draw(
     scene: &Scene<'_>,
@@ -54,17 +52,19 @@ pub(super) fn draw(
     for (line, rank) in spread.outliers.iter().take(shown).enumerate() {
         let value = cells.iter().find(|cell| cell.rank == *rank).and_then(|cell| figure.of(cell)).unwrap_or(0.0);
         let change = text::whole_percent(value / median - 1.0);
-        let more = match area.width {
-            _ if median <= 0.0 => ", most ranks have none".into(),
-            0..NARROW => format!(", +{change}"),
-            _ => format!(", {change} above the median"),
+        let words = match median > 0.0 {
+            true => [format!(", {change} above the median"), format!(", +{change}")],
+            false => [", most ranks have none".into(), ", most: 0".into()],
         };
-        let spans = [
+        let mut outlier = Line::from(vec![
             Span::styled(format!("! rank {rank}"), theme.bad()),
             Span::raw(format!("  {}", figure.written(value))),
-            Span::styled(more, theme.quiet()),
-        ];
-        say(buffer, row(body, line as u16), Line::from(spans.to_vec()));
+        ]);
+        // In as many words as there is room for.
+        let room = usize::from(area.width).saturating_sub(outlier.width());
+        let words = words.into_iter().find(|words| words.chars().count() <= room);
+        outlier.extend(words.map(|words| Span::styled(words, theme.quiet())));
+        say(buffer, row(body, line as u16), outlier);
     }
     let hidden = spread.outliers.len().saturating_sub(shown);
     if hidden > 0 {

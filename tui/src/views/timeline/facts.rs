@@ -1,5 +1,7 @@
 //! What is known of the selected span, and what colors and letters mean.
 
+use std::cmp::Reverse;
+
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -82,20 +84,29 @@ fn fitting(words: &[String], room: usize) -> String {
     line
 }
 
-/// Says what colors and letters mean, of what is there.
+/// Says what colors and letters mean: of what takes most of the time in sight, as much as there is room for.
 pub(super) fn draw_legend(theme: &Theme, timeline: &TimelineDetail, place: Rect, buffer: &mut Buffer) {
-    let lanes = || timeline.ranks.iter().flat_map(|rank| &rank.columns.lanes);
-    let time =
-        |family: Family| lanes().flat_map(|lane| &lane.columns).any(|column| column.busy_ns[family as usize] > 0);
-    let mut line = Line::default();
-    for family in Family::ALL.iter().copied().filter(|family| time(*family)) {
+    let entry = |family: Family| {
         let (glyph, style) = theme.filled(theme.family(family));
-        let words =
-            [Span::styled(format!(" {glyph}"), style), Span::styled(format!(" {} ", family.word()), theme.quiet())];
-        if line.width() + words.iter().map(Span::width).sum::<usize>() <= usize::from(place.width) {
-            line.spans.extend(words);
-        }
-    }
+        [Span::styled(format!(" {glyph}"), style), Span::styled(format!(" {} ", family.word()), theme.quiet())]
+    };
+    let width = |family: Family| entry(family).iter().map(Span::width).sum::<usize>();
+    let columns = || timeline.ranks.iter().flat_map(|rank| &rank.columns.lanes).flat_map(|lane| &lane.columns);
+    let time =
+        |family: Family| columns().fold(0_i64, |sum, column| sum.saturating_add(column.busy_ns[family as usize]));
+    let mut longest: Vec<(i64, Family)> = Family::ALL.iter().map(|family| (time(*family), *family)).collect();
+    longest.retain(|(time, _)| *time > 0);
+    longest.sort_by_key(|(time, _)| Reverse(*time));
+    let mut room = usize::from(place.width);
+    let fits = |family: &Family| {
+        let left = room.checked_sub(width(*family));
+        room = left.unwrap_or(room);
+        left.is_some()
+    };
+    let mut shown: Vec<Family> = longest.into_iter().map(|(_, family)| family).filter(fits).collect();
+    // In one order, so that it stays where it is while one looks around.
+    shown.sort_by_key(|family| *family as usize);
+    let mut line = Line::from_iter(shown.into_iter().flat_map(entry));
     let small = Span::styled("  lowercase: less than half of the time", theme.quiet());
     if !theme.has_colors() && line.width() + small.width() <= usize::from(place.width) {
         line.push_span(small);
