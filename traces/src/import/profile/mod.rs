@@ -5,6 +5,7 @@
 
 mod annotation;
 mod assemble;
+mod beside;
 mod emitted;
 mod host_operators;
 mod memory;
