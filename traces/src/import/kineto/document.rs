@@ -14,7 +14,7 @@ use serde_json::{Deserializer, value::RawValue};
 
 use super::{
     event::Event,
-    plain::{Seen, plain_event},
+    plain::{SeenEvents, plain_event},
     skip::skipped,
 };
 use crate::loss::Loss;
@@ -122,7 +122,7 @@ pub(super) fn walk_stretch(events: &[u8], visit: &mut impl Visit) -> bool {
 /// Reads events as long as nothing is in the way; says how long they are, and whether more are wanted.
 fn run_of_events(text: &str, visit: &mut impl Visit) -> (usize, ControlFlow<()>) {
     let (mut rest, mut read) = (text, 0);
-    let (mut event, mut seen) = (Event::default(), Seen::default());
+    let (mut event, mut seen) = (Event::default(), SeenEvents::default());
     loop {
         rest = rest.trim_ascii_start();
         rest = rest.strip_prefix(',').map_or(rest, str::trim_ascii_start);

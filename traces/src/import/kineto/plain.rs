@@ -17,7 +17,7 @@ use crate::ids::Nanos;
 
 /// Reads the event at the beginning of a text if it is a plain one, and says how long it is. Room for it is given, since it
 /// is large and there are millions.
-pub(super) fn plain_event<'a>(text: &'a str, event: &mut Event<'a>, seen: &mut Seen<'a>) -> Option<usize> {
+pub(super) fn plain_event<'a>(text: &'a str, event: &mut Event<'a>, seen: &mut SeenEvents<'a>) -> Option<usize> {
     let mut cursor = Cursor::new(text);
     event.clear();
     let next = if laid_out_head(&mut cursor, event, seen).is_some() {
@@ -54,7 +54,7 @@ pub(super) fn plain_event<'a>(text: &'a str, event: &mut Event<'a>, seen: &mut S
 
 /// What was seen of events so far, of those of each category.
 #[derive(Debug, Default)]
-pub(super) struct Seen<'a>([SeenOfCategory<'a>; 1 + Category::COUNT]);
+pub(super) struct SeenEvents<'a>([SeenOfCategory<'a>; 1 + Category::COUNT]);
 
 #[derive(Debug, Default)]
 struct SeenOfCategory<'a> {
@@ -72,7 +72,7 @@ struct SeenThread<'a> {
     thread: &'a str,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> SeenEvents<'a> {
     fn of(&mut self, event: &Event<'_>) -> &mut SeenOfCategory<'a> {
         &mut self.0[event.category.map_or(0, |category| 1 + category as usize)]
     }
@@ -80,7 +80,7 @@ impl<'a> Seen<'a> {
 
 /// Reads the arguments of an event of which it is known what it is.
 #[inline(always)]
-fn read_arguments<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut Seen<'a>) -> Option<()> {
+fn read_arguments<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut SeenEvents<'a>) -> Option<()> {
     if event.keeps_arguments() {
         event.whole_arguments = Some(cursor.object()?);
         return Some(());
@@ -99,7 +99,7 @@ fn read_arguments<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut
 /// Reads what stands before the arguments, where Kineto itself laid it out. Comparing all that is the same in each event takes
 /// half the time that it takes to look for its keys.
 #[inline(always)]
-fn laid_out_head<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut Seen<'a>) -> Option<()> {
+fn laid_out_head<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut SeenEvents<'a>) -> Option<()> {
     if cursor.passes("{\n    \"ph\": \"X\", \"cat\": ") {
         event.mark = Some(TraceEventType::Complete);
         event.set_category(Cow::Borrowed(cursor.key()?));
@@ -266,7 +266,7 @@ mod tests {
 
     fn plain(text: &str) -> Option<String> {
         let mut event = Event::default();
-        let bytes = plain_event(text, &mut event, &mut Seen::default())?;
+        let bytes = plain_event(text, &mut event, &mut SeenEvents::default())?;
         Some(told((event, bytes)))
     }
 
