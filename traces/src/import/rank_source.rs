@@ -1,9 +1,12 @@
 //! What holds the tables of a rank that another tool recorded.
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::{
+    mem,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use super::{ImportedRank, join::take_notes, kineto::KinetoTrace};
-use crate::{error::TraceError, rank_info::RankInfo, window::Window};
+use crate::{error::TraceError, rank_data::RankData, rank_info::RankInfo, tables::Spans, window::Window};
 
 /// What holds the tables of a rank that another tool recorded.
 #[derive(Debug)]
@@ -44,5 +47,22 @@ impl RankSource {
                 Ok(if window == Window::ALL { rank } else { rank.within(window) })
             }
         }
+    }
+
+    /// The same, but spans are shown, with names and counters, and not kept: those of a trace piece by piece.
+    pub(crate) fn read_in_pieces(
+        &self,
+        info: &RankInfo,
+        window: Window,
+        shown: &Arc<AtomicU64>,
+        mut spans: impl FnMut(&RankData, &Spans),
+    ) -> Result<ImportedRank, TraceError> {
+        if let RankSource::Kineto { trace, memory: None } = self {
+            return trace.read_in_pieces(info.clone(), window, shown, spans);
+        }
+        let mut rank = self.read(info, window, shown)?;
+        let all = mem::take(&mut rank.data.spans);
+        spans(&rank.data, &all);
+        Ok(rank)
     }
 }

@@ -212,19 +212,19 @@ impl RankDirectory {
     }
 
     /// As [`RankDirectory::read`], but spans and memory events are shown piece by piece, with the counters and names of
-    /// the rank, and not kept. However long the rank recorded, this takes little memory; a trace of another tool is one
-    /// piece.
+    /// the rank, and not kept. However long the rank recorded, this takes little memory; a trace of another tool is read
+    /// before its first piece is shown.
     pub fn read_in_pieces(
         &self,
         window: Window,
         mut spans: impl FnMut(&RankData, &Spans),
         mut memory: impl FnMut(&MemoryEvents),
     ) -> Result<(RankData, RankReport), TraceError> {
-        if let Some(ImportedRank { info, state, mut data, loss }) = self.imported(window)? {
-            let (all_spans, all_memory) = (mem::take(&mut data.spans), mem::take(&mut data.memory));
-            spans(&data, &all_spans);
-            drop(all_spans);
-            memory(&all_memory);
+        if let Some(source) = &self.source {
+            let rank = source.read_in_pieces(&self.info, window, &self.read, spans)?;
+            let ImportedRank { info, state, mut data, loss } = rank;
+            self.read.store(self.bytes(), Ordering::Relaxed);
+            memory(&mem::take(&mut data.memory));
             return Ok((data, RankReport::new(info, state, loss)));
         }
         let steps = self.inferred_steps()?;

@@ -18,8 +18,9 @@ use super::{
     document::Visit,
     event::{Arguments, Event, Meaning, TraceEventType, number, text},
     header::Header,
+    layout::Layout,
     pairs::OpenRanges,
-    plain::OperatorArguments,
+    plain::{OperatorArguments, OperatorKey},
 };
 use crate::{
     driver_call::DriverCall,
@@ -49,6 +50,8 @@ pub(super) struct Collected {
     pub(super) open: OpenRanges,
     /// What kernels of a name communicate, if they do.
     communicating: HashMap<NameId, Option<SpanKind>>,
+    /// How the arguments of operators are laid out.
+    operator_layout: Layout<OperatorKey>,
     /// This rank's place in each group that has messages, by the group's name.
     places: HashMap<String, Option<u16>>,
     /// How many events were read, those of no use included.
@@ -111,8 +114,8 @@ impl Collected {
             self.profile.rows.autograd.extend(event.thread().filter(|_| name.contains("pt_autograd")));
             return;
         }
-        let duration = if meaning == Meaning::Memory { Some(Nanos(0)) } else { event.duration() };
-        let times = event.time().zip(duration);
+        let duration = if meaning == Meaning::Memory { Some(Nanos(0)) } else { event.duration };
+        let times = event.time.zip(duration);
         let Some((start, duration)) = times.filter(|(start, duration)| start.has_end(*duration)) else {
             self.profile.rows.timeless += 1;
             return;
@@ -164,7 +167,7 @@ impl Collected {
     fn operator(&mut self, event: &Event<'_>, start: Nanos, duration: Nanos) {
         let called = &mut self.profile.called;
         let name = called.operator(&event.name);
-        let arguments = OperatorArguments::of(event.whole_arguments.unwrap_or_default());
+        let arguments = OperatorArguments::of(event.whole_arguments.unwrap_or_default(), &mut self.operator_layout);
         let operator = OperatorCall {
             start,
             duration,

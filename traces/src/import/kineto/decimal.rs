@@ -2,6 +2,8 @@
 //!
 //! A time since 1970 in microseconds with three decimals has more digits than a float holds, so it never becomes one.
 
+use super::digits::number_of_digits;
+
 /// Digits that fit a number together; what follows them is finer than anything we keep.
 const MOST_DIGITS: u32 = 19;
 
@@ -12,13 +14,11 @@ pub(super) fn nanoseconds(text: &str) -> Option<i64> {
 
 /// A number with three decimals, as nearly all are. So many digits fit.
 fn thousandths(text: &str) -> Option<i64> {
-    let point = text.len().checked_sub(4).filter(|point| (1..=15).contains(point))?;
+    let point = text.len().checked_sub(4).filter(|point| *point <= 15)?;
     let (whole, fraction) = text.as_bytes().split_at(point);
     let (b'.', fraction) = fraction.split_first()? else { return None };
-    whole.iter().chain(fraction).try_fold(0, |number, byte| {
-        let digit = byte.wrapping_sub(b'0');
-        (digit < 10).then(|| number * 10 + i64::from(digit))
-    })
+    let (whole, fraction) = (number_of_digits(whole)?, number_of_digits(fraction)?);
+    i64::try_from(whole * 1000 + fraction).ok()
 }
 
 fn any_nanoseconds(text: &str) -> Option<i64> {

@@ -12,7 +12,11 @@ use std::{
 use memchr::{memchr, memchr_iter, memmem};
 use serde_json::{Deserializer, value::RawValue};
 
-use super::{event::Event, plain::plain_event, skip::skipped};
+use super::{
+    event::Event,
+    plain::{SeenEvents, plain_event},
+    skip::skipped,
+};
 use crate::loss::Loss;
 
 /// No value of a trace is longer. Those of Kineto have kilobytes.
@@ -118,6 +122,7 @@ pub(super) fn walk_stretch(events: &[u8], visit: &mut impl Visit) -> bool {
 /// Reads events as long as nothing is in the way; says how long they are, and whether more are wanted.
 fn run_of_events(text: &str, visit: &mut impl Visit) -> (usize, ControlFlow<()>) {
     let (mut rest, mut read) = (text, 0);
+    let (mut event, mut seen) = (Event::default(), SeenEvents::default());
     loop {
         rest = rest.trim_ascii_start();
         rest = rest.strip_prefix(',').map_or(rest, str::trim_ascii_start);
@@ -128,7 +133,8 @@ fn run_of_events(text: &str, visit: &mut impl Visit) -> (usize, ControlFlow<()>)
                 bytes
             }
             None => {
-                let Some((event, bytes)) = plain_event(rest).or_else(|| parsed_event(rest)) else {
+                let plain = plain_event(rest, &mut event, &mut seen);
+                let Some(bytes) = plain.or_else(|| parsed_event(rest, &mut event)) else {
                     return (read, goes_on);
                 };
                 if !event.is_one() {
@@ -512,11 +518,11 @@ impl<S: Supply> Walk<S> {
     }
 }
 
-/// The event at the beginning of a text, and how long it is.
-fn parsed_event(text: &str) -> Option<(Event<'_>, usize)> {
+/// Reads the event at the beginning of a text, and says how long it is.
+fn parsed_event<'a>(text: &'a str, event: &mut Event<'a>) -> Option<usize> {
     let mut events = Deserializer::from_str(text).into_iter::<Event<'_>>();
-    let event = events.next().filter(|_| text.starts_with('{'))?.ok()?;
-    Some((event, events.byte_offset()))
+    *event = events.next().filter(|_| text.starts_with('{'))?.ok()?;
+    Some(events.byte_offset())
 }
 
 /// Whether a value may be no error but go on behind the end of the text: numbers that are skipped do not say so.

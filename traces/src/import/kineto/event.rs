@@ -3,7 +3,7 @@
 //! Many events of a trace are functions of libraries, and arrows between events. What an event is stands at its beginning,
 //! so the rest of those is skipped without being looked at: this is what makes reading fast.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use serde::{
     Deserialize, Deserializer,
@@ -11,7 +11,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::decimal::nanoseconds;
+use super::{decimal::nanoseconds, digits::number_of_digits};
 use crate::ids::Nanos;
 
 /// The operator that says what is asked of a process group.
@@ -26,13 +26,15 @@ pub(super) struct Event<'a> {
     pub(super) other_category: Option<&'a str>,
     /// Its name.
     pub(super) name: Cow<'a, str>,
-    /// Its values are as they stand in the trace.
-    pub(super) time: Option<&'a str>,
-    pub(super) duration: Option<&'a str>,
+    /// When it begins, in the trace's own time.
+    pub(super) time: Option<Nanos>,
+    /// How long it takes; none where that is not said, or is less than nothing.
+    pub(super) duration: Option<Nanos>,
+    /// Its other values are as they stand in the trace.
     pub(super) process: Option<&'a str>,
     pub(super) thread: Option<&'a str>,
-    /// What it says besides. Most events are skipped before that, and should be small.
-    pub(super) arguments: Option<Box<Arguments<'a>>>,
+    /// What it says besides.
+    pub(super) arguments: Option<Arguments<'a>>,
     /// What it says besides, whole: of operators, of which there are so many that only what is new in one is looked at, and
     /// of beginnings and ends.
     pub(super) whole_arguments: Option<&'a str>,
@@ -97,9 +99,17 @@ pub(super) enum Meaning {
 }
 
 impl<'a> Event<'a> {
+    /// Makes room for another one.
+    pub(super) fn clear(&mut self) {
+        (self.mark, self.category, self.other_category) = (None, None, None);
+        self.name = Cow::Borrowed("");
+        (self.time, self.duration, self.process, self.thread) = (None, None, None, None);
+        (self.arguments, self.whole_arguments) = (None, None);
+    }
+
     /// What it says besides.
     pub(super) fn arguments(&self) -> &Arguments<'a> {
-        self.arguments.as_deref().unwrap_or(const { &Arguments::NONE })
+        self.arguments.as_ref().unwrap_or(const { &Arguments::NONE })
     }
 
     /// Whether this is an event at all: every one says what mark it leaves.
@@ -167,16 +177,6 @@ impl<'a> Event<'a> {
         self.other_category.filter(|category| took_time && !OF_NO_USE.contains(category))
     }
 
-    /// When it begins, in the trace's own time.
-    pub(super) fn time(&self) -> Option<Nanos> {
-        nanoseconds(unquoted(self.time?)).map(Nanos)
-    }
-
-    /// How long it takes; none where that is not said, or is less than nothing.
-    pub(super) fn duration(&self) -> Option<Nanos> {
-        nanoseconds(unquoted(self.duration?)).filter(|duration| *duration >= 0).map(Nanos)
-    }
-
     /// The thread it happened on.
     pub(super) fn thread(&self) -> Option<u32> {
         number(self.thread)
@@ -200,6 +200,9 @@ impl TraceEventType {
 const OF_NO_USE: [&str; 5] = ["Trace", "collective_comm", "cuda_profiler_range", "cuda_sync", "gpu_user_annotation"];
 
 impl Category {
+    /// How many there are.
+    pub(super) const COUNT: usize = Category::Other as usize + 1;
+
     /// What it is; older versions wrote other words.
     fn of(word: &str) -> Category {
         match word {
@@ -237,11 +240,27 @@ pub(super) fn is_of_libraries(name: &str) -> bool {
         || name.contains("/lib/python3") && !name.contains("-packages/")
 }
 
-/// A number, if this is one that fits. Tools that save a trace again may write it as a text, or with a decimal that is 0.
-pub(super) fn number<T: std::str::FromStr>(value: Option<&str>) -> Option<T> {
+/// A whole number, if this is one that fits.
+pub(super) fn number<T: FromStr + TryFrom<u64>>(value: Option<&str>) -> Option<T> {
     let value = value?;
+    let plain = number_of_digits(value.as_bytes()).and_then(|number| T::try_from(number).ok());
+    plain.or_else(|| any_number(value))
+}
+
+/// A number, if this is one that fits. Tools that save a trace again may write it as a text, or with a decimal that is 0.
+pub(super) fn any_number<T: FromStr>(value: &str) -> Option<T> {
     let again = |value: &str| value.strip_suffix(".0").unwrap_or(value).parse().ok();
     value.parse().ok().or_else(|| again(unquoted(value)))
+}
+
+/// The time that a value is, if it is one.
+pub(super) fn time_of(value: &str) -> Option<Nanos> {
+    nanoseconds(unquoted(value)).map(Nanos)
+}
+
+/// The duration that a value is, if it is one.
+pub(super) fn duration_of(value: &str) -> Option<Nanos> {
+    time_of(value).filter(|duration| duration.0 >= 0)
 }
 
 /// What stands between quotation marks, if there are any.
@@ -310,8 +329,8 @@ impl<'de> Visitor<'de> for EventVisitor {
                 Key::Name => event.name = map.next_value::<Text<'_>>()?.0,
                 Key::Pid => event.process = raw(&mut map)?,
                 Key::Tid => event.thread = raw(&mut map)?,
-                Key::Ts => event.time = raw(&mut map)?,
-                Key::Dur => event.duration = raw(&mut map)?,
+                Key::Ts => event.time = raw(&mut map)?.and_then(time_of),
+                Key::Dur => event.duration = raw(&mut map)?.and_then(duration_of),
                 Key::Args => arguments = raw(&mut map)?,
                 Key::Other => _ = map.next_value::<IgnoredAny>()?,
             }
@@ -338,6 +357,9 @@ fn raw<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<&'de str>, A::Error
     Ok(map.next_value::<Option<&'de RawValue>>()?.map(RawValue::get))
 }
 
+/// Where among arguments one goes.
+pub(super) type ArgumentPlace = for<'a, 'b> fn(&'b mut Arguments<'a>) -> &'b mut Option<&'a str>;
+
 macro_rules! arguments {
     ($($(#[$doc:meta])* $field:ident = $key:literal,)*) => {
         /// What an event says of itself.
@@ -351,14 +373,14 @@ macro_rules! arguments {
             pub(super) const NONE: Self = Arguments { $($field: None,)* };
 
             /// Those of a text, if it is an object.
-            pub(super) fn of(text: &'a str) -> Option<Box<Self>> {
-                serde_json::from_str(text).ok().map(Box::new)
+            pub(super) fn of(text: &'a str) -> Option<Self> {
+                serde_json::from_str(text).ok()
             }
 
-            /// The argument of a name, if we want it.
-            pub(super) fn named(&mut self, key: &str) -> Option<&mut Option<&'a str>> {
+            /// Where the argument of a name goes, if we want it.
+            pub(super) fn named(key: &str) -> Option<ArgumentPlace> {
                 match key {
-                    $($key => Some(&mut self.$field),)*
+                    $($key => Some(|arguments| &mut arguments.$field),)*
                     _ => None,
                 }
             }
@@ -437,8 +459,8 @@ impl<'de> Visitor<'de> for ArgumentVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Arguments<'de>, A::Error> {
         let mut arguments = Arguments::NONE;
         while let Some(key) = map.next_key::<Text<'_>>()? {
-            match arguments.named(&key.0) {
-                Some(argument) => *argument = raw(&mut map)?,
+            match Arguments::named(&key.0) {
+                Some(place) => *place(&mut arguments) = raw(&mut map)?,
                 None => _ = map.next_value::<IgnoredAny>()?,
             }
         }
@@ -461,7 +483,7 @@ mod tests {
         let other = r#"{"args":{"correlation":3},"dur":2,"ts":1.5,"tid":7,"name":"k","cat":"kernel","ph":"X"}"#;
         for event in [event(one), event(other)] {
             assert_eq!(event.meaning(), Some(Meaning::Kernel));
-            assert_eq!((event.time(), event.duration()), (Some(Nanos(1500)), Some(Nanos(2000))));
+            assert_eq!((event.time, event.duration), (Some(Nanos(1500)), Some(Nanos(2000))));
             assert_eq!((event.thread(), number(event.arguments().correlation)), (Some(7), Some(3_u64)));
             assert_eq!(event.name, "k");
         }
@@ -487,7 +509,7 @@ mod tests {
         let odd = r#"{"ph": "X", "cat": "kernel", "name": "a\u001b\"b", "name": "\u001b[31m", "tid": "main", "ts": "soon",
             "dur": -1, "args": {"correlation": 1e999, "stream": [7], "device": -1, "bytes": 99999999999999999999}}"#;
         let event = event(odd);
-        assert_eq!((event.time(), event.duration(), event.thread()), (None, None, None));
+        assert_eq!((event.time, event.duration, event.thread()), (None, None, None));
         assert_eq!(event.name, "\u{1b}[31m");
         let Arguments { correlation, stream, device, bytes, .. } = *event.arguments();
         assert_eq!([correlation, stream, device, bytes].map(number::<u64>), [None; 4]);

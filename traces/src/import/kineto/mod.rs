@@ -6,10 +6,13 @@
 mod bytes;
 mod collect;
 mod collective;
+mod cursor;
 mod decimal;
+mod digits;
 mod document;
 mod event;
 mod header;
+mod layout;
 mod open;
 mod pairs;
 mod plain;

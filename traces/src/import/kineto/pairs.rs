@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use super::event::{Category, Event, TraceEventType};
+use crate::ids::Nanos;
 
 /// How many ranges may be open at once. Threads have dozens.
 const MOST_OPEN: usize = 1 << 20;
@@ -27,8 +28,8 @@ pub(super) struct PairedRange {
     other_category: Option<String>,
     name: String,
     thread: Option<String>,
-    time: Option<String>,
-    duration: Option<String>,
+    time: Option<Nanos>,
+    duration: Option<Nanos>,
     arguments: Option<String>,
 }
 
@@ -46,7 +47,7 @@ impl OpenRanges {
             other_category: event.other_category.map(str::to_owned),
             name: event.name.as_ref().to_owned(),
             thread: event.thread.map(str::to_owned),
-            time: event.time.map(str::to_owned),
+            time: event.time,
             duration: None,
             arguments: event.whole_arguments.map(str::to_owned),
         };
@@ -58,9 +59,8 @@ impl OpenRanges {
         self.were_any = true;
         let mut range = self.threads.get_mut(&thread_of(event))?.pop()?;
         self.open -= 1;
-        let begin = range.event().time();
-        let duration = event.time().zip(begin).and_then(|(end, begin)| end.0.checked_sub(begin.0));
-        range.duration = duration.map(|duration| format!("{}e-3", duration));
+        let duration = event.time.zip(range.time).and_then(|(end, begin)| end.0.checked_sub(begin.0));
+        range.duration = duration.filter(|duration| *duration >= 0).map(Nanos);
         range.arguments = range.arguments.or_else(|| event.whole_arguments.map(str::to_owned));
         Some(range)
     }
@@ -85,8 +85,8 @@ impl PairedRange {
             other_category: self.other_category.as_deref(),
             name: self.name.as_str().into(),
             thread: self.thread.as_deref(),
-            time: self.time.as_deref(),
-            duration: self.duration.as_deref(),
+            time: self.time,
+            duration: self.duration,
             ..Event::default()
         };
         // Arguments that cannot be read are none.
@@ -103,10 +103,7 @@ fn thread_of(event: &Event<'_>) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        ids::Nanos,
-        import::kineto::event::{Meaning, number},
-    };
+    use crate::import::kineto::event::{Meaning, number};
 
     fn event(text: &str) -> Event<'_> {
         serde_json::from_str(text).unwrap()
@@ -129,7 +126,7 @@ mod tests {
         assert!(end(r#"{"ph": "E", "pid": 0, "tid": 7, "ts": 40}"#).is_none());
         let said = |range: &PairedRange| {
             let event = range.event();
-            (event.name.to_string(), event.time().unwrap(), event.duration(), event.meaning())
+            (event.name.to_string(), event.time.unwrap(), event.duration, event.meaning())
         };
         let (operator, nanos) = (Some(Meaning::Operator), |duration| Some(Nanos(duration)));
         assert_eq!(said(&inner), ("inner".into(), Nanos(12_000), nanos(8000), operator));
@@ -147,6 +144,6 @@ mod tests {
         assert!(ranges.end(&event(r#"{"ph": "E", "pid": 1, "tid": 8, "ts": 10}"#)).is_none());
         assert!(ranges.were_any() && ranges.left() == 1);
         let back = ranges.end(&event(r#"{"ph": "E", "pid": 1, "tid": 7, "ts": 9}"#)).unwrap();
-        assert_eq!(back.event().duration(), None, "it ends before it begins");
+        assert_eq!(back.event().duration, None, "it ends before it begins");
     }
 }

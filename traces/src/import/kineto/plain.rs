@@ -5,65 +5,136 @@
 
 use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
-use memchr::{memchr_iter, memchr3, memrchr};
+use memchr::{memchr_iter, memrchr};
 use serde_json::value::RawValue;
 
-use super::event::{Arguments, Event, TraceEventType, number};
+use super::{
+    cursor::Cursor,
+    event::{ArgumentPlace, Arguments, Category, Event, TraceEventType, duration_of, number, time_of},
+    layout::Layout,
+};
+use crate::ids::Nanos;
 
-/// The event at the beginning of a text if it is a plain one, and how long it is.
-pub(super) fn plain_event<'a>(text: &'a str) -> Option<(Event<'a>, usize)> {
-    let head = laid_out_head(text);
-    let is_begun = head.is_some();
-    let (mut event, at) = head.unwrap_or_default();
-    let mut cursor = Cursor { text, at, field: 0 };
-    let field = |cursor: &mut Cursor<'a>, key: &'a str| {
+/// Reads the event at the beginning of a text if it is a plain one, and says how long it is. Room for it is given, since it
+/// is large and there are millions.
+pub(super) fn plain_event<'a>(text: &'a str, event: &mut Event<'a>, seen: &mut SeenEvents<'a>) -> Option<usize> {
+    let mut cursor = Cursor::new(text);
+    event.clear();
+    let next = if laid_out_head(&mut cursor, event, seen).is_some() {
+        if cursor.passes(",\n    \"args\": ") {
+            read_arguments(&mut cursor, event, seen)?;
+        }
+        if cursor.passes("\n  }") {
+            return Some(cursor.at());
+        }
+        cursor.next_key()?
+    } else {
+        cursor = Cursor::new(text);
+        event.clear();
+        cursor.first_key()?
+    };
+    cursor.fields_from(next, |cursor, key| {
         match key {
             "ph" => event.mark = Some(TraceEventType::of(cursor.string()?)),
             "cat" => event.set_category(Cow::Borrowed(cursor.string()?)),
             "name" => event.name = Cow::Borrowed(cursor.string()?),
             "pid" => event.process = Some(cursor.value()?),
             "tid" => event.thread = Some(cursor.value()?),
-            "ts" => event.time = Some(cursor.value()?),
-            "dur" => event.duration = Some(cursor.value()?),
+            "ts" => event.time = time_of(cursor.value()?),
+            "dur" => event.duration = duration_of(cursor.value()?),
             // Whose arguments these are is not known yet.
-            "args" if !is_told(&event) => return None,
-            "args" if event.keeps_arguments() => event.whole_arguments = Some(cursor.object()?),
-            "args" => event.arguments = Some(cursor.arguments()?),
+            "args" if !is_told(event) => return None,
+            "args" => read_arguments(cursor, event, seen)?,
             _ => _ = cursor.value()?,
         }
         Some(())
-    };
-    if is_begun { cursor.more_fields(field) } else { cursor.fields(field) }?;
-    Some((event, cursor.at))
+    })?;
+    Some(cursor.at())
 }
 
-/// What stands before the arguments, where Kineto itself laid it out, and how long that is. Comparing all that is the same
-/// in each event takes half the time that it takes to look for its keys.
-fn laid_out_head(text: &str) -> Option<(Event<'_>, usize)> {
-    let mut cursor = Cursor { text, at: 0, field: 0 };
-    let mut event = Event::default();
+/// What was seen of events so far, of those of each category.
+#[derive(Debug, Default)]
+pub(super) struct SeenEvents<'a>([SeenOfCategory<'a>; 1 + Category::COUNT]);
+
+#[derive(Debug, Default)]
+struct SeenOfCategory<'a> {
+    /// How their arguments are laid out.
+    arguments: Layout<Option<ArgumentPlace>>,
+    /// On which thread the last one was.
+    thread: SeenThread<'a>,
+}
+
+/// A thread, and all that stands between the name and the time of an event on it.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenThread<'a> {
+    text: &'a str,
+    process: &'a str,
+    thread: &'a str,
+}
+
+impl<'a> SeenEvents<'a> {
+    fn of(&mut self, event: &Event<'_>) -> &mut SeenOfCategory<'a> {
+        &mut self.0[event.category.map_or(0, |category| 1 + category as usize)]
+    }
+}
+
+/// Reads the arguments of an event of which it is known what it is.
+#[inline(always)]
+fn read_arguments<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut SeenEvents<'a>) -> Option<()> {
+    if event.keeps_arguments() {
+        event.whole_arguments = Some(cursor.object()?);
+        return Some(());
+    }
+    let layout = &mut seen.of(event).arguments;
+    let arguments = event.arguments.insert(Arguments::NONE);
+    layout.fields(cursor, Arguments::named, |cursor, place| {
+        let value = cursor.value()?;
+        if let Some(place) = place {
+            *place(arguments) = Some(value);
+        }
+        Some(())
+    })
+}
+
+/// Reads what stands before the arguments, where Kineto itself laid it out. Comparing all that is the same in each event takes
+/// half the time that it takes to look for its keys.
+#[inline(always)]
+fn laid_out_head<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut SeenEvents<'a>) -> Option<()> {
     if cursor.passes("{\n    \"ph\": \"X\", \"cat\": ") {
         event.mark = Some(TraceEventType::Complete);
-        event.set_category(Cow::Borrowed(cursor.string()?));
+        event.set_category(Cow::Borrowed(cursor.key()?));
         cursor.passes(", \"name\": ").then_some(())?;
-        event.name = Cow::Borrowed(cursor.string()?);
-        cursor.passes(", \"pid\": ").then_some(())?;
     } else {
         cursor.passes("{\n    \"ph\": \"i\", \"cat\": \"cpu_instant_event\", \"s\": \"t\", \"name\": ").then_some(())?;
         event.mark = Some(TraceEventType::Instant);
         event.set_category(Cow::Borrowed("cpu_instant_event"));
-        event.name = Cow::Borrowed(cursor.string()?);
-        cursor.passes(",\n    \"pid\": ").then_some(())?;
     }
-    event.process = Some(cursor.number()?);
-    cursor.passes(", \"tid\": ").then_some(())?;
-    event.thread = Some(cursor.number()?);
-    cursor.passes(",\n    \"ts\": ").then_some(())?;
-    event.time = Some(cursor.number()?);
+    event.name = Cow::Borrowed(cursor.string()?);
+    let last = &mut seen.of(event).thread;
+    if last.text.is_empty() || !cursor.passes(last.text) {
+        *last = laid_out_thread(cursor)?;
+    }
+    (event.process, event.thread) = (Some(last.process), Some(last.thread));
+    event.time = match cursor.thousandths() {
+        None => time_of(cursor.number()?),
+        time => time.map(Nanos),
+    };
     if cursor.passes(", \"dur\": ") {
-        event.duration = Some(cursor.number()?);
+        event.duration = match cursor.thousandths() {
+            None => duration_of(cursor.number()?),
+            duration => duration.map(Nanos),
+        };
     }
-    cursor.passes(",\n    ").then_some((event, cursor.at))
+    is_told(event).then_some(())
+}
+
+fn laid_out_thread<'a>(cursor: &mut Cursor<'a>) -> Option<SeenThread<'a>> {
+    let begin = cursor.at();
+    (cursor.passes(", \"pid\": ") || cursor.passes(",\n    \"pid\": ")).then_some(())?;
+    let process = cursor.number()?;
+    cursor.passes(", \"tid\": ").then_some(())?;
+    let thread = cursor.number()?;
+    cursor.passes(",\n    \"ts\": ").then_some(SeenThread { text: cursor.since(begin), process, thread })
 }
 
 /// Whether it is known what an event is.
@@ -88,28 +159,47 @@ pub(super) struct OperatorArguments<'a> {
     pub(super) given: &'a str,
 }
 
+/// What a key says of an operator.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OperatorKey {
+    External,
+    Node,
+    ForwardThread,
+    Other,
+}
+
+impl OperatorKey {
+    fn named(key: &str) -> OperatorKey {
+        match key {
+            "External id" => OperatorKey::External,
+            "Sequence number" => OperatorKey::Node,
+            "Fwd thread id" => OperatorKey::ForwardThread,
+            _ => OperatorKey::Other,
+        }
+    }
+}
+
 impl<'a> OperatorArguments<'a> {
     /// Those of a text.
-    pub(super) fn of(text: &'a str) -> OperatorArguments<'a> {
-        OperatorArguments::plain(text).unwrap_or_else(|| OperatorArguments::parsed(text))
+    pub(super) fn of(text: &'a str, layout: &mut Layout<OperatorKey>) -> OperatorArguments<'a> {
+        OperatorArguments::plain(text, layout).unwrap_or_else(|| OperatorArguments::parsed(text))
     }
 
     /// Those of a plain text. What is given are lists, one behind the other.
-    fn plain(text: &'a str) -> Option<OperatorArguments<'a>> {
+    fn plain(text: &'a str, layout: &mut Layout<OperatorKey>) -> Option<OperatorArguments<'a>> {
         let mut arguments = OperatorArguments::default();
         let mut lists: Option<Range<usize>> = None;
         let mut stopped = false;
-        let mut cursor = Cursor { text, at: 0, field: 0 };
-        let walked = cursor.fields(|cursor, key| {
+        let walked = layout.fields(&mut Cursor::new(text), OperatorKey::named, |cursor, key| {
             if cursor.byte()? == b'[' {
-                let begin = lists.as_ref().map_or(cursor.field, |lists| lists.start);
+                let begin = lists.as_ref().map_or_else(|| cursor.field(), |lists| lists.start);
                 if let Some(end) = end_of_lists(text, begin) {
                     lists = Some(begin..end);
                     stopped = true;
                     return None;
                 }
                 cursor.skip_array()?;
-                lists = Some(begin..cursor.at);
+                lists = Some(begin..cursor.at());
                 return Some(());
             }
             arguments.take(key, cursor.value()?);
@@ -123,18 +213,18 @@ impl<'a> OperatorArguments<'a> {
     fn parsed(text: &'a str) -> OperatorArguments<'a> {
         let mut arguments = OperatorArguments::default();
         for (key, value) in serde_json::from_str::<BTreeMap<String, &RawValue>>(text).unwrap_or_default() {
-            arguments.take(&key, value.get());
+            arguments.take(OperatorKey::named(&key), value.get());
             arguments.given = text.trim_start_matches('{').trim_end_matches('}');
         }
         arguments
     }
 
-    fn take(&mut self, key: &str, value: &str) {
+    fn take(&mut self, key: OperatorKey, value: &str) {
         match key {
-            "External id" => self.external = number(Some(value)),
-            "Sequence number" => self.node = number(Some(value)),
-            "Fwd thread id" => self.forward_thread = number(Some(value)).filter(|thread| *thread > 0),
-            _ => {}
+            OperatorKey::External => self.external = number(Some(value)),
+            OperatorKey::Node => self.node = number(Some(value)),
+            OperatorKey::ForwardThread => self.forward_thread = number(Some(value)).filter(|thread| *thread > 0),
+            OperatorKey::Other => {}
         }
     }
 }
@@ -146,186 +236,6 @@ fn end_of_lists(text: &str, begin: usize) -> Option<usize> {
     let end = memrchr(b',', bytes).filter(|comma| *comma > begin && text[*comma..].starts_with(", \"Ev Idx\""))?;
     let is_list = |colon: usize| bytes[colon - 1] != b'"' || bytes[colon + 1..].starts_with(b" [");
     memchr_iter(b':', &bytes[begin..end]).all(|colon| is_list(begin + colon)).then_some(end)
-}
-
-/// A place in a text.
-struct Cursor<'a> {
-    text: &'a str,
-    at: usize,
-    /// Where the field begins that it is in.
-    field: usize,
-}
-
-impl<'a> Cursor<'a> {
-    /// Goes over an object, from its first brace to behind its last.
-    fn fields(&mut self, field: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
-        self.expect(b'{')?;
-        self.skip_spaces();
-        if self.expect(b'}').is_some() {
-            return Some(());
-        }
-        self.more_fields(field)
-    }
-
-    /// Goes over an object from the beginning of one of its fields on.
-    fn more_fields(&mut self, mut field: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
-        loop {
-            self.skip_spaces();
-            self.field = self.at;
-            let key = self.key()?;
-            self.skip_spaces();
-            self.expect(b':')?;
-            self.skip_spaces();
-            field(self, key)?;
-            self.skip_spaces();
-            if self.expect(b',').is_none() {
-                return self.expect(b'}');
-            }
-        }
-    }
-
-    fn arguments(&mut self) -> Option<Box<Arguments<'a>>> {
-        let mut arguments = Box::new(Arguments::NONE);
-        self.fields(|cursor, key| {
-            let value = cursor.value()?;
-            if let Some(argument) = arguments.named(key) {
-                *argument = Some(value);
-            }
-            Some(())
-        })?;
-        Some(arguments)
-    }
-
-    /// The text of an object. Kineto indents what is in one; no text has a line break in it, so the first line that is
-    /// indented less is its end.
-    fn object(&mut self) -> Option<&'a str> {
-        let begin = self.at;
-        let rest = &self.text[begin..];
-        if !rest.starts_with("{\n      ") {
-            self.fields(|cursor, _| cursor.value().map(drop))?;
-            return Some(&self.text[begin..self.at]);
-        }
-        let ends = |line: usize| !rest[line + 1..].starts_with("      ");
-        let last = memchr_iter(b'\n', rest.as_bytes()).find(|line| ends(*line))?;
-        self.at += last + 1;
-        self.skip_spaces();
-        self.expect(b'}')?;
-        Some(&self.text[begin..self.at])
-    }
-
-    /// The text of a value that is no object.
-    fn value(&mut self) -> Option<&'a str> {
-        let begin = self.at;
-        match self.byte()? {
-            b'"' => _ = self.string()?,
-            b'[' => self.skip_array()?,
-            b'n' | b't' | b'f' => {
-                let rest = &self.text[begin..];
-                let word = ["null", "true", "false"].into_iter().find(|word| rest.starts_with(word))?;
-                self.at += word.len();
-                self.ends_value()?;
-            }
-            _ => self.skip_number()?,
-        }
-        Some(&self.text[begin..self.at])
-    }
-
-    /// The text of a number.
-    fn number(&mut self) -> Option<&'a str> {
-        let begin = self.at;
-        self.skip_number()?;
-        Some(&self.text[begin..self.at])
-    }
-
-    /// Goes behind a number as Kineto writes them.
-    fn skip_number(&mut self) -> Option<()> {
-        if self.byte()? == b'-' {
-            self.at += 1;
-        }
-        self.skip_digits()?;
-        if self.byte()? == b'.' {
-            self.at += 1;
-            self.skip_digits()?;
-        }
-        self.ends_value()
-    }
-
-    fn skip_digits(&mut self) -> Option<()> {
-        let begin = self.at;
-        while self.byte()?.is_ascii_digit() {
-            self.at += 1;
-        }
-        (self.at > begin).then_some(())
-    }
-
-    fn ends_value(&self) -> Option<()> {
-        matches!(self.byte()?, b',' | b'}' | b'\n' | b' ').then_some(())
-    }
-
-    /// The key of a field. They are short, so that looking at each letter is fastest.
-    fn key(&mut self) -> Option<&'a str> {
-        self.expect(b'"')?;
-        let begin = self.at;
-        loop {
-            match self.byte()? {
-                b'"' => break,
-                b'\\' | b'\n' => return None,
-                _ => self.at += 1,
-            }
-        }
-        self.at += 1;
-        Some(&self.text[begin..self.at - 1])
-    }
-
-    /// What stands between quotation marks.
-    fn string(&mut self) -> Option<&'a str> {
-        self.expect(b'"')?;
-        let begin = self.at;
-        let length = memchr3(b'"', b'\\', b'\n', &self.text.as_bytes()[begin..])?;
-        self.at += length;
-        self.expect(b'"')?;
-        Some(&self.text[begin..begin + length])
-    }
-
-    fn skip_array(&mut self) -> Option<()> {
-        let (mut depth, mut is_text) = (0_u32, false);
-        for byte in &self.text.as_bytes()[self.at..] {
-            self.at += 1;
-            match byte {
-                b'\\' | b'{' | b'}' => return None,
-                b'"' => is_text = !is_text,
-                b'[' => depth += u32::from(!is_text),
-                b']' => depth -= u32::from(!is_text),
-                _ => {}
-            }
-            if depth == 0 {
-                return Some(());
-            }
-        }
-        None
-    }
-
-    fn skip_spaces(&mut self) {
-        while self.byte().is_some_and(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
-    /// Goes behind a text if it stands here; says whether it does.
-    #[inline(always)]
-    fn passes(&mut self, text: &str) -> bool {
-        let is_here = self.text.as_bytes()[self.at..].starts_with(text.as_bytes());
-        self.at += if is_here { text.len() } else { 0 };
-        is_here
-    }
-
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        (self.byte()? == byte).then(|| self.at += 1)
-    }
-
-    fn byte(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
 }
 
 #[cfg(test)]
@@ -354,6 +264,12 @@ mod tests {
         format!("{:?} {bytes}", event.meaning().map(|meaning| (meaning, event)))
     }
 
+    fn plain(text: &str) -> Option<String> {
+        let mut event = Event::default();
+        let bytes = plain_event(text, &mut event, &mut SeenEvents::default())?;
+        Some(told((event, bytes)))
+    }
+
     fn parsed(text: &str) -> Option<String> {
         let mut events = serde_json::Deserializer::from_str(text).into_iter::<Event<'_>>();
         let event = events.next()?.ok()?;
@@ -364,8 +280,8 @@ mod tests {
     fn plain_events_are_what_parsing_says() {
         for text in &EVENTS[..6] {
             let text = format!("{text},\n  {{");
-            assert_eq!(plain_event(&text).map(told), parsed(&text));
-            assert!(plain_event(&text).is_some(), "{text}");
+            assert_eq!(plain(&text), parsed(&text));
+            assert!(plain(&text).is_some(), "{text}");
         }
     }
 
@@ -385,7 +301,7 @@ mod tests {
             r#"{"ph": "X",}"#,
             "{\"ph\": \"X\", \"name\": \"its end is miss\n  \"}",
         ] {
-            assert!(plain_event(text).is_none(), "{text}");
+            assert_eq!(plain(text), None, "{text}");
         }
     }
 
@@ -408,10 +324,10 @@ mod tests {
             (format!("{{\n      \"External id\": 9, \"Sequence number\": 4, {given}\n    }}"), 9, 4, None),
         ] {
             let expected = OperatorArguments { external: Some(external), node: Some(node), forward_thread, given };
-            assert_eq!(OperatorArguments::of(&text), expected, "{text}");
+            assert_eq!(OperatorArguments::of(&text, &mut Layout::default()), expected, "{text}");
         }
         for text in ["", "{}", "null", r#"{"Ev Idx": 2}"#, r#"{"#] {
-            assert_eq!(OperatorArguments::of(text), OperatorArguments::default(), "{text}");
+            assert_eq!(OperatorArguments::of(text, &mut Layout::default()), OperatorArguments::default(), "{text}");
         }
         for text in [
             r#"{"Input Dims": [[8, 32]], "External id": 9, "Sequence number": 4, "Ev Idx": 2}"#,
@@ -421,7 +337,7 @@ mod tests {
             r#"{"External id": 9, "Sequence number": 4, "Input Dims": [[8, 32]], "Ev Idx": [2]}"#,
             r#"{"External id": 9, "Sequence number": 4, "Input Dims": [[8, 32]], "Ev Idx": "x"}"#,
         ] {
-            let arguments = OperatorArguments::of(text);
+            let arguments = OperatorArguments::of(text, &mut Layout::default());
             assert_eq!((arguments.external, arguments.node), (Some(9), Some(4)), "{text}");
             assert!(arguments.given.contains(r#""Input Dims": [[8, 32]]"#), "{text}");
             let whole = format!("{{{}}}", arguments.given);
@@ -435,7 +351,7 @@ mod tests {
             let event = EVENTS[0];
             let mut text = event[event.find("\"args\": ").unwrap() + 8..event.len() - 4].to_owned();
             text.insert_str(place.index(text.len()), &more);
-            let arguments = OperatorArguments::of(&text);
+            let arguments = OperatorArguments::of(&text, &mut Layout::default());
             prop_assert!(text.contains(arguments.given));
         }
 
@@ -449,7 +365,7 @@ mod tests {
             let (place, _) = text.char_indices().nth(place.index(text.chars().count())).unwrap();
             text.replace_range(place..place + text[place..].chars().next().unwrap().len_utf8(), &byte);
             // What is in an array is not looked at here, and not understood later if it is wrong.
-            if let (Some(plain), Some(parsed)) = (plain_event(&text).map(told), parsed(&text)) {
+            if let (Some(plain), Some(parsed)) = (plain(&text), parsed(&text)) {
                 prop_assert_eq!(plain, parsed);
             }
         }

@@ -8,17 +8,12 @@ use memchr::memchr_iter;
 
 use super::event::is_of_libraries;
 
-/// How Kineto begins the events that are skipped.
-const BEGINNINGS: [&str; 3] =
-    ["{\n    \"ph\": \"X\", \"cat\": \"gpu_user_annotation\",", "{\n    \"ph\": \"f\",", "{\n    \"ph\": \"s\","];
-
-/// How it begins functions of Python; what follows is their name.
-const FUNCTION: &str = "{\n    \"ph\": \"X\", \"cat\": \"python_function\", \"name\": \"";
+/// How Kineto begins an event; what follows says which mark it leaves.
+const BEGINNING: &str = "{\n    \"ph\": \"";
 
 /// How long the event at the beginning of a text is, if it is one that can be skipped.
 pub(super) fn skipped(text: &str) -> Option<usize> {
-    let is_function = || text.strip_prefix(FUNCTION).is_some_and(is_of_libraries_here);
-    if !BEGINNINGS.iter().any(|beginning| text.starts_with(*beginning)) && !is_function() {
+    if !is_of_no_use(text.strip_prefix(BEGINNING)?) {
         return None;
     }
     let bytes = text.as_bytes();
@@ -33,9 +28,15 @@ pub(super) fn skipped(text: &str) -> Option<usize> {
     None
 }
 
-/// Whether the name at the beginning of a text is that of a function of libraries.
-fn is_of_libraries_here(text: &str) -> bool {
-    text.split('"').next().is_some_and(is_of_libraries)
+/// Whether an event is an arrow, a copy of an annotation, or a function of libraries, by what stands behind its beginning.
+#[inline(always)]
+fn is_of_no_use(text: &str) -> bool {
+    if let Some(text) = text.strip_prefix("X\", \"cat\": \"") {
+        let function = text.strip_prefix("python_function\", \"name\": \"");
+        let is_of_libraries = || function.and_then(|text| text.split('"').next()).is_some_and(is_of_libraries);
+        return text.starts_with("gpu_user_annotation\",") || is_of_libraries();
+    }
+    text.starts_with("f\",") || text.starts_with("s\",")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         ImportedRank,
-        profile::{assemble, main_device},
+        profile::{Profile, assemble, assemble_in_pieces, main_device},
         recognize, unpacked,
     },
     bytes::{Blocks, PlainFile},
@@ -35,8 +35,10 @@ use crate::{
     error::TraceError,
     ids::{Group, Nanos, Rank},
     notes::FailedSources,
+    rank_data::RankData,
     rank_info::{RankInfo, State},
     regular_file::open_regular,
+    tables::Spans,
     window::Window,
 };
 
@@ -96,9 +98,29 @@ impl KinetoTrace {
     /// `shown` is how many bytes of the file were read.
     pub(crate) fn read(
         &self,
-        mut info: RankInfo,
+        info: RankInfo,
         window: Window,
         shown: &Arc<AtomicU64>,
+    ) -> Result<ImportedRank, TraceError> {
+        self.assembled(info, shown, |profile| assemble(profile, window))
+    }
+
+    /// The same, but spans are shown piece by piece, with names and counters, and not kept.
+    pub(crate) fn read_in_pieces(
+        &self,
+        info: RankInfo,
+        window: Window,
+        shown: &Arc<AtomicU64>,
+        spans: impl FnMut(&RankData, &Spans),
+    ) -> Result<ImportedRank, TraceError> {
+        self.assembled(info, shown, |profile| assemble_in_pieces(profile, window, spans))
+    }
+
+    fn assembled(
+        &self,
+        mut info: RankInfo,
+        shown: &Arc<AtomicU64>,
+        assemble: impl FnOnce(Profile) -> RankData,
     ) -> Result<ImportedRank, TraceError> {
         let file = match &self.file {
             Some(file) => file.clone(),
@@ -124,7 +146,7 @@ impl KinetoTrace {
         info.device = collected.header.device(main_device(&rows.activities)).or(info.device);
         info.collector.failed_sources = not_read(&collected, info.reason.is_none());
         let state = if info.reason.is_some() { State::Interrupted } else { State::Complete };
-        Ok(ImportedRank { info, state, data: assemble(collected.profile, window), loss })
+        Ok(ImportedRank { info, state, data: assemble(collected.profile), loss })
     }
 
     /// Reads all events; and how much of the file was not even looked at.
@@ -236,7 +258,7 @@ impl Visit for Head {
     }
 
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
-        self.first = self.first.or(event.time());
+        self.first = self.first.or(event.time);
         self.is_kineto |= event.is_of_kineto();
         self.events += 1;
         let is_known = self.first.is_some() && (self.header.is_kineto || self.is_kineto);

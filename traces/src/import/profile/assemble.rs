@@ -1,17 +1,18 @@
 //! Makes a rank's tables out of what a profiler saw of it.
 
-use std::thread;
+use std::mem;
 
 use hashbrown::{HashMap, HashSet};
 
 use super::{
     annotation::TrainingContext,
+    beside::beside,
     host_operators,
     memory::memory_events,
     messages::carry,
     names::NameBook,
-    ordered::SpanSources,
-    origins::{Autograd, Launchers},
+    ordered::{SpanOrder, SpanSources},
+    origins::{Autograd, HostCalls, Launchers},
     places::{Annotated, PlaceFinder, Places},
     rows::{Activity, Call, Profile},
 };
@@ -19,7 +20,7 @@ use crate::{
     driver_call::DriverCall,
     ids::{Group, NameId, Nanos, Sequence, Step, Stream},
     rank_data::RankData,
-    tables::{CounterSample, Span, Table},
+    tables::{CounterSample, Span, Spans, Table},
     vocabulary::{Counter, SpanKind},
     window::Window,
 };
@@ -29,16 +30,44 @@ const DEVICE_BIT: u32 = 24;
 /// Devices beyond this one share the numbers of others.
 const MOST_DEVICES: u32 = 0x7f;
 
+/// How many spans are in a piece: so many stay in a core's own cache.
+const PIECE: usize = 1 << 14;
+
 /// The tables of a rank, of what lies in a window. Times are those of the day.
 pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
+    let mut spans = Spans::default();
+    let data = assemble_spans(profile, window, usize::MAX, |_, piece| spans = mem::take(piece));
+    RankData { spans, ..data }
+}
+
+/// The same, but spans are shown piece by piece, with names and counters, and not kept.
+pub(crate) fn assemble_in_pieces(
+    profile: Profile,
+    window: Window,
+    mut show: impl FnMut(&RankData, &Spans),
+) -> RankData {
+    assemble_spans(profile, window, PIECE, |data, piece| show(data, piece))
+}
+
+fn assemble_spans(
+    profile: Profile,
+    window: Window,
+    most: usize,
+    mut show: impl FnMut(&RankData, &mut Spans),
+) -> RankData {
     let Profile { mut rows, mut names, called } = profile;
-    keep_first_calls(&mut rows.calls);
+    let of_host = || (Autograd::of(&rows.operators, &called), HostCalls::of(&rows.operators, &rows.functions));
+    let ((autograd, host_calls), ()) = beside("host calls", of_host, || {
+        keep_first_calls(&mut rows.calls);
+        rows.memory.sort_by_key(|change| change.time);
+    });
     let annotated: Vec<Annotated> = rows.annotations.iter().map(|(annotated, _)| *annotated).collect();
     // Without a device the host is all there is to tell of.
     let is_host_alone = rows.activities.is_empty();
-    let autograd = Autograd::of(&rows.operators, &called);
-    let launchers = || Launchers::of(&rows.calls, &rows.operators, &rows.functions, &called, &autograd, is_host_alone);
-    let on_host = is_host_alone.then(launchers);
+    let launchers = || {
+        let host = (rows.operators.as_slice(), rows.functions.as_slice(), &called);
+        Launchers::of(&rows.calls, host, host_calls, &autograd, is_host_alone)
+    };
     let says_steps =
         |thread: u32| annotated.iter().any(|said| said.thread == Some(thread) && said.place.step.is_some());
     // For tensors of the host, autograd works on the thread that asks for the backward pass.
@@ -46,64 +75,63 @@ pub(crate) fn assemble(profile: Profile, window: Window) -> RankData {
     rows.autograd.extend(own);
     let is_autograd = |call: &&Call| call.thread.is_some_and(|thread| rows.autograd.contains(&thread));
     let launches: Vec<Nanos> = rows.calls.iter().filter(is_autograd).map(|call| call.start).collect();
-    let on_host_backward = on_host.iter().flat_map(|launchers| host_operators::backward(launchers, &rows.operators));
-    let places = Places::of(&annotated, rows.autograd, launches.into_iter().chain(on_host_backward));
-    let (launchers, call_of) = match on_host {
-        Some(launchers) => (launchers, Vec::new()),
-        None => beside("launchers", launchers, || join(&mut rows.activities, &rows.calls, &places)),
+    let (launchers, places, call_of) = if is_host_alone {
+        let launchers = launchers();
+        let backward = host_operators::backward(&launchers, &rows.operators);
+        let places = Places::of(&annotated, rows.autograd, launches.into_iter().chain(backward));
+        (launchers, places, Vec::new())
+    } else {
+        let (launchers, (places, call_of)) = beside("launchers", launchers, || {
+            let places = Places::of(&annotated, rows.autograd, launches.into_iter());
+            let call_of = join(&mut rows.activities, &rows.calls, &places);
+            (places, call_of)
+        });
+        (launchers, places, call_of)
     };
-    let mut launched = vec![false; rows.calls.len()];
-    call_of.iter().flatten().for_each(|call| launched[*call as usize] = true);
-    launchers.attribute(&mut rows.activities, &call_of, &rows.operators, &called, &mut names);
-    let operators = host_operators::ranges(&launchers, &rows.operators, &called, &mut names, &places);
-    drop((launchers, call_of, rows.operators, rows.functions));
-    carry(&mut rows.activities, &rows.calls, rows.messages);
     let of_note = calls_of_note(&rows.calls, &names);
-    launched.iter_mut().zip(&rows.calls).for_each(|(launched, call)| *launched |= of_note.contains(&call.name));
-    move_apart(&mut rows.activities);
-    number_collectives(&mut rows.activities);
-    rows.memory.sort_by_key(|change| change.time);
-    let mut sources = SpanSources {
-        activities: &rows.activities,
-        annotations: &rows.annotations,
-        calls: &rows.calls,
-        launched: &launched,
-        operators: &operators,
-        places: PlaceFinder::new(&places),
-    };
-    let order = sources.in_order();
+    let mut launched: Vec<bool> = rows.calls.iter().map(|call| of_note.contains(&call.name)).collect();
+    call_of.iter().flatten().for_each(|call| launched[*call as usize] = true);
+    let on_host = &rows.operators[..launchers.of_operators.len()];
+    let order = SpanOrder::of(&rows.activities, &rows.annotations, (&rows.calls, &launched), on_host);
+    let (order, operators) = beside(
+        "order",
+        || order.sorted(),
+        || {
+            launchers.attribute(&mut rows.activities, &call_of, &rows.operators, &called, &mut names);
+            let operators = host_operators::ranges(&launchers, &rows.operators, &called, &mut names, &places);
+            carry(&mut rows.activities, &rows.calls, rows.messages);
+            move_apart(&mut rows.activities);
+            number_collectives(&mut rows.activities);
+            operators
+        },
+    );
+    drop((launchers, call_of, launched, rows.operators, rows.functions));
     let begin = order.first().map(|(start, _)| *start).into_iter().chain(rows.memory.first().map(|c| c.time)).min();
     let begin = begin.unwrap_or_default();
     let mut data = RankData::default();
-    let memory = || {
-        let mut places = PlaceFinder::new(&places);
-        memory_events(&rows.memory, begin, |thread, time| places.at(thread, time))
-    };
-    let (memory, ()) = beside("memory", memory, || {
-        data.spans.columns_mut().into_iter().for_each(|column| column.reserve(order.len()));
-        let spans = order.iter().map(|(_, source)| sources.span(*source));
-        spans.filter(|span| window.touches(span.interval())).for_each(|span| data.spans.push(&span));
-    });
-    if window == Window::ALL {
-        data.memory = memory;
-    } else {
-        data.memory.append_within(&memory, window);
-    }
     if names.dropped > 0 {
         let (counter, value) = (Counter::DroppedNames.id(), names.dropped as f64);
         data.counters.push(&CounterSample { time_ns: begin, counter, value });
     }
     data.names = names.into_names();
+    let memory = || {
+        let mut places = PlaceFinder::new(&places);
+        memory_events(&rows.memory, begin, |thread, time| places.at(thread, time))
+    };
+    let sources = SpanSources {
+        activities: &rows.activities,
+        annotations: &rows.annotations,
+        calls: &rows.calls,
+        operators: &operators,
+        places: PlaceFinder::new(&places),
+    };
+    let (memory, ()) = beside("memory", memory, || sources.show(&order, window, most, |spans| show(&data, spans)));
+    if window == Window::ALL {
+        data.memory = memory;
+    } else {
+        data.memory.append_within(&memory, window);
+    }
     data
-}
-
-/// Does one thing on a thread of its own beside another one.
-fn beside<A: Send, B>(name: &str, one: impl Fn() -> A + Sync, other: impl FnOnce() -> B) -> (A, B) {
-    thread::scope(|scope| {
-        let beside = thread::Builder::new().name(name.into()).spawn_scoped(scope, &one);
-        let other = other();
-        (beside.ok().and_then(|beside| beside.join().ok()).unwrap_or_else(&one), other)
-    })
 }
 
 /// The names of calls that say why a device waits, though they launch nothing.

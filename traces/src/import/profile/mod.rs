@@ -5,6 +5,7 @@
 
 mod annotation;
 mod assemble;
+mod beside;
 mod emitted;
 mod host_operators;
 mod memory;
@@ -21,7 +22,7 @@ mod step_name;
 mod step_ranges;
 
 pub(crate) use annotation::TrainingContext;
-pub(crate) use assemble::{assemble, main_device};
+pub(crate) use assemble::{assemble, assemble_in_pieces, main_device};
 pub(crate) use memory::MemoryChange;
 pub(crate) use named_ranges::{NamedRange, NamedRanges};
 pub(crate) use names::NameBook;

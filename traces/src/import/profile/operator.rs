@@ -200,16 +200,16 @@ pub(crate) struct CalledIds {
 }
 
 impl CalledIds {
-    /// The same call in the other's words.
-    pub(crate) fn operator(&self, call: OperatorCall) -> OperatorCall {
+    /// Puts a call in the other's words.
+    pub(crate) fn rename_operator(&self, call: &mut OperatorCall) {
         let shapes = (call.shapes.0 as usize).checked_sub(1).and_then(|shapes| self.shapes.get(shapes));
-        let shapes = shapes.copied().unwrap_or(ShapeId::NONE);
-        OperatorCall { name: there(&self.operators, call.name), shapes, ..call }
+        call.shapes = shapes.copied().unwrap_or(ShapeId::NONE);
+        call.name = there(&self.operators, call.name);
     }
 
-    /// The same call in the other's words.
-    pub(crate) fn function(&self, call: FunctionCall) -> FunctionCall {
-        FunctionCall { name: there(&self.functions, call.name), ..call }
+    /// Puts a call in the other's words.
+    pub(crate) fn rename_function(&self, call: &mut FunctionCall) {
+        call.name = there(&self.functions, call.name);
     }
 }
 

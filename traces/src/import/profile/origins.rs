@@ -69,12 +69,12 @@ enum InGraph {
 }
 
 impl Launchers {
-    /// Finds who made each call, and of each operator where it is, if `with_operators`.
+    /// Finds who made each call, and of each operator where it is, if `with_operators`. `threads` has the operators
+    /// and functions in order.
     pub(crate) fn of(
         calls: &[Call],
-        operators: &[OperatorCall],
-        functions: &[FunctionCall],
-        called: &OperatorNames,
+        (operators, functions, called): (&[OperatorCall], &[FunctionCall], &OperatorNames),
+        HostCalls(threads): HostCalls,
         autograd: &Autograd,
         with_operators: bool,
     ) -> Launchers {
@@ -86,21 +86,8 @@ impl Launchers {
         if operators.is_empty() && functions.is_empty() {
             return launchers;
         }
-        let mut threads: HashMap<Option<u32>, Vec<CallInOrder>> = HashMap::new();
-        let mut add = |thread, start, duration: Nanos, what| {
-            threads.entry(thread).or_default().push((start, Reverse(duration), what));
-        };
-        for (operator, index) in operators.iter().zip(0..) {
-            add(operator.thread, operator.start, operator.duration, Called::Operator(index));
-        }
-        for (function, index) in functions.iter().zip(0..) {
-            add(function.thread, function.start, function.duration, Called::Function(index));
-        }
-        for (call, index) in calls.iter().zip(0..) {
-            add(call.thread, call.start, Nanos(0), Called::Launch(index));
-        }
-        // Each kind of them comes in order, which a stable sort makes use of.
-        threads.values_mut().for_each(|events| events.sort());
+        let mut launches = CallsByThread::new();
+        add_calls(&mut launches, calls, |call| (call.thread, call.start, Nanos(0)), Called::Launch);
         let most = most_common_forward_thread(operators);
         let mut sweep = Sweep {
             operators,
@@ -115,8 +102,10 @@ impl Launchers {
         // The forward pass first: the backward pass asks for its modules.
         let mut order: Vec<_> = threads.iter().collect();
         order.sort_by_key(|(thread, _)| (autograd.threads.contains(*thread), **thread));
-        for (_, events) in order {
-            sweep.thread(events, calls);
+        for (thread, host) in order {
+            let mut launches = launches.remove(thread).unwrap_or_default();
+            launches.sort();
+            sweep.thread(host, &launches);
         }
         sweep.launchers
     }
@@ -223,11 +212,47 @@ impl Multiplies {
 type CallInOrder = (Nanos, Reverse<Nanos>, Called);
 
 /// Of what takes the same time, the outer ones come first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Called {
     Function(u32),
     Operator(u32),
     Launch(u32),
+}
+
+/// Calls of each thread.
+type CallsByThread = HashMap<Option<u32>, Vec<CallInOrder>>;
+
+/// Operators and functions of each thread, in order.
+#[derive(Debug, Default)]
+pub(crate) struct HostCalls(CallsByThread);
+
+impl HostCalls {
+    pub(crate) fn of(operators: &[OperatorCall], functions: &[FunctionCall]) -> HostCalls {
+        let mut threads = CallsByThread::new();
+        add_calls(&mut threads, operators, |call| (call.thread, call.start, call.duration), Called::Operator);
+        add_calls(&mut threads, functions, |call| (call.thread, call.start, call.duration), Called::Function);
+        // Each kind of them comes in order, which a stable sort makes use of.
+        threads.values_mut().for_each(|calls| calls.sort());
+        HostCalls(threads)
+    }
+}
+
+/// Adds calls of one kind to those of their threads. `when`: on which thread one was, when, and for how long.
+fn add_calls<T>(
+    threads: &mut CallsByThread,
+    calls: &[T],
+    when: impl Fn(&T) -> (Option<u32>, Nanos, Nanos),
+    called: impl Fn(u32) -> Called,
+) {
+    let mut numbered = calls.iter().zip(0..);
+    // Most calls are of the same thread as the one before.
+    for calls in calls.chunk_by(|one, next| when(one).0 == when(next).0) {
+        let own = threads.entry(when(&calls[0]).0).or_default();
+        own.extend(numbered.by_ref().take(calls.len()).map(|(call, index)| {
+            let (_, start, duration) = when(call);
+            (start, Reverse(duration), called(index))
+        }));
+    }
 }
 
 /// What autograd runs, and where.
@@ -278,18 +303,20 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    fn thread(&mut self, events: &[CallInOrder], calls: &[Call]) {
+    fn thread(&mut self, host: &[CallInOrder], launches: &[CallInOrder]) {
         let mut open = OpenCalls::default();
-        for (start, _, what) in events {
+        let (mut host, mut launches) = (host.iter().peekable(), launches.iter().peekable());
+        while let Some((start, _, what)) = match (host.peek(), launches.peek()) {
+            (Some(call), Some(launch)) if call < launch => host.next(),
+            (_, Some(_)) => launches.next(),
+            (_, None) => host.next(),
+        } {
             while open.operators.pop_if(|(end, ..)| *end <= *start).is_some() {}
             while open.functions.pop_if(|(end, ..)| *end <= *start).is_some() {}
             match *what {
                 Called::Function(index) => self.function(&mut open, index),
                 Called::Operator(index) => self.operator(&mut open, index),
-                Called::Launch(index) => {
-                    debug_assert!(calls[index as usize].start == *start);
-                    self.launchers.of_calls[index as usize] = self.launcher(&open);
-                }
+                Called::Launch(index) => self.launchers.of_calls[index as usize] = self.launcher(&open),
             }
         }
     }

@@ -1,9 +1,12 @@
 //! The rows that a reader fills, within bounds.
 
+use std::mem;
+
 use hashbrown::HashSet;
 
 use super::{
     annotation::TrainingContext,
+    beside::beside,
     memory::MemoryChange,
     names::NameBook,
     operator::{FunctionCall, OperatorCall, OperatorNames},
@@ -132,19 +135,39 @@ impl Rows {
             there.is_some()
         };
         let before = self.count();
-        self.activities.retain_mut(|Activity { span, .. }| moved(&mut span.start_ns, span.duration_ns));
-        self.calls.retain_mut(|call| moved(&mut call.start, call.duration));
-        self.annotations.retain_mut(|(annotated, _)| {
-            let duration = annotated.end - annotated.start;
-            let is_kept = moved(&mut annotated.start, duration);
-            annotated.end = annotated.start + duration;
-            is_kept
+        let of_host = || {
+            self.operators.retain_mut(|operator| moved(&mut operator.start, operator.duration));
+            self.functions.retain_mut(|function| moved(&mut function.start, function.duration));
+        };
+        beside("host times", of_host, || {
+            self.activities.retain_mut(|Activity { span, .. }| moved(&mut span.start_ns, span.duration_ns));
+            self.calls.retain_mut(|call| moved(&mut call.start, call.duration));
+            self.annotations.retain_mut(|(annotated, _)| {
+                let duration = annotated.end - annotated.start;
+                let is_kept = moved(&mut annotated.start, duration);
+                annotated.end = annotated.start + duration;
+                is_kept
+            });
+            self.memory.retain_mut(|change| moved(&mut change.time, Nanos(0)));
+            self.messages.retain_mut(|message| moved(&mut message.start, Nanos(0)));
         });
-        self.operators.retain_mut(|operator| moved(&mut operator.start, operator.duration));
-        self.functions.retain_mut(|function| moved(&mut function.start, function.duration));
-        self.memory.retain_mut(|change| moved(&mut change.time, Nanos(0)));
-        self.messages.retain_mut(|message| moved(&mut message.start, Nanos(0)));
         self.timeless += (before - self.count()) as u64;
+    }
+
+    /// Takes all of it, and makes room for as much again.
+    pub(super) fn take_all(&mut self) -> Rows {
+        Rows {
+            activities: take_rows(&mut self.activities),
+            calls: take_rows(&mut self.calls),
+            annotations: take_rows(&mut self.annotations),
+            operators: take_rows(&mut self.operators),
+            functions: take_rows(&mut self.functions),
+            memory: take_rows(&mut self.memory),
+            messages: take_rows(&mut self.messages),
+            autograd: mem::take(&mut self.autograd),
+            timeless: mem::take(&mut self.timeless),
+            dropped: mem::take(&mut self.dropped),
+        }
     }
 
     fn count(&self) -> usize {
@@ -159,13 +182,15 @@ fn keep<T>(rows: &mut Vec<T>, row: T, dropped: &mut u64) {
 }
 
 /// Keeps rows as long as there is room for them, and counts the others.
-pub(super) fn keep_all<T>(
-    rows: &mut Vec<T>,
-    more: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
-    dropped: &mut u64,
-) {
-    let more = more.into_iter();
+pub(super) fn keep_all<T>(rows: &mut Vec<T>, mut more: Vec<T>, dropped: &mut u64) {
     let room = MOST_ROWS - rows.len();
     *dropped += more.len().saturating_sub(room) as u64;
-    rows.extend(more.take(room));
+    more.truncate(room);
+    rows.append(&mut more);
+}
+
+/// Takes all rows, and makes room for as many again.
+fn take_rows<T>(rows: &mut Vec<T>) -> Vec<T> {
+    let room = Vec::with_capacity(rows.len());
+    mem::replace(rows, room)
 }

@@ -28,7 +28,7 @@ impl Profile {
     /// Takes out what came since the last part; the names stay, for the next ones.
     pub(crate) fn part(&mut self) -> Part {
         Part {
-            rows: std::mem::take(&mut self.rows),
+            rows: self.rows.take_all(),
             names: self.names.added(),
             called: self.called.added(),
             dropped_names: std::mem::take(&mut self.names.dropped),
@@ -50,12 +50,14 @@ impl Rows {
         other.activities.iter_mut().for_each(|activity| activity.span.name = name(activity.span.name));
         other.calls.iter_mut().for_each(|call| call.name = name(call.name));
         other.annotations.iter_mut().for_each(|(_, id)| *id = name(*id));
+        other.operators.iter_mut().for_each(|call| ids.called.rename_operator(call));
+        other.functions.iter_mut().for_each(|call| ids.called.rename_function(call));
         let dropped = &mut self.dropped;
         keep_all(&mut self.activities, other.activities, dropped);
         keep_all(&mut self.calls, other.calls, dropped);
         keep_all(&mut self.annotations, other.annotations, dropped);
-        keep_all(&mut self.operators, other.operators.into_iter().map(|call| ids.called.operator(call)), dropped);
-        keep_all(&mut self.functions, other.functions.into_iter().map(|call| ids.called.function(call)), dropped);
+        keep_all(&mut self.operators, other.operators, dropped);
+        keep_all(&mut self.functions, other.functions, dropped);
         keep_all(&mut self.memory, other.memory, dropped);
         keep_all(&mut self.messages, other.messages, dropped);
         self.autograd.extend(other.autograd);

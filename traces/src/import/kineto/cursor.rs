@@ -1,0 +1,248 @@
+//! A place in a JSON text without escapes, from which values are found and not looked at.
+
+use memchr::{memchr, memchr_iter, memchr3};
+
+use super::digits::{LeadingDigits, number_of_digits};
+
+/// A place in a text.
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+    /// Where the value before this one ended.
+    before: usize,
+}
+
+/// What follows in an object.
+pub(super) enum NextKey<'a> {
+    /// A field with this key.
+    Key(&'a str),
+    /// Nothing more.
+    End,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a str) -> Cursor<'a> {
+        Cursor { text, at: 0, before: 0 }
+    }
+
+    /// How many bytes are before it.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Where the field begins that it is in.
+    pub(super) fn field(&self) -> usize {
+        self.before + memchr(b'"', &self.text.as_bytes()[self.before..]).unwrap_or_default()
+    }
+
+    /// What stands between a place and this one.
+    #[inline(always)]
+    pub(super) fn since(&self, place: usize) -> &'a str {
+        &self.text[place..self.at]
+    }
+
+    /// Goes over an object, from its first brace to behind its last.
+    fn fields(&mut self, field: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+        let first = self.first_key()?;
+        self.fields_from(first, field)
+    }
+
+    /// Goes over the rest of an object, from one of its values on.
+    pub(super) fn fields_from(
+        &mut self,
+        mut next: NextKey<'a>,
+        mut field: impl FnMut(&mut Self, &'a str) -> Option<()>,
+    ) -> Option<()> {
+        while let NextKey::Key(key) = next {
+            field(self, key)?;
+            next = self.next_key()?;
+        }
+        Some(())
+    }
+
+    /// Goes to the first value of an object that begins here, or behind an empty one.
+    pub(super) fn first_key(&mut self) -> Option<NextKey<'a>> {
+        self.before = self.at;
+        self.expect(b'{')?;
+        self.skip_spaces();
+        if self.expect(b'}').is_some() { Some(NextKey::End) } else { self.key_here() }
+    }
+
+    /// Goes from behind a value to the next one of the same object, or behind its end.
+    pub(super) fn next_key(&mut self) -> Option<NextKey<'a>> {
+        self.before = self.at;
+        self.skip_spaces();
+        if self.expect(b',').is_some() {
+            return self.key_here();
+        }
+        self.expect(b'}').map(|()| NextKey::End)
+    }
+
+    #[inline(always)]
+    fn key_here(&mut self) -> Option<NextKey<'a>> {
+        self.skip_spaces();
+        let key = self.key()?;
+        self.skip_spaces();
+        self.expect(b':')?;
+        self.skip_spaces();
+        Some(NextKey::Key(key))
+    }
+
+    /// Goes to a value if this stands before it; says whether it does.
+    #[inline(always)]
+    pub(super) fn passes_key(&mut self, before: &str) -> bool {
+        self.before = self.at;
+        let is_here = self.passes(before);
+        if is_here {
+            self.skip_spaces();
+        }
+        is_here
+    }
+
+    /// The text of an object. Kineto indents what is in one; no text has a line break in it, so the first line that is
+    /// indented less is its end.
+    pub(super) fn object(&mut self) -> Option<&'a str> {
+        let begin = self.at;
+        let rest = &self.text[begin..];
+        if !rest.starts_with("{\n      ") {
+            self.fields(|cursor, _| cursor.value().map(drop))?;
+            return Some(self.since(begin));
+        }
+        let ends = |line: usize| !rest[line + 1..].starts_with("      ");
+        let last = memchr_iter(b'\n', rest.as_bytes()).find(|line| ends(*line))?;
+        self.at += last + 1;
+        self.skip_spaces();
+        self.expect(b'}')?;
+        Some(self.since(begin))
+    }
+
+    /// The text of a value that is no object.
+    #[inline(always)]
+    pub(super) fn value(&mut self) -> Option<&'a str> {
+        match self.byte()? {
+            b'"' | b'[' | b'n' | b't' | b'f' => self.value_but_number(),
+            _ => self.number(),
+        }
+    }
+
+    fn value_but_number(&mut self) -> Option<&'a str> {
+        let begin = self.at;
+        match self.byte()? {
+            b'"' => _ = self.string()?,
+            b'[' => self.skip_array()?,
+            _ => {
+                let rest = &self.text[begin..];
+                let word = ["null", "true", "false"].into_iter().find(|word| rest.starts_with(word))?;
+                self.at += word.len();
+                self.ends_value()?;
+            }
+        }
+        Some(self.since(begin))
+    }
+
+    /// The text of a number as Kineto writes them.
+    #[inline(always)]
+    pub(super) fn number(&mut self) -> Option<&'a str> {
+        let begin = self.at;
+        let sign = usize::from(self.byte()? == b'-');
+        self.at = begin + sign + self.digits_from(begin + sign)?;
+        if self.byte()? == b'.' {
+            self.at += 1;
+            self.at += self.digits_from(self.at)?;
+        }
+        self.ends_value()?;
+        Some(self.since(begin))
+    }
+
+    /// A number with three decimals, times a thousand: none, and still before it, where something else stands here.
+    #[inline(always)]
+    pub(super) fn thousandths(&mut self) -> Option<i64> {
+        let rest = &self.text.as_bytes()[self.at..];
+        let whole = LeadingDigits::of(rest);
+        let [b'.', decimals @ .., b',' | b'}' | b'\n' | b' '] = rest[whole.count..].first_chunk::<5>()? else {
+            return None;
+        };
+        let thousandths = number_of_digits(decimals)?.checked_add(whole.number()?.checked_mul(1000)?)?;
+        let thousandths = i64::try_from(thousandths).ok()?;
+        self.at += whole.count + ".000".len();
+        Some(thousandths)
+    }
+
+    /// How many digits stand at a place, if there are any.
+    #[inline(always)]
+    fn digits_from(&self, place: usize) -> Option<usize> {
+        Some(LeadingDigits::of(self.text.as_bytes().get(place..)?).count).filter(|count| *count > 0)
+    }
+
+    #[inline(always)]
+    fn ends_value(&self) -> Option<()> {
+        matches!(self.byte()?, b',' | b'}' | b'\n' | b' ').then_some(())
+    }
+
+    /// A short text between quotation marks, such as a key: looking at each letter is fastest.
+    #[inline(always)]
+    pub(super) fn key(&mut self) -> Option<&'a str> {
+        self.expect(b'"')?;
+        let begin = self.at;
+        let rest = &self.text.as_bytes()[begin..];
+        let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | b'\n'))?;
+        self.at += length;
+        self.expect(b'"')?;
+        Some(&self.text[begin..begin + length])
+    }
+
+    /// What stands between quotation marks.
+    pub(super) fn string(&mut self) -> Option<&'a str> {
+        self.expect(b'"')?;
+        let begin = self.at;
+        let length = memchr3(b'"', b'\\', b'\n', &self.text.as_bytes()[begin..])?;
+        self.at += length;
+        self.expect(b'"')?;
+        Some(&self.text[begin..begin + length])
+    }
+
+    /// Goes behind an array.
+    pub(super) fn skip_array(&mut self) -> Option<()> {
+        let (mut depth, mut is_text) = (0_u32, false);
+        for (byte, length) in self.text.as_bytes()[self.at..].iter().zip(1..) {
+            match byte {
+                b'\\' | b'{' | b'}' => return None,
+                b'"' => is_text = !is_text,
+                b'[' => depth += u32::from(!is_text),
+                b']' => depth -= u32::from(!is_text),
+                _ => {}
+            }
+            if depth == 0 {
+                self.at += length;
+                return Some(());
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn skip_spaces(&mut self) {
+        let rest = &self.text.as_bytes()[self.at..];
+        let is_space = |byte: &&u8| matches!(byte, b' ' | b'\n' | b'\t' | b'\r');
+        self.at += rest.iter().take_while(is_space).count();
+    }
+
+    /// Goes behind a text if it stands here; says whether it does.
+    #[inline(always)]
+    pub(super) fn passes(&mut self, text: &str) -> bool {
+        let is_here = self.text.as_bytes()[self.at..].starts_with(text.as_bytes());
+        self.at += if is_here { text.len() } else { 0 };
+        is_here
+    }
+
+    #[inline(always)]
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.byte()? == byte).then(|| self.at += 1)
+    }
+
+    /// What stands here.
+    #[inline(always)]
+    pub(super) fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+}
