@@ -67,7 +67,10 @@ impl Assumptions {
         }
         for (what, latency) in [("link latency", self.link_latency), ("network latency", self.network_latency)] {
             if !(0.0..=1.0).contains(&latency) {
-                return Err(PlanError::Request(format!("{what} is {latency} s; it must be between 0 and 1")));
+                let microseconds = latency * 1e6;
+                return Err(PlanError::Request(format!(
+                    "{what} is {microseconds:.3e} µs; it must be between 0 and 1e6"
+                )));
             }
         }
         if !(1..=1 << 20).contains(&self.gpus_per_node) {

@@ -58,7 +58,7 @@ fn figures(step: &StepFigures) -> Vec<(String, Fact)> {
 fn figures_of_longest(step: &StepFigures) -> Vec<(String, Fact)> {
     let mut figures = figures(step);
     figures.retain(|(name, _)| name != "rank");
-    figures.push(("figures of the longest rank".into(), Fact::Count(step.rank.0.into())));
+    figures.push(("of_rank".into(), Fact::Count(step.rank.0.into())));
     figures
 }
 

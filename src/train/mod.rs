@@ -18,7 +18,9 @@ use anstyle::AnsiColor;
 use anyhow::{Result, bail};
 use stepscope_plan::{ParallelLayout, Zero};
 use stepscope_traces::{Rank, RingBounds, RunInfo};
-use stepscope_trainer::{Job, RankAssignment, TrainConfig, TrainError, comm::Groups, launch_processes};
+use stepscope_trainer::{
+    Job, RankAssignment, TrainConfig, TrainError, changed_settings, comm::Groups, launch_processes,
+};
 use stepscope_tui::View;
 
 use self::{
@@ -220,7 +222,10 @@ fn introduce(config: &TrainConfig, choice: &ChosenBackend, training: &Training) 
     let mut stderr = anstream::stderr().lock();
     // A closed stderr leaves nobody to tell.
     drop(writeln!(stderr, "training {} on {}{why}", config.model.name, training.device()));
-    if let Some(warning) = training.warning() {
+    let changed = changed_settings(config);
+    let changed =
+        (!changed.is_empty()).then(|| format!("the checkpoint was made with other settings: {}", changed.join(", ")));
+    for warning in changed.into_iter().chain(training.warning()) {
         let yellow = AnsiColor::Yellow.on_default().bold();
         drop(writeln!(stderr, "{yellow}warning:{yellow:#} {warning}"));
     }
@@ -228,12 +233,15 @@ fn introduce(config: &TrainConfig, choice: &ChosenBackend, training: &Training) 
 
 /// The model, and along which axes it is spread.
 fn run_name(config: &TrainConfig) -> String {
-    let ParallelLayout { dp, tp, pp, zero, .. } = config.layout;
+    let ParallelLayout { dp, tp, sequence_parallel, pp, zero, .. } = config.layout;
     let mut name = config.model.name.clone();
     for (axis, ranks) in [("dp", dp), ("tp", tp), ("pp", pp)] {
         if ranks > 1 {
             name += &format!("-{axis}{ranks}");
         }
+    }
+    if sequence_parallel {
+        name += "-sp";
     }
     if zero > Zero::Off {
         name += &format!("-zero{}", u8::from(zero));
@@ -255,7 +263,11 @@ fn describe(info: &mut RunInfo, config: &TrainConfig, backend: &str) {
         ("seed".into(), config.seed.into()),
         ("learning_rate".into(), config.optimizer.learning_rate.into()),
         ("lr_schedule".into(), serde_json::json!(config.optimizer.schedule)),
-        ("clip".into(), serde_json::json!(config.optimizer.clip)),
+        ("warm_up".into(), config.optimizer.warm_up.into()),
+        ("clip".into(), config.optimizer.clip.unwrap_or(0.0).into()),
+        ("weight_decay".into(), config.optimizer.weight_decay.into()),
+        ("betas".into(), serde_json::json!(config.optimizer.betas)),
+        ("eps".into(), config.optimizer.epsilon.into()),
         ("reduction".into(), serde_json::json!(config.reduction)),
         ("data".into(), if data.is_empty() { "built-in".into() } else { data.into() }),
     ]);

@@ -77,7 +77,7 @@ pub(super) struct Settings {
     /// What becomes of the learning rate after warm-up [default: constant]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Optimizer")]
     lr_schedule: Option<LrScheduleName>,
-    /// Steps over which the learning rate rises [default: 20]
+    /// Steps over which the learning rate rises [default: 20, or a fifth of the steps if it falls after that]
     #[arg(long, value_name = "N", help_heading = "Optimizer")]
     warm_up: Option<u64>,
     /// Scale gradients whose norm over all parameters is larger; 0 does not [default: 1]
@@ -202,7 +202,7 @@ impl Settings {
         }
     }
 
-    fn optimizer(&self, usual: OptimizerSettings) -> OptimizerSettings {
+    fn optimizer(&self, usual: OptimizerSettings, steps: u64) -> OptimizerSettings {
         let schedule = match self.lr_schedule {
             None => usual.schedule,
             Some(LrScheduleName::Constant) => LearningRateSchedule::Constant,
@@ -210,11 +210,16 @@ impl Settings {
             Some(LrScheduleName::Linear) => LearningRateSchedule::Linear,
             Some(LrScheduleName::Wsd) => LearningRateSchedule::Wsd,
         };
+        // A rate that falls needs steps to fall in.
+        let usual_warm_up = match schedule {
+            LearningRateSchedule::Constant => usual.warm_up,
+            _ => usual.warm_up.min(steps / 5),
+        };
         let [beta1, beta2] = usual.betas;
         OptimizerSettings {
             learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
             schedule,
-            warm_up: self.warm_up.unwrap_or(usual.warm_up),
+            warm_up: self.warm_up.unwrap_or(usual_warm_up),
             betas: [self.beta1.unwrap_or(beta1), self.beta2.unwrap_or(beta2)],
             epsilon: self.eps.unwrap_or(usual.epsilon),
             weight_decay: self.weight_decay.unwrap_or(usual.weight_decay),
@@ -235,7 +240,7 @@ impl Settings {
             steps: self.steps.unwrap_or(usual.steps),
             seed: self.seed.unwrap_or(usual.seed),
             deterministic: self.deterministic.unwrap_or(usual.deterministic),
-            optimizer: self.optimizer(usual.optimizer),
+            optimizer: self.optimizer(usual.optimizer, self.steps.unwrap_or(usual.steps)),
             data: self.data.clone().unwrap_or_default(),
             save: self.save_every.map(|steps| SaveEvery { steps, directory: "checkpoints".into() }),
             resume: self.resume.clone(),

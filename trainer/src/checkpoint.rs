@@ -23,6 +23,7 @@ use crate::{
     config::TrainConfig,
     data::map_file,
     error::TrainError,
+    optimizer_settings::OptimizerSettings,
     parts::RankParts,
     state::State,
 };
@@ -45,6 +46,8 @@ struct Description {
     /// Sequences of a step and tokens of each: the same data needs the same.
     global_batch: u64,
     sequence_length: u64,
+    /// How weights were updated; older checkpoints do not say.
+    optimizer: Option<OptimizerSettings>,
 }
 
 /// Writes a checkpoint of what comes before `step`, under `directory`. All ranks do so together.
@@ -81,7 +84,8 @@ pub(crate) fn save(
         let (model, seed) = (config.model.clone(), config.seed);
         let ParallelLayout { tp, pp, chunks, sequence_length, .. } = layout;
         let global_batch = layout.global_batch();
-        let description = Description { step, seed, model, tp, pp, chunks, global_batch, sequence_length };
+        let optimizer = Some(config.optimizer);
+        let description = Description { step, seed, model, tp, pp, chunks, global_batch, sequence_length, optimizer };
         let file = partial.join(DESCRIPTION);
         let text = serde_json::to_string_pretty(&description).map_err(TrainError::file("write", &file))?;
         fs::write(&file, text + "\n").map_err(TrainError::file("write", &file))?;
@@ -162,19 +166,29 @@ fn place(slot: &Slot, unit_start: u64) -> Range<usize> {
     (range.start - unit_start) as usize..(range.end - unit_start) as usize
 }
 
+/// What the checkpoint that is meant is of.
+fn described(path: &Path) -> Result<(PathBuf, Description), TrainError> {
+    let path = find(path)?;
+    let file = path.join(DESCRIPTION);
+    let mut text = String::new();
+    // Whatever it is, it is not read without end.
+    let read = open_regular(&file).and_then(|opened| opened.take(MOST_DESCRIPTION).read_to_string(&mut text));
+    read.map_err(TrainError::file("read", &file))?;
+    let description = serde_json::from_str(&text).map_err(TrainError::file("parse", &file))?;
+    Ok((path, description))
+}
+
+/// How weights are to be updated otherwise than before the checkpoint to go on from.
+pub fn changed_settings(config: &TrainConfig) -> Vec<String> {
+    let before = config.resume.as_deref().and_then(|path| described(path).ok()?.1.optimizer);
+    before.map(|before| before.differences(&config.optimizer)).unwrap_or_default()
+}
+
 /// Finds the checkpoint that is meant, and says why training cannot go on from it.
 pub(crate) fn check(path: &Path, config: &TrainConfig) -> Result<(PathBuf, u64), TrainError> {
-    let path = find(path)?;
-    let description: Description = {
-        let file = path.join(DESCRIPTION);
-        let mut text = String::new();
-        // Whatever it is, it is not read without end.
-        let read = open_regular(&file).and_then(|opened| opened.take(MOST_DESCRIPTION).read_to_string(&mut text));
-        read.map_err(TrainError::file("read", &file))?;
-        serde_json::from_str(&text).map_err(TrainError::file("parse", &file))?
-    };
+    let (path, description) = described(path)?;
     let layout = config.layout;
-    let Description { step, seed, model, tp, pp, chunks, global_batch, sequence_length } = description;
+    let Description { step, seed, model, tp, pp, chunks, global_batch, sequence_length, .. } = description;
     let why = if model != config.model {
         format!("it is from another model, {}", model.name)
     } else if (tp, pp, chunks) != (layout.tp, layout.pp, layout.chunks) {

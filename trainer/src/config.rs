@@ -109,7 +109,7 @@ impl TrainConfig {
         if !bounds.iter().all(|seconds| (1..=MOST_SECONDS).contains(seconds)) {
             return wrong(format!("--timeout must be between 1 and {MOST_SECONDS} seconds"));
         }
-        self.optimizer.check()
+        self.optimizer.check(self.steps)
     }
 
     /// What all ranks have to agree on, by name. Where checkpoints go is rank 0's to say.

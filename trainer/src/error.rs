@@ -98,13 +98,15 @@ pub enum TrainError {
     /// Work for a rank that has failed.
     #[error("this rank has already failed")]
     FailedBefore,
-    /// A loss that is not finite.
-    #[error("training diverged: the loss of step {step} is {loss}")]
+    /// A loss or a gradient that is not finite.
+    #[error("training diverged: the {what} of step {step} is {value}")]
     Diverged {
         /// At which step, from 1.
         step: u64,
+        /// Of what.
+        what: &'static str,
         /// What it was.
-        loss: f64,
+        value: f64,
     },
 }
 

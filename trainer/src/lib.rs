@@ -32,6 +32,7 @@ mod seed;
 mod skipped;
 mod state;
 
+pub use checkpoint::changed_settings;
 pub use config::{GradientReduction, SaveEvery, TrainConfig};
 pub use data::Dataset;
 pub use error::TrainError;

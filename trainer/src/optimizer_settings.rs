@@ -8,7 +8,7 @@ use stepscope_plan::ModelShape;
 use crate::{backend::AdamW, error::TrainError};
 
 /// How weights are updated.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OptimizerSettings {
     /// How far a step goes at most.
     pub learning_rate: f64,
@@ -74,27 +74,54 @@ impl OptimizerSettings {
         }
     }
 
-    /// Says what is wrong.
-    pub(crate) fn check(&self) -> Result<(), TrainError> {
-        let OptimizerSettings { learning_rate, betas, epsilon, weight_decay, clip, .. } = *self;
+    /// Says what is wrong, for so many steps.
+    pub(crate) fn check(&self, steps: u64) -> Result<(), TrainError> {
+        let OptimizerSettings { learning_rate, schedule, warm_up, betas, epsilon, weight_decay, clip } = *self;
         let wrong = |why: String| Err(TrainError::Settings(why));
         let is_positive = |number: f64| number.is_finite() && number > 0.0;
         if !is_positive(learning_rate) {
             return wrong(format!("the learning rate must be positive, not {learning_rate}"));
         }
-        if let Some(beta) = betas.into_iter().find(|beta| !(0.0..1.0).contains(beta)) {
-            return wrong(format!("betas must be at least 0 and less than 1, not {beta}"));
+        if schedule != LearningRateSchedule::Constant && warm_up >= steps {
+            return wrong(format!("--warm-up {warm_up} leaves no step of {steps} in which the learning rate falls"));
         }
-        if !is_positive(epsilon) {
-            return wrong(format!("--eps must be positive, not {epsilon}"));
+        if let Some((name, beta)) =
+            ["beta1", "beta2"].into_iter().zip(betas).find(|(_, beta)| !(0.0..1.0).contains(beta))
+        {
+            return wrong(format!("--{name} must be at least 0 and less than 1, not {beta}"));
+        }
+        // It is added in fp32.
+        if !(epsilon.is_finite() && epsilon as f32 > 0.0) {
+            return wrong(format!("--eps must be positive in fp32 and finite, not {epsilon:e}"));
         }
         if !(weight_decay.is_finite() && weight_decay >= 0.0) {
             return wrong(format!("the weight decay must be at least 0, not {weight_decay}"));
         }
         match clip {
-            Some(clip) if !is_positive(clip) => wrong(format!("--clip must be at least 0, not {clip}")),
+            Some(clip) if !is_positive(clip) => wrong(format!("--clip must be at least 0 and finite, not {clip}")),
             _ => Ok(()),
         }
+    }
+
+    /// What differs in another, by name: here, and there.
+    pub fn differences(&self, other: &OptimizerSettings) -> Vec<String> {
+        let clip = |settings: &OptimizerSettings| settings.clip.unwrap_or(0.0).to_string();
+        let number = |name, of: fn(&OptimizerSettings) -> f64| (name, of(self).to_string(), of(other).to_string());
+        let pairs = [
+            number("learning rate", |settings| settings.learning_rate),
+            ("schedule", format!("{:?}", self.schedule).to_lowercase(), format!("{:?}", other.schedule).to_lowercase()),
+            number("warm-up", |settings| settings.warm_up as f64),
+            number("beta1", |settings| settings.betas[0]),
+            number("beta2", |settings| settings.betas[1]),
+            number("eps", |settings| settings.epsilon),
+            number("weight decay", |settings| settings.weight_decay),
+            ("clip", clip(self), clip(other)),
+        ];
+        pairs
+            .into_iter()
+            .filter(|(_, one, two)| one != two)
+            .map(|(name, one, two)| format!("{name} {one} → {two}"))
+            .collect()
     }
 
     /// What a step is taken with, from 0, of so many.
@@ -152,13 +179,24 @@ mod tests {
         let base = settings(LearningRateSchedule::Constant);
         for (settings, why) in [
             (OptimizerSettings { learning_rate: f64::NAN, ..base }, "learning rate must be positive"),
-            (OptimizerSettings { betas: [0.9, 1.0], ..base }, "less than 1, not 1"),
+            (OptimizerSettings { betas: [0.9, 1.0], ..base }, "--beta2 must be at least 0 and less than 1, not 1"),
             (OptimizerSettings { epsilon: 0.0, ..base }, "--eps must be positive"),
+            (OptimizerSettings { epsilon: 1e-50, ..base }, "--eps must be positive in fp32"),
+            (settings(LearningRateSchedule::Wsd), "--warm-up 4 leaves no step of 4"),
             (OptimizerSettings { weight_decay: -0.1, ..base }, "weight decay must be at least 0"),
             (OptimizerSettings { clip: Some(-1.0), ..base }, "--clip must be at least 0"),
         ] {
-            let error = settings.check().unwrap_err().to_string();
+            let error = settings.check(4).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
+        assert!(settings(LearningRateSchedule::Wsd).check(5).is_ok() && base.check(4).is_ok());
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let base = settings(LearningRateSchedule::Constant);
+        assert!(base.differences(&base).is_empty());
+        let other = OptimizerSettings { clip: None, schedule: LearningRateSchedule::Wsd, ..base };
+        assert_eq!(base.differences(&other), ["schedule constant → wsd", "clip 1 → 0"]);
     }
 }

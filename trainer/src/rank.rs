@@ -115,7 +115,10 @@ impl TrainingRank {
         drop(step_scope);
         recorder.count(Counter::Loss, loss);
         if !loss.is_finite() {
-            return Err(TrainError::Diverged { step, loss });
+            return Err(TrainError::Diverged { step: step + 1, what: "loss", value: loss });
+        }
+        if !gradient_norm.is_finite() {
+            return Err(TrainError::Diverged { step: step + 1, what: "gradient norm", value: gradient_norm });
         }
         recorder.count(Counter::GradientNorm, gradient_norm);
         recorder.count(Counter::Tokens, layout.tokens_per_step() as f64);

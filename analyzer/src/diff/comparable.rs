@@ -32,7 +32,7 @@ pub(crate) fn settings(profile: &Profile<'_>) -> Vec<(String, String)> {
         }
         let number = |number: u64| number.to_string();
         let settings = [
-            ("sequence-parallel", layout.sequence_parallel.filter(|_| tp > 1).map(|shared| shared.to_string())),
+            ("sequence-parallel", layout.sequence_parallel.map(|shared| shared.to_string())),
             ("zero", zero.map(|zero| u8::from(zero).to_string())),
             ("schedule", schedule.filter(|_| pp > 1).map(|schedule| schedule.name().into())),
             ("chunks", chunks.filter(|_| pp > 1).map(number)),

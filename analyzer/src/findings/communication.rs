@@ -153,6 +153,9 @@ fn advice(analysis: &Analysis, axis: &AxisShare) -> String {
         }
         Some(Axis::World) => "sum metrics and norms less often, or together with gradients".into(),
         Some(Axis::Embedding) => "untie the embedding, or reduce its gradients while other layers go backward".into(),
+        Some(_) if analysis.run.layout.is_some_and(|layout| layout.sequence_parallel == Some(true)) => {
+            "use fewer tensor-parallel ranks, or gather and scatter in pieces, beside the matrix products they belong to".into()
+        }
         Some(_) => "use fewer tensor-parallel ranks, or sequence parallelism with overlapped communication".into(),
     }
 }

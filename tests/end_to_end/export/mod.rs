@@ -324,7 +324,7 @@ fn figures_are_of_all_ranks_whichever_are_drawn() {
     assert!(bubbles(&part, rank) > 0, "a stage waits for one that is not drawn");
     assert_eq!(bubbles(&part, rank), bubbles(&whole, whole.groups()[2].0));
     let steps = part.on(job, &part.groups()[0].1);
-    assert!(!steps.is_empty() && steps.iter().all(|step| step.number("figures of the longest rank").is_some()));
+    assert!(!steps.is_empty() && steps.iter().all(|step| step.number("of_rank").is_some()));
     assert!(part.metadata["stepscope.step_figures"].contains("own clock"));
 }
 
