@@ -101,7 +101,7 @@ pub enum TrainError {
     /// A loss or a gradient that is not finite.
     #[error("training diverged: the {what} of step {step} is {value}")]
     Diverged {
-        /// At which step, from 1.
+        /// At which step, from 0, as everywhere in a recording.
         step: u64,
         /// Of what.
         what: &'static str,

@@ -115,11 +115,11 @@ impl TrainingRank {
         drop(step_scope);
         recorder.count(Counter::Loss, loss);
         if !loss.is_finite() {
-            return Err(TrainError::Diverged { step: step + 1, what: "loss", value: loss });
+            return Err(TrainError::Diverged { step, what: "loss", value: loss });
         }
         // Of what it makes of the weights, the next loss tells; after the last step nothing would.
         if !gradient_norm.is_finite() && self.next_step == self.config.steps {
-            return Err(TrainError::Diverged { step: step + 1, what: "gradient norm", value: gradient_norm });
+            return Err(TrainError::Diverged { step, what: "gradient norm", value: gradient_norm });
         }
         recorder.count(Counter::GradientNorm, gradient_norm);
         recorder.count(Counter::Tokens, layout.tokens_per_step() as f64);
