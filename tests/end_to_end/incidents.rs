@@ -1,6 +1,5 @@
 use std::{
     fs,
-    path::Path,
     process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
@@ -51,10 +50,10 @@ impl Training {
     /// Waits until a rank has made enough steps to know what is usual.
     fn wait_for_steps(&self, rank: u32) {
         wait_until("there are steps", || {
-            let recorded = self.directory.path().join(format!("run/rank-{rank:05}/ring"));
-            let spans = |folder: &Path| fs::metadata(folder.join("spans.arrows")).map_or(0, |file| file.len());
-            let segments = fs::read_dir(recorded).into_iter().flatten().filter_map(Result::ok);
-            segments.map(|segment| spans(&segment.path())).sum::<u64>() > 200_000
+            let analyze = ["analyze", "run", "--ranks", &rank.to_string(), "--format", "json"];
+            let analysis: Value =
+                serde_json::from_slice(&stepscope(&analyze, self.directory.path()).stdout).unwrap_or_default();
+            analysis["steps"].as_array().is_some_and(|steps| steps.len() >= 40)
         });
     }
 
@@ -128,8 +127,11 @@ fn a_rank_that_was_stopped_for_a_while_is_at_fault_for_a_slow_step() {
     let around = slow["path"].as_str().unwrap();
     let analysis = json(&["analyze", around, "--format", "json"], training.directory.path());
     let (step, steps) = (slow["step"].as_i64().unwrap(), analysis["steps"].as_array().unwrap());
-    let longest = steps.iter().max_by_key(|step| step["duration_ns"].as_i64()).unwrap();
-    assert_eq!((longest["step"].as_i64(), analysis["data_loss"]["unreadable_bytes"].as_u64()), (Some(step), Some(0)));
+    let of_rank = steps.iter().filter(|step| step["rank"] == 1);
+    let longest = of_rank.max_by_key(|step| step["duration_ns"].as_i64()).unwrap();
+    assert_eq!(analysis["data_loss"]["unreadable_bytes"], 0);
+    // Ranks are a little apart: one that is stopped after it has sent what others need is waited for in their next step.
+    assert!(longest["step"].as_i64().is_some_and(|longest| longest.abs_diff(step) <= 1), "{longest:#}\n{slow:#}");
     assert!(longest["duration_ns"].as_i64().unwrap() > 4_000_000_000, "{longest:#}");
 }
 

@@ -120,7 +120,7 @@ impl JobWatch {
         Ok(notices)
     }
 
-    /// For how long the process of each rank stood still in a step.
+    /// For how long the process of each rank stood still in a step or one beside it.
     pub fn stood_still(&self, step: Step) -> Vec<(Rank, i64)> {
         self.ranks.iter().map(|(rank, watch)| (*rank, watch.stood_still_ns(step))).collect()
     }

@@ -59,11 +59,13 @@ impl RankWatch {
         self.began.back().map(|(step, _)| *step)
     }
 
-    /// For how long its process stood still in a step, as far as that is remembered.
+    /// For how long its process stood still in a step or one beside it, as far as that is remembered. Ranks are a little apart:
+    /// one that stands still after it has sent what others need keeps them waiting in their next step.
     pub(super) fn stood_still_ns(&self, step: Step) -> i64 {
-        let index = self.began.iter().rposition(|(began, _)| *began == step);
-        let times = index.and_then(|index| Some((self.began[index].1, self.began.get(index + 1)?.1)));
-        times.map_or(0, |(from, to)| within(&self.standstills, from, to))
+        let Some(index) = self.began.iter().rposition(|(began, _)| *began == step) else { return 0 };
+        let from = self.began[index.saturating_sub(1)].1;
+        let to = self.began.get(index + 2).map_or(i64::MAX, |(_, began)| *began);
+        within(&self.standstills, from, to)
     }
 
     /// Forgets how slow steps were.
@@ -145,4 +147,35 @@ fn remember<T>(last: &mut VecDeque<T>, one: T) {
         last.pop_front();
     }
     last.push_back(one);
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::{FIRST_NAME, NameId, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, Span};
+
+    use super::*;
+
+    const STEP: i64 = 10_000_000;
+
+    #[test]
+    fn a_standstill_counts_for_the_steps_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        RunInfo::of_this_process("test").create(directory.path()).unwrap();
+        let mut writer = RankWriter::create(directory.path(), RankInfo::of_this_process(Rank(0))).unwrap();
+        writer.push_name(FIRST_NAME, STOOD_STILL).unwrap();
+        // The fifth of ten steps takes a hundred times as long as the others.
+        let starts = (0..10).map(|step| step * STEP + if step > 5 { 100 * STEP } else { 0 });
+        for (step, start) in (0..).zip(starts) {
+            let span = Span::new(SpanKind::Step, NameId(0), Nanos(start), Nanos(STEP));
+            writer.push_span(&Span { step: Some(Step(step)), ..span }).unwrap();
+        }
+        let (since, time) = (Nanos(5 * STEP + STEP / 2), Nanos(100 * STEP));
+        writer.push_span(&Span::new(SpanKind::Range, FIRST_NAME, since, time)).unwrap();
+        writer.flush().unwrap();
+        let mut watch = RankWatch::new(&Run::open(directory.path()).unwrap().ranks[0]).unwrap();
+        watch.look().unwrap();
+        let stood = |step| watch.stood_still_ns(Step(step));
+        assert_eq!([3, 4, 5, 6, 7].map(stood), [0, time.0, time.0, time.0, 0]);
+        assert_eq!(stood(30), 0, "there is no such step");
+    }
 }
