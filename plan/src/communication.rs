@@ -165,7 +165,7 @@ impl Traffic {
 }
 
 fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, message: f64) -> Vec<Traffic> {
-    let (layers, m, tokens) = (layout.stage_layers(model), layout.micro_batches, layout.micro_batch_tokens());
+    let (layers, m, tokens) = (layout.stage_layers(model, stage), layout.micro_batches, layout.micro_batch_tokens());
     let (embedding, head) = (u64::from(stage == 0), u64::from(stage + 1 == layout.pp));
     let of = |operation, count: u64, bytes: f64| Traffic::new(Axis::Tensor, operation, layout.tp, count, bytes);
     let activations = |operation, count: u64| of(operation, m * count, (m * count) as f64 * message);
@@ -203,12 +203,12 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
         return Vec::new();
     }
     let holdings = Holdings::of(model, layout.tp);
-    let parameters = holdings.of_stage(layout, layout.stage_layers(model), stage) as f64;
+    let parameters = holdings.of_stage(layout, layout.stage_layers(model, stage), stage) as f64;
     let (gradients, weights) =
         (parameters * layout.gradients.bytes() as f64, parameters * layout.precision.bytes() as f64);
     let m = layout.micro_batches;
     // A message for each unit.
-    let units = holdings.unit_count(layout, layout.stage_layers(model), stage);
+    let units = holdings.unit_count(layout, layout.stage_layers(model, stage), stage);
     let of = |operation, times: u64, bytes: f64| {
         Traffic::new(Axis::Data, operation, layout.dp, times * units, times as f64 * bytes)
     };

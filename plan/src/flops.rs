@@ -77,6 +77,11 @@ impl ModelShape {
         self.flops_per_token(Convention::Model, sequence_length) + again
     }
 
+    /// FLOPs of the gradients of the layers' matrices, for one token.
+    pub(crate) fn weight_gradient_flops_per_token(&self) -> f64 {
+        2.0 * self.layers as f64 * self.layer_matrices()
+    }
+
     /// FLOPs of attention itself, forward and backward, for one token in one layer.
     fn attention_flops(&self, sequence_length: u64) -> f64 {
         12.0 * sequence_length as f64 * self.query_width() as f64

@@ -227,15 +227,22 @@ impl ParallelLayout {
     }
 
     /// Layers of a stage.
-    pub fn stage_layers(&self, model: &ModelShape) -> u64 {
-        model.layers / self.pp
+    pub fn stage_layers(&self, model: &ModelShape, stage: u64) -> u64 {
+        (0..self.chunks)
+            .map(|chunk| self.chunk_layers(model, stage, chunk))
+            .map(|layers| layers.end - layers.start)
+            .sum()
     }
 
-    /// Layers of a chunk of a stage: chunk `c` of stage `s` is piece `c · pp + s` of the model.
+    /// Layers of a chunk of a stage: chunk `c` of stage `s` is piece `c · pp + s` of the model. Where pieces cannot be equal,
+    /// those that end before the last one have a layer more: the last has the head as well, and what is early is kept longer.
     pub fn chunk_layers(&self, model: &ModelShape, stage: u64, chunk: u64) -> Range<u64> {
-        let layers = model.layers / (self.pp * self.chunks);
+        let pieces = self.pp * self.chunks;
+        let (layers, more) = (model.layers / pieces, model.layers % pieces);
+        let without_more = (pieces - 1).saturating_sub(more);
+        let begin = |piece: u64| piece * layers + piece.saturating_sub(without_more).min(more);
         let piece = chunk * self.pp + stage;
-        piece * layers..(piece + 1) * layers
+        begin(piece)..begin(piece + 1)
     }
 
     /// Says what does not work, whatever the model. What has passed can be counted without overflow.
@@ -287,9 +294,9 @@ impl ParallelLayout {
             return wrong(format!("{tokens} tokens per micro-batch are not divisible by tp {}", self.tp));
         }
         let (layers, pp, chunks) = (model.layers, self.pp, self.chunks);
-        if !layers.is_multiple_of(pp * chunks) {
+        if layers < pp * chunks {
             let chunks = if chunks > 1 { format!(" times {chunks} chunks") } else { String::new() };
-            return wrong(format!("{layers} layers are not divisible by pp {pp}{chunks}"));
+            return wrong(format!("{layers} layers are too few for pp {pp}{chunks}"));
         }
         if self.schedule == Schedule::Interleaved {
             if pp < 2 || chunks < 2 {
@@ -300,6 +307,9 @@ impl ParallelLayout {
             }
         } else if chunks != 1 {
             return wrong(format!("{chunks} chunks need an interleaved schedule"));
+        }
+        if self.schedule == Schedule::ZeroBubble && pp < 2 {
+            return wrong("a zero-bubble schedule needs at least 2 stages".into());
         }
         if self.precision == Precision::Fp32 && self.gradients != Precision::Fp32 {
             return wrong("fp32 parameters need fp32 gradients".into());
@@ -336,7 +346,7 @@ mod tests {
         for (layout, why) in [
             (ParallelLayout { tp: 3, ..base }, "32 heads are not divisible by tp 3"),
             (ParallelLayout { tp: 16, ..base }, "8 kv_heads are not divisible by tp 16"),
-            (ParallelLayout { pp: 5, ..base }, "32 layers are not divisible by pp 5"),
+            (ParallelLayout { pp: 33, ..base }, "32 layers are too few for pp 33"),
             (ParallelLayout { dp: 0, ..base }, "dp is 0"),
             (ParallelLayout { micro_batch: 1 << 30, ..base }, "micro-batch is 1073741824"),
             (ParallelLayout { chunks: 2, ..base }, "2 chunks need an interleaved schedule"),
@@ -348,6 +358,7 @@ mod tests {
                 ParallelLayout { schedule: Schedule::Interleaved, chunks: 2, pp: 4, micro_batches: 6, ..base },
                 "a multiple of pp 4 micro-batches",
             ),
+            (ParallelLayout { schedule: Schedule::ZeroBubble, ..base }, "zero-bubble schedule needs at least 2 stages"),
             (ParallelLayout { precision: Precision::Fp32, ..base }, "fp32 parameters need fp32 gradients"),
             (ParallelLayout { sequence_parallel: true, ..base }, "needs at least 2 tensor ranks"),
             (
@@ -368,7 +379,32 @@ mod tests {
         }
     }
 
+    /// Llama 3 405B (Dubey et al., 2024): 126 layers, one less on the first and on the last of 16 stages.
+    #[test]
+    fn stages_that_cannot_be_equal_have_fewer_layers_at_both_ends() {
+        let layers = |layers, pp, chunks| {
+            let model = ModelShape { layers, ..ModelShape::preset("llama-405b").unwrap() };
+            let layout = ParallelLayout { pp, chunks, ..ParallelLayout::default() };
+            (0..pp).map(|stage| layout.stage_layers(&model, stage)).collect::<Vec<_>>()
+        };
+        assert_eq!(layers(126, 16, 1), [vec![7], vec![8; 14], vec![7]].concat());
+        assert_eq!(layers(126, 16, 2), [vec![7], vec![8; 14], vec![7]].concat());
+        assert_eq!(layers(32, 5, 1), [6, 6, 7, 7, 6]);
+        assert_eq!(layers(8, 3, 1), [3, 3, 2]);
+    }
+
     proptest! {
+        #[test]
+        fn every_layer_is_in_one_piece(layers in 1..200_u64, pp in 1..20_u64, chunks in 1..5_u64) {
+            let model = ModelShape { layers, ..ModelShape::preset("tiny").unwrap() };
+            let layout = ParallelLayout { pp, chunks, ..ParallelLayout::default() };
+            let pieces = (0..chunks).flat_map(|chunk| (0..pp).map(move |stage| (stage, chunk)));
+            let pieces: Vec<_> = pieces.map(|(stage, chunk)| layout.chunk_layers(&model, stage, chunk)).collect();
+            prop_assert!(pieces.iter().cloned().flatten().eq(0..layers), "{pieces:?}");
+            let lengths = || pieces.iter().map(|piece| piece.end - piece.start);
+            prop_assert!(lengths().max().unwrap() - lengths().min().unwrap() <= 1, "{pieces:?}");
+        }
+
         #[test]
         fn groups_are_slices_of_the_grid(dp in 1..6_u64, tp in 1..6_u64, pp in 1..6_u64) {
             let layout = ParallelLayout { dp, tp, pp, ..ParallelLayout::default() };

@@ -6,7 +6,8 @@ use crate::{
     activations::Attention,
     error::PlanError,
     layout::{ParallelLayout, Precision, Recompute, Zero},
-    shape::ModelShape,
+    schedule::{Pass, Schedule},
+    shape::{FeedForward, ModelShape},
     tensors::Part,
 };
 
@@ -23,7 +24,7 @@ pub struct MemoryPlan {
     pub activations: u64,
     /// Gather, reduce and receive buffers.
     pub communication: u64,
-    /// Logits of every micro-batch in flight through the head, and one gradient of them.
+    /// Logits of every micro-batch in flight through the head, one gradient of them, and gradients that wait for those of weights.
     pub workspace: u64,
     /// The batch.
     pub inputs: u64,
@@ -150,7 +151,7 @@ impl Holdings {
         attention: Attention,
         stage: u64,
     ) -> Result<MemoryPlan, PlanError> {
-        let layers = layout.stage_layers(model);
+        let layers = layout.stage_layers(model, stage);
         let parameters = self.of_stage(layout, layers, stage);
         let shard = self.shard_of_stage(layout, layers, stage);
         let sharded_from = |zero: Zero| if layout.zero >= zero { shard } else { parameters };
@@ -160,7 +161,7 @@ impl Holdings {
         let (hidden, element) = (u128::from(model.hidden), u128::from(parameter_bytes));
         let last = stage + 1 == layout.pp;
         let in_flight = layout.schedule.in_flight(stage, layout.pp, layout.micro_batches, layout.chunks);
-        let kept = model.kept_activation_bytes(layout, attention) * u128::from(layers / layout.chunks);
+        let kept = model.kept_activation_bytes(layout, attention);
         let again = match layout.recompute {
             Recompute::None => 0,
             _ => model.recomputed_activation_bytes(layout, attention),
@@ -175,7 +176,12 @@ impl Holdings {
             Recompute::Full => head.saturating_sub(norm),
             _ => head.saturating_sub(2 * norm),
         };
-        let activations = u128::from(in_flight) * kept + head.max(again + without_this);
+        let put_off = PutOff::of(model, layout, stage);
+        let kept = match layout.schedule {
+            Schedule::ZeroBubble => put_off.most_activations(kept * u128::from(layers), in_flight),
+            _ => kept * u128::from(most_layers_in_flight(model, layout, stage)),
+        };
+        let activations = kept + head.max(again + without_this);
 
         let largest = self.largest_unit(layout, layers, stage);
         let buffers =
@@ -185,10 +191,11 @@ impl Holdings {
         let all_rows = if layout.sequence_parallel { 2 * tokens * hidden * element } else { 0 };
         let communication = u128::from(buffers(Zero::Two, gradient_bytes) + buffers(Zero::Three, parameter_bytes))
             + received
-            + all_rows;
+            + all_rows
+            + put_off.communication();
         let logits = tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element;
         // And the gradient of one.
-        let workspace = if last { (at_head + 1) * logits } else { 0 };
+        let workspace = if last { (at_head + 1) * logits } else { 0 } + put_off.workspace();
 
         let small = |bytes: u128, what| u64::try_from(bytes).map_err(|_| PlanError::TooLarge(what));
         Ok(MemoryPlan {
@@ -200,6 +207,86 @@ impl Holdings {
             workspace: small(workspace, "memory for logits")?,
             inputs: small(8 * tokens, "memory for the batch")?,
         })
+    }
+}
+
+/// Through how many layers micro-batches have gone and not come back on a stage, at most, added up over them.
+fn most_layers_in_flight(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> u64 {
+    let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = *layout;
+    if chunks == 1 || model.layers.is_multiple_of(pp * chunks) {
+        return schedule.in_flight(stage, pp, micro_batches, chunks) * layout.stage_layers(model, stage) / chunks;
+    }
+    let layers: Vec<u64> = (0..chunks)
+        .map(|chunk| layout.chunk_layers(model, stage, chunk))
+        .map(|layers| layers.end - layers.start)
+        .collect();
+    // After a few rounds all are alike.
+    let order = schedule.order(stage, pp, micro_batches.min(4 * pp), chunks);
+    let held = order.iter().scan(0, |held, work| {
+        let layers = layers[work.chunk as usize];
+        if work.pass == Pass::Forward {
+            *held += layers
+        } else {
+            *held -= layers
+        }
+        Some(*held)
+    });
+    held.max().unwrap_or(0)
+}
+
+/// What a stage holds of micro-batches whose gradients of weights are put off: the inputs of every matrix, and the gradients of
+/// its outputs.
+struct PutOff {
+    /// Inputs of the matrices of one micro-batch, gradients of their outputs, and of either what is made of all ranks' rows.
+    inputs: u128,
+    gradients: u128,
+    gathered: u128,
+    /// How many there are while most micro-batches are in flight, and at most.
+    count: u128,
+    most: u128,
+    layers: u128,
+}
+
+impl PutOff {
+    fn of(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> PutOff {
+        let [h, q, k, f] = [model.hidden, model.query_width(), model.kv_width(), model.ffn].map(u128::from);
+        let f = f * u128::from(model.active_networks());
+        let layers = u128::from(layout.stage_layers(model, stage));
+        let tokens = layers * u128::from(layout.micro_batch_tokens() * layout.precision.bytes());
+        let tensor = u128::from(layout.tp);
+        let networks = match model.feed_forward {
+            FeedForward::Plain => 1,
+            FeedForward::Gated => 2,
+        };
+        let (whole, gathered) = if layout.sequence_parallel { (0, 4 * h) } else { (2 * h, 0) };
+        let is_used = layout.schedule == Schedule::ZeroBubble;
+        PutOff {
+            inputs: tokens * (whole + (q + f) / tensor),
+            gradients: tokens * (whole + (q + 2 * k + networks * f) / tensor),
+            gathered: tokens * gathered,
+            count: u128::from(layout.schedule.put_off(stage, layout.pp, layout.micro_batches)),
+            most: if is_used { u128::from((stage + 1).min(layout.micro_batches)) } else { 0 },
+            layers,
+        }
+    }
+
+    /// The most that is kept of micro-batches in flight and of those that are put off, besides what is computed again for one
+    /// layer: as the last micro-batch goes forward; or, where less is kept than is put off, in the last layer through which the
+    /// last ones come back.
+    fn most_activations(&self, kept: u128, in_flight: u64) -> u128 {
+        let in_flight = u128::from(in_flight);
+        let forward = in_flight * kept + self.count * self.inputs;
+        let came_back = self.most.saturating_sub(self.count).min(in_flight);
+        let back = (in_flight - came_back) * kept + (self.count + came_back) * self.inputs;
+        forward.max(back.saturating_sub(self.inputs.saturating_sub(kept) / self.layers))
+    }
+
+    fn workspace(&self) -> u128 {
+        self.most * self.gradients
+    }
+
+    fn communication(&self) -> u128 {
+        self.most * self.gathered
     }
 }
 

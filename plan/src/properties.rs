@@ -100,7 +100,7 @@ proptest! {
                     let whole = whole.unwrap();
                     prop_assert!(plan.optimizer_state <= whole.optimizer_state);
                     // Each layer, the embedding, the head and a copy of the embedding may be padded.
-                    let padding = (layout.stage_layers(&shape) + 3) * (layout.dp - 1) * layout.precision.bytes();
+                    let padding = (layout.stage_layers(&shape, stage) + 3) * (layout.dp - 1) * layout.precision.bytes();
                     prop_assert!(plan.parameters <= whole.parameters + padding);
                 }
             }

@@ -1,5 +1,7 @@
 //! Pipeline schedules as data: what each stage does, in order.
 
+use std::iter;
+
 use serde::{Deserialize, Serialize};
 
 /// A pipeline schedule.
@@ -15,15 +17,20 @@ pub enum Schedule {
     /// As 1F1B, with several chunks of layers on each stage.
     #[serde(rename = "interleaved")]
     Interleaved,
+    /// As 1F1B, with the gradients of weights put off until a stage would have nothing to do: ZB-H1 of Qi et al., 2024.
+    #[serde(rename = "zero-bubble")]
+    ZeroBubble,
 }
 
-/// Forward or backward.
+/// What is computed of a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {
     /// Forward.
     Forward,
-    /// Backward.
+    /// Backward; without the gradients of weights, where they have a pass of their own.
     Backward,
+    /// The gradients of weights, which nobody waits for.
+    Weights,
 }
 
 /// One pass of one micro-batch through one chunk of a stage.
@@ -49,13 +56,15 @@ impl Work {
             Pass::Backward if stage < last => Some((stage + 1, self)),
             Pass::Backward if self.chunk + 1 < chunks => Some((0, Work { chunk: self.chunk + 1, ..self })),
             Pass::Backward => Some((stage, Work { pass: Pass::Forward, ..self })),
+            Pass::Weights => Some((stage, Work { pass: Pass::Backward, ..self })),
         }
     }
 }
 
 impl Schedule {
     /// Every schedule.
-    pub const ALL: [Schedule; 3] = [Schedule::Gpipe, Schedule::OneForwardOneBackward, Schedule::Interleaved];
+    pub const ALL: [Schedule; 4] =
+        [Schedule::Gpipe, Schedule::OneForwardOneBackward, Schedule::Interleaved, Schedule::ZeroBubble];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -63,11 +72,19 @@ impl Schedule {
             Schedule::Gpipe => "gpipe",
             Schedule::OneForwardOneBackward => "1f1b",
             Schedule::Interleaved => "interleaved",
+            Schedule::ZeroBubble => "zero-bubble",
         }
     }
 
+    /// How many passes each micro-batch makes through a chunk.
+    pub fn passes(self) -> u64 {
+        if self == Schedule::ZeroBubble { 3 } else { 2 }
+    }
+
     /// What a stage does, in order: forwards to warm up, then a forward and a backward in turn, then the backwards
-    /// that are left. An interleaved schedule needs micro-batches in multiples of the stages.
+    /// that are left. An interleaved schedule needs micro-batches in multiples of the stages. A zero-bubble one has the
+    /// gradients of weights follow each backward, as many micro-batches later as there are stages before this one: what
+    /// others wait for goes first, and a stage that ends early has them left to do.
     pub fn order(self, stage: u64, stages: u64, micro_batches: u64, chunks: u64) -> Vec<Work> {
         let total = micro_batches * chunks;
         let warm_up = self.warm_up(stage, stages, micro_batches, chunks);
@@ -79,15 +96,21 @@ impl Schedule {
             match (chunks, pass) {
                 (1, _) => Work { pass, micro_batch: index, chunk: 0 },
                 (_, Pass::Forward) => Work { pass, micro_batch: index / round * stages + index % stages, chunk },
-                (_, Pass::Backward) => {
+                (_, Pass::Backward | Pass::Weights) => {
                     Work { pass, micro_batch: index / round * stages + index % stages, chunk: chunks - 1 - chunk }
                 }
             }
         };
-        let steady =
-            (warm_up..total).flat_map(|next| [work(Pass::Forward, next), work(Pass::Backward, next - warm_up)]);
-        let cool_down = (total - warm_up..total).map(|index| work(Pass::Backward, index));
-        (0..warm_up).map(|index| work(Pass::Forward, index)).chain(steady).chain(cool_down).collect()
+        let backward = |index: u64| {
+            let put_off = index.checked_sub(stage).filter(|_| self == Schedule::ZeroBubble);
+            [Some(work(Pass::Backward, index)), put_off.map(|index| work(Pass::Weights, index))].into_iter().flatten()
+        };
+        let forward = |index: u64| work(Pass::Forward, index);
+        let steady = (warm_up..total).flat_map(|next| iter::once(forward(next)).chain(backward(next - warm_up)));
+        let cool_down = (total - warm_up..total).flat_map(backward);
+        let left = if self == Schedule::ZeroBubble { total.saturating_sub(stage)..total } else { 0..0 };
+        let left = left.map(|index| work(Pass::Weights, index));
+        (0..warm_up).map(forward).chain(steady).chain(cool_down).chain(left).collect()
     }
 
     /// Forwards before the first backward is due, less the one that goes with it.
@@ -95,7 +118,7 @@ impl Schedule {
         let behind = stages - stage - 1;
         match self {
             Schedule::Gpipe => micro_batches,
-            Schedule::OneForwardOneBackward => behind.min(micro_batches),
+            Schedule::OneForwardOneBackward | Schedule::ZeroBubble => behind.min(micro_batches),
             Schedule::Interleaved => (2 * behind + (chunks - 1) * stages).min(micro_batches * chunks),
         }
     }
@@ -110,13 +133,26 @@ impl Schedule {
     pub fn in_flight_at_head(self, micro_batches: u64) -> u64 {
         match self {
             Schedule::Gpipe => micro_batches,
-            Schedule::OneForwardOneBackward | Schedule::Interleaved => 1,
+            Schedule::OneForwardOneBackward | Schedule::Interleaved | Schedule::ZeroBubble => 1,
+        }
+    }
+
+    /// How many micro-batches a stage has been back through and holds for the gradients of weights, at most, while it holds
+    /// as many as it ever does that are yet to come back.
+    pub fn put_off(self, stage: u64, stages: u64, micro_batches: u64) -> u64 {
+        match self {
+            Schedule::ZeroBubble => stage.min(micro_batches - self.in_flight(stage, stages, micro_batches, 1)),
+            _ => 0,
         }
     }
 
     /// The share of time a stage has nothing to do, when every pass takes the same time and transfers take none.
     pub fn ideal_bubble(self, stages: u64, micro_batches: u64, chunks: u64) -> f64 {
         let (p, work) = (stages as f64, (micro_batches * chunks) as f64);
-        (p - 1.0) / (work + p - 1.0)
+        match self {
+            // The gradients of weights fill two thirds of it, if there are enough of them.
+            Schedule::ZeroBubble => 1.0 - 3.0 * work / (2.0 * work + p - 1.0 + work.max(p)),
+            _ => (p - 1.0) / (work + p - 1.0),
+        }
     }
 }

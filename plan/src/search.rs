@@ -281,18 +281,19 @@ impl Configuration {
     }
 }
 
-/// The schedules a layout can have: 1F1B, and interleaved with every number of chunks. GPipe has the same bubble as
-/// 1F1B and needs more memory.
+/// The schedules a layout can have: 1F1B, zero-bubble, and interleaved with every number of chunks. GPipe has the same bubble
+/// as 1F1B and needs more memory.
 fn schedules(layout: ParallelLayout, model: &ModelShape) -> impl Iterator<Item = ParallelLayout> + use<> {
     let plain = ParallelLayout { schedule: Schedule::OneForwardOneBackward, chunks: 1, ..layout };
-    let most_chunks = if layout.pp > 1 { layout.stage_layers(model) } else { 1 };
-    let interleaved = divisors(most_chunks).filter(|chunks| (2..=8).contains(chunks));
+    let most_chunks = if layout.pp > 1 { model.layers / layout.pp } else { 1 };
+    let interleaved = 2..=most_chunks.min(8);
     let interleaved =
         interleaved.map(move |chunks| ParallelLayout { schedule: Schedule::Interleaved, chunks, ..layout });
     let possible = move |layout: &ParallelLayout| {
         layout.schedule != Schedule::Interleaved || layout.micro_batches.is_multiple_of(layout.pp)
     };
-    std::iter::once(plain).chain(interleaved).filter(possible)
+    let filled = (layout.pp > 1).then_some(ParallelLayout { schedule: Schedule::ZeroBubble, ..plain });
+    [plain].into_iter().chain(filled).chain(interleaved).filter(possible)
 }
 
 fn divisors(number: u64) -> impl Iterator<Item = u64> {
@@ -345,8 +346,9 @@ mod tests {
         let nearest = &search.rejected[0];
         // 92% of 24 GiB.
         assert!(nearest.lacking_bytes.is_some() && nearest.why.contains(" of 23.7 GB usable, "), "{}", nearest.why);
+        let search = request("llama-405b", "a10", 12).search().unwrap();
         let grid = |why: &str| search.rejected.iter().any(|rejection| rejection.why == why);
-        assert!(grid("126 layers are not divisible by pp 4") && grid("126 layers are not divisible by pp 8"));
+        assert!(grid("1024 sequences per step are not divisible by dp 3"));
     }
 
     #[test]

@@ -12,8 +12,10 @@ use crate::{
 pub struct Costs {
     /// A forward pass of one micro-batch through one chunk.
     pub forward: f64,
-    /// A backward pass of one micro-batch through one chunk.
+    /// A backward pass of one micro-batch through one chunk, gradients of weights included.
     pub backward: f64,
+    /// Of that, the gradients of weights, where they have a pass of their own.
+    pub weights: f64,
     /// Handing a micro-batch to the next chunk.
     pub transfer: f64,
 }
@@ -54,6 +56,13 @@ impl Simulation {
     pub fn run_orders(orders: &[Vec<Work>], chunks: u64, costs: Costs) -> Result<Simulation, PlanError> {
         let mut done: Vec<Vec<TimedWork>> = vec![Vec::new(); orders.len()];
         let mut ends: HashMap<(u64, Work), f64> = HashMap::new();
+        let is_split = orders.iter().flatten().any(|work| work.pass == Pass::Weights);
+        let cost = |pass: Pass| match pass {
+            Pass::Forward => costs.forward,
+            Pass::Backward if is_split => costs.backward - costs.weights,
+            Pass::Backward => costs.backward,
+            Pass::Weights => costs.weights,
+        };
         let mut progress = true;
         while progress {
             progress = false;
@@ -69,7 +78,7 @@ impl Simulation {
                     let Some(ready) = ready else { break };
                     let free = done[stage].last().map_or(0.0, |last| last.end);
                     let start = free.max(ready);
-                    let end = start + if work.pass == Pass::Forward { costs.forward } else { costs.backward };
+                    let end = start + cost(work.pass);
                     ends.insert((stage as u64, work), end);
                     done[stage].push(TimedWork { work, start, end });
                     progress = true;
@@ -113,6 +122,7 @@ fn peak<'a>(work: impl Iterator<Item = &'a TimedWork>) -> u64 {
         match work.work.pass {
             Pass::Forward => *held += 1,
             Pass::Backward => *held = held.saturating_sub(1),
+            Pass::Weights => {}
         }
         Some(*held)
     });
@@ -132,19 +142,36 @@ mod tests {
             (1..7_u64, 1..20_u64).prop_map(|(p, m)| (Schedule::Gpipe, p, m, 1)),
             (1..7_u64, 1..20_u64).prop_map(|(p, m)| (Schedule::OneForwardOneBackward, p, m, 1)),
             (2..6_u64, 1..5_u64, 2..5_u64).prop_map(|(p, rounds, v)| (Schedule::Interleaved, p, p * rounds, v)),
+            (1..7_u64, 1..20_u64).prop_map(|(p, m)| (Schedule::ZeroBubble, p, m, 1)),
         ]
+    }
+
+    /// How many micro-batches are held for the gradients of weights, at most, while so many have not come back.
+    fn most_put_off(order: &[Work], in_flight: u64) -> u64 {
+        let (mut held, mut put_off, mut most) = (0, 0, 0);
+        for work in order {
+            match work.pass {
+                Pass::Forward => held += 1,
+                Pass::Backward => (held, put_off) = (held - 1, put_off + 1),
+                Pass::Weights => put_off -= 1,
+            }
+            if held == in_flight && order.iter().any(|work| work.pass == Pass::Weights) {
+                most = most.max(put_off);
+            }
+        }
+        most
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn every_micro_batch_passes_every_chunk_once_each_way((schedule, p, m, v) in schedules()) {
+        fn every_micro_batch_makes_every_pass_through_every_chunk_once((schedule, p, m, v) in schedules()) {
             for stage in 0..p {
                 let order = schedule.order(stage, p, m, v);
                 let once: HashSet<Work> = order.iter().copied().collect();
-                prop_assert_eq!(order.len() as u64, 2 * m * v);
-                prop_assert_eq!(once.len() as u64, 2 * m * v);
+                prop_assert_eq!(order.len() as u64, schedule.passes() * m * v);
+                prop_assert_eq!(once.len() as u64, schedule.passes() * m * v);
                 prop_assert!(once.iter().all(|work| work.micro_batch < m && work.chunk < v));
             }
         }
@@ -156,7 +183,7 @@ mod tests {
             backward in 0.1..5.0_f64,
             transfer in 0.0..2.0_f64,
         ) {
-            let costs = Costs { forward, backward, transfer };
+            let costs = Costs { forward, backward, weights: backward / 2.0, transfer };
             let simulation = Simulation::run(schedule, p, m, v, costs).unwrap();
             // In the order in which a micro-batch goes through the chunks of all stages.
             let mut times = HashMap::new();
@@ -181,8 +208,9 @@ mod tests {
 
         #[test]
         fn the_bubble_of_equal_costs_is_the_closed_form((schedule, p, m, v) in schedules()) {
-            // With equal costs of both passes the closed form holds for the interleaved schedule too.
-            let costs = Costs { forward: 1.0, backward: 1.0, transfer: 0.0 };
+            // With equal costs of all passes the closed form holds for the interleaved schedule too.
+            let backward = (schedule.passes() - 1) as f64;
+            let costs = Costs { forward: 1.0, backward, weights: 1.0, transfer: 0.0 };
             let simulation = Simulation::run(schedule, p, m, v, costs).unwrap();
             let ideal = schedule.ideal_bubble(p, m, v);
             prop_assert!((simulation.bubble() - ideal).abs() < 1e-9, "{} {}", simulation.bubble(), ideal);
@@ -190,10 +218,12 @@ mod tests {
 
         #[test]
         fn as_many_are_in_flight_as_the_closed_form_says((schedule, p, m, v) in schedules()) {
-            let costs = Costs { forward: 1.0, backward: 2.0, transfer: 0.1 };
+            let costs = Costs { forward: 1.0, backward: 2.0, weights: 1.0, transfer: 0.1 };
             let simulation = Simulation::run(schedule, p, m, v, costs).unwrap();
             for stage in 0..p {
-                prop_assert_eq!(simulation.peak_in_flight(stage as usize), schedule.in_flight(stage, p, m, v));
+                let in_flight = schedule.in_flight(stage, p, m, v);
+                prop_assert_eq!(simulation.peak_in_flight(stage as usize), in_flight);
+                prop_assert_eq!(most_put_off(&schedule.order(stage, p, m, v), in_flight), schedule.put_off(stage, p, m));
             }
             let at_head = simulation.peak_in_flight_through(p as usize - 1, v - 1);
             prop_assert_eq!(at_head, schedule.in_flight_at_head(m));
@@ -210,7 +240,7 @@ mod tests {
 
     #[test]
     fn twice_the_backward_leaves_the_bubble_as_it_is() {
-        let costs = Costs { forward: 1.0, backward: 2.0, transfer: 0.0 };
+        let costs = Costs { forward: 1.0, backward: 2.0, weights: 1.0, transfer: 0.0 };
         for (schedule, chunks, ideal) in [
             (Schedule::Gpipe, 1, 3.0 / 11.0),
             (Schedule::OneForwardOneBackward, 1, 3.0 / 11.0),
@@ -221,6 +251,22 @@ mod tests {
         }
     }
 
+    /// Qi et al. (2024), table 2: a bubble of (p − 1)(F + B − W), B being what is left of a backward pass without W.
+    #[test]
+    fn gradients_of_weights_fill_the_bubble() {
+        for (forward, backward, weights) in [(1.0, 2.0, 1.0), (1.0, 2.5, 0.9), (2.0, 3.0, 0.5)] {
+            let costs = Costs { forward, backward, weights, transfer: 0.0 };
+            for (stages, micro_batches) in [(2, 2), (4, 8), (8, 64)] {
+                let run = |schedule| Simulation::run(schedule, stages, micro_batches, 1, costs).unwrap().duration();
+                let work = micro_batches as f64 * (forward + backward);
+                let waits = (stages - 1) as f64 * (forward + backward);
+                assert!((run(Schedule::OneForwardOneBackward) - work - waits).abs() < 1e-9);
+                let filled = (stages - 1) as f64 * 2.0 * weights;
+                assert!((run(Schedule::ZeroBubble) - work - (waits - filled)).abs() < 1e-9);
+            }
+        }
+    }
+
     #[test]
     fn stages_that_wait_for_each_other_are_found_out() {
         let work = |pass, micro_batch| Work { pass, micro_batch, chunk: 0 };
@@ -228,7 +274,7 @@ mod tests {
             vec![work(Pass::Backward, 0), work(Pass::Forward, 0)],
             vec![work(Pass::Forward, 0), work(Pass::Backward, 0)],
         ];
-        let costs = Costs { forward: 1.0, backward: 1.0, transfer: 0.0 };
+        let costs = Costs { forward: 1.0, backward: 1.0, weights: 0.0, transfer: 0.0 };
         let error = Simulation::run_orders(&orders, 1, costs).unwrap_err().to_string();
         assert!(error.contains("stands still: stage 0"), "{error}");
     }

@@ -138,7 +138,7 @@ fn what_cannot_be_trained_is_said_before_anything_is_written() {
     RunInfo::of_this_process("there").create(&directory.path().join("there")).unwrap();
     for (arguments, why) in [
         ("--tp 3", "8 heads are not divisible by tp 3"),
-        ("--pp 3", "8 layers are not divisible by pp 3"),
+        ("--pp 9", "8 layers are too few for pp 9"),
         ("--micro-batches 0", "micro-batches is 0"),
         ("--schedule interleaved", "at least 2 stages"),
         ("--model gpt2-124m", "only Llama-style models can be trained"),

@@ -72,8 +72,7 @@ impl TrainingRank {
         let (of, group) = (communicator.clone(), groups.data.clone());
         let replicas =
             Replicas { backend: backend.clone(), communicator: of, recorder: recorder.clone(), group, overlap };
-        let global_tokens = layout.tokens_per_step();
-        let stage = Stage::new(engine, &placement, layout.chunks, layout.recompute, global_tokens);
+        let stage = Stage::new(engine, &placement, &layout);
         let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
         let first_weights = |slot: &_, weights: &mut [f32]| initial(slot, config.model.layers, config.seed, weights);
         let sharing_rows = groups.tensor.clone().filter(|_| layout.sequence_parallel);

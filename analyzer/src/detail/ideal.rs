@@ -1,13 +1,12 @@
 //! What the passes of a step would be if each took as long as their mean, and handing over took no time: the schedule as it
 //! was meant.
 
-use stepscope_plan::Costs;
 use stepscope_traces::{MicroBatch, Step};
 
 use crate::{
     detail::step_passes::RankWork,
     figures::PipelineFigures,
-    job::ideal_schedule::{NoIdeal, run_schedule},
+    job::ideal_schedule::{NoIdeal, mean_costs, run_schedule},
     rank::work::{Pass, WorkItem},
 };
 
@@ -17,14 +16,8 @@ pub fn ideal_work(
     step: Step,
     measured: &[RankWork],
 ) -> Result<Vec<Vec<WorkItem>>, NoIdeal> {
-    let mean = |pass: Pass| {
-        let items = || measured.iter().flat_map(|rank| &rank.items).filter(|item| item.pass == pass);
-        let count = items().count();
-        let mean = || items().map(|item| (item.end - item.start) as f64).sum::<f64>() / count as f64;
-        if count > 0 { Ok(mean()) } else { Err(NoIdeal::Unknown) }
-    };
-    let costs = Costs { forward: mean(Pass::Forward)?, backward: mean(Pass::Backward)?, transfer: 0.0 };
     let PipelineFigures { schedule, stages, micro_batches, chunks, .. } = *pipeline;
+    let costs = mean_costs(schedule, measured.iter().map(|rank| rank.items.iter())).ok_or(NoIdeal::Unknown)?;
     let recorded = measured.iter().map(|rank| rank.items.len()).sum();
     let simulation = run_schedule(schedule, (stages, micro_batches, chunks), recorded, costs)?;
     let item = |timed: &stepscope_plan::TimedWork| {
@@ -33,7 +26,7 @@ pub fn ideal_work(
             micro_batch: MicroBatch(i32::try_from(timed.work.micro_batch).ok()?),
             pass: match timed.work.pass {
                 stepscope_plan::Pass::Forward => Pass::Forward,
-                stepscope_plan::Pass::Backward => Pass::Backward,
+                stepscope_plan::Pass::Backward | stepscope_plan::Pass::Weights => Pass::Backward,
             },
             start: timed.start as i64,
             end: timed.end as i64,

@@ -127,8 +127,10 @@ impl Check for FewMicroBatches {
                 doubt(pipeline)
             ),
             advice: match pipeline.schedule {
-                Schedule::Interleaved => "use more, smaller micro-batches, or fewer stages".into(),
-                _ => "use more, smaller micro-batches, or an interleaved schedule".into(),
+                Schedule::Interleaved | Schedule::ZeroBubble => {
+                    "use more, smaller micro-batches, or fewer stages".into()
+                }
+                _ => "use more, smaller micro-batches, or an interleaved or zero-bubble schedule".into(),
             },
             ..Found::default()
         })

@@ -16,7 +16,11 @@ use stepscope_traces::Step;
 
 use crate::{
     figures::{CountedSteps, PipelineFigures, StageFigures, StepBubble},
-    job::{clock::Alignment, ideal_schedule::run_schedule, stages::Stages},
+    job::{
+        clock::Alignment,
+        ideal_schedule::{mean_costs, run_schedule},
+        stages::Stages,
+    },
     rank::{intervals::Intervals, result::RankResult, work::Pass},
 };
 
@@ -185,16 +189,10 @@ impl StageSum {
 
 /// The bubble of the schedule run with the mean time of a forward and of a backward pass, on every stage.
 fn balanced(stages: &Stages, ranks: &[RankResult], sums: &[StageSum], counts: &dyn Fn(Step) -> bool) -> Option<f64> {
-    let counted = ranks.iter().zip(sums).filter(|(_, sum)| sum.work > 0).flat_map(|(rank, _)| &rank.work);
-    let mut times = [(0_i64, 0_i64); 2];
-    for item in counted.filter(|item| counts(item.step)) {
-        let (time, count) = &mut times[item.pass as usize];
-        *time += item.end - item.start;
-        *count += 1;
-    }
-    let mean = |(time, count): (i64, i64)| (count > 0).then(|| time as f64 / count as f64);
-    let costs = stepscope_plan::Costs { forward: mean(times[0])?, backward: mean(times[1])?, transfer: 0.0 };
+    let worked = || ranks.iter().zip(sums).filter(|(_, sum)| sum.work > 0);
+    let counted = || worked().map(|(rank, _)| rank.work.iter().filter(|item| counts(item.step)));
     let Stages { schedule, count, micro_batches, chunks, .. } = *stages;
-    let recorded = usize::try_from(times[0].1 + times[1].1).ok()?;
+    let costs = mean_costs(schedule, counted())?;
+    let recorded = counted().map(Iterator::count).sum();
     Some(run_schedule(schedule, (count, micro_batches, chunks), recorded, costs).ok()?.bubble())
 }

@@ -1,6 +1,10 @@
 //! A pipeline's schedule as it is meant, run by the plan's simulation.
 
+use std::collections::HashSet;
+
 use stepscope_plan::{Costs, Schedule, Simulation};
+
+use crate::rank::work::{Pass, WorkItem};
 
 /// Schedules up to this many passes are always simulated; longer ones only if as many passes were recorded.
 const FEW_PASSES: u128 = 1 << 16;
@@ -13,12 +17,55 @@ pub(crate) fn run_schedule(
     recorded: usize,
     costs: Costs,
 ) -> Result<Simulation, NoIdeal> {
-    let sizes = [2, stages, micro_batches, chunks].map(u128::from);
+    let sizes = [schedule.passes(), stages, micro_batches, chunks].map(u128::from);
     let claimed = sizes.into_iter().fold(1, u128::saturating_mul);
     if claimed > FEW_PASSES.max(recorded as u128) {
         return Err(NoIdeal::Claimed { claimed, recorded });
     }
     Simulation::run(schedule, stages, micro_batches, chunks, costs).map_err(|_| NoIdeal::Unknown)
+}
+
+/// What a pass takes on average, over the work of some ranks. Where a stage comes back to a micro-batch, it is for the
+/// gradients of weights; where it goes on to them at once, both are one.
+pub(crate) fn mean_costs<'a>(
+    schedule: Schedule,
+    ranks: impl Iterator<Item = impl Iterator<Item = &'a WorkItem>>,
+) -> Option<Costs> {
+    let (mut forward, mut backward, mut weights) = (Mean::default(), Mean::default(), Mean::default());
+    for items in ranks {
+        let mut came_back = HashSet::new();
+        for item in items {
+            let time = item.end - item.start;
+            match item.pass {
+                Pass::Forward => forward.add(time),
+                Pass::Backward if schedule != Schedule::ZeroBubble => backward.add(time),
+                Pass::Backward if came_back.insert((item.step, item.micro_batch)) => backward.add(time),
+                Pass::Backward => {
+                    weights.add(time);
+                    // It is of the backward pass that came before it.
+                    backward.sum += time;
+                }
+            }
+        }
+    }
+    let (forward, backward, weights) = (forward.mean()?, backward.mean()?, weights.mean().unwrap_or(0.0));
+    Some(Costs { forward, backward, weights, transfer: 0.0 })
+}
+
+#[derive(Default)]
+struct Mean {
+    sum: i64,
+    count: u32,
+}
+
+impl Mean {
+    fn add(&mut self, time: i64) {
+        (self.sum, self.count) = (self.sum + time, self.count + 1);
+    }
+
+    fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / f64::from(self.count))
+    }
 }
 
 /// Why it is not known what a step would be ideally.
@@ -37,11 +84,39 @@ pub enum NoIdeal {
 
 #[cfg(test)]
 mod tests {
+    use stepscope_traces::{MicroBatch, Step};
+
     use super::*;
 
     #[test]
+    fn what_comes_back_to_a_micro_batch_is_for_its_weights() {
+        let item = |micro_batch, pass, start, end| WorkItem {
+            step: Step(0),
+            micro_batch: MicroBatch(micro_batch),
+            pass,
+            start,
+            end,
+        };
+        let items = [
+            item(0, Pass::Forward, 0, 10),
+            item(0, Pass::Backward, 10, 22),
+            item(1, Pass::Forward, 22, 32),
+            item(1, Pass::Backward, 32, 44),
+            item(0, Pass::Backward, 44, 52),
+            item(1, Pass::Backward, 52, 60),
+        ];
+        let costs = |schedule| {
+            let Costs { forward, backward, weights, .. } = mean_costs(schedule, [items.iter()].into_iter()).unwrap();
+            (forward, backward, weights)
+        };
+        assert_eq!(costs(Schedule::ZeroBubble), (10.0, 20.0, 8.0));
+        assert_eq!(costs(Schedule::Gpipe), (10.0, 10.0, 0.0));
+        assert!(mean_costs(Schedule::Gpipe, [items[..1].iter()].into_iter()).is_none());
+    }
+
+    #[test]
     fn more_passes_than_were_recorded_are_not_believed() {
-        let costs = Costs { forward: 1.0, backward: 1.0, transfer: 0.0 };
+        let costs = Costs { forward: 1.0, backward: 1.0, weights: 0.0, transfer: 0.0 };
         let run = |sizes, recorded| {
             let simulation = run_schedule(Schedule::OneForwardOneBackward, sizes, recorded, costs)?;
             Ok(simulation.stages.iter().map(Vec::len).sum::<usize>())

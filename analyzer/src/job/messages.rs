@@ -149,9 +149,8 @@ mod tests {
 
     #[test]
     fn every_message_of_a_pipeline_has_two_sides() {
-        for (schedule, chunks) in
-            [(Schedule::Gpipe, 1), (Schedule::OneForwardOneBackward, 1), (Schedule::Interleaved, 2)]
-        {
+        for schedule in Schedule::ALL {
+            let chunks = if schedule == Schedule::Interleaved { 2 } else { 1 };
             for pp in [2, 3, 4] {
                 let layout =
                     ParallelLayout { pp, micro_batches: 2 * pp, chunks, schedule, ..ParallelLayout::default() };

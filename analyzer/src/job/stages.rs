@@ -11,12 +11,13 @@
 //!   messages of the first one tell how many there are, and how often each goes through it: several times, if stages have
 //!   chunks. The passes are those that ranks say, or else what work falls into.
 //! - Where every rank does all forward passes of a step before its first backward pass, the schedule is GPipe; where each
-//!   works several times on every micro-batch, it is interleaved; else it is 1F1B.
+//!   works several times on every micro-batch, it is interleaved; where the last stage goes back through each once more, for the
+//!   gradients of its weights, it is a zero-bubble one; else it is 1F1B.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use stepscope_plan::{Axis, Coordinates, ParallelLayout, Schedule};
-use stepscope_traces::{GroupInfo, Rank, RunInfo, SpanKind, Step};
+use stepscope_traces::{GroupInfo, MicroBatch, Rank, RunInfo, SpanKind, Step};
 
 use crate::{
     job::{clock::Alignment, messages::messages},
@@ -83,6 +84,9 @@ impl Stages {
         let (micro_batches, chunks) = micro_batches(ranks, &pipelines)?;
         let schedule = match chunks {
             1 if working(ranks).all(|index| forward_comes_first(&ranks[index])) => Schedule::Gpipe,
+            1 if pipelines.iter().all(|members| comes_back_twice(&ranks[members[members.len() - 1]])) => {
+                Schedule::ZeroBubble
+            }
             1 => Schedule::OneForwardOneBackward,
             _ => Schedule::Interleaved,
         };
@@ -275,6 +279,15 @@ fn first_forwards(rank: &RankResult, align: impl Fn(i64) -> i64) -> BTreeMap<Ste
 fn forward_comes_first(rank: &RankResult) -> bool {
     let in_order = |pair: &[WorkItem]| pair[0].step != pair[1].step || pair[0].pass <= pair[1].pass;
     rank.work.windows(2).all(in_order)
+}
+
+/// Whether a rank goes back twice through more than half of the micro-batches that it numbers.
+fn comes_back_twice(rank: &RankResult) -> bool {
+    let mut counts: BTreeMap<(Step, MicroBatch), u64> = BTreeMap::new();
+    for item in rank.work.iter().filter(|item| item.pass == Pass::Backward) {
+        *counts.entry((item.step, item.micro_batch)).or_default() += 1;
+    }
+    !rank.work_is_inferred && 2 * counts.values().filter(|count| **count == 2).count() > counts.len()
 }
 
 /// How often every rank works forward on each micro-batch of a step; once, where that differs.

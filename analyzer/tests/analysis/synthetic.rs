@@ -1,3 +1,5 @@
+use std::fs;
+
 use stepscope_analyzer::{Analysis, Selection};
 use stepscope_traces::{
     Nanos, Step, Window,
@@ -73,7 +75,8 @@ fn the_end_of_a_run_can_be_read_alone() {
 
 #[test]
 fn bubbles_are_the_ones_that_were_made() {
-    for (schedule, chunks) in [(Schedule::Gpipe, 1), (Schedule::OneForwardOneBackward, 1), (Schedule::Interleaved, 2)] {
+    for schedule in Schedule::ALL {
+        let chunks = if schedule == Schedule::Interleaved { 2 } else { 1 };
         let pipeline = Pipeline { stages: 4, schedule, chunks, transfer: Nanos(10_000) };
         let recipe = Recipe { micro_batches: 8, layers: 4, pipeline: Some(pipeline), ..Recipe::default() };
         let (truth, analysis) = made(&recipe);
@@ -84,6 +87,23 @@ fn bubbles_are_the_ones_that_were_made() {
             let (bubble, truth) = (found.bubble, truth.bubble(step));
             assert!((bubble - truth).abs() < 1e-9, "{schedule:?}, step {step}: {bubble} is not {truth}");
         }
+    }
+}
+
+/// As of a run of another program, which numbers its micro-batches.
+#[test]
+fn a_schedule_is_told_from_what_is_done_of_each_micro_batch() {
+    for schedule in [Schedule::Gpipe, Schedule::OneForwardOneBackward, Schedule::ZeroBubble] {
+        let directory = TempDir::new().unwrap();
+        let run = directory.path().join("run");
+        let pipeline = Pipeline { stages: 4, schedule, chunks: 1, transfer: Nanos(10_000) };
+        Recipe { micro_batches: 8, layers: 4, pipeline: Some(pipeline), ..Recipe::default() }.write(&run).unwrap();
+        let file = run.join("run.json");
+        let mut info: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        info["layout"] = serde_json::Value::Null;
+        fs::write(&file, info.to_string()).unwrap();
+        let found = analyzed(&directory, &Selection::default()).pipeline.unwrap();
+        assert_eq!((found.schedule, found.micro_batches, found.inferred), (schedule, 8, true));
     }
 }
 

@@ -75,8 +75,13 @@ fn memory_is_what_was_planned_and_falls_as_it_should() {
 /// How large bubbles are depends on what else this machine does; `synthetic` has runs in which that is known.
 #[test]
 fn pipelines_have_their_stages_and_what_their_schedule_leaves_idle() {
-    for schedule in [Schedule::Gpipe, Schedule::OneForwardOneBackward] {
-        for (micro_batches, ideal) in [(2, 1.0 / 3.0), (16, 1.0 / 17.0)] {
+    let usual = [(2, 1.0 / 3.0), (16, 1.0 / 17.0)];
+    for (schedule, ideals) in [
+        (Schedule::Gpipe, usual),
+        (Schedule::OneForwardOneBackward, usual),
+        (Schedule::ZeroBubble, [(2, 1.0 / 7.0), (16, 1.0 / 49.0)]),
+    ] {
+        for (micro_batches, ideal) in ideals {
             let layout = ParallelLayout { pp: 2, schedule, micro_batches, micro_batch: 2, ..ParallelLayout::default() };
             let pipeline = quietly(&config(layout)).pipeline.unwrap();
             assert_eq!((pipeline.stages, pipeline.micro_batches, pipeline.schedule), (2, micro_batches, schedule));

@@ -64,12 +64,12 @@ pub(super) fn of_step(step: &StepTimeline, stage: &StageTimeline) -> Vec<MemoryE
     block((step.start, step.end), 1, INPUT_BYTES, MemoryCategory::Inputs, None, data);
     let both = [Phase::Forward, Phase::Backward];
     for forward in stage.passes.iter().filter(|pass| pass.work.pass == Direction::Forward) {
-        let same = Work { pass: Direction::Backward, ..forward.work };
-        let Some(backward) = stage.passes.iter().find(|pass| pass.work == same) else { continue };
+        let same = |pass| stage.passes.iter().find(|other| other.work == Work { pass, ..forward.work });
+        let Some(backward) = same(Direction::Backward) else { continue };
+        let last = same(Direction::Weights).unwrap_or(backward);
         let (micro_batch, chunk) = (forward.work.micro_batch, forward.work.chunk);
         for &(layer, from, _) in &forward.layers {
-            let to =
-                backward.layers.iter().find(|(other, _, _)| *other == layer).map_or(backward.end, |(_, _, to)| *to);
+            let to = last.layers.iter().find(|(other, _, _)| *other == layer).map_or(last.end, |(_, _, to)| *to);
             let address = 2 << 40 | micro_batch << 32 | (layer.0 as u64) << 12;
             block((from, to), address, ACTIVATION_BYTES, MemoryCategory::Activations, Some(layer), both);
         }

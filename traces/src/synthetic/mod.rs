@@ -179,4 +179,9 @@ impl Recipe {
     fn chunks(&self) -> u32 {
         self.pipeline.map_or(1, |pipeline| pipeline.chunks)
     }
+
+    /// Whether gradients of weights have a pass of their own.
+    fn splits_backward(&self) -> bool {
+        self.pipeline.is_some_and(|pipeline| pipeline.schedule == Schedule::ZeroBubble)
+    }
 }

@@ -198,8 +198,9 @@ impl<'a> StageBuilder<'a> {
         let recipe = self.recipe;
         self.free = self.free.max(ready);
         let start = self.free;
-        let backward = work.pass == Direction::Backward;
-        let reduces = backward && work.micro_batch + 1 == u64::from(recipe.micro_batches);
+        let backward = work.pass != Direction::Forward;
+        let last_pass = if recipe.splits_backward() { Direction::Weights } else { Direction::Backward };
+        let reduces = work.pass == last_pass && work.micro_batch + 1 == u64::from(recipe.micro_batches);
         let chunk_layers = recipe.layers / recipe.chunks();
         let first_layer = (work.chunk as u32 * recipe.stages() + self.stage) * chunk_layers;
         let mut layers = Vec::new();
@@ -225,9 +226,9 @@ impl<'a> StageBuilder<'a> {
 
     fn kernel(&mut self, rng: &mut Rng, work: Work, layer: Layer, kernel: u32) {
         let recipe = self.recipe;
-        let backward = work.pass == Direction::Backward;
-        // From 5 to 77 microseconds, and twice that for the backward pass.
-        let base = (5_000 + 8_000 * i64::from(kernel % 10)) * if backward { 2 } else { 1 };
+        let backward = work.pass != Direction::Forward;
+        // From 5 to 77 microseconds, and twice that for the backward pass, unless that is two.
+        let base = (5_000 + 8_000 * i64::from(kernel % 10)) * if backward && !recipe.splits_backward() { 2 } else { 1 };
         let length = (base as f64 * (1.0 + recipe.jitter * normal(rng))).max(1_000.0) as i64;
         let interval = (self.free, self.free + length);
         let name = kernel + if backward { recipe.kernels_per_layer } else { 0 };
@@ -308,7 +309,7 @@ impl<'a> StageBuilder<'a> {
 pub(super) fn phase_of(work: Work) -> Phase {
     match work.pass {
         Direction::Forward => Phase::Forward,
-        Direction::Backward => Phase::Backward,
+        Direction::Backward | Direction::Weights => Phase::Backward,
     }
 }
 

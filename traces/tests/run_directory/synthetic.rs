@@ -142,7 +142,8 @@ fn the_overlap_is_the_chosen_one() {
 
 #[test]
 fn a_pipeline_without_jitter_has_the_ideal_bubble() {
-    for (schedule, chunks) in [(Schedule::Gpipe, 1), (Schedule::OneForwardOneBackward, 1), (Schedule::Interleaved, 2)] {
+    for schedule in Schedule::ALL {
+        let chunks = if schedule == Schedule::Interleaved { 2 } else { 1 };
         for (stages, micro_batches) in [(2, 4), (4, 8), (4, 4)] {
             let recipe = Recipe {
                 micro_batches,
@@ -153,7 +154,8 @@ fn a_pipeline_without_jitter_has_the_ideal_bubble() {
             };
             let (_directory, _, truth) = write(&recipe);
             let pipeline = truth.pipeline.unwrap();
-            let ideal = f64::from(stages - 1) / f64::from(micro_batches * chunks + stages - 1);
+            let work = micro_batches * chunks * if schedule == Schedule::ZeroBubble { 3 } else { 1 };
+            let ideal = f64::from(stages - 1) / f64::from(work + stages - 1);
             assert!((pipeline.ideal_bubble - ideal).abs() < 1e-12);
             for step in 0..4 {
                 assert!((pipeline.bubble(step) - ideal).abs() < 1e-9, "{schedule:?} {stages} {micro_batches}");

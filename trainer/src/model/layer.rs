@@ -8,7 +8,7 @@
 use stepscope_plan::Recompute;
 use stepscope_traces::{MemoryCategory, Phase};
 
-use super::{Engine, rows::Arriving, weights::LayerTensors};
+use super::{Engine, matrices::MatrixGradients, rows::Arriving, weights::LayerTensors};
 use crate::backend::{AttentionTensors, Direction, Tensor};
 
 /// What a layer keeps from the forward pass for the backward pass.
@@ -96,11 +96,13 @@ impl Engine {
         Attention { qkv, out, lse }
     }
 
-    /// Turns the gradient of a layer's output into that of its input, in place, and adds to those of its weights.
+    /// Turns the gradient of a layer's output into that of its input, in place, and adds to those of its norms. Those of its
+    /// matrices are added to, or put off.
     pub(crate) fn layer_backward(
         &self,
         weights: &LayerTensors,
-        gradients: &LayerTensors,
+        norms: &LayerTensors,
+        matrices: &mut MatrixGradients,
         kept: Kept,
         gradient: &Tensor,
     ) {
@@ -110,30 +112,30 @@ impl Engine {
             self.forward_rest(weights, &input, Recompute::None, MemoryCategory::Workspace).0
         });
         let Rest { attention_input, attention, middle, ffn_input, gate_up, product } = rest;
-        self.ffn_backward(weights, gradients, (ffn_input, gate_up, product), gradient, &middle);
+        self.ffn_backward(weights, (norms, matrices), (ffn_input, gate_up, product), gradient, &middle);
         drop(middle);
         let mut attention_input = self.gather_ahead(&attention_input);
         let attention = attention.unwrap_or_else(|| {
             let _again = self.recorder.phase(Phase::Recompute);
             self.attention(weights, &self.here(&mut attention_input))
         });
-        self.attention_backward(weights, gradients, (attention_input, attention), gradient, &input);
+        self.attention_backward(weights, (norms, matrices), (attention_input, attention), gradient, &input);
     }
 
     fn ffn_backward(
         &self,
         weights: &LayerTensors,
-        gradients: &LayerTensors,
+        (norms, matrices): (&LayerTensors, &mut MatrixGradients),
         (ffn_input, gate_up, product): (Tensor, Tensor, Tensor),
         gradient: &Tensor,
         middle: &Tensor,
     ) {
         let backend = &self.backend;
-        let all = self.gather(gradient);
+        let all = self.whole_gradient(matrices, gradient);
         let d_product = self.temporary(self.sizes.ffn);
         self.project_backward(&all, &weights.down, &d_product);
         let ffn_input = self.gather_ahead(&ffn_input);
-        self.weight_backward(&all, &product, &gradients.down);
+        self.matrix_backward(matrices, |layer| &layer.down, &all, &product);
         drop((all, product));
         let d_gate_up = self.temporary(2 * self.sizes.ffn);
         backend.swiglu_backward(&gate_up, &d_product, &d_gate_up, self.sizes.ffn);
@@ -141,25 +143,25 @@ impl Engine {
         let d_input = self.sum_ahead(MemoryCategory::Workspace, |d_input| {
             self.project_backward(&d_gate_up, &weights.gate_up, d_input);
         });
-        self.weight_backward(&d_gate_up, &self.arrived(ffn_input), &gradients.gate_up);
+        self.matrix_backward(matrices, |layer| &layer.gate_up, &d_gate_up, &self.arrived(ffn_input));
         let d_input = self.arrived(d_input);
-        backend.rms_norm_backward(middle, &weights.ffn_norm, &d_input, gradient, &gradients.ffn_norm);
+        backend.rms_norm_backward(middle, &weights.ffn_norm, &d_input, gradient, &norms.ffn_norm);
     }
 
     fn attention_backward(
         &self,
         weights: &LayerTensors,
-        gradients: &LayerTensors,
+        (norms, matrices): (&LayerTensors, &mut MatrixGradients),
         (attention_input, attention): (Arriving, Attention),
         gradient: &Tensor,
         input: &Tensor,
     ) {
         let (backend, heads) = (&self.backend, self.sizes.heads);
-        let all = self.gather(gradient);
+        let all = self.whole_gradient(matrices, gradient);
         let d_out = self.temporary(self.sizes.heads.out_width());
         self.project_backward(&all, &weights.output, &d_out);
         let Attention { qkv, out, lse } = attention;
-        self.weight_backward(&all, &out, &gradients.output);
+        self.matrix_backward(matrices, |layer| &layer.output, &all, &out);
         drop(all);
         let d_qkv = self.temporary(self.sizes.heads.qkv_width());
         backend.attention_backward(heads, AttentionTensors { qkv: &qkv, out: &out, lse: &lse }, &d_out, &d_qkv);
@@ -168,8 +170,8 @@ impl Engine {
         let d_input = self.sum_ahead(MemoryCategory::Workspace, |d_input| {
             self.project_backward(&d_qkv, &weights.qkv, d_input);
         });
-        self.weight_backward(&d_qkv, &self.arrived(attention_input), &gradients.qkv);
+        self.matrix_backward(matrices, |layer| &layer.qkv, &d_qkv, &self.arrived(attention_input));
         let d_input = self.arrived(d_input);
-        backend.rms_norm_backward(input, &weights.attention_norm, &d_input, gradient, &gradients.attention_norm);
+        backend.rms_norm_backward(input, &weights.attention_norm, &d_input, gradient, &norms.attention_norm);
     }
 }

@@ -4,6 +4,7 @@ mod embedding;
 mod head;
 mod initial;
 mod layer;
+mod matrices;
 mod rows;
 mod stage;
 mod weights;

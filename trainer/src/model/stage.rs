@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use stepscope_plan::{Part, Placement, Recompute, Unit};
+use stepscope_plan::{ParallelLayout, Part, Placement, Recompute, Schedule, Unit};
 use stepscope_traces::{Layer, MemoryCategory};
 
 use super::{
     Engine,
     head::{self, HeadTensors},
     layer,
+    matrices::{MatrixGradients, PutOff},
     weights::{LayerTensors, named},
 };
 use crate::{backend::Tensor, state::State};
@@ -28,6 +29,10 @@ pub(crate) struct Stage {
     sends: bool,
     /// By chunk and micro-batch.
     kept: HashMap<(usize, u64), Kept>,
+    /// Whether gradients of matrices have a pass of their own; and what is put off until then, by chunk and micro-batch, of the
+    /// layers in the order of the backward pass.
+    puts_off: bool,
+    put_off: HashMap<(usize, u64), Vec<Vec<PutOff>>>,
     /// Scales the loss of a token, so that those of a step add up to their mean.
     loss_scale: f64,
     /// What is added up over the step.
@@ -114,18 +119,14 @@ impl Chunk {
 }
 
 impl Stage {
-    pub(crate) fn new(
-        engine: Engine,
-        placement: &Placement,
-        chunks: u64,
-        recompute: Recompute,
-        global_tokens: u64,
-    ) -> Stage {
-        let chunks: Vec<Chunk> = (0..chunks).map(|chunk| Chunk::of(placement, chunk)).collect();
+    pub(crate) fn new(engine: Engine, placement: &Placement, layout: &ParallelLayout) -> Stage {
+        let chunks: Vec<Chunk> = (0..layout.chunks).map(|chunk| Chunk::of(placement, chunk)).collect();
         let totals = Totals::new(&engine);
         let sends = chunks.iter().any(|chunk| chunk.head.is_none());
-        let loss_scale = 1.0 / global_tokens as f64;
-        Stage { engine, recompute, chunks, sends, kept: HashMap::new(), loss_scale, totals }
+        let loss_scale = 1.0 / layout.tokens_per_step() as f64;
+        let (recompute, puts_off) = (layout.recompute, layout.schedule == Schedule::ZeroBubble);
+        let (kept, put_off) = (HashMap::new(), HashMap::new());
+        Stage { engine, recompute, chunks, sends, kept, puts_off, put_off, loss_scale, totals }
     }
 
     /// Begins a step.
@@ -207,14 +208,23 @@ impl Stage {
             head.complete(state, this.embedding, last_micro_batch);
         }
         let gradient = gradient?;
+        let mut put_off = Vec::new();
         for (layer, unit) in this.layers.iter().rev() {
             let _layer = engine.recorder.layer(Layer(*layer as i32));
             let (weights, gradients) = (coming.weights(state, *unit), state.gradients(*unit));
             let of = |tensor| LayerTensors::of(&state.placement, &state.placement.units[*unit], tensor);
-            let kept = layers.pop()?;
-            engine.layer_backward(&of(&weights), &of(&gradients), kept, &gradient);
+            let (kept, gradients) = (layers.pop()?, of(&gradients));
+            let mut matrices =
+                if self.puts_off { MatrixGradients::Later(Vec::new()) } else { MatrixGradients::Now(&gradients) };
+            engine.layer_backward(&of(&weights), &gradients, &mut matrices, kept, &gradient);
             state.release(*unit);
-            state.complete(*unit, last_micro_batch);
+            match matrices {
+                MatrixGradients::Now(_) => state.complete(*unit, last_micro_batch),
+                MatrixGradients::Later(later) => put_off.push(later),
+            }
+        }
+        if self.puts_off {
+            self.put_off.insert((chunk, micro_batch), put_off);
         }
         let Some(unit) = this.embedding else { return Some(gradient) };
         let gradients = state.gradients(unit);
@@ -223,6 +233,23 @@ impl Stage {
         engine.embedding_backward(&tokens?, &gradient, &d_table, &state.placement.slots_of(of)[0]);
         state.complete(unit, last_micro_batch);
         None
+    }
+
+    /// Computes the gradients of a chunk's matrices that its backward pass has put off.
+    pub(crate) fn weights_backward(
+        &mut self,
+        state: &mut State,
+        (chunk, micro_batch): (usize, u64),
+        last_micro_batch: bool,
+    ) {
+        let put_off = self.put_off.remove(&(chunk, micro_batch)).unwrap_or_default();
+        for ((layer, unit), put_off) in self.chunks[chunk].layers.iter().rev().zip(put_off) {
+            let _layer = self.engine.recorder.layer(Layer(*layer as i32));
+            let gradients = state.gradients(*unit);
+            let gradients = LayerTensors::of(&state.placement, &state.placement.units[*unit], &gradients);
+            self.engine.catch_up(put_off, &gradients);
+            state.complete(*unit, last_micro_batch);
+        }
     }
 }
 

@@ -51,6 +51,8 @@ impl Pipeline {
             let recorder = self.recorder.clone();
             let _micro_batch = recorder.micro_batch(MicroBatch(work.micro_batch as i32));
             let place = (work.chunk as usize, work.micro_batch);
+            // Micro-batches go back through a chunk in their order.
+            let is_last = work.micro_batch + 1 == micro_batches;
             let output = match work.pass {
                 Pass::Forward => {
                     let batch = {
@@ -64,9 +66,12 @@ impl Pipeline {
                 Pass::Backward => {
                     let _phase = recorder.phase(Phase::Backward);
                     let gradient = self.receive(work, stage, MemoryCategory::Communication);
-                    // Micro-batches go back through a chunk in their order.
-                    let last = work.micro_batch + 1 == micro_batches;
-                    stage.backward(state, place, gradient, last)
+                    stage.backward(state, place, gradient, is_last)
+                }
+                Pass::Weights => {
+                    let _phase = recorder.phase(Phase::Backward);
+                    stage.weights_backward(state, place, is_last);
+                    None
                 }
             };
             if let Some(output) = output {
@@ -93,9 +98,10 @@ impl Pipeline {
     fn send(&mut self, pass: Pass, output: Tensor) {
         let Some((forward, backward)) = &self.groups else { return };
         let stages = self.layout.pp;
-        let (group, to) = match pass {
-            Pass::Forward => (forward, (self.stage + 1) % stages),
-            Pass::Backward => (backward, (self.stage + stages - 1) % stages),
+        let (group, to) = if pass == Pass::Forward {
+            (forward, (self.stage + 1) % stages)
+        } else {
+            (backward, (self.stage + stages - 1) % stages)
         };
         let computed = self.backend.record(Stream::Compute);
         self.backend.wait(Stream::Messages, &computed);

@@ -32,7 +32,10 @@ fn all_memory_comes_back() {
     for (name, config) in layouts().into_iter().step_by(4) {
         for data in recorded(&config) {
             let (mut live, mut reserved) = (HashMap::new(), HashMap::new());
-            for event in data.memory.rows() {
+            // Threads tell what they do in order, each for itself.
+            let mut events: Vec<_> = data.memory.rows().collect();
+            events.sort_by_key(|event| event.time_ns);
+            for event in events {
                 let address = event.address;
                 match event.op {
                     MemoryOperation::Alloc => assert_eq!(live.insert(address, event.bytes), None, "{name}"),

@@ -93,6 +93,20 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
             add(format!("pp {pp} {}", schedule.name()), layout);
         }
     }
+    add("pp 3 uneven".into(), ParallelLayout { pp: 3, ..spread(1, 4) });
+    let uneven = ParallelLayout { pp: 2, schedule: Schedule::Interleaved, chunks: 3, ..spread(1, 4) };
+    add("pp 2 interleaved uneven".into(), uneven);
+    add("pp 3 zero-bubble uneven".into(), ParallelLayout { pp: 3, schedule: Schedule::ZeroBubble, ..spread(1, 4) });
+    let filled = ParallelLayout { pp: 2, schedule: Schedule::ZeroBubble, ..spread(1, 4) };
+    for recompute in [Recompute::Selective, Recompute::Full] {
+        add(format!("pp 2 zero-bubble recompute {}", recompute.name()), ParallelLayout { recompute, ..filled });
+    }
+    add("tp 2 pp 2 zero-bubble sequence-parallel".into(), shared(2, filled));
+    add("tp 2 pp 2 zero-bubble".into(), ParallelLayout { tp: 2, ..filled });
+    for zero in [Zero::Off, Zero::One, Zero::Two, Zero::Three] {
+        let layout = ParallelLayout { pp: 2, schedule: Schedule::ZeroBubble, zero, ..spread(2, 4) };
+        add(format!("dp 2 pp 2 zero-bubble zero {}", u8::from(zero)), layout);
+    }
     let zero = Zero::One;
     add("dp 2 tp 2".into(), ParallelLayout { tp: 2, ..spread(2, 2) });
     add("dp 2 pp 2".into(), ParallelLayout { pp: 2, ..spread(2, 2) });

@@ -15,7 +15,7 @@ fn layouts_that_do_not_fit_are_refused() {
     let base = single();
     for (layout, why) in [
         (ParallelLayout { tp: 3, ..base }, "8 heads are not divisible by tp 3"),
-        (ParallelLayout { pp: 3, ..base }, "8 layers are not divisible by pp 3"),
+        (ParallelLayout { pp: 9, ..base }, "8 layers are too few for pp 9"),
         (ParallelLayout { micro_batches: 0, ..base }, "micro-batches is 0"),
         (
             ParallelLayout { pp: 2, schedule: Schedule::Interleaved, chunks: 2, micro_batches: 3, ..base },

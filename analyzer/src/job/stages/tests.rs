@@ -39,7 +39,8 @@ const JOB: Job = Job {
 
 impl Job {
     fn simulation(&self) -> Simulation {
-        let costs = Costs { forward: FORWARD, backward: BACKWARD, transfer: 2.0 * MESSAGE as f64 };
+        let costs =
+            Costs { forward: FORWARD, backward: BACKWARD, weights: BACKWARD / 2.0, transfer: 2.0 * MESSAGE as f64 };
         Simulation::run(self.schedule, self.stages, self.micro_batches, self.chunks, costs).unwrap()
     }
 
