@@ -72,6 +72,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
         fact("kernels", kernels(analysis)),
         fact("loss", losses(analysis)),
+        fact("noise", noise(analysis)),
         fact("device", devices::summary(analysis)),
         fact("clocks", clocks(analysis)),
         fact("missing", missing(analysis)),
@@ -343,11 +344,23 @@ fn kernels(analysis: &Analysis) -> Option<String> {
 
 fn losses(analysis: &Analysis) -> Option<String> {
     let in_step = |(step, loss): &(Step, f64)| format!("{} in step {step}", text::training_loss(*loss));
-    match &analysis.counted_losses()[..] {
+    let trained = match &analysis.counted_losses()[..] {
         [] => None,
         [only] => Some(in_step(only)),
         [first, .., last] => Some(format!("{} → {}", in_step(first), in_step(last))),
-    }
+    };
+    let evaluated = analysis.evaluation_loss();
+    let evaluated = evaluated.map(|(step, loss)| format!("evaluated {} after step {step}", text::training_loss(loss)));
+    let said: Vec<String> = trained.into_iter().chain(evaluated).collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// How noisy gradients are, against the tokens of a step.
+fn noise(analysis: &Analysis) -> Option<String> {
+    let scale = analysis.gradient_noise_scale()?;
+    let tokens = analysis.steps.iter().find_map(|step| step.tokens);
+    let here = tokens.map_or_else(String::new, |tokens| format!("; a step has {}", text::count(tokens as u64)));
+    Some(format!("gradient noise scale {} tokens (about the critical batch size){here}", text::count(scale as u64)))
 }
 
 fn clocks(analysis: &Analysis) -> Option<String> {

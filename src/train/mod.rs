@@ -268,6 +268,7 @@ fn describe(info: &mut RunInfo, config: &TrainConfig, backend: &str) {
         ("weight_decay".into(), config.optimizer.weight_decay.into()),
         ("betas".into(), serde_json::json!(config.optimizer.betas)),
         ("eps".into(), config.optimizer.epsilon.into()),
+        ("z_loss".into(), config.z_loss.into()),
         ("reduction".into(), serde_json::json!(config.reduction)),
         ("data".into(), if data.is_empty() { "built-in".into() } else { data.into() }),
     ]);

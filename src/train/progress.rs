@@ -34,10 +34,10 @@ impl Progress {
     }
 
     pub(super) fn show(&self, step: &StepReport) {
-        let StepReport { step: number, loss, gradient_norm, tokens, duration } = *step;
+        let StepReport { step: number, loss, gradient_norm, tokens, duration, noise_scale, evaluation_loss } = *step;
         let rate = (tokens as f64 / duration.as_secs_f64()) as u64;
         let width = self.steps.to_string().len();
-        let line = format!(
+        let mut line = format!(
             "step {:>width$}/{}  loss {}  grad norm {gradient_norm:.3}  {:>9} tokens/s  {:>8}",
             number + 1,
             self.steps,
@@ -45,6 +45,12 @@ impl Progress {
             text::count(rate),
             text::duration(duration.as_nanos() as i64),
         );
+        if let Some(scale) = noise_scale {
+            line += &format!("  noise {} tokens", text::count(scale as u64));
+        }
+        if let Some(loss) = evaluation_loss {
+            line += &format!("  evaluated {}", text::training_loss(loss));
+        }
         // A closed stderr leaves nobody to tell.
         drop(writeln!(anstream::stderr(), "{line}"));
         let mut totals = self.totals.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

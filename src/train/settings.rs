@@ -95,6 +95,15 @@ pub(super) struct Settings {
     /// What AdamW adds to what it divides by [default: 1e-8]
     #[arg(long, value_name = "EPSILON", help_heading = "Optimizer")]
     eps: Option<f64>,
+    /// Weight of the squared logarithm of the softmax's sum in the loss, such as 1e-4 [default: 0]
+    #[arg(long, value_name = "WEIGHT", help_heading = "Optimizer")]
+    z_loss: Option<f64>,
+    /// Measure the gradient noise scale, from one micro-batch and all of them: about the critical batch size.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, help_heading = "Optimizer")]
+    noise_scale: Option<bool>,
+    /// Every N steps, evaluate the loss on the last tenth of each file, which is then not trained on.
+    #[arg(long, value_name = "N", help_heading = "Model and data")]
+    eval_every: Option<u64>,
     /// Files to train on, as bytes [default: a built-in text]
     #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "Model and data")]
     data: Option<Vec<PathBuf>>,
@@ -173,6 +182,9 @@ impl Settings {
             beta1: self.beta1.or(other.beta1),
             beta2: self.beta2.or(other.beta2),
             eps: self.eps.or(other.eps),
+            z_loss: self.z_loss.or(other.z_loss),
+            noise_scale: self.noise_scale.or(other.noise_scale),
+            eval_every: self.eval_every.or(other.eval_every),
             data: self.data.or(other.data),
             save_every: self.save_every.or(other.save_every),
             resume: self.resume.or(other.resume),
@@ -241,6 +253,9 @@ impl Settings {
             seed: self.seed.unwrap_or(usual.seed),
             deterministic: self.deterministic.unwrap_or(usual.deterministic),
             optimizer: self.optimizer(usual.optimizer, self.steps.unwrap_or(usual.steps)),
+            z_loss: self.z_loss.unwrap_or(usual.z_loss),
+            noise_scale: self.noise_scale.unwrap_or(usual.noise_scale),
+            evaluate_every: self.eval_every,
             data: self.data.clone().unwrap_or_default(),
             save: self.save_every.map(|steps| SaveEvery { steps, directory: "checkpoints".into() }),
             resume: self.resume.clone(),

@@ -88,7 +88,9 @@ pub use notes::{
 pub use operators::{ElementType, Gemm, OperatorArgument, OperatorWork, Shapes, Tensor};
 pub use origin::Origin;
 pub use rank_data::{RankData, Survey, TableSurvey};
-pub use rank_info::{Device, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, STOOD_STILL, State, Written};
+pub use rank_info::{
+    Device, EVALUATION_LOSS, NOISE_SCALE, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, STOOD_STILL, State, Written,
+};
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RingBounds, RunInfo, RunSource};

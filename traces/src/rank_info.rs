@@ -64,6 +64,10 @@ pub struct RankInfo {
 /// The name of the ranges that say when a rank was recorded, where that was not all the time.
 pub const RECORDED_WINDOW: &str = "recorded window";
 
+/// The names of counters of the loss on data that is not trained on, and of the gradient noise scale in tokens.
+pub const EVALUATION_LOSS: &str = "evaluation_loss";
+/// See [`EVALUATION_LOSS`].
+pub const NOISE_SCALE: &str = "gradient_noise_scale";
 /// The name of the ranges in which a rank's process did not run: it was stopped, or its machine had no time for it.
 pub const STOOD_STILL: &str = "process stood still";
 

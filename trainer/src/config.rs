@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stepscope_plan::{ModelShape, ParallelLayout};
+use stepscope_plan::{ModelShape, ParallelLayout, Schedule};
 
 use crate::{
     data::BYTE_VALUES, error::TrainError, model, numbers::Numbers, optimizer_settings::OptimizerSettings,
@@ -29,6 +29,12 @@ pub struct TrainConfig {
     pub deterministic: bool,
     /// How weights are updated.
     pub optimizer: OptimizerSettings,
+    /// The weight of the z-loss beside the cross-entropy: 0, if there is none.
+    pub z_loss: f64,
+    /// Whether the gradient noise scale is measured.
+    pub noise_scale: bool,
+    /// After every so many steps, the loss of a part of the data that is not trained on.
+    pub evaluate_every: Option<u64>,
     /// Files to train on; a built-in text, if there are none.
     pub data: Vec<PathBuf>,
     /// Where and how often checkpoints are written, if they are.
@@ -77,6 +83,9 @@ impl TrainConfig {
             seed: 0,
             reduction: GradientReduction::default(),
             deterministic: false,
+            z_loss: 0.0,
+            noise_scale: false,
+            evaluate_every: None,
             data: Vec::new(),
             save: None,
             resume: None,
@@ -105,11 +114,33 @@ impl TrainConfig {
         if self.save.as_ref().is_some_and(|save| save.steps == 0) {
             return wrong("--save-every must be at least 1".into());
         }
+        if self.evaluate_every == Some(0) {
+            return wrong("--eval-every must be at least 1".into());
+        }
+        if !(0.0..=1.0).contains(&self.z_loss) {
+            return wrong("--z-loss must be between 0 and 1".into());
+        }
+        self.check_noise_scale()?;
         let bounds = [self.patience.join, self.patience.collective].map(|bound| bound.as_secs());
         if !bounds.iter().all(|seconds| (1..=MOST_SECONDS).contains(seconds)) {
             return wrong(format!("--timeout must be between 1 and {MOST_SECONDS} seconds"));
         }
         self.optimizer.check(self.steps)
+    }
+
+    /// Says why the gradient noise scale cannot be measured, if it is to be: where the gradient of one micro-batch is whole nowhere.
+    fn check_noise_scale(&self) -> Result<(), TrainError> {
+        let ParallelLayout { dp, pp, micro_batches, sequence_parallel, schedule, .. } = self.layout;
+        let why = [
+            (dp * micro_batches < 2, "at least two micro-batches or replicas"),
+            (sequence_parallel, "gradients that are not divided by tokens (no --sequence-parallel)"),
+            (schedule == Schedule::ZeroBubble, "a schedule that does not put gradients off"),
+            (pp > 1 && self.model.tied_embeddings, "one stage, or embeddings that are not tied"),
+        ];
+        match why.into_iter().find(|(is_so, _)| self.noise_scale && *is_so) {
+            Some((_, needed)) => Err(TrainError::Settings(format!("--noise-scale needs {needed}"))),
+            None => Ok(()),
+        }
     }
 
     /// What all ranks have to agree on, by name. Where checkpoints go is rank 0's to say.
@@ -123,6 +154,9 @@ impl TrainConfig {
             "reduction": self.reduction,
             "deterministic": self.deterministic,
             "optimizer": self.optimizer,
+            "z_loss": self.z_loss,
+            "noise_scale": self.noise_scale,
+            "evaluate_every": self.evaluate_every,
             "data": self.data,
             "save_every": self.save.as_ref().map(|save| save.steps),
             "resume": self.resume,

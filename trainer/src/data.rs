@@ -10,7 +10,21 @@ use crate::{error::TrainError, seed::mixed};
 /// Bytes to train on; a token is a byte.
 pub struct Dataset {
     files: Vec<Bytes>,
+    /// Whether the end of each file is kept for evaluation.
+    holds_out: bool,
 }
+
+/// What a sequence is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// To learn from.
+    Training,
+    /// To see what has been learned.
+    Evaluation,
+}
+
+/// One in so many bytes is kept for evaluation.
+const HELD_OUT: usize = 10;
 
 enum Bytes {
     Mapped(Mmap),
@@ -34,17 +48,35 @@ const SENTENCES: usize = 4096;
 
 impl Dataset {
     /// The bytes of files, or the built-in text where there are none; long enough for a sequence.
-    pub fn open(paths: &[PathBuf], sequence_length: u64) -> Result<Dataset, TrainError> {
+    pub fn open(paths: &[PathBuf], sequence_length: u64, holds_out: bool) -> Result<Dataset, TrainError> {
         let data = if paths.is_empty() { Dataset::built_in() } else { Dataset::of_files(paths)? };
+        let data = Dataset { holds_out, ..data };
         for (index, file) in data.files.iter().enumerate() {
-            let length = file.as_slice().len() as u64;
-            if length <= sequence_length {
-                let path = paths.get(index).cloned().unwrap_or_else(|| "the built-in text".into());
-                let why = format!("it has {length} bytes, but a sequence needs {}", sequence_length + 1);
-                return Err(TrainError::File { action: "train on", path, why });
+            let uses: &[(Use, &str)] = match holds_out {
+                true => &[(Use::Training, " to train on"), (Use::Evaluation, " to evaluate on")],
+                false => &[(Use::Training, "")],
+            };
+            for (of, what) in uses {
+                let length = data.part(file, *of).len() as u64;
+                if length <= sequence_length {
+                    let path = paths.get(index).cloned().unwrap_or_else(|| "the built-in text".into());
+                    let why = format!("it has {length} bytes{what}, but a sequence needs {}", sequence_length + 1);
+                    return Err(TrainError::File { action: "train on", path, why });
+                }
             }
         }
         Ok(data)
+    }
+
+    /// The part of a file that is for one use.
+    fn part<'a>(&self, file: &'a Bytes, of: Use) -> &'a [u8] {
+        let bytes = file.as_slice();
+        let (training, evaluation) =
+            bytes.split_at(bytes.len() - if self.holds_out { bytes.len() / HELD_OUT } else { 0 });
+        match of {
+            Use::Training => training,
+            Use::Evaluation => evaluation,
+        }
     }
 
     /// A text in simple sentences, the same every time.
@@ -59,7 +91,7 @@ impl Dataset {
             let (left, right) = (random(3) % 10, random(4) % 10);
             text += &format!("{subject} {verb} {object}. {left} and {right} make {}.\n", left + right);
         }
-        Dataset { files: vec![Bytes::Written(text.into_bytes())] }
+        Dataset { files: vec![Bytes::Written(text.into_bytes())], holds_out: false }
     }
 
     /// The bytes of files, as they are when they are read.
@@ -68,20 +100,21 @@ impl Dataset {
             let file = open_regular(path).map_err(TrainError::file("open", path))?;
             map_file(&file).map(Bytes::Mapped).map_err(TrainError::file("map", path))
         };
-        Ok(Dataset { files: paths.iter().map(map).collect::<Result<_, _>>()? })
+        Ok(Dataset { files: paths.iter().map(map).collect::<Result<_, _>>()?, holds_out: false })
     }
 
     /// A sequence and one token more: which one follows from the seed, the step and its place in the global batch, and
     /// so not from the layout. The data is longer than a sequence, or this is empty.
-    pub fn sequence(&self, seed: u64, step: u64, index: u64, length: usize) -> &[u8] {
-        let places = |bytes: &Bytes| bytes.as_slice().len().saturating_sub(length) as u64;
-        let all: u64 = self.files.iter().map(places).sum();
+    pub fn sequence(&self, of: Use, seed: u64, step: u64, index: u64, length: usize) -> &[u8] {
+        let parts = || self.files.iter().map(|file| self.part(file, of));
+        let places = |bytes: &[u8]| bytes.len().saturating_sub(length) as u64;
+        let all: u64 = parts().map(places).sum();
         let mut place = mixed(&[seed, step, index]) % all.max(1);
-        for file in &self.files {
-            if place < places(file) {
-                return &file.as_slice()[place as usize..place as usize + length + 1];
+        for part in parts() {
+            if place < places(part) {
+                return &part[place as usize..place as usize + length + 1];
             }
-            place -= places(file);
+            place -= places(part);
         }
         &[]
     }

@@ -20,6 +20,7 @@ mod launch;
 mod lazy_tensor;
 mod lock;
 mod model;
+mod noise_scale;
 mod numbers;
 mod optimizer_settings;
 mod parallel;
@@ -34,7 +35,7 @@ mod state;
 
 pub use checkpoint::changed_settings;
 pub use config::{GradientReduction, SaveEvery, TrainConfig};
-pub use data::Dataset;
+pub use data::{Dataset, Use};
 pub use error::TrainError;
 pub use launch::{
     CpuTraining, CudaRank, CudaTraining, Job, RankProcess, launch_processes, look_for_gpu, variables_for_ranks,

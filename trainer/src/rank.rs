@@ -9,16 +9,17 @@ use std::{
 };
 
 use stepscope_plan::{Coordinates, Placement};
-use stepscope_traces::{Counter, Phase, Rank, Stage as StageNumber, Step};
+use stepscope_traces::{Counter, EVALUATION_LOSS, NOISE_SCALE, Phase, Rank, Stage as StageNumber, Step};
 
 use crate::{
     backend::Stream,
     checkpoint,
     comm::{Groups, Reduction},
     config::{GradientReduction, TrainConfig},
-    data::Dataset,
+    data::{Dataset, Use},
     error::TrainError,
     model::{Batch, Engine, Sizes, Stage, initial},
+    noise_scale::{Measured, NoiseScale},
     parallel::{data::Replicas, pipeline::Pipeline, tensor::TensorParallel},
     parts::RankParts,
     state::State,
@@ -37,6 +38,10 @@ pub struct StepReport {
     pub tokens: u64,
     /// How long it took.
     pub duration: Duration,
+    /// The gradient noise scale so far, in tokens, where it is measured: about the critical batch size.
+    pub noise_scale: Option<f64>,
+    /// The mean loss of data that is not trained on, where it was looked at after the step.
+    pub evaluation_loss: Option<f64>,
 }
 
 /// One rank of a training run, between steps.
@@ -48,6 +53,7 @@ pub struct TrainingRank {
     state: State,
     stage: Stage,
     pipeline: Pipeline,
+    noise_scale: NoiseScale,
     next_step: u64,
 }
 
@@ -72,11 +78,13 @@ impl TrainingRank {
         let (of, group) = (communicator.clone(), groups.data.clone());
         let replicas =
             Replicas { backend: backend.clone(), communicator: of, recorder: recorder.clone(), group, overlap };
-        let stage = Stage::new(engine, &placement, &layout);
+        let stage = Stage::new(engine, &placement, &layout, config.z_loss, config.noise_scale);
         let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
         let first_weights = |slot: &_, weights: &mut [f32]| initial(slot, config.model.layers, config.seed, weights);
         let sharing_rows = groups.tensor.clone().filter(|_| layout.sequence_parallel);
-        let state = State::new(placement, replicas, layout.zero, config.numbers, (ends, sharing_rows), first_weights)?;
+        let counts = (at, stage.totals.small_squares.clone());
+        let state =
+            State::new(placement, replicas, layout.zero, config.numbers, counts, (ends, sharing_rows), first_weights)?;
         let mut next_step = 0;
         if let Some(path) = &config.resume {
             let _phase = recorder.phase(Phase::Checkpoint);
@@ -85,7 +93,8 @@ impl TrainingRank {
         backend.synchronize()?;
         let pipes = groups.forward.clone().zip(groups.backward.clone());
         let pipeline = Pipeline::new((backend, communicator, recorder.clone()), layout, at.stage, pipes);
-        Ok(TrainingRank { config, at, parts, groups, state, stage, pipeline, next_step })
+        let noise_scale = NoiseScale::default();
+        Ok(TrainingRank { config, at, parts, groups, state, stage, pipeline, noise_scale, next_step })
     }
 
     /// The step that comes next.
@@ -102,10 +111,10 @@ impl TrainingRank {
         let step_scope = recorder.step(Step(step as i32));
         self.accumulate(data);
         let optimizer = self.config.optimizer.at(step, self.config.steps);
-        let (loss, gradient_norm) = {
+        let Means { loss, gradient_norm, noise_scale } = {
             let _phase = recorder.phase(Phase::Optimizer);
             self.state.finish_gradients();
-            self.state.add_squares(self.at, &self.stage.totals.squares);
+            self.state.add_squares(&self.stage.totals.squares);
             self.sum_totals();
             self.state.update(optimizer, &self.stage.totals.squares);
             self.totals()?
@@ -122,16 +131,40 @@ impl TrainingRank {
         }
         recorder.count(Counter::GradientNorm, gradient_norm);
         recorder.count(Counter::Tokens, layout.tokens_per_step() as f64);
-        if let Some(counter) = recorder.counter("learning_rate") {
-            recorder.count(counter, optimizer.learning_rate);
-        }
-        // Saving is no part of the step.
-        let report =
-            StepReport { step, loss, gradient_norm, tokens: layout.tokens_per_step(), duration: began.elapsed() };
+        self.count("learning_rate", Some(optimizer.learning_rate));
+        self.count(NOISE_SCALE, noise_scale);
+        // Neither evaluation nor saving is a part of the step.
+        let (tokens, duration) = (layout.tokens_per_step(), began.elapsed());
+        let is_due = self.config.evaluate_every.is_some_and(|steps| self.next_step.is_multiple_of(steps));
+        let evaluation_loss = if is_due { Some(self.evaluate(data)?) } else { None };
+        self.count(EVALUATION_LOSS, evaluation_loss);
+        let report = StepReport { step, loss, gradient_norm, tokens, duration, noise_scale, evaluation_loss };
         if let Some(save) = self.config.save.clone().filter(|save| self.next_step.is_multiple_of(save.steps)) {
             self.save(&save.directory)?;
         }
         Ok(report)
+    }
+
+    /// Records a value, if there is one.
+    fn count(&self, name: &str, value: Option<f64>) {
+        let recorder = &self.parts.recorder;
+        if let Some((counter, value)) = recorder.counter(name).zip(value) {
+            recorder.count(counter, value);
+        }
+    }
+
+    /// The mean loss of as much data as a step has, none of which is trained on.
+    fn evaluate(&mut self, data: &Dataset) -> Result<f64, TrainError> {
+        let recorder = self.parts.recorder.clone();
+        let _phase = recorder.phase(Phase::Evaluation);
+        let (config, at) = (&self.config, self.at);
+        self.stage.clear_totals();
+        // The same each time.
+        let batch = |micro_batch: u64| batch(config, at, data, (Use::Evaluation, 0), micro_batch);
+        self.pipeline.evaluate(&mut self.stage, &mut self.state, &batch);
+        self.sum_totals();
+        let totals = self.parts.backend.download(&self.stage.totals.all)?;
+        Ok(totals[0])
     }
 
     /// Adds up the loss and the gradients of the next step, on this rank.
@@ -140,7 +173,7 @@ impl TrainingRank {
         let (config, at, step) = (&*config, *at, *next_step);
         self.state.clear_gradients();
         self.stage.clear_totals();
-        let batch = |micro_batch: u64| batch(config, at, data, step, micro_batch);
+        let batch = |micro_batch: u64| batch(config, at, data, (Use::Training, step), micro_batch);
         self.pipeline.run(&mut self.stage, &mut self.state, &batch);
     }
 
@@ -162,21 +195,37 @@ impl TrainingRank {
         }
     }
 
-    /// The loss of all ranks, and the norm of the gradient.
-    fn totals(&self) -> Result<(f64, f64), TrainError> {
+    /// The loss of all ranks, and what their gradients come to.
+    fn totals(&mut self) -> Result<Means, TrainError> {
         let totals = self.parts.backend.download(&self.stage.totals.all)?;
-        Ok((totals[0], totals[1].sqrt()))
+        let layout = &self.config.layout;
+        let noise_scale = totals.get(2).and_then(|small| {
+            // Gradients are shares of that of the step; replicas have one small one each.
+            let shares = (layout.dp * layout.micro_batches) as f64;
+            let small = small * shares.powi(2) / layout.dp as f64;
+            let tokens = layout.tokens_per_step() as f64;
+            let large = Measured { square: totals[1], tokens };
+            self.noise_scale.add(Measured { square: small, tokens: tokens / shares }, large)
+        });
+        Ok(Means { loss: totals[0], gradient_norm: totals[1].sqrt(), noise_scale })
     }
 }
 
+/// What a step comes to, over all ranks.
+struct Means {
+    loss: f64,
+    gradient_norm: f64,
+    noise_scale: Option<f64>,
+}
+
 /// The sequences that a replica sees in a micro-batch.
-fn batch(config: &TrainConfig, at: Coordinates, data: &Dataset, step: u64, micro_batch: u64) -> Batch {
+fn batch(config: &TrainConfig, at: Coordinates, data: &Dataset, (of, step): (Use, u64), micro_batch: u64) -> Batch {
     let layout = &config.layout;
     let length = layout.sequence_length as usize;
     let first = (at.dp * layout.micro_batches + micro_batch) * layout.micro_batch;
     let mut batch = Batch { tokens: Vec::new(), targets: Vec::new() };
     for index in first..first + layout.micro_batch {
-        let sequence = data.sequence(config.seed, step, index, length);
+        let sequence = data.sequence(of, config.seed, step, index, length);
         let tokens = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).collect::<Vec<u32>>();
         batch.tokens.extend(tokens(&sequence[..length]));
         batch.targets.extend(tokens(&sequence[1..]));

@@ -33,6 +33,16 @@ pub(crate) struct State {
     ends: Option<ProcessGroup>,
     /// Who shares the rows of tokens, if anybody does.
     sharing_rows: Option<ProcessGroup>,
+    /// Where this rank is, and where the squares of its first micro-batch's gradient are added up, if they are.
+    at: Coordinates,
+    small_squares: Option<Tensor>,
+}
+
+/// Where a micro-batch is in a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfStep {
+    pub(crate) is_first: bool,
+    pub(crate) is_last: bool,
 }
 
 enum Weights {
@@ -78,6 +88,7 @@ impl State {
         replicas: Replicas,
         zero: Zero,
         numbers: Numbers,
+        (at, small_squares): (Coordinates, Option<Tensor>),
         (ends, sharing_rows): (Option<ProcessGroup>, Option<ProcessGroup>),
         initial: impl Fn(&Slot, &mut [f32]),
     ) -> Result<State, TrainError> {
@@ -109,7 +120,18 @@ impl State {
             Gradients::Whole(WholeGradients::new(replicas.clone(), gradients, to))
         };
         let sharded = zero >= Zero::One;
-        let state = State { placement, replicas, sharded, weights, gradients, optimizer, ends, sharing_rows };
+        let state = State {
+            placement,
+            replicas,
+            sharded,
+            weights,
+            gradients,
+            optimizer,
+            ends,
+            sharing_rows,
+            at,
+            small_squares,
+        };
         // Weights take time to make: not for a device that has no room for them.
         state.backend().synchronize()?;
         state.initialise(initial);
@@ -214,11 +236,15 @@ impl State {
     }
 
     /// Says that a unit's gradient of a micro-batch is complete.
-    pub(crate) fn complete(&mut self, unit: usize, last_micro_batch: bool) {
+    pub(crate) fn complete(&mut self, unit: usize, micro_batch: OfStep) {
         let range = self.range(unit);
         let recorder = self.replicas.recorder.clone();
         let _layer = recorder.enter(self.context(unit));
-        if matches!(&self.gradients, Gradients::Whole(_)) && !last_micro_batch {
+        if let Some(total) = self.small_squares.clone().filter(|_| micro_batch.is_first) {
+            let gradient = self.gradients(unit);
+            self.add_squares_of(unit, &gradient, 0..gradient.elements(), &total);
+        }
+        if matches!(&self.gradients, Gradients::Whole(_)) && !micro_batch.is_last {
             return;
         }
         self.sum_over_rows(unit);
@@ -294,25 +320,29 @@ impl State {
     }
 
     /// Adds the squares of the gradient to a total, which over all ranks has each number once.
-    pub(crate) fn add_squares(&self, at: Coordinates, total: &Tensor) {
+    pub(crate) fn add_squares(&self, total: &Tensor) {
         // Replicas that share nothing all have the same.
-        if at.dp > 0 && !self.sharded {
+        if self.at.dp > 0 && !self.sharded {
             return;
         }
-        for (index, unit) in self.placement.units.iter().enumerate() {
-            let (gradient, owned) = (self.owned_gradient(index), self.owned_part(index));
-            match unit.part {
-                // Its other copy is counted.
-                Part::TiedEmbedding => {}
-                _ if at.tp == 0 => self.backend().add_squares(&gradient, total),
-                _ => {
-                    for slot in self.placement.slots_of(unit).iter().filter(|slot| !slot.replicated) {
-                        let start = (slot.offset - unit.range.start) as usize;
-                        let (from, to) = (start.max(owned.start), (start + slot.elements() as usize).min(owned.end));
-                        if from < to {
-                            let part = gradient.slice(from - owned.start..to - owned.start);
-                            self.backend().add_squares(&part, total);
-                        }
+        for index in 0..self.placement.units.len() {
+            self.add_squares_of(index, &self.owned_gradient(index), self.owned_part(index), total);
+        }
+    }
+
+    /// Adds the squares of a part of a unit's gradient, where no other rank of the replica adds the same.
+    fn add_squares_of(&self, unit: usize, gradient: &Tensor, part: Range<usize>, total: &Tensor) {
+        let unit = &self.placement.units[unit];
+        match unit.part {
+            // Its other copy is counted.
+            Part::TiedEmbedding => {}
+            _ if self.at.tp == 0 => self.backend().add_squares(gradient, total),
+            _ => {
+                for slot in self.placement.slots_of(unit).iter().filter(|slot| !slot.replicated) {
+                    let start = (slot.offset - unit.range.start) as usize;
+                    let (from, to) = (start.max(part.start), (start + slot.elements() as usize).min(part.end));
+                    if from < to {
+                        self.backend().add_squares(&gradient.slice(from - part.start..to - part.start), total);
                     }
                 }
             }

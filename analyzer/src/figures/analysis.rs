@@ -205,6 +205,16 @@ impl Analysis {
         self.steps.iter().filter_map(|step| Some((step.step, step.loss?))).collect()
     }
 
+    /// The last loss on data that was not trained on, and in which step.
+    pub fn evaluation_loss(&self) -> Option<(Step, f64)> {
+        self.steps.iter().rev().find_map(|step| Some((step.step, step.evaluation_loss?)))
+    }
+
+    /// The gradient noise scale that was measured last, in tokens.
+    pub fn gradient_noise_scale(&self) -> Option<f64> {
+        self.steps.iter().rev().find_map(|step| step.gradient_noise_scale)
+    }
+
     /// Those of the steps that count, in their order.
     pub fn counted_losses(&self) -> Vec<(Step, f64)> {
         self.losses().into_iter().filter(|(step, _)| self.window.has(Some(*step))).collect()

@@ -27,6 +27,10 @@ pub struct StepFigures {
     pub host_data_ns: Option<i64>,
     /// The loss that was recorded for it.
     pub loss: Option<f64>,
+    /// The loss on data that is not trained on, if it was looked at after the step.
+    pub evaluation_loss: Option<f64>,
+    /// The gradient noise scale that was measured up to it, in tokens: about the critical batch size.
+    pub gradient_noise_scale: Option<f64>,
     /// Tokens of the whole job.
     pub tokens: Option<f64>,
     /// Those, in its time.

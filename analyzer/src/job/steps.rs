@@ -24,6 +24,8 @@ pub(crate) fn step_figures(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i
         host_ns: counters.host.map(|host| host.time_ns),
         host_data_ns: counters.host.and_then(|host| host.data_ns),
         loss: counters.loss,
+        evaluation_loss: counters.evaluation_loss,
+        gradient_noise_scale: counters.noise_scale,
         tokens: counters.tokens,
         tokens_per_second,
         mfu,

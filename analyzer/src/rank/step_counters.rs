@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_traces::{Counter, CounterSamples, Names, Phase, REPLICA_TOKENS, SpanKind, Spans, Step};
+use stepscope_traces::{
+    Counter, CounterSamples, EVALUATION_LOSS, NOISE_SCALE, Names, Phase, REPLICA_TOKENS, SpanKind, Spans, Step,
+};
 
 use crate::rank::{host::HostStep, recorded_windows::RecordedWindows, step_windows::StepWindow};
 
@@ -10,6 +12,10 @@ use crate::rank::{host::HostStep, recorded_windows::RecordedWindows, step_window
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct StepCounters {
     pub(crate) loss: Option<f64>,
+    /// The loss on data that is not trained on.
+    pub(crate) evaluation_loss: Option<f64>,
+    /// The gradient noise scale, in tokens.
+    pub(crate) noise_scale: Option<f64>,
     /// Tokens of the whole job.
     pub(crate) tokens: Option<f64>,
     /// Tokens of the replica of the model that the rank is a part of.
@@ -86,11 +92,13 @@ impl StepCounters {
         let mut counters: Vec<StepCounters> = steps.iter().enumerate().map(of).collect();
         let annotations = Annotations::of(steps, annotated);
         let mut passes: Vec<f64> = Vec::new();
-        let counted_here = names.iter().find(|(_, name)| *name == REPLICA_TOKENS).map(|(id, _)| id.0);
+        let named = |name: &str| names.iter().find(|(_, other)| *other == name).map(|(id, _)| id.0);
+        let [counted_here, evaluation_loss, noise_scale] = [REPLICA_TOKENS, EVALUATION_LOSS, NOISE_SCALE].map(named);
         for sample in samples.rows() {
             let is_loss = sample.counter == Counter::Loss.id();
-            let is_replica = Some(u32::from(sample.counter.0)) == counted_here;
-            if !is_loss && !is_replica && sample.counter != Counter::Tokens.id() {
+            let is = |counter: Option<u32>| Some(u32::from(sample.counter.0)) == counter;
+            let (is_replica, is_other) = (is(counted_here), is(evaluation_loss) || is(noise_scale));
+            if !is_loss && !is_replica && !is_other && sample.counter != Counter::Tokens.id() {
                 continue;
             }
             if is_replica && annotated.is_empty() {
@@ -104,6 +112,9 @@ impl StepCounters {
             let counted = &mut counters[step];
             if is_loss {
                 counted.loss.get_or_insert(sample.value);
+            } else if is_other {
+                let of = if is(noise_scale) { &mut counted.noise_scale } else { &mut counted.evaluation_loss };
+                *of = Some(sample.value);
             } else if counted.is_complete {
                 let tokens = if is_replica { &mut counted.replica_tokens } else { &mut counted.tokens };
                 match (&tokens, on_host) {

@@ -10,7 +10,7 @@ use std::{any::Any, sync::Arc};
 
 use stepscope_traces::MemoryCategory;
 
-pub use operations::{AdamW, Direction, Heads, Product};
+pub use operations::{AdamW, Direction, Heads, LossWeights, Product};
 pub use tensor::{DType, Tensor};
 
 use crate::error::TrainError;
@@ -111,15 +111,15 @@ pub trait Backend: Send + Sync {
     fn row_maxima(&self, logits: &Tensor, maxima: &Tensor);
     /// Sums of each row's exponentials, then each target's logit: zero where `vocabulary` does not have it.
     fn row_sums(&self, logits: &Tensor, vocabulary: Vocabulary<'_>, maxima: &Tensor, sums: &Tensor);
-    /// Adds the scaled cross-entropy of all rows to one number.
-    fn loss(&self, maxima: &Tensor, sums: &Tensor, scale: f64, total: &Tensor);
+    /// Adds the loss of all rows to one number.
+    fn loss(&self, maxima: &Tensor, sums: &Tensor, weights: LossWeights, total: &Tensor);
     /// Its gradient.
     fn loss_backward(
         &self,
         logits: &Tensor,
         vocabulary: Vocabulary<'_>,
         row: (&Tensor, &Tensor),
-        scale: f64,
+        weights: LossWeights,
         d_logits: &Tensor,
     );
     /// Adds the squares of all values to one number.

@@ -54,6 +54,15 @@ impl Heads {
     }
 }
 
+/// What a token's loss is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossWeights {
+    /// Scales all of it, so that tokens add up to their mean.
+    pub scale: f64,
+    /// Of the square of the logarithm of the sum of exponentials, beside the cross-entropy: it keeps logits from drifting.
+    pub z: f64,
+}
+
 /// Which way a rotation goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {

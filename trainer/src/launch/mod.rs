@@ -36,7 +36,7 @@ fn prepare(config: &TrainConfig) -> Result<Dataset, TrainError> {
     if let Some(save) = &config.save {
         checkpoint::check_room(&save.directory)?;
     }
-    Dataset::open(&config.data, config.layout.sequence_length)
+    Dataset::open(&config.data, config.layout.sequence_length, config.evaluate_every.is_some())
 }
 
 /// Begins to record a rank, if there is a run to record into.

@@ -3,7 +3,7 @@
 use stepscope_traces::MemoryCategory;
 
 use super::Engine;
-use crate::backend::{Tensor, Vocabulary};
+use crate::backend::{LossWeights, Tensor, Vocabulary};
 
 /// The parameters of the head, or their gradients.
 pub(crate) struct HeadTensors {
@@ -36,7 +36,7 @@ impl Engine {
         weights: &HeadTensors,
         input: Tensor,
         targets: &Tensor,
-        scale: f64,
+        loss: LossWeights,
         total: &Tensor,
     ) -> Kept {
         let backend = &self.backend;
@@ -50,7 +50,7 @@ impl Engine {
         let sums = self.sums(2, MemoryCategory::Workspace);
         backend.row_sums(&logits, Vocabulary { targets, first: weights.first }, &maxima, &sums);
         self.tensor.sum(&sums);
-        backend.loss(&maxima, &sums, scale, total);
+        backend.loss(&maxima, &sums, loss, total);
         Kept { input, normed, logits, maxima, sums }
     }
 
@@ -61,14 +61,14 @@ impl Engine {
         gradients: &HeadTensors,
         kept: Kept,
         targets: &Tensor,
-        scale: f64,
+        loss: LossWeights,
     ) -> Tensor {
         let backend = &self.backend;
         let Kept { input, normed, logits, maxima, sums } = kept;
         let normed = self.gather_ahead(&normed);
         let d_logits = self.temporary(weights.matrix.elements() / self.sizes.hidden);
         let vocabulary = Vocabulary { targets, first: weights.first };
-        backend.loss_backward(&logits, vocabulary, (&maxima, &sums), scale, &d_logits);
+        backend.loss_backward(&logits, vocabulary, (&maxima, &sums), loss, &d_logits);
         drop((logits, maxima, sums));
         let d_normed = self.sum_ahead(MemoryCategory::Workspace, |d_normed| {
             self.project_backward(&d_logits, &weights.matrix, d_normed);

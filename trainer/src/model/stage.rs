@@ -12,7 +12,10 @@ use super::{
     matrices::{MatrixGradients, PutOff},
     weights::{LayerTensors, named},
 };
-use crate::{backend::Tensor, state::State};
+use crate::{
+    backend::{LossWeights, Tensor},
+    state::{OfStep, State},
+};
 
 /// Tokens of a micro-batch, and what should follow each of them.
 pub(crate) struct Batch {
@@ -33,26 +36,29 @@ pub(crate) struct Stage {
     /// layers in the order of the backward pass.
     puts_off: bool,
     put_off: HashMap<(usize, u64), Vec<Vec<PutOff>>>,
-    /// Scales the loss of a token, so that those of a step add up to their mean.
-    loss_scale: f64,
+    loss: LossWeights,
     /// What is added up over the step.
     pub(crate) totals: Totals,
 }
 
-/// Two numbers that are added up over a step, and over ranks in one go.
+/// Numbers that are added up over a step, and over ranks in one go.
 pub(crate) struct Totals {
-    /// Both.
+    /// All of them.
     pub(crate) all: Tensor,
     /// The loss.
     pub(crate) loss: Tensor,
     /// The squares of the gradient.
     pub(crate) squares: Tensor,
+    /// Those of the gradient of each replica's first micro-batch, if they are asked for.
+    pub(crate) small_squares: Option<Tensor>,
 }
 
 impl Totals {
-    fn new(engine: &Engine) -> Totals {
-        let all = engine.backend.allocate(2, engine.numbers.compute.sum(), MemoryCategory::Workspace);
-        Totals { loss: all.slice(0..1), squares: all.slice(1..2), all }
+    fn new(engine: &Engine, of_micro_batch: bool) -> Totals {
+        let count = if of_micro_batch { 3 } else { 2 };
+        let all = engine.backend.allocate(count, engine.numbers.compute.sum(), MemoryCategory::Workspace);
+        let small_squares = of_micro_batch.then(|| all.slice(2..3));
+        Totals { loss: all.slice(0..1), squares: all.slice(1..2), small_squares, all }
     }
 }
 
@@ -119,14 +125,22 @@ impl Chunk {
 }
 
 impl Stage {
-    pub(crate) fn new(engine: Engine, placement: &Placement, layout: &ParallelLayout) -> Stage {
+    /// The part of a rank. The loss has a z-loss of this weight; squares of a micro-batch's gradient are counted, or not.
+    pub(crate) fn new(
+        engine: Engine,
+        placement: &Placement,
+        layout: &ParallelLayout,
+        z_loss: f64,
+        counts_small_squares: bool,
+    ) -> Stage {
         let chunks: Vec<Chunk> = (0..layout.chunks).map(|chunk| Chunk::of(placement, chunk)).collect();
-        let totals = Totals::new(&engine);
+        let totals = Totals::new(&engine, counts_small_squares);
         let sends = chunks.iter().any(|chunk| chunk.head.is_none());
-        let loss_scale = 1.0 / layout.tokens_per_step() as f64;
+        // So that the tokens of a step add up to their mean.
+        let loss = LossWeights { scale: 1.0 / layout.tokens_per_step() as f64, z: z_loss };
         let (recompute, puts_off) = (layout.recompute, layout.schedule == Schedule::ZeroBubble);
         let (kept, put_off) = (HashMap::new(), HashMap::new());
-        Stage { engine, recompute, chunks, sends, kept, puts_off, put_off, loss_scale, totals }
+        Stage { engine, recompute, chunks, sends, kept, puts_off, put_off, loss, totals }
     }
 
     /// Begins a step.
@@ -179,12 +193,17 @@ impl Stage {
             let weights = head.weights(state, &mut coming);
             let targets = engine.tokens();
             engine.backend.upload_tokens(batch.targets.clone(), &targets);
-            kept.head = Some(engine.head_forward(&weights, input, &targets, self.loss_scale, &self.totals.loss));
+            kept.head = Some(engine.head_forward(&weights, input, &targets, self.loss, &self.totals.loss));
             kept.targets = Some(targets);
             head.release(state);
         }
         self.kept.insert((chunk, micro_batch), kept);
         x
+    }
+
+    /// Forgets what was kept of a micro-batch that will not come back.
+    pub(crate) fn forget(&mut self, place: (usize, u64)) {
+        self.kept.remove(&place);
     }
 
     /// Takes the gradient of a chunk's output back through it: the gradient of its input, if there was one.
@@ -193,7 +212,7 @@ impl Stage {
         state: &mut State,
         (chunk, micro_batch): (usize, u64),
         gradient: Option<Tensor>,
-        last_micro_batch: bool,
+        at: OfStep,
     ) -> Option<Tensor> {
         let Kept { tokens, targets, mut layers, head: head_kept } = self.kept.remove(&(chunk, micro_batch))?;
         let engine = &self.engine;
@@ -203,9 +222,9 @@ impl Stage {
         if let (Some(head), Some(kept), Some(targets)) = (&this.head, head_kept, targets) {
             let weights = head.weights(state, &mut coming);
             let gradients = head.gradients(state);
-            gradient = Some(engine.head_backward(&weights, &gradients, kept, &targets, self.loss_scale));
+            gradient = Some(engine.head_backward(&weights, &gradients, kept, &targets, self.loss));
             head.release(state);
-            head.complete(state, this.embedding, last_micro_batch);
+            head.complete(state, this.embedding, at);
         }
         let gradient = gradient?;
         let mut put_off = Vec::new();
@@ -219,7 +238,7 @@ impl Stage {
             engine.layer_backward(&of(&weights), &gradients, &mut matrices, kept, &gradient);
             state.release(*unit);
             match matrices {
-                MatrixGradients::Now(_) => state.complete(*unit, last_micro_batch),
+                MatrixGradients::Now(_) => state.complete(*unit, at),
                 MatrixGradients::Later(later) => put_off.push(later),
             }
         }
@@ -231,24 +250,19 @@ impl Stage {
         let of = &state.placement.units[unit];
         let d_table = named(&state.placement, of, &gradients, "embedding");
         engine.embedding_backward(&tokens?, &gradient, &d_table, &state.placement.slots_of(of)[0]);
-        state.complete(unit, last_micro_batch);
+        state.complete(unit, at);
         None
     }
 
     /// Computes the gradients of a chunk's matrices that its backward pass has put off.
-    pub(crate) fn weights_backward(
-        &mut self,
-        state: &mut State,
-        (chunk, micro_batch): (usize, u64),
-        last_micro_batch: bool,
-    ) {
+    pub(crate) fn weights_backward(&mut self, state: &mut State, (chunk, micro_batch): (usize, u64), at: OfStep) {
         let put_off = self.put_off.remove(&(chunk, micro_batch)).unwrap_or_default();
         for ((layer, unit), put_off) in self.chunks[chunk].layers.iter().rev().zip(put_off) {
             let _layer = self.engine.recorder.layer(Layer(*layer as i32));
             let gradients = state.gradients(*unit);
             let gradients = LayerTensors::of(&state.placement, &state.placement.units[*unit], &gradients);
             self.engine.catch_up(put_off, &gradients);
-            state.complete(*unit, last_micro_batch);
+            state.complete(*unit, at);
         }
     }
 }
@@ -282,10 +296,10 @@ impl Head {
     }
 
     /// The embedding of the same chunk completes the matrix they share.
-    fn complete(&self, state: &mut State, embedding: Option<usize>, last_micro_batch: bool) {
-        state.complete(self.unit, last_micro_batch);
+    fn complete(&self, state: &mut State, embedding: Option<usize>, at: OfStep) {
+        state.complete(self.unit, at);
         if self.matrix != self.unit && Some(self.matrix) != embedding {
-            state.complete(self.matrix, last_micro_batch);
+            state.complete(self.matrix, at);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     backend::{Backend, Event, Stream, Tensor},
     comm::{Communicator, ProcessGroup},
     model::{Batch, Stage},
-    state::State,
+    state::{OfStep, State},
 };
 
 /// Messages that may be on their way out while the stage computes on. With one, stages of an interleaved schedule, where
@@ -52,7 +52,7 @@ impl Pipeline {
             let _micro_batch = recorder.micro_batch(MicroBatch(work.micro_batch as i32));
             let place = (work.chunk as usize, work.micro_batch);
             // Micro-batches go back through a chunk in their order.
-            let is_last = work.micro_batch + 1 == micro_batches;
+            let at = OfStep { is_first: work.micro_batch == 0, is_last: work.micro_batch + 1 == micro_batches };
             let output = match work.pass {
                 Pass::Forward => {
                     let batch = {
@@ -66,14 +66,30 @@ impl Pipeline {
                 Pass::Backward => {
                     let _phase = recorder.phase(Phase::Backward);
                     let gradient = self.receive(work, stage, MemoryCategory::Communication);
-                    stage.backward(state, place, gradient, is_last)
+                    stage.backward(state, place, gradient, at)
                 }
                 Pass::Weights => {
                     let _phase = recorder.phase(Phase::Backward);
-                    stage.weights_backward(state, place, is_last);
+                    stage.weights_backward(state, place, at);
                     None
                 }
             };
+            if let Some(output) = output {
+                self.send(work.pass, output);
+            }
+        }
+        self.settle(0);
+    }
+
+    /// Does the forward passes of a step, and nothing else.
+    pub(crate) fn evaluate(&mut self, stage: &mut Stage, state: &mut State, batch: &dyn Fn(u64) -> Batch) {
+        let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = self.layout;
+        let order = schedule.order(self.stage, pp, micro_batches, chunks);
+        for work in order.into_iter().filter(|work| work.pass == Pass::Forward) {
+            let place = (work.chunk as usize, work.micro_batch);
+            let input = self.receive(work, stage, MemoryCategory::Activations);
+            let output = stage.forward(state, place, input, &batch(work.micro_batch));
+            stage.forget(place);
             if let Some(output) = output {
                 self.send(work.pass, output);
             }

@@ -62,6 +62,66 @@ fn tied_embeddings_are_one_wherever_they_are() {
     }
 }
 
+/// A run that evaluates, has a z-loss, and measures how noisy its gradients are.
+fn measuring(layout: ParallelLayout) -> TrainConfig {
+    TrainConfig { z_loss: 1e-3, noise_scale: true, evaluate_every: Some(2), ..config(layout) }
+}
+
+#[test]
+fn every_layout_evaluates_and_measures_noise_alike() {
+    let spread = |dp, micro_batches| ParallelLayout { dp, micro_batches, micro_batch: 2, ..single() };
+    let (one, two) = (spread(1, 4), spread(2, 2));
+    let interleaved = ParallelLayout { schedule: Schedule::Interleaved, chunks: 2, pp: 2, ..one };
+    for (base, others) in [
+        (one, [ParallelLayout { tp: 2, ..one }, ParallelLayout { pp: 2, ..one }, interleaved].to_vec()),
+        (two, [Zero::One, Zero::Two, Zero::Three].map(|zero| ParallelLayout { zero, ..two }).to_vec()),
+    ] {
+        let expected = reports(&measuring(base), None).unwrap();
+        let evaluated: Vec<bool> = expected.iter().map(|step| step.evaluation_loss.is_some()).collect();
+        assert_eq!(evaluated, [false, true, false, true, false]);
+        assert!(expected.iter().any(|step| step.noise_scale.is_some()), "{expected:?}");
+        for layout in others {
+            for (found, expected) in reports(&measuring(layout), None).unwrap().iter().zip(&expected) {
+                let close = |found: Option<f64>, expected: Option<f64>, tolerance: f64| match (found, expected) {
+                    (Some(found), Some(expected)) => (found / expected - 1.0).abs() < tolerance,
+                    (found, expected) => found == expected,
+                };
+                assert!((found.loss / expected.loss - 1.0).abs() < 1e-4, "{layout:?}: {found:?} {expected:?}");
+                assert!(
+                    close(found.evaluation_loss, expected.evaluation_loss, 1e-4),
+                    "{layout:?}: {found:?} {expected:?}"
+                );
+                assert!(close(found.noise_scale, expected.noise_scale, 1e-2), "{layout:?}: {found:?} {expected:?}");
+            }
+        }
+    }
+}
+
+/// The first step, by runs of which one has the first micro-batch alone.
+#[test]
+fn the_noise_scale_follows_from_gradients_of_two_batch_sizes() {
+    let first = |micro_batch, micro_batches| {
+        let config = config(ParallelLayout { micro_batch, micro_batches, ..single() });
+        reports(&TrainConfig { noise_scale: micro_batches > 1, steps: 1, ..config }, None).unwrap()[0]
+    };
+    let (small, large) = (first(2, 1), first(2, 4));
+    let ([small, large_square], tokens) = ([small, large].map(|step| step.gradient_norm.powi(2)), (64.0, 256.0));
+    let signal = (tokens.1 * large_square - tokens.0 * small) / (tokens.1 - tokens.0);
+    let noise = (small - large_square) / (1.0 / tokens.0 - 1.0 / tokens.1);
+    let found = large.noise_scale.unwrap();
+    assert!((found / (noise / signal) - 1.0).abs() < 1e-3, "{found} {}", noise / signal);
+}
+
+#[test]
+fn evaluation_changes_no_loss_of_the_same_data_and_a_z_loss_adds_to_it() {
+    let base = TrainConfig { evaluate_every: Some(1), ..config(single()) };
+    let losses = |config: &TrainConfig| losses(config, None).unwrap();
+    assert_eq!(losses(&base), losses(&TrainConfig { evaluate_every: Some(3), ..base.clone() }));
+    let with = losses(&TrainConfig { z_loss: 1e-2, ..base.clone() })[0] - losses(&base)[0];
+    // The square of the logarithm of 256 even logits' sum.
+    assert!((with / 1e-2 - 256_f64.ln().powi(2)).abs() < 1.0, "{with}");
+}
+
 #[test]
 fn losses_are_the_ones_they_always_were_and_fall() {
     let config = config(single());

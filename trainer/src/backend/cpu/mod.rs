@@ -23,8 +23,8 @@ use self::{
 };
 use crate::{
     backend::{
-        AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, OptimizerTensors, Product, Stream, Tensor,
-        Vocabulary,
+        AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, LossWeights, OptimizerTensors, Product,
+        Stream, Tensor, Vocabulary,
         operations::{NORM_EPSILON, ROPE_BASE},
         work::{self, Work},
     },
@@ -461,13 +461,13 @@ impl Backend for CpuBackend {
         });
     }
 
-    fn loss(&self, maxima: &Tensor, sums: &Tensor, scale: f64, total: &Tensor) {
+    fn loss(&self, maxima: &Tensor, sums: &Tensor, weights: LossWeights, total: &Tensor) {
         let dtype = maxima.dtype();
         let [maxima_view, sums_view, total_view] = [maxima, sums, total].map(view);
         self.launch("loss", work::loss(maxima, sums, total), move || {
             with_element!(dtype, E => {
                 let (maxima, sums) = (maxima_view.read()?, sums_view.read()?);
-                kernels::loss::<<E as Element>::Sum>(&maxima, &sums, scale, &mut total_view.write()?);
+                kernels::loss::<<E as Element>::Sum>(&maxima, &sums, weights, &mut total_view.write()?);
                 Ok(())
             })
         });
@@ -478,7 +478,7 @@ impl Backend for CpuBackend {
         logits: &Tensor,
         vocabulary: Vocabulary<'_>,
         (maxima, sums): (&Tensor, &Tensor),
-        scale: f64,
+        weights: LossWeights,
         d_logits: &Tensor,
     ) {
         let (dtype, first) = (logits.dtype(), vocabulary.first);
@@ -491,7 +491,7 @@ impl Backend for CpuBackend {
                 let (maxima, sums) = (maxima_view.read()?, sums_view.read()?);
                 let columns = logits.len() / maxima.len().max(1);
                 let mut d_logits = d_logits_view.write::<E>()?;
-                kernels::loss_backward(&logits, columns, &maxima, &sums, &targets, first, scale, &mut d_logits);
+                kernels::loss_backward(&logits, columns, &maxima, &sums, &targets, first, weights, &mut d_logits);
                 Ok(())
             })
         });

@@ -29,8 +29,8 @@ use self::{
 };
 use crate::{
     backend::{
-        AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, OptimizerTensors, Product, Stream, Tensor,
-        Vocabulary,
+        AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, LossWeights, OptimizerTensors, Product,
+        Stream, Tensor, Vocabulary,
         work::{self, Work},
     },
     error::TrainError,
@@ -352,9 +352,9 @@ impl Backend for CudaBackend {
         });
     }
 
-    fn loss(&self, maxima: &Tensor, sums: &Tensor, scale: f64, total: &Tensor) {
+    fn loss(&self, maxima: &Tensor, sums: &Tensor, weights: LossWeights, total: &Tensor) {
         self.launch(work::loss(maxima, sums, total), |stream| {
-            self.kernels.loss(stream, array(maxima), array(sums), scale, array(total))
+            self.kernels.loss(stream, array(maxima), array(sums), weights, array(total))
         });
     }
 
@@ -363,12 +363,12 @@ impl Backend for CudaBackend {
         logits: &Tensor,
         vocabulary: Vocabulary<'_>,
         (maxima, sums): (&Tensor, &Tensor),
-        scale: f64,
+        weights: LossWeights,
         d_logits: &Tensor,
     ) {
         self.launch(work::loss_backward(logits, vocabulary.targets, (maxima, sums), d_logits), |stream| {
             let [logits, maxima, sums, d_logits] = [logits, maxima, sums, d_logits].map(array);
-            self.kernels.loss_backward(stream, logits, targets(vocabulary), maxima, sums, scale, d_logits)
+            self.kernels.loss_backward(stream, logits, targets(vocabulary), (maxima, sums), weights, d_logits)
         });
     }
 

@@ -5,6 +5,7 @@
 use num_traits::Zero;
 
 use super::{Element, Real, embedding::row, lanes, vectorised};
+use crate::backend::LossWeights;
 
 /// The largest logit of every row.
 pub(crate) fn row_maxima<E: Element>(logits: &[E], columns: usize, maxima: &mut [E::Sum]) {
@@ -48,16 +49,19 @@ pub(crate) fn row_sums<E: Element>(
     );
 }
 
-/// Adds to the total `scale` times the sum of the rows' losses, from what all ranks together have.
-pub(crate) fn loss<S: Real>(maxima: &[S], sums: &[S], scale: f64, total: &mut [S]) {
+/// Adds to the total the weighted sum of the rows' losses, from what all ranks together have.
+pub(crate) fn loss<S: Real>(maxima: &[S], sums: &[S], weights: LossWeights, total: &mut [S]) {
     assert!(sums.len() == 2 * maxima.len() && total.len() == 1);
     let (sums, target_logits) = sums.split_at(maxima.len());
     let rows = maxima.iter().zip(sums).zip(target_logits);
-    let losses = rows.map(|((maximum, sum), target)| (maximum.double() - target.double()) + sum.double().ln());
-    total[0] += S::of(scale * losses.sum::<f64>());
+    let losses = rows.map(|((maximum, sum), target)| {
+        let z = maximum.double() + sum.double().ln();
+        (maximum.double() - target.double()) + sum.double().ln() + weights.z * z * z
+    });
+    total[0] += S::of(weights.scale * losses.sum::<f64>());
 }
 
-/// The gradient of [`loss`]: scale · (softmax − 1 at the target).
+/// The gradient of [`loss`]: scale · (softmax · (1 + 2 · z · log of the sum) − 1 at the target).
 #[expect(clippy::too_many_arguments, reason = "they are what the steps before it had")]
 pub(crate) fn loss_backward<E: Element>(
     logits: &[E],
@@ -66,19 +70,20 @@ pub(crate) fn loss_backward<E: Element>(
     sums: &[E::Sum],
     targets: &[u32],
     first: u32,
-    scale: f64,
+    weights: LossWeights,
     d_logits: &mut [E],
 ) {
     let rows = maxima.len();
     assert!(logits.len() == rows * columns && targets.len() == rows && sums.len() == 2 * rows, "{rows} rows");
     assert_eq!(logits.len(), d_logits.len());
-    let scale = E::Sum::of(scale);
+    let scale = E::Sum::of(weights.scale);
     vectorised(
         #[inline(always)]
         || {
             let inputs = logits.chunks_exact(columns).zip(maxima).zip(sums).zip(targets);
             for ((((logits, maximum), sum), target), d_logits) in inputs.zip(d_logits.chunks_exact_mut(columns)) {
-                let factor = scale / *sum;
+                let z = maximum.double() + sum.double().ln();
+                let factor = E::Sum::of(weights.scale * (1.0 + 2.0 * weights.z * z)) / *sum;
                 for (d_logit, logit) in d_logits.iter_mut().zip(logits) {
                     *d_logit = E::narrow((logit.widen() - *maximum).exponential() * factor);
                 }

@@ -10,7 +10,10 @@ use super::{
     source::Source,
     threads_of_row,
 };
-use crate::{backend::DType, error::TrainError};
+use crate::{
+    backend::{DType, LossWeights},
+    error::TrainError,
+};
 
 /// Threads that stream a row, and that sum up the rows' losses.
 const ROW_THREADS: usize = 512;
@@ -62,33 +65,32 @@ impl Kernels {
         self.start(Source::CrossEntropy, &format!("row_sums_{}", suffix(logits.dtype)?), launch, stream)
     }
 
-    /// Adds the scaled cross-entropy of all rows to one number.
+    /// Adds the loss of all rows to one number.
     pub(crate) fn loss(
         &self,
         stream: CUstream,
         maxima: Array,
         sums: Array,
-        scale: f64,
+        weights: LossWeights,
         total: Array,
     ) -> Result<(), TrainError> {
         let rows = maxima.elements;
         expect("maxima", maxima, rows, DType::F32)?;
         expect("sums", sums, 2 * rows, DType::F32)?;
         expect("the total", total, 1, DType::F32)?;
-        let launch = Launch::new(1, LOSS_THREADS).array(maxima).array(sums).size(rows).double(scale).array(total);
+        let launch = Launch::new(1, LOSS_THREADS).array(maxima).array(sums).size(rows);
+        let launch = launch.double(weights.scale).double(weights.z).array(total);
         self.start(Source::CrossEntropy, "loss", launch, stream)
     }
 
     /// Its gradient, which may take the place of the logits.
-    #[expect(clippy::too_many_arguments, reason = "they are what the operation reads and writes")]
     pub(crate) fn loss_backward(
         &self,
         stream: CUstream,
         logits: Array,
         targets: Targets,
-        maxima: Array,
-        sums: Array,
-        scale: f64,
+        (maxima, sums): (Array, Array),
+        weights: LossWeights,
         d_logits: Array,
     ) -> Result<(), TrainError> {
         let (rows, columns) = shape(logits, maxima.elements)?;
@@ -98,7 +100,12 @@ impl Kernels {
         expect("d_logits", d_logits, logits.elements, logits.dtype)?;
         let launch = Launch::new(rows, threads_of_row(columns, ROW_THREADS));
         let launch = launch.array(logits).size(columns).array(maxima).array(sums);
-        let launch = launch.array(targets.tokens).size(targets.first as usize).float(scale as f32).array(d_logits);
+        let launch = launch
+            .array(targets.tokens)
+            .size(targets.first as usize)
+            .float(weights.scale as f32)
+            .float(weights.z as f32);
+        let launch = launch.array(d_logits);
         self.start(Source::CrossEntropy, &format!("loss_backward_{}", suffix(logits.dtype)?), launch, stream)
     }
 }

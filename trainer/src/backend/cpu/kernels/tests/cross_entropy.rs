@@ -2,13 +2,15 @@
 
 use half::bf16;
 
+use crate::backend::LossWeights;
+
 use super::super::{Element, Real, loss, loss_backward, row_maxima, row_sums};
 use super::{BRAIN, SINGLE, assert_close, assert_gradient, random, stored};
 
 const ROWS: usize = 5;
 const COLUMNS: usize = 24;
 const TARGETS: [u32; ROWS] = [0, 23, 7, 12, 11];
-const SCALE: f64 = 0.2;
+const WEIGHTS: LossWeights = LossWeights { scale: 0.2, z: 0.03 };
 
 /// The loss and its gradient, computed by so many ranks.
 fn run<E: Element>(logits: &[f64], ranks: usize) -> (f64, Vec<E>) {
@@ -35,11 +37,11 @@ fn run<E: Element>(logits: &[f64], ranks: usize) -> (f64, Vec<E>) {
         }
     }
     let mut total = [E::Sum::of(1.0)];
-    loss(&maxima, &sums, SCALE, &mut total);
+    loss(&maxima, &sums, WEIGHTS, &mut total);
     let mut d_logits = vec![E::default(); logits.len()];
     for rank in 0..ranks {
         let mut own = vec![E::default(); ROWS * columns];
-        loss_backward(&part(rank), columns, &maxima, &sums, &TARGETS, first(rank), SCALE, &mut own);
+        loss_backward(&part(rank), columns, &maxima, &sums, &TARGETS, first(rank), WEIGHTS, &mut own);
         for (row, own) in d_logits.chunks_mut(COLUMNS).zip(own.chunks(columns)) {
             row[rank * columns..][..columns].copy_from_slice(own);
         }
@@ -58,10 +60,10 @@ fn the_loss_is_that_of_the_definition() {
         .zip(TARGETS)
         .map(|(row, target)| {
             let sum: f64 = row.iter().map(|logit| logit.exp()).sum();
-            -(row[target as usize].exp() / sum).ln()
+            -(row[target as usize].exp() / sum).ln() + WEIGHTS.z * sum.ln().powi(2)
         })
         .sum::<f64>();
-    assert_close(&[run::<f64>(&logits(), 1).0], &[SCALE * losses], 1e-12);
+    assert_close(&[run::<f64>(&logits(), 1).0], &[WEIGHTS.scale * losses], 1e-12);
 }
 
 #[test]

@@ -68,10 +68,11 @@ __device__ __forceinline__ void row_sums(
 template <typename E>
 __device__ __forceinline__ void loss_backward(
     const E* logits, long long columns, const float* maxima, const float* sums, const unsigned* targets,
-    unsigned first, float scale, E* d_logits) {
+    unsigned first, float scale, float z_weight, E* d_logits) {
     const E* row = logits + blockIdx.x * columns;
     E* d_row = d_logits + blockIdx.x * columns;
-    float maximum = maxima[blockIdx.x], factor = scale / sums[blockIdx.x];
+    float maximum = maxima[blockIdx.x], sum = sums[blockIdx.x];
+    float factor = scale * (1.0f + 2.0f * z_weight * (maximum + logf(sum))) / sum;
     long long target = (long long)targets[blockIdx.x] - first;
     auto gradient = [&](float logit, long long column) {
         float probability = exponential<E>(logit - maximum) * factor;
@@ -117,10 +118,11 @@ __device__ __forceinline__ void loss_backward(
 
 // Adds the scaled losses of all rows to one number: a single block, in double precision.
 extern "C" __global__ void __launch_bounds__(1024)
-    loss(const float* maxima, const float* sums, long long rows, double scale, float* total) {
+    loss(const float* maxima, const float* sums, long long rows, double scale, double z_weight, float* total) {
     double losses = 0.0;
     for (long long row = threadIdx.x; row < rows; row += blockDim.x) {
-        losses += ((double)maxima[row] - (double)sums[rows + row]) + log((double)sums[row]);
+        double logarithm = log((double)sums[row]), z = (double)maxima[row] + logarithm;
+        losses += ((double)maxima[row] - (double)sums[rows + row]) + logarithm + z_weight * z * z;
     }
     losses = over_block(losses, 0.0, sum_of<double>);
     if (threadIdx.x == 0) {
@@ -138,8 +140,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     }                                                                                                               \
     extern "C" __global__ void backward_name(const E* logits, long long columns, const float* maxima,               \
                                              const float* sums, const unsigned* targets, unsigned first,            \
-                                             float scale, E* d_logits) {                                            \
-        loss_backward(logits, columns, maxima, sums, targets, first, scale, d_logits);                              \
+                                             float scale, float z_weight, E* d_logits) {                            \
+        loss_backward(logits, columns, maxima, sums, targets, first, scale, z_weight, d_logits);                    \
     }
 CROSS_ENTROPY(row_maxima_bf16, row_sums_bf16, loss_backward_bf16, bf16)
 CROSS_ENTROPY(row_maxima_f32, row_sums_f32, loss_backward_f32, float)

@@ -1,10 +1,10 @@
 use half::bf16;
 
 use super::{super::Targets, Gpu, Stored, assert_near, gpu, random, twice};
-use crate::backend::cpu::kernels;
+use crate::backend::{LossWeights, cpu::kernels};
 
 const FIRST: u32 = 40;
-const SCALE: f64 = 0.37;
+const WEIGHTS: LossWeights = LossWeights { scale: 0.37, z: 0.02 };
 
 fn losses<E: Stored>(gpu: &Gpu, rows: usize, columns: usize) {
     let what = |name: &str| format!("{name} of {rows} by {columns}");
@@ -15,8 +15,8 @@ fn losses<E: Stored>(gpu: &Gpu, rows: usize, columns: usize) {
     let mut d_logits = vec![E::default(); logits.len()];
     kernels::row_maxima(&logits, columns, &mut maxima);
     kernels::row_sums(&logits, columns, &maxima, &targets, FIRST, &mut sums);
-    kernels::loss(&maxima, &sums, SCALE, &mut total);
-    kernels::loss_backward(&logits, columns, &maxima, &sums, &targets, FIRST, SCALE, &mut d_logits);
+    kernels::loss(&maxima, &sums, WEIGHTS, &mut total);
+    kernels::loss_backward(&logits, columns, &maxima, &sums, &targets, FIRST, WEIGHTS, &mut d_logits);
 
     let stream = gpu.stream();
     let (actual_maxima, actual_sums, actual_total, actual_gradient) = twice(|| {
@@ -26,12 +26,12 @@ fn losses<E: Stored>(gpu: &Gpu, rows: usize, columns: usize) {
         let (total, d_logits) = (gpu.upload(&[2.5_f32]), gpu.poisoned::<E>(rows * columns));
         gpu.kernels.row_maxima(stream, logits.array, maxima.array).unwrap();
         gpu.kernels.row_sums(stream, logits.array, targets, maxima.array, sums.array).unwrap();
-        gpu.kernels.loss(stream, maxima.array, sums.array, SCALE, total.array).unwrap();
+        gpu.kernels.loss(stream, maxima.array, sums.array, WEIGHTS, total.array).unwrap();
         let row = (maxima.array, sums.array);
-        gpu.kernels.loss_backward(stream, logits.array, targets, row.0, row.1, SCALE, d_logits.array).unwrap();
+        gpu.kernels.loss_backward(stream, logits.array, targets, row, WEIGHTS, d_logits.array).unwrap();
         // And once more in place.
         let gradient = gpu.download::<E>(&d_logits);
-        gpu.kernels.loss_backward(stream, logits.array, targets, row.0, row.1, SCALE, logits.array).unwrap();
+        gpu.kernels.loss_backward(stream, logits.array, targets, row, WEIGHTS, logits.array).unwrap();
         assert!(gradient == gpu.download::<E>(&logits), "another gradient in place");
         (gpu.download::<f32>(&maxima), gpu.download::<f32>(&sums), gpu.download::<f32>(&total), gradient)
     });

@@ -8,7 +8,7 @@ use super::{
     super::{super::array::AttentionArrays, OptimizerArrays, Targets},
     Buffer, Gpu, Kernels, Stored, gpu, random,
 };
-use crate::backend::{AdamW, Direction, Heads};
+use crate::backend::{AdamW, Direction, Heads, LossWeights};
 
 const TOKENS: usize = 8192;
 const WIDTH: usize = 2048;
@@ -16,6 +16,7 @@ const FFN: usize = 7168;
 const VOCABULARY: usize = 32_000;
 const PARAMETERS: usize = 100 << 20;
 const REPEATS: u32 = 20;
+const WEIGHTS: LossWeights = LossWeights { scale: 1.0, z: 0.0 };
 
 /// Seconds that work takes when it is queued again and again.
 fn seconds(gpu: &Gpu, work: impl Fn()) -> f64 {
@@ -98,10 +99,10 @@ fn cross_entropy(gpu: &Gpu) {
     streams(gpu, "row_sums", bytes, || {
         kernels.row_sums(stream, logits.array, targets, maxima.array, sums.array).unwrap();
     });
-    streams(gpu, "loss", 12 * TOKENS, || kernels.loss(stream, maxima.array, sums.array, 1.0, total.array).unwrap());
+    streams(gpu, "loss", 12 * TOKENS, || kernels.loss(stream, maxima.array, sums.array, WEIGHTS, total.array).unwrap());
     streams(gpu, "loss_backward", 2 * bytes, || {
         let row = (maxima.array, sums.array);
-        kernels.loss_backward(stream, logits.array, targets, row.0, row.1, 1.0, d_logits.array).unwrap();
+        kernels.loss_backward(stream, logits.array, targets, row, WEIGHTS, d_logits.array).unwrap();
     });
 }
 
