@@ -14,6 +14,7 @@
 mod activations;
 mod assumptions;
 mod communication;
+mod compute;
 #[cfg(feature = "files")]
 mod config_file;
 mod counted;

@@ -21,7 +21,7 @@ fn json_is_what_the_contract_says() {
     assert_eq!(json["model"]["parameters"], 70_553_706_496_u64);
     assert_eq!(json["device"]["name"], "h100-sxm");
     assert_eq!(json["device"]["peak_flops"], 989.4e12);
-    assert_eq!(json["assumptions"]["compute_efficiency"], 0.6);
+    assert_eq!(json["assumptions"]["compute_efficiency"], 0.75);
     let configurations = json["configurations"].as_array().unwrap();
     let mut last = f64::INFINITY;
     for configuration in configurations {
@@ -38,9 +38,13 @@ fn json_is_what_the_contract_says() {
         let figure = |name: &str| configuration[name].as_f64().unwrap();
         assert!(figure("tokens_per_second") <= last);
         last = figure("tokens_per_second");
+        assert!(figure("step_time_low_ns") < figure("step_time_ns"));
+        assert!(figure("step_time_ns") < figure("step_time_high_ns"));
+        assert!(figure("tokens_per_second_low") < last && last < figure("tokens_per_second_high"));
+        assert_eq!(layout["gradients"], "fp32");
         assert!((figure("step_time_ns") * last / 1e9 / 4_194_304.0 - 1.0).abs() < 1e-9);
         assert!((figure("gpu_days") / (15e12 / last * 64.0 / 86_400.0) - 1.0).abs() < 1e-9);
-        assert!(figure("mfu") < 0.6 && figure("bubble") < 1.0 && figure("exposed_communication_ns") >= 0.0);
+        assert!(figure("mfu") < 0.75 && figure("bubble") < 1.0 && figure("exposed_communication_ns") >= 0.0);
     }
     assert!(configurations.len() > 10);
     let rejected = json["rejected"].as_array().unwrap();
@@ -57,7 +61,7 @@ fn text_says_what_is_predicted_and_assumed() {
         "{stdout}"
     );
     assert!(stdout.contains("\npredicted: the best of each dp × tp × pp grid, out of "), "{stdout}");
-    assert!(stdout.contains("\nassumptions: compute reaches 50% of 312 TFLOP/s (bf16, dense)"), "{stdout}");
+    assert!(stdout.contains("\nassumptions: matrix products reach 50% of 312 TFLOP/s (bf16, dense)"), "{stdout}");
     assert!(stdout.contains("GPU-days") && !stdout.contains('\u{1b}'), "{stdout}");
     let nothing = text(&plan("--model llama-405b --gpu a10 --gpus 2").stdout);
     assert!(nothing.contains("\nno configuration fits\n") && nothing.contains(" GB usable, "), "{nothing}");
