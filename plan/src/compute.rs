@@ -27,8 +27,19 @@ const TILE: u64 = 128;
 const HEAD: f64 = 128.0;
 
 /// What flash attention reaches with the heads of a model, as a share of what it reaches with heads of 128.
-fn attention_by_width(model: &ModelShape) -> f64 {
+pub fn attention_by_width(model: &ModelShape) -> f64 {
     2.0 / (1.0 + HEAD / model.head_dim as f64)
+}
+
+/// How many kernels compute in a step of one stage that holds all layers, without the optimizer's.
+pub fn kernels_per_step(
+    model: &ModelShape,
+    device: &Device,
+    assumptions: &Assumptions,
+    layout: &ParallelLayout,
+) -> f64 {
+    let computed = Compute::of(model, device, assumptions, layout).of_stage(model.layers, true, true);
+    layout.micro_batches as f64 * computed.kernels
 }
 
 /// What a device does: how long its kernels take, and how many there are.

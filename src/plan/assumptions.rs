@@ -3,6 +3,8 @@
 use clap::ValueEnum;
 use stepscope_plan::{Assumptions, Attention, Device};
 
+use super::recorded::Recorded;
+
 #[derive(clap::Args)]
 pub(super) struct AssumptionArguments {
     /// Share of the dense peak that matrix products reach.
@@ -61,9 +63,11 @@ enum AttentionName {
 }
 
 impl AssumptionArguments {
-    /// The usual assumptions for a device, and what is set.
-    pub(super) fn apply(&self, device: &Device) -> Assumptions {
-        let mut assumptions = Assumptions::of(device);
+    /// The usual assumptions for a device, what recorded runs show of it, and what is set.
+    pub(super) fn apply(&self, device: &Device, recorded: Option<&Recorded>) -> Assumptions {
+        let usual = Assumptions::of(device);
+        let recorded = recorded.filter(|recorded| recorded.device == device);
+        let mut assumptions = recorded.map_or(usual, |recorded| recorded.calibration.apply(usual));
         let set = |target: &mut f64, value: Option<f64>, scale: f64| {
             if let Some(value) = value {
                 *target = value * scale;

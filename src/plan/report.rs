@@ -6,12 +6,14 @@ use stepscope_plan::{
     Assumptions, Attention, Configuration, ModelShape, ParallelLayout, Rejection, Request, Schedule, Search, text,
 };
 
+use super::recorded::{JsonCalibration, Recorded};
 use crate::terminal;
 
 /// What was asked and what was found.
 pub(super) struct Report<'a> {
     pub(super) request: &'a Request,
     pub(super) search: &'a Search,
+    pub(super) recorded: Option<&'a Recorded>,
     pub(super) tokens: Option<u64>,
 }
 
@@ -23,6 +25,7 @@ pub(super) struct Json<'a> {
     model: JsonModel<'a>,
     device: JsonDevice,
     assumptions: JsonAssumptions,
+    calibration: Option<JsonCalibration<'a>>,
     configurations: Vec<JsonConfiguration<'a>>,
     rejected: &'a [Rejection],
 }
@@ -87,6 +90,7 @@ impl Report<'_> {
                 sequence_length: self.request.sequence_length,
                 assumptions: self.request.assumptions,
             },
+            calibration: self.recorded.map(Recorded::json),
             configurations: configurations.collect(),
             rejected: &self.search.rejected,
         }
@@ -122,7 +126,8 @@ impl Report<'_> {
             }
         }
         text += &self.rejected(limit);
-        text + &self.assumed()
+        text += &self.assumed();
+        text + &self.recorded.map_or_else(String::new, Recorded::text)
     }
 
     fn configurations(&self, limit: usize) -> String {
