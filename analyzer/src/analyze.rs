@@ -8,6 +8,7 @@ use std::{
     thread::{self, available_parallelism},
 };
 
+use stepscope_plan::Assumptions;
 use stepscope_traces::{GroupInfo, Rank, RankDirectory, RankInfo, Run, RunInfo, State, Step};
 
 use crate::{
@@ -33,6 +34,7 @@ use crate::{
         modules::modules,
         operators::{operators, sources},
         paused::paused,
+        plan_score::plan_score,
         recording::recording,
         roofline::roofline,
         stages::Stages,
@@ -229,8 +231,10 @@ pub(crate) fn assemble<T>(
         gemms: gemms(&launched, known_device),
         kernel_durations: kernel_durations(&launched.durations),
         roofline,
+        prediction: None,
         findings: Vec::new(),
     };
+    analysis.prediction = plan_score(&analysis, Assumptions::of);
     analysis.findings = findings(&analysis);
     Ok((analysis, seen))
 }

@@ -39,10 +39,10 @@ pub use figures::{
     HostPhase, HostTime, IdleReason, IdleShare, KernelDurations, KernelFigures, KernelMfu, KernelRates,
     LaunchedKernels, LayerMemory, LayerShare, Ledger, LibraryMemory, Limit, MemoryLibrary, MemoryPoint, MemoryShortage,
     MessageSize, Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank, PathShare, PathStretch,
-    Paused, PendingOperation, PhaseShare, PipelineFigures, RankClock, RankElsewhere, RankFigures, RankMemory,
-    RankOperation, Recording, Roofline, RunLayout, RunSummary, ShapeFigures, Share, SourceFigures, SpanPlace,
-    StageFigures, StepBubble, StepCollectives, StepFigures, StepRecord, StepTime, Straggler, Wait, WaitingRank,
-    WaitingWork, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
+    Paused, PendingOperation, PhaseShare, PipelineFigures, PlanScore, RankClock, RankElsewhere, RankFigures,
+    RankMemory, RankOperation, Recording, Roofline, RunLayout, RunSummary, ScoredFigure, ShapeFigures, Share,
+    SourceFigures, SpanPlace, StageFigures, StepBubble, StepCollectives, StepFigures, StepRecord, StepTime, Straggler,
+    Wait, WaitingRank, WaitingWork, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
 };
 pub use incidents::{
     HangExplanation, JobWatch, KnownIncident, Notice, SlowStepCause, WatchedStep, known_incidents, why_hanging,
@@ -51,8 +51,10 @@ pub use incidents::{
 pub use job::{
     clock::AlignedClock,
     ideal_schedule::NoIdeal,
+    measured_rates::measured_rates,
     outliers::{Spread, outliers},
     paused::paused,
+    plan_score::plan_score,
     progress::JobTime,
     recording::recording,
     step_summary::StepSummary,

@@ -13,7 +13,9 @@
 
 mod activations;
 mod assumptions;
+mod calibration;
 mod communication;
+mod compute;
 #[cfg(feature = "files")]
 mod config_file;
 mod counted;
@@ -37,7 +39,9 @@ pub mod text;
 
 pub use activations::Attention;
 pub use assumptions::Assumptions;
+pub use calibration::{Calibration, MeasuredAssumption, MeasuredRates};
 pub use communication::{Axis, Traffic};
+pub use compute::{attention_by_width, kernels_per_step};
 pub use counted::{CountedModel, Model};
 pub use device::{Device, Peaks, possible_peak};
 pub use error::PlanError;

@@ -69,8 +69,16 @@ pub struct Configuration {
     pub tight: bool,
     /// A step.
     pub step_time_ns: f64,
+    /// A step, if efficiencies and bandwidths are higher by the assumed spread.
+    pub step_time_low_ns: f64,
+    /// A step, if they are lower by it.
+    pub step_time_high_ns: f64,
     /// Over all ranks.
     pub tokens_per_second: f64,
+    /// With the longest step of the range.
+    pub tokens_per_second_low: f64,
+    /// With the shortest.
+    pub tokens_per_second_high: f64,
     /// By the default convention.
     pub mfu: f64,
     /// The share of time that stages wait for each other.
@@ -205,22 +213,11 @@ impl Request {
     }
 
     fn usable_bytes(&self) -> u64 {
-        (self.device.memory_bytes as f64 * self.assumptions.usable_memory) as u64
+        self.assumptions.usable_bytes(&self.device)
     }
 
     fn configuration(&self, layout: ParallelLayout, memory: MemoryPlan) -> Configuration {
-        let prediction = Prediction::of(&self.model, &self.device, &self.assumptions, &layout, &memory);
-        Configuration {
-            layout,
-            memory,
-            memory_bytes: memory.total(),
-            tight: memory.total() as f64 > (1.0 - HEAD_ROOM) * self.usable_bytes() as f64,
-            step_time_ns: prediction.step * 1e9,
-            tokens_per_second: layout.tokens_per_step() as f64 / prediction.step,
-            mfu: prediction.mfu,
-            bubble: prediction.bubble,
-            exposed_communication_ns: prediction.exposed_communication * 1e9,
-        }
+        Configuration::of(&self.model, &self.device, &self.assumptions, layout, memory)
     }
 
     fn rejection(&self, miss: &Miss) -> Rejection {
@@ -266,6 +263,46 @@ impl Misses {
 }
 
 impl Configuration {
+    /// What is predicted for a layout, whether or not it fits.
+    pub fn predict(
+        model: &ModelShape,
+        device: &Device,
+        assumptions: &Assumptions,
+        layout: ParallelLayout,
+    ) -> Result<Configuration, PlanError> {
+        assumptions.check()?;
+        let memory = MemoryPlan::fullest(model, &layout, assumptions.attention)?;
+        Ok(Configuration::of(model, device, assumptions, layout, memory))
+    }
+
+    fn of(
+        model: &ModelShape,
+        device: &Device,
+        assumptions: &Assumptions,
+        layout: ParallelLayout,
+        memory: MemoryPlan,
+    ) -> Configuration {
+        let predict = |assumptions: &Assumptions| Prediction::of(model, device, assumptions, &layout, &memory);
+        let prediction = predict(assumptions);
+        let (faster, slower) = (predict(&assumptions.faster()), predict(&assumptions.slower()));
+        let tokens_per_second = |prediction: &Prediction| layout.tokens_per_step() as f64 / prediction.step;
+        Configuration {
+            layout,
+            memory,
+            memory_bytes: memory.total(),
+            tight: memory.total() as f64 > (1.0 - HEAD_ROOM) * assumptions.usable_bytes(device) as f64,
+            step_time_ns: prediction.step * 1e9,
+            step_time_low_ns: faster.step * 1e9,
+            step_time_high_ns: slower.step * 1e9,
+            tokens_per_second: tokens_per_second(&prediction),
+            tokens_per_second_low: tokens_per_second(&slower),
+            tokens_per_second_high: tokens_per_second(&faster),
+            mfu: prediction.mfu,
+            bubble: prediction.bubble,
+            exposed_communication_ns: prediction.exposed_communication * 1e9,
+        }
+    }
+
     /// Faster first; of equally fast ones the larger micro-batch, then the simpler layout.
     fn better(&self, other: &Configuration) -> Ordering {
         let simplicity = |configuration: &Configuration| {
@@ -286,7 +323,12 @@ impl Configuration {
 fn schedules(layout: ParallelLayout, model: &ModelShape) -> impl Iterator<Item = ParallelLayout> + use<> {
     let plain = ParallelLayout { schedule: Schedule::OneForwardOneBackward, chunks: 1, ..layout };
     let most_chunks = if layout.pp > 1 { model.layers / layout.pp } else { 1 };
-    let interleaved = 2..=most_chunks.min(8);
+    // Pieces that are not alike keep each other waiting, but for the two at the ends.
+    let pieces_are_alike = {
+        let (layers, pp) = (model.layers, layout.pp);
+        move |chunks: &u64| [0, pp * chunks - 1, pp * chunks - 2].contains(&(layers % (pp * chunks)))
+    };
+    let interleaved = (2..=most_chunks.min(8)).filter(pieces_are_alike);
     let interleaved =
         interleaved.map(move |chunks| ParallelLayout { schedule: Schedule::Interleaved, chunks, ..layout });
     let possible = move |layout: &ParallelLayout| {
@@ -332,7 +374,12 @@ mod tests {
             let left = 1.0 - configuration.memory_bytes as f64 / request.usable_bytes() as f64;
             assert_eq!(configuration.tight, left < 0.05, "{left}");
             assert_eq!(configuration.memory_bytes, configuration.memory.total());
-            assert!((0.0..0.6).contains(&configuration.mfu), "{configuration:?}");
+            assert!((0.0..request.assumptions.compute_efficiency).contains(&configuration.mfu), "{configuration:?}");
+            assert!(configuration.step_time_low_ns < configuration.step_time_ns, "{configuration:?}");
+            assert!(configuration.step_time_ns < configuration.step_time_high_ns, "{configuration:?}");
+            let low = 4_194_304.0 / (configuration.step_time_high_ns / 1e9);
+            assert!((configuration.tokens_per_second_low / low - 1.0).abs() < 1e-9);
+            assert!(configuration.tokens_per_second < configuration.tokens_per_second_high);
             assert!(configuration.step_time_ns > 0.0 && configuration.exposed_communication_ns >= 0.0);
         }
         assert!(search.configurations.is_sorted_by(|one, two| one.tokens_per_second >= two.tokens_per_second));
@@ -399,5 +446,70 @@ mod tests {
         assert!(wrong(Request { assumptions, ..base.clone() }).contains("network bandwidth"));
         let assumptions = Assumptions { gpus_per_node: u64::MAX, ..base.assumptions };
         assert!(wrong(Request { assumptions, ..base }).contains("a node cannot have"));
+    }
+
+    /// The best configuration of each grid, best first.
+    fn grids(request: &Request) -> Vec<Configuration> {
+        let mut best: Vec<Configuration> = Vec::new();
+        let grid = |configuration: &Configuration| {
+            let ParallelLayout { dp, tp, pp, .. } = configuration.layout;
+            (dp, tp, pp)
+        };
+        for configuration in request.search().unwrap().configurations {
+            if best.iter().all(|other| grid(other) != grid(&configuration)) {
+                best.push(configuration);
+            }
+        }
+        best
+    }
+
+    /// Korthikanti et al. (2022), table 3: t 8, p 8 on 64 A100, and t 8, p 35 in three chunks on 280; sequences as many.
+    #[test]
+    fn megatrons_configurations_are_near_the_top() {
+        let gpt3 = ModelShape { vocabulary: 51_200, ..ModelShape::preset("gpt3-175b").unwrap() };
+        let large = ModelShape {
+            layers: 105,
+            hidden: 20_480,
+            heads: 128,
+            kv_heads: 128,
+            head_dim: 160,
+            ffn: 81_920,
+            ..gpt3.clone()
+        };
+        assert_eq!(large.parameters() / 1_000_000_000, 529);
+        let trained = |model: ModelShape, gpus: u64| {
+            let base = request("gpt3-175b", "a100", gpus);
+            let assumptions = Assumptions { attention: crate::Attention::Naive, ..base.assumptions };
+            let (sequence_length, global_batch_tokens) = (2048, gpus * 2048);
+            grids(&Request {
+                model,
+                assumptions,
+                sequence_length,
+                global_batch_tokens,
+                gradients: Precision::Fp32,
+                ..base
+            })
+        };
+        let best = trained(gpt3, 64);
+        let published =
+            best.iter().position(|configuration| (configuration.layout.tp, configuration.layout.pp) == (8, 8));
+        let published = &best[published.filter(|place| *place < 3).unwrap()];
+        assert!(published.tokens_per_second > 0.97 * best[0].tokens_per_second, "{published:?}");
+        let ParallelLayout { tp, sequence_parallel, pp, chunks, recompute, .. } = trained(large, 280)[0].layout;
+        assert_eq!((tp, sequence_parallel, pp, chunks, recompute), (8, true, 35, 3, Recompute::Selective));
+    }
+
+    /// Grattafiori et al. (2024), table 4: t 8, p 16 on 16,384 H100, with fewer layers on the first and on the last stage.
+    #[test]
+    fn llama_405b_has_eight_tensor_ranks_and_a_pipeline_of_16() {
+        let request = Request {
+            sequence_length: 8192,
+            global_batch_tokens: 16_384 * 1024,
+            gradients: Precision::Fp32,
+            ..request("llama-405b", "h100", 16_384)
+        };
+        let best: Vec<(u64, u64)> = grids(&request).iter().map(|found| (found.layout.tp, found.layout.pp)).collect();
+        assert!(best.iter().position(|grid| *grid == (8, 16)).is_some_and(|place| place < 3), "{best:?}");
+        assert!(best[..4].iter().all(|(tp, _)| *tp == 8), "{best:?}");
     }
 }

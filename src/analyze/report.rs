@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use stepscope_analyzer::{
-    AlignedBy, Analysis, KernelFigures, KernelMfu, Mfu, ModelFrom, PipelineFigures, RankFigures, RankMemory,
+    AlignedBy, Analysis, KernelFigures, KernelMfu, Mfu, ModelFrom, PipelineFigures, PlanScore, RankFigures, RankMemory,
 };
 use stepscope_plan::{Convention, Model, text};
 use stepscope_traces::{Family, Loss, MemoryCategory, Nanos, Phase, RunSource, Step, without_signature};
@@ -69,6 +69,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("speed", speed(analysis)),
         fact("waiting", waiting(analysis)),
         fact("memory", fullest(analysis).map(memory)),
+        fact("plan", analysis.prediction.as_ref().and_then(predicted)),
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
         fact("kernels", kernels(analysis)),
         fact("loss", losses(analysis)),
@@ -293,6 +294,17 @@ fn memory(memory: &RankMemory) -> String {
         let change = memory.peak_bytes as f64 / plan.total().max(1) as f64 - 1.0;
         format!("; predicted {} ({})", text::bytes(plan.total()), text::percent_more(change))
     })
+}
+
+/// What was predicted for a step, beside what was measured; nothing, where times are not compared.
+fn predicted(score: &PlanScore) -> Option<String> {
+    let (step, low, high) = (score.step_time_ns?, score.step_time_low_ns?, score.step_time_high_ns?);
+    let measured = text::percent_more(step.measured / step.predicted - 1.0);
+    let range = text::durations(low as i64, high as i64);
+    let mut says = format!("predicted step {} ({measured}), range {range}", text::duration(step.predicted as i64));
+    let tokens = score.tokens_per_second.map(|tokens| text::count(tokens.predicted.round() as u64));
+    says += &tokens.map_or_else(String::new, |tokens| format!(", {tokens} tokens/s"));
+    Some(says + &score.mfu.map_or_else(String::new, |mfu| format!(", MFU {}", text::percent(mfu.predicted))))
 }
 
 fn pipeline(pipeline: &PipelineFigures) -> String {

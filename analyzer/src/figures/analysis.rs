@@ -20,6 +20,7 @@ use super::{
     memory::RankMemory,
     mfu::Mfu,
     pipeline::PipelineFigures,
+    plan_score::PlanScore,
     rank::RankFigures,
     roofline::Roofline,
     steps::{StepFigures, StepTime},
@@ -90,6 +91,8 @@ pub struct Analysis {
     pub kernel_durations: Option<KernelDurations>,
     /// What lets kernels be no faster; none where the peak is not known, or ranks share a device.
     pub roofline: Option<Roofline>,
+    /// What was predicted for it; none of a run that does not say its model and layout.
+    pub prediction: Option<PlanScore>,
     /// What stands out, the most important first.
     pub findings: Vec<Finding>,
 }

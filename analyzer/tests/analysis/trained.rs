@@ -1,6 +1,6 @@
 use std::{thread, time::Duration};
 
-use stepscope_analyzer::{Analysis, CollectiveFigures, Selection, StepChoice};
+use stepscope_analyzer::{Analysis, CollectiveFigures, Selection, StepChoice, measured_rates};
 use stepscope_plan::{Axis, ModelShape, ParallelLayout, Recompute, Schedule, Zero};
 use stepscope_traces::{MemoryCategory, Rank, RunInfo, SpanKind};
 use stepscope_trainer::{CpuTraining, GradientReduction, StepReport, TrainConfig, comm::Groups};
@@ -61,6 +61,13 @@ fn memory_is_what_was_planned_and_falls_as_it_should() {
         let at_peak = |category| memory.at_peak.get(&category).copied().unwrap_or(0);
         assert_eq!(at_peak(MemoryCategory::Parameters), predicted.parameters);
         assert_eq!(at_peak(MemoryCategory::OptimizerState), predicted.optimizer_state);
+        let score = analysis.prediction.as_ref().unwrap();
+        let fullest = analysis.memory.iter().map(|memory| memory.peak_bytes).max().unwrap();
+        assert_eq!(score.memory_bytes.map(|figure| figure.measured), Some(fullest as f64));
+        // Nothing is predicted for the time of a CPU.
+        let why = score.times_why_not.as_deref().unwrap();
+        assert!(score.step_time_ns.is_none() && why.starts_with("nothing is known of the device "), "{why}");
+        assert_eq!(measured_rates(&analysis).unwrap_err(), why);
         at_peak(category) as f64
     };
     use MemoryCategory::{Activations, Gradients, OptimizerState, Parameters};
