@@ -9,7 +9,8 @@ use crate::{activations::Attention, device::Device, error::PlanError};
 pub struct Assumptions {
     /// The share of the peak that matrix products reach.
     pub compute_efficiency: f64,
-    /// The share of the peak that flash attention reaches with heads of 128, by the FLOPs that a causal mask leaves.
+    /// The share of the peak that flash attention reaches with heads of 128 in long sequences, by the FLOPs that a causal mask
+    /// leaves.
     pub attention_efficiency: f64,
     /// The share of the memory's bandwidth that all other kernels reach.
     pub memory_efficiency: f64,
@@ -45,7 +46,7 @@ impl Assumptions {
         Assumptions {
             // What cuBLAS, cuDNN and our own kernels reached in runs recorded on an H200.
             compute_efficiency: 0.75,
-            attention_efficiency: 0.35,
+            attention_efficiency: 0.62,
             memory_efficiency: 0.8,
             kernel_gap: 3e-6,
             // A launch on such a machine, when nothing is recorded.

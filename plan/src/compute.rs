@@ -4,8 +4,9 @@
 //!   result. A product with fewer tiles of 128 × 128 than the device has multiprocessors leaves the others idle.
 //! - **Attention** in tiles skips what the causal mask hides: `2·S·q` FLOPs a token forward and `5·S·q` backward, where
 //!   scores are computed again, for a sequence of S and queries of width q. It has an efficiency of its own, for heads of
-//!   128: beside its products it takes exponentials, one for each score however wide the head is. Naive attention
-//!   multiplies the whole square, and reads and writes it several times.
+//!   128 and long sequences: beside its products it takes exponentials, one for each score however wide the head is, and each
+//!   token costs something however long its sequence is. Naive attention multiplies the whole square, and reads and writes it
+//!   several times.
 //! - **All other kernels** wait for memory. Per token of a layer, in elements: norms `2h` forward and `4h` backward each,
 //!   additions `3h` each, rotation `2(q + k)` each way, a gated network `3f` and `5f`, a plain one `2f` and `3f`. At the
 //!   head, logits are read three times and written once.
@@ -26,9 +27,15 @@ const TILE: u64 = 128;
 /// The width of a head for which the efficiency of attention is said.
 const HEAD: f64 = 128.0;
 
-/// What flash attention reaches with the heads of a model, as a share of what it reaches with heads of 128.
-pub fn attention_by_width(model: &ModelShape) -> f64 {
-    2.0 / (1.0 + HEAD / model.head_dim as f64)
+/// What a token costs flash attention in any sequence, in tokens that it attends to with heads of 128: as recorded on an H200 in
+/// sequences of 256 to 16,384 tokens.
+const COST_OF_TOKEN: f64 = 1900.0;
+
+/// What flash attention reaches with the heads of a model in sequences of a length, as a share of what it reaches with heads of
+/// 128 in long ones.
+pub fn attention_by_shape(model: &ModelShape, sequence_length: u64) -> f64 {
+    let by_width = 2.0 / (1.0 + HEAD / model.head_dim as f64);
+    1.0 / (1.0 / by_width + COST_OF_TOKEN / sequence_length as f64)
 }
 
 /// How many kernels compute in a step of one stage that holds all layers, without the optimizer's.
@@ -188,7 +195,8 @@ impl RankWork<'_> {
         };
         match self.assumptions.attention {
             Attention::Flash => {
-                let efficiency = self.assumptions.attention_efficiency * attention_by_width(model);
+                let efficiency =
+                    self.assumptions.attention_efficiency * attention_by_shape(model, self.layout.sequence_length);
                 [at(2.0, efficiency, 1.0), at(5.0, efficiency, 5.0)]
             }
             Attention::Naive => {
@@ -278,6 +286,7 @@ mod tests {
     }
 
     const TOKENS: f64 = 4096.0;
+    const EFFICIENCY: f64 = 0.62;
 
     fn base() -> ParallelLayout {
         ParallelLayout { sequence_length: 2048, micro_batch: 2, ..ParallelLayout::default() }
@@ -288,8 +297,8 @@ mod tests {
         // Queries of 2048, keys and values of 512 each, output, and a network of 8192 with a gate.
         let matrices = 2048.0 * (3072.0 + 2048.0 + 3.0 * 8192.0);
         let products = 6.0 * matrices * TOKENS / (0.75 * 989.4e12);
-        // Heads of 64 take as many exponentials as heads of 128 do for twice the FLOPs.
-        let attention = 7.0 * 2048.0 * 2048.0 * TOKENS / (0.35 / 1.5 * 989.4e12);
+        // Heads of 64 take as many exponentials as heads of 128 do for twice the FLOPs; and tokens have a cost of their own.
+        let attention = 7.0 * 2048.0 * 2048.0 * TOKENS / (EFFICIENCY / (1.5 + 1900.0 / 2048.0) * 989.4e12);
         let moved = 2.0 * (18.0 * 2048.0 + 4.0 * (2048.0 + 512.0) + 8.0 * 8192.0) * TOKENS / (0.8 * 4800e9);
         let busy = layer(base(), |_| {});
         assert!(close(busy.seconds, products + attention + moved), "{busy:?}");
@@ -303,7 +312,7 @@ mod tests {
         let (none, selective, full) = (at(Recompute::None), at(Recompute::Selective), at(Recompute::Full));
         assert_eq!([none.kernels, selective.kernels, full.kernels], [30.0, 32.0, 41.0]);
         let products = 2.0 * 2048.0 * 3072.0 * TOKENS / (0.75 * 989.4e12);
-        let attention = 2.0 * 2048.0 * 2048.0 * TOKENS / (0.35 / 1.5 * 989.4e12);
+        let attention = 2.0 * 2048.0 * 2048.0 * TOKENS / (EFFICIENCY / (1.5 + 1900.0 / 2048.0) * 989.4e12);
         assert!(close(selective.seconds - none.seconds, products + attention));
         assert!(full.seconds > selective.seconds);
     }

@@ -41,7 +41,7 @@ pub use activations::Attention;
 pub use assumptions::Assumptions;
 pub use calibration::{Calibration, MeasuredAssumption, MeasuredRates};
 pub use communication::{Axis, Traffic};
-pub use compute::{attention_by_width, kernels_per_step};
+pub use compute::{attention_by_shape, kernels_per_step};
 pub use counted::{CountedModel, Model};
 pub use device::{Device, Peaks, possible_peak};
 pub use error::PlanError;

@@ -55,21 +55,40 @@ impl MemoryPlan {
         let holdings = Holdings::of(model, layout.tp);
         let mut fullest = MemoryPlan::default();
         for stage in 0..layout.pp {
-            let plan = holdings.plan(model, layout, attention, stage)?;
-            if plan.total() > fullest.total() {
-                fullest = plan;
-            }
+            fullest = fullest.or_fuller(holdings.plan(model, layout, attention, stage)?);
         }
         Ok(fullest)
     }
 
-    /// A rank of one stage.
+    /// With what cuBLAS takes of a GPU: 32 MiB, as PyTorch and our trainer let it.
+    pub fn on_gpu(self) -> MemoryPlan {
+        MemoryPlan { workspace: self.workspace.saturating_add(32 << 20), ..self }
+    }
+
+    /// The one that takes more of a rank, of two moments.
+    fn or_fuller(self, moments: [MemoryPlan; 2]) -> MemoryPlan {
+        moments.into_iter().fold(self, |one, other| if other.total() > one.total() { other } else { one })
+    }
+
+    /// A rank of one stage, when it is fullest.
     pub fn of_stage(
         model: &ModelShape,
         layout: &ParallelLayout,
         attention: Attention,
         stage: u64,
     ) -> Result<MemoryPlan, PlanError> {
+        let moments = MemoryPlan::moments_of_stage(model, layout, attention, stage)?;
+        Ok(MemoryPlan::default().or_fuller(moments))
+    }
+
+    /// A rank of one stage: between the passes through the head, if it has one, and as a layer is computed again, if it is.
+    /// What is in the categories is the most that is ever in them in one of the two.
+    pub fn moments_of_stage(
+        model: &ModelShape,
+        layout: &ParallelLayout,
+        attention: Attention,
+        stage: u64,
+    ) -> Result<[MemoryPlan; 2], PlanError> {
         layout.check(model)?;
         if stage >= layout.pp {
             return Err(PlanError::Layout(format!("there is no stage {stage}; the layout has {} stages", layout.pp)));
@@ -150,7 +169,7 @@ impl Holdings {
         layout: &ParallelLayout,
         attention: Attention,
         stage: u64,
-    ) -> Result<MemoryPlan, PlanError> {
+    ) -> Result<[MemoryPlan; 2], PlanError> {
         let layers = layout.stage_layers(model, stage);
         let parameters = self.of_stage(layout, layers, stage);
         let shard = self.shard_of_stage(layout, layers, stage);
@@ -181,7 +200,6 @@ impl Holdings {
             Schedule::ZeroBubble => put_off.most_activations(kept * u128::from(layers), in_flight),
             _ => kept * u128::from(most_layers_in_flight(model, layout, stage)),
         };
-        let activations = kept + head.max(again + without_this);
 
         let largest = self.largest_unit(layout, layers, stage);
         let buffers =
@@ -194,19 +212,22 @@ impl Holdings {
             + all_rows
             + put_off.communication();
         let logits = tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element;
-        // And the gradient of one.
-        let workspace = if last { (at_head + 1) * logits } else { 0 } + put_off.workspace();
 
         let small = |bytes: u128, what| u64::try_from(bytes).map_err(|_| PlanError::TooLarge(what));
-        Ok(MemoryPlan {
-            parameters: sharded_from(Zero::Three) * parameter_bytes,
-            gradients: sharded_from(Zero::Two) * gradient_bytes,
-            optimizer_state: sharded_from(Zero::One) * optimizer_bytes(layout.precision),
-            activations: small(activations, "memory for activations")?,
-            communication: small(communication, "memory for communication")?,
-            workspace: small(workspace, "memory for logits")?,
-            inputs: small(8 * tokens, "memory for the batch")?,
-        })
+        let moment = |activations: u128, logits: u128| {
+            Ok(MemoryPlan {
+                parameters: sharded_from(Zero::Three) * parameter_bytes,
+                gradients: sharded_from(Zero::Two) * gradient_bytes,
+                optimizer_state: sharded_from(Zero::One) * optimizer_bytes(layout.precision),
+                activations: small(activations, "memory for activations")?,
+                communication: small(communication, "memory for communication")?,
+                workspace: small(logits + put_off.workspace(), "memory for logits")?,
+                inputs: small(8 * tokens, "memory for the batch")?,
+            })
+        };
+        // In the head there is the gradient of logits as well; what is computed again has been through it.
+        let in_head = moment(kept + head, if last { (at_head + 1) * logits } else { 0 })?;
+        Ok([in_head, moment(kept + again + without_this, at_head.saturating_sub(1) * logits)?])
     }
 }
 
@@ -401,7 +422,9 @@ mod tests {
         assert_eq!(two.activations, 4 * kept + (whole - kept) + tokens * 128 * 2);
         // Weights and gradients of the largest part, twice each; what comes from the other stage, twice.
         assert_eq!(one.communication, 2 * layer.max(256 * 128) * (2 + 2) + 2 * tokens * 128 * 2);
-        assert_eq!((one.workspace, two.workspace), (0, 2 * tokens * 256 * 2));
+        assert_eq!((one.workspace, two.workspace), (0, 0), "logits are not there any more");
+        let [in_head, _] = MemoryPlan::moments_of_stage(&model, &layout, Attention::Flash, 1).unwrap();
+        assert_eq!((in_head.activations, in_head.workspace), (4 * kept + 2 * tokens * 128 * 2, 2 * tokens * 256 * 2));
         assert_eq!(one.inputs, tokens * 8);
         let fullest = MemoryPlan::fullest(&model, &layout, Attention::Flash).unwrap();
         assert_eq!(fullest.total(), one.total().max(two.total()));

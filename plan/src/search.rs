@@ -199,7 +199,7 @@ impl Request {
         });
         let layouts = layouts.flat_map(|layout| [layout, ParallelLayout { sequence_parallel: true, ..layout }]);
         let fitting = layouts.filter_map(|layout| {
-            let memory = MemoryPlan::fullest(&self.model, &layout, self.assumptions.attention).ok()?;
+            let memory = MemoryPlan::fullest(&self.model, &layout, self.assumptions.attention).ok()?.on_gpu();
             let configuration = self.configuration(layout, memory);
             match memory.total().checked_sub(self.usable_bytes()).filter(|lacking| *lacking > 0) {
                 None => Some(configuration),
@@ -271,7 +271,7 @@ impl Configuration {
         layout: ParallelLayout,
     ) -> Result<Configuration, PlanError> {
         assumptions.check()?;
-        let memory = MemoryPlan::fullest(model, &layout, assumptions.attention)?;
+        let memory = MemoryPlan::fullest(model, &layout, assumptions.attention)?.on_gpu();
         Ok(Configuration::of(model, device, assumptions, layout, memory))
     }
 

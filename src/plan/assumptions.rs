@@ -10,7 +10,7 @@ pub(super) struct AssumptionArguments {
     /// Share of the dense peak that matrix products reach.
     #[arg(long, value_name = "SHARE")]
     efficiency: Option<f64>,
-    /// Share of the dense peak that flash attention reaches with heads of 128.
+    /// Share of the dense peak that flash attention reaches with heads of 128 in long sequences.
     #[arg(long, value_name = "SHARE")]
     attention_efficiency: Option<f64>,
     /// Share of the memory bandwidth that all other kernels reach.

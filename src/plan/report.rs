@@ -191,7 +191,10 @@ impl Report<'_> {
         let Request { assumptions, device, precision, gradients, .. } = self.request;
         let peak = device.peaks.of(*precision) / 1e12;
         let attention = match assumptions.attention {
-            Attention::Flash => format!("{} in flash attention", text::whole_percent(assumptions.attention_efficiency)),
+            Attention::Flash => format!(
+                "{} in flash attention of long sequences",
+                text::whole_percent(assumptions.attention_efficiency)
+            ),
             Attention::Naive => "naive attention".into(),
         };
         format!(

@@ -28,7 +28,7 @@ fn median_step(analysis: &Value) -> f64 {
 }
 
 /// Every sample, in the order of the page that lists them.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     "single",
     "first-steps",
     "recompute-none",
@@ -40,6 +40,7 @@ pub(crate) const NAMES: [&str; 11] = [
     "tp2-sequence-parallel",
     "pp2-gpipe",
     "pp2-1f1b",
+    "pp2-zero-bubble",
 ];
 
 #[test]
@@ -106,21 +107,36 @@ fn tensor_ranks_that_share_tokens_keep_less_and_scatter_what_they_sum() {
     assert_eq!((layout(&whole), layout(&shared)), (false.into(), true.into()));
     for (name, shares) in [("tp2", false), ("tp2-sequence-parallel", true)] {
         // Of a run that does not say it, collectives tell.
-        let directory = tempfile::tempdir().unwrap();
-        let sample = Path::new(SAMPLES).join(name);
-        for rank in ["rank-00000", "rank-00001"] {
-            fs::create_dir(directory.path().join(rank)).unwrap();
-            for file in fs::read_dir(sample.join(rank)).unwrap() {
-                let file = file.unwrap();
-                fs::copy(file.path(), directory.path().join(rank).join(file.file_name())).unwrap();
-            }
-        }
-        let mut run: Value = serde_json::from_slice(&fs::read(sample.join("run.json")).unwrap()).unwrap();
-        run["layout"] = Value::Null;
-        fs::write(directory.path().join("run.json"), run.to_string()).unwrap();
-        let inferred = binary::json(&["analyze", ".", "--format", "json"], directory.path());
-        let told = &inferred["run"]["layout"];
+        let told = &without_layout(name)["run"]["layout"];
         assert_eq!((&told["tp"], &told["sequence_parallel"]), (&2.into(), &shares.into()), "{name}: {told}");
+    }
+}
+
+/// What is found of a sample that does not say its layout.
+fn without_layout(name: &str) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    let sample = Path::new(SAMPLES).join(name);
+    for rank in ["rank-00000", "rank-00001"] {
+        fs::create_dir(directory.path().join(rank)).unwrap();
+        for file in fs::read_dir(sample.join(rank)).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), directory.path().join(rank).join(file.file_name())).unwrap();
+        }
+    }
+    let mut run: Value = serde_json::from_slice(&fs::read(sample.join("run.json")).unwrap()).unwrap();
+    run["layout"] = Value::Null;
+    fs::write(directory.path().join("run.json"), run.to_string()).unwrap();
+    binary::json(&["analyze", ".", "--format", "json"], directory.path())
+}
+
+#[test]
+fn gradients_that_are_put_off_fill_the_bubble() {
+    let bubble = |name| analysis(name)["pipeline"]["bubble"].as_f64().unwrap();
+    assert!(bubble("pp2-zero-bubble") < 0.9 * bubble("pp2-1f1b"));
+    for (name, schedule) in [("pp2-gpipe", "gpipe"), ("pp2-1f1b", "1f1b"), ("pp2-zero-bubble", "zero-bubble")] {
+        // Of a run that does not say it, what is done of each micro-batch tells.
+        let told = &without_layout(name)["pipeline"];
+        assert_eq!((&told["schedule"], &told["inferred"]), (&schedule.into(), &true.into()), "{name}: {told}");
     }
 }
 

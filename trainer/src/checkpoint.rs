@@ -48,6 +48,11 @@ struct Description {
     sequence_length: u64,
     /// How weights were updated; older checkpoints do not say.
     optimizer: Option<OptimizerSettings>,
+    /// The weight of the z-loss, and whether data was held out; neither, in older ones.
+    #[serde(default)]
+    z_loss: f64,
+    #[serde(default)]
+    holds_out: bool,
 }
 
 /// Writes a checkpoint of what comes before `step`, under `directory`. All ranks do so together.
@@ -85,7 +90,20 @@ pub(crate) fn save(
         let ParallelLayout { tp, pp, chunks, sequence_length, .. } = layout;
         let global_batch = layout.global_batch();
         let optimizer = Some(config.optimizer);
-        let description = Description { step, seed, model, tp, pp, chunks, global_batch, sequence_length, optimizer };
+        let (z_loss, holds_out) = (config.z_loss, config.evaluate_every.is_some());
+        let description = Description {
+            step,
+            seed,
+            model,
+            tp,
+            pp,
+            chunks,
+            global_batch,
+            sequence_length,
+            optimizer,
+            z_loss,
+            holds_out,
+        };
         let file = partial.join(DESCRIPTION);
         let text = serde_json::to_string_pretty(&description).map_err(TrainError::file("write", &file))?;
         fs::write(&file, text + "\n").map_err(TrainError::file("write", &file))?;
@@ -178,10 +196,19 @@ fn described(path: &Path) -> Result<(PathBuf, Description), TrainError> {
     Ok((path, description))
 }
 
-/// How weights are to be updated otherwise than before the checkpoint to go on from.
+/// What is to be done otherwise than before the checkpoint to go on from.
 pub fn changed_settings(config: &TrainConfig) -> Vec<String> {
-    let before = config.resume.as_deref().and_then(|path| described(path).ok()?.1.optimizer);
-    before.map(|before| before.differences(&config.optimizer)).unwrap_or_default()
+    let Some((_, before)) = config.resume.as_deref().and_then(|path| described(path).ok()) else { return Vec::new() };
+    let mut changed = before.optimizer.map(|before| before.differences(&config.optimizer)).unwrap_or_default();
+    if before.z_loss != config.z_loss {
+        changed.push(format!("z-loss {} → {}", before.z_loss, config.z_loss));
+    }
+    match (before.holds_out, config.evaluate_every.is_some()) {
+        (true, false) => changed.push("what was held out is trained on".into()),
+        (false, true) => changed.push("what is evaluated on was trained on".into()),
+        _ => {}
+    }
+    changed
 }
 
 /// Finds the checkpoint that is meant, and says why training cannot go on from it.

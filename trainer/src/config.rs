@@ -134,7 +134,10 @@ impl TrainConfig {
         let why = [
             (dp * micro_batches < 2, "at least two micro-batches or replicas"),
             (sequence_parallel, "gradients that are not divided by tokens (no --sequence-parallel)"),
-            (schedule == Schedule::ZeroBubble, "a schedule that does not put gradients off"),
+            (
+                schedule == Schedule::ZeroBubble,
+                "a schedule that does not put gradients off (no --schedule zero-bubble)",
+            ),
             (pp > 1 && self.model.tied_embeddings, "one stage, or embeddings that are not tied"),
         ];
         match why.into_iter().find(|(is_so, _)| self.noise_scale && *is_so) {

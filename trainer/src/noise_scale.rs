@@ -4,13 +4,14 @@
 //! `|G|² = |g|² + tr Σ / B` in the mean. Two batch sizes give both; `tr Σ / |g|²` is about the batch from which on more tokens help
 //! less: the critical batch size, in tokens.
 
-/// How much each step counts in the means.
-const SHARE: f64 = 0.1;
+/// Over how many steps means go, once there were as many.
+const STEPS: f64 = 50.0;
 
 /// The means of what two batch sizes say, step after step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NoiseScale {
     means: Option<Means>,
+    steps: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +39,8 @@ impl NoiseScale {
         if !(now.signal.is_finite() && now.noise.is_finite()) {
             return None;
         }
-        let mixed = |before: f64, now: f64| before + SHARE * (now - before);
+        self.steps = (self.steps + 1.0).min(STEPS);
+        let mixed = |before: f64, now: f64| before + (now - before) / self.steps;
         let means = self.means.map_or(now, |before| Means {
             signal: mixed(before.signal, now.signal),
             noise: mixed(before.noise, now.noise),
@@ -63,9 +65,7 @@ mod tests {
         let mut found = None;
         for _ in 0..60 {
             let mut square = |tokens: f64| {
-                let one = || signal + deviation / tokens.sqrt() * normal();
-                let mut one = one;
-                (0..dimensions).map(|_| one().powi(2)).sum::<f64>()
+                (0..dimensions).map(|_| (signal + deviation / tokens.sqrt() * normal()).powi(2)).sum::<f64>()
             };
             let [small, large] = [8.0, 64.0].map(|tokens| Measured { square: square(tokens), tokens });
             found = scale.add(small, large);

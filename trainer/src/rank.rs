@@ -120,6 +120,10 @@ impl TrainingRank {
             self.totals()?
         };
         self.next_step += 1;
+        // Of what is told of the step, evaluation and saving are no part.
+        let duration = began.elapsed();
+        let is_due = self.config.evaluate_every.is_some_and(|steps| self.next_step.is_multiple_of(steps));
+        let evaluation_loss = if is_due && loss.is_finite() { Some(self.evaluate(data)?) } else { None };
         drop(step_scope);
         recorder.count(Counter::Loss, loss);
         if !loss.is_finite() {
@@ -133,11 +137,8 @@ impl TrainingRank {
         recorder.count(Counter::Tokens, layout.tokens_per_step() as f64);
         self.count("learning_rate", Some(optimizer.learning_rate));
         self.count(NOISE_SCALE, noise_scale);
-        // Neither evaluation nor saving is a part of the step.
-        let (tokens, duration) = (layout.tokens_per_step(), began.elapsed());
-        let is_due = self.config.evaluate_every.is_some_and(|steps| self.next_step.is_multiple_of(steps));
-        let evaluation_loss = if is_due { Some(self.evaluate(data)?) } else { None };
         self.count(EVALUATION_LOSS, evaluation_loss);
+        let tokens = layout.tokens_per_step();
         let report = StepReport { step, loss, gradient_norm, tokens, duration, noise_scale, evaluation_loss };
         if let Some(save) = self.config.save.clone().filter(|save| self.next_step.is_multiple_of(save.steps)) {
             self.save(&save.directory)?;
@@ -153,7 +154,7 @@ impl TrainingRank {
         }
     }
 
-    /// The mean loss of as much data as a step has, none of which is trained on.
+    /// The mean cross-entropy of as much data as a step has, none of which is trained on.
     fn evaluate(&mut self, data: &Dataset) -> Result<f64, TrainError> {
         let recorder = self.parts.recorder.clone();
         let _phase = recorder.phase(Phase::Evaluation);
@@ -161,7 +162,7 @@ impl TrainingRank {
         self.stage.clear_totals();
         // The same each time.
         let batch = |micro_batch: u64| batch(config, at, data, (Use::Evaluation, 0), micro_batch);
-        self.pipeline.evaluate(&mut self.stage, &mut self.state, &batch);
+        self.stage.without_z_loss(|stage| self.pipeline.evaluate(stage, &mut self.state, &batch));
         self.sum_totals();
         let totals = self.parts.backend.download(&self.stage.totals.all)?;
         Ok(totals[0])

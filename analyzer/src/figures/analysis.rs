@@ -213,9 +213,10 @@ impl Analysis {
         self.steps.iter().rev().find_map(|step| Some((step.step, step.evaluation_loss?)))
     }
 
-    /// The gradient noise scale that was measured last, in tokens.
+    /// The gradient noise scale after the last step, in tokens; none, where gradients do not show one then.
     pub fn gradient_noise_scale(&self) -> Option<f64> {
-        self.steps.iter().rev().find_map(|step| step.gradient_noise_scale)
+        let last = self.steps.last()?.step;
+        self.steps.iter().rev().take_while(|step| step.step == last).find_map(|step| step.gradient_noise_scale)
     }
 
     /// Those of the steps that count, in their order.

@@ -9,7 +9,7 @@
 //! - **Links**: the bus bandwidth of the collectives that move most, of ranks that fit into one node.
 //! - **Memory**: what a device has beside what was planned: its driver, libraries, fragmentation, and what was not foreseen.
 
-use stepscope_plan::{Assumptions, Device, MeasuredRates, attention_by_width, kernels_per_step};
+use stepscope_plan::{Assumptions, Device, MeasuredRates, attention_by_shape, kernels_per_step};
 use stepscope_traces::{Family, SpanKind};
 
 use crate::{
@@ -43,7 +43,7 @@ pub fn measured_rates(analysis: &Analysis) -> Result<(&'static Device, MeasuredR
         MeasuredRates {
             compute_efficiency: of_family(Family::Matmul),
             attention_efficiency: of_family(Family::Attention)
-                .map(|share| share / attention_by_width(model))
+                .map(|share| share / attention_by_shape(model, layout.sequence_length))
                 .filter(|share| possible(*share)),
             memory_efficiency: memory_efficiency(analysis, device),
             kernel_gap,

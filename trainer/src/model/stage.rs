@@ -143,6 +143,13 @@ impl Stage {
         Stage { engine, recompute, chunks, sends, kept, puts_off, put_off, loss, totals }
     }
 
+    /// Does something with the cross-entropy alone as the loss.
+    pub(crate) fn without_z_loss(&mut self, work: impl FnOnce(&mut Stage)) {
+        let z = std::mem::replace(&mut self.loss.z, 0.0);
+        work(self);
+        self.loss.z = z;
+    }
+
     /// Begins a step.
     pub(crate) fn clear_totals(&self) {
         self.engine.backend.zero(&self.totals.all);

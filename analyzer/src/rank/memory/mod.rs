@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use stepscope_plan::{Attention, MemoryPlan};
 use stepscope_traces::{
-    HeldMemory, MemoryCategories, MemoryCategory, Names, OutOfMemory, Rank, RankInfo, RunInfo, RunSource,
+    HeldMemory, MemoryCategories, MemoryCategory, Names, OutOfMemory, RankInfo, RunInfo, RunSource,
 };
 
 use crate::{
@@ -143,7 +143,7 @@ fn rank_memory(
         sites_at_peak: at_peak.sites(names),
         layers_at_peak: at_peak.layers,
         growth_bytes_per_step: growth_per_step(Vec::from(step_ends).as_slice()),
-        predicted: predicted(run, info.rank),
+        predicted: predicted(run, info),
         ledger: peak.reserved.and_then(ledger),
         one_moment: at_once && run.source != RunSource::Stepscope,
         inferred: is_inferred(run, info),
@@ -166,9 +166,12 @@ fn is_inferred(run: &RunInfo, rank: &RankInfo) -> bool {
 }
 
 /// What the plan says of a rank.
-fn predicted(run: &RunInfo, rank: Rank) -> Option<MemoryPlan> {
+fn predicted(run: &RunInfo, rank: &RankInfo) -> Option<MemoryPlan> {
     let (model, layout) = (run.model.as_ref()?, run.layout?);
     // A layout that does not check out may have no ranks to find this one among.
     layout.check(model).ok()?;
-    MemoryPlan::of_stage(model, &layout, Attention::Flash, layout.coordinates(rank.0.into()).stage).ok()
+    let stage = layout.coordinates(rank.rank.0.into()).stage;
+    let plan = MemoryPlan::of_stage(model, &layout, Attention::Flash, stage).ok()?;
+    let is_gpu = rank.device.as_ref().is_some_and(|device| !device.is_core());
+    Some(if is_gpu { plan.on_gpu() } else { plan })
 }
