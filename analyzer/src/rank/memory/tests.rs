@@ -3,8 +3,8 @@ use std::{cmp::Reverse, path::Path};
 use proptest::prelude::*;
 use stepscope_plan::{ModelShape, ParallelLayout};
 use stepscope_traces::{
-    FIRST_NAME, Layer, MemoryEvent, MemoryEvents, MemoryOperation, NameId, Nanos, Phase, RankInfo, RankWriter, Run,
-    Span, SpanKind, Step,
+    Device, FIRST_NAME, Layer, MemoryEvent, MemoryEvents, MemoryOperation, NameId, Nanos, Phase, Rank, RankInfo,
+    RankWriter, Run, Span, SpanKind, Step,
     synthetic::{Clocks, Pipeline, Recipe, Schedule},
 };
 use stepscope_trainer::{CpuTraining, TrainConfig};
@@ -403,18 +403,32 @@ fn a_trained_model_has_the_memory_that_was_predicted() {
 }
 
 #[test]
+fn libraries_take_some_of_a_gpu() {
+    let mut run = RunInfo::of_this_process("test");
+    (run.model, run.layout) = (Some(ModelShape::preset("tiny").unwrap()), Some(ParallelLayout::default()));
+    let mut rank = RankInfo::of_this_process(Rank(0));
+    let mut predicted_on = |device: Device| {
+        rank.device = Some(device);
+        predicted(&run, &rank).unwrap().total()
+    };
+    let gpu = Device { name: "NVIDIA H200".into(), memory_bytes: None, peak_flops: None };
+    assert_eq!(predicted_on(gpu) - predicted_on(Device::core("a CPU", None, 1.0)), 32 << 20);
+}
+
+#[test]
 fn a_layout_that_does_not_fit_predicts_nothing() {
     let mut run = RunInfo::of_this_process("test");
     run.model = Some(ModelShape::preset("tiny").unwrap());
-    assert_eq!(predicted(&run, Rank(0)), None);
+    let [rank, no_rank] = [0, 1].map(|rank| RankInfo::of_this_process(Rank(rank)));
+    assert_eq!(predicted(&run, &rank), None);
     for (layout, fits) in [
         (ParallelLayout::default(), true),
         (ParallelLayout { tp: 3, ..ParallelLayout::default() }, false),
         (ParallelLayout { dp: 0, ..ParallelLayout::default() }, false),
     ] {
         run.layout = Some(layout);
-        assert_eq!(predicted(&run, Rank(0)).is_some(), fits, "{layout:?}");
-        assert_eq!(predicted(&run, Rank(1)), None, "there is no such rank");
+        assert_eq!(predicted(&run, &rank).is_some(), fits, "{layout:?}");
+        assert_eq!(predicted(&run, &no_rank), None, "there is no such rank");
     }
 }
 
