@@ -242,7 +242,7 @@ mod tests {
     fn settings_are_checked_before_anything_is_trained() {
         let wrong = |text: &str| check(&text.parse().unwrap()).unwrap_err().to_string();
         assert!(wrong("dq = 2").contains("dq"));
-        assert!(!wrong("pp = 3").is_empty());
+        assert!(!wrong("pp = 9").is_empty());
         check(&"dp = 2".parse().unwrap()).unwrap();
     }
 }

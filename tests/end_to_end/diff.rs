@@ -340,9 +340,9 @@ fn a_sweep_trains_a_list_and_shows_it() {
     let analysis = json(&["analyze", "all/dp2", "--format", "json"], here);
     assert_eq!((&analysis["run"]["world_size"], analysis["steps"].as_array().unwrap().len()), (&2.into(), 8));
     // What is wrong is said before anything is trained.
-    fs::write(here.join("wrong.toml"), "[[run]]\n[[run]]\npp = 3\n").unwrap();
+    fs::write(here.join("wrong.toml"), "[[run]]\n[[run]]\npp = 9\n").unwrap();
     let said = failure(&["train", "--sweep", "wrong.toml", "--run", "none"], here);
-    assert!(said.starts_with("error: run pp3 in wrong.toml: ") && !here.join("none").exists(), "{said}");
+    assert!(said.starts_with("error: run pp9 in wrong.toml: ") && !here.join("none").exists(), "{said}");
     // A run that fails does not keep the others from being trained.
     fs::write(here.join("one.toml"), file.replace("[[run]]\ndp = 2", "[[run]]\nresume = \"nowhere\"")).unwrap();
     let output = stepscope(&["train", "--sweep", "one.toml", "--steps", "2", "--run", "some"], here);
