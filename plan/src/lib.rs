@@ -29,6 +29,7 @@ mod numbers;
 mod placement;
 mod predict;
 mod presets;
+mod put_off;
 mod schedule;
 mod search;
 mod shape;

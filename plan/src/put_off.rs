@@ -1,0 +1,63 @@
+//! Memory of a schedule that puts the gradients of weights off.
+
+use crate::{
+    layout::ParallelLayout,
+    schedule::Schedule,
+    shape::{FeedForward, ModelShape},
+};
+
+/// What a stage holds of micro-batches whose gradients of weights are put off: the inputs of every matrix, and the gradients of
+/// its outputs.
+pub(crate) struct PutOff {
+    /// Inputs of the matrices of one micro-batch, gradients of their outputs, and of either what is made of all ranks' rows.
+    inputs: u128,
+    gradients: u128,
+    gathered: u128,
+    /// How many there are while most micro-batches are in flight, and at most.
+    count: u128,
+    most: u128,
+    layers: u128,
+}
+
+impl PutOff {
+    pub(crate) fn of(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> PutOff {
+        let [h, q, k, f] = [model.hidden, model.query_width(), model.kv_width(), model.ffn].map(u128::from);
+        let f = f * u128::from(model.active_networks());
+        let layers = u128::from(layout.stage_layers(model, stage));
+        let tokens = layers * u128::from(layout.micro_batch_tokens() * layout.precision.bytes());
+        let tensor = u128::from(layout.tp);
+        let networks = match model.feed_forward {
+            FeedForward::Plain => 1,
+            FeedForward::Gated => 2,
+        };
+        let (whole, gathered) = if layout.sequence_parallel { (0, 4 * h) } else { (2 * h, 0) };
+        let is_used = layout.schedule == Schedule::ZeroBubble;
+        PutOff {
+            inputs: tokens * (whole + (q + f) / tensor),
+            gradients: tokens * (whole + (q + 2 * k + networks * f) / tensor),
+            gathered: tokens * gathered,
+            count: u128::from(layout.schedule.put_off(stage, layout.pp, layout.micro_batches)),
+            most: if is_used { u128::from((stage + 1).min(layout.micro_batches)) } else { 0 },
+            layers,
+        }
+    }
+
+    /// The most that is kept of micro-batches in flight and of those that are put off, besides what is computed again for one
+    /// layer: as the last micro-batch goes forward; or, where less is kept than is put off, in the last layer through which the
+    /// last ones come back.
+    pub(crate) fn most_activations(&self, kept: u128, in_flight: u64) -> u128 {
+        let in_flight = u128::from(in_flight);
+        let forward = in_flight * kept + self.count * self.inputs;
+        let came_back = self.most.saturating_sub(self.count).min(in_flight);
+        let back = (in_flight - came_back) * kept + (self.count + came_back) * self.inputs;
+        forward.max(back.saturating_sub(self.inputs.saturating_sub(kept) / self.layers))
+    }
+
+    pub(crate) fn workspace(&self) -> u128 {
+        self.most * self.gradients
+    }
+
+    pub(crate) fn communication(&self) -> u128 {
+        self.most * self.gathered
+    }
+}
