@@ -2,7 +2,6 @@
 
 use std::{
     env,
-    io::Write,
     path::PathBuf,
     process::ExitCode,
     thread,
@@ -17,7 +16,7 @@ use nix::{
     unistd::{ForkResult, fork},
 };
 use stepscope_collector::Recorder;
-use stepscope_traces::{MemoryCategory, Phase, Rank, RankInfo, RunInfo, SpanKind, Step, Stream, now};
+use stepscope_traces::{MemoryCategory, Phase, Rank, RankInfo, RunInfo, SpanKind, Step, Stream};
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut arguments = env::args().skip(1);
@@ -28,7 +27,8 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     RunInfo::of_this_process("child").create(&path)?;
     let recorder = Recorder::start(&path, RankInfo::of_this_process(Rank(0)))?;
     match mode.as_str() {
-        "for-ever" => record_for_ever(&recorder)?,
+        "for-ever" => record_for_ever(&recorder),
+        "idle" => record_and_idle(&recorder),
         "full-disk" => {
             setrlimit(Resource::RLIMIT_FSIZE, 100_000, 100_000)?;
             record_for(&recorder, Duration::from_secs(2));
@@ -85,16 +85,25 @@ fn record_for(recorder: &Recorder, time: Duration) {
     }
 }
 
-/// Says on stdout, again and again, how many steps were recorded at which time.
-fn record_for_ever(recorder: &Recorder) -> std::io::Result<()> {
+/// Says on stdout that the first step was recorded, and goes on.
+fn record_for_ever(recorder: &Recorder) {
     for number in 0.. {
         step(recorder, number);
+        if number == 0 {
+            println!("1");
+        }
         if number % 16 == 0 {
-            let mut stdout = std::io::stdout().lock();
-            writeln!(stdout, "{} {}", number + 1, now())?;
-            stdout.flush()?;
             thread::sleep(Duration::from_millis(1));
         }
     }
-    Ok(())
+}
+
+/// Says on stdout how many steps were recorded, and does nothing more.
+fn record_and_idle(recorder: &Recorder) {
+    let recorded = 500;
+    (0..recorded).for_each(|number| step(recorder, number));
+    println!("{recorded}");
+    loop {
+        thread::park();
+    }
 }

@@ -2,13 +2,10 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use stepscope_traces::{Nanos, RankData, Run, SpanKind, State, Step, Window, now};
-
-/// The promise: what was recorded this long before a kill is in the files.
-const FLUSHED_WITHIN: Nanos = Nanos(250_000_000);
+use stepscope_traces::{RankData, Run, SpanKind, State, Step, Window};
 
 fn child(run: &Path, mode: &str) -> Command {
     let program: PathBuf = Path::new(env!("CARGO_BIN_EXE_stepscope")).with_file_name("examples/recording_child");
@@ -19,6 +16,13 @@ fn child(run: &Path, mode: &str) -> Command {
 
 fn run_child(run: &Path, mode: &str) -> Output {
     child(run, mode).output().unwrap()
+}
+
+/// The next line of the child.
+fn said(child: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    line
 }
 
 fn read(path: &Path) -> (RankData, State) {
@@ -35,30 +39,30 @@ fn steps(data: &RankData) -> u64 {
     steps.len() as u64
 }
 
-/// Lets the child run for a while, kills it, and returns when that was and what it had said.
-fn kill_after(mut child: Child, time: Duration) -> (Nanos, Vec<(u64, Nanos)>) {
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first = lines.next().unwrap().unwrap();
-    std::thread::sleep(time);
-    let killed = now();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let said = std::iter::once(first).chain(lines.map_while(Result::ok)).filter_map(|line| {
-        let (steps, time) = line.split_once(' ')?;
-        Some((steps.parse().ok()?, Nanos(time.parse().ok()?)))
-    });
-    (killed, said.collect())
+fn wait_for_steps(path: &Path, count: u64) {
+    let began = Instant::now();
+    while steps(&read(path).0) < count {
+        assert!(began.elapsed() < Duration::from_secs(60), "{count} steps were recorded a minute ago");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
-fn a_kill_loses_at_most_the_last_flush() {
+fn a_kill_loses_nothing_that_was_in_the_files() {
     let mut random = fastrand::Rng::with_seed(3);
-    let mut kept_something = 0;
     for kill in 0..50 {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run");
-        let child = child(&path, "for-ever").spawn().unwrap();
-        let (killed, said) = kill_after(child, Duration::from_micros(random.u64(0..700_000)));
+        let mut child = child(&path, "for-ever").spawn().unwrap();
+        said(&mut child);
+        // The others are killed when nothing may have been written yet.
+        if kill % 2 == 0 {
+            wait_for_steps(&path, 1);
+        }
+        std::thread::sleep(Duration::from_micros(random.u64(0..700_000)));
+        let (before, _) = read(&path);
+        child.kill().unwrap();
+        child.wait().unwrap();
 
         let inspect = Command::new(env!("CARGO_BIN_EXE_stepscope"))
             .args(["inspect", "--format", "json"])
@@ -68,13 +72,23 @@ fn a_kill_loses_at_most_the_last_flush() {
         let contents: serde_json::Value = serde_json::from_slice(&inspect.stdout).unwrap();
         assert_eq!(contents["state"], "interrupted", "kill {kill}");
 
-        let (data, _) = read(&path);
-        let promised = said.iter().filter(|(_, time)| *time + FLUSHED_WITHIN < killed).map(|(steps, _)| *steps).max();
-        let kept = steps(&data);
-        assert!(kept >= promised.unwrap_or(0), "kill {kill}: kept {kept} of {promised:?} steps");
-        kept_something += u32::from(kept > 0);
+        let (kept, seen) = (steps(&read(&path).0), steps(&before));
+        assert!(kept >= seen, "kill {kill}: kept {kept} of {seen} steps that were in the files");
     }
-    assert!(kept_something >= 25, "most kills came after a flush: {kept_something}");
+}
+
+/// How soon is measured by `cargo bench --bench recording`.
+#[test]
+fn what_is_recorded_reaches_the_files_before_the_program_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let mut child = child(&path, "idle").spawn().unwrap();
+    let recorded: u64 = said(&mut child).trim().parse().unwrap();
+    wait_for_steps(&path, recorded);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (data, state) = read(&path);
+    assert_eq!((steps(&data), state), (recorded, State::Interrupted));
 }
 
 #[test]
@@ -82,8 +96,7 @@ fn a_run_is_recording_while_it_is_recorded() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");
     let mut child = child(&path, "for-ever").spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    said(&mut child);
     assert_eq!(Run::open(&path).unwrap().state(), State::Recording);
     child.kill().unwrap();
     child.wait().unwrap();
