@@ -1,7 +1,7 @@
 //! Options that are one of a few words.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use stepscope_plan::{Convention, Precision, Recompute, Schedule, Zero};
+use stepscope_plan::{ContextExchange, Convention, Precision, Recompute, Schedule, Zero};
 
 /// Reads one of the words that `name` has for `all`.
 pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
@@ -21,6 +21,10 @@ pub(crate) fn precision() -> impl TypedValueParser<Value = Precision> {
 
 pub(crate) fn schedule() -> impl TypedValueParser<Value = Schedule> {
     one_of(&Schedule::ALL, Schedule::name)
+}
+
+pub(crate) fn context_exchange() -> impl TypedValueParser<Value = ContextExchange> {
+    one_of(&ContextExchange::ALL, ContextExchange::name)
 }
 
 pub(crate) fn recompute() -> impl TypedValueParser<Value = Recompute> {

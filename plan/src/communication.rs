@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    context::context_traffic,
     layout::{ParallelLayout, Recompute, Zero},
     memory::Holdings,
     shape::ModelShape,
@@ -118,7 +119,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    fn new(axis: Axis, operation: &'static str, ranks: u64, count: u64, bytes: f64) -> Traffic {
+    pub(crate) fn new(axis: Axis, operation: &'static str, ranks: u64, count: u64, bytes: f64) -> Traffic {
         let shares = (ranks - 1) as f64 / ranks as f64;
         let factor = match operation {
             "all_reduce" => 2.0 * shares,
@@ -153,6 +154,7 @@ impl Traffic {
         if layout.tp > 1 {
             traffic.extend(tensor_traffic(model, layout, stage, message));
         }
+        traffic.extend(context_traffic(model, layout, stage));
         if layout.pp > 1 {
             // To the next chunk and back from it; only the two ends of the pipeline have a neighbor less.
             let ends = u64::from(stage == 0) + u64::from(stage + 1 == layout.pp);
@@ -181,7 +183,7 @@ fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
     // Before each pair of matrices, forward; backward for the gradient, and for the input that a weight's gradient needs.
     let gathers = 2 * (forwards + 2) * layers + embedding + 2 * head;
     // Each rank has seen some of the rows that go through the norms, which all of them hold.
-    let times = if layout.zero >= Zero::Two && layout.dp > 1 { m } else { 1 };
+    let times = if layout.zero >= Zero::Two && layout.replicas() > 1 { m } else { 1 };
     let norms = times * (2 * layers + head);
     let norms = of("all_reduce", norms, (norms * model.hidden * layout.gradients.bytes()) as f64);
     with_all_reduces(vec![activations("all_gather", gathers), activations("reduce_scatter", sums)], [rows, norms])
@@ -199,7 +201,7 @@ fn with_all_reduces(mut traffic: Vec<Traffic>, others: impl IntoIterator<Item = 
 }
 
 fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<Traffic> {
-    if layout.dp == 1 {
+    if layout.replicas() == 1 {
         return Vec::new();
     }
     let holdings = Holdings::of(model, layout.tp);
@@ -210,7 +212,7 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
     // A message for each unit.
     let units = holdings.unit_count(layout, layout.stage_layers(model, stage), stage);
     let of = |operation, times: u64, bytes: f64| {
-        Traffic::new(Axis::Data, operation, layout.dp, times * units, times as f64 * bytes)
+        Traffic::new(layout.replica_axis(), operation, layout.replicas(), times * units, times as f64 * bytes)
     };
     match layout.zero {
         Zero::Off => vec![of("all_reduce", 1, gradients)],
@@ -222,7 +224,7 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
             let embedding = if stage == 0 { holdings.padded_embedding(layout) } else { 0 };
             let both = 2.0 * weights - (embedding * layout.precision.bytes()) as f64;
             let count = m * (2 * units - u64::from(stage == 0));
-            let gathers = Traffic::new(Axis::Data, "all_gather", layout.dp, count, m as f64 * both);
+            let gathers = Traffic::new(layout.replica_axis(), "all_gather", layout.replicas(), count, m as f64 * both);
             vec![of("reduce_scatter", m, gradients), gathers]
         }
     }

@@ -91,6 +91,8 @@ impl Mul<f64> for Busy {
 pub(crate) struct Compute {
     pub(crate) embedding: Busy,
     pub(crate) layer: Busy,
+    /// What of a layer is attention.
+    pub(crate) attention: Busy,
     pub(crate) head: Busy,
 }
 
@@ -113,7 +115,13 @@ impl Compute {
             (Recompute::Selective, Attention::Flash) => projections.input[0] + attention[0],
             (Recompute::Full, _) => forward,
         };
-        Compute { embedding: rank.embedding(), layer: forward + backward + again, head: rank.head() }
+        let attended_again = if layout.recompute == Recompute::None { Busy::default() } else { attention[0] };
+        Compute {
+            embedding: rank.embedding(),
+            layer: forward + backward + again,
+            attention: attention[0] + attention[1] + attended_again,
+            head: rank.head(),
+        }
     }
 
     /// All that a stage does.
@@ -196,8 +204,10 @@ impl RankWork<'_> {
         match self.assumptions.attention {
             Attention::Flash => {
                 let efficiency =
-                    self.assumptions.attention_efficiency * attention_by_shape(model, self.layout.sequence_length);
-                [at(2.0, efficiency, 1.0), at(5.0, efficiency, 5.0)]
+                    self.assumptions.attention_efficiency * attention_by_shape(model, self.layout.attended_length());
+                let blocks = self.layout.attended_blocks() as f64;
+                let [forward, backward] = self.merging();
+                [at(2.0, efficiency, blocks) + forward, at(5.0, efficiency, 5.0 * blocks) + backward]
             }
             Attention::Naive => {
                 let efficiency = self.assumptions.compute_efficiency;
@@ -211,6 +221,22 @@ impl RankWork<'_> {
                 ]
             }
         }
+    }
+
+    /// Where a rank has parts of sequences: bringing together queries and keys of each block, and adding up what it gives.
+    fn merging(&self) -> BothWays {
+        if self.layout.cp == 1 {
+            return BothWays::default();
+        }
+        let (model, t) = (self.model, self.layout.tp as f64);
+        let (query, keys) = (model.query_width() as f64 / t, 2.0 * model.kv_width() as f64 / t);
+        let blocks = self.layout.attended_blocks();
+        // A block has half of the tokens here.
+        let element = self.element() * blocks as f64 / 2.0;
+        [
+            self.moved(3 * blocks, element * (2.0 * (query + keys) + 3.0 * query)),
+            self.moved(4 * blocks, element * (2.0 + 3.0) * (query + keys)),
+        ]
     }
 
     /// The network, or those experts that a token goes through: each has its share of the tokens.

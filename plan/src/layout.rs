@@ -1,10 +1,16 @@
-//! How a run is spread over ranks: a grid of stages, replicas and tensor shards.
+//! How a run is spread over ranks: a grid of stages, replicas, parts of sequences and tensor shards.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{error::PlanError, schedule::Schedule, shape::ModelShape};
+use crate::{
+    communication::Axis,
+    context::{CHUNKS_OF_RANK, ContextExchange},
+    error::PlanError,
+    schedule::Schedule,
+    shape::ModelShape,
+};
 
 /// No dimension of a layout is larger than this.
 const MOST: u64 = 1 << 24;
@@ -25,6 +31,12 @@ pub struct ParallelLayout {
     /// Whether these share the tokens between matrices too: norms, and what passes by them.
     #[serde(default)]
     pub sequence_parallel: bool,
+    /// Ranks that each have a part of every sequence.
+    #[serde(default = "one")]
+    pub cp: u64,
+    /// How these come by each other's keys and values.
+    #[serde(default)]
+    pub context: ContextExchange,
     /// Stages that each hold some of the layers.
     pub pp: u64,
     /// What the replicas share instead of each holding it.
@@ -45,6 +57,11 @@ pub struct ParallelLayout {
     pub precision: Precision,
     /// What gradients are in.
     pub gradients: Precision,
+}
+
+/// What was recorded before sequences were shared says nothing of it.
+fn one() -> u64 {
+    1
 }
 
 /// What data-parallel replicas share.
@@ -147,8 +164,18 @@ pub struct Coordinates {
     pub stage: u64,
     /// Its replica.
     pub dp: u64,
+    /// Its part of every sequence.
+    #[serde(default)]
+    pub cp: u64,
     /// Its tensor shard.
     pub tp: u64,
+}
+
+impl Coordinates {
+    /// Whether it is the first of those that hold the same weights.
+    pub fn is_first_replica(self) -> bool {
+        (self.dp, self.cp) == (0, 0)
+    }
 }
 
 impl Default for ParallelLayout {
@@ -158,6 +185,8 @@ impl Default for ParallelLayout {
             dp: 1,
             tp: 1,
             sequence_parallel: false,
+            cp: 1,
+            context: ContextExchange::Ring,
             pp: 1,
             zero: Zero::Off,
             schedule: Schedule::OneForwardOneBackward,
@@ -175,7 +204,12 @@ impl Default for ParallelLayout {
 impl ParallelLayout {
     /// How many ranks there are.
     pub fn world_size(&self) -> u64 {
-        self.dp * self.tp * self.pp
+        self.replicas() * self.tp * self.pp
+    }
+
+    /// How many ranks hold the same weights and see other tokens: they add up gradients, and share what ZeRO shards.
+    pub fn replicas(&self) -> u64 {
+        self.dp * self.cp
     }
 
     /// Sequences of a step, over all replicas.
@@ -183,9 +217,9 @@ impl ParallelLayout {
         self.micro_batch * self.micro_batches * self.dp
     }
 
-    /// Tokens of a micro-batch.
+    /// Tokens of a micro-batch that a rank has.
     pub fn micro_batch_tokens(&self) -> u64 {
-        self.micro_batch * self.sequence_length
+        self.micro_batch * self.sequence_length / self.cp
     }
 
     /// In how many parts tensor ranks share the tokens between matrices.
@@ -198,14 +232,25 @@ impl ParallelLayout {
         self.global_batch() * self.sequence_length
     }
 
-    /// Where a rank is. Tensor shards are nearest to each other, then replicas, then stages.
+    /// Where a rank is. Tensor shards are nearest to each other, then parts of a sequence, then replicas, then stages.
     pub fn coordinates(&self, rank: u64) -> Coordinates {
-        Coordinates { stage: rank / (self.dp * self.tp), dp: rank / self.tp % self.dp, tp: rank % self.tp }
+        let (of_tensor, of_context) = (rank / self.tp, rank / self.tp / self.cp);
+        Coordinates {
+            stage: of_context / self.dp,
+            dp: of_context % self.dp,
+            cp: of_tensor % self.cp,
+            tp: rank % self.tp,
+        }
     }
 
     /// Who is there.
     pub fn rank(&self, at: Coordinates) -> u64 {
-        (at.stage * self.dp + at.dp) * self.tp + at.tp
+        ((at.stage * self.dp + at.dp) * self.cp + at.cp) * self.tp + at.tp
+    }
+
+    /// Along which axis replicas talk.
+    pub fn replica_axis(&self) -> Axis {
+        if self.cp > 1 { Axis::DataContext } else { Axis::Data }
     }
 
     /// The ranks that share this rank's matrices.
@@ -214,10 +259,17 @@ impl ParallelLayout {
         (0..self.tp).map(|tp| self.rank(Coordinates { tp, ..at })).collect()
     }
 
-    /// The ranks that hold the same weights as this one and see other data.
+    /// The ranks that have parts of the same sequences.
+    pub fn context_group(&self, rank: u64) -> Vec<u64> {
+        let at = self.coordinates(rank);
+        (0..self.cp).map(|cp| self.rank(Coordinates { cp, ..at })).collect()
+    }
+
+    /// The ranks that hold the same weights as this one and see other tokens.
     pub fn data_group(&self, rank: u64) -> Vec<u64> {
         let at = self.coordinates(rank);
-        (0..self.dp).map(|dp| self.rank(Coordinates { dp, ..at })).collect()
+        let replicas = (0..self.dp).flat_map(|dp| (0..self.cp).map(move |cp| Coordinates { dp, cp, ..at }));
+        replicas.map(|at| self.rank(at)).collect()
     }
 
     /// The ranks a micro-batch of this rank goes through.
@@ -250,6 +302,7 @@ impl ParallelLayout {
         let dimensions = [
             ("dp", self.dp),
             ("tp", self.tp),
+            ("cp", self.cp),
             ("pp", self.pp),
             ("chunks", self.chunks),
             ("micro-batch", self.micro_batch),
@@ -268,10 +321,10 @@ impl ParallelLayout {
             return Err(PlanError::TooLarge("the number of tokens per micro-batch"));
         }
         let product = |sizes: &[u64]| sizes.iter().map(|size| u128::from(*size)).product::<u128>();
-        if product(&[self.dp, self.tp, self.pp]) > MOST_RANKS {
+        if product(&[self.dp, self.cp, self.tp, self.pp]) > MOST_RANKS {
             return Err(PlanError::TooLarge("the number of ranks"));
         }
-        if product(&[self.dp, self.micro_batches, self.micro_batch_tokens()]) > MOST_TOKENS_PER_STEP {
+        if product(&[self.dp, self.micro_batches, self.micro_batch, self.sequence_length]) > MOST_TOKENS_PER_STEP {
             return Err(PlanError::TooLarge("the number of tokens per step"));
         }
         Ok(())
@@ -285,6 +338,13 @@ impl ParallelLayout {
             if !whole.is_multiple_of(self.tp) {
                 return wrong(format!("{whole} {what} are not divisible by tp {}", self.tp));
             }
+        }
+        let (length, pieces) = (self.sequence_length, CHUNKS_OF_RANK * self.cp);
+        if self.cp > 1 && !length.is_multiple_of(pieces) {
+            return wrong(format!(
+                "{length} tokens per sequence are not divisible into {pieces} chunks, {CHUNKS_OF_RANK} for each of cp {} ranks",
+                self.cp
+            ));
         }
         if self.sequence_parallel && self.tp < 2 {
             return wrong("sequence parallelism needs at least 2 tensor ranks".into());
@@ -360,6 +420,10 @@ mod tests {
             ),
             (ParallelLayout { schedule: Schedule::ZeroBubble, ..base }, "zero-bubble schedule needs at least 2 stages"),
             (ParallelLayout { precision: Precision::Fp32, ..base }, "fp32 parameters need fp32 gradients"),
+            (
+                ParallelLayout { cp: 3, sequence_length: 1000, ..base },
+                "1000 tokens per sequence are not divisible into 6 chunks, 2 for each of cp 3 ranks",
+            ),
             (ParallelLayout { sequence_parallel: true, ..base }, "needs at least 2 tensor ranks"),
             (
                 ParallelLayout { sequence_parallel: true, tp: 8, sequence_length: 1001, ..base },
@@ -406,13 +470,14 @@ mod tests {
         }
 
         #[test]
-        fn groups_are_slices_of_the_grid(dp in 1..6_u64, tp in 1..6_u64, pp in 1..6_u64) {
-            let layout = ParallelLayout { dp, tp, pp, ..ParallelLayout::default() };
+        fn groups_are_slices_of_the_grid(dp in 1..5_u64, cp in 1..4_u64, tp in 1..5_u64, pp in 1..5_u64) {
+            let layout = ParallelLayout { dp, cp, tp, pp, ..ParallelLayout::default() };
             for rank in 0..layout.world_size() {
                 prop_assert_eq!(layout.rank(layout.coordinates(rank)), rank);
                 for (group, size) in [
                     (layout.tensor_group(rank), tp),
-                    (layout.data_group(rank), dp),
+                    (layout.context_group(rank), cp),
+                    (layout.data_group(rank), dp * cp),
                     (layout.pipeline_group(rank), pp),
                 ] {
                     prop_assert_eq!(group.len() as u64, size);

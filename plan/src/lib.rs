@@ -18,6 +18,7 @@ mod communication;
 mod compute;
 #[cfg(feature = "files")]
 mod config_file;
+mod context;
 mod counted;
 mod description;
 mod device;
@@ -43,6 +44,7 @@ pub use assumptions::Assumptions;
 pub use calibration::{Calibration, MeasuredAssumption, MeasuredRates};
 pub use communication::{Axis, Traffic};
 pub use compute::{attention_by_shape, kernels_per_step};
+pub use context::{CHUNKS_OF_RANK, ContextExchange};
 pub use counted::{CountedModel, Model};
 pub use device::{Device, Peaks, possible_peak};
 pub use error::PlanError;

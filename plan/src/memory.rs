@@ -137,14 +137,14 @@ impl Holdings {
 
     /// Parameters of a stage that a replica holds, sharded by ZeRO: a shard of each unit.
     fn shard_of_stage(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
-        self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit.div_ceil(layout.dp)).sum()
+        self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit.div_ceil(layout.replicas())).sum()
     }
 
     /// Parameters of a stage; with ZeRO, each unit is padded until all replicas have equal shards of it.
     pub(crate) fn of_stage(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
         match layout.zero {
             Zero::Off => self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit).sum(),
-            _ => layout.dp * self.shard_of_stage(layout, layers, stage),
+            _ => layout.replicas() * self.shard_of_stage(layout, layers, stage),
         }
     }
 
@@ -155,13 +155,13 @@ impl Holdings {
 
     /// The embedding, with its padding.
     pub(crate) fn padded_embedding(&self, layout: &ParallelLayout) -> u64 {
-        self.embedding.next_multiple_of(layout.dp)
+        self.embedding.next_multiple_of(layout.replicas())
     }
 
     /// The largest unit of a stage, with its padding: what a buffer of ZeRO must hold.
     fn largest_unit(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
         let units = self.units(layout, layers, stage).into_iter().filter(|(_, count)| *count > 0);
-        units.map(|(unit, _)| unit.next_multiple_of(layout.dp)).max().unwrap_or(0)
+        units.map(|(unit, _)| unit.next_multiple_of(layout.replicas())).max().unwrap_or(0)
     }
 
     fn plan(
@@ -204,13 +204,14 @@ impl Holdings {
 
         let largest = self.largest_unit(layout, layers, stage);
         let buffers =
-            |from: Zero, bytes: u64| if layout.zero >= from && layout.dp > 1 { 2 * largest * bytes } else { 0 };
+            |from: Zero, bytes: u64| if layout.zero >= from && layout.replicas() > 1 { 2 * largest * bytes } else { 0 };
         let received = if layout.pp > 1 { 2 * norm } else { 0 };
         // Rows of all tokens, before they are shared and after they were gathered.
         let all_rows = if layout.sequence_parallel { 2 * tokens * hidden * element } else { 0 };
         let communication = u128::from(buffers(Zero::Two, gradient_bytes) + buffers(Zero::Three, parameter_bytes))
             + received
             + all_rows
+            + layout.context_buffer_bytes(model)
             + put_off.communication();
         let logits = tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element;
 

@@ -166,7 +166,7 @@ impl Placement {
             }
         }
         if layout.zero > Zero::Off {
-            end = start + (end - start).next_multiple_of(layout.dp);
+            end = start + (end - start).next_multiple_of(layout.replicas());
         }
         self.elements = end;
         self.units.push(Unit { part, chunk, range: start..end, parameters, slots: first..self.slots.len() });
@@ -322,7 +322,7 @@ mod tests {
         fn memory_is_planned_for_what_is_placed((model, layout) in fitting()) {
             for stage in 0..layout.pp {
                 // No other tensor rank holds more than the first.
-                let placed = |tp| Placement::of(&model, &layout, Coordinates { stage, dp: 0, tp });
+                let placed = |tp| Placement::of(&model, &layout, Coordinates { stage, dp: 0, cp: 0, tp });
                 let first = placed(0);
                 prop_assert!((1..layout.tp).all(|tp| placed(tp).elements <= first.elements));
                 let shard: u64 = first.units.iter().map(|unit| unit.shard(layout.dp, 0)).map(|shard| shard.end - shard.start).sum();
@@ -381,7 +381,7 @@ mod tests {
             ..ParallelLayout::default()
         };
         layout.check(&model).unwrap();
-        let placement = Placement::of(&model, &layout, Coordinates { stage: 1, dp: 2, tp: 1 });
+        let placement = Placement::of(&model, &layout, Coordinates { stage: 1, dp: 2, cp: 0, tp: 1 });
         let parts: Vec<(Part, u64)> = placement.units.iter().map(|unit| (unit.part, unit.chunk)).collect();
         let layers = [(Part::Layer(2), 0), (Part::Layer(3), 0), (Part::Layer(6), 1), (Part::Layer(7), 1)];
         assert_eq!(parts[..4], layers);

@@ -9,6 +9,7 @@
 //! - **Rings** have a hop for each rank, and each hop takes a while however little is sent.
 //! - **Pipeline** transfers: only as many micro-batches are in flight as there are stages, so each pays for its way there
 //!   and back once in a round: `2·x·m·(p−1) / (p·v)` for a transfer of `x`, which the simulator bears out.
+//! - **Context-parallel** rings hide behind the assumed share of attention; gathered keys and values stand in the way.
 //! - **Data-parallel** communication hides behind the assumed share of the compute it can run beside. A group that spans
 //!   nodes uses the network of all its devices in a node, up to the speed of the link between them.
 //! - **The optimizer** reads and writes its state, reads gradients twice (for their norm, too) and writes parameters, at the
@@ -18,6 +19,7 @@ use crate::{
     assumptions::Assumptions,
     communication::{Axis, Traffic},
     compute::Compute,
+    context::ContextExchange,
     device::Device,
     flops::Convention,
     layout::{ParallelLayout, Zero},
@@ -78,9 +80,20 @@ impl Prediction {
                 ((network_bandwidth * in_node).min(link_bandwidth), latency)
             }
         };
-        // Tensor shards are neighbors, then replicas, then stages.
+        // Tensor shards are neighbors, then parts of a sequence, then replicas, then stages.
         let tensor = busiest(Axis::Tensor, ring(layout.tp, node)) * (1.0 - assumptions.tensor_overlap);
-        let data = busiest(Axis::Data, ring(layout.dp, (node / layout.tp).max(1)));
+        let near = (node / layout.tp).max(1);
+        let context = busiest(Axis::Context, ring(layout.cp, near));
+        let context = match layout.context {
+            // Attention to what is there goes on while the next keys come.
+            ContextExchange::Ring => {
+                let layers = (0..layout.pp).map(|stage| layout.stage_layers(model, stage)).max().unwrap_or(0);
+                let attention = m * (computed.attention * layers as f64).seconds(assumptions);
+                (context - assumptions.data_overlap * attention).max(0.0)
+            }
+            ContextExchange::AllGather => context,
+        };
+        let data = busiest(layout.replica_axis(), ring(layout.replicas(), near));
         let beside = compute
             * match layout.zero {
                 // The backward pass of the last micro-batch.
@@ -111,11 +124,11 @@ impl Prediction {
         let of_parameter = 2 * layout.gradients.bytes() + layout.precision.bytes();
         let touched = 2.0 * memory.optimizer_state as f64 + parameters as f64 * of_parameter as f64;
         let update = touched / (device.memory_bandwidth * assumptions.memory_efficiency);
-        let step = passes + data + pipeline + update;
+        let step = passes + context + data + pipeline + update;
         let model_flops = model.flops_per_token(Convention::Model, layout.sequence_length) * tokens;
         Prediction {
             step,
-            exposed_communication: tensor + data + pipeline,
+            exposed_communication: tensor + context + data + pipeline,
             bubble: 1.0 - m * (stage + others) / (p * passes),
             mfu: model_flops / (step * layout.world_size() as f64 * peak),
         }

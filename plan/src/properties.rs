@@ -3,8 +3,8 @@
 use proptest::{option, prelude::*, sample::select};
 
 use crate::{
-    Assumptions, Attention, Axis, Biases, Convention, Device, Experts, FeedForward, MemoryPlan, ModelShape, Norm,
-    ParallelLayout, Precision, Recompute, Request, Schedule, Split, Traffic, Zero, shard,
+    Assumptions, Attention, Axis, Biases, ContextExchange, Convention, Device, Experts, FeedForward, MemoryPlan,
+    ModelShape, Norm, ParallelLayout, Precision, Recompute, Request, Schedule, Split, Traffic, Zero, shard,
 };
 
 fn biases() -> impl Strategy<Value = Biases> {
@@ -55,6 +55,7 @@ prop_compose! {
     fn layout()(
         grid in (size(), select(vec![1, 2, 3, 4, 8]), select(vec![1, 2, 4, 5])),
         sequence_parallel in any::<bool>(),
+        (cp, context) in (select(vec![1, 1, 2, 3, 4]), select(&ContextExchange::ALL[..])),
         batch in (size(), size(), size()),
         zero in select(&Zero::ALL[..]),
         schedule in select(&Schedule::ALL[..]),
@@ -66,7 +67,7 @@ prop_compose! {
         let (precision, gradients) = precisions;
         let chunks = if schedule == Schedule::Interleaved { chunks } else { chunks.min(1) };
         ParallelLayout {
-            dp, tp, sequence_parallel, pp, zero, schedule, chunks, micro_batch, micro_batches, sequence_length, recompute,
+            dp, tp, sequence_parallel, cp, context, pp, zero, schedule, chunks, micro_batch, micro_batches, sequence_length, recompute,
             precision, gradients,
         }
     }
@@ -100,13 +101,19 @@ proptest! {
                     let whole = whole.unwrap();
                     prop_assert!(plan.optimizer_state <= whole.optimizer_state);
                     // Each layer, the embedding, the head and a copy of the embedding may be padded.
-                    let padding = (layout.stage_layers(&shape, stage) + 3) * (layout.dp - 1) * layout.precision.bytes();
+                    let padding = (layout.stage_layers(&shape, stage) + 3) * (layout.replicas() - 1) * layout.precision.bytes();
                     prop_assert!(plan.parameters <= whole.parameters + padding);
                 }
             }
         }
         let traffic = Traffic::of_stage(&shape, &layout, 0);
-        for (axis, ranks) in [(Axis::Data, layout.dp), (Axis::Tensor, layout.tp), (Axis::Pipeline, layout.pp)] {
+        let axes = [
+            (layout.replica_axis(), layout.replicas()),
+            (Axis::Tensor, layout.tp),
+            (Axis::Context, layout.cp),
+            (Axis::Pipeline, layout.pp),
+        ];
+        for (axis, ranks) in axes {
             let bytes: f64 = traffic.iter().filter(|traffic| traffic.axis == axis).map(|traffic| traffic.bytes).sum();
             prop_assert_eq!(bytes > 0.0, ranks > 1, "{:?} of {}", axis, ranks);
         }

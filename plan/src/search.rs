@@ -24,6 +24,8 @@ use crate::{
 const HEAD_ROOM: f64 = 0.05;
 /// A miss is near when it lacks at most this part of the memory there is.
 const NEAR: u64 = 4;
+/// Sequences are not cut into parts of fewer tokens.
+const SHORTEST_PART: u64 = 8192;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -108,9 +110,11 @@ impl Request {
         let (mut search, mut faster) = (Search::default(), Vec::new());
         for tp in divisors(self.assumptions.gpus_per_node.min(self.gpus)).filter(|tp| self.gpus.is_multiple_of(*tp)) {
             for pp in divisors(self.gpus / tp).filter(|pp| *pp <= self.model.layers) {
-                let dp = self.gpus / tp / pp;
-                let grid = ParallelLayout { dp, tp, pp, ..self.base() };
-                faster.extend(self.try_grid(grid, sequences, &mut search));
+                for cp in self.parts_of_sequences().filter(|cp| (self.gpus / tp / pp).is_multiple_of(*cp)) {
+                    let dp = self.gpus / tp / pp / cp;
+                    let grid = ParallelLayout { dp, tp, cp, pp, ..self.base() };
+                    faster.extend(self.try_grid(grid, sequences, &mut search));
+                }
             }
         }
         search.configurations.sort_by(Configuration::better);
@@ -119,6 +123,13 @@ impl Request {
         search.rejected.extend(faster.iter().map(|miss| self.rejection(miss)));
         search.rejected.sort_by_key(|rejection| rejection.lacking_bytes.unwrap_or(u64::MAX));
         Ok(search)
+    }
+
+    /// In how many parts it may be worth to cut sequences.
+    fn parts_of_sequences(&self) -> impl Iterator<Item = u64> + use<> {
+        let length = self.sequence_length;
+        let worth_it = move |cp: &u64| *cp == 1 || length / cp >= SHORTEST_PART && length.is_multiple_of(2 * cp);
+        (0..20).map(|power| 1 << power).filter(worth_it)
     }
 
     fn base(&self) -> ParallelLayout {
@@ -166,7 +177,7 @@ impl Request {
         }
         let mut misses = Misses::default();
         let found = search.configurations.len();
-        let stages_of_zero = if grid.dp > 1 { &Zero::ALL[..] } else { &Zero::ALL[..1] };
+        let stages_of_zero = if grid.replicas() > 1 { &Zero::ALL[..] } else { &Zero::ALL[..1] };
         for recompute in Recompute::ALL {
             let mut fits = false;
             for &zero in stages_of_zero {
@@ -307,8 +318,8 @@ impl Configuration {
     fn better(&self, other: &Configuration) -> Ordering {
         let simplicity = |configuration: &Configuration| {
             let layout = &configuration.layout;
-            let ParallelLayout { recompute, zero, pp, tp, sequence_parallel, chunks, schedule, .. } = *layout;
-            (recompute, zero, pp, tp, sequence_parallel, chunks, schedule)
+            let ParallelLayout { recompute, zero, pp, cp, tp, sequence_parallel, chunks, schedule, .. } = *layout;
+            (recompute, zero, pp, cp, tp, sequence_parallel, chunks, schedule)
         };
         other
             .tokens_per_second
@@ -406,7 +417,8 @@ mod tests {
             let best = search.configurations[0].tokens_per_second;
             for rejection in search.rejected.iter().filter(|rejection| rejection.lacking_bytes.is_some()) {
                 let layout = rejection.layout;
-                let same = |other: &ParallelLayout| (other.dp, other.tp, other.pp) == (layout.dp, layout.tp, layout.pp);
+                let grid = |layout: &ParallelLayout| (layout.dp, layout.tp, layout.cp, layout.pp);
+                let same = |other: &ParallelLayout| grid(other) == grid(&layout);
                 let fits = search.configurations.iter().any(|configuration| same(&configuration.layout));
                 let memory = MemoryPlan::fullest(&request.model, &layout, request.assumptions.attention).unwrap();
                 assert!(!fits || request.configuration(layout, memory).tokens_per_second > best, "{rejection:?}");
@@ -452,8 +464,8 @@ mod tests {
     fn grids(request: &Request) -> Vec<Configuration> {
         let mut best: Vec<Configuration> = Vec::new();
         let grid = |configuration: &Configuration| {
-            let ParallelLayout { dp, tp, pp, .. } = configuration.layout;
-            (dp, tp, pp)
+            let ParallelLayout { dp, tp, cp, pp, .. } = configuration.layout;
+            (dp, tp, cp, pp)
         };
         for configuration in request.search().unwrap().configurations {
             if best.iter().all(|other| grid(other) != grid(&configuration)) {
@@ -511,5 +523,23 @@ mod tests {
         let best: Vec<(u64, u64)> = grids(&request).iter().map(|found| (found.layout.tp, found.layout.pp)).collect();
         assert!(best.iter().position(|grid| *grid == (8, 16)).is_some_and(|place| place < 3), "{best:?}");
         assert!(best[..4].iter().all(|(tp, _)| *tp == 8), "{best:?}");
+    }
+
+    /// The same table: t 8, c 16, p 16 for sequences of 131,072 tokens.
+    #[test]
+    fn long_sequences_of_llama_405b_are_shared_by_16_ranks() {
+        let request = Request {
+            sequence_length: 131_072,
+            global_batch_tokens: 16 << 20,
+            gradients: Precision::Fp32,
+            ..request("llama-405b", "h100", 16_384)
+        };
+        let grids: Vec<_> =
+            grids(&request).iter().map(|found| (found.layout.tp, found.layout.cp, found.layout.pp)).collect();
+        assert!(
+            grids.iter().position(|grid| *grid == (8, 16, 16)).is_some_and(|place| place < 3),
+            "{:?}",
+            &grids[..grids.len().min(12)]
+        );
     }
 }

@@ -166,9 +166,10 @@ pub fn intensity(intensity: f64) -> String {
 
 /// How a model is spread over ranks.
 pub fn layout(layout: &ParallelLayout) -> String {
-    let ParallelLayout { dp, tp, sequence_parallel, pp, zero, precision, .. } = layout;
+    let ParallelLayout { dp, tp, sequence_parallel, cp, pp, zero, precision, .. } = layout;
     let shared = if *sequence_parallel { "+sp" } else { "" };
-    format!("dp {dp} · tp {tp}{shared} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
+    let context = if *cp > 1 { format!(" · cp {cp}") } else { String::new() };
+    format!("dp {dp} · tp {tp}{shared}{context} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
 }
 
 /// What was run, in a few words each: the model, how it was spread, and what recorded it, where that is worth a word.

@@ -31,11 +31,10 @@ impl<'a> RankParts<'a> {
         RankParts { run, analysis, overlay, steps: selection.steps, analyzed }
     }
 
-    /// Where a rank stands among all: by stage, replica and shard.
-    pub(super) fn place(run: &Run, overlay: &RankOverlay) -> (u64, u64, u64, u32) {
-        let at = coordinates(run, overlay);
-        let stage = at.map(|at| at.stage).or(overlay.stage).unwrap_or(0);
-        (stage, at.map_or(0, |at| at.dp), at.map_or(0, |at| at.tp), overlay.rank.0)
+    /// Where a rank stands among all: by stage, replica, part of sequences and shard.
+    pub(super) fn place(run: &Run, overlay: &RankOverlay) -> (Coordinates, u32) {
+        let nowhere = Coordinates { stage: overlay.stage.unwrap_or(0), dp: 0, cp: 0, tp: 0 };
+        (coordinates(run, overlay).unwrap_or(nowhere), overlay.rank.0)
     }
 
     /// Writes it, into a trace that has its beginning at a time of the clock that all ranks share.
@@ -100,7 +99,12 @@ fn name(run: &Run, overlay: &RankOverlay) -> String {
     let mut parts = vec![format!("rank {}", overlay.rank)];
     match run.info.layout.zip(coordinates(run, overlay)) {
         Some((layout, at)) => {
-            let axes = [("stage", layout.pp, at.stage), ("dp", layout.dp, at.dp), ("tp", layout.tp, at.tp)];
+            let axes = [
+                ("stage", layout.pp, at.stage),
+                ("dp", layout.dp, at.dp),
+                ("cp", layout.cp, at.cp),
+                ("tp", layout.tp, at.tp),
+            ];
             parts.extend(axes.iter().filter(|(_, size, _)| *size > 1).map(|(axis, _, at)| format!("{axis} {at}")));
         }
         None => parts.extend(overlay.stage.map(|stage| format!("stage {stage} (inferred)"))),

@@ -131,7 +131,7 @@ impl Report<'_> {
     }
 
     fn configurations(&self, limit: usize) -> String {
-        let mut headers = LAYOUT_HEADERS.to_vec();
+        let mut headers = self.layout_headers();
         headers.extend([">memory", ">step", ">range", ">tokens/s", ">MFU", ">bubble", ">exposed comm"]);
         if self.tokens.is_some() {
             headers.extend([">days", ">GPU-days"]);
@@ -139,13 +139,13 @@ impl Report<'_> {
         // Of each grid only the best: the others differ in what they shard or repeat.
         let mut grids = Vec::new();
         let best = self.search.configurations.iter().filter(|configuration| {
-            let ParallelLayout { dp, tp, pp, .. } = configuration.layout;
-            let new = !grids.contains(&(dp, tp, pp));
-            grids.push((dp, tp, pp));
+            let ParallelLayout { dp, tp, cp, pp, .. } = configuration.layout;
+            let new = !grids.contains(&(dp, tp, cp, pp));
+            grids.push((dp, tp, cp, pp));
             new
         });
         let rows = best.take(limit).map(|configuration| {
-            let mut row = layout_row(&configuration.layout);
+            let mut row = self.layout_row(&configuration.layout);
             row.extend([
                 text::bytes(configuration.memory_bytes) + if configuration.tight { TIGHT } else { "" },
                 text::duration(configuration.step_time_ns as i64),
@@ -166,7 +166,7 @@ impl Report<'_> {
         }
         let found = text::counted(self.search.configurations.len() as u64, "configuration");
         format!(
-            "predicted: the best of each dp × tp × pp grid, out of {found} that fit; memory is on the fullest rank\n{table}"
+            "predicted: the best of each grid of ranks, out of {found} that fit; memory is on the fullest rank\n{table}"
         )
     }
 
@@ -174,17 +174,56 @@ impl Report<'_> {
         if self.search.rejected.is_empty() {
             return String::new();
         }
-        let mut headers = LAYOUT_HEADERS.to_vec();
+        let mut headers = self.layout_headers();
         headers.push("why");
         let rows = self.search.rejected.iter().take(limit).map(|rejection| {
-            let mut row = layout_row(&rejection.layout);
+            let mut row = self.layout_row(&rejection.layout);
             if rejection.lacking_bytes.is_none() {
-                row.iter_mut().skip(GRID_COLUMNS).for_each(|cell| *cell = "-".into());
+                row.iter_mut().skip(self.grid_columns()).for_each(|cell| *cell = "-".into());
             }
             row.push(rejection.why.clone());
             row
         });
         format!("\nrejected, closest first\n{}", terminal::table(&headers, rows))
+    }
+
+    /// Whether some ranks would share sequences.
+    fn shows_parts(&self) -> bool {
+        let search = self.search;
+        let found = search.configurations.iter().map(|configuration| &configuration.layout);
+        found.chain(search.rejected.iter().map(|rejection| &rejection.layout)).any(|layout| layout.cp > 1)
+    }
+
+    /// How many columns of a layout say only how ranks are arranged.
+    fn grid_columns(&self) -> usize {
+        if self.shows_parts() { 4 } else { 3 }
+    }
+
+    fn layout_headers(&self) -> Vec<&'static str> {
+        let cp = self.shows_parts().then_some(">cp");
+        let rest = [">pp", ">zero", "schedule", ">micro-batches × size", "recompute"];
+        [">dp", ">tp"].into_iter().chain(cp).chain(rest).collect()
+    }
+
+    fn layout_row(&self, layout: &ParallelLayout) -> Vec<String> {
+        let schedule = match layout.schedule {
+            _ if layout.pp == 1 => "-".into(),
+            Schedule::Interleaved => format!("interleaved ×{}", layout.chunks),
+            schedule => schedule.name().to_owned(),
+        };
+        let grid = [
+            Some(layout.dp.to_string()),
+            Some(format!("{}{}", layout.tp, if layout.sequence_parallel { "+sp" } else { "" })),
+            self.shows_parts().then(|| layout.cp.to_string()),
+            Some(layout.pp.to_string()),
+        ];
+        let rest = [
+            u8::from(layout.zero).to_string(),
+            schedule,
+            format!("{} × {}", text::count(layout.micro_batches), layout.micro_batch),
+            layout.recompute.name().into(),
+        ];
+        grid.into_iter().flatten().chain(rest).collect()
     }
 
     fn assumed(&self) -> String {
@@ -230,24 +269,3 @@ fn range(configuration: &Configuration) -> String {
 
 /// Behind memory of which little is left.
 const TIGHT: &str = " !";
-
-/// The columns of a layout that say only how ranks are arranged.
-const GRID_COLUMNS: usize = 3;
-const LAYOUT_HEADERS: [&str; 7] = [">dp", ">tp", ">pp", ">zero", "schedule", ">micro-batches × size", "recompute"];
-
-fn layout_row(layout: &ParallelLayout) -> Vec<String> {
-    let schedule = match layout.schedule {
-        _ if layout.pp == 1 => "-".into(),
-        Schedule::Interleaved => format!("interleaved ×{}", layout.chunks),
-        schedule => schedule.name().to_owned(),
-    };
-    vec![
-        layout.dp.to_string(),
-        format!("{}{}", layout.tp, if layout.sequence_parallel { "+sp" } else { "" }),
-        layout.pp.to_string(),
-        u8::from(layout.zero).to_string(),
-        schedule,
-        format!("{} × {}", text::count(layout.micro_batches), layout.micro_batch),
-        layout.recompute.name().into(),
-    ]
-}

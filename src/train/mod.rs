@@ -233,9 +233,9 @@ fn introduce(config: &TrainConfig, choice: &ChosenBackend, training: &Training) 
 
 /// The model, and along which axes it is spread.
 fn run_name(config: &TrainConfig) -> String {
-    let ParallelLayout { dp, tp, sequence_parallel, pp, zero, .. } = config.layout;
+    let ParallelLayout { dp, tp, sequence_parallel, cp, pp, zero, .. } = config.layout;
     let mut name = config.model.name.clone();
-    for (axis, ranks) in [("dp", dp), ("tp", tp), ("pp", pp)] {
+    for (axis, ranks) in [("dp", dp), ("tp", tp), ("cp", cp), ("pp", pp)] {
         if ranks > 1 {
             name += &format!("-{axis}{ranks}");
         }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
+use stepscope_plan::{ContextExchange, ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_trainer::{GradientReduction, LearningRateSchedule, OptimizerSettings, Patience, SaveEvery, TrainConfig};
 
 use crate::words;
@@ -37,6 +37,10 @@ pub(super) struct Settings {
     /// Share norms and what passes by them among tensor ranks, by tokens: less memory for activations.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, help_heading = "Parallelism and memory")]
     sequence_parallel: Option<bool>,
+    #[arg(long, value_name = "N", help = format!("Context-parallel ranks, which each have a part of every sequence [default: {}]", usual().cp), help_heading = "Parallelism and memory")]
+    cp: Option<u64>,
+    #[arg(long, value_parser = words::context_exchange(), help = format!("How these get each other's keys and values [default: {}]", usual().context.name()), help_heading = "Parallelism and memory")]
+    cp_exchange: Option<ContextExchange>,
     #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp), help_heading = "Parallelism and memory")]
     pp: Option<u64>,
     /// ZeRO stage: 1 shards optimizer state, 2 also gradients, 3 also parameters [default: 0]
@@ -160,6 +164,8 @@ impl Settings {
             dp: self.dp.or(other.dp),
             tp: self.tp.or(other.tp),
             sequence_parallel: self.sequence_parallel.or(other.sequence_parallel),
+            cp: self.cp.or(other.cp),
+            cp_exchange: self.cp_exchange.or(other.cp_exchange),
             pp: self.pp.or(other.pp),
             zero: self.zero.or(other.zero),
             schedule: self.schedule.or(other.schedule),
@@ -201,6 +207,8 @@ impl Settings {
             dp: self.dp.unwrap_or(usual.dp),
             tp: self.tp.unwrap_or(usual.tp),
             sequence_parallel: self.sequence_parallel.unwrap_or(usual.sequence_parallel),
+            cp: self.cp.unwrap_or(usual.cp),
+            context: self.cp_exchange.unwrap_or(usual.context),
             pp: self.pp.unwrap_or(usual.pp),
             zero: self.zero.unwrap_or(usual.zero),
             schedule,

@@ -69,7 +69,7 @@ pub(crate) fn save(
     let partial = path.with_extension("partial");
     parts.backend.synchronize()?;
     let gathered = gather(state, parts, groups)?;
-    if at.dp == 0 {
+    if at.is_first_replica() {
         let written = fs::create_dir_all(&partial)
             .map_err(TrainError::file("create", &partial))
             .and_then(|()| write(&partial.join(file_name(at)), state, &gathered));
@@ -84,7 +84,7 @@ pub(crate) fn save(
         parts.communicator.barrier(world, Stream::Compute);
         parts.backend.synchronize()?;
     }
-    if (at.dp, at.tp, at.stage) == (0, 0, 0) {
+    if at.is_first_replica() && (at.tp, at.stage) == (0, 0) {
         let layout = config.layout;
         let (model, seed) = (config.model.clone(), config.seed);
         let ParallelLayout { tp, pp, chunks, sequence_length, .. } = layout;
@@ -240,7 +240,7 @@ pub(crate) fn check_files(path: &Path, config: &TrainConfig) -> Result<(), Train
     let (path, _) = check(path, config)?;
     let ParallelLayout { tp, pp, .. } = config.layout;
     for (stage, tp) in (0..pp).flat_map(|stage| (0..tp).map(move |tp| (stage, tp))) {
-        let file = path.join(file_name(Coordinates { stage, dp: 0, tp }));
+        let file = path.join(file_name(Coordinates { stage, dp: 0, cp: 0, tp }));
         SafeTensors::deserialize(&open(&file)?).map_err(TrainError::file("read", &file))?;
     }
     Ok(())

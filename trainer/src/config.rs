@@ -130,9 +130,10 @@ impl TrainConfig {
 
     /// Says why the gradient noise scale cannot be measured, if it is to be: where the gradient of one micro-batch is whole nowhere.
     fn check_noise_scale(&self) -> Result<(), TrainError> {
-        let ParallelLayout { dp, pp, micro_batches, sequence_parallel, schedule, .. } = self.layout;
+        let ParallelLayout { dp, pp, micro_batches, sequence_parallel, cp, schedule, .. } = self.layout;
         let why = [
             (dp * micro_batches < 2, "at least two micro-batches or replicas"),
+            (cp > 1, "sequences that are not divided among ranks (no --cp)"),
             (sequence_parallel, "gradients that are not divided by tokens (no --sequence-parallel)"),
             (
                 schedule == Schedule::ZeroBubble,

@@ -20,7 +20,7 @@ use crate::{
     error::TrainError,
     model::{Batch, Engine, Sizes, Stage, initial},
     noise_scale::{Measured, NoiseScale},
-    parallel::{data::Replicas, pipeline::Pipeline, tensor::TensorParallel},
+    parallel::{context::ContextParallel, data::Replicas, pipeline::Pipeline, tensor::TensorParallel},
     parts::RankParts,
     state::State,
 };
@@ -71,6 +71,7 @@ impl TrainingRank {
             backend: backend.clone(),
             recorder: recorder.clone(),
             tensor: TensorParallel::new(communicator.clone(), groups.tensor.clone(), layout.sequence_parallel),
+            context: ContextParallel::new(backend.clone(), communicator.clone(), groups.context.clone(), &layout),
             numbers: config.numbers,
             sizes: Sizes::of(&config.model, &layout),
         };
@@ -219,17 +220,20 @@ struct Means {
     noise_scale: Option<f64>,
 }
 
-/// The sequences that a replica sees in a micro-batch.
+/// The sequences that a replica sees in a micro-batch, or this rank's chunks of them.
 fn batch(config: &TrainConfig, at: Coordinates, data: &Dataset, (of, step): (Use, u64), micro_batch: u64) -> Batch {
     let layout = &config.layout;
     let length = layout.sequence_length as usize;
     let first = (at.dp * layout.micro_batches + micro_batch) * layout.micro_batch;
     let mut batch = Batch { tokens: Vec::new(), targets: Vec::new() };
-    for index in first..first + layout.micro_batch {
-        let sequence = data.sequence(of, config.seed, step, index, length);
-        let tokens = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).collect::<Vec<u32>>();
-        batch.tokens.extend(tokens(&sequence[..length]));
-        batch.targets.extend(tokens(&sequence[1..]));
+    for start in layout.chunk_starts(at.cp) {
+        let chunk = start as usize..(start + layout.chunk_tokens()) as usize;
+        for index in first..first + layout.micro_batch {
+            let sequence = data.sequence(of, config.seed, step, index, length);
+            let tokens = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).collect::<Vec<u32>>();
+            batch.tokens.extend(tokens(&sequence[..length][chunk.clone()]));
+            batch.targets.extend(tokens(&sequence[1..][chunk.clone()]));
+        }
     }
     batch
 }

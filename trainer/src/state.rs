@@ -322,7 +322,7 @@ impl State {
     /// Adds the squares of the gradient to a total, which over all ranks has each number once.
     pub(crate) fn add_squares(&self, total: &Tensor) {
         // Replicas that share nothing all have the same.
-        if self.at.dp > 0 && !self.sharded {
+        if self.replicas.index() > 0 && !self.sharded {
             return;
         }
         for index in 0..self.placement.units.len() {

@@ -54,7 +54,7 @@ impl From<ParallelLayout> for RunLayout {
             tp: layout.tp,
             sequence_parallel: Some(layout.sequence_parallel),
             pp: layout.pp,
-            cp: 1,
+            cp: layout.cp,
             ep: 1,
             zero: Some(layout.zero),
             schedule: Some(layout.schedule),

@@ -41,7 +41,7 @@ pub(crate) fn layout(run: &RunInfo, all: usize, ranks: &[RankResult], stages: Op
     if dp > 1 && replicas.is_none_or(|size| size < 2) {
         return None;
     }
-    let grid = ParallelLayout { dp: dp * cp, tp, pp, ..ParallelLayout::default() };
+    let grid = ParallelLayout { dp, cp, tp, pp, ..ParallelLayout::default() };
     let is_there = |(rank, stage): (&RankResult, &u64)| grid.coordinates(rank.info.rank.0.into()).stage == *stage;
     let is_in_order = stages.is_none_or(|stages| ranks.iter().zip(&stages.of_ranks).all(is_there));
     Some(RunLayout {

@@ -43,7 +43,7 @@ pub fn measured_rates(analysis: &Analysis) -> Result<(&'static Device, MeasuredR
         MeasuredRates {
             compute_efficiency: of_family(Family::Matmul),
             attention_efficiency: of_family(Family::Attention)
-                .map(|share| share / attention_by_shape(model, layout.sequence_length))
+                .map(|share| share / attention_by_shape(model, layout.attended_length()))
                 .filter(|share| possible(*share)),
             memory_efficiency: memory_efficiency(analysis, device),
             kernel_gap,

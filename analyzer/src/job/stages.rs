@@ -56,10 +56,9 @@ impl Stages {
 
     fn of_layout(layout: &ParallelLayout, ranks: &[RankResult]) -> Stages {
         let coordinates = |rank: &RankResult| layout.coordinates(rank.info.rank.0.into());
-        let mut pipelines: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
+        let mut pipelines: BTreeMap<Coordinates, Vec<usize>> = BTreeMap::new();
         for (index, rank) in ranks.iter().enumerate() {
-            let Coordinates { dp, tp, .. } = coordinates(rank);
-            pipelines.entry((dp, tp)).or_default().push(index);
+            pipelines.entry(Coordinates { stage: 0, ..coordinates(rank) }).or_default().push(index);
         }
         Stages {
             count: layout.pp,

@@ -10,7 +10,7 @@ use std::{any::Any, sync::Arc};
 
 use stepscope_traces::MemoryCategory;
 
-pub use operations::{AdamW, Direction, Heads, LossWeights, Product};
+pub use operations::{AdamW, Columns, Direction, Heads, LossWeights, Product};
 pub use tensor::{DType, Tensor};
 
 use crate::error::TrainError;
@@ -93,12 +93,16 @@ pub trait Backend: Send + Sync {
     fn rms_norm(&self, x: &Tensor, weight: &Tensor, y: &Tensor);
     /// Adds to `d_x`, the gradient that passes by the norm.
     fn rms_norm_backward(&self, x: &Tensor, weight: &Tensor, d_y: &Tensor, d_x: &Tensor, d_weight: &Tensor);
-    /// Rotates queries and keys by their position, in place.
-    fn rope(&self, heads: Heads, qkv: &Tensor, direction: Direction);
-    /// Causal attention; `lse` takes the logarithm of each row's sum. The square of scores is never there.
+    /// Copies columns of all rows, or adds them, converting between ways to store.
+    fn columns(&self, columns: Columns, from: &Tensor, to: &Tensor);
+    /// Rotates queries and keys by their position, in place; positions of each sequence begin with `first`.
+    fn rope(&self, heads: Heads, first: usize, qkv: &Tensor, direction: Direction);
+    /// Attention; `lse` takes the logarithm of each row's sum. The square of scores is never there.
     fn attention(&self, heads: Heads, qkv: &Tensor, out: &Tensor, lse: &Tensor);
     /// Its gradient, from the inputs, the output and the logarithms.
     fn attention_backward(&self, heads: Heads, of: AttentionTensors<'_>, d_out: &Tensor, d_qkv: &Tensor);
+    /// Makes the result of attention to some keys, and its logarithms, that of attention to more of them.
+    fn merge_attention(&self, heads: Heads, of: [&Tensor; 2], more: [&Tensor; 2]);
     /// `silu(gate) · up`; a row of `gate_up` is the gate and then what it lets through.
     fn swiglu(&self, gate_up: &Tensor, product: &Tensor, width: usize);
     /// Its gradient.

@@ -35,6 +35,21 @@ pub struct Heads {
     pub kv_heads: usize,
     /// Width of one head.
     pub head_dim: usize,
+    /// Whether a query sees the keys up to its own position, or all of them.
+    pub causal: bool,
+}
+
+/// Columns of rows, on their way to other rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// How many.
+    pub count: usize,
+    /// Width of the rows that they come from, and the first of them there.
+    pub from: (usize, usize),
+    /// Width of the rows that they go to, and where.
+    pub to: (usize, usize),
+    /// Whether they are added to what is there.
+    pub accumulate: bool,
 }
 
 impl Heads {

@@ -1,6 +1,6 @@
 //! What operations take: floating-point operations, and bytes of memory read and written. Every backend records these.
 
-use super::{AttentionTensors, Heads, OptimizerTensors, Product, Tensor};
+use super::{AttentionTensors, Columns, Heads, OptimizerTensors, Product, Tensor};
 
 /// What an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,22 @@ pub(crate) fn matmul(product: Product, a: &Tensor, b: &Tensor, out: &Tensor) -> 
 
 pub(crate) fn add(target: &Tensor, other: &Tensor) -> Work {
     Work::new(target.elements(), &[target, target, other])
+}
+
+/// What is added to is read as well.
+pub(crate) fn columns(columns: Columns, from: &Tensor, to: &Tensor) -> Work {
+    let rows = from.elements() / columns.from.0;
+    let moved = (rows * columns.count) as u64;
+    let (read, written) = (moved * from.dtype().bytes() as u64, moved * to.dtype().bytes() as u64);
+    match columns.accumulate {
+        true => Work { flops: moved, bytes: read + 2 * written },
+        false => Work { flops: 0, bytes: read + written },
+    }
+}
+
+/// Two products and a sum of each number; exponentials are of whole rows.
+pub(crate) fn merge_attention([out, lse]: [&Tensor; 2], [more, more_lse]: [&Tensor; 2]) -> Work {
+    Work::new(3 * out.elements(), &[out, out, lse, lse, more, more_lse])
 }
 
 pub(crate) fn rms_norm(x: &Tensor, weight: &Tensor, y: &Tensor) -> Work {
@@ -49,7 +65,10 @@ pub(crate) fn attention_backward(heads: &Heads, of: AttentionTensors<'_>, d_out:
 
 /// Two FLOPs for every number of every pair of a query and a key it may see.
 fn pair_flops(heads: &Heads) -> usize {
-    let pairs = heads.sequence * (heads.sequence + 1) / 2;
+    let pairs = match heads.causal {
+        true => heads.sequence * (heads.sequence + 1) / 2,
+        false => heads.sequence * heads.sequence,
+    };
     2 * heads.batch * heads.heads * pairs * heads.head_dim
 }
 

@@ -28,6 +28,8 @@ pub struct Groups {
     pub world: Option<ProcessGroup>,
     /// Who shares the matrices.
     pub tensor: Option<ProcessGroup>,
+    /// Who has parts of the same sequences.
+    pub context: Option<ProcessGroup>,
     /// Who holds the same weights.
     pub data: Option<ProcessGroup>,
     /// Where activations go through. Not the one for gradients: there are no labels on messages, only their order.
@@ -43,6 +45,7 @@ pub struct Groups {
 enum Use {
     World,
     Tensor,
+    Context,
     Data,
     Forward,
     Backward,
@@ -50,12 +53,13 @@ enum Use {
 }
 
 impl Use {
-    const ALL: [Use; 6] = [Use::World, Use::Tensor, Use::Data, Use::Forward, Use::Backward, Use::Ends];
+    const ALL: [Use; 7] = [Use::World, Use::Tensor, Use::Context, Use::Data, Use::Forward, Use::Backward, Use::Ends];
 
     fn members(self, layout: &ParallelLayout, rank: u64) -> Vec<u64> {
         match self {
             Use::World => (0..layout.world_size()).collect(),
             Use::Tensor => layout.tensor_group(rank),
+            Use::Context => layout.context_group(rank),
             Use::Data => layout.data_group(rank),
             Use::Forward | Use::Backward => layout.pipeline_group(rank),
             Use::Ends => {
@@ -66,11 +70,12 @@ impl Use {
         }
     }
 
-    fn axis(self) -> Axis {
+    fn axis(self, layout: &ParallelLayout) -> Axis {
         match self {
             Use::World => Axis::World,
             Use::Tensor => Axis::Tensor,
-            Use::Data => Axis::Data,
+            Use::Context => Axis::Context,
+            Use::Data => layout.replica_axis(),
             Use::Forward | Use::Backward => Axis::Pipeline,
             Use::Ends => Axis::Embedding,
         }
@@ -106,6 +111,7 @@ impl Groups {
             let slot = match purpose {
                 Use::World => &mut groups.world,
                 Use::Tensor => &mut groups.tensor,
+                Use::Context => &mut groups.context,
                 Use::Data => &mut groups.data,
                 Use::Forward => &mut groups.forward,
                 Use::Backward => &mut groups.backward,
@@ -120,7 +126,7 @@ impl Groups {
     pub fn describe(layout: &ParallelLayout) -> Vec<GroupInfo> {
         let describe = |(number, (purpose, members)): (usize, (Use, Vec<u64>))| GroupInfo {
             group: Group(number as u32),
-            axis: purpose.axis(),
+            axis: purpose.axis(layout),
             ranks: members.into_iter().map(|rank| Rank(rank as u32)).collect(),
         };
         all(layout).into_iter().enumerate().map(describe).collect()
@@ -133,11 +139,11 @@ mod tests {
 
     #[test]
     fn members_of_a_group_agree_on_it() {
-        let layout = ParallelLayout { dp: 2, tp: 2, pp: 3, ..ParallelLayout::default() };
+        let layout = ParallelLayout { dp: 2, tp: 2, cp: 2, pp: 3, ..ParallelLayout::default() };
         let described = Groups::describe(&layout);
-        for rank in (0..12).map(Rank) {
-            let Groups { world, tensor, data, forward, backward, ends } = Groups::of(&layout, rank);
-            for (group, size) in [(world, 12), (tensor, 2), (data, 2), (forward, 3), (backward, 3)] {
+        for rank in (0..24).map(Rank) {
+            let Groups { world, tensor, context, data, forward, backward, ends } = Groups::of(&layout, rank);
+            for (group, size) in [(world, 24), (tensor, 2), (context, 2), (data, 4), (forward, 3), (backward, 3)] {
                 let group = group.unwrap();
                 assert_eq!((group.size(), group.ranks[group.index]), (size, rank));
                 assert_eq!(described[group.group.0 as usize].ranks, group.ranks);

@@ -131,7 +131,7 @@ const HIDDEN: usize = 2048;
 const FFN: usize = 7168;
 /// Parameters that are updated at once.
 const STATE: usize = 4 * HIDDEN * FFN;
-const HEADS: Heads = Heads { batch: 16, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128 };
+const HEADS: Heads = Heads { batch: 16, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128, causal: true };
 
 impl Layer {
     fn new(backend: &CudaBackend) -> Layer {

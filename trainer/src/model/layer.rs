@@ -86,13 +86,10 @@ impl Engine {
     }
 
     fn attention(&self, weights: &LayerTensors, input: &Tensor) -> Attention {
-        let (backend, heads) = (&self.backend, self.sizes.heads);
         let qkv = self.activation(self.sizes.heads.qkv_width());
         self.project(input, &weights.qkv, &qkv);
-        backend.rope(heads, &qkv, Direction::Forward);
-        let out = self.activation(self.sizes.heads.out_width());
-        let lse = self.sums(heads.heads, MemoryCategory::Activations);
-        backend.attention(heads, &qkv, &out, &lse);
+        self.rope(&qkv, Direction::Forward);
+        let (out, lse) = self.attend(&qkv);
         Attention { qkv, out, lse }
     }
 
@@ -156,17 +153,16 @@ impl Engine {
         gradient: &Tensor,
         input: &Tensor,
     ) {
-        let (backend, heads) = (&self.backend, self.sizes.heads);
+        let backend = &self.backend;
         let all = self.whole_gradient(matrices, gradient);
         let d_out = self.temporary(self.sizes.heads.out_width());
         self.project_backward(&all, &weights.output, &d_out);
         let Attention { qkv, out, lse } = attention;
         self.matrix_backward(matrices, |layer| &layer.output, &all, &out);
         drop(all);
-        let d_qkv = self.temporary(self.sizes.heads.qkv_width());
-        backend.attention_backward(heads, AttentionTensors { qkv: &qkv, out: &out, lse: &lse }, &d_out, &d_qkv);
+        let d_qkv = self.attend_backward(AttentionTensors { qkv: &qkv, out: &out, lse: &lse }, &d_out);
         drop((qkv, out, lse, d_out));
-        backend.rope(heads, &d_qkv, Direction::Backward);
+        self.rope(&d_qkv, Direction::Backward);
         let d_input = self.sum_ahead(MemoryCategory::Workspace, |d_input| {
             self.project_backward(&d_qkv, &weights.qkv, d_input);
         });

@@ -1,5 +1,6 @@
 //! A Llama-style decoder, forward and backward, by hand: what each part computes, and nothing of how it is spread.
 
+mod attention;
 mod embedding;
 mod head;
 mod initial;
@@ -22,7 +23,7 @@ use crate::{
     backend::{Backend, DType, Heads, Product, Tensor},
     error::TrainError,
     numbers::Numbers,
-    parallel::tensor::TensorParallel,
+    parallel::{context::ContextParallel, tensor::TensorParallel},
 };
 
 /// Says what this trainer has no code for.
@@ -48,6 +49,7 @@ pub(crate) struct Engine {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) recorder: Recorder,
     pub(crate) tensor: TensorParallel,
+    pub(crate) context: ContextParallel,
     pub(crate) numbers: Numbers,
     pub(crate) sizes: Sizes,
 }
@@ -61,6 +63,7 @@ pub(crate) struct Sizes {
     pub(crate) hidden: usize,
     /// Width of the feed-forward network here.
     pub(crate) ffn: usize,
+    /// Those of a chunk of the sequences: of all of them, unless ranks have parts of sequences.
     pub(crate) heads: Heads,
 }
 
@@ -74,10 +77,11 @@ impl Sizes {
             ffn: here(model.ffn),
             heads: Heads {
                 batch: layout.micro_batch as usize,
-                sequence: layout.sequence_length as usize,
+                sequence: layout.chunk_tokens() as usize,
                 heads: here(model.heads),
                 kv_heads: here(model.kv_heads),
                 head_dim: model.head_dim as usize,
+                causal: true,
             },
         }
     }

@@ -1,5 +1,6 @@
 //! Strategies that spread training over ranks, one axis of the grid a file.
 
+pub(crate) mod context;
 pub(crate) mod data;
 pub(crate) mod pipeline;
 #[cfg(test)]

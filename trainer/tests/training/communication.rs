@@ -20,7 +20,7 @@ fn measured(config: &TrainConfig, data: &RankData) -> BTreeMap<(Axis, &'static s
         };
         let group = span.group.unwrap();
         let axis = groups.iter().find(|info| info.group == group).unwrap().axis;
-        if axis.is_single() {
+        if axis.is_single() || axis == config.layout.replica_axis() {
             *bytes.entry((axis, operation)).or_default() += span.bytes.unwrap() as f64;
         }
     }

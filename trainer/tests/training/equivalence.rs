@@ -1,5 +1,5 @@
 use proptest::{prelude::*, sample::select};
-use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
+use stepscope_plan::{ContextExchange, ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_trainer::{GradientReduction, OptimizerSettings, TrainConfig};
 
 use crate::support::{GLOBAL_BATCH, config, in_bf16, layouts, losses, reports, single};
@@ -142,7 +142,11 @@ fn two_runs_are_the_same_to_the_last_bit() {
 
 prop_compose! {
     fn any_layout()(
-        sizes in select(&[(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (4, 1, 1), (1, 2, 2), (2, 1, 2)][..]),
+        sizes in select(&[
+            (1, 1, 1, 1), (2, 1, 1, 1), (1, 2, 1, 1), (1, 1, 2, 1), (2, 2, 1, 1), (4, 1, 1, 1), (1, 2, 2, 1), (2, 1, 2, 1),
+            (1, 1, 1, 2), (1, 1, 1, 4), (2, 1, 1, 2), (1, 2, 1, 2), (1, 1, 2, 2),
+        ][..]),
+        context in select(&ContextExchange::ALL[..]),
         zero in select(&Zero::ALL[..]),
         schedule in select(&Schedule::ALL[..]),
         recompute in select(&Recompute::ALL[..]),
@@ -150,12 +154,12 @@ prop_compose! {
         naive in any::<bool>(),
         sequence_parallel in any::<bool>(),
     ) -> TrainConfig {
-        let (dp, tp, pp) = sizes;
+        let (dp, tp, pp, cp) = sizes;
         let schedule = if pp == 1 { Schedule::OneForwardOneBackward } else { schedule };
         let interleaved = schedule == Schedule::Interleaved;
         let micro_batches = if interleaved { pp } else { micro_batches };
         let layout = ParallelLayout {
-            dp, tp, pp, zero, schedule, recompute, micro_batches,
+            dp, tp, cp, context, pp, zero, schedule, recompute, micro_batches,
             sequence_parallel: sequence_parallel && tp > 1,
             chunks: if interleaved { 2 } else { 1 },
             micro_batch: GLOBAL_BATCH / dp / micro_batches,

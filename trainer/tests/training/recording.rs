@@ -53,7 +53,7 @@ fn all_memory_comes_back() {
 fn what_is_gathered_ahead_carries_its_own_layer() {
     let layout = ParallelLayout { dp: 2, micro_batch: 2, micro_batches: 2, zero: Zero::Three, ..single() };
     let config = config(layout);
-    let placement = Placement::of(&config.model, &layout, Coordinates { stage: 0, dp: 0, tp: 0 });
+    let placement = Placement::of(&config.model, &layout, Coordinates { stage: 0, dp: 0, cp: 0, tp: 0 });
     let bytes_of = |part: Part| placement.units.iter().find(|unit| unit.part == part).map(|unit| 4 * unit.elements());
     let (layer, embedding, head) = (bytes_of(Part::Layer(0)), bytes_of(Part::Embedding), bytes_of(Part::Head));
     let data = &recorded(&config)[1];

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Mutex};
 
-use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
+use stepscope_plan::{ContextExchange, ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
 use stepscope_traces::{Loss, RankData, RankDirectory, Run, RunInfo, Window};
 use stepscope_trainer::{CpuTraining, GradientReduction, OptimizerSettings, StepReport, TrainConfig, TrainError};
 use tempfile::TempDir;
@@ -107,6 +107,25 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
         let layout = ParallelLayout { pp: 2, schedule: Schedule::ZeroBubble, zero, ..spread(2, 4) };
         add(format!("dp 2 pp 2 zero-bubble zero {}", u8::from(zero)), layout);
     }
+    let parts = |cp, layout| ParallelLayout { cp, ..layout };
+    for cp in [2, 4] {
+        add(format!("cp {cp}"), parts(cp, spread(1, 2)));
+    }
+    for recompute in [Recompute::Selective, Recompute::Full] {
+        let layout = ParallelLayout { recompute, ..parts(2, spread(1, 2)) };
+        add(format!("cp 2 recompute {}", recompute.name()), layout);
+    }
+    for zero in Zero::ALL {
+        add(format!("dp 2 cp 2 zero {}", u8::from(zero)), ParallelLayout { zero, ..parts(2, spread(2, 2)) });
+    }
+    add("tp 2 cp 2".into(), ParallelLayout { tp: 2, ..parts(2, spread(1, 2)) });
+    add("tp 2 cp 2 sequence-parallel".into(), shared(2, parts(2, spread(1, 2))));
+    add("cp 2 pp 2".into(), ParallelLayout { pp: 2, ..parts(2, spread(1, 4)) });
+    add("cp 2 pp 2 zero-bubble".into(), parts(2, filled));
+    let gathered = |cp, layout| ParallelLayout { context: ContextExchange::AllGather, ..parts(cp, layout) };
+    add("cp 4 all-gather".into(), gathered(4, spread(1, 2)));
+    let layout = ParallelLayout { recompute: Recompute::Selective, zero: Zero::Two, ..gathered(2, spread(2, 2)) };
+    add("dp 2 cp 2 all-gather zero 2 recompute selective".into(), layout);
     let zero = Zero::One;
     add("dp 2 tp 2".into(), ParallelLayout { tp: 2, ..spread(2, 2) });
     add("dp 2 pp 2".into(), ParallelLayout { pp: 2, ..spread(2, 2) });

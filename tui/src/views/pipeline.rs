@@ -74,10 +74,7 @@ fn name(stage: u64, rank: Rank) -> String {
 fn ranks(scene: &Scene<'_>, pipeline: &PipelineFigures) -> Vec<Rank> {
     let layout = scene.layout().and_then(|layout| layout.grid);
     let (Some(focus), Some(layout)) = (scene.focus, layout) else { return pipeline.first_ranks() };
-    let place = |rank: Rank| {
-        let Coordinates { dp, tp, .. } = layout.coordinates(rank.0.into());
-        (dp, tp)
-    };
+    let place = |rank: Rank| Coordinates { stage: 0, ..layout.coordinates(rank.0.into()) };
     let same = pipeline.per_stage.iter().filter(|stage| place(stage.rank) == place(focus));
     let by_stage: BTreeMap<u64, Rank> = same.map(|stage| (stage.stage, stage.rank)).collect();
     by_stage.into_values().collect()

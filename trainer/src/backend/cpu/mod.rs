@@ -23,8 +23,8 @@ use self::{
 };
 use crate::{
     backend::{
-        AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, LossWeights, OptimizerTensors, Product,
-        Stream, Tensor, Vocabulary,
+        AdamW, AttentionTensors, Backend, Columns, DType, Direction, Event, Heads, LossWeights, OptimizerTensors,
+        Product, Stream, Tensor, Vocabulary,
         operations::{NORM_EPSILON, ROPE_BASE},
         work::{self, Work},
     },
@@ -342,7 +342,19 @@ impl Backend for CpuBackend {
         });
     }
 
-    fn rope(&self, heads: Heads, qkv: &Tensor, direction: Direction) {
+    fn columns(&self, columns: Columns, from: &Tensor, to: &Tensor) {
+        let (from_dtype, to_dtype) = (from.dtype(), to.dtype());
+        let [source, target] = [from, to].map(view);
+        let name = if columns.accumulate { "add_columns" } else { "copy_columns" };
+        self.launch(name, work::columns(columns, from, to), move || {
+            with_element!(from_dtype, A => with_element!(to_dtype, B => {
+                kernels::columns::<A, B>(columns, &source.read::<A>()?, &mut target.write::<B>()?);
+                Ok(())
+            }))
+        });
+    }
+
+    fn rope(&self, heads: Heads, first: usize, qkv: &Tensor, direction: Direction) {
         let (dtype, qkv_view) = (qkv.dtype(), view(qkv));
         let name = match direction {
             Direction::Forward => "rope",
@@ -350,7 +362,7 @@ impl Backend for CpuBackend {
         };
         self.launch(name, work::rope(&heads, qkv), move || {
             with_element!(dtype, E => {
-                kernels::rope(&heads, &mut qkv_view.write::<E>()?, direction, ROPE_BASE);
+                kernels::rope(&heads, first, &mut qkv_view.write::<E>()?, direction, ROPE_BASE);
                 Ok(())
             })
         });
@@ -383,6 +395,21 @@ impl Backend for CpuBackend {
                 scratch.lend(|scratch| {
                     kernels::attention_backward(&heads, &qkv, &out, &lse, &d_out, &mut d_qkv, scratch);
                 });
+                Ok(())
+            })
+        });
+    }
+
+    fn merge_attention(&self, heads: Heads, of: [&Tensor; 2], more: [&Tensor; 2]) {
+        let dtype = more[0].dtype();
+        let [out_view, lse_view] = of.map(view);
+        let [more_view, more_lse_view] = more.map(view);
+        self.launch("merge_attention", work::merge_attention(of, more), move || {
+            with_element!(dtype, E => {
+                type Sum = <E as Element>::Sum;
+                let (more, more_lse) = (more_view.read::<E>()?, more_lse_view.read::<Sum>()?);
+                let (mut out, mut lse) = (out_view.write::<Sum>()?, lse_view.write::<Sum>()?);
+                kernels::merge_attention::<E>(heads.head_dim, (&mut out, &mut lse), (&more, &more_lse));
                 Ok(())
             })
         });

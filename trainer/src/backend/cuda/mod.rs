@@ -29,8 +29,8 @@ use self::{
 };
 use crate::{
     backend::{
-        AdamW, AttentionTensors, Backend, DType, Direction, Event, Heads, LossWeights, OptimizerTensors, Product,
-        Stream, Tensor, Vocabulary,
+        AdamW, AttentionTensors, Backend, Columns, DType, Direction, Event, Heads, LossWeights, OptimizerTensors,
+        Product, Stream, Tensor, Vocabulary,
         work::{self, Work},
     },
     error::TrainError,
@@ -39,6 +39,11 @@ use crate::{
 
 /// The oldest compute capability that has what the kernels use.
 const OLDEST: (u32, u32) = (8, 0);
+
+/// What there are no kernels for yet.
+pub(crate) fn parts_of_sequences() -> TrainError {
+    TrainError::Settings("--cp runs on the CPU only so far: use --backend cpu".into())
+}
 
 /// One rank's GPU.
 pub struct CudaBackend {
@@ -296,8 +301,15 @@ impl Backend for CudaBackend {
         });
     }
 
-    fn rope(&self, heads: Heads, qkv: &Tensor, direction: Direction) {
-        self.launch(work::rope(&heads, qkv), |stream| self.kernels.rope(stream, heads, array(qkv), direction));
+    fn columns(&self, _: Columns, _: &Tensor, _: &Tensor) {
+        self.attempt(|| Err(parts_of_sequences()));
+    }
+
+    fn rope(&self, heads: Heads, first: usize, qkv: &Tensor, direction: Direction) {
+        self.launch(work::rope(&heads, qkv), |stream| match first {
+            0 => self.kernels.rope(stream, heads, array(qkv), direction),
+            _ => Err(parts_of_sequences()),
+        });
     }
 
     fn attention(&self, heads: Heads, qkv: &Tensor, out: &Tensor, lse: &Tensor) {
@@ -314,6 +326,10 @@ impl Backend for CudaBackend {
             let (_scratch, workspace) = self.scratch(self.attention.workspace(heads, d_out.dtype()).backward)?;
             self.attention.backward(&self.kernels, stream, heads, attention_arrays(of), gradients, workspace)
         });
+    }
+
+    fn merge_attention(&self, _: Heads, _: [&Tensor; 2], _: [&Tensor; 2]) {
+        self.attempt(|| Err(parts_of_sequences()));
     }
 
     fn swiglu(&self, gate_up: &Tensor, product: &Tensor, width: usize) {

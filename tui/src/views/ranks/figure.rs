@@ -203,9 +203,10 @@ pub(super) fn draw(
     let theme = scene.theme;
     let mut title = vec![Span::styled(format!(" Rank {}", cell.rank), theme.title())];
     let at = layout.map(|layout| layout.coordinates(cell.rank.0.into()));
-    title.extend(
-        at.map(|at| Span::styled(format!("  stage {} · dp {} · tp {}", at.stage, at.dp, at.tp), theme.quiet())),
-    );
+    title.extend(at.zip(layout).map(|(at, layout)| {
+        let part = if layout.cp > 1 { format!(" · cp {}", at.cp) } else { String::new() };
+        Span::styled(format!("  stage {} · dp {}{part} · tp {}", at.stage, at.dp, at.tp), theme.quiet())
+    }));
     say(buffer, row(area, 0), Line::from(title));
     for (line, figure) in RankFigure::ALL.into_iter().enumerate() {
         let value = figure.of(cell);

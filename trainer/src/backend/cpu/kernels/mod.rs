@@ -4,6 +4,7 @@
 
 mod adamw;
 mod attention;
+mod columns;
 mod cross_entropy;
 mod elementwise;
 mod embedding;
@@ -21,7 +22,8 @@ pub(crate) mod vectors;
 
 pub(crate) use self::{
     adamw::adamw,
-    attention::{attention, attention_backward},
+    attention::{attention, attention_backward, merge_attention},
+    columns::columns,
     cross_entropy::{loss, loss_backward, row_maxima, row_sums},
     elementwise::{add, add_squares, convert},
     embedding::{embedding, embedding_backward},
@@ -34,4 +36,4 @@ pub(crate) use self::{
 
 use self::lanes::vectorised;
 use super::element::{Element, Real};
-use crate::backend::{AdamW, Direction, Heads, Product};
+use crate::backend::{AdamW, Columns, Direction, Heads, Product};

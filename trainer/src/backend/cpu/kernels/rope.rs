@@ -4,9 +4,9 @@ use num_traits::Zero;
 
 use super::{Direction, Element, Heads, Real, vectorised};
 
-/// Rotates the query and key heads in place by their positions; element i of a head goes with element
+/// Rotates the query and key heads in place by their positions, which begin with `first`; element i of a head goes with element
 /// i + head_dim / 2, as in the Llama of Hugging Face.
-pub(crate) fn rope<E: Element>(shape: &Heads, qkv: &mut [E], direction: Direction, base: f64) {
+pub(crate) fn rope<E: Element>(shape: &Heads, first: usize, qkv: &mut [E], direction: Direction, base: f64) {
     assert_eq!(qkv.len(), shape.tokens() * shape.qkv_width(), "{shape:?}");
     assert!(shape.head_dim.is_multiple_of(2), "{shape:?}");
     if qkv.is_empty() {
@@ -14,7 +14,7 @@ pub(crate) fn rope<E: Element>(shape: &Heads, qkv: &mut [E], direction: Directio
     }
     let rotated = (shape.heads + shape.kv_heads) * shape.head_dim;
     let half = shape.head_dim / 2;
-    let mut angles = Angles::new(half, direction, base);
+    let mut angles = Angles::new(half, first, direction, base);
     let (mut cosines, mut sines) = (vec![E::Sum::zero(); half], vec![E::Sum::zero(); half]);
     vectorised(
         #[inline(always)]
@@ -54,11 +54,12 @@ struct Angles {
 }
 
 impl Angles {
-    fn new(half: usize, direction: Direction, base: f64) -> Angles {
+    fn new(half: usize, first: usize, direction: Direction, base: f64) -> Angles {
         let sign = if direction == Direction::Forward { 1.0 } else { -1.0 };
-        let steps = (0..half).map(|pair| sign * base.powf(-(pair as f64) / half as f64));
-        let (step_sines, step_cosines) = steps.map(f64::sin_cos).unzip();
-        Angles { cosines: vec![1.0; half], sines: vec![0.0; half], step_cosines, step_sines }
+        let steps = || (0..half).map(|pair| sign * base.powf(-(pair as f64) / half as f64));
+        let (sines, cosines) = steps().map(|step| (first as f64 * step).sin_cos()).unzip();
+        let (step_sines, step_cosines) = steps().map(f64::sin_cos).unzip();
+        Angles { cosines, sines, step_cosines, step_sines }
     }
 
     #[inline(always)]

@@ -33,7 +33,7 @@ const SHAPES: [Heads; 7] = [
 ];
 
 const fn shape(batch: usize, sequence: usize, heads: usize, kv_heads: usize, head_dim: usize) -> Heads {
-    Heads { batch, sequence, heads, kv_heads, head_dim }
+    Heads { batch, sequence, heads, kv_heads, head_dim, causal: true }
 }
 
 struct Gpu {

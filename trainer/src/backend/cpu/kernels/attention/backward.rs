@@ -7,7 +7,7 @@ use pulp::{Simd, WithSimd};
 
 use super::{
     super::{Element, Heads, Real, Scratch, lanes},
-    tile::{LONGEST_VECTOR, TILE, combine, combine_transposed, gather, padded, scatter, scores, transpose, valid},
+    tile::{LONGEST_VECTOR, Mask, TILE, combine, combine_transposed, gather, padded, scatter, scores, transpose},
 };
 
 /// The gradient of [`attention`](super::attention), from its results. Overwrites `d_qkv`.
@@ -123,14 +123,14 @@ impl<E: Element> Backward<'_, E> {
         let d_out = &self.d_out[tokens.start * out_stride..tokens.end * out_stride][column..];
         gather(d_out, out_stride, shape.head_dim, E::Sum::one(), self.d_sums);
         self.d_queries.fill(E::Sum::zero());
-        for key in (0..=begin).step_by(TILE) {
-            let (tile, diagonal) = (key * width..(key + TILE) * width, key == begin);
-            scores(simd, self.queries, &self.keys_by_column[tile.clone()], width, diagonal, self.probabilities);
-            scores(simd, self.d_sums, &self.values_by_column[tile.clone()], width, diagonal, self.d_scores);
-            rows.finish(self.probabilities, self.d_scores, diagonal);
-            combine(simd, self.d_scores, &self.keys[tile.clone()], width, diagonal, self.d_queries);
-            combine_transposed(simd, self.d_scores, self.queries, width, diagonal, &mut self.d_keys[tile.clone()]);
-            combine_transposed(simd, self.probabilities, self.d_sums, width, diagonal, &mut self.d_values[tile]);
+        for (key, mask) in Mask::of_tiles(shape, begin) {
+            let tile = key * width..(key + TILE) * width;
+            scores(simd, self.queries, &self.keys_by_column[tile.clone()], width, mask, self.probabilities);
+            scores(simd, self.d_sums, &self.values_by_column[tile.clone()], width, mask, self.d_scores);
+            rows.finish(self.probabilities, self.d_scores, mask);
+            combine(simd, self.d_scores, &self.keys[tile.clone()], width, mask, self.d_queries);
+            combine_transposed(simd, self.d_scores, self.queries, width, mask, &mut self.d_keys[tile.clone()]);
+            combine_transposed(simd, self.probabilities, self.d_sums, width, mask, &mut self.d_values[tile]);
         }
         let d_query = &mut self.d_qkv[tokens.start * stride..tokens.end * stride][column..];
         scatter(self.d_queries, shape.scale(), d_query, stride, shape.head_dim);
@@ -166,10 +166,10 @@ impl<S: Real> Rows<S> {
 
     /// Makes probabilities of scores, and with them the scores' gradients of the probabilities' gradients.
     #[inline(always)]
-    fn finish(&self, scores: &mut [S], gradients: &mut [S], diagonal: bool) {
+    fn finish(&self, scores: &mut [S], gradients: &mut [S], mask: Mask) {
         let rows = scores.chunks_exact_mut(TILE).zip(gradients.chunks_exact_mut(TILE)).enumerate();
         for ((row, (scores, gradients)), (lse, product)) in rows.zip(self.lse.iter().zip(&self.products)) {
-            let valid = valid(row, diagonal);
+            let valid = mask.valid(row);
             let scores = &mut scores[..valid.next_multiple_of(LONGEST_VECTOR)];
             scores[valid..].fill(S::neg_infinity());
             for (score, gradient) in scores.iter_mut().zip(gradients) {

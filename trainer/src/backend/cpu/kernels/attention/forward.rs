@@ -5,10 +5,10 @@ use pulp::{Simd, WithSimd};
 
 use super::{
     super::{Element, Heads, Real, Scratch},
-    tile::{LONGEST_VECTOR, TILE, combine, gather, padded, scores, transpose, valid},
+    tile::{LONGEST_VECTOR, Mask, TILE, combine, gather, padded, scores, transpose},
 };
 
-/// out = softmax(q · kᵀ / √head_dim, of keys up to the query's own position) · v, and for the backward pass the
+/// out = softmax(q · kᵀ / √head_dim, of keys up to the query's own position, or of all) · v, and for the backward pass the
 /// logarithm of every row's sum of exponentials.
 pub(crate) fn attention<E: Element>(
     shape: &Heads,
@@ -81,11 +81,11 @@ impl<E: Element> Forward<'_, E> {
         gather(query, shape.qkv_width(), shape.head_dim, shape.scale(), self.queries);
         self.sums.fill(E::Sum::zero());
         let mut softmax = Softmax::new();
-        for key in (0..=begin).step_by(TILE) {
-            let (tile, diagonal) = (key * width..(key + TILE) * width, key == begin);
-            scores(simd, self.queries, &self.keys[tile.clone()], width, diagonal, self.scores);
-            softmax.update(simd, self.scores, self.sums, width, diagonal);
-            combine(simd, self.scores, &self.values[tile], width, diagonal, self.sums);
+        for (key, mask) in Mask::of_tiles(shape, begin) {
+            let tile = key * width..(key + TILE) * width;
+            scores(simd, self.queries, &self.keys[tile.clone()], width, mask, self.scores);
+            softmax.update(simd, self.scores, self.sums, width, mask);
+            combine(simd, self.scores, &self.values[tile], width, mask, self.sums);
         }
         let token = sequence * shape.sequence + begin;
         let rows = self.sums.chunks_exact(width).zip(softmax.maxima.iter().zip(&softmax.totals));
@@ -113,10 +113,10 @@ impl<S: Real> Softmax<S> {
 
     /// Turns the scores of a tile of keys into exponentials, and rescales what was summed up before.
     #[inline(always)]
-    fn update<V: Simd>(&mut self, simd: V, scores: &mut [S], sums: &mut [S], width: usize, diagonal: bool) {
+    fn update<V: Simd>(&mut self, simd: V, scores: &mut [S], sums: &mut [S], width: usize, mask: Mask) {
         let mut corrections = self.maxima;
         for ((row, scores), maximum) in scores.chunks_exact_mut(TILE).enumerate().zip(&mut self.maxima) {
-            let valid = valid(row, diagonal);
+            let valid = mask.valid(row);
             let scores = &mut scores[..valid.next_multiple_of(LONGEST_VECTOR)];
             scores[valid..].fill(S::neg_infinity());
             *maximum = maximum.max(maximum_of(simd, scores));
@@ -127,7 +127,7 @@ impl<S: Real> Softmax<S> {
         let rows = scores.chunks_exact_mut(TILE).zip(sums.chunks_exact_mut(width)).enumerate();
         let state = self.maxima.iter().zip(&mut self.totals).zip(&corrections);
         for ((row, (scores, sums)), ((maximum, total), correction)) in rows.zip(state) {
-            let scores = &mut scores[..valid(row, diagonal).next_multiple_of(LONGEST_VECTOR)];
+            let scores = &mut scores[..mask.valid(row).next_multiple_of(LONGEST_VECTOR)];
             for score in scores.iter_mut() {
                 *score = (*score - *maximum).exponential();
             }

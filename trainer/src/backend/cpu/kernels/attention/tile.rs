@@ -7,7 +7,7 @@ use std::array;
 
 use pulp::Simd;
 
-use super::super::{Element, Real};
+use super::super::{Element, Heads, Real};
 
 /// Queries of a tile, and keys of a tile.
 pub(super) const TILE: usize = 64;
@@ -22,19 +22,49 @@ pub(super) fn padded(head_dim: usize) -> usize {
     head_dim.next_multiple_of(LONGEST_VECTOR)
 }
 
-/// How many scores of a row mean something, counted from its beginning.
-#[inline(always)]
-pub(super) fn valid(row: usize, diagonal: bool) -> usize {
-    if diagonal { row + 1 } else { TILE }
+/// Which scores of a tile mean something.
+#[derive(Clone, Copy)]
+pub(super) enum Mask {
+    /// Those up to a query's own position, which the tile has.
+    Diagonal,
+    /// Those of so many keys.
+    Keys(usize),
+}
+
+impl Mask {
+    /// The tiles of keys that a tile of queries sees, by where they begin.
+    pub(super) fn of_tiles(shape: &Heads, queries: usize) -> impl Iterator<Item = (usize, Mask)> + use<> {
+        let Heads { sequence, causal, .. } = *shape;
+        let end = if causal { queries + 1 } else { sequence };
+        (0..end).step_by(TILE).map(move |begin| match causal && begin == queries {
+            true => (begin, Mask::Diagonal),
+            false => (begin, Mask::Keys(TILE.min(sequence - begin))),
+        })
+    }
+
+    /// How many scores of a row mean something, counted from its beginning.
+    #[inline(always)]
+    pub(super) fn valid(self, row: usize) -> usize {
+        match self {
+            Mask::Diagonal => row + 1,
+            Mask::Keys(keys) => keys,
+        }
+    }
+
+    /// How many may in a block of rows. What is beyond those that do is zero.
+    #[inline(always)]
+    fn of_block(self, block: usize) -> usize {
+        self.valid((block + 1) * ROWS - 1).next_multiple_of(ROWS)
+    }
 }
 
 /// c = a · b, where `a` is a tile of heads by rows, `b` one by columns, and `c` is queries × keys.
 #[inline(always)]
-pub(super) fn scores<V: Simd, S: Real>(simd: V, a: &[S], b: &[S], width: usize, diagonal: bool, c: &mut [S]) {
+pub(super) fn scores<V: Simd, S: Real>(simd: V, a: &[S], b: &[S], width: usize, mask: Mask, c: &mut [S]) {
     let b = S::vectors::<V>(b);
     let stride = b.len() / width;
     for (block, (a, c)) in a.chunks_exact(ROWS * width).zip(c.chunks_exact_mut(ROWS * TILE)).enumerate() {
-        let end = valid((block + 1) * ROWS - 1, diagonal);
+        let end = mask.of_block(block);
         let (lines, c) = (lines_of(a, width, width), S::vectors_mut::<V>(c));
         for column in 0..(end * stride).div_ceil(TILE) {
             let sums = sum_products(simd, [S::splat(simd, S::zero()); ROWS], lines, b, stride, column);
@@ -45,11 +75,11 @@ pub(super) fn scores<V: Simd, S: Real>(simd: V, a: &[S], b: &[S], width: usize, 
 
 /// c += a · b, where `a` is queries × keys, and `b` is a tile of keys' heads by rows.
 #[inline(always)]
-pub(super) fn combine<V: Simd, S: Real>(simd: V, a: &[S], b: &[S], width: usize, diagonal: bool, c: &mut [S]) {
+pub(super) fn combine<V: Simd, S: Real>(simd: V, a: &[S], b: &[S], width: usize, mask: Mask, c: &mut [S]) {
     let b = S::vectors::<V>(b);
     let stride = b.len() / TILE;
     for (block, (a, c)) in a.chunks_exact(ROWS * TILE).zip(c.chunks_exact_mut(ROWS * width)).enumerate() {
-        let end = valid((block + 1) * ROWS - 1, diagonal);
+        let end = mask.of_block(block);
         let (lines, c) = (lines_of(a, TILE, end), S::vectors_mut::<V>(c));
         for column in 0..stride {
             let sums = sum_products(simd, load::<V, S>(c, stride, column), lines, b, stride, column);
@@ -60,19 +90,12 @@ pub(super) fn combine<V: Simd, S: Real>(simd: V, a: &[S], b: &[S], width: usize,
 
 /// c += aᵀ · b, where `a` is queries × keys, and `b` is a tile of queries' heads by rows.
 #[inline(always)]
-pub(super) fn combine_transposed<V: Simd, S: Real>(
-    simd: V,
-    a: &[S],
-    b: &[S],
-    width: usize,
-    diagonal: bool,
-    c: &mut [S],
-) {
+pub(super) fn combine_transposed<V: Simd, S: Real>(simd: V, a: &[S], b: &[S], width: usize, mask: Mask, c: &mut [S]) {
     let b = S::vectors::<V>(b);
     let stride = b.len() / TILE;
     for (block, c) in c.chunks_exact_mut(ROWS * width).enumerate() {
         let key = block * ROWS;
-        let begin = if diagonal { key } else { 0 };
+        let begin = if matches!(mask, Mask::Diagonal) { key } else { 0 };
         let c = S::vectors_mut::<V>(c);
         for column in 0..stride {
             let mut sums = load::<V, S>(c, stride, column);

@@ -8,11 +8,11 @@ use super::super::{
 };
 use super::{BRAIN, SINGLE, assert_close, assert_gradient, dot, random, stored};
 
-const SHAPE: Heads = Heads { batch: 2, sequence: 5, heads: 4, kv_heads: 2, head_dim: 6 };
+const SHAPE: Heads = Heads { batch: 2, sequence: 5, heads: 4, kv_heads: 2, head_dim: 6, causal: true };
 
 fn rotated<E: Element>(shape: &Heads, qkv: &[f64], direction: Direction) -> Vec<E> {
     let mut qkv = stored(qkv);
-    rope(shape, &mut qkv, direction, 10_000_f64);
+    rope(shape, 0, &mut qkv, direction, 10_000_f64);
     qkv
 }
 
@@ -22,7 +22,7 @@ fn qkv(shape: &Heads) -> Vec<f64> {
 
 #[test]
 fn every_pair_is_turned_by_its_angle() {
-    let shape = Heads { batch: 1, sequence: 3000, heads: 1, kv_heads: 1, head_dim: 4 };
+    let shape = Heads { batch: 1, sequence: 3000, heads: 1, kv_heads: 1, head_dim: 4, causal: true };
     let qkv = qkv(&shape);
     let rotated = rotated::<f64>(&shape, &qkv, Forward);
     for (position, (before, after)) in qkv.chunks(12).zip(rotated.chunks(12)).enumerate() {
@@ -39,6 +39,18 @@ fn every_pair_is_turned_by_its_angle() {
 }
 
 #[test]
+fn a_part_of_a_sequence_is_turned_as_in_the_whole() {
+    let whole = Heads { batch: 1, sequence: 3000, heads: 1, kv_heads: 1, head_dim: 4, causal: true };
+    let (first, part) = (2500, Heads { sequence: 500, ..whole });
+    let qkv = qkv(&whole);
+    for direction in [Forward, Backward] {
+        let mut turned = qkv[first * 12..].to_vec();
+        rope(&part, first, &mut turned, direction, 10_000_f64);
+        assert_close(&turned, &rotated::<f64>(&whole, &qkv, direction)[first * 12..], 1e-11);
+    }
+}
+
+#[test]
 fn there_and_back_again_is_the_identity() {
     let qkv = qkv(&SHAPE);
     let rotated_once: Vec<f64> = rotated(&SHAPE, &qkv, Forward);
@@ -47,7 +59,7 @@ fn there_and_back_again_is_the_identity() {
 
 #[test]
 fn products_of_queries_and_keys_depend_on_their_distance_only() {
-    let shape = Heads { batch: 1, sequence: 40, heads: 1, kv_heads: 1, head_dim: 8 };
+    let shape = Heads { batch: 1, sequence: 40, heads: 1, kv_heads: 1, head_dim: 8, causal: true };
     let token = random(1, shape.qkv_width());
     let rotated = rotated::<f64>(&shape, &token.repeat(shape.sequence), Forward);
     let rows: Vec<&[f64]> = rotated.chunks(shape.qkv_width()).collect();

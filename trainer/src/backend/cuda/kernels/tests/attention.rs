@@ -51,7 +51,7 @@ fn attends<E: Stored>(gpu: &Gpu, heads: Heads, misaligned: bool) {
 }
 
 fn shape(batch: usize, sequence: usize, heads: usize, kv_heads: usize, head_dim: usize) -> Heads {
-    Heads { batch, sequence, heads, kv_heads, head_dim }
+    Heads { batch, sequence, heads, kv_heads, head_dim, causal: true }
 }
 
 /// Tiles that are not full, groups of queries, and widths that are not whole steps or whole pieces.

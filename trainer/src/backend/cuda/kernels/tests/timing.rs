@@ -59,7 +59,7 @@ fn streaming_kernels() {
         let [x, weight, d_y, d_x, d_weight, room] = arrays;
         kernels.rms_norm_backward(stream, x, weight, d_y, d_x, d_weight, room).unwrap();
     });
-    let heads = Heads { batch: 4, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128 };
+    let heads = Heads { batch: 4, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128, causal: true };
     let qkv = filled::<bf16>(gpu, heads.tokens() * heads.qkv_width());
     let rotated = heads.tokens() * 2 * heads.out_width() * 2;
     streams(gpu, "rope", 2 * rotated, || kernels.rope(stream, heads, qkv.array, Direction::Forward).unwrap());
@@ -140,9 +140,9 @@ fn optimizer(gpu: &Gpu) {
 fn attention() {
     let Some(gpu) = gpu() else { return };
     for (kv_heads, head_dim) in [(16, 128), (4, 128), (16, 64)] {
-        attention_of::<bf16>(gpu, Heads { batch: 4, sequence: 2048, heads: 16, kv_heads, head_dim });
+        attention_of::<bf16>(gpu, Heads { batch: 4, sequence: 2048, heads: 16, kv_heads, head_dim, causal: true });
     }
-    attention_of::<f32>(gpu, Heads { batch: 4, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128 });
+    attention_of::<f32>(gpu, Heads { batch: 4, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128, causal: true });
 }
 
 fn attention_of<E: Stored>(gpu: &Gpu, heads: Heads) {
