@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
         help_heading = "Recorded runs"
     )]
     score: Vec<PathBuf>,
-    /// Tokens per step over all GPUs [default: about 4M, divisible by any number of replicas]
+    /// Tokens per step over all GPUs [default: about 4M, or a sequence for each GPU if that is more]
     #[arg(long, value_name = "TOKENS", value_parser = amount::parse, help_heading = "Workload")]
     global_batch: Option<u64>,
     /// Tokens per sequence [default: 4096, or fewer if the model has fewer learned positions]

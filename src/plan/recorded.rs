@@ -16,6 +16,12 @@ pub(super) fn analyzed(path: &Path) -> Result<Analysis> {
     Ok(progress::shown(run.ranks.iter(), |progress| analyze(&run, &selection, progress))?)
 }
 
+/// Whether two paths are of one run.
+fn is_same(one: &Path, two: &Path) -> bool {
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    whole(one) == whole(two)
+}
+
 /// What recorded runs show of assumptions.
 pub(super) struct Recorded {
     /// The device of all of them.
@@ -47,7 +53,10 @@ impl Recorded {
     pub(super) fn of(runs: &[PathBuf]) -> Result<Option<Recorded>> {
         let mut rates: Vec<(&'static Device, MeasuredRates)> = Vec::new();
         let (mut used, mut unused) = (Vec::new(), Vec::new());
-        for path in runs {
+        for (index, path) in runs.iter().enumerate() {
+            if runs[..index].iter().any(|other| is_same(other, path)) {
+                continue;
+            }
             match measured_rates(&analyzed(path)?) {
                 Ok(shown) => {
                     rates.push(shown);
@@ -72,8 +81,7 @@ impl Recorded {
 
     /// Whether a run is one of those that assumptions come from.
     pub(super) fn has_used(&self, run: &Path) -> bool {
-        let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        self.used.iter().any(|used| whole(used) == whole(run))
+        self.used.iter().any(|used| is_same(used, run))
     }
 
     pub(super) fn json(&self) -> JsonCalibration<'_> {

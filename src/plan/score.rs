@@ -32,7 +32,7 @@ struct ScoredRun {
     /// None of a run that is not our trainer's.
     score: Option<PlanScore>,
     /// Why there is none.
-    why_not: Option<&'static str>,
+    why_not: Option<String>,
 }
 
 /// How far off predictions are.
@@ -67,7 +67,12 @@ impl<'a> Scores<'a> {
         recorded: Option<&'a Recorded>,
         assumptions: &AssumptionArguments,
     ) -> Result<Scores<'a>> {
-        let score = |path: &PathBuf| Ok(ScoredRun::of(path, &analyzed(path)?, recorded, assumptions));
+        let score = |path: &PathBuf| match analyzed(path) {
+            Ok(analysis) => Ok(ScoredRun::of(path, &analysis, recorded, assumptions)),
+            // Among others it is told with theirs.
+            Err(error) if runs.len() > 1 => Ok(ScoredRun::unreadable(path, &error)),
+            Err(error) => Err(error),
+        };
         Ok(Scores { recorded, runs: runs.iter().map(score).collect::<Result<_>>()? })
     }
 
@@ -188,7 +193,7 @@ impl<'a> Scores<'a> {
             if let Some(why) = of_times {
                 tell(format!("times are not scored: {why}"), run.name());
             }
-            if let Some(why) = run.why_not {
+            if let Some(why) = &run.why_not {
                 tell(format!("not scored: {why}"), run.name());
             }
             if run.used_for_calibration {
@@ -233,9 +238,22 @@ impl ScoredRun {
             run: path.display().to_string(),
             calibrated: timed && recorded.filter(is_of).is_some(),
             used_for_calibration: recorded.is_some_and(|recorded| recorded.has_used(path)),
-            why_not: score.is_none().then_some("it does not say its model and layout, as runs of `stepscope train` do"),
+            why_not: score
+                .is_none()
+                .then(|| "it does not say its model and layout, as runs of `stepscope train` do".into()),
             device,
             score,
+        }
+    }
+
+    fn unreadable(path: &Path, error: &anyhow::Error) -> ScoredRun {
+        ScoredRun {
+            run: path.display().to_string(),
+            device: None,
+            calibrated: false,
+            used_for_calibration: false,
+            score: None,
+            why_not: Some(format!("{error:#}")),
         }
     }
 

@@ -172,11 +172,15 @@ fn what_cannot_be_scored_says_why() {
     assert!(stdout.contains("\ntp2: times are not scored: 2 ranks share a GPU"), "{stdout}");
     assert!(stdout.contains("\npytorch: not scored: it does not say its model and layout"), "{stdout}");
     assert!(stdout.contains(", over 1 run\n") && stdout.contains(", over 2 runs\n"), "{stdout}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let among_others = plan(&format!("--score {} {}", samples(&["single"]), file.path().display()));
+    let stdout = text(&among_others.stdout);
+    assert!(among_others.status.success() && stdout.contains(": not scored: "), "{stdout}");
 }
 
 #[test]
 fn a_search_takes_assumptions_from_runs_of_its_gpu() {
-    let from = samples(&["single", "recompute-none", "tp2"]);
+    let from = samples(&["single", "recompute-none", "tp2", "single"]);
     let searched = json(&format!("--model llama-8b --gpu h200 --gpus 8 --from {from}"));
     let calibration = &searched["calibration"];
     assert_eq!((calibration["device"].as_str(), calibration["runs"].as_array().unwrap().len()), (Some("h200"), 2));

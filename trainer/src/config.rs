@@ -117,6 +117,9 @@ impl TrainConfig {
         if self.evaluate_every == Some(0) {
             return wrong("--eval-every must be at least 1".into());
         }
+        if let Some(every) = self.evaluate_every.filter(|every| *every > self.steps) {
+            return wrong(format!("--eval-every {every} never comes in {} steps", self.steps));
+        }
         if !(0.0..=1.0).contains(&self.z_loss) {
             return wrong("--z-loss must be between 0 and 1".into());
         }

@@ -148,6 +148,13 @@ pub(crate) fn compare(
         add(&name, Unit::BytesPerSecond, Some(true), &|profile, steps| bandwidth(profile, steps, &kind));
     }
     judge_by_time(&mut metrics);
+    // Where the peak of one device is measured in each run, a share of it changes with that, too.
+    let peak = |profile: &Profile<'_>| profile.analysis.mfu.as_ref().map(|mfu| mfu.peak_flops);
+    let device = |profile: &Profile<'_>| profile.analysis.run.device.as_ref().map(|device| device.name.clone());
+    if device(base) == device(other) && peak(base) != peak(other) {
+        let of_peak = metrics.iter_mut().filter(|metric| ["mfu", "hfu"].contains(&metric.metric.as_str()));
+        of_peak.for_each(|metric| metric.significant = false);
+    }
     let mut sizes = |name: &str, values: [Option<f64>; 2]| {
         let change = values[0].zip(values[1]).map(|(base, other)| other - base);
         let exact = change.map(|change| Interval { low: change, high: change });

@@ -130,7 +130,11 @@ impl Check for FewMicroBatches {
                 Schedule::Interleaved | Schedule::ZeroBubble => {
                     "use more, smaller micro-batches, or fewer stages".into()
                 }
-                _ => "use more, smaller micro-batches, or an interleaved or zero-bubble schedule".into(),
+                // An interleaved one needs a multiple of the stages.
+                _ if pipeline.micro_batches.is_multiple_of(pipeline.stages) => {
+                    "use more, smaller micro-batches, or an interleaved or zero-bubble schedule".into()
+                }
+                _ => "use more, smaller micro-batches, or a zero-bubble schedule".into(),
             },
             ..Found::default()
         })
