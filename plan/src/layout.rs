@@ -25,6 +25,9 @@ pub struct ParallelLayout {
     /// Whether these share the tokens between matrices too: norms, and what passes by them.
     #[serde(default)]
     pub sequence_parallel: bool,
+    /// Replicas that share the experts: each holds some of them, and tokens go where theirs are.
+    #[serde(default = "one")]
+    pub ep: u64,
     /// Stages that each hold some of the layers.
     pub pp: u64,
     /// What the replicas share instead of each holding it.
@@ -45,6 +48,11 @@ pub struct ParallelLayout {
     pub precision: Precision,
     /// What gradients are in.
     pub gradients: Precision,
+}
+
+/// Ranks along an axis that older runs do not have.
+fn one() -> u64 {
+    1
 }
 
 /// What data-parallel replicas share.
@@ -158,6 +166,7 @@ impl Default for ParallelLayout {
             dp: 1,
             tp: 1,
             sequence_parallel: false,
+            ep: 1,
             pp: 1,
             zero: Zero::Off,
             schedule: Schedule::OneForwardOneBackward,
@@ -250,6 +259,7 @@ impl ParallelLayout {
         let dimensions = [
             ("dp", self.dp),
             ("tp", self.tp),
+            ("ep", self.ep),
             ("pp", self.pp),
             ("chunks", self.chunks),
             ("micro-batch", self.micro_batch),
@@ -286,6 +296,7 @@ impl ParallelLayout {
                 return wrong(format!("{whole} {what} are not divisible by tp {}", self.tp));
             }
         }
+        self.check_experts(model)?;
         if self.sequence_parallel && self.tp < 2 {
             return wrong("sequence parallelism needs at least 2 tensor ranks".into());
         }

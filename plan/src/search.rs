@@ -1,7 +1,7 @@
 //! The search for a configuration: what fits, and how fast it should be.
 //!
 //! The recipe people use: the global batch is fixed; tensor shards stay inside a node; stages go across nodes; what is
-//! left are replicas, and micro-batches make up the rest of the batch. Every combination is tried, its memory and time
+//! left are replicas, which may share experts, and micro-batches make up the rest of the batch. Every combination is tried, its memory and time
 //! are predicted, and for each one the micro-batch and schedule that do best are kept.
 
 use std::cmp::Ordering;
@@ -109,8 +109,10 @@ impl Request {
         for tp in divisors(self.assumptions.gpus_per_node.min(self.gpus)).filter(|tp| self.gpus.is_multiple_of(*tp)) {
             for pp in divisors(self.gpus / tp).filter(|pp| *pp <= self.model.layers) {
                 let dp = self.gpus / tp / pp;
-                let grid = ParallelLayout { dp, tp, pp, ..self.base() };
-                faster.extend(self.try_grid(grid, sequences, &mut search));
+                for ep in self.expert_ranks(dp) {
+                    let grid = ParallelLayout { dp, tp, ep, pp, ..self.base() };
+                    faster.extend(self.try_grid(grid, sequences, &mut search));
+                }
             }
         }
         search.configurations.sort_by(Configuration::better);
@@ -119,6 +121,12 @@ impl Request {
         search.rejected.extend(faster.iter().map(|miss| self.rejection(miss)));
         search.rejected.sort_by_key(|rejection| rejection.lacking_bytes.unwrap_or(u64::MAX));
         Ok(search)
+    }
+
+    /// Among how many of these replicas experts may be spread.
+    fn expert_ranks(&self, dp: u64) -> Vec<u64> {
+        let Some(experts) = self.model.experts else { return vec![1] };
+        divisors(dp).filter(|ep| experts.count.is_multiple_of(*ep)).collect()
     }
 
     fn base(&self) -> ParallelLayout {
@@ -153,7 +161,10 @@ impl Request {
     /// Every way to train on one grid of ranks. Returns the fastest that does not fit, if others do.
     fn try_grid(&self, grid: ParallelLayout, sequences: u64, search: &mut Search) -> Option<Miss> {
         let mut reject = |why: String| {
-            search.rejected.push(Rejection { layout: grid, why, lacking_bytes: None });
+            // However many share the experts, it is for the same reason.
+            if grid.ep == 1 {
+                search.rejected.push(Rejection { layout: grid, why, lacking_bytes: None });
+            }
             None
         };
         match grid.check(&self.model) {
@@ -307,8 +318,8 @@ impl Configuration {
     fn better(&self, other: &Configuration) -> Ordering {
         let simplicity = |configuration: &Configuration| {
             let layout = &configuration.layout;
-            let ParallelLayout { recompute, zero, pp, tp, sequence_parallel, chunks, schedule, .. } = *layout;
-            (recompute, zero, pp, tp, sequence_parallel, chunks, schedule)
+            let ParallelLayout { recompute, zero, pp, tp, ep, sequence_parallel, chunks, schedule, .. } = *layout;
+            (recompute, zero, pp, tp, ep, sequence_parallel, chunks, schedule)
         };
         other
             .tokens_per_second
@@ -384,6 +395,17 @@ mod tests {
         }
         assert!(search.configurations.is_sorted_by(|one, two| one.tokens_per_second >= two.tokens_per_second));
         assert!(search.configurations[0].layout.tp <= 8, "tensor shards stay inside a node");
+    }
+
+    #[test]
+    fn experts_are_spread_where_that_makes_room() {
+        let search = request("mixtral-8x7b", "h100", 64).search().unwrap();
+        let found = search.configurations.iter().map(|configuration| configuration.layout.ep);
+        let found: std::collections::BTreeSet<u64> = found.collect();
+        assert!(found.iter().all(|ep| [1, 2, 4, 8].contains(ep)) && found.contains(&8), "{found:?}");
+        assert!(search.configurations[0].layout.ep > 1, "{:?}", search.configurations[0].layout);
+        let dense = request("llama-8b", "h100", 16).search().unwrap();
+        assert!(dense.configurations.iter().all(|configuration| configuration.layout.ep == 1));
     }
 
     #[test]

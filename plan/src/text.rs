@@ -166,9 +166,10 @@ pub fn intensity(intensity: f64) -> String {
 
 /// How a model is spread over ranks.
 pub fn layout(layout: &ParallelLayout) -> String {
-    let ParallelLayout { dp, tp, sequence_parallel, pp, zero, precision, .. } = layout;
+    let ParallelLayout { dp, tp, sequence_parallel, ep, pp, zero, precision, .. } = layout;
+    let experts = if *ep > 1 { format!(" · ep {ep}") } else { String::new() };
     let shared = if *sequence_parallel { "+sp" } else { "" };
-    format!("dp {dp} · tp {tp}{shared} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
+    format!("dp {dp}{experts} · tp {tp}{shared} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
 }
 
 /// What was run, in a few words each: the model, how it was spread, and what recorded it, where that is worth a word.

@@ -201,6 +201,7 @@ impl Settings {
             dp: self.dp.unwrap_or(usual.dp),
             tp: self.tp.unwrap_or(usual.tp),
             sequence_parallel: self.sequence_parallel.unwrap_or(usual.sequence_parallel),
+            ep: usual.ep,
             pp: self.pp.unwrap_or(usual.pp),
             zero: self.zero.unwrap_or(usual.zero),
             schedule,
