@@ -12,6 +12,11 @@
 //! | naive attention: softmax, its dropout mask (a byte), and the result | (2as + as/2) / t |
 //! | two dropout masks (a byte each), with naive attention | 2h bytes; 2h / t with sequence parallelism |
 //! | flash attention: the logarithm of each row's sum, in fp32 | a / t |
+//! | experts, `k` of `e` for a token: inside them | 2fk / t or 3fk / t, as above |
+//! | what goes to them and what comes back | 2hk |
+//! | a probability for each, in fp32, and the weights, places and order of those chosen, four bytes each | e + 4k |
+//!
+//! With experts these are means: a rank whose experts are chosen more often than others keeps more.
 //!
 //! Recomputing selectively repeats attention. Where it is naive, its square of scores is not kept, and queries, keys
 //! and values are; where it is flash, none of its tensors is kept, and it is repeated from the output of its norm.
@@ -39,25 +44,25 @@ pub enum Attention {
 }
 
 impl ModelShape {
-    /// Bytes that one layer keeps of one micro-batch, on one tensor rank, from the forward pass to the backward pass.
-    pub fn kept_activation_bytes(&self, layout: &ParallelLayout, attention: Attention) -> u128 {
+    /// Bytes that a layer keeps of one micro-batch, on one tensor rank, from the forward pass to the backward pass.
+    pub fn kept_activation_bytes(&self, layout: &ParallelLayout, attention: Attention, layer: u64) -> u128 {
         let per_token = match layout.recompute {
             // The input of the layer.
             Recompute::Full => self.norm_bytes_per_token(layout),
-            recompute => self.activation_bytes_per_token(layout, attention, recompute),
+            recompute => self.activation_bytes_per_token(layout, attention, recompute, layer),
         };
         per_token * u128::from(layout.micro_batch_tokens())
     }
 
-    /// Bytes that one layer needs besides what all layers keep, while it is done or repeated.
-    pub fn recomputed_activation_bytes(&self, layout: &ParallelLayout, attention: Attention) -> u128 {
-        let whole = self.activation_bytes_per_token(layout, attention, Recompute::None);
+    /// Bytes that a layer needs besides what all layers keep, while it is done or repeated.
+    pub fn recomputed_activation_bytes(&self, layout: &ParallelLayout, attention: Attention, layer: u64) -> u128 {
+        let whole = self.activation_bytes_per_token(layout, attention, Recompute::None, layer);
         let tokens = u128::from(layout.micro_batch_tokens());
-        let again = (whole * tokens).saturating_sub(self.kept_activation_bytes(layout, attention));
+        let again = (whole * tokens).saturating_sub(self.kept_activation_bytes(layout, attention, layer));
         match layout.recompute {
             // What the network keeps is not there yet, or no more: its norm's output, and what is inside it.
             Recompute::Selective => {
-                let network = self.norm_bytes_per_token(layout) + self.network_bytes_per_token(layout);
+                let network = self.norm_bytes_per_token(layout) + self.network_bytes_per_token(layout, layer);
                 again.saturating_sub(tokens * network)
             }
             _ => again,
@@ -69,30 +74,41 @@ impl ModelShape {
         u128::from(self.hidden * layout.precision.bytes()) / u128::from(layout.token_shares())
     }
 
-    fn network_bytes_per_token(&self, layout: &ParallelLayout) -> u128 {
+    /// Of the network of a layer, or of the experts that a token goes through and of their router.
+    fn network_bytes_per_token(&self, layout: &ParallelLayout, layer: u64) -> u128 {
         let inside = match self.feed_forward {
             FeedForward::Plain => 2,
             FeedForward::Gated => 3,
-        } * u128::from(self.ffn * self.active_networks());
-        u128::from(layout.precision.bytes()) * inside / u128::from(layout.tp)
+        } * u128::from(self.active_width(layer));
+        let element = u128::from(layout.precision.bytes());
+        let on_the_way = self.layer_experts(layer).map_or(0, |experts| {
+            let [e, k, h] = [experts.count, experts.top_k, self.hidden].map(u128::from);
+            2 * element * h * k + 4 * (e + 4 * k)
+        });
+        element * inside / u128::from(layout.tp) + on_the_way
     }
 
-    fn activation_bytes_per_token(&self, layout: &ParallelLayout, attention: Attention, recompute: Recompute) -> u128 {
+    fn activation_bytes_per_token(
+        &self,
+        layout: &ParallelLayout,
+        attention: Attention,
+        recompute: Recompute,
+        layer: u64,
+    ) -> u128 {
         let [h, q, k, a] = [self.hidden, self.query_width(), self.kv_width(), self.heads].map(u128::from);
         let (s, t) = (u128::from(layout.sequence_length), u128::from(layout.tp));
         let (element, shares) = (u128::from(layout.precision.bytes()), u128::from(layout.token_shares()));
         let norms = 4 * self.norm_bytes_per_token(layout);
         let selective = recompute == Recompute::Selective;
-        let inside = self.network_bytes_per_token(layout);
-        let router = self.experts.map_or(0, |experts| 4 * u128::from(experts.count));
+        let inside = self.network_bytes_per_token(layout, layer);
         match attention {
             Attention::Naive => {
                 let scores = if selective { 0 } else { a * s * (2 * element + 1) };
-                norms + 2 * h / shares + router + inside + (element * (2 * q + 2 * k) + scores) / t
+                norms + 2 * h / shares + inside + (element * (2 * q + 2 * k) + scores) / t
             }
             Attention::Flash => {
                 let attention = if selective { 0 } else { element * (2 * q + 2 * k) + 4 * a };
-                norms + router + inside + attention / t
+                norms + inside + attention / t
             }
         }
     }
@@ -104,7 +120,7 @@ mod tests {
 
     /// A classic GPT layer: plain network of 4h, as many kv heads as heads.
     fn kept(layout: ParallelLayout, attention: Attention) -> f64 {
-        ModelShape::preset("gpt3-175b").unwrap().kept_activation_bytes(&layout, attention) as f64
+        ModelShape::preset("gpt3-175b").unwrap().kept_activation_bytes(&layout, attention, 0) as f64
     }
 
     #[test]
@@ -132,7 +148,7 @@ mod tests {
         let model = ModelShape::preset("llama-8b").unwrap();
         let at = |sequence_length, recompute| {
             let layout = ParallelLayout { sequence_length, recompute, ..ParallelLayout::default() };
-            model.kept_activation_bytes(&layout, Attention::Flash) as f64
+            model.kept_activation_bytes(&layout, Attention::Flash, 0) as f64
         };
         assert_eq!(at(8192, Recompute::None), 4.0 * at(2048, Recompute::None));
         // Per token: 4·4096 + 2·4096 + 2·1024 + 3·14336 elements, and 32 logarithms.
@@ -140,7 +156,7 @@ mod tests {
         assert_eq!(at(1, Recompute::Selective), 2.0 * (16_384.0 + 43_008.0));
         assert_eq!(at(1, Recompute::Full), 8192.0);
         let layout = ParallelLayout { sequence_length: 1, recompute: Recompute::Full, ..ParallelLayout::default() };
-        let again = |layout: &ParallelLayout, attention| model.recomputed_activation_bytes(layout, attention) as f64;
+        let again = |layout: &ParallelLayout, attention| model.recomputed_activation_bytes(layout, attention, 0) as f64;
         assert_eq!(again(&layout, Attention::Flash) + at(1, Recompute::Full), at(1, Recompute::None));
         // Attention has room where the network's tensors will be, unless it has a square of scores: 5·32·4096 bytes a
         // token, less 3·14336 and 4096 elements.

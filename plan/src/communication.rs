@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     context::context_traffic,
     layout::{ParallelLayout, Recompute, Zero},
-    memory::Holdings,
+    memory::{Holdings, UnitSize},
     shape::ModelShape,
 };
 
@@ -123,12 +123,12 @@ impl Traffic {
         let shares = (ranks - 1) as f64 / ranks as f64;
         let factor = match operation {
             "all_reduce" => 2.0 * shares,
-            "all_gather" | "reduce_scatter" => shares,
+            "all_gather" | "reduce_scatter" | "all_to_all" => shares,
             _ => 1.0,
         };
         let hops = match operation {
             "all_reduce" => 2 * (ranks - 1),
-            "all_gather" | "reduce_scatter" => ranks - 1,
+            "all_gather" | "reduce_scatter" | "all_to_all" => ranks - 1,
             _ => 1,
         };
         Traffic { axis, operation, count, bytes, wire_bytes: factor * bytes, hops: count * hops }
@@ -155,6 +155,9 @@ impl Traffic {
             traffic.extend(tensor_traffic(model, layout, stage, message));
         }
         traffic.extend(context_traffic(model, layout, stage));
+        if layout.ep > 1 {
+            traffic.extend(expert_traffic(model, layout, stage, message));
+        }
         if layout.pp > 1 {
             // To the next chunk and back from it; only the two ends of the pipeline have a neighbor less.
             let ends = u64::from(stage == 0) + u64::from(stage + 1 == layout.pp);
@@ -166,6 +169,29 @@ impl Traffic {
     }
 }
 
+/// Tokens on their way to experts and back, forward and backward, on an average over ranks. What a rank keeps for its own experts
+/// is part of a message, as the parts of other collectives are.
+fn expert_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, message: f64) -> Vec<Traffic> {
+    let layers = layout.layers_of_stage(model, stage).sparse;
+    let Some(experts) = model.experts.filter(|_| layers > 0) else { return Vec::new() };
+    let of = |operation, count: u64, bytes: f64| {
+        Traffic::new(Axis::Expert, operation, layout.ep, count, count as f64 * bytes)
+    };
+    let forwards = forwards(layout) * layout.micro_batches * layers;
+    let backwards = layout.micro_batches * layers;
+    // Before rows go, all ranks tell how many go to each expert.
+    let counts = (4 * layout.ep * experts.count) as f64;
+    vec![
+        of("all_to_all", 2 * (forwards + backwards), experts.top_k as f64 * message),
+        of("all_gather", forwards, counts),
+    ]
+}
+
+/// How often a layer goes forward for each time it goes backward.
+fn forwards(layout: &ParallelLayout) -> u64 {
+    if layout.recompute == Recompute::Full { 2 } else { 1 }
+}
+
 fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, message: f64) -> Vec<Traffic> {
     let (layers, m, tokens) = (layout.stage_layers(model, stage), layout.micro_batches, layout.micro_batch_tokens());
     let (embedding, head) = (u64::from(stage == 0), u64::from(stage + 1 == layout.pp));
@@ -173,12 +199,16 @@ fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
     let activations = |operation, count: u64| of(operation, m * count, (m * count) as f64 * message);
     // The head has logits of some of the vocabulary: the largest of each row, its sum and its target's, in fp32.
     let rows = of("all_reduce", 2 * m * head, (12 * tokens * m * head) as f64);
+    // Each rank knows a part of what the weights of a token's experts would change.
+    let sparse = layout.layers_of_stage(model, stage).sparse;
+    let top_k = model.experts.map_or(0, |experts| experts.top_k);
+    let choices = of("all_reduce", m * sparse, (4 * m * sparse * top_k * tokens) as f64);
     // After attention and after the network, forward and backward; forward again where layers are repeated. The embedding
     // has a sum forward, the head one backward.
-    let forwards = if layout.recompute == Recompute::Full { 2 } else { 1 };
+    let forwards = forwards(layout);
     let sums = 2 * (forwards + 1) * layers + embedding + head;
     if !layout.sequence_parallel {
-        return with_all_reduces(vec![activations("all_reduce", sums)], [rows]);
+        return with_all_reduces(vec![activations("all_reduce", sums)], [rows, choices]);
     }
     // Before each pair of matrices, forward; backward for the gradient, and for the input that a weight's gradient needs.
     let gathers = 2 * (forwards + 2) * layers + embedding + 2 * head;
@@ -186,7 +216,10 @@ fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
     let times = if layout.zero >= Zero::Two && layout.replicas() > 1 { m } else { 1 };
     let norms = times * (2 * layers + head);
     let norms = of("all_reduce", norms, (norms * model.hidden * layout.gradients.bytes()) as f64);
-    with_all_reduces(vec![activations("all_gather", gathers), activations("reduce_scatter", sums)], [rows, norms])
+    with_all_reduces(
+        vec![activations("all_gather", gathers), activations("reduce_scatter", sums)],
+        [rows, choices, norms],
+    )
 }
 
 /// Kinds of messages, with further all-reduces of the same ranks.
@@ -204,27 +237,44 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
     if layout.replicas() == 1 {
         return Vec::new();
     }
-    let holdings = Holdings::of(model, layout.tp);
-    let parameters = holdings.of_stage(layout, layout.stage_layers(model, stage), stage) as f64;
+    let holdings = Holdings::of(model, layout);
+    let units = holdings.units(layout, layout.layers_of_stage(model, stage), stage);
+    let of_experts: Vec<UnitSize> = units.into_iter().filter(|unit| unit.replicas != layout.replicas()).collect();
+    let shared: Vec<UnitSize> = units.into_iter().filter(|unit| unit.replicas == layout.replicas()).collect();
+    // The gradient of an embedding needs no weights.
+    let embedding = if stage == 0 { holdings.padded_embedding(layout) } else { 0 };
+    let mut traffic = replica_traffic(layout, &shared, (u64::from(stage == 0), embedding));
+    traffic.extend(replica_traffic(layout, &of_experts, (0, 0)));
+    traffic
+}
+
+/// What replicas exchange about units that all of them hold, of which so many with so many parameters are used forward only.
+fn replica_traffic(layout: &ParallelLayout, units: &[UnitSize], (once, used_once): (u64, u64)) -> Vec<Traffic> {
+    let Some(replicas) = units.iter().map(|unit| unit.replicas).find(|replicas| *replicas > 1) else {
+        return Vec::new();
+    };
+    let parameters = units.iter().map(|unit| unit.count * unit.padded(layout.zero)).sum::<u64>() as f64;
+    // A message for each unit.
+    let count: u64 = units.iter().map(|unit| unit.count).sum();
+    if count == 0 {
+        return Vec::new();
+    }
     let (gradients, weights) =
         (parameters * layout.gradients.bytes() as f64, parameters * layout.precision.bytes() as f64);
     let m = layout.micro_batches;
-    // A message for each unit.
-    let units = holdings.unit_count(layout, layout.stage_layers(model, stage), stage);
     let of = |operation, times: u64, bytes: f64| {
-        Traffic::new(layout.replica_axis(), operation, layout.replicas(), times * units, times as f64 * bytes)
+        Traffic::new(layout.replica_axis(), operation, replicas, times * count, times as f64 * bytes)
     };
     match layout.zero {
         Zero::Off => vec![of("all_reduce", 1, gradients)],
         Zero::One => vec![of("reduce_scatter", 1, gradients), of("all_gather", 1, weights)],
         // Gradients that are not kept whole are reduced for every micro-batch.
         Zero::Two => vec![of("reduce_scatter", m, gradients), of("all_gather", 1, weights)],
-        // Weights that are not kept whole are gathered for every pass; the gradient of an embedding needs none.
+        // Weights that are not kept whole are gathered for every pass.
         Zero::Three => {
-            let embedding = if stage == 0 { holdings.padded_embedding(layout) } else { 0 };
-            let both = 2.0 * weights - (embedding * layout.precision.bytes()) as f64;
-            let count = m * (2 * units - u64::from(stage == 0));
-            let gathers = Traffic::new(layout.replica_axis(), "all_gather", layout.replicas(), count, m as f64 * both);
+            let both = 2.0 * weights - (used_once * layout.precision.bytes()) as f64;
+            let count = m * (2 * count - once);
+            let gathers = Traffic::new(layout.replica_axis(), "all_gather", replicas, count, m as f64 * both);
             vec![of("reduce_scatter", m, gradients), gathers]
         }
     }
@@ -297,6 +347,40 @@ mod tests {
         assert_eq!((sent(interleaved, 0).1, sent(interleaved, 1).1), (24, 32));
         let shared = ParallelLayout { tp: 2, sequence_parallel: true, ..base };
         assert_eq!(sent(shared, 0).2, 8.0 * message / 2.0, "each tensor rank sends its tokens");
+    }
+
+    #[test]
+    fn tokens_go_to_their_experts_and_back() {
+        let model = ModelShape::preset("mixtral-8x7b").unwrap();
+        let base = ParallelLayout { dp: 8, ep: 4, micro_batches: 3, ..ParallelLayout::default() };
+        let of = |layout: ParallelLayout, axis| {
+            layout.check(&model).unwrap();
+            let all = Traffic::of_stage(&model, &layout, 0).into_iter().filter(move |traffic| traffic.axis == axis);
+            all.map(|traffic| (traffic.operation, traffic.count, traffic.bytes, traffic.wire_bytes)).collect::<Vec<_>>()
+        };
+        // Twice forward and twice backward; every token twice.
+        let message = 2.0 * 1024.0 * 4096.0 * 2.0;
+        let (rows, counts) = (3 * 32 * 4, 3 * 32);
+        let exchanged = rows as f64 * message;
+        let told = (counts * 4 * 8 * 4) as f64;
+        assert_eq!(
+            of(base, Axis::Expert),
+            [("all_to_all", rows, exchanged, 0.75 * exchanged), ("all_gather", counts, told, 0.75 * told)]
+        );
+        let again = of(ParallelLayout { recompute: Recompute::Full, ..base }, Axis::Expert);
+        assert_eq!((again[0].1, again[1].1), (3 * 32 * 6, 3 * 32 * 2));
+        // Two of eight experts here, which one other rank of eight has, too.
+        let experts = (32 * 2 * 3 * 4096 * 14_336_u64) as f64;
+        let others = model.parameters() as f64 - 4.0 * experts;
+        assert_eq!(
+            of(base, Axis::Data),
+            [
+                ("all_reduce", 34, 2.0 * others, 2.0 * others * 2.0 * 7.0 / 8.0),
+                ("all_reduce", 32, 2.0 * experts, 2.0 * experts)
+            ]
+        );
+        let alone = of(ParallelLayout { dp: 4, ..base }, Axis::Data);
+        assert_eq!(alone.len(), 1, "nobody else has the same experts: {alone:?}");
     }
 
     #[test]

@@ -18,8 +18,9 @@ use crate::{
     activations::Attention,
     assumptions::Assumptions,
     device::Device,
+    experts::Layers,
     layout::{ParallelLayout, Recompute},
-    shape::{FeedForward, ModelShape},
+    shape::{Experts, FeedForward, ModelShape},
 };
 
 /// The side of a tile of a matrix product.
@@ -45,7 +46,8 @@ pub fn kernels_per_step(
     assumptions: &Assumptions,
     layout: &ParallelLayout,
 ) -> f64 {
-    let computed = Compute::of(model, device, assumptions, layout).of_stage(model.layers, true, true);
+    let computed =
+        Compute::of(model, device, assumptions, layout).of_stage(model.layers_of(0..model.layers), true, true);
     layout.micro_batches as f64 * computed.kernels
 }
 
@@ -90,8 +92,11 @@ impl Mul<f64> for Busy {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Compute {
     pub(crate) embedding: Busy,
-    pub(crate) layer: Busy,
-    /// What of a layer is attention.
+    /// A layer that has no experts.
+    pub(crate) dense: Busy,
+    /// One that has.
+    pub(crate) sparse: Busy,
+    /// What of either is attention.
     pub(crate) attention: Busy,
     pub(crate) head: Busy,
 }
@@ -104,31 +109,19 @@ impl Compute {
         layout: &ParallelLayout,
     ) -> Compute {
         let rank = RankWork { model, device, assumptions, layout };
-        let attention = rank.attention();
-        let (projections, network, passing) = (rank.projections(), rank.network(), rank.passing());
-        let [forward, backward] = [0, 1]
-            .map(|way| projections.input[way] + attention[way] + projections.output[way] + network[way] + passing[way]);
-        let again = match (layout.recompute, assumptions.attention) {
-            (Recompute::None, _) => Busy::default(),
-            (Recompute::Selective, Attention::Naive) => attention[0],
-            // From the output of the norm: queries, keys and values too.
-            (Recompute::Selective, Attention::Flash) => projections.input[0] + attention[0],
-            (Recompute::Full, _) => forward,
-        };
-        let attended_again = if layout.recompute == Recompute::None { Busy::default() } else { attention[0] };
-        Compute {
-            embedding: rank.embedding(),
-            layer: forward + backward + again,
-            attention: attention[0] + attention[1] + attended_again,
-            head: rank.head(),
-        }
+        let (first, last) = model.kinds_of_layers();
+        let (dense, sparse) = (rank.layer(first), rank.layer(last));
+        let [forward, backward] = rank.attention();
+        let again = if layout.recompute == Recompute::None { Busy::default() } else { forward };
+        let attention = forward + backward + again;
+        Compute { embedding: rank.embedding(), dense, sparse, attention, head: rank.head() }
     }
 
     /// All that a stage does.
-    pub(crate) fn of_stage(&self, layers: u64, is_first: bool, is_last: bool) -> Busy {
+    pub(crate) fn of_stage(&self, layers: Layers, is_first: bool, is_last: bool) -> Busy {
         let ends = [(is_first, self.embedding), (is_last, self.head)];
         let ends = ends.into_iter().filter_map(|(is_there, end)| is_there.then_some(end));
-        ends.fold(self.layer * layers as f64, Add::add)
+        ends.fold(self.dense * layers.dense as f64 + self.sparse * layers.sparse as f64, Add::add)
     }
 }
 
@@ -149,6 +142,22 @@ struct RankWork<'a> {
 }
 
 impl RankWork<'_> {
+    /// What a layer does: forward, backward, and again.
+    fn layer(&self, layer: u64) -> Busy {
+        let attention = self.attention();
+        let (projections, network, passing) = (self.projections(), self.network(layer), self.passing());
+        let [forward, backward] = [0, 1]
+            .map(|way| projections.input[way] + attention[way] + projections.output[way] + network[way] + passing[way]);
+        let again = match (self.layout.recompute, self.assumptions.attention) {
+            (Recompute::None, _) => Busy::default(),
+            (Recompute::Selective, Attention::Naive) => attention[0],
+            // From the output of the norm: queries, keys and values too.
+            (Recompute::Selective, Attention::Flash) => projections.input[0] + attention[0],
+            (Recompute::Full, _) => forward,
+        };
+        forward + backward + again
+    }
+
     fn peak(&self) -> f64 {
         self.device.peaks.of(self.layout.precision)
     }
@@ -239,24 +248,37 @@ impl RankWork<'_> {
         ]
     }
 
-    /// The network, or those experts that a token goes through: each has its share of the tokens.
-    fn network(&self) -> BothWays {
-        let (model, t) = (self.model, self.layout.tp);
-        let (networks, active) = (model.networks(), model.active_networks());
-        let tokens = (self.tokens() * active).div_ceil(networks);
-        let inner = model.ffn.div_ceil(t);
+    /// The network that all tokens of a layer go through, and its experts.
+    fn network(&self, layer: u64) -> BothWays {
+        let dense = self.model.dense_width(layer);
+        let dense = if dense > 0 { self.networks(1, self.tokens(), dense) } else { BothWays::default() };
+        let experts = self.model.layer_experts(layer).map_or_else(BothWays::default, |experts| self.experts(experts));
+        [0, 1].map(|way| dense[way] + experts[way])
+    }
+
+    /// The experts on this rank, each with its share of the tokens of all ranks that share them; the router; and what sorts
+    /// tokens by expert and puts them back.
+    fn experts(&self, experts: Experts) -> BothWays {
+        let (model, ep) = (self.model, self.layout.ep);
+        let tokens = (self.tokens() * experts.top_k * ep).div_ceil(experts.count);
+        let networks = self.networks(experts.count / ep, tokens, model.ffn);
+        let router = self.matrix(self.tokens(), experts.count, model.hidden);
+        let rows = 2.0 * self.element() * (experts.top_k * model.hidden) as f64;
+        [0, 1].map(|way| networks[way] + router[way] + self.moved(2, 2.0 * rows))
+    }
+
+    /// So many networks of a width, each with so many tokens.
+    fn networks(&self, count: u64, tokens: u64, width: u64) -> BothWays {
+        let model = self.model;
+        let inner = width.div_ceil(self.layout.tp);
         let (stacked, [forward, backward]) = match model.feed_forward {
             FeedForward::Gated => (2, [3.0, 5.0]),
             FeedForward::Plain => (1, [2.0, 3.0]),
         };
         let (up, down) = (self.matrix(tokens, stacked * inner, model.hidden), self.matrix(tokens, model.hidden, inner));
-        let element = self.element() * (active * inner) as f64;
+        let element = self.element() * (count * tokens * inner) as f64 / self.tokens() as f64;
         let activation = [self.moved(1, forward * element), self.moved(1, backward * element)];
-        let router = model.experts.map(|experts| self.matrix(self.tokens(), experts.count, model.hidden));
-        [0, 1].map(|way| {
-            let router = router.map_or_else(Busy::default, |router| router[way]);
-            (up[way] + down[way]) * networks as f64 + activation[way] + router
-        })
+        [0, 1].map(|way| (up[way] + down[way]) * count as f64 + activation[way])
     }
 
     /// Norms, additions and rotation: what passes by the matrices. Backward, additions are part of the norms.
@@ -304,7 +326,7 @@ mod tests {
         let (model, device) = (ModelShape::preset("llama-1b").unwrap(), Device::named("h200").unwrap());
         let mut assumptions = Assumptions { kernel_gap: 0.0, launch: 0.0, ..Assumptions::of(device) };
         change(&mut assumptions);
-        Compute::of(&model, device, &assumptions, &layout).layer
+        Compute::of(&model, device, &assumptions, &layout).dense
     }
 
     fn close(one: f64, two: f64) -> bool {

@@ -70,6 +70,18 @@ mod tests {
             "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
             "num_local_experts": 8, "num_experts_per_tok": 2}"#;
         assert_eq!(parameters(mixtral), 46_702_792_704);
+        let qwen3_moe = r#"{"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
+            "moe_intermediate_size": 768, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+            "head_dim": 128, "vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8,
+            "decoder_sparse_step": 1, "mlp_only_layers": []}"#;
+        assert_eq!(parameters(qwen3_moe), 30_532_122_624);
+        let error = parse(&qwen3_moe.replace("[]", "[0]"), "config").unwrap_err();
+        assert!(error.contains("only some of its layers have experts"), "{error}");
+        let deepseek = r#"{"model_type": "deepseek", "hidden_size": 2048, "intermediate_size": 10944,
+            "moe_intermediate_size": 1408, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16,
+            "vocab_size": 102400, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+            "first_k_dense_replace": 1, "moe_layer_freq": 1}"#;
+        assert_eq!(parameters(deepseek), 16_375_728_128);
         let gpt2 = r#"{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": null,
             "n_positions": 1024, "vocab_size": 50257}"#;
         assert_eq!(parameters(gpt2), 124_439_808);
@@ -83,7 +95,10 @@ mod tests {
                     feed_forward = 'plain'\nvocabulary = 100\ntied_embeddings = true\nnorm = 'layer'\n\
                     learned_positions = 32\nqk_norm = true\nbiases = { qkv = true }\nexperts = { count = 4, top_k = 2 }";
         let model = parse(text, "file").unwrap().check().unwrap();
-        assert_eq!((model.name.as_str(), model.experts), ("moe", Some(Experts { count: 4, top_k: 2 })));
+        assert_eq!(
+            (model.name.as_str(), model.experts),
+            ("moe", Some(Experts { count: 4, top_k: 2, ..Experts::default() }))
+        );
         assert_eq!(model.biases, Biases { qkv: true, ..Biases::default() });
     }
 

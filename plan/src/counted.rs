@@ -131,7 +131,7 @@ mod tests {
             width: Some(shape.hidden),
             parameters: shape.parameters(),
             embeddings: shape.vocabulary * shape.hidden,
-            matrices: shape.layers * shape.layer_tensors().iter().map(multiply).sum::<u64>()
+            matrices: shape.layers * shape.layer_tensors(0).iter().map(multiply).sum::<u64>()
                 + if shape.tied_embeddings { 0 } else { shape.vocabulary * shape.hidden },
             vocabulary: Some(shape.vocabulary),
             longest_side: if shape.tied_embeddings { shape.ffn } else { shape.vocabulary },

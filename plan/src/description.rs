@@ -64,6 +64,19 @@ struct WordsOfBiases {
 struct WordsOfExperts {
     count: u64,
     top_k: u64,
+    #[serde(default)]
+    shared: u64,
+    #[serde(default)]
+    dense_layers: u64,
+    #[serde(default)]
+    dense_ffn: u64,
+}
+
+impl From<WordsOfExperts> for Experts {
+    fn from(words: WordsOfExperts) -> Experts {
+        let WordsOfExperts { count, top_k, shared, dense_layers, dense_ffn } = words;
+        Experts { count, top_k, shared, dense_layers, dense_ffn }
+    }
 }
 
 impl Words {
@@ -84,7 +97,7 @@ impl Words {
             biases: Biases { qkv, output, ffn },
             qk_norm: self.qk_norm,
             learned_positions: self.learned_positions,
-            experts: self.experts.map(|WordsOfExperts { count, top_k }| Experts { count, top_k }),
+            experts: self.experts.map(Experts::from),
         })
     }
 }
@@ -100,7 +113,7 @@ fn head_dim(said: Option<u64>, hidden: u64, heads: u64) -> Result<u64, String> {
     }
 }
 
-const KNOWN_TYPES: &str = "llama, mistral, mixtral, qwen2, qwen3 and gpt2";
+const KNOWN_TYPES: &str = "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek and gpt2";
 
 fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, String> {
     if config.get("vision_config").is_some() || config.get("image_size").is_some() {
@@ -140,15 +153,39 @@ fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, Strin
             experts: None,
         });
     }
-    if !["llama", "mistral", "mixtral", "qwen2", "qwen3"].contains(&model_type) {
+    if !["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek"].contains(&model_type) {
         return Err(format!("its model_type is {model_type}; supported are {KNOWN_TYPES}"));
     }
     let (hidden, heads) = (required("hidden_size")?, required("num_attention_heads")?);
     let attention_bias = flag("attention_bias", false)?;
+    let top_k = || required("num_experts_per_tok");
     let experts = match model_type {
-        "mixtral" => Some(Experts { count: required("num_local_experts")?, top_k: required("num_experts_per_tok")? }),
+        "mixtral" => Some(Experts { count: required("num_local_experts")?, top_k: top_k()?, ..Experts::default() }),
+        "qwen3_moe" => {
+            let only_dense =
+                number("mlp_only_layers").and_then(Value::as_array).is_some_and(|layers| !layers.is_empty());
+            if only_dense || optional("decoder_sparse_step")?.is_some_and(|step| step != 1) {
+                return Err("only some of its layers have experts, which is not supported".into());
+            }
+            Some(Experts { count: required("num_experts")?, top_k: top_k()?, ..Experts::default() })
+        }
+        "deepseek" => {
+            if optional("moe_layer_freq")?.is_some_and(|every| every != 1) {
+                return Err("only some of its layers have experts, which is not supported".into());
+            }
+            let dense_layers = optional("first_k_dense_replace")?.unwrap_or(0);
+            Some(Experts {
+                count: required("n_routed_experts")?,
+                top_k: top_k()?,
+                shared: optional("n_shared_experts")?.unwrap_or(0),
+                dense_layers,
+                dense_ffn: if dense_layers > 0 { required("intermediate_size")? } else { 0 },
+            })
+        }
         _ => None,
     };
+    let ffn =
+        if ["qwen3_moe", "deepseek"].contains(&model_type) { "moe_intermediate_size" } else { "intermediate_size" };
     Ok(ModelShape {
         name,
         layers: required("num_hidden_layers")?,
@@ -156,7 +193,7 @@ fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, Strin
         heads,
         kv_heads: optional("num_key_value_heads")?.unwrap_or(heads),
         head_dim: head_dim(optional("head_dim")?, hidden, heads)?,
-        ffn: required("intermediate_size")?,
+        ffn: required(ffn)?,
         feed_forward: FeedForward::Gated,
         vocabulary: required("vocab_size")?,
         tied_embeddings: flag("tie_word_embeddings", false)?,
@@ -167,7 +204,7 @@ fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, Strin
             output: attention_bias,
             ffn: flag("mlp_bias", false)?,
         },
-        qk_norm: model_type == "qwen3",
+        qk_norm: model_type.starts_with("qwen3"),
         learned_positions: None,
         experts,
     })

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{activations::Attention, layout::Recompute, shape::ModelShape, tensors::Tensor};
+use crate::{activations::Attention, experts::Layers, layout::Recompute, shape::ModelShape, tensors::Tensor};
 
 /// What is counted as the work of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl ModelShape {
     /// FLOPs of training on one token, without what is computed twice.
     pub fn flops_per_token(&self, convention: Convention, sequence_length: u64) -> f64 {
         let attention = self.layers as f64 * self.attention_flops(sequence_length);
-        let matrices = 6.0 * (self.layers as f64 * self.layer_matrices() + self.head_matrix());
+        let matrices = 6.0 * (self.matrices_of_layers() + self.head_matrix());
         match convention {
             Convention::Model => matrices + attention,
             Convention::Causal => matrices + attention / 2.0,
@@ -55,7 +55,7 @@ impl ModelShape {
             Convention::Torchtitan => {
                 6.0 * (self.active_parameters() - self.vocabulary * self.hidden) as f64 + attention
             }
-            Convention::Megatron => matrices - 6.0 * self.layers as f64 * self.router_matrix() + attention / 2.0,
+            Convention::Megatron => matrices - 6.0 * self.router_matrices() + attention / 2.0,
         }
     }
 
@@ -72,14 +72,14 @@ impl ModelShape {
                 2.0 * layers * projections + forward_attention
             }
             // The forward pass of every layer.
-            (Recompute::Full, _) => 2.0 * layers * self.layer_matrices() + forward_attention,
+            (Recompute::Full, _) => 2.0 * self.matrices_of_layers() + forward_attention,
         };
         self.flops_per_token(Convention::Model, sequence_length) + again
     }
 
     /// FLOPs of the gradients of the layers' matrices, for one token.
     pub(crate) fn weight_gradient_flops_per_token(&self) -> f64 {
-        2.0 * self.layers as f64 * self.layer_matrices()
+        2.0 * self.matrices_of_layers()
     }
 
     /// FLOPs of attention itself, forward and backward, for one token in one layer.
@@ -87,21 +87,26 @@ impl ModelShape {
         12.0 * sequence_length as f64 * self.query_width() as f64
     }
 
-    /// Parameters of the matrices of one layer that a token goes through.
-    fn layer_matrices(&self) -> f64 {
-        let of_a_token = |tensor: &Tensor| {
-            let copies = if tensor.copies > 1 { self.active_networks() } else { tensor.copies };
-            (copies * tensor.rows * tensor.columns) as f64
-        };
-        self.layer_tensors().iter().filter(|tensor| tensor.multiplies).map(of_a_token).sum()
+    /// Parameters of the matrices of all layers that a token goes through.
+    fn matrices_of_layers(&self) -> f64 {
+        let Layers { dense, sparse } = self.layers_of(0..self.layers);
+        let (first, last) = self.kinds_of_layers();
+        dense as f64 * self.matrices_of_layer(first) + sparse as f64 * self.matrices_of_layer(last)
+    }
+
+    /// Those of one layer.
+    fn matrices_of_layer(&self, layer: u64) -> f64 {
+        let of_a_token = |tensor: &Tensor| (self.active_copies(tensor) * tensor.rows * tensor.columns) as f64;
+        self.layer_tensors(layer).iter().filter(|tensor| tensor.multiplies).map(of_a_token).sum()
     }
 
     fn head_matrix(&self) -> f64 {
         (self.vocabulary * self.hidden) as f64
     }
 
-    fn router_matrix(&self) -> f64 {
-        self.experts.map_or(0.0, |experts| (experts.count * self.hidden) as f64)
+    fn router_matrices(&self) -> f64 {
+        let layers = self.layers_of(0..self.layers).sparse;
+        self.experts.map_or(0.0, |experts| (layers * experts.count * self.hidden) as f64)
     }
 }
 

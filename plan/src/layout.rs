@@ -37,6 +37,9 @@ pub struct ParallelLayout {
     /// How these come by each other's keys and values.
     #[serde(default)]
     pub context: ContextExchange,
+    /// Replicas that share the experts: each holds some of them, and tokens go where theirs are.
+    #[serde(default = "one")]
+    pub ep: u64,
     /// Stages that each hold some of the layers.
     pub pp: u64,
     /// What the replicas share instead of each holding it.
@@ -59,7 +62,7 @@ pub struct ParallelLayout {
     pub gradients: Precision,
 }
 
-/// What was recorded before sequences were shared says nothing of it.
+/// Ranks along an axis that older runs do not have.
 fn one() -> u64 {
     1
 }
@@ -187,6 +190,7 @@ impl Default for ParallelLayout {
             sequence_parallel: false,
             cp: 1,
             context: ContextExchange::Ring,
+            ep: 1,
             pp: 1,
             zero: Zero::Off,
             schedule: Schedule::OneForwardOneBackward,
@@ -303,6 +307,7 @@ impl ParallelLayout {
             ("dp", self.dp),
             ("tp", self.tp),
             ("cp", self.cp),
+            ("ep", self.ep),
             ("pp", self.pp),
             ("chunks", self.chunks),
             ("micro-batch", self.micro_batch),
@@ -346,6 +351,7 @@ impl ParallelLayout {
                 self.cp
             ));
         }
+        self.check_experts(model)?;
         if self.sequence_parallel && self.tp < 2 {
             return wrong("sequence parallelism needs at least 2 tensor ranks".into());
         }

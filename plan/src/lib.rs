@@ -23,6 +23,7 @@ mod counted;
 mod description;
 mod device;
 mod error;
+mod experts;
 mod flops;
 mod layout;
 mod memory;

@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::{
     activations::Attention,
     error::PlanError,
+    experts::Layers,
     layout::{ParallelLayout, Precision, Recompute, Zero},
     put_off::PutOff,
     schedule::{Pass, Schedule},
     shape::ModelShape,
-    tensors::Part,
+    tensors::{Part, Tensor},
 };
 
 /// Predicted bytes of one rank, by the categories in which they are measured.
@@ -53,7 +54,7 @@ impl MemoryPlan {
     /// The fullest rank of a run.
     pub fn fullest(model: &ModelShape, layout: &ParallelLayout, attention: Attention) -> Result<MemoryPlan, PlanError> {
         layout.check(model)?;
-        let holdings = Holdings::of(model, layout.tp);
+        let holdings = Holdings::of(model, layout);
         let mut fullest = MemoryPlan::default();
         for stage in 0..layout.pp {
             fullest = fullest.or_fuller(holdings.plan(model, layout, attention, stage)?);
@@ -94,63 +95,89 @@ impl MemoryPlan {
         if stage >= layout.pp {
             return Err(PlanError::Layout(format!("there is no stage {stage}; the layout has {} stages", layout.pp)));
         }
-        Holdings::of(model, layout.tp).plan(model, layout, attention, stage)
+        Holdings::of(model, layout).plan(model, layout, attention, stage)
     }
 }
 
 /// How many parameters the fullest tensor rank holds of each part of a model.
 pub(crate) struct Holdings {
     embedding: u64,
-    layer: u64,
+    /// A layer that has no experts.
+    dense: u64,
+    /// A layer that has, without them.
+    sparse: u64,
+    /// The experts of a layer that are on this rank.
+    experts: u64,
     head: u64,
     tied: bool,
 }
 
+/// Parameters that are gathered, reduced and freed together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnitSize {
+    parameters: u64,
+    /// How many such there are.
+    pub(crate) count: u64,
+    /// How many replicas hold them, or shards of them.
+    pub(crate) replicas: u64,
+}
+
+impl UnitSize {
+    /// Parameters of one unit that a replica holds, sharded by ZeRO.
+    fn shard(&self) -> u64 {
+        self.parameters.div_ceil(self.replicas)
+    }
+
+    /// Parameters of one unit; with ZeRO, each is padded until all replicas have equal shards of it.
+    pub(crate) fn padded(&self, zero: Zero) -> u64 {
+        match zero {
+            Zero::Off => self.parameters,
+            _ => self.replicas * self.shard(),
+        }
+    }
+}
+
 impl Holdings {
-    pub(crate) fn of(model: &ModelShape, tp: u64) -> Holdings {
-        // All layers are alike: one is enough.
-        let one_layer = ModelShape { layers: 1, ..model.clone() };
-        let tensors = one_layer.tensors();
-        let part = |wanted: fn(Part) -> bool| {
-            tensors.iter().filter(|tensor| wanted(tensor.part)).map(|tensor| tensor.parameters_of_a_rank(tp)).sum()
+    pub(crate) fn of(model: &ModelShape, layout: &ParallelLayout) -> Holdings {
+        let (first, last) = model.kinds_of_layers();
+        let ends = ModelShape { layers: 0, ..model.clone() }.tensors();
+        let of = |tensors: &[Tensor], part: Part| -> u64 {
+            let of_part = tensors.iter().filter(|tensor| tensor.part == part);
+            of_part.map(|tensor| tensor.parameters_of_a_rank(layout.tp)).sum()
         };
         Holdings {
-            embedding: part(|part| part == Part::Embedding),
-            layer: part(|part| matches!(part, Part::Layer(_))),
-            head: part(|part| part == Part::Head),
+            embedding: of(&ends, Part::Embedding),
+            dense: of(&model.layer_tensors(first), Part::Layer(first)),
+            sparse: of(&model.layer_tensors(last), Part::Layer(last)),
+            experts: of(&model.layer_tensors(last), Part::Experts(last)) / layout.ep,
+            head: of(&ends, Part::Head),
             tied: model.tied_embeddings,
         }
     }
 
-    /// The units of a stage: their size, and how many of them there are. A tied embedding is on the first stage and
-    /// again on the last, in a unit of the same size.
-    fn units(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> [(u64, u64); 4] {
+    /// The units of a stage. A tied embedding is on the first stage and again on the last, in a unit of the same size.
+    pub(crate) fn units(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> [UnitSize; 6] {
         let (first, last) = (stage == 0, stage + 1 == layout.pp);
         let tied = last && !first && self.tied;
+        let unit = |parameters, count| UnitSize { parameters, count, replicas: layout.replicas() };
         [
-            (self.embedding, u64::from(first)),
-            (self.layer, layers),
-            (self.head, u64::from(last)),
-            (self.embedding, u64::from(tied)),
+            unit(self.embedding, u64::from(first)),
+            unit(self.dense, layers.dense),
+            unit(self.sparse, layers.sparse),
+            UnitSize { replicas: layout.expert_replicas(), ..unit(self.experts, layers.sparse) },
+            unit(self.head, u64::from(last)),
+            unit(self.embedding, u64::from(tied)),
         ]
     }
 
     /// Parameters of a stage that a replica holds, sharded by ZeRO: a shard of each unit.
-    fn shard_of_stage(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
-        self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit.div_ceil(layout.replicas())).sum()
+    fn shard_of_stage(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> u64 {
+        self.units(layout, layers, stage).iter().map(|unit| unit.count * unit.shard()).sum()
     }
 
-    /// Parameters of a stage; with ZeRO, each unit is padded until all replicas have equal shards of it.
-    pub(crate) fn of_stage(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
-        match layout.zero {
-            Zero::Off => self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit).sum(),
-            _ => layout.replicas() * self.shard_of_stage(layout, layers, stage),
-        }
-    }
-
-    /// How many units a stage has.
-    pub(crate) fn unit_count(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
-        self.units(layout, layers, stage).iter().map(|(_, count)| count).sum()
+    /// Parameters of a stage, with padding.
+    pub(crate) fn of_stage(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> u64 {
+        self.units(layout, layers, stage).iter().map(|unit| unit.count * unit.padded(layout.zero)).sum()
     }
 
     /// The embedding, with its padding.
@@ -158,10 +185,15 @@ impl Holdings {
         self.embedding.next_multiple_of(layout.replicas())
     }
 
-    /// The largest unit of a stage, with its padding: what a buffer of ZeRO must hold.
-    fn largest_unit(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
-        let units = self.units(layout, layers, stage).into_iter().filter(|(_, count)| *count > 0);
-        units.map(|(unit, _)| unit.next_multiple_of(layout.replicas())).max().unwrap_or(0)
+    /// The largest unit of a stage with its padding, and the largest one of experts, if several replicas share them: what
+    /// buffers of ZeRO must hold.
+    fn largest_units(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> u64 {
+        let [embedding, dense, sparse, experts, head, tied] = self.units(layout, layers, stage);
+        let largest = |units: &[UnitSize]| {
+            let shared = units.iter().filter(|unit| unit.count > 0 && unit.replicas > 1);
+            shared.map(|unit| unit.padded(layout.zero)).max().unwrap_or(0)
+        };
+        largest(&[embedding, dense, sparse, head, tied]) + largest(&[experts])
     }
 
     fn plan(
@@ -171,7 +203,7 @@ impl Holdings {
         attention: Attention,
         stage: u64,
     ) -> Result<[MemoryPlan; 2], PlanError> {
-        let layers = layout.stage_layers(model, stage);
+        let layers = layout.layers_of_stage(model, stage);
         let parameters = self.of_stage(layout, layers, stage);
         let shard = self.shard_of_stage(layout, layers, stage);
         let sharded_from = |zero: Zero| if layout.zero >= zero { shard } else { parameters };
@@ -181,10 +213,13 @@ impl Holdings {
         let (hidden, element) = (u128::from(model.hidden), u128::from(parameter_bytes));
         let last = stage + 1 == layout.pp;
         let in_flight = layout.schedule.in_flight(stage, layout.pp, layout.micro_batches, layout.chunks);
-        let kept = model.kept_activation_bytes(layout, attention);
+        let (first, last_layer) = model.kinds_of_layers();
+        let kinds = [(layers.dense, first), (layers.sparse, last_layer)];
+        let kinds = || kinds.into_iter().filter(|(count, _)| *count > 0).map(|(_, layer)| layer);
+        let kept_of = |layer| model.kept_activation_bytes(layout, attention, layer);
         let again = match layout.recompute {
             Recompute::None => 0,
-            _ => model.recomputed_activation_bytes(layout, attention),
+            _ => kinds().map(|layer| model.recomputed_activation_bytes(layout, attention, layer)).max().unwrap_or(0),
         };
         // Of each micro-batch that has been through the head and has yet to come back through it: the input and output
         // of the final norm, and the logits.
@@ -198,20 +233,31 @@ impl Holdings {
         };
         let put_off = PutOff::of(model, layout, stage);
         let kept = match layout.schedule {
-            Schedule::ZeroBubble => put_off.most_activations(kept * u128::from(layers), in_flight),
-            _ => kept * u128::from(most_layers_in_flight(model, layout, stage)),
+            Schedule::ZeroBubble => {
+                let (dense, sparse) = (u128::from(layers.dense), u128::from(layers.sparse));
+                put_off.most_activations(dense * kept_of(first) + sparse * kept_of(last_layer), in_flight)
+            }
+            _ => most_in_flight(model, layout, stage, kept_of),
         };
 
-        let largest = self.largest_unit(layout, layers, stage);
+        let largest = self.largest_units(layout, layers, stage);
         let buffers =
             |from: Zero, bytes: u64| if layout.zero >= from && layout.replicas() > 1 { 2 * largest * bytes } else { 0 };
         let received = if layout.pp > 1 { 2 * norm } else { 0 };
         // Rows of all tokens, before they are shared and after they were gathered.
         let all_rows = if layout.sequence_parallel { 2 * tokens * hidden * element } else { 0 };
+        // Rows that go to other ranks' experts and rows that come from there, on an average.
+        let exchanged = match model.experts {
+            Some(experts) if layout.ep > 1 && layers.sparse > 0 => {
+                2 * u128::from(experts.top_k) * tokens * hidden * element
+            }
+            _ => 0,
+        };
         let communication = u128::from(buffers(Zero::Two, gradient_bytes) + buffers(Zero::Three, parameter_bytes))
             + received
             + all_rows
             + layout.context_buffer_bytes(model)
+            + exchanged
             + put_off.communication();
         let logits = tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element;
 
@@ -233,24 +279,26 @@ impl Holdings {
     }
 }
 
-/// Through how many layers micro-batches have gone and not come back on a stage, at most, added up over them.
-fn most_layers_in_flight(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> u64 {
+/// The most that is kept on a stage of micro-batches that have gone forward and not come back, given what a layer keeps.
+fn most_in_flight(model: &ModelShape, layout: &ParallelLayout, stage: u64, kept: impl Fn(u64) -> u128) -> u128 {
     let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = *layout;
-    if chunks == 1 || model.layers.is_multiple_of(pp * chunks) {
-        return schedule.in_flight(stage, pp, micro_batches, chunks) * layout.stage_layers(model, stage) / chunks;
+    let (first, last) = model.kinds_of_layers();
+    let of_chunk = |chunk| {
+        let Layers { dense, sparse } = model.layers_of(layout.chunk_layers(model, stage, chunk));
+        u128::from(dense) * kept(first) + u128::from(sparse) * kept(last)
+    };
+    let chunk_bytes: Vec<u128> = (0..chunks).map(of_chunk).collect();
+    if chunk_bytes.iter().all(|bytes| *bytes == chunk_bytes[0]) {
+        return u128::from(schedule.in_flight(stage, pp, micro_batches, chunks)) * chunk_bytes[0];
     }
-    let layers: Vec<u64> = (0..chunks)
-        .map(|chunk| layout.chunk_layers(model, stage, chunk))
-        .map(|layers| layers.end - layers.start)
-        .collect();
     // After a few rounds all are alike.
     let order = schedule.order(stage, pp, micro_batches.min(4 * pp), chunks);
     let held = order.iter().scan(0, |held, work| {
-        let layers = layers[work.chunk as usize];
+        let bytes = chunk_bytes[work.chunk as usize];
         if work.pass == Pass::Forward {
-            *held += layers
+            *held += bytes
         } else {
-            *held -= layers
+            *held -= bytes
         }
         Some(*held)
     });
@@ -414,7 +462,7 @@ mod tests {
     fn the_head_keeps_what_is_in_flight_through_it() {
         let model = ModelShape::preset("tiny").unwrap();
         let base = ParallelLayout { micro_batches: 4, sequence_length: 64, ..ParallelLayout::default() };
-        let one_layer = model.kept_activation_bytes(&base, Attention::Flash) as u64;
+        let one_layer = model.kept_activation_bytes(&base, Attention::Flash, 0) as u64;
         let (norm, logits) = (2 * 64 * 128 * 2, 64 * 512 * 2);
         let (gpipe, interleaved) = (crate::Schedule::Gpipe, crate::Schedule::Interleaved);
         // The layers that are kept, counted for each micro-batch in flight, and the micro-batches at the head.
@@ -436,13 +484,33 @@ mod tests {
         }
     }
 
+    /// `tiny-moe` on four replicas: each two have all experts between them.
+    #[test]
+    fn experts_are_on_the_ranks_that_share_them() {
+        let model = ModelShape::preset("tiny-moe").unwrap();
+        let experts = 8 * 8 * 3 * 128 * 96;
+        let others = model.parameters() - experts;
+        let at = |zero| {
+            let layout = ParallelLayout { dp: 4, ep: 2, zero, ..ParallelLayout::default() };
+            let plan = MemoryPlan::fullest(&model, &layout, Attention::Flash).unwrap();
+            (plan.parameters / 2, plan.gradients / 2, plan.optimizer_state / 12)
+        };
+        let whole = others + experts / 2;
+        let shard = others / 4 + experts / 2 / 2;
+        assert_eq!(at(Zero::Off), (whole, whole, whole));
+        assert_eq!(at(Zero::One), (whole, whole, shard));
+        assert_eq!(at(Zero::Two), (whole, shard, shard));
+        assert_eq!(at(Zero::Three), (shard, shard, shard));
+    }
+
     #[test]
     fn a_token_in_several_experts_leaves_more_behind() {
         let model = ModelShape::preset("mixtral-8x7b").unwrap();
         let dense = ModelShape { experts: None, ..model.clone() };
         let layout = ParallelLayout { sequence_length: 1, ..ParallelLayout::default() };
-        let kept = |model: &ModelShape| model.kept_activation_bytes(&layout, Attention::Flash) as u64;
-        assert_eq!(kept(&model) - kept(&dense), 2 * 3 * 14_336 + 4 * 8, "another network's insides, and the router's");
+        let kept = |model: &ModelShape| model.kept_activation_bytes(&layout, Attention::Flash, 0) as u64;
+        // Another network's insides, what goes to both and comes back, and what the router made.
+        assert_eq!(kept(&model) - kept(&dense), 2 * 3 * 14_336 + 2 * 2 * 2 * 4096 + 4 * (8 + 4 * 2));
     }
 
     #[test]

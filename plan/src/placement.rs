@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Units lie in the order of the forward pass, chunk after chunk, and the tensors of a unit in the order of
-//! [`ModelShape::tensors`]; those of one expert lie together. With ZeRO each unit is padded (`░`) to a multiple of the
+//! [`ModelShape::tensors`]. Experts have an allocation of their own, with a unit for each layer that has them; the tensors of
+//! one expert lie together. With ZeRO each unit is padded (`░`) to a multiple of the
 //! replicas, so that each replica's shard of it is of the same length. The copy of a tied embedding is as long as the
 //! embedding's unit, learned positions and all, so that their shards are of the same rows.
 
@@ -20,7 +21,7 @@ use crate::{
 };
 
 /// Where every parameter of a rank lies in its one flat allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// What is handled together, in the order of the forward pass; they partition the allocation.
     pub units: Vec<Unit>,
@@ -117,21 +118,24 @@ impl Slot {
 }
 
 impl Placement {
-    /// The placement of the rank at these coordinates. The layout must fit the model.
+    /// The placement of the rank at these coordinates, without experts. The layout must fit the model.
     pub fn of(model: &ModelShape, layout: &ParallelLayout, at: Coordinates) -> Placement {
-        // All layers are alike: one is enough.
-        let tensors = ModelShape { layers: 1, ..model.clone() }.tensors();
-        let of = |part: Part| -> Vec<&Tensor> { tensors.iter().filter(|tensor| tensor.part == part).collect() };
-        let (embedding, layer, head) = (of(Part::Embedding), of(Part::Layer(0)), of(Part::Head));
+        let ends = ModelShape { layers: 0, ..model.clone() }.tensors();
+        let of = |part: Part| -> Vec<&Tensor> { ends.iter().filter(|tensor| tensor.part == part).collect() };
+        let (embedding, head) = (of(Part::Embedding), of(Part::Head));
         let last = at.stage + 1 == layout.pp;
-        let mut placement = Placement { units: Vec::new(), slots: Vec::new(), elements: 0 };
+        let mut placement = Placement::default();
         for chunk in 0..layout.chunks {
-            let mut push = |part, tensors: &[&Tensor]| placement.push(layout, at.tp, chunk, part, tensors);
+            let mut push = |part, tensors: &[&Tensor]| {
+                placement.push((layout, layout.replicas()), (chunk, part), tensors, 0..1, at)
+            };
             if at.stage == 0 && chunk == 0 {
                 push(Part::Embedding, &embedding);
             }
-            for index in layout.chunk_layers(model, at.stage, chunk) {
-                push(Part::Layer(index), &layer);
+            for layer in layout.chunk_layers(model, at.stage, chunk) {
+                let tensors = model.layer_tensors(layer);
+                let tensors: Vec<_> = tensors.iter().filter(|tensor| tensor.part == Part::Layer(layer)).collect();
+                push(Part::Layer(layer), &tensors);
             }
             if last && chunk + 1 == layout.chunks {
                 push(Part::Head, &head);
@@ -143,30 +147,50 @@ impl Placement {
         placement
     }
 
+    /// Where its experts lie: an allocation of their own, for other ranks hold the same.
+    pub fn of_experts(model: &ModelShape, layout: &ParallelLayout, at: Coordinates) -> Placement {
+        let mut placement = Placement::default();
+        for chunk in 0..layout.chunks {
+            for layer in layout.chunk_layers(model, at.stage, chunk) {
+                let Some(experts) = model.layer_experts(layer) else { continue };
+                let (tensors, part) = (model.layer_tensors(layer), Part::Experts(layer));
+                let tensors: Vec<_> = tensors.iter().filter(|tensor| tensor.part == part).collect();
+                let here = layout.experts_here(experts, at);
+                placement.push((layout, layout.expert_replicas()), (chunk, part), &tensors, here, at);
+            }
+        }
+        placement
+    }
+
     /// The tensors of a unit.
     pub fn slots_of(&self, unit: &Unit) -> &[Slot] {
         &self.slots[unit.slots.clone()]
     }
 
-    fn push(&mut self, layout: &ParallelLayout, tp: u64, chunk: u64, part: Part, tensors: &[&Tensor]) {
+    fn push(
+        &mut self,
+        (layout, replicas): (&ParallelLayout, u64),
+        (chunk, part): (u64, Part),
+        tensors: &[&Tensor],
+        copies: Range<u64>,
+        at: Coordinates,
+    ) {
         let (start, first) = (self.elements, self.slots.len());
         let (mut end, mut parameters) = (start, 0);
         // Experts one after another, each with all its tensors.
-        for alike in tensors.chunk_by(|one, two| one.copies == two.copies) {
-            for copy in 0..alike[0].copies {
-                for tensor in alike {
-                    let slot = Slot::of(tensor, part, copy, layout.tp, tp, end);
-                    end += slot.elements();
-                    // Only the matrix is used twice: what else is in the embedding's unit is padding in its copy's.
-                    if part != Part::TiedEmbedding || tensor.name == "embedding" {
-                        parameters += slot.elements();
-                        self.slots.push(slot);
-                    }
+        for copy in copies {
+            for tensor in tensors {
+                let slot = Slot::of(tensor, part, copy, layout.tp, at.tp, end);
+                end += slot.elements();
+                // Only the matrix is used twice: what else is in the embedding's unit is padding in its copy's.
+                if part != Part::TiedEmbedding || tensor.name == "embedding" {
+                    parameters += slot.elements();
+                    self.slots.push(slot);
                 }
             }
         }
         if layout.zero > Zero::Off {
-            end = start + (end - start).next_multiple_of(layout.replicas());
+            end = start + (end - start).next_multiple_of(replicas);
         }
         self.elements = end;
         self.units.push(Unit { part, chunk, range: start..end, parameters, slots: first..self.slots.len() });
@@ -189,14 +213,21 @@ mod tests {
             sizes in (1..3_u64, 1..7_u64, 1..3_u64, 1..3_u64, 1..4_u64, 1..4_u64, 1..12_u64),
             flags in any::<[bool; 7]>(),
             learned_positions in option::of(1..5_u64),
-            experts in option::of(1..4_u64),
+            experts in option::of((1..4_u64, 0..2_u64, any::<bool>())),
+            ep in 1..3_u64,
             zero in select(&Zero::ALL[..]),
         ) -> (ModelShape, ParallelLayout) {
             let ((dp, tp, pp, chunks), (layers, hidden, kv_heads, share, head_dim, ffn, vocabulary)) = (grid, sizes);
             let chunks = if pp > 1 { chunks } else { 1 };
+            let ep = if experts.is_some() { ep } else { 1 };
+            let layers = layers * pp * chunks;
+            let experts = experts.map(|(count, shared, has_dense)| {
+                let dense_layers = u64::from(has_dense && layers > 1);
+                Experts { count: count * ep, top_k: 1, shared, dense_layers, dense_ffn: 2 * tp * dense_layers }
+            });
             let model = ModelShape {
                 name: "any".into(),
-                layers: layers * pp * chunks,
+                layers,
                 hidden,
                 heads: kv_heads * tp * share,
                 kv_heads: kv_heads * tp,
@@ -209,11 +240,11 @@ mod tests {
                 biases: Biases { qkv: flags[3], output: flags[4], ffn: flags[5] },
                 qk_norm: flags[6],
                 learned_positions,
-                experts: experts.map(|count| Experts { count, top_k: 1 }),
+                experts,
             };
             let schedule = if chunks > 1 { Schedule::Interleaved } else { Schedule::OneForwardOneBackward };
             let layout = ParallelLayout {
-                dp, tp, pp, chunks, zero, schedule, micro_batches: pp, sequence_length: 1, ..ParallelLayout::default()
+                dp: dp * ep, tp, ep, pp, chunks, zero, schedule, micro_batches: pp, sequence_length: 1, ..ParallelLayout::default()
             };
             (model, layout)
         }
@@ -224,10 +255,18 @@ mod tests {
         (0..layout.world_size()).map(of).collect()
     }
 
-    /// How often each element of each tensor is held by the ranks of one replica, but for the tied copy.
+    fn placements_of_experts(model: &ModelShape, layout: &ParallelLayout) -> Vec<Placement> {
+        let of = |rank| Placement::of_experts(model, layout, layout.coordinates(rank));
+        (0..layout.world_size()).map(of).collect()
+    }
+
+    /// How often each element of each tensor is held by the ranks of one replica, or of one group that shares experts, but for
+    /// the tied copy.
     fn held(model: &ModelShape, layout: &ParallelLayout) -> HashMap<(Part, &'static str, u64, u64, u64), u64> {
         let mut held = HashMap::new();
-        for placement in placements(model, &ParallelLayout { dp: 1, ..*layout }) {
+        let shared = placements(model, &ParallelLayout { dp: 1, ep: 1, ..*layout });
+        let of_experts = placements_of_experts(model, &ParallelLayout { dp: layout.ep, ..*layout });
+        for placement in shared.into_iter().chain(of_experts) {
             for slot in placement.slots.iter().filter(|slot| slot.part != Part::TiedEmbedding) {
                 for row in slot.first_row..slot.first_row + slot.rows {
                     for column in slot.first_column..slot.first_column + slot.columns {
@@ -239,13 +278,18 @@ mod tests {
         held
     }
 
+    fn has_experts(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> bool {
+        layout.layers_of_stage(model, stage).sparse > 0
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
         fn slots_partition_units_and_units_the_allocation((model, layout) in fitting()) {
             layout.check(&model).unwrap();
-            for placement in placements(&model, &layout) {
+            let both = [(placements(&model, &layout), layout.dp), (placements_of_experts(&model, &layout), layout.dp / layout.ep)];
+            for (placement, replicas) in both.iter().flat_map(|(of, replicas)| of.iter().map(move |one| (one, *replicas))) {
                 let (mut at, mut slot) = (0, 0);
                 for unit in &placement.units {
                     prop_assert_eq!((unit.range.start, unit.slots.start), (at, slot));
@@ -260,7 +304,7 @@ mod tests {
                     match (layout.zero, unit.part) {
                         (_, Part::TiedEmbedding) => {}
                         (Zero::Off, _) => prop_assert_eq!(padding, 0),
-                        _ => prop_assert!(padding < layout.dp),
+                        _ => prop_assert!(padding < replicas),
                     }
                 }
                 prop_assert_eq!((at, slot), (placement.elements, placement.slots.len()));
@@ -322,18 +366,25 @@ mod tests {
         fn memory_is_planned_for_what_is_placed((model, layout) in fitting()) {
             for stage in 0..layout.pp {
                 // No other tensor rank holds more than the first.
-                let placed = |tp| Placement::of(&model, &layout, Coordinates { stage, dp: 0, cp: 0, tp });
-                let first = placed(0);
-                prop_assert!((1..layout.tp).all(|tp| placed(tp).elements <= first.elements));
-                let shard: u64 = first.units.iter().map(|unit| unit.shard(layout.dp, 0)).map(|shard| shard.end - shard.start).sum();
-                let largest = first.units.iter().map(Unit::elements).max().unwrap();
-                let from = |zero| if layout.zero >= zero { shard } else { first.elements };
+                let at = |tp| Coordinates { stage, dp: 0, cp: 0, tp };
+                let placed = |tp| [Placement::of(&model, &layout, at(tp)), Placement::of_experts(&model, &layout, at(tp))];
+                let elements = |tp| placed(tp).iter().map(|placement| placement.elements).sum::<u64>();
+                prop_assert!((1..layout.tp).all(|tp| elements(tp) <= elements(0)));
+                let (mut shard, mut largest) = (0, 0);
+                for (placement, replicas) in placed(0).iter().zip([layout.dp, layout.dp / layout.ep]) {
+                    let shards = placement.units.iter().map(|unit| unit.shard(replicas, 0));
+                    shard += shards.map(|shard| shard.end - shard.start).sum::<u64>();
+                    let most = placement.units.iter().map(Unit::elements).max().unwrap_or(0);
+                    largest += if replicas > 1 { most } else { 0 };
+                }
+                let from = |zero| if layout.zero >= zero { shard } else { elements(0) };
                 let plan = MemoryPlan::of_stage(&model, &layout, Attention::Flash, stage).unwrap();
                 prop_assert_eq!(plan.parameters, 2 * from(Zero::Three));
                 prop_assert_eq!(plan.gradients, 2 * from(Zero::Two));
                 prop_assert_eq!(plan.optimizer_state, 12 * from(Zero::One));
                 let buffers = if layout.dp == 1 { 0 } else { u64::from(u8::from(layout.zero)).saturating_sub(1) };
                 let received = if layout.pp > 1 { 2 * model.hidden * 2 } else { 0 };
+                let received = received + if layout.ep > 1 && has_experts(&model, &layout, stage) { 2 * 2 * model.hidden } else { 0 };
                 prop_assert_eq!(plan.communication, buffers * 2 * largest * 2 + received);
             }
         }
@@ -341,8 +392,10 @@ mod tests {
         /// A trainer multiplies by queries, keys and values as one matrix, and so by gate and up.
         #[test]
         fn what_has_the_same_input_is_one_matrix((model, layout) in fitting()) {
-            for placement in placements(&model, &layout) {
-                for unit in placement.units.iter().filter(|unit| matches!(unit.part, Part::Layer(_))) {
+            let both = [placements(&model, &layout), placements_of_experts(&model, &layout)];
+            for placement in both.iter().flatten() {
+                let is_layer = |unit: &&Unit| matches!(unit.part, Part::Layer(_) | Part::Experts(_));
+                for unit in placement.units.iter().filter(is_layer) {
                     let slots = placement.slots_of(unit);
                     for stacked in [&["q", "k", "v"][..], &["gate", "up"], &["q.bias", "k.bias", "v.bias"]] {
                         for first in slots.iter().enumerate().filter(|(_, slot)| slot.name == stacked[0]) {

@@ -6,6 +6,8 @@
 //!   zero-bubble schedule the others wait for less by twice the time of the gradients of weights.
 //! - **Tensor-parallel** communication stands in the way of compute, but for the assumed share. With sequence parallelism, so do a
 //!   gather and a reduce-scatter instead of each all-reduce; gathers for the gradients of weights go on beside it.
+//! - **Expert-parallel** communication stands in the way as well: tokens go to experts and back, forward and backward. Experts
+//!   are taken to be chosen equally often.
 //! - **Rings** have a hop for each rank, and each hop takes a while however little is sent.
 //! - **Pipeline** transfers: only as many micro-batches are in flight as there are stages, so each pays for its way there
 //!   and back once in a round: `2·x·m·(p−1) / (p·v)` for a transfer of `x`, which the simulator bears out.
@@ -54,7 +56,7 @@ impl Prediction {
         // Time of each stage for one micro-batch.
         let computed = Compute::of(model, device, assumptions, layout);
         let times = (0..layout.pp).map(|stage| {
-            let (layers, is_last) = (layout.stage_layers(model, stage), stage + 1 == layout.pp);
+            let (layers, is_last) = (layout.layers_of_stage(model, stage), stage + 1 == layout.pp);
             computed.of_stage(layers, stage == 0, is_last).seconds(assumptions)
         });
         let (all, busiest_stage) = times.fold((0.0, 0.0), |(all, most): (f64, f64), time| (all + time, most.max(time)));
@@ -93,6 +95,9 @@ impl Prediction {
             }
             ContextExchange::AllGather => context,
         };
+        // What goes to experts and back stands in the way, too: a rank has nothing to do for them before. Those who share
+        // experts are as far from each other as parts of sequences make them.
+        let tensor = tensor + busiest(Axis::Expert, ring(layout.ep, (near / layout.cp).max(1)));
         let data = busiest(layout.replica_axis(), ring(layout.replicas(), near));
         let beside = compute
             * match layout.zero {
@@ -166,7 +171,7 @@ mod tests {
         let predicted = predict(&model, "h100", layout, |assumptions| assumptions.kernel_gap = 0.0);
         let device = Device::named("h100").unwrap();
         let assumptions = Assumptions { kernel_gap: 0.0, ..Assumptions::of(device) };
-        let computed = Compute::of(&model, device, &assumptions, &layout).of_stage(16, true, true);
+        let computed = Compute::of(&model, device, &assumptions, &layout).of_stage(model.layers_of(0..16), true, true);
         let compute = 3.0 * computed.seconds(&assumptions);
         // Two times 12 bytes of state, two times 2 of gradient, 2 of weight, for each parameter.
         let update = 1_235_814_400.0 * 30.0 / (0.8 * 3350e9);
@@ -273,7 +278,8 @@ mod tests {
             ParallelLayout { pp: 8, micro_batches: 16, schedule: Schedule::ZeroBubble, ..ParallelLayout::default() };
         let device = Device::named("h100").unwrap();
         let assumptions = Assumptions::of(device);
-        let stage = Compute::of(&model, device, &assumptions, &layout).of_stage(10_000, false, false);
+        let stage =
+            Compute::of(&model, device, &assumptions, &layout).of_stage(model.layers_of(0..10_000), false, false);
         let (stage, products) =
             (stage.seconds(&assumptions), device.peaks.of(layout.precision) * assumptions.compute_efficiency);
         let weights = model.weight_gradient_flops_per_token() / 8.0 * layout.micro_batch_tokens() as f64 / products;

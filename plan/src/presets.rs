@@ -6,8 +6,9 @@ use crate::{
 };
 
 /// The names of the presets.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 16] = [
     "tiny",
+    "tiny-moe",
     "gpt2-124m",
     "gpt2-1.5b",
     "gpt3-175b",
@@ -17,7 +18,11 @@ const NAMES: [&str; 11] = [
     "llama-70b",
     "llama-405b",
     "qwen3-8b",
+    "qwen3-30b-a3b",
+    "qwen3-235b-a22b",
     "mixtral-8x7b",
+    "mixtral-8x22b",
+    "deepseek-moe-16b",
 ];
 
 impl ModelShape {
@@ -31,6 +36,8 @@ impl ModelShape {
         let shape = match name {
             // The CPU default: divides by tp 4, pp 4 and interleaved pp 2.
             "tiny" => llama(8, 128, [8, 4, 16], 384, 512),
+            // The same with experts: a token goes through two of eight.
+            "tiny-moe" => with_experts(8, 2, llama(8, 128, [8, 4, 16], 96, 512)),
             "gpt2-124m" => gpt(12, 768, 12, 1024),
             "gpt2-1.5b" => gpt(48, 1600, 25, 1024),
             "gpt3-175b" => gpt(96, 12_288, 96, 2048),
@@ -42,9 +49,13 @@ impl ModelShape {
             "llama-70b" => llama(80, 8192, [64, 8, 128], 28_672, 128_256),
             "llama-405b" => llama(126, 16_384, [128, 8, 128], 53_248, 128_256),
             "qwen3-8b" => ModelShape { qk_norm: true, ..llama(36, 4096, [32, 8, 128], 12_288, 151_936) },
-            "mixtral-8x7b" => ModelShape {
-                experts: Some(Experts { count: 8, top_k: 2 }),
-                ..llama(32, 4096, [32, 8, 128], 14_336, 32_000)
+            "qwen3-30b-a3b" => qwen3_moe(48, 2048, [32, 4, 128], 768),
+            "qwen3-235b-a22b" => qwen3_moe(94, 4096, [64, 4, 128], 1536),
+            "mixtral-8x7b" => with_experts(8, 2, llama(32, 4096, [32, 8, 128], 14_336, 32_000)),
+            "mixtral-8x22b" => with_experts(8, 2, llama(56, 6144, [48, 8, 128], 16_384, 32_000)),
+            "deepseek-moe-16b" => ModelShape {
+                experts: Some(Experts { count: 64, top_k: 6, shared: 2, dense_layers: 1, dense_ffn: 10_944 }),
+                ..llama(28, 2048, [16, 16, 128], 1408, 102_400)
             },
             _ => return Err(PlanError::UnknownModel { name: name.into(), known: NAMES.join(", ") }),
         };
@@ -70,6 +81,14 @@ fn llama(layers: u64, hidden: u64, [heads, kv_heads, head_dim]: [u64; 3], ffn: u
         learned_positions: None,
         experts: None,
     }
+}
+
+fn with_experts(count: u64, top_k: u64, model: ModelShape) -> ModelShape {
+    ModelShape { experts: Some(Experts { count, top_k, ..Experts::default() }), ..model }
+}
+
+fn qwen3_moe(layers: u64, hidden: u64, heads: [u64; 3], ffn: u64) -> ModelShape {
+    ModelShape { qk_norm: true, ..with_experts(128, 8, llama(layers, hidden, heads, ffn, 151_936)) }
 }
 
 fn gpt(layers: u64, hidden: u64, heads: u64, positions: u64) -> ModelShape {

@@ -46,7 +46,7 @@ prop_compose! {
             biases,
             qk_norm: flags[2],
             learned_positions,
-            experts: experts.map(|(count, top_k)| Experts { count, top_k: top_k.min(count) }),
+            experts: experts.map(|(count, top_k)| Experts { count, top_k: top_k.min(count), ..Experts::default() }),
         }
     }
 }
@@ -54,6 +54,7 @@ prop_compose! {
 prop_compose! {
     fn layout()(
         grid in (size(), select(vec![1, 2, 3, 4, 8]), select(vec![1, 2, 4, 5])),
+        ep in select(vec![1, 1, 2, 4]),
         sequence_parallel in any::<bool>(),
         (cp, context) in (select(vec![1, 1, 2, 3, 4]), select(&ContextExchange::ALL[..])),
         batch in (size(), size(), size()),
@@ -67,7 +68,8 @@ prop_compose! {
         let (precision, gradients) = precisions;
         let chunks = if schedule == Schedule::Interleaved { chunks } else { chunks.min(1) };
         ParallelLayout {
-            dp, tp, sequence_parallel, cp, context, pp, zero, schedule, chunks, micro_batch, micro_batches, sequence_length, recompute,
+            dp, tp, sequence_parallel, cp, context, ep, pp, zero, schedule, chunks, micro_batch, micro_batches, sequence_length,
+            recompute,
             precision, gradients,
         }
     }
@@ -100,8 +102,8 @@ proptest! {
                     let whole = MemoryPlan::of_stage(&shape, &ParallelLayout { zero: Zero::Off, ..layout }, attention, stage);
                     let whole = whole.unwrap();
                     prop_assert!(plan.optimizer_state <= whole.optimizer_state);
-                    // Each layer, the embedding, the head and a copy of the embedding may be padded.
-                    let padding = (layout.stage_layers(&shape, stage) + 3) * (layout.replicas() - 1) * layout.precision.bytes();
+                    // Each layer, its experts, the embedding, the head and a copy of the embedding may be padded.
+                    let padding = (2 * layout.stage_layers(&shape, stage) + 3) * (layout.replicas() - 1) * layout.precision.bytes();
                     prop_assert!(plan.parameters <= whole.parameters + padding);
                 }
             }

@@ -21,8 +21,9 @@ pub(crate) struct PutOff {
 
 impl PutOff {
     pub(crate) fn of(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> PutOff {
-        let [h, q, k, f] = [model.hidden, model.query_width(), model.kv_width(), model.ffn].map(u128::from);
-        let f = f * u128::from(model.active_networks());
+        // Of networks as wide as those of the last layer.
+        let widths = [model.hidden, model.query_width(), model.kv_width(), model.active_width(model.layers - 1)];
+        let [h, q, k, f] = widths.map(u128::from);
         let layers = u128::from(layout.stage_layers(model, stage));
         let tokens = layers * u128::from(layout.micro_batch_tokens() * layout.precision.bytes());
         let tensor = u128::from(layout.tp);

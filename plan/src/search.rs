@@ -1,7 +1,7 @@
 //! The search for a configuration: what fits, and how fast it should be.
 //!
 //! The recipe people use: the global batch is fixed; tensor shards stay inside a node; stages go across nodes; what is
-//! left are replicas, and micro-batches make up the rest of the batch. Every combination is tried, its memory and time
+//! left are replicas, which may share experts, and micro-batches make up the rest of the batch. Every combination is tried, its memory and time
 //! are predicted, and for each one the micro-batch and schedule that do best are kept.
 
 use std::cmp::Ordering;
@@ -110,9 +110,9 @@ impl Request {
         let (mut search, mut faster) = (Search::default(), Vec::new());
         for tp in divisors(self.assumptions.gpus_per_node.min(self.gpus)).filter(|tp| self.gpus.is_multiple_of(*tp)) {
             for pp in divisors(self.gpus / tp).filter(|pp| *pp <= self.model.layers) {
-                for cp in self.parts_of_sequences().filter(|cp| (self.gpus / tp / pp).is_multiple_of(*cp)) {
+                for (cp, ep) in self.parts_of_replicas(self.gpus / tp / pp) {
                     let dp = self.gpus / tp / pp / cp;
-                    let grid = ParallelLayout { dp, tp, cp, pp, ..self.base() };
+                    let grid = ParallelLayout { dp, tp, cp, ep, pp, ..self.base() };
                     faster.extend(self.try_grid(grid, sequences, &mut search));
                 }
             }
@@ -125,11 +125,18 @@ impl Request {
         Ok(search)
     }
 
-    /// In how many parts it may be worth to cut sequences.
-    fn parts_of_sequences(&self) -> impl Iterator<Item = u64> + use<> {
+    /// In how many parts so many replicas may cut sequences, and among how many of the rest experts may be spread.
+    fn parts_of_replicas(&self, replicas: u64) -> Vec<(u64, u64)> {
         let length = self.sequence_length;
-        let worth_it = move |cp: &u64| *cp == 1 || length / cp >= SHORTEST_PART && length.is_multiple_of(2 * cp);
-        (0..20).map(|power| 1 << power).filter(worth_it)
+        let worth_it = |cp: &u64| *cp == 1 || length / cp >= SHORTEST_PART && length.is_multiple_of(2 * cp);
+        let parts = (0..20).map(|power| 1 << power).filter(worth_it).filter(|cp| replicas.is_multiple_of(*cp));
+        parts.flat_map(|cp| self.expert_ranks(replicas / cp).into_iter().map(move |ep| (cp, ep))).collect()
+    }
+
+    /// Among how many of these replicas experts may be spread.
+    fn expert_ranks(&self, dp: u64) -> Vec<u64> {
+        let Some(experts) = self.model.experts else { return vec![1] };
+        divisors(dp).filter(|ep| experts.count.is_multiple_of(*ep)).collect()
     }
 
     fn base(&self) -> ParallelLayout {
@@ -164,7 +171,10 @@ impl Request {
     /// Every way to train on one grid of ranks. Returns the fastest that does not fit, if others do.
     fn try_grid(&self, grid: ParallelLayout, sequences: u64, search: &mut Search) -> Option<Miss> {
         let mut reject = |why: String| {
-            search.rejected.push(Rejection { layout: grid, why, lacking_bytes: None });
+            // However many share the experts, it is for the same reason.
+            if grid.ep == 1 {
+                search.rejected.push(Rejection { layout: grid, why, lacking_bytes: None });
+            }
             None
         };
         match grid.check(&self.model) {
@@ -318,8 +328,8 @@ impl Configuration {
     fn better(&self, other: &Configuration) -> Ordering {
         let simplicity = |configuration: &Configuration| {
             let layout = &configuration.layout;
-            let ParallelLayout { recompute, zero, pp, cp, tp, sequence_parallel, chunks, schedule, .. } = *layout;
-            (recompute, zero, pp, cp, tp, sequence_parallel, chunks, schedule)
+            let ParallelLayout { recompute, zero, pp, cp, tp, ep, sequence_parallel, chunks, schedule, .. } = *layout;
+            (recompute, zero, pp, cp, tp, ep, sequence_parallel, chunks, schedule)
         };
         other
             .tokens_per_second
@@ -395,6 +405,17 @@ mod tests {
         }
         assert!(search.configurations.is_sorted_by(|one, two| one.tokens_per_second >= two.tokens_per_second));
         assert!(search.configurations[0].layout.tp <= 8, "tensor shards stay inside a node");
+    }
+
+    #[test]
+    fn experts_are_spread_where_that_makes_room() {
+        let search = request("mixtral-8x7b", "h100", 64).search().unwrap();
+        let found = search.configurations.iter().map(|configuration| configuration.layout.ep);
+        let found: std::collections::BTreeSet<u64> = found.collect();
+        assert!(found.iter().all(|ep| [1, 2, 4, 8].contains(ep)) && found.contains(&8), "{found:?}");
+        assert!(search.configurations[0].layout.ep > 1, "{:?}", search.configurations[0].layout);
+        let dense = request("llama-8b", "h100", 16).search().unwrap();
+        assert!(dense.configurations.iter().all(|configuration| configuration.layout.ep == 1));
     }
 
     #[test]

@@ -118,12 +118,21 @@ impl Biases {
 }
 
 /// A mixture of experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Experts {
-    /// How many there are in a layer.
+    /// How many there are in a layer to choose from.
     pub count: u64,
-    /// How many a token goes through.
+    /// How many of them a token goes through.
     pub top_k: u64,
+    /// Experts beside these that every token goes through.
+    #[serde(default)]
+    pub shared: u64,
+    /// Layers before those with experts.
+    #[serde(default)]
+    pub dense_layers: u64,
+    /// Width of the network in these.
+    #[serde(default)]
+    pub dense_ffn: u64,
 }
 
 impl ModelShape {
@@ -137,18 +146,9 @@ impl ModelShape {
         self.kv_heads * self.head_dim
     }
 
-    /// How many feed-forward networks a layer has.
-    pub fn networks(&self) -> u64 {
-        self.experts.map_or(1, |experts| experts.count)
-    }
-
-    /// How many feed-forward networks a token goes through.
-    pub fn active_networks(&self) -> u64 {
-        self.experts.map_or(1, |experts| experts.top_k)
-    }
-
     /// Says what cannot be. Every shape this crate hands out has passed.
     pub fn check(self) -> Result<ModelShape, PlanError> {
+        let experts = self.experts.unwrap_or(Experts { count: 1, top_k: 1, ..Experts::default() });
         let bounds = [
             ("layers", self.layers, 1 << 14),
             ("hidden", self.hidden, 1 << 20),
@@ -158,8 +158,8 @@ impl ModelShape {
             ("ffn", self.ffn, 1 << 22),
             ("vocabulary", self.vocabulary, 1 << 28),
             ("learned_positions", self.learned_positions.unwrap_or(1), 1 << 28),
-            ("experts", self.networks(), 1 << 16),
-            ("top_k", self.active_networks(), 1 << 16),
+            ("experts", experts.count, 1 << 16),
+            ("top_k", experts.top_k, 1 << 16),
         ];
         for (what, value, most) in bounds {
             if value == 0 {
@@ -173,12 +173,8 @@ impl ModelShape {
             let (heads, kv_heads) = (self.heads, self.kv_heads);
             return Err(PlanError::Shape(format!("{heads} heads are not divisible by {kv_heads} kv_heads")));
         }
-        if let Some(Experts { count, top_k }) = self.experts
-            && top_k > count
-        {
-            return Err(PlanError::Shape(format!("top_k {top_k} is impossible with {count} experts")));
-        }
-        // A layer has at most 2^20·2^22·3·2^16 parameters, so this cannot overflow.
+        experts.check(self.layers)?;
+        // A layer has at most 2^20·2^22·3·2^17 parameters, so this cannot overflow.
         let of = |tensor: &Tensor| u128::from(tensor.copies) * u128::from(tensor.rows) * u128::from(tensor.columns);
         let parameters: u128 = self.tensors().iter().map(of).sum();
         if parameters > MOST_PARAMETERS {

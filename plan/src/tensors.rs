@@ -26,8 +26,10 @@ pub struct Tensor {
 pub enum Part {
     /// Before the layers.
     Embedding,
-    /// A layer.
+    /// A layer, without the experts it has.
     Layer(u64),
+    /// The experts of a layer.
+    Experts(u64),
     /// After the layers.
     Head,
     /// The last stage's own copy of an embedding that is the output projection too, where that is not the first stage.
@@ -71,8 +73,7 @@ impl ModelShape {
             tensor.multiplies = false;
         }
         for layer in 0..self.layers {
-            let of_layer = self.layer_tensors();
-            tensors.extend(of_layer.into_iter().map(|tensor| Tensor { part: Part::Layer(layer), ..tensor }));
+            tensors.extend(self.layer_tensors(layer));
         }
         let mut head = self.norm_tensors(["final_norm", "final_norm.bias"], self.hidden);
         if !self.tied_embeddings {
@@ -82,9 +83,9 @@ impl ModelShape {
         tensors
     }
 
-    /// The tensors of one layer; all layers are alike.
-    pub(crate) fn layer_tensors(&self) -> Vec<Tensor> {
-        let (query, kv, hidden, ffn) = (self.query_width(), self.kv_width(), self.hidden, self.ffn);
+    /// The tensors of one layer, and of its experts.
+    pub(crate) fn layer_tensors(&self, layer: u64) -> Vec<Tensor> {
+        let (query, kv, hidden) = (self.query_width(), self.kv_width(), self.hidden);
         let mut tensors = self.norm_tensors(["attention_norm", "attention_norm.bias"], hidden);
         // Matrices with the same input stand together: whoever lays them out so multiplies by them as by one.
         let matrices = [("q", query), ("k", kv), ("v", kv)];
@@ -101,22 +102,35 @@ impl ModelShape {
             tensors.push(vector("output.bias", hidden));
         }
         tensors.extend(self.norm_tensors(["ffn_norm", "ffn_norm.bias"], hidden));
-        if let Some(experts) = self.experts {
+        let experts = self.layer_experts(layer);
+        if let Some(experts) = experts {
             tensors.push(Tensor { split: None, ..matrix("router", experts.count, hidden, Split::Rows) });
         }
+        if self.dense_width(layer) > 0 {
+            tensors.extend(self.network_tensors(self.dense_width(layer)));
+        }
+        tensors.iter_mut().for_each(|tensor| tensor.part = Part::Layer(layer));
+        if let Some(experts) = experts {
+            let of_expert = |tensor| Tensor { part: Part::Experts(layer), copies: experts.count, ..tensor };
+            tensors.extend(self.network_tensors(self.ffn).into_iter().map(of_expert));
+        }
+        tensors
+    }
+
+    /// The tensors of a feed-forward network of a width.
+    fn network_tensors(&self, width: u64) -> Vec<Tensor> {
         let (inner, biases): (&[&'static str], &[&'static str]) = match self.feed_forward {
             FeedForward::Gated => (&["gate", "up"], &["gate.bias", "up.bias"]),
             FeedForward::Plain => (&["up"], &["up.bias"]),
         };
-        let copies = self.networks();
-        tensors.extend(inner.iter().map(|name| Tensor { copies, ..matrix(name, ffn, hidden, Split::Rows) }));
+        let mut tensors: Vec<_> = inner.iter().map(|name| matrix(name, width, self.hidden, Split::Rows)).collect();
         if self.biases.ffn {
-            let bias = |name: &&'static str| Tensor { copies, split: Some(Split::Rows), ..vector(name, ffn) };
+            let bias = |name: &&'static str| Tensor { split: Some(Split::Rows), ..vector(name, width) };
             tensors.extend(biases.iter().map(bias));
         }
-        tensors.push(Tensor { copies, ..matrix("down", hidden, ffn, Split::Columns) });
+        tensors.push(matrix("down", self.hidden, width, Split::Columns));
         if self.biases.ffn {
-            tensors.push(Tensor { copies, ..vector("down.bias", hidden) });
+            tensors.push(vector("down.bias", self.hidden));
         }
         tensors
     }
@@ -135,11 +149,16 @@ impl ModelShape {
 
     /// How many of them a token goes through: fewer than all where there are experts.
     pub fn active_parameters(&self) -> u64 {
-        let active = |tensor: &Tensor| {
-            let copies = if tensor.copies > 1 { self.active_networks() } else { tensor.copies };
-            Tensor { copies, ..tensor.clone() }.parameters()
-        };
+        let active = |tensor: &Tensor| Tensor { copies: self.active_copies(tensor), ..tensor.clone() }.parameters();
         self.tensors().iter().map(active).sum()
+    }
+
+    /// How many tensors like this a token goes through.
+    pub(crate) fn active_copies(&self, tensor: &Tensor) -> u64 {
+        match (tensor.part, self.experts) {
+            (Part::Experts(_), Some(experts)) => experts.top_k,
+            _ => tensor.copies,
+        }
     }
 }
 
@@ -166,6 +185,10 @@ mod tests {
             ("llama-70b", 70_553_706_496),
             ("llama-405b", 405_853_388_800),
             ("mixtral-8x7b", 46_702_792_704),
+            ("mixtral-8x22b", 140_620_634_112),
+            ("qwen3-30b-a3b", 30_532_122_624),
+            ("qwen3-235b-a22b", 235_093_634_560),
+            ("deepseek-moe-16b", 16_375_728_128),
             ("qwen3-8b", 8_190_735_360),
         ] {
             assert_eq!(ModelShape::preset(name).unwrap().parameters(), parameters, "{name}");
@@ -173,7 +196,18 @@ mod tests {
         // Published as "175 billion" and "13 billion active".
         assert_eq!(ModelShape::preset("gpt3-175b").unwrap().parameters() / 1_000_000_000, 174);
         assert_eq!(ModelShape::preset("mixtral-8x7b").unwrap().active_parameters(), 12_879_925_248);
-        assert!((1_000_000..3_000_000).contains(&ModelShape::preset("tiny").unwrap().parameters()));
+        // Published as 3.3, 22, 2.8 and 39 billion.
+        for (name, active) in [
+            ("qwen3-30b-a3b", 3_353_032_704),
+            ("qwen3-235b-a22b", 22_190_763_520),
+            ("deepseek-moe-16b", 2_828_650_496),
+            ("mixtral-8x22b", 39_152_031_744),
+        ] {
+            assert_eq!(ModelShape::preset(name).unwrap().active_parameters(), active, "{name}");
+        }
+        for name in ["tiny", "tiny-moe"] {
+            assert!((1_000_000..3_000_000).contains(&ModelShape::preset(name).unwrap().parameters()));
+        }
     }
 
     #[test]

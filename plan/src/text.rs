@@ -166,10 +166,11 @@ pub fn intensity(intensity: f64) -> String {
 
 /// How a model is spread over ranks.
 pub fn layout(layout: &ParallelLayout) -> String {
-    let ParallelLayout { dp, tp, sequence_parallel, cp, pp, zero, precision, .. } = layout;
+    let ParallelLayout { dp, tp, sequence_parallel, cp, ep, pp, zero, precision, .. } = layout;
     let shared = if *sequence_parallel { "+sp" } else { "" };
-    let context = if *cp > 1 { format!(" · cp {cp}") } else { String::new() };
-    format!("dp {dp} · tp {tp}{shared}{context} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
+    let [experts, context] = [("ep", ep), ("cp", cp)]
+        .map(|(axis, size)| if *size > 1 { format!(" · {axis} {size}") } else { String::new() });
+    format!("dp {dp}{experts} · tp {tp}{shared}{context} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
 }
 
 /// What was run, in a few words each: the model, how it was spread, and what recorded it, where that is worth a word.

@@ -212,7 +212,11 @@ impl Report<'_> {
             schedule => schedule.name().to_owned(),
         };
         let grid = [
-            Some(layout.dp.to_string()),
+            Some(format!(
+                "{}{}",
+                layout.dp,
+                if layout.ep > 1 { format!(" (ep {})", layout.ep) } else { String::new() }
+            )),
             Some(format!("{}{}", layout.tp, if layout.sequence_parallel { "+sp" } else { "" })),
             self.shows_parts().then(|| layout.cp.to_string()),
             Some(layout.pp.to_string()),

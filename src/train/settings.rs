@@ -209,6 +209,7 @@ impl Settings {
             sequence_parallel: self.sequence_parallel.unwrap_or(usual.sequence_parallel),
             cp: self.cp.unwrap_or(usual.cp),
             context: self.cp_exchange.unwrap_or(usual.context),
+            ep: usual.ep,
             pp: self.pp.unwrap_or(usual.pp),
             zero: self.zero.unwrap_or(usual.zero),
             schedule,

@@ -122,6 +122,7 @@ fn tensor_name(slot: &Slot, kind: &str) -> String {
         Part::Embedding => "embedding".to_owned(),
         Part::TiedEmbedding => "tied_embedding".to_owned(),
         Part::Layer(layer) => format!("layers.{layer}"),
+        Part::Experts(layer) => format!("layers.{layer}.experts.{}", slot.copy),
         Part::Head => "head".to_owned(),
     };
     format!("{part}.{}.{kind}", slot.name)

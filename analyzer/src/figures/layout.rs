@@ -55,7 +55,7 @@ impl From<ParallelLayout> for RunLayout {
             sequence_parallel: Some(layout.sequence_parallel),
             pp: layout.pp,
             cp: layout.cp,
-            ep: 1,
+            ep: layout.ep,
             zero: Some(layout.zero),
             schedule: Some(layout.schedule),
             chunks: Some(layout.chunks),

@@ -44,11 +44,13 @@ pub(crate) fn initial(slot: &Slot, layers: u64, seed: u64, weights: &mut [f32]) 
 }
 
 fn row_seed(slot: &Slot, row: u64, seed: u64) -> u64 {
-    let part = match slot.part {
+    let (part, row) = match slot.part {
         // Copies of one embedding.
-        Part::Embedding | Part::TiedEmbedding => 0,
-        Part::Head => 1,
-        Part::Layer(layer) => 2 + layer,
+        Part::Embedding | Part::TiedEmbedding => (0, row),
+        Part::Head => (1, row),
+        Part::Layer(layer) => (2 + layer, row),
+        // Rows that no other tensor of the layer has.
+        Part::Experts(layer) => (2 + layer, (slot.copy + 1) << 32 | row),
     };
     let name = slot.name.bytes().fold(0_u64, |hash, byte| hash.wrapping_mul(257).wrapping_add(byte.into()));
     mixed(&[seed, part, name, row])

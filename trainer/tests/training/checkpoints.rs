@@ -67,7 +67,7 @@ pub(crate) fn assembled(config: &TrainConfig, checkpoint: &Path) -> BTreeMap<Key
                 Part::Embedding => "embedding".to_owned(),
                 Part::Head => "head".to_owned(),
                 Part::TiedEmbedding => "tied_embedding".to_owned(),
-                Part::Layer(layer) => format!("layers.{layer}"),
+                Part::Layer(layer) | Part::Experts(layer) => format!("layers.{layer}"),
             };
             for kind in ["master", "first_moment", "second_moment"] {
                 let tensor = file.tensor(&format!("{part}.{}.{kind}", slot.name)).unwrap();
