@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    gathers::Gathers,
     layout::{ParallelLayout, Recompute, Zero},
     memory::Holdings,
     shape::ModelShape,
@@ -209,23 +210,30 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
     let m = layout.micro_batches;
     // A message for each unit.
     let units = holdings.unit_count(layout, layout.stage_layers(model, stage), stage);
+    let shards = layout.dp_shard();
     let of = |operation, times: u64, bytes: f64| {
-        Traffic::new(Axis::Data, operation, layout.dp, times * units, times as f64 * bytes)
+        Traffic::new(Axis::Data, operation, shards, times * units, times as f64 * bytes)
     };
-    match layout.zero {
+    let mut traffic = match layout.zero {
         Zero::Off => vec![of("all_reduce", 1, gradients)],
         Zero::One => vec![of("reduce_scatter", 1, gradients), of("all_gather", 1, weights)],
         // Gradients that are not kept whole are reduced for every micro-batch.
         Zero::Two => vec![of("reduce_scatter", m, gradients), of("all_gather", 1, weights)],
-        // Weights that are not kept whole are gathered for every pass; the gradient of an embedding needs none.
+        // Weights that are not kept whole are gathered for every pass, but for what is still there.
         Zero::Three => {
-            let embedding = if stage == 0 { holdings.padded_embedding(layout) } else { 0 };
-            let both = 2.0 * weights - (embedding * layout.precision.bytes()) as f64;
-            let count = m * (2 * units - u64::from(stage == 0));
-            let gathers = Traffic::new(Axis::Data, "all_gather", layout.dp, count, m as f64 * both);
+            let gathers = Gathers::of_stage(model, layout, stage);
+            let bytes = holdings.gathered(layout, &gathers) * layout.precision.bytes() as f64;
+            let count = gathers.embedding + gathers.layers + gathers.head;
+            let gathers = Traffic::new(Axis::Data, "all_gather", shards, count, bytes);
             vec![of("reduce_scatter", m, gradients), gathers]
         }
+    };
+    // What each replica has of the gradients of the step, over all groups.
+    if layout.dp_replicate > 1 {
+        let bytes = gradients / shards as f64;
+        traffic.push(Traffic::new(Axis::Data, "all_reduce", layout.dp_replicate, units, bytes));
     }
+    traffic
 }
 
 #[cfg(test)]
@@ -251,15 +259,21 @@ mod tests {
         let gather = ("all_gather", units, 2.0 * n, 1.5 * n);
         assert_eq!(at(Zero::One), [("reduce_scatter", units, 4.0 * n, 3.0 * n), gather]);
         assert_eq!(at(Zero::Two), [("reduce_scatter", 3 * units, 12.0 * n, 9.0 * n), gather]);
-        let gathered = 12.0 * n - 3.0 * 2.0 * 128_256.0 * 4096.0;
+        // The embedding forward, layers both ways, and the head once for both.
+        let gathered = 12.0 * n - 3.0 * 2.0 * (2.0 * 128_256.0 * 4096.0 + 4096.0);
         assert_eq!(
             at(Zero::Three),
             [
                 ("reduce_scatter", 3 * units, 12.0 * n, 9.0 * n),
-                ("all_gather", 6 * units - 3, gathered, 0.75 * gathered)
+                ("all_gather", 6 * units - 6, gathered, 0.75 * gathered)
             ]
         );
         assert_eq!(traffic(ParallelLayout { dp: 1, ..base }, 0, Axis::Data), []);
+        let hybrid = ParallelLayout { dp: 8, dp_replicate: 2, zero: Zero::One, ..base };
+        let whole = at(Zero::One);
+        // A quarter of the gradients, of one of four replicas in each of two groups.
+        let across = ("all_reduce", units, n, n);
+        assert_eq!(traffic(hybrid, 0, Axis::Data), [whole[0], whole[1], across]);
     }
 
     #[test]

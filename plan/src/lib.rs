@@ -23,6 +23,7 @@ mod description;
 mod device;
 mod error;
 mod flops;
+mod gathers;
 mod layout;
 mod memory;
 mod numbers;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     activations::Attention,
     error::PlanError,
+    gathers::Gathers,
     layout::{ParallelLayout, Precision, Recompute, Zero},
     put_off::PutOff,
     schedule::{Pass, Schedule},
@@ -137,14 +138,14 @@ impl Holdings {
 
     /// Parameters of a stage that a replica holds, sharded by ZeRO: a shard of each unit.
     fn shard_of_stage(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
-        self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit.div_ceil(layout.dp)).sum()
+        self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit.div_ceil(layout.dp_shard())).sum()
     }
 
     /// Parameters of a stage; with ZeRO, each unit is padded until all replicas have equal shards of it.
     pub(crate) fn of_stage(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
         match layout.zero {
             Zero::Off => self.units(layout, layers, stage).iter().map(|(unit, count)| count * unit).sum(),
-            _ => layout.dp * self.shard_of_stage(layout, layers, stage),
+            _ => layout.dp_shard() * self.shard_of_stage(layout, layers, stage),
         }
     }
 
@@ -153,15 +154,16 @@ impl Holdings {
         self.units(layout, layers, stage).iter().map(|(_, count)| count).sum()
     }
 
-    /// The embedding, with its padding.
-    pub(crate) fn padded_embedding(&self, layout: &ParallelLayout) -> u64 {
-        self.embedding.next_multiple_of(layout.dp)
+    /// Parameters that are gathered in a step, with their padding.
+    pub(crate) fn gathered(&self, layout: &ParallelLayout, gathers: &Gathers) -> f64 {
+        let units = [(self.embedding, gathers.embedding), (self.layer, gathers.layers), (self.head, gathers.head)];
+        units.iter().map(|(unit, times)| unit.next_multiple_of(layout.dp_shard()) as f64 * *times as f64).sum()
     }
 
     /// The largest unit of a stage, with its padding: what a buffer of ZeRO must hold.
     fn largest_unit(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> u64 {
         let units = self.units(layout, layers, stage).into_iter().filter(|(_, count)| *count > 0);
-        units.map(|(unit, _)| unit.next_multiple_of(layout.dp)).max().unwrap_or(0)
+        units.map(|(unit, _)| unit.next_multiple_of(layout.dp_shard())).max().unwrap_or(0)
     }
 
     fn plan(
@@ -202,16 +204,17 @@ impl Holdings {
             _ => kept * u128::from(most_layers_in_flight(model, layout, stage)),
         };
 
-        let largest = self.largest_unit(layout, layers, stage);
-        let buffers =
-            |from: Zero, bytes: u64| if layout.zero >= from && layout.dp > 1 { 2 * largest * bytes } else { 0 };
+        let (largest, units) = (self.largest_unit(layout, layers, stage), self.unit_count(layout, layers, stage));
+        let buffers = |from: Zero, count: u64, bytes: u64| {
+            if layout.zero >= from && layout.dp > 1 { u128::from(count) * u128::from(largest * bytes) } else { 0 }
+        };
+        // A unit whose gradients are computed and one whose gradients are reduced; one that computes and those that come in.
+        let buffers = buffers(Zero::Two, 2, gradient_bytes)
+            + buffers(Zero::Three, (1 + layout.prefetch).min(units), parameter_bytes);
         let received = if layout.pp > 1 { 2 * norm } else { 0 };
         // Rows of all tokens, before they are shared and after they were gathered.
         let all_rows = if layout.sequence_parallel { 2 * tokens * hidden * element } else { 0 };
-        let communication = u128::from(buffers(Zero::Two, gradient_bytes) + buffers(Zero::Three, parameter_bytes))
-            + received
-            + all_rows
-            + put_off.communication();
+        let communication = buffers + received + all_rows + put_off.communication();
         let logits = tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element;
 
         let small = |bytes: u128, what| u64::try_from(bytes).map_err(|_| PlanError::TooLarge(what));

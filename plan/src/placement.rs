@@ -7,7 +7,7 @@
 //!
 //! Units lie in the order of the forward pass, chunk after chunk, and the tensors of a unit in the order of
 //! [`ModelShape::tensors`]; those of one expert lie together. With ZeRO each unit is padded (`░`) to a multiple of the
-//! replicas, so that each replica's shard of it is of the same length. The copy of a tied embedding is as long as the
+//! replicas that share it, so that each replica's shard of it is of the same length. The copy of a tied embedding is as long as the
 //! embedding's unit, learned positions and all, so that their shards are of the same rows.
 
 use std::ops::Range;
@@ -166,7 +166,7 @@ impl Placement {
             }
         }
         if layout.zero > Zero::Off {
-            end = start + (end - start).next_multiple_of(layout.dp);
+            end = start + (end - start).next_multiple_of(layout.dp_shard());
         }
         self.elements = end;
         self.units.push(Unit { part, chunk, range: start..end, parameters, slots: first..self.slots.len() });
@@ -332,9 +332,14 @@ mod tests {
                 prop_assert_eq!(plan.parameters, 2 * from(Zero::Three));
                 prop_assert_eq!(plan.gradients, 2 * from(Zero::Two));
                 prop_assert_eq!(plan.optimizer_state, 12 * from(Zero::One));
-                let buffers = if layout.dp == 1 { 0 } else { u64::from(u8::from(layout.zero)).saturating_sub(1) };
+                let buffers = match layout.zero {
+                    Zero::Two if layout.dp > 1 => 2,
+                    // One unit of parameters and, if there is another one, that beside it.
+                    Zero::Three if layout.dp > 1 => 2 + first.units.len().min(2) as u64,
+                    _ => 0,
+                };
                 let received = if layout.pp > 1 { 2 * model.hidden * 2 } else { 0 };
-                prop_assert_eq!(plan.communication, buffers * 2 * largest * 2 + received);
+                prop_assert_eq!(plan.communication, buffers * largest * 2 + received);
             }
         }
 

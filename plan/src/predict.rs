@@ -59,11 +59,15 @@ impl Prediction {
         let compute = m * busiest_stage;
 
         let in_the_way = ParallelLayout { sequence_parallel: false, ..*layout };
-        let busiest = |axis: Axis, (bandwidth, latency): (f64, f64)| {
+        let busiest = |axis: Axis, link: &dyn Fn(&Traffic) -> (f64, f64)| {
             [0, layout.pp / 2, layout.pp - 1].into_iter().fold(0.0, |most: f64, stage| {
                 let traffic = Traffic::of_stage(model, &in_the_way, stage);
                 let of_axis = traffic.iter().filter(|traffic| traffic.axis == axis);
-                most.max(of_axis.map(|traffic| traffic.seconds(bandwidth, latency)).sum())
+                let seconds = of_axis.map(|traffic| {
+                    let (bandwidth, latency) = link(traffic);
+                    traffic.seconds(bandwidth, latency)
+                });
+                most.max(seconds.sum())
             })
         };
         let node = assumptions.gpus_per_node;
@@ -79,8 +83,12 @@ impl Prediction {
             }
         };
         // Tensor shards are neighbors, then replicas, then stages.
-        let tensor = busiest(Axis::Tensor, ring(layout.tp, node)) * (1.0 - assumptions.tensor_overlap);
-        let data = busiest(Axis::Data, ring(layout.dp, (node / layout.tp).max(1)));
+        let tensor = busiest(Axis::Tensor, &|_| ring(layout.tp, node)) * (1.0 - assumptions.tensor_overlap);
+        let (shards, groups) = (layout.dp_shard(), layout.dp_replicate);
+        let data = busiest(Axis::Data, &|traffic| match traffic.operation {
+            "all_reduce" if groups > 1 => ring(groups, (node / (layout.tp * shards)).max(1)),
+            _ => ring(shards, (node / layout.tp).max(1)),
+        });
         let beside = compute
             * match layout.zero {
                 // The backward pass of the last micro-batch.
@@ -177,6 +185,18 @@ mod tests {
         assert!(close(exposed(16, 1), gradients * 2.0 * 15.0 / 16.0 / 400e9), "across: eight networks, 50 GB/s each");
         let shard = 2.0 * (8_030_261_248.0 - 65.0 * 4096.0) / 8.0 + 2.0 * 65.0 * 4096.0;
         assert!(close(exposed(2, 8), shard * 2.0 / 2.0 / 50e9), "one device of a node in each group: its own network");
+    }
+
+    /// Eight replicas of a node share, and two nodes hold the same.
+    #[test]
+    fn hybrid_sharding_keeps_gathers_inside_a_node() {
+        let model = ModelShape::preset("llama-8b").unwrap();
+        let exposed = |dp, dp_replicate| {
+            let layout = ParallelLayout { dp, dp_replicate, zero: Zero::One, ..ParallelLayout::default() };
+            predict(&model, "h100", layout, |assumptions| assumptions.data_overlap = 0.0).exposed_communication
+        };
+        let across = 2.0 * 8_030_261_248.0 / 8.0 * 2.0 / 2.0 / 50e9;
+        assert!(close(exposed(16, 2), exposed(8, 1) + across), "{} {}", exposed(16, 2), exposed(8, 1));
     }
 
     #[test]

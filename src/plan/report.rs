@@ -242,7 +242,7 @@ fn layout_row(layout: &ParallelLayout) -> Vec<String> {
         schedule => schedule.name().to_owned(),
     };
     vec![
-        layout.dp.to_string(),
+        text::replicas(layout),
         format!("{}{}", layout.tp, if layout.sequence_parallel { "+sp" } else { "" }),
         layout.pp.to_string(),
         u8::from(layout.zero).to_string(),

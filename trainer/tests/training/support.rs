@@ -70,6 +70,17 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
             add(format!("dp {dp} zero {}", u8::from(zero)), ParallelLayout { zero, ..spread(dp, 2) });
         }
     }
+    for prefetch in [0, 2, 5] {
+        let layout = ParallelLayout { zero: Zero::Three, prefetch, ..spread(2, 2) };
+        add(format!("dp 2 zero 3 prefetch {prefetch}"), layout);
+        add(format!("dp 2 pp 2 zero 3 prefetch {prefetch}"), ParallelLayout { pp: 2, ..layout });
+    }
+    for zero in [Zero::One, Zero::Two, Zero::Three] {
+        let layout = ParallelLayout { zero, dp_replicate: 2, ..spread(4, 2) };
+        add(format!("dp 4 in 2 groups zero {}", u8::from(zero)), layout);
+    }
+    let shared = ParallelLayout { tp: 2, zero: Zero::Two, dp_replicate: 2, ..spread(4, 2) };
+    add("dp 4 in 2 groups tp 2 zero 2".into(), shared);
     for tp in [2, 4] {
         add(format!("tp {tp}"), ParallelLayout { tp, ..spread(1, 2) });
     }

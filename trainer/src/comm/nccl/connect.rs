@@ -41,13 +41,13 @@ pub(super) const RECEIVER: usize = 1;
 
 /// The lines of a rank, in the order that all ranks have them in.
 pub(super) fn lines(groups: &Groups) -> Vec<Line> {
-    let Groups { world, tensor, data, forward, backward, ends } = groups;
+    let Groups { world, tensor, data, replicate, forward, backward, ends } = groups;
     let collective = |group: &ProcessGroup| Line {
         channel: Channel::Collective(group.group),
         size: group.size(),
         index: group.index,
     };
-    let mut lines: Vec<Line> = [world, tensor, data, ends].into_iter().flatten().map(collective).collect();
+    let mut lines: Vec<Line> = [world, tensor, data, replicate, ends].into_iter().flatten().map(collective).collect();
     // Activations go to the next stage, gradients to the one before; of an interleaved schedule also around.
     for (group, step) in [(forward, 1), (backward, -1)] {
         let Some(group) = group else { continue };
