@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     context::context_traffic,
+    gathers::Gathers,
     layout::{ParallelLayout, Recompute, Zero},
     memory::{Holdings, UnitSize},
     shape::ModelShape,
@@ -237,47 +238,48 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
     if layout.replicas() == 1 {
         return Vec::new();
     }
-    let holdings = Holdings::of(model, layout);
-    let units = holdings.units(layout, layout.layers_of_stage(model, stage), stage);
-    let of_experts: Vec<UnitSize> = units.into_iter().filter(|unit| unit.replicas != layout.replicas()).collect();
-    let shared: Vec<UnitSize> = units.into_iter().filter(|unit| unit.replicas == layout.replicas()).collect();
-    // The gradient of an embedding needs no weights.
-    let embedding = if stage == 0 { holdings.padded_embedding(layout) } else { 0 };
-    let mut traffic = replica_traffic(layout, &shared, (u64::from(stage == 0), embedding));
-    traffic.extend(replica_traffic(layout, &of_experts, (0, 0)));
-    traffic
+    let units = Holdings::of(model, layout).units(layout, layout.layers_of_stage(model, stage), stage);
+    let gathers = match layout.zero {
+        Zero::Three => Gathers::of_stage(model, layout, stage).of_units(stage == 0),
+        _ => <_>::default(),
+    };
+    let units = units.into_iter().zip(gathers);
+    let (shared, of_experts): (Vec<_>, Vec<_>) = units.partition(|(unit, _)| unit.replicas == layout.shards());
+    [replica_traffic(layout, &shared), replica_traffic(layout, &of_experts)].concat()
 }
 
-/// What replicas exchange about units that all of them hold, of which so many with so many parameters are used forward only.
-fn replica_traffic(layout: &ParallelLayout, units: &[UnitSize], (once, used_once): (u64, u64)) -> Vec<Traffic> {
-    let Some(replicas) = units.iter().map(|unit| unit.replicas).find(|replicas| *replicas > 1) else {
+/// What replicas exchange about units that all of them hold, or share; each of these is gathered so often, all of them together.
+fn replica_traffic(layout: &ParallelLayout, units: &[(UnitSize, u64)]) -> Vec<Traffic> {
+    let sum = |of: &dyn Fn(&(UnitSize, u64)) -> u64| units.iter().map(of).sum::<u64>();
+    // A message for each unit.
+    let count = sum(&|(unit, _)| unit.count);
+    let Some(shards) = units.iter().map(|(unit, _)| unit.replicas).find(|shards| *shards > 1 && count > 0) else {
         return Vec::new();
     };
-    let parameters = units.iter().map(|unit| unit.count * unit.padded(layout.zero)).sum::<u64>() as f64;
-    // A message for each unit.
-    let count: u64 = units.iter().map(|unit| unit.count).sum();
-    if count == 0 {
-        return Vec::new();
-    }
+    let parameters = sum(&|(unit, _)| unit.count * unit.padded(layout.zero)) as f64;
     let (gradients, weights) =
         (parameters * layout.gradients.bytes() as f64, parameters * layout.precision.bytes() as f64);
-    let m = layout.micro_batches;
-    let of = |operation, times: u64, bytes: f64| {
-        Traffic::new(layout.replica_axis(), operation, replicas, times * count, times as f64 * bytes)
-    };
-    match layout.zero {
+    let (m, axis) = (layout.micro_batches, layout.replica_axis());
+    let of =
+        |operation, times: u64, bytes: f64| Traffic::new(axis, operation, shards, times * count, times as f64 * bytes);
+    let mut traffic = match layout.zero {
         Zero::Off => vec![of("all_reduce", 1, gradients)],
         Zero::One => vec![of("reduce_scatter", 1, gradients), of("all_gather", 1, weights)],
         // Gradients that are not kept whole are reduced for every micro-batch.
         Zero::Two => vec![of("reduce_scatter", m, gradients), of("all_gather", 1, weights)],
-        // Weights that are not kept whole are gathered for every pass.
+        // Weights that are not kept whole are gathered for every pass, but for what is still there.
         Zero::Three => {
-            let both = 2.0 * weights - (used_once * layout.precision.bytes()) as f64;
-            let count = m * (2 * count - once);
-            let gathers = Traffic::new(layout.replica_axis(), "all_gather", replicas, count, m as f64 * both);
+            let gathered = units.iter().map(|(unit, times)| *times as f64 * unit.padded(layout.zero) as f64);
+            let bytes = gathered.sum::<f64>() * layout.precision.bytes() as f64;
+            let gathers = Traffic::new(axis, "all_gather", shards, sum(&|(_, times)| *times), bytes);
             vec![of("reduce_scatter", m, gradients), gathers]
         }
+    };
+    // What each replica has of the gradients of the step, over all groups.
+    if layout.dp_replicate > 1 {
+        traffic.push(Traffic::new(axis, "all_reduce", layout.dp_replicate, count, gradients / shards as f64));
     }
+    traffic
 }
 
 #[cfg(test)]
@@ -303,15 +305,21 @@ mod tests {
         let gather = ("all_gather", units, 2.0 * n, 1.5 * n);
         assert_eq!(at(Zero::One), [("reduce_scatter", units, 4.0 * n, 3.0 * n), gather]);
         assert_eq!(at(Zero::Two), [("reduce_scatter", 3 * units, 12.0 * n, 9.0 * n), gather]);
-        let gathered = 12.0 * n - 3.0 * 2.0 * 128_256.0 * 4096.0;
+        // The embedding forward, layers both ways, and the head once for both.
+        let gathered = 12.0 * n - 3.0 * 2.0 * (2.0 * 128_256.0 * 4096.0 + 4096.0);
         assert_eq!(
             at(Zero::Three),
             [
                 ("reduce_scatter", 3 * units, 12.0 * n, 9.0 * n),
-                ("all_gather", 6 * units - 3, gathered, 0.75 * gathered)
+                ("all_gather", 6 * units - 6, gathered, 0.75 * gathered)
             ]
         );
         assert_eq!(traffic(ParallelLayout { dp: 1, ..base }, 0, Axis::Data), []);
+        let hybrid = ParallelLayout { dp: 8, dp_replicate: 2, zero: Zero::One, ..base };
+        let whole = at(Zero::One);
+        // A quarter of the gradients, of one of four replicas in each of two groups.
+        let across = ("all_reduce", units, n, n);
+        assert_eq!(traffic(hybrid, 0, Axis::Data), [whole[0], whole[1], across]);
     }
 
     #[test]

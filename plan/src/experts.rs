@@ -112,6 +112,9 @@ impl ParallelLayout {
         let Some(experts) = model.experts else {
             return if ep > 1 { wrong(format!("ep {ep} needs a model with experts")) } else { Ok(()) };
         };
+        if self.dp_replicate > 1 {
+            return wrong("experts are not shared in groups of replicas: dp-replicate must be 1".into());
+        }
         if !dp.is_multiple_of(ep) {
             return wrong(format!("dp {dp} is not divisible by ep {ep}: expert-parallel ranks are replicas"));
         }

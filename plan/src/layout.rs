@@ -44,6 +44,12 @@ pub struct ParallelLayout {
     pub pp: u64,
     /// What the replicas share instead of each holding it.
     pub zero: Zero,
+    /// In how many groups they share it, each of which has all of it between its replicas: more than one is hybrid sharding.
+    #[serde(default = "one_group")]
+    pub dp_replicate: u64,
+    /// How many units are gathered ahead of the one that computes, where replicas share the parameters.
+    #[serde(default = "usual_prefetch")]
+    pub prefetch: u64,
     /// In which order the stages work.
     pub schedule: Schedule,
     /// Chunks of layers on a stage: one, unless the schedule is interleaved.
@@ -193,6 +199,8 @@ impl Default for ParallelLayout {
             ep: 1,
             pp: 1,
             zero: Zero::Off,
+            dp_replicate: one_group(),
+            prefetch: usual_prefetch(),
             schedule: Schedule::OneForwardOneBackward,
             chunks: 1,
             micro_batch: 1,
@@ -203,6 +211,16 @@ impl Default for ParallelLayout {
             gradients: Precision::Bf16,
         }
     }
+}
+
+/// All replicas share.
+fn one_group() -> u64 {
+    1
+}
+
+/// While a unit computes, the next one comes in.
+fn usual_prefetch() -> u64 {
+    1
 }
 
 impl ParallelLayout {
@@ -276,6 +294,25 @@ impl ParallelLayout {
         replicas.map(|at| self.rank(at)).collect()
     }
 
+    /// How many ranks share what ZeRO lets them share.
+    pub fn shards(&self) -> u64 {
+        self.replicas() / self.dp_replicate
+    }
+
+    /// The ranks that share this rank's weights, or what belongs to them: replicas that follow each other.
+    pub fn shard_group(&self, rank: u64) -> Vec<u64> {
+        let group = self.coordinates(rank).dp / (self.dp / self.dp_replicate);
+        let shards = self.shards() as usize;
+        self.data_group(rank)[group as usize * shards..][..shards].to_vec()
+    }
+
+    /// The ranks that hold the same share of them, one of each group.
+    pub fn replicate_group(&self, rank: u64) -> Vec<u64> {
+        let (at, size) = (self.coordinates(rank), self.dp / self.dp_replicate);
+        let of = |group| self.rank(Coordinates { dp: group * size + at.dp % size, ..at });
+        (0..self.dp_replicate).map(of).collect()
+    }
+
     /// The ranks a micro-batch of this rank goes through.
     pub fn pipeline_group(&self, rank: u64) -> Vec<u64> {
         let at = self.coordinates(rank);
@@ -303,12 +340,16 @@ impl ParallelLayout {
 
     /// Says what does not work, whatever the model. What has passed can be counted without overflow.
     pub fn check_sizes(&self) -> Result<(), PlanError> {
+        if self.prefetch > MOST {
+            return Err(PlanError::Layout(format!("prefetch is {}; the maximum is {MOST}", self.prefetch)));
+        }
         let dimensions = [
             ("dp", self.dp),
             ("tp", self.tp),
             ("cp", self.cp),
             ("ep", self.ep),
             ("pp", self.pp),
+            ("dp-replicate", self.dp_replicate),
             ("chunks", self.chunks),
             ("micro-batch", self.micro_batch),
             ("micro-batches", self.micro_batches),
@@ -352,6 +393,15 @@ impl ParallelLayout {
             ));
         }
         self.check_experts(model)?;
+        if self.dp_replicate > 1 {
+            let (dp, groups) = (self.dp, self.dp_replicate);
+            if self.zero == Zero::Off {
+                return wrong(format!("{groups} groups of replicas share nothing without ZeRO"));
+            }
+            if !dp.is_multiple_of(groups) || dp == groups {
+                return wrong(format!("dp {dp} does not make {groups} equal groups of at least 2 replicas"));
+            }
+        }
         if self.sequence_parallel && self.tp < 2 {
             return wrong("sequence parallelism needs at least 2 tensor ranks".into());
         }
@@ -431,6 +481,9 @@ mod tests {
                 "1000 tokens per sequence are not divisible into 6 chunks, 2 for each of cp 3 ranks",
             ),
             (ParallelLayout { sequence_parallel: true, ..base }, "needs at least 2 tensor ranks"),
+            (ParallelLayout { dp: 4, dp_replicate: 2, ..base }, "share nothing without ZeRO"),
+            (ParallelLayout { dp: 4, dp_replicate: 3, zero: Zero::One, ..base }, "dp 4 does not make 3 equal groups"),
+            (ParallelLayout { dp: 4, dp_replicate: 4, zero: Zero::One, ..base }, "groups of at least 2 replicas"),
             (
                 ParallelLayout { sequence_parallel: true, tp: 8, sequence_length: 1001, ..base },
                 "1001 tokens per micro-batch are not divisible by tp 8",

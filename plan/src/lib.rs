@@ -25,6 +25,7 @@ mod device;
 mod error;
 mod experts;
 mod flops;
+mod gathers;
 mod layout;
 mod memory;
 mod numbers;

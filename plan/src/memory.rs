@@ -159,7 +159,7 @@ impl Holdings {
     pub(crate) fn units(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> [UnitSize; 6] {
         let (first, last) = (stage == 0, stage + 1 == layout.pp);
         let tied = last && !first && self.tied;
-        let unit = |parameters, count| UnitSize { parameters, count, replicas: layout.replicas() };
+        let unit = |parameters, count| UnitSize { parameters, count, replicas: layout.shards() };
         [
             unit(self.embedding, u64::from(first)),
             unit(self.dense, layers.dense),
@@ -180,20 +180,20 @@ impl Holdings {
         self.units(layout, layers, stage).iter().map(|unit| unit.count * unit.padded(layout.zero)).sum()
     }
 
-    /// The embedding, with its padding.
-    pub(crate) fn padded_embedding(&self, layout: &ParallelLayout) -> u64 {
-        self.embedding.next_multiple_of(layout.replicas())
-    }
-
-    /// The largest unit of a stage with its padding, and the largest one of experts, if several replicas share them: what
-    /// buffers of ZeRO must hold.
-    fn largest_units(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> u64 {
+    /// Buffers of ZeRO, in bytes: a unit whose gradients are computed and one whose gradients are reduced; one that computes and
+    /// those that come in. Experts have theirs.
+    fn buffers(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> u128 {
         let [embedding, dense, sparse, experts, head, tied] = self.units(layout, layers, stage);
-        let largest = |units: &[UnitSize]| {
-            let shared = units.iter().filter(|unit| unit.count > 0 && unit.replicas > 1);
-            shared.map(|unit| unit.padded(layout.zero)).max().unwrap_or(0)
+        let of = |units: &[UnitSize]| -> u128 {
+            let shared = || units.iter().filter(|unit| unit.count > 0 && unit.replicas > 1);
+            let largest = u128::from(shared().map(|unit| unit.padded(layout.zero)).max().unwrap_or(0));
+            let ahead = (1 + layout.prefetch).min(shared().map(|unit| unit.count).sum());
+            let count = |from: Zero, count: u64, bytes: u64| if layout.zero >= from { count * bytes } else { 0 };
+            let bytes =
+                count(Zero::Two, 2, layout.gradients.bytes()) + count(Zero::Three, ahead, layout.precision.bytes());
+            largest * u128::from(bytes)
         };
-        largest(&[embedding, dense, sparse, head, tied]) + largest(&[experts])
+        of(&[embedding, dense, sparse, head, tied]) + of(&[experts])
     }
 
     fn plan(
@@ -240,9 +240,6 @@ impl Holdings {
             _ => most_in_flight(model, layout, stage, kept_of),
         };
 
-        let largest = self.largest_units(layout, layers, stage);
-        let buffers =
-            |from: Zero, bytes: u64| if layout.zero >= from && layout.replicas() > 1 { 2 * largest * bytes } else { 0 };
         let received = if layout.pp > 1 { 2 * norm } else { 0 };
         // Rows of all tokens, before they are shared and after they were gathered.
         let all_rows = if layout.sequence_parallel { 2 * tokens * hidden * element } else { 0 };
@@ -253,7 +250,7 @@ impl Holdings {
             }
             _ => 0,
         };
-        let communication = u128::from(buffers(Zero::Two, gradient_bytes) + buffers(Zero::Three, parameter_bytes))
+        let communication = self.buffers(layout, layers, stage)
             + received
             + all_rows
             + layout.context_buffer_bytes(model)

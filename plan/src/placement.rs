@@ -7,8 +7,8 @@
 //!
 //! Units lie in the order of the forward pass, chunk after chunk, and the tensors of a unit in the order of
 //! [`ModelShape::tensors`]. Experts have an allocation of their own, with a unit for each layer that has them; the tensors of
-//! one expert lie together. With ZeRO each unit is padded (`░`) to a multiple of the
-//! replicas, so that each replica's shard of it is of the same length. The copy of a tied embedding is as long as the
+//! one expert lie together. With ZeRO each unit is padded (`░`) to a multiple of the replicas that share it, so that each
+//! replica's shard of it is of the same length. The copy of a tied embedding is as long as the
 //! embedding's unit, learned positions and all, so that their shards are of the same rows.
 
 use std::ops::Range;
@@ -126,9 +126,8 @@ impl Placement {
         let last = at.stage + 1 == layout.pp;
         let mut placement = Placement::default();
         for chunk in 0..layout.chunks {
-            let mut push = |part, tensors: &[&Tensor]| {
-                placement.push((layout, layout.replicas()), (chunk, part), tensors, 0..1, at)
-            };
+            let mut push =
+                |part, tensors: &[&Tensor]| placement.push((layout, layout.shards()), (chunk, part), tensors, 0..1, at);
             if at.stage == 0 && chunk == 0 {
                 push(Part::Embedding, &embedding);
             }
@@ -370,22 +369,27 @@ mod tests {
                 let placed = |tp| [Placement::of(&model, &layout, at(tp)), Placement::of_experts(&model, &layout, at(tp))];
                 let elements = |tp| placed(tp).iter().map(|placement| placement.elements).sum::<u64>();
                 prop_assert!((1..layout.tp).all(|tp| elements(tp) <= elements(0)));
-                let (mut shard, mut largest) = (0, 0);
+                let (mut shard, mut buffers) = (0, 0);
                 for (placement, replicas) in placed(0).iter().zip([layout.dp, layout.dp / layout.ep]) {
                     let shards = placement.units.iter().map(|unit| unit.shard(replicas, 0));
                     shard += shards.map(|shard| shard.end - shard.start).sum::<u64>();
                     let most = placement.units.iter().map(Unit::elements).max().unwrap_or(0);
-                    largest += if replicas > 1 { most } else { 0 };
+                    let count = match layout.zero {
+                        Zero::Two if replicas > 1 => 2,
+                        // One unit of parameters and, if there is another one, that beside it.
+                        Zero::Three if replicas > 1 => 2 + placement.units.len().min(2) as u64,
+                        _ => 0,
+                    };
+                    buffers += count * most * 2;
                 }
                 let from = |zero| if layout.zero >= zero { shard } else { elements(0) };
                 let plan = MemoryPlan::of_stage(&model, &layout, Attention::Flash, stage).unwrap();
                 prop_assert_eq!(plan.parameters, 2 * from(Zero::Three));
                 prop_assert_eq!(plan.gradients, 2 * from(Zero::Two));
                 prop_assert_eq!(plan.optimizer_state, 12 * from(Zero::One));
-                let buffers = if layout.dp == 1 { 0 } else { u64::from(u8::from(layout.zero)).saturating_sub(1) };
                 let received = if layout.pp > 1 { 2 * model.hidden * 2 } else { 0 };
                 let received = received + if layout.ep > 1 && has_experts(&model, &layout, stage) { 2 * 2 * model.hidden } else { 0 };
-                prop_assert_eq!(plan.communication, buffers * 2 * largest * 2 + received);
+                prop_assert_eq!(plan.communication, buffers + received);
             }
         }
 

@@ -63,11 +63,15 @@ impl Prediction {
         let compute = m * busiest_stage;
 
         let in_the_way = ParallelLayout { sequence_parallel: false, ..*layout };
-        let busiest = |axis: Axis, (bandwidth, latency): (f64, f64)| {
+        let busiest = |axis: Axis, link: &dyn Fn(&Traffic) -> (f64, f64)| {
             [0, layout.pp / 2, layout.pp - 1].into_iter().fold(0.0, |most: f64, stage| {
                 let traffic = Traffic::of_stage(model, &in_the_way, stage);
                 let of_axis = traffic.iter().filter(|traffic| traffic.axis == axis);
-                most.max(of_axis.map(|traffic| traffic.seconds(bandwidth, latency)).sum())
+                let seconds = of_axis.map(|traffic| {
+                    let (bandwidth, latency) = link(traffic);
+                    traffic.seconds(bandwidth, latency)
+                });
+                most.max(seconds.sum())
             })
         };
         let node = assumptions.gpus_per_node;
@@ -83,9 +87,9 @@ impl Prediction {
             }
         };
         // Tensor shards are neighbors, then parts of a sequence, then replicas, then stages.
-        let tensor = busiest(Axis::Tensor, ring(layout.tp, node)) * (1.0 - assumptions.tensor_overlap);
+        let tensor = busiest(Axis::Tensor, &|_| ring(layout.tp, node)) * (1.0 - assumptions.tensor_overlap);
         let near = (node / layout.tp).max(1);
-        let context = busiest(Axis::Context, ring(layout.cp, near));
+        let context = busiest(Axis::Context, &|_| ring(layout.cp, near));
         let context = match layout.context {
             // Attention to what is there goes on while the next keys come.
             ContextExchange::Ring => {
@@ -97,8 +101,12 @@ impl Prediction {
         };
         // What goes to experts and back stands in the way, too: a rank has nothing to do for them before. Those who share
         // experts are as far from each other as parts of sequences make them.
-        let tensor = tensor + busiest(Axis::Expert, ring(layout.ep, (near / layout.cp).max(1)));
-        let data = busiest(layout.replica_axis(), ring(layout.replicas(), near));
+        let tensor = tensor + busiest(Axis::Expert, &|_| ring(layout.ep, (near / layout.cp).max(1)));
+        let (shards, groups) = (layout.shards(), layout.dp_replicate);
+        let data = busiest(layout.replica_axis(), &|traffic| match traffic.operation {
+            "all_reduce" if groups > 1 => ring(groups, (near / shards).max(1)),
+            _ => ring(shards, near),
+        });
         let beside = compute
             * match layout.zero {
                 // The backward pass of the last micro-batch.
@@ -195,6 +203,18 @@ mod tests {
         assert!(close(exposed(16, 1), gradients * 2.0 * 15.0 / 16.0 / 400e9), "across: eight networks, 50 GB/s each");
         let shard = 2.0 * (8_030_261_248.0 - 65.0 * 4096.0) / 8.0 + 2.0 * 65.0 * 4096.0;
         assert!(close(exposed(2, 8), shard * 2.0 / 2.0 / 50e9), "one device of a node in each group: its own network");
+    }
+
+    /// Eight replicas of a node share, and two nodes hold the same.
+    #[test]
+    fn hybrid_sharding_keeps_gathers_inside_a_node() {
+        let model = ModelShape::preset("llama-8b").unwrap();
+        let exposed = |dp, dp_replicate| {
+            let layout = ParallelLayout { dp, dp_replicate, zero: Zero::One, ..ParallelLayout::default() };
+            predict(&model, "h100", layout, |assumptions| assumptions.data_overlap = 0.0).exposed_communication
+        };
+        let across = 2.0 * 8_030_261_248.0 / 8.0 * 2.0 / 2.0 / 50e9;
+        assert!(close(exposed(16, 2), exposed(8, 1) + across), "{} {}", exposed(16, 2), exposed(8, 1));
     }
 
     #[test]

@@ -58,19 +58,19 @@ prop_compose! {
         sequence_parallel in any::<bool>(),
         (cp, context) in (select(vec![1, 1, 2, 3, 4]), select(&ContextExchange::ALL[..])),
         batch in (size(), size(), size()),
-        zero in select(&Zero::ALL[..]),
+        zero in (select(&Zero::ALL[..]), size(), select(vec![1, 1, 1, 2, 3])),
         schedule in select(&Schedule::ALL[..]),
         chunks in 0..4_u64,
         recompute in select(&Recompute::ALL[..]),
         precisions in (select(vec![Precision::Bf16, Precision::Fp32]), select(vec![Precision::Bf16, Precision::Fp32])),
     ) -> ParallelLayout {
         let ((dp, tp, pp), (micro_batch, micro_batches, sequence_length)) = (grid, batch);
+        let (zero, prefetch, dp_replicate) = zero;
         let (precision, gradients) = precisions;
         let chunks = if schedule == Schedule::Interleaved { chunks } else { chunks.min(1) };
         ParallelLayout {
-            dp, tp, sequence_parallel, cp, context, ep, pp, zero, schedule, chunks, micro_batch, micro_batches, sequence_length,
-            recompute,
-            precision, gradients,
+            dp, tp, sequence_parallel, cp, context, ep, pp, zero, dp_replicate, prefetch, schedule, chunks, micro_batch, micro_batches,
+            sequence_length, recompute, precision, gradients,
         }
     }
 }
@@ -99,7 +99,7 @@ proptest! {
                 if let Ok(plan) = MemoryPlan::of_stage(&shape, &layout, attention, stage) {
                     prop_assert!(plan.parameters > 0 && plan.gradients > 0 && plan.optimizer_state > 0);
                     prop_assert!(plan.activations > 0);
-                    let whole = MemoryPlan::of_stage(&shape, &ParallelLayout { zero: Zero::Off, ..layout }, attention, stage);
+                    let whole = MemoryPlan::of_stage(&shape, &ParallelLayout { zero: Zero::Off, dp_replicate: 1, ..layout }, attention, stage);
                     let whole = whole.unwrap();
                     prop_assert!(plan.optimizer_state <= whole.optimizer_state);
                     // Each layer, its experts, the embedding, the head and a copy of the embedding may be padded.

@@ -166,11 +166,19 @@ pub fn intensity(intensity: f64) -> String {
 
 /// How a model is spread over ranks.
 pub fn layout(layout: &ParallelLayout) -> String {
-    let ParallelLayout { dp, tp, sequence_parallel, cp, ep, pp, zero, precision, .. } = layout;
-    let shared = if *sequence_parallel { "+sp" } else { "" };
+    let ParallelLayout { tp, sequence_parallel, cp, ep, pp, zero, precision, .. } = layout;
+    let (dp, shared) = (replicas(layout), if *sequence_parallel { "+sp" } else { "" });
     let [experts, context] = [("ep", ep), ("cp", cp)]
         .map(|(axis, size)| if *size > 1 { format!(" · {axis} {size}") } else { String::new() });
     format!("dp {dp}{experts} · tp {tp}{shared}{context} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
+}
+
+/// How many replicas there are: groups of those that share something, where there are several.
+pub fn replicas(layout: &ParallelLayout) -> String {
+    match layout.dp_replicate {
+        1 => layout.dp.to_string(),
+        groups => format!("{} ({groups} × {})", layout.dp, layout.dp / groups),
+    }
 }
 
 /// What was run, in a few words each: the model, how it was spread, and what recorded it, where that is worth a word.

@@ -214,7 +214,7 @@ impl Report<'_> {
         let grid = [
             Some(format!(
                 "{}{}",
-                layout.dp,
+                text::replicas(layout),
                 if layout.ep > 1 { format!(" (ep {})", layout.ep) } else { String::new() }
             )),
             Some(format!("{}{}", layout.tp, if layout.sequence_parallel { "+sp" } else { "" })),

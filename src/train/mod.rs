@@ -233,7 +233,7 @@ fn introduce(config: &TrainConfig, choice: &ChosenBackend, training: &Training) 
 
 /// The model, and along which axes it is spread.
 fn run_name(config: &TrainConfig) -> String {
-    let ParallelLayout { dp, tp, sequence_parallel, cp, pp, zero, .. } = config.layout;
+    let ParallelLayout { dp, tp, sequence_parallel, cp, pp, zero, dp_replicate, .. } = config.layout;
     let mut name = config.model.name.clone();
     for (axis, ranks) in [("dp", dp), ("tp", tp), ("cp", cp), ("pp", pp)] {
         if ranks > 1 {
@@ -245,6 +245,9 @@ fn run_name(config: &TrainConfig) -> String {
     }
     if zero > Zero::Off {
         name += &format!("-zero{}", u8::from(zero));
+    }
+    if dp_replicate > 1 {
+        name += &format!("-hsdp{dp_replicate}");
     }
     name
 }

@@ -16,7 +16,7 @@ use crate::words;
 
 /// The default layout.
 fn usual() -> ParallelLayout {
-    ParallelLayout { micro_batch: 4, micro_batches: 4, sequence_length: 128, ..ParallelLayout::default() }
+    ParallelLayout { prefetch: 2, micro_batch: 4, micro_batches: 4, sequence_length: 128, ..ParallelLayout::default() }
 }
 const USUAL_MODEL: &str = "tiny";
 const USUAL_CHUNKS: u64 = 2;
@@ -46,6 +46,11 @@ pub(super) struct Settings {
     /// ZeRO stage: 1 shards optimizer state, 2 also gradients, 3 also parameters [default: 0]
     #[arg(long, value_parser = words::zero(), help_heading = "Parallelism and memory")]
     zero: Option<Zero>,
+    /// Hybrid sharding (HSDP): N groups of replicas, each of which shares everything among its own [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Parallelism and memory")]
+    dp_replicate: Option<u64>,
+    #[arg(long, value_name = "N", help = format!("With ZeRO-3, layers whose parameters are gathered ahead of the one that computes [default: {}]", usual().prefetch), help_heading = "Parallelism and memory")]
+    prefetch: Option<u64>,
     #[arg(long, value_parser = words::schedule(), help = format!("Pipeline schedule [default: {}]", usual().schedule.name()), help_heading = "Parallelism and memory")]
     schedule: Option<Schedule>,
     #[arg(long, value_name = "N", help = format!("Model chunks per stage in an interleaved schedule [default: {USUAL_CHUNKS}]"), help_heading = "Parallelism and memory")]
@@ -168,6 +173,8 @@ impl Settings {
             cp_exchange: self.cp_exchange.or(other.cp_exchange),
             pp: self.pp.or(other.pp),
             zero: self.zero.or(other.zero),
+            dp_replicate: self.dp_replicate.or(other.dp_replicate),
+            prefetch: self.prefetch.or(other.prefetch),
             schedule: self.schedule.or(other.schedule),
             chunks: self.chunks.or(other.chunks),
             micro_batch: self.micro_batch.or(other.micro_batch),
@@ -212,6 +219,8 @@ impl Settings {
             ep: usual.ep,
             pp: self.pp.unwrap_or(usual.pp),
             zero: self.zero.unwrap_or(usual.zero),
+            dp_replicate: self.dp_replicate.unwrap_or(usual.dp_replicate),
+            prefetch: self.prefetch.unwrap_or(usual.prefetch),
             schedule,
             chunks: self.chunks.unwrap_or(usual_chunks),
             micro_batch: self.micro_batch.unwrap_or(usual.micro_batch),

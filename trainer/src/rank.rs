@@ -76,16 +76,23 @@ impl TrainingRank {
             sizes: Sizes::of(&config.model, &layout),
         };
         let overlap = config.reduction == GradientReduction::Bucketed;
-        let (of, group) = (communicator.clone(), groups.data.clone());
+        let (of, group, copies) = (communicator.clone(), groups.data.clone(), groups.replicate.clone());
         let replicas =
-            Replicas { backend: backend.clone(), communicator: of, recorder: recorder.clone(), group, overlap };
+            Replicas { backend: backend.clone(), communicator: of, recorder: recorder.clone(), group, copies, overlap };
         let stage = Stage::new(engine, &placement, &layout, config.z_loss, config.noise_scale);
         let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
         let first_weights = |slot: &_, weights: &mut [f32]| initial(slot, config.model.layers, config.seed, weights);
         let sharing_rows = groups.tensor.clone().filter(|_| layout.sequence_parallel);
         let counts = (at, stage.totals.small_squares.clone());
-        let state =
-            State::new(placement, replicas, layout.zero, config.numbers, counts, (ends, sharing_rows), first_weights)?;
+        let state = State::new(
+            placement,
+            replicas,
+            (layout.zero, layout.prefetch),
+            config.numbers,
+            counts,
+            (ends, sharing_rows),
+            first_weights,
+        )?;
         let mut next_step = 0;
         if let Some(path) = &config.resume {
             let _phase = recorder.phase(Phase::Checkpoint);
@@ -93,7 +100,8 @@ impl TrainingRank {
         }
         backend.synchronize()?;
         let pipes = groups.forward.clone().zip(groups.backward.clone());
-        let pipeline = Pipeline::new((backend, communicator, recorder.clone()), layout, at.stage, pipes);
+        let of = (config.model.clone(), layout);
+        let pipeline = Pipeline::new((backend, communicator, recorder.clone()), of, at.stage, pipes);
         let noise_scale = NoiseScale::default();
         Ok(TrainingRank { config, at, parts, groups, state, stage, pipeline, noise_scale, next_step })
     }

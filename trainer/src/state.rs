@@ -86,7 +86,7 @@ impl State {
     pub(crate) fn new(
         placement: Placement,
         replicas: Replicas,
-        zero: Zero,
+        (zero, prefetch): (Zero, u64),
         numbers: Numbers,
         (at, small_squares): (Coordinates, Option<Tensor>),
         (ends, sharing_rows): (Option<ProcessGroup>, Option<ProcessGroup>),
@@ -109,7 +109,7 @@ impl State {
             second_moment: state(),
         };
         let weights = if zero == Zero::Three {
-            Weights::Sharded(ShardedWeights::new(replicas.clone(), weights))
+            Weights::Sharded(ShardedWeights::new(replicas.clone(), weights, prefetch))
         } else {
             Weights::Whole(WholeWeights::new(replicas.clone(), weights))
         };
@@ -200,22 +200,37 @@ impl State {
         if self.sharded { self.replicas.shard(elements) } else { 0..elements }
     }
 
-    /// A unit's parameters, ready to compute with.
-    pub(crate) fn weights(&mut self, unit: usize) -> Tensor {
-        let range = self.range(unit);
-        match &mut self.weights {
-            Weights::Whole(weights) => weights.of(unit, &range),
-            Weights::Sharded(weights) => weights.of(unit, &range),
+    /// Says which units will be needed, in order; those that are needed together stand together.
+    pub(crate) fn expect(&mut self, needs: impl Iterator<Item = Vec<Part>>) {
+        let units = &self.placement.units;
+        let find = |part: Part| units.iter().position(|unit| unit.part == part);
+        if let Weights::Sharded(weights) = &mut self.weights {
+            weights.expect(needs.map(|parts| parts.into_iter().filter_map(find).collect()).collect());
         }
     }
 
-    /// Says which unit comes next, so that its parameters are there in time.
-    pub(crate) fn prefetch(&mut self, unit: usize) {
-        let range = self.range(unit);
-        let recorder = self.replicas.recorder.clone();
-        let _layer = recorder.enter(self.context(unit));
-        if let Weights::Sharded(weights) = &mut self.weights {
-            weights.prefetch(unit, &range);
+    /// The parameters of units that are needed together, ready to compute with. Those that come next are on their way then.
+    pub(crate) fn weights<const N: usize>(&mut self, units: [usize; N]) -> [Tensor; N] {
+        let ranges = units.map(|unit| self.range(unit));
+        let ready = match &mut self.weights {
+            Weights::Whole(weights) => std::array::from_fn(|index| weights.of(units[index], &ranges[index])),
+            Weights::Sharded(weights) => {
+                weights.begin(&units);
+                std::array::from_fn(|index| weights.of(units[index], &ranges[index]))
+            }
+        };
+        self.prefetch();
+        ready
+    }
+
+    fn prefetch(&mut self) {
+        let Weights::Sharded(weights) = &self.weights else { return };
+        for unit in weights.ahead() {
+            let (range, recorder) = (self.range(unit), self.replicas.recorder.clone());
+            let _layer = recorder.enter(self.context(unit));
+            if let Weights::Sharded(weights) = &mut self.weights {
+                weights.prefetch(unit, &range);
+            }
         }
     }
 
@@ -250,7 +265,7 @@ impl State {
         self.sum_over_rows(unit);
         match &mut self.gradients {
             Gradients::Whole(gradients) => gradients.complete(&range),
-            Gradients::Sharded(gradients) => gradients.complete(unit, &range),
+            Gradients::Sharded(gradients) => gradients.complete(unit, &range, micro_batch.is_last),
         }
     }
 
@@ -288,7 +303,7 @@ impl State {
         let ranges = self.ranges();
         match &mut self.gradients {
             Gradients::Whole(gradients) => gradients.finish(&ranges),
-            Gradients::Sharded(gradients) => gradients.settle(),
+            Gradients::Sharded(gradients) => gradients.finish(),
         }
         self.sum_tied_embeddings();
     }
@@ -321,8 +336,8 @@ impl State {
 
     /// Adds the squares of the gradient to a total, which over all ranks has each number once.
     pub(crate) fn add_squares(&self, total: &Tensor) {
-        // Replicas that share nothing all have the same.
-        if self.replicas.index() > 0 && !self.sharded {
+        // Replicas that share nothing all have the same, and so have groups of those that share.
+        if self.replicas.is_copy() || self.replicas.index() > 0 && !self.sharded {
             return;
         }
         for index in 0..self.placement.units.len() {

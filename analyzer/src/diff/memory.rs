@@ -112,11 +112,25 @@ impl Setting {
 
     /// A layout with this setting as in another.
     fn changed(self, layout: ParallelLayout, other: &ParallelLayout) -> ParallelLayout {
-        let ParallelLayout { dp, tp, sequence_parallel, cp, context, ep, pp, zero, schedule, chunks, .. } = *other;
+        let ParallelLayout { dp, tp, sequence_parallel, cp, context, ep, pp, zero, dp_replicate, prefetch, .. } =
+            *other;
         let ParallelLayout { micro_batch, micro_batches, sequence_length, recompute, precision, gradients, .. } =
             *other;
+        let ParallelLayout { schedule, chunks, .. } = *other;
         match self {
-            Setting::Sharding => ParallelLayout { dp, tp, sequence_parallel, cp, context, ep, pp, zero, ..layout },
+            Setting::Sharding => ParallelLayout {
+                dp,
+                tp,
+                sequence_parallel,
+                cp,
+                context,
+                ep,
+                pp,
+                zero,
+                dp_replicate,
+                prefetch,
+                ..layout
+            },
             Setting::MicroBatch => ParallelLayout { micro_batch, micro_batches, sequence_length, ..layout },
             Setting::Schedule => ParallelLayout { schedule, chunks, ..layout },
             Setting::Recompute => ParallelLayout { recompute, ..layout },

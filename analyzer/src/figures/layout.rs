@@ -20,6 +20,10 @@ pub struct RunLayout {
     pub ep: u64,
     /// What the replicas share instead of each holding it.
     pub zero: Option<Zero>,
+    /// In how many groups they do: more than one is hybrid sharding.
+    pub dp_replicate: Option<u64>,
+    /// How many units are gathered ahead, if they share the parameters.
+    pub prefetch: Option<u64>,
     /// In which order the stages work.
     pub schedule: Option<Schedule>,
     /// Chunks of layers on a stage.
@@ -57,6 +61,8 @@ impl From<ParallelLayout> for RunLayout {
             cp: layout.cp,
             ep: layout.ep,
             zero: Some(layout.zero),
+            dp_replicate: Some(layout.dp_replicate),
+            prefetch: Some(layout.prefetch),
             schedule: Some(layout.schedule),
             chunks: Some(layout.chunks),
             micro_batch: Some(layout.micro_batch),

@@ -52,6 +52,8 @@ pub(crate) fn layout(run: &RunInfo, all: usize, ranks: &[RankResult], stages: Op
         cp,
         ep,
         zero: if dp * cp > 1 { sharding(ranks, &run.groups) } else { Some(<_>::default()) },
+        dp_replicate: None,
+        prefetch: None,
         schedule: stages.map(|stages| stages.schedule),
         chunks: stages.map(|stages| stages.chunks),
         micro_batch: None,

@@ -30,8 +30,10 @@ pub struct Groups {
     pub tensor: Option<ProcessGroup>,
     /// Who has parts of the same sequences.
     pub context: Option<ProcessGroup>,
-    /// Who holds the same weights.
+    /// Who holds the same weights, or shares them.
     pub data: Option<ProcessGroup>,
+    /// Who holds the same share of them, where there are groups of replicas that share.
+    pub replicate: Option<ProcessGroup>,
     /// Where activations go through. Not the one for gradients: there are no labels on messages, only their order.
     pub forward: Option<ProcessGroup>,
     /// Where gradients come back.
@@ -47,20 +49,23 @@ enum Use {
     Tensor,
     Context,
     Data,
+    Replicate,
     Forward,
     Backward,
     Ends,
 }
 
 impl Use {
-    const ALL: [Use; 7] = [Use::World, Use::Tensor, Use::Context, Use::Data, Use::Forward, Use::Backward, Use::Ends];
+    const ALL: [Use; 8] =
+        [Use::World, Use::Tensor, Use::Context, Use::Data, Use::Replicate, Use::Forward, Use::Backward, Use::Ends];
 
     fn members(self, layout: &ParallelLayout, rank: u64) -> Vec<u64> {
         match self {
             Use::World => (0..layout.world_size()).collect(),
             Use::Tensor => layout.tensor_group(rank),
             Use::Context => layout.context_group(rank),
-            Use::Data => layout.data_group(rank),
+            Use::Data => layout.shard_group(rank),
+            Use::Replicate => layout.replicate_group(rank),
             Use::Forward | Use::Backward => layout.pipeline_group(rank),
             Use::Ends => {
                 let stages = layout.pipeline_group(rank);
@@ -75,7 +80,7 @@ impl Use {
             Use::World => Axis::World,
             Use::Tensor => Axis::Tensor,
             Use::Context => Axis::Context,
-            Use::Data => layout.replica_axis(),
+            Use::Data | Use::Replicate => layout.replica_axis(),
             Use::Forward | Use::Backward => Axis::Pipeline,
             Use::Ends => Axis::Embedding,
         }
@@ -113,6 +118,7 @@ impl Groups {
                 Use::Tensor => &mut groups.tensor,
                 Use::Context => &mut groups.context,
                 Use::Data => &mut groups.data,
+                Use::Replicate => &mut groups.replicate,
                 Use::Forward => &mut groups.forward,
                 Use::Backward => &mut groups.backward,
                 Use::Ends => &mut groups.ends,
@@ -142,7 +148,8 @@ mod tests {
         let layout = ParallelLayout { dp: 2, tp: 2, cp: 2, pp: 3, ..ParallelLayout::default() };
         let described = Groups::describe(&layout);
         for rank in (0..24).map(Rank) {
-            let Groups { world, tensor, context, data, forward, backward, ends } = Groups::of(&layout, rank);
+            let Groups { world, tensor, context, data, replicate, forward, backward, ends } = Groups::of(&layout, rank);
+            assert_eq!(replicate, None);
             for (group, size) in [(world, 24), (tensor, 2), (context, 2), (data, 4), (forward, 3), (backward, 3)] {
                 let group = group.unwrap();
                 assert_eq!((group.size(), group.ranks[group.index]), (size, rank));
@@ -152,5 +159,14 @@ mod tests {
             assert_eq!(ends.is_some(), stage != 1);
         }
         assert!(Groups::describe(&ParallelLayout::default()).is_empty());
+    }
+
+    #[test]
+    fn replicas_that_follow_each_other_share() {
+        let layout = ParallelLayout { dp: 4, tp: 2, dp_replicate: 2, ..ParallelLayout::default() };
+        let Groups { data, replicate, .. } = Groups::of(&layout, Rank(5));
+        let of = |group: Option<ProcessGroup>| group.map(|group| (group.ranks, group.index));
+        assert_eq!(of(data), Some((vec![Rank(5), Rank(7)], 0)));
+        assert_eq!(of(replicate), Some((vec![Rank(1), Rank(5)], 1)));
     }
 }

@@ -1,6 +1,6 @@
 //! The part of a model that one rank computes: chunks of layers, and perhaps the embedding and the head.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use stepscope_plan::{ParallelLayout, Part, Placement, Recompute, Schedule, Unit};
 use stepscope_traces::{Layer, MemoryCategory};
@@ -106,22 +106,6 @@ impl Chunk {
         });
         Chunk { embedding: find(Part::Embedding), layers: layers.collect(), head }
     }
-
-    /// The units whose parameters a forward pass needs, in order.
-    fn forward_units(&self) -> Coming {
-        let layers = self.layers.iter().map(|(_, unit)| *unit);
-        Coming(self.embedding.into_iter().chain(layers).chain(self.head_units()).collect())
-    }
-
-    /// Those a backward pass needs: the gradient of an embedding needs no parameters.
-    fn backward_units(&self) -> Coming {
-        Coming(self.head_units().into_iter().chain(self.layers.iter().rev().map(|(_, unit)| *unit)).collect())
-    }
-
-    fn head_units(&self) -> Vec<usize> {
-        let head = self.head.iter();
-        head.flat_map(|head| [Some(head.unit), (head.matrix != head.unit).then_some(head.matrix)]).flatten().collect()
-    }
 }
 
 impl Stage {
@@ -171,11 +155,10 @@ impl Stage {
     ) -> Option<Tensor> {
         let Stage { engine, recompute, chunks, .. } = &*self;
         let this = &chunks[chunk];
-        let mut coming = this.forward_units();
         let mut kept = Kept::default();
         let mut x = input;
         if let Some(unit) = this.embedding {
-            let weights = coming.weights(state, unit);
+            let [weights] = state.weights([unit]);
             let tokens = engine.tokens();
             engine.backend.upload_tokens(batch.tokens.clone(), &tokens);
             let of = &state.placement.units[unit];
@@ -187,7 +170,7 @@ impl Stage {
         for (index, (layer, unit)) in this.layers.iter().enumerate() {
             let Some(input) = x.take() else { break };
             let _layer = engine.recorder.layer(Layer(*layer as i32));
-            let weights = coming.weights(state, *unit);
+            let [weights] = state.weights([*unit]);
             let weights = LayerTensors::of(&state.placement, &state.placement.units[*unit], &weights);
             let leaves = self.sends && index + 1 == this.layers.len() && this.head.is_none();
             let category = if leaves { MemoryCategory::Communication } else { MemoryCategory::Activations };
@@ -197,7 +180,7 @@ impl Stage {
             state.release(*unit);
         }
         if let (Some(head), Some(input)) = (&this.head, x.take_if(|_| this.head.is_some())) {
-            let weights = head.weights(state, &mut coming);
+            let weights = head.weights(state);
             let targets = engine.tokens();
             engine.backend.upload_tokens(batch.targets.clone(), &targets);
             kept.head = Some(engine.head_forward(&weights, input, &targets, self.loss, &self.totals.loss));
@@ -224,10 +207,9 @@ impl Stage {
         let Kept { tokens, targets, mut layers, head: head_kept } = self.kept.remove(&(chunk, micro_batch))?;
         let engine = &self.engine;
         let this = &self.chunks[chunk];
-        let mut coming = this.backward_units();
         let mut gradient = gradient;
         if let (Some(head), Some(kept), Some(targets)) = (&this.head, head_kept, targets) {
-            let weights = head.weights(state, &mut coming);
+            let weights = head.weights(state);
             let gradients = head.gradients(state);
             gradient = Some(engine.head_backward(&weights, &gradients, kept, &targets, self.loss));
             head.release(state);
@@ -237,7 +219,7 @@ impl Stage {
         let mut put_off = Vec::new();
         for (layer, unit) in this.layers.iter().rev() {
             let _layer = engine.recorder.layer(Layer(*layer as i32));
-            let (weights, gradients) = (coming.weights(state, *unit), state.gradients(*unit));
+            let ([weights], gradients) = (state.weights([*unit]), state.gradients(*unit));
             let of = |tensor| LayerTensors::of(&state.placement, &state.placement.units[*unit], tensor);
             let (kept, gradients) = (layers.pop()?, of(&gradients));
             let mut matrices =
@@ -275,9 +257,14 @@ impl Stage {
 }
 
 impl Head {
-    fn weights(&self, state: &mut State, coming: &mut Coming) -> HeadTensors {
-        let own = coming.weights(state, self.unit);
-        let matrix = if self.matrix == self.unit { own.clone() } else { coming.weights(state, self.matrix) };
+    fn weights(&self, state: &mut State) -> HeadTensors {
+        let [own, matrix] = match self.matrix == self.unit {
+            true => {
+                let [own] = state.weights([self.unit]);
+                [own.clone(), own]
+            }
+            false => state.weights([self.unit, self.matrix]),
+        };
         self.tensors(&state.placement, &own, &matrix)
     }
 
@@ -308,19 +295,5 @@ impl Head {
         if self.matrix != self.unit && Some(self.matrix) != embedding {
             state.complete(self.matrix, at);
         }
-    }
-}
-
-/// Units in the order in which a pass needs them: while one computes, the next one's parameters come in.
-struct Coming(VecDeque<usize>);
-
-impl Coming {
-    fn weights(&mut self, state: &mut State, unit: usize) -> Tensor {
-        let weights = state.weights(unit);
-        self.0.pop_front();
-        if let Some(next) = self.0.front() {
-            state.prefetch(*next);
-        }
-        weights
     }
 }

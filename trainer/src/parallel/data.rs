@@ -21,14 +21,16 @@ pub(crate) struct Replicas {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) communicator: Arc<dyn Communicator>,
     pub(crate) recorder: Recorder,
-    /// Nobody, if there is one.
+    /// Those that share, or all. Nobody, if there is one.
     pub(crate) group: Option<ProcessGroup>,
+    /// Those of other groups that hold the same shards, if there are any.
+    pub(crate) copies: Option<ProcessGroup>,
     /// Whether communication goes on beside computation.
     pub(crate) overlap: bool,
 }
 
 impl Replicas {
-    /// How many there are.
+    /// How many share, or how many there are.
     pub(crate) fn count(&self) -> usize {
         self.group.as_ref().map_or(1, ProcessGroup::size)
     }
@@ -63,6 +65,11 @@ impl Replicas {
         Some(self.backend.record(Stream::Communication))
     }
 
+    /// Whether another group has the same, and comes before.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.copies.as_ref().is_some_and(|copies| copies.index > 0)
+    }
+
     /// Lets the compute stream go on only when an operation is done.
     pub(crate) fn wait(&self, started: Option<Event>) {
         if let Some(event) = started {
@@ -86,7 +93,7 @@ pub(crate) struct WholeGradients {
 pub(crate) enum Reduced {
     /// Every replica gets all of it.
     Everywhere,
-    /// Every replica gets its shard of each unit, in place: ZeRO-1.
+    /// Every replica gets its shard of each unit, in place: ZeRO-1. With several groups, that of all groups.
     ToShards,
 }
 
@@ -131,6 +138,9 @@ impl WholeGradients {
             Reduced::ToShards => {
                 let shard = gradient.slice(self.replicas.shard(gradient.elements()));
                 communicator.reduce_scatter(group, stream, &gradient, &shard);
+                if let Some(copies) = &self.replicas.copies {
+                    communicator.all_reduce(copies, stream, &shard, Reduction::Sum);
+                }
             }
         })
     }

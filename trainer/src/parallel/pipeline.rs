@@ -7,7 +7,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use stepscope_collector::Recorder;
-use stepscope_plan::{ParallelLayout, Pass, Work};
+use stepscope_plan::{ModelShape, ParallelLayout, Pass, Work};
 use stepscope_traces::{MemoryCategory, MicroBatch, Phase};
 
 use crate::{
@@ -26,6 +26,7 @@ pub(crate) struct Pipeline {
     backend: Arc<dyn Backend>,
     communicator: Arc<dyn Communicator>,
     recorder: Recorder,
+    model: ModelShape,
     layout: ParallelLayout,
     stage: u64,
     /// Where activations go, and where gradients go; nowhere, if there is one stage.
@@ -36,17 +37,17 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     pub(crate) fn new(
         (backend, communicator, recorder): (Arc<dyn Backend>, Arc<dyn Communicator>, Recorder),
-        layout: ParallelLayout,
+        (model, layout): (ModelShape, ParallelLayout),
         stage: u64,
         groups: Option<(ProcessGroup, ProcessGroup)>,
     ) -> Pipeline {
-        Pipeline { backend, communicator, recorder, layout, stage, groups, sending: VecDeque::new() }
+        Pipeline { backend, communicator, recorder, model, layout, stage, groups, sending: VecDeque::new() }
     }
 
     /// Does a step's forward and backward passes of this stage, in the order of the schedule.
     pub(crate) fn run(&mut self, stage: &mut Stage, state: &mut State, batch: &dyn Fn(u64) -> Batch) {
-        let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = self.layout;
-        for work in schedule.order(self.stage, pp, micro_batches, chunks) {
+        let micro_batches = self.layout.micro_batches;
+        for work in self.expected(state, |_| true) {
             // Of what this work opens nothing stays open behind it.
             let recorder = self.recorder.clone();
             let _micro_batch = recorder.micro_batch(MicroBatch(work.micro_batch as i32));
@@ -83,9 +84,7 @@ impl Pipeline {
 
     /// Does the forward passes of a step, and nothing else.
     pub(crate) fn evaluate(&mut self, stage: &mut Stage, state: &mut State, batch: &dyn Fn(u64) -> Batch) {
-        let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = self.layout;
-        let order = schedule.order(self.stage, pp, micro_batches, chunks);
-        for work in order.into_iter().filter(|work| work.pass == Pass::Forward) {
+        for work in self.expected(state, |pass| pass == Pass::Forward) {
             let place = (work.chunk as usize, work.micro_batch);
             let input = self.receive(work, stage, MemoryCategory::Activations);
             let output = stage.forward(state, place, input, &batch(work.micro_batch));
@@ -95,6 +94,15 @@ impl Pipeline {
             }
         }
         self.settle(0);
+    }
+
+    /// The work of a step, as far as it is done, in the order of the schedule; the state is told what it needs.
+    fn expected(&self, state: &mut State, is_done: impl Fn(Pass) -> bool) -> Vec<Work> {
+        let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = self.layout;
+        let mut order = schedule.order(self.stage, pp, micro_batches, chunks);
+        order.retain(|work| is_done(work.pass));
+        state.expect(order.iter().flat_map(|work| self.layout.needs(&self.model, self.stage, *work)));
+        order
     }
 
     /// What another stage has made for this work.

@@ -7,9 +7,13 @@
 //! | 2 | shards | shards, reduce-scattered for each micro-batch | whole, gathered after the update |
 //! | 3 | shards | shards, reduce-scattered for each micro-batch | shards, gathered before each use and freed after it |
 //!
-//! A shard is a replica's part of each unit, so a unit can be gathered and reduced alone.
+//! A shard is a replica's part of each unit, so a unit can be gathered and reduced alone. Where replicas share in groups, each
+//! group has all shards, and groups sum what each shard has of a step's gradient.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::Range,
+};
 
 use stepscope_collector::Context;
 use stepscope_traces::MemoryCategory;
@@ -17,6 +21,7 @@ use stepscope_traces::MemoryCategory;
 use super::data::Replicas;
 use crate::{
     backend::{Event, Tensor},
+    comm::Reduction,
     lazy_tensor::LazyTensor,
 };
 
@@ -50,17 +55,38 @@ impl WholeWeights {
     }
 }
 
-/// Parameters of which this replica holds its shards: ZeRO-3.
+/// Parameters of which this replica holds its shards: ZeRO-3. While a unit computes, the next ones come in.
 pub(crate) struct ShardedWeights {
     pub(crate) replicas: Replicas,
     pub(crate) shards: Tensor,
     /// Units that are whole right now, or will be.
     gathered: HashMap<usize, (Tensor, Option<Event>)>,
+    /// Units that will be needed, in order; those that are needed together stand together.
+    coming: VecDeque<Vec<usize>>,
+    /// How far ahead they are gathered.
+    prefetch: usize,
 }
 
 impl ShardedWeights {
-    pub(crate) fn new(replicas: Replicas, shards: Tensor) -> ShardedWeights {
-        ShardedWeights { replicas, shards, gathered: HashMap::new() }
+    pub(crate) fn new(replicas: Replicas, shards: Tensor, prefetch: u64) -> ShardedWeights {
+        let (gathered, coming) = (HashMap::new(), VecDeque::new());
+        ShardedWeights { replicas, shards, gathered, coming, prefetch: prefetch as usize }
+    }
+
+    /// Says which units will be needed.
+    pub(crate) fn expect(&mut self, coming: VecDeque<Vec<usize>>) {
+        self.coming = coming;
+    }
+
+    /// Says that what was to come next is needed now.
+    pub(crate) fn begin(&mut self, units: &[usize]) {
+        let next = self.coming.pop_front();
+        debug_assert!(next.is_none_or(|next| next == units), "{units:?} are not what was expected");
+    }
+
+    /// The units that should be on their way.
+    pub(crate) fn ahead(&self) -> Vec<usize> {
+        self.coming.iter().take(self.prefetch).flatten().copied().collect()
     }
 
     /// Begins to gather a unit, if that has not begun.
@@ -88,11 +114,10 @@ impl ShardedWeights {
         whole
     }
 
-    /// Frees a unit until it is needed again.
+    /// Frees a unit, unless it is needed again so soon that it would be on its way now.
     pub(crate) fn release(&mut self, unit: usize) {
-        if let Some((_, started)) = self.gathered.remove(&unit) {
-            // Memory may go only after what uses it.
-            self.replicas.wait(started);
+        if !self.ahead().contains(&unit) {
+            self.gathered.remove(&unit);
         }
     }
 }
@@ -105,6 +130,8 @@ pub(crate) struct ShardedGradients {
     open: HashMap<usize, Tensor>,
     /// The unit that is being reduced.
     reducing: Option<Reducing>,
+    /// Shards that are being summed over groups.
+    summing: Vec<Event>,
 }
 
 /// A unit's gradient on its way to the shards.
@@ -116,11 +143,13 @@ struct Reducing {
     done: Option<Event>,
     /// To which micro-batch and layer it belongs: adding it up comes when another one is at work.
     context: Context,
+    /// Whether that makes the gradient of the step.
+    is_last: bool,
 }
 
 impl ShardedGradients {
     pub(crate) fn new(replicas: Replicas, shards: LazyTensor) -> ShardedGradients {
-        ShardedGradients { replicas, shards, open: HashMap::new(), reducing: None }
+        ShardedGradients { replicas, shards, open: HashMap::new(), reducing: None, summing: Vec::new() }
     }
 
     pub(crate) fn clear(&self) {
@@ -139,7 +168,7 @@ impl ShardedGradients {
     }
 
     /// Says that a unit's gradient of this micro-batch is complete: its sum goes to the shards.
-    pub(crate) fn complete(&mut self, unit: usize, range: &Range<usize>) {
+    pub(crate) fn complete(&mut self, unit: usize, range: &Range<usize>, is_last: bool) {
         self.settle();
         if let Some(buffer) = self.open.remove(&unit) {
             let mine = buffer.slice(self.replicas.shard(buffer.elements()));
@@ -147,16 +176,31 @@ impl ShardedGradients {
                 communicator.reduce_scatter(group, stream, &buffer, &mine);
             });
             let (place, context) = (self.replicas.place_among_shards(range), self.replicas.recorder.context());
-            self.reducing = Some(Reducing { place, reduced: mine, done, context });
+            self.reducing = Some(Reducing { place, reduced: mine, done, context, is_last });
         }
     }
 
-    /// Adds what has been reduced to the shards, and frees the buffer.
-    pub(crate) fn settle(&mut self) {
-        if let Some(Reducing { place, reduced, done, context }) = self.reducing.take() {
+    /// Adds what has been reduced to the shards, and frees the buffer. Groups sum the gradient of the step.
+    fn settle(&mut self) {
+        if let Some(Reducing { place, reduced, done, context, is_last }) = self.reducing.take() {
             let _context = self.replicas.recorder.enter(context);
             self.replicas.wait(done);
-            self.replicas.backend.add(&self.shards.get().slice(place), &reduced);
+            let shard = self.shards.get().slice(place);
+            self.replicas.backend.add(&shard, &reduced);
+            if let Some(copies) = self.replicas.copies.as_ref().filter(|_| is_last) {
+                let started = self.replicas.start(|communicator, _, stream| {
+                    communicator.all_reduce(copies, stream, &shard, Reduction::Sum);
+                });
+                self.summing.extend(started);
+            }
+        }
+    }
+
+    /// Ends a step: the shards are those of the gradient of all replicas.
+    pub(crate) fn finish(&mut self) {
+        self.settle();
+        for event in self.summing.drain(..) {
+            self.replicas.wait(Some(event));
         }
     }
 

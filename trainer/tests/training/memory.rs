@@ -67,6 +67,19 @@ fn every_layout_has_the_memory_that_was_planned() {
     }
 }
 
+/// One stage of equal layers: those that come in beside the one that computes, and two gradients.
+#[test]
+fn so_many_units_are_gathered_ahead() {
+    for prefetch in [0, 1, 2, 4] {
+        let base = ParallelLayout { dp: 2, micro_batch: 2, micro_batches: 2, zero: Zero::Three, ..single() };
+        let config = config(ParallelLayout { prefetch, ..base });
+        let planned = MemoryPlan::fullest(&config.model, &config.layout, Attention::Flash).unwrap().communication;
+        for (rank, peaks) in measured(&config).into_iter().enumerate() {
+            assert_eq!(peaks[&MemoryCategory::Communication], planned, "prefetch {prefetch}, rank {rank}");
+        }
+    }
+}
+
 #[test]
 fn strategies_save_what_theory_says() {
     let base = ParallelLayout { dp: 2, micro_batch: 2, micro_batches: 2, ..single() };

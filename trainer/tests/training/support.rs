@@ -70,6 +70,17 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
             add(format!("dp {dp} zero {}", u8::from(zero)), ParallelLayout { zero, ..spread(dp, 2) });
         }
     }
+    for prefetch in [0, 2, 5] {
+        let layout = ParallelLayout { zero: Zero::Three, prefetch, ..spread(2, 2) };
+        add(format!("dp 2 zero 3 prefetch {prefetch}"), layout);
+        add(format!("dp 2 pp 2 zero 3 prefetch {prefetch}"), ParallelLayout { pp: 2, ..layout });
+    }
+    for zero in [Zero::One, Zero::Two, Zero::Three] {
+        let layout = ParallelLayout { zero, dp_replicate: 2, ..spread(4, 2) };
+        add(format!("dp 4 in 2 groups zero {}", u8::from(zero)), layout);
+    }
+    let shared = ParallelLayout { tp: 2, zero: Zero::Two, dp_replicate: 2, ..spread(4, 2) };
+    add("dp 4 in 2 groups tp 2 zero 2".into(), shared);
     for tp in [2, 4] {
         add(format!("tp {tp}"), ParallelLayout { tp, ..spread(1, 2) });
     }
@@ -126,6 +137,8 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
     add("cp 4 all-gather".into(), gathered(4, spread(1, 2)));
     let layout = ParallelLayout { recompute: Recompute::Selective, zero: Zero::Two, ..gathered(2, spread(2, 2)) };
     add("dp 2 cp 2 all-gather zero 2 recompute selective".into(), layout);
+    let layout = ParallelLayout { dp_replicate: 2, zero: Zero::Three, ..parts(2, spread(4, 2)) };
+    add("dp 4 in 2 groups cp 2 zero 3".into(), layout);
     let zero = Zero::One;
     add("dp 2 tp 2".into(), ParallelLayout { tp: 2, ..spread(2, 2) });
     add("dp 2 pp 2".into(), ParallelLayout { pp: 2, ..spread(2, 2) });

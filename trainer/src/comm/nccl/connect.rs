@@ -41,13 +41,14 @@ pub(super) const RECEIVER: usize = 1;
 
 /// The lines of a rank, in the order that all ranks have them in.
 pub(super) fn lines(groups: &Groups) -> Vec<Line> {
-    let Groups { world, tensor, context, data, forward, backward, ends } = groups;
+    let Groups { world, tensor, context, data, replicate, forward, backward, ends } = groups;
     let collective = |group: &ProcessGroup| Line {
         channel: Channel::Collective(group.group),
         size: group.size(),
         index: group.index,
     };
-    let mut lines: Vec<Line> = [world, tensor, context, data, ends].into_iter().flatten().map(collective).collect();
+    let collectives = [world, tensor, context, data, replicate, ends];
+    let mut lines: Vec<Line> = collectives.into_iter().flatten().map(collective).collect();
     // Activations go to the next stage, gradients to the one before; of an interleaved schedule also around, as keys and values do.
     for (group, step) in [(forward, 1), (backward, -1), (context, 1)] {
         let Some(group) = group else { continue };
