@@ -6,6 +6,7 @@ use crate::{
     gathers::Gathers,
     layout::{ParallelLayout, Recompute, Zero},
     memory::Holdings,
+    schedule::Schedule,
     shape::ModelShape,
 };
 
@@ -150,24 +151,35 @@ impl Traffic {
     pub fn of_stage(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<Traffic> {
         let mut traffic = data_traffic(model, layout, stage);
         let message = (layout.micro_batch_tokens() * model.hidden * layout.precision.bytes()) as f64;
-        let m = layout.micro_batches;
+        let m = layout.through_a_chunk();
         if layout.tp > 1 {
             traffic.extend(tensor_traffic(model, layout, stage, message));
         }
         if layout.pp > 1 {
-            // To the next chunk and back from it; only the two ends of the pipeline have a neighbor less.
-            let ends = u64::from(stage == 0) + u64::from(stage + 1 == layout.pp);
+            // To the next chunk and back from it; only the two ends of the pipeline have a neighbor less. Where the way is folded,
+            // the stage there hands over to itself.
+            let is_fold = layout.schedule == Schedule::DualPipeV && stage + 1 == layout.pp;
+            let ends =
+                u64::from(layout.has_embedding(stage)) + u64::from(layout.has_head(stage)) + 2 * u64::from(is_fold);
             let count = m * (2 * layout.chunks - ends);
             let message = message / layout.token_shares() as f64;
             traffic.push(Traffic::new(Axis::Pipeline, "send", layout.pp, count, count as f64 * message));
+        }
+        // Two stages hold the same pieces.
+        if layout.schedule == Schedule::DualPipe {
+            let (holdings, layers) = (Holdings::of(model, layout.tp), layout.stage_layers(model, stage));
+            let bytes = holdings.of_stage(layout, layers, stage) * layout.gradients.bytes();
+            let units = holdings.unit_count(layout, layers, stage);
+            traffic.push(Traffic::new(Axis::Pipeline, "all_reduce", 2, units, bytes as f64));
         }
         traffic
     }
 }
 
 fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, message: f64) -> Vec<Traffic> {
-    let (layers, m, tokens) = (layout.stage_layers(model, stage), layout.micro_batches, layout.micro_batch_tokens());
-    let (embedding, head) = (u64::from(stage == 0), u64::from(stage + 1 == layout.pp));
+    let (layers, m, tokens) =
+        (layout.stage_layers(model, stage), layout.through_a_chunk(), layout.micro_batch_tokens());
+    let (embedding, head) = (u64::from(layout.has_embedding(stage)), u64::from(layout.has_head(stage)));
     let of = |operation, count: u64, bytes: f64| Traffic::new(Axis::Tensor, operation, layout.tp, count, bytes);
     let activations = |operation, count: u64| of(operation, m * count, (m * count) as f64 * message);
     // The head has logits of some of the vocabulary: the largest of each row, its sum and its target's, in fp32.
@@ -207,7 +219,7 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
     let parameters = holdings.of_stage(layout, layout.stage_layers(model, stage), stage) as f64;
     let (gradients, weights) =
         (parameters * layout.gradients.bytes() as f64, parameters * layout.precision.bytes() as f64);
-    let m = layout.micro_batches;
+    let m = layout.through_a_chunk();
     // A message for each unit.
     let units = holdings.unit_count(layout, layout.stage_layers(model, stage), stage);
     let shards = layout.dp_shard();
@@ -307,6 +319,10 @@ mod tests {
         assert_eq!(sent(base, 3).1, 8);
         let interleaved = ParallelLayout { schedule: crate::Schedule::Interleaved, chunks: 2, ..base };
         assert_eq!((sent(interleaved, 0).1, sent(interleaved, 1).1), (24, 32));
+        let both_ways = |schedule| ParallelLayout { schedule, chunks: 2, ..base };
+        // Each goes through the stages and back; or through them once, from either end.
+        assert_eq!([0, 1, 3].map(|stage| sent(both_ways(Schedule::DualPipeV), stage).1), [16, 32, 16]);
+        assert_eq!([0, 1, 3].map(|stage| sent(both_ways(Schedule::DualPipe), stage).1), [8, 16, 8]);
         let shared = ParallelLayout { tp: 2, sequence_parallel: true, ..base };
         assert_eq!(sent(shared, 0).2, 8.0 * message / 2.0, "each tensor rank sends its tokens");
     }

@@ -23,14 +23,15 @@ impl ParallelLayout {
     }
 
     fn needs_of(&self, model: &ModelShape, stage: u64, work: Work, layers: Range<u64>) -> Vec<Vec<Part>> {
-        let is_last = stage + 1 == self.pp && work.chunk + 1 == self.chunks;
-        let matrix = if self.pp == 1 { Part::Embedding } else { Part::TiedEmbedding };
+        let piece = self.schedule.piece(stage, self.pp, work.chunk);
+        let is_last = piece + 1 == self.schedule.pieces(self.pp, self.chunks);
+        let matrix = if self.has_embedding(stage) { Part::Embedding } else { Part::TiedEmbedding };
         let head = [Part::Head].into_iter().chain(model.tied_embeddings.then_some(matrix));
         let head = is_last.then(|| head.collect());
         let layers = layers.map(|layer| vec![Part::Layer(layer)]);
         match work.pass {
             Pass::Forward => {
-                let embedding = (stage == 0 && work.chunk == 0).then(|| vec![Part::Embedding]);
+                let embedding = (piece == 0).then(|| vec![Part::Embedding]);
                 embedding.into_iter().chain(layers).chain(head).collect()
             }
             Pass::Backward => head.into_iter().chain(layers.rev()).collect(),
@@ -62,7 +63,7 @@ impl Gathers {
         };
         let chunks = (0..layout.chunks).map(|chunk| layout.chunk_layers(model, stage, chunk));
         let middle: u64 = chunks.map(|layers| (layers.end - layers.start).saturating_sub(longest)).sum();
-        gathers.layers += 2 * micro_batches * middle;
+        gathers.layers += 2 * layout.through_a_chunk() * middle;
         gathers
     }
 

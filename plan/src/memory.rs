@@ -126,7 +126,7 @@ impl Holdings {
     /// The units of a stage: their size, and how many of them there are. A tied embedding is on the first stage and
     /// again on the last, in a unit of the same size.
     fn units(&self, layout: &ParallelLayout, layers: u64, stage: u64) -> [(u64, u64); 4] {
-        let (first, last) = (stage == 0, stage + 1 == layout.pp);
+        let (first, last) = (layout.has_embedding(stage), layout.has_head(stage));
         let tied = last && !first && self.tied;
         [
             (self.embedding, u64::from(first)),
@@ -181,7 +181,7 @@ impl Holdings {
 
         let tokens = u128::from(layout.micro_batch_tokens());
         let (hidden, element) = (u128::from(model.hidden), u128::from(parameter_bytes));
-        let last = stage + 1 == layout.pp;
+        let last = layout.has_head(stage);
         let in_flight = layout.schedule.in_flight(stage, layout.pp, layout.micro_batches, layout.chunks);
         let kept = model.kept_activation_bytes(layout, attention);
         let again = match layout.recompute {
@@ -238,7 +238,7 @@ impl Holdings {
 /// Through how many layers micro-batches have gone and not come back on a stage, at most, added up over them.
 fn most_layers_in_flight(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> u64 {
     let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = *layout;
-    if chunks == 1 || model.layers.is_multiple_of(pp * chunks) {
+    if chunks == 1 || model.layers.is_multiple_of(schedule.pieces(pp, chunks)) {
         return schedule.in_flight(stage, pp, micro_batches, chunks) * layout.stage_layers(model, stage) / chunks;
     }
     let layers: Vec<u64> = (0..chunks)
@@ -249,10 +249,10 @@ fn most_layers_in_flight(model: &ModelShape, layout: &ParallelLayout, stage: u64
     let order = schedule.order(stage, pp, micro_batches.min(4 * pp), chunks);
     let held = order.iter().scan(0, |held, work| {
         let layers = layers[work.chunk as usize];
-        if work.pass == Pass::Forward {
-            *held += layers
-        } else {
-            *held -= layers
+        match work.pass {
+            Pass::Forward => *held += layers,
+            Pass::Backward => *held -= layers,
+            Pass::Weights => {}
         }
         Some(*held)
     });
@@ -445,6 +445,23 @@ mod tests {
         let layout = ParallelLayout { sequence_length: 1, ..ParallelLayout::default() };
         let kept = |model: &ModelShape| model.kept_activation_bytes(&layout, Attention::Flash) as u64;
         assert_eq!(kept(&model) - kept(&dense), 2 * 3 * 14_336 + 4 * 8, "another network's insides, and the router's");
+    }
+
+    /// Two copies of the model, or one that is folded; of either the activations of one micro-batch more than there are pieces.
+    #[test]
+    fn schedules_that_go_both_ways_hold_what_was_published() {
+        let model = ModelShape::preset("tiny").unwrap();
+        let base = ParallelLayout { pp: 4, micro_batches: 16, chunks: 2, ..ParallelLayout::default() };
+        let one_layer = model.kept_activation_bytes(&base, Attention::Flash) as u64;
+        let plan = |schedule, stage| {
+            let layout = ParallelLayout { schedule, ..base };
+            MemoryPlan::moments_of_stage(&model, &layout, Attention::Flash, stage).unwrap()[1]
+        };
+        let all = |schedule| (0..4).map(|stage| plan(schedule, stage).parameters / 2).sum::<u64>();
+        assert_eq!(all(crate::Schedule::DualPipeV), model.parameters());
+        assert_eq!(all(crate::Schedule::DualPipe), 2 * model.parameters());
+        assert_eq!(plan(crate::Schedule::DualPipe, 1).activations, (4 + 1) * 2 * one_layer);
+        assert_eq!(plan(crate::Schedule::DualPipeV, 1).activations, (8 + 1) * one_layer);
     }
 
     #[test]

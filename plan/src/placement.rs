@@ -123,19 +123,20 @@ impl Placement {
         let tensors = ModelShape { layers: 1, ..model.clone() }.tensors();
         let of = |part: Part| -> Vec<&Tensor> { tensors.iter().filter(|tensor| tensor.part == part).collect() };
         let (embedding, layer, head) = (of(Part::Embedding), of(Part::Layer(0)), of(Part::Head));
-        let last = at.stage + 1 == layout.pp;
+        let pieces = layout.schedule.pieces(layout.pp, layout.chunks);
         let mut placement = Placement { units: Vec::new(), slots: Vec::new(), elements: 0 };
         for chunk in 0..layout.chunks {
             let mut push = |part, tensors: &[&Tensor]| placement.push(layout, at.tp, chunk, part, tensors);
-            if at.stage == 0 && chunk == 0 {
+            let piece = layout.schedule.piece(at.stage, layout.pp, chunk);
+            if piece == 0 {
                 push(Part::Embedding, &embedding);
             }
             for index in layout.chunk_layers(model, at.stage, chunk) {
                 push(Part::Layer(index), &layer);
             }
-            if last && chunk + 1 == layout.chunks {
+            if piece + 1 == pieces {
                 push(Part::Head, &head);
-                if model.tied_embeddings && layout.pp > 1 {
+                if model.tied_embeddings && !layout.has_embedding(at.stage) {
                     push(Part::TiedEmbedding, &embedding);
                 }
             }

@@ -127,10 +127,12 @@ impl Check for FewMicroBatches {
                 doubt(pipeline)
             ),
             advice: match pipeline.schedule {
-                Schedule::Interleaved | Schedule::ZeroBubble => {
+                Schedule::Interleaved | Schedule::ZeroBubble | Schedule::DualPipe | Schedule::DualPipeV => {
                     "use more, smaller micro-batches, or fewer stages".into()
                 }
-                _ => "use more, smaller micro-batches, or an interleaved or zero-bubble schedule".into(),
+                Schedule::Gpipe | Schedule::OneForwardOneBackward => {
+                    "use more, smaller micro-batches, or an interleaved or zero-bubble schedule".into()
+                }
             },
             ..Found::default()
         })
