@@ -44,7 +44,7 @@ pub(crate) fn mean_costs<'a>(
                 Pass::Forward => forward.add(time),
                 Pass::Backward if schedule != Schedule::ZeroBubble => backward.add(time),
                 Pass::Backward if came_back.insert((item.step, item.micro_batch)) => backward.add(time),
-                Pass::Backward => {
+                Pass::Backward | Pass::Weights => {
                     weights.add(time);
                     // It is of the backward pass that came before it.
                     backward.sum += time;
