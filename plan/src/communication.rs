@@ -7,6 +7,7 @@ use crate::{
     gathers::Gathers,
     layout::{ParallelLayout, Recompute, Zero},
     memory::{Holdings, UnitSize},
+    schedule::Schedule,
     shape::ModelShape,
 };
 
@@ -151,7 +152,7 @@ impl Traffic {
     pub fn of_stage(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<Traffic> {
         let mut traffic = data_traffic(model, layout, stage);
         let message = (layout.micro_batch_tokens() * model.hidden * layout.precision.bytes()) as f64;
-        let m = layout.micro_batches;
+        let m = layout.through_a_chunk();
         if layout.tp > 1 {
             traffic.extend(tensor_traffic(model, layout, stage, message));
         }
@@ -160,11 +161,22 @@ impl Traffic {
             traffic.extend(expert_traffic(model, layout, stage, message));
         }
         if layout.pp > 1 {
-            // To the next chunk and back from it; only the two ends of the pipeline have a neighbor less.
-            let ends = u64::from(stage == 0) + u64::from(stage + 1 == layout.pp);
+            // To the next chunk and back from it; only the two ends of the pipeline have a neighbor less. Where the way is folded,
+            // the stage there hands over to itself.
+            let is_fold = layout.schedule == Schedule::DualPipeV && stage + 1 == layout.pp;
+            let ends =
+                u64::from(layout.has_embedding(stage)) + u64::from(layout.has_head(stage)) + 2 * u64::from(is_fold);
             let count = m * (2 * layout.chunks - ends);
             let message = message / layout.token_shares() as f64;
             traffic.push(Traffic::new(Axis::Pipeline, "send", layout.pp, count, count as f64 * message));
+        }
+        // Two stages hold the same pieces.
+        if layout.schedule == Schedule::DualPipe {
+            let layers = layout.layers_of_stage(model, stage);
+            let all = Holdings::of(model, layout).units(layout, layers, stage);
+            let parameters: u64 = all.iter().map(|unit| unit.count * unit.padded(layout.zero)).sum();
+            let (bytes, units) = (parameters * layout.gradients.bytes(), all.iter().map(|unit| unit.count).sum());
+            traffic.push(Traffic::new(Axis::Pipeline, "all_reduce", 2, units, bytes as f64));
         }
         traffic
     }
@@ -178,8 +190,8 @@ fn expert_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
     let of = |operation, count: u64, bytes: f64| {
         Traffic::new(Axis::Expert, operation, layout.ep, count, count as f64 * bytes)
     };
-    let forwards = forwards(layout) * layout.micro_batches * layers;
-    let backwards = layout.micro_batches * layers;
+    let forwards = forwards(layout) * layout.through_a_chunk() * layers;
+    let backwards = layout.through_a_chunk() * layers;
     // Before rows go, all ranks tell how many go to each expert.
     let counts = (4 * layout.ep * experts.count) as f64;
     vec![
@@ -194,8 +206,9 @@ fn forwards(layout: &ParallelLayout) -> u64 {
 }
 
 fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, message: f64) -> Vec<Traffic> {
-    let (layers, m, tokens) = (layout.stage_layers(model, stage), layout.micro_batches, layout.micro_batch_tokens());
-    let (embedding, head) = (u64::from(stage == 0), u64::from(stage + 1 == layout.pp));
+    let (layers, m, tokens) =
+        (layout.stage_layers(model, stage), layout.through_a_chunk(), layout.micro_batch_tokens());
+    let (embedding, head) = (u64::from(layout.has_embedding(stage)), u64::from(layout.has_head(stage)));
     let of = |operation, count: u64, bytes: f64| Traffic::new(Axis::Tensor, operation, layout.tp, count, bytes);
     let activations = |operation, count: u64| of(operation, m * count, (m * count) as f64 * message);
     // The head has logits of some of the vocabulary: the largest of each row, its sum and its target's, in fp32.
@@ -240,7 +253,7 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
     }
     let units = Holdings::of(model, layout).units(layout, layout.layers_of_stage(model, stage), stage);
     let gathers = match layout.zero {
-        Zero::Three => Gathers::of_stage(model, layout, stage).of_units(stage == 0),
+        Zero::Three => Gathers::of_stage(model, layout, stage).of_units(layout.has_embedding(stage)),
         _ => <_>::default(),
     };
     let units = units.into_iter().zip(gathers);
@@ -259,7 +272,7 @@ fn replica_traffic(layout: &ParallelLayout, units: &[(UnitSize, u64)]) -> Vec<Tr
     let parameters = sum(&|(unit, _)| unit.count * unit.padded(layout.zero)) as f64;
     let (gradients, weights) =
         (parameters * layout.gradients.bytes() as f64, parameters * layout.precision.bytes() as f64);
-    let (m, axis) = (layout.micro_batches, layout.replica_axis());
+    let (m, axis) = (layout.through_a_chunk(), layout.replica_axis());
     let of =
         |operation, times: u64, bytes: f64| Traffic::new(axis, operation, shards, times * count, times as f64 * bytes);
     let mut traffic = match layout.zero {
@@ -353,6 +366,10 @@ mod tests {
         assert_eq!(sent(base, 3).1, 8);
         let interleaved = ParallelLayout { schedule: crate::Schedule::Interleaved, chunks: 2, ..base };
         assert_eq!((sent(interleaved, 0).1, sent(interleaved, 1).1), (24, 32));
+        let both_ways = |schedule| ParallelLayout { schedule, chunks: 2, ..base };
+        // Each goes through the stages and back; or through them once, from either end.
+        assert_eq!([0, 1, 3].map(|stage| sent(both_ways(Schedule::DualPipeV), stage).1), [16, 32, 16]);
+        assert_eq!([0, 1, 3].map(|stage| sent(both_ways(Schedule::DualPipe), stage).1), [8, 16, 8]);
         let shared = ParallelLayout { tp: 2, sequence_parallel: true, ..base };
         assert_eq!(sent(shared, 0).2, 8.0 * message / 2.0, "each tensor rank sends its tokens");
     }

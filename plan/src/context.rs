@@ -91,7 +91,7 @@ pub(crate) fn context_traffic(model: &ModelShape, layout: &ParallelLayout, stage
     if cp == 1 {
         return Vec::new();
     }
-    let times = layout.micro_batches * layout.stage_layers(model, stage);
+    let times = layout.through_a_chunk() * layout.stage_layers(model, stage);
     // Attention is computed again unless all of it is kept.
     let forwards = if layout.recompute == Recompute::None { 1 } else { 2 };
     let keys = layout.key_bytes(model);

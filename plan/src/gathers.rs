@@ -23,8 +23,9 @@ impl ParallelLayout {
     }
 
     fn needs_of(&self, model: &ModelShape, stage: u64, work: Work, layers: Range<u64>) -> Vec<Vec<Part>> {
-        let is_last = stage + 1 == self.pp && work.chunk + 1 == self.chunks;
-        let matrix = if self.pp == 1 { Part::Embedding } else { Part::TiedEmbedding };
+        let piece = self.schedule.piece(stage, self.pp, work.chunk);
+        let is_last = piece + 1 == self.schedule.pieces(self.pp, self.chunks);
+        let matrix = if self.has_embedding(stage) { Part::Embedding } else { Part::TiedEmbedding };
         let head = [Part::Head].into_iter().chain(model.tied_embeddings.then_some(matrix));
         let head = is_last.then(|| head.collect());
         let layers = layers.map(|layer| {
@@ -33,7 +34,7 @@ impl ParallelLayout {
         });
         match work.pass {
             Pass::Forward => {
-                let embedding = (stage == 0 && work.chunk == 0).then(|| vec![Part::Embedding]);
+                let embedding = (piece == 0).then(|| vec![Part::Embedding]);
                 embedding.into_iter().chain(layers).chain(head).collect()
             }
             Pass::Backward => head.into_iter().chain(layers.rev()).collect(),
@@ -72,16 +73,16 @@ impl Gathers {
         };
         for layers in chunks() {
             let middle = of_chunk(layers.start.saturating_add(longest).min(layers.end)..layers.end);
-            gathers.dense += 2 * micro_batches * middle.dense;
-            gathers.sparse += 2 * micro_batches * middle.sparse;
+            gathers.dense += 2 * layout.through_a_chunk() * middle.dense;
+            gathers.sparse += 2 * layout.through_a_chunk() * middle.sparse;
         }
         gathers
     }
 
     /// Those of each of [`Holdings::units`](crate::memory::Holdings::units).
-    pub(crate) fn of_units(self, is_first: bool) -> [u64; 6] {
+    pub(crate) fn of_units(self, has_embedding: bool) -> [u64; 6] {
         let Gathers { embedding, dense, sparse, head } = self;
-        let (own, copied) = if is_first { (embedding, 0) } else { (0, embedding) };
+        let (own, copied) = if has_embedding { (embedding, 0) } else { (0, embedding) };
         [own, dense, sparse, sparse, head, copied]
     }
 

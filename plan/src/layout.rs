@@ -52,7 +52,7 @@ pub struct ParallelLayout {
     pub prefetch: u64,
     /// In which order the stages work.
     pub schedule: Schedule,
-    /// Chunks of layers on a stage: one, unless the schedule is interleaved.
+    /// Chunks of layers on a stage: one, unless the schedule is interleaved or goes both ways.
     pub chunks: u64,
     /// Sequences of a micro-batch.
     pub micro_batch: u64,
@@ -327,15 +327,33 @@ impl ParallelLayout {
             .sum()
     }
 
-    /// Layers of a chunk of a stage: chunk `c` of stage `s` is piece `c · pp + s` of the model. Where pieces cannot be equal,
-    /// those that end before the last one have a layer more: the last has the head as well, and what is early is kept longer.
+    /// Layers of a chunk of a stage: the schedule says which piece of the model it is. Where pieces cannot be equal, those that end before the last one have a layer more: the last has the head as well, and what is early is kept longer.
     pub fn chunk_layers(&self, model: &ModelShape, stage: u64, chunk: u64) -> Range<u64> {
-        let pieces = self.pp * self.chunks;
+        let pieces = self.schedule.pieces(self.pp, self.chunks);
         let (layers, more) = (model.layers / pieces, model.layers % pieces);
         let without_more = (pieces - 1).saturating_sub(more);
         let begin = |piece: u64| piece * layers + piece.saturating_sub(without_more).min(more);
-        let piece = chunk * self.pp + stage;
+        let piece = self.schedule.piece(stage, self.pp, chunk);
         begin(piece)..begin(piece + 1)
+    }
+
+    /// Whether a stage begins a way through the model: it has the embedding.
+    pub fn has_embedding(&self, stage: u64) -> bool {
+        self.holds(stage, 0)
+    }
+
+    /// Whether a stage ends a way through the model: it has the head.
+    pub fn has_head(&self, stage: u64) -> bool {
+        self.holds(stage, self.schedule.pieces(self.pp, self.chunks) - 1)
+    }
+
+    fn holds(&self, stage: u64, piece: u64) -> bool {
+        (0..self.chunks).any(|chunk| self.schedule.piece(stage, self.pp, chunk) == piece)
+    }
+
+    /// How many micro-batches of a step go through each chunk: half of them, where they come from both ends.
+    pub fn through_a_chunk(&self) -> u64 {
+        if self.schedule == Schedule::DualPipe { self.micro_batches / 2 } else { self.micro_batches }
     }
 
     /// Says what does not work, whatever the model. What has passed can be counted without overflow.
@@ -410,8 +428,12 @@ impl ParallelLayout {
             return wrong(format!("{tokens} tokens per micro-batch are not divisible by tp {}", self.tp));
         }
         let (layers, pp, chunks) = (model.layers, self.pp, self.chunks);
-        if layers < pp * chunks {
-            let chunks = if chunks > 1 { format!(" times {chunks} chunks") } else { String::new() };
+        if layers < self.schedule.pieces(pp, chunks) {
+            let chunks = if chunks > 1 && self.schedule != Schedule::DualPipe {
+                format!(" times {chunks} chunks")
+            } else {
+                String::new()
+            };
             return wrong(format!("{layers} layers are too few for pp {pp}{chunks}"));
         }
         if self.schedule == Schedule::Interleaved {
@@ -421,6 +443,8 @@ impl ParallelLayout {
             if !self.micro_batches.is_multiple_of(pp) {
                 return wrong(format!("an interleaved schedule needs a multiple of pp {pp} micro-batches"));
             }
+        } else if self.schedule.is_dual() {
+            self.schedule.check_both_ways(pp, self.micro_batches, chunks)?;
         } else if chunks != 1 {
             return wrong(format!("{chunks} chunks need an interleaved schedule"));
         }
@@ -481,6 +505,11 @@ mod tests {
                 "1000 tokens per sequence are not divisible into 6 chunks, 2 for each of cp 3 ranks",
             ),
             (ParallelLayout { sequence_parallel: true, ..base }, "needs at least 2 tensor ranks"),
+            (ParallelLayout { schedule: Schedule::DualPipe, chunks: 2, pp: 5, ..base }, "an even number of stages"),
+            (
+                ParallelLayout { schedule: Schedule::DualPipeV, chunks: 2, pp: 4, micro_batches: 7, ..base },
+                "dualpipev needs at least 8 micro-batches for pp 4",
+            ),
             (ParallelLayout { dp: 4, dp_replicate: 2, ..base }, "share nothing without ZeRO"),
             (ParallelLayout { dp: 4, dp_replicate: 3, zero: Zero::One, ..base }, "dp 4 does not make 3 equal groups"),
             (ParallelLayout { dp: 4, dp_replicate: 4, zero: Zero::One, ..base }, "groups of at least 2 replicas"),

@@ -157,7 +157,7 @@ impl Holdings {
 
     /// The units of a stage. A tied embedding is on the first stage and again on the last, in a unit of the same size.
     pub(crate) fn units(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> [UnitSize; 6] {
-        let (first, last) = (stage == 0, stage + 1 == layout.pp);
+        let (first, last) = (layout.has_embedding(stage), layout.has_head(stage));
         let tied = last && !first && self.tied;
         let unit = |parameters, count| UnitSize { parameters, count, replicas: layout.shards() };
         [
@@ -211,7 +211,7 @@ impl Holdings {
 
         let tokens = u128::from(layout.micro_batch_tokens());
         let (hidden, element) = (u128::from(model.hidden), u128::from(parameter_bytes));
-        let last = stage + 1 == layout.pp;
+        let last = layout.has_head(stage);
         let in_flight = layout.schedule.in_flight(stage, layout.pp, layout.micro_batches, layout.chunks);
         let (first, last_layer) = model.kinds_of_layers();
         let kinds = [(layers.dense, first), (layers.sparse, last_layer)];
@@ -292,10 +292,10 @@ fn most_in_flight(model: &ModelShape, layout: &ParallelLayout, stage: u64, kept:
     let order = schedule.order(stage, pp, micro_batches.min(4 * pp), chunks);
     let held = order.iter().scan(0, |held, work| {
         let bytes = chunk_bytes[work.chunk as usize];
-        if work.pass == Pass::Forward {
-            *held += bytes
-        } else {
-            *held -= bytes
+        match work.pass {
+            Pass::Forward => *held += bytes,
+            Pass::Backward => *held -= bytes,
+            Pass::Weights => {}
         }
         Some(*held)
     });
@@ -508,6 +508,23 @@ mod tests {
         let kept = |model: &ModelShape| model.kept_activation_bytes(&layout, Attention::Flash, 0) as u64;
         // Another network's insides, what goes to both and comes back, and what the router made.
         assert_eq!(kept(&model) - kept(&dense), 2 * 3 * 14_336 + 2 * 2 * 2 * 4096 + 4 * (8 + 4 * 2));
+    }
+
+    /// Two copies of the model, or one that is folded; of either the activations of one micro-batch more than there are pieces.
+    #[test]
+    fn schedules_that_go_both_ways_hold_what_was_published() {
+        let model = ModelShape::preset("tiny").unwrap();
+        let base = ParallelLayout { pp: 4, micro_batches: 16, chunks: 2, ..ParallelLayout::default() };
+        let one_layer = model.kept_activation_bytes(&base, Attention::Flash, 0) as u64;
+        let plan = |schedule, stage| {
+            let layout = ParallelLayout { schedule, ..base };
+            MemoryPlan::moments_of_stage(&model, &layout, Attention::Flash, stage).unwrap()[1]
+        };
+        let all = |schedule| (0..4).map(|stage| plan(schedule, stage).parameters / 2).sum::<u64>();
+        assert_eq!(all(crate::Schedule::DualPipeV), model.parameters());
+        assert_eq!(all(crate::Schedule::DualPipe), 2 * model.parameters());
+        assert_eq!(plan(crate::Schedule::DualPipe, 1).activations, (4 + 1) * 2 * one_layer);
+        assert_eq!(plan(crate::Schedule::DualPipeV, 1).activations, (8 + 1) * one_layer);
     }
 
     #[test]

@@ -123,12 +123,13 @@ impl Placement {
         let ends = ModelShape { layers: 0, ..model.clone() }.tensors();
         let of = |part: Part| -> Vec<&Tensor> { ends.iter().filter(|tensor| tensor.part == part).collect() };
         let (embedding, head) = (of(Part::Embedding), of(Part::Head));
-        let last = at.stage + 1 == layout.pp;
+        let pieces = layout.schedule.pieces(layout.pp, layout.chunks);
         let mut placement = Placement::default();
         for chunk in 0..layout.chunks {
             let mut push =
                 |part, tensors: &[&Tensor]| placement.push((layout, layout.shards()), (chunk, part), tensors, 0..1, at);
-            if at.stage == 0 && chunk == 0 {
+            let piece = layout.schedule.piece(at.stage, layout.pp, chunk);
+            if piece == 0 {
                 push(Part::Embedding, &embedding);
             }
             for layer in layout.chunk_layers(model, at.stage, chunk) {
@@ -136,9 +137,9 @@ impl Placement {
                 let tensors: Vec<_> = tensors.iter().filter(|tensor| tensor.part == Part::Layer(layer)).collect();
                 push(Part::Layer(layer), &tensors);
             }
-            if last && chunk + 1 == layout.chunks {
+            if piece + 1 == pieces {
                 push(Part::Head, &head);
-                if model.tied_embeddings && layout.pp > 1 {
+                if model.tied_embeddings && !layout.has_embedding(at.stage) {
                     push(Part::TiedEmbedding, &embedding);
                 }
             }

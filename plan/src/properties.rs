@@ -67,7 +67,11 @@ prop_compose! {
         let ((dp, tp, pp), (micro_batch, micro_batches, sequence_length)) = (grid, batch);
         let (zero, prefetch, dp_replicate) = zero;
         let (precision, gradients) = precisions;
-        let chunks = if schedule == Schedule::Interleaved { chunks } else { chunks.min(1) };
+        let chunks = match schedule {
+            Schedule::Interleaved => chunks,
+            _ if schedule.is_dual() => 2,
+            _ => chunks.min(1),
+        };
         ParallelLayout {
             dp, tp, sequence_parallel, cp, context, ep, pp, zero, dp_replicate, prefetch, schedule, chunks, micro_batch, micro_batches,
             sequence_length, recompute, precision, gradients,
@@ -158,6 +162,7 @@ proptest! {
             sequence_length: length,
             precision: Precision::Bf16,
             gradients: Precision::Fp32,
+            schedule: None,
         };
         if let Ok(search) = request.search() {
             prop_assert!(search.configurations.iter().all(|found| found.step_time_ns > 0.0 && found.mfu <= 1.0));

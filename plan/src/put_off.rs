@@ -24,7 +24,9 @@ impl PutOff {
         // Of networks as wide as those of the last layer.
         let widths = [model.hidden, model.query_width(), model.kv_width(), model.active_width(model.layers - 1)];
         let [h, q, k, f] = widths.map(u128::from);
-        let layers = u128::from(layout.stage_layers(model, stage));
+        // What is put off is of one chunk.
+        let ways = if layout.schedule.is_dual() { 2 } else { 1 };
+        let layers = u128::from(layout.stage_layers(model, stage).div_ceil(ways));
         let tokens = layers * u128::from(layout.micro_batch_tokens() * layout.precision.bytes());
         let tensor = u128::from(layout.tp);
         let networks = match model.feed_forward {
@@ -32,13 +34,19 @@ impl PutOff {
             FeedForward::Gated => 2,
         };
         let (whole, gathered) = if layout.sequence_parallel { (0, 4 * h) } else { (2 * h, 0) };
-        let is_used = layout.schedule == Schedule::ZeroBubble;
+        let most = match layout.schedule {
+            Schedule::ZeroBubble => (stage + 1).min(layout.micro_batches),
+            // As many as there are stages up to this one, from the end that is nearer.
+            Schedule::DualPipe => stage.min(layout.pp - 1 - stage) + 1,
+            Schedule::DualPipeV => stage + 1,
+            _ => 0,
+        };
         PutOff {
             inputs: tokens * (whole + (q + f) / tensor),
             gradients: tokens * (whole + (q + 2 * k + networks * f) / tensor),
             gathered: tokens * gathered,
             count: u128::from(layout.schedule.put_off(stage, layout.pp, layout.micro_batches)),
-            most: if is_used { u128::from((stage + 1).min(layout.micro_batches)) } else { 0 },
+            most: u128::from(most),
             layers,
         }
     }

@@ -44,6 +44,8 @@ pub struct Request {
     pub precision: Precision,
     /// What gradients are in.
     pub gradients: Precision,
+    /// The pipeline schedule, if only one will do. Otherwise those are tried that most frameworks have.
+    pub schedule: Option<Schedule>,
     /// What is taken for granted.
     pub assumptions: Assumptions,
 }
@@ -205,7 +207,14 @@ impl Request {
         }
         let why = misses.nearest.map(|miss| self.rejection(&miss));
         search.rejected.extend(why.or_else(|| {
-            let why = PlanError::TooLarge("its memory").to_string();
+            let wanted = self.schedule.filter(|_| grid.pp > 1).map(|schedule| {
+                let (chunks, micro_batches) = (schedule.fewest_chunks(), sequences / grid.dp);
+                ParallelLayout { schedule, chunks, micro_batches, ..grid }.check(&self.model)
+            });
+            let why = match wanted {
+                Some(Err(PlanError::Layout(why))) => why,
+                _ => PlanError::TooLarge("its memory").to_string(),
+            };
             Some(Rejection { layout: grid, why, lacking_bytes: None })
         }));
         None
@@ -216,7 +225,8 @@ impl Request {
         let sizes = (0..40).map(|power| 1 << power).take_while(|size| *size <= sequences);
         let sizes = sizes.filter(|size| sequences.is_multiple_of(*size));
         let layouts = sizes.flat_map(|micro_batch| {
-            schedules(ParallelLayout { micro_batch, micro_batches: sequences / micro_batch, ..layout }, &self.model)
+            let layout = ParallelLayout { micro_batch, micro_batches: sequences / micro_batch, ..layout };
+            schedules(layout, &self.model, self.schedule.filter(|_| layout.pp > 1))
         });
         let layouts = layouts.flat_map(|layout| [layout, ParallelLayout { sequence_parallel: true, ..layout }]);
         let fitting = layouts.filter_map(|layout| {
@@ -340,8 +350,12 @@ impl Configuration {
 }
 
 /// The schedules a layout can have: 1F1B, zero-bubble, and interleaved with every number of chunks. GPipe has the same bubble
-/// as 1F1B and needs more memory.
-fn schedules(layout: ParallelLayout, model: &ModelShape) -> impl Iterator<Item = ParallelLayout> + use<> {
+/// as 1F1B and needs more memory; few frameworks have those that go both ways. These are tried only if asked for.
+fn schedules(
+    layout: ParallelLayout,
+    model: &ModelShape,
+    wanted: Option<Schedule>,
+) -> impl Iterator<Item = ParallelLayout> + use<> {
     let plain = ParallelLayout { schedule: Schedule::OneForwardOneBackward, chunks: 1, ..layout };
     let most_chunks = if layout.pp > 1 { model.layers / layout.pp } else { 1 };
     // Pieces that are not alike keep each other waiting, but for the two at the ends.
@@ -356,7 +370,10 @@ fn schedules(layout: ParallelLayout, model: &ModelShape) -> impl Iterator<Item =
         layout.schedule != Schedule::Interleaved || layout.micro_batches.is_multiple_of(layout.pp)
     };
     let filled = (layout.pp > 1).then_some(ParallelLayout { schedule: Schedule::ZeroBubble, ..plain });
-    [plain].into_iter().chain(filled).chain(interleaved).filter(possible)
+    let others = wanted.filter(|wanted| *wanted == Schedule::Gpipe || wanted.is_dual());
+    let others = others.map(|schedule| ParallelLayout { schedule, chunks: schedule.fewest_chunks(), ..layout });
+    let is_wanted = move |layout: &ParallelLayout| wanted.is_none_or(|wanted| wanted == layout.schedule);
+    [plain].into_iter().chain(filled).chain(interleaved).filter(is_wanted).chain(others).filter(possible)
 }
 
 fn divisors(number: u64) -> impl Iterator<Item = u64> {
@@ -378,6 +395,21 @@ mod tests {
             sequence_length: 4096,
             precision: Precision::Bf16,
             gradients: Precision::Bf16,
+            schedule: None,
+        }
+    }
+
+    #[test]
+    fn only_the_schedule_that_is_asked_for_is_tried() {
+        for schedule in Schedule::ALL {
+            let request = Request { schedule: Some(schedule), ..request("llama-8b", "h100", 64) };
+            let found = request.search().unwrap().configurations;
+            assert!(found.iter().any(|found| found.layout.pp > 1), "{schedule:?}");
+            assert!(
+                found.iter().all(|found| found.layout.pp == 1 || found.layout.schedule == schedule),
+                "{schedule:?}"
+            );
+            assert!(found.iter().all(|found| found.layout.check(&request.model).is_ok()), "{schedule:?}");
         }
     }
 

@@ -1,10 +1,10 @@
 //! Runs a schedule: when each piece of work can begin, given what it takes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     error::PlanError,
-    schedule::{Pass, Schedule, Work},
+    schedule::{Pass, Schedule, Turn, Work},
 };
 
 /// What work takes, in any one unit of time.
@@ -16,6 +16,8 @@ pub struct Costs {
     pub backward: f64,
     /// Of that, the gradients of weights, where they have a pass of their own.
     pub weights: f64,
+    /// A forward and a backward pass that overlap, where a schedule has such: at most as long as both.
+    pub both: f64,
     /// Handing a micro-batch to the next chunk.
     pub transfer: f64,
 }
@@ -47,48 +49,64 @@ impl Simulation {
         chunks: u64,
         costs: Costs,
     ) -> Result<Simulation, PlanError> {
-        let orders: Vec<Vec<Work>> =
-            (0..stages).map(|stage| schedule.order(stage, stages, micro_batches, chunks)).collect();
-        Simulation::run_orders(&orders, chunks, costs)
+        if schedule.is_dual() {
+            schedule.check_both_ways(stages, micro_batches, chunks)?;
+        }
+        let turns: Vec<Vec<Turn>> =
+            (0..stages).map(|stage| schedule.turns(stage, stages, micro_batches, chunks)).collect();
+        Simulation::run_turns(schedule, &turns, chunks, costs)
     }
 
     /// Runs any lists of work; those that wait for each other are an error.
-    pub fn run_orders(orders: &[Vec<Work>], chunks: u64, costs: Costs) -> Result<Simulation, PlanError> {
+    fn run_turns(schedule: Schedule, orders: &[Vec<Turn>], chunks: u64, costs: Costs) -> Result<Simulation, PlanError> {
         let mut done: Vec<Vec<TimedWork>> = vec![Vec::new(); orders.len()];
+        let mut turns = vec![0; orders.len()];
         let mut ends: HashMap<(u64, Work), f64> = HashMap::new();
-        let is_split = orders.iter().flatten().any(|work| work.pass == Pass::Weights);
-        let cost = |pass: Pass| match pass {
-            Pass::Forward => costs.forward,
-            Pass::Backward if is_split => costs.backward - costs.weights,
-            Pass::Backward => costs.backward,
-            Pass::Weights => costs.weights,
+        // Backward passes whose gradients of weights have a pass of their own.
+        let split: HashSet<(usize, Work)> = orders
+            .iter()
+            .enumerate()
+            .flat_map(|(stage, order)| order.iter().map(move |turn| (stage, turn.work)))
+            .filter(|(_, work)| work.pass == Pass::Weights)
+            .map(|(stage, work)| (stage, Work { pass: Pass::Backward, ..work }))
+            .collect();
+        let cost = |stage: usize, turn: &Turn| match (turn.beside, turn.work.pass) {
+            (Some(_), _) => costs.both,
+            (None, Pass::Forward) => costs.forward,
+            (None, Pass::Backward) if split.contains(&(stage, turn.work)) => costs.backward - costs.weights,
+            (None, Pass::Backward) => costs.backward,
+            (None, Pass::Weights) => costs.weights,
         };
         let mut progress = true;
         while progress {
             progress = false;
             for (stage, order) in orders.iter().enumerate() {
-                while let Some(&work) = order.get(done[stage].len()) {
-                    let ready = match work.input(stage as u64, orders.len() as u64, chunks) {
+                while let Some(turn) = order.get(turns[stage]) {
+                    let ready = |work: Work| match schedule.input(work, stage as u64, orders.len() as u64, chunks) {
                         None => Some(0.0),
                         Some(input) => {
                             let hop = if input.0 == stage as u64 { 0.0 } else { costs.transfer };
                             ends.get(&input).map(|end| end + hop)
                         }
                     };
-                    let Some(ready) = ready else { break };
+                    let all_ready = turn.passes().map(ready).try_fold(0.0, |all: f64, one| Some(all.max(one?)));
+                    let Some(ready) = all_ready else { break };
                     let free = done[stage].last().map_or(0.0, |last| last.end);
                     let start = free.max(ready);
-                    let end = start + cost(work.pass);
-                    ends.insert((stage as u64, work), end);
-                    done[stage].push(TimedWork { work, start, end });
+                    let end = start + cost(stage, turn);
+                    for work in turn.passes() {
+                        ends.insert((stage as u64, work), end);
+                        done[stage].push(TimedWork { work, start, end });
+                    }
+                    turns[stage] += 1;
                     progress = true;
                 }
             }
         }
-        match orders.iter().zip(&done).position(|(order, done)| done.len() < order.len()) {
+        match orders.iter().zip(&turns).position(|(order, turns)| *turns < order.len()) {
             None => Ok(Simulation { stages: done }),
             Some(stage) => {
-                let work = orders[stage][done[stage].len()];
+                let work = orders[stage][turns[stage]].work;
                 Err(PlanError::Layout(format!("the schedule stands still: stage {stage} waits for {work:?}")))
             }
         }
@@ -101,8 +119,16 @@ impl Simulation {
 
     /// The idle share of all stages.
     pub fn bubble(&self) -> f64 {
-        let busy: f64 = self.stages.iter().flatten().map(|work| work.end - work.start).sum();
+        let busy: f64 = (0..self.stages.len()).map(|stage| self.busy(stage)).sum();
         1.0 - busy / (self.duration() * self.stages.len() as f64)
+    }
+
+    /// How long a stage works. What overlaps counts once.
+    pub fn busy(&self, stage: usize) -> f64 {
+        let mut until = 0.0;
+        let new =
+            self.stages[stage].iter().map(|work| work.end - work.start.max(std::mem::replace(&mut until, work.end)));
+        new.sum()
     }
 
     /// How many micro-batches (of a chunk each) a stage holds the activations of, at most.
@@ -131,8 +157,6 @@ fn peak<'a>(work: impl Iterator<Item = &'a TimedWork>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -143,6 +167,8 @@ mod tests {
             (1..7_u64, 1..20_u64).prop_map(|(p, m)| (Schedule::OneForwardOneBackward, p, m, 1)),
             (2..6_u64, 1..5_u64, 2..5_u64).prop_map(|(p, rounds, v)| (Schedule::Interleaved, p, p * rounds, v)),
             (1..7_u64, 1..20_u64).prop_map(|(p, m)| (Schedule::ZeroBubble, p, m, 1)),
+            (1..4_u64, 0..9_u64).prop_map(|(half, more)| (Schedule::DualPipe, 2 * half, 4 * half + 2 * more, 2)),
+            (2..6_u64, 0..9_u64).prop_map(|(p, more)| (Schedule::DualPipeV, p, 2 * p + more, 2)),
         ]
     }
 
@@ -170,9 +196,17 @@ mod tests {
             for stage in 0..p {
                 let order = schedule.order(stage, p, m, v);
                 let once: HashSet<Work> = order.iter().copied().collect();
-                prop_assert_eq!(order.len() as u64, schedule.passes() * m * v);
-                prop_assert_eq!(once.len() as u64, schedule.passes() * m * v);
+                prop_assert_eq!(once.len(), order.len());
                 prop_assert!(once.iter().all(|work| work.micro_batch < m && work.chunk < v));
+                let count = |pass| once.iter().filter(|work| work.pass == pass).count() as u64;
+                // Each goes one way where there are two copies.
+                let ways = if schedule == Schedule::DualPipe { 1 } else { v };
+                prop_assert_eq!([count(Pass::Forward), count(Pass::Backward)], [m * ways; 2]);
+                match schedule {
+                    _ if schedule.is_dual() => prop_assert!(count(Pass::Weights) < m * ways),
+                    Schedule::ZeroBubble => prop_assert_eq!(count(Pass::Weights), m),
+                    _ => prop_assert_eq!(count(Pass::Weights), 0),
+                }
             }
         }
 
@@ -183,25 +217,29 @@ mod tests {
             backward in 0.1..5.0_f64,
             transfer in 0.0..2.0_f64,
         ) {
-            let costs = Costs { forward, backward, weights: backward / 2.0, transfer };
+            let costs = Costs { forward, backward, weights: backward / 2.0, both: forward + backward, transfer };
             let simulation = Simulation::run(schedule, p, m, v, costs).unwrap();
-            // In the order in which a micro-batch goes through the chunks of all stages.
-            let mut times = HashMap::new();
+            // In the order in which a micro-batch goes through the pieces of the model.
+            let (mut times, mut stages) = (HashMap::new(), HashMap::new());
             for (stage, done) in simulation.stages.iter().enumerate() {
-                prop_assert!(done.windows(2).all(|pair| pair[0].end <= pair[1].start));
+                let together = |one: &TimedWork, two: &TimedWork| (one.start, one.end) == (two.start, two.end);
+                prop_assert!(done.windows(2).all(|pair| pair[0].end <= pair[1].start || together(&pair[0], &pair[1])));
                 for TimedWork { work, start, end } in done {
-                    times.insert((work.pass, work.micro_batch, work.chunk * p + stage as u64), (*start, *end));
+                    let piece = schedule.piece(stage as u64, p, work.chunk);
+                    times.insert((work.pass, work.micro_batch, piece), (*start, *end));
+                    stages.insert((work.micro_batch, piece), stage);
                 }
             }
-            let hop = if p > 1 { transfer } else { 0.0 };
             for micro_batch in 0..m {
-                for place in 1..p * v {
-                    let forward = |place| times[&(Pass::Forward, micro_batch, place)];
-                    let backward = |place| times[&(Pass::Backward, micro_batch, place)];
-                    prop_assert!(forward(place - 1).1 + hop <= forward(place).0);
-                    prop_assert!(backward(place).1 + hop <= backward(place - 1).0);
+                let last = schedule.pieces(p, v) - 1;
+                for piece in 1..=last {
+                    let forward = |piece| times[&(Pass::Forward, micro_batch, piece)];
+                    let backward = |piece| times[&(Pass::Backward, micro_batch, piece)];
+                    let is_here = stages[&(micro_batch, piece - 1)] == stages[&(micro_batch, piece)];
+                    let hop = if is_here { 0.0 } else { transfer };
+                    prop_assert!(forward(piece - 1).1 + hop <= forward(piece).0);
+                    prop_assert!(backward(piece).1 + hop <= backward(piece - 1).0);
                 }
-                let last = p * v - 1;
                 prop_assert!(times[&(Pass::Forward, micro_batch, last)].1 <= times[&(Pass::Backward, micro_batch, last)].0);
             }
         }
@@ -210,7 +248,7 @@ mod tests {
         fn the_bubble_of_equal_costs_is_the_closed_form((schedule, p, m, v) in schedules()) {
             // With equal costs of all passes the closed form holds for the interleaved schedule too.
             let backward = (schedule.passes() - 1) as f64;
-            let costs = Costs { forward: 1.0, backward, weights: 1.0, transfer: 0.0 };
+            let costs = Costs { forward: 1.0, backward, weights: 1.0, both: 1.0 + backward, transfer: 0.0 };
             let simulation = Simulation::run(schedule, p, m, v, costs).unwrap();
             let ideal = schedule.ideal_bubble(p, m, v);
             prop_assert!((simulation.bubble() - ideal).abs() < 1e-9, "{} {}", simulation.bubble(), ideal);
@@ -218,14 +256,17 @@ mod tests {
 
         #[test]
         fn as_many_are_in_flight_as_the_closed_form_says((schedule, p, m, v) in schedules()) {
-            let costs = Costs { forward: 1.0, backward: 2.0, weights: 1.0, transfer: 0.1 };
+            let costs = Costs { forward: 1.0, backward: 2.0, weights: 1.0, both: 3.0, transfer: 0.1 };
             let simulation = Simulation::run(schedule, p, m, v, costs).unwrap();
             for stage in 0..p {
                 let in_flight = schedule.in_flight(stage, p, m, v);
                 prop_assert_eq!(simulation.peak_in_flight(stage as usize), in_flight);
-                prop_assert_eq!(most_put_off(&schedule.order(stage, p, m, v), in_flight), schedule.put_off(stage, p, m));
+                if !schedule.is_dual() {
+                    prop_assert_eq!(most_put_off(&schedule.order(stage, p, m, v), in_flight), schedule.put_off(stage, p, m));
+                }
             }
-            let at_head = simulation.peak_in_flight_through(p as usize - 1, v - 1);
+            let last = if schedule.is_dual() { 0 } else { p as usize - 1 };
+            let at_head = simulation.peak_in_flight_through(last, v - 1);
             prop_assert_eq!(at_head, schedule.in_flight_at_head(m));
         }
     }
@@ -240,7 +281,7 @@ mod tests {
 
     #[test]
     fn twice_the_backward_leaves_the_bubble_as_it_is() {
-        let costs = Costs { forward: 1.0, backward: 2.0, weights: 1.0, transfer: 0.0 };
+        let costs = Costs { forward: 1.0, backward: 2.0, weights: 1.0, both: 3.0, transfer: 0.0 };
         for (schedule, chunks, ideal) in [
             (Schedule::Gpipe, 1, 3.0 / 11.0),
             (Schedule::OneForwardOneBackward, 1, 3.0 / 11.0),
@@ -255,7 +296,7 @@ mod tests {
     #[test]
     fn gradients_of_weights_fill_the_bubble() {
         for (forward, backward, weights) in [(1.0, 2.0, 1.0), (1.0, 2.5, 0.9), (2.0, 3.0, 0.5)] {
-            let costs = Costs { forward, backward, weights, transfer: 0.0 };
+            let costs = Costs { forward, backward, weights, both: forward + backward, transfer: 0.0 };
             for (stages, micro_batches) in [(2, 2), (4, 8), (8, 64)] {
                 let run = |schedule| Simulation::run(schedule, stages, micro_batches, 1, costs).unwrap().duration();
                 let work = micro_batches as f64 * (forward + backward);
@@ -268,14 +309,25 @@ mod tests {
     }
 
     #[test]
+    fn both_ways_need_enough_of_everything() {
+        let costs = Costs { forward: 1.0, backward: 2.0, weights: 1.0, both: 3.0, transfer: 0.0 };
+        for (stages, micro_batches, chunks) in
+            [(1, 8, 2), (3, 12, 2), (4, 6, 2), (4, 9, 2), (4, 8, 1), (u64::MAX, 2, 2)]
+        {
+            assert!(Simulation::run(Schedule::DualPipe, stages, micro_batches, chunks, costs).is_err());
+        }
+        assert!(Simulation::run(Schedule::DualPipeV, 3, 7, 2, costs).is_ok());
+    }
+
+    #[test]
     fn stages_that_wait_for_each_other_are_found_out() {
-        let work = |pass, micro_batch| Work { pass, micro_batch, chunk: 0 };
+        let work = |pass, micro_batch| Turn::alone(Work { pass, micro_batch, chunk: 0 });
         let orders = [
             vec![work(Pass::Backward, 0), work(Pass::Forward, 0)],
             vec![work(Pass::Forward, 0), work(Pass::Backward, 0)],
         ];
-        let costs = Costs { forward: 1.0, backward: 1.0, weights: 0.0, transfer: 0.0 };
-        let error = Simulation::run_orders(&orders, 1, costs).unwrap_err().to_string();
+        let costs = Costs { forward: 1.0, backward: 1.0, weights: 0.0, both: 2.0, transfer: 0.0 };
+        let error = Simulation::run_turns(Schedule::Gpipe, &orders, 1, costs).unwrap_err().to_string();
         assert!(error.contains("stands still: stage 0"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use stepscope_plan::{Device, ModelShape, Precision, Request};
+use stepscope_plan::{Device, ModelShape, Precision, Request, Schedule};
 
 use crate::{Format, amount, words};
 use assumptions::AssumptionArguments;
@@ -59,6 +59,9 @@ pub(crate) struct Arguments {
     /// Precision of gradients [default: fp32, as Megatron-LM accumulates them]
     #[arg(long, value_parser = words::precision(), help_heading = "Workload")]
     grads: Option<Precision>,
+    /// Try only this pipeline schedule [default: 1f1b, interleaved and zero-bubble]
+    #[arg(long, value_parser = words::schedule(), help_heading = "Workload")]
+    schedule: Option<Schedule>,
     /// Tokens to train on; adds the training time in days and GPU-days.
     #[arg(long, value_name = "TOKENS", value_parser = amount::parse, help_heading = "Workload")]
     tokens: Option<u64>,
@@ -119,6 +122,7 @@ fn searched(
         sequence_length,
         precision: arguments.precision,
         gradients: arguments.grads.unwrap_or(Precision::Fp32),
+        schedule: arguments.schedule,
     };
     let search = request.search()?;
     let report = Report { request: &request, search: &search, recorded, tokens: arguments.tokens };

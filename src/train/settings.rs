@@ -19,7 +19,6 @@ fn usual() -> ParallelLayout {
     ParallelLayout { prefetch: 2, micro_batch: 4, micro_batches: 4, sequence_length: 128, ..ParallelLayout::default() }
 }
 const USUAL_MODEL: &str = "tiny";
-const USUAL_CHUNKS: u64 = 2;
 
 /// Settings of the command line and of a file.
 #[derive(clap::Args, Default, Serialize, Deserialize)]
@@ -53,7 +52,7 @@ pub(super) struct Settings {
     prefetch: Option<u64>,
     #[arg(long, value_parser = words::schedule(), help = format!("Pipeline schedule [default: {}]", usual().schedule.name()), help_heading = "Parallelism and memory")]
     schedule: Option<Schedule>,
-    #[arg(long, value_name = "N", help = format!("Model chunks per stage in an interleaved schedule [default: {USUAL_CHUNKS}]"), help_heading = "Parallelism and memory")]
+    #[arg(long, value_name = "N", help = format!("Model chunks per stage in an interleaved schedule [default: {}]", Schedule::Interleaved.fewest_chunks()), help_heading = "Parallelism and memory")]
     chunks: Option<u64>,
     #[arg(long, value_name = "B", help = format!("Sequences per micro-batch [default: {}]", usual().micro_batch), help_heading = "Model and data")]
     micro_batch: Option<u64>,
@@ -208,7 +207,7 @@ impl Settings {
     fn layout(&self) -> ParallelLayout {
         let usual = usual();
         let schedule = self.schedule.unwrap_or(usual.schedule);
-        let usual_chunks = if schedule == Schedule::Interleaved { USUAL_CHUNKS } else { usual.chunks };
+        let usual_chunks = schedule.fewest_chunks();
         let precision = self.precision.unwrap_or(usual.precision);
         ParallelLayout {
             dp: self.dp.unwrap_or(usual.dp),

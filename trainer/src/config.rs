@@ -95,9 +95,13 @@ impl TrainConfig {
 
     /// Says what does not go together.
     pub fn check(&self) -> Result<(), TrainError> {
+        let wrong = |why: String| Err(TrainError::Settings(why));
+        if self.layout.schedule.is_dual() {
+            let name = self.layout.schedule.name();
+            return wrong(format!("--schedule {name} is planned and analyzed, not trained"));
+        }
         self.layout.check(&self.model)?;
         model::check(&self.model)?;
-        let wrong = |why: String| Err(TrainError::Settings(why));
         if self.model.vocabulary < BYTE_VALUES {
             return wrong(format!(
                 "tokens are bytes, so the vocabulary needs at least {BYTE_VALUES} entries, not {}",

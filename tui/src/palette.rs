@@ -101,6 +101,8 @@ pub const fn pass(pass: Pass, is_even: bool) -> Shades {
         (Pass::Forward, false) => LIGHT_BLUE,
         (Pass::Backward, true) => ORANGE,
         (Pass::Backward, false) => LIGHT_ORANGE,
+        (Pass::Weights, true) => GREEN,
+        (Pass::Weights, false) => MINT,
     }
 }
 

@@ -138,6 +138,7 @@ impl Theme {
         let letter = match pass {
             Pass::Forward => 'F',
             Pass::Backward => 'B',
+            Pass::Weights => 'W',
         };
         self.mark(palette::pass(pass, is_even), letter)
     }

@@ -26,7 +26,8 @@ pub fn ideal_work(
             micro_batch: MicroBatch(i32::try_from(timed.work.micro_batch).ok()?),
             pass: match timed.work.pass {
                 stepscope_plan::Pass::Forward => Pass::Forward,
-                stepscope_plan::Pass::Backward | stepscope_plan::Pass::Weights => Pass::Backward,
+                stepscope_plan::Pass::Backward => Pass::Backward,
+                stepscope_plan::Pass::Weights => Pass::Weights,
             },
             start: timed.start as i64,
             end: timed.end as i64,

@@ -127,14 +127,18 @@ impl Check for FewMicroBatches {
                 doubt(pipeline)
             ),
             advice: match pipeline.schedule {
-                Schedule::Interleaved | Schedule::ZeroBubble => {
+                Schedule::Interleaved | Schedule::ZeroBubble | Schedule::DualPipe | Schedule::DualPipeV => {
                     "use more, smaller micro-batches, or fewer stages".into()
                 }
                 // An interleaved one needs a multiple of the stages.
-                _ if pipeline.micro_batches.is_multiple_of(pipeline.stages) => {
+                Schedule::Gpipe | Schedule::OneForwardOneBackward
+                    if pipeline.micro_batches.is_multiple_of(pipeline.stages) =>
+                {
                     "use more, smaller micro-batches, or an interleaved or zero-bubble schedule".into()
                 }
-                _ => "use more, smaller micro-batches, or a zero-bubble schedule".into(),
+                Schedule::Gpipe | Schedule::OneForwardOneBackward => {
+                    "use more, smaller micro-batches, or a zero-bubble schedule".into()
+                }
             },
             ..Found::default()
         })

@@ -131,7 +131,7 @@ fn step_windows(members: &[usize], ranks: &[RankResult], alignment: &Alignment) 
                     let start = alignment.align(index, item.start);
                     *first = Some(first.map_or(start, |first| first.min(start)));
                 }
-                Pass::Backward => {
+                Pass::Backward | Pass::Weights => {
                     let end = alignment.align(index, item.end);
                     *last = Some(last.map_or(end, |last| last.max(end)));
                 }

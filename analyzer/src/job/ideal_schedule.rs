@@ -26,12 +26,16 @@ pub(crate) fn run_schedule(
 }
 
 /// What a pass takes on average, over the work of some ranks. Where a stage comes back to a micro-batch, it is for the
-/// gradients of weights; where it goes on to them at once, both are one.
+/// gradients of weights; where it goes on to them at once, both are one. Where passes overlap they cannot be told apart so: each is
+/// what its kernels take, nothing is gained, and weights take half of a backward pass.
 pub(crate) fn mean_costs<'a>(
     schedule: Schedule,
     ranks: impl Iterator<Item = impl Iterator<Item = &'a WorkItem>>,
 ) -> Option<Costs> {
     let (mut forward, mut backward, mut weights) = (Mean::default(), Mean::default(), Mean::default());
+    if schedule.is_dual() {
+        return overlapping_costs(schedule, ranks);
+    }
     for items in ranks {
         let mut came_back = HashSet::new();
         for item in items {
@@ -40,7 +44,7 @@ pub(crate) fn mean_costs<'a>(
                 Pass::Forward => forward.add(time),
                 Pass::Backward if schedule != Schedule::ZeroBubble => backward.add(time),
                 Pass::Backward if came_back.insert((item.step, item.micro_batch)) => backward.add(time),
-                Pass::Backward => {
+                Pass::Backward | Pass::Weights => {
                     weights.add(time);
                     // It is of the backward pass that came before it.
                     backward.sum += time;
@@ -49,7 +53,28 @@ pub(crate) fn mean_costs<'a>(
         }
     }
     let (forward, backward, weights) = (forward.mean()?, backward.mean()?, weights.mean().unwrap_or(0.0));
-    Some(Costs { forward, backward, weights, transfer: 0.0 })
+    Some(Costs { forward, backward, weights, both: forward + backward, transfer: 0.0 })
+}
+
+/// What a pass takes on average, where kernels of two passes take turns: all of a micro-batch's, however many pieces they are in.
+fn overlapping_costs<'a>(
+    schedule: Schedule,
+    ranks: impl Iterator<Item = impl Iterator<Item = &'a WorkItem>>,
+) -> Option<Costs> {
+    let (mut sums, mut passes) = ([0, 0], [0, 0]);
+    for items in ranks {
+        let mut micro_batches = HashSet::new();
+        for item in items {
+            let pass = usize::from(item.pass != Pass::Forward);
+            sums[pass] += item.end - item.start;
+            passes[pass] += usize::from(micro_batches.insert((item.step, item.micro_batch, pass)));
+        }
+    }
+    // Through one of the copies, or there and back.
+    let chunks = if schedule == Schedule::DualPipe { 1.0 } else { 2.0 };
+    let mean = |pass: usize| (passes[pass] > 0).then(|| sums[pass] as f64 / passes[pass] as f64 / chunks);
+    let (forward, backward) = (mean(0)?, mean(1)?);
+    Some(Costs { forward, backward, weights: backward / 2.0, both: forward + backward, transfer: 0.0 })
 }
 
 #[derive(Default)]
@@ -111,12 +136,14 @@ mod tests {
         };
         assert_eq!(costs(Schedule::ZeroBubble), (10.0, 20.0, 8.0));
         assert_eq!(costs(Schedule::Gpipe), (10.0, 10.0, 0.0));
+        assert_eq!(costs(Schedule::DualPipe), (10.0, 20.0, 10.0), "of each micro-batch 20 back, in two pieces");
+        assert_eq!(costs(Schedule::DualPipeV), (5.0, 10.0, 5.0), "there and back");
         assert!(mean_costs(Schedule::Gpipe, [items[..1].iter()].into_iter()).is_none());
     }
 
     #[test]
     fn more_passes_than_were_recorded_are_not_believed() {
-        let costs = Costs { forward: 1.0, backward: 1.0, weights: 0.0, transfer: 0.0 };
+        let costs = Costs { forward: 1.0, backward: 1.0, weights: 0.0, both: 2.0, transfer: 0.0 };
         let run = |sizes, recorded| {
             let simulation = run_schedule(Schedule::OneForwardOneBackward, sizes, recorded, costs)?;
             Ok(simulation.stages.iter().map(Vec::len).sum::<usize>())

@@ -27,6 +27,8 @@ pub enum Pass {
     Forward,
     /// Backward.
     Backward,
+    /// The gradients of weights, where a schedule puts them off.
+    Weights,
 }
 
 impl Pass {

@@ -77,7 +77,9 @@ fn passes(run: &Run, analysis: &Analysis, step: Step) -> Result<Vec<RankWork>> {
     let ranks: Vec<Rank> = pipeline::ranks(analysis).into_iter().take(DRAWN_STAGES).collect();
     let wanted = |figures: &&StepFigures| ranks.contains(&figures.rank);
     let figures: Vec<StepFigures> = analysis.steps.iter().filter(wanted).cloned().collect();
-    Ok(step_passes(run, step, &figures)?)
+    let Some(pipeline) = &analysis.pipeline else { return Ok(Vec::new()) };
+    let passes = step_passes(run, step, &figures)?;
+    Ok(passes.into_iter().map(|work| work.with_weights(pipeline.schedule)).collect())
 }
 
 fn head(analysis: &Analysis) -> String {

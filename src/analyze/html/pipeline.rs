@@ -77,7 +77,8 @@ pub(super) fn plot(analysis: &Analysis, step: Step, passes: &[RankWork]) -> Resu
     let bubble = bubble.into_iter().find(|bubble| bubble.step == step);
     let bubble = bubble.map_or_else(String::new, |bubble| format!("bubble {}; ", text::percent(bubble.bubble)));
     let note = format!("{bubble}numbers are micro-batches, gray is bubble; first rank of each stage");
-    let legend = [("forward", Pass::Forward), ("backward", Pass::Backward)]
-        .map(|(word, pass)| (word.to_owned(), of_pass(pass, true)));
-    Ok(Figure { title, note, legend: legend.into(), svg }.written())
+    let legend = [("forward", Pass::Forward), ("backward", Pass::Backward), ("gradients of weights", Pass::Weights)];
+    let drawn = |(_, pass): &(&str, Pass)| items().any(|item| item.pass == *pass);
+    let legend = legend.into_iter().filter(drawn).map(|(word, pass)| (word.to_owned(), of_pass(pass, true)));
+    Ok(Figure { title, note, legend: legend.collect(), svg }.written())
 }

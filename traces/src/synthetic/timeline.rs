@@ -100,7 +100,7 @@ impl Recipe {
             placed = false;
             for stage in 0..stages as usize {
                 let Some(&work) = orders[stage].get(builders[stage].timeline.passes.len()) else { continue };
-                let ready = match work.input(stage as u64, stages, chunks) {
+                let ready = match schedule.input(work, stage as u64, stages, chunks) {
                     None => start,
                     Some((from, input)) => {
                         let from = from as usize;

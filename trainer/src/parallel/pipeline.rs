@@ -108,7 +108,8 @@ impl Pipeline {
     /// What another stage has made for this work.
     fn receive(&self, work: Work, stage: &Stage, category: MemoryCategory) -> Option<Tensor> {
         let (forward, backward) = self.groups.as_ref()?;
-        let (from, _) = work.input(self.stage, self.layout.pp, self.layout.chunks)?;
+        let ParallelLayout { schedule, pp, chunks, .. } = self.layout;
+        let (from, _) = schedule.input(work, self.stage, pp, chunks)?;
         if from == self.stage {
             return None;
         }

@@ -148,7 +148,7 @@ prop_compose! {
         ][..]),
         context in select(&ContextExchange::ALL[..]),
         zero in select(&Zero::ALL[..]),
-        schedule in select(&Schedule::ALL[..]),
+        schedule in select(&Schedule::ONE_WAY[..]),
         recompute in select(&Recompute::ALL[..]),
         micro_batches in select(&[1_u64, 2][..]),
         naive in any::<bool>(),

@@ -15,6 +15,10 @@ fn layouts_that_do_not_fit_are_refused() {
     let base = single();
     for (layout, why) in [
         (ParallelLayout { tp: 3, ..base }, "8 heads are not divisible by tp 3"),
+        (
+            ParallelLayout { schedule: Schedule::DualPipe, chunks: 2, pp: 2, micro_batches: 4, ..base },
+            "--schedule dualpipe is planned and analyzed, not trained",
+        ),
         (ParallelLayout { pp: 9, ..base }, "8 layers are too few for pp 9"),
         (ParallelLayout { micro_batches: 0, ..base }, "micro-batches is 0"),
         (

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use stepscope_analyzer::{Analysis, RankSpans, RankWork, StepFigures, TimelineColumns};
+use stepscope_plan::Schedule;
 use stepscope_traces::{Nanos, Rank, Step, Window};
 
 /// What a view would like to see.
@@ -41,6 +42,8 @@ pub(crate) struct PassesRequest {
     pub(crate) step: Step,
     /// Where the step lies on each rank that is asked for.
     pub(crate) figures: Vec<StepFigures>,
+    /// Which says what a stage comes back for.
+    pub(crate) schedule: Schedule,
 }
 
 /// What was read last, of each kind.

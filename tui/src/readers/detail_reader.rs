@@ -165,7 +165,8 @@ impl DetailReader {
                     spans
                 }
             };
-            ranks.extend(spans.map(|spans| RankWork::of(&spans, figures, begin)));
+            let work = spans.map(|spans| RankWork::of(&spans, figures, begin));
+            ranks.extend(work.map(|work| work.with_weights(request.schedule)));
         }
         Ok(Passes { step: request.step, ranks })
     }

@@ -12,7 +12,7 @@ use ratatui::{
     text::{Line, Span},
 };
 use stepscope_analyzer::{NoIdeal, PipelineFigures, RankWork, StepFigures, WorkItem, ideal_work};
-use stepscope_plan::{Coordinates, text};
+use stepscope_plan::{Coordinates, Schedule, text};
 use stepscope_traces::{Nanos, Rank, Window};
 
 use self::grid::NAMES;
@@ -202,7 +202,7 @@ impl Pipeline {
         let steps = &scene.snapshot.steps;
         let step = steps.iter().find(|step| step.step == passes.step).map(|step| text::duration(step.duration_ns));
         title.extend(step.map(|step| Span::raw(format!(" of {step}"))));
-        let legend = legend(scene);
+        let legend = legend(scene, pipeline.schedule);
         let bubble =
             bubble.map(|bubble| Span::styled(format!(", bubble {}", text::percent(bubble.bubble)), theme.strong()));
         let fits = |bubble: &Span<'_>| title.width() + bubble.width() + 1 + legend.width() <= area.width.into();
@@ -251,11 +251,12 @@ impl Pipeline {
 }
 
 /// What colors and letters mean.
-fn legend(scene: &Scene<'_>) -> Line<'static> {
+fn legend(scene: &Scene<'_>, schedule: Schedule) -> Line<'static> {
     use stepscope_analyzer::Pass;
     let theme = scene.theme;
     let mut spans = Vec::new();
-    for (pass, word) in [(Pass::Forward, "forward"), (Pass::Backward, "backward")] {
+    let weights = (schedule == Schedule::ZeroBubble).then_some((Pass::Weights, "weights"));
+    for (pass, word) in [(Pass::Forward, "forward"), (Pass::Backward, "backward")].into_iter().chain(weights) {
         let (glyph, style) = theme.filled(theme.pass(pass, true));
         spans.extend([Span::styled(glyph.to_string(), style), Span::styled(format!(" {word}  "), theme.quiet())]);
     }
@@ -342,7 +343,7 @@ impl ViewBody for Pipeline {
         let ranks = ranks(scene, pipeline);
         let figures = scene.step_in_sight().iter().filter(|figures| ranks.contains(&figures.rank));
         let figures: Vec<StepFigures> = figures.cloned().collect();
-        let step = figures.first()?.step;
-        Some(DetailRequest::Passes(PassesRequest { step, figures }))
+        let (step, schedule) = (figures.first()?.step, pipeline.schedule);
+        Some(DetailRequest::Passes(PassesRequest { step, figures, schedule }))
     }
 }

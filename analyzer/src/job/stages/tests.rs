@@ -39,8 +39,13 @@ const JOB: Job = Job {
 
 impl Job {
     fn simulation(&self) -> Simulation {
-        let costs =
-            Costs { forward: FORWARD, backward: BACKWARD, weights: BACKWARD / 2.0, transfer: 2.0 * MESSAGE as f64 };
+        let costs = Costs {
+            forward: FORWARD,
+            backward: BACKWARD,
+            weights: BACKWARD / 2.0,
+            both: FORWARD + BACKWARD,
+            transfer: 2.0 * MESSAGE as f64,
+        };
         Simulation::run(self.schedule, self.stages, self.micro_batches, self.chunks, costs).unwrap()
     }
 
@@ -67,7 +72,8 @@ impl Job {
                     bytes: Some(MEGABYTE),
                     ..talk(kind, pipeline, 0, start, start + MESSAGE)
                 };
-                let input = timed.work.input(stage, self.stages, self.chunks).filter(|(from, _)| *from != stage);
+                let input =
+                    self.schedule.input(timed.work, stage, self.stages, self.chunks).filter(|(from, _)| *from != stage);
                 if let Some((from, _)) = input {
                     let receive = message(SpanKind::Receive, number(from, stage), start - MESSAGE);
                     match spans.last_mut() {
@@ -117,7 +123,7 @@ impl Job {
     fn next(&self, stage: u64, work: stepscope_plan::Work) -> Option<u64> {
         let wants = |other: &u64| {
             let order = self.schedule.order(*other, self.stages, self.micro_batches, self.chunks);
-            order.iter().any(|then| then.input(*other, self.stages, self.chunks) == Some((stage, work)))
+            order.iter().any(|then| self.schedule.input(*then, *other, self.stages, self.chunks) == Some((stage, work)))
         };
         (0..self.stages).filter(|other| *other != stage).find(wants)
     }

@@ -46,7 +46,8 @@ fn widths(figures: &[HeadlineFigure], lines: usize, note: usize) -> Vec<usize> {
 
 /// Draws the figures beside each other; says how many lines they take.
 pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) -> u16 {
-    let figures = [step_time(scene), elapsed(scene), speed(scene), mfu(scene), loss(scene), memory(scene)];
+    let figures = [step_time(scene), elapsed(scene), speed(scene), mfu(scene), loss(scene)].into_iter();
+    let figures: Vec<HeadlineFigure> = figures.chain(noise_scale(scene)).chain([memory(scene)]).collect();
     let room = usize::from(area.width);
     let fits = |(lines, note): &(usize, usize)| widths(&figures, *lines, *note).iter().sum::<usize>() <= room;
     let (lines, note) = WAYS.into_iter().find(fits).unwrap_or((1, 1));
@@ -170,6 +171,14 @@ fn loss(scene: &Scene<'_>) -> HeadlineFigure {
         figure.style = scene.theme.bad();
     }
     figure
+}
+
+/// How noisy gradients are, where that is measured: with more tokens in a step than that, they help less.
+fn noise_scale(scene: &Scene<'_>) -> Option<HeadlineFigure> {
+    let analysis = scene.snapshot.analysis.as_ref()?;
+    let scale = analysis.gradient_noise_scale()?;
+    let value = format!("{} tokens", text::count(scale as u64));
+    Some(figure(scene, "gradient noise", Some(value), ["about critical batch".into(), "critical batch".into()]))
 }
 
 /// From this part of a device on, memory may not last.

@@ -69,6 +69,7 @@ fn draw_item(buffer: &mut Buffer, place: Rect, theme: &Theme, item: &WorkItem) {
     let line = match item.pass {
         Pass::Forward => '=',
         Pass::Backward => '-',
+        Pass::Weights => '~',
     };
     let name = format!("{}{}", mark.letter, item.micro_batch);
     // A number that is cut is another number.
@@ -93,12 +94,13 @@ mod tests {
             item(12, Pass::Forward, 40, 60),
             item(7, Pass::Backward, 100, 160),
             item(8, Pass::Backward, 170, 174),
+            item(7, Pass::Weights, 180, 200),
         ];
         let all = Window { from: Nanos(0), to: Nanos(200) };
         let area = Rect::new(0, 0, NAMES + 20, 1);
         let mut buffer = Buffer::empty(area);
         draw_stage(&mut buffer, area, &Theme::new(ThemeName::Plain), "stage 0", &items, (all, all));
         let drawn: String = (NAMES..area.width).map(|x| buffer[(x, 0)].symbol().to_owned()).collect();
-        assert_eq!(drawn, "F7==F=....B7----.B..");
+        assert_eq!(drawn, "F7==F=....B7----.BW7");
     }
 }
