@@ -36,6 +36,10 @@ pub struct Groups {
     pub backward: Option<ProcessGroup>,
     /// The two ends of the pipeline, for an embedding they both hold.
     pub ends: Option<ProcessGroup>,
+    /// Who shares the experts.
+    pub expert: Option<ProcessGroup>,
+    /// Who holds the same experts.
+    pub expert_data: Option<ProcessGroup>,
 }
 
 /// What a group is for; the pipeline has two.
@@ -47,10 +51,13 @@ enum Use {
     Forward,
     Backward,
     Ends,
+    Expert,
+    ExpertData,
 }
 
 impl Use {
-    const ALL: [Use; 6] = [Use::World, Use::Tensor, Use::Data, Use::Forward, Use::Backward, Use::Ends];
+    const ALL: [Use; 8] =
+        [Use::World, Use::Tensor, Use::Data, Use::Forward, Use::Backward, Use::Ends, Use::Expert, Use::ExpertData];
 
     fn members(self, layout: &ParallelLayout, rank: u64) -> Vec<u64> {
         match self {
@@ -63,6 +70,8 @@ impl Use {
                 let ends = [stages[0], stages[stages.len() - 1]];
                 if ends.contains(&rank) { ends.to_vec() } else { Vec::new() }
             }
+            Use::Expert => layout.expert_group(rank),
+            Use::ExpertData => layout.expert_data_group(rank),
         }
     }
 
@@ -73,6 +82,8 @@ impl Use {
             Use::Data => Axis::Data,
             Use::Forward | Use::Backward => Axis::Pipeline,
             Use::Ends => Axis::Embedding,
+            Use::Expert => Axis::Expert,
+            Use::ExpertData => Axis::Data,
         }
     }
 }
@@ -83,6 +94,10 @@ fn all(layout: &ParallelLayout) -> Vec<(Use, Vec<u64>)> {
     for purpose in Use::ALL {
         // A tied embedding is on one rank when there is one stage.
         if purpose == Use::Ends && layout.pp == 1 {
+            continue;
+        }
+        // Where nobody shares experts, all replicas hold the same.
+        if purpose == Use::ExpertData && layout.ep == 1 {
             continue;
         }
         for rank in 0..layout.world_size() {
@@ -110,8 +125,13 @@ impl Groups {
                 Use::Forward => &mut groups.forward,
                 Use::Backward => &mut groups.backward,
                 Use::Ends => &mut groups.ends,
+                Use::Expert => &mut groups.expert,
+                Use::ExpertData => &mut groups.expert_data,
             };
             *slot = Some(group);
+        }
+        if layout.ep == 1 {
+            groups.expert_data = groups.data.clone();
         }
         groups
     }
@@ -136,7 +156,9 @@ mod tests {
         let layout = ParallelLayout { dp: 2, tp: 2, pp: 3, ..ParallelLayout::default() };
         let described = Groups::describe(&layout);
         for rank in (0..12).map(Rank) {
-            let Groups { world, tensor, data, forward, backward, ends } = Groups::of(&layout, rank);
+            let Groups { world, tensor, data, forward, backward, ends, expert, expert_data } =
+                Groups::of(&layout, rank);
+            assert_eq!((expert, &expert_data), (None, &data));
             for (group, size) in [(world, 12), (tensor, 2), (data, 2), (forward, 3), (backward, 3)] {
                 let group = group.unwrap();
                 assert_eq!((group.size(), group.ranks[group.index]), (size, rank));
@@ -146,5 +168,13 @@ mod tests {
             assert_eq!(ends.is_some(), stage != 1);
         }
         assert!(Groups::describe(&ParallelLayout::default()).is_empty());
+    }
+
+    #[test]
+    fn replicas_share_experts_with_their_neighbors() {
+        let layout = ParallelLayout { dp: 4, ep: 2, tp: 2, ..ParallelLayout::default() };
+        let Groups { expert, expert_data, .. } = Groups::of(&layout, Rank(5));
+        let ranks = |group: Option<ProcessGroup>| group.unwrap().ranks.iter().map(|rank| rank.0).collect::<Vec<_>>();
+        assert_eq!((ranks(expert), ranks(expert_data)), (vec![5, 7], vec![1, 5]));
     }
 }

@@ -1,6 +1,7 @@
 //! Strategies that spread training over ranks, one axis of the grid a file.
 
 pub(crate) mod data;
+pub(crate) mod expert;
 pub(crate) mod pipeline;
 #[cfg(test)]
 mod rendezvous_check;
