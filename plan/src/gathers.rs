@@ -50,8 +50,10 @@ pub(crate) struct Gathers {
     embedding: u64,
     /// Layers without experts.
     dense: u64,
-    /// Layers with experts, and these as often.
+    /// Layers with experts, without these.
     sparse: u64,
+    /// They come in an order of their own.
+    experts: u64,
     head: u64,
 }
 
@@ -75,15 +77,16 @@ impl Gathers {
             let middle = of_chunk(layers.start.saturating_add(longest).min(layers.end)..layers.end);
             gathers.dense += 2 * layout.through_a_chunk() * middle.dense;
             gathers.sparse += 2 * layout.through_a_chunk() * middle.sparse;
+            gathers.experts += 2 * layout.through_a_chunk() * middle.sparse;
         }
         gathers
     }
 
     /// Those of each of [`Holdings::units`](crate::memory::Holdings::units).
     pub(crate) fn of_units(self, has_embedding: bool) -> [u64; 6] {
-        let Gathers { embedding, dense, sparse, head } = self;
+        let Gathers { embedding, dense, sparse, experts, head } = self;
         let (own, copied) = if has_embedding { (embedding, 0) } else { (0, embedding) };
-        [own, dense, sparse, sparse, head, copied]
+        [own, dense, sparse, experts, head, copied]
     }
 
     /// With so many rounds more, each of which adds what the last one did.
@@ -93,6 +96,7 @@ impl Gathers {
             embedding: more(self.embedding, before.embedding),
             dense: more(self.dense, before.dense),
             sparse: more(self.sparse, before.sparse),
+            experts: more(self.experts, before.experts),
             head: more(self.head, before.head),
         }
     }
@@ -100,20 +104,26 @@ impl Gathers {
     /// Goes through all passes, where chunks have so many layers at most.
     fn count(model: &ModelShape, layout: &ParallelLayout, stage: u64, longest: u64) -> Gathers {
         let mut gathers = Gathers::default();
-        let (mut at, mut needed) = (0, HashMap::new());
+        let (mut at, mut at_experts, mut needed) = (0, 0, HashMap::new());
         for work in layout.schedule.order(stage, layout.pp, layout.micro_batches, layout.chunks) {
             let Range { start, end } = layout.chunk_layers(model, stage, work.chunk);
             for parts in layout.needs_of(model, stage, work, start..end.min(start.saturating_add(longest))) {
                 at += 1;
                 for part in parts {
+                    let at = match part {
+                        Part::Experts(_) => {
+                            at_experts += 1;
+                            at_experts
+                        }
+                        _ => at,
+                    };
                     let stayed = needed.insert(part, at).is_some_and(|before| at - before <= layout.prefetch);
                     match part {
                         _ if stayed => {}
                         Part::Embedding | Part::TiedEmbedding => gathers.embedding += 1,
                         Part::Layer(layer) if model.layer_experts(layer).is_some() => gathers.sparse += 1,
                         Part::Layer(_) => gathers.dense += 1,
-                        // As often as their layer.
-                        Part::Experts(_) => {}
+                        Part::Experts(_) => gathers.experts += 1,
                         Part::Head => gathers.head += 1,
                     }
                 }
@@ -133,8 +143,8 @@ mod tests {
     fn gathers(layers: u64, tied_embeddings: bool, layout: ParallelLayout, stage: u64) -> [u64; 3] {
         let model = ModelShape { layers, tied_embeddings, ..ModelShape::preset("tiny").unwrap() };
         layout.check(&model).unwrap();
-        let Gathers { embedding, dense, sparse, head } = Gathers::of_stage(&model, &layout, stage);
-        assert_eq!(sparse, 0);
+        let Gathers { embedding, dense, sparse, experts, head } = Gathers::of_stage(&model, &layout, stage);
+        assert_eq!((sparse, experts), (0, 0));
         [embedding, dense, head]
     }
 

@@ -233,9 +233,9 @@ fn introduce(config: &TrainConfig, choice: &ChosenBackend, training: &Training) 
 
 /// The model, and along which axes it is spread.
 fn run_name(config: &TrainConfig) -> String {
-    let ParallelLayout { dp, tp, sequence_parallel, cp, pp, zero, dp_replicate, .. } = config.layout;
+    let ParallelLayout { dp, tp, sequence_parallel, cp, ep, pp, zero, dp_replicate, .. } = config.layout;
     let mut name = config.model.name.clone();
-    for (axis, ranks) in [("dp", dp), ("tp", tp), ("cp", cp), ("pp", pp)] {
+    for (axis, ranks) in [("dp", dp), ("ep", ep), ("tp", tp), ("cp", cp), ("pp", pp)] {
         if ranks > 1 {
             name += &format!("-{axis}{ranks}");
         }
@@ -272,6 +272,7 @@ fn describe(info: &mut RunInfo, config: &TrainConfig, backend: &str) {
         ("betas".into(), serde_json::json!(config.optimizer.betas)),
         ("eps".into(), config.optimizer.epsilon.into()),
         ("z_loss".into(), config.z_loss.into()),
+        ("balance_loss".into(), config.model.experts.map_or(0.0, |_| config.balance_loss).into()),
         ("reduction".into(), serde_json::json!(config.reduction)),
         ("data".into(), if data.is_empty() { "built-in".into() } else { data.into() }),
     ]);

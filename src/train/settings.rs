@@ -40,6 +40,9 @@ pub(super) struct Settings {
     cp: Option<u64>,
     #[arg(long, value_parser = words::context_exchange(), help = format!("How these get each other's keys and values [default: {}]", usual().context.name()), help_heading = "Parallelism and memory")]
     cp_exchange: Option<ContextExchange>,
+    /// Replicas that share the experts of a model that has them; they divide the data-parallel ones [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Parallelism and memory")]
+    ep: Option<u64>,
     #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp), help_heading = "Parallelism and memory")]
     pp: Option<u64>,
     /// ZeRO stage: 1 shards optimizer state, 2 also gradients, 3 also parameters [default: 0]
@@ -106,6 +109,9 @@ pub(super) struct Settings {
     /// Weight of the squared logarithm of the softmax's sum in the loss, such as 1e-4 [default: 0]
     #[arg(long, value_name = "WEIGHT", help_heading = "Optimizer")]
     z_loss: Option<f64>,
+    /// Weight of the loss that has tokens choose experts equally often [default: 0.01]
+    #[arg(long, value_name = "WEIGHT", help_heading = "Optimizer")]
+    balance_loss: Option<f64>,
     /// Measure the gradient noise scale, from one micro-batch and all of them: about the critical batch size.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, help_heading = "Optimizer")]
     noise_scale: Option<bool>,
@@ -170,6 +176,7 @@ impl Settings {
             sequence_parallel: self.sequence_parallel.or(other.sequence_parallel),
             cp: self.cp.or(other.cp),
             cp_exchange: self.cp_exchange.or(other.cp_exchange),
+            ep: self.ep.or(other.ep),
             pp: self.pp.or(other.pp),
             zero: self.zero.or(other.zero),
             dp_replicate: self.dp_replicate.or(other.dp_replicate),
@@ -195,6 +202,7 @@ impl Settings {
             beta2: self.beta2.or(other.beta2),
             eps: self.eps.or(other.eps),
             z_loss: self.z_loss.or(other.z_loss),
+            balance_loss: self.balance_loss.or(other.balance_loss),
             noise_scale: self.noise_scale.or(other.noise_scale),
             eval_every: self.eval_every.or(other.eval_every),
             data: self.data.or(other.data),
@@ -215,7 +223,7 @@ impl Settings {
             sequence_parallel: self.sequence_parallel.unwrap_or(usual.sequence_parallel),
             cp: self.cp.unwrap_or(usual.cp),
             context: self.cp_exchange.unwrap_or(usual.context),
-            ep: usual.ep,
+            ep: self.ep.unwrap_or(usual.ep),
             pp: self.pp.unwrap_or(usual.pp),
             zero: self.zero.unwrap_or(usual.zero),
             dp_replicate: self.dp_replicate.unwrap_or(usual.dp_replicate),
@@ -271,6 +279,7 @@ impl Settings {
             deterministic: self.deterministic.unwrap_or(usual.deterministic),
             optimizer: self.optimizer(usual.optimizer, self.steps.unwrap_or(usual.steps)),
             z_loss: self.z_loss.unwrap_or(usual.z_loss),
+            balance_loss: self.balance_loss.unwrap_or(usual.balance_loss),
             noise_scale: self.noise_scale.unwrap_or(usual.noise_scale),
             evaluate_every: self.eval_every,
             data: self.data.clone().unwrap_or_default(),

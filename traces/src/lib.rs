@@ -90,6 +90,7 @@ pub use origin::Origin;
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{
     Device, EVALUATION_LOSS, NOISE_SCALE, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, STOOD_STILL, State, Written,
+    expert_tokens, layer_and_expert,
 };
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};

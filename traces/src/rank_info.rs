@@ -68,6 +68,20 @@ pub const RECORDED_WINDOW: &str = "recorded window";
 pub const EVALUATION_LOSS: &str = "evaluation_loss";
 /// See [`EVALUATION_LOSS`].
 pub const NOISE_SCALE: &str = "gradient_noise_scale";
+
+/// What comes before the layer and the expert in a counter of its tokens.
+const EXPERT_TOKENS: &str = "expert_tokens.";
+
+/// The counter of the tokens that went through an expert of a layer in a step, on the rank that holds the expert.
+pub fn expert_tokens(layer: u64, expert: u64) -> String {
+    format!("{EXPERT_TOKENS}{layer}.{expert}")
+}
+
+/// The layer and the expert whose tokens a counter counts, if it does.
+pub fn layer_and_expert(counter: &str) -> Option<(u64, u64)> {
+    let (layer, expert) = counter.strip_prefix(EXPERT_TOKENS)?.split_once('.')?;
+    Some((layer.parse().ok()?, expert.parse().ok()?))
+}
 /// The name of the ranges in which a rank's process did not run: it was stopped, or its machine had no time for it.
 pub const STOOD_STILL: &str = "process stood still";
 

@@ -19,7 +19,7 @@ use stepscope_traces::{MemoryCategory, open_regular};
 
 use crate::{
     backend::{Stream, Tensor},
-    comm::Groups,
+    comm::{Groups, ProcessGroup},
     config::TrainConfig,
     data::map_file,
     error::TrainError,
@@ -43,6 +43,9 @@ struct Description {
     tp: u64,
     pp: u64,
     chunks: u64,
+    /// Ranks among which experts are spread, each with a file of its own.
+    #[serde(default = "one")]
+    ep: u64,
     /// Sequences of a step and tokens of each: the same data needs the same.
     global_batch: u64,
     sequence_length: u64,
@@ -53,6 +56,11 @@ struct Description {
     z_loss: f64,
     #[serde(default)]
     holds_out: bool,
+}
+
+/// What older checkpoints do not say.
+fn one() -> u64 {
+    1
 }
 
 /// Writes a checkpoint of what comes before `step`, under `directory`. All ranks do so together.
@@ -68,11 +76,19 @@ pub(crate) fn save(
     let path = directory.join(format!("step-{step:06}"));
     let partial = path.with_extension("partial");
     parts.backend.synchronize()?;
-    let gathered = gather(state, parts, groups)?;
-    if at.is_first_replica() {
+    let (index, ep) = (at.dp % config.layout.ep, config.layout.ep);
+    let shared = (state, groups.data.as_ref(), at.is_first_replica(), file_name(at));
+    let experts = state.experts.as_deref();
+    let experts = experts
+        .map(|state| (state, groups.expert_data.as_ref(), at.dp < ep && at.cp == 0, expert_file_name(at, index)));
+    for (state, group, is_writer, name) in [Some(shared), experts].into_iter().flatten() {
+        let gathered = gather(state, parts, group)?;
+        if !is_writer {
+            continue;
+        }
         let written = fs::create_dir_all(&partial)
             .map_err(TrainError::file("create", &partial))
-            .and_then(|()| write(&partial.join(file_name(at)), state, &gathered));
+            .and_then(|()| write(&partial.join(name), state, &gathered));
         if written.is_err() {
             // A disk that is full needs it more than anyone else does.
             drop(fs::remove_dir_all(&partial));
@@ -87,7 +103,7 @@ pub(crate) fn save(
     if at.is_first_replica() && (at.tp, at.stage) == (0, 0) {
         let layout = config.layout;
         let (model, seed) = (config.model.clone(), config.seed);
-        let ParallelLayout { tp, pp, chunks, sequence_length, .. } = layout;
+        let ParallelLayout { tp, pp, chunks, ep, sequence_length, .. } = layout;
         let global_batch = layout.global_batch();
         let optimizer = Some(config.optimizer);
         let (z_loss, holds_out) = (config.z_loss, config.evaluate_every.is_some());
@@ -98,6 +114,7 @@ pub(crate) fn save(
             tp,
             pp,
             chunks,
+            ep,
             global_batch,
             sequence_length,
             optimizer,
@@ -114,6 +131,11 @@ pub(crate) fn save(
 
 fn file_name(at: Coordinates) -> String {
     format!("stage-{}-tensor-{}.safetensors", at.stage, at.tp)
+}
+
+/// Where some of the experts are.
+fn expert_file_name(at: Coordinates, index: u64) -> String {
+    format!("stage-{}-tensor-{}-experts-{index}.safetensors", at.stage, at.tp)
 }
 
 /// The name of a tensor in a file.
@@ -144,13 +166,13 @@ fn saved(state: &State, unit: usize) -> Vec<(&'static str, Tensor)> {
 fn gather(
     state: &State,
     parts: &RankParts,
-    groups: &Groups,
+    group: Option<&ProcessGroup>,
 ) -> Result<HashMap<(usize, &'static str), Vec<f32>>, TrainError> {
     let mut gathered = HashMap::new();
     for unit in 0..state.placement.units.len() {
         let elements = state.range(unit).len();
         for (kind, mine) in saved(state, unit) {
-            let whole = match &groups.data {
+            let whole = match group {
                 Some(group) if mine.elements() < elements => {
                     let whole = parts.backend.allocate(elements, mine.dtype(), MemoryCategory::Communication);
                     parts.communicator.all_gather(group, Stream::Compute, &mine, &whole);
@@ -212,15 +234,33 @@ pub fn changed_settings(config: &TrainConfig) -> Vec<String> {
     changed
 }
 
+/// A checkpoint that training can go on from.
+struct Found {
+    path: PathBuf,
+    step: u64,
+    /// Among how many files experts are spread.
+    ep: u64,
+}
+
+impl Found {
+    /// Files of experts that a rank may need; none, if there are no experts.
+    fn expert_files(&self, config: &TrainConfig, at: Coordinates) -> Vec<PathBuf> {
+        let files = if config.model.experts.is_some() { self.ep } else { 0 };
+        (0..files).map(|index| self.path.join(expert_file_name(at, index))).collect()
+    }
+}
+
 /// Finds the checkpoint that is meant, and says why training cannot go on from it.
-pub(crate) fn check(path: &Path, config: &TrainConfig) -> Result<(PathBuf, u64), TrainError> {
+fn check(path: &Path, config: &TrainConfig) -> Result<Found, TrainError> {
     let (path, description) = described(path)?;
     let layout = config.layout;
-    let Description { step, seed, model, tp, pp, chunks, global_batch, sequence_length, .. } = description;
+    let Description { step, seed, model, tp, pp, chunks, ep, global_batch, sequence_length, .. } = description;
     let why = if model != config.model {
         format!("it is from another model, {}", model.name)
     } else if (tp, pp, chunks) != (layout.tp, layout.pp, layout.chunks) {
-        format!("it is from tp {tp}, pp {pp} and {chunks} chunks per stage; only dp and zero may differ")
+        format!("it is from tp {tp}, pp {pp} and {chunks} chunks per stage; only dp, ep and zero may differ")
+    } else if model.experts.is_some_and(|experts| ep == 0 || !experts.count.is_multiple_of(ep)) {
+        format!("it is from ep {ep}, by which its experts are not divisible")
     } else if seed != config.seed {
         format!("its seed is {seed}, so the data order would differ")
     } else if (global_batch, sequence_length) != (layout.global_batch(), layout.sequence_length) {
@@ -231,18 +271,20 @@ pub(crate) fn check(path: &Path, config: &TrainConfig) -> Result<(PathBuf, u64),
     } else if step >= config.steps {
         format!("it is at step {step}, so --steps {} leaves nothing to do", config.steps)
     } else {
-        return Ok((path, step));
+        return Ok(Found { path, step, ep });
     };
     Err(TrainError::File { action: "resume from", path, why })
 }
 
 /// As [`check`], and that the files of all ranks are there and whole.
 pub(crate) fn check_files(path: &Path, config: &TrainConfig) -> Result<(), TrainError> {
-    let (path, _) = check(path, config)?;
+    let found = check(path, config)?;
     let ParallelLayout { tp, pp, .. } = config.layout;
     for (stage, tp) in (0..pp).flat_map(|stage| (0..tp).map(move |tp| (stage, tp))) {
-        let file = path.join(file_name(Coordinates { stage, dp: 0, cp: 0, tp }));
-        SafeTensors::deserialize(&open(&file)?).map_err(TrainError::file("read", &file))?;
+        let at = Coordinates { stage, dp: 0, cp: 0, tp };
+        for file in [vec![found.path.join(file_name(at))], found.expert_files(config, at)].concat() {
+            SafeTensors::deserialize(&open(&file)?).map_err(TrainError::file("read", &file))?;
+        }
     }
     Ok(())
 }
@@ -254,22 +296,35 @@ fn open(file: &Path) -> Result<Mmap, TrainError> {
 
 /// Reads a checkpoint into a rank's state: the step to go on with.
 pub(crate) fn restore(path: &Path, config: &TrainConfig, at: Coordinates, state: &State) -> Result<u64, TrainError> {
-    let (path, step) = check(path, config)?;
-    let wrong = |why: String| Err(TrainError::File { action: "resume from", path: path.clone(), why });
-    let file = path.join(file_name(at));
-    let bytes = open(&file)?;
-    let tensors = SafeTensors::deserialize(&bytes).map_err(TrainError::file("read", &file))?;
+    let found = check(path, config)?;
+    restore_from(&[found.path.join(file_name(at))], state, &|_| 0)?;
+    if let (Some(state), Some(experts)) = (state.experts.as_deref(), config.model.experts) {
+        // Whoever held them when it was written.
+        restore_from(&found.expert_files(config, at), state, &|slot| {
+            (slot.copy / (experts.count / found.ep)) as usize
+        })?;
+    }
+    Ok(found.step)
+}
+
+/// Reads tensors from files, each from the one that has it.
+fn restore_from(files: &[PathBuf], state: &State, which: &dyn Fn(&Slot) -> usize) -> Result<(), TrainError> {
+    let opened = files.iter().map(|file| open(file)).collect::<Result<Vec<_>, _>>()?;
+    let read = files.iter().zip(&opened);
+    let read = read.map(|(file, bytes)| SafeTensors::deserialize(bytes).map_err(TrainError::file("read", file)));
+    let read = read.collect::<Result<Vec<_>, _>>()?;
     for unit in 0..state.placement.units.len() {
         let of = &state.placement.units[unit];
         for kind in ["master", "first_moment", "second_moment"] {
             let mut values = vec![0.0_f32; of.elements() as usize];
             for slot in state.placement.slots_of(of) {
-                let name = tensor_name(slot, kind);
-                let tensor = tensors.tensor(&name).map_err(TrainError::file("read", &file))?;
+                let (name, file) = (tensor_name(slot, kind), &files[which(slot)]);
+                let tensor = read[which(slot)].tensor(&name).map_err(TrainError::file("read", file))?;
                 let shape = [slot.rows as usize, slot.columns as usize];
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
                     let (shape, dtype) = (tensor.shape(), tensor.dtype());
-                    return wrong(format!("{name} has unexpected type {dtype:?} or shape {shape:?}"));
+                    let why = format!("{name} has unexpected type {dtype:?} or shape {shape:?}");
+                    return Err(TrainError::File { action: "resume from", path: file.clone(), why });
                 }
                 let target = &mut values[place(slot, of.range.start)];
                 bytemuck::cast_slice_mut(target).copy_from_slice(tensor.data());
@@ -277,7 +332,7 @@ pub(crate) fn restore(path: &Path, config: &TrainConfig, at: Coordinates, state:
             state.restore(unit, kind, values);
         }
     }
-    Ok(step)
+    Ok(())
 }
 
 /// Refuses to write checkpoints among others, or among anything else: none would be overwritten, and the training would

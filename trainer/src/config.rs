@@ -31,6 +31,8 @@ pub struct TrainConfig {
     pub optimizer: OptimizerSettings,
     /// The weight of the z-loss beside the cross-entropy: 0, if there is none.
     pub z_loss: f64,
+    /// The weight of the balance loss of experts beside the cross-entropy: 0, if there is none.
+    pub balance_loss: f64,
     /// Whether the gradient noise scale is measured.
     pub noise_scale: bool,
     /// After every so many steps, the loss of a part of the data that is not trained on.
@@ -84,6 +86,7 @@ impl TrainConfig {
             reduction: GradientReduction::default(),
             deterministic: false,
             z_loss: 0.0,
+            balance_loss: 0.01,
             noise_scale: false,
             evaluate_every: None,
             data: Vec::new(),
@@ -121,11 +124,23 @@ impl TrainConfig {
         if self.evaluate_every == Some(0) {
             return wrong("--eval-every must be at least 1".into());
         }
+        if self.layout.cp > 1 && self.model.experts.is_some() {
+            return wrong(
+                "--cp needs a model without experts: how evenly these are chosen is counted over whole sequences"
+                    .into(),
+            );
+        }
         if let Some(every) = self.evaluate_every.filter(|every| *every > self.steps) {
             return wrong(format!("--eval-every {every} never comes in {} steps", self.steps));
         }
         if !(0.0..=1.0).contains(&self.z_loss) {
             return wrong("--z-loss must be between 0 and 1".into());
+        }
+        if !(0.0..=1.0).contains(&self.balance_loss) {
+            return wrong("--balance-loss must be between 0 and 1".into());
+        }
+        if self.model.experts.is_some() && self.layout.schedule == Schedule::ZeroBubble {
+            return wrong("experts need a schedule that does not put gradients off (no --schedule zero-bubble)".into());
         }
         self.check_noise_scale()?;
         let bounds = [self.patience.join, self.patience.collective].map(|bound| bound.as_secs());
@@ -137,10 +152,11 @@ impl TrainConfig {
 
     /// Says why the gradient noise scale cannot be measured, if it is to be: where the gradient of one micro-batch is whole nowhere.
     fn check_noise_scale(&self) -> Result<(), TrainError> {
-        let ParallelLayout { dp, pp, micro_batches, sequence_parallel, cp, schedule, .. } = self.layout;
+        let ParallelLayout { dp, ep, pp, micro_batches, sequence_parallel, cp, schedule, .. } = self.layout;
         let why = [
             (dp * micro_batches < 2, "at least two micro-batches or replicas"),
             (cp > 1, "sequences that are not divided among ranks (no --cp)"),
+            (ep > 1, "experts that are not shared (no --ep)"),
             (sequence_parallel, "gradients that are not divided by tokens (no --sequence-parallel)"),
             (
                 schedule == Schedule::ZeroBubble,
@@ -166,6 +182,7 @@ impl TrainConfig {
             "deterministic": self.deterministic,
             "optimizer": self.optimizer,
             "z_loss": self.z_loss,
+            "balance_loss": self.balance_loss,
             "noise_scale": self.noise_scale,
             "evaluate_every": self.evaluate_every,
             "data": self.data,

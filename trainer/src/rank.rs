@@ -9,7 +9,7 @@ use std::{
 };
 
 use stepscope_plan::{Coordinates, Placement};
-use stepscope_traces::{Counter, EVALUATION_LOSS, NOISE_SCALE, Phase, Rank, Stage as StageNumber, Step};
+use stepscope_traces::{Counter, EVALUATION_LOSS, NOISE_SCALE, Phase, Rank, Stage as StageNumber, Step, expert_tokens};
 
 use crate::{
     backend::Stream,
@@ -18,9 +18,11 @@ use crate::{
     config::{GradientReduction, TrainConfig},
     data::{Dataset, Use},
     error::TrainError,
-    model::{Batch, Engine, Sizes, Stage, initial},
+    model::{Batch, EXPERTS_ON_CPU, Engine, Sizes, Stage, initial},
     noise_scale::{Measured, NoiseScale},
-    parallel::{context::ContextParallel, data::Replicas, pipeline::Pipeline, tensor::TensorParallel},
+    parallel::{
+        context::ContextParallel, data::Replicas, expert::ExpertParallel, pipeline::Pipeline, tensor::TensorParallel,
+    },
     parts::RankParts,
     state::State,
 };
@@ -61,6 +63,9 @@ impl TrainingRank {
     /// Takes memory and makes the initial weights, or reads those of the checkpoint to go on from.
     pub fn new(config: &TrainConfig, rank: Rank, parts: RankParts) -> Result<TrainingRank, TrainError> {
         config.check()?;
+        if config.model.experts.is_some() && parts.backend.experts().is_none() {
+            return Err(TrainError::Model(EXPERTS_ON_CPU.into()));
+        }
         let (config, layout) = (config.clone(), config.layout);
         let at = layout.coordinates(rank.0.into());
         let groups = Groups::of(&layout, rank);
@@ -72,27 +77,33 @@ impl TrainingRank {
             recorder: recorder.clone(),
             tensor: TensorParallel::new(communicator.clone(), groups.tensor.clone(), layout.sequence_parallel),
             context: ContextParallel::new(backend.clone(), communicator.clone(), groups.context.clone(), &layout),
+            expert: ExpertParallel {
+                backend: backend.clone(),
+                communicator: communicator.clone(),
+                group: groups.expert.clone(),
+            },
             numbers: config.numbers,
-            sizes: Sizes::of(&config.model, &layout),
+            sizes: Sizes::of(&config.model, &layout, config.balance_loss),
         };
         let overlap = config.reduction == GradientReduction::Bucketed;
         let (of, group, copies) = (communicator.clone(), groups.data.clone(), groups.replicate.clone());
         let replicas =
             Replicas { backend: backend.clone(), communicator: of, recorder: recorder.clone(), group, copies, overlap };
-        let stage = Stage::new(engine, &placement, &layout, config.z_loss, config.noise_scale);
+        let of_experts = Placement::of_experts(&config.model, &layout, at);
+        let stage = Stage::new(engine, (&placement, &of_experts), &layout, config.z_loss, config.noise_scale);
         let ends = groups.ends.clone().filter(|_| config.model.tied_embeddings);
         let first_weights = |slot: &_, weights: &mut [f32]| initial(slot, config.model.layers, config.seed, weights);
         let sharing_rows = groups.tensor.clone().filter(|_| layout.sequence_parallel);
         let counts = (at, stage.totals.small_squares.clone());
-        let state = State::new(
-            placement,
-            replicas,
-            (layout.zero, layout.prefetch),
-            config.numbers,
-            counts,
-            (ends, sharing_rows),
-            first_weights,
-        )?;
+        let of_same_experts = Replicas { group: groups.expert_data.clone(), ..replicas.clone() };
+        let (zero, numbers) = ((layout.zero, layout.prefetch), config.numbers);
+        let mut state =
+            State::new(placement, replicas, zero, numbers, counts.clone(), (ends, sharing_rows), first_weights)?;
+        if !of_experts.units.is_empty() {
+            let none = (None, None);
+            let experts = State::new(of_experts, of_same_experts, zero, numbers, counts, none, first_weights)?;
+            state.experts = Some(Box::new(experts));
+        }
         let mut next_step = 0;
         if let Some(path) = &config.resume {
             let _phase = recorder.phase(Phase::Checkpoint);
@@ -147,6 +158,7 @@ impl TrainingRank {
         self.count("learning_rate", Some(optimizer.learning_rate));
         self.count(NOISE_SCALE, noise_scale);
         self.count(EVALUATION_LOSS, evaluation_loss);
+        self.count_expert_tokens();
         let tokens = layout.tokens_per_step();
         let report = StepReport { step, loss, gradient_norm, tokens, duration, noise_scale, evaluation_loss };
         if let Some(save) = self.config.save.clone().filter(|save| self.next_step.is_multiple_of(save.steps)) {
@@ -163,6 +175,18 @@ impl TrainingRank {
         }
     }
 
+    /// Records how many tokens went through each expert here in the step.
+    fn count_expert_tokens(&mut self) {
+        let (experts, at) = (self.config.model.experts.unwrap_or_default(), self.at);
+        let here = self.config.layout.experts_here(experts, at);
+        // Tensor ranks have parts of the same experts.
+        for (layer, tokens) in self.stage.take_expert_tokens().into_iter().filter(|_| at.tp == 0) {
+            for (expert, tokens) in here.clone().zip(tokens) {
+                self.count(&expert_tokens(layer, expert), Some(tokens as f64));
+            }
+        }
+    }
+
     /// The mean cross-entropy of as much data as a step has, none of which is trained on.
     fn evaluate(&mut self, data: &Dataset) -> Result<f64, TrainError> {
         let recorder = self.parts.recorder.clone();
@@ -171,7 +195,7 @@ impl TrainingRank {
         self.stage.clear_totals();
         // The same each time.
         let batch = |micro_batch: u64| batch(config, at, data, (Use::Evaluation, 0), micro_batch);
-        self.stage.without_z_loss(|stage| self.pipeline.evaluate(stage, &mut self.state, &batch));
+        self.stage.with_cross_entropy_alone(|stage| self.pipeline.evaluate(stage, &mut self.state, &batch));
         self.sum_totals();
         let totals = self.parts.backend.download(&self.stage.totals.all)?;
         Ok(totals[0])

@@ -36,6 +36,8 @@ pub(crate) struct State {
     /// Where this rank is, and where the squares of its first micro-batch's gradient are added up, if they are.
     at: Coordinates,
     small_squares: Option<Tensor>,
+    /// What it holds of experts, which other replicas hold than those that hold all the rest.
+    pub(crate) experts: Option<Box<State>>,
 }
 
 /// Where a micro-batch is in a step.
@@ -131,6 +133,7 @@ impl State {
             sharing_rows,
             at,
             small_squares,
+            experts: None,
         };
         // Weights take time to make: not for a device that has no room for them.
         state.backend().synchronize()?;
@@ -201,12 +204,14 @@ impl State {
     }
 
     /// Says which units will be needed, in order; those that are needed together stand together.
-    pub(crate) fn expect(&mut self, needs: impl Iterator<Item = Vec<Part>>) {
+    pub(crate) fn expect(&mut self, needs: &[Vec<Part>]) {
         let units = &self.placement.units;
-        let find = |part: Part| units.iter().position(|unit| unit.part == part);
+        let find = |part: &Part| units.iter().position(|unit| unit.part == *part);
         if let Weights::Sharded(weights) = &mut self.weights {
-            weights.expect(needs.map(|parts| parts.into_iter().filter_map(find).collect()).collect());
+            let needs = needs.iter().map(|parts| parts.iter().filter_map(find).collect::<Vec<usize>>());
+            weights.expect(needs.filter(|units| !units.is_empty()).collect());
         }
+        self.experts.iter_mut().for_each(|experts| experts.expect(needs));
     }
 
     /// The parameters of units that are needed together, ready to compute with. Those that come next are on their way then.
@@ -274,7 +279,9 @@ impl State {
         let Some(group) = self.sharing_rows.clone() else { return };
         let gradient = self.gradients(unit);
         let of = &self.placement.units[unit];
-        for slot in self.placement.slots_of(of).iter().filter(|slot| slot.replicated) {
+        // All rows go through a router on every rank.
+        let shared = |slot: &&Slot| slot.replicated && slot.name != "router";
+        for slot in self.placement.slots_of(of).iter().filter(shared) {
             let start = (slot.offset - of.range.start) as usize;
             let part = gradient.slice(start..start + slot.elements() as usize);
             self.replicas.communicator.all_reduce(&group, Stream::Compute, &part, Reduction::Sum);
@@ -284,7 +291,7 @@ impl State {
     /// Where in the training work for a unit is, which may not be where the pass is.
     fn context(&self, unit: usize) -> Context {
         let layer = match self.placement.units[unit].part {
-            Part::Layer(layer) => Some(Layer(layer as i32)),
+            Part::Layer(layer) | Part::Experts(layer) => Some(Layer(layer as i32)),
             _ => None,
         };
         Context { layer, ..self.replicas.recorder.context() }
@@ -296,6 +303,7 @@ impl State {
             Gradients::Whole(gradients) => gradients.clear(),
             Gradients::Sharded(gradients) => gradients.clear(),
         }
+        self.experts.iter().for_each(|experts| experts.clear_gradients());
     }
 
     /// Ends a backward pass: the gradient is that of all replicas.
@@ -306,6 +314,7 @@ impl State {
             Gradients::Sharded(gradients) => gradients.finish(),
         }
         self.sum_tied_embeddings();
+        self.experts.iter_mut().for_each(|experts| experts.finish_gradients());
     }
 
     /// Both ends of the pipeline use the tied embedding, and each has seen only its own use.
@@ -336,6 +345,7 @@ impl State {
 
     /// Adds the squares of the gradient to a total, which over all ranks has each number once.
     pub(crate) fn add_squares(&self, total: &Tensor) {
+        self.experts.iter().for_each(|experts| experts.add_squares(total));
         // Replicas that share nothing all have the same, and so have groups of those that share.
         if self.replicas.is_copy() || self.replicas.index() > 0 && !self.sharded {
             return;
@@ -366,6 +376,7 @@ impl State {
 
     /// Takes a step of the optimizer, given the squares of the whole gradient.
     pub(crate) fn update(&mut self, settings: AdamW, squares: &Tensor) {
+        self.experts.iter_mut().for_each(|experts| experts.update(settings, squares));
         let recorder = self.replicas.recorder.clone();
         for unit in 0..self.placement.units.len() {
             let _layer = recorder.enter(self.context(unit));

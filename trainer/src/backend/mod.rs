@@ -2,6 +2,7 @@
 
 pub mod cpu;
 pub mod cuda;
+mod experts;
 mod operations;
 mod tensor;
 mod work;
@@ -10,6 +11,7 @@ use std::{any::Any, sync::Arc};
 
 use stepscope_traces::MemoryCategory;
 
+pub use experts::{ExpertOperations, Routed, Routing};
 pub use operations::{AdamW, Columns, Direction, Heads, LossWeights, Product};
 pub use tensor::{DType, Tensor};
 
@@ -130,6 +132,11 @@ pub trait Backend: Send + Sync {
     fn add_squares(&self, values: &Tensor, total: &Tensor);
     /// One step of the optimizer.
     fn adamw(&self, settings: AdamW, tensors: OptimizerTensors<'_>);
+
+    /// What it has for mixtures of experts, if anything.
+    fn experts(&self) -> Option<&dyn ExpertOperations> {
+        None
+    }
 }
 
 /// What attention had and made.

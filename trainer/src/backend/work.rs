@@ -1,6 +1,6 @@
 //! What operations take: floating-point operations, and bytes of memory read and written. Every backend records these.
 
-use super::{AttentionTensors, Columns, Heads, OptimizerTensors, Product, Tensor};
+use super::{AttentionTensors, Columns, Heads, OptimizerTensors, Product, Routed, Tensor};
 
 /// What an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,4 +124,39 @@ pub(crate) fn adamw(tensors: &OptimizerTensors<'_>) -> Work {
         None => touched.push(parameters),
     }
     Work::new(14 * parameters.elements(), &touched)
+}
+
+/// Exponentials, their sum, and a look at each probability for each choice.
+pub(crate) fn route(routed: Routed<'_>) -> Work {
+    let Routed { probabilities, weights, choices } = routed;
+    Work::new(4 * probabilities.elements(), &[probabilities, probabilities, weights, choices])
+}
+
+pub(crate) fn balance_loss(routed: Routed<'_>, total: &Tensor) -> Work {
+    let Routed { probabilities, choices, .. } = routed;
+    Work::new(2 * probabilities.elements(), &[probabilities, choices, total, total])
+}
+
+pub(crate) fn route_backward(routed: Routed<'_>, d_weights: &Tensor, d_logits: &Tensor) -> Work {
+    let Routed { probabilities, weights, choices } = routed;
+    Work::new(4 * probabilities.elements(), &[probabilities, weights, choices, d_weights, d_logits])
+}
+
+/// As many rows are read as are written.
+pub(crate) fn dispatch(order: &Tensor, sorted: &Tensor) -> Work {
+    Work::new(0, &[order, sorted, sorted])
+}
+
+pub(crate) fn combine(sorted: &Tensor, places: &Tensor, weights: Option<&Tensor>, tokens: &Tensor) -> Work {
+    let mut touched = vec![sorted, places, tokens];
+    touched.extend(weights);
+    Work::new(2 * sorted.elements(), &touched)
+}
+
+/// For each row, that of its token is read.
+pub(crate) fn combine_backward(
+    (sorted, order, weights): (&Tensor, &Tensor, &Tensor),
+    (d_sorted, d_weights): (&Tensor, &Tensor),
+) -> Work {
+    Work::new(3 * sorted.elements(), &[sorted, sorted, order, weights, d_sorted, d_weights])
 }

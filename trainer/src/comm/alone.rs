@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Communicator, ProcessGroup, Reduction};
+use super::{Communicator, Exchange, ProcessGroup, Reduction};
 use crate::backend::{Backend, Stream, Tensor};
 
 /// In a group of one, everybody already has what all have together.
@@ -20,6 +20,10 @@ impl Communicator for Alone {
     }
 
     fn broadcast(&self, _: &ProcessGroup, _: Stream, _: &Tensor, _: usize) {}
+
+    fn all_to_all(&self, _: &ProcessGroup, _: Stream, from: &Tensor, to: &Tensor, _: &Exchange) {
+        self.0.copy(from, to);
+    }
 
     fn send(&self, _: &ProcessGroup, _: Stream, _: &Tensor, _: usize) {}
 

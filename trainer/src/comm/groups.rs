@@ -40,6 +40,10 @@ pub struct Groups {
     pub backward: Option<ProcessGroup>,
     /// The two ends of the pipeline, for an embedding they both hold.
     pub ends: Option<ProcessGroup>,
+    /// Who shares the experts.
+    pub expert: Option<ProcessGroup>,
+    /// Who holds the same experts.
+    pub expert_data: Option<ProcessGroup>,
 }
 
 /// What a group is for; the pipeline has two.
@@ -53,11 +57,23 @@ enum Use {
     Forward,
     Backward,
     Ends,
+    Expert,
+    ExpertData,
 }
 
 impl Use {
-    const ALL: [Use; 8] =
-        [Use::World, Use::Tensor, Use::Context, Use::Data, Use::Replicate, Use::Forward, Use::Backward, Use::Ends];
+    const ALL: [Use; 10] = [
+        Use::World,
+        Use::Tensor,
+        Use::Context,
+        Use::Data,
+        Use::Replicate,
+        Use::Forward,
+        Use::Backward,
+        Use::Ends,
+        Use::Expert,
+        Use::ExpertData,
+    ];
 
     fn members(self, layout: &ParallelLayout, rank: u64) -> Vec<u64> {
         match self {
@@ -72,6 +88,8 @@ impl Use {
                 let ends = [stages[0], stages[stages.len() - 1]];
                 if ends.contains(&rank) { ends.to_vec() } else { Vec::new() }
             }
+            Use::Expert => layout.expert_group(rank),
+            Use::ExpertData => layout.expert_data_group(rank),
         }
     }
 
@@ -83,6 +101,8 @@ impl Use {
             Use::Data | Use::Replicate => layout.replica_axis(),
             Use::Forward | Use::Backward => Axis::Pipeline,
             Use::Ends => Axis::Embedding,
+            Use::Expert => Axis::Expert,
+            Use::ExpertData => layout.replica_axis(),
         }
     }
 }
@@ -93,6 +113,10 @@ fn all(layout: &ParallelLayout) -> Vec<(Use, Vec<u64>)> {
     for purpose in Use::ALL {
         // A tied embedding is on one rank when there is one stage.
         if purpose == Use::Ends && layout.pp == 1 {
+            continue;
+        }
+        // Where nobody shares experts, all replicas hold the same.
+        if purpose == Use::ExpertData && layout.ep == 1 {
             continue;
         }
         for rank in 0..layout.world_size() {
@@ -122,8 +146,13 @@ impl Groups {
                 Use::Forward => &mut groups.forward,
                 Use::Backward => &mut groups.backward,
                 Use::Ends => &mut groups.ends,
+                Use::Expert => &mut groups.expert,
+                Use::ExpertData => &mut groups.expert_data,
             };
             *slot = Some(group);
+        }
+        if layout.ep == 1 {
+            groups.expert_data = groups.data.clone();
         }
         groups
     }
@@ -148,8 +177,9 @@ mod tests {
         let layout = ParallelLayout { dp: 2, tp: 2, cp: 2, pp: 3, ..ParallelLayout::default() };
         let described = Groups::describe(&layout);
         for rank in (0..24).map(Rank) {
-            let Groups { world, tensor, context, data, replicate, forward, backward, ends } = Groups::of(&layout, rank);
-            assert_eq!(replicate, None);
+            let Groups { world, tensor, context, data, replicate, forward, backward, ends, expert, expert_data } =
+                Groups::of(&layout, rank);
+            assert_eq!((replicate, expert, &expert_data), (None, None, &data));
             for (group, size) in [(world, 24), (tensor, 2), (context, 2), (data, 4), (forward, 3), (backward, 3)] {
                 let group = group.unwrap();
                 assert_eq!((group.size(), group.ranks[group.index]), (size, rank));
@@ -168,5 +198,13 @@ mod tests {
         let of = |group: Option<ProcessGroup>| group.map(|group| (group.ranks, group.index));
         assert_eq!(of(data), Some((vec![Rank(5), Rank(7)], 0)));
         assert_eq!(of(replicate), Some((vec![Rank(1), Rank(5)], 1)));
+    }
+
+    #[test]
+    fn replicas_share_experts_with_their_neighbors() {
+        let layout = ParallelLayout { dp: 4, ep: 2, tp: 2, ..ParallelLayout::default() };
+        let Groups { expert, expert_data, .. } = Groups::of(&layout, Rank(5));
+        let ranks = |group: Option<ProcessGroup>| group.unwrap().ranks.iter().map(|rank| rank.0).collect::<Vec<_>>();
+        assert_eq!((ranks(expert), ranks(expert_data)), (vec![5, 7], vec![1, 5]));
     }
 }

@@ -15,8 +15,9 @@ use half::bf16;
 use stepscope_traces::{Group, MemoryCategory, Rank, Sequence, SpanKind};
 
 use super::{
-    Communicator, ProcessGroup, Reason, Reduction, Trouble,
+    Communicator, Exchange, ProcessGroup, Reason, Reduction, Trouble,
     numbering::Numbering,
+    parcel::{pack, unpack},
     reduce::{Reducer, part},
     terms::{self, How, Terms},
 };
@@ -32,12 +33,17 @@ use crate::{
 /// Messages on their way, by group, sender and receiver.
 type Mail = HashMap<(Group, Rank, Rank), VecDeque<Vec<u8>>>;
 
+/// What members of a group have for each other in an all-to-all, by sender and receiver.
+type Parcels = HashMap<((Group, Sequence), Rank, Rank), Vec<u8>>;
+
 /// What the ranks of a process share.
 #[derive(Default)]
 pub struct LocalWorld {
     meetings: Mutex<HashMap<(Group, Sequence), Arc<Meeting>>>,
     mail: Mutex<Mail>,
     mail_came: Condvar,
+    parcels: Mutex<Parcels>,
+    parcel_came: Condvar,
     trouble: Trouble,
 }
 
@@ -237,6 +243,27 @@ impl Communicator for LocalCommunicator {
                 })
             },
         );
+    }
+
+    fn all_to_all(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor, exchange: &Exchange) {
+        let (dtype, mine, target, exchange) = (from.dtype(), view(from), view(to), exchange.clone());
+        let (world, me, ranks) = (self.world.clone(), group.ranks[group.index], group.ranks.clone());
+        let key = (group.group, self.numbering.collective(group));
+        self.backend.communicate(stream, (SpanKind::AllToAll, from.bytes()), key, move || {
+            with_element!(dtype, E => {
+                for (rank, parts) in ranks.iter().zip(&exchange.sent) {
+                    let parcel = pack::<E>(&mine, parts)?;
+                    lock(&world.parcels).insert((key, me, *rank), parcel);
+                }
+                world.parcel_came.notify_all();
+                for (rank, parts) in ranks.iter().zip(&exchange.received) {
+                    let next = |parcels: &mut Parcels| parcels.remove(&(key, *rank, me));
+                    let parcel = world.trouble.wait(&world.parcels, &world.parcel_came, next)?;
+                    unpack::<E>(&parcel, &target, parts, *rank)?;
+                }
+                Ok(())
+            })
+        });
     }
 
     fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize) {

@@ -1,15 +1,18 @@
 //! How ranks talk: collectives and messages, on a stream, in a group.
 
 pub(crate) mod alone;
+mod exchange;
 mod groups;
 pub mod local;
 pub(crate) mod nccl;
 mod numbering;
+mod parcel;
 mod reduce;
 pub mod tcp;
 mod terms;
 mod trouble;
 
+pub use exchange::Exchange;
 pub use groups::{Groups, ProcessGroup};
 use serde::{Deserialize, Serialize};
 pub use trouble::{Reason, Trouble};
@@ -39,6 +42,8 @@ pub trait Communicator: Send + Sync {
     fn all_gather(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor);
     /// Every rank gets what the member `root` has.
     fn broadcast(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, root: usize);
+    /// Every rank gets from each member what that one has for it.
+    fn all_to_all(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor, exchange: &Exchange);
     /// Hands a copy to the member `to`. The stream may wait until it is taken.
     fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize);
     /// Takes the next tensor that the member `from` has sent in this group.

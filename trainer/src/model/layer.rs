@@ -8,7 +8,13 @@
 use stepscope_plan::Recompute;
 use stepscope_traces::{MemoryCategory, Phase};
 
-use super::{Engine, matrices::MatrixGradients, rows::Arriving, weights::LayerTensors};
+use super::{
+    Engine,
+    experts::{self, ExpertTensors},
+    matrices::MatrixGradients,
+    rows::Arriving,
+    weights::LayerTensors,
+};
 use crate::backend::{AttentionTensors, Direction, Tensor};
 
 /// What a layer keeps from the forward pass for the backward pass.
@@ -28,10 +34,33 @@ struct Rest {
     middle: Tensor,
     /// The output of the second norm. Tokens × hidden.
     ffn_input: Tensor,
-    /// Tokens × two widths of the network.
-    gate_up: Tensor,
-    /// Their product. Tokens × width of the network.
-    product: Tensor,
+    network: Network,
+}
+
+/// What the feed-forward network had inside it.
+enum Network {
+    Dense {
+        /// Tokens × two widths of the network.
+        gate_up: Tensor,
+        /// Their product. Tokens × width of the network.
+        product: Tensor,
+    },
+    Experts(Box<experts::Kept>),
+}
+
+/// What a forward pass leaves behind besides what is kept.
+pub(crate) struct WentThrough<'a> {
+    /// What is added to.
+    pub(crate) loss: &'a Tensor,
+    /// How many rows each of the experts here got.
+    pub(crate) rows_of_experts: Vec<usize>,
+}
+
+/// The parameters of a layer, or their gradients.
+pub(crate) struct OfLayer<'a> {
+    pub(crate) own: &'a LayerTensors,
+    /// The experts of it that are here, if it has any.
+    pub(crate) experts: Option<&'a ExpertTensors>,
 }
 
 struct Attention {
@@ -44,22 +73,26 @@ struct Attention {
 }
 
 impl Engine {
-    /// The output of a layer, as memory of this category, and what to keep.
+    /// The output of a layer, as memory of this category, and what to keep. Adds to the loss, if the layer has one of its own.
     pub(crate) fn layer_forward(
         &self,
-        weights: &LayerTensors,
+        weights: &OfLayer,
         input: Tensor,
-        recompute: Recompute,
-        output: MemoryCategory,
+        (recompute, output): (Recompute, MemoryCategory),
+        went_through: &mut WentThrough,
     ) -> (Tensor, Kept) {
         let (rest, output) = self.forward_rest(weights, &input, recompute, output);
+        if let Network::Experts(kept) = &rest.network {
+            self.add_balance_loss(kept, went_through.loss);
+            went_through.rows_of_experts.extend(kept.rows_of_experts());
+        }
         let rest = (recompute != Recompute::Full).then_some(rest);
         (output, Kept { input, rest })
     }
 
     fn forward_rest(
         &self,
-        weights: &LayerTensors,
+        OfLayer { own: weights, experts }: &OfLayer,
         input: &Tensor,
         recompute: Recompute,
         output: MemoryCategory,
@@ -76,13 +109,24 @@ impl Engine {
 
         let ffn_input = self.rows_here(MemoryCategory::Activations);
         backend.rms_norm(&middle, &weights.ffn_norm, &ffn_input);
-        let gate_up = self.activation(2 * self.sizes.ffn);
-        self.project(&self.gather(&ffn_input), &weights.gate_up, &gate_up);
-        let product = self.activation(self.sizes.ffn);
-        backend.swiglu(&gate_up, &product, self.sizes.ffn);
-        let output = self.sum(output, |output| self.project(&product, &weights.down, output));
+        let network = self.network(weights, *experts, &self.gather(&ffn_input));
+        let output = self.sum(output, |output| match &network {
+            Network::Dense { product, .. } => self.project(product, weights.down(), output),
+            Network::Experts(kept) => self.experts_output(kept, output),
+        });
         backend.add(&output, &middle);
-        (Rest { attention_input, attention, middle, ffn_input, gate_up, product }, output)
+        (Rest { attention_input, attention, middle, ffn_input, network }, output)
+    }
+
+    fn network(&self, weights: &LayerTensors, experts: Option<&ExpertTensors>, input: &Tensor) -> Network {
+        if let Some(experts) = experts {
+            return Network::Experts(Box::new(self.experts_forward(weights.first_matrix(), experts, input)));
+        }
+        let gate_up = self.activation(2 * self.sizes.ffn);
+        self.project(input, weights.first_matrix(), &gate_up);
+        let product = self.activation(self.sizes.ffn);
+        self.backend.swiglu(&gate_up, &product, self.sizes.ffn);
+        Network::Dense { gate_up, product }
     }
 
     fn attention(&self, weights: &LayerTensors, input: &Tensor) -> Attention {
@@ -93,12 +137,12 @@ impl Engine {
         Attention { qkv, out, lse }
     }
 
-    /// Turns the gradient of a layer's output into that of its input, in place, and adds to those of its norms. Those of its
-    /// matrices are added to, or put off.
+    /// Turns the gradient of a layer's output into that of its input, in place, and adds to those of its norms and of its experts.
+    /// Those of its matrices are added to, or put off.
     pub(crate) fn layer_backward(
         &self,
-        weights: &LayerTensors,
-        norms: &LayerTensors,
+        weights: &OfLayer,
+        gradients: &OfLayer,
         matrices: &mut MatrixGradients,
         kept: Kept,
         gradient: &Tensor,
@@ -108,9 +152,18 @@ impl Engine {
             let _again = self.recorder.phase(Phase::Recompute);
             self.forward_rest(weights, &input, Recompute::None, MemoryCategory::Workspace).0
         });
-        let Rest { attention_input, attention, middle, ffn_input, gate_up, product } = rest;
-        self.ffn_backward(weights, (norms, matrices), (ffn_input, gate_up, product), gradient, &middle);
-        drop(middle);
+        let Rest { attention_input, attention, middle, ffn_input, network } = rest;
+        let d_input = match network {
+            Network::Dense { gate_up, product } => {
+                self.dense_backward(weights.own, matrices, (ffn_input, gate_up, product), gradient)
+            }
+            Network::Experts(kept) => {
+                self.mixture_backward((weights, gradients), matrices, (ffn_input, *kept), gradient)
+            }
+        };
+        let (weights, norms) = (weights.own, gradients.own);
+        self.backend.rms_norm_backward(&middle, &weights.ffn_norm, &d_input, gradient, &norms.ffn_norm);
+        drop((middle, d_input));
         let mut attention_input = self.gather_ahead(&attention_input);
         let attention = attention.unwrap_or_else(|| {
             let _again = self.recorder.phase(Phase::Recompute);
@@ -119,30 +172,55 @@ impl Engine {
         self.attention_backward(weights, (norms, matrices), (attention_input, attention), gradient, &input);
     }
 
-    fn ffn_backward(
+    /// The gradient of a dense network's input.
+    fn dense_backward(
         &self,
         weights: &LayerTensors,
-        (norms, matrices): (&LayerTensors, &mut MatrixGradients),
+        matrices: &mut MatrixGradients,
         (ffn_input, gate_up, product): (Tensor, Tensor, Tensor),
         gradient: &Tensor,
-        middle: &Tensor,
-    ) {
+    ) -> Tensor {
         let backend = &self.backend;
         let all = self.whole_gradient(matrices, gradient);
         let d_product = self.temporary(self.sizes.ffn);
-        self.project_backward(&all, &weights.down, &d_product);
+        self.project_backward(&all, weights.down(), &d_product);
         let ffn_input = self.gather_ahead(&ffn_input);
-        self.matrix_backward(matrices, |layer| &layer.down, &all, &product);
+        self.matrix_backward(matrices, LayerTensors::down, &all, &product);
         drop((all, product));
         let d_gate_up = self.temporary(2 * self.sizes.ffn);
         backend.swiglu_backward(&gate_up, &d_product, &d_gate_up, self.sizes.ffn);
         drop((gate_up, d_product));
         let d_input = self.sum_ahead(MemoryCategory::Workspace, |d_input| {
-            self.project_backward(&d_gate_up, &weights.gate_up, d_input);
+            self.project_backward(&d_gate_up, weights.first_matrix(), d_input);
         });
-        self.matrix_backward(matrices, |layer| &layer.gate_up, &d_gate_up, &self.arrived(ffn_input));
-        let d_input = self.arrived(d_input);
-        backend.rms_norm_backward(middle, &weights.ffn_norm, &d_input, gradient, &norms.ffn_norm);
+        self.matrix_backward(matrices, LayerTensors::first_matrix, &d_gate_up, &self.arrived(ffn_input));
+        self.arrived(d_input)
+    }
+
+    /// The gradient of the input of a mixture of experts.
+    ///
+    /// # Panics
+    /// When the layer's experts are missing.
+    fn mixture_backward(
+        &self,
+        (weights, gradients): (&OfLayer, &OfLayer),
+        matrices: &mut MatrixGradients,
+        (ffn_input, kept): (Tensor, experts::Kept),
+        gradient: &Tensor,
+    ) -> Tensor {
+        let (Some(experts), Some(of_experts)) = (weights.experts, gradients.experts) else {
+            panic!("a layer with experts comes without them")
+        };
+        let ffn_input = self.gather_ahead(&ffn_input);
+        let all = self.whole_gradient(matrices, gradient);
+        let of_input = self.experts_backward((experts, of_experts), kept, &all);
+        drop(all);
+        let d_input = self.sum_ahead(MemoryCategory::Workspace, |d_input| {
+            self.experts_input_gradient(&of_input, weights.own.first_matrix(), d_input);
+        });
+        let ffn_input = self.arrived(ffn_input);
+        self.matrix_backward(matrices, LayerTensors::first_matrix, &of_input.d_logits, &ffn_input);
+        self.arrived(d_input)
     }
 
     fn attention_backward(

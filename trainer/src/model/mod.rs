@@ -2,6 +2,7 @@
 
 mod attention;
 mod embedding;
+mod experts;
 mod head;
 mod initial;
 mod layer;
@@ -20,11 +21,14 @@ use stepscope_plan::{FeedForward, ModelShape, Norm, ParallelLayout};
 use stepscope_traces::MemoryCategory;
 
 use crate::{
-    backend::{Backend, DType, Heads, Product, Tensor},
+    backend::{Backend, DType, Heads, Product, Routing, Tensor},
     error::TrainError,
     numbers::Numbers,
-    parallel::{context::ContextParallel, tensor::TensorParallel},
+    parallel::{context::ContextParallel, expert::ExpertParallel, tensor::TensorParallel},
 };
+
+/// Why a GPU refuses a model with experts.
+pub(crate) const EXPERTS_ON_CPU: &str = "experts run on the CPU so far: use --backend cpu";
 
 /// Says what this trainer has no code for.
 pub(crate) fn check(model: &ModelShape) -> Result<(), TrainError> {
@@ -34,7 +38,8 @@ pub(crate) fn check(model: &ModelShape) -> Result<(), TrainError> {
         (model.biases != Default::default(), "it has biases"),
         (model.qk_norm, "it normalizes queries and keys"),
         (model.learned_positions.is_some(), "it has learned positions"),
-        (model.experts.is_some(), "it has experts"),
+        (model.experts.is_some_and(|experts| experts.shared > 0), "it has shared experts"),
+        (model.experts.is_some_and(|experts| experts.dense_layers > 0), "only some of its layers have experts"),
         (!model.head_dim.is_multiple_of(2), "its head_dim is odd, but rotary positions need pairs"),
     ];
     match missing.into_iter().find(|(missing, _)| *missing) {
@@ -50,6 +55,7 @@ pub(crate) struct Engine {
     pub(crate) recorder: Recorder,
     pub(crate) tensor: TensorParallel,
     pub(crate) context: ContextParallel,
+    pub(crate) expert: ExpertParallel,
     pub(crate) numbers: Numbers,
     pub(crate) sizes: Sizes,
 }
@@ -61,14 +67,17 @@ pub(crate) struct Sizes {
     /// Those of them that this rank has between matrices.
     pub(crate) rows_here: usize,
     pub(crate) hidden: usize,
-    /// Width of the feed-forward network here.
+    /// Width of the feed-forward network here, or of one expert.
     pub(crate) ffn: usize,
     /// Those of a chunk of the sequences: of all of them, unless ranks have parts of sequences.
     pub(crate) heads: Heads,
+    /// How tokens choose experts, if there are any.
+    pub(crate) routing: Option<Routing>,
 }
 
 impl Sizes {
-    pub(crate) fn of(model: &ModelShape, layout: &ParallelLayout) -> Sizes {
+    /// With a balance loss of this weight, if there are experts.
+    pub(crate) fn of(model: &ModelShape, layout: &ParallelLayout, balance_loss: f64) -> Sizes {
         let here = |whole: u64| (whole / layout.tp) as usize;
         Sizes {
             tokens: layout.micro_batch_tokens() as usize,
@@ -83,6 +92,13 @@ impl Sizes {
                 head_dim: model.head_dim as usize,
                 causal: true,
             },
+            routing: model.experts.map(|experts| Routing {
+                sequence: layout.sequence_length as usize,
+                experts: experts.count as usize,
+                top_k: experts.top_k as usize,
+                // So that the sequences of a step add up to their mean.
+                balance: balance_loss / layout.global_batch() as f64,
+            }),
         }
     }
 }

@@ -1,19 +1,20 @@
 //! The part of a model that one rank computes: chunks of layers, and perhaps the embedding and the head.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use stepscope_plan::{ParallelLayout, Part, Placement, Recompute, Schedule, Unit};
 use stepscope_traces::{Layer, MemoryCategory};
 
 use super::{
     Engine,
+    experts::ExpertTensors,
     head::{self, HeadTensors},
-    layer,
+    layer::{self, OfLayer, WentThrough},
     matrices::{MatrixGradients, PutOff},
     weights::{LayerTensors, named},
 };
 use crate::{
-    backend::{LossWeights, Tensor},
+    backend::{LossWeights, Routing, Tensor},
     state::{OfStep, State},
 };
 
@@ -37,6 +38,8 @@ pub(crate) struct Stage {
     puts_off: bool,
     put_off: HashMap<(usize, u64), Vec<Vec<PutOff>>>,
     loss: LossWeights,
+    /// Tokens that went through each expert here, by layer.
+    expert_tokens: BTreeMap<u64, Vec<usize>>,
     /// What is added up over the step.
     pub(crate) totals: Totals,
 }
@@ -65,8 +68,17 @@ impl Totals {
 /// Units of a chunk, in the order of the forward pass.
 struct Chunk {
     embedding: Option<usize>,
-    layers: Vec<(u64, usize)>,
+    layers: Vec<LayerUnits>,
     head: Option<Head>,
+}
+
+/// The units of a layer.
+#[derive(Clone, Copy)]
+struct LayerUnits {
+    layer: u64,
+    own: usize,
+    /// Its experts', among the units of experts.
+    experts: Option<usize>,
 }
 
 struct Head {
@@ -85,11 +97,14 @@ struct Kept {
 }
 
 impl Chunk {
-    fn of(placement: &Placement, chunk: u64) -> Chunk {
+    fn of(placement: &Placement, of_experts: &Placement, chunk: u64) -> Chunk {
         let units = || placement.units.iter().enumerate().filter(move |(_, unit)| unit.chunk == chunk);
         let find = |part: Part| units().find(|(_, unit)| unit.part == part).map(|(index, _)| index);
         let layers = units().filter_map(|(index, unit)| match unit.part {
-            Part::Layer(layer) => Some((layer, index)),
+            Part::Layer(layer) => {
+                let experts = of_experts.units.iter().position(|unit| unit.part == Part::Experts(layer));
+                Some(LayerUnits { layer, own: index, experts })
+            }
             _ => None,
         });
         let head = find(Part::Head).map(|unit| {
@@ -112,31 +127,39 @@ impl Stage {
     /// The part of a rank. The loss has a z-loss of this weight; squares of a micro-batch's gradient are counted, or not.
     pub(crate) fn new(
         engine: Engine,
-        placement: &Placement,
+        (placement, of_experts): (&Placement, &Placement),
         layout: &ParallelLayout,
         z_loss: f64,
         counts_small_squares: bool,
     ) -> Stage {
-        let chunks: Vec<Chunk> = (0..layout.chunks).map(|chunk| Chunk::of(placement, chunk)).collect();
+        let chunks: Vec<Chunk> = (0..layout.chunks).map(|chunk| Chunk::of(placement, of_experts, chunk)).collect();
         let totals = Totals::new(&engine, counts_small_squares);
         let sends = chunks.iter().any(|chunk| chunk.head.is_none());
         // So that the tokens of a step add up to their mean.
         let loss = LossWeights { scale: 1.0 / layout.tokens_per_step() as f64, z: z_loss };
         let (recompute, puts_off) = (layout.recompute, layout.schedule == Schedule::ZeroBubble);
         let (kept, put_off) = (HashMap::new(), HashMap::new());
-        Stage { engine, recompute, chunks, sends, kept, puts_off, put_off, loss, totals }
+        let expert_tokens = BTreeMap::new();
+        Stage { engine, recompute, chunks, sends, kept, puts_off, put_off, loss, expert_tokens, totals }
     }
 
-    /// Does something with the cross-entropy alone as the loss.
-    pub(crate) fn without_z_loss(&mut self, work: impl FnOnce(&mut Stage)) {
-        let z = std::mem::replace(&mut self.loss.z, 0.0);
+    /// Does something with the cross-entropy alone as the loss, and counts no tokens of experts.
+    pub(crate) fn with_cross_entropy_alone(&mut self, work: impl FnOnce(&mut Stage)) {
+        let (z, routing) = (std::mem::replace(&mut self.loss.z, 0.0), self.engine.sizes.routing);
+        self.engine.sizes.routing = routing.map(|routing| Routing { balance: 0.0, ..routing });
+        let counted = self.expert_tokens.clone();
         work(self);
-        self.loss.z = z;
+        (self.loss.z, self.engine.sizes.routing, self.expert_tokens) = (z, routing, counted);
     }
 
     /// Begins a step.
     pub(crate) fn clear_totals(&self) {
         self.engine.backend.zero(&self.totals.all);
+    }
+
+    /// How many tokens went through each expert here since this was last asked, by layer.
+    pub(crate) fn take_expert_tokens(&mut self) -> BTreeMap<u64, Vec<usize>> {
+        std::mem::take(&mut self.expert_tokens)
     }
 
     /// What comes in from another stage: rows here × hidden.
@@ -167,17 +190,23 @@ impl Stage {
             kept.tokens = Some(tokens);
             state.release(unit);
         }
-        for (index, (layer, unit)) in this.layers.iter().enumerate() {
+        let mut expert_tokens = Vec::new();
+        for (index, LayerUnits { layer, own: unit, experts }) in this.layers.iter().enumerate() {
             let Some(input) = x.take() else { break };
             let _layer = engine.recorder.layer(Layer(*layer as i32));
             let [weights] = state.weights([*unit]);
             let weights = LayerTensors::of(&state.placement, &state.placement.units[*unit], &weights);
+            let of_experts = expert_weights(state, *experts);
             let leaves = self.sends && index + 1 == this.layers.len() && this.head.is_none();
             let category = if leaves { MemoryCategory::Communication } else { MemoryCategory::Activations };
-            let (output, layer) = engine.layer_forward(&weights, input, *recompute, category);
-            kept.layers.push(layer);
+            let weights = OfLayer { own: &weights, experts: of_experts.as_ref() };
+            let mut went_through = WentThrough { loss: &self.totals.loss, rows_of_experts: Vec::new() };
+            let (output, kept_layer) = engine.layer_forward(&weights, input, (*recompute, category), &mut went_through);
+            kept.layers.push(kept_layer);
+            expert_tokens.push((*layer, went_through.rows_of_experts));
             x = Some(output);
             state.release(*unit);
+            state.experts.as_mut().zip(*experts).into_iter().for_each(|(state, unit)| state.release(unit));
         }
         if let (Some(head), Some(input)) = (&this.head, x.take_if(|_| this.head.is_some())) {
             let weights = head.weights(state);
@@ -188,6 +217,10 @@ impl Stage {
             head.release(state);
         }
         self.kept.insert((chunk, micro_batch), kept);
+        for (layer, rows) in expert_tokens.into_iter().filter(|(_, rows)| !rows.is_empty()) {
+            let counted = self.expert_tokens.entry(layer).or_insert_with(|| vec![0; rows.len()]);
+            counted.iter_mut().zip(rows).for_each(|(count, rows)| *count += rows);
+        }
         x
     }
 
@@ -217,15 +250,23 @@ impl Stage {
         }
         let gradient = gradient?;
         let mut put_off = Vec::new();
-        for (layer, unit) in this.layers.iter().rev() {
+        for LayerUnits { layer, own: unit, experts } in this.layers.iter().rev() {
             let _layer = engine.recorder.layer(Layer(*layer as i32));
             let ([weights], gradients) = (state.weights([*unit]), state.gradients(*unit));
+            let of_experts = expert_weights(state, *experts);
+            let gradients_of_experts = expert_gradients(state, *experts);
             let of = |tensor| LayerTensors::of(&state.placement, &state.placement.units[*unit], tensor);
-            let (kept, gradients) = (layers.pop()?, of(&gradients));
+            let (kept, weights, gradients) = (layers.pop()?, of(&weights), of(&gradients));
             let mut matrices =
                 if self.puts_off { MatrixGradients::Later(Vec::new()) } else { MatrixGradients::Now(&gradients) };
-            engine.layer_backward(&of(&weights), &gradients, &mut matrices, kept, &gradient);
+            let weights = OfLayer { own: &weights, experts: of_experts.as_ref() };
+            let gradients = OfLayer { own: &gradients, experts: gradients_of_experts.as_ref() };
+            engine.layer_backward(&weights, &gradients, &mut matrices, kept, &gradient);
             state.release(*unit);
+            if let Some((state, unit)) = state.experts.as_mut().zip(*experts) {
+                state.release(unit);
+                state.complete(unit, at);
+            }
             match matrices {
                 MatrixGradients::Now(_) => state.complete(*unit, at),
                 MatrixGradients::Later(later) => put_off.push(later),
@@ -246,7 +287,7 @@ impl Stage {
     /// Computes the gradients of a chunk's matrices that its backward pass has put off.
     pub(crate) fn weights_backward(&mut self, state: &mut State, (chunk, micro_batch): (usize, u64), at: OfStep) {
         let put_off = self.put_off.remove(&(chunk, micro_batch)).unwrap_or_default();
-        for ((layer, unit), put_off) in self.chunks[chunk].layers.iter().rev().zip(put_off) {
+        for (LayerUnits { layer, own: unit, .. }, put_off) in self.chunks[chunk].layers.iter().rev().zip(put_off) {
             let _layer = self.engine.recorder.layer(Layer(*layer as i32));
             let gradients = state.gradients(*unit);
             let gradients = LayerTensors::of(&state.placement, &state.placement.units[*unit], &gradients);
@@ -296,4 +337,18 @@ impl Head {
             state.complete(self.matrix, at);
         }
     }
+}
+
+/// The parameters of a layer's experts, if it has any.
+fn expert_weights(state: &mut State, unit: Option<usize>) -> Option<ExpertTensors> {
+    let (state, unit) = state.experts.as_mut().zip(unit)?;
+    let [weights] = state.weights([unit]);
+    Some(ExpertTensors::of(&state.placement, &state.placement.units[unit], &weights))
+}
+
+/// Their gradients.
+fn expert_gradients(state: &mut State, unit: Option<usize>) -> Option<ExpertTensors> {
+    let (state, unit) = state.experts.as_mut().zip(unit)?;
+    let gradients = state.gradients(unit);
+    Some(ExpertTensors::of(&state.placement, &state.placement.units[unit], &gradients))
 }

@@ -14,10 +14,22 @@ pub(crate) struct LayerTensors {
     pub(crate) output: Tensor,
     /// hidden
     pub(crate) ffn_norm: Tensor,
-    /// gate and up × hidden
-    pub(crate) gate_up: Tensor,
-    /// hidden × ffn
-    pub(crate) down: Tensor,
+    pub(crate) network: NetworkTensors,
+}
+
+/// The tensors of a layer's feed-forward network that are in its own unit.
+pub(crate) enum NetworkTensors {
+    Dense {
+        /// gate and up × hidden
+        gate_up: Tensor,
+        /// hidden × ffn
+        down: Tensor,
+    },
+    /// Experts have units of their own.
+    Experts {
+        /// experts × hidden
+        router: Tensor,
+    },
 }
 
 impl LayerTensors {
@@ -28,8 +40,30 @@ impl LayerTensors {
             qkv: named("q", "v"),
             output: named("output", "output"),
             ffn_norm: named("ffn_norm", "ffn_norm"),
-            gate_up: named("gate", "up"),
-            down: named("down", "down"),
+            network: if placement.slots_of(unit).iter().any(|slot| slot.name == "router") {
+                NetworkTensors::Experts { router: named("router", "router") }
+            } else {
+                NetworkTensors::Dense { gate_up: named("gate", "up"), down: named("down", "down") }
+            },
+        }
+    }
+
+    /// What the network multiplies its input by: gate and up, or the router.
+    pub(crate) fn first_matrix(&self) -> &Tensor {
+        match &self.network {
+            NetworkTensors::Dense { gate_up, .. } => gate_up,
+            NetworkTensors::Experts { router } => router,
+        }
+    }
+
+    /// The second matrix of a dense network.
+    ///
+    /// # Panics
+    /// When the layer has experts.
+    pub(crate) fn down(&self) -> &Tensor {
+        match &self.network {
+            NetworkTensors::Dense { down, .. } => down,
+            NetworkTensors::Experts { .. } => panic!("a layer with experts has no network beside them"),
         }
     }
 }
@@ -40,11 +74,15 @@ pub(crate) fn named(placement: &Placement, unit: &Unit, tensor: &Tensor, name: &
 }
 
 /// Neighbours in a unit, as one tensor.
+fn between(placement: &Placement, unit: &Unit, tensor: &Tensor, first: &str, last: &str) -> Tensor {
+    between_slots(placement.slots_of(unit), unit, tensor, first, last)
+}
+
+/// Neighbours among some slots of a unit, as one tensor.
 ///
 /// # Panics
-/// When the unit has no such tensors: models are checked to be Llama-style before.
-fn between(placement: &Placement, unit: &Unit, tensor: &Tensor, first: &str, last: &str) -> Tensor {
-    let slots = placement.slots_of(unit);
+/// When there are no such tensors: models are checked to be Llama-style before.
+pub(crate) fn between_slots(slots: &[Slot], unit: &Unit, tensor: &Tensor, first: &str, last: &str) -> Tensor {
     let find = |name: &str| -> &Slot {
         match slots.iter().find(|slot| slot.name == name) {
             Some(slot) => slot,

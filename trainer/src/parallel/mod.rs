@@ -2,6 +2,7 @@
 
 pub(crate) mod context;
 pub(crate) mod data;
+pub(crate) mod expert;
 pub(crate) mod pipeline;
 #[cfg(test)]
 mod rendezvous_check;

@@ -101,7 +101,8 @@ impl Pipeline {
         let ParallelLayout { schedule, pp, micro_batches, chunks, .. } = self.layout;
         let mut order = schedule.order(self.stage, pp, micro_batches, chunks);
         order.retain(|work| is_done(work.pass));
-        state.expect(order.iter().flat_map(|work| self.layout.needs(&self.model, self.stage, *work)));
+        let needs = order.iter().flat_map(|work| self.layout.needs(&self.model, self.stage, *work));
+        state.expect(&needs.collect::<Vec<_>>());
         order
     }
 

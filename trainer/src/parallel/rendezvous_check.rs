@@ -13,7 +13,7 @@ use stepscope_traces::{Group, MemoryCategory, Rank};
 use crate::{
     backend::{Backend, DType, Stream, Tensor, cpu::CpuBackend},
     comm::{
-        Communicator, ProcessGroup, Reduction,
+        Communicator, Exchange, ProcessGroup, Reduction,
         local::{LocalCommunicator, LocalWorld},
     },
     config::TrainConfig,
@@ -63,6 +63,10 @@ impl Communicator for Answered {
 
     fn broadcast(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, root: usize) {
         self.communicator.broadcast(group, stream, tensor, root);
+    }
+
+    fn all_to_all(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor, exchange: &Exchange) {
+        self.communicator.all_to_all(group, stream, from, to, exchange);
     }
 
     fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize) {

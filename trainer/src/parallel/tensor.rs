@@ -32,6 +32,11 @@ impl TensorParallel {
         TensorParallel { communicator, group, sequence_parallel }
     }
 
+    /// Whether this is the first of them.
+    pub(crate) fn is_first(&self) -> bool {
+        self.group.as_ref().is_none_or(|group| group.index == 0)
+    }
+
     /// Whether each rank has a part of the rows between matrices.
     pub(crate) fn shares_rows(&self) -> bool {
         self.sequence_parallel

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stepscope_collector::Recorder;
-use stepscope_plan::{ModelShape, ParallelLayout, Recompute};
+use stepscope_plan::{Experts, ModelShape, ParallelLayout, Recompute};
 use stepscope_traces::Rank;
 
 use super::TrainingRank;
@@ -14,6 +14,7 @@ use crate::{
     data::Dataset,
     numbers::Numbers,
     parts::RankParts,
+    state::State,
 };
 
 fn rank(config: &TrainConfig) -> TrainingRank {
@@ -28,16 +29,15 @@ impl TrainingRank {
         self.accumulate(data);
         self.totals().unwrap().loss
     }
-
-    fn unit_values(&self, unit: usize) -> Vec<f32> {
-        let weights = self.parts.backend.download(&self.state.owned_weights(unit)).unwrap();
-        weights.into_iter().map(|weight| weight as f32).collect()
-    }
 }
 
 /// Compares a few elements of every tensor.
 fn check(tied_embeddings: bool, recompute: Recompute) {
-    let model = ModelShape {
+    check_model(small(tied_embeddings), recompute);
+}
+
+fn small(tied_embeddings: bool) -> ModelShape {
+    ModelShape {
         layers: 2,
         hidden: 16,
         heads: 4,
@@ -47,7 +47,10 @@ fn check(tied_embeddings: bool, recompute: Recompute) {
         vocabulary: 256,
         tied_embeddings,
         ..ModelShape::preset("tiny").unwrap()
-    };
+    }
+}
+
+fn check_model(model: ModelShape, recompute: Recompute) {
     let layout = ParallelLayout {
         micro_batch: 2,
         micro_batches: 2,
@@ -55,16 +58,29 @@ fn check(tied_embeddings: bool, recompute: Recompute) {
         recompute,
         ..ParallelLayout::default()
     };
-    let config = TrainConfig { numbers: Numbers::CHECK, z_loss: 0.01, ..TrainConfig::new(model, layout) };
+    let config =
+        TrainConfig { numbers: Numbers::CHECK, z_loss: 0.01, balance_loss: 0.1, ..TrainConfig::new(model, layout) };
     let (mut rank, data) = (rank(&config), Dataset::built_in());
     rank.loss_at(&data);
-    let units = rank.state.placement.units.len();
-    let gradients: Vec<Vec<f64>> =
-        (0..units).map(|unit| rank.parts.backend.download(&rank.state.owned_gradient(unit)).unwrap()).collect();
     let mut random = fastrand::Rng::with_seed(7);
-    for slot in rank.state.placement.slots.clone() {
-        let unit = rank.state.placement.units.iter().position(|unit| unit.range.contains(&slot.offset)).unwrap();
-        let start = (slot.offset - rank.state.placement.units[unit].range.start) as usize;
+    let parts: [Part; 2] = [|state| state, |state| state.experts.as_deref().unwrap()];
+    for part in &parts[..if rank.state.experts.is_some() { 2 } else { 1 }] {
+        // What another part's comparison left behind is of other weights.
+        rank.loss_at(&data);
+        check_part(&mut rank, *part, &data, &mut random);
+    }
+}
+
+/// What all replicas hold, or experts.
+type Part = fn(&State) -> &State;
+
+fn check_part(rank: &mut TrainingRank, part: Part, data: &Dataset, random: &mut fastrand::Rng) {
+    let placement = part(&rank.state).placement.clone();
+    let gradient = |unit| rank.parts.backend.download(&part(&rank.state).owned_gradient(unit)).unwrap();
+    let gradients: Vec<Vec<f64>> = (0..placement.units.len()).map(gradient).collect();
+    for slot in placement.slots.clone() {
+        let unit = placement.units.iter().position(|unit| unit.range.contains(&slot.offset)).unwrap();
+        let start = (slot.offset - placement.units[unit].range.start) as usize;
         let of_slot = &gradients[unit][start..start + slot.elements() as usize];
         let scale = of_slot.iter().map(|gradient| gradient.abs()).fold(0.0, f64::max);
         assert!(scale > 0.0, "{} of {:?} has no gradient", slot.name, slot.part);
@@ -76,16 +92,17 @@ fn check(tied_embeddings: bool, recompute: Recompute) {
                     break start + element;
                 }
             };
-            let values = rank.unit_values(unit);
+            let weights = rank.parts.backend.download(&part(&rank.state).owned_weights(unit)).unwrap();
+            let values: Vec<f32> = weights.into_iter().map(|weight| weight as f32).collect();
             let mut loss_with = |step: f32| {
                 let mut moved = values.clone();
                 moved[element] += step;
                 let there = f64::from(moved[element]);
-                rank.state.restore(unit, "master", moved);
-                (there, rank.loss_at(&data))
+                part(&rank.state).restore(unit, "master", moved);
+                (there, rank.loss_at(data))
             };
             let ((above, loss_above), (below, loss_below)) = (loss_with(5e-5), loss_with(-5e-5));
-            rank.state.restore(unit, "master", values);
+            part(&rank.state).restore(unit, "master", values);
             let (difference, gradient) = ((loss_above - loss_below) / (above - below), gradients[unit][element]);
             let error = (difference - gradient).abs() / scale;
             assert!(error < 1e-5, "{} of {:?}: {gradient} is not {difference}", slot.name, slot.part);
@@ -107,4 +124,12 @@ fn gradients_of_a_tied_embedding_come_from_both_its_uses() {
 fn gradients_with_recomputation_are_those_without() {
     check(false, Recompute::Selective);
     check(false, Recompute::Full);
+}
+
+#[test]
+fn gradients_of_router_and_experts_are_what_the_loss_does() {
+    let experts = Some(Experts { count: 4, top_k: 2, ..Experts::default() });
+    for recompute in [Recompute::None, Recompute::Full] {
+        check_model(ModelShape { experts, ..small(false) }, recompute);
+    }
 }

@@ -4,7 +4,7 @@ use stepscope_trainer::{GradientReduction, OptimizerSettings, TrainConfig};
 
 use crate::support::{GLOBAL_BATCH, config, in_bf16, layouts, losses, reports, single};
 
-fn assert_close(name: &str, losses: &[f64], expected: &[f64], tolerance: f64) {
+pub(crate) fn assert_close(name: &str, losses: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(losses.len(), expected.len(), "{name}");
     for (step, (loss, expected)) in losses.iter().zip(expected).enumerate() {
         let error = (loss - expected).abs() / expected;
@@ -13,11 +13,11 @@ fn assert_close(name: &str, losses: &[f64], expected: &[f64], tolerance: f64) {
 }
 
 /// Of each step, the norms being those of the gradient.
-fn losses_and_norms(config: &TrainConfig) -> (Vec<f64>, Vec<f64>) {
+pub(crate) fn losses_and_norms(config: &TrainConfig) -> (Vec<f64>, Vec<f64>) {
     reports(config, None).unwrap().iter().map(|step| (step.loss, step.gradient_norm)).unzip()
 }
 
-fn assert_same(name: &str, config: &TrainConfig, expected: &(Vec<f64>, Vec<f64>)) {
+pub(crate) fn assert_same(name: &str, config: &TrainConfig, expected: &(Vec<f64>, Vec<f64>)) {
     let (losses, norms) = losses_and_norms(config);
     assert_close(name, &losses, &expected.0, 1e-4);
     assert_close(&format!("norms, {name}"), &norms, &expected.1, 1e-3);

@@ -9,6 +9,8 @@ mod communication;
 mod cuda;
 /// Every layout trains as a single rank does, and every run as the one before.
 mod equivalence;
+/// Mixtures of experts, which replicas share.
+mod experts;
 /// Memory is what the plan says.
 mod memory;
 /// Ranks on GPUs train as a single one does, and end together.

@@ -11,7 +11,7 @@ fn measured(config: &TrainConfig) -> Vec<BTreeMap<MemoryCategory, u64>> {
     peaks(recorded(&TrainConfig { steps: 2, ..config.clone() }))
 }
 
-fn peaks(ranks: Vec<RankData>) -> Vec<BTreeMap<MemoryCategory, u64>> {
+pub(crate) fn peaks(ranks: Vec<RankData>) -> Vec<BTreeMap<MemoryCategory, u64>> {
     let peaks = ranks.into_iter().map(|data| {
         let mut events: Vec<_> = data.memory.rows().collect();
         events.sort_by_key(|event| event.time_ns);

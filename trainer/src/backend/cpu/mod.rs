@@ -1,6 +1,7 @@
 //! The CPU as a device: streams, memory that is taken and freed in their order, and kernels that anyone can read.
 
 mod element;
+mod experts;
 pub(crate) mod kernels;
 mod memory;
 mod peak;
@@ -23,8 +24,8 @@ use self::{
 };
 use crate::{
     backend::{
-        AdamW, AttentionTensors, Backend, Columns, DType, Direction, Event, Heads, LossWeights, OptimizerTensors,
-        Product, Stream, Tensor, Vocabulary,
+        AdamW, AttentionTensors, Backend, Columns, DType, Direction, Event, ExpertOperations, Heads, LossWeights,
+        OptimizerTensors, Product, Stream, Tensor, Vocabulary,
         operations::{NORM_EPSILON, ROPE_BASE},
         work::{self, Work},
     },
@@ -552,5 +553,9 @@ impl Backend for CpuBackend {
                 Ok(())
             })
         });
+    }
+
+    fn experts(&self) -> Option<&dyn ExpertOperations> {
+        Some(self)
     }
 }

@@ -101,6 +101,62 @@ proptest! {
     }
 }
 
+/// How much the first of two members has for the second; nothing, for some.
+pub(crate) fn for_member(from: usize, to: usize) -> usize {
+    (3 * from + 2 * to) % 5
+}
+
+/// What a member sends and receives: what it sends in its order, of what it receives the first half of everyone, then the second.
+pub(crate) fn some_exchange(ranks: usize, index: usize) -> Exchange {
+    let mut exchange = Exchange::default();
+    let (mut sent, mut received) = (0, 0);
+    for member in 0..ranks {
+        let length = for_member(index, member);
+        let part = sent..sent + length;
+        exchange.sent.push(vec![part]);
+        sent += length;
+        let length = for_member(member, index) / 2;
+        let part = received..received + length;
+        exchange.received.push(vec![part]);
+        received += length;
+    }
+    for member in 0..ranks {
+        let length = for_member(member, index).div_ceil(2);
+        exchange.received[member].push(received..received + length);
+        received += length;
+    }
+    exchange
+}
+
+#[test]
+fn all_get_what_each_has_for_them() {
+    for ranks in 1..5 {
+        let number = |from: usize, to: usize, index: usize| (100 * from + 10 * to + index) as f32;
+        let inputs =
+            |from| (0..ranks).flat_map(move |to| (0..for_member(from, to)).map(move |at| number(from, to, at)));
+        let inputs: Vec<Vec<f32>> = (0..ranks).map(|from| inputs(from).collect()).collect();
+        let results = together(&inputs, 5 * ranks, |communicator, group, from, to| {
+            let exchange = some_exchange(ranks, group.index);
+            let back = communicator.backend.allocate(from.elements(), DType::F32, MemoryCategory::Other);
+            communicator.all_to_all(group, Stream::Compute, from, to, &exchange);
+            communicator.all_to_all(group, Stream::Compute, to, &back, &exchange.reversed());
+            communicator.backend.zero(from);
+            communicator.backend.add(from, &back);
+        });
+        for (rank, result) in results.into_iter().enumerate() {
+            let (back, received) = result.unwrap();
+            assert_eq!(back, wide(&inputs[rank]), "the way back undoes it");
+            let halves = |half: fn(usize) -> std::ops::Range<usize>| {
+                (0..ranks).flat_map(move |from| half(for_member(from, rank)).map(move |at| number(from, rank, at)))
+            };
+            let mut expected: Vec<f32> =
+                halves(|length| 0..length / 2).chain(halves(|length| length / 2..length)).collect();
+            expected.resize(5 * ranks, 0.0);
+            assert_eq!(received, wide(&expected), "rank {rank} of {ranks}");
+        }
+    }
+}
+
 #[test]
 fn ranks_that_disagree_are_told() {
     let results = together(&[vec![1.0; 3], vec![1.0; 4]], 0, |communicator, group, from, _| {

@@ -41,7 +41,8 @@ pub(super) const RECEIVER: usize = 1;
 
 /// The lines of a rank, in the order that all ranks have them in.
 pub(super) fn lines(groups: &Groups) -> Vec<Line> {
-    let Groups { world, tensor, context, data, replicate, forward, backward, ends } = groups;
+    // Experts run on the CPU so far, and without them nobody shares any.
+    let Groups { world, tensor, context, data, replicate, forward, backward, ends, expert: _, expert_data: _ } = groups;
     let collective = |group: &ProcessGroup| Line {
         channel: Channel::Collective(group.group),
         size: group.size(),

@@ -26,13 +26,14 @@ use self::{
     connect::{RECEIVER, SENDER},
     members::Members,
 };
-use super::{Communicator, Groups, ProcessGroup, Reduction, numbering::Numbering};
+use super::{Communicator, Exchange, Groups, ProcessGroup, Reduction, numbering::Numbering};
 use crate::{
     backend::{
         Backend, DType, Stream, Tensor,
         cuda::{CudaBackend, array},
     },
     error::TrainError,
+    model::EXPERTS_ON_CPU,
     rendezvous::{Channel, Link, Operation},
 };
 
@@ -154,6 +155,11 @@ impl Communicator for NcclCommunicator {
 
     fn broadcast(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, root: usize) {
         self.collective(group, stream, (SpanKind::Broadcast, tensor), Ok(Call::broadcast(array(tensor), root)));
+    }
+
+    fn all_to_all(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, _: &Tensor, _: &Exchange) {
+        let why = TrainError::Model(EXPERTS_ON_CPU.into());
+        self.collective(group, stream, (SpanKind::AllToAll, from), Err(why));
     }
 
     fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize) {

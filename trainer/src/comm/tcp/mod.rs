@@ -14,8 +14,9 @@ use stepscope_traces::{MemoryCategory, Rank, SpanKind};
 pub(crate) use self::peers::Peers;
 use self::peers::{Address, Letter};
 use super::{
-    Communicator, ProcessGroup, Reduction,
+    Communicator, Exchange, ProcessGroup, Reduction,
     numbering::Numbering,
+    parcel::{pack, unpack},
     reduce::{Reducer, part},
     terms::{self, How, Terms},
 };
@@ -187,6 +188,23 @@ impl Communicator for TcpCommunicator {
                 let received = seat.trade(0, |_| if is_root { bytes::<E>(&mine) } else { Ok(Vec::new()) })?;
                 if !is_root {
                     cast_slice_mut::<E, u8>(&mut mine.write::<E>()?).copy_from_slice(&received[root]);
+                }
+                Ok(())
+            })
+        });
+    }
+
+    fn all_to_all(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor, exchange: &Exchange) {
+        let (dtype, mine, target, exchange) = (from.dtype(), view(from), view(to), exchange.clone());
+        // Members need not have equally much.
+        let offered = from.slice(0..0);
+        self.collective(group, stream, (SpanKind::AllToAll, None, from), &offered, move |seat| {
+            with_element!(dtype, E => {
+                let for_member = |member: usize| pack::<E>(&mine, &exchange.sent[member]);
+                let mut received = seat.trade(0, for_member)?;
+                received[seat.index] = for_member(seat.index)?;
+                for (member, message) in received.iter().enumerate() {
+                    unpack::<E>(message, &target, &exchange.received[member], seat.ranks[member])?;
                 }
                 Ok(())
             })

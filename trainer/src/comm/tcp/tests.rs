@@ -8,7 +8,7 @@ use stepscope_traces::{Group, GroupInfo};
 
 use super::*;
 use crate::{
-    comm::local::{LocalCommunicator, LocalWorld},
+    comm::local::{LocalCommunicator, LocalWorld, tests::some_exchange},
     rendezvous::{Hub, Link, Patience, RankAssignment},
 };
 
@@ -108,6 +108,12 @@ fn everything(
                 );
             }
             found.extend(backend.download(&in_place)?);
+            if elements == 1200 {
+                let (from, to) = (fresh(), take(5 * size));
+                backend.zero(&to);
+                communicator.all_to_all(group, Stream::Compute, &from, &to, &some_exchange(size, index));
+                found.extend(backend.download(&to)?);
+            }
             let root = elements % size;
             let tensor = fresh();
             communicator.broadcast(group, Stream::Compute, &tensor, root);

@@ -8,6 +8,7 @@ mod columns;
 mod cross_entropy;
 mod elementwise;
 mod embedding;
+mod experts;
 pub(crate) mod exponential;
 mod heads;
 mod lanes;
@@ -27,6 +28,7 @@ pub(crate) use self::{
     cross_entropy::{loss, loss_backward, row_maxima, row_sums},
     elementwise::{add, add_squares, convert},
     embedding::{embedding, embedding_backward},
+    experts::{balance_loss, combine, combine_backward, dispatch, route, route_backward},
     matmul::matmul,
     norm::{rms_norm, rms_norm_backward},
     rope::rope,

@@ -5,6 +5,7 @@ mod attention;
 mod cross_entropy;
 mod elementwise;
 mod embedding;
+mod experts;
 mod matmul;
 mod norm;
 mod rope;

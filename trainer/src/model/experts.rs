@@ -1,0 +1,283 @@
+//! A mixture of experts in the place of a feed-forward network.
+//!
+//! ```text
+//! input ─┬─► router ─► choose ────────────────────────────── weights ─┐
+//!        └─► sort by expert ─► there ─► gate, up ─► swiglu ─► down ─► back ─► weighted sum ─► output
+//! ```
+//!
+//! Tensor ranks each have a part of every expert, and all choose alike. So the sum over them is that of a dense network, but for
+//! the gradient of the weights, which each rank knows a part of.
+
+use std::ops::Range;
+
+use stepscope_plan::{Placement, Unit};
+use stepscope_traces::MemoryCategory;
+
+use super::{Engine, weights::between_slots};
+use crate::{
+    backend::{DType, ExpertOperations, Product, Routed, Routing, Tensor},
+    parallel::expert::Routes,
+};
+
+/// The experts of a layer that are here, or their gradients.
+pub(crate) struct ExpertTensors(Vec<Expert>);
+
+struct Expert {
+    /// gate and up × hidden
+    gate_up: Tensor,
+    /// hidden × ffn
+    down: Tensor,
+}
+
+impl ExpertTensors {
+    pub(crate) fn of(placement: &Placement, unit: &Unit, tensor: &Tensor) -> ExpertTensors {
+        let slots = placement.slots_of(unit);
+        let experts = slots.chunk_by(|one, other| one.copy == other.copy);
+        let of_expert = |slots| Expert {
+            gate_up: between_slots(slots, unit, tensor, "gate", "up"),
+            down: between_slots(slots, unit, tensor, "down", "down"),
+        };
+        ExpertTensors(experts.map(of_expert).collect())
+    }
+}
+
+/// What a mixture keeps from the forward pass for the backward pass.
+pub(crate) struct Kept {
+    choice: Choice,
+    routes: Routes,
+    /// What the experts here got, by expert. Rows × hidden.
+    rows: Tensor,
+    /// Rows × two widths of an expert.
+    gate_up: Tensor,
+    /// Their product. Rows × width of an expert.
+    product: Tensor,
+    /// What came back of what this rank's tokens chose, sorted by expert. Choices × hidden.
+    returned: Tensor,
+}
+
+/// What tokens chose.
+struct Choice {
+    /// Tokens × experts.
+    probabilities: Tensor,
+    /// Tokens × choices.
+    weights: Tensor,
+    /// Tokens × choices.
+    choices: Tensor,
+    /// Choices, sorted by expert.
+    order: Tensor,
+    /// Where each of them is there.
+    places: Tensor,
+}
+
+impl Choice {
+    fn routed(&self) -> Routed<'_> {
+        Routed { probabilities: &self.probabilities, weights: &self.weights, choices: &self.choices }
+    }
+}
+
+impl Kept {
+    /// How many rows each expert here got.
+    pub(crate) fn rows_of_experts(&self) -> &[usize] {
+        &self.routes.rows
+    }
+}
+
+impl Engine {
+    /// # Panics
+    /// When the backend has none, or the model: both are looked at before.
+    fn expert_operations(&self) -> (&dyn ExpertOperations, Routing) {
+        match (self.backend.experts(), self.sizes.routing) {
+            (Some(operations), Some(routing)) => (operations, routing),
+            _ => panic!("no experts here"),
+        }
+    }
+
+    /// Sends tokens through the experts that the router chooses.
+    pub(crate) fn experts_forward(&self, router: &Tensor, experts: &ExpertTensors, input: &Tensor) -> Kept {
+        let (operations, Routing { top_k, .. }) = self.expert_operations();
+        let (hidden, ffn) = (self.sizes.hidden, self.sizes.ffn);
+        let (choice, counts) = self.choose(router, input);
+        let routes = self.expert.agree(&counts, hidden);
+        let sent = self.backend.allocate(
+            self.sizes.tokens * top_k * hidden,
+            self.numbers.compute,
+            self.expert.sent(MemoryCategory::Activations),
+        );
+        operations.dispatch(input, &choice.order, &sent, top_k);
+        let rows = self.expert.there(&routes, sent, hidden, MemoryCategory::Activations);
+        let take = |width, category| self.expert_rows(&routes, width, category);
+        let gate_up = take(2 * ffn, MemoryCategory::Activations);
+        self.each_expert(&routes, |expert, of| self.multiply(of, &rows, &experts.0[expert].gate_up, &gate_up));
+        let product = take(ffn, MemoryCategory::Activations);
+        self.backend.swiglu(&gate_up, &product, ffn);
+        let made = take(hidden, self.expert.sent(MemoryCategory::Activations));
+        self.each_expert(&routes, |expert, of| self.multiply(of, &product, &experts.0[expert].down, &made));
+        let elements = self.sizes.tokens * top_k * hidden;
+        let returned = self.expert.back(&routes, made, elements, MemoryCategory::Activations);
+        Kept { choice, routes, rows, gate_up, product, returned }
+    }
+
+    /// Puts together what came back from the experts: this tensor rank's part of it.
+    pub(crate) fn experts_output(&self, kept: &Kept, output: &Tensor) {
+        let (operations, Routing { top_k, .. }) = self.expert_operations();
+        operations.combine(&kept.returned, &kept.choice.places, Some(&kept.choice.weights), output, top_k);
+    }
+
+    /// Adds to the loss how unevenly experts were chosen.
+    pub(crate) fn add_balance_loss(&self, kept: &Kept, total: &Tensor) {
+        let (operations, routing) = self.expert_operations();
+        if routing.balance > 0.0 {
+            operations.balance_loss(routing, kept.choice.routed(), total);
+        }
+    }
+
+    /// Lets tokens choose, and counts the choices of each expert.
+    fn choose(&self, router: &Tensor, input: &Tensor) -> (Choice, Vec<usize>) {
+        let (operations, routing) = self.expert_operations();
+        let Routing { experts, top_k, .. } = routing;
+        let numbers = || self.backend.allocate(self.sizes.tokens * top_k, DType::U32, MemoryCategory::Activations);
+        let choice = Choice {
+            probabilities: self.sums(experts, MemoryCategory::Activations),
+            weights: self.sums(top_k, MemoryCategory::Activations),
+            choices: numbers(),
+            order: numbers(),
+            places: numbers(),
+        };
+        self.project(input, router, &choice.probabilities);
+        operations.route(routing, choice.routed());
+        // If this fails, so does all that comes after it, and the next synchronization tells why.
+        let chosen = operations.choices(&choice.choices).unwrap_or_else(|_| vec![0; choice.choices.elements()]);
+        let mut order: Vec<u32> = (0..chosen.len() as u32).collect();
+        order.sort_by_key(|choice| chosen[*choice as usize]);
+        let (mut places, mut counts) = (vec![0; order.len()], vec![0; experts]);
+        for (place, number) in order.iter().enumerate() {
+            places[*number as usize] = place as u32;
+            counts[chosen[*number as usize] as usize] += 1;
+        }
+        self.backend.upload_tokens(order, &choice.order);
+        self.backend.upload_tokens(places, &choice.places);
+        (choice, counts)
+    }
+
+    /// Takes the gradient of a mixture's output back through it: adds to the gradients of its router and of its experts, and
+    /// returns what makes up that of its input.
+    pub(crate) fn experts_backward(
+        &self,
+        (weights, gradients): (&ExpertTensors, &ExpertTensors),
+        kept: Kept,
+        gradient: &Tensor,
+    ) -> InputGradient {
+        let (operations, routing) = self.expert_operations();
+        let (hidden, ffn, top_k) = (self.sizes.hidden, self.sizes.ffn, routing.top_k);
+        let Kept { choice, routes, rows, gate_up, product, returned } = kept;
+        let d_returned = self.backend.allocate(
+            returned.elements(),
+            self.numbers.compute,
+            self.expert.sent(MemoryCategory::Workspace),
+        );
+        let d_weights = self.sums(top_k, MemoryCategory::Workspace);
+        let of = (&returned, &choice.order, &choice.weights);
+        operations.combine_backward(gradient, of, (&d_returned, &d_weights), top_k);
+        drop(returned);
+        self.tensor.sum(&d_weights);
+        let d_logits = self.temporary(routing.experts);
+        operations.route_backward(routing, choice.routed(), &d_weights, &d_logits);
+
+        let take = |width, category| self.expert_rows(&routes, width, category);
+        let d_made = self.expert.there(&routes, d_returned, hidden, self.expert.sent(MemoryCategory::Workspace));
+        let d_product = take(ffn, MemoryCategory::Workspace);
+        self.each_expert(&routes, |expert, of| {
+            let (down, d_down) = (&weights.0[expert].down, &gradients.0[expert].down);
+            self.multiply_backward(of, &d_made, (down, &d_product), (&product, d_down));
+        });
+        drop((d_made, product));
+        let d_gate_up = take(2 * ffn, MemoryCategory::Workspace);
+        self.backend.swiglu_backward(&gate_up, &d_product, &d_gate_up, ffn);
+        drop((gate_up, d_product));
+        let d_rows = take(hidden, self.expert.sent(MemoryCategory::Workspace));
+        self.each_expert(&routes, |expert, of| {
+            let (matrix, d_matrix) = (&weights.0[expert].gate_up, &gradients.0[expert].gate_up);
+            self.multiply_backward(of, &d_gate_up, (matrix, &d_rows), (&rows, d_matrix));
+        });
+        let elements = self.sizes.tokens * top_k * hidden;
+        let sorted = self.expert.back(&routes, d_rows, elements, self.expert.sent(MemoryCategory::Workspace));
+        InputGradient { sorted, places: choice.places, d_logits }
+    }
+
+    /// The gradient of a mixture's input: this tensor rank's part of it. The router's is in that of the first.
+    pub(crate) fn experts_input_gradient(&self, of: &InputGradient, router: &Tensor, d_input: &Tensor) {
+        let (operations, routing) = self.expert_operations();
+        operations.combine(&of.sorted, &of.places, None, d_input, routing.top_k);
+        if self.tensor.is_first() {
+            let (rows, columns) = (self.sizes.tokens, self.sizes.hidden);
+            let product = Product { accumulate: true, ..product(rows, columns, routing.experts) };
+            self.backend.matmul(product, &of.d_logits, router, d_input);
+        }
+    }
+
+    /// A row of numbers for each row of the experts here.
+    fn expert_rows(&self, routes: &Routes, width: usize, category: MemoryCategory) -> Tensor {
+        self.backend.allocate(routes.all_rows() * width, self.numbers.compute, category)
+    }
+
+    /// Does something for each expert here that has rows.
+    fn each_expert(&self, routes: &Routes, work: impl Fn(usize, &SomeRows)) {
+        let (mut first, all) = (0, routes.all_rows());
+        for (expert, rows) in routes.rows.iter().enumerate() {
+            if *rows > 0 {
+                work(expert, &SomeRows { range: first..first + rows, all });
+            }
+            first += rows;
+        }
+    }
+
+    /// Multiplies rows by an expert's matrix, which is outputs × inputs.
+    fn multiply(&self, rows: &SomeRows, x: &Tensor, matrix: &Tensor, y: &Tensor) {
+        let product = product(rows.range.len(), rows.width(y), rows.width(x));
+        self.backend.matmul(Product { transpose_b: true, ..product }, &rows.of(x), matrix, &rows.of(y));
+    }
+
+    /// The gradients of what is multiplied.
+    fn multiply_backward(
+        &self,
+        rows: &SomeRows,
+        d_y: &Tensor,
+        (matrix, d_x): (&Tensor, &Tensor),
+        (x, d_matrix): (&Tensor, &Tensor),
+    ) {
+        let (outputs, inputs) = (rows.width(d_y), rows.width(x));
+        self.backend.matmul(product(rows.range.len(), inputs, outputs), &rows.of(d_y), matrix, &rows.of(d_x));
+        let product = Product { transpose_a: true, accumulate: true, ..product(outputs, inputs, rows.range.len()) };
+        self.backend.matmul(product, &rows.of(d_y), &rows.of(x), d_matrix);
+    }
+}
+
+/// Some of all rows.
+struct SomeRows {
+    range: Range<usize>,
+    all: usize,
+}
+
+impl SomeRows {
+    fn width(&self, tensor: &Tensor) -> usize {
+        tensor.elements() / self.all
+    }
+
+    fn of(&self, tensor: &Tensor) -> Tensor {
+        let width = self.width(tensor);
+        tensor.slice(self.range.start * width..self.range.end * width)
+    }
+}
+
+/// What makes up the gradient of a mixture's input.
+pub(crate) struct InputGradient {
+    /// Of what went to experts, sorted by them. Choices × hidden.
+    sorted: Tensor,
+    places: Tensor,
+    /// Of the router's output. Tokens × experts.
+    pub(crate) d_logits: Tensor,
+}
+
+fn product(rows: usize, columns: usize, inner: usize) -> Product {
+    Product { rows, columns, inner, transpose_a: false, transpose_b: false, accumulate: false }
+}
