@@ -21,6 +21,7 @@ use crate::{
         collectives::collectives,
         devices::devices,
         ended_early::ended_early,
+        experts::experts,
         failed_sources::failed_sources,
         gemms::gemms,
         group_use::groups_by_use,
@@ -216,6 +217,7 @@ pub(crate) fn assemble<T>(
             .map(|(rank, waterfall)| CountedTime { waterfall, ..rank.time.clone() })
             .collect(),
         host: host(&ranks),
+        experts: experts(&ranks),
         ranks: ranks.into_iter().map(|rank| rank.figures).collect(),
         collectives,
         stragglers: waits.stragglers,

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use stepscope_analyzer::{
-    AlignedBy, Analysis, KernelFigures, KernelMfu, Mfu, ModelFrom, PipelineFigures, PlanScore, RankFigures, RankMemory,
+    AlignedBy, Analysis, ExpertFigures, KernelFigures, KernelMfu, Mfu, ModelFrom, PipelineFigures, PlanScore,
+    RankFigures, RankMemory,
 };
 use stepscope_plan::{Convention, Model, text};
 use stepscope_traces::{Family, Loss, MemoryCategory, Nanos, Phase, RunSource, Step, without_signature};
@@ -71,6 +72,7 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("memory", fullest(analysis).map(memory)),
         fact("plan", analysis.prediction.as_ref().and_then(predicted)),
         fact("pipeline", analysis.pipeline.as_ref().map(pipeline)),
+        fact("experts", analysis.experts.as_ref().map(experts)),
         fact("kernels", kernels(analysis)),
         fact("loss", losses(analysis)),
         fact("noise", noise(analysis)),
@@ -305,6 +307,18 @@ fn predicted(score: &PlanScore) -> Option<String> {
     let tokens = score.tokens_per_second.map(|tokens| text::count(tokens.predicted.round() as u64));
     says += &tokens.map_or_else(String::new, |tokens| format!(", {tokens} tokens/s"));
     Some(says + &score.mfu.map_or_else(String::new, |mfu| format!(", MFU {}", text::percent(mfu.predicted))))
+}
+
+/// How evenly tokens choose experts.
+fn experts(experts: &ExpertFigures) -> String {
+    let ExpertFigures { imbalance, rank_imbalance, layers } = experts;
+    let most = layers.iter().max_by(|one, other| one.imbalance.total_cmp(&other.imbalance));
+    let most = most.map_or_else(String::new, |layer| {
+        format!("; most uneven: layer {}, expert {} with {:.2}×", layer.layer, layer.busiest_expert, layer.imbalance)
+    });
+    format!(
+        "the most chosen of a layer has {imbalance:.2}× the mean of its tokens, the busiest rank {rank_imbalance:.2}×{most}"
+    )
 }
 
 fn pipeline(pipeline: &PipelineFigures) -> String {

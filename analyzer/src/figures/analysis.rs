@@ -11,6 +11,7 @@ use super::{
     collectives::{CollectiveFigures, Straggler, Wait},
     critical_path::CriticalPath,
     devices::DeviceFigures,
+    experts::ExpertFigures,
     finding::Finding,
     hang::Hang,
     host::HostFigures,
@@ -68,6 +69,8 @@ pub struct Analysis {
     pub devices: Vec<DeviceFigures>,
     /// How the stages wait for each other; none without a pipeline.
     pub pipeline: Option<PipelineFigures>,
+    /// How evenly tokens choose experts; none, where nobody counted.
+    pub experts: Option<ExpertFigures>,
     /// Communication by operation.
     pub collectives: Vec<CollectiveFigures>,
     /// Who waits, and for whom.

@@ -33,11 +33,14 @@ impl Check for UnevenExperts {
             true => format!("rank {} computes {} more than the mean", most.rank, text::rough_percent(more)),
             false => "over a step all ranks compute as much: another one is late each time".to_owned(),
         };
+        let chosen = analysis.experts.as_ref().map_or_else(String::new, |experts| {
+            format!("; the busiest rank has {:.2} times the mean of a layer's tokens", experts.rank_imbalance)
+        });
         Some(Found {
             share,
             summary: format!("uneven experts: ranks wait for each other {} of the time", text::rough_percent(share)),
             evidence: format!(
-                "{}{} in expert-parallel collectives before the last rank has come; {who}",
+                "{}{} in expert-parallel collectives before the last rank has come; {who}{chosen}",
                 text::duration(waiting / windows(analysis)),
                 per_step(analysis)
             ),

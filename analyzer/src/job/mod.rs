@@ -7,6 +7,7 @@ mod clock_fit;
 pub(crate) mod collectives;
 pub(crate) mod devices;
 pub(crate) mod ended_early;
+pub(crate) mod experts;
 pub(crate) mod failed_sources;
 pub(crate) mod gemms;
 pub(crate) mod group_use;

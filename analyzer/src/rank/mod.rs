@@ -7,6 +7,7 @@ mod breakdown;
 pub(crate) mod communication;
 pub(crate) mod counted_steps;
 pub(crate) mod device_samples;
+mod expert_tokens;
 mod family_times;
 mod held_samples;
 pub(crate) mod host;

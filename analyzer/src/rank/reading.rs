@@ -16,6 +16,7 @@ use crate::{
         communication::{self, CommunicationSpan},
         counted_steps::{RecordedStep, counted_steps},
         device_samples::DeviceSamples,
+        expert_tokens::expert_tokens,
         family_times::FamilyTimes,
         host::HostReading,
         host_calls::HostCallReading,
@@ -194,6 +195,7 @@ impl RankReading<'_> {
         let is_stage = run.layout.is_some_and(|layout| layout.pp > 1);
         let unlabelled = windows.iter().filter(|_| is_stage && work.is_empty());
         let unlabelled_work = unlabelled.map(|step| (step.step, compute.within(step.start, step.end))).collect();
+        let expert_tokens = expert_tokens(&data.counters, &data.names, &windows, &counted);
         let first_counter = data.counters.time_ns.iter().map(|time| time.0).min();
         let extent = extent(&activities, &annotated);
         Ok(RankResult {
@@ -228,6 +230,7 @@ impl RankReading<'_> {
             steps_are_inferred,
             parts: parts.map(|parts| parts.called(data.names.clone())),
             stage_waits,
+            expert_tokens,
             streams,
             memory_events: events.count,
             first_other: {

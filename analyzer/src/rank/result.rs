@@ -1,5 +1,7 @@
 //! What one rank comes to: its figures, and what other ranks ask of it.
 
+use std::collections::BTreeMap;
+
 use stepscope_traces::{Loss, RankInfo, State, Step};
 
 use crate::{
@@ -49,6 +51,8 @@ pub(crate) struct RankResult {
     pub(crate) memory: Option<RankMemory>,
     pub(crate) device: DeviceSamples,
     pub(crate) host: RankHost,
+    /// Tokens that went through its experts in the steps that were counted, by layer and expert.
+    pub(crate) expert_tokens: BTreeMap<(u64, u64), f64>,
     pub(crate) streams: StreamTimes,
     pub(crate) memory_events: u64,
     /// From the first to the last moment of its activity and its steps.
