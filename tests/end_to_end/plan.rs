@@ -64,7 +64,7 @@ fn text_says_what_is_predicted_and_assumed() {
         stdout.starts_with("llama-8b, 8.0 B parameters, on 8 × a100-80gb (80 GiB): 4,194,304 tokens per step"),
         "{stdout}"
     );
-    assert!(stdout.contains("\npredicted: the best of each dp × tp × pp grid, out of "), "{stdout}");
+    assert!(stdout.contains("\npredicted: the best of each grid of ranks, out of "), "{stdout}");
     assert!(stdout.contains("\nassumptions: matrix products reach 50% of 312 TFLOP/s (bf16, dense)"), "{stdout}");
     assert!(stdout.contains("GPU-days") && !stdout.contains('\u{1b}'), "{stdout}");
     let nothing = text(&plan("--model llama-405b --gpu a10 --gpus 2").stdout);
@@ -213,7 +213,7 @@ fn bad_input_gets_an_error() {
     fs::write(&file, r#"{"model_type": "clip", "vision_config": {"hidden_size": 768}}"#).unwrap();
     let vision = format!("--model {} --gpu h100 --gpus 8", file.display());
     for (arguments, error) in [
-        ("--model gpt5 --gpu h100 --gpus 8", "error: unknown model `gpt5`: not a file, and not one of tiny, gpt2-124m"),
+        ("--model gpt5 --gpu h100 --gpus 8", "error: unknown model `gpt5`: not a file, and not one of tiny, tiny-moe, gpt2-124m"),
         ("--model tiny --gpu tpu --gpus 8", "error: unknown device `tpu`; known devices are a100-40gb"),
         ("--model tiny --gpu h100 --gpus 0", "error: at least one GPU is needed"),
         ("--model tiny --gpu h100 --gpus many", "error: invalid value 'many' for '--gpus <N>'"),
