@@ -164,9 +164,11 @@ impl Report<'_> {
         if table.contains(TIGHT) {
             table += "! less than 5% of usable memory is left: it may not fit\n";
         }
-        let found = text::counted(self.search.configurations.len() as u64, "configuration");
+        let found = self.search.configurations.len() as u64;
+        let fit = if found == 1 { "fits" } else { "fit" };
+        let found = text::counted(found, "configuration");
         format!(
-            "predicted: the best of each grid of ranks, out of {found} that fit; memory is on the fullest rank\n{table}"
+            "predicted: the best of each grid of ranks, out of {found} that {fit}; memory is on the fullest rank\n{table}"
         )
     }
 

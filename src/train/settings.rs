@@ -16,7 +16,7 @@ use crate::words;
 
 /// The default layout.
 fn usual() -> ParallelLayout {
-    ParallelLayout { prefetch: 2, micro_batch: 4, micro_batches: 4, sequence_length: 128, ..ParallelLayout::default() }
+    ParallelLayout { micro_batch: 4, micro_batches: 4, sequence_length: 128, ..ParallelLayout::default() }
 }
 const USUAL_MODEL: &str = "tiny";
 

@@ -213,7 +213,10 @@ fn bad_input_gets_an_error() {
     fs::write(&file, r#"{"model_type": "clip", "vision_config": {"hidden_size": 768}}"#).unwrap();
     let vision = format!("--model {} --gpu h100 --gpus 8", file.display());
     for (arguments, error) in [
-        ("--model gpt5 --gpu h100 --gpus 8", "error: unknown model `gpt5`: not a file, and not one of tiny, tiny-moe, gpt2-124m"),
+        (
+            "--model gpt5 --gpu h100 --gpus 8",
+            "error: unknown model `gpt5`: not a file, and not one of tiny, tiny-moe, gpt2-124m",
+        ),
         ("--model tiny --gpu tpu --gpus 8", "error: unknown device `tpu`; known devices are a100-40gb"),
         ("--model tiny --gpu h100 --gpus 0", "error: at least one GPU is needed"),
         ("--model tiny --gpu h100 --gpus many", "error: invalid value 'many' for '--gpus <N>'"),

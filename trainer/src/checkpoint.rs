@@ -258,7 +258,7 @@ fn check(path: &Path, config: &TrainConfig) -> Result<Found, TrainError> {
     let why = if model != config.model {
         format!("it is from another model, {}", model.name)
     } else if (tp, pp, chunks) != (layout.tp, layout.pp, layout.chunks) {
-        format!("it is from tp {tp}, pp {pp} and {chunks} chunks per stage; only dp, ep and zero may differ")
+        format!("it has tp {tp}, pp {pp} and chunks {chunks}, which have to be the same")
     } else if model.experts.is_some_and(|experts| ep == 0 || !experts.count.is_multiple_of(ep)) {
         format!("it is from ep {ep}, by which its experts are not divisible")
     } else if seed != config.seed {

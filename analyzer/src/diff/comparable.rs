@@ -27,8 +27,11 @@ pub(crate) fn settings(profile: &Profile<'_>) -> Vec<(String, String)> {
         add("dp", dp.to_string());
         add("tp", tp.to_string());
         add("pp", pp.to_string());
-        for (axis, size) in [("cp", cp), ("ep", ep)].into_iter().filter(|(_, size)| *size > 1) {
-            add(axis, size.to_string());
+        add("cp", cp.to_string());
+        add("ep", ep.to_string());
+        if let Some(said) = layout.said {
+            add("dp-replicate", said.dp_replicate.to_string());
+            add("cp-exchange", if cp > 1 { said.context.name().into() } else { "none".into() });
         }
         let number = |number: u64| number.to_string();
         let settings = [

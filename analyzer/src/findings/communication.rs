@@ -147,7 +147,7 @@ fn advice(analysis: &Analysis, axis: &AxisShare) -> String {
             "reduce gradients in buckets during the backward pass, or accumulate more micro-batches per step".into()
         }
         Some(Axis::Pipeline) => "look at the links between stages, or send smaller activations".into(),
-        Some(Axis::Context) => "overlap the ring with attention, or use fewer ranks for each sequence".into(),
+        Some(Axis::Context) => "overlap keys and values with attention, as a ring does, or use fewer ranks for each sequence".into(),
         Some(Axis::Expert | Axis::TensorExpert) => {
             "keep experts within a node, overlap dispatch and combine with other experts, or balance the router".into()
         }

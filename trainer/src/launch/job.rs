@@ -27,8 +27,9 @@ impl Job {
         config.check()?;
         let ranks = config.layout.world_size();
         if ranks != u64::from(assignment.world) {
-            let (world, ParallelLayout { dp, tp, pp, .. }) = (assignment.world, config.layout);
-            let why = format!("{world} processes were started, but dp {dp} × tp {tp} × pp {pp} needs {ranks}");
+            let (world, ParallelLayout { dp, cp, tp, pp, .. }) = (assignment.world, config.layout);
+            let why =
+                format!("{world} processes were started, but dp {dp} × cp {cp} × tp {tp} × pp {pp} needs {ranks}");
             return Err(TrainError::Settings(why));
         }
         die_with_launcher()?;

@@ -117,7 +117,7 @@ fn a_checkpoint_of_something_else_is_refused() {
     let resumed = TrainConfig { resume: Some(directory.path().to_owned()), ..base.clone() };
     let error = |config: TrainConfig| losses(&config, None).unwrap_err().to_string();
     let split = TrainConfig { layout: ParallelLayout { tp: 2, ..single() }, ..resumed.clone() };
-    assert!(error(split).contains("only dp, ep and zero may differ"));
+    assert!(error(split).contains("it has tp 1, pp 1 and chunks 1, which have to be the same"));
     assert!(error(TrainConfig { seed: 1, ..resumed.clone() }).contains("its seed is 0"));
     let mut wider = resumed.clone();
     wider.model.ffn = 128;
