@@ -14,18 +14,25 @@ pub(crate) fn experts(ranks: &[RankResult]) -> Option<ExpertFigures> {
     of_tokens(ranks.iter().map(|rank| (rank.info.rank, &rank.expert_tokens)))
 }
 
+/// Tokens of a layer, by expert and by rank.
+#[derive(Default)]
+struct LayerTokens {
+    experts: BTreeMap<u64, f64>,
+    ranks: BTreeMap<Rank, f64>,
+}
+
 fn of_tokens<'a>(ranks: impl Iterator<Item = (Rank, &'a BTreeMap<(u64, u64), f64>)>) -> Option<ExpertFigures> {
-    let mut layers: BTreeMap<u64, (BTreeMap<u64, f64>, BTreeMap<Rank, f64>)> = BTreeMap::new();
+    let mut layers: BTreeMap<u64, LayerTokens> = BTreeMap::new();
     for (rank, tokens) in ranks {
         for ((layer, expert), tokens) in tokens {
-            let (experts, of_ranks) = layers.entry(*layer).or_default();
-            *experts.entry(*expert).or_default() += tokens;
-            *of_ranks.entry(rank).or_default() += tokens;
+            let of_layer = layers.entry(*layer).or_default();
+            *of_layer.experts.entry(*expert).or_default() += tokens;
+            *of_layer.ranks.entry(rank).or_default() += tokens;
         }
     }
     let layers: Vec<ExpertLayer> = layers
         .into_iter()
-        .filter_map(|(layer, (experts, ranks))| {
+        .filter_map(|(layer, LayerTokens { experts, ranks })| {
             let all: f64 = experts.values().sum();
             let (busiest_expert, imbalance) = busiest(&experts)?;
             let (busiest_rank, rank_imbalance) = busiest(&ranks)?;
