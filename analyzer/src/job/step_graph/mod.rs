@@ -5,7 +5,8 @@
 //! An activity begins when what it waits for is over, and a lag later. It waits for the activity before it on its stream, and
 //! for the one of its rank that ended last before it began: that is what an event of another stream would have waited for, and
 //! what a host waits for that launches late. Ranks meet in collectives and messages: those are over for all ranks a while after
-//! the last of them has come. Lags are what was measured, so that the graph replays the step to the nanosecond.
+//! the last of them has come, but for a message that was put aside for a receiver who came later: its sender waited for nobody.
+//! Lags are what was measured, so that the graph replays the step to the nanosecond.
 
 mod path;
 mod replay;
@@ -48,13 +49,20 @@ pub(crate) struct Node {
     pub(crate) lag: i64,
     /// What that is.
     pub(crate) lag_on: LagKind,
-    /// Where it meets other ranks.
+    /// Where it waits for other ranks.
     meeting: Option<u32>,
+    /// Where other ranks wait for it, and it for none of them: it was over before they had all come.
+    left: Option<u32>,
 }
 
 impl Node {
     pub(crate) fn duration(&self) -> i64 {
         self.end.saturating_sub(self.start)
+    }
+
+    /// Whether it goes on until the last one of a meeting has come.
+    fn waits_until(&self, last: i64) -> bool {
+        self.end >= last
     }
 }
 
@@ -69,14 +77,14 @@ pub(crate) enum LagKind {
     Busy,
 }
 
-/// Activities of several ranks that none ends before all have begun.
+/// Activities of several ranks, for all of which at least one of them waits.
 #[derive(Clone, Debug)]
 struct Meeting {
     nodes: Vec<u32>,
     /// When the last one came, and who that was.
     last: i64,
     last_node: u32,
-    /// How long it takes when all are there.
+    /// How long it takes those who wait once all are there.
     own: i64,
 }
 
@@ -122,6 +130,7 @@ impl StepGraph {
                     lag: 0,
                     lag_on: LagKind::Busy,
                     meeting: None,
+                    left: None,
                 };
                 (node, *activity)
             };
@@ -137,7 +146,11 @@ impl StepGraph {
         let meetings = meetings(&sampled, ranks, groups);
         let (mut nodes, activities): (Vec<Node>, Vec<SampledActivity>) = sampled.into_iter().unzip();
         for (number, meeting) in (0..).zip(&meetings) {
-            meeting.nodes.iter().for_each(|node| nodes[*node as usize].meeting = Some(number));
+            for index in &meeting.nodes {
+                let node = &mut nodes[*index as usize];
+                let place = if node.waits_until(meeting.last) { &mut node.meeting } else { &mut node.left };
+                *place = Some(number);
+            }
         }
         tie(&mut nodes, &activities, begin, bubbles);
         Some(StepGraph { step, nodes, meetings, begin, ranks: ranks.len() })
@@ -213,8 +226,9 @@ fn meetings(sampled: &[(Node, SampledActivity)], ranks: &[RankResult], groups: &
     };
     let meeting = |nodes: Vec<u32>| {
         let last_node = nodes.iter().copied().max_by_key(|index| node(index).start)?;
-        let own = nodes.iter().map(|index| node(index).duration()).min()?;
-        Some(Meeting { last: node(&last_node).start, last_node, own, nodes })
+        let last = node(&last_node).start;
+        let own = nodes.iter().map(node).filter(|node| node.waits_until(last)).map(Node::duration).min()?;
+        Some(Meeting { last, last_node, own, nodes })
     };
     all.into_iter().filter(is_of_each_rank_once).filter_map(meeting).collect()
 }

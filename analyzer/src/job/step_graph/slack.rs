@@ -10,16 +10,18 @@ impl StepGraph {
         let mut slack = vec![0; self.nodes.len()];
         // What waits for an activity begins after it.
         for (index, node) in self.nodes.iter().enumerate().rev() {
-            let latest_start = match node.meeting.map(|meeting| meeting as usize) {
-                None => latest_end[index] - node.duration(),
-                // Whoever comes last decides for all when they leave.
-                Some(number) => *latest_meeting[number].get_or_insert_with(|| {
-                    let meeting = &self.meetings[number];
+            let mut latest_start = latest_end[index] - node.duration();
+            // Whoever comes last decides for all that wait when they leave.
+            if let Some(number) = node.meeting.or(node.left) {
+                let meeting = *latest_meeting[number as usize].get_or_insert_with(|| {
+                    let meeting = &self.meetings[number as usize];
                     let latest =
                         |other: &u32| latest_end[*other as usize] - (self.nodes[*other as usize].end - meeting.last);
-                    meeting.nodes.iter().map(latest).min().unwrap_or(node.start)
-                }),
-            };
+                    let waits = |other: &&u32| self.nodes[**other as usize].meeting == Some(number);
+                    meeting.nodes.iter().filter(waits).map(latest).min().unwrap_or(node.start)
+                });
+                latest_start = if node.left.is_some() { latest_start.min(meeting) } else { meeting };
+            }
             slack[index] = (latest_start - node.start).max(0);
             for before in node.before.iter().flatten() {
                 let latest = &mut latest_end[*before as usize];

@@ -8,9 +8,10 @@ use crate::{
     test_runs::{TestRun, ranks, span, talk},
 };
 
-use SpanKind::{AllReduce, Kernel};
+use SpanKind::{AllReduce, Kernel, Receive, Send};
 
 const RANKS: [Rank; 2] = [Rank(0), Rank(1)];
+const GROUPS: [(u32, Axis, &[u32]); 2] = [(0, Axis::Data, &[0, 1]), (1, Axis::Context, &[0, 1])];
 
 /// What begins at a time on a rank begins later.
 struct Later {
@@ -43,10 +44,11 @@ fn graph(run: &TestRun) -> StepGraph {
     StepGraph::of(&results, groups, &alignment, &vec![Intervals::default(); results.len()]).unwrap()
 }
 
-/// A rank that computes, on two streams, and meets the other one in collectives, which end together.
+/// A rank that computes, on two streams, and meets the other one: in collectives, which end together, and in messages, whose
+/// sender waits for nobody.
 fn any_run() -> impl Strategy<Value = Vec<Vec<Span>>> {
     let kernels = || vec((0..200_i64, 0..30_i64, 0..2_u32), 1..20);
-    (kernels(), kernels(), vec((0..40_i64, 0..40_i64, 1..20_i64), 0..6)).prop_map(|(one, two, met)| {
+    (kernels(), kernels(), vec((0..40_i64, 0..40_i64, 1..20_i64, any::<bool>()), 0..6)).prop_map(|(one, two, met)| {
         let mut spans: Vec<Vec<Span>> = [one, two]
             .into_iter()
             .map(|kernels| {
@@ -58,11 +60,17 @@ fn any_run() -> impl Strategy<Value = Vec<Vec<Span>>> {
             })
             .collect();
         let mut free = 0;
-        for (number, (first, second, length)) in (0..).zip(met) {
+        for (number, (first, second, length, is_message)) in (0..).zip(met) {
             let starts = [free + first, free + second];
             let end = starts[0].max(starts[1]) + length;
-            for (rank, start) in starts.into_iter().enumerate() {
-                spans[rank].push(Span { stream: Some(Stream(7)), ..talk(AllReduce, 0, number, start, end) });
+            let sides = match is_message {
+                true => {
+                    [talk(Send, 1, number, starts[0], starts[0] + length), talk(Receive, 1, number, starts[1], end)]
+                }
+                false => starts.map(|start| talk(AllReduce, 0, number, start, end)),
+            };
+            for (spans, side) in spans.iter_mut().zip(sides) {
+                spans.push(Span { stream: Some(Stream(7)), ..side });
             }
             free = end;
         }
@@ -76,7 +84,7 @@ proptest! {
     #[test]
     fn a_step_is_replayed_to_the_nanosecond_and_its_path_is_as_long(spans in any_run()) {
         let all: Vec<&[Span]> = spans.iter().map(Vec::as_slice).collect();
-        let graph = graph(&TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&all)));
+        let graph = graph(&TestRun::of(&GROUPS, &ranks(&all)));
         prop_assert_eq!(graph.replay(&Unchanged), graph.length());
         let path = stretches(&graph, &RANKS);
         let sum: i64 = path.iter().map(|stretch| stretch.end_ns - stretch.start_ns).sum();
@@ -88,13 +96,51 @@ proptest! {
     #[test]
     fn the_step_is_as_long_while_an_activity_uses_its_slack(spans in any_run()) {
         let all: Vec<&[Span]> = spans.iter().map(Vec::as_slice).collect();
-        let graph = graph(&TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&all)));
+        let graph = graph(&TestRun::of(&GROUPS, &ranks(&all)));
         for (node, slack) in graph.slack().into_iter().enumerate() {
             let later = |by| graph.replay(&Later { start: graph.nodes[node].start, rank: graph.nodes[node].rank, by });
             prop_assert!(later(slack) <= graph.length() || is_ambiguous(&graph, node));
             prop_assert!(later(slack + 1) > graph.length());
         }
     }
+}
+
+/// After being idle, each rank sends something to the other, which is put aside, computes for 100, takes what came, and computes.
+fn buffered() -> TestRun {
+    let of = |idle: i64, [sent, received]: [u64; 2]| {
+        let on = |stream, span: Span| Span { stream: Some(Stream(stream)), ..span };
+        let start = 10 + idle;
+        [
+            on(0, span(Kernel, 0, 10)),
+            on(1, talk(Send, 0, sent, start, start + 5)),
+            on(0, span(Kernel, start + 5, start + 105)),
+            on(2, talk(Receive, 0, received, start + 105, start + 110)),
+            on(0, span(Kernel, start + 110, start + 140)),
+        ]
+        .to_vec()
+    };
+    TestRun::of(&[(0, Axis::Context, &[0, 1])], &ranks(&[&of(50, [0, 1]), &of(40, [1, 0])]))
+}
+
+#[test]
+fn a_message_that_is_put_aside_does_not_hold_its_sender() {
+    struct NoIdle;
+    impl StepChange for NoIdle {
+        fn lag(&self, node: &Node) -> i64 {
+            if matches!(node.lag_on, LagKind::Idle(_)) { 0 } else { node.lag }
+        }
+    }
+    let graph = graph(&buffered());
+    assert_eq!(graph.nodes.iter().filter(|node| node.left.is_some()).count(), 2, "nobody waits to send");
+    assert_eq!((graph.length(), graph.replay(&Unchanged)), (200, 200));
+    assert_eq!(graph.replay(&NoIdle), 150);
+    let slack = |kind: fn(&Node) -> bool| {
+        let of_kind = graph.nodes.iter().zip(graph.slack()).filter(|(node, _)| kind(node));
+        of_kind.map(|(node, slack)| (node.rank, slack)).collect::<Vec<_>>()
+    };
+    // Rank 1 is over 10 before the step is; a message has to be sent by the time at which its receiver looks for it.
+    assert_eq!(slack(|node| node.left.is_some()), [(1, 10), (0, 0)]);
+    assert_eq!(slack(|node| node.meeting.is_some()), [(1, 10), (0, 0)]);
 }
 
 /// Rank 1 computes for 60 and rank 0 for 100; both meet for 20, and then compute for 10.
