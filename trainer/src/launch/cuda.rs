@@ -11,10 +11,7 @@ use stepscope_traces::{CollectorNote, Rank};
 
 use super::{cuda_parts::CudaParts, job::Job, last_resort::LastResort, neighbours::Neighbours};
 use crate::{
-    backend::{
-        Backend,
-        cuda::{Device, parts_of_sequences},
-    },
+    backend::{Backend, cuda::Device},
     comm::nccl::sharing,
     config::TrainConfig,
     data::Dataset,
@@ -68,9 +65,6 @@ impl CudaTraining {
     /// Looks at the settings, the data, the checkpoint to go on from, and the device. Ranks of a job come together here.
     pub fn prepare(config: &TrainConfig, job: Option<&Job>) -> Result<CudaTraining, TrainError> {
         let data = super::prepare(config)?;
-        if config.layout.cp > 1 {
-            return Err(parts_of_sequences());
-        }
         let ranks = config.layout.world_size();
         if ranks > 1 && job.is_none() {
             let why = format!("{ranks} ranks on GPUs need {ranks} processes; --processes starts them");

@@ -103,8 +103,18 @@ fn rounding_stays_rounding_in_the_job_for_gpus() {
 }
 
 #[test]
-fn every_layout_trains_on_gpus_as_a_single_one() {
+fn every_layout_of_whole_sequences_trains_on_gpus_as_a_single_one() {
     let Some(_gpus) = gpus() else { return };
+    train_as_a_single_one(|layout| layout.cp == 1);
+}
+
+#[test]
+fn every_layout_of_parts_of_sequences_trains_on_gpus_as_a_single_one() {
+    let Some(_gpus) = gpus() else { return };
+    train_as_a_single_one(|layout| layout.cp > 1);
+}
+
+fn train_as_a_single_one(is_of_them: impl Fn(&ParallelLayout) -> bool) {
     let alone = on_gpus(&model(), single());
     for (precision, tolerance) in [(Precision::Fp32, 1e-3), (Precision::Bf16, 2e-2)] {
         let as_said = |config: &TrainConfig| match precision {
@@ -112,7 +122,7 @@ fn every_layout_trains_on_gpus_as_a_single_one() {
             Precision::Bf16 => in_bf16(config, Precision::Bf16),
         };
         let expected = losses_on_gpu(&as_said(&alone), None).unwrap();
-        for (name, config) in gpu_layouts() {
+        for (name, config) in gpu_layouts().filter(|(_, config)| is_of_them(&config.layout)) {
             let name = format!("{name}, {}", precision.name());
             let config = as_said(&config);
             let began = Instant::now();

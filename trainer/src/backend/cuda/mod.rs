@@ -40,11 +40,6 @@ use crate::{
 /// The oldest compute capability that has what the kernels use.
 const OLDEST: (u32, u32) = (8, 0);
 
-/// What there are no kernels for yet.
-pub(crate) fn parts_of_sequences() -> TrainError {
-    TrainError::Settings("--cp runs on the CPU only so far: use --backend cpu".into())
-}
-
 /// One rank's GPU.
 pub struct CudaBackend {
     kernels: Kernels,
@@ -301,15 +296,14 @@ impl Backend for CudaBackend {
         });
     }
 
-    fn columns(&self, _: Columns, _: &Tensor, _: &Tensor) {
-        self.attempt(|| Err(parts_of_sequences()));
+    fn columns(&self, columns: Columns, from: &Tensor, to: &Tensor) {
+        self.launch(work::columns(columns, from, to), |stream| {
+            self.kernels.columns(stream, columns, array(from), array(to))
+        });
     }
 
     fn rope(&self, heads: Heads, first: usize, qkv: &Tensor, direction: Direction) {
-        self.launch(work::rope(&heads, qkv), |stream| match first {
-            0 => self.kernels.rope(stream, heads, array(qkv), direction),
-            _ => Err(parts_of_sequences()),
-        });
+        self.launch(work::rope(&heads, qkv), |stream| self.kernels.rope(stream, heads, first, array(qkv), direction));
     }
 
     fn attention(&self, heads: Heads, qkv: &Tensor, out: &Tensor, lse: &Tensor) {
@@ -328,8 +322,10 @@ impl Backend for CudaBackend {
         });
     }
 
-    fn merge_attention(&self, _: Heads, _: [&Tensor; 2], _: [&Tensor; 2]) {
-        self.attempt(|| Err(parts_of_sequences()));
+    fn merge_attention(&self, heads: Heads, of: [&Tensor; 2], more: [&Tensor; 2]) {
+        self.launch(work::merge_attention(of, more), |stream| {
+            self.kernels.merge_attention(stream, heads, of.map(array), more.map(array))
+        });
     }
 
     fn swiglu(&self, gate_up: &Tensor, product: &Tensor, width: usize) {

@@ -41,7 +41,7 @@ pub(super) fn backward(graph: &mut Graph, heads: Heads, order: Order) -> Result<
     let raw = graph.product(query, key, single(scores))?;
     let scaled = graph.combine(Pointwise::CUDNN_POINTWISE_MUL, raw, scale, single(scores))?;
     let shifted = graph.combine(Pointwise::CUDNN_POINTWISE_SUB, scaled, statistics, single(scores))?;
-    let masked = graph.causal(shifted, scores)?;
+    let masked = graph.seen(heads, shifted, scores)?;
     let probabilities = graph.map(Pointwise::CUDNN_POINTWISE_EXP, masked, single(scores))?;
     let by_key = graph.reshape(probabilities, brain(scores.transposed()))?;
     gradient_of_keys(graph, heads, Argument::ValueGradient, (by_key, d_out))?;

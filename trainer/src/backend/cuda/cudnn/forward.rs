@@ -22,7 +22,7 @@ pub(super) fn forward(graph: &mut Graph, heads: Heads) -> Result<(), TrainError>
 
     let raw = graph.product(query, key, single(scores))?;
     let scaled = graph.combine(Pointwise::CUDNN_POINTWISE_MUL, raw, scale, single(scores))?;
-    let masked = graph.causal(scaled, scores)?;
+    let masked = graph.seen(heads, scaled, scores)?;
 
     let maxima = graph.reduce(Reduction::CUDNN_REDUCE_TENSOR_MAX, masked, single(rows))?;
     let shifted = graph.combine(Pointwise::CUDNN_POINTWISE_SUB, masked, maxima, single(scores))?;

@@ -12,7 +12,7 @@ use super::{
     layout::Layout,
     library::{Handle, Library},
 };
-use crate::error::TrainError;
+use crate::{backend::Heads, error::TrainError};
 
 /// How cuDNN may assume every address to be aligned.
 pub(super) const ALIGNMENT: u64 = 16;
@@ -145,10 +145,15 @@ impl Graph {
         self.pointwise(settings, &[left, right], out)
     }
 
+    /// Scores, but minus infinity where queries do not see keys.
+    pub(super) fn seen(&mut self, heads: Heads, scores: Tensor, layout: Layout) -> Result<Tensor, TrainError> {
+        if heads.causal { self.causal(scores, layout) } else { Ok(scores) }
+    }
+
     /// Scores, but minus infinity where a query would see a key that comes after it.
     ///
     /// cuDNN knows the whole pattern and skips what is masked.
-    pub(super) fn causal(&mut self, scores: Tensor, layout: Layout) -> Result<Tensor, TrainError> {
+    fn causal(&mut self, scores: Tensor, layout: Layout) -> Result<Tensor, TrainError> {
         let row = self.index(2, scores, layout)?;
         let column = self.index(3, scores, layout)?;
         let compare = self.pointwise_settings(Pointwise::CUDNN_POINTWISE_CMP_GE, DataType::CUDNN_DATA_BOOLEAN)?;

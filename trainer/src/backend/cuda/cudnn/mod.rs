@@ -1,4 +1,4 @@
-//! Attention through cuDNN's fused kernels: forward and backward, causal, with grouped queries, in `bf16`.
+//! Attention through cuDNN's fused kernels: forward and backward, causal or to all keys, with grouped queries, in `bf16`.
 
 mod arguments;
 mod backward;

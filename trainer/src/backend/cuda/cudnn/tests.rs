@@ -181,7 +181,7 @@ fn columns(heads: Heads, qkv: &[f32], part: usize) -> Vec<f32> {
 
 fn check(order: Order) {
     let Some(gpu) = gpu(order) else { return };
-    for heads in SHAPES {
+    for heads in SHAPES.into_iter().flat_map(|heads| [heads, Heads { causal: false, ..heads }]) {
         let workspace = match gpu.attention.prepare(heads, DType::Bf16) {
             Ok(workspace) => workspace,
             Err(why) => {

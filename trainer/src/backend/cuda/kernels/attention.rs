@@ -1,4 +1,4 @@
-//! Causal attention with grouped queries, in tiles, so that no matrix of sequence × sequence exists.
+//! Attention with grouped queries, causal or to all keys, in tiles, so that no matrix of sequence × sequence exists.
 //!
 //! The logarithms of rows' sums are batch × heads × sequence here.
 
@@ -7,7 +7,7 @@ use cudarc::driver::sys::CUstream;
 use super::{
     super::array::{Array, AttentionArrays},
     Kernels, THREADS, WARP,
-    check::{expect, expect_room},
+    check::{expect, expect_room, suffix},
     launch::Launch,
     source::{Source, Unit},
 };
@@ -27,7 +27,24 @@ const WIDEST_F32: usize = 256;
 const SINGLE_TILE: usize = 32;
 const SINGLE_SHARING: usize = 8;
 
-/// How a kernel is compiled for a shape of heads, and what a block of it takes.
+/// What kernels of attention are compiled for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    pub(super) head_dim: usize,
+    /// Whether a query sees the keys up to its own position, or all of them.
+    pub(super) causal: bool,
+    /// Whether heads lie so that they can be copied by pieces.
+    pub(super) whole_pieces: bool,
+}
+
+impl Kind {
+    /// Of heads that lie in these arrays.
+    fn of(heads: Heads, arrays: &[Array]) -> Kind {
+        Kind { head_dim: heads.head_dim, causal: heads.causal, whole_pieces: whole_pieces(heads, arrays) }
+    }
+}
+
+/// How a kernel is compiled for a kind of heads, and what a block of it takes.
 #[derive(Debug)]
 pub(super) struct Tiling {
     pub(super) unit: Unit,
@@ -39,94 +56,87 @@ pub(super) struct Tiling {
 
 impl Tiling {
     /// On tensor cores: warps of so many tiles of queries each, against tiles of keys.
-    pub(super) fn forward_bf16(head_dim: usize, whole_pieces: bool, warps: usize, tiles: usize, keys: usize) -> Tiling {
+    pub(super) fn forward_bf16(kind: Kind, warps: usize, tiles: usize, keys: usize) -> Tiling {
         let rows = warps * tiles * STEP;
         let constants = vec![
-            ("HEAD_DIM", head_dim),
-            ("WHOLE_PIECES", whole_pieces.into()),
+            ("CAUSAL", kind.causal.into()),
+            ("HEAD_DIM", kind.head_dim),
+            ("WHOLE_PIECES", kind.whole_pieces.into()),
             ("WARPS", warps),
             ("WARP_TILES", tiles),
             ("KEY_TILE", keys),
         ];
         let unit = Unit { source: Source::AttentionForward, constants };
         // Keys and values have two tiles each, of which one is read while the other is filled.
-        Tiling { unit, rows, threads: warps * WARP, shared_bytes: (rows + 4 * keys) * row_bytes(head_dim) }
+        Tiling { unit, rows, threads: warps * WARP, shared_bytes: (rows + 4 * keys) * row_bytes(kind.head_dim) }
     }
 
     /// On tensor cores: warps of a tile of keys each, against tiles of queries.
-    pub(super) fn keys_bf16(head_dim: usize, whole_pieces: bool, warps: usize, queries: usize) -> Tiling {
+    pub(super) fn keys_bf16(kind: Kind, warps: usize, queries: usize) -> Tiling {
         let constants = vec![
-            ("HEAD_DIM", head_dim),
-            ("WHOLE_PIECES", whole_pieces.into()),
+            ("CAUSAL", kind.causal.into()),
+            ("HEAD_DIM", kind.head_dim),
+            ("WHOLE_PIECES", kind.whole_pieces.into()),
             ("WARPS", warps),
             ("OTHER_TILE", queries),
         ];
         let unit = Unit { source: Source::AttentionBackwardKeys, constants };
         let (rows, numbers) = (warps * STEP, 4 * queries * size_of::<f32>());
-        let shared_bytes = (2 * rows + 4 * queries) * row_bytes(head_dim) + numbers;
+        let shared_bytes = (2 * rows + 4 * queries) * row_bytes(kind.head_dim) + numbers;
         Tiling { unit, rows, threads: warps * WARP, shared_bytes }
     }
 
     /// On tensor cores: warps of so many tiles of queries each, against tiles of keys.
-    pub(super) fn queries_bf16(head_dim: usize, whole_pieces: bool, warps: usize, tiles: usize, keys: usize) -> Tiling {
+    pub(super) fn queries_bf16(kind: Kind, warps: usize, tiles: usize, keys: usize) -> Tiling {
         let rows = warps * tiles * STEP;
         let constants = vec![
-            ("HEAD_DIM", head_dim),
-            ("WHOLE_PIECES", whole_pieces.into()),
+            ("CAUSAL", kind.causal.into()),
+            ("HEAD_DIM", kind.head_dim),
+            ("WHOLE_PIECES", kind.whole_pieces.into()),
             ("WARPS", warps),
             ("WARP_TILES", tiles),
             ("OTHER_TILE", keys),
         ];
         let unit = Unit { source: Source::AttentionBackwardQueries, constants };
-        Tiling { unit, rows, threads: warps * WARP, shared_bytes: (2 * rows + 4 * keys) * row_bytes(head_dim) }
+        Tiling { unit, rows, threads: warps * WARP, shared_bytes: (2 * rows + 4 * keys) * row_bytes(kind.head_dim) }
     }
 
     /// In single precision, with so many tiles of heads and of scores.
-    fn single(head_dim: usize, tiles: usize, score_tiles: usize) -> Tiling {
-        let numbers = SINGLE_TILE * (tiles * (head_dim + 1) + score_tiles * (SINGLE_TILE + 1));
+    fn single(kind: Kind, tiles: usize, score_tiles: usize) -> Tiling {
+        let constants = vec![("CAUSAL", kind.causal.into()), ("HEAD_DIM", kind.head_dim)];
+        let numbers = SINGLE_TILE * (tiles * (kind.head_dim + 1) + score_tiles * (SINGLE_TILE + 1));
         Tiling {
-            unit: Unit { source: Source::AttentionSingle, constants: vec![("HEAD_DIM", head_dim)] },
+            unit: Unit { source: Source::AttentionSingle, constants },
             rows: SINGLE_TILE,
             threads: SINGLE_TILE * SINGLE_SHARING,
             shared_bytes: numbers * size_of::<f32>(),
         }
     }
 
-    /// What is fastest for a shape, of what a block has room for; `whole_pieces` where heads lie so that they can be
-    /// copied by pieces.
-    pub(super) fn forward(
-        dtype: DType,
-        head_dim: usize,
-        whole_pieces: bool,
-        room: usize,
-    ) -> Result<Tiling, TrainError> {
-        check_width(dtype, head_dim)?;
-        let tensor = |warps, tiles, keys| Tiling::forward_bf16(head_dim, whole_pieces, warps, tiles, keys);
+    /// What is fastest for heads, of what a block has room for.
+    pub(super) fn forward(dtype: DType, kind: Kind, room: usize) -> Result<Tiling, TrainError> {
+        check_width(dtype, kind.head_dim)?;
+        let tensor = |warps, tiles, keys| Tiling::forward_bf16(kind, warps, tiles, keys);
         let tilings = match dtype {
             // Narrow heads leave registers for more scores.
-            DType::Bf16 if head_dim <= 64 => vec![tensor(4, 2, 128), tensor(4, 2, 64)],
+            DType::Bf16 if kind.head_dim <= 64 => vec![tensor(4, 2, 128), tensor(4, 2, 64)],
             DType::Bf16 => vec![tensor(4, 2, 64), tensor(4, 1, 64)],
-            _ => vec![Tiling::single(head_dim, 3, 1)],
+            _ => vec![Tiling::single(kind, 3, 1)],
         };
-        Tiling::fitting(tilings, head_dim, room)
+        Tiling::fitting(tilings, kind.head_dim, room)
     }
 
     /// The same for the gradients of keys and values, and for those of queries.
-    pub(super) fn backward(
-        dtype: DType,
-        head_dim: usize,
-        whole_pieces: bool,
-        room: usize,
-    ) -> Result<[Tiling; 2], TrainError> {
-        check_width(dtype, head_dim)?;
-        let keys = |warps, queries| Tiling::keys_bf16(head_dim, whole_pieces, warps, queries);
-        let queries = |warps, tiles, keys| Tiling::queries_bf16(head_dim, whole_pieces, warps, tiles, keys);
+    pub(super) fn backward(dtype: DType, kind: Kind, room: usize) -> Result<[Tiling; 2], TrainError> {
+        check_width(dtype, kind.head_dim)?;
+        let keys = |warps, queries| Tiling::keys_bf16(kind, warps, queries);
+        let queries = |warps, tiles, keys| Tiling::queries_bf16(kind, warps, tiles, keys);
         let (by_keys, by_queries) = match dtype {
-            DType::Bf16 if head_dim <= 64 => (vec![keys(4, 128), keys(4, 64)], vec![queries(4, 2, 64)]),
+            DType::Bf16 if kind.head_dim <= 64 => (vec![keys(4, 128), keys(4, 64)], vec![queries(4, 2, 64)]),
             DType::Bf16 => (vec![keys(4, 64), keys(4, 32)], vec![queries(4, 2, 32), queries(4, 1, 32)]),
-            _ => (vec![Tiling::single(head_dim, 4, 2)], vec![Tiling::single(head_dim, 4, 2)]),
+            _ => (vec![Tiling::single(kind, 4, 2)], vec![Tiling::single(kind, 4, 2)]),
         };
-        Ok([Tiling::fitting(by_keys, head_dim, room)?, Tiling::fitting(by_queries, head_dim, room)?])
+        Ok([Tiling::fitting(by_keys, kind.head_dim, room)?, Tiling::fitting(by_queries, kind.head_dim, room)?])
     }
 
     /// The first that a block has the shared memory for.
@@ -187,10 +197,9 @@ fn scale(heads: Heads) -> f32 {
 }
 
 impl Kernels {
-    /// Causal attention; `lse` takes the logarithm of each row's sum.
+    /// Attention; `lse` takes the logarithm of each row's sum.
     pub(crate) fn attention(&self, stream: CUstream, heads: Heads, of: AttentionArrays) -> Result<(), TrainError> {
-        let pieces = whole_pieces(heads, &[of.qkv, of.out]);
-        let tiling = Tiling::forward(of.qkv.dtype, heads.head_dim, pieces, self.shared_room)?;
+        let tiling = Tiling::forward(of.qkv.dtype, Kind::of(heads, &[of.qkv, of.out]), self.shared_room)?;
         self.attention_tiled(stream, heads, of, tiling)
     }
 
@@ -222,8 +231,8 @@ impl Kernels {
         d_qkv: Array,
         workspace: Array,
     ) -> Result<(), TrainError> {
-        let pieces = whole_pieces(heads, &[of.qkv, d_out, d_qkv]);
-        let tilings = Tiling::backward(of.qkv.dtype, heads.head_dim, pieces, self.shared_room)?;
+        let kind = Kind::of(heads, &[of.qkv, d_out, d_qkv]);
+        let tilings = Tiling::backward(of.qkv.dtype, kind, self.shared_room)?;
         self.attention_backward_tiled(stream, heads, of, [d_out, d_qkv, workspace], tilings)
     }
 
@@ -253,5 +262,25 @@ impl Kernels {
         self.start(by_keys.unit, "attention_backward_keys", launch, stream)?;
         let launch = gradient(&by_queries, heads.heads);
         self.start(by_queries.unit, "attention_backward_queries", launch, stream)
+    }
+
+    /// Makes the result of attention to some keys, and its logarithms, that of attention to more of them.
+    pub(crate) fn merge_attention(
+        &self,
+        stream: CUstream,
+        heads: Heads,
+        [out, lse]: [Array; 2],
+        [more, more_lse]: [Array; 2],
+    ) -> Result<(), TrainError> {
+        let (outs, rows) = (heads.tokens() * heads.out_width(), heads.tokens() * heads.heads);
+        expect("the result", out, outs, DType::F32)?;
+        expect("the result of more keys", more, outs, more.dtype)?;
+        for logarithms in [lse, more_lse] {
+            expect("the logarithms", logarithms, rows, DType::F32)?;
+        }
+        let launch = Launch::new((rows * WARP).div_ceil(THREADS), THREADS).array(out).array(lse);
+        let launch = launch.array(more).array(more_lse).size(heads.batch).size(heads.sequence);
+        let name = format!("merge_attention_{}", suffix(more.dtype)?);
+        self.start(Source::AttentionMerge, &name, launch.size(heads.heads).size(heads.head_dim), stream)
     }
 }

@@ -1,15 +1,15 @@
-//! Operations on every element by itself.
+//! Operations on every element by itself, of whole arrays or of columns of their rows.
 
 use cudarc::driver::sys::CUstream;
 
 use super::{
     super::array::Array,
-    Kernels, THREADS, blocks,
-    check::{expect, suffix},
+    Kernels, THREADS, blocks, blocks_of_rows,
+    check::{expect, rows, suffix},
     launch::Launch,
     source::Source,
 };
-use crate::error::TrainError;
+use crate::{backend::Columns, error::TrainError};
 
 impl Kernels {
     /// Copies numbers into another form of storage.
@@ -26,5 +26,19 @@ impl Kernels {
         let name = format!("add_{}", suffix(target.dtype)?);
         let launch = Launch::new(blocks(target.elements), THREADS).array(target).array(other).size(target.elements);
         self.start(Source::Elementwise, &name, launch, stream)
+    }
+
+    /// Copies columns of all rows, or adds them, converting between forms of storage.
+    pub(crate) fn columns(&self, stream: CUstream, columns: Columns, from: Array, to: Array) -> Result<(), TrainError> {
+        let Columns { count, from: (from_width, from_first), to: (to_width, to_first), accumulate } = columns;
+        let rows = rows("what columns are of", from, from_width)?;
+        expect("what columns go to", to, rows * to_width, to.dtype)?;
+        if from_first + count > from_width || to_first + count > to_width {
+            return Err(TrainError::Disagreement(format!("{columns:?} are not in their rows")));
+        }
+        let name = format!("columns_{}_{}", suffix(from.dtype)?, suffix(to.dtype)?);
+        let launch = Launch::new(blocks_of_rows(rows, count), THREADS).array(from).array(to).size(rows).size(count);
+        let launch = launch.size(from_width).size(from_first).size(to_width).size(to_first);
+        self.start(Source::Elementwise, &name, launch.size(accumulate.into()), stream)
     }
 }

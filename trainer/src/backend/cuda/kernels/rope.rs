@@ -15,11 +15,12 @@ use crate::{
 };
 
 impl Kernels {
-    /// Rotates queries and keys by their position, in place.
+    /// Rotates queries and keys by their position, in place; positions of each sequence begin with `first`.
     pub(crate) fn rope(
         &self,
         stream: CUstream,
         heads: Heads,
+        first: usize,
         qkv: Array,
         direction: Direction,
     ) -> Result<(), TrainError> {
@@ -33,7 +34,7 @@ impl Kernels {
         };
         let positions = if heads.batch == 0 { 0 } else { heads.sequence };
         let launch = Launch::new(positions, THREADS).shared(heads.head_dim * size_of::<f32>()).array(qkv);
-        let launch = launch.size(heads.batch).size(heads.sequence).size(heads.qkv_width());
+        let launch = launch.size(heads.batch).size(heads.sequence).size(first).size(heads.qkv_width());
         let launch = launch.size(heads.heads + heads.kv_heads).size(heads.head_dim).double(ROPE_BASE).double(sign);
         self.start(Source::Rope, &format!("rope_{}", suffix(qkv.dtype)?), launch, stream)
     }

@@ -16,6 +16,7 @@ pub(super) enum Source {
     AttentionBackwardKeys,
     AttentionBackwardQueries,
     AttentionSingle,
+    AttentionMerge,
 }
 
 impl Source {
@@ -44,6 +45,7 @@ impl Source {
             Source::AttentionBackwardKeys => "attention_backward_keys.cu",
             Source::AttentionBackwardQueries => "attention_backward_queries.cu",
             Source::AttentionSingle => "attention_single.cu",
+            Source::AttentionMerge => "attention_merge.cu",
         }
     }
 
@@ -60,6 +62,7 @@ impl Source {
             Source::AttentionBackwardKeys => include_str!("sources/attention_backward_keys.cu"),
             Source::AttentionBackwardQueries => include_str!("sources/attention_backward_queries.cu"),
             Source::AttentionSingle => include_str!("sources/attention_single.cu"),
+            Source::AttentionMerge => include_str!("sources/attention_merge.cu"),
         }
     }
 

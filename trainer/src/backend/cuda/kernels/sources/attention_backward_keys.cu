@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     bf16 *query_tiles = value_tile + OWN * PITCH, *d_out_tiles = query_tiles + 2 * OTHER * PITCH;
     float* lse_tiles = reinterpret_cast<float*>(d_out_tiles + 2 * OTHER * PITCH);
     float* product_tiles = lse_tiles + 2 * OTHER;
-    long long first_tile = first / OTHER, tiles = (sequence + OTHER - 1) / OTHER - first_tile;
+    long long first_tile = CAUSAL ? first / OTHER : 0, tiles = (sequence + OTHER - 1) / OTHER - first_tile;
     int rounds = (int)(shape.group() * tiles);
     auto load = [&](int round, int stage) {
         long long head = kv_head * shape.group() + round / tiles, first_query = (first_tile + round % tiles) * OTHER;
@@ -53,14 +53,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (round + 1 < rounds) {
             load(round + 1, 1 - stage);
         }
-        if (first_query + OTHER <= warp_first) {
+        if (CAUSAL && first_query + OTHER <= warp_first) {
             continue;
         }
         const bf16* queries = query_tiles + stage * OTHER * PITCH;
         const bf16* d_outs = d_out_tiles + stage * OTHER * PITCH;
         float probabilities[1][OTHER / COLUMNS][OF_THREAD];
         scores<1, OTHER>(probabilities, key_tile + warp * 16 * PITCH, queries);
-        bool has_diagonal = first_query < warp_first + 15;
+        bool has_diagonal = CAUSAL && first_query < warp_first + 15;
 #pragma unroll
         for (int column = 0; column < OTHER / COLUMNS; column++) {
             float2 logarithms = reinterpret_cast<float2*>(lse_tiles + stage * OTHER + column * COLUMNS)[lane % 4];

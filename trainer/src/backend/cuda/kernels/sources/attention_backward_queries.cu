@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     float d_queries[WARP_TILES][PADDED_DIM / COLUMNS][OF_THREAD];
     clear(d_queries);
-    int tiles = (int)((min(sequence, first + OWN) + OTHER - 1) / OTHER);
+    int tiles = (int)((shape.seen_before(first + OWN) + OTHER - 1) / OTHER);
     for (int tile_of_keys = 0; tile_of_keys < tiles; tile_of_keys++) {
         wait_for_copies();
         __syncthreads();
@@ -46,14 +46,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             load_tile<OTHER, THREADS>(key_tiles + next, keys, shape.row_width(), first_key + OTHER, sequence);
             load_tile<OTHER, THREADS>(value_tiles + next, values, shape.row_width(), first_key + OTHER, sequence);
         }
-        if (first_key >= warp_first + WARP_ROWS) {
+        if (first_key >= shape.seen_before(warp_first + WARP_ROWS)) {
             continue;
         }
         const bf16 *key_tile = key_tiles + stage * OTHER * PITCH, *value_tile = value_tiles + stage * OTHER * PITCH;
         float probabilities[WARP_TILES][OTHER / COLUMNS][OF_THREAD], d_scores[WARP_TILES][OTHER / COLUMNS][OF_THREAD];
         scores<WARP_TILES, OTHER>(probabilities, query_tile + warp * WARP_ROWS * PITCH, key_tile);
         scores<WARP_TILES, OTHER>(d_scores, d_out_tile + warp * WARP_ROWS * PITCH, value_tile);
-        bool has_diagonal = first_key + OTHER > warp_first + 1;
+        bool has_hidden = first_key + OTHER > shape.last_seen(warp_first) + 1;
         unsigned weights[WARP_TILES][OTHER / STEP][4];
 #pragma unroll
         for (int tile = 0; tile < WARP_TILES; tile++) {
@@ -63,7 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 for (int i = 0; i < OF_THREAD; i++) {
                     float score = fmaf(probabilities[tile][column][i], scale * LOG2_E, -logarithms[tile][i / 2]);
                     int key = (int)(first_key - warp_first) + column * COLUMNS + lane % 4 * 2 + i % 2;
-                    bool is_hidden = has_diagonal && key > tile * 16 + lane / 4 + i / 2 * 8;
+                    int query = tile * 16 + lane / 4 + i / 2 * 8;
+                    bool is_hidden = has_hidden && key > (int)(shape.last_seen(warp_first + query) - warp_first);
                     float probability = is_hidden ? 0.0f : power_of_two(score);
                     d_scores[tile][column][i] = probability * (d_scores[tile][column][i] - of_rows[tile][i / 2]);
                 }

@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         maxima[tile][0] = maxima[tile][1] = nothing;
         totals[tile][0] = totals[tile][1] = 0.0f;
     }
-    int tiles = (int)((min(sequence, first + QUERIES) + KEYS - 1) / KEYS);
+    int tiles = (int)((shape.seen_before(first + QUERIES) + KEYS - 1) / KEYS);
     for (int tile_of_keys = 0; tile_of_keys < tiles; tile_of_keys++) {
         wait_for_copies();
         __syncthreads();
@@ -73,13 +73,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             load_tile<KEYS, THREADS>(key_tiles + next, keys, shape.row_width(), first_key + KEYS, sequence);
             load_tile<KEYS, THREADS>(value_tiles + next, values, shape.row_width(), first_key + KEYS, sequence);
         }
-        if (first_key >= warp_first + WARP_ROWS) {
+        if (first_key >= shape.seen_before(warp_first + WARP_ROWS)) {
             continue;
         }
         float probabilities[WARP_TILES][KEYS / COLUMNS][OF_THREAD];
         const bf16 *key_tile = key_tiles + stage * KEYS * PITCH, *value_tile = value_tiles + stage * KEYS * PITCH;
         scores<WARP_TILES, KEYS>(probabilities, query_tile + warp * WARP_ROWS * PITCH, key_tile);
-        if (first_key + KEYS > warp_first + 1) {
+        if (first_key + KEYS > shape.last_seen(warp_first) + 1) {
 #pragma unroll
             for (int tile = 0; tile < WARP_TILES; tile++) {
 #pragma unroll
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     for (int i = 0; i < OF_THREAD; i++) {
                         int key = (int)(first_key - warp_first) + column * COLUMNS + lane % 4 * 2 + i % 2;
                         int query = tile * 16 + lane / 4 + i / 2 * 8;
-                        if (key > query) {
+                        if (key > (int)(shape.last_seen(warp_first + query) - warp_first)) {
                             probabilities[tile][column][i] = nothing;
                         }
                     }

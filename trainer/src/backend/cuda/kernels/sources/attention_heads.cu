@@ -1,5 +1,6 @@
 // How the heads of attention lie in memory: a row of qkv is all query heads, then the key heads, then the value heads.
 // The logarithms of sums, and what the backward pass keeps beside them, are batch × heads × sequence.
+// Where CAUSAL, a query sees the keys up to its own position, else all of them.
 
 template <typename E>
 struct Heads {
@@ -24,6 +25,11 @@ struct Heads {
     __device__ __forceinline__ long long row(long long batch, long long head) const {
         return (batch * heads + head) * sequence;
     }
+    // How many keys are seen by queries before an end, and the last one that a query sees.
+    __device__ __forceinline__ long long seen_before(long long end) const {
+        return CAUSAL ? min(sequence, end) : sequence;
+    }
+    __device__ __forceinline__ long long last_seen(long long query) const { return CAUSAL ? query : sequence - 1; }
 };
 
 // The products of the result's rows with their gradients: a warp to a row of a head.

@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int row = threadIdx.x / SHARING, part = threadIdx.x % SHARING;
     load_tile(queries, qkv + shape.query(batch, head), shape.row_width(), first, sequence);
     float nothing = -__int_as_float(0x7f800000), maximum = nothing, total = 0.0f, sums[COLUMNS] = {};
-    for (long long first_key = 0; first_key <= first; first_key += TILE) {
+    for (long long first_key = 0; first_key < shape.seen_before(first + TILE); first_key += TILE) {
         __syncthreads();
         load_tile(keys, qkv + shape.key(batch, kv_head), shape.row_width(), first_key, sequence);
         load_tile(values, qkv + shape.value(batch, kv_head), shape.row_width(), first_key, sequence);
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float new_maximum = maximum;
 #pragma unroll
         for (int k = 0; k < SCORES; k++) {
-            bool is_hidden = first_key + part + k * SHARING > first + row;
+            bool is_hidden = first_key + part + k * SHARING > shape.last_seen(first + row);
             of_row[k] = is_hidden ? nothing : of_row[k] * scale;
             new_maximum = fmaxf(new_maximum, of_row[k]);
         }
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     load_tile(values, qkv + shape.value(batch, kv_head), shape.row_width(), first, sequence);
     float d_keys[COLUMNS] = {}, d_values[COLUMNS] = {};
     for (long long head = kv_head * shape.group(); head < (kv_head + 1) * shape.group(); head++) {
-        for (long long first_query = first; first_query < sequence; first_query += TILE) {
+        for (long long first_query = CAUSAL ? first : 0; first_query < sequence; first_query += TILE) {
             __syncthreads();
             load_tile(queries, qkv + shape.query(batch, head), shape.row_width(), first_query, sequence);
             load_tile(d_outs, d_out + shape.out(batch, head), shape.out_width(), first_query, sequence);
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             for (int k = 0; k < SCORES; k++) {
                 int column = part + k * SHARING;
                 long long query = first_query + column, place = shape.row(batch, head) + query;
-                bool is_seen = query < sequence && query >= first + row;
+                bool is_seen = query < sequence && first + row <= shape.last_seen(query);
                 float probability = is_seen ? expf(probabilities[k] * scale - lse[place]) : 0.0f;
                 weights[row * SCORE_PITCH + column] = probability;
                 d_scores[row * SCORE_PITCH + column] = is_seen ? probability * (gradients[k] - products[place]) : 0.0f;
@@ -177,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float logarithm = is_there ? lse[shape.row(batch, head) + first + row] : 0.0f;
     float product = is_there ? products[shape.row(batch, head) + first + row] : 0.0f;
     float d_queries[COLUMNS] = {};
-    for (long long first_key = 0; first_key <= first; first_key += TILE) {
+    for (long long first_key = 0; first_key < shape.seen_before(first + TILE); first_key += TILE) {
         __syncthreads();
         load_tile(keys, qkv + shape.key(batch, kv_head), shape.row_width(), first_key, sequence);
         load_tile(values, qkv + shape.value(batch, kv_head), shape.row_width(), first_key, sequence);
@@ -188,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int k = 0; k < SCORES; k++) {
             int column = part + k * SHARING;
-            bool is_seen = first_key + column <= first + row;
+            bool is_seen = first_key + column <= shape.last_seen(first + row);
             float probability = is_seen ? expf(probabilities[k] * scale - logarithm) : 0.0f;
             d_scores[row * SCORE_PITCH + column] = probability * (gradients[k] - product);
         }

@@ -1,17 +1,17 @@
-// Rotary position embedding: a block to a position, whose angles serve all heads of all sequences.
+// Rotary position embedding: a block to a position of all sequences, which begin with the first, whose angles serve all heads of all sequences.
 // Angles are taken in double precision, since those of late positions are large.
 
 template <typename E>
 __device__ __forceinline__ void rope(
-    E* qkv, long long batch, long long sequence, long long row_width, long long rotated_heads, int head_dim,
-    double base, double sign) {
+    E* qkv, long long batch, long long sequence, long long first, long long row_width, long long rotated_heads,
+    int head_dim, double base, double sign) {
     extern __shared__ float cosines[];
     int half = head_dim / 2;
     float* sines = cosines + half;
     long long position = blockIdx.x;
     for (int pair = threadIdx.x; pair < half; pair += blockDim.x) {
         double sine, cosine;
-        sincos(sign * (double)position * pow(base, -(double)pair / half), &sine, &cosine);
+        sincos(sign * (double)(first + position) * pow(base, -(double)pair / half), &sine, &cosine);
         cosines[pair] = (float)cosine;
         sines[pair] = (float)sine;
     }
@@ -39,9 +39,10 @@ __device__ __forceinline__ void rope(
 }
 
 #define ROPE(name, E)                                                                                               \
-    extern "C" __global__ void name(E* qkv, long long batch, long long sequence, long long row_width,               \
-                                    long long rotated_heads, int head_dim, double base, double sign) {              \
-        rope(qkv, batch, sequence, row_width, rotated_heads, head_dim, base, sign);                                 \
+    extern "C" __global__ void name(E* qkv, long long batch, long long sequence, long long first,                   \
+                                    long long row_width, long long rotated_heads, int head_dim, double base,        \
+                                    double sign) {                                                                  \
+        rope(qkv, batch, sequence, first, row_width, rotated_heads, head_dim, base, sign);                          \
     }
 ROPE(rope_bf16, bf16)
 ROPE(rope_f32, float)

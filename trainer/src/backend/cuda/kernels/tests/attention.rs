@@ -54,6 +54,10 @@ fn shape(batch: usize, sequence: usize, heads: usize, kv_heads: usize, head_dim:
     Heads { batch, sequence, heads, kv_heads, head_dim, causal: true }
 }
 
+fn causal_or_not(heads: Heads) -> [Heads; 2] {
+    [heads, Heads { causal: false, ..heads }]
+}
+
 /// Tiles that are not full, groups of queries, and widths that are not whole steps or whole pieces.
 fn shapes() -> [Heads; 14] {
     [
@@ -77,16 +81,47 @@ fn shapes() -> [Heads; 14] {
 #[test]
 fn attention_on_tensor_cores_is_that_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
-    shapes().into_iter().for_each(|heads| attends::<bf16>(gpu, heads, false));
-    attends::<bf16>(gpu, shape(1, 100, 2, 1, 64), true);
+    for heads in shapes().into_iter().flat_map(causal_or_not) {
+        attends::<bf16>(gpu, heads, false);
+    }
+    causal_or_not(shape(1, 100, 2, 1, 64)).into_iter().for_each(|heads| attends::<bf16>(gpu, heads, true));
 }
 
 #[test]
 fn attention_in_single_precision_is_that_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
-    shapes().into_iter().for_each(|heads| attends::<f32>(gpu, heads, false));
-    attends::<f32>(gpu, shape(1, 100, 2, 1, 64), true);
+    for heads in shapes().into_iter().flat_map(causal_or_not) {
+        attends::<f32>(gpu, heads, false);
+    }
+    causal_or_not(shape(1, 100, 2, 1, 64)).into_iter().for_each(|heads| attends::<f32>(gpu, heads, true));
     attends::<f32>(gpu, shape(1, 70, 2, 1, 256), false);
+}
+
+fn merges<E: Stored>(gpu: &Gpu, heads: Heads) {
+    let (outs, rows) = (heads.tokens() * heads.out_width(), heads.tokens() * heads.heads);
+    let (some, more) = (random::<f32>(1, outs), random::<E>(2, outs));
+    let logarithms = |seed| -> Vec<f32> { random::<f32>(seed, rows).iter().map(|number| number * 9.0).collect() };
+    let (lse, more_lse) = (logarithms(3), logarithms(4));
+    let (mut out, mut sums) = (some.clone(), lse.clone());
+    kernels::merge_attention(heads.head_dim, (&mut out, &mut sums), (&more, &more_lse));
+    let (actual, actual_sums) = twice(|| {
+        let (out, lse) = (gpu.upload(&some), gpu.upload(&by_heads(heads, &lse)));
+        let (more, more_lse) = (gpu.upload(&more), gpu.upload(&by_heads(heads, &more_lse)));
+        let of = [out.array, lse.array];
+        gpu.kernels.merge_attention(gpu.stream(), heads, of, [more.array, more_lse.array]).unwrap();
+        (gpu.download::<f32>(&out), gpu.download::<f32>(&lse))
+    });
+    assert_near(&format!("what is merged of {heads:?}"), &actual, &out);
+    assert_near(&format!("the logarithms of what is merged of {heads:?}"), &actual_sums, &by_heads(heads, &sums));
+}
+
+#[test]
+fn what_is_merged_is_that_of_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    for heads in shapes() {
+        merges::<bf16>(gpu, heads);
+        merges::<f32>(gpu, heads);
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::super::{
-    attention::Tiling,
+    attention::{Kind, Tiling},
     compile::Compiler,
     nvrtc,
     source::{Source, Unit},
@@ -14,13 +14,13 @@ const ROOMS: [usize; 2] = [99 << 10, 163 << 10];
 
 /// All sources, attention for a few widths of heads.
 fn units() -> Vec<Unit> {
-    let mut units: Vec<Unit> = Source::ALWAYS.map(Unit::from).into();
-    for (dtype, head_dim, whole_pieces) in
-        [(DType::Bf16, 64, true), (DType::Bf16, 128, true), (DType::Bf16, 20, false), (DType::F32, 80, true)]
-    {
+    let mut units: Vec<Unit> = Source::ALWAYS.into_iter().chain([Source::AttentionMerge]).map(Unit::from).collect();
+    let kinds = [(DType::Bf16, 64, true), (DType::Bf16, 128, true), (DType::Bf16, 20, false), (DType::F32, 80, true)];
+    for ((dtype, head_dim, whole_pieces), causal) in kinds.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+        let kind = Kind { head_dim, causal, whole_pieces };
         for room in ROOMS {
-            let forward = Tiling::forward(dtype, head_dim, whole_pieces, room).unwrap();
-            let backward = Tiling::backward(dtype, head_dim, whole_pieces, room).unwrap();
+            let forward = Tiling::forward(dtype, kind, room).unwrap();
+            let backward = Tiling::backward(dtype, kind, room).unwrap();
             for tiling in backward.into_iter().chain([forward]) {
                 assert!(tiling.shared_bytes <= room);
                 if !units.contains(&tiling.unit) {
@@ -37,7 +37,9 @@ fn attention_has_a_tiling_for_every_gpu() {
     for unit in units() {
         assert!(units().iter().filter(|other| **other == unit).count() == 1, "{unit:?}");
     }
-    let wide = Tiling::forward(DType::F32, 256, true, 99 << 10).unwrap_err().to_string();
+    let wide = Tiling::forward(DType::F32, Kind { head_dim: 256, causal: true, whole_pieces: true }, 99 << 10)
+        .unwrap_err()
+        .to_string();
     assert!(wide.contains("heads of 256 take more shared memory than the 99 KiB"), "{wide}");
 }
 

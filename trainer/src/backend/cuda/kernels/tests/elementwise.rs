@@ -1,7 +1,7 @@
 use half::bf16;
 
 use super::{Gpu, Stored, assert_within, gpu, random, twice};
-use crate::backend::cpu::kernels;
+use crate::backend::{Columns, cpu::kernels};
 
 const COUNTS: [usize; 6] = [0, 1, 7, 8, 2049, 100_003];
 
@@ -46,6 +46,35 @@ fn sums_are_exactly_those_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
     adds::<bf16>(gpu);
     adds::<f32>(gpu);
+}
+
+fn moves_columns<A: Stored, B: Stored>(gpu: &Gpu) {
+    for (rows, count, from, to) in [(3, 5, (9, 4), (5, 0)), (100, 64, (192, 64), (128, 64)), (7, 1, (1, 0), (3, 2))] {
+        for accumulate in [false, true] {
+            let columns = Columns { count, from, to, accumulate };
+            let (source, before) = (random::<A>(1, rows * from.0), random::<B>(2, rows * to.0));
+            let mut expected = before.clone();
+            kernels::columns(columns, &source, &mut expected);
+            let actual = twice(|| {
+                let (source, target) = (gpu.upload(&source), gpu.upload_misaligned(&before));
+                gpu.kernels.columns(gpu.stream(), columns, source.array, target.array).unwrap();
+                gpu.download::<B>(&target)
+            });
+            assert_within(&format!("{columns:?}"), &actual, &expected, 0.0);
+        }
+    }
+}
+
+#[test]
+fn columns_are_exactly_those_of_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    moves_columns::<bf16, bf16>(gpu);
+    moves_columns::<bf16, f32>(gpu);
+    moves_columns::<f32, bf16>(gpu);
+    moves_columns::<f32, f32>(gpu);
+    let (two, three) = (gpu.upload(&[1.0_f32; 2]), gpu.upload(&[1.0_f32; 3]));
+    let beyond = Columns { count: 2, from: (2, 1), to: (3, 0), accumulate: false };
+    assert!(gpu.kernels.columns(gpu.stream(), beyond, two.array, three.array).is_err());
 }
 
 #[test]

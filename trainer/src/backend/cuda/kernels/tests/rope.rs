@@ -3,16 +3,16 @@ use half::bf16;
 use super::{Gpu, Stored, assert_near, gpu, random, twice};
 use crate::backend::{Direction, Heads, cpu::kernels, operations::ROPE_BASE};
 
-fn rotates<E: Stored>(gpu: &Gpu, heads: Heads, direction: Direction) {
+fn rotates<E: Stored>(gpu: &Gpu, heads: Heads, first: usize, direction: Direction) {
     let qkv = random::<E>(1, heads.tokens() * heads.qkv_width());
     let mut expected = qkv.clone();
-    kernels::rope(&heads, 0, &mut expected, direction, ROPE_BASE);
+    kernels::rope(&heads, first, &mut expected, direction, ROPE_BASE);
     let actual = twice(|| {
         let qkv = gpu.upload(&qkv);
-        gpu.kernels.rope(gpu.stream(), heads, qkv.array, direction).unwrap();
+        gpu.kernels.rope(gpu.stream(), heads, first, qkv.array, direction).unwrap();
         gpu.download::<E>(&qkv)
     });
-    assert_near(&format!("{heads:?} {direction:?}"), &actual, &expected);
+    assert_near(&format!("{heads:?} from {first} {direction:?}"), &actual, &expected);
 }
 
 #[test]
@@ -27,8 +27,10 @@ fn rotations_are_those_of_the_cpu() {
     ];
     for heads in shapes {
         for direction in [Direction::Forward, Direction::Backward] {
-            rotates::<bf16>(gpu, heads, direction);
-            rotates::<f32>(gpu, heads, direction);
+            for first in [0, 3000] {
+                rotates::<bf16>(gpu, heads, first, direction);
+                rotates::<f32>(gpu, heads, first, direction);
+            }
         }
     }
 }

@@ -62,7 +62,7 @@ fn streaming_kernels() {
     let heads = Heads { batch: 4, sequence: 2048, heads: 16, kv_heads: 16, head_dim: 128, causal: true };
     let qkv = filled::<bf16>(gpu, heads.tokens() * heads.qkv_width());
     let rotated = heads.tokens() * 2 * heads.out_width() * 2;
-    streams(gpu, "rope", 2 * rotated, || kernels.rope(stream, heads, qkv.array, Direction::Forward).unwrap());
+    streams(gpu, "rope", 2 * rotated, || kernels.rope(stream, heads, 0, qkv.array, Direction::Forward).unwrap());
     let [gate_up, d_gate_up] = [(); 2].map(|()| filled::<bf16>(gpu, 2 * TOKENS * FFN));
     let product = filled::<bf16>(gpu, TOKENS * FFN);
     let bytes = TOKENS * FFN * 2;
