@@ -15,7 +15,7 @@ use stepscope_traces::MemoryCategory;
 
 use super::{Engine, weights::between_slots};
 use crate::{
-    backend::{DType, ExpertOperations, Product, Routed, Routing, Tensor},
+    backend::{DType, Product, Routed, Routing, Tensor},
     parallel::expert::Routes,
 };
 
@@ -84,17 +84,14 @@ impl Kept {
 
 impl Engine {
     /// # Panics
-    /// When the backend has none, or the model: both are looked at before.
-    fn expert_operations(&self) -> (&dyn ExpertOperations, Routing) {
-        match (self.backend.experts(), self.sizes.routing) {
-            (Some(operations), Some(routing)) => (operations, routing),
-            _ => panic!("no experts here"),
-        }
+    /// When the model has no experts, and so nobody to route to.
+    fn routing(&self) -> Routing {
+        self.sizes.routing.unwrap_or_else(|| panic!("no experts here"))
     }
 
     /// Sends tokens through the experts that the router chooses.
     pub(crate) fn experts_forward(&self, router: &Tensor, experts: &ExpertTensors, input: &Tensor) -> Kept {
-        let (operations, Routing { top_k, .. }) = self.expert_operations();
+        let Routing { top_k, .. } = self.routing();
         let (hidden, ffn) = (self.sizes.hidden, self.sizes.ffn);
         let (choice, counts) = self.choose(router, input);
         let routes = self.expert.agree(&counts, hidden);
@@ -103,7 +100,7 @@ impl Engine {
             self.numbers.compute,
             self.expert.sent(MemoryCategory::Activations),
         );
-        operations.dispatch(input, &choice.order, &sent, top_k);
+        self.backend.dispatch(input, &choice.order, &sent, top_k);
         let rows = self.expert.there(&routes, sent, hidden, MemoryCategory::Activations);
         let take = |width, category| self.expert_rows(&routes, width, category);
         let gate_up = take(2 * ffn, MemoryCategory::Activations);
@@ -119,21 +116,21 @@ impl Engine {
 
     /// Puts together what came back from the experts: this tensor rank's part of it.
     pub(crate) fn experts_output(&self, kept: &Kept, output: &Tensor) {
-        let (operations, Routing { top_k, .. }) = self.expert_operations();
-        operations.combine(&kept.returned, &kept.choice.places, Some(&kept.choice.weights), output, top_k);
+        let Routing { top_k, .. } = self.routing();
+        self.backend.combine(&kept.returned, &kept.choice.places, Some(&kept.choice.weights), output, top_k);
     }
 
     /// Adds to the loss how unevenly experts were chosen.
     pub(crate) fn add_balance_loss(&self, kept: &Kept, total: &Tensor) {
-        let (operations, routing) = self.expert_operations();
+        let routing = self.routing();
         if routing.balance > 0.0 {
-            operations.balance_loss(routing, kept.choice.routed(), total);
+            self.backend.balance_loss(routing, kept.choice.routed(), total);
         }
     }
 
     /// Lets tokens choose, and counts the choices of each expert.
     fn choose(&self, router: &Tensor, input: &Tensor) -> (Choice, Vec<usize>) {
-        let (operations, routing) = self.expert_operations();
+        let routing = self.routing();
         let Routing { experts, top_k, .. } = routing;
         let numbers = || self.backend.allocate(self.sizes.tokens * top_k, DType::U32, MemoryCategory::Activations);
         let choice = Choice {
@@ -144,9 +141,12 @@ impl Engine {
             places: numbers(),
         };
         self.project(input, router, &choice.probabilities);
-        operations.route(routing, choice.routed());
-        // If this fails, so does all that comes after it, and the next synchronization tells why.
-        let chosen = operations.choices(&choice.choices).unwrap_or_else(|_| vec![0; choice.choices.elements()]);
+        self.backend.route(routing, choice.routed());
+        // If this fails, so does all that comes after it.
+        let chosen = self.backend.choices(&choice.choices).unwrap_or_else(|error| {
+            self.backend.tell_later(error);
+            vec![0; choice.choices.elements()]
+        });
         let mut order: Vec<u32> = (0..chosen.len() as u32).collect();
         order.sort_by_key(|choice| chosen[*choice as usize]);
         let (mut places, mut counts) = (vec![0; order.len()], vec![0; experts]);
@@ -167,7 +167,7 @@ impl Engine {
         kept: Kept,
         gradient: &Tensor,
     ) -> InputGradient {
-        let (operations, routing) = self.expert_operations();
+        let routing = self.routing();
         let (hidden, ffn, top_k) = (self.sizes.hidden, self.sizes.ffn, routing.top_k);
         let Kept { choice, routes, rows, gate_up, product, returned } = kept;
         let d_returned = self.backend.allocate(
@@ -177,11 +177,11 @@ impl Engine {
         );
         let d_weights = self.sums(top_k, MemoryCategory::Workspace);
         let of = (&returned, &choice.order, &choice.weights);
-        operations.combine_backward(gradient, of, (&d_returned, &d_weights), top_k);
+        self.backend.combine_backward(gradient, of, (&d_returned, &d_weights), top_k);
         drop(returned);
         self.tensor.sum(&d_weights);
         let d_logits = self.temporary(routing.experts);
-        operations.route_backward(routing, choice.routed(), &d_weights, &d_logits);
+        self.backend.route_backward(routing, choice.routed(), &d_weights, &d_logits);
 
         let take = |width, category| self.expert_rows(&routes, width, category);
         let d_made = self.expert.there(&routes, d_returned, hidden, self.expert.sent(MemoryCategory::Workspace));
@@ -206,8 +206,8 @@ impl Engine {
 
     /// The gradient of a mixture's input: this tensor rank's part of it. The router's is in that of the first.
     pub(crate) fn experts_input_gradient(&self, of: &InputGradient, router: &Tensor, d_input: &Tensor) {
-        let (operations, routing) = self.expert_operations();
-        operations.combine(&of.sorted, &of.places, None, d_input, routing.top_k);
+        let routing = self.routing();
+        self.backend.combine(&of.sorted, &of.places, None, d_input, routing.top_k);
         if self.tensor.is_first() {
             let (rows, columns) = (self.sizes.tokens, self.sizes.hidden);
             let product = Product { accumulate: true, ..product(rows, columns, routing.experts) };

@@ -5,6 +5,7 @@ mod attention;
 mod cache;
 mod cudnn;
 mod device;
+mod experts;
 mod kernels;
 mod mark;
 mod matmul;
@@ -18,7 +19,7 @@ use half::bf16;
 use stepscope_collector::{LaunchInfo, Recorder};
 use stepscope_traces::{CollectorNote, MemoryCategory};
 
-pub(crate) use self::{array::Array, device::Device, mark::Mark};
+pub(crate) use self::{array::Array, device::Device, kernels::Part, mark::Mark};
 use self::{
     array::AttentionArrays,
     attention::Attention,
@@ -141,6 +142,17 @@ impl CudaBackend {
         self.attempt(|| work(self.stream()));
     }
 
+    /// Reads memory of the device, which waits for the compute stream.
+    fn read<T>(&self, read: impl FnOnce(CUstream) -> Result<T, TrainError>) -> Result<T, TrainError> {
+        self.tell()?;
+        self.device.enter()?;
+        let values = read(self.stream())?;
+        // They are on the stream that was waited for.
+        self.uploads.clear();
+        // What came of work that was given up meanwhile is nothing to go on with.
+        self.tell().map(|()| values)
+    }
+
     /// Memory for the duration of an operation.
     fn scratch(&self, bytes: usize) -> Result<(Block, Array), TrainError> {
         let elements = bytes.div_ceil(DType::F32.bytes());
@@ -226,18 +238,12 @@ impl Backend for CudaBackend {
     }
 
     fn download(&self, from: &Tensor) -> Result<Vec<f64>, TrainError> {
-        self.tell()?;
-        self.device.enter()?;
-        let (stream, array) = (self.stream(), array(from));
-        let values = match from.dtype() {
-            DType::F32 => transfer::download::<f32>(stream, array)?.into_iter().map(f64::from).collect(),
-            DType::Bf16 => transfer::download::<bf16>(stream, array)?.into_iter().map(f64::from).collect(),
-            other => return Err(TrainError::Disagreement(format!("{other:?} on a GPU"))),
-        };
-        // They are on the stream that was waited for.
-        self.uploads.clear();
-        // What came of work that was given up meanwhile is nothing to go on with.
-        self.tell().map(|()| values)
+        let array = array(from);
+        self.read(|stream| match from.dtype() {
+            DType::F32 => Ok(transfer::download::<f32>(stream, array)?.into_iter().map(f64::from).collect()),
+            DType::Bf16 => Ok(transfer::download::<bf16>(stream, array)?.into_iter().map(f64::from).collect()),
+            other => Err(TrainError::Disagreement(format!("{other:?} on a GPU"))),
+        })
     }
 
     fn copy(&self, from: &Tensor, to: &Tensor) {
@@ -273,6 +279,13 @@ impl Backend for CudaBackend {
         self.device.synchronize()?;
         self.uploads.clear();
         self.tell()
+    }
+
+    fn tell_later(&self, error: TrainError) {
+        let mut failure = lock(&self.failure);
+        if !matches!(*failure, Failure::Untold(_)) && !matches!(error, TrainError::FailedBefore) {
+            *failure = Failure::Untold(error);
+        }
     }
 
     fn matmul(&self, product: Product, a: &Tensor, b: &Tensor, out: &Tensor) {

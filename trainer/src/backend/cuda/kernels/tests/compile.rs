@@ -14,7 +14,7 @@ const ROOMS: [usize; 2] = [99 << 10, 163 << 10];
 
 /// All sources, attention for a few widths of heads.
 fn units() -> Vec<Unit> {
-    let mut units: Vec<Unit> = Source::ALWAYS.map(Unit::from).into();
+    let mut units: Vec<Unit> = Source::ALWAYS.into_iter().chain(Source::OF_EXPERTS).map(Unit::from).collect();
     for (dtype, head_dim, whole_pieces) in
         [(DType::Bf16, 64, true), (DType::Bf16, 128, true), (DType::Bf16, 20, false), (DType::F32, 80, true)]
     {
