@@ -11,7 +11,7 @@ use std::{any::Any, sync::Arc};
 
 use stepscope_traces::MemoryCategory;
 
-pub use experts::{ExpertOperations, Routed, Routing};
+pub use experts::{ExpertOperations, Factors, Routed, Routing};
 pub use operations::{AdamW, Columns, Direction, Heads, LossWeights, Product};
 pub use tensor::{DType, Tensor};
 

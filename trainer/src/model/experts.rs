@@ -15,7 +15,7 @@ use stepscope_traces::MemoryCategory;
 
 use super::{Engine, weights::between_slots};
 use crate::{
-    backend::{DType, Product, Routed, Routing, Tensor},
+    backend::{DType, Factors, Product, Routed, Routing, Tensor},
     parallel::expert::Routes,
 };
 
@@ -104,11 +104,11 @@ impl Engine {
         let rows = self.expert.there(&routes, sent, hidden, MemoryCategory::Activations);
         let take = |width, category| self.expert_rows(&routes, width, category);
         let gate_up = take(2 * ffn, MemoryCategory::Activations);
-        self.each_expert(&routes, |expert, of| self.multiply(of, &rows, &experts.0[expert].gate_up, &gate_up));
+        self.multiply(&routes, |expert, of| of.multiplied(&rows, &experts.0[expert].gate_up, &gate_up));
         let product = take(ffn, MemoryCategory::Activations);
         self.backend.swiglu(&gate_up, &product, ffn);
         let made = take(hidden, self.expert.sent(MemoryCategory::Activations));
-        self.each_expert(&routes, |expert, of| self.multiply(of, &product, &experts.0[expert].down, &made));
+        self.multiply(&routes, |expert, of| of.multiplied(&product, &experts.0[expert].down, &made));
         let elements = self.sizes.tokens * top_k * hidden;
         let returned = self.expert.back(&routes, made, elements, MemoryCategory::Activations);
         Kept { choice, routes, rows, gate_up, product, returned }
@@ -186,19 +186,15 @@ impl Engine {
         let take = |width, category| self.expert_rows(&routes, width, category);
         let d_made = self.expert.there(&routes, d_returned, hidden, self.expert.sent(MemoryCategory::Workspace));
         let d_product = take(ffn, MemoryCategory::Workspace);
-        self.each_expert(&routes, |expert, of| {
-            let (down, d_down) = (&weights.0[expert].down, &gradients.0[expert].down);
-            self.multiply_backward(of, &d_made, (down, &d_product), (&product, d_down));
-        });
+        self.multiply(&routes, |expert, of| of.gradient_of_rows(&d_made, &weights.0[expert].down, &d_product));
+        self.multiply(&routes, |expert, of| of.gradient_of_matrix(&d_made, &product, &gradients.0[expert].down));
         drop((d_made, product));
         let d_gate_up = take(2 * ffn, MemoryCategory::Workspace);
         self.backend.swiglu_backward(&gate_up, &d_product, &d_gate_up, ffn);
         drop((gate_up, d_product));
         let d_rows = take(hidden, self.expert.sent(MemoryCategory::Workspace));
-        self.each_expert(&routes, |expert, of| {
-            let (matrix, d_matrix) = (&weights.0[expert].gate_up, &gradients.0[expert].gate_up);
-            self.multiply_backward(of, &d_gate_up, (matrix, &d_rows), (&rows, d_matrix));
-        });
+        self.multiply(&routes, |expert, of| of.gradient_of_rows(&d_gate_up, &weights.0[expert].gate_up, &d_rows));
+        self.multiply(&routes, |expert, of| of.gradient_of_matrix(&d_gate_up, &rows, &gradients.0[expert].gate_up));
         let elements = self.sizes.tokens * top_k * hidden;
         let sorted = self.expert.back(&routes, d_rows, elements, self.expert.sent(MemoryCategory::Workspace));
         InputGradient { sorted, places: choice.places, d_logits }
@@ -220,39 +216,21 @@ impl Engine {
         self.backend.allocate(routes.all_rows() * width, self.numbers.compute, category)
     }
 
-    /// Does something for each expert here that has rows.
-    fn each_expert(&self, routes: &Routes, work: impl Fn(usize, &SomeRows)) {
+    /// Does a product for each expert here that has rows.
+    fn multiply(&self, routes: &Routes, factors: impl Fn(usize, &SomeRows) -> Factors) {
         let (mut first, all) = (0, routes.all_rows());
+        let mut products = Vec::new();
         for (expert, rows) in routes.rows.iter().enumerate() {
             if *rows > 0 {
-                work(expert, &SomeRows { range: first..first + rows, all });
+                products.push(factors(expert, &SomeRows { range: first..first + rows, all }));
             }
             first += rows;
         }
-    }
-
-    /// Multiplies rows by an expert's matrix, which is outputs × inputs.
-    fn multiply(&self, rows: &SomeRows, x: &Tensor, matrix: &Tensor, y: &Tensor) {
-        let product = product(rows.range.len(), rows.width(y), rows.width(x));
-        self.backend.matmul(Product { transpose_b: true, ..product }, &rows.of(x), matrix, &rows.of(y));
-    }
-
-    /// The gradients of what is multiplied.
-    fn multiply_backward(
-        &self,
-        rows: &SomeRows,
-        d_y: &Tensor,
-        (matrix, d_x): (&Tensor, &Tensor),
-        (x, d_matrix): (&Tensor, &Tensor),
-    ) {
-        let (outputs, inputs) = (rows.width(d_y), rows.width(x));
-        self.backend.matmul(product(rows.range.len(), inputs, outputs), &rows.of(d_y), matrix, &rows.of(d_x));
-        let product = Product { transpose_a: true, accumulate: true, ..product(outputs, inputs, rows.range.len()) };
-        self.backend.matmul(product, &rows.of(d_y), &rows.of(x), d_matrix);
+        self.backend.products(&products);
     }
 }
 
-/// Some of all rows.
+/// Some of all rows: those of an expert.
 struct SomeRows {
     range: Range<usize>,
     all: usize,
@@ -266,6 +244,26 @@ impl SomeRows {
     fn of(&self, tensor: &Tensor) -> Tensor {
         let width = self.width(tensor);
         tensor.slice(self.range.start * width..self.range.end * width)
+    }
+
+    /// Multiplies them by a matrix, which is outputs × inputs.
+    fn multiplied(&self, x: &Tensor, matrix: &Tensor, y: &Tensor) -> Factors {
+        let product = product(self.range.len(), self.width(y), self.width(x));
+        let product = Product { transpose_b: true, ..product };
+        Factors { product, a: self.of(x), b: matrix.clone(), out: self.of(y) }
+    }
+
+    /// The gradient of what was multiplied, from that of the product.
+    fn gradient_of_rows(&self, d_y: &Tensor, matrix: &Tensor, d_x: &Tensor) -> Factors {
+        let product = product(self.range.len(), self.width(d_x), self.width(d_y));
+        Factors { product, a: self.of(d_y), b: matrix.clone(), out: self.of(d_x) }
+    }
+
+    /// The gradient of the matrix, added to what is there.
+    fn gradient_of_matrix(&self, d_y: &Tensor, x: &Tensor, d_matrix: &Tensor) -> Factors {
+        let product = product(self.width(d_y), self.width(x), self.range.len());
+        let product = Product { transpose_a: true, accumulate: true, ..product };
+        Factors { product, a: self.of(d_y), b: self.of(x), out: d_matrix.clone() }
     }
 }
 

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::{CpuBackend, Element, kernels, view, with_element};
 use crate::{
-    backend::{DType, ExpertOperations, Routed, Routing, Tensor, work},
+    backend::{Backend, DType, ExpertOperations, Factors, Routed, Routing, Tensor, work},
     error::TrainError,
 };
 
@@ -105,6 +105,10 @@ impl ExpertOperations for CpuBackend {
             })
         });
     }
+
+    fn products(&self, products: &[Factors]) {
+        products.iter().for_each(|Factors { product, a, b, out }| self.matmul(*product, a, b, out));
+    }
 }
 
 #[cfg(test)]
@@ -113,7 +117,7 @@ mod tests {
     use stepscope_traces::MemoryCategory;
 
     use super::*;
-    use crate::backend::{Backend, Stream};
+    use crate::backend::Stream;
 
     #[test]
     fn what_went_wrong_before_tokens_chose_is_told_in_the_end() {

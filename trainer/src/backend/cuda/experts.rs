@@ -4,11 +4,12 @@ use stepscope_collector::LaunchInfo;
 
 use super::{
     CudaBackend, array,
+    grouped::{Grouped, OfArrays},
     kernels::{Kernels, Part, RoutedArrays},
     transfer,
 };
 use crate::{
-    backend::{DType, ExpertOperations, Routed, Routing, Stream, Tensor, work},
+    backend::{DType, ExpertOperations, Factors, Routed, Routing, Stream, Tensor, work},
     error::TrainError,
 };
 
@@ -23,6 +24,15 @@ fn workspace_bytes(routing: Routing, routed: Routed<'_>) -> usize {
 }
 
 impl CudaBackend {
+    /// What multiplies matrices at once, if there is something.
+    fn grouped(&self) -> Result<Option<&Grouped>, TrainError> {
+        if let Some(grouped) = self.grouped.get() {
+            return Ok(grouped.as_ref());
+        }
+        let opened = Grouped::open(self.stream(), self.matmul_workspace()?)?;
+        Ok(self.grouped.get_or_init(|| opened).as_ref())
+    }
+
     /// Copies parts of tensors on a stream.
     pub(crate) fn copy_parts(&self, stream: Stream, parts: &[Part]) {
         let bytes = 2 * parts.iter().map(|part| part.bytes).sum::<u64>();
@@ -85,4 +95,33 @@ impl ExpertOperations for CudaBackend {
             self.kernels.expert_combine_backward(stream, array(d_tokens), of, gradients, top_k)
         });
     }
+
+    fn products(&self, products: &[Factors]) {
+        let of = |Factors { product, a, b, out }: &Factors| (*product, [a, b, out].map(array));
+        let arrays: Vec<OfArrays> = products.iter().map(of).collect();
+        let mut at_once = None;
+        if Grouped::takes(&arrays) {
+            self.attempt(|| {
+                at_once = self.grouped()?;
+                Ok(())
+            });
+        }
+        if let Some(grouped) = at_once {
+            self.launch(work::products(products), |stream| {
+                let addresses = Grouped::addresses(&arrays);
+                let (_scratch, there) = self.scratch(size_of_val(&addresses[..]))?;
+                self.uploads.upload(stream, addresses, there)?;
+                grouped.launch(&arrays, there)
+            });
+            return;
+        }
+        for (Factors { product, a, b, out }, (_, arrays)) in products.iter().zip(arrays) {
+            self.launch(work::matmul(*product, a, b, out), |stream| {
+                self.matmul.launch_one_of_many(stream, *product, arrays, self.matmul_workspace()?)
+            });
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

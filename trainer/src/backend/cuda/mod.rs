@@ -6,6 +6,7 @@ mod cache;
 mod cudnn;
 mod device;
 mod experts;
+mod grouped;
 mod kernels;
 mod mark;
 mod matmul;
@@ -23,6 +24,7 @@ pub(crate) use self::{array::Array, device::Device, kernels::Part, mark::Mark};
 use self::{
     array::AttentionArrays,
     attention::Attention,
+    grouped::Grouped,
     kernels::{Kernels, OptimizerArrays, Targets},
     matmul::{Matmul, WORKSPACE_BYTES},
     memory::{Block, Memory},
@@ -50,6 +52,8 @@ pub(crate) fn parts_of_sequences() -> TrainError {
 pub struct CudaBackend {
     kernels: Kernels,
     matmul: Matmul,
+    /// What multiplies the matrices of experts at once, if there is something; looked for when it is first needed.
+    grouped: OnceLock<Option<Grouped>>,
     attention: Attention,
     /// What cuBLASLt uses beside the matrices; taken when it is first needed.
     matmul_workspace: OnceLock<Block>,
@@ -84,6 +88,7 @@ impl CudaBackend {
         Ok(CudaBackend {
             kernels: Kernels::load(capability, device.shared_room()?)?,
             matmul: Matmul::open()?,
+            grouped: OnceLock::new(),
             attention,
             matmul_workspace: OnceLock::new(),
             memory,
