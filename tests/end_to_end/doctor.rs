@@ -16,7 +16,7 @@ fn any_machine_gets_an_answer() {
     assert_eq!(said.contains("`stepscope train` runs on the CPU"), without, "{said}");
     let libraries = report["libraries"].as_array().unwrap();
     let names: Vec<&str> = libraries.iter().map(|library| library["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["CUDA driver", "NVML", "CUPTI", "NVRTC", "cuBLASLt", "cuDNN", "NCCL"]);
+    assert_eq!(names, ["CUDA driver", "NVML", "CUPTI", "NVRTC", "cuBLASLt", "cuBLAS", "cuDNN", "NCCL"]);
     for library in libraries {
         assert_ne!(library["path"].is_null(), library["missing"].is_null(), "{library}");
         assert_eq!(library["missing"].is_null(), library["hint"].is_null(), "{library}");

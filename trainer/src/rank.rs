@@ -18,7 +18,7 @@ use crate::{
     config::{GradientReduction, TrainConfig},
     data::{Dataset, Use},
     error::TrainError,
-    model::{Batch, EXPERTS_ON_CPU, Engine, Sizes, Stage, initial},
+    model::{Batch, Engine, Sizes, Stage, initial},
     noise_scale::{Measured, NoiseScale},
     parallel::{
         context::ContextParallel, data::Replicas, expert::ExpertParallel, pipeline::Pipeline, tensor::TensorParallel,
@@ -63,9 +63,6 @@ impl TrainingRank {
     /// Takes memory and makes the initial weights, or reads those of the checkpoint to go on from.
     pub fn new(config: &TrainConfig, rank: Rank, parts: RankParts) -> Result<TrainingRank, TrainError> {
         config.check()?;
-        if config.model.experts.is_some() && parts.backend.experts().is_none() {
-            return Err(TrainError::Model(EXPERTS_ON_CPU.into()));
-        }
         let (config, layout) = (config.clone(), config.layout);
         let at = layout.coordinates(rank.0.into());
         let groups = Groups::of(&layout, rank);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use cudarc::{
-    cublaslt, cudnn,
+    cublas, cublaslt, cudnn,
     cupti::{
         self,
         sys::{CUpti_CallbackDomain, CUptiResult},
@@ -49,6 +49,16 @@ pub(super) fn version(library: Library) -> Option<String> {
         }
         // SAFETY: the library is loaded.
         Library::CublasLt => Some(in_hundreds(unsafe { cublaslt::sys::cublasLtGetVersion() } as u64)),
+        Library::Cublas => {
+            use cublas::sys::libraryPropertyType_t::{MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
+            let [major, minor, patch] = [MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL].map(|property| {
+                let mut number = 0;
+                // SAFETY: as above.
+                let result = unsafe { cublas::sys::cublasGetProperty(property, &mut number) };
+                (result == cublas::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS).then_some(number)
+            });
+            Some(format!("{}.{}.{}", major?, minor?, patch?))
+        }
         // SAFETY: the library is loaded.
         Library::Cudnn => Some(in_hundreds(unsafe { cudnn::sys::cudnnGetVersion() } as u64)),
         Library::Nccl => {

@@ -29,6 +29,8 @@ pub enum Library {
     Nvrtc,
     /// Matrix products.
     CublasLt,
+    /// Many matrix products at once.
+    Cublas,
     /// Attention.
     Cudnn,
     /// Collectives.
@@ -64,12 +66,13 @@ const DRIVER_HINT: &str = "install the NVIDIA driver; start containers with GPU 
 
 impl Library {
     /// All of them, the driver first.
-    pub const ALL: [Library; 7] = [
+    pub const ALL: [Library; 8] = [
         Library::Cuda,
         Library::Nvml,
         Library::Cupti,
         Library::Nvrtc,
         Library::CublasLt,
+        Library::Cublas,
         Library::Cudnn,
         Library::Nccl,
     ];
@@ -119,6 +122,15 @@ impl Library {
                 majors: &[13, 12],
                 kind: Kind::Toolkit,
                 symbol: b"cublasLtGetVersion\0",
+                hint: "pip install nvidia-cublas, or install the CUDA toolkit's libcublas package",
+            },
+            Library::Cublas => &Traits {
+                name: "cuBLAS",
+                purpose: "multiplies the matrices of experts at once (optional: one after the other without it)",
+                stem: "cublas",
+                majors: &[13, 12],
+                kind: Kind::Toolkit,
+                symbol: b"cublasGetProperty\0",
                 hint: "pip install nvidia-cublas, or install the CUDA toolkit's libcublas package",
             },
             Library::Cudnn => &Traits {
@@ -207,11 +219,16 @@ impl std::error::Error for Missing {}
 
 /// Loads a library and keeps it for the life of the process; every open by its plain name finds this one from now on.
 pub fn open(library: Library) -> Result<Found, Missing> {
-    static OPENED: [OnceLock<Result<Found, Missing>>; Library::ALL.len()] = [const { OnceLock::new() }; 7];
+    static OPENED: [OnceLock<Result<Found, Missing>>; Library::ALL.len()] =
+        [const { OnceLock::new() }; Library::ALL.len()];
     OPENED[library as usize].get_or_init(|| find(library)).clone()
 }
 
 fn find(library: Library) -> Result<Found, Missing> {
+    if library == Library::Cublas {
+        // It opens this one by name when it is loaded.
+        let _ = open(Library::CublasLt);
+    }
     if library == Library::Cudnn {
         // It opens these two by name while it runs, and knows few of the places that are searched here.
         let _ = (open(Library::CublasLt), open(Library::Nvrtc));

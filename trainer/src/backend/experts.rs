@@ -1,6 +1,6 @@
 //! What mixtures of experts need of a device, beside what all models do.
 
-use super::Tensor;
+use super::{Product, Tensor};
 use crate::error::TrainError;
 
 /// How tokens choose experts.
@@ -27,6 +27,19 @@ pub struct Routed<'a> {
     pub choices: &'a Tensor,
 }
 
+/// One of several products: `out (+)= a · b`.
+#[derive(Clone)]
+pub struct Factors {
+    /// Its shape.
+    pub product: Product,
+    /// The first factor.
+    pub a: Tensor,
+    /// The second one.
+    pub b: Tensor,
+    /// The result.
+    pub out: Tensor,
+}
+
 /// Operations of mixtures of experts, queued as those of a [`Backend`](super::Backend) are.
 ///
 /// `order` has the numbers of all choices sorted by expert, `places` the row of each choice among those sorted.
@@ -51,4 +64,6 @@ pub trait ExpertOperations {
         gradients: (&Tensor, &Tensor),
         top_k: usize,
     );
+    /// Products that need not wait for each other, such as those of all experts: as few launches as the device can.
+    fn products(&self, products: &[Factors]);
 }

@@ -11,7 +11,7 @@ use std::{any::Any, sync::Arc};
 
 use stepscope_traces::MemoryCategory;
 
-pub use experts::{ExpertOperations, Routed, Routing};
+pub use experts::{ExpertOperations, Factors, Routed, Routing};
 pub use operations::{AdamW, Columns, Direction, Heads, LossWeights, Product};
 pub use tensor::{DType, Tensor};
 
@@ -66,7 +66,7 @@ pub struct OptimizerTensors<'a> {
 ///
 /// Memory goes back in order of the compute stream. So before the last tensor of a block that another stream
 /// uses is dropped, the compute stream has to wait for that use.
-pub trait Backend: Send + Sync {
+pub trait Backend: ExpertOperations + Send + Sync {
     /// Takes memory, in order of the compute stream; what is in it is undefined.
     fn allocate(&self, elements: usize, dtype: DType, category: MemoryCategory) -> Tensor;
     /// Writes numbers of the host, rounded to how the tensor stores them.
@@ -86,6 +86,8 @@ pub trait Backend: Send + Sync {
     fn wait(&self, stream: Stream, event: &Event);
     /// Waits until everything is done, and tells what went wrong.
     fn synchronize(&self) -> Result<(), TrainError>;
+    /// Takes back what it told of where nobody can act on it: the next [`Backend::synchronize`] tells it again.
+    fn tell_later(&self, error: TrainError);
 
     /// A matrix product.
     fn matmul(&self, product: Product, a: &Tensor, b: &Tensor, out: &Tensor);
@@ -132,11 +134,6 @@ pub trait Backend: Send + Sync {
     fn add_squares(&self, values: &Tensor, total: &Tensor);
     /// One step of the optimizer.
     fn adamw(&self, settings: AdamW, tensors: OptimizerTensors<'_>);
-
-    /// What it has for mixtures of experts, if anything.
-    fn experts(&self) -> Option<&dyn ExpertOperations> {
-        None
-    }
 }
 
 /// What attention had and made.

@@ -1,6 +1,6 @@
 //! What operations take: floating-point operations, and bytes of memory read and written. Every backend records these.
 
-use super::{AttentionTensors, Columns, Heads, OptimizerTensors, Product, Routed, Tensor};
+use super::{AttentionTensors, Columns, Factors, Heads, OptimizerTensors, Product, Routed, Tensor};
 
 /// What an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,13 @@ impl Work {
 
 pub(crate) fn matmul(product: Product, a: &Tensor, b: &Tensor, out: &Tensor) -> Work {
     Work::new(2 * product.rows * product.columns * product.inner, &[a, b, out])
+}
+
+/// All of them together.
+pub(crate) fn products(products: &[Factors]) -> Work {
+    let of = |Factors { product, a, b, out }: &Factors| matmul(*product, a, b, out);
+    let sum = |one: Work, other: Work| Work { flops: one.flops + other.flops, bytes: one.bytes + other.bytes };
+    products.iter().map(of).fold(Work { flops: 0, bytes: 0 }, sum)
 }
 
 pub(crate) fn add(target: &Tensor, other: &Tensor) -> Work {

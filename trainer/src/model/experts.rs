@@ -15,7 +15,7 @@ use stepscope_traces::MemoryCategory;
 
 use super::{Engine, weights::between_slots};
 use crate::{
-    backend::{DType, ExpertOperations, Product, Routed, Routing, Tensor},
+    backend::{DType, Factors, Product, Routed, Routing, Tensor},
     parallel::expert::Routes,
 };
 
@@ -84,17 +84,14 @@ impl Kept {
 
 impl Engine {
     /// # Panics
-    /// When the backend has none, or the model: both are looked at before.
-    fn expert_operations(&self) -> (&dyn ExpertOperations, Routing) {
-        match (self.backend.experts(), self.sizes.routing) {
-            (Some(operations), Some(routing)) => (operations, routing),
-            _ => panic!("no experts here"),
-        }
+    /// When the model has no experts, and so nobody to route to.
+    fn routing(&self) -> Routing {
+        self.sizes.routing.unwrap_or_else(|| panic!("no experts here"))
     }
 
     /// Sends tokens through the experts that the router chooses.
     pub(crate) fn experts_forward(&self, router: &Tensor, experts: &ExpertTensors, input: &Tensor) -> Kept {
-        let (operations, Routing { top_k, .. }) = self.expert_operations();
+        let Routing { top_k, .. } = self.routing();
         let (hidden, ffn) = (self.sizes.hidden, self.sizes.ffn);
         let (choice, counts) = self.choose(router, input);
         let routes = self.expert.agree(&counts, hidden);
@@ -103,15 +100,15 @@ impl Engine {
             self.numbers.compute,
             self.expert.sent(MemoryCategory::Activations),
         );
-        operations.dispatch(input, &choice.order, &sent, top_k);
+        self.backend.dispatch(input, &choice.order, &sent, top_k);
         let rows = self.expert.there(&routes, sent, hidden, MemoryCategory::Activations);
         let take = |width, category| self.expert_rows(&routes, width, category);
         let gate_up = take(2 * ffn, MemoryCategory::Activations);
-        self.each_expert(&routes, |expert, of| self.multiply(of, &rows, &experts.0[expert].gate_up, &gate_up));
+        self.multiply(&routes, |expert, of| of.multiplied(&rows, &experts.0[expert].gate_up, &gate_up));
         let product = take(ffn, MemoryCategory::Activations);
         self.backend.swiglu(&gate_up, &product, ffn);
         let made = take(hidden, self.expert.sent(MemoryCategory::Activations));
-        self.each_expert(&routes, |expert, of| self.multiply(of, &product, &experts.0[expert].down, &made));
+        self.multiply(&routes, |expert, of| of.multiplied(&product, &experts.0[expert].down, &made));
         let elements = self.sizes.tokens * top_k * hidden;
         let returned = self.expert.back(&routes, made, elements, MemoryCategory::Activations);
         Kept { choice, routes, rows, gate_up, product, returned }
@@ -119,21 +116,21 @@ impl Engine {
 
     /// Puts together what came back from the experts: this tensor rank's part of it.
     pub(crate) fn experts_output(&self, kept: &Kept, output: &Tensor) {
-        let (operations, Routing { top_k, .. }) = self.expert_operations();
-        operations.combine(&kept.returned, &kept.choice.places, Some(&kept.choice.weights), output, top_k);
+        let Routing { top_k, .. } = self.routing();
+        self.backend.combine(&kept.returned, &kept.choice.places, Some(&kept.choice.weights), output, top_k);
     }
 
     /// Adds to the loss how unevenly experts were chosen.
     pub(crate) fn add_balance_loss(&self, kept: &Kept, total: &Tensor) {
-        let (operations, routing) = self.expert_operations();
+        let routing = self.routing();
         if routing.balance > 0.0 {
-            operations.balance_loss(routing, kept.choice.routed(), total);
+            self.backend.balance_loss(routing, kept.choice.routed(), total);
         }
     }
 
     /// Lets tokens choose, and counts the choices of each expert.
     fn choose(&self, router: &Tensor, input: &Tensor) -> (Choice, Vec<usize>) {
-        let (operations, routing) = self.expert_operations();
+        let routing = self.routing();
         let Routing { experts, top_k, .. } = routing;
         let numbers = || self.backend.allocate(self.sizes.tokens * top_k, DType::U32, MemoryCategory::Activations);
         let choice = Choice {
@@ -144,9 +141,12 @@ impl Engine {
             places: numbers(),
         };
         self.project(input, router, &choice.probabilities);
-        operations.route(routing, choice.routed());
-        // If this fails, so does all that comes after it, and the next synchronization tells why.
-        let chosen = operations.choices(&choice.choices).unwrap_or_else(|_| vec![0; choice.choices.elements()]);
+        self.backend.route(routing, choice.routed());
+        // If this fails, so does all that comes after it.
+        let chosen = self.backend.choices(&choice.choices).unwrap_or_else(|error| {
+            self.backend.tell_later(error);
+            vec![0; choice.choices.elements()]
+        });
         let mut order: Vec<u32> = (0..chosen.len() as u32).collect();
         order.sort_by_key(|choice| chosen[*choice as usize]);
         let (mut places, mut counts) = (vec![0; order.len()], vec![0; experts]);
@@ -167,7 +167,7 @@ impl Engine {
         kept: Kept,
         gradient: &Tensor,
     ) -> InputGradient {
-        let (operations, routing) = self.expert_operations();
+        let routing = self.routing();
         let (hidden, ffn, top_k) = (self.sizes.hidden, self.sizes.ffn, routing.top_k);
         let Kept { choice, routes, rows, gate_up, product, returned } = kept;
         let d_returned = self.backend.allocate(
@@ -177,28 +177,24 @@ impl Engine {
         );
         let d_weights = self.sums(top_k, MemoryCategory::Workspace);
         let of = (&returned, &choice.order, &choice.weights);
-        operations.combine_backward(gradient, of, (&d_returned, &d_weights), top_k);
+        self.backend.combine_backward(gradient, of, (&d_returned, &d_weights), top_k);
         drop(returned);
         self.tensor.sum(&d_weights);
         let d_logits = self.temporary(routing.experts);
-        operations.route_backward(routing, choice.routed(), &d_weights, &d_logits);
+        self.backend.route_backward(routing, choice.routed(), &d_weights, &d_logits);
 
         let take = |width, category| self.expert_rows(&routes, width, category);
         let d_made = self.expert.there(&routes, d_returned, hidden, self.expert.sent(MemoryCategory::Workspace));
         let d_product = take(ffn, MemoryCategory::Workspace);
-        self.each_expert(&routes, |expert, of| {
-            let (down, d_down) = (&weights.0[expert].down, &gradients.0[expert].down);
-            self.multiply_backward(of, &d_made, (down, &d_product), (&product, d_down));
-        });
+        self.multiply(&routes, |expert, of| of.gradient_of_rows(&d_made, &weights.0[expert].down, &d_product));
+        self.multiply(&routes, |expert, of| of.gradient_of_matrix(&d_made, &product, &gradients.0[expert].down));
         drop((d_made, product));
         let d_gate_up = take(2 * ffn, MemoryCategory::Workspace);
         self.backend.swiglu_backward(&gate_up, &d_product, &d_gate_up, ffn);
         drop((gate_up, d_product));
         let d_rows = take(hidden, self.expert.sent(MemoryCategory::Workspace));
-        self.each_expert(&routes, |expert, of| {
-            let (matrix, d_matrix) = (&weights.0[expert].gate_up, &gradients.0[expert].gate_up);
-            self.multiply_backward(of, &d_gate_up, (matrix, &d_rows), (&rows, d_matrix));
-        });
+        self.multiply(&routes, |expert, of| of.gradient_of_rows(&d_gate_up, &weights.0[expert].gate_up, &d_rows));
+        self.multiply(&routes, |expert, of| of.gradient_of_matrix(&d_gate_up, &rows, &gradients.0[expert].gate_up));
         let elements = self.sizes.tokens * top_k * hidden;
         let sorted = self.expert.back(&routes, d_rows, elements, self.expert.sent(MemoryCategory::Workspace));
         InputGradient { sorted, places: choice.places, d_logits }
@@ -206,8 +202,8 @@ impl Engine {
 
     /// The gradient of a mixture's input: this tensor rank's part of it. The router's is in that of the first.
     pub(crate) fn experts_input_gradient(&self, of: &InputGradient, router: &Tensor, d_input: &Tensor) {
-        let (operations, routing) = self.expert_operations();
-        operations.combine(&of.sorted, &of.places, None, d_input, routing.top_k);
+        let routing = self.routing();
+        self.backend.combine(&of.sorted, &of.places, None, d_input, routing.top_k);
         if self.tensor.is_first() {
             let (rows, columns) = (self.sizes.tokens, self.sizes.hidden);
             let product = Product { accumulate: true, ..product(rows, columns, routing.experts) };
@@ -220,39 +216,21 @@ impl Engine {
         self.backend.allocate(routes.all_rows() * width, self.numbers.compute, category)
     }
 
-    /// Does something for each expert here that has rows.
-    fn each_expert(&self, routes: &Routes, work: impl Fn(usize, &SomeRows)) {
+    /// Does a product for each expert here that has rows.
+    fn multiply(&self, routes: &Routes, factors: impl Fn(usize, &SomeRows) -> Factors) {
         let (mut first, all) = (0, routes.all_rows());
+        let mut products = Vec::new();
         for (expert, rows) in routes.rows.iter().enumerate() {
             if *rows > 0 {
-                work(expert, &SomeRows { range: first..first + rows, all });
+                products.push(factors(expert, &SomeRows { range: first..first + rows, all }));
             }
             first += rows;
         }
-    }
-
-    /// Multiplies rows by an expert's matrix, which is outputs × inputs.
-    fn multiply(&self, rows: &SomeRows, x: &Tensor, matrix: &Tensor, y: &Tensor) {
-        let product = product(rows.range.len(), rows.width(y), rows.width(x));
-        self.backend.matmul(Product { transpose_b: true, ..product }, &rows.of(x), matrix, &rows.of(y));
-    }
-
-    /// The gradients of what is multiplied.
-    fn multiply_backward(
-        &self,
-        rows: &SomeRows,
-        d_y: &Tensor,
-        (matrix, d_x): (&Tensor, &Tensor),
-        (x, d_matrix): (&Tensor, &Tensor),
-    ) {
-        let (outputs, inputs) = (rows.width(d_y), rows.width(x));
-        self.backend.matmul(product(rows.range.len(), inputs, outputs), &rows.of(d_y), matrix, &rows.of(d_x));
-        let product = Product { transpose_a: true, accumulate: true, ..product(outputs, inputs, rows.range.len()) };
-        self.backend.matmul(product, &rows.of(d_y), &rows.of(x), d_matrix);
+        self.backend.products(&products);
     }
 }
 
-/// Some of all rows.
+/// Some of all rows: those of an expert.
 struct SomeRows {
     range: Range<usize>,
     all: usize,
@@ -266,6 +244,26 @@ impl SomeRows {
     fn of(&self, tensor: &Tensor) -> Tensor {
         let width = self.width(tensor);
         tensor.slice(self.range.start * width..self.range.end * width)
+    }
+
+    /// Multiplies them by a matrix, which is outputs × inputs.
+    fn multiplied(&self, x: &Tensor, matrix: &Tensor, y: &Tensor) -> Factors {
+        let product = product(self.range.len(), self.width(y), self.width(x));
+        let product = Product { transpose_b: true, ..product };
+        Factors { product, a: self.of(x), b: matrix.clone(), out: self.of(y) }
+    }
+
+    /// The gradient of what was multiplied, from that of the product.
+    fn gradient_of_rows(&self, d_y: &Tensor, matrix: &Tensor, d_x: &Tensor) -> Factors {
+        let product = product(self.range.len(), self.width(d_x), self.width(d_y));
+        Factors { product, a: self.of(d_y), b: matrix.clone(), out: self.of(d_x) }
+    }
+
+    /// The gradient of the matrix, added to what is there.
+    fn gradient_of_matrix(&self, d_y: &Tensor, x: &Tensor, d_matrix: &Tensor) -> Factors {
+        let product = product(self.width(d_y), self.width(x), self.range.len());
+        let product = Product { transpose_a: true, accumulate: true, ..product };
+        Factors { product, a: self.of(d_y), b: self.of(x), out: d_matrix.clone() }
     }
 }
 

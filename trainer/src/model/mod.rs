@@ -27,9 +27,6 @@ use crate::{
     parallel::{context::ContextParallel, expert::ExpertParallel, tensor::TensorParallel},
 };
 
-/// Why a GPU refuses a model with experts.
-pub(crate) const EXPERTS_ON_CPU: &str = "experts run on the CPU so far: use --backend cpu";
-
 /// Says what this trainer has no code for.
 pub(crate) fn check(model: &ModelShape) -> Result<(), TrainError> {
     let missing = [

@@ -51,8 +51,11 @@ impl ExpertParallel {
         let (mine, all) = (take(counts.len()), take(counts.len() * group.size()));
         self.backend.upload(counts.iter().map(|count| *count as f32).collect(), &mine);
         self.communicator.all_gather(group, Stream::Compute, &mine, &all);
-        // If this fails, so does all that comes after it, and the next synchronization tells why.
-        let all = self.backend.download(&all).unwrap_or_else(|_| vec![0.0; all.elements()]);
+        // If this fails, so does all that comes after it.
+        let all = self.backend.download(&all).unwrap_or_else(|error| {
+            self.backend.tell_later(error);
+            vec![0.0; all.elements()]
+        });
         let all: Vec<Vec<usize>> =
             all.chunks(counts.len()).map(|counts| counts.iter().map(|count| *count as usize).collect()).collect();
         Routes::of(&all, group.index, width)

@@ -6,15 +6,16 @@ use std::{
 };
 
 use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute};
-use stepscope_traces::{Run, RunInfo, SpanKind, Stream, Window};
+use stepscope_traces::{RankData, Run, RunInfo, SpanKind, Stream, Window};
 use stepscope_trainer::{CudaTraining, SaveEvery, TrainConfig, TrainError, look_for_gpu};
 use tempfile::TempDir;
 
 use crate::{
     checkpoints::{Key, assembled, saving},
+    experts::assert_memory_as_planned,
     memory::assert_as_planned,
     skipped::skipped,
-    support::losses,
+    support::{self, losses},
 };
 
 /// The GPU, for one test at a time: one of them fills its memory. Says so, if there is none.
@@ -63,6 +64,59 @@ fn losses_are_those_of_the_cpu() {
         assert!(apart < tolerance, "{gpu:?} {cpu:?}");
         assert!(cpu[19] < 0.6 * cpu[0], "it learns");
     }
+}
+
+fn tiny_with_experts(precision: Precision, gradients: Precision) -> TrainConfig {
+    let tiny = tiny(precision, gradients);
+    TrainConfig { model: ModelShape::preset("tiny-moe").unwrap(), steps: 10, ..tiny }
+}
+
+#[test]
+fn experts_train_as_on_the_cpu() {
+    let Some(_gpu) = gpu() else { return };
+    for (precision, gradients, tolerance) in [
+        (Precision::Fp32, Precision::Fp32, 1e-3),
+        (Precision::Bf16, Precision::Bf16, 2e-2),
+        (Precision::Bf16, Precision::Fp32, 2e-2),
+    ] {
+        let config = tiny_with_experts(precision, gradients);
+        let (gpu, cpu) = (losses_on_gpu(&config, None).unwrap(), losses(&config, None).unwrap());
+        let apart = gpu.iter().zip(&cpu).map(|(gpu, cpu)| (gpu - cpu).abs() / cpu).fold(0.0, f64::max);
+        eprintln!("{precision:?} with gradients in {gradients:?}: {apart:.1e} apart over {} steps", gpu.len());
+        assert!(apart < tolerance, "{gpu:?} {cpu:?}");
+        assert_eq!(gpu, losses_on_gpu(&config, None).unwrap(), "the same to the last bit each time");
+        let full = ParallelLayout { recompute: Recompute::Full, ..config.layout };
+        let again = losses_on_gpu(&TrainConfig { layout: full, ..config.clone() }, None).unwrap();
+        assert_eq!(gpu, again, "computed again");
+    }
+}
+
+fn flops_of_steps(data: &RankData) -> BTreeMap<i32, u64> {
+    let mut flops = BTreeMap::new();
+    for span in data.spans.rows() {
+        if let (Some(step), Some(of_span)) = (span.step, span.flops) {
+            *flops.entry(step.0).or_default() += of_span;
+        }
+    }
+    flops
+}
+
+/// Tokens choose other experts in every step, and all choices together are as many.
+#[test]
+fn what_is_recorded_of_experts_on_a_gpu_is_what_was_planned() {
+    let Some(_gpu) = gpu() else { return };
+    let config = TrainConfig { steps: 4, ..tiny_with_experts(Precision::Bf16, Precision::Bf16) };
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("run");
+    RunInfo::of_this_process("experts").create(&path).unwrap();
+    let recorded = losses_on_gpu(&config, Some(&path)).unwrap();
+    assert_eq!(recorded, losses_on_gpu(&config, None).unwrap(), "recording changes no bit");
+    let (data, loss) = Run::open(&path).unwrap().ranks[0].read(Window::ALL).unwrap();
+    assert!(loss.is_none(), "{loss:?}");
+    let of_gpu = flops_of_steps(&data);
+    assert_eq!(of_gpu.len(), 4);
+    assert_eq!(of_gpu, flops_of_steps(&support::recorded(&config)[0]), "as much work as on the CPU");
+    assert_memory_as_planned("a GPU", &config, vec![data]);
 }
 
 /// The gradient of the first step, by tensor: what the first moments are a tenth of.

@@ -28,7 +28,7 @@ fn spread(dp: u64, ep: u64, micro_batches: u64) -> ParallelLayout {
 }
 
 /// Layouts with the same global batch, named.
-fn layouts() -> Vec<(String, TrainConfig)> {
+pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
     let mut layouts = Vec::new();
     let mut add = |name: String, layout: ParallelLayout| layouts.push((name, with_experts(layout)));
     add("accumulation".into(), spread(1, 1, 4));
@@ -90,52 +90,60 @@ fn the_balance_loss_is_a_part_of_the_loss_and_not_of_evaluation() {
 
 /// How many rows a rank's experts get depends on the data, so activations are compared on an average over ranks; all the rest is
 /// exact on each.
+pub(crate) fn assert_memory_as_planned(name: &str, config: &TrainConfig, ranks: Vec<RankData>) {
+    let mut activations = BTreeMap::<u64, Vec<f64>>::new();
+    for (rank, peaks) in peaks(ranks).into_iter().enumerate() {
+        let stage = config.layout.coordinates(rank as u64).stage;
+        let [plan, other] =
+            MemoryPlan::moments_of_stage(&config.model, &config.layout, Attention::Flash, stage).unwrap();
+        let peak = |category| peaks.get(&category).copied().unwrap_or(0);
+        assert_eq!(peak(MemoryCategory::Parameters), plan.parameters, "parameters, {name}, rank {rank}");
+        assert_eq!(peak(MemoryCategory::Gradients), plan.gradients, "gradients, {name}, rank {rank}");
+        assert_eq!(peak(MemoryCategory::OptimizerState), plan.optimizer_state, "optimizer, {name}, rank {rank}");
+        let planned = plan.activations.max(other.activations) as f64;
+        activations.entry(stage).or_default().push(peak(MemoryCategory::Activations) as f64 / planned);
+    }
+    for (stage, shares) in activations {
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        // What is computed again is one layer at a time, so the one whose experts were chosen most unevenly is the peak.
+        let is_one_layer = config.layout.recompute == Recompute::Full && config.layout.ep > 1;
+        let most = if is_one_layer { 1.25 } else { 1.05 };
+        assert!((0.95..most).contains(&mean), "activations, {name}, stage {stage}: {shares:?} of what was planned");
+    }
+}
+
 #[test]
 fn experts_take_the_memory_that_was_planned() {
     for (name, config) in layouts() {
         let config = TrainConfig { steps: 2, ..config };
-        let mut activations = BTreeMap::<u64, Vec<f64>>::new();
-        for (rank, peaks) in peaks(recorded(&config)).into_iter().enumerate() {
-            let stage = config.layout.coordinates(rank as u64).stage;
-            let [plan, other] =
-                MemoryPlan::moments_of_stage(&config.model, &config.layout, Attention::Flash, stage).unwrap();
-            let peak = |category| peaks.get(&category).copied().unwrap_or(0);
-            assert_eq!(peak(MemoryCategory::Parameters), plan.parameters, "parameters, {name}, rank {rank}");
-            assert_eq!(peak(MemoryCategory::Gradients), plan.gradients, "gradients, {name}, rank {rank}");
-            assert_eq!(peak(MemoryCategory::OptimizerState), plan.optimizer_state, "optimizer, {name}, rank {rank}");
-            let planned = plan.activations.max(other.activations) as f64;
-            activations.entry(stage).or_default().push(peak(MemoryCategory::Activations) as f64 / planned);
-        }
-        for (stage, shares) in activations {
-            let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-            // What is computed again is one layer at a time, so the one whose experts were chosen most unevenly is the peak.
-            let is_one_layer = config.layout.recompute == Recompute::Full && config.layout.ep > 1;
-            let most = if is_one_layer { 1.25 } else { 1.05 };
-            assert!((0.95..most).contains(&mean), "activations, {name}, stage {stage}: {shares:?} of what was planned");
-        }
+        assert_memory_as_planned(&name, &config, recorded(&config));
     }
 }
 
 /// How much one rank sends to experts depends on the data; together, ranks send each choice there and back, in both passes.
+pub(crate) fn assert_traffic_as_planned(name: &str, config: &TrainConfig, ranks: &[RankData]) {
+    let exchanged = (Axis::Expert, "all_to_all");
+    let mut sums = BTreeMap::<u64, (f64, f64)>::new();
+    for (rank, data) in ranks.iter().enumerate() {
+        let stage = config.layout.coordinates(rank as u64).stage;
+        let (mut measured, mut planned) =
+            (communication::measured(config, data), communication::planned(config, stage));
+        let of_experts = [&mut measured, &mut planned].map(|traffic| traffic.remove(&exchanged).unwrap_or(0.0));
+        assert_eq!(measured, planned, "{name}, rank {rank}");
+        let sum = sums.entry(stage).or_default();
+        *sum = (sum.0 + of_experts[0], sum.1 + of_experts[1]);
+    }
+    for (stage, (measured, planned)) in sums {
+        assert_eq!(measured, planned, "{name}, stage {stage}");
+        assert_eq!(measured > 0.0, config.layout.ep > 1, "{name}");
+    }
+}
+
 #[test]
 fn ranks_send_experts_what_was_planned() {
-    let exchanged = (Axis::Expert, "all_to_all");
     for (name, config) in layouts() {
         let config = TrainConfig { steps: 2, ..config };
-        let mut sums = BTreeMap::<u64, (f64, f64)>::new();
-        for (rank, data) in recorded(&config).iter().enumerate() {
-            let stage = config.layout.coordinates(rank as u64).stage;
-            let (mut measured, mut planned) =
-                (communication::measured(&config, data), communication::planned(&config, stage));
-            let of_experts = [&mut measured, &mut planned].map(|traffic| traffic.remove(&exchanged).unwrap_or(0.0));
-            assert_eq!(measured, planned, "{name}, rank {rank}");
-            let sum = sums.entry(stage).or_default();
-            *sum = (sum.0 + of_experts[0], sum.1 + of_experts[1]);
-        }
-        for (stage, (measured, planned)) in sums {
-            assert_eq!(measured, planned, "{name}, stage {stage}");
-            assert_eq!(measured > 0.0, config.layout.ep > 1, "{name}");
-        }
+        assert_traffic_as_planned(&name, &config, &recorded(&config));
     }
 }
 

@@ -7,12 +7,13 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
-use stepscope_plan::{ModelShape, ParallelLayout, Precision};
-use stepscope_traces::{RankData, Run, SpanKind, Window};
+use stepscope_plan::{ModelShape, ParallelLayout, Precision, Zero};
+use stepscope_traces::{RankData, Run, Span, SpanKind, Window};
 use stepscope_trainer::{TrainConfig, variables_for_ranks};
 
 use crate::{
     cuda::{gpu, losses_on_gpu},
+    experts,
     memory::assert_as_planned,
     processes::{Ranks, Told, dp2_pp2, steps, told},
     skipped::skipped,
@@ -42,8 +43,12 @@ pub(crate) fn on_gpus(model: &ModelShape, layout: ParallelLayout) -> TrainConfig
 
 /// The same job as processes on GPUs.
 fn ranks_of(config: &TrainConfig) -> Ranks {
+    ranks_with(&model(), config)
+}
+
+fn ranks_with(model: &ModelShape, config: &TrainConfig) -> Ranks {
     let (told, directory) = told(config.layout);
-    let told = Told { on_gpus: Some(model()), reduction: config.reduction, steps: config.steps, ..told };
+    let told = Told { on_gpus: Some(model.clone()), reduction: config.reduction, steps: config.steps, ..told };
     Ranks::new((told, directory))
 }
 
@@ -69,11 +74,13 @@ fn furthest(found: &[f64], expected: &[f64]) -> f64 {
     apart.fold(0.0, f64::max)
 }
 
-/// A collective is one event on every rank that takes part, with the same name on all of them.
+/// A collective is one event on every rank that takes part, with the same name on all of them. In an all-to-all each has as much to
+/// give as it has.
 fn assert_collectives_meet(name: &str, ranks: &[RankData]) {
     let of = |data: &RankData| {
         let spans = data.spans.rows().filter(|span| span.sequence.is_some());
-        let mut seen: Vec<_> = spans.map(|span| (span.group, span.sequence, span.bytes)).collect();
+        let bytes = |span: &Span| if span.kind == SpanKind::AllToAll { None } else { span.bytes };
+        let mut seen: Vec<_> = spans.map(|span| (span.group, span.sequence, bytes(&span))).collect();
         seen.sort();
         assert!(seen.windows(2).all(|pair| pair[0] != pair[1]), "{name}: one operation, one event");
         seen
@@ -132,6 +139,57 @@ fn train_as_a_single_one(is_of_them: impl Fn(&ParallelLayout) -> bool) {
             assert!(apart < tolerance, "{name}: {losses:?} {expected:?}");
             assert_collectives_meet(&name, &ranks);
             assert_as_planned(&name, &config, ranks);
+        }
+    }
+}
+
+fn with_experts() -> ModelShape {
+    ModelShape::preset("tiny-moe").unwrap()
+}
+
+/// A token that is between two experts goes to another one when it is rounded otherwise.
+#[test]
+fn rounding_stays_rounding_in_the_job_with_experts() {
+    let exact = losses(&on_gpus(&with_experts(), single()), None).unwrap();
+    assert!(exact[4] < exact[0], "{exact:?}");
+    for micro_batches in [1, 2, 4, 8] {
+        let layout = ParallelLayout { micro_batches, micro_batch: GLOBAL_BATCH / micro_batches, ..single() };
+        let found = losses(&in_bf16(&on_gpus(&with_experts(), layout), Precision::Bf16), None).unwrap();
+        let apart = furthest(&found, &exact);
+        assert!(apart < 5e-3, "{micro_batches} micro-batches: {apart:.1e} from fp32");
+    }
+}
+
+#[test]
+fn experts_train_on_gpus_in_every_layout_as_on_a_single_one() {
+    let Some(_gpus) = gpus() else { return };
+    let model = with_experts();
+    let of_ranks = experts::layouts().into_iter().filter(|(_, config)| config.layout.world_size() <= MOST_RANKS);
+    let layouts: Vec<(String, TrainConfig)> = of_ranks
+        .map(|(name, of_cpu)| (name, TrainConfig { reduction: of_cpu.reduction, ..on_gpus(&model, of_cpu.layout) }))
+        .collect();
+    for (precision, tolerance) in [(Precision::Fp32, 1e-3), (Precision::Bf16, 2e-2)] {
+        let as_said = |config: &TrainConfig| match precision {
+            Precision::Fp32 => config.clone(),
+            Precision::Bf16 => in_bf16(config, Precision::Fp32),
+        };
+        let expected = losses_on_gpu(&as_said(&on_gpus(&model, single())), None).unwrap();
+        let all = precision == Precision::Fp32;
+        for (name, config) in layouts.iter().filter(|(_, config)| all || config.layout.zero == Zero::Off) {
+            let (name, config) = (format!("{name}, {}", precision.name()), as_said(config));
+            let began = Instant::now();
+            let (losses, ranks) = match config.layout.world_size() {
+                1 => (losses_on_gpu(&config, None).unwrap(), Vec::new()),
+                world => trained(&name, ranks_with(&model, &config), world),
+            };
+            let apart = furthest(&losses, &expected);
+            eprintln!("{name}: {apart:.1e} apart, {:.1} s", began.elapsed().as_secs_f64());
+            assert!(apart < tolerance, "{name}: {losses:?} {expected:?}");
+            if !ranks.is_empty() {
+                assert_collectives_meet(&name, &ranks);
+                experts::assert_traffic_as_planned(&name, &config, &ranks);
+                experts::assert_memory_as_planned(&name, &config, ranks);
+            }
         }
     }
 }

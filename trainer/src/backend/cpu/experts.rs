@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::{CpuBackend, Element, kernels, view, with_element};
 use crate::{
-    backend::{DType, ExpertOperations, Routed, Routing, Tensor, work},
+    backend::{Backend, DType, ExpertOperations, Factors, Routed, Routing, Tensor, work},
     error::TrainError,
 };
 
@@ -104,5 +104,32 @@ impl ExpertOperations for CpuBackend {
                 Ok(())
             })
         });
+    }
+
+    fn products(&self, products: &[Factors]) {
+        products.iter().for_each(|Factors { product, a, b, out }| self.matmul(*product, a, b, out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_collector::Recorder;
+    use stepscope_traces::MemoryCategory;
+
+    use super::*;
+    use crate::backend::Stream;
+
+    #[test]
+    fn what_went_wrong_before_tokens_chose_is_told_in_the_end() {
+        let backend = CpuBackend::start(Recorder::disabled()).unwrap();
+        let choices = backend.allocate(4, DType::U32, MemoryCategory::Other);
+        let fail = || Err(TrainError::Disagreement("out of paper".into()));
+        backend.streams.launch(Stream::Compute, None, fail);
+        backend.tell_later(backend.choices(&choices).unwrap_err());
+        // Whoever asks again hears nothing new, and that is not what is told.
+        let told = backend.synchronize().unwrap_err();
+        assert!(told.to_string().contains("out of paper"), "{told}");
+        backend.tell_later(backend.choices(&choices).unwrap_err());
+        assert!(matches!(backend.synchronize(), Err(TrainError::FailedBefore)));
     }
 }

@@ -24,8 +24,8 @@ use self::{
 };
 use crate::{
     backend::{
-        AdamW, AttentionTensors, Backend, Columns, DType, Direction, Event, ExpertOperations, Heads, LossWeights,
-        OptimizerTensors, Product, Stream, Tensor, Vocabulary,
+        AdamW, AttentionTensors, Backend, Columns, DType, Direction, Event, Heads, LossWeights, OptimizerTensors,
+        Product, Stream, Tensor, Vocabulary,
         operations::{NORM_EPSILON, ROPE_BASE},
         work::{self, Work},
     },
@@ -286,6 +286,10 @@ impl Backend for CpuBackend {
 
     fn synchronize(&self) -> Result<(), TrainError> {
         self.streams.synchronize()
+    }
+
+    fn tell_later(&self, error: TrainError) {
+        self.streams.tell_later(error);
     }
 
     fn matmul(&self, product: Product, a: &Tensor, b: &Tensor, out: &Tensor) {
@@ -553,9 +557,5 @@ impl Backend for CpuBackend {
                 Ok(())
             })
         });
-    }
-
-    fn experts(&self) -> Option<&dyn ExpertOperations> {
-        Some(self)
     }
 }

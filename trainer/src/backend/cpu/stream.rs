@@ -152,6 +152,14 @@ impl Streams {
         self.result()
     }
 
+    /// Takes back what was told: whoever asks next hears of it.
+    pub(crate) fn tell_later(&self, error: TrainError) {
+        if !matches!(error, TrainError::FailedBefore) {
+            lock(&self.failure.first).get_or_insert(error);
+            self.failure.failed.store(true, Ordering::Release);
+        }
+    }
+
     fn result(&self) -> Result<(), TrainError> {
         if self.failure.is_set() {
             let error = lock(&self.failure.first).take();

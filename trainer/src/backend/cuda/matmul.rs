@@ -51,12 +51,36 @@ struct Key {
     alignments: [u32; 3],
 }
 
-/// Descriptions of a product, as cuBLASLt wants them, and the algorithm for it.
+impl Key {
+    fn of(product: Product, [a, b, out]: [Array; 3]) -> Key {
+        let alignments = [a, b, out].map(|array| 1 << array.address.trailing_zeros().min(8));
+        Key { product, inputs: a.dtype, out: out.dtype, alignments }
+    }
+
+    /// For about as many tokens. What is multiplied has a token in each row, or in each column where it is transposed: then they
+    /// are summed over.
+    fn about(self) -> Key {
+        let about = |tokens: usize| tokens.next_multiple_of((tokens.next_power_of_two() / 8).max(16));
+        let Product { rows, inner, transpose_a, .. } = self.product;
+        let product = match transpose_a {
+            true => Product { inner: about(inner), ..self.product },
+            false => Product { rows: about(rows), ..self.product },
+        };
+        Key { product, ..self }
+    }
+}
+
+/// A product, and the algorithm for it.
 struct Plan {
-    product: Descriptor<sys::cublasLtMatmulDescOpaque_t>,
-    /// Of `b`, `a` and the result: see [`Plan::new`].
-    layouts: [Descriptor<sys::cublasLtMatrixLayoutOpaque_t>; 3],
+    description: Description,
     algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+/// A product as cuBLASLt wants it described.
+struct Description {
+    product: Descriptor<sys::cublasLtMatmulDescOpaque_t>,
+    /// Of `b`, `a` and the result: see [`Description::new`].
+    layouts: [Descriptor<sys::cublasLtMatrixLayoutOpaque_t>; 3],
 }
 
 /// Something that cuBLASLt made and takes back.
@@ -87,48 +111,58 @@ impl Matmul {
         (a, b, out): (Array, Array, Array),
         workspace: Array,
     ) -> Result<(), TrainError> {
-        let Product { rows, columns, inner, accumulate, .. } = product;
-        let sizes = [(a.elements, rows * inner), (b.elements, inner * columns), (out.elements, rows * columns)];
-        if sizes.iter().any(|(there, wanted)| there != wanted) || a.dtype != b.dtype {
-            return Err(TrainError::Disagreement(format!("{a:?}, {b:?} and {out:?} for {product:?}")));
+        let arrays = [a, b, out];
+        check(product, arrays)?;
+        self.planned(Key::of(product, arrays), |plan| {
+            plan.description.launch((self.handle, stream), product, arrays, &plan.algorithm, workspace)
+        })
+    }
+
+    /// The same for a product of which each has another number of tokens: the algorithm is the one for about as many, so that it
+    /// is neither looked for nor kept for each number.
+    pub(crate) fn launch_one_of_many(
+        &self,
+        stream: CUstream,
+        product: Product,
+        arrays: [Array; 3],
+        workspace: Array,
+    ) -> Result<(), TrainError> {
+        check(product, arrays)?;
+        let key = Key::of(product, arrays);
+        let description = Description::new(key).map_err(TrainError::device(format!("plan {product:?}")))?;
+        let launch = |algorithm: &sys::cublasLtMatmulAlgo_t| {
+            description.launch((self.handle, stream), product, arrays, algorithm, workspace)
+        };
+        if self.planned(key.about(), |plan| launch(&plan.algorithm)).is_ok() {
+            return Ok(());
         }
-        let alignments = [a, b, out].map(|array| 1 << array.address.trailing_zeros().min(8));
-        let key = Key { product, inputs: a.dtype, out: out.dtype, alignments };
+        // It is not for this one.
+        let multiplied = pick(self.handle, &description, key.alignments).and_then(|algorithm| launch(&algorithm));
+        multiplied.map_err(TrainError::device(format!("multiply {product:?}")))
+    }
+
+    /// Does something with the plan for a product, which is made when it is first needed.
+    fn planned(&self, key: Key, work: impl FnOnce(&Plan) -> Result<(), CublasError>) -> Result<(), TrainError> {
         let mut plans = lock(&self.plans);
         let plan = match plans.entry(key) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let plan = Plan::new(self.handle, key).map_err(TrainError::device(format!("plan {product:?}")));
-                entry.insert(plan?)
+                let plan = Plan::new(self.handle, key);
+                entry.insert(plan.map_err(TrainError::device(format!("plan {:?}", key.product)))?)
             }
         };
-        let (alpha, beta) = (1_f32, if accumulate { 1_f32 } else { 0.0 });
-        let [b_layout, a_layout, out_layout] = plan.layouts.each_ref().map(|layout| layout.pointer);
-        let pointer = |array: Array| array.address as *mut c_void;
-        // SAFETY: the arrays are as large as the layouts say, and live until the stream is past this; scalars are read
-        // at once.
-        let launched = unsafe {
-            result::matmul(
-                self.handle,
-                plan.product.pointer,
-                (&raw const alpha).cast(),
-                (&raw const beta).cast(),
-                pointer(b),
-                b_layout,
-                pointer(a),
-                a_layout,
-                pointer(out),
-                out_layout,
-                pointer(out),
-                out_layout,
-                &raw const plan.algorithm,
-                pointer(workspace),
-                workspace.elements * workspace.dtype.bytes(),
-                stream.cast(),
-            )
-        };
-        launched.map_err(TrainError::device(format!("multiply {product:?}")))
+        work(plan).map_err(TrainError::device(format!("multiply {:?}", key.product)))
     }
+}
+
+/// Arrays have to hold what the product says.
+fn check(product: Product, [a, b, out]: [Array; 3]) -> Result<(), TrainError> {
+    let Product { rows, columns, inner, .. } = product;
+    let sizes = [(a.elements, rows * inner), (b.elements, inner * columns), (out.elements, rows * columns)];
+    if sizes.iter().any(|(there, wanted)| there != wanted) || a.dtype != b.dtype {
+        return Err(TrainError::Disagreement(format!("{a:?}, {b:?} and {out:?} for {product:?}")));
+    }
+    Ok(())
 }
 
 impl Drop for Matmul {
@@ -140,8 +174,16 @@ impl Drop for Matmul {
 }
 
 impl Plan {
-    /// cuBLASLt counts by columns, so what lies row by row is to it the transpose: it is asked for outᵀ = bᵀ · aᵀ.
     fn new(handle: sys::cublasLtHandle_t, key: Key) -> Result<Plan, CublasError> {
+        let description = Description::new(key)?;
+        let algorithm = pick(handle, &description, key.alignments)?;
+        Ok(Plan { description, algorithm })
+    }
+}
+
+impl Description {
+    /// cuBLASLt counts by columns, so what lies row by row is to it the transpose: it is asked for outᵀ = bᵀ · aᵀ.
+    fn new(key: Key) -> Result<Description, CublasError> {
         let Product { rows, columns, inner, transpose_a, transpose_b, .. } = key.product;
         let description = result::create_matmul_desc(ComputeType::CUBLAS_COMPUTE_32F, cudaDataType::CUDA_R_32F)?;
         let product = Descriptor { pointer: description, destroy: result::destroy_matmul_desc };
@@ -163,16 +205,50 @@ impl Plan {
         let b = if transpose_b { (inner, columns) } else { (columns, inner) };
         let a = if transpose_a { (rows, inner) } else { (inner, rows) };
         let layouts = [layout(key.inputs, b.0, b.1)?, layout(key.inputs, a.0, a.1)?, layout(key.out, columns, rows)?];
-        let algorithm = pick(handle, &product, &layouts, key.alignments)?;
-        Ok(Plan { product, layouts, algorithm })
+        Ok(Description { product, layouts })
+    }
+
+    /// Queues the product of arrays that hold what it says.
+    fn launch(
+        &self,
+        (handle, stream): (sys::cublasLtHandle_t, CUstream),
+        product: Product,
+        [a, b, out]: [Array; 3],
+        algorithm: &sys::cublasLtMatmulAlgo_t,
+        workspace: Array,
+    ) -> Result<(), CublasError> {
+        let (alpha, beta) = (1_f32, if product.accumulate { 1_f32 } else { 0.0 });
+        let [b_layout, a_layout, out_layout] = self.layouts.each_ref().map(|layout| layout.pointer);
+        let pointer = |array: Array| array.address as *mut c_void;
+        // SAFETY: the arrays are as large as the layouts say, and live until the stream is past this; scalars are read
+        // at once.
+        unsafe {
+            result::matmul(
+                handle,
+                self.product.pointer,
+                (&raw const alpha).cast(),
+                (&raw const beta).cast(),
+                pointer(b),
+                b_layout,
+                pointer(a),
+                a_layout,
+                pointer(out),
+                out_layout,
+                pointer(out),
+                out_layout,
+                algorithm,
+                pointer(workspace),
+                workspace.elements * workspace.dtype.bytes(),
+                stream.cast(),
+            )
+        }
     }
 }
 
 /// What cuBLASLt takes to be the fastest.
 fn pick(
     handle: sys::cublasLtHandle_t,
-    product: &Descriptor<sys::cublasLtMatmulDescOpaque_t>,
-    layouts: &[Descriptor<sys::cublasLtMatrixLayoutOpaque_t>; 3],
+    Description { product, layouts }: &Description,
     [a, b, out]: [u32; 3],
 ) -> Result<sys::cublasLtMatmulAlgo_t, CublasError> {
     let preference = Descriptor { pointer: result::create_matmul_pref()?, destroy: result::destroy_matmul_pref };
@@ -206,5 +282,32 @@ fn data_type(dtype: DType) -> cudaDataType {
         DType::F32 => cudaDataType::CUDA_R_32F,
         DType::F64 => cudaDataType::CUDA_R_64F,
         DType::U32 => cudaDataType::CUDA_R_32U,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(rows: usize, inner: usize, transpose_a: bool) -> Key {
+        let product = Product { rows, columns: 96, inner, transpose_a, transpose_b: false, accumulate: transpose_a };
+        Key { product, inputs: DType::Bf16, out: DType::Bf16, alignments: [256; 3] }
+    }
+
+    #[test]
+    fn algorithms_are_for_about_as_many_tokens() {
+        let mut numbers = Vec::new();
+        for tokens in 1..10_000 {
+            let about = key(tokens, 128, false).about().product;
+            assert_eq!((about.columns, about.inner), (96, 128));
+            let added = about.rows - tokens;
+            assert!(added < 16 || added * 4 < tokens, "{tokens}: {}", about.rows);
+            numbers.push(about.rows);
+            let summed = key(128, tokens, true).about().product;
+            assert_eq!((summed.rows, summed.inner), (128, about.rows));
+        }
+        assert!(numbers.is_sorted());
+        numbers.dedup();
+        assert!(numbers.len() < 50, "{numbers:?}");
     }
 }

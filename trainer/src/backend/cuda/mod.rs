@@ -5,6 +5,8 @@ mod attention;
 mod cache;
 mod cudnn;
 mod device;
+mod experts;
+mod grouped;
 mod kernels;
 mod mark;
 mod matmul;
@@ -18,10 +20,11 @@ use half::bf16;
 use stepscope_collector::{LaunchInfo, Recorder};
 use stepscope_traces::{CollectorNote, MemoryCategory};
 
-pub(crate) use self::{array::Array, device::Device, mark::Mark};
+pub(crate) use self::{array::Array, device::Device, kernels::Part, mark::Mark};
 use self::{
     array::AttentionArrays,
     attention::Attention,
+    grouped::Grouped,
     kernels::{Kernels, OptimizerArrays, Targets},
     matmul::{Matmul, WORKSPACE_BYTES},
     memory::{Block, Memory},
@@ -44,6 +47,8 @@ const OLDEST: (u32, u32) = (8, 0);
 pub struct CudaBackend {
     kernels: Kernels,
     matmul: Matmul,
+    /// What multiplies the matrices of experts at once, if there is something; looked for when it is first needed.
+    grouped: OnceLock<Option<Grouped>>,
     attention: Attention,
     /// What cuBLASLt uses beside the matrices; taken when it is first needed.
     matmul_workspace: OnceLock<Block>,
@@ -78,6 +83,7 @@ impl CudaBackend {
         Ok(CudaBackend {
             kernels: Kernels::load(capability, device.shared_room()?)?,
             matmul: Matmul::open()?,
+            grouped: OnceLock::new(),
             attention,
             matmul_workspace: OnceLock::new(),
             memory,
@@ -134,6 +140,17 @@ impl CudaBackend {
         let (flops, bytes) = (Some(takes.flops), Some(takes.bytes));
         let _launching = self.recorder.launching(LaunchInfo { flops, bytes, ..LaunchInfo::default() });
         self.attempt(|| work(self.stream()));
+    }
+
+    /// Reads memory of the device, which waits for the compute stream.
+    fn read<T>(&self, read: impl FnOnce(CUstream) -> Result<T, TrainError>) -> Result<T, TrainError> {
+        self.tell()?;
+        self.device.enter()?;
+        let values = read(self.stream())?;
+        // They are on the stream that was waited for.
+        self.uploads.clear();
+        // What came of work that was given up meanwhile is nothing to go on with.
+        self.tell().map(|()| values)
     }
 
     /// Memory for the duration of an operation.
@@ -221,18 +238,12 @@ impl Backend for CudaBackend {
     }
 
     fn download(&self, from: &Tensor) -> Result<Vec<f64>, TrainError> {
-        self.tell()?;
-        self.device.enter()?;
-        let (stream, array) = (self.stream(), array(from));
-        let values = match from.dtype() {
-            DType::F32 => transfer::download::<f32>(stream, array)?.into_iter().map(f64::from).collect(),
-            DType::Bf16 => transfer::download::<bf16>(stream, array)?.into_iter().map(f64::from).collect(),
-            other => return Err(TrainError::Disagreement(format!("{other:?} on a GPU"))),
-        };
-        // They are on the stream that was waited for.
-        self.uploads.clear();
-        // What came of work that was given up meanwhile is nothing to go on with.
-        self.tell().map(|()| values)
+        let array = array(from);
+        self.read(|stream| match from.dtype() {
+            DType::F32 => Ok(transfer::download::<f32>(stream, array)?.into_iter().map(f64::from).collect()),
+            DType::Bf16 => Ok(transfer::download::<bf16>(stream, array)?.into_iter().map(f64::from).collect()),
+            other => Err(TrainError::Disagreement(format!("{other:?} on a GPU"))),
+        })
     }
 
     fn copy(&self, from: &Tensor, to: &Tensor) {
@@ -268,6 +279,13 @@ impl Backend for CudaBackend {
         self.device.synchronize()?;
         self.uploads.clear();
         self.tell()
+    }
+
+    fn tell_later(&self, error: TrainError) {
+        let mut failure = lock(&self.failure);
+        if !matches!(*failure, Failure::Untold(_)) && !matches!(error, TrainError::FailedBefore) {
+            *failure = Failure::Untold(error);
+        }
     }
 
     fn matmul(&self, product: Product, a: &Tensor, b: &Tensor, out: &Tensor) {

@@ -76,6 +76,24 @@ impl Member {
         check(status, member)
     }
 
+    /// Queues calls on a stream that are done as one.
+    ///
+    /// # Safety
+    /// As [`Member::call`], of each.
+    pub(super) unsafe fn call_together(&self, calls: &[Call], stream: CUstream) -> Result<(), String> {
+        if let [call] = calls {
+            // SAFETY: the caller's promise.
+            return unsafe { self.call(call, stream) };
+        }
+        // SAFETY: a group is this thread's own, and ends before this returns.
+        check(unsafe { sys::ncclGroupStart() }, self.0)?;
+        // SAFETY: the caller's promise.
+        let called = calls.iter().try_for_each(|call| unsafe { self.call(call, stream) });
+        // SAFETY: as above.
+        let ended = check(unsafe { sys::ncclGroupEnd() }, self.0);
+        called.and(ended)
+    }
+
     /// What went wrong while calls were done, if anything did.
     pub(super) fn trouble(&self) -> Option<String> {
         let mut status = sys::ncclResult_t::ncclSuccess;

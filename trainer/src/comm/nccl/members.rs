@@ -44,14 +44,14 @@ impl Members {
         }
     }
 
-    /// Queues a call of tensors' arrays on a stream of their device.
+    /// Queues calls of tensors' arrays on a stream of their device; they are done as one.
     #[allow(unsafe_code, reason = "NCCL takes addresses")]
-    pub(super) fn call(&self, channel: &Channel, call: &Call, stream: CUstream) -> Result<(), String> {
+    pub(super) fn call(&self, channel: &Channel, calls: &[Call], stream: CUstream) -> Result<(), String> {
         let member = self.members.get(channel).map(|member| lock(member));
         match member.as_deref() {
             // SAFETY: arrays of tensors are the device's memory, and whoever queues an operation keeps its tensors until
             // the stream is past it.
-            Some(Some(member)) => unsafe { member.call(call, stream) },
+            Some(Some(member)) => unsafe { member.call_together(calls, stream) },
             Some(None) => Err("NCCL has been let go of".into()),
             None => Err(format!("this rank has no part in {channel:?}")),
         }

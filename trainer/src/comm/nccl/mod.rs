@@ -8,6 +8,7 @@ mod connect;
 mod flights;
 mod library;
 mod members;
+mod messages;
 pub(crate) mod sharing;
 
 use std::{
@@ -25,6 +26,7 @@ use self::{
     call::Call,
     connect::{RECEIVER, SENDER},
     members::Members,
+    messages::Messages,
 };
 use super::{Communicator, Exchange, Groups, ProcessGroup, Reduction, numbering::Numbering};
 use crate::{
@@ -33,7 +35,6 @@ use crate::{
         cuda::{CudaBackend, array},
     },
     error::TrainError,
-    model::EXPERTS_ON_CPU,
     rendezvous::{Channel, Link, Operation},
 };
 
@@ -68,14 +69,15 @@ impl NcclCommunicator {
         recorder: &Recorder,
     ) -> Result<NcclCommunicator, TrainError> {
         libraries::open(Library::Nccl)?;
-        let token = backend.allocate(1, DType::F32, MemoryCategory::Communication);
-        backend.zero(&token);
-        backend.synchronize()?;
         let lines = connect::lines(groups);
+        let numbers = backend.allocate(connect::numbers_to_connect(&lines), DType::F32, MemoryCategory::Communication);
+        backend.zero(&numbers);
+        backend.synchronize()?;
+        let token = numbers.slice(0..1);
         let ids = connect::exchange_ids(link, &lines)?;
         let channel = Channel::Exchange("NCCL's connections".into());
         let operation = Operation { channel, number: 0, kind: SpanKind::Communication };
-        let (connecting, place) = (backend.clone(), array(&token));
+        let (connecting, place) = (backend.clone(), array(&numbers));
         let members = link.progress.during(&operation, || {
             connect::patiently(link, move || connect::connect_all(&connecting, &lines, &ids, place))
         })?;
@@ -91,11 +93,22 @@ impl NcclCommunicator {
         &self,
         group: &ProcessGroup,
         stream: Stream,
-        (kind, whole): (SpanKind, &Tensor),
+        what: (SpanKind, &Tensor),
         call: Result<Call, TrainError>,
     ) {
+        self.collective_of(group, stream, what, call.map(|call| vec![call]));
+    }
+
+    /// As [`NcclCommunicator::collective`], of calls that are done as one.
+    fn collective_of(
+        &self,
+        group: &ProcessGroup,
+        stream: Stream,
+        (kind, whole): (SpanKind, &Tensor),
+        calls: Result<Vec<Call>, TrainError>,
+    ) {
         let (channel, sequence) = (Channel::Collective(group.group), self.numbering.collective(group));
-        self.queue(&Asked { group, stream, channel, sequence, kind, bytes: whole.bytes() }, call);
+        self.queue(&Asked { group, stream, channel, sequence, kind, bytes: whole.bytes() }, calls);
     }
 
     fn message(
@@ -108,11 +121,11 @@ impl NcclCommunicator {
     ) {
         let channel = Channel::Message { group: group.group, from: group.ranks[from], to: group.ranks[to] };
         let sequence = self.numbering.message(group, from, to);
-        self.queue(&Asked { group, stream, channel, sequence, kind, bytes: tensor.bytes() }, Ok(call));
+        self.queue(&Asked { group, stream, channel, sequence, kind, bytes: tensor.bytes() }, Ok(vec![call]));
     }
 
-    /// Queues a call, and describes it for the recording of its kernel.
-    fn queue(&self, asked: &Asked<'_>, call: Result<Call, TrainError>) {
+    /// Queues calls that are done as one, and describes them for the recording of their kernel.
+    fn queue(&self, asked: &Asked<'_>, calls: Result<Vec<Call>, TrainError>) {
         let Asked { group, stream, channel, sequence, kind, bytes } = asked;
         let operation = Operation { channel: channel.clone(), number: sequence.0, kind: *kind };
         let _launching = self.recorder.launching(LaunchInfo {
@@ -122,9 +135,9 @@ impl NcclCommunicator {
             ..LaunchInfo::default()
         });
         self.backend.attempt(|| {
-            let (call, device) = (call?, self.backend.device());
+            let (calls, device) = (calls?, self.backend.device());
             let before = device.record(*stream)?;
-            let called = self.members.call(channel, &call, device.stream(*stream).cu_stream());
+            let called = self.members.call(channel, &calls, device.stream(*stream).cu_stream());
             called.map_err(|why| TrainError::Device { action: format!("do {operation}"), why })?;
             self.members.flights.add(*stream, operation, (before, device.record(*stream)?));
             Ok(())
@@ -157,9 +170,24 @@ impl Communicator for NcclCommunicator {
         self.collective(group, stream, (SpanKind::Broadcast, tensor), Ok(Call::broadcast(array(tensor), root)));
     }
 
-    fn all_to_all(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, _: &Tensor, _: &Exchange) {
-        let why = TrainError::Model(EXPERTS_ON_CPU.into());
-        self.collective(group, stream, (SpanKind::AllToAll, from), Err(why));
+    fn all_to_all(&self, group: &ProcessGroup, stream: Stream, from: &Tensor, to: &Tensor, exchange: &Exchange) {
+        let rooms = messages::rooms(exchange, group.index)
+            .map(|elements| self.backend.allocate(elements, from.dtype(), MemoryCategory::Communication));
+        if stream != Stream::Compute {
+            // The rooms' memory is there in order of the compute stream.
+            self.backend.wait(stream, &self.backend.record(Stream::Compute));
+        }
+        let arrays = rooms.each_ref().map(array);
+        let (before, calls, after) = match Messages::of((array(from), array(to)), arrays, exchange, group.index) {
+            Ok(Messages { before, calls, after }) => (before, Ok(calls), after),
+            Err(error) => (Vec::new(), Err(error), Vec::new()),
+        };
+        self.backend.copy_parts(stream, &before);
+        self.collective_of(group, stream, (SpanKind::AllToAll, from), calls);
+        self.backend.copy_parts(stream, &after);
+        if stream != Stream::Compute {
+            self.backend.wait(Stream::Compute, &self.backend.record(stream));
+        }
     }
 
     fn send(&self, group: &ProcessGroup, stream: Stream, tensor: &Tensor, to: usize) {

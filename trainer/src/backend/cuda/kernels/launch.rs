@@ -2,10 +2,7 @@
 
 #![allow(unsafe_code, reason = "calls the driver's C interface, with arguments that only the kernels' text declares")]
 
-use std::{
-    ffi::{CString, c_void},
-    ptr,
-};
+use std::ffi::{CString, c_void};
 
 use cudarc::driver::{
     result,
@@ -74,7 +71,9 @@ pub(super) struct Launch {
     threads: usize,
     shared_bytes: usize,
     /// Each in the lower bytes of a slot: what the kernel declares says how many of them it reads.
-    arguments: Vec<u64>,
+    slots: Vec<u64>,
+    /// The slot that each argument begins with: a structure takes several.
+    arguments: Vec<usize>,
 }
 
 impl Launch {
@@ -85,7 +84,7 @@ impl Launch {
 
     /// Blocks in three dimensions.
     pub(super) fn grid(grid: [usize; 3], threads: usize) -> Launch {
-        Launch { grid, threads, shared_bytes: 0, arguments: Vec::with_capacity(16) }
+        Launch { grid, threads, shared_bytes: 0, slots: Vec::with_capacity(16), arguments: Vec::with_capacity(16) }
     }
 
     /// With shared memory that the launch decides on.
@@ -124,9 +123,15 @@ impl Launch {
         self.slot(value.to_bits())
     }
 
-    fn slot(mut self, bits: u64) -> Launch {
-        self.arguments.push(bits);
+    /// A structure of nothing but numbers of eight bytes.
+    pub(super) fn structure(mut self, numbers: &[u64]) -> Launch {
+        self.arguments.push(self.slots.len());
+        self.slots.extend_from_slice(numbers);
         self
+    }
+
+    fn slot(self, bits: u64) -> Launch {
+        self.structure(&[bits])
     }
 
     /// Queues the kernel; an empty grid is nothing to do.
@@ -138,8 +143,9 @@ impl Launch {
         let [Ok(x), Ok(y), Ok(z)] = self.grid.map(u32::try_from) else {
             return Err(TrainError::device(action())(self.grid));
         };
+        let first = self.slots.as_mut_ptr();
         let mut pointers: Vec<*mut c_void> =
-            self.arguments.iter_mut().map(|argument| ptr::from_mut(argument).cast()).collect();
+            self.arguments.iter().map(|slot| first.wrapping_add(*slot).cast()).collect();
         let (threads, shared) = (self.threads as u32, self.shared_bytes as u32);
         // SAFETY: the pointers are to slots that outlive the call, as many and in the order that the kernel declares
         // them, which the tests of each kernel show; what arrays point to is kept until the stream is past this.

@@ -8,10 +8,12 @@ mod compile;
 mod cross_entropy;
 mod elementwise;
 mod embedding;
+mod experts;
 mod launch;
 mod norm;
 mod nvrtc;
 mod optimizer;
+mod parts;
 mod rope;
 mod source;
 mod swiglu;
@@ -27,7 +29,7 @@ use self::{
     launch::{Function, Launch, Module},
     source::{Source, Unit},
 };
-pub(crate) use self::{cross_entropy::Targets, optimizer::OptimizerArrays};
+pub(crate) use self::{cross_entropy::Targets, experts::RoutedArrays, optimizer::OptimizerArrays, parts::Part};
 use crate::{error::TrainError, lock::lock};
 
 /// Numbers that a thread reads and writes at a time.

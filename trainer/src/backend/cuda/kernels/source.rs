@@ -12,6 +12,8 @@ pub(super) enum Source {
     Embedding,
     CrossEntropy,
     Optimizer,
+    Experts,
+    Parts,
     AttentionForward,
     AttentionBackwardKeys,
     AttentionBackwardQueries,
@@ -31,6 +33,10 @@ impl Source {
         Source::Optimizer,
     ];
 
+    /// What mixtures of experts need beside that.
+    #[cfg(test)]
+    pub(super) const OF_EXPERTS: [Source; 2] = [Source::Experts, Source::Parts];
+
     /// The file's name, for the compiler's messages.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -41,6 +47,8 @@ impl Source {
             Source::Embedding => "embedding.cu",
             Source::CrossEntropy => "cross_entropy.cu",
             Source::Optimizer => "optimizer.cu",
+            Source::Experts => "experts.cu",
+            Source::Parts => "parts.cu",
             Source::AttentionForward => "attention_forward.cu",
             Source::AttentionBackwardKeys => "attention_backward_keys.cu",
             Source::AttentionBackwardQueries => "attention_backward_queries.cu",
@@ -58,6 +66,8 @@ impl Source {
             Source::Embedding => include_str!("sources/embedding.cu"),
             Source::CrossEntropy => include_str!("sources/cross_entropy.cu"),
             Source::Optimizer => include_str!("sources/optimizer.cu"),
+            Source::Experts => include_str!("sources/experts.cu"),
+            Source::Parts => include_str!("sources/parts.cu"),
             Source::AttentionForward => include_str!("sources/attention_forward.cu"),
             Source::AttentionBackwardKeys => include_str!("sources/attention_backward_keys.cu"),
             Source::AttentionBackwardQueries => include_str!("sources/attention_backward_queries.cu"),

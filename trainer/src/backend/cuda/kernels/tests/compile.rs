@@ -14,7 +14,8 @@ const ROOMS: [usize; 2] = [99 << 10, 163 << 10];
 
 /// All sources, attention for a few widths of heads.
 fn units() -> Vec<Unit> {
-    let mut units: Vec<Unit> = Source::ALWAYS.into_iter().chain([Source::AttentionMerge]).map(Unit::from).collect();
+    let sources = Source::ALWAYS.into_iter().chain(Source::OF_EXPERTS).chain([Source::AttentionMerge]);
+    let mut units: Vec<Unit> = sources.map(Unit::from).collect();
     let kinds = [(DType::Bf16, 64, true), (DType::Bf16, 128, true), (DType::Bf16, 20, false), (DType::F32, 80, true)];
     for ((dtype, head_dim, whole_pieces), causal) in kinds.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
         let kind = Kind { head_dim, causal, whole_pieces };

@@ -126,10 +126,18 @@ impl Gpu {
 
     /// Waits, and reads the numbers.
     pub(super) fn download<E: Stored>(&self, buffer: &Buffer) -> Vec<E> {
+        self.read(buffer)
+    }
+
+    pub(super) fn download_tokens(&self, buffer: &Buffer) -> Vec<u32> {
+        self.read(buffer)
+    }
+
+    fn read<T: bytemuck::AnyBitPattern>(&self, buffer: &Buffer) -> Vec<T> {
         let bytes = self.stream.clone_dtoh(&buffer.memory).unwrap();
         let (begin, _) = buffer.memory.device_ptr(&self.stream);
         let skipped = (buffer.array.address - begin) as usize;
-        let wanted = &bytes[skipped..][..buffer.array.elements * size_of::<E>()];
-        wanted.chunks_exact(size_of::<E>()).map(bytemuck::pod_read_unaligned).collect()
+        let wanted = &bytes[skipped..][..buffer.array.elements * size_of::<T>()];
+        wanted.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
     }
 }

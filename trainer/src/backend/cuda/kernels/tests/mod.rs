@@ -5,6 +5,7 @@ mod compile;
 mod cross_entropy;
 mod elementwise;
 mod embedding;
+mod experts;
 mod gpu;
 mod norm;
 mod optimizer;
