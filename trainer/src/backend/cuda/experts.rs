@@ -35,6 +35,9 @@ impl CudaBackend {
 
     /// Copies parts of tensors on a stream.
     pub(crate) fn copy_parts(&self, stream: Stream, parts: &[Part]) {
+        if parts.is_empty() {
+            return;
+        }
         let bytes = 2 * parts.iter().map(|part| part.bytes).sum::<u64>();
         let _launching = self.recorder.launching(LaunchInfo { bytes: Some(bytes), ..LaunchInfo::default() });
         self.attempt(|| self.kernels.copy_parts(self.device.stream(stream).cu_stream(), parts));
