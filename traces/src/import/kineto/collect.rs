@@ -12,15 +12,17 @@ use serde_json::value::RawValue;
 
 use super::{
     super::profile::{
-        Activity, AskedMessage, Call, FunctionCall, Given, MemoryChange, OperatorCall, Profile, TrainingContext,
+        Activity, AskedMessage, Call, FunctionCall, Given, MemoryChange, OperatorCall, OptionalNumber, Profile,
+        TrainingContext,
     },
     collective::{message_bytes, operation},
     document::Visit,
-    event::{Arguments, Event, Meaning, TraceEventType, number, text},
+    event::{Arguments, Event, Meaning, TraceEventType},
     header::Header,
     layout::Layout,
+    operator_arguments::{OperatorArguments, OperatorKey},
     pairs::OpenRanges,
-    plain::{OperatorArguments, OperatorKey},
+    value::{TraceValue, number, text},
 };
 use crate::{
     driver_call::DriverCall,
@@ -167,15 +169,16 @@ impl Collected {
     fn operator(&mut self, event: &Event<'_>, start: Nanos, duration: Nanos) {
         let called = &mut self.profile.called;
         let name = called.operator(&event.name);
-        let arguments = OperatorArguments::of(event.whole_arguments.unwrap_or_default(), &mut self.operator_layout);
+        let of_text = || OperatorArguments::of(event.whole_arguments.unwrap_or_default(), &mut self.operator_layout);
+        let arguments = event.operator_arguments.unwrap_or_else(of_text);
         let operator = OperatorCall {
             start,
             duration,
             thread: event.thread(),
             name,
             shapes: called.shapes(name, arguments.given, given),
-            external: arguments.external,
-            node: arguments.node,
+            external: OptionalNumber::of(arguments.external),
+            node: OptionalNumber::of(arguments.node),
             forward_thread: arguments.forward_thread,
         };
         self.profile.operator(operator);
@@ -216,7 +219,8 @@ impl Collected {
         Some(self.groups.get(name.as_ref()).copied().unwrap_or_else(|| {
             let mut key = crc32fast::Hasher::new();
             key.update(name.as_bytes());
-            key.update(event.arguments().group_ranks.unwrap_or_default().as_bytes());
+            let ranks = event.arguments().group_ranks.map(TraceValue::written);
+            key.update(ranks.unwrap_or_default().as_bytes());
             Group::hashed(key.finalize())
         }))
     }
@@ -282,7 +286,9 @@ impl Collected {
 fn given(words: &str) -> Option<Given> {
     let text = format!("{{{words}}}");
     let arguments = Arguments::of(&text)?;
-    let shapes = Shapes::of_profiler(arguments.dimensions?, arguments.types)?;
-    let concrete = arguments.concrete.and_then(|given| serde_json::from_str(given).ok());
+    let [dimensions, types, concrete] =
+        [arguments.dimensions, arguments.types, arguments.concrete].map(|value| value.map(TraceValue::written));
+    let shapes = Shapes::of_profiler(&dimensions?, types.as_deref())?;
+    let concrete = concrete.and_then(|given| serde_json::from_str(&given).ok());
     Some(Given { shapes, concrete: concrete.unwrap_or_default() })
 }

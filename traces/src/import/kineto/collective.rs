@@ -1,6 +1,9 @@
 //! What a communication kernel does, from its arguments or its name.
 
-use super::event::{Arguments, number, text};
+use super::{
+    event::Arguments,
+    value::{number, text},
+};
 use crate::{kernels::communication_named, vocabulary::SpanKind};
 
 /// Which operation something does. Its arguments know better than its name, unless they say nothing.

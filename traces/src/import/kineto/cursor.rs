@@ -2,9 +2,13 @@
 
 use memchr::{memchr, memchr_iter, memchr3};
 
-use super::digits::{LeadingDigits, number_of_digits};
+use super::{
+    digits::{LeadingDigits, number_of_three},
+    value::TraceValue,
+};
 
 /// A place in a text.
+#[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -71,6 +75,10 @@ impl<'a> Cursor<'a> {
     /// Goes from behind a value to the next one of the same object, or behind its end.
     pub(super) fn next_key(&mut self) -> Option<NextKey<'a>> {
         self.before = self.at;
+        // How Kineto ends what an event says besides.
+        if self.passes("\n    }") {
+            return Some(NextKey::End);
+        }
         self.skip_spaces();
         if self.expect(b',').is_some() {
             return self.key_here();
@@ -105,7 +113,7 @@ impl<'a> Cursor<'a> {
         let begin = self.at;
         let rest = &self.text[begin..];
         if !rest.starts_with("{\n      ") {
-            self.fields(|cursor, _| cursor.value().map(drop))?;
+            self.fields(|cursor, _| cursor.skip_value())?;
             return Some(self.since(begin));
         }
         let ends = |line: usize| !rest[line + 1..].starts_with("      ");
@@ -116,42 +124,65 @@ impl<'a> Cursor<'a> {
         Some(self.since(begin))
     }
 
-    /// The text of a value that is no object.
+    /// A value that is no object.
     #[inline(always)]
-    pub(super) fn value(&mut self) -> Option<&'a str> {
-        match self.byte()? {
-            b'"' | b'[' | b'n' | b't' | b'f' => self.value_but_number(),
-            _ => self.number(),
+    pub(super) fn value(&mut self) -> Option<TraceValue<'a>> {
+        let digits = LeadingDigits::of(&self.text.as_bytes()[self.at..]);
+        match digits.number() {
+            Some(number) if self.ends_value(self.at + digits.count) => {
+                self.at += digits.count;
+                Some(TraceValue::Digits(number))
+            }
+            _ => self.written_value().map(TraceValue::Other),
         }
     }
 
-    fn value_but_number(&mut self) -> Option<&'a str> {
+    /// The text of a value that is no object.
+    pub(super) fn written_value(&mut self) -> Option<&'a str> {
         let begin = self.at;
-        match self.byte()? {
-            b'"' => _ = self.string()?,
-            b'[' => self.skip_array()?,
-            _ => {
-                let rest = &self.text[begin..];
-                let word = ["null", "true", "false"].into_iter().find(|word| rest.starts_with(word))?;
-                self.at += word.len();
-                self.ends_value()?;
-            }
-        }
+        self.skip_value()?;
         Some(self.since(begin))
     }
 
-    /// The text of a number as Kineto writes them.
+    /// Goes behind a value that is no object.
     #[inline(always)]
+    pub(super) fn skip_value(&mut self) -> Option<()> {
+        match self.byte()? {
+            b'"' | b'[' | b'n' | b't' | b'f' => self.skip_value_but_number(),
+            _ => self.skip_number(),
+        }
+    }
+
+    fn skip_value_but_number(&mut self) -> Option<()> {
+        match self.byte()? {
+            b'"' => self.string().map(drop),
+            b'[' => self.skip_array(),
+            _ => {
+                let rest = &self.text[self.at..];
+                let word = ["null", "true", "false"].into_iter().find(|word| rest.starts_with(word))?;
+                self.at += word.len();
+                self.ends_value(self.at).then_some(())
+            }
+        }
+    }
+
+    /// The text of a number as Kineto writes them.
     pub(super) fn number(&mut self) -> Option<&'a str> {
         let begin = self.at;
+        self.skip_number()?;
+        Some(self.since(begin))
+    }
+
+    #[inline(always)]
+    fn skip_number(&mut self) -> Option<()> {
         let sign = usize::from(self.byte()? == b'-');
-        self.at = begin + sign + self.digits_from(begin + sign)?;
+        self.at += sign;
+        self.at += self.digits_from(self.at)?;
         if self.byte()? == b'.' {
             self.at += 1;
             self.at += self.digits_from(self.at)?;
         }
-        self.ends_value()?;
-        Some(self.since(begin))
+        self.ends_value(self.at).then_some(())
     }
 
     /// A number with three decimals, times a thousand: none, and still before it, where something else stands here.
@@ -159,10 +190,10 @@ impl<'a> Cursor<'a> {
     pub(super) fn thousandths(&mut self) -> Option<i64> {
         let rest = &self.text.as_bytes()[self.at..];
         let whole = LeadingDigits::of(rest);
-        let [b'.', decimals @ .., b',' | b'}' | b'\n' | b' '] = rest[whole.count..].first_chunk::<5>()? else {
+        let [b'.', decimals @ .., b',' | b'}' | b'\n' | b' '] = *rest[whole.count..].first_chunk::<5>()? else {
             return None;
         };
-        let thousandths = number_of_digits(decimals)?.checked_add(whole.number()?.checked_mul(1000)?)?;
+        let thousandths = number_of_three(decimals)?.checked_add(whole.number()?.checked_mul(1000)?)?;
         let thousandths = i64::try_from(thousandths).ok()?;
         self.at += whole.count + ".000".len();
         Some(thousandths)
@@ -174,9 +205,10 @@ impl<'a> Cursor<'a> {
         Some(LeadingDigits::of(self.text.as_bytes().get(place..)?).count).filter(|count| *count > 0)
     }
 
+    /// Whether a value may end at a place.
     #[inline(always)]
-    fn ends_value(&self) -> Option<()> {
-        matches!(self.byte()?, b',' | b'}' | b'\n' | b' ').then_some(())
+    fn ends_value(&self, place: usize) -> bool {
+        matches!(self.text.as_bytes().get(place), Some(b',' | b'}' | b'\n' | b' '))
     }
 
     /// A short text between quotation marks, such as a key: looking at each letter is fastest.

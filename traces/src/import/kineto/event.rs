@@ -3,7 +3,7 @@
 //! Many events of a trace are functions of libraries, and arrows between events. What an event is stands at its beginning,
 //! so the rest of those is skipped without being looked at: this is what makes reading fast.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -11,7 +11,11 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{decimal::nanoseconds, digits::number_of_digits};
+use super::{
+    decimal::nanoseconds,
+    operator_arguments::OperatorArguments,
+    value::{Text, TraceValue, number, unquoted},
+};
 use crate::ids::Nanos;
 
 /// The operator that says what is asked of a process group.
@@ -30,13 +34,15 @@ pub(super) struct Event<'a> {
     pub(super) time: Option<Nanos>,
     /// How long it takes; none where that is not said, or is less than nothing.
     pub(super) duration: Option<Nanos>,
-    /// Its other values are as they stand in the trace.
+    /// As it stands in the trace.
     pub(super) process: Option<&'a str>,
-    pub(super) thread: Option<&'a str>,
+    pub(super) thread: Option<TraceValue<'a>>,
     /// What it says besides.
     pub(super) arguments: Option<Arguments<'a>>,
-    /// What it says besides, whole: of operators, of which there are so many that only what is new in one is looked at, and
-    /// of beginnings and ends.
+    /// What an operator says besides, if that is read already.
+    pub(super) operator_arguments: Option<OperatorArguments<'a>>,
+    /// What it says besides, whole: of other operators, of which only what is new in one is looked at, and of beginnings and
+    /// ends.
     pub(super) whole_arguments: Option<&'a str>,
 }
 
@@ -104,7 +110,7 @@ impl<'a> Event<'a> {
         (self.mark, self.category, self.other_category) = (None, None, None);
         self.name = Cow::Borrowed("");
         (self.time, self.duration, self.process, self.thread) = (None, None, None, None);
-        (self.arguments, self.whole_arguments) = (None, None);
+        (self.arguments, self.operator_arguments, self.whole_arguments) = (None, None, None);
     }
 
     /// What it says besides.
@@ -140,6 +146,11 @@ impl<'a> Event<'a> {
     /// Whether it is an operator, and not the one that asks for communication.
     pub(super) fn is_operator(&self) -> bool {
         self.category == Some(Category::Operator) && self.name != COMMUNICATION
+    }
+
+    /// Whether it is all of a call of an operator, and not where one begins or ends.
+    pub(super) fn is_call_of_operator(&self) -> bool {
+        self.mark == Some(TraceEventType::Complete) && self.is_operator()
     }
 
     /// What it is, if we look at such events.
@@ -240,19 +251,6 @@ pub(super) fn is_of_libraries(name: &str) -> bool {
         || name.contains("/lib/python3") && !name.contains("-packages/")
 }
 
-/// A whole number, if this is one that fits.
-pub(super) fn number<T: FromStr + TryFrom<u64>>(value: Option<&str>) -> Option<T> {
-    let value = value?;
-    let plain = number_of_digits(value.as_bytes()).and_then(|number| T::try_from(number).ok());
-    plain.or_else(|| any_number(value))
-}
-
-/// A number, if this is one that fits. Tools that save a trace again may write it as a text, or with a decimal that is 0.
-pub(super) fn any_number<T: FromStr>(value: &str) -> Option<T> {
-    let again = |value: &str| value.strip_suffix(".0").unwrap_or(value).parse().ok();
-    value.parse().ok().or_else(|| again(unquoted(value)))
-}
-
 /// The time that a value is, if it is one.
 pub(super) fn time_of(value: &str) -> Option<Nanos> {
     nanoseconds(unquoted(value)).map(Nanos)
@@ -261,11 +259,6 @@ pub(super) fn time_of(value: &str) -> Option<Nanos> {
 /// The duration that a value is, if it is one.
 pub(super) fn duration_of(value: &str) -> Option<Nanos> {
     time_of(value).filter(|duration| duration.0 >= 0)
-}
-
-/// What stands between quotation marks, if there are any.
-fn unquoted(value: &str) -> &str {
-    value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value)
 }
 
 /// The arguments of an event, which Perfetto puts one level deeper when it saves a trace.
@@ -279,15 +272,6 @@ fn unwrapped(text: &str) -> &str {
     let nested = first.starts_with("\"args\"").then(|| serde_json::from_str::<Nested<'_>>(text).ok()).flatten();
     nested.map(|nested| nested.args.get()).filter(|inner| inner.starts_with('{')).unwrap_or(text)
 }
-
-/// A text, if this is one.
-pub(super) fn text(value: Option<&str>) -> Option<Cow<'_, str>> {
-    serde_json::from_str::<Text<'_>>(value?).ok().map(|text| text.0)
-}
-
-/// A text that is borrowed where nothing in it is escaped.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
@@ -328,7 +312,7 @@ impl<'de> Visitor<'de> for EventVisitor {
                 Key::Cat => event.set_category(map.next_value::<Text<'_>>()?.0),
                 Key::Name => event.name = map.next_value::<Text<'_>>()?.0,
                 Key::Pid => event.process = raw(&mut map)?,
-                Key::Tid => event.thread = raw(&mut map)?,
+                Key::Tid => event.thread = raw(&mut map)?.map(TraceValue::of),
                 Key::Ts => event.time = raw(&mut map)?.and_then(time_of),
                 Key::Dur => event.duration = raw(&mut map)?.and_then(duration_of),
                 Key::Args => arguments = raw(&mut map)?,
@@ -358,14 +342,14 @@ fn raw<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<&'de str>, A::Error
 }
 
 /// Where among arguments one goes.
-pub(super) type ArgumentPlace = for<'a, 'b> fn(&'b mut Arguments<'a>) -> &'b mut Option<&'a str>;
+pub(super) type ArgumentPlace = for<'a, 'b> fn(&'b mut Arguments<'a>) -> &'b mut Option<TraceValue<'a>>;
 
 macro_rules! arguments {
     ($($(#[$doc:meta])* $field:ident = $key:literal,)*) => {
         /// What an event says of itself.
         #[derive(Debug)]
         pub(super) struct Arguments<'a> {
-            $($(#[$doc])* pub(super) $field: Option<&'a str>,)*
+            $($(#[$doc])* pub(super) $field: Option<TraceValue<'a>>,)*
         }
 
         impl<'a> Arguments<'a> {
@@ -460,7 +444,7 @@ impl<'de> Visitor<'de> for ArgumentVisitor {
         let mut arguments = Arguments::NONE;
         while let Some(key) = map.next_key::<Text<'_>>()? {
             match Arguments::named(&key.0) {
-                Some(place) => *place(&mut arguments) = raw(&mut map)?,
+                Some(place) => *place(&mut arguments) = raw(&mut map)?.map(TraceValue::of),
                 None => _ = map.next_value::<IgnoredAny>()?,
             }
         }

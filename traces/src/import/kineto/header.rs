@@ -6,7 +6,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use stepscope_plan::Axis;
 
-use super::event::{any_number, number};
+use super::value::{TraceValue, any_number, number};
 use crate::{ids::Rank, membership, rank_info::Device};
 
 /// How many devices or groups a trace may name. Larger lists are those of no machine.
@@ -139,7 +139,7 @@ impl ProcessGroup {
 /// A whole number, as a tool may write it that knows no others than floats.
 fn whole_number(text: &str) -> Option<i64> {
     let float = || any_number::<f64>(text).filter(|float| float.fract() == 0.0 && float.abs() < 9e18);
-    number(Some(text)).or_else(|| float().map(|float| float as i64))
+    number(Some(TraceValue::of(text))).or_else(|| float().map(|float| float as i64))
 }
 
 /// A value in the form it should have; none where it has another.

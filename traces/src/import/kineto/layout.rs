@@ -103,7 +103,7 @@ mod tests {
             &mut Cursor::new(text),
             |key| key.chars().next(),
             |cursor, meaning| {
-                fields.push((meaning, cursor.value()?));
+                fields.push((meaning, cursor.written_value()?));
                 Some(())
             },
         )?;

@@ -14,12 +14,14 @@ mod event;
 mod header;
 mod layout;
 mod open;
+mod operator_arguments;
 mod pairs;
 mod plain;
 mod shared;
 mod skip;
 mod tail;
 mod trace;
+mod value;
 
 pub(crate) use open::{Opening, look_at, run_of};
 pub(crate) use trace::KinetoTrace;

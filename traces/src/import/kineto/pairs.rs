@@ -5,7 +5,10 @@
 
 use std::collections::HashMap;
 
-use super::event::{Category, Event, TraceEventType};
+use super::{
+    event::{Category, Event, TraceEventType},
+    value::TraceValue,
+};
 use crate::ids::Nanos;
 
 /// How many ranges may be open at once. Threads have dozens.
@@ -46,7 +49,7 @@ impl OpenRanges {
             category: event.category,
             other_category: event.other_category.map(str::to_owned),
             name: event.name.as_ref().to_owned(),
-            thread: event.thread.map(str::to_owned),
+            thread: event.thread.map(written),
             time: event.time,
             duration: None,
             arguments: event.whole_arguments.map(str::to_owned),
@@ -84,7 +87,7 @@ impl PairedRange {
             category: self.category,
             other_category: self.other_category.as_deref(),
             name: self.name.as_str().into(),
-            thread: self.thread.as_deref(),
+            thread: self.thread.as_deref().map(TraceValue::of),
             time: self.time,
             duration: self.duration,
             ..Event::default()
@@ -97,13 +100,17 @@ impl PairedRange {
 
 /// Threads of different processes may have the same number.
 fn thread_of(event: &Event<'_>) -> (String, String) {
-    (event.process.unwrap_or_default().to_owned(), event.thread.unwrap_or_default().to_owned())
+    (event.process.unwrap_or_default().to_owned(), event.thread.map(written).unwrap_or_default())
+}
+
+fn written(value: TraceValue<'_>) -> String {
+    value.written().into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::kineto::event::{Meaning, number};
+    use crate::import::kineto::{event::Meaning, value::number};
 
     fn event(text: &str) -> Event<'_> {
         serde_json::from_str(text).unwrap()

@@ -1,17 +1,16 @@
 //! Reads plain events: texts without escapes, and no object but that of the arguments.
 //!
-//! Nearly every event is one. Its values are found and not looked at, which takes a third of the time that it takes to
-//! parse them. Whatever looks different is none, and is read as any JSON is.
+//! Nearly every event is one. Its numbers are read in passing, other values are found and not looked at, which takes a third
+//! of the time that it takes to parse them. Whatever looks different is none, and is read as any JSON is.
 
-use std::{borrow::Cow, collections::BTreeMap, ops::Range};
-
-use memchr::{memchr_iter, memrchr};
-use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 use super::{
     cursor::Cursor,
-    event::{ArgumentPlace, Arguments, Category, Event, TraceEventType, duration_of, number, time_of},
+    event::{ArgumentPlace, Arguments, Category, Event, TraceEventType, duration_of, time_of},
     layout::Layout,
+    operator_arguments::{OperatorArguments, OperatorKey},
+    value::TraceValue,
 };
 use crate::ids::Nanos;
 
@@ -38,23 +37,30 @@ pub(super) fn plain_event<'a>(text: &'a str, event: &mut Event<'a>, seen: &mut S
             "ph" => event.mark = Some(TraceEventType::of(cursor.string()?)),
             "cat" => event.set_category(Cow::Borrowed(cursor.string()?)),
             "name" => event.name = Cow::Borrowed(cursor.string()?),
-            "pid" => event.process = Some(cursor.value()?),
+            "pid" => event.process = Some(cursor.written_value()?),
             "tid" => event.thread = Some(cursor.value()?),
-            "ts" => event.time = time_of(cursor.value()?),
-            "dur" => event.duration = duration_of(cursor.value()?),
+            "ts" => event.time = time_of(cursor.written_value()?),
+            "dur" => event.duration = duration_of(cursor.written_value()?),
             // Whose arguments these are is not known yet.
             "args" if !is_told(event) => return None,
             "args" => read_arguments(cursor, event, seen)?,
-            _ => _ = cursor.value()?,
+            _ => cursor.skip_value()?,
         }
         Some(())
     })?;
     Some(cursor.at())
 }
 
-/// What was seen of events so far, of those of each category.
+/// What was seen of events so far.
 #[derive(Debug, Default)]
-pub(super) struct SeenEvents<'a>([SeenOfCategory<'a>; 1 + Category::COUNT]);
+pub(super) struct SeenEvents<'a> {
+    /// Of those of each category.
+    categories: [SeenOfCategory<'a>; 1 + Category::COUNT],
+    /// How the arguments of operators are laid out.
+    operators: Layout<OperatorKey>,
+    /// Whether operators say what they are given.
+    are_given: bool,
+}
 
 #[derive(Debug, Default)]
 struct SeenOfCategory<'a> {
@@ -69,31 +75,52 @@ struct SeenOfCategory<'a> {
 struct SeenThread<'a> {
     text: &'a str,
     process: &'a str,
-    thread: &'a str,
+    thread: Option<TraceValue<'a>>,
 }
 
 impl<'a> SeenEvents<'a> {
     fn of(&mut self, event: &Event<'_>) -> &mut SeenOfCategory<'a> {
-        &mut self.0[event.category.map_or(0, |category| 1 + category as usize)]
+        &mut self.categories[event.category.map_or(0, |category| 1 + category as usize)]
     }
 }
 
-/// Reads the arguments of an event of which it is known what it is.
-#[inline(always)]
+/// Reads the arguments of an event of which it is known what it is. This is one function for all who call it, so that what is
+/// done with each field becomes part of it.
+#[inline(never)]
 fn read_arguments<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut SeenEvents<'a>) -> Option<()> {
     if event.keeps_arguments() {
-        event.whole_arguments = Some(cursor.object()?);
+        event.operator_arguments = if event.is_call_of_operator() { bare_arguments(cursor, seen) } else { None };
+        if event.operator_arguments.is_none() {
+            event.whole_arguments = Some(cursor.object()?);
+        }
         return Some(());
     }
     let layout = &mut seen.of(event).arguments;
     let arguments = event.arguments.insert(Arguments::NONE);
     layout.fields(cursor, Arguments::named, |cursor, place| {
-        let value = cursor.value()?;
-        if let Some(place) = place {
-            *place(arguments) = Some(value);
+        match place {
+            Some(place) => *place(arguments) = Some(cursor.value()?),
+            None => cursor.skip_value()?,
         }
         Some(())
     })
+}
+
+/// Reads the arguments of an operator that does not say what it is given: none, and still before them, where something else
+/// stands here.
+#[inline(never)]
+fn bare_arguments<'a>(cursor: &mut Cursor<'a>, seen: &mut SeenEvents<'a>) -> Option<OperatorArguments<'a>> {
+    if seen.are_given {
+        return None;
+    }
+    let mut ahead = *cursor;
+    let bare = OperatorArguments::bare(&mut ahead, &mut seen.operators);
+    match bare {
+        Some(_) => *cursor = ahead,
+        // Those behind it say it, too.
+        None => seen.are_given = true,
+    }
+    bare
 }
 
 /// Reads what stands before the arguments, where Kineto itself laid it out. Comparing all that is the same in each event takes
@@ -114,7 +141,7 @@ fn laid_out_head<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut 
     if last.text.is_empty() || !cursor.passes(last.text) {
         *last = laid_out_thread(cursor)?;
     }
-    (event.process, event.thread) = (Some(last.process), Some(last.thread));
+    (event.process, event.thread) = (Some(last.process), last.thread);
     event.time = match cursor.thousandths() {
         None => time_of(cursor.number()?),
         time => time.map(Nanos),
@@ -133,7 +160,7 @@ fn laid_out_thread<'a>(cursor: &mut Cursor<'a>) -> Option<SeenThread<'a>> {
     (cursor.passes(", \"pid\": ") || cursor.passes(",\n    \"pid\": ")).then_some(())?;
     let process = cursor.number()?;
     cursor.passes(", \"tid\": ").then_some(())?;
-    let thread = cursor.number()?;
+    let thread = Some(cursor.value()?);
     cursor.passes(",\n    \"ts\": ").then_some(SeenThread { text: cursor.since(begin), process, thread })
 }
 
@@ -146,98 +173,6 @@ fn is_told(event: &Event<'_>) -> bool {
     }
 }
 
-/// What an operator says of itself.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct OperatorArguments<'a> {
-    /// Its own number.
-    pub(super) external: Option<u64>,
-    /// The node of autograd's graph that it creates, or runs.
-    pub(super) node: Option<u64>,
-    /// The thread that created that node, of an operator that runs it.
-    pub(super) forward_thread: Option<u32>,
-    /// What it is given, in the words of the trace: the same for all that are given the same.
-    pub(super) given: &'a str,
-}
-
-/// What a key says of an operator.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum OperatorKey {
-    External,
-    Node,
-    ForwardThread,
-    Other,
-}
-
-impl OperatorKey {
-    fn named(key: &str) -> OperatorKey {
-        match key {
-            "External id" => OperatorKey::External,
-            "Sequence number" => OperatorKey::Node,
-            "Fwd thread id" => OperatorKey::ForwardThread,
-            _ => OperatorKey::Other,
-        }
-    }
-}
-
-impl<'a> OperatorArguments<'a> {
-    /// Those of a text.
-    pub(super) fn of(text: &'a str, layout: &mut Layout<OperatorKey>) -> OperatorArguments<'a> {
-        OperatorArguments::plain(text, layout).unwrap_or_else(|| OperatorArguments::parsed(text))
-    }
-
-    /// Those of a plain text. What is given are lists, one behind the other.
-    fn plain(text: &'a str, layout: &mut Layout<OperatorKey>) -> Option<OperatorArguments<'a>> {
-        let mut arguments = OperatorArguments::default();
-        let mut lists: Option<Range<usize>> = None;
-        let mut stopped = false;
-        let walked = layout.fields(&mut Cursor::new(text), OperatorKey::named, |cursor, key| {
-            if cursor.byte()? == b'[' {
-                let begin = lists.as_ref().map_or_else(|| cursor.field(), |lists| lists.start);
-                if let Some(end) = end_of_lists(text, begin) {
-                    lists = Some(begin..end);
-                    stopped = true;
-                    return None;
-                }
-                cursor.skip_array()?;
-                lists = Some(begin..cursor.at());
-                return Some(());
-            }
-            arguments.take(key, cursor.value()?);
-            Some(())
-        });
-        arguments.given = lists.map_or("", |lists| &text[lists]);
-        (stopped || walked.is_some()).then_some(arguments)
-    }
-
-    /// Those of any text.
-    fn parsed(text: &'a str) -> OperatorArguments<'a> {
-        let mut arguments = OperatorArguments::default();
-        for (key, value) in serde_json::from_str::<BTreeMap<String, &RawValue>>(text).unwrap_or_default() {
-            arguments.take(OperatorKey::named(&key), value.get());
-            arguments.given = text.trim_start_matches('{').trim_end_matches('}');
-        }
-        arguments
-    }
-
-    fn take(&mut self, key: OperatorKey, value: &str) {
-        match key {
-            OperatorKey::External => self.external = number(Some(value)),
-            OperatorKey::Node => self.node = number(Some(value)),
-            OperatorKey::ForwardThread => self.forward_thread = number(Some(value)).filter(|thread| *thread > 0),
-            OperatorKey::Other => {}
-        }
-    }
-}
-
-/// Where lists end that are all there is from `begin` on, but for the number which newer versions write last, and which is
-/// another one each time.
-fn end_of_lists(text: &str, begin: usize) -> Option<usize> {
-    let bytes = text.as_bytes();
-    let end = memrchr(b',', bytes).filter(|comma| *comma > begin && text[*comma..].starts_with(", \"Ev Idx\""))?;
-    let is_list = |colon: usize| bytes[colon - 1] != b'"' || bytes[colon + 1..].starts_with(b" [");
-    memchr_iter(b':', &bytes[begin..end]).all(|colon| is_list(begin + colon)).then_some(end)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -245,7 +180,9 @@ mod tests {
     use super::*;
 
     /// Events of all kinds, as different versions lay them out.
-    const EVENTS: [&str; 7] = [
+    const EVENTS: [&str; 8] = [
+        "{\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"aten::mm\", \"pid\": 5, \"tid\": 7,\n    \"ts\": 81617193703.898, \
+         \"dur\": 159.408,\n    \"args\": {\n      \"External id\": 9,\"Sequence number\": 4, \"Fwd thread id\": 1, \"Ev Idx\": 2\n    }\n  }",
         "{\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"aten::mm\", \"pid\": 5, \"tid\": 7,\n    \"ts\": 81617193703.898, \
          \"dur\": 159.408,\n    \"args\": {\n      \"External id\": 9,\"Sequence number\": 4, \"Concrete Inputs\": [\"\", \
          \"[2, 3]\", \"\"], \"Input type\": [\"float\", \"long int\"], \"Input Dims\": [[8, 32], [8], []], \"Ev Idx\": 2\n    }\n  }",
@@ -260,7 +197,11 @@ mod tests {
     ];
 
     /// What is read of an event, if it is of use.
-    fn told((event, bytes): (Event<'_>, usize)) -> String {
+    fn told((mut event, bytes): (Event<'_>, usize)) -> String {
+        // Those of an operator may be read later.
+        if let Some(whole) = event.whole_arguments.take_if(|_| event.mark == Some(TraceEventType::Complete)) {
+            event.operator_arguments = Some(OperatorArguments::of(whole, &mut Layout::default()));
+        }
         format!("{:?} {bytes}", event.meaning().map(|meaning| (meaning, event)))
     }
 
@@ -278,7 +219,7 @@ mod tests {
 
     #[test]
     fn plain_events_are_what_parsing_says() {
-        for text in &EVENTS[..6] {
+        for text in &EVENTS[..7] {
             let text = format!("{text},\n  {{");
             assert_eq!(plain(&text), parsed(&text));
             assert!(plain(&text).is_some(), "{text}");
@@ -305,56 +246,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_an_operator_is_given_is_the_same_each_time() {
-        let given = r#""Input type": ["float", "Scalar"], "Input Dims": [[8, 32], []]"#;
-        for (text, external, node, forward_thread) in [
-            (
-                format!(r#"{{"External id": 9,"Sequence number": 4, "Fwd thread id": 1, {given}, "Ev Idx": 2}}"#),
-                9,
-                4,
-                Some(1),
-            ),
-            (
-                format!(r#"{{"External id": 9, "Ev Idx": 5, {given}, "Fwd thread id": 0, "Sequence number": 4}}"#),
-                9,
-                4,
-                None,
-            ),
-            (format!("{{\n      \"External id\": 9, \"Sequence number\": 4, {given}\n    }}"), 9, 4, None),
-        ] {
-            let expected = OperatorArguments { external: Some(external), node: Some(node), forward_thread, given };
-            assert_eq!(OperatorArguments::of(&text, &mut Layout::default()), expected, "{text}");
-        }
-        for text in ["", "{}", "null", r#"{"Ev Idx": 2}"#, r#"{"#] {
-            assert_eq!(OperatorArguments::of(text, &mut Layout::default()), OperatorArguments::default(), "{text}");
-        }
-        for text in [
-            r#"{"Input Dims": [[8, 32]], "External id": 9, "Sequence number": 4, "Ev Idx": 2}"#,
-            r#"{"External id": 9, "Sequence number": 4, "kw": {"a": 1}, "Input Dims": [[8, 32]]}"#,
-            r#"{"External id": 9, "Trace name": "a\"b", "Sequence number": 4, "Input Dims": [[8, 32]], "Ev Idx": 2}"#,
-            r#"{"External id": 9, "Sequence number": 4, "Concrete Inputs": ["{a}"], "Input Dims": [[8, 32]]}"#,
-            r#"{"External id": 9, "Sequence number": 4, "Input Dims": [[8, 32]], "Ev Idx": [2]}"#,
-            r#"{"External id": 9, "Sequence number": 4, "Input Dims": [[8, 32]], "Ev Idx": "x"}"#,
-        ] {
-            let arguments = OperatorArguments::of(text, &mut Layout::default());
-            assert_eq!((arguments.external, arguments.node), (Some(9), Some(4)), "{text}");
-            assert!(arguments.given.contains(r#""Input Dims": [[8, 32]]"#), "{text}");
-            let whole = format!("{{{}}}", arguments.given);
-            assert_eq!(Arguments::of(&whole).and_then(|given| given.dimensions), Some("[[8, 32]]"), "{text}");
-        }
-    }
-
     proptest! {
-        #[test]
-        fn damaged_arguments_do_no_harm(place in any::<prop::sample::Index>(), more in "[\\[\\]{}\",: \\\\a1]{0,3}") {
-            let event = EVENTS[0];
-            let mut text = event[event.find("\"args\": ").unwrap() + 8..event.len() - 4].to_owned();
-            text.insert_str(place.index(text.len()), &more);
-            let arguments = OperatorArguments::of(&text, &mut Layout::default());
-            prop_assert!(text.contains(arguments.given));
-        }
-
         #[test]
         fn damage_is_read_as_the_parser_does_or_not_at_all(
             event in 0..EVENTS.len(),

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::{
     annotation::TrainingContext,
@@ -10,7 +10,6 @@ use super::{
     host_operators,
     memory::memory_events,
     messages::carry,
-    names::NameBook,
     ordered::{SpanOrder, SpanSources},
     origins::{Autograd, HostCalls, Launchers},
     places::{Annotated, PlaceFinder, Places},
@@ -18,7 +17,7 @@ use super::{
 };
 use crate::{
     driver_call::DriverCall,
-    ids::{Group, NameId, Nanos, Sequence, Step, Stream},
+    ids::{Group, Nanos, Sequence, Step, Stream},
     rank_data::RankData,
     tables::{CounterSample, Span, Spans, Table},
     vocabulary::{Counter, SpanKind},
@@ -88,8 +87,9 @@ fn assemble_spans(
         });
         (launchers, places, call_of)
     };
-    let of_note = calls_of_note(&rows.calls, &names);
-    let mut launched: Vec<bool> = rows.calls.iter().map(|call| of_note.contains(&call.name)).collect();
+    // Some calls say why a device waits, though they launch nothing.
+    let of_note = names.chosen(|name| DriverCall::of(name).is_some());
+    let mut launched: Vec<bool> = rows.calls.iter().map(|call| of_note.contains(call.name)).collect();
     call_of.iter().flatten().for_each(|call| launched[*call as usize] = true);
     let on_host = &rows.operators[..launchers.of_operators.len()];
     let order = SpanOrder::of(&rows.activities, &rows.annotations, (&rows.calls, &launched), on_host);
@@ -132,12 +132,6 @@ fn assemble_spans(
         data.memory.append_within(&memory, window);
     }
     data
-}
-
-/// The names of calls that say why a device waits, though they launch nothing.
-fn calls_of_note(calls: &[Call], names: &NameBook) -> HashSet<NameId> {
-    let called: HashSet<NameId> = calls.iter().map(|call| call.name).collect();
-    called.into_iter().filter(|name| DriverCall::of(names.text(*name)).is_some()).collect()
 }
 
 /// Sorts calls by what ties them to their work. Of several with one number the first one launched it.

@@ -26,6 +26,6 @@ pub(crate) use assemble::{assemble, assemble_in_pieces, main_device};
 pub(crate) use memory::MemoryChange;
 pub(crate) use named_ranges::{NamedRange, NamedRanges};
 pub(crate) use names::NameBook;
-pub(crate) use operator::{FunctionCall, Given, OperatorCall, ShapeId};
+pub(crate) use operator::{FunctionCall, Given, OperatorCall, OptionalNumber, ShapeId};
 pub(crate) use rows::{Activity, AskedMessage, Call, Profile, Rows};
 pub(crate) use shared::{Part, ReaderIds};

@@ -5,7 +5,7 @@
 use super::{
     annotation::TrainingContext,
     emitted::Emitted,
-    operator::{Given, OperatorCall},
+    operator::{Given, OperatorCall, OptionalNumber},
     rows::Profile,
     step_name::StepName,
     step_ranges::StepRanges,
@@ -39,7 +39,7 @@ impl NamedRanges {
         let name = profile.called.operator(emitted.name);
         let given = |sizes: &str| Some(Given { shapes: Shapes::of_profiler(sizes, None)?, concrete: Vec::new() });
         let shapes = profile.called.shapes(name, emitted.sizes, given);
-        let (external, node, forward_thread) = (None, None, None);
+        let (external, node, forward_thread) = (OptionalNumber::default(), OptionalNumber::default(), None);
         profile.operator(OperatorCall { start, duration, thread, name, shapes, external, node, forward_thread });
     }
 

@@ -29,6 +29,17 @@ pub(crate) struct NameBook {
     pub(crate) dropped: u64,
 }
 
+/// Some of the names of a trace, by their ids.
+#[derive(Debug)]
+pub(crate) struct ChosenNames(Vec<bool>);
+
+impl ChosenNames {
+    /// Whether a name is one of them.
+    pub(crate) fn contains(&self, id: NameId) -> bool {
+        self.0.get((id.0 - FIRST_NAME.0) as usize).is_some_and(|is_chosen| *is_chosen)
+    }
+}
+
 impl NameBook {
     /// The id of a name.
     pub(crate) fn id(&mut self, name: &str) -> NameId {
@@ -45,6 +56,11 @@ impl NameBook {
     /// The text of a name.
     pub(crate) fn text(&self, id: NameId) -> &str {
         self.texts.get((id.0 - FIRST_NAME.0) as usize).map_or("", |text| text)
+    }
+
+    /// Those of which something is true.
+    pub(crate) fn chosen(&self, is_chosen: impl Fn(&str) -> bool) -> ChosenNames {
+        ChosenNames(self.texts.iter().map(|text| is_chosen(text)).collect())
     }
 
     /// What was added since the last time.
@@ -82,6 +98,7 @@ mod tests {
         let mut book = NameBook::default();
         let ids = ["a", "b", "a", "\u{1b}[31m"].map(|name| book.id(name));
         assert_eq!(ids[0], ids[2]);
+        assert_eq!(ids.map(|id| book.chosen(|name| name == "b").contains(id)), [false, true, false, false]);
         let names = book.into_names();
         assert_eq!(ids.map(|id| names.get(id).unwrap().to_owned()), ["a", "b", "a", "\u{1b}[31m"]);
         assert_eq!(names.counter(Counter::Loss.id()), Some("loss"));

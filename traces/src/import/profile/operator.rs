@@ -1,6 +1,9 @@
 //! Operators of PyTorch and functions of the program, in as few bytes as it takes to find those that launched something.
 
-use std::sync::Arc;
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    sync::Arc,
+};
 
 use hashbrown::HashMap;
 
@@ -24,11 +27,26 @@ pub(crate) struct OperatorCall {
     pub(crate) name: CalledId,
     pub(crate) shapes: ShapeId,
     /// Its own number.
-    pub(crate) external: Option<u64>,
+    pub(crate) external: OptionalNumber,
     /// The node of autograd's graph that it creates, or runs.
-    pub(crate) node: Option<u64>,
+    pub(crate) node: OptionalNumber,
     /// The thread that created that node, by PyTorch's own count; of a call that runs it.
-    pub(crate) forward_thread: Option<u32>,
+    pub(crate) forward_thread: Option<NonZeroU32>,
+}
+
+/// A number that may be missing, in the room of one, since there are millions of calls. The largest number there is counts
+/// as missing: no tool has come that far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OptionalNumber(Option<NonZeroU64>);
+
+impl OptionalNumber {
+    pub(crate) fn of(number: Option<u64>) -> OptionalNumber {
+        OptionalNumber(number.and_then(|number| NonZeroU64::new(!number)))
+    }
+
+    pub(crate) fn get(self) -> Option<u64> {
+        self.0.map(|complement| !complement.get())
+    }
 }
 
 /// A call of a function, or of a module.
@@ -296,6 +314,14 @@ mod tests {
         ] {
             assert_eq!(Function::named(name), function, "{name}");
         }
+    }
+
+    #[test]
+    fn numbers_may_be_missing() {
+        for number in [None, Some(0), Some(1), Some(u64::MAX - 1)] {
+            assert_eq!(OptionalNumber::of(number).get(), number);
+        }
+        assert_eq!(size_of::<OptionalNumber>(), size_of::<u64>());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! An operator that creates nodes while autograd runs one is work done again: a checkpoint.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, num::NonZeroU32};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -121,9 +121,11 @@ impl Launchers {
     ) {
         let by_number: HashMap<u64, u32> = match call_of.iter().all(Option::is_some) {
             true => HashMap::new(),
-            false => {
-                operators.iter().zip(0..).filter_map(|(operator, index)| Some((operator.external?, index))).collect()
-            }
+            false => operators
+                .iter()
+                .zip(0..)
+                .filter_map(|(operator, index)| Some((operator.external.get()?, index)))
+                .collect(),
         };
         let mut texts = OriginTexts::new(self, operators, called, names);
         let mut launched: Vec<(u32, usize)> = Vec::new();
@@ -280,8 +282,8 @@ impl Autograd {
 }
 
 /// The thread of the forward pass, by PyTorch's own count: the one that most nodes come from.
-fn most_common_forward_thread(operators: &[OperatorCall]) -> Option<u32> {
-    let mut counts: HashMap<u32, usize> = HashMap::new();
+fn most_common_forward_thread(operators: &[OperatorCall]) -> Option<NonZeroU32> {
+    let mut counts: HashMap<NonZeroU32, usize> = HashMap::new();
     for thread in operators.iter().filter_map(|operator| operator.forward_thread) {
         *counts.entry(thread).or_default() += 1;
     }
@@ -294,7 +296,7 @@ struct Sweep<'a> {
     functions: &'a [FunctionCall],
     called: &'a OperatorNames,
     autograd: &'a Autograd,
-    most: Option<u32>,
+    most: Option<NonZeroU32>,
     /// Where each node was created: in the forward pass, or again.
     made_by: HashMap<(bool, u64), (Option<u32>, Option<CalledId>)>,
     /// The number of a module path.
@@ -351,10 +353,10 @@ impl Sweep<'_> {
         let runs = self.autograd.names.contains(&call.name) || call.forward_thread.is_some();
         let graph = match around {
             _ if runs => InGraph::Backward,
-            InGraph::Backward if call.node.is_some() => InGraph::Again,
+            InGraph::Backward if call.node.get().is_some() => InGraph::Again,
             around => around,
         };
-        if let (false, Some(node)) = (runs, call.node) {
+        if let (false, Some(node)) = (runs, call.node.get()) {
             let (_, module, source) = open.functions.last().copied().unwrap_or_default();
             self.made_by.insert((graph == InGraph::Again, node), (module, source));
         }
@@ -384,8 +386,8 @@ impl Sweep<'_> {
     /// Where the node was created that runs.
     fn maker(&self, open: &OpenCalls) -> Option<(Option<u32>, Option<CalledId>)> {
         let mut outwards = open.operators.iter().rev().map(|(_, index, _)| &self.operators[*index as usize]);
-        let step = outwards.find(|operator| operator.forward_thread.is_some() && operator.node.is_some())?;
-        self.made_by.get(&(step.forward_thread != self.most, step.node?)).copied()
+        let step = outwards.find(|operator| operator.forward_thread.is_some() && operator.node.get().is_some())?;
+        self.made_by.get(&(step.forward_thread != self.most, step.node.get()?)).copied()
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     super::{
         ImportedRank,
         device_work::{DeviceWork, kernel_name},
-        profile::{Activity, Call, OperatorCall, Profile, ShapeId, TrainingContext, assemble},
+        profile::{Activity, Call, OperatorCall, OptionalNumber, Profile, ShapeId, TrainingContext, assemble},
         tool_run::ToolRun,
         unpacked,
     },
@@ -105,7 +105,8 @@ fn rank_of(rank: Rank, path: &Path, process: &ProfiledProcess, agent: u64, reaso
     for call in &process.collectives {
         let name = profile.called.operator(process.operation(call.kind, call.operation).unwrap_or("a collective"));
         let ApiCall { start, duration, thread, .. } = *call;
-        let (shapes, external, node, forward_thread) = (ShapeId::NONE, None, None, None);
+        let (shapes, forward_thread) = (ShapeId::NONE, None);
+        let (external, node) = (OptionalNumber::default(), OptionalNumber::default());
         profile.operator(OperatorCall { start, duration, thread, name, shapes, external, node, forward_thread });
     }
     for marker in process.markers.iter().filter(|marker| marker.duration.0 > 0) {
