@@ -49,6 +49,11 @@ fn mark(device: &Device) -> CudaEvent {
     device.stream(Stream::Compute).record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).unwrap()
 }
 
+/// Whether it is neither a frame of work nor a call of the host.
+fn is_on_device(span: &Span) -> bool {
+    !span.kind.is_annotation() && span.kind != SpanKind::Launch
+}
+
 fn nanoseconds((from, to): &(CudaEvent, CudaEvent)) -> f64 {
     1e6 * f64::from(from.elapsed_ms(to).unwrap())
 }
@@ -86,8 +91,7 @@ fn a_step_takes_as_long_as_events_around_it_say() {
     let (data, loss) = Run::open(&path).unwrap().ranks[0].read(Window::ALL).unwrap();
     assert!(loss.is_none(), "{loss:?}");
     let mut windows = BTreeMap::<Step, (i64, i64)>::new();
-    let is_work = |span: &Span| !span.kind.is_annotation();
-    for span in data.spans.rows().filter(is_work) {
+    for span in data.spans.rows().filter(is_on_device) {
         let Some(step) = span.step else { continue };
         let (start, end) = span.interval();
         let window = windows.entry(step).or_insert((start.0, end.0));
@@ -266,7 +270,7 @@ fn kernels_take_as_long_as_events_around_them_say() {
     let (data, loss) = Run::open(&path).unwrap().ranks[0].read(Window::ALL).unwrap();
     assert!(loss.is_none(), "{loss:?}");
     for (index, ((name, kernels), events)) in known.into_iter().zip(by_events).enumerate() {
-        let of_operation = |span: &Span| span.step == Some(Step(index as i32)) && !span.kind.is_annotation();
+        let of_operation = |span: &Span| span.step == Some(Step(index as i32)) && is_on_device(span);
         let spans: Vec<Span> = data.spans.rows().filter(of_operation).collect();
         let recorded: i64 = spans.iter().map(|span| span.duration_ns.0).sum();
         let change = recorded as f64 / events - 1.0;

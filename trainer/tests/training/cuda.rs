@@ -116,7 +116,7 @@ fn what_is_recorded_of_experts_on_a_gpu_is_what_was_planned() {
     let of_gpu = flops_of_steps(&data);
     assert_eq!(of_gpu.len(), 4);
     assert_eq!(of_gpu, flops_of_steps(&support::recorded(&config)[0]), "as much work as on the CPU");
-    assert_memory_as_planned("a GPU", &config, vec![data]);
+    assert_memory_as_planned("a GPU", &config, vec![data], 1.05);
 }
 
 /// The gradient of the first step, by tensor: what the first moments are a tenth of.

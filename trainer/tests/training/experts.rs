@@ -88,9 +88,9 @@ fn the_balance_loss_is_a_part_of_the_loss_and_not_of_evaluation() {
     assert!((without - with).abs() < 0.01 * without, "{without} {with}");
 }
 
-/// How many rows a rank's experts get depends on the data, so activations are compared on an average over ranks; all the rest is
-/// exact on each.
-pub(crate) fn assert_memory_as_planned(name: &str, config: &TrainConfig, ranks: Vec<RankData>) {
+/// How many rows a rank's experts get depends on the data, so activations are compared on an average over ranks, which may be so
+/// many times what was planned: ranks are fullest in different micro-batches. All the rest is exact on each.
+pub(crate) fn assert_memory_as_planned(name: &str, config: &TrainConfig, ranks: Vec<RankData>, most: f64) {
     let mut activations = BTreeMap::<u64, Vec<f64>>::new();
     for (rank, peaks) in peaks(ranks).into_iter().enumerate() {
         let stage = config.layout.coordinates(rank as u64).stage;
@@ -107,7 +107,7 @@ pub(crate) fn assert_memory_as_planned(name: &str, config: &TrainConfig, ranks: 
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
         // What is computed again is one layer at a time, so the one whose experts were chosen most unevenly is the peak.
         let is_one_layer = config.layout.recompute == Recompute::Full && config.layout.ep > 1;
-        let most = if is_one_layer { 1.25 } else { 1.05 };
+        let most = if is_one_layer { 1.25 } else { most };
         assert!((0.95..most).contains(&mean), "activations, {name}, stage {stage}: {shares:?} of what was planned");
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn assert_memory_as_planned(name: &str, config: &TrainConfig, ranks: 
 fn experts_take_the_memory_that_was_planned() {
     for (name, config) in layouts() {
         let config = TrainConfig { steps: 2, ..config };
-        assert_memory_as_planned(&name, &config, recorded(&config));
+        assert_memory_as_planned(&name, &config, recorded(&config), 1.05);
     }
 }
 

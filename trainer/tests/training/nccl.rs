@@ -166,14 +166,18 @@ fn experts_train_on_gpus_in_every_layout_as_on_a_single_one() {
     let model = with_experts();
     let of_ranks = experts::layouts().into_iter().filter(|(_, config)| config.layout.world_size() <= MOST_RANKS);
     let layouts: Vec<(String, TrainConfig)> = of_ranks
-        .map(|(name, of_cpu)| (name, TrainConfig { reduction: of_cpu.reduction, ..on_gpus(&model, of_cpu.layout) }))
+        .map(|(name, of_cpu)| {
+            // Over more steps, ranks would be fullest in different ones, and nothing says by how much together.
+            let config = TrainConfig { steps: 2, ..on_gpus(&model, of_cpu.layout) };
+            (name, TrainConfig { reduction: of_cpu.reduction, ..config })
+        })
         .collect();
     for (precision, tolerance) in [(Precision::Fp32, 1e-3), (Precision::Bf16, 2e-2)] {
         let as_said = |config: &TrainConfig| match precision {
             Precision::Fp32 => config.clone(),
             Precision::Bf16 => in_bf16(config, Precision::Fp32),
         };
-        let expected = losses_on_gpu(&as_said(&on_gpus(&model, single())), None).unwrap();
+        let expected = losses_on_gpu(&as_said(&TrainConfig { steps: 2, ..on_gpus(&model, single()) }), None).unwrap();
         let all = precision == Precision::Fp32;
         for (name, config) in layouts.iter().filter(|(_, config)| all || config.layout.zero == Zero::Off) {
             let (name, config) = (format!("{name}, {}", precision.name()), as_said(config));
@@ -188,7 +192,7 @@ fn experts_train_on_gpus_in_every_layout_as_on_a_single_one() {
             if !ranks.is_empty() {
                 assert_collectives_meet(&name, &ranks);
                 experts::assert_traffic_as_planned(&name, &config, &ranks);
-                experts::assert_memory_as_planned(&name, &config, ranks);
+                experts::assert_memory_as_planned(&name, &config, ranks, 1.1);
             }
         }
     }
