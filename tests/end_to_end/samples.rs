@@ -28,7 +28,7 @@ fn median_step(analysis: &Value) -> f64 {
 }
 
 /// Every sample, in the order of the page that lists them.
-pub(crate) const NAMES: [&str; 12] = [
+pub(crate) const NAMES: [&str; 14] = [
     "single",
     "first-steps",
     "recompute-none",
@@ -38,6 +38,8 @@ pub(crate) const NAMES: [&str; 12] = [
     "dp2-zero3",
     "tp2",
     "tp2-sequence-parallel",
+    "cp2",
+    "dp2-ep2",
     "pp2-gpipe",
     "pp2-1f1b",
     "pp2-zero-bubble",
@@ -110,6 +112,43 @@ fn tensor_ranks_that_share_tokens_keep_less_and_scatter_what_they_sum() {
         let told = &without_layout(name)["run"]["layout"];
         assert_eq!((&told["tp"], &told["sequence_parallel"]), (&2.into(), &shares.into()), "{name}: {told}");
     }
+}
+
+/// How many collectives or messages there were along an axis, and how many bytes were in each.
+fn talked(analysis: &Value, axis: &str, operation: &str) -> (u64, u64) {
+    let all = analysis["collectives"].as_array().unwrap();
+    let of_it = all.iter().find(|one| one["axis"] == axis && one["operation"] == operation);
+    let figure = |name: &str| of_it.unwrap_or_else(|| panic!("no {operation} of {axis}"))[name].as_u64().unwrap();
+    (figure("count"), figure("bytes") / figure("count"))
+}
+
+const COUNTED_STEPS: u64 = 4;
+
+#[test]
+fn keys_and_values_go_around_the_ring_and_their_gradients_come_home() {
+    let analysis = analysis("cp2");
+    // Of two ranks and 16 layers: keys and values once in each pass, their gradients on and home again.
+    let messages = COUNTED_STEPS * 2 * 16 * (1 + 1 + 2);
+    // Each rank has half of 4,096 tokens, with 8 heads of 64 keys and as many values, in bf16.
+    let bytes = 4096 / 2 * 2 * 8 * 64 * 2;
+    for operation in ["send", "receive"] {
+        assert_eq!(talked(&analysis, "context", operation), (messages, bytes), "{operation}");
+    }
+    assert_eq!(analysis["run"]["layout"]["cp"], 2);
+}
+
+#[test]
+fn tokens_go_to_their_experts_and_back_in_both_passes() {
+    let analysis = analysis("dp2-ep2");
+    // Of 8 layers and two micro-batches.
+    assert_eq!(talked(&analysis, "expert", "all_to_all").0, COUNTED_STEPS * 2 * 8 * 4);
+    let layers = analysis["experts"]["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 8);
+    for layer in layers {
+        let shares: f64 = layer["shares"].as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).sum();
+        assert!((shares - 1.0).abs() < 1e-12, "{layer}");
+    }
+    assert!(analysis["experts"]["imbalance"].as_f64().unwrap() > 1.0);
 }
 
 /// What is found of a sample that does not say its layout.
