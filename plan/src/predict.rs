@@ -65,9 +65,9 @@ impl Prediction {
         let compute = m * busiest_stage;
 
         let in_the_way = ParallelLayout { sequence_parallel: false, ..*layout };
+        let stages = [0, layout.pp / 2, layout.pp - 1].map(|stage| Traffic::of_stage(model, &in_the_way, stage));
         let busiest = |axis: Axis, link: &dyn Fn(&Traffic) -> (f64, f64)| {
-            [0, layout.pp / 2, layout.pp - 1].into_iter().fold(0.0, |most: f64, stage| {
-                let traffic = Traffic::of_stage(model, &in_the_way, stage);
+            stages.iter().fold(0.0, |most: f64, traffic| {
                 let of_axis = traffic.iter().filter(|traffic| traffic.axis == axis);
                 let seconds = of_axis.map(|traffic| {
                     let (bandwidth, latency) = link(traffic);

@@ -121,8 +121,8 @@ impl Request {
         }
         search.configurations.sort_by(Configuration::better);
         let best = search.configurations.first().map_or(0.0, |best| best.tokens_per_second);
-        faster.retain(|miss| miss.configuration.tokens_per_second > best);
-        search.rejected.extend(faster.iter().map(|miss| self.rejection(miss)));
+        faster.retain(|(_, estimate)| estimate.tokens_per_second() > best);
+        search.rejected.extend(faster.iter().map(|(miss, _)| self.rejection(miss)));
         search.rejected.sort_by_key(|rejection| rejection.lacking_bytes.unwrap_or(u64::MAX));
         Ok(search)
     }
@@ -171,7 +171,7 @@ impl Request {
     }
 
     /// Every way to train on one grid of ranks. Returns the fastest that does not fit, if others do.
-    fn try_grid(&self, grid: ParallelLayout, sequences: u64, search: &mut Search) -> Option<Miss> {
+    fn try_grid(&self, grid: ParallelLayout, sequences: u64, search: &mut Search) -> Option<(Miss, Estimate)> {
         let mut reject = |why: String| {
             // However many share the experts, it is for the same reason.
             if grid.ep == 1 {
@@ -231,33 +231,30 @@ impl Request {
         let layouts = layouts.flat_map(|layout| [layout, ParallelLayout { sequence_parallel: true, ..layout }]);
         let fitting = layouts.filter_map(|layout| {
             let memory = MemoryPlan::fullest(&self.model, &layout, self.assumptions.attention).ok()?.on_gpu();
-            let configuration = self.configuration(layout, memory);
-            match memory.total().checked_sub(self.usable_bytes()).filter(|lacking| *lacking > 0) {
-                None => Some(configuration),
-                Some(lacking) => {
-                    misses.add(Miss { configuration, lacking }, self.usable_bytes() / NEAR);
+            let estimate = || Estimate::of(&self.model, &self.device, &self.assumptions, layout, memory);
+            match memory.total().saturating_sub(self.usable_bytes()) {
+                0 => Some(estimate()),
+                lacking => {
+                    misses.add(Miss { layout, memory, lacking }, self.usable_bytes() / NEAR, estimate);
                     None
                 }
             }
         });
-        fitting.min_by(Configuration::better)
+        let best = fitting.min_by(Estimate::better)?;
+        Some(best.configuration(&self.model, &self.device, &self.assumptions))
     }
 
     fn usable_bytes(&self) -> u64 {
         self.assumptions.usable_bytes(&self.device)
     }
 
-    fn configuration(&self, layout: ParallelLayout, memory: MemoryPlan) -> Configuration {
-        Configuration::of(&self.model, &self.device, &self.assumptions, layout, memory)
-    }
-
     fn rejection(&self, miss: &Miss) -> Rejection {
-        let Configuration { layout, memory, memory_bytes, .. } = miss.configuration;
+        let Miss { layout, memory, .. } = *miss;
         let (largest, bytes) = memory.categories().into_iter().max_by_key(|(_, bytes)| *bytes).unwrap_or_default();
         let why = format!(
             "{} short: needs {} of {} usable, {} of it for {}",
             text::bytes(miss.lacking),
-            text::bytes(memory_bytes),
+            text::bytes(memory.total()),
             text::bytes(self.usable_bytes()),
             text::bytes(bytes),
             largest.replace('_', " ")
@@ -267,9 +264,10 @@ impl Request {
 }
 
 /// What would work if there were more memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Miss {
-    configuration: Configuration,
+    layout: ParallelLayout,
+    memory: MemoryPlan,
     lacking: u64,
 }
 
@@ -277,18 +275,70 @@ struct Miss {
 #[derive(Default)]
 struct Misses {
     nearest: Option<Miss>,
-    fastest: Option<Miss>,
+    fastest: Option<(Miss, Estimate)>,
 }
 
 impl Misses {
     /// Only what lacks at most `near` bytes is worth telling for its speed.
-    fn add(&mut self, miss: Miss, near: u64) {
-        if self.nearest.as_ref().is_none_or(|nearest| miss.lacking < nearest.lacking) {
-            self.nearest = Some(miss.clone());
+    fn add(&mut self, miss: Miss, near: u64, estimate: impl Fn() -> Estimate) {
+        if self.nearest.is_none_or(|nearest| miss.lacking < nearest.lacking) {
+            self.nearest = Some(miss);
         }
-        let faster = |fastest: &Miss| miss.configuration.better(&fastest.configuration) == Ordering::Less;
-        if miss.lacking <= near && self.fastest.as_ref().is_none_or(faster) {
-            self.fastest = Some(miss);
+        if miss.lacking <= near {
+            let estimate = estimate();
+            if self.fastest.is_none_or(|(_, fastest)| estimate.better(&fastest) == Ordering::Less) {
+                self.fastest = Some((miss, estimate));
+            }
+        }
+    }
+}
+
+/// How fast a layout should be, without what that may be off by.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    layout: ParallelLayout,
+    memory: MemoryPlan,
+    prediction: Prediction,
+}
+
+impl Estimate {
+    fn of(
+        model: &ModelShape,
+        device: &Device,
+        assumptions: &Assumptions,
+        layout: ParallelLayout,
+        memory: MemoryPlan,
+    ) -> Estimate {
+        Estimate { layout, memory, prediction: Prediction::of(model, device, assumptions, &layout, &memory) }
+    }
+
+    fn tokens_per_second(&self) -> f64 {
+        self.layout.tokens_per_step() as f64 / self.prediction.step
+    }
+
+    fn better(&self, other: &Estimate) -> Ordering {
+        faster_first((self.tokens_per_second(), &self.layout), (other.tokens_per_second(), &other.layout))
+    }
+
+    /// All that is said of it.
+    fn configuration(self, model: &ModelShape, device: &Device, assumptions: &Assumptions) -> Configuration {
+        let Estimate { layout, memory, prediction } = self;
+        let [faster, slower] = [assumptions.faster(), assumptions.slower()]
+            .map(|assumptions| Estimate::of(model, device, &assumptions, layout, memory));
+        Configuration {
+            layout,
+            memory,
+            memory_bytes: memory.total(),
+            tight: memory.total() as f64 > (1.0 - HEAD_ROOM) * assumptions.usable_bytes(device) as f64,
+            step_time_ns: prediction.step * 1e9,
+            step_time_low_ns: faster.prediction.step * 1e9,
+            step_time_high_ns: slower.prediction.step * 1e9,
+            tokens_per_second: self.tokens_per_second(),
+            tokens_per_second_low: slower.tokens_per_second(),
+            tokens_per_second_high: faster.tokens_per_second(),
+            mfu: prediction.mfu,
+            bubble: prediction.bubble,
+            exposed_communication_ns: prediction.exposed_communication * 1e9,
         }
     }
 }
@@ -303,50 +353,22 @@ impl Configuration {
     ) -> Result<Configuration, PlanError> {
         assumptions.check()?;
         let memory = MemoryPlan::fullest(model, &layout, assumptions.attention)?.on_gpu();
-        Ok(Configuration::of(model, device, assumptions, layout, memory))
+        Ok(Estimate::of(model, device, assumptions, layout, memory).configuration(model, device, assumptions))
     }
 
-    fn of(
-        model: &ModelShape,
-        device: &Device,
-        assumptions: &Assumptions,
-        layout: ParallelLayout,
-        memory: MemoryPlan,
-    ) -> Configuration {
-        let predict = |assumptions: &Assumptions| Prediction::of(model, device, assumptions, &layout, &memory);
-        let prediction = predict(assumptions);
-        let (faster, slower) = (predict(&assumptions.faster()), predict(&assumptions.slower()));
-        let tokens_per_second = |prediction: &Prediction| layout.tokens_per_step() as f64 / prediction.step;
-        Configuration {
-            layout,
-            memory,
-            memory_bytes: memory.total(),
-            tight: memory.total() as f64 > (1.0 - HEAD_ROOM) * assumptions.usable_bytes(device) as f64,
-            step_time_ns: prediction.step * 1e9,
-            step_time_low_ns: faster.step * 1e9,
-            step_time_high_ns: slower.step * 1e9,
-            tokens_per_second: tokens_per_second(&prediction),
-            tokens_per_second_low: tokens_per_second(&slower),
-            tokens_per_second_high: tokens_per_second(&faster),
-            mfu: prediction.mfu,
-            bubble: prediction.bubble,
-            exposed_communication_ns: prediction.exposed_communication * 1e9,
-        }
-    }
-
-    /// Faster first; of equally fast ones the larger micro-batch, then the simpler layout.
     fn better(&self, other: &Configuration) -> Ordering {
-        let simplicity = |configuration: &Configuration| {
-            let layout = &configuration.layout;
-            let ParallelLayout { recompute, zero, pp, cp, tp, ep, sequence_parallel, chunks, schedule, .. } = *layout;
-            (recompute, zero, pp, cp, tp, ep, sequence_parallel, chunks, schedule)
-        };
-        other
-            .tokens_per_second
-            .total_cmp(&self.tokens_per_second)
-            .then_with(|| other.layout.micro_batch.cmp(&self.layout.micro_batch))
-            .then_with(|| simplicity(self).cmp(&simplicity(other)))
+        faster_first((self.tokens_per_second, &self.layout), (other.tokens_per_second, &other.layout))
     }
+}
+
+/// More tokens per second first; of equally many the larger micro-batch, then the simpler layout.
+fn faster_first(one: (f64, &ParallelLayout), other: (f64, &ParallelLayout)) -> Ordering {
+    let simplicity = |layout: &ParallelLayout| {
+        let ParallelLayout { recompute, zero, pp, cp, tp, ep, sequence_parallel, chunks, schedule, .. } = *layout;
+        (recompute, zero, pp, cp, tp, ep, sequence_parallel, chunks, schedule)
+    };
+    let (by_speed, by_size) = (other.0.total_cmp(&one.0), other.1.micro_batch.cmp(&one.1.micro_batch));
+    by_speed.then(by_size).then_with(|| simplicity(one.1).cmp(&simplicity(other.1)))
 }
 
 /// The schedules a layout can have: 1F1B, zero-bubble, and interleaved with every number of chunks. GPipe has the same bubble
@@ -473,8 +495,9 @@ mod tests {
                 let grid = |layout: &ParallelLayout| (layout.dp, layout.tp, layout.cp, layout.pp);
                 let same = |other: &ParallelLayout| grid(other) == grid(&layout);
                 let fits = search.configurations.iter().any(|configuration| same(&configuration.layout));
-                let memory = MemoryPlan::fullest(&request.model, &layout, request.assumptions.attention).unwrap();
-                assert!(!fits || request.configuration(layout, memory).tokens_per_second > best, "{rejection:?}");
+                let Request { model, device, assumptions, .. } = &request;
+                let predicted = Configuration::predict(model, device, assumptions, layout).unwrap();
+                assert!(!fits || predicted.tokens_per_second > best, "{rejection:?}");
             }
         }
     }
