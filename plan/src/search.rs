@@ -618,4 +618,32 @@ mod tests {
             &grids[..grids.len().min(12)]
         );
     }
+
+    /// DeepSeek-AI (2024): p 16, e 64, ZeRO-1 and DualPipe on 2,048 H800, with 15,360 sequences of 4,096 tokens.
+    #[test]
+    fn deepseek_v3_has_a_pipeline_of_16_and_experts_as_far_as_its_network_allows() {
+        let request = Request {
+            global_batch_tokens: 15_360 * 4096,
+            gradients: Precision::Fp32,
+            schedule: Some(Schedule::DualPipe),
+            ..request("deepseek-v3", "h800", 2048)
+        };
+        let published = |request: &Request| {
+            let found = request.search().unwrap().configurations;
+            let is_it =
+                |layout: &ParallelLayout| (layout.tp, layout.pp, layout.ep, layout.zero) == (1, 16, 64, Zero::One);
+            let published = found.iter().find(|found| is_it(&found.layout)).unwrap();
+            published.tokens_per_second / found[0].tokens_per_second
+        };
+        let ParallelLayout { dp, tp, pp, .. } = grids(&request)[0].layout;
+        assert_eq!((dp, tp, pp), (128, 1, 16));
+        // A token goes to eight experts, of which seven are on other nodes, with two bytes both ways. Theirs goes to four nodes at
+        // most, once to each, half of the time to its own among them; with one byte on the way there.
+        let share = published(&request);
+        assert!((0.6..0.7).contains(&share), "{share}");
+        let network_bandwidth = request.assumptions.network_bandwidth * (7.0 * (2.0 + 2.0)) / (3.5 * (1.0 + 2.0));
+        let assumptions = Assumptions { network_bandwidth, ..request.assumptions };
+        let share = published(&Request { assumptions, ..request });
+        assert!(share > 0.9, "{share}");
+    }
 }
