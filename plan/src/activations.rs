@@ -1,12 +1,13 @@
 //! Memory that the forward pass leaves for the backward pass.
 //!
-//! Per token of one layer, in elements of the compute precision unless said otherwise, `h` hidden, `q` and `k` the
-//! widths of queries and keys, `f` the feed-forward width, `a` heads, `s` the sequence length, `t` tensor ranks:
+//! Per token of one layer, in elements of the compute precision unless said otherwise, `h` hidden, `q`, `k` and `v` the
+//! widths of queries, keys and values, `f` the feed-forward width, `a` heads, `s` the sequence length, `t` tensor ranks:
 //!
 //! | kept | elements |
 //! |---|---|
 //! | inputs and outputs of both norms | 4h, on every tensor rank; 4h / t with sequence parallelism |
-//! | queries, keys, values, attention's output | (2q + 2k) / t |
+//! | queries, keys, values, attention's output | (2q + 2k) / t; (q + k + 2v) / t where attention is latent |
+//! | latent attention: what queries, keys and values are made of, and its norms' outputs | their widths; / t with sequence parallelism |
 //! | inside a plain network: before and after its activation | 2f / t |
 //! | inside a gated network: gate, up and their product | 3f / t |
 //! | naive attention: softmax, its dropout mask (a byte), and the result | (2as + as/2) / t |
@@ -95,7 +96,10 @@ impl ModelShape {
         recompute: Recompute,
         layer: u64,
     ) -> u128 {
-        let [h, q, k, a] = [self.hidden, self.query_width(), self.kv_width(), self.heads].map(u128::from);
+        let widths = [self.query_width(), self.kv_width(), self.value_width(), self.attended_width()];
+        let qkv: u128 = widths.into_iter().map(u128::from).sum();
+        let [h, a] = [self.hidden, self.heads].map(u128::from);
+        let narrow = self.latent.map_or(0, |latent| u128::from(latent.down() + latent.normed()));
         let (s, t) = (u128::from(layout.sequence_length), u128::from(layout.tp));
         let (element, shares) = (u128::from(layout.precision.bytes()), u128::from(layout.token_shares()));
         let norms = 4 * self.norm_bytes_per_token(layout);
@@ -104,11 +108,11 @@ impl ModelShape {
         match attention {
             Attention::Naive => {
                 let scores = if selective { 0 } else { a * s * (2 * element + 1) };
-                norms + 2 * h / shares + inside + (element * (2 * q + 2 * k) + scores) / t
+                norms + (2 * h + element * narrow) / shares + inside + (element * qkv + scores) / t
             }
             Attention::Flash => {
-                let attention = if selective { 0 } else { element * (2 * q + 2 * k) + 4 * a };
-                norms + inside + attention / t
+                let attention = if selective { 0 } else { element * narrow / shares + (element * qkv + 4 * a) / t };
+                norms + inside + attention
             }
         }
     }

@@ -210,7 +210,12 @@ fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
         (layout.stage_layers(model, stage), layout.through_a_chunk(), layout.micro_batch_tokens());
     let (embedding, head) = (u64::from(layout.has_embedding(stage)), u64::from(layout.has_head(stage)));
     let of = |operation, count: u64, bytes: f64| Traffic::new(Axis::Tensor, operation, layout.tp, count, bytes);
-    let activations = |operation, count: u64| of(operation, m * count, (m * count) as f64 * message);
+    // Of these messages some are of what goes into attention, which is narrower where attention is latent.
+    let before = (tokens * model.width_before_attention() * layout.precision.bytes()) as f64;
+    let activations = |operation, count: u64, before_attention: u64| {
+        let bytes = (count - before_attention) as f64 * message + before_attention as f64 * before;
+        of(operation, m * count, m as f64 * bytes)
+    };
     // The head has logits of some of the vocabulary: the largest of each row, its sum and its target's, in fp32.
     let rows = of("all_reduce", 2 * m * head, (12 * tokens * m * head) as f64);
     // Each rank knows a part of what the weights of a token's experts would change.
@@ -222,7 +227,7 @@ fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
     let forwards = forwards(layout);
     let sums = 2 * (forwards + 1) * layers + embedding + head;
     if !layout.sequence_parallel {
-        return with_all_reduces(vec![activations("all_reduce", sums)], [rows, choices]);
+        return with_all_reduces(vec![activations("all_reduce", sums, layers)], [rows, choices]);
     }
     // Before each pair of matrices, forward; backward for the gradient, and for the input that a weight's gradient needs.
     let gathers = 2 * (forwards + 2) * layers + embedding + 2 * head;
@@ -230,10 +235,13 @@ fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
     let times = if layout.zero >= Zero::Two && layout.replicas() > 1 { m } else { 1 };
     let norms = times * (2 * layers + head);
     let norms = of("all_reduce", norms, (norms * model.hidden * layout.gradients.bytes()) as f64);
-    with_all_reduces(
-        vec![activations("all_gather", gathers), activations("reduce_scatter", sums)],
-        [rows, choices, norms],
-    )
+    // The same holds for matrices that go down to narrow vectors, and for the norms of these.
+    let narrow = model.latent.map_or(0, |latent| model.hidden * latent.down() + latent.normed());
+    let times = if narrow > 0 { times * layers } else { 0 };
+    let narrow = of("all_reduce", times, (times * narrow * layout.gradients.bytes()) as f64);
+    let gathered = activations("all_gather", gathers, (forwards + 1) * layers);
+    let scattered = activations("reduce_scatter", sums, layers);
+    with_all_reduces(vec![gathered, scattered], [rows, choices, norms, narrow])
 }
 
 /// Kinds of messages, with further all-reduces of the same ranks.
@@ -353,6 +361,31 @@ mod tests {
         assert_eq!(
             traffic(shared, 0, Axis::Tensor),
             [of("all_gather", gathers), of("reduce_scatter", scatters), ("all_reduce", rows + 65, small, small)]
+        );
+    }
+
+    /// Gradients of 1,536 + 512 + 64 instead of 7,168 go back from latent attention, and tensor ranks hold what goes down to these.
+    #[test]
+    fn latent_attention_has_narrow_messages_before_it() {
+        let model = ModelShape { experts: None, ..ModelShape::preset("deepseek-v3").unwrap() };
+        let of = |layout: ParallelLayout| -> Vec<(&'static str, u64, f64)> {
+            layout.check(&model).unwrap();
+            let all = Traffic::of_stage(&model, &layout, 0).into_iter().filter(|traffic| traffic.axis == Axis::Tensor);
+            all.map(|traffic| (traffic.operation, traffic.count, traffic.bytes)).collect()
+        };
+        let base = ParallelLayout { tp: 2, ..ParallelLayout::default() };
+        let message = |width: u64| (1024 * width * 2) as f64;
+        let (wide, narrow, rows) = (message(7168), message(2112), 12.0 * 1024.0);
+        let sums = (3.0 * 61.0 + 2.0) * wide + 61.0 * narrow;
+        assert_eq!(of(base), [("all_reduce", 4 * 61 + 2 + 2, sums + rows)]);
+        let down = 61.0 * 2.0 * (7168.0 * 2112.0 + 2048.0);
+        assert_eq!(
+            of(ParallelLayout { sequence_parallel: true, ..base }),
+            [
+                ("all_gather", 6 * 61 + 3, (4.0 * 61.0 + 3.0) * wide + 2.0 * 61.0 * narrow),
+                ("reduce_scatter", 4 * 61 + 2, sums),
+                ("all_reduce", 2 + 123 + 61, rows + 123.0 * 2.0 * 7168.0 + down),
+            ]
         );
     }
 

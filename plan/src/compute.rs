@@ -2,8 +2,8 @@
 //!
 //! - **Matrix products** run at the assumed share of the peak, or as fast as memory gives their operands and takes their
 //!   result. A product with fewer tiles of 128 × 128 than the device has multiprocessors leaves the others idle.
-//! - **Attention** in tiles skips what the causal mask hides: `2·S·q` FLOPs a token forward and `5·S·q` backward, where
-//!   scores are computed again, for a sequence of S and queries of width q. It has an efficiency of its own, for heads of
+//! - **Attention** in tiles skips what the causal mask hides: `S·(q + o)` FLOPs a token forward and `S·(3q + 2o)` backward, where
+//!   scores are computed again, for a sequence of S, queries of width q and results of width o. It has an efficiency of its own, for heads of
 //!   128 and long sequences: beside its products it takes exponentials, one for each score however wide the head is, and each
 //!   token costs something however long its sequence is. Naive attention multiplies the whole square, and reads and writes it
 //!   several times.
@@ -19,6 +19,7 @@ use crate::{
     assumptions::Assumptions,
     device::Device,
     experts::Layers,
+    latent::Latent,
     layout::{ParallelLayout, Recompute},
     shape::{Experts, FeedForward, ModelShape},
 };
@@ -35,7 +36,8 @@ const COST_OF_TOKEN: f64 = 1900.0;
 /// What flash attention reaches with the heads of a model in sequences of a length, as a share of what it reaches with heads of
 /// 128 in long ones.
 pub fn attention_by_shape(model: &ModelShape, sequence_length: u64) -> f64 {
-    let by_width = 2.0 / (1.0 + HEAD / model.head_dim as f64);
+    let width = (model.head_dim + model.value_dim()) as f64 / 2.0;
+    let by_width = 2.0 / (1.0 + HEAD / width);
     1.0 / (1.0 / by_width + COST_OF_TOKEN / sequence_length as f64)
 }
 
@@ -197,17 +199,35 @@ impl RankWork<'_> {
         let (model, t) = (self.model, self.layout.tp);
         let stacked = (model.query_width() + 2 * model.kv_width()).div_ceil(t);
         Projections {
-            input: self.matrix(self.tokens(), stacked, model.hidden),
-            output: self.matrix(self.tokens(), model.hidden, model.query_width().div_ceil(t)),
+            input: match model.latent {
+                Some(latent) => self.latent(latent),
+                None => self.matrix(self.tokens(), stacked, model.hidden),
+            },
+            output: self.matrix(self.tokens(), model.hidden, model.attended_width().div_ceil(t)),
         }
+    }
+
+    /// Down to narrow vectors, with this rank's tokens; their norms; and up to its heads.
+    fn latent(&self, latent: Latent) -> BothWays {
+        let (model, layout) = (self.model, self.layout);
+        let (tokens, shares) = (self.tokens(), layout.token_shares());
+        let down = self.matrix(tokens.div_ceil(shares), latent.down(), model.hidden);
+        let queries = latent.query_rank.unwrap_or(model.hidden);
+        let queries = self.matrix(tokens, model.query_width().div_ceil(layout.tp), queries);
+        let keys = self.matrix(tokens, latent.up(model).div_ceil(layout.tp), latent.kv_rank);
+        let bytes = latent.normed() as f64 / shares as f64 * self.element();
+        let norms = 1 + u64::from(latent.query_rank.is_some());
+        let normed = [self.moved(norms, 2.0 * bytes), self.moved(norms, 4.0 * bytes)];
+        [0, 1].map(|way| down[way] + queries[way] + keys[way] + normed[way])
     }
 
     fn attention(&self) -> BothWays {
         let (model, t) = (self.model, self.layout.tp as f64);
         let (length, tokens) = (self.layout.sequence_length as f64, self.tokens() as f64);
-        let width = model.query_width() as f64 / t;
-        let at = |flops: f64, efficiency: f64, kernels: f64| Busy {
-            seconds: flops * length * width * tokens / (self.peak() * efficiency),
+        let (query, output) = (model.query_width() as f64 / t, model.attended_width() as f64 / t);
+        // Products as wide as queries, and as results.
+        let at = |[queries, outputs]: [f64; 2], efficiency: f64, kernels: f64| Busy {
+            seconds: (queries * query + outputs * output) * length * tokens / (self.peak() * efficiency),
             kernels,
         };
         match self.assumptions.attention {
@@ -216,7 +236,7 @@ impl RankWork<'_> {
                     self.assumptions.attention_efficiency * attention_by_shape(model, self.layout.attended_length());
                 let blocks = self.layout.attended_blocks() as f64;
                 let [forward, backward] = self.merging();
-                [at(2.0, efficiency, blocks) + forward, at(5.0, efficiency, 5.0 * blocks) + backward]
+                [at([1.0, 1.0], efficiency, blocks) + forward, at([3.0, 2.0], efficiency, 5.0 * blocks) + backward]
             }
             Attention::Naive => {
                 let efficiency = self.assumptions.compute_efficiency;
@@ -225,8 +245,8 @@ impl RankWork<'_> {
                 // read. Backward: its gradient is written, goes back through both, and is read for queries and keys.
                 let [forward, backward] = [6.0, 8.0].map(|times| times * self.element() + 1.0);
                 [
-                    at(4.0, efficiency, 2.0) + self.moved(2, scores * forward),
-                    at(8.0, efficiency, 4.0) + self.moved(2, scores * backward),
+                    at([2.0, 2.0], efficiency, 2.0) + self.moved(2, scores * forward),
+                    at([4.0, 4.0], efficiency, 4.0) + self.moved(2, scores * backward),
                 ]
             }
         }
@@ -238,12 +258,13 @@ impl RankWork<'_> {
             return BothWays::default();
         }
         let (model, t) = (self.model, self.layout.tp as f64);
-        let (query, keys) = (model.query_width() as f64 / t, 2.0 * model.kv_width() as f64 / t);
+        let (query, output) = (model.query_width() as f64 / t, model.attended_width() as f64 / t);
+        let keys = (model.kv_width() + model.value_width()) as f64 / t;
         let blocks = self.layout.attended_blocks();
         // A block has half of the tokens here.
         let element = self.element() * blocks as f64 / 2.0;
         [
-            self.moved(3 * blocks, element * (2.0 * (query + keys) + 3.0 * query)),
+            self.moved(3 * blocks, element * (2.0 * (query + keys) + 3.0 * output)),
             self.moved(4 * blocks, element * (2.0 + 3.0) * (query + keys)),
         ]
     }

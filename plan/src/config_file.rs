@@ -82,6 +82,23 @@ mod tests {
             "vocab_size": 102400, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
             "first_k_dense_replace": 1, "moe_layer_freq": 1}"#;
         assert_eq!(parameters(deepseek), 16_375_728_128);
+        // The layer that predicts a second token is not counted.
+        let deepseek_v3 = r#"{"model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432,
+            "moe_intermediate_size": 2048, "num_hidden_layers": 61, "num_attention_heads": 128,
+            "num_key_value_heads": 128, "vocab_size": 129280, "n_routed_experts": 256, "n_shared_experts": 1,
+            "num_experts_per_tok": 8, "first_k_dense_replace": 3, "moe_layer_freq": 1, "q_lora_rank": 1536,
+            "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 64,
+            "num_nextn_predict_layers": 1}"#;
+        let model = parse(deepseek_v3, "deepseek-v3").unwrap().check().unwrap();
+        assert_eq!(model, ModelShape::preset("deepseek-v3").unwrap());
+        let deepseek_v2_lite = r#"{"model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944,
+            "moe_intermediate_size": 1408, "num_hidden_layers": 27, "num_attention_heads": 16,
+            "num_key_value_heads": 16, "vocab_size": 102400, "n_routed_experts": 64, "n_shared_experts": 2,
+            "num_experts_per_tok": 6, "first_k_dense_replace": 1, "moe_layer_freq": 1, "q_lora_rank": null,
+            "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}"#;
+        assert_eq!(parameters(deepseek_v2_lite), 15_706_484_224);
+        let error = parse(&deepseek_v3.replace("kv_lora_rank", "rank"), "config").unwrap_err();
+        assert!(error.contains("it has no kv_lora_rank"), "{error}");
         let gpt2 = r#"{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": null,
             "n_positions": 1024, "vocab_size": 50257}"#;
         assert_eq!(parameters(gpt2), 124_439_808);
@@ -126,6 +143,7 @@ mod tests {
             ("layers = 2\ncolour = 3", "unknown field"),
             ("layers = 2\nbiases = { qvk = true }", "unknown field"),
             ("layers = 2\nexperts = { count = 2, top_k = 1, topk = 1 }", "unknown field"),
+            ("layers = 2\nlatent = { kv_rank = 2, rotary_dim = 1, value_dim = 1, rank = 1 }", "unknown field"),
             ("not even toml", "expected"),
         ] {
             let error = parse(text, "config").unwrap_err();

@@ -69,7 +69,7 @@ impl ParallelLayout {
 
     /// Bytes of a rank's keys and values of a micro-batch, in one layer.
     fn key_bytes(&self, model: &ModelShape) -> u64 {
-        self.micro_batch_tokens() * 2 * model.kv_width() / self.tp * self.precision.bytes()
+        self.micro_batch_tokens() * (model.kv_width() + model.value_width()) / self.tp * self.precision.bytes()
     }
 
     /// Bytes that keys, values and their gradients take on the way, at most.

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     error::PlanError,
+    latent::Latent,
     shape::{Biases, Experts, FeedForward, ModelShape, Norm},
 };
 
@@ -35,6 +36,7 @@ pub(crate) struct Words {
     heads: u64,
     kv_heads: Option<u64>,
     head_dim: Option<u64>,
+    latent: Option<WordsOfLatent>,
     ffn: u64,
     feed_forward: Option<FeedForward>,
     vocabulary: u64,
@@ -70,12 +72,31 @@ struct WordsOfExperts {
     dense_layers: u64,
     #[serde(default)]
     dense_ffn: u64,
+    #[serde(default)]
+    router_bias: bool,
+}
+
+/// As [`Latent`], but a word too many is a typing error.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WordsOfLatent {
+    query_rank: Option<u64>,
+    kv_rank: u64,
+    rotary_dim: u64,
+    value_dim: u64,
+}
+
+impl From<WordsOfLatent> for Latent {
+    fn from(words: WordsOfLatent) -> Latent {
+        let WordsOfLatent { query_rank, kv_rank, rotary_dim, value_dim } = words;
+        Latent { query_rank, kv_rank, rotary_dim, value_dim }
+    }
 }
 
 impl From<WordsOfExperts> for Experts {
     fn from(words: WordsOfExperts) -> Experts {
-        let WordsOfExperts { count, top_k, shared, dense_layers, dense_ffn } = words;
-        Experts { count, top_k, shared, dense_layers, dense_ffn }
+        let WordsOfExperts { count, top_k, shared, dense_layers, dense_ffn, router_bias } = words;
+        Experts { count, top_k, shared, dense_layers, dense_ffn, router_bias }
     }
 }
 
@@ -89,6 +110,7 @@ impl Words {
             heads: self.heads,
             kv_heads: self.kv_heads.unwrap_or(self.heads),
             head_dim: head_dim(self.head_dim, self.hidden, self.heads)?,
+            latent: self.latent.map(Latent::from),
             ffn: self.ffn,
             feed_forward: self.feed_forward.unwrap_or(FeedForward::Gated),
             vocabulary: self.vocabulary,
@@ -113,7 +135,9 @@ fn head_dim(said: Option<u64>, hidden: u64, heads: u64) -> Result<u64, String> {
     }
 }
 
-const KNOWN_TYPES: &str = "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek and gpt2";
+/// Decoders whose configurations have the same words, beside GPT-2.
+const DECODERS: [&str; 9] =
+    ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek", "deepseek_v2", "deepseek_v3"];
 
 fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, String> {
     if config.get("vision_config").is_some() || config.get("image_size").is_some() {
@@ -142,6 +166,7 @@ fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, Strin
             heads,
             kv_heads: heads,
             head_dim: head_dim(None, hidden, heads)?,
+            latent: None,
             ffn: optional("n_inner")?.unwrap_or(hidden.saturating_mul(4)),
             feed_forward: FeedForward::Plain,
             vocabulary: required("vocab_size")?,
@@ -153,8 +178,8 @@ fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, Strin
             experts: None,
         });
     }
-    if !["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek"].contains(&model_type) {
-        return Err(format!("its model_type is {model_type}; supported are {KNOWN_TYPES}"));
+    if !DECODERS.contains(&model_type) {
+        return Err(format!("its model_type is {model_type}; supported are {} and gpt2", DECODERS.join(", ")));
     }
     let (hidden, heads) = (required("hidden_size")?, required("num_attention_heads")?);
     let attention_bias = flag("attention_bias", false)?;
@@ -169,7 +194,7 @@ fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, Strin
             }
             Some(Experts { count: required("num_experts")?, top_k: top_k()?, ..Experts::default() })
         }
-        "deepseek" => {
+        "deepseek" | "deepseek_v2" | "deepseek_v3" => {
             if optional("moe_layer_freq")?.is_some_and(|every| every != 1) {
                 return Err("only some of its layers have experts, which is not supported".into());
             }
@@ -180,19 +205,34 @@ fn from_hugging_face(config: &Value, fallback: &str) -> Result<ModelShape, Strin
                 shared: optional("n_shared_experts")?.unwrap_or(0),
                 dense_layers,
                 dense_ffn: if dense_layers > 0 { required("intermediate_size")? } else { 0 },
+                router_bias: model_type == "deepseek_v3",
             })
         }
         _ => None,
     };
-    let ffn =
-        if ["qwen3_moe", "deepseek"].contains(&model_type) { "moe_intermediate_size" } else { "intermediate_size" };
+    let latent = match model_type {
+        "deepseek_v2" | "deepseek_v3" => Some(Latent {
+            query_rank: optional("q_lora_rank")?,
+            kv_rank: required("kv_lora_rank")?,
+            rotary_dim: required("qk_rope_head_dim")?,
+            value_dim: required("v_head_dim")?,
+        }),
+        _ => None,
+    };
+    let head_dim = match latent {
+        Some(latent) => required("qk_nope_head_dim")?.saturating_add(latent.rotary_dim),
+        None => head_dim(optional("head_dim")?, hidden, heads)?,
+    };
+    let is_of_experts = model_type == "qwen3_moe" || model_type.starts_with("deepseek");
+    let ffn = if is_of_experts { "moe_intermediate_size" } else { "intermediate_size" };
     Ok(ModelShape {
         name,
         layers: required("num_hidden_layers")?,
         hidden,
         heads,
         kv_heads: optional("num_key_value_heads")?.unwrap_or(heads),
-        head_dim: head_dim(optional("head_dim")?, hidden, heads)?,
+        head_dim,
+        latent,
         ffn: required(ffn)?,
         feed_forward: FeedForward::Gated,
         vocabulary: required("vocab_size")?,

@@ -146,6 +146,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn passes_overlap_but_for_the_first_and_last() {
+        for (schedule, stages, micro_batches, passes) in [
+            (Schedule::DualPipe, 2, 4, 4),
+            (Schedule::DualPipe, 8, 20, 20),
+            (Schedule::DualPipe, 16, 120, 120),
+            (Schedule::DualPipeV, 4, 10, 20),
+            (Schedule::DualPipeV, 8, 64, 128),
+        ] {
+            let overlapped = |stage| {
+                let turns = schedule.turns(stage, stages, micro_batches, 2);
+                turns.iter().filter(|turn| turn.beside.is_some()).count()
+            };
+            let least = (0..stages).map(overlapped).min().unwrap() as f64 / f64::from(passes);
+            assert!(
+                (schedule.overlapped(stages, micro_batches) - least).abs() < 1e-12,
+                "{schedule:?} {stages} {least}"
+            );
+        }
+    }
+
     /// The same table: activations of one micro-batch more than there are pieces.
     #[test]
     fn one_more_is_in_flight_than_there_are_pieces() {

@@ -11,7 +11,7 @@ use crate::{
 impl Experts {
     /// Says what cannot be.
     pub(crate) fn check(&self, layers: u64) -> Result<(), PlanError> {
-        let Experts { count, top_k, shared, dense_layers, dense_ffn } = *self;
+        let Experts { count, top_k, shared, dense_layers, dense_ffn, router_bias: _ } = *self;
         let wrong = |why: String| Err(PlanError::Shape(why));
         if top_k > count {
             return wrong(format!("top_k {top_k} is impossible with {count} experts"));

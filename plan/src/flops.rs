@@ -2,7 +2,8 @@
 //!
 //! A matrix product of m×k by k×n takes 2·m·k·n. Training does each one three times: forward, and backward for its
 //! two arguments. So a parameter of a matrix takes six a token. Attention multiplies queries with keys and weights with
-//! values, each of sequence × width, which is 12·sequence·width a token and layer.
+//! values, each of sequence × width, which is 12·sequence·width a token and layer; 6·sequence·(width of keys + width of values),
+//! where these differ.
 
 use serde::{Deserialize, Serialize};
 
@@ -68,8 +69,7 @@ impl ModelShape {
             (Recompute::Selective, Attention::Naive) => forward_attention,
             // From the output of the norm: queries, keys and values too.
             (Recompute::Selective, Attention::Flash) => {
-                let projections = (self.hidden * (self.query_width() + 2 * self.kv_width())) as f64;
-                2.0 * layers * projections + forward_attention
+                2.0 * layers * self.matrices_before_attention() + forward_attention
             }
             // The forward pass of every layer.
             (Recompute::Full, _) => 2.0 * self.matrices_of_layers() + forward_attention,
@@ -84,7 +84,7 @@ impl ModelShape {
 
     /// FLOPs of attention itself, forward and backward, for one token in one layer.
     fn attention_flops(&self, sequence_length: u64) -> f64 {
-        12.0 * sequence_length as f64 * self.query_width() as f64
+        6.0 * sequence_length as f64 * (self.query_width() + self.attended_width()) as f64
     }
 
     /// Parameters of the matrices of all layers that a token goes through.
@@ -98,6 +98,12 @@ impl ModelShape {
     fn matrices_of_layer(&self, layer: u64) -> f64 {
         let of_a_token = |tensor: &Tensor| (self.active_copies(tensor) * tensor.rows * tensor.columns) as f64;
         self.layer_tensors(layer).iter().filter(|tensor| tensor.multiplies).map(of_a_token).sum()
+    }
+
+    /// Parameters of the matrices that make queries, keys and values, in one layer.
+    fn matrices_before_attention(&self) -> f64 {
+        let tensors = self.tensors_before_attention();
+        tensors.iter().filter(|tensor| tensor.multiplies).map(|tensor| tensor.parameters() as f64).sum()
     }
 
     fn head_matrix(&self) -> f64 {

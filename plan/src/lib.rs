@@ -14,6 +14,7 @@
 mod activations;
 mod assumptions;
 mod calibration;
+mod candidates;
 mod communication;
 mod compute;
 #[cfg(feature = "files")]
@@ -27,6 +28,7 @@ mod error;
 mod experts;
 mod flops;
 mod gathers;
+mod latent;
 mod layout;
 mod memory;
 mod numbers;
@@ -45,6 +47,7 @@ pub mod text;
 pub use activations::Attention;
 pub use assumptions::Assumptions;
 pub use calibration::{Calibration, MeasuredAssumption, MeasuredRates};
+pub use candidates::Wanted;
 pub use communication::{Axis, Traffic};
 pub use compute::{attention_by_shape, kernels_per_step};
 pub use context::{CHUNKS_OF_RANK, ContextExchange};
@@ -52,6 +55,7 @@ pub use counted::{CountedModel, Model};
 pub use device::{Device, Peaks, possible_peak};
 pub use error::PlanError;
 pub use flops::Convention;
+pub use latent::Latent;
 pub use layout::{Coordinates, ParallelLayout, Precision, Recompute, Zero};
 pub use memory::MemoryPlan;
 pub use numbers::NumberType;
@@ -65,3 +69,5 @@ pub use tensors::{Part, Split, Tensor};
 
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod published;

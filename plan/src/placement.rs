@@ -204,7 +204,7 @@ mod tests {
     use proptest::{option, prelude::*, sample::select};
 
     use super::*;
-    use crate::{Attention, Biases, Experts, FeedForward, MemoryPlan, Norm, Schedule};
+    use crate::{Attention, Biases, Experts, FeedForward, Latent, MemoryPlan, Norm, Schedule};
 
     prop_compose! {
         /// Layouts and models that fit each other, small enough to look at every element.
@@ -215,6 +215,7 @@ mod tests {
             learned_positions in option::of(1..5_u64),
             experts in option::of((1..4_u64, 0..2_u64, any::<bool>())),
             ep in 1..3_u64,
+            latent in option::weighted(0.3, (option::of(1..4_u64), 1..4_u64, 1..4_u64)),
             zero in select(&Zero::ALL[..]),
         ) -> (ModelShape, ParallelLayout) {
             let ((dp, tp, pp, chunks), (layers, hidden, kv_heads, share, head_dim, ffn, vocabulary)) = (grid, sizes);
@@ -223,22 +224,28 @@ mod tests {
             let layers = layers * pp * chunks;
             let experts = experts.map(|(count, shared, has_dense)| {
                 let dense_layers = u64::from(has_dense && layers > 1);
-                Experts { count: count * ep, top_k: 1, shared, dense_layers, dense_ffn: 2 * tp * dense_layers }
+                let dense_ffn = 2 * tp * dense_layers;
+                Experts { count: count * ep, top_k: 1, shared, dense_layers, dense_ffn, router_bias: has_dense }
             });
+            let latent = latent.map(|(query_rank, kv_rank, value_dim)| {
+                Latent { query_rank, kv_rank, rotary_dim: 1, value_dim }
+            });
+            let is_latent = latent.is_some();
             let model = ModelShape {
                 name: "any".into(),
                 layers,
                 hidden,
-                heads: kv_heads * tp * share,
+                heads: kv_heads * tp * if is_latent { 1 } else { share },
                 kv_heads: kv_heads * tp,
                 head_dim,
+                latent,
                 ffn: ffn * tp,
                 feed_forward: if flags[0] { FeedForward::Gated } else { FeedForward::Plain },
                 vocabulary,
                 tied_embeddings: flags[1],
                 norm: if flags[2] { Norm::Rms } else { Norm::Layer },
-                biases: Biases { qkv: flags[3], output: flags[4], ffn: flags[5] },
-                qk_norm: flags[6],
+                biases: Biases { qkv: flags[3] && !is_latent, output: flags[4], ffn: flags[5] },
+                qk_norm: flags[6] && !is_latent,
                 learned_positions,
                 experts,
             };
@@ -402,7 +409,9 @@ mod tests {
                 let is_layer = |unit: &&Unit| matches!(unit.part, Part::Layer(_) | Part::Experts(_));
                 for unit in placement.units.iter().filter(is_layer) {
                     let slots = placement.slots_of(unit);
-                    for stacked in [&["q", "k", "v"][..], &["gate", "up"], &["q.bias", "k.bias", "v.bias"]] {
+                    let queries = if model.latent.is_some() { &["q", "kv_down"][..] } else { &["q", "k", "v"] };
+                    let others: [&[&str]; 3] = [&["q_down", "kv_down"], &["gate", "up"], &["q.bias", "k.bias", "v.bias"]];
+                    for stacked in others.into_iter().chain([queries]) {
                         for first in slots.iter().enumerate().filter(|(_, slot)| slot.name == stacked[0]) {
                             let (index, first) = first;
                             for (slot, name) in slots[index..].iter().zip(stacked) {

@@ -4,11 +4,12 @@
 //!   last one when the output projection is heavy: with `t` the time of a stage for one micro-batch, `m` micro-batches
 //!   and `v` chunks, a step takes `m·max(t) + (Σt − max(t)) / v`. With equal stages that is the ideal bubble. In a
 //!   zero-bubble schedule the others wait for less by twice the time of the gradients of weights. DualPipe's stages wait for
-//!   `(pieces/2 − 1)(F&B + B − 3W)`; nothing is assumed to be gained by passes that overlap, but that transfers hide.
+//!   `(pieces/2 − 1)(F&B + B − 3W)`; passes that overlap hide transfers and what goes to experts, and gain nothing else.
 //! - **Tensor-parallel** communication stands in the way of compute, but for the assumed share. With sequence parallelism, so do a
 //!   gather and a reduce-scatter instead of each all-reduce; gathers for the gradients of weights go on beside it.
 //! - **Expert-parallel** communication stands in the way as well: tokens go to experts and back, forward and backward. Experts
-//!   are taken to be chosen equally often.
+//!   are taken to be chosen equally often, so that a rank sends as much to each other one: over the link to those of its node, and over
+//!   its own network to all others. Where passes overlap, it hides behind the assumed share of their compute.
 //! - **Rings** have a hop for each rank, and each hop takes a while however little is sent.
 //! - **Pipeline** transfers: only as many micro-batches are in flight as there are stages, so each pays for its way there
 //!   and back once in a round: `2·x·m·(p−1) / (p·v)` for a transfer of `x`, which the simulator bears out.
@@ -65,9 +66,9 @@ impl Prediction {
         let compute = m * busiest_stage;
 
         let in_the_way = ParallelLayout { sequence_parallel: false, ..*layout };
+        let stages = [0, layout.pp / 2, layout.pp - 1].map(|stage| Traffic::of_stage(model, &in_the_way, stage));
         let busiest = |axis: Axis, link: &dyn Fn(&Traffic) -> (f64, f64)| {
-            [0, layout.pp / 2, layout.pp - 1].into_iter().fold(0.0, |most: f64, stage| {
-                let traffic = Traffic::of_stage(model, &in_the_way, stage);
+            stages.iter().fold(0.0, |most: f64, traffic| {
                 let of_axis = traffic.iter().filter(|traffic| traffic.axis == axis);
                 let seconds = of_axis.map(|traffic| {
                     let (bandwidth, latency) = link(traffic);
@@ -101,9 +102,21 @@ impl Prediction {
             }
             ContextExchange::AllGather => context,
         };
-        // What goes to experts and back stands in the way, too: a rank has nothing to do for them before. Those who share
-        // experts are as far from each other as parts of sequences make them.
-        let tensor = tensor + busiest(Axis::Expert, &|_| ring(layout.ep, (near / layout.cp).max(1)));
+        // What goes to experts and back stands in the way, too: a rank has nothing to do for them before, unless it has another
+        // pass. Those who share experts are as far from each other as parts of sequences make them.
+        let (ep, in_node) = (layout.ep, (near / layout.cp).max(1));
+        let expert = busiest(Axis::Expert, &|traffic| match traffic.operation {
+            "all_to_all" if ep > in_node => {
+                let (_, latency) = ring(ep, in_node);
+                let others = (ep - 1) as f64;
+                let in_this_node = link_bandwidth * others / (in_node - 1) as f64;
+                (in_this_node.min(network_bandwidth * others / (ep - in_node) as f64), latency)
+            }
+            _ => ring(ep, in_node),
+        });
+        let overlapped = layout.schedule.overlapped(layout.pp, layout.micro_batches);
+        let hidden = overlapped * expert.min(assumptions.data_overlap * compute);
+        let tensor = tensor + expert - hidden;
         let (shards, groups) = (layout.shards(), layout.dp_replicate);
         let data = busiest(layout.replica_axis(), &|traffic| match traffic.operation {
             "all_reduce" if groups > 1 => ring(groups, (near / shards).max(1)),
@@ -242,6 +255,44 @@ mod tests {
         let exposed = |node: fn(&mut Assumptions)| predict(&model, "h100", layout, node).exposed_communication;
         let (one, two) = (exposed(|_| {}), exposed(|assumptions| assumptions.gpus_per_node = 4));
         assert!(close(two / one, 450.0 / 200.0), "four networks of 50 GB/s each: {one} {two}");
+    }
+
+    /// Tokens to ranks of other nodes go over the one network of a rank, whichever share of them that is.
+    #[test]
+    fn experts_on_other_nodes_are_as_far_as_the_network() {
+        let model = ModelShape::preset("deepseek-moe-16b").unwrap();
+        let exposed = |ep| {
+            let layout = ParallelLayout { dp: 32, ep, zero: Zero::One, ..ParallelLayout::default() };
+            predict(&model, "h100", layout, |assumptions| assumptions.data_overlap = 1.0).exposed_communication
+        };
+        // 27 layers, there and back, forward and backward; six experts for each of 1,024 tokens.
+        let bytes = 27.0 * 4.0 * 6.0 * 1024.0 * 2048.0 * 2.0;
+        let counts = |ep: f64| 27.0 * 4.0 * 64.0 * (ep - 1.0);
+        let inside = (bytes * 7.0 / 8.0 + counts(8.0)) / 450e9;
+        assert!(close(exposed(8), inside), "{} {inside}", exposed(8));
+        let across = bytes * 24.0 / 32.0 / 50e9 + counts(32.0) / 400e9;
+        assert!(close(exposed(32), across), "{} {across}", exposed(32));
+    }
+
+    #[test]
+    fn passes_that_overlap_hide_what_goes_to_experts() {
+        let model = ModelShape { layers: 4, ..ModelShape::preset("deepseek-v3").unwrap() };
+        let experts = model.experts.map(|experts| crate::Experts { dense_layers: 0, dense_ffn: 0, ..experts });
+        let model = ModelShape { experts, ..model };
+        let (schedule, chunks) = (Schedule::DualPipe, 2);
+        let layout =
+            ParallelLayout { dp: 8, ep: 8, pp: 4, micro_batches: 40, schedule, chunks, ..ParallelLayout::default() };
+        let exposed = |overlap: fn(&mut Assumptions)| predict(&model, "h800", layout, overlap).exposed_communication;
+        let all = exposed(|assumptions| assumptions.data_overlap = 0.0);
+        let some = exposed(|assumptions| assumptions.data_overlap = 0.01);
+        // A stage at an end has two layers, the embedding and the head, and half of the micro-batches go through each. Replicas
+        // have the last backward pass, and experts all passes that overlap.
+        let device = Device::named("h800").unwrap();
+        let assumptions = Assumptions::of(device);
+        let computed = Compute::of(&model, device, &assumptions, &layout).of_stage(model.layers_of(0..2), true, true);
+        let compute = 20.0 * computed.seconds(&assumptions);
+        let hidden = 0.01 * compute * (2.0 / 3.0 / 40.0 + (40.0 - 5.0) / 40.0);
+        assert!(close(all - some, hidden), "{} {hidden}", all - some);
     }
 
     #[test]

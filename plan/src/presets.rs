@@ -2,11 +2,12 @@
 
 use crate::{
     error::PlanError,
+    latent::Latent,
     shape::{Biases, Experts, FeedForward, ModelShape, Norm},
 };
 
 /// The names of the presets.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "tiny",
     "tiny-moe",
     "gpt2-124m",
@@ -23,6 +24,7 @@ const NAMES: [&str; 16] = [
     "mixtral-8x7b",
     "mixtral-8x22b",
     "deepseek-moe-16b",
+    "deepseek-v3",
 ];
 
 impl ModelShape {
@@ -54,8 +56,13 @@ impl ModelShape {
             "mixtral-8x7b" => with_experts(8, 2, llama(32, 4096, [32, 8, 128], 14_336, 32_000)),
             "mixtral-8x22b" => with_experts(8, 2, llama(56, 6144, [48, 8, 128], 16_384, 32_000)),
             "deepseek-moe-16b" => ModelShape {
-                experts: Some(Experts { count: 64, top_k: 6, shared: 2, dense_layers: 1, dense_ffn: 10_944 }),
+                experts: Some(deepseek_experts(64, 6, 2, [1, 10_944])),
                 ..llama(28, 2048, [16, 16, 128], 1408, 102_400)
+            },
+            "deepseek-v3" => ModelShape {
+                latent: Some(Latent { query_rank: Some(1536), kv_rank: 512, rotary_dim: 64, value_dim: 128 }),
+                experts: Some(Experts { router_bias: true, ..deepseek_experts(256, 8, 1, [3, 18_432]) }),
+                ..llama(61, 7168, [128, 128, 128 + 64], 2048, 129_280)
             },
             _ => return Err(PlanError::UnknownModel { name: name.into(), known: NAMES.join(", ") }),
         };
@@ -71,6 +78,7 @@ fn llama(layers: u64, hidden: u64, [heads, kv_heads, head_dim]: [u64; 3], ffn: u
         heads,
         kv_heads,
         head_dim,
+        latent: None,
         ffn,
         feed_forward: FeedForward::Gated,
         vocabulary,
@@ -85,6 +93,10 @@ fn llama(layers: u64, hidden: u64, [heads, kv_heads, head_dim]: [u64; 3], ffn: u
 
 fn with_experts(count: u64, top_k: u64, model: ModelShape) -> ModelShape {
     ModelShape { experts: Some(Experts { count, top_k, ..Experts::default() }), ..model }
+}
+
+fn deepseek_experts(count: u64, top_k: u64, shared: u64, [dense_layers, dense_ffn]: [u64; 2]) -> Experts {
+    Experts { count, top_k, shared, dense_layers, dense_ffn, ..Experts::default() }
 }
 
 fn qwen3_moe(layers: u64, hidden: u64, heads: [u64; 3], ffn: u64) -> ModelShape {

@@ -3,8 +3,9 @@
 use proptest::{option, prelude::*, sample::select};
 
 use crate::{
-    Assumptions, Attention, Axis, Biases, ContextExchange, Convention, Device, Experts, FeedForward, MemoryPlan,
-    ModelShape, Norm, ParallelLayout, Precision, Recompute, Request, Schedule, Split, Traffic, Zero, shard,
+    Assumptions, Attention, Axis, Biases, ContextExchange, Convention, Device, Experts, FeedForward, Latent,
+    MemoryPlan, ModelShape, Norm, ParallelLayout, Precision, Recompute, Request, Schedule, Split, Traffic, Wanted,
+    Zero, shard,
 };
 
 fn biases() -> impl Strategy<Value = Biases> {
@@ -29,22 +30,28 @@ prop_compose! {
         biases in biases(),
         learned_positions in option::of(size()),
         experts in option::of((size(), size())),
+        latent in option::weighted(0.2, (option::of(size()), size(), size(), size())),
     ) -> ModelShape {
         let (layers, hidden, kv_heads, share, head_dim, ffn, vocabulary) = sizes;
+        let latent = latent.map(|(query_rank, kv_rank, rotary_dim, value_dim)| {
+            Latent { query_rank, kv_rank, rotary_dim: rotary_dim.min(head_dim), value_dim }
+        });
+        let is_latent = latent.is_some();
         ModelShape {
             name: "any".into(),
             layers,
             hidden,
-            heads: kv_heads.saturating_mul(share.min(16)),
+            heads: kv_heads.saturating_mul(if is_latent { 1 } else { share.min(16) }),
             kv_heads,
             head_dim,
+            latent,
             ffn,
             feed_forward: if gated { FeedForward::Gated } else { FeedForward::Plain },
             vocabulary,
             tied_embeddings: flags[0],
             norm: if flags[1] { Norm::Rms } else { Norm::Layer },
-            biases,
-            qk_norm: flags[2],
+            biases: Biases { qkv: biases.qkv && !is_latent, ..biases },
+            qk_norm: flags[2] && !is_latent,
             learned_positions,
             experts: experts.map(|(count, top_k)| Experts { count, top_k: top_k.min(count), ..Experts::default() }),
         }
@@ -162,7 +169,7 @@ proptest! {
             sequence_length: length,
             precision: Precision::Bf16,
             gradients: Precision::Fp32,
-            schedule: None,
+            wanted: Wanted::default(),
         };
         if let Ok(search) = request.search() {
             prop_assert!(search.configurations.iter().all(|found| found.step_time_ns > 0.0 && found.mfu <= 1.0));

@@ -22,8 +22,14 @@ pub(crate) struct PutOff {
 impl PutOff {
     pub(crate) fn of(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> PutOff {
         // Of networks as wide as those of the last layer.
-        let widths = [model.hidden, model.query_width(), model.kv_width(), model.active_width(model.layers - 1)];
-        let [h, q, k, f] = widths.map(u128::from);
+        let widths = [model.hidden, model.attended_width(), model.active_width(model.layers - 1)];
+        let [h, o, f] = widths.map(u128::from);
+        let (qkv, [normed, down]) = match model.latent {
+            None => (model.query_width() + 2 * model.kv_width(), [0; 2]),
+            Some(latent) => (model.query_width() + latent.up(model), [latent.normed(), latent.down()]),
+        };
+        let [qkv, normed, down] = [qkv, normed, down].map(u128::from);
+        let shares = u128::from(layout.token_shares());
         // What is put off is of one chunk.
         let ways = if layout.schedule.is_dual() { 2 } else { 1 };
         let layers = u128::from(layout.stage_layers(model, stage).div_ceil(ways));
@@ -42,8 +48,8 @@ impl PutOff {
             _ => 0,
         };
         PutOff {
-            inputs: tokens * (whole + (q + f) / tensor),
-            gradients: tokens * (whole + (q + 2 * k + networks * f) / tensor),
+            inputs: tokens * (whole + normed / shares + (o + f) / tensor),
+            gradients: tokens * (whole + down / shares + (qkv + networks * f) / tensor),
             gathered: tokens * gathered,
             count: u128::from(layout.schedule.put_off(stage, layout.pp, layout.micro_batches)),
             most: u128::from(most),

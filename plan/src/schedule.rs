@@ -271,6 +271,18 @@ impl Schedule {
         }
     }
 
+    /// The share of forward passes beside which a backward pass goes on, on the stage of which that is least.
+    pub(crate) fn overlapped(self, stages: u64, micro_batches: u64) -> f64 {
+        let passes = match self {
+            Schedule::DualPipe => micro_batches,
+            Schedule::DualPipeV => 2 * micro_batches,
+            _ => return 0.0,
+        };
+        // Before the first comes back, and after the last has come in, a pass is alone.
+        let alone = (3 * self.pieces(stages, 2) / 2).saturating_sub(1).max(3);
+        1.0 - alone as f64 / passes as f64
+    }
+
     /// The share of time a stage has nothing to do, when every pass takes the same time and transfers take none.
     pub fn ideal_bubble(self, stages: u64, micro_batches: u64, chunks: u64) -> f64 {
         let (p, work) = (stages as f64, (micro_batches * chunks) as f64);

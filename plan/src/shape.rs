@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-use crate::{error::PlanError, tensors::Tensor};
+use crate::{error::PlanError, latent::Latent, tensors::Tensor};
 
 /// More parameters than this are a typing error.
 const MOST_PARAMETERS: u128 = 10_u128.pow(16);
@@ -22,6 +22,9 @@ pub struct ModelShape {
     pub kv_heads: u64,
     /// Width of one head.
     pub head_dim: u64,
+    /// What latent attention makes queries, keys and values of, if attention is latent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latent: Option<Latent>,
     /// Width inside the feed-forward network; of one expert, where there are experts.
     pub ffn: u64,
     /// What kind of feed-forward network.
@@ -52,6 +55,7 @@ struct Fields {
     heads: u64,
     kv_heads: u64,
     head_dim: u64,
+    latent: Option<Latent>,
     ffn: u64,
     feed_forward: FeedForward,
     vocabulary: u64,
@@ -133,6 +137,9 @@ pub struct Experts {
     /// Width of the network in these.
     #[serde(default)]
     pub dense_ffn: u64,
+    /// Whether the router adds a bias to each expert's score.
+    #[serde(default)]
+    pub router_bias: bool,
 }
 
 impl ModelShape {
@@ -141,7 +148,7 @@ impl ModelShape {
         self.heads * self.head_dim
     }
 
-    /// Width of all key heads together, which is that of the values too.
+    /// Width of all key heads together, which is that of the values too unless attention is latent.
     pub fn kv_width(&self) -> u64 {
         self.kv_heads * self.head_dim
     }
@@ -174,6 +181,7 @@ impl ModelShape {
             return Err(PlanError::Shape(format!("{heads} heads are not divisible by {kv_heads} kv_heads")));
         }
         experts.check(self.layers)?;
+        self.latent.map_or(Ok(()), |latent| latent.check(&self))?;
         // A layer has at most 2^20·2^22·3·2^17 parameters, so this cannot overflow.
         let of = |tensor: &Tensor| u128::from(tensor.copies) * u128::from(tensor.rows) * u128::from(tensor.columns);
         let parameters: u128 = self.tensors().iter().map(of).sum();

@@ -85,19 +85,10 @@ impl ModelShape {
 
     /// The tensors of one layer, and of its experts.
     pub(crate) fn layer_tensors(&self, layer: u64) -> Vec<Tensor> {
-        let (query, kv, hidden) = (self.query_width(), self.kv_width(), self.hidden);
+        let hidden = self.hidden;
         let mut tensors = self.norm_tensors(["attention_norm", "attention_norm.bias"], hidden);
-        // Matrices with the same input stand together: whoever lays them out so multiplies by them as by one.
-        let matrices = [("q", query), ("k", kv), ("v", kv)];
-        tensors.extend(matrices.map(|(name, width)| matrix(name, width, hidden, Split::Rows)));
-        if self.biases.qkv {
-            let biases = [("q.bias", query), ("k.bias", kv), ("v.bias", kv)];
-            tensors.extend(biases.map(|(name, width)| Tensor { split: Some(Split::Rows), ..vector(name, width) }));
-        }
-        if self.qk_norm {
-            tensors.extend([vector("q_norm", self.head_dim), vector("k_norm", self.head_dim)]);
-        }
-        tensors.push(matrix("output", hidden, query, Split::Columns));
+        tensors.extend(self.tensors_before_attention());
+        tensors.push(matrix("output", hidden, self.attended_width(), Split::Columns));
         if self.biases.output {
             tensors.push(vector("output.bias", hidden));
         }
@@ -105,6 +96,7 @@ impl ModelShape {
         let experts = self.layer_experts(layer);
         if let Some(experts) = experts {
             tensors.push(Tensor { split: None, ..matrix("router", experts.count, hidden, Split::Rows) });
+            tensors.extend(experts.router_bias.then(|| vector("router.bias", experts.count)));
         }
         if self.dense_width(layer) > 0 {
             tensors.extend(self.network_tensors(self.dense_width(layer)));
@@ -113,6 +105,27 @@ impl ModelShape {
         if let Some(experts) = experts {
             let of_expert = |tensor| Tensor { part: Part::Experts(layer), copies: experts.count, ..tensor };
             tensors.extend(self.network_tensors(self.ffn).into_iter().map(of_expert));
+        }
+        tensors
+    }
+
+    /// What queries, keys and values of one layer are made by.
+    pub(crate) fn tensors_before_attention(&self) -> Vec<Tensor> {
+        self.latent.map_or_else(|| self.qkv_tensors(), |latent| latent.tensors(self))
+    }
+
+    /// The same, where attention is not latent.
+    fn qkv_tensors(&self) -> Vec<Tensor> {
+        let (query, kv) = (self.query_width(), self.kv_width());
+        // Matrices with the same input stand together: whoever lays them out so multiplies by them as by one.
+        let matrices = [("q", query), ("k", kv), ("v", kv)];
+        let mut tensors = matrices.map(|(name, width)| matrix(name, width, self.hidden, Split::Rows)).to_vec();
+        if self.biases.qkv {
+            let biases = [("q.bias", query), ("k.bias", kv), ("v.bias", kv)];
+            tensors.extend(biases.map(|(name, width)| Tensor { split: Some(Split::Rows), ..vector(name, width) }));
+        }
+        if self.qk_norm {
+            tensors.extend([vector("q_norm", self.head_dim), vector("k_norm", self.head_dim)]);
         }
         tensors
     }
@@ -135,7 +148,7 @@ impl ModelShape {
         tensors
     }
 
-    fn norm_tensors(&self, [scale, shift]: [&'static str; 2], width: u64) -> Vec<Tensor> {
+    pub(crate) fn norm_tensors(&self, [scale, shift]: [&'static str; 2], width: u64) -> Vec<Tensor> {
         match self.norm {
             Norm::Rms => vec![vector(scale, width)],
             Norm::Layer => vec![vector(scale, width), vector(shift, width)],
@@ -162,7 +175,7 @@ impl ModelShape {
     }
 }
 
-fn matrix(name: &'static str, rows: u64, columns: u64, split: Split) -> Tensor {
+pub(crate) fn matrix(name: &'static str, rows: u64, columns: u64, split: Split) -> Tensor {
     Tensor { name, part: Part::Head, copies: 1, rows, columns, multiplies: true, split: Some(split) }
 }
 
@@ -189,6 +202,8 @@ mod tests {
             ("qwen3-30b-a3b", 30_532_122_624),
             ("qwen3-235b-a22b", 235_093_634_560),
             ("deepseek-moe-16b", 16_375_728_128),
+            // With the router's biases, and without the layer that predicts a second token.
+            ("deepseek-v3", 671_026_419_200),
             ("qwen3-8b", 8_190_735_360),
         ] {
             assert_eq!(ModelShape::preset(name).unwrap().parameters(), parameters, "{name}");
@@ -196,11 +211,12 @@ mod tests {
         // Published as "175 billion" and "13 billion active".
         assert_eq!(ModelShape::preset("gpt3-175b").unwrap().parameters() / 1_000_000_000, 174);
         assert_eq!(ModelShape::preset("mixtral-8x7b").unwrap().active_parameters(), 12_879_925_248);
-        // Published as 3.3, 22, 2.8 and 39 billion.
+        // Published as 3.3, 22, 2.8, 37 and 39 billion.
         for (name, active) in [
             ("qwen3-30b-a3b", 3_353_032_704),
             ("qwen3-235b-a22b", 22_190_763_520),
             ("deepseek-moe-16b", 2_828_650_496),
+            ("deepseek-v3", 37_552_297_472),
             ("mixtral-8x22b", 39_152_031_744),
         ] {
             assert_eq!(ModelShape::preset(name).unwrap().active_parameters(), active, "{name}");

@@ -33,9 +33,11 @@ pub(crate) fn check(model: &ModelShape) -> Result<(), TrainError> {
         (model.norm != Norm::Rms, "its norms are not RMS norms"),
         (model.feed_forward != FeedForward::Gated, "its feed-forward network is not gated"),
         (model.biases != Default::default(), "it has biases"),
+        (model.latent.is_some(), "its attention is latent"),
         (model.qk_norm, "it normalizes queries and keys"),
         (model.learned_positions.is_some(), "it has learned positions"),
         (model.experts.is_some_and(|experts| experts.shared > 0), "it has shared experts"),
+        (model.experts.is_some_and(|experts| experts.router_bias), "its router has biases"),
         (model.experts.is_some_and(|experts| experts.dense_layers > 0), "only some of its layers have experts"),
         (!model.head_dim.is_multiple_of(2), "its head_dim is odd, but rotary positions need pairs"),
     ];

@@ -203,5 +203,7 @@ fn what_experts_cannot_do_is_said() {
     let mut shared = with_experts(single());
     shared.model.experts = Some(Experts { shared: 1, ..shared.model.experts.unwrap() });
     assert!(error(shared).contains("it has shared experts"));
+    let deepseek = TrainConfig { model: ModelShape::preset("deepseek-v3").unwrap(), ..with_experts(single()) };
+    assert!(error(deepseek).contains("deepseek-v3 is not one: its attention is latent"));
     assert!(error(TrainConfig { balance_loss: 2.0, ..with_experts(single()) }).contains("--balance-loss must be"));
 }
