@@ -62,6 +62,7 @@ fn plan_hint(error: &PlanError) -> Option<String> {
             Some(did_you_mean(name, known).map_or_else(|| also.to_owned(), |mean| format!("{mean} {also}")))
         }
         PlanError::UnknownDevice { name, known } => did_you_mean(name, known),
+        PlanError::NoLayout { instead, .. } => instead.clone(),
         PlanError::ModelFile { .. } => Some(
             "a TOML file needs at least layers, hidden, heads, ffn and vocabulary; a config.json needs its usual keys"
                 .into(),

@@ -36,6 +36,18 @@ pub enum PlanError {
     /// A number that overflows.
     #[error("{0} is too large")]
     TooLarge(&'static str),
+    /// Values that no layout has, whatever its memory.
+    #[error("no layout of {gpus} GPUs has {wanted}{why}")]
+    NoLayout {
+        /// What was asked for, as options.
+        wanted: String,
+        /// Of how many GPUs.
+        gpus: u64,
+        /// What is wrong with one that would have it, if there is one.
+        why: String,
+        /// An option that could be changed, and to what.
+        instead: Option<String>,
+    },
     /// An invalid request.
     #[error("{0}")]
     Request(String),

@@ -14,6 +14,7 @@
 mod activations;
 mod assumptions;
 mod calibration;
+mod candidates;
 mod communication;
 mod compute;
 #[cfg(feature = "files")]
@@ -46,6 +47,7 @@ pub mod text;
 pub use activations::Attention;
 pub use assumptions::Assumptions;
 pub use calibration::{Calibration, MeasuredAssumption, MeasuredRates};
+pub use candidates::Wanted;
 pub use communication::{Axis, Traffic};
 pub use compute::{attention_by_shape, kernels_per_step};
 pub use context::{CHUNKS_OF_RANK, ContextExchange};
@@ -67,3 +69,5 @@ pub use tensors::{Part, Split, Tensor};
 
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod published;

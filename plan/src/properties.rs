@@ -4,7 +4,8 @@ use proptest::{option, prelude::*, sample::select};
 
 use crate::{
     Assumptions, Attention, Axis, Biases, ContextExchange, Convention, Device, Experts, FeedForward, Latent,
-    MemoryPlan, ModelShape, Norm, ParallelLayout, Precision, Recompute, Request, Schedule, Split, Traffic, Zero, shard,
+    MemoryPlan, ModelShape, Norm, ParallelLayout, Precision, Recompute, Request, Schedule, Split, Traffic, Wanted,
+    Zero, shard,
 };
 
 fn biases() -> impl Strategy<Value = Biases> {
@@ -168,7 +169,7 @@ proptest! {
             sequence_length: length,
             precision: Precision::Bf16,
             gradients: Precision::Fp32,
-            schedule: None,
+            wanted: Wanted::default(),
         };
         if let Ok(search) = request.search() {
             prop_assert!(search.configurations.iter().all(|found| found.step_time_ns > 0.0 && found.mfu <= 1.0));

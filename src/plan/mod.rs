@@ -4,6 +4,7 @@ mod assumptions;
 mod recorded;
 mod report;
 mod score;
+mod wanted;
 
 use std::{
     io::Write,
@@ -11,19 +12,21 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use stepscope_plan::{Device, ModelShape, Precision, Request, Schedule};
+use stepscope_plan::{Device, ModelShape, Precision, Request};
 
 use crate::{Format, amount, words};
 use assumptions::AssumptionArguments;
 use recorded::Recorded;
 use report::Report;
 use score::Scores;
+use wanted::WantedArguments;
 
 /// Find the configurations that fit a model on GPUs, and rank them by predicted throughput.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope plan --model llama-70b --gpu h100 --gpus 64\n  \
     stepscope plan --model config.json --gpu h200 --gpus 8 --global-batch 1048576 --seq-len 8192 --tokens 100B\n  \
+    stepscope plan --model llama-405b --gpu h100 --gpus 16384 --tp 8 --pp 16\n  \
     stepscope plan --from runs/one runs/two --score runs/three")]
 pub(crate) struct Arguments {
     /// The model: a preset, a Hugging Face config.json, or a TOML file.
@@ -43,7 +46,7 @@ pub(crate) struct Arguments {
         long,
         value_name = "RUN",
         num_args = 1..,
-        conflicts_with_all = ["model", "gpu", "gpus", "tokens"],
+        conflicts_with_all = ["model", "gpu", "gpus", "tokens", "wanted"],
         help_heading = "Recorded runs"
     )]
     score: Vec<PathBuf>,
@@ -59,9 +62,6 @@ pub(crate) struct Arguments {
     /// Precision of gradients [default: fp32, as Megatron-LM accumulates them]
     #[arg(long, value_parser = words::precision(), help_heading = "Workload")]
     grads: Option<Precision>,
-    /// Try only this pipeline schedule [default: 1f1b, interleaved and zero-bubble]
-    #[arg(long, value_parser = words::schedule(), help_heading = "Workload")]
-    schedule: Option<Schedule>,
     /// Tokens to train on; adds the training time in days and GPU-days.
     #[arg(long, value_name = "TOKENS", value_parser = amount::parse, help_heading = "Workload")]
     tokens: Option<u64>,
@@ -71,6 +71,8 @@ pub(crate) struct Arguments {
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+    #[command(flatten, next_help_heading = "Layout")]
+    wanted: WantedArguments,
     #[command(flatten, next_help_heading = "Assumptions")]
     assumptions: AssumptionArguments,
 }
@@ -122,7 +124,7 @@ fn searched(
         sequence_length,
         precision: arguments.precision,
         gradients: arguments.grads.unwrap_or(Precision::Fp32),
-        schedule: arguments.schedule,
+        wanted: arguments.wanted.wanted(),
     };
     let search = request.search()?;
     let report = Report { request: &request, search: &search, recorded, tokens: arguments.tokens };

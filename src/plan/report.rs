@@ -3,7 +3,8 @@
 use anstyle::Style;
 use serde::Serialize;
 use stepscope_plan::{
-    Assumptions, Attention, Configuration, ModelShape, ParallelLayout, Rejection, Request, Schedule, Search, text,
+    Assumptions, Attention, Configuration, ModelShape, ParallelLayout, Rejection, Request, Schedule, Search, Wanted,
+    text,
 };
 
 use super::recorded::{JsonCalibration, Recorded};
@@ -25,6 +26,7 @@ pub(super) struct Json<'a> {
     model: JsonModel<'a>,
     device: JsonDevice,
     assumptions: JsonAssumptions,
+    wanted: Wanted,
     calibration: Option<JsonCalibration<'a>>,
     configurations: Vec<JsonConfiguration<'a>>,
     rejected: &'a [Rejection],
@@ -90,6 +92,7 @@ impl Report<'_> {
                 sequence_length: self.request.sequence_length,
                 assumptions: self.request.assumptions,
             },
+            wanted: self.request.wanted,
             calibration: self.recorded.map(Recorded::json),
             configurations: configurations.collect(),
             rejected: &self.search.rejected,
@@ -103,15 +106,17 @@ impl Report<'_> {
 
     pub(super) fn text(&self, limit: usize) -> String {
         let Request { model, device, gpus, .. } = self.request;
-        let bold = Style::new().bold();
+        let (bold, wanted) = (Style::new().bold(), self.request.wanted.options());
         let mut text = format!(
-            "{bold}{}{bold:#}, {} parameters, on {gpus} × {} ({}): {} tokens per step, in sequences of {}\n\n",
+            "{bold}{}{bold:#}, {} parameters, on {} × {} ({}): {} tokens per step, in sequences of {}{}\n\n",
             model.name,
             text::parameters(model.parameters()),
+            text::count(*gpus),
             device.name,
             format_args!("{} GiB", device.memory_bytes >> 30),
             text::count(self.request.global_batch_tokens),
             text::count(self.request.sequence_length),
+            if wanted.is_empty() { wanted } else { format!(", with {wanted}") },
         );
         match self.search.configurations.first() {
             None => text += "no configuration fits\n",

@@ -55,7 +55,7 @@ fn options_are_grouped() {
         ("record", &["When to record:"]),
         ("analyze", &["Selection:", "MFU:"]),
         ("diff", &["Selection:", "MFU:"]),
-        ("plan", &["Workload:", "Assumptions:"]),
+        ("plan", &["Workload:", "Layout:", "Assumptions:"]),
         ("export", &["Selection:"]),
         ("open", &["Selection:"]),
     ] {

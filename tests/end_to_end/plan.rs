@@ -56,6 +56,35 @@ fn json_is_what_the_contract_says() {
 }
 
 #[test]
+fn values_that_are_asked_for_are_kept() {
+    let found = json("--model llama-70b --gpu h100 --gpus 64 --tp 4 --pp 4 --zero 1 --schedule 1f1b");
+    assert_eq!(found["wanted"]["tp"], 4);
+    assert_eq!(found["wanted"]["dp"], Value::Null);
+    let layouts: Vec<&Value> =
+        found["configurations"].as_array().unwrap().iter().map(|found| &found["layout"]).collect();
+    assert!(!layouts.is_empty());
+    for layout in layouts {
+        assert_eq!((&layout["tp"], &layout["pp"], &layout["zero"]), (&4.into(), &4.into(), &1.into()));
+        assert_eq!(layout["schedule"], "1f1b");
+    }
+    let output = plan("--model llama-70b --gpu h100 --gpus 64 --tp 4 --pp 4");
+    assert!(text(&output.stdout).lines().next().unwrap().ends_with(", with --tp 4 --pp 4"), "{}", text(&output.stdout));
+    let output = plan("--model llama-70b --gpu h100 --gpus 64 --tp 3");
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("error: no layout of 64 GPUs has --tp 3"), "{said}");
+    assert!(said.contains("hint: --tp may be 1, 2, 4 or 8"), "{said}");
+    for (arguments, why) in [
+        ("--model tiny --gpu h100 --gpus 8 --tp 0", "invalid value '0' for '--tp <N>'"),
+        ("--score run --tp 2", "cannot be used with"),
+    ] {
+        let output = plan(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn text_says_what_is_predicted_and_assumed() {
     let output = plan("--model llama-8b --gpu a100 --gpus 8 --seq-len 8192 --efficiency 0.5 --tokens 1T");
     let stdout = text(&output.stdout);
