@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::{
     error::PlanError,
+    instead::said,
     layout::{ParallelLayout, Recompute, Zero},
     schedule::Schedule,
     search::Request,
@@ -249,13 +250,7 @@ impl Request {
             let mut values: Vec<String> = found.iter().map(asked.of_layout).collect();
             values.sort_by_key(|value| (value.len(), value.clone()));
             values.dedup();
-            let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            let last = values.last()?;
-            let option = asked.option;
-            Some(match &values[..values.len() - 1] {
-                [] => format!("--{option} {last} would do"),
-                others => format!("--{option} may be {} or {last}", others.join(", ")),
-            })
+            said(asked.option, &values)
         })
     }
 }
