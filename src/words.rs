@@ -19,8 +19,14 @@ pub(crate) fn precision() -> impl TypedValueParser<Value = Precision> {
     one_of(&Precision::ALL, Precision::name)
 }
 
+/// Of those that are planned.
 pub(crate) fn schedule() -> impl TypedValueParser<Value = Schedule> {
     one_of(&Schedule::ALL, Schedule::name)
+}
+
+/// Of those that the trainer has.
+pub(crate) fn trained_schedule() -> impl TypedValueParser<Value = Schedule> {
+    one_of(&Schedule::ONE_WAY, Schedule::name)
 }
 
 pub(crate) fn context_exchange() -> impl TypedValueParser<Value = ContextExchange> {

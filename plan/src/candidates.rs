@@ -1,12 +1,14 @@
 //! The layouts that are tried: all that people use, or only those with values that are asked for.
 //!
 //! Tensor shards stay inside a node; stages go across nodes; sequences are cut into parts only if they are long; experts are spread over
-//! any number of replicas. A value that is asked for is tried whatever people use.
+//! any number of replicas. What replicas share by ZeRO, all of them share, or those of a node (hybrid sharding). A value that
+//! is asked for is tried whatever people use.
 
 use serde::Serialize;
 
 use crate::{
     error::PlanError,
+    instead::said,
     layout::{ParallelLayout, Recompute, Zero},
     schedule::Schedule,
     search::Request,
@@ -157,14 +159,18 @@ impl Request {
         divisors(dp.min(experts)).filter(move |ep| experts.is_multiple_of(*ep))
     }
 
-    /// What the replicas of a grid may share, and in how many groups.
+    /// What the replicas of a grid may share, and in how many groups: all of them, or those of each node.
     pub(crate) fn sharings(&self, grid: &ParallelLayout) -> Vec<(Zero, u64)> {
+        let in_node = self.assumptions.gpus_per_node / grid.tp / grid.cp;
+        let is_hybrid =
+            self.model.experts.is_none() && in_node > 1 && grid.dp > in_node && grid.dp.is_multiple_of(in_node);
+        let nodes = is_hybrid.then(|| grid.dp / in_node);
         let stages = if grid.replicas() > 1 { &Zero::ALL[..] } else { &Zero::ALL[..1] };
         let groups = |zero: &Zero| -> Vec<u64> {
             match self.wanted.dp_replicate {
                 _ if *zero == Zero::Off => vec![1],
                 Some(groups) => vec![groups],
-                None => vec![1],
+                None => [1].into_iter().chain(nodes).collect(),
             }
         };
         let sharings = stages.iter().flat_map(|zero| groups(zero).into_iter().map(move |groups| (*zero, groups)));
@@ -244,13 +250,7 @@ impl Request {
             let mut values: Vec<String> = found.iter().map(asked.of_layout).collect();
             values.sort_by_key(|value| (value.len(), value.clone()));
             values.dedup();
-            let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            let last = values.last()?;
-            let option = asked.option;
-            Some(match &values[..values.len() - 1] {
-                [] => format!("--{option} {last} would do"),
-                others => format!("--{option} may be {} or {last}", others.join(", ")),
-            })
+            said(asked.option, &values)
         })
     }
 }
@@ -373,6 +373,19 @@ mod tests {
             let PlanError::NoLayout { instead: Some(found), .. } = found else { panic!("{found:?}") };
             assert_eq!(found, instead);
         }
+    }
+
+    /// With 100 Gb/s for each GPU, replicas of a node share, and nodes hold the same.
+    #[test]
+    fn replicas_of_a_node_share_where_the_network_is_slow() {
+        let fast = Request { gradients: crate::Precision::Fp32, ..request("llama-8b", "h100", 256) };
+        let assumptions = crate::Assumptions { network_bandwidth: 12.5e9, ..fast.assumptions };
+        let best = |request: &Request| request.search().unwrap().configurations[0].clone();
+        let slow = Request { assumptions, ..fast.clone() };
+        assert_eq!((best(&slow).layout.dp, best(&slow).layout.dp_replicate), (256, 32));
+        let without = Request { wanted: Wanted { dp_replicate: Some(1), ..Wanted::default() }, ..slow.clone() };
+        assert!(best(&without).step_time_ns > 1.03 * best(&slow).step_time_ns);
+        assert_eq!(best(&fast).layout.dp_replicate, 1);
     }
 
     /// What lacks only memory is told with what it lacks.

@@ -1,5 +1,7 @@
 //! Why a run cannot be planned.
 
+use crate::text;
+
 /// Why a plan is impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -37,7 +39,7 @@ pub enum PlanError {
     #[error("{0} is too large")]
     TooLarge(&'static str),
     /// Values that no layout has, whatever its memory.
-    #[error("no layout of {gpus} GPUs has {wanted}{why}")]
+    #[error("no layout of {} GPUs has {wanted}{why}", text::count(*gpus))]
     NoLayout {
         /// What was asked for, as options.
         wanted: String,

@@ -28,6 +28,7 @@ mod error;
 mod experts;
 mod flops;
 mod gathers;
+mod instead;
 mod latent;
 mod layout;
 mod memory;

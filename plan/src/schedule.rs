@@ -288,7 +288,7 @@ impl Schedule {
         let (p, work) = (stages as f64, (micro_batches * chunks) as f64);
         match self {
             // The gradients of weights fill two thirds of it, if there are enough of them.
-            Schedule::ZeroBubble => 1.0 - 3.0 * work / (2.0 * work + p - 1.0 + work.max(p)),
+            Schedule::ZeroBubble => (p - 1.0 + work.max(p) - work) / (2.0 * work + p - 1.0 + work.max(p)),
             // A micro-batch of one copy goes through one of its two chunks.
             Schedule::DualPipe => (p - 2.0).max(0.0) / (3.0 * work / 2.0 + (p - 2.0).max(0.0)),
             Schedule::DualPipeV => 2.0 * (p - 1.0) / (3.0 * work + 2.0 * (p - 1.0)),

@@ -144,7 +144,8 @@ impl Request {
         match (self.gpus, length) {
             (0, _) => return wrong("at least one GPU is needed".into()),
             (gpus, _) if gpus > 1 << 22 => {
-                return wrong(format!("{gpus} GPUs are too many; the maximum is {}", 1 << 22));
+                let (gpus, most) = (text::count(gpus), text::count(1 << 22));
+                return wrong(format!("{gpus} GPUs are too many; the maximum is {most}"));
             }
             (_, 0) => return wrong("a sequence needs at least one token".into()),
             _ => {}
@@ -317,15 +318,15 @@ impl Estimate {
             memory,
             memory_bytes: memory.total(),
             tight: memory.total() as f64 > (1.0 - HEAD_ROOM) * assumptions.usable_bytes(device) as f64,
-            step_time_ns: prediction.step * 1e9,
-            step_time_low_ns: faster.prediction.step * 1e9,
-            step_time_high_ns: slower.prediction.step * 1e9,
+            step_time_ns: nanoseconds(prediction.step),
+            step_time_low_ns: nanoseconds(faster.prediction.step),
+            step_time_high_ns: nanoseconds(slower.prediction.step),
             tokens_per_second: self.tokens_per_second(),
             tokens_per_second_low: slower.tokens_per_second(),
             tokens_per_second_high: faster.tokens_per_second(),
             mfu: prediction.mfu,
             bubble: prediction.bubble,
-            exposed_communication_ns: prediction.exposed_communication * 1e9,
+            exposed_communication_ns: nanoseconds(prediction.exposed_communication),
         }
     }
 }
@@ -346,6 +347,11 @@ impl Configuration {
     fn better(&self, other: &Configuration) -> Ordering {
         faster_first((self.tokens_per_second, &self.layout), (other.tokens_per_second, &other.layout))
     }
+}
+
+/// Whole ones: no prediction is finer.
+fn nanoseconds(seconds: f64) -> f64 {
+    (seconds * 1e9).round()
 }
 
 /// More tokens per second first; of equally many the larger micro-batch, then the simpler layout.

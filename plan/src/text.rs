@@ -56,8 +56,15 @@ pub fn age(nanoseconds: i64) -> String {
 
 /// Two lengths of time in the unit of the longer one, where there is little room.
 pub fn durations(low: i64, high: i64) -> String {
-    let (unit, name) = match high {
-        1_000_000_000.. => (1e9, "s"),
+    durations_around(low, high, high)
+}
+
+/// Two lengths of time in the unit that another one between them has, which stands beside them.
+pub fn durations_around(low: i64, middle: i64, high: i64) -> String {
+    let (unit, name) = match middle {
+        7_200_000_000_000.. => (3600e9, "h"),
+        120_000_000_000..7_200_000_000_000 => (60e9, "min"),
+        1_000_000_000..120_000_000_000 => (1e9, "s"),
         1_000_000..1_000_000_000 => (1e6, "ms"),
         1_000..1_000_000 => (1e3, "µs"),
         _ => (1.0, "ns"),
@@ -297,6 +304,9 @@ mod tests {
         assert_eq!(age(61_000_000_000), "61.0 s");
         assert_eq!(durations(9_500_000, 11_250_000), "9.5–11.2 ms");
         assert_eq!(durations(900, 1_100), "0.90–1.10 µs");
+        assert_eq!(durations(100_000_000_000, 125_000_000_000), "1.67–2.08 min");
+        assert_eq!(durations_around(100_000_000_000, 118_000_000_000, 125_000_000_000), "100.0–125.0 s");
+        assert_eq!(durations_around(230_900_000_000, 252_000_000_000, 279_200_000_000), "3.85–4.65 min");
     }
 
     #[test]

@@ -302,7 +302,7 @@ fn memory(memory: &RankMemory) -> String {
 fn predicted(score: &PlanScore) -> Option<String> {
     let (step, low, high) = (score.step_time_ns?, score.step_time_low_ns?, score.step_time_high_ns?);
     let measured = text::percent_more(step.measured / step.predicted - 1.0);
-    let range = text::durations(low as i64, high as i64);
+    let range = text::durations_around(low as i64, step.predicted as i64, high as i64);
     let mut says = format!("predicted step {} ({measured}), range {range}", text::duration(step.predicted as i64));
     let tokens = score.tokens_per_second.map(|tokens| text::count(tokens.predicted.round() as u64));
     says += &tokens.map_or_else(String::new, |tokens| format!(", {tokens} tokens/s"));

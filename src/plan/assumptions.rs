@@ -68,22 +68,25 @@ impl AssumptionArguments {
         let usual = Assumptions::of(device);
         let recorded = recorded.filter(|recorded| recorded.device == device);
         let mut assumptions = recorded.map_or(usual, |recorded| recorded.calibration.apply(usual));
-        let set = |target: &mut f64, value: Option<f64>, scale: f64| {
+        // Divided, a decimal number stays the nearest to what was typed.
+        let set = |target: &mut f64, value: Option<f64>, per_unit: f64| {
             if let Some(value) = value {
-                *target = value * scale;
+                *target = value / per_unit;
             }
         };
+        const MICRO: f64 = 1e6;
+        const GIGA: f64 = 1e-9;
         set(&mut assumptions.compute_efficiency, self.efficiency, 1.0);
         set(&mut assumptions.attention_efficiency, self.attention_efficiency, 1.0);
         set(&mut assumptions.memory_efficiency, self.memory_efficiency, 1.0);
-        set(&mut assumptions.kernel_gap, self.kernel_gap, 1e-6);
-        set(&mut assumptions.launch, self.launch, 1e-6);
+        set(&mut assumptions.kernel_gap, self.kernel_gap, MICRO);
+        set(&mut assumptions.launch, self.launch, MICRO);
         set(&mut assumptions.spread, self.spread, 1.0);
         set(&mut assumptions.usable_memory, self.usable_memory, 1.0);
-        set(&mut assumptions.link_bandwidth, self.link_bandwidth, 1e9);
-        set(&mut assumptions.network_bandwidth, self.network_bandwidth, 1e9);
-        set(&mut assumptions.link_latency, self.link_latency, 1e-6);
-        set(&mut assumptions.network_latency, self.network_latency, 1e-6);
+        set(&mut assumptions.link_bandwidth, self.link_bandwidth, GIGA);
+        set(&mut assumptions.network_bandwidth, self.network_bandwidth, GIGA);
+        set(&mut assumptions.link_latency, self.link_latency, MICRO);
+        set(&mut assumptions.network_latency, self.network_latency, MICRO);
         set(&mut assumptions.data_overlap, self.data_overlap, 1.0);
         set(&mut assumptions.tensor_overlap, self.tensor_overlap, 1.0);
         assumptions.gpus_per_node = self.gpus_per_node.unwrap_or(assumptions.gpus_per_node);

@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
         long,
         value_name = "RUN",
         num_args = 1..,
-        conflicts_with_all = ["model", "gpu", "gpus", "tokens"],
+        conflicts_with_all = ["model", "gpu", "gpus", "tokens", "wanted"],
         help_heading = "Recorded runs"
     )]
     score: Vec<PathBuf>,

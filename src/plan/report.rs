@@ -275,7 +275,8 @@ impl Report<'_> {
 
 /// The shortest and the longest step that the assumed spread makes likely.
 fn range(configuration: &Configuration) -> String {
-    text::durations(configuration.step_time_low_ns as i64, configuration.step_time_high_ns as i64)
+    let Configuration { step_time_low_ns, step_time_ns, step_time_high_ns, .. } = *configuration;
+    text::durations_around(step_time_low_ns as i64, step_time_ns as i64, step_time_high_ns as i64)
 }
 
 /// Behind memory of which little is left.

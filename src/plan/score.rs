@@ -143,7 +143,8 @@ impl<'a> Scores<'a> {
             };
             let (low, high) = score.step_time_low_ns.zip(score.step_time_high_ns)?;
             let [step, measured_step] = both(score.step_time_ns, |time| text::duration(time as i64));
-            let range = text::durations(low as i64, high as i64);
+            let middle = score.step_time_ns.map_or(high, |step| step.predicted);
+            let range = text::durations_around(low as i64, middle as i64, high as i64);
             let [tokens, measured_tokens] = both(score.tokens_per_second, |tokens| text::count(tokens.round() as u64));
             let [mfu, measured_mfu] = both(score.mfu, text::percent);
             let error = error(score.step_time_ns);

@@ -6,7 +6,7 @@ use stepscope_plan::{Recompute, Schedule, Wanted, Zero};
 use crate::words;
 
 #[derive(clap::Args)]
-#[group(requires = "model")]
+#[group(id = "wanted")]
 pub(super) struct WantedArguments {
     /// Only layouts with N data-parallel replicas.
     #[arg(long, value_name = "N", value_parser = positive())]

@@ -16,7 +16,7 @@ use std::{
 
 use anstyle::AnsiColor;
 use anyhow::{Result, bail};
-use stepscope_plan::{ParallelLayout, Zero};
+use stepscope_plan::{ParallelLayout, PlanError, Zero};
 use stepscope_traces::{Rank, RingBounds, RunInfo};
 use stepscope_trainer::{
     Job, RankAssignment, TrainConfig, TrainError, changed_settings, comm::Groups, launch_processes,
@@ -29,7 +29,7 @@ use self::{
     training::{ChosenBackend, Training, Variables},
 };
 
-use crate::{black_box, new_run::NewRun, words};
+use crate::{black_box, failure::WithHint, new_run::NewRun, words};
 
 /// Train a Llama-style model, and record every step.
 #[derive(clap::Args)]
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         if assignment.is_some() {
             bail!("--live cannot be used in one of several ranks; run `stepscope live` in another terminal");
         }
-        config.check()?;
+        check(&config)?;
         crate::live::check_terminal()?;
         let is_named = run.is_some();
         let run = match run {
@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let trained = train(&ChosenBackend::of(backend, ranks), config, recording, Some(&job), keeper);
         return job.end(trained).map(done);
     }
-    config.check()?;
+    check(&config)?;
     if long_jobs.black_box && !boxed::is_watched() {
         let is_named = recording.run.is_some();
         let run = match recording.run {
@@ -134,6 +134,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     train(&choice, config, recording, None, None).map(done)
+}
+
+/// Says what does not go together, and what would.
+fn check(config: &TrainConfig) -> Result<()> {
+    match config.check() {
+        Err(error @ TrainError::Plan(PlanError::Layout(_))) => Err(match config.layout.instead(&config.model) {
+            Some(hint) => WithHint { what: error.to_string(), hint }.into(),
+            None => error.into(),
+        }),
+        checked => Ok(checked?),
+    }
 }
 
 /// What is recorded, and where.
@@ -272,8 +283,10 @@ fn describe(info: &mut RunInfo, config: &TrainConfig, backend: &str) {
         ("betas".into(), serde_json::json!(config.optimizer.betas)),
         ("eps".into(), config.optimizer.epsilon.into()),
         ("z_loss".into(), config.z_loss.into()),
-        ("balance_loss".into(), config.model.experts.map_or(0.0, |_| config.balance_loss).into()),
         ("reduction".into(), serde_json::json!(config.reduction)),
         ("data".into(), if data.is_empty() { "built-in".into() } else { data.into() }),
     ]);
+    if config.model.experts.is_some() {
+        info.configuration.insert("balance_loss".into(), config.balance_loss.into());
+    }
 }

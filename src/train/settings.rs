@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stepscope_plan::{ContextExchange, ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero};
@@ -53,7 +53,7 @@ pub(super) struct Settings {
     dp_replicate: Option<u64>,
     #[arg(long, value_name = "N", help = format!("With ZeRO-3, layers whose parameters are gathered ahead of the one that computes [default: {}]", usual().prefetch), help_heading = "Parallelism and memory")]
     prefetch: Option<u64>,
-    #[arg(long, value_parser = words::schedule(), help = format!("Pipeline schedule [default: {}]", usual().schedule.name()), help_heading = "Parallelism and memory")]
+    #[arg(long, value_parser = words::trained_schedule(), help = format!("Pipeline schedule [default: {}]", usual().schedule.name()), help_heading = "Parallelism and memory")]
     schedule: Option<Schedule>,
     #[arg(long, value_name = "N", help = format!("Model chunks per stage in an interleaved schedule [default: {}]", Schedule::Interleaved.fewest_chunks()), help_heading = "Parallelism and memory")]
     chunks: Option<u64>,
@@ -264,10 +264,28 @@ impl Settings {
         }
     }
 
+    /// Says which settings would do nothing.
+    fn check_use(&self, config: &TrainConfig) -> Result<()> {
+        let ParallelLayout { cp, zero, .. } = config.layout;
+        let idle = [
+            (self.prefetch.is_some() && zero != Zero::Three, "--prefetch needs --zero 3"),
+            (self.cp_exchange.is_some() && cp == 1, "--cp-exchange needs --cp"),
+            (
+                self.balance_loss.is_some() && config.model.experts.is_none(),
+                "--balance-loss needs a model with experts",
+            ),
+        ];
+        match idle.into_iter().find(|(is_idle, _)| *is_idle) {
+            Some((_, needed)) => bail!("{needed}"),
+            None => Ok(()),
+        }
+    }
+
     /// What to do; checkpoints go into a run that is known later.
     pub(super) fn config(&self) -> Result<TrainConfig> {
         let model = ModelShape::load(self.model.as_deref().unwrap_or(USUAL_MODEL))?;
         let usual = TrainConfig::new(model, self.layout());
+        self.check_use(&usual)?;
         let reduction = match self.reduction {
             None => usual.reduction,
             Some(ReductionName::Bucketed) => GradientReduction::Bucketed,

@@ -159,6 +159,11 @@ fn what_is_mistyped_has_a_suggestion() {
         ("diff one other --fail-on steptime:+3%", "(did you mean `step_time`?)"),
         ("plan --model lama-8b --gpu h100 --gpus 8", "hint: did you mean `llama-8b`? --model also takes "),
         ("train --model tinny", "hint: did you mean `tiny`? "),
+        ("train --tp 3", "hint: --tp may be 1, 2 or 4"),
+        ("train --prefetch 2 --zero 2", "error: --prefetch needs --zero 3"),
+        ("train --cp-exchange ring", "error: --cp-exchange needs --cp"),
+        ("train --balance-loss 0.1", "error: --balance-loss needs a model with experts"),
+        ("train --schedule dualpipe", "[possible values: gpipe, 1f1b, interleaved, zero-bubble]"),
         ("plan --model tiny --gpu rtx-4900 --gpus 8", "hint: did you mean `rtx-4090`?"),
         ("train --schedule 1f1", "'1f1b'"),
     ] {

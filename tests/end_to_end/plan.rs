@@ -57,7 +57,7 @@ fn json_is_what_the_contract_says() {
 
 #[test]
 fn values_that_are_asked_for_are_kept() {
-    let found = json("--model llama-70b --gpu h100 --gpus 64 --tp 4 --pp 4 --zero 1 --schedule 1f1b --format json");
+    let found = json("--model llama-70b --gpu h100 --gpus 64 --tp 4 --pp 4 --zero 1 --schedule 1f1b");
     assert_eq!(found["wanted"]["tp"], 4);
     assert_eq!(found["wanted"]["dp"], Value::Null);
     let layouts: Vec<&Value> =
@@ -74,8 +74,13 @@ fn values_that_are_asked_for_are_kept() {
     let said = text(&output.stderr);
     assert!(said.contains("error: no layout of 64 GPUs has --tp 3"), "{said}");
     assert!(said.contains("hint: --tp may be 1, 2, 4 or 8"), "{said}");
-    for arguments in ["--model tiny --gpu h100 --gpus 8 --tp 0", "--score run --tp 2"] {
-        assert_eq!(plan(arguments).status.code(), Some(2), "{arguments}");
+    for (arguments, why) in [
+        ("--model tiny --gpu h100 --gpus 8 --tp 0", "invalid value '0' for '--tp <N>'"),
+        ("--score run --tp 2", "cannot be used with"),
+    ] {
+        let output = plan(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether two runs can be compared, and in what they differ.
 
 use serde::Serialize;
+use stepscope_plan::Model;
 use stepscope_traces::RunSource;
 
 use super::profile::Profile;
@@ -53,13 +54,18 @@ pub(crate) fn settings(profile: &Profile<'_>) -> Vec<(String, String)> {
     if let Some(pipeline) = profile.analysis.pipeline.as_ref().filter(|_| profile.analysis.run.layout.is_none()) {
         add("pipeline stages (inferred)", pipeline.stages.to_string());
     }
+    let has_experts = profile.analysis.run.model.as_ref().is_some_and(has_experts);
     for (name, value) in &profile.run.info.configuration {
-        // How long it went on changes nothing of a step.
-        if name != "steps" {
+        // How long it went on changes nothing of a step, nor does a loss of experts that a model does not have.
+        if name != "steps" && (name != "balance_loss" || has_experts) {
             add(&name.replace('_', "-"), value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         }
     }
     settings
+}
+
+fn has_experts(model: &Model) -> bool {
+    model.shape().is_some_and(|shape| shape.experts.is_some())
 }
 
 /// What differs between two runs that can be compared.
