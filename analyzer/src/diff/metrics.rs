@@ -206,7 +206,7 @@ fn metric(
     if base.is_none() && other.is_none() {
         return None;
     }
-    let change = base.zip(other).map(|(base, other)| difference(base, other));
+    let change = base.zip(other).map(|(base, other)| other - base);
     let relative = base.filter(|base| *base != 0.0).zip(change).map(|(base, change)| change / base);
     let mut found = MetricDiff {
         metric: name.into(),
@@ -222,16 +222,6 @@ fn metric(
     };
     found.significant = found.matters(floor) && interval.is_some_and(|interval| interval.excludes_zero());
     Some(found)
-}
-
-/// How much more one is than the other, without digits that neither of them has: from 0.1 to 0.4 it is 0.3.
-fn difference(base: f64, other: f64) -> f64 {
-    let exact = other - base;
-    let decimals = 14.0 - base.abs().max(other.abs()).log10().floor();
-    if !(0.0..=40.0).contains(&decimals) {
-        return exact;
-    }
-    format!("{exact:.*}", decimals as usize).parse().unwrap_or(exact)
 }
 
 /// A ratio of sums; nothing where a step does not say.
@@ -315,19 +305,4 @@ fn bandwidth(profile: &Profile<'_>, steps: &[ProfileStep], kind: &BandwidthKind)
         Some(all).filter(|(_, seconds)| *seconds > 0.0)
     };
     ratio(steps, of_step)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::difference;
-
-    #[test]
-    fn a_difference_has_no_digits_of_its_own() {
-        assert_eq!(difference(0.1, 0.4), 0.3);
-        assert_eq!(difference(0.7, 0.1), -0.6);
-        assert_eq!(difference(1e9, 1e9 + 1.0), 1.0);
-        assert_eq!(difference(0.0, 0.0), 0.0);
-        assert_eq!(difference(1e300, 0.0), -1e300);
-        assert!(difference(f64::NAN, 1.0).is_nan());
-    }
 }
