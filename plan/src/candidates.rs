@@ -336,28 +336,28 @@ mod tests {
                 16,
                 Wanted { tp: Some(3), ..none },
                 "no layout of 16 GPUs has --tp 3",
-                "--tp may be 1, 2, 4 or 8",
+                "for example --tp 1, 2, 4 or 8",
             ),
             (
                 "llama-8b",
                 16,
                 Wanted { tp: Some(16), ..none },
                 "no layout of 16 GPUs has --tp 16: 8 kv_heads are not divisible by tp 16",
-                "--tp may be 1, 2, 4 or 8",
+                "for example --tp 1, 2, 4 or 8",
             ),
             (
                 "llama-8b",
                 16,
                 Wanted { ep: Some(2), ..none },
                 "no layout of 16 GPUs has --ep 2: ep 2 needs a model with experts",
-                "--ep 1 would do",
+                "for example --ep 1",
             ),
             (
                 "llama-8b",
                 8,
                 Wanted { tp: Some(4), pp: Some(2), zero: Some(Zero::One), ..none },
                 "no layout of 8 GPUs has --tp 4 --pp 2 --zero 1: ZeRO needs at least 2 replicas",
-                "--tp may be 1 or 2",
+                "for example --tp 1 or 2",
             ),
             (
                 "llama-8b",
@@ -365,7 +365,7 @@ mod tests {
                 Wanted { pp: Some(8), micro_batch: Some(3), ..none },
                 "no layout of 8 GPUs has --pp 8 --micro-batch 3: 1024 sequences of a replica are not divisible by \
                  micro-batch 3",
-                "--micro-batch 2 would do",
+                "for example --micro-batch 2",
             ),
         ] {
             let found = search(model, gpus, wanted).unwrap_err();

@@ -40,12 +40,12 @@ impl ParallelLayout {
     }
 }
 
-/// That an option may have one of some values.
+/// That an option could have one of some values, among others.
 pub(crate) fn said(option: &str, values: &[String]) -> Option<String> {
     match values {
         [] => None,
-        [only] => Some(format!("--{option} {only} would do")),
-        [others @ .., last] => Some(format!("--{option} may be {} or {last}", others.join(", "))),
+        [only] => Some(format!("for example --{option} {only}")),
+        [others @ .., last] => Some(format!("for example --{option} {} or {last}", others.join(", "))),
     }
 }
 
@@ -59,19 +59,19 @@ mod tests {
         let model = |name| ModelShape::preset(name).unwrap();
         let base = ParallelLayout::default();
         for (model, layout, instead) in [
-            (model("llama-8b"), ParallelLayout { tp: 3, ..base }, Some("--tp may be 1, 2, 4 or 8")),
-            (model("llama-8b"), ParallelLayout { pp: 40, ..base }, Some("--pp may be 27, 28, 29, 30, 31 or 32")),
-            (model("llama-8b"), ParallelLayout { dp: 4, ep: 2, ..base }, Some("--ep 1 would do")),
-            (model("tiny-moe"), ParallelLayout { dp: 6, ep: 3, ..base }, Some("--ep may be 1 or 2")),
+            (model("llama-8b"), ParallelLayout { tp: 3, ..base }, Some("for example --tp 1, 2, 4 or 8")),
+            (model("llama-8b"), ParallelLayout { pp: 40, ..base }, Some("for example --pp 27, 28, 29, 30, 31 or 32")),
+            (model("llama-8b"), ParallelLayout { dp: 4, ep: 2, ..base }, Some("for example --ep 1")),
+            (model("tiny-moe"), ParallelLayout { dp: 6, ep: 3, ..base }, Some("for example --ep 1 or 2")),
             (
                 model("llama-8b"),
                 ParallelLayout { pp: 4, chunks: 2, schedule: Schedule::Interleaved, micro_batches: 6, ..base },
-                Some("--micro-batches may be 4, 8, 12, 16, 20 or 24"),
+                Some("for example --micro-batches 4, 8, 12, 16, 20 or 24"),
             ),
             (
                 model("llama-8b"),
                 ParallelLayout { dp: 4, dp_replicate: 3, zero: Zero::One, ..base },
-                Some("--dp-replicate may be 1 or 2"),
+                Some("for example --dp-replicate 1 or 2"),
             ),
             (model("gpt2-124m"), ParallelLayout { sequence_length: 4096, ..base }, None),
         ] {

@@ -159,7 +159,7 @@ fn what_is_mistyped_has_a_suggestion() {
         ("diff one other --fail-on steptime:+3%", "(did you mean `step_time`?)"),
         ("plan --model lama-8b --gpu h100 --gpus 8", "hint: did you mean `llama-8b`? --model also takes "),
         ("train --model tinny", "hint: did you mean `tiny`? "),
-        ("train --tp 3", "hint: --tp may be 1, 2 or 4"),
+        ("train --tp 3", "hint: for example --tp 1, 2 or 4"),
         ("train --prefetch 2 --zero 2", "error: --prefetch needs --zero 3"),
         ("train --cp-exchange ring", "error: --cp-exchange needs --cp"),
         ("train --balance-loss 0.1", "error: --balance-loss needs a model with experts"),

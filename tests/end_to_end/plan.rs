@@ -73,7 +73,7 @@ fn values_that_are_asked_for_are_kept() {
     assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);
     assert!(said.contains("error: no layout of 64 GPUs has --tp 3"), "{said}");
-    assert!(said.contains("hint: --tp may be 1, 2, 4 or 8"), "{said}");
+    assert!(said.contains("hint: for example --tp 1, 2, 4 or 8"), "{said}");
     for (arguments, why) in [
         ("--model tiny --gpu h100 --gpus 8 --tp 0", "invalid value '0' for '--tp <N>'"),
         ("--score run --tp 2", "cannot be used with"),
