@@ -22,6 +22,13 @@ pub struct Product {
     pub accumulate: bool,
 }
 
+impl Product {
+    /// Of matrices that are stored as they are multiplied; the result is overwritten.
+    pub(crate) fn plain(rows: usize, columns: usize, inner: usize) -> Product {
+        Product { rows, columns, inner, transpose_a: false, transpose_b: false, accumulate: false }
+    }
+}
+
 /// The heads of an attention: a row of `qkv` is all query heads, then the key heads, then the value heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {

@@ -167,16 +167,8 @@ impl Layer {
     }
 
     fn operations<'a>(&'a self, backend: &'a CudaBackend) -> Vec<Operation<'a>> {
-        let product = |rows, columns, inner| Product {
-            rows,
-            columns,
-            inner,
-            transpose_a: false,
-            transpose_b: false,
-            accumulate: false,
-        };
-        let forward = Product { transpose_b: true, ..product(TOKENS, FFN, HIDDEN) };
-        let weight = Product { transpose_a: true, accumulate: true, ..product(HIDDEN, FFN, TOKENS) };
+        let forward = Product { transpose_b: true, ..Product::plain(TOKENS, FFN, HIDDEN) };
+        let weight = Product { transpose_a: true, accumulate: true, ..Product::plain(HIDDEN, FFN, TOKENS) };
         let adamw = AdamW {
             learning_rate: 1e-3,
             beta1: 0.9,

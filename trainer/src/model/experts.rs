@@ -206,7 +206,7 @@ impl Engine {
         self.backend.combine(&of.sorted, &of.places, None, d_input, routing.top_k);
         if self.tensor.is_first() {
             let (rows, columns) = (self.sizes.tokens, self.sizes.hidden);
-            let product = Product { accumulate: true, ..product(rows, columns, routing.experts) };
+            let product = Product { accumulate: true, ..Product::plain(rows, columns, routing.experts) };
             self.backend.matmul(product, &of.d_logits, router, d_input);
         }
     }
@@ -248,20 +248,20 @@ impl SomeRows {
 
     /// Multiplies them by a matrix, which is outputs × inputs.
     fn multiplied(&self, x: &Tensor, matrix: &Tensor, y: &Tensor) -> Factors {
-        let product = product(self.range.len(), self.width(y), self.width(x));
+        let product = Product::plain(self.range.len(), self.width(y), self.width(x));
         let product = Product { transpose_b: true, ..product };
         Factors { product, a: self.of(x), b: matrix.clone(), out: self.of(y) }
     }
 
     /// The gradient of what was multiplied, from that of the product.
     fn gradient_of_rows(&self, d_y: &Tensor, matrix: &Tensor, d_x: &Tensor) -> Factors {
-        let product = product(self.range.len(), self.width(d_x), self.width(d_y));
+        let product = Product::plain(self.range.len(), self.width(d_x), self.width(d_y));
         Factors { product, a: self.of(d_y), b: matrix.clone(), out: self.of(d_x) }
     }
 
     /// The gradient of the matrix, added to what is there.
     fn gradient_of_matrix(&self, d_y: &Tensor, x: &Tensor, d_matrix: &Tensor) -> Factors {
-        let product = product(self.width(d_y), self.width(x), self.range.len());
+        let product = Product::plain(self.width(d_y), self.width(x), self.range.len());
         let product = Product { transpose_a: true, accumulate: true, ..product };
         Factors { product, a: self.of(d_y), b: self.of(x), out: d_matrix.clone() }
     }
@@ -274,8 +274,4 @@ pub(crate) struct InputGradient {
     places: Tensor,
     /// Of the router's output. Tokens × experts.
     pub(crate) d_logits: Tensor,
-}
-
-fn product(rows: usize, columns: usize, inner: usize) -> Product {
-    Product { rows, columns, inner, transpose_a: false, transpose_b: false, accumulate: false }
 }

@@ -141,13 +141,12 @@ impl Engine {
     /// The gradient of a projection's weight: `d_weight += d_yᵀ · x`.
     pub(crate) fn weight_backward(&self, d_y: &Tensor, x: &Tensor, d_weight: &Tensor) {
         let (inputs, outputs) = self.widths(x, d_y);
-        let product = Product { rows: outputs, inner: self.sizes.tokens, ..self.product(inputs, 0) };
+        let product = Product::plain(outputs, inputs, self.sizes.tokens);
         self.backend.matmul(Product { transpose_a: true, accumulate: true, ..product }, d_y, x, d_weight);
     }
 
     fn product(&self, columns: usize, inner: usize) -> Product {
-        let rows = self.sizes.tokens;
-        Product { rows, columns, inner, transpose_a: false, transpose_b: false, accumulate: false }
+        Product::plain(self.sizes.tokens, columns, inner)
     }
 
     fn widths(&self, x: &Tensor, y: &Tensor) -> (usize, usize) {

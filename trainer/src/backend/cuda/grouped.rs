@@ -18,7 +18,7 @@ use cudarc::{
 };
 use stepscope_collector::libraries::{self, Library};
 
-use super::array::Array;
+use super::{array::Array, matmul::check};
 use crate::{
     backend::{DType, Product},
     error::TrainError,
@@ -86,13 +86,7 @@ impl Grouped {
 
     /// Queues products that it takes, with their addresses in the device's memory.
     pub(crate) fn launch(&self, products: &[OfArrays], addresses: Array) -> Result<(), TrainError> {
-        for (product, [a, b, out]) in products {
-            let Product { rows, columns, inner, .. } = *product;
-            let sizes = [(a.elements, rows * inner), (b.elements, inner * columns), (out.elements, rows * columns)];
-            if sizes.iter().any(|(there, wanted)| there != wanted) {
-                return Err(TrainError::Disagreement(format!("{a:?}, {b:?} and {out:?} for {product:?}")));
-            }
-        }
+        products.iter().try_for_each(|(product, arrays)| check(*product, *arrays))?;
         let Some((_, [first, ..])) = products.first() else { return Ok(()) };
         let Sizes { m, n, k, a, b, out, transpose_a, transpose_b, alpha, beta, group } = Sizes::of(products);
         let dtype = match first.dtype {

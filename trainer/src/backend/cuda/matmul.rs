@@ -156,7 +156,7 @@ impl Matmul {
 }
 
 /// Arrays have to hold what the product says.
-fn check(product: Product, [a, b, out]: [Array; 3]) -> Result<(), TrainError> {
+pub(super) fn check(product: Product, [a, b, out]: [Array; 3]) -> Result<(), TrainError> {
     let Product { rows, columns, inner, .. } = product;
     let sizes = [(a.elements, rows * inner), (b.elements, inner * columns), (out.elements, rows * columns)];
     if sizes.iter().any(|(there, wanted)| there != wanted) || a.dtype != b.dtype {

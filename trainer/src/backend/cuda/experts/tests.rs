@@ -43,32 +43,24 @@ impl Shape {
         let empty = |width| backend.allocate(all * width, *dtype, MemoryCategory::Other);
         let (y, d_x) = (empty(outputs), empty(inputs));
         let (mut forward, mut of_rows, mut of_matrices) = (Vec::new(), Vec::new(), Vec::new());
-        let product = |rows, columns, inner| Product {
-            rows,
-            columns,
-            inner,
-            transpose_a: false,
-            transpose_b: false,
-            accumulate: false,
-        };
         let mut first = 0;
         for (expert, rows) in rows.iter().copied().enumerate().filter(|(_, rows)| *rows > 0) {
             let some = |tensor: &Tensor, width| tensor.slice(first * width..(first + rows) * width);
             let own = |tensor: &Tensor| tensor.slice(expert * inputs * outputs..(expert + 1) * inputs * outputs);
             forward.push(Factors {
-                product: Product { transpose_b: true, ..product(rows, outputs, inputs) },
+                product: Product { transpose_b: true, ..Product::plain(rows, outputs, inputs) },
                 a: some(&x, inputs),
                 b: own(&matrices),
                 out: some(&y, outputs),
             });
             of_rows.push(Factors {
-                product: product(rows, inputs, outputs),
+                product: Product::plain(rows, inputs, outputs),
                 a: some(&d_y, outputs),
                 b: own(&matrices),
                 out: some(&d_x, inputs),
             });
             of_matrices.push(Factors {
-                product: Product { transpose_a: true, accumulate: true, ..product(outputs, inputs, rows) },
+                product: Product { transpose_a: true, accumulate: true, ..Product::plain(outputs, inputs, rows) },
                 a: some(&d_y, outputs),
                 b: some(&x, inputs),
                 out: own(&d_matrices),
