@@ -17,7 +17,7 @@
 //! | what goes to them and what comes back | 2hk |
 //! | a probability for each, in fp32, and the weights, places and order of those chosen, four bytes each | e + 4k |
 //!
-//! With experts these are means: a rank whose experts are chosen more often than others keeps more.
+//! Of each sequence, not of each token: how often it chose each expert, in fp32, e. With experts these are means: a rank whose experts are chosen more often than others keeps more.
 //!
 //! Recomputing selectively repeats attention. Where it is naive, its square of scores is not kept, and queries, keys
 //! and values are; where it is flash, none of its tensors is kept, and it is repeated from the output of its norm.
@@ -47,27 +47,43 @@ pub enum Attention {
 impl ModelShape {
     /// Bytes that a layer keeps of one micro-batch, on one tensor rank, from the forward pass to the backward pass.
     pub fn kept_activation_bytes(&self, layout: &ParallelLayout, attention: Attention, layer: u64) -> u128 {
-        let per_token = match layout.recompute {
+        match layout.recompute {
             // The input of the layer.
-            Recompute::Full => self.norm_bytes_per_token(layout),
-            recompute => self.activation_bytes_per_token(layout, attention, recompute, layer),
-        };
-        per_token * u128::from(layout.micro_batch_tokens())
+            Recompute::Full => self.norm_bytes_per_token(layout) * u128::from(layout.micro_batch_tokens()),
+            recompute => self.activation_bytes(layout, attention, recompute, layer),
+        }
     }
 
     /// Bytes that a layer needs besides what all layers keep, while it is done or repeated.
     pub fn recomputed_activation_bytes(&self, layout: &ParallelLayout, attention: Attention, layer: u64) -> u128 {
-        let whole = self.activation_bytes_per_token(layout, attention, Recompute::None, layer);
-        let tokens = u128::from(layout.micro_batch_tokens());
-        let again = (whole * tokens).saturating_sub(self.kept_activation_bytes(layout, attention, layer));
+        let whole = self.activation_bytes(layout, attention, Recompute::None, layer);
+        let again = whole.saturating_sub(self.kept_activation_bytes(layout, attention, layer));
         match layout.recompute {
             // What the network keeps is not there yet, or no more: its norm's output, and what is inside it.
             Recompute::Selective => {
                 let network = self.norm_bytes_per_token(layout) + self.network_bytes_per_token(layout, layer);
-                again.saturating_sub(tokens * network)
+                let network = u128::from(layout.micro_batch_tokens()) * network + self.choice_bytes(layout, layer);
+                again.saturating_sub(network)
             }
             _ => again,
         }
+    }
+
+    /// Of a layer that keeps all but what is computed again.
+    fn activation_bytes(
+        &self,
+        layout: &ParallelLayout,
+        attention: Attention,
+        recompute: Recompute,
+        layer: u64,
+    ) -> u128 {
+        let per_token = self.activation_bytes_per_token(layout, attention, recompute, layer);
+        per_token * u128::from(layout.micro_batch_tokens()) + self.choice_bytes(layout, layer)
+    }
+
+    /// Of how often each sequence chose each expert of a layer.
+    fn choice_bytes(&self, layout: &ParallelLayout, layer: u64) -> u128 {
+        self.layer_experts(layer).map_or(0, |experts| u128::from(layout.choice_count_bytes(experts)))
     }
 
     /// Of a norm's input, or its output: each token is on one of the ranks that share tokens.

@@ -1,7 +1,7 @@
 //! The layouts that are tried: all that people use, or only those with values that are asked for.
 //!
 //! Tensor shards stay inside a node; stages go across nodes; sequences are cut into parts only if they are long; experts are spread over
-//! any number of replicas. What replicas share by ZeRO, all of them share, or those of a node (hybrid sharding). A value that
+//! any number of replicas and parts of sequences. What replicas share by ZeRO, all of them share, or those of a node (hybrid sharding). A value that
 //! is asked for is tried whatever people use.
 
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub struct Wanted {
     pub sequence_parallel: Option<bool>,
     /// Ranks that share sequences.
     pub cp: Option<u64>,
-    /// Replicas that share experts.
+    /// Replicas, or parts of sequences, that share experts.
     pub ep: Option<u64>,
     /// Stages.
     pub pp: Option<u64>,
@@ -36,6 +36,8 @@ pub struct Wanted {
     pub zero: Option<Zero>,
     /// Groups of replicas that share it.
     pub dp_replicate: Option<u64>,
+    /// Layers of a unit. Without one, each is a unit.
+    pub unit_layers: Option<u64>,
     /// The pipeline schedule, of layouts with stages. Without one, those are tried that most frameworks have.
     pub schedule: Option<Schedule>,
     /// Chunks of layers on a stage.
@@ -62,7 +64,7 @@ impl Wanted {
         options.collect::<Vec<_>>().join(" ")
     }
 
-    fn asked(&self) -> [Asked; 12] {
+    fn asked(&self) -> [Asked; 13] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let asked = |option, value, without, of_layout| Asked { option, value, without, of_layout };
         [
@@ -80,6 +82,9 @@ impl Wanted {
             asked("zero", self.zero.map(zero), Wanted { zero: None, ..*self }, |layout| zero(layout.zero)),
             asked("dp-replicate", number(self.dp_replicate), Wanted { dp_replicate: None, ..*self }, |layout| {
                 layout.dp_replicate.to_string()
+            }),
+            asked("unit-layers", number(self.unit_layers), Wanted { unit_layers: None, ..*self }, |layout| {
+                layout.unit_layers.to_string()
             }),
             asked(
                 "schedule",
@@ -137,8 +142,9 @@ impl Request {
                 let replicas = gpus / tp / pp;
                 for cp in or_usual(wanted.cp, self.parts_of_sequences(), replicas) {
                     let dp = replicas / cp;
-                    let with = |ep| ParallelLayout { dp, tp, cp, ep, pp, ..self.base() };
-                    grids.extend(or_usual(wanted.ep, self.expert_ranks(dp), dp).into_iter().map(with));
+                    let unit_layers = wanted.unit_layers.unwrap_or(self.base().unit_layers);
+                    let with = |ep| ParallelLayout { dp, tp, cp, ep, pp, unit_layers, ..self.base() };
+                    grids.extend(or_usual(wanted.ep, self.expert_ranks(dp * cp), dp * cp).into_iter().map(with));
                 }
             }
         }
@@ -153,17 +159,19 @@ impl Request {
         (0..20).map(|power| 1 << power).filter(worth_it)
     }
 
-    /// Among how many of these replicas experts may be spread.
-    fn expert_ranks(&self, dp: u64) -> impl Iterator<Item = u64> + use<> {
+    /// Among how many of so many replicas and parts of sequences experts may be spread.
+    fn expert_ranks(&self, replicas: u64) -> impl Iterator<Item = u64> + use<> {
         let experts = self.model.experts.map_or(1, |experts| experts.count);
-        divisors(dp.min(experts)).filter(move |ep| experts.is_multiple_of(*ep))
+        divisors(experts).take_while(move |ep| *ep <= replicas)
     }
 
     /// What the replicas of a grid may share, and in how many groups: all of them, or those of each node.
     pub(crate) fn sharings(&self, grid: &ParallelLayout) -> Vec<(Zero, u64)> {
         let in_node = self.assumptions.gpus_per_node / grid.tp / grid.cp;
-        let is_hybrid =
-            self.model.experts.is_none() && in_node > 1 && grid.dp > in_node && grid.dp.is_multiple_of(in_node);
+        let is_hybrid = in_node > 1
+            && grid.dp > in_node
+            && grid.dp.is_multiple_of(in_node)
+            && (in_node * grid.cp).is_multiple_of(grid.ep);
         let nodes = is_hybrid.then(|| grid.dp / in_node);
         let stages = if grid.replicas() > 1 { &Zero::ALL[..] } else { &Zero::ALL[..1] };
         let groups = |zero: &Zero| -> Vec<u64> {
@@ -293,6 +301,7 @@ mod tests {
             Wanted { zero: Some(Zero::Three), recompute: Some(Recompute::Full), ..none },
             Wanted { micro_batch: Some(2), ..none },
             Wanted { dp_replicate: Some(2), ..none },
+            Wanted { unit_layers: Some(5), ..none },
         ] {
             let found = search("llama-8b", 64, wanted).unwrap();
             assert!(!found.is_empty() && found.len() < all.len(), "{wanted:?}");
@@ -305,7 +314,8 @@ mod tests {
         assert!(!experts.is_empty() && experts.iter().all(|layout| layout.ep == 8));
     }
 
-    /// Tensor ranks of two nodes, short sequences in parts, three sequences at a time, groups of four replicas, five uneven chunks.
+    /// Tensor ranks of two nodes, short sequences in parts, three sequences at a time, groups of four replicas, five uneven chunks,
+    /// experts on parts of sequences, and in groups of replicas.
     #[test]
     fn what_is_asked_for_is_tried_whatever_people_use() {
         let none = Wanted::default();
@@ -314,6 +324,8 @@ mod tests {
             ("llama-8b", 16, Wanted { cp: Some(4), ..none }),
             ("llama-8b", 16, Wanted { dp_replicate: Some(4), dp: Some(16), ..none }),
             ("llama-8b", 16, Wanted { pp: Some(4), chunks: Some(5), ..none }),
+            ("mixtral-8x7b", 64, Wanted { dp: Some(1), cp: Some(8), ep: Some(8), ..none }),
+            ("mixtral-8x7b", 64, Wanted { ep: Some(4), dp_replicate: Some(2), ..none }),
         ] {
             let request = request(model, "h100", gpus);
             let model = crate::ModelShape { kv_heads: request.model.heads, ..request.model.clone() };

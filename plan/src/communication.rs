@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     context::context_traffic,
     gathers::Gathers,
-    layout::{ParallelLayout, Recompute, Zero},
-    memory::{Holdings, UnitSize},
+    layout::{ParallelLayout, Zero},
     schedule::Schedule,
     shape::ModelShape,
+    units::{Holdings, UnitKind, UnitSize},
 };
 
 /// Along which side of the grid ranks talk.
@@ -172,10 +172,9 @@ impl Traffic {
         }
         // Two stages hold the same pieces.
         if layout.schedule == Schedule::DualPipe {
-            let layers = layout.layers_of_stage(model, stage);
-            let all = Holdings::of(model, layout).units(layout, layers, stage);
-            let parameters: u64 = all.iter().map(|unit| unit.count * unit.padded(layout.zero)).sum();
-            let (bytes, units) = (parameters * layout.gradients.bytes(), all.iter().map(|unit| unit.count).sum());
+            let all = Holdings::of(model, layout).units(model, layout, stage);
+            let parameters: u64 = all.values().map(|unit| unit.count * unit.padded(layout.zero)).sum();
+            let (bytes, units) = (parameters * layout.gradients.bytes(), all.values().map(|unit| unit.count).sum());
             traffic.push(Traffic::new(Axis::Pipeline, "all_reduce", 2, units, bytes as f64));
         }
         traffic
@@ -190,7 +189,7 @@ fn expert_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
     let of = |operation, count: u64, bytes: f64| {
         Traffic::new(Axis::Expert, operation, layout.ep, count, count as f64 * bytes)
     };
-    let forwards = forwards(layout) * layout.through_a_chunk() * layers;
+    let forwards = layout.forwards() * layout.through_a_chunk() * layers;
     let backwards = layout.through_a_chunk() * layers;
     // Before rows go, all ranks tell how many go to each expert.
     let counts = (4 * layout.ep * experts.count) as f64;
@@ -198,11 +197,6 @@ fn expert_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
         of("all_to_all", 2 * (forwards + backwards), experts.top_k as f64 * message),
         of("all_gather", forwards, counts),
     ]
-}
-
-/// How often a layer goes forward for each time it goes backward.
-fn forwards(layout: &ParallelLayout) -> u64 {
-    if layout.recompute == Recompute::Full { 2 } else { 1 }
 }
 
 fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, message: f64) -> Vec<Traffic> {
@@ -224,7 +218,7 @@ fn tensor_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64, messa
     let choices = of("all_reduce", m * sparse, (4 * m * sparse * top_k * tokens) as f64);
     // After attention and after the network, forward and backward; forward again where layers are repeated. The embedding
     // has a sum forward, the head one backward.
-    let forwards = forwards(layout);
+    let forwards = layout.forwards();
     let sums = 2 * (forwards + 1) * layers + embedding + head;
     if !layout.sequence_parallel {
         return with_all_reduces(vec![activations("all_reduce", sums, layers)], [rows, choices]);
@@ -259,14 +253,16 @@ fn data_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Vec<
     if layout.replicas() == 1 {
         return Vec::new();
     }
-    let units = Holdings::of(model, layout).units(layout, layout.layers_of_stage(model, stage), stage);
+    let units = Holdings::of(model, layout).units(model, layout, stage);
     let gathers = match layout.zero {
-        Zero::Three => Gathers::of_stage(model, layout, stage).of_units(layout.has_embedding(stage)),
-        _ => <_>::default(),
+        Zero::Three => Gathers::of_stage(model, layout, stage),
+        _ => Gathers::default(),
     };
-    let units = units.into_iter().zip(gathers);
-    let (shared, of_experts): (Vec<_>, Vec<_>) = units.partition(|(unit, _)| unit.replicas == layout.shards());
-    [replica_traffic(layout, &shared), replica_traffic(layout, &of_experts)].concat()
+    let (of_experts, shared): (Vec<_>, Vec<_>) = units.into_iter().partition(|(kind, _)| *kind == UnitKind::Experts);
+    let gathered = |units: Vec<(UnitKind, UnitSize)>| -> Vec<(UnitSize, u64)> {
+        units.into_iter().map(|(kind, unit)| (unit, gathers.of(kind))).collect()
+    };
+    [replica_traffic(layout, &gathered(shared)), replica_traffic(layout, &gathered(of_experts))].concat()
 }
 
 /// What replicas exchange about units that all of them hold, or share; each of these is gathered so often, all of them together.
@@ -274,13 +270,18 @@ fn replica_traffic(layout: &ParallelLayout, units: &[(UnitSize, u64)]) -> Vec<Tr
     let sum = |of: &dyn Fn(&(UnitSize, u64)) -> u64| units.iter().map(of).sum::<u64>();
     // A message for each unit.
     let count = sum(&|(unit, _)| unit.count);
-    let Some(shards) = units.iter().map(|(unit, _)| unit.replicas).find(|shards| *shards > 1 && count > 0) else {
-        return Vec::new();
-    };
+    let Some((unit, _)) = units.iter().find(|_| count > 0) else { return Vec::new() };
+    let (shards, groups) = (unit.replicas, layout.dp_replicate);
     let parameters = sum(&|(unit, _)| unit.count * unit.padded(layout.zero)) as f64;
     let (gradients, weights) =
         (parameters * layout.gradients.bytes() as f64, parameters * layout.precision.bytes() as f64);
     let (m, axis) = (layout.through_a_chunk(), layout.replica_axis());
+    // What each replica has of the gradients of the step, over all groups.
+    let across = Traffic::new(axis, "all_reduce", groups, count, gradients / shards as f64);
+    let across = (groups > 1).then_some(across);
+    if shards == 1 {
+        return across.into_iter().collect();
+    }
     let of =
         |operation, times: u64, bytes: f64| Traffic::new(axis, operation, shards, times * count, times as f64 * bytes);
     let mut traffic = match layout.zero {
@@ -296,16 +297,14 @@ fn replica_traffic(layout: &ParallelLayout, units: &[(UnitSize, u64)]) -> Vec<Tr
             vec![of("reduce_scatter", m, gradients), gathers]
         }
     };
-    // What each replica has of the gradients of the step, over all groups.
-    if layout.dp_replicate > 1 {
-        traffic.push(Traffic::new(axis, "all_reduce", layout.dp_replicate, count, gradients / shards as f64));
-    }
+    traffic.extend(across);
     traffic
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Recompute;
 
     fn traffic(layout: ParallelLayout, stage: u64, axis: Axis) -> Vec<(&'static str, u64, f64, f64)> {
         let model = ModelShape::preset("llama-8b").unwrap();
@@ -439,6 +438,16 @@ mod tests {
         );
         let alone = of(ParallelLayout { dp: 4, ..base }, Axis::Data);
         assert_eq!(alone.len(), 1, "nobody else has the same experts: {alone:?}");
+        let groups = of(ParallelLayout { dp_replicate: 2, zero: Zero::One, ..base }, Axis::Data);
+        // What two groups of four have of all but experts, which each of them has once.
+        let across = |bytes: f64, count| ("all_reduce", count, bytes, bytes);
+        assert_eq!(groups[2..], [across(2.0 * others / 4.0, 34), across(2.0 * experts, 32)]);
+        let parts = ParallelLayout { dp: 2, cp: 4, sequence_length: 4096, ..base };
+        assert_eq!(of(parts, Axis::DataContext), of(base, Axis::Data), "parts of sequences are as replicas");
+        assert_eq!(of(parts, Axis::Expert), of(base, Axis::Expert), "of as many tokens");
+        // A sequence of each micro-batch, and how often it chose each of eight experts.
+        let told = (3 * 32 * 8 * 4) as f64;
+        assert_eq!(of(parts, Axis::Context)[1], ("all_reduce", 3 * 32, told, told * 2.0 * 3.0 / 4.0));
     }
 
     #[test]

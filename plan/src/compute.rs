@@ -1,7 +1,8 @@
 //! How long a rank computes for one micro-batch, kernel by kernel.
 //!
 //! - **Matrix products** run at the assumed share of the peak, or as fast as memory gives their operands and takes their
-//!   result. A product with fewer tiles of 128 × 128 than the device has multiprocessors leaves the others idle.
+//!   result. A product with fewer tiles of 128 × 128 than the device has multiprocessors leaves the others idle; small products of
+//!   experts run at once.
 //! - **Attention** in tiles skips what the causal mask hides: `S·(q + o)` FLOPs a token forward and `S·(3q + 2o)` backward, where
 //!   scores are computed again, for a sequence of S, queries of width q and results of width o. It has an efficiency of its own, for heads of
 //!   128 and long sequences: beside its products it takes exponentials, one for each score however wide the head is, and each
@@ -26,6 +27,11 @@ use crate::{
 
 /// The side of a tile of a matrix product.
 const TILE: u64 = 128;
+/// FLOPs of a product up to which those of all experts are one kernel, as in our trainer.
+const MOST_FLOPS_AT_ONCE: f64 = 1e9;
+/// How long a device has nothing to do while the host reads how many tokens chose each expert, in seconds: as recorded on an H200,
+/// where it was 50 to 175 µs.
+const READING_CHOICES: f64 = 100e-6;
 /// The width of a head for which the efficiency of attention is said.
 const HEAD: f64 = 128.0;
 
@@ -180,19 +186,39 @@ impl RankWork<'_> {
 
     /// One product of m × k by k × n.
     fn product(&self, m: u64, n: u64, k: u64) -> Busy {
-        let tiles = m.div_ceil(TILE) as f64 * n.div_ceil(TILE) as f64;
+        self.products_at_once(1, [m, n, k])
+    }
+
+    /// So many products of m × k by k × n, in one kernel.
+    fn products_at_once(&self, count: u64, [m, n, k]: [u64; 3]) -> Busy {
+        let count = count as f64;
+        let tiles = count * m.div_ceil(TILE) as f64 * n.div_ceil(TILE) as f64;
         let used = (tiles / f64::from(self.device.multiprocessors)).min(1.0);
         let [m, n, k] = [m, n, k].map(|side| side as f64);
-        let computing = 2.0 * m * n * k / (self.peak() * self.assumptions.compute_efficiency * used);
-        let bytes = self.element() * (m * k + k * n + m * n);
+        let computing = 2.0 * count * m * n * k / (self.peak() * self.assumptions.compute_efficiency * used);
+        let bytes = self.element() * count * (m * k + k * n + m * n);
         let waiting = bytes / (self.device.memory_bandwidth * self.assumptions.memory_efficiency);
         Busy { seconds: computing.max(waiting), kernels: 1.0 }
     }
 
+    /// Products of so many networks: small ones at once, as they would leave most of the device idle.
+    fn products(&self, count: u64, sides: [u64; 3]) -> Busy {
+        let [m, n, k] = sides.map(|side| side as f64);
+        if 2.0 * m * n * k <= MOST_FLOPS_AT_ONCE {
+            return self.products_at_once(count, sides);
+        }
+        self.products_at_once(1, sides) * count as f64
+    }
+
     /// Multiplying tokens by a matrix, and what that needs backward: the gradients of its input and of itself.
     fn matrix(&self, tokens: u64, outputs: u64, inputs: u64) -> BothWays {
-        let backward = self.product(tokens, inputs, outputs) + self.product(outputs, inputs, tokens);
-        [self.product(tokens, outputs, inputs), backward]
+        self.matrices(1, tokens, outputs, inputs)
+    }
+
+    /// The same for so many matrices, each with its tokens. Gradients of matrices are computed one after the other.
+    fn matrices(&self, count: u64, tokens: u64, outputs: u64, inputs: u64) -> BothWays {
+        let gradients = self.product(outputs, inputs, tokens) * count as f64;
+        [self.products(count, [tokens, outputs, inputs]), self.products(count, [tokens, inputs, outputs]) + gradients]
     }
 
     fn projections(&self) -> Projections {
@@ -277,15 +303,17 @@ impl RankWork<'_> {
         [0, 1].map(|way| dense[way] + experts[way])
     }
 
-    /// The experts on this rank, each with its share of the tokens of all ranks that share them; the router; and what sorts
-    /// tokens by expert and puts them back.
+    /// The experts on this rank, each with its share of the tokens of all ranks that share them; the router; what sorts tokens by
+    /// expert and puts them back; and, forward, the host that has to know how many there are.
     fn experts(&self, experts: Experts) -> BothWays {
         let (model, ep) = (self.model, self.layout.ep);
         let tokens = (self.tokens() * experts.top_k * ep).div_ceil(experts.count);
         let networks = self.networks(experts.count / ep, tokens, model.ffn);
         let router = self.matrix(self.tokens(), experts.count, model.hidden);
         let rows = 2.0 * self.element() * (experts.top_k * model.hidden) as f64;
-        [0, 1].map(|way| networks[way] + router[way] + self.moved(2, 2.0 * rows))
+        let read = Busy { seconds: READING_CHOICES, kernels: 0.0 };
+        let [forward, backward] = [0, 1].map(|way| networks[way] + router[way] + self.moved(2, 2.0 * rows));
+        [forward + read, backward]
     }
 
     /// So many networks of a width, each with so many tokens.
@@ -296,10 +324,11 @@ impl RankWork<'_> {
             FeedForward::Gated => (2, [3.0, 5.0]),
             FeedForward::Plain => (1, [2.0, 3.0]),
         };
-        let (up, down) = (self.matrix(tokens, stacked * inner, model.hidden), self.matrix(tokens, model.hidden, inner));
+        let up = self.matrices(count, tokens, stacked * inner, model.hidden);
+        let down = self.matrices(count, tokens, model.hidden, inner);
         let element = self.element() * (count * tokens * inner) as f64 / self.tokens() as f64;
         let activation = [self.moved(1, forward * element), self.moved(1, backward * element)];
-        [0, 1].map(|way| (up[way] + down[way]) * count as f64 + activation[way])
+        [0, 1].map(|way| up[way] + down[way] + activation[way])
     }
 
     /// Norms, additions and rotation: what passes by the matrices. Backward, additions are part of the norms.

@@ -45,10 +45,38 @@ fn parse(text: &str, file_stem: &str) -> Result<ModelShape, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::{Biases, Experts, Norm};
+    use crate::{
+        activations::Attention,
+        flops::Convention,
+        fuzz::fuzz,
+        layout::ParallelLayout,
+        memory::MemoryPlan,
+        shape::{Biases, Experts, Norm},
+    };
 
     fn parameters(text: &str) -> u64 {
         parse(text, "config").unwrap().check().unwrap().parameters()
+    }
+
+    /// Whatever is a model after all has sizes that can be added up.
+    #[test]
+    fn fuzzed_files() {
+        let seeds = [
+            r#"{"model_type": "llama", "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000, "tie_word_embeddings": true}"#,
+            r#"{"model_type": "qwen3_moe", "hidden_size": 64, "intermediate_size": 256, "moe_intermediate_size": 32,
+                "num_hidden_layers": 4, "num_attention_heads": 4, "num_experts": 8, "num_experts_per_tok": 2, "head_dim": 16,
+                "vocab_size": 1000, "decoder_sparse_step": 1, "mlp_only_layers": []}"#,
+            "layers = 8\nhidden = 1024\nheads = 8\nkv_heads = 4\nffn = 512\nvocabulary = 32000\n\
+             experts = { count = 64, top_k = 4 }\n",
+        ];
+        fuzz!(seeds.map(|seed| seed.as_bytes().to_vec()).to_vec(), |bytes: &[u8]| {
+            let Ok(model) = parse(&String::from_utf8_lossy(bytes), "config") else { return false };
+            let Ok(model) = model.check() else { return false };
+            let flops = model.flops_per_token(Convention::Model, 4096);
+            assert!(model.parameters() > 0 && flops > 0.0, "{model:?}");
+            MemoryPlan::fullest(&model, &ParallelLayout::default(), Attention::Flash).is_ok()
+        });
     }
 
     #[test]

@@ -98,13 +98,24 @@ pub(crate) fn context_traffic(model: &ModelShape, layout: &ParallelLayout, stage
     let of = |operation, count: u64, bytes: u64| {
         Traffic::new(Axis::Context, operation, cp, times * count, (times * count) as f64 * bytes as f64)
     };
-    match layout.context {
+    let mut traffic = match layout.context {
         // Keys and values go past everyone else; gradients come home in the end.
         ContextExchange::Ring => vec![of("send", (forwards + 1) * (cp - 1) + cp, keys)],
         ContextExchange::AllGather => {
             vec![of("all_gather", forwards + 1, cp * keys), of("reduce_scatter", 1, cp * keys)]
         }
-    }
+    };
+    traffic.extend(choices_traffic(model, layout, stage));
+    traffic
+}
+
+/// How often each sequence chose each expert, which is summed over its parts wherever tokens choose: balance is a sequence's.
+fn choices_traffic(model: &ModelShape, layout: &ParallelLayout, stage: u64) -> Option<Traffic> {
+    let layers = layout.layers_of_stage(model, stage).sparse;
+    let experts = model.experts.filter(|_| layers > 0)?;
+    let count = layout.forwards() * layout.through_a_chunk() * layers;
+    let bytes = count as f64 * layout.choice_count_bytes(experts) as f64;
+    Some(Traffic::new(Axis::Context, "all_reduce", layout.cp, count, bytes))
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! What would work in place of a layout that does not.
 
-use crate::{layout::ParallelLayout, shape::ModelShape};
+use crate::{
+    layout::{ParallelLayout, Zero},
+    shape::ModelShape,
+};
 
 /// So many values are named, those next to the one that does not work.
 const MOST_NAMED: usize = 6;
@@ -10,7 +13,7 @@ const LARGEST: u64 = 256;
 /// A side of a layout: its option, its value, and a layout with another one.
 type Side = (&'static str, fn(&ParallelLayout) -> u64, fn(ParallelLayout, u64) -> ParallelLayout);
 
-const SIDES: [Side; 8] = [
+const SIDES: [Side; 10] = [
     ("tp", |layout| layout.tp, |layout, tp| ParallelLayout { tp, ..layout }),
     ("ep", |layout| layout.ep, |layout, ep| ParallelLayout { ep, ..layout }),
     ("dp-replicate", |layout| layout.dp_replicate, |layout, dp_replicate| ParallelLayout { dp_replicate, ..layout }),
@@ -20,23 +23,38 @@ const SIDES: [Side; 8] = [
         |layout| layout.micro_batches,
         |layout, micro_batches| ParallelLayout { micro_batches, ..layout },
     ),
+    ("unit-layers", |layout| layout.unit_layers, |layout, unit_layers| ParallelLayout { unit_layers, ..layout }),
     ("pp", |layout| layout.pp, |layout, pp| ParallelLayout { pp, ..layout }),
     ("chunks", |layout| layout.chunks, |layout, chunks| ParallelLayout { chunks, ..layout }),
     ("dp", |layout| layout.dp, |layout, dp| ParallelLayout { dp, ..layout }),
+    (
+        "zero",
+        |layout| u8::from(layout.zero).into(),
+        // Where there is no such stage, the layout stays one that does not work.
+        |layout, stage| match u8::try_from(stage).map(Zero::try_from) {
+            Ok(Ok(zero)) => ParallelLayout { zero, ..layout },
+            _ => layout,
+        },
+    ),
 ];
 
 impl ParallelLayout {
-    /// Values of one option with which this layout would work, if one is enough. Those that are set already come first.
+    /// Values of one option with which this layout would work, if one is enough. Those that are set already come first, unless
+    /// that would mean to do without.
     pub fn instead(&self, model: &ModelShape) -> Option<String> {
         let (set, others): (Vec<Side>, Vec<Side>) = SIDES.into_iter().partition(|(_, value, _)| value(self) > 1);
-        set.into_iter().chain(others).find_map(|(option, value, with)| {
+        // The last ones, replicas and what they share, are the easiest to change.
+        let options = set.into_iter().chain(others.into_iter().rev()).map(|(option, value, with)| {
             let works = |value: &u64| with(*self, *value).check(model).is_ok();
             let mut values: Vec<u64> = (1..=LARGEST).filter(works).collect();
             values.sort_by_key(|other| other.abs_diff(value(self)));
             values.truncate(MOST_NAMED);
             values.sort_unstable();
-            said(option, &values.iter().map(u64::to_string).collect::<Vec<_>>())
-        })
+            (option, values)
+        });
+        let options: Vec<(&str, Vec<u64>)> = options.filter(|(_, values)| !values.is_empty()).collect();
+        let (option, values) = options.iter().find(|(_, values)| *values != [1]).or(options.first())?;
+        said(option, &values.iter().map(u64::to_string).collect::<Vec<_>>())
     }
 }
 
@@ -63,6 +81,13 @@ mod tests {
             (model("llama-8b"), ParallelLayout { pp: 40, ..base }, Some("for example --pp 27, 28, 29, 30, 31 or 32")),
             (model("llama-8b"), ParallelLayout { dp: 4, ep: 2, ..base }, Some("for example --ep 1")),
             (model("tiny-moe"), ParallelLayout { dp: 6, ep: 3, ..base }, Some("for example --ep 1 or 2")),
+            (model("tiny-moe"), ParallelLayout { ep: 2, ..base }, Some("for example --dp 2, 4, 6, 8, 10 or 12")),
+            (
+                model("llama-8b"),
+                ParallelLayout { dp: 4, dp_replicate: 2, ..base },
+                Some("for example --zero 1, 2 or 3"),
+            ),
+            (model("llama-8b"), ParallelLayout { dp: 2, dp_replicate: 2, ..base }, Some("for example --dp-replicate 1")),
             (
                 model("llama-8b"),
                 ParallelLayout { pp: 4, chunks: 2, schedule: Schedule::Interleaved, micro_batches: 6, ..base },

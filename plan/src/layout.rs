@@ -37,7 +37,7 @@ pub struct ParallelLayout {
     /// How these come by each other's keys and values.
     #[serde(default)]
     pub context: ContextExchange,
-    /// Replicas that share the experts: each holds some of them, and tokens go where theirs are.
+    /// Replicas, or parts of sequences, that share the experts: each holds some of them, and tokens go where theirs are.
     #[serde(default = "one")]
     pub ep: u64,
     /// Stages that each hold some of the layers.
@@ -50,6 +50,9 @@ pub struct ParallelLayout {
     /// How many units are gathered ahead of the one that computes, where replicas share the parameters.
     #[serde(default = "usual_prefetch")]
     pub prefetch: u64,
+    /// Layers of a unit, which replicas gather, reduce and free at once.
+    #[serde(default = "one")]
+    pub unit_layers: u64,
     /// In which order the stages work.
     pub schedule: Schedule,
     /// Chunks of layers on a stage: one, unless the schedule is interleaved or goes both ways.
@@ -68,7 +71,7 @@ pub struct ParallelLayout {
     pub gradients: Precision,
 }
 
-/// Ranks along an axis that older runs do not have.
+/// What older runs have of what they do not say.
 fn one() -> u64 {
     1
 }
@@ -201,6 +204,7 @@ impl Default for ParallelLayout {
             zero: Zero::Off,
             dp_replicate: one_group(),
             prefetch: usual_prefetch(),
+            unit_layers: 1,
             schedule: Schedule::OneForwardOneBackward,
             chunks: 1,
             micro_batch: 1,
@@ -356,6 +360,11 @@ impl ParallelLayout {
         if self.schedule == Schedule::DualPipe { self.micro_batches / 2 } else { self.micro_batches }
     }
 
+    /// How often a layer goes forward for each time it goes backward.
+    pub(crate) fn forwards(&self) -> u64 {
+        if self.recompute == Recompute::Full { 2 } else { 1 }
+    }
+
     /// Says what does not work, whatever the model. What has passed can be counted without overflow.
     pub fn check_sizes(&self) -> Result<(), PlanError> {
         if self.prefetch > MOST {
@@ -368,6 +377,7 @@ impl ParallelLayout {
             ("ep", self.ep),
             ("pp", self.pp),
             ("dp-replicate", self.dp_replicate),
+            ("unit-layers", self.unit_layers),
             ("chunks", self.chunks),
             ("micro-batch", self.micro_batch),
             ("micro-batches", self.micro_batches),
@@ -410,7 +420,6 @@ impl ParallelLayout {
                 self.cp
             ));
         }
-        self.check_experts(model)?;
         if self.dp_replicate > 1 {
             let (dp, groups) = (self.dp, self.dp_replicate);
             if self.zero == Zero::Off {
@@ -420,6 +429,7 @@ impl ParallelLayout {
                 return wrong(format!("dp {dp} does not make {groups} equal groups of at least 2 replicas"));
             }
         }
+        self.check_experts(model)?;
         if self.sequence_parallel && self.tp < 2 {
             return wrong("sequence parallelism needs at least 2 tensor ranks".into());
         }
@@ -436,6 +446,7 @@ impl ParallelLayout {
             };
             return wrong(format!("{layers} layers are too few for pp {pp}{chunks}"));
         }
+        self.check_units(model)?;
         if self.schedule == Schedule::Interleaved {
             if pp < 2 || chunks < 2 {
                 return wrong("an interleaved schedule needs at least 2 stages and 2 chunks".into());

@@ -27,6 +27,9 @@ mod dual_pipe;
 mod error;
 mod experts;
 mod flops;
+#[cfg(test)]
+#[path = "../../tests/support/fuzz.rs"]
+mod fuzz;
 mod gathers;
 mod instead;
 mod latent;
@@ -44,6 +47,7 @@ mod shard;
 mod simulate;
 mod tensors;
 pub mod text;
+mod units;
 
 pub use activations::Attention;
 pub use assumptions::Assumptions;

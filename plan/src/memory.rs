@@ -1,5 +1,7 @@
 //! Memory of a rank, by category.
 
+use std::{cmp::Reverse, collections::BTreeMap};
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -7,10 +9,10 @@ use crate::{
     error::PlanError,
     experts::Layers,
     layout::{ParallelLayout, Precision, Recompute, Zero},
-    put_off::PutOff,
+    put_off::{Held, PutOff},
     schedule::{Pass, Schedule},
     shape::ModelShape,
-    tensors::{Part, Tensor},
+    units::{Holdings, UnitKind, UnitSize},
 };
 
 /// Predicted bytes of one rank, by the categories in which they are measured.
@@ -67,8 +69,8 @@ impl MemoryPlan {
         MemoryPlan { workspace: self.workspace.saturating_add(32 << 20), ..self }
     }
 
-    /// The one that takes more of a rank, of two moments.
-    fn or_fuller(self, moments: [MemoryPlan; 2]) -> MemoryPlan {
+    /// The one that takes more of a rank, of moments.
+    fn or_fuller(self, moments: [MemoryPlan; 3]) -> MemoryPlan {
         moments.into_iter().fold(self, |one, other| if other.total() > one.total() { other } else { one })
     }
 
@@ -83,14 +85,15 @@ impl MemoryPlan {
         Ok(MemoryPlan::default().or_fuller(moments))
     }
 
-    /// A rank of one stage: between the passes through the head, if it has one, and as a layer is computed again, if it is.
-    /// What is in the categories is the most that is ever in them in one of the two.
+    /// A rank of one stage: between the passes through the head, if it has one; as a layer is computed again, if it is; and with
+    /// most gradients of weights put off, if they are. What is in the categories is the most that is ever in them in one of
+    /// these.
     pub fn moments_of_stage(
         model: &ModelShape,
         layout: &ParallelLayout,
         attention: Attention,
         stage: u64,
-    ) -> Result<[MemoryPlan; 2], PlanError> {
+    ) -> Result<[MemoryPlan; 3], PlanError> {
         layout.check(model)?;
         if stage >= layout.pp {
             return Err(PlanError::Layout(format!("there is no stage {stage}; the layout has {} stages", layout.pp)));
@@ -99,101 +102,41 @@ impl MemoryPlan {
     }
 }
 
-/// How many parameters the fullest tensor rank holds of each part of a model.
-pub(crate) struct Holdings {
-    embedding: u64,
-    /// A layer that has no experts.
-    dense: u64,
-    /// A layer that has, without them.
-    sparse: u64,
-    /// The experts of a layer that are on this rank.
-    experts: u64,
-    head: u64,
-    tied: bool,
-}
-
-/// Parameters that are gathered, reduced and freed together.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UnitSize {
-    parameters: u64,
-    /// How many such there are.
-    pub(crate) count: u64,
-    /// How many replicas hold them, or shards of them.
-    pub(crate) replicas: u64,
-}
-
-impl UnitSize {
-    /// Parameters of one unit that a replica holds, sharded by ZeRO.
-    fn shard(&self) -> u64 {
-        self.parameters.div_ceil(self.replicas)
-    }
-
-    /// Parameters of one unit; with ZeRO, each is padded until all replicas have equal shards of it.
-    pub(crate) fn padded(&self, zero: Zero) -> u64 {
-        match zero {
-            Zero::Off => self.parameters,
-            _ => self.replicas * self.shard(),
-        }
-    }
-}
-
 impl Holdings {
-    pub(crate) fn of(model: &ModelShape, layout: &ParallelLayout) -> Holdings {
-        let (first, last) = model.kinds_of_layers();
-        let ends = ModelShape { layers: 0, ..model.clone() }.tensors();
-        let of = |tensors: &[Tensor], part: Part| -> u64 {
-            let of_part = tensors.iter().filter(|tensor| tensor.part == part);
-            of_part.map(|tensor| tensor.parameters_of_a_rank(layout.tp)).sum()
-        };
-        Holdings {
-            embedding: of(&ends, Part::Embedding),
-            dense: of(&model.layer_tensors(first), Part::Layer(first)),
-            sparse: of(&model.layer_tensors(last), Part::Layer(last)),
-            experts: of(&model.layer_tensors(last), Part::Experts(last)) / layout.ep,
-            head: of(&ends, Part::Head),
-            tied: model.tied_embeddings,
-        }
-    }
-
-    /// The units of a stage. A tied embedding is on the first stage and again on the last, in a unit of the same size.
-    pub(crate) fn units(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> [UnitSize; 6] {
-        let (first, last) = (layout.has_embedding(stage), layout.has_head(stage));
-        let tied = last && !first && self.tied;
-        let unit = |parameters, count| UnitSize { parameters, count, replicas: layout.shards() };
-        [
-            unit(self.embedding, u64::from(first)),
-            unit(self.dense, layers.dense),
-            unit(self.sparse, layers.sparse),
-            UnitSize { replicas: layout.expert_replicas(), ..unit(self.experts, layers.sparse) },
-            unit(self.head, u64::from(last)),
-            unit(self.embedding, u64::from(tied)),
-        ]
-    }
-
-    /// Parameters of a stage that a replica holds, sharded by ZeRO: a shard of each unit.
-    fn shard_of_stage(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> u64 {
-        self.units(layout, layers, stage).iter().map(|unit| unit.count * unit.shard()).sum()
-    }
-
-    /// Parameters of a stage, with padding.
-    pub(crate) fn of_stage(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> u64 {
-        self.units(layout, layers, stage).iter().map(|unit| unit.count * unit.padded(layout.zero)).sum()
-    }
-
     /// Buffers of ZeRO, in bytes: a unit whose gradients are computed and one whose gradients are reduced; one that computes and
-    /// those that come in. Experts have theirs.
-    fn buffers(&self, layout: &ParallelLayout, layers: Layers, stage: u64) -> u128 {
-        let [embedding, dense, sparse, experts, head, tied] = self.units(layout, layers, stage);
-        let of = |units: &[UnitSize]| -> u128 {
-            let shared = || units.iter().filter(|unit| unit.count > 0 && unit.replicas > 1);
-            let largest = u128::from(shared().map(|unit| unit.padded(layout.zero)).max().unwrap_or(0));
-            let ahead = (1 + layout.prefetch).min(shared().map(|unit| unit.count).sum());
-            let count = |from: Zero, count: u64, bytes: u64| if layout.zero >= from { count * bytes } else { 0 };
-            let bytes =
-                count(Zero::Two, 2, layout.gradients.bytes()) + count(Zero::Three, ahead, layout.precision.bytes());
-            largest * u128::from(bytes)
+    /// those that come in. These may be the largest ones. A tied embedding is at hand beside the head. Experts have buffers of
+    /// their own.
+    fn buffers(layout: &ParallelLayout, units: &BTreeMap<UnitKind, UnitSize>, is_tied: bool) -> u128 {
+        let (of_experts, others): (Vec<_>, Vec<_>) = units.iter().partition(|(kind, _)| **kind == UnitKind::Experts);
+        let of = |kinds: Vec<(&UnitKind, &UnitSize)>, beside: u64| -> u128 {
+            let shared = kinds.iter().filter(|(_, unit)| unit.replicas > 1);
+            let mut sizes: Vec<(u64, u64)> = shared.map(|(_, unit)| (unit.padded(layout.zero), unit.count)).collect();
+            sizes.sort_unstable_by_key(|size| Reverse(*size));
+            let largest = |from: Zero, count: u64, bytes: u64| -> u128 {
+                let mut left = if layout.zero >= from { count + beside } else { 0 };
+                let taken = sizes.iter().map(|(parameters, count)| {
+                    let taken = left.min(*count);
+                    left -= taken;
+                    u128::from(*parameters) * u128::from(taken)
+                });
+                taken.sum::<u128>() * u128::from(bytes)
+            };
+            // Layers whose gradients of matrices are put off have begun with those of their norms: all of them are there, and one
+            // that is reduced.
+            let is_layers = |kind: &UnitKind| matches!(kind, UnitKind::Dense(_) | UnitKind::Sparse(_));
+            let layers = kinds.iter().filter(|(kind, unit)| is_layers(kind) && unit.replicas > 1);
+            let put_off: u64 = match layout.schedule {
+                Schedule::ZeroBubble => layers.map(|(_, unit)| unit.count * unit.padded(layout.zero)).sum(),
+                _ => 0,
+            };
+            let gradients = match put_off {
+                0 => largest(Zero::Two, 2, layout.gradients.bytes()),
+                _ if layout.zero < Zero::Two => 0,
+                _ => largest(Zero::Two, 1, layout.gradients.bytes()) + u128::from(put_off * layout.gradients.bytes()),
+            };
+            gradients + largest(Zero::Three, 1 + layout.prefetch, layout.precision.bytes())
         };
-        of(&[embedding, dense, sparse, head, tied]) + of(&[experts])
+        of(others, u64::from(is_tied && units.contains_key(&UnitKind::Head))) + of(of_experts, 0)
     }
 
     fn plan(
@@ -202,10 +145,11 @@ impl Holdings {
         layout: &ParallelLayout,
         attention: Attention,
         stage: u64,
-    ) -> Result<[MemoryPlan; 2], PlanError> {
+    ) -> Result<[MemoryPlan; 3], PlanError> {
         let layers = layout.layers_of_stage(model, stage);
-        let parameters = self.of_stage(layout, layers, stage);
-        let shard = self.shard_of_stage(layout, layers, stage);
+        let units = self.units(model, layout, stage);
+        let parameters: u64 = units.values().map(|unit| unit.count * unit.padded(layout.zero)).sum();
+        let shard: u64 = units.values().map(|unit| unit.count * unit.shard()).sum();
         let sharded_from = |zero: Zero| if layout.zero >= zero { shard } else { parameters };
         let (parameter_bytes, gradient_bytes) = (layout.precision.bytes(), layout.gradients.bytes());
 
@@ -232,12 +176,12 @@ impl Holdings {
             _ => head.saturating_sub(2 * norm),
         };
         let put_off = PutOff::of(model, layout, stage);
-        let kept = match layout.schedule {
+        let [forward, back] = match layout.schedule {
             Schedule::ZeroBubble => {
                 let (dense, sparse) = (u128::from(layers.dense), u128::from(layers.sparse));
-                put_off.most_activations(dense * kept_of(first) + sparse * kept_of(last_layer), in_flight)
+                put_off.moments(dense * kept_of(first) + sparse * kept_of(last_layer), in_flight)
             }
-            _ => most_in_flight(model, layout, stage, kept_of),
+            _ => [put_off.at_most(most_in_flight(model, layout, stage, kept_of)); 2],
         };
 
         let received = if layout.pp > 1 { 2 * norm } else { 0 };
@@ -250,7 +194,7 @@ impl Holdings {
             }
             _ => 0,
         };
-        let communication = self.buffers(layout, layers, stage)
+        let communication = Holdings::buffers(layout, &units, model.tied_embeddings)
             + received
             + all_rows
             + layout.context_buffer_bytes(model)
@@ -259,20 +203,21 @@ impl Holdings {
         let logits = tokens * u128::from(model.vocabulary.div_ceil(layout.tp)) * element;
 
         let small = |bytes: u128, what| u64::try_from(bytes).map_err(|_| PlanError::TooLarge(what));
-        let moment = |activations: u128, logits: u128| {
+        let moment = |held: Held, more_activations: u128, logits: u128| {
             Ok(MemoryPlan {
                 parameters: sharded_from(Zero::Three) * parameter_bytes,
                 gradients: sharded_from(Zero::Two) * gradient_bytes,
                 optimizer_state: sharded_from(Zero::One) * optimizer_bytes(layout.precision),
-                activations: small(activations, "memory for activations")?,
+                activations: small(held.activations + more_activations, "memory for activations")?,
                 communication: small(communication, "memory for communication")?,
-                workspace: small(logits + put_off.workspace(), "memory for logits")?,
+                workspace: small(held.workspace + logits, "memory for logits")?,
                 inputs: small(8 * tokens, "memory for the batch")?,
             })
         };
         // In the head there is the gradient of logits as well; what is computed again has been through it.
-        let in_head = moment(kept + head, if last { (at_head + 1) * logits } else { 0 })?;
-        Ok([in_head, moment(kept + again + without_this, at_head.saturating_sub(1) * logits)?])
+        let in_head = moment(forward, head, if last { (at_head + 1) * logits } else { 0 })?;
+        let in_layer = |held| moment(held, again + without_this, at_head.saturating_sub(1) * logits);
+        Ok([in_head, in_layer(forward)?, in_layer(back)?])
     }
 }
 
@@ -414,7 +359,7 @@ mod tests {
         // Weights and gradients of the largest part, twice each; what comes from the other stage, twice.
         assert_eq!(one.communication, 2 * layer.max(256 * 128) * (2 + 2) + 2 * tokens * 128 * 2);
         assert_eq!((one.workspace, two.workspace), (0, 0), "logits are not there any more");
-        let [in_head, _] = MemoryPlan::moments_of_stage(&model, &layout, Attention::Flash, 1).unwrap();
+        let [in_head, ..] = MemoryPlan::moments_of_stage(&model, &layout, Attention::Flash, 1).unwrap();
         assert_eq!((in_head.activations, in_head.workspace), (4 * kept + 2 * tokens * 128 * 2, 2 * tokens * 256 * 2));
         assert_eq!(one.inputs, tokens * 8);
         let fullest = MemoryPlan::fullest(&model, &layout, Attention::Flash).unwrap();
@@ -443,16 +388,24 @@ mod tests {
         assert_eq!(at(Zero::Three), (shard, shard, shard, 2 * (layer + 2) * (2 + 2)));
     }
 
+    /// Gradients of two units, of which one is reduced.
     #[test]
-    fn buffers_hold_the_largest_unit() {
+    fn buffers_hold_the_largest_units() {
         let model = ModelShape { vocabulary: 2048, ..ModelShape::preset("tiny").unwrap() };
         let at = |layout, stage| MemoryPlan::of_stage(&model, &layout, Attention::Flash, stage).unwrap().communication;
         let one = ParallelLayout { dp: 2, zero: Zero::Two, ..ParallelLayout::default() };
-        assert_eq!(at(one, 0), 2 * (2048 * 128 + 128) * 2, "the head's alone, not the embedding's with it");
+        let (embedding, layer) = (2048 * 128, 128 * (128 + 2 * 64 + 128 + 3 * 384 + 2));
+        let head = embedding + 128;
+        assert_eq!(at(one, 0), (head + embedding) * 2, "a micro-batch ends with the one and begins with the other");
         let two = ParallelLayout { pp: 2, ..one };
         let received = 2 * 1024 * 128 * 2;
-        assert_eq!(at(two, 0), 2 * 2048 * 128 * 2 + received);
-        assert_eq!(at(two, 1), 2 * (2048 * 128 + 128) * 2 + received);
+        assert_eq!(at(two, 0), (embedding + layer) * 2 + received);
+        assert_eq!(at(two, 1), (head + layer) * 2 + received);
+        let of_three = ParallelLayout { unit_layers: 3, ..two };
+        assert_eq!(at(of_three, 0), (3 * layer + embedding) * 2 + received, "and a unit of one layer");
+        let tied = ModelShape { tied_embeddings: true, ..model.clone() };
+        let plan = MemoryPlan::of_stage(&tied, &one, Attention::Flash, 0).unwrap();
+        assert_eq!(plan.communication, (embedding + 2 * layer) * 2, "the head has begun with the embedding's");
     }
 
     #[test]
@@ -506,8 +459,8 @@ mod tests {
         let dense = ModelShape { experts: None, ..model.clone() };
         let layout = ParallelLayout { sequence_length: 1, ..ParallelLayout::default() };
         let kept = |model: &ModelShape| model.kept_activation_bytes(&layout, Attention::Flash, 0) as u64;
-        // Another network's insides, what goes to both and comes back, and what the router made.
-        assert_eq!(kept(&model) - kept(&dense), 2 * 3 * 14_336 + 2 * 2 * 2 * 4096 + 4 * (8 + 4 * 2));
+        // Another network's insides, what goes to both and comes back, what the router made, and what the sequence chose.
+        assert_eq!(kept(&model) - kept(&dense), 2 * 3 * 14_336 + 2 * 2 * 2 * 4096 + 4 * (8 + 4 * 2) + 4 * 8);
     }
 
     /// Two copies of the model, or one that is folded; of either the activations of one micro-batch more than there are pieces.

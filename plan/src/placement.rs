@@ -3,6 +3,7 @@
 //! ```text
 //! stage 0 of 2   │ embedding ░│ layer 0 ░│ layer 1 ░│
 //! stage 1 of 2   │ layer 2 ░│ layer 3 ░│ head ░│ tied embedding ░│
+//! stage 1 of 2   │ layer 2, layer 3 ░│ head ░│ tied embedding ░│        with units of two layers
 //! ```
 //!
 //! Units lie in the order of the forward pass, chunk after chunk, and the tensors of a unit in the order of
@@ -18,6 +19,7 @@ use crate::{
     shape::ModelShape,
     shard::shard,
     tensors::{Part, Split, Tensor},
+    units::AlikeLayers,
 };
 
 /// Where every parameter of a rank lies in its one flat allocation.
@@ -34,8 +36,10 @@ pub struct Placement {
 /// What is gathered, reduced and freed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Which part of the model it is.
+    /// Which part of the model it is, or begins with.
     pub part: Part,
+    /// Which layers it is of.
+    pub layers: Range<u64>,
     /// Which chunk of the stage it belongs to.
     pub chunk: u64,
     /// Where it lies, padding included.
@@ -121,26 +125,24 @@ impl Placement {
     /// The placement of the rank at these coordinates, without experts. The layout must fit the model.
     pub fn of(model: &ModelShape, layout: &ParallelLayout, at: Coordinates) -> Placement {
         let ends = ModelShape { layers: 0, ..model.clone() }.tensors();
-        let of = |part: Part| -> Vec<&Tensor> { ends.iter().filter(|tensor| tensor.part == part).collect() };
-        let (embedding, head) = (of(Part::Embedding), of(Part::Head));
+        let of = |part: Part| ends.iter().filter(|tensor| tensor.part == part).cloned().collect::<Vec<Tensor>>();
         let pieces = layout.schedule.pieces(layout.pp, layout.chunks);
         let mut placement = Placement::default();
         for chunk in 0..layout.chunks {
             let mut push =
-                |part, tensors: &[&Tensor]| placement.push((layout, layout.shards()), (chunk, part), tensors, 0..1, at);
+                |parts: &[(Part, Vec<Tensor>)]| placement.push((layout, layout.shards()), chunk, parts, 0..1, at);
             let piece = layout.schedule.piece(at.stage, layout.pp, chunk);
             if piece == 0 {
-                push(Part::Embedding, &embedding);
+                push(&[(Part::Embedding, of(Part::Embedding))]);
             }
-            for layer in layout.chunk_layers(model, at.stage, chunk) {
-                let tensors = model.layer_tensors(layer);
-                let tensors: Vec<_> = tensors.iter().filter(|tensor| tensor.part == Part::Layer(layer)).collect();
-                push(Part::Layer(layer), &tensors);
+            for unit in layout.alike_layers(model, at.stage, chunk).iter().flat_map(AlikeLayers::units) {
+                let parts = unit.map(|layer| of_layer(model, layer, Part::Layer(layer)));
+                push(&parts.collect::<Vec<_>>());
             }
             if piece + 1 == pieces {
-                push(Part::Head, &head);
+                push(&[(Part::Head, of(Part::Head))]);
                 if model.tied_embeddings && !layout.has_embedding(at.stage) {
-                    push(Part::TiedEmbedding, &embedding);
+                    push(&[(Part::TiedEmbedding, of(Part::Embedding))]);
                 }
             }
         }
@@ -153,10 +155,9 @@ impl Placement {
         for chunk in 0..layout.chunks {
             for layer in layout.chunk_layers(model, at.stage, chunk) {
                 let Some(experts) = model.layer_experts(layer) else { continue };
-                let (tensors, part) = (model.layer_tensors(layer), Part::Experts(layer));
-                let tensors: Vec<_> = tensors.iter().filter(|tensor| tensor.part == part).collect();
                 let here = layout.experts_here(experts, at);
-                placement.push((layout, layout.expert_replicas()), (chunk, part), &tensors, here, at);
+                let parts = [of_layer(model, layer, Part::Experts(layer))];
+                placement.push((layout, layout.expert_replicas()), chunk, &parts, here, at);
             }
         }
         placement
@@ -167,23 +168,30 @@ impl Placement {
         &self.slots[unit.slots.clone()]
     }
 
+    /// Those of one part of it.
+    pub fn slots_of_part(&self, unit: &Unit, part: Part) -> &[Slot] {
+        let mut parts = self.slots_of(unit).chunk_by(|one, next| one.part == next.part);
+        parts.find(|slots| slots.iter().all(|slot| slot.part == part)).unwrap_or_default()
+    }
+
+    /// Adds a unit of these parts.
     fn push(
         &mut self,
         (layout, replicas): (&ParallelLayout, u64),
-        (chunk, part): (u64, Part),
-        tensors: &[&Tensor],
+        chunk: u64,
+        parts: &[(Part, Vec<Tensor>)],
         copies: Range<u64>,
         at: Coordinates,
     ) {
         let (start, first) = (self.elements, self.slots.len());
         let (mut end, mut parameters) = (start, 0);
-        // Experts one after another, each with all its tensors.
-        for copy in copies {
-            for tensor in tensors {
-                let slot = Slot::of(tensor, part, copy, layout.tp, at.tp, end);
+        for (part, tensors) in parts {
+            // Experts one after another, each with all its tensors.
+            for (copy, tensor) in copies.clone().flat_map(|copy| tensors.iter().map(move |tensor| (copy, tensor))) {
+                let slot = Slot::of(tensor, *part, copy, layout.tp, at.tp, end);
                 end += slot.elements();
                 // Only the matrix is used twice: what else is in the embedding's unit is padding in its copy's.
-                if part != Part::TiedEmbedding || tensor.name == "embedding" {
+                if *part != Part::TiedEmbedding || tensor.name == "embedding" {
                     parameters += slot.elements();
                     self.slots.push(slot);
                 }
@@ -193,8 +201,19 @@ impl Placement {
             end = start + (end - start).next_multiple_of(replicas);
         }
         self.elements = end;
-        self.units.push(Unit { part, chunk, range: start..end, parameters, slots: first..self.slots.len() });
+        let Some((part, _)) = parts.first() else { return };
+        let layers = match part {
+            Part::Layer(layer) | Part::Experts(layer) => *layer..layer + parts.len() as u64,
+            _ => 0..0,
+        };
+        let slots = first..self.slots.len();
+        self.units.push(Unit { part: *part, layers, chunk, range: start..end, parameters, slots });
     }
+}
+
+/// The tensors of a layer that are of one part.
+fn of_layer(model: &ModelShape, layer: u64, part: Part) -> (Part, Vec<Tensor>) {
+    (part, model.layer_tensors(layer).into_iter().filter(|tensor| tensor.part == part).collect())
 }
 
 #[cfg(test)]
@@ -217,6 +236,7 @@ mod tests {
             ep in 1..3_u64,
             latent in option::weighted(0.3, (option::of(1..4_u64), 1..4_u64, 1..4_u64)),
             zero in select(&Zero::ALL[..]),
+            unit_layers in 1..4_u64,
         ) -> (ModelShape, ParallelLayout) {
             let ((dp, tp, pp, chunks), (layers, hidden, kv_heads, share, head_dim, ffn, vocabulary)) = (grid, sizes);
             let chunks = if pp > 1 { chunks } else { 1 };
@@ -251,7 +271,9 @@ mod tests {
             };
             let schedule = if chunks > 1 { Schedule::Interleaved } else { Schedule::OneForwardOneBackward };
             let layout = ParallelLayout {
-                dp: dp * ep, tp, ep, pp, chunks, zero, schedule, micro_batches: pp, sequence_length: 1, ..ParallelLayout::default()
+                dp: dp * ep, tp, ep, pp, chunks, zero, schedule, micro_batches: pp, sequence_length: 1,
+                unit_layers: if dp * ep > 1 { unit_layers.min(layers / pp / chunks) } else { 1 },
+                ..ParallelLayout::default()
             };
             (model, layout)
         }
@@ -302,7 +324,11 @@ mod tests {
                     prop_assert_eq!((unit.range.start, unit.slots.start), (at, slot));
                     let mut next = at;
                     for slot in placement.slots_of(unit) {
-                        prop_assert_eq!((slot.offset, slot.part), (next, unit.part));
+                        prop_assert_eq!(slot.offset, next);
+                        match slot.part {
+                            Part::Layer(layer) | Part::Experts(layer) => prop_assert!(unit.layers.contains(&layer)),
+                            part => prop_assert_eq!(part, unit.part),
+                        }
                         next = slot.range().end;
                     }
                     prop_assert_eq!(next - at, unit.parameters);
@@ -381,14 +407,19 @@ mod tests {
                 for (placement, replicas) in placed(0).iter().zip([layout.dp, layout.dp / layout.ep]) {
                     let shards = placement.units.iter().map(|unit| unit.shard(replicas, 0));
                     shard += shards.map(|shard| shard.end - shard.start).sum::<u64>();
-                    let most = placement.units.iter().map(Unit::elements).max().unwrap_or(0);
-                    let count = match layout.zero {
-                        Zero::Two if replicas > 1 => 2,
-                        // One unit of parameters and, if there is another one, that beside it.
-                        Zero::Three if replicas > 1 => 2 + placement.units.len().min(2) as u64,
+                    let mut sizes: Vec<u64> = placement.units.iter().map(Unit::elements).collect();
+                    sizes.sort_unstable_by(|one, other| other.cmp(one));
+                    // Two units, and where the head is, the embedding that it shares.
+                    let has_head = placement.units.iter().any(|unit| unit.part == Part::Head);
+                    let most = if model.tied_embeddings && has_head { 3 } else { 2 };
+                    let largest = sizes.iter().take(most).sum::<u64>();
+                    // Of gradients; and of parameters.
+                    let times = match layout.zero {
+                        Zero::Two if replicas > 1 => 1,
+                        Zero::Three if replicas > 1 => 2,
                         _ => 0,
                     };
-                    buffers += count * most * 2;
+                    buffers += times * largest * 2;
                 }
                 let from = |zero| if layout.zero >= zero { shard } else { elements(0) };
                 let plan = MemoryPlan::of_stage(&model, &layout, Attention::Flash, stage).unwrap();

@@ -13,7 +13,8 @@
 //! - **Rings** have a hop for each rank, and each hop takes a while however little is sent.
 //! - **Pipeline** transfers: only as many micro-batches are in flight as there are stages, so each pays for its way there
 //!   and back once in a round: `2·x·m·(p−1) / (p·v)` for a transfer of `x`, which the simulator bears out.
-//! - **Context-parallel** rings hide behind the assumed share of attention; gathered keys and values stand in the way.
+//! - **Context-parallel** rings hide behind the assumed share of attention; gathered keys and values stand in the way, and so does
+//!   how often parts of sequences chose experts.
 //! - **Data-parallel** communication hides behind the assumed share of the compute it can run beside. A group that spans
 //!   nodes uses the network of all its devices in a node, up to the speed of the link between them.
 //! - **The optimizer** reads and writes its state, reads gradients twice (for their norm, too) and writes parameters, at the
@@ -92,19 +93,26 @@ impl Prediction {
         // Tensor shards are neighbors, then parts of a sequence, then replicas, then stages.
         let tensor = busiest(Axis::Tensor, &|_| ring(layout.tp, node)) * (1.0 - assumptions.tensor_overlap);
         let near = (node / layout.tp).max(1);
-        let context = busiest(Axis::Context, &|_| ring(layout.cp, near));
+        // How often tokens chose experts has nothing to hide behind.
+        let is_of_choices = |traffic: &Traffic| traffic.operation == "all_reduce";
+        let of_context = |choices: bool| {
+            let link = ring(layout.cp, near);
+            let link =
+                move |traffic: &Traffic| if is_of_choices(traffic) == choices { link } else { (f64::INFINITY, 0.0) };
+            busiest(Axis::Context, &link)
+        };
         let context = match layout.context {
             // Attention to what is there goes on while the next keys come.
             ContextExchange::Ring => {
                 let layers = (0..layout.pp).map(|stage| layout.stage_layers(model, stage)).max().unwrap_or(0);
                 let attention = m * (computed.attention * layers as f64).seconds(assumptions);
-                (context - assumptions.data_overlap * attention).max(0.0)
+                (of_context(false) - assumptions.data_overlap * attention).max(0.0)
             }
-            ContextExchange::AllGather => context,
-        };
+            ContextExchange::AllGather => of_context(false),
+        } + of_context(true);
         // What goes to experts and back stands in the way, too: a rank has nothing to do for them before, unless it has another
-        // pass. Those who share experts are as far from each other as parts of sequences make them.
-        let (ep, in_node) = (layout.ep, (near / layout.cp).max(1));
+        // pass. Those who share experts are neighbors among replicas and parts of sequences.
+        let (ep, in_node) = (layout.ep, near);
         let expert = busiest(Axis::Expert, &|traffic| match traffic.operation {
             "all_to_all" if ep > in_node => {
                 let (_, latency) = ring(ep, in_node);

@@ -66,6 +66,7 @@ prop_compose! {
         (cp, context) in (select(vec![1, 1, 2, 3, 4]), select(&ContextExchange::ALL[..])),
         batch in (size(), size(), size()),
         zero in (select(&Zero::ALL[..]), size(), select(vec![1, 1, 1, 2, 3])),
+        unit_layers in select(vec![1, 1, 2, 3]),
         schedule in select(&Schedule::ALL[..]),
         chunks in 0..4_u64,
         recompute in select(&Recompute::ALL[..]),
@@ -80,8 +81,8 @@ prop_compose! {
             _ => chunks.min(1),
         };
         ParallelLayout {
-            dp, tp, sequence_parallel, cp, context, ep, pp, zero, dp_replicate, prefetch, schedule, chunks, micro_batch, micro_batches,
-            sequence_length, recompute, precision, gradients,
+            dp, tp, sequence_parallel, cp, context, ep, pp, zero, dp_replicate, prefetch, unit_layers, schedule, chunks, micro_batch,
+            micro_batches, sequence_length, recompute, precision, gradients,
         }
     }
 }

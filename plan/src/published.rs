@@ -95,10 +95,16 @@ fn deepseek_v3_has_a_pipeline_of_16_and_experts_as_far_as_its_network_allows() {
         let published = found.iter().find(|found| is_it(&found.layout)).unwrap();
         published.tokens_per_second / found[0].tokens_per_second
     };
-    let ParallelLayout { dp, tp, pp, .. } = grids(&request)[0].layout;
-    assert_eq!((dp, tp, pp), (128, 1, 16));
+    // Gradients of weights are put off, and with them the rows of eight experts: of two bytes each here, and of one in theirs. So
+    // a pipeline of 32 leaves more room, and theirs comes next.
+    let grids: Vec<_> =
+        grids(&request)[..2].iter().map(|found| (found.layout.dp, found.layout.tp, found.layout.pp)).collect();
+    assert_eq!(grids, [(64, 1, 32), (128, 1, 16)]);
     // A token goes to eight experts, of which seven are on other nodes, with two bytes both ways. Theirs goes to four nodes at
     // most, once to each, half of the time to its own among them; with one byte on the way there.
+    // What is put off beside the shared expert takes it less than 1% over the memory that is usable by default.
+    let assumptions = Assumptions { usable_memory: 0.93, ..request.assumptions };
+    let request = Request { assumptions, ..request };
     let share = published(&request);
     assert!((0.6..0.7).contains(&share), "{share}");
     let network_bandwidth = request.assumptions.network_bandwidth * (7.0 * (2.0 + 2.0)) / (3.5 * (1.0 + 2.0));

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Result, bail};
 use stepscope_plan::{Device, ModelShape, Precision, Request};
 
-use crate::{Format, amount, words};
+use crate::{Format, amount, render::json, words};
 use assumptions::AssumptionArguments;
 use recorded::Recorded;
 use report::Report;
@@ -96,7 +96,7 @@ fn scored(arguments: &Arguments, recorded: Option<&Recorded>) -> Result<String> 
     let scores = Scores::of(&arguments.score, recorded, &arguments.assumptions)?;
     Ok(match arguments.format {
         Format::Text => scores.text(),
-        Format::Json => serde_json::to_string_pretty(&scores.json())? + "\n",
+        Format::Json => json::written(&scores.json())?,
     })
 }
 
@@ -130,6 +130,6 @@ fn searched(
     let report = Report { request: &request, search: &search, recorded, tokens: arguments.tokens };
     Ok(match arguments.format {
         Format::Text => report.text(arguments.limit),
-        Format::Json => serde_json::to_string_pretty(&report.json())? + "\n",
+        Format::Json => json::written(&report.json())?,
     })
 }

@@ -20,7 +20,7 @@ pub(super) struct WantedArguments {
     /// Only layouts with N context-parallel ranks; short sequences are cut as well.
     #[arg(long, value_name = "N", value_parser = positive())]
     cp: Option<u64>,
-    /// Only layouts in which N replicas share the experts.
+    /// Only layouts in which N replicas, or parts of sequences, share the experts.
     #[arg(long, value_name = "N", value_parser = positive())]
     ep: Option<u64>,
     /// Only layouts with N pipeline stages.
@@ -32,6 +32,9 @@ pub(super) struct WantedArguments {
     /// Only hybrid sharding (HSDP) with N groups of replicas; 1: only without.
     #[arg(long, value_name = "N", value_parser = positive())]
     dp_replicate: Option<u64>,
+    /// Only layouts with units of N layers, which replicas gather, reduce and free at once [default: 1]
+    #[arg(long, value_name = "N", value_parser = positive())]
+    unit_layers: Option<u64>,
     /// Only this pipeline schedule, in layouts with stages [default: 1f1b, interleaved and zero-bubble]
     #[arg(long, value_parser = words::schedule())]
     schedule: Option<Schedule>,
@@ -61,11 +64,26 @@ impl WantedArguments {
             pp,
             zero,
             dp_replicate,
+            unit_layers,
             schedule,
             chunks,
             micro_batch,
             recompute,
         } = self;
-        Wanted { dp, tp, sequence_parallel, cp, ep, pp, zero, dp_replicate, schedule, chunks, micro_batch, recompute }
+        Wanted {
+            dp,
+            tp,
+            sequence_parallel,
+            cp,
+            ep,
+            pp,
+            zero,
+            dp_replicate,
+            unit_layers,
+            schedule,
+            chunks,
+            micro_batch,
+            recompute,
+        }
     }
 }

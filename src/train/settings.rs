@@ -40,7 +40,7 @@ pub(super) struct Settings {
     cp: Option<u64>,
     #[arg(long, value_parser = words::context_exchange(), help = format!("How these get each other's keys and values [default: {}]", usual().context.name()), help_heading = "Parallelism and memory")]
     cp_exchange: Option<ContextExchange>,
-    /// Replicas that share the experts of a model that has them; they divide the data-parallel ones [default: 1]
+    /// Replicas, or parts of sequences, that share the experts of a model that has them; N divides dp × cp [default: 1]
     #[arg(long, value_name = "N", help_heading = "Parallelism and memory")]
     ep: Option<u64>,
     #[arg(long, value_name = "N", help = format!("Pipeline stages [default: {}]", usual().pp), help_heading = "Parallelism and memory")]
@@ -51,8 +51,10 @@ pub(super) struct Settings {
     /// Hybrid sharding (HSDP): N groups of replicas, each of which shares everything among its own [default: 1]
     #[arg(long, value_name = "N", help_heading = "Parallelism and memory")]
     dp_replicate: Option<u64>,
-    #[arg(long, value_name = "N", help = format!("With ZeRO-3, layers whose parameters are gathered ahead of the one that computes [default: {}]", usual().prefetch), help_heading = "Parallelism and memory")]
+    #[arg(long, value_name = "N", help = format!("With ZeRO-3, units (layers, unless --unit-layers says more) whose parameters are gathered ahead of the one that computes [default: {}]", usual().prefetch), help_heading = "Parallelism and memory")]
     prefetch: Option<u64>,
+    #[arg(long, value_name = "N", help = format!("Layers of a unit, which replicas gather, reduce and free at once [default: {}]", usual().unit_layers), help_heading = "Parallelism and memory")]
+    unit_layers: Option<u64>,
     #[arg(long, value_parser = words::trained_schedule(), help = format!("Pipeline schedule [default: {}]", usual().schedule.name()), help_heading = "Parallelism and memory")]
     schedule: Option<Schedule>,
     #[arg(long, value_name = "N", help = format!("Model chunks per stage in an interleaved schedule [default: {}]", Schedule::Interleaved.fewest_chunks()), help_heading = "Parallelism and memory")]
@@ -181,6 +183,7 @@ impl Settings {
             zero: self.zero.or(other.zero),
             dp_replicate: self.dp_replicate.or(other.dp_replicate),
             prefetch: self.prefetch.or(other.prefetch),
+            unit_layers: self.unit_layers.or(other.unit_layers),
             schedule: self.schedule.or(other.schedule),
             chunks: self.chunks.or(other.chunks),
             micro_batch: self.micro_batch.or(other.micro_batch),
@@ -228,6 +231,7 @@ impl Settings {
             zero: self.zero.unwrap_or(usual.zero),
             dp_replicate: self.dp_replicate.unwrap_or(usual.dp_replicate),
             prefetch: self.prefetch.unwrap_or(usual.prefetch),
+            unit_layers: self.unit_layers.unwrap_or(usual.unit_layers),
             schedule,
             chunks: self.chunks.unwrap_or(usual_chunks),
             micro_batch: self.micro_batch.unwrap_or(usual.micro_batch),
@@ -267,8 +271,15 @@ impl Settings {
     /// Says which settings would do nothing.
     fn check_use(&self, config: &TrainConfig) -> Result<()> {
         let ParallelLayout { cp, zero, .. } = config.layout;
+        let has_units = config.layout.replicas() > 1;
+        let is_naive = matches!(self.reduction, Some(ReductionName::Naive));
         let idle = [
             (self.prefetch.is_some() && zero != Zero::Three, "--prefetch needs --zero 3"),
+            (self.unit_layers.is_some() && !has_units, "--unit-layers needs --dp or --cp"),
+            (
+                self.unit_layers.is_some() && is_naive && zero == Zero::Off,
+                "--unit-layers needs --zero or --reduction bucketed",
+            ),
             (self.cp_exchange.is_some() && cp == 1, "--cp-exchange needs --cp"),
             (
                 self.balance_loss.is_some() && config.model.experts.is_none(),

@@ -124,12 +124,6 @@ impl TrainConfig {
         if self.evaluate_every == Some(0) {
             return wrong("--eval-every must be at least 1".into());
         }
-        if self.layout.cp > 1 && self.model.experts.is_some() {
-            return wrong(
-                "--cp needs a model without experts: how evenly these are chosen is counted over whole sequences"
-                    .into(),
-            );
-        }
         if let Some(every) = self.evaluate_every.filter(|every| *every > self.steps) {
             return wrong(format!("--eval-every {every} never comes in {} steps", self.steps));
         }
@@ -138,9 +132,6 @@ impl TrainConfig {
         }
         if !(0.0..=1.0).contains(&self.balance_loss) {
             return wrong("--balance-loss must be between 0 and 1".into());
-        }
-        if self.model.experts.is_some() && self.layout.schedule == Schedule::ZeroBubble {
-            return wrong("experts need a schedule that does not put gradients off (no --schedule zero-bubble)".into());
         }
         self.check_noise_scale()?;
         let bounds = [self.patience.join, self.patience.collective].map(|bound| bound.as_secs());

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stepscope_plan::{Coordinates, Placement};
+use stepscope_plan::{Coordinates, Placement, Zero};
 use stepscope_traces::{Counter, EVALUATION_LOSS, NOISE_SCALE, Phase, Rank, Stage as StageNumber, Step, expert_tokens};
 
 use crate::{
@@ -92,12 +92,14 @@ impl TrainingRank {
         let first_weights = |slot: &_, weights: &mut [f32]| initial(slot, config.model.layers, config.seed, weights);
         let sharing_rows = groups.tensor.clone().filter(|_| layout.sequence_parallel);
         let counts = (at, stage.totals.small_squares.clone());
-        let of_same_experts = Replicas { group: groups.expert_data.clone(), ..replicas.clone() };
+        let of_same_experts = replicas.of_experts(groups.expert_data.clone());
         let (zero, numbers) = ((layout.zero, layout.prefetch), config.numbers);
         let mut state =
             State::new(placement, replicas, zero, numbers, counts.clone(), (ends, sharing_rows), first_weights)?;
         if !of_experts.units.is_empty() {
             let none = (None, None);
+            // What a group of replicas has once, none of them shares.
+            let zero = if layout.expert_replicas() > 1 { zero } else { (Zero::Off, layout.prefetch) };
             let experts = State::new(of_experts, of_same_experts, zero, numbers, counts, none, first_weights)?;
             state.experts = Some(Box::new(experts));
         }
@@ -126,7 +128,7 @@ impl TrainingRank {
         let recorder = self.parts.recorder.clone();
         let _stage = recorder.stage(StageNumber(self.at.stage as i16));
         let step_scope = recorder.step(Step(step as i32));
-        self.accumulate(data);
+        self.accumulate(data)?;
         let optimizer = self.config.optimizer.at(step, self.config.steps);
         let Means { loss, gradient_norm, noise_scale } = {
             let _phase = recorder.phase(Phase::Optimizer);
@@ -192,20 +194,20 @@ impl TrainingRank {
         self.stage.clear_totals();
         // The same each time.
         let batch = |micro_batch: u64| batch(config, at, data, (Use::Evaluation, 0), micro_batch);
-        self.stage.with_cross_entropy_alone(|stage| self.pipeline.evaluate(stage, &mut self.state, &batch));
+        self.stage.with_cross_entropy_alone(|stage| self.pipeline.evaluate(stage, &mut self.state, &batch))?;
         self.sum_totals();
         let totals = self.parts.backend.download(&self.stage.totals.all)?;
         Ok(totals[0])
     }
 
     /// Adds up the loss and the gradients of the next step, on this rank.
-    fn accumulate(&mut self, data: &Dataset) {
+    fn accumulate(&mut self, data: &Dataset) -> Result<(), TrainError> {
         let TrainingRank { config, at, next_step, .. } = self;
         let (config, at, step) = (&*config, *at, *next_step);
         self.state.clear_gradients();
         self.stage.clear_totals();
         let batch = |micro_batch: u64| batch(config, at, data, (Use::Training, step), micro_batch);
-        self.pipeline.run(&mut self.stage, &mut self.state, &batch);
+        self.pipeline.run(&mut self.stage, &mut self.state, &batch)
     }
 
     /// Writes a checkpoint of what has been learned so far; all ranks do so together.
@@ -250,7 +252,13 @@ struct Means {
 }
 
 /// The sequences that a replica sees in a micro-batch, or this rank's chunks of them.
-fn batch(config: &TrainConfig, at: Coordinates, data: &Dataset, (of, step): (Use, u64), micro_batch: u64) -> Batch {
+fn batch(
+    config: &TrainConfig,
+    at: Coordinates,
+    data: &Dataset,
+    (of, step): (Use, u64),
+    micro_batch: u64,
+) -> Result<Batch, TrainError> {
     let layout = &config.layout;
     let length = layout.sequence_length as usize;
     let first = (at.dp * layout.micro_batches + micro_batch) * layout.micro_batch;
@@ -258,11 +266,11 @@ fn batch(config: &TrainConfig, at: Coordinates, data: &Dataset, (of, step): (Use
     for start in layout.chunk_starts(at.cp) {
         let chunk = start as usize..(start + layout.chunk_tokens()) as usize;
         for index in first..first + layout.micro_batch {
-            let sequence = data.sequence(of, config.seed, step, index, length);
+            let sequence = data.sequence(of, config.seed, step, index, length)?;
             let tokens = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).collect::<Vec<u32>>();
             batch.tokens.extend(tokens(&sequence[..length][chunk.clone()]));
             batch.targets.extend(tokens(&sequence[1..][chunk.clone()]));
         }
     }
-    batch
+    Ok(batch)
 }

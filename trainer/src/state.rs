@@ -290,10 +290,9 @@ impl State {
 
     /// Where in the training work for a unit is, which may not be where the pass is.
     fn context(&self, unit: usize) -> Context {
-        let layer = match self.placement.units[unit].part {
-            Part::Layer(layer) | Part::Experts(layer) => Some(Layer(layer as i32)),
-            _ => None,
-        };
+        // What is for several layers is of none.
+        let Range { start, end } = self.placement.units[unit].layers;
+        let layer = (end - start == 1).then_some(Layer(start as i32));
         Context { layer, ..self.replicas.recorder.context() }
     }
 

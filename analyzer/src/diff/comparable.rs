@@ -40,6 +40,7 @@ pub(crate) fn settings(profile: &Profile<'_>) -> Vec<(String, String)> {
             ("zero", zero.map(|zero| u8::from(zero).to_string())),
             ("dp-replicate", layout.dp_replicate.filter(|groups| *groups > 1).map(number)),
             ("prefetch", layout.prefetch.map(number)),
+            ("unit-layers", layout.unit_layers.map(number)),
             ("schedule", schedule.filter(|_| pp > 1).map(|schedule| schedule.name().into())),
             ("chunks", chunks.filter(|_| pp > 1).map(number)),
             ("micro-batch", micro_batch.map(number)),

@@ -24,6 +24,8 @@ pub struct RunLayout {
     pub dp_replicate: Option<u64>,
     /// How many units are gathered ahead, if they share the parameters.
     pub prefetch: Option<u64>,
+    /// Layers of a unit, which replicas gather, reduce and free at once.
+    pub unit_layers: Option<u64>,
     /// In which order the stages work.
     pub schedule: Option<Schedule>,
     /// Chunks of layers on a stage.
@@ -63,6 +65,7 @@ impl From<ParallelLayout> for RunLayout {
             zero: Some(layout.zero),
             dp_replicate: Some(layout.dp_replicate),
             prefetch: Some(layout.prefetch),
+            unit_layers: Some(layout.unit_layers),
             schedule: Some(layout.schedule),
             chunks: Some(layout.chunks),
             micro_batch: Some(layout.micro_batch),

@@ -54,6 +54,7 @@ pub(crate) fn layout(run: &RunInfo, all: usize, ranks: &[RankResult], stages: Op
         zero: if dp * cp > 1 { sharding(ranks, &run.groups) } else { Some(<_>::default()) },
         dp_replicate: None,
         prefetch: None,
+        unit_layers: None,
         schedule: stages.map(|stages| stages.schedule),
         chunks: stages.map(|stages| stages.chunks),
         micro_batch: None,

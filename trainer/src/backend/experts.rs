@@ -6,14 +6,32 @@ use crate::error::TrainError;
 /// How tokens choose experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Routing {
-    /// Tokens of a sequence.
+    /// Sequences.
+    pub sequences: usize,
+    /// Tokens of each, wherever they are.
     pub sequence: usize,
+    /// How many of them lie together here: all, or those of a chunk. Chunks lie one after another, each with all sequences.
+    pub chunk: usize,
     /// Experts to choose from.
     pub experts: usize,
     /// How many of them a token goes through.
     pub top_k: usize,
     /// The weight of a sequence's balance loss.
     pub balance: f64,
+}
+
+impl Routing {
+    /// To which sequence a token belongs.
+    pub(crate) fn sequence_of(&self, token: usize) -> usize {
+        token / self.chunk % self.sequences
+    }
+
+    /// How much the loss grows with a probability of an expert, for each time that a token of the sequence chose this one.
+    pub(crate) fn slope(&self) -> f64 {
+        let Routing { sequence, experts, top_k, balance, .. } = *self;
+        let tokens = sequence as f64;
+        balance * experts as f64 / (top_k as f64 * tokens) / tokens
+    }
 }
 
 /// What tokens chose.
@@ -25,6 +43,8 @@ pub struct Routed<'a> {
     pub weights: &'a Tensor,
     /// Which ones. Tokens × choices.
     pub choices: &'a Tensor,
+    /// How often each sequence chose each expert, wherever its tokens are. Sequences × experts.
+    pub counts: &'a Tensor,
 }
 
 /// One of several products: `out (+)= a · b`.
@@ -46,7 +66,9 @@ pub struct Factors {
 pub trait ExpertOperations {
     /// Chooses experts. `probabilities` has logits before.
     fn route(&self, routing: Routing, routed: Routed<'_>);
-    /// Adds the balance loss of all sequences to one number.
+    /// Counts what the tokens here chose.
+    fn count_choices(&self, routing: Routing, routed: Routed<'_>);
+    /// Adds the balance loss of all sequences to one number: what the tokens here make up of it.
     fn balance_loss(&self, routing: Routing, routed: Routed<'_>, total: &Tensor);
     /// The gradient of the logits, from that of the weights and of the balance loss.
     fn route_backward(&self, routing: Routing, routed: Routed<'_>, d_weights: &Tensor, d_logits: &Tensor);

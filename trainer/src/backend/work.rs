@@ -135,18 +135,22 @@ pub(crate) fn adamw(tensors: &OptimizerTensors<'_>) -> Work {
 
 /// Exponentials, their sum, and a look at each probability for each choice.
 pub(crate) fn route(routed: Routed<'_>) -> Work {
-    let Routed { probabilities, weights, choices } = routed;
+    let Routed { probabilities, weights, choices, .. } = routed;
     Work::new(4 * probabilities.elements(), &[probabilities, probabilities, weights, choices])
 }
 
+pub(crate) fn count_choices(Routed { choices, counts, .. }: Routed<'_>) -> Work {
+    Work::new(0, &[choices, counts])
+}
+
 pub(crate) fn balance_loss(routed: Routed<'_>, total: &Tensor) -> Work {
-    let Routed { probabilities, choices, .. } = routed;
-    Work::new(2 * probabilities.elements(), &[probabilities, choices, total, total])
+    let Routed { probabilities, counts, .. } = routed;
+    Work::new(2 * probabilities.elements(), &[probabilities, counts, total, total])
 }
 
 pub(crate) fn route_backward(routed: Routed<'_>, d_weights: &Tensor, d_logits: &Tensor) -> Work {
-    let Routed { probabilities, weights, choices } = routed;
-    Work::new(4 * probabilities.elements(), &[probabilities, weights, choices, d_weights, d_logits])
+    let Routed { probabilities, weights, choices, counts } = routed;
+    Work::new(4 * probabilities.elements(), &[probabilities, weights, choices, counts, d_weights, d_logits])
 }
 
 /// As many rows are read as are written.

@@ -1,4 +1,4 @@
-//! A mixture of experts in the place of a feed-forward network.
+//! A mixture of experts in the place of a feed-forward network, or beside one.
 //!
 //! ```text
 //! input ─┬─► router ─► choose ────────────────────────────── weights ─┐
@@ -13,31 +13,25 @@ use std::ops::Range;
 use stepscope_plan::{Placement, Unit};
 use stepscope_traces::MemoryCategory;
 
-use super::{Engine, weights::between_slots};
+use super::{Engine, matrices::MatrixGradients, weights::NetworkTensors};
 use crate::{
     backend::{DType, Factors, Product, Routed, Routing, Tensor},
     parallel::expert::Routes,
 };
 
 /// The experts of a layer that are here, or their gradients.
-pub(crate) struct ExpertTensors(Vec<Expert>);
-
-struct Expert {
-    /// gate and up × hidden
-    gate_up: Tensor,
-    /// hidden × ffn
-    down: Tensor,
-}
+pub(crate) struct ExpertTensors(Vec<NetworkTensors>);
 
 impl ExpertTensors {
     pub(crate) fn of(placement: &Placement, unit: &Unit, tensor: &Tensor) -> ExpertTensors {
         let slots = placement.slots_of(unit);
         let experts = slots.chunk_by(|one, other| one.copy == other.copy);
-        let of_expert = |slots| Expert {
-            gate_up: between_slots(slots, unit, tensor, "gate", "up"),
-            down: between_slots(slots, unit, tensor, "down", "down"),
-        };
-        ExpertTensors(experts.map(of_expert).collect())
+        ExpertTensors(experts.map(|slots| NetworkTensors::of(slots, unit, tensor)).collect())
+    }
+
+    /// How wide each of them is here.
+    fn width(&self, hidden: usize) -> usize {
+        self.0[0].width(hidden)
     }
 }
 
@@ -63,6 +57,8 @@ struct Choice {
     weights: Tensor,
     /// Tokens × choices.
     choices: Tensor,
+    /// How often each sequence chose each expert, wherever its tokens are. Sequences × experts.
+    counts: Tensor,
     /// Choices, sorted by expert.
     order: Tensor,
     /// Where each of them is there.
@@ -71,7 +67,8 @@ struct Choice {
 
 impl Choice {
     fn routed(&self) -> Routed<'_> {
-        Routed { probabilities: &self.probabilities, weights: &self.weights, choices: &self.choices }
+        let Choice { probabilities, weights, choices, counts, .. } = self;
+        Routed { probabilities, weights, choices, counts }
     }
 }
 
@@ -92,7 +89,8 @@ impl Engine {
     /// Sends tokens through the experts that the router chooses.
     pub(crate) fn experts_forward(&self, router: &Tensor, experts: &ExpertTensors, input: &Tensor) -> Kept {
         let Routing { top_k, .. } = self.routing();
-        let (hidden, ffn) = (self.sizes.hidden, self.sizes.ffn);
+        let hidden = self.sizes.hidden;
+        let ffn = experts.width(hidden);
         let (choice, counts) = self.choose(router, input);
         let routes = self.expert.agree(&counts, hidden);
         let sent = self.backend.allocate(
@@ -131,17 +129,21 @@ impl Engine {
     /// Lets tokens choose, and counts the choices of each expert.
     fn choose(&self, router: &Tensor, input: &Tensor) -> (Choice, Vec<usize>) {
         let routing = self.routing();
-        let Routing { experts, top_k, .. } = routing;
+        let Routing { sequences, experts, top_k, .. } = routing;
+        let (dtype, of_sequences) = (self.numbers.compute.sum(), sequences * experts);
         let numbers = || self.backend.allocate(self.sizes.tokens * top_k, DType::U32, MemoryCategory::Activations);
         let choice = Choice {
             probabilities: self.sums(experts, MemoryCategory::Activations),
             weights: self.sums(top_k, MemoryCategory::Activations),
             choices: numbers(),
+            counts: self.backend.allocate(of_sequences, dtype, MemoryCategory::Activations),
             order: numbers(),
             places: numbers(),
         };
         self.project(input, router, &choice.probabilities);
         self.backend.route(routing, choice.routed());
+        self.backend.count_choices(routing, choice.routed());
+        self.context.sum(&choice.counts);
         // If this fails, so does all that comes after it.
         let chosen = self.backend.choices(&choice.choices).unwrap_or_else(|error| {
             self.backend.tell_later(error);
@@ -159,16 +161,18 @@ impl Engine {
         (choice, counts)
     }
 
-    /// Takes the gradient of a mixture's output back through it: adds to the gradients of its router and of its experts, and
+    /// Takes the gradient of a mixture's output back through it: adds to the gradients of its experts, or puts them off, and
     /// returns what makes up that of its input.
     pub(crate) fn experts_backward(
         &self,
-        (weights, gradients): (&ExpertTensors, &ExpertTensors),
+        weights: &ExpertTensors,
+        matrices: &mut MatrixGradients,
         kept: Kept,
         gradient: &Tensor,
     ) -> InputGradient {
         let routing = self.routing();
-        let (hidden, ffn, top_k) = (self.sizes.hidden, self.sizes.ffn, routing.top_k);
+        let (hidden, top_k) = (self.sizes.hidden, routing.top_k);
+        let ffn = weights.width(hidden);
         let Kept { choice, routes, rows, gate_up, product, returned } = kept;
         let d_returned = self.backend.allocate(
             returned.elements(),
@@ -187,14 +191,14 @@ impl Engine {
         let d_made = self.expert.there(&routes, d_returned, hidden, self.expert.sent(MemoryCategory::Workspace));
         let d_product = take(ffn, MemoryCategory::Workspace);
         self.multiply(&routes, |expert, of| of.gradient_of_rows(&d_made, &weights.0[expert].down, &d_product));
-        self.multiply(&routes, |expert, of| of.gradient_of_matrix(&d_made, &product, &gradients.0[expert].down));
+        self.expert_matrix_backward(matrices, (|expert| &expert.down, &routes), &d_made, &product);
         drop((d_made, product));
         let d_gate_up = take(2 * ffn, MemoryCategory::Workspace);
         self.backend.swiglu_backward(&gate_up, &d_product, &d_gate_up, ffn);
         drop((gate_up, d_product));
         let d_rows = take(hidden, self.expert.sent(MemoryCategory::Workspace));
         self.multiply(&routes, |expert, of| of.gradient_of_rows(&d_gate_up, &weights.0[expert].gate_up, &d_rows));
-        self.multiply(&routes, |expert, of| of.gradient_of_matrix(&d_gate_up, &rows, &gradients.0[expert].gate_up));
+        self.expert_matrix_backward(matrices, (|expert| &expert.gate_up, &routes), &d_gate_up, &rows);
         let elements = self.sizes.tokens * top_k * hidden;
         let sorted = self.expert.back(&routes, d_rows, elements, self.expert.sent(MemoryCategory::Workspace));
         InputGradient { sorted, places: choice.places, d_logits }
@@ -209,6 +213,17 @@ impl Engine {
             let product = Product { accumulate: true, ..Product::plain(rows, columns, routing.experts) };
             self.backend.matmul(product, &of.d_logits, router, d_input);
         }
+    }
+
+    /// Adds to the gradient of a matrix of each expert here, which got these rows.
+    pub(crate) fn expert_weights_backward(
+        &self,
+        (matrix, routes): (fn(&NetworkTensors) -> &Tensor, &Routes),
+        gradient: &Tensor,
+        rows: &Tensor,
+        gradients: &ExpertTensors,
+    ) {
+        self.multiply(routes, |expert, of| of.gradient_of_matrix(gradient, rows, matrix(&gradients.0[expert])));
     }
 
     /// A row of numbers for each row of the experts here.

@@ -9,11 +9,7 @@ use stepscope_plan::Recompute;
 use stepscope_traces::{MemoryCategory, Phase};
 
 use super::{
-    Engine,
-    experts::{self, ExpertTensors},
-    matrices::MatrixGradients,
-    rows::Arriving,
-    weights::LayerTensors,
+    Engine, experts::ExpertTensors, matrices::MatrixGradients, network, rows::Arriving, weights::LayerTensors,
 };
 use crate::backend::{AttentionTensors, Direction, Tensor};
 
@@ -34,18 +30,7 @@ struct Rest {
     middle: Tensor,
     /// The output of the second norm. Tokens × hidden.
     ffn_input: Tensor,
-    network: Network,
-}
-
-/// What the feed-forward network had inside it.
-enum Network {
-    Dense {
-        /// Tokens × two widths of the network.
-        gate_up: Tensor,
-        /// Their product. Tokens × width of the network.
-        product: Tensor,
-    },
-    Experts(Box<experts::Kept>),
+    network: network::Kept,
 }
 
 /// What a forward pass leaves behind besides what is kept.
@@ -61,6 +46,16 @@ pub(crate) struct OfLayer<'a> {
     pub(crate) own: &'a LayerTensors,
     /// The experts of it that are here, if it has any.
     pub(crate) experts: Option<&'a ExpertTensors>,
+}
+
+impl<'a> OfLayer<'a> {
+    /// The experts of it that are here.
+    ///
+    /// # Panics
+    /// When they are missing.
+    pub(crate) fn experts(&self) -> &'a ExpertTensors {
+        self.experts.unwrap_or_else(|| panic!("a layer with experts comes without them"))
+    }
 }
 
 struct Attention {
@@ -82,7 +77,7 @@ impl Engine {
         went_through: &mut WentThrough,
     ) -> (Tensor, Kept) {
         let (rest, output) = self.forward_rest(weights, &input, recompute, output);
-        if let Network::Experts(kept) = &rest.network {
+        if let Some(kept) = rest.network.experts() {
             self.add_balance_loss(kept, went_through.loss);
             went_through.rows_of_experts.extend(kept.rows_of_experts());
         }
@@ -92,12 +87,12 @@ impl Engine {
 
     fn forward_rest(
         &self,
-        OfLayer { own: weights, experts }: &OfLayer,
+        of_layer: &OfLayer,
         input: &Tensor,
         recompute: Recompute,
         output: MemoryCategory,
     ) -> (Rest, Tensor) {
-        let backend = &self.backend;
+        let (backend, weights) = (&self.backend, of_layer.own);
         let attention_input = self.rows_here(MemoryCategory::Activations);
         backend.rms_norm(input, &weights.attention_norm, &attention_input);
         let attention = self.attention(weights, &self.gather(&attention_input));
@@ -109,24 +104,10 @@ impl Engine {
 
         let ffn_input = self.rows_here(MemoryCategory::Activations);
         backend.rms_norm(&middle, &weights.ffn_norm, &ffn_input);
-        let network = self.network(weights, *experts, &self.gather(&ffn_input));
-        let output = self.sum(output, |output| match &network {
-            Network::Dense { product, .. } => self.project(product, weights.down(), output),
-            Network::Experts(kept) => self.experts_output(kept, output),
-        });
+        let network = self.network_forward(of_layer, &self.gather(&ffn_input));
+        let output = self.sum(output, |output| self.network_output(weights, &network, output));
         backend.add(&output, &middle);
         (Rest { attention_input, attention, middle, ffn_input, network }, output)
-    }
-
-    fn network(&self, weights: &LayerTensors, experts: Option<&ExpertTensors>, input: &Tensor) -> Network {
-        if let Some(experts) = experts {
-            return Network::Experts(Box::new(self.experts_forward(weights.first_matrix(), experts, input)));
-        }
-        let gate_up = self.activation(2 * self.sizes.ffn);
-        self.project(input, weights.first_matrix(), &gate_up);
-        let product = self.activation(self.sizes.ffn);
-        self.backend.swiglu(&gate_up, &product, self.sizes.ffn);
-        Network::Dense { gate_up, product }
     }
 
     fn attention(&self, weights: &LayerTensors, input: &Tensor) -> Attention {
@@ -137,12 +118,12 @@ impl Engine {
         Attention { qkv, out, lse }
     }
 
-    /// Turns the gradient of a layer's output into that of its input, in place, and adds to those of its norms and of its experts.
-    /// Those of its matrices are added to, or put off.
+    /// Turns the gradient of a layer's output into that of its input, in place, and adds to those of its norms. Those of its
+    /// matrices and of its experts are added to, or put off.
     pub(crate) fn layer_backward(
         &self,
         weights: &OfLayer,
-        gradients: &OfLayer,
+        norms: &LayerTensors,
         matrices: &mut MatrixGradients,
         kept: Kept,
         gradient: &Tensor,
@@ -153,15 +134,8 @@ impl Engine {
             self.forward_rest(weights, &input, Recompute::None, MemoryCategory::Workspace).0
         });
         let Rest { attention_input, attention, middle, ffn_input, network } = rest;
-        let d_input = match network {
-            Network::Dense { gate_up, product } => {
-                self.dense_backward(weights.own, matrices, (ffn_input, gate_up, product), gradient)
-            }
-            Network::Experts(kept) => {
-                self.mixture_backward((weights, gradients), matrices, (ffn_input, *kept), gradient)
-            }
-        };
-        let (weights, norms) = (weights.own, gradients.own);
+        let d_input = self.network_backward(weights, matrices, (ffn_input, network), gradient);
+        let weights = weights.own;
         self.backend.rms_norm_backward(&middle, &weights.ffn_norm, &d_input, gradient, &norms.ffn_norm);
         drop((middle, d_input));
         let mut attention_input = self.gather_ahead(&attention_input);
@@ -170,57 +144,6 @@ impl Engine {
             self.attention(weights, &self.here(&mut attention_input))
         });
         self.attention_backward(weights, (norms, matrices), (attention_input, attention), gradient, &input);
-    }
-
-    /// The gradient of a dense network's input.
-    fn dense_backward(
-        &self,
-        weights: &LayerTensors,
-        matrices: &mut MatrixGradients,
-        (ffn_input, gate_up, product): (Tensor, Tensor, Tensor),
-        gradient: &Tensor,
-    ) -> Tensor {
-        let backend = &self.backend;
-        let all = self.whole_gradient(matrices, gradient);
-        let d_product = self.temporary(self.sizes.ffn);
-        self.project_backward(&all, weights.down(), &d_product);
-        let ffn_input = self.gather_ahead(&ffn_input);
-        self.matrix_backward(matrices, LayerTensors::down, &all, &product);
-        drop((all, product));
-        let d_gate_up = self.temporary(2 * self.sizes.ffn);
-        backend.swiglu_backward(&gate_up, &d_product, &d_gate_up, self.sizes.ffn);
-        drop((gate_up, d_product));
-        let d_input = self.sum_ahead(MemoryCategory::Workspace, |d_input| {
-            self.project_backward(&d_gate_up, weights.first_matrix(), d_input);
-        });
-        self.matrix_backward(matrices, LayerTensors::first_matrix, &d_gate_up, &self.arrived(ffn_input));
-        self.arrived(d_input)
-    }
-
-    /// The gradient of the input of a mixture of experts.
-    ///
-    /// # Panics
-    /// When the layer's experts are missing.
-    fn mixture_backward(
-        &self,
-        (weights, gradients): (&OfLayer, &OfLayer),
-        matrices: &mut MatrixGradients,
-        (ffn_input, kept): (Tensor, experts::Kept),
-        gradient: &Tensor,
-    ) -> Tensor {
-        let (Some(experts), Some(of_experts)) = (weights.experts, gradients.experts) else {
-            panic!("a layer with experts comes without them")
-        };
-        let ffn_input = self.gather_ahead(&ffn_input);
-        let all = self.whole_gradient(matrices, gradient);
-        let of_input = self.experts_backward((experts, of_experts), kept, &all);
-        drop(all);
-        let d_input = self.sum_ahead(MemoryCategory::Workspace, |d_input| {
-            self.experts_input_gradient(&of_input, weights.own.first_matrix(), d_input);
-        });
-        let ffn_input = self.arrived(ffn_input);
-        self.matrix_backward(matrices, LayerTensors::first_matrix, &of_input.d_logits, &ffn_input);
-        self.arrived(d_input)
     }
 
     fn attention_backward(

@@ -7,6 +7,7 @@ mod head;
 mod initial;
 mod layer;
 mod matrices;
+mod network;
 mod rows;
 mod stage;
 mod weights;
@@ -36,9 +37,7 @@ pub(crate) fn check(model: &ModelShape) -> Result<(), TrainError> {
         (model.latent.is_some(), "its attention is latent"),
         (model.qk_norm, "it normalizes queries and keys"),
         (model.learned_positions.is_some(), "it has learned positions"),
-        (model.experts.is_some_and(|experts| experts.shared > 0), "it has shared experts"),
         (model.experts.is_some_and(|experts| experts.router_bias), "its router has biases"),
-        (model.experts.is_some_and(|experts| experts.dense_layers > 0), "only some of its layers have experts"),
         (!model.head_dim.is_multiple_of(2), "its head_dim is odd, but rotary positions need pairs"),
     ];
     match missing.into_iter().find(|(missing, _)| *missing) {
@@ -66,8 +65,6 @@ pub(crate) struct Sizes {
     /// Those of them that this rank has between matrices.
     pub(crate) rows_here: usize,
     pub(crate) hidden: usize,
-    /// Width of the feed-forward network here, or of one expert.
-    pub(crate) ffn: usize,
     /// Those of a chunk of the sequences: of all of them, unless ranks have parts of sequences.
     pub(crate) heads: Heads,
     /// How tokens choose experts, if there are any.
@@ -82,7 +79,6 @@ impl Sizes {
             tokens: layout.micro_batch_tokens() as usize,
             rows_here: (layout.micro_batch_tokens() / layout.token_shares()) as usize,
             hidden: model.hidden as usize,
-            ffn: here(model.ffn),
             heads: Heads {
                 batch: layout.micro_batch as usize,
                 sequence: layout.chunk_tokens() as usize,
@@ -92,7 +88,9 @@ impl Sizes {
                 causal: true,
             },
             routing: model.experts.map(|experts| Routing {
+                sequences: layout.micro_batch as usize,
                 sequence: layout.sequence_length as usize,
+                chunk: layout.chunk_tokens() as usize,
                 experts: experts.count as usize,
                 top_k: experts.top_k as usize,
                 // So that the sequences of a step add up to their mean.
@@ -128,14 +126,25 @@ impl Engine {
 
     /// `y = x · weightᵀ`, a weight being outputs × inputs.
     pub(crate) fn project(&self, x: &Tensor, weight: &Tensor, y: &Tensor) {
+        self.project_onto(x, weight, y, false);
+    }
+
+    /// The same, added to what is there or not.
+    pub(crate) fn project_onto(&self, x: &Tensor, weight: &Tensor, y: &Tensor, accumulate: bool) {
         let (inputs, outputs) = self.widths(x, y);
-        self.backend.matmul(Product { transpose_b: true, ..self.product(outputs, inputs) }, x, weight, y);
+        let product = Product { transpose_b: true, accumulate, ..self.product(outputs, inputs) };
+        self.backend.matmul(product, x, weight, y);
     }
 
     /// The gradient of a projection's input: `d_x = d_y · weight`.
     pub(crate) fn project_backward(&self, d_y: &Tensor, weight: &Tensor, d_x: &Tensor) {
+        self.project_backward_onto(d_y, weight, d_x, false);
+    }
+
+    /// The same, added to what is there or not.
+    pub(crate) fn project_backward_onto(&self, d_y: &Tensor, weight: &Tensor, d_x: &Tensor, accumulate: bool) {
         let (inputs, outputs) = self.widths(d_x, d_y);
-        self.backend.matmul(self.product(inputs, outputs), d_y, weight, d_x);
+        self.backend.matmul(Product { accumulate, ..self.product(inputs, outputs) }, d_y, weight, d_x);
     }
 
     /// The gradient of a projection's weight: `d_weight += d_yᵀ · x`.

@@ -68,16 +68,19 @@ impl Totals {
 /// Units of a chunk, in the order of the forward pass.
 struct Chunk {
     embedding: Option<usize>,
-    layers: Vec<LayerUnits>,
+    layers: Vec<LayersOfUnit>,
     head: Option<Head>,
 }
 
-/// The units of a layer.
-#[derive(Clone, Copy)]
-struct LayerUnits {
+/// Layers whose parameters come and go together, in the order of the forward pass.
+struct LayersOfUnit {
+    unit: usize,
+    layers: Vec<LayerOfUnit>,
+}
+
+struct LayerOfUnit {
     layer: u64,
-    own: usize,
-    /// Its experts', among the units of experts.
+    /// The unit of its experts, among those of experts.
     experts: Option<usize>,
 }
 
@@ -100,13 +103,13 @@ impl Chunk {
     fn of(placement: &Placement, of_experts: &Placement, chunk: u64) -> Chunk {
         let units = || placement.units.iter().enumerate().filter(move |(_, unit)| unit.chunk == chunk);
         let find = |part: Part| units().find(|(_, unit)| unit.part == part).map(|(index, _)| index);
-        let layers = units().filter_map(|(index, unit)| match unit.part {
-            Part::Layer(layer) => {
-                let experts = of_experts.units.iter().position(|unit| unit.part == Part::Experts(layer));
-                Some(LayerUnits { layer, own: index, experts })
-            }
-            _ => None,
-        });
+        let with_experts = |layer| {
+            let experts = of_experts.units.iter().position(|unit| unit.part == Part::Experts(layer));
+            LayerOfUnit { layer, experts }
+        };
+        let layers = units().filter(|(_, unit)| !unit.layers.is_empty());
+        let layers = layers
+            .map(|(index, unit)| LayersOfUnit { unit: index, layers: unit.layers.clone().map(with_experts).collect() });
         let head = find(Part::Head).map(|unit| {
             let tied = find(Part::TiedEmbedding).or_else(|| {
                 // One stage has them both.
@@ -144,12 +147,13 @@ impl Stage {
     }
 
     /// Does something with the cross-entropy alone as the loss, and counts no tokens of experts.
-    pub(crate) fn with_cross_entropy_alone(&mut self, work: impl FnOnce(&mut Stage)) {
+    pub(crate) fn with_cross_entropy_alone<T>(&mut self, work: impl FnOnce(&mut Stage) -> T) -> T {
         let (z, routing) = (std::mem::replace(&mut self.loss.z, 0.0), self.engine.sizes.routing);
         self.engine.sizes.routing = routing.map(|routing| Routing { balance: 0.0, ..routing });
         let counted = self.expert_tokens.clone();
-        work(self);
+        let outcome = work(self);
         (self.loss.z, self.engine.sizes.routing, self.expert_tokens) = (z, routing, counted);
+        outcome
     }
 
     /// Begins a step.
@@ -191,22 +195,27 @@ impl Stage {
             state.release(unit);
         }
         let mut expert_tokens = Vec::new();
-        for (index, LayerUnits { layer, own: unit, experts }) in this.layers.iter().enumerate() {
-            let Some(input) = x.take() else { break };
-            let _layer = engine.recorder.layer(Layer(*layer as i32));
-            let [weights] = state.weights([*unit]);
-            let weights = LayerTensors::of(&state.placement, &state.placement.units[*unit], &weights);
-            let of_experts = expert_weights(state, *experts);
-            let leaves = self.sends && index + 1 == this.layers.len() && this.head.is_none();
-            let category = if leaves { MemoryCategory::Communication } else { MemoryCategory::Activations };
-            let weights = OfLayer { own: &weights, experts: of_experts.as_ref() };
-            let mut went_through = WentThrough { loss: &self.totals.loss, rows_of_experts: Vec::new() };
-            let (output, kept_layer) = engine.layer_forward(&weights, input, (*recompute, category), &mut went_through);
-            kept.layers.push(kept_layer);
-            expert_tokens.push((*layer, went_through.rows_of_experts));
-            x = Some(output);
+        let last = this.layers.last().and_then(|of| of.layers.last()).map(|last| last.layer);
+        for LayersOfUnit { unit, layers } in &this.layers {
+            let mut own = None;
+            for LayerOfUnit { layer, experts } in layers {
+                let Some(input) = x.take() else { break };
+                let _layer = engine.recorder.layer(Layer(*layer as i32));
+                let own = own.get_or_insert_with(|| state.weights([*unit]));
+                let weights = LayerTensors::of(&state.placement, (*unit, *layer), &own[0]);
+                let of_experts = expert_weights(state, *experts);
+                let leaves = self.sends && Some(*layer) == last && this.head.is_none();
+                let category = if leaves { MemoryCategory::Communication } else { MemoryCategory::Activations };
+                let weights = OfLayer { own: &weights, experts: of_experts.as_ref() };
+                let mut went_through = WentThrough { loss: &self.totals.loss, rows_of_experts: Vec::new() };
+                let (output, kept_layer) =
+                    engine.layer_forward(&weights, input, (*recompute, category), &mut went_through);
+                kept.layers.push(kept_layer);
+                expert_tokens.push((*layer, went_through.rows_of_experts));
+                x = Some(output);
+                release_experts(state, *experts);
+            }
             state.release(*unit);
-            state.experts.as_mut().zip(*experts).into_iter().for_each(|(state, unit)| state.release(unit));
         }
         if let (Some(head), Some(input)) = (&this.head, x.take_if(|_| this.head.is_some())) {
             let weights = head.weights(state);
@@ -250,26 +259,32 @@ impl Stage {
         }
         let gradient = gradient?;
         let mut put_off = Vec::new();
-        for LayerUnits { layer, own: unit, experts } in this.layers.iter().rev() {
-            let _layer = engine.recorder.layer(Layer(*layer as i32));
-            let ([weights], gradients) = (state.weights([*unit]), state.gradients(*unit));
-            let of_experts = expert_weights(state, *experts);
-            let gradients_of_experts = expert_gradients(state, *experts);
-            let of = |tensor| LayerTensors::of(&state.placement, &state.placement.units[*unit], tensor);
-            let (kept, weights, gradients) = (layers.pop()?, of(&weights), of(&gradients));
-            let mut matrices =
-                if self.puts_off { MatrixGradients::Later(Vec::new()) } else { MatrixGradients::Now(&gradients) };
-            let weights = OfLayer { own: &weights, experts: of_experts.as_ref() };
-            let gradients = OfLayer { own: &gradients, experts: gradients_of_experts.as_ref() };
-            engine.layer_backward(&weights, &gradients, &mut matrices, kept, &gradient);
-            state.release(*unit);
-            if let Some((state, unit)) = state.experts.as_mut().zip(*experts) {
-                state.release(unit);
-                state.complete(unit, at);
+        for LayersOfUnit { unit, layers: of_unit } in this.layers.iter().rev() {
+            let mut own = None;
+            for LayerOfUnit { layer, experts } in of_unit.iter().rev() {
+                let _layer = engine.recorder.layer(Layer(*layer as i32));
+                let (weights, gradients) = own.get_or_insert_with(|| (state.weights([*unit]), state.gradients(*unit)));
+                let of_experts = expert_weights(state, *experts);
+                // What is put off needs no room before.
+                let now = experts.filter(|_| !self.puts_off);
+                let gradients_of_experts = expert_gradients(state, now);
+                let of = |tensor| LayerTensors::of(&state.placement, (*unit, *layer), tensor);
+                let (kept, weights, gradients) = (layers.pop()?, of(&weights[0]), of(gradients));
+                let weights = OfLayer { own: &weights, experts: of_experts.as_ref() };
+                let gradients = OfLayer { own: &gradients, experts: gradients_of_experts.as_ref() };
+                let mut matrices =
+                    if self.puts_off { MatrixGradients::Later(Vec::new()) } else { MatrixGradients::Now(&gradients) };
+                engine.layer_backward(&weights, gradients.own, &mut matrices, kept, &gradient);
+                release_experts(state, *experts);
+                complete_experts(state, now, at);
+                if let MatrixGradients::Later(later) = matrices {
+                    put_off.push(later);
+                }
             }
-            match matrices {
-                MatrixGradients::Now(_) => state.complete(*unit, at),
-                MatrixGradients::Later(later) => put_off.push(later),
+            drop(own);
+            state.release(*unit);
+            if !self.puts_off {
+                state.complete(*unit, at);
             }
         }
         if self.puts_off {
@@ -286,12 +301,16 @@ impl Stage {
 
     /// Computes the gradients of a chunk's matrices that its backward pass has put off.
     pub(crate) fn weights_backward(&mut self, state: &mut State, (chunk, micro_batch): (usize, u64), at: OfStep) {
-        let put_off = self.put_off.remove(&(chunk, micro_batch)).unwrap_or_default();
-        for (LayerUnits { layer, own: unit, .. }, put_off) in self.chunks[chunk].layers.iter().rev().zip(put_off) {
-            let _layer = self.engine.recorder.layer(Layer(*layer as i32));
-            let gradients = state.gradients(*unit);
-            let gradients = LayerTensors::of(&state.placement, &state.placement.units[*unit], &gradients);
-            self.engine.catch_up(put_off, &gradients);
+        let mut put_off = self.put_off.remove(&(chunk, micro_batch)).unwrap_or_default().into_iter();
+        for LayersOfUnit { unit, layers } in self.chunks[chunk].layers.iter().rev() {
+            for (LayerOfUnit { layer, experts }, put_off) in layers.iter().rev().zip(put_off.by_ref()) {
+                let _layer = self.engine.recorder.layer(Layer(*layer as i32));
+                let gradients = state.gradients(*unit);
+                let own = LayerTensors::of(&state.placement, (*unit, *layer), &gradients);
+                let of_experts = expert_gradients(state, *experts);
+                self.engine.catch_up(put_off, &OfLayer { own: &own, experts: of_experts.as_ref() });
+                complete_experts(state, *experts, at);
+            }
             state.complete(*unit, at);
         }
     }
@@ -344,6 +363,14 @@ fn expert_weights(state: &mut State, unit: Option<usize>) -> Option<ExpertTensor
     let (state, unit) = state.experts.as_mut().zip(unit)?;
     let [weights] = state.weights([unit]);
     Some(ExpertTensors::of(&state.placement, &state.placement.units[unit], &weights))
+}
+
+fn release_experts(state: &mut State, unit: Option<usize>) {
+    state.experts.as_mut().zip(unit).into_iter().for_each(|(state, unit)| state.release(unit));
+}
+
+fn complete_experts(state: &mut State, unit: Option<usize>, at: OfStep) {
+    state.experts.as_mut().zip(unit).into_iter().for_each(|(state, unit)| state.complete(unit, at));
 }
 
 /// Their gradients.

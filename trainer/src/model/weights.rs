@@ -1,6 +1,6 @@
 //! The tensors of a unit, by name: views of its part of the flat allocation. Gradients lie as parameters do.
 
-use stepscope_plan::{Placement, Slot, Unit};
+use stepscope_plan::{Part, Placement, Slot, Unit};
 
 use crate::backend::Tensor;
 
@@ -14,68 +14,81 @@ pub(crate) struct LayerTensors {
     pub(crate) output: Tensor,
     /// hidden
     pub(crate) ffn_norm: Tensor,
-    pub(crate) network: NetworkTensors,
+    /// The network that every token goes through, if there is one.
+    dense: Option<NetworkTensors>,
+    /// experts × hidden, if there are experts. These have units of their own.
+    router: Option<Tensor>,
 }
 
-/// The tensors of a layer's feed-forward network that are in its own unit.
-pub(crate) enum NetworkTensors {
-    Dense {
-        /// gate and up × hidden
-        gate_up: Tensor,
-        /// hidden × ffn
-        down: Tensor,
-    },
-    /// Experts have units of their own.
-    Experts {
-        /// experts × hidden
-        router: Tensor,
-    },
+/// The tensors of a feed-forward network, or of an expert.
+pub(crate) struct NetworkTensors {
+    /// gate and up × hidden
+    pub(crate) gate_up: Tensor,
+    /// hidden × width
+    pub(crate) down: Tensor,
+}
+
+impl NetworkTensors {
+    pub(crate) fn of(slots: &[Slot], unit: &Unit, tensor: &Tensor) -> NetworkTensors {
+        NetworkTensors {
+            gate_up: between_slots(slots, unit, tensor, "gate", "up"),
+            down: between_slots(slots, unit, tensor, "down", "down"),
+        }
+    }
+
+    /// How wide it is here, between its matrices.
+    pub(crate) fn width(&self, hidden: usize) -> usize {
+        self.down.elements() / hidden
+    }
 }
 
 impl LayerTensors {
-    pub(crate) fn of(placement: &Placement, unit: &Unit, tensor: &Tensor) -> LayerTensors {
-        let named = |first: &str, last: &str| between(placement, unit, tensor, first, last);
+    /// Those of a layer of a unit, of which `tensor` has all.
+    pub(crate) fn of(placement: &Placement, (unit, layer): (usize, u64), tensor: &Tensor) -> LayerTensors {
+        let unit = &placement.units[unit];
+        let slots = placement.slots_of_part(unit, Part::Layer(layer));
+        let named = |first: &str, last: &str| between_slots(slots, unit, tensor, first, last);
+        let has = |name: &str| slots.iter().any(|slot| slot.name == name);
         LayerTensors {
             attention_norm: named("attention_norm", "attention_norm"),
             qkv: named("q", "v"),
             output: named("output", "output"),
             ffn_norm: named("ffn_norm", "ffn_norm"),
-            network: if placement.slots_of(unit).iter().any(|slot| slot.name == "router") {
-                NetworkTensors::Experts { router: named("router", "router") }
-            } else {
-                NetworkTensors::Dense { gate_up: named("gate", "up"), down: named("down", "down") }
-            },
+            dense: has("down").then(|| NetworkTensors::of(slots, unit, tensor)),
+            router: has("router").then(|| named("router", "router")),
         }
     }
 
-    /// What the network multiplies its input by: gate and up, or the router.
-    pub(crate) fn first_matrix(&self) -> &Tensor {
-        match &self.network {
-            NetworkTensors::Dense { gate_up, .. } => gate_up,
-            NetworkTensors::Experts { router } => router,
-        }
+    /// Whether there is a network that every token goes through.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.dense.is_some()
     }
 
-    /// The second matrix of a dense network.
+    /// Whether there are experts.
+    pub(crate) fn has_experts(&self) -> bool {
+        self.router.is_some()
+    }
+
+    /// The network that every token goes through.
     ///
     /// # Panics
-    /// When the layer has experts.
-    pub(crate) fn down(&self) -> &Tensor {
-        match &self.network {
-            NetworkTensors::Dense { down, .. } => down,
-            NetworkTensors::Experts { .. } => panic!("a layer with experts has no network beside them"),
-        }
+    /// When there is none.
+    pub(crate) fn dense(&self) -> &NetworkTensors {
+        self.dense.as_ref().unwrap_or_else(|| panic!("all tokens of this layer go through experts they chose"))
+    }
+
+    /// What experts are chosen by.
+    ///
+    /// # Panics
+    /// When there are none.
+    pub(crate) fn router(&self) -> &Tensor {
+        self.router.as_ref().unwrap_or_else(|| panic!("this layer has no experts"))
     }
 }
 
 /// A tensor of a unit.
 pub(crate) fn named(placement: &Placement, unit: &Unit, tensor: &Tensor, name: &str) -> Tensor {
-    between(placement, unit, tensor, name, name)
-}
-
-/// Neighbours in a unit, as one tensor.
-fn between(placement: &Placement, unit: &Unit, tensor: &Tensor, first: &str, last: &str) -> Tensor {
-    between_slots(placement.slots_of(unit), unit, tensor, first, last)
+    between_slots(placement.slots_of(unit), unit, tensor, name, name)
 }
 
 /// Neighbours among some slots of a unit, as one tensor.

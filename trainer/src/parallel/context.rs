@@ -11,7 +11,7 @@ use stepscope_plan::{ContextExchange, ParallelLayout};
 
 use crate::{
     backend::{Backend, Event, Stream, Tensor},
-    comm::{Communicator, ProcessGroup},
+    comm::{Communicator, ProcessGroup, Reduction},
 };
 
 /// The ranks that have parts of the same sequences.
@@ -86,6 +86,13 @@ impl ContextParallel {
         self.backend.wait(Stream::Compute, &passed.came);
         self.backend.wait(Stream::Compute, &passed.gone);
         passed.coming
+    }
+
+    /// Sums what each rank has of its part of the sequences.
+    pub(crate) fn sum(&self, partial: &Tensor) {
+        if let Some(group) = &self.group {
+            self.communicator.all_reduce(group, Stream::Compute, partial, Reduction::Sum);
+        }
     }
 
     /// What all ranks have, one after the other.

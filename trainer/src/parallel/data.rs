@@ -30,6 +30,15 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
+    /// Those that hold the same experts, of which these share them. Where none of the group has the same, those of other groups do.
+    pub(crate) fn of_experts(&self, group: Option<ProcessGroup>) -> Replicas {
+        let (group, copies) = match group {
+            None => (self.copies.clone(), None),
+            group => (group, self.copies.clone()),
+        };
+        Replicas { group, copies, ..self.clone() }
+    }
+
     /// How many share, or how many there are.
     pub(crate) fn count(&self) -> usize {
         self.group.as_ref().map_or(1, ProcessGroup::size)

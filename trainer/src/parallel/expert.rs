@@ -1,4 +1,4 @@
-//! Expert parallelism: replicas share the experts of each layer, and tokens go to those they chose.
+//! Expert parallelism: replicas, or parts of sequences, share the experts of each layer, and tokens go to those they chose.
 //!
 //! ```text
 //! sorted by expert ─► all-to-all ─► rows of the experts here, by expert ─► experts ─► all-to-all ─► sorted by expert
@@ -16,7 +16,7 @@ use crate::{
     comm::{Communicator, Exchange, ProcessGroup},
 };
 
-/// The replicas that share experts; `None` for a single one.
+/// The ranks that share experts; `None` for a single one.
 #[derive(Clone)]
 pub(crate) struct ExpertParallel {
     pub(crate) backend: Arc<dyn Backend>,

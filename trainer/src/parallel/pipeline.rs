@@ -13,6 +13,7 @@ use stepscope_traces::{MemoryCategory, MicroBatch, Phase};
 use crate::{
     backend::{Backend, Event, Stream, Tensor},
     comm::{Communicator, ProcessGroup},
+    error::TrainError,
     model::{Batch, Stage},
     state::{OfStep, State},
 };
@@ -45,7 +46,12 @@ impl Pipeline {
     }
 
     /// Does a step's forward and backward passes of this stage, in the order of the schedule.
-    pub(crate) fn run(&mut self, stage: &mut Stage, state: &mut State, batch: &dyn Fn(u64) -> Batch) {
+    pub(crate) fn run(
+        &mut self,
+        stage: &mut Stage,
+        state: &mut State,
+        batch: &dyn Fn(u64) -> Result<Batch, TrainError>,
+    ) -> Result<(), TrainError> {
         let micro_batches = self.layout.micro_batches;
         for work in self.expected(state, |_| true) {
             // Of what this work opens nothing stays open behind it.
@@ -58,7 +64,7 @@ impl Pipeline {
                 Pass::Forward => {
                     let batch = {
                         let _phase = recorder.phase(Phase::Data);
-                        batch(work.micro_batch)
+                        batch(work.micro_batch)?
                     };
                     let _phase = recorder.phase(Phase::Forward);
                     let input = self.receive(work, stage, MemoryCategory::Activations);
@@ -80,20 +86,27 @@ impl Pipeline {
             }
         }
         self.settle(0);
+        Ok(())
     }
 
     /// Does the forward passes of a step, and nothing else.
-    pub(crate) fn evaluate(&mut self, stage: &mut Stage, state: &mut State, batch: &dyn Fn(u64) -> Batch) {
+    pub(crate) fn evaluate(
+        &mut self,
+        stage: &mut Stage,
+        state: &mut State,
+        batch: &dyn Fn(u64) -> Result<Batch, TrainError>,
+    ) -> Result<(), TrainError> {
         for work in self.expected(state, |pass| pass == Pass::Forward) {
             let place = (work.chunk as usize, work.micro_batch);
             let input = self.receive(work, stage, MemoryCategory::Activations);
-            let output = stage.forward(state, place, input, &batch(work.micro_batch));
+            let output = stage.forward(state, place, input, &batch(work.micro_batch)?);
             stage.forget(place);
             if let Some(output) = output {
                 self.send(work.pass, output);
             }
         }
         self.settle(0);
+        Ok(())
     }
 
     /// The work of a step, as far as it is done, in the order of the schedule; the state is told what it needs.

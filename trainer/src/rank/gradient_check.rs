@@ -26,7 +26,7 @@ fn rank(config: &TrainConfig) -> TrainingRank {
 
 impl TrainingRank {
     fn loss_at(&mut self, data: &Dataset) -> f64 {
-        self.accumulate(data);
+        self.accumulate(data).unwrap();
         self.totals().unwrap().loss
     }
 }
@@ -128,8 +128,10 @@ fn gradients_with_recomputation_are_those_without() {
 
 #[test]
 fn gradients_of_router_and_experts_are_what_the_loss_does() {
-    let experts = Some(Experts { count: 4, top_k: 2, ..Experts::default() });
+    let experts = Experts { count: 4, top_k: 2, ..Experts::default() };
     for recompute in [Recompute::None, Recompute::Full] {
-        check_model(ModelShape { experts, ..small(false) }, recompute);
+        check_model(ModelShape { experts: Some(experts), ..small(false) }, recompute);
     }
+    let beside = Experts { shared: 2, dense_layers: 1, dense_ffn: 40, ..experts };
+    check_model(ModelShape { experts: Some(beside), ..small(false) }, Recompute::Selective);
 }

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use stepscope_plan::{
-    Attention, Axis, Experts, MemoryPlan, ModelShape, ParallelLayout, Precision, Recompute, Schedule, Zero,
+    Attention, Axis, ContextExchange, Experts, MemoryPlan, ModelShape, ParallelLayout, Precision, Recompute, Schedule,
+    Zero,
 };
 use stepscope_traces::{MemoryCategory, RankData, layer_and_expert};
 use stepscope_trainer::{GradientReduction, TrainConfig};
@@ -23,6 +24,14 @@ fn with_experts(layout: ParallelLayout) -> TrainConfig {
     TrainConfig { model: ModelShape { layers: 4, ffn: 48, experts, ..model() }, ..config(layout) }
 }
 
+/// The same beside a network that every token goes through, but for the first layer, which has a wide one and no experts.
+fn with_shared_experts(layout: ParallelLayout) -> TrainConfig {
+    let mut config = with_experts(layout);
+    config.model.experts =
+        config.model.experts.map(|experts| Experts { shared: 2, dense_layers: 1, dense_ffn: 128, ..experts });
+    config
+}
+
 fn spread(dp: u64, ep: u64, micro_batches: u64) -> ParallelLayout {
     ParallelLayout { dp, ep, micro_batches, micro_batch: GLOBAL_BATCH / dp / micro_batches, ..single() }
 }
@@ -41,6 +50,10 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
             add(format!("dp {dp} ep {ep} zero {}", u8::from(zero)), ParallelLayout { zero, ..spread(dp, ep, 2) });
         }
     }
+    for zero in Zero::ALL {
+        let layout = ParallelLayout { zero, unit_layers: 3, ..spread(4, 2, 2) };
+        add(format!("dp 4 ep 2 zero {} unit-layers 3", u8::from(zero)), layout);
+    }
     add("tp 2".into(), ParallelLayout { tp: 2, ..spread(1, 1, 2) });
     add("tp 2 dp 2 ep 2".into(), ParallelLayout { tp: 2, ..spread(2, 2, 2) });
     let shared = ParallelLayout { tp: 2, sequence_parallel: true, ..spread(2, 2, 2) };
@@ -48,28 +61,91 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
     add("pp 2 dp 2 ep 2".into(), ParallelLayout { pp: 2, ..spread(2, 2, 2) });
     let interleaved = ParallelLayout { pp: 2, chunks: 2, schedule: Schedule::Interleaved, ..spread(2, 2, 2) };
     add("pp 2 interleaved dp 2 ep 2".into(), interleaved);
+    let put_off = |layout| ParallelLayout { pp: 2, schedule: Schedule::ZeroBubble, ..layout };
+    add("pp 2 zero-bubble".into(), put_off(spread(1, 1, 4)));
+    for zero in Zero::ALL {
+        let layout = ParallelLayout { zero, unit_layers: 2, ..put_off(spread(4, 2, 2)) };
+        add(format!("pp 2 zero-bubble dp 4 ep 2 zero {} unit-layers 2", u8::from(zero)), layout);
+    }
+    add("pp 2 zero-bubble tp 2 dp 2 ep 2".into(), ParallelLayout { tp: 2, ..put_off(spread(2, 2, 4)) });
+    add(
+        "pp 2 zero-bubble recompute full".into(),
+        ParallelLayout { recompute: Recompute::Full, ..put_off(spread(1, 1, 4)) },
+    );
     let full = ParallelLayout { pp: 2, zero: Zero::Three, recompute: Recompute::Full, ..spread(4, 2, 2) };
     add("pp 2 dp 4 ep 2 zero 3 recompute full".into(), full);
+    let parts = |cp, layout| ParallelLayout { cp, ..layout };
+    add("cp 2".into(), parts(2, spread(1, 1, 2)));
+    add(
+        "cp 2 ep 2 zero 3 recompute full".into(),
+        ParallelLayout { zero: Zero::Three, recompute: Recompute::Full, ..parts(2, spread(1, 2, 2)) },
+    );
+    add(
+        "dp 2 cp 2 ep 2 all-gather zero 2".into(),
+        ParallelLayout { zero: Zero::Two, context: ContextExchange::AllGather, ..parts(2, spread(2, 2, 2)) },
+    );
+    add("dp 2 cp 2 ep 4 zero 1".into(), ParallelLayout { zero: Zero::One, ..parts(2, spread(2, 4, 2)) });
+    add(
+        "tp 2 cp 2 ep 2 sequence-parallel".into(),
+        ParallelLayout { tp: 2, sequence_parallel: true, ..parts(2, spread(1, 2, 2)) },
+    );
+    add("pp 2 zero-bubble cp 2 ep 2".into(), put_off(parts(2, spread(1, 2, 4))));
+    let groups = |dp_replicate, zero, layout| ParallelLayout { dp_replicate, zero, ..layout };
+    for (ep, zero) in [(1, Zero::Two), (2, Zero::Three)] {
+        let name = format!("dp 4 in 2 groups ep {ep} zero {}", u8::from(zero));
+        add(name, groups(2, zero, spread(4, ep, 2)));
+    }
+    add("dp 4 in 2 groups cp 2 ep 2 zero 3".into(), groups(2, Zero::Three, parts(2, spread(4, 2, 2))));
+
     let naive = TrainConfig { reduction: GradientReduction::Naive, ..with_experts(spread(4, 2, 2)) };
-    layouts.push(("dp 4 ep 2 naive".into(), naive));
+    layouts.push(("dp 4 ep 2 naive".into(), naive.clone()));
+    let layout = groups(2, Zero::One, naive.layout);
+    layouts.push(("dp 4 in 2 groups ep 2 zero 1 naive".into(), TrainConfig { layout, ..naive }));
     layouts
+}
+
+/// Those of models with shared experts and a dense first layer.
+pub(crate) fn layouts_with_shared() -> Vec<(String, TrainConfig)> {
+    let full = ParallelLayout { recompute: Recompute::Full, zero: Zero::Three, ..spread(4, 2, 2) };
+    let put_off = ParallelLayout { pp: 2, schedule: Schedule::ZeroBubble, ..spread(1, 2, 4) };
+    let selective = ParallelLayout { recompute: Recompute::Selective, zero: Zero::Two, ..spread(2, 2, 2) };
+    let layouts = [
+        ("accumulation", spread(1, 1, 4)),
+        ("tp 2 dp 2 ep 2 sequence-parallel", ParallelLayout { tp: 2, sequence_parallel: true, ..spread(2, 2, 2) }),
+        ("pp 2 dp 4 ep 2 zero 3 recompute full", ParallelLayout { pp: 2, ..full }),
+        ("pp 2 zero-bubble cp 2 ep 2", ParallelLayout { cp: 2, ..put_off }),
+        ("dp 2 ep 2 zero 2 unit-layers 2 recompute selective", ParallelLayout { unit_layers: 2, ..selective }),
+    ];
+    layouts.map(|(name, layout)| (format!("shared experts, {name}"), with_shared_experts(layout))).into()
+}
+
+/// Of either kind.
+fn all_layouts() -> Vec<(String, TrainConfig)> {
+    [layouts(), layouts_with_shared()].concat()
 }
 
 #[test]
 fn experts_train_in_every_layout_as_on_a_single_rank() {
-    let expected = losses_and_norms(&with_experts(single()));
-    assert!(expected.0[4] < expected.0[0], "{expected:?}");
-    for (name, config) in layouts() {
-        assert_same(&name, &config, &expected);
+    for (alone, layouts) in
+        [(with_experts(single()), layouts()), (with_shared_experts(single()), layouts_with_shared())]
+    {
+        let expected = losses_and_norms(&alone);
+        assert!(expected.0[4] < expected.0[0], "{expected:?}");
+        for (name, config) in layouts {
+            assert_same(&name, &config, &expected);
+        }
     }
 }
 
 #[test]
 fn experts_train_in_bf16_too() {
-    let expected = losses(&with_experts(single()), None).unwrap();
-    for layout in [single(), spread(4, 2, 1), ParallelLayout { tp: 2, ..spread(2, 2, 2) }] {
-        let found = losses(&in_bf16(&with_experts(layout), Precision::Fp32), None).unwrap();
-        assert_close(&format!("{layout:?}"), &found, &expected, 2e-2);
+    let parts = ParallelLayout { cp: 2, dp_replicate: 2, zero: Zero::Two, ..spread(4, 2, 1) };
+    for of in [with_experts, with_shared_experts] {
+        let expected = losses(&of(single()), None).unwrap();
+        for layout in [single(), spread(4, 2, 1), ParallelLayout { tp: 2, ..spread(2, 2, 2) }, parts] {
+            let found = losses(&in_bf16(&of(layout), Precision::Fp32), None).unwrap();
+            assert_close(&format!("{layout:?}"), &found, &expected, 2e-2);
+        }
     }
 }
 
@@ -94,13 +170,13 @@ pub(crate) fn assert_memory_as_planned(name: &str, config: &TrainConfig, ranks: 
     let mut activations = BTreeMap::<u64, Vec<f64>>::new();
     for (rank, peaks) in peaks(ranks).into_iter().enumerate() {
         let stage = config.layout.coordinates(rank as u64).stage;
-        let [plan, other] =
-            MemoryPlan::moments_of_stage(&config.model, &config.layout, Attention::Flash, stage).unwrap();
+        let moments = MemoryPlan::moments_of_stage(&config.model, &config.layout, Attention::Flash, stage).unwrap();
+        let plan = moments[0];
         let peak = |category| peaks.get(&category).copied().unwrap_or(0);
         assert_eq!(peak(MemoryCategory::Parameters), plan.parameters, "parameters, {name}, rank {rank}");
         assert_eq!(peak(MemoryCategory::Gradients), plan.gradients, "gradients, {name}, rank {rank}");
         assert_eq!(peak(MemoryCategory::OptimizerState), plan.optimizer_state, "optimizer, {name}, rank {rank}");
-        let planned = plan.activations.max(other.activations) as f64;
+        let planned = moments.map(|plan| plan.activations).into_iter().max().unwrap() as f64;
         activations.entry(stage).or_default().push(peak(MemoryCategory::Activations) as f64 / planned);
     }
     for (stage, shares) in activations {
@@ -114,7 +190,7 @@ pub(crate) fn assert_memory_as_planned(name: &str, config: &TrainConfig, ranks: 
 
 #[test]
 fn experts_take_the_memory_that_was_planned() {
-    for (name, config) in layouts() {
+    for (name, config) in all_layouts() {
         let config = TrainConfig { steps: 2, ..config };
         assert_memory_as_planned(&name, &config, recorded(&config), 1.05);
     }
@@ -141,7 +217,7 @@ pub(crate) fn assert_traffic_as_planned(name: &str, config: &TrainConfig, ranks:
 
 #[test]
 fn ranks_send_experts_what_was_planned() {
-    for (name, config) in layouts() {
+    for (name, config) in all_layouts() {
         let config = TrainConfig { steps: 2, ..config };
         assert_traffic_as_planned(&name, &config, &recorded(&config));
     }
@@ -161,7 +237,8 @@ fn expert_tokens(data: &RankData) -> BTreeMap<(u64, u64), Vec<f64>> {
 
 #[test]
 fn tokens_of_experts_are_recorded_where_the_experts_are() {
-    for layout in [spread(4, 2, 2), ParallelLayout { pp: 2, tp: 2, ..spread(2, 2, 2) }] {
+    let parts = ParallelLayout { cp: 2, ..spread(2, 4, 2) };
+    for layout in [spread(4, 2, 2), ParallelLayout { pp: 2, tp: 2, ..spread(2, 2, 2) }, parts] {
         let config = TrainConfig { steps: 2, evaluate_every: Some(1), ..with_experts(layout) };
         let mut of_layers = BTreeMap::<u64, f64>::new();
         for (rank, data) in recorded(&config).iter().enumerate() {
@@ -187,7 +264,10 @@ fn a_run_with_experts_goes_on_with_others_sharing_them() {
     let whole = losses(&config, None).unwrap();
     let directory = TempDir::new().unwrap();
     losses(&TrainConfig { steps: 3, ..saving(&config, directory.path(), 3) }, None).unwrap();
-    for other in [layout, spread(4, 4, 1), spread(2, 1, 2), ParallelLayout { zero: Zero::Three, ..spread(2, 2, 1) }] {
+    let parts = ParallelLayout { cp: 2, zero: Zero::Two, ..spread(2, 4, 1) };
+    let groups = ParallelLayout { dp_replicate: 2, zero: Zero::Two, ..spread(4, 2, 1) };
+    let sharded = ParallelLayout { zero: Zero::Three, ..spread(2, 2, 1) };
+    for other in [layout, spread(4, 4, 1), spread(2, 1, 2), sharded, parts, groups] {
         let resumed = TrainConfig { resume: Some(directory.path().to_owned()), layout: other, ..config.clone() };
         assert_close(&format!("{other:?}"), &losses(&resumed, None).unwrap(), &whole[3..], 1e-4);
     }
@@ -196,13 +276,8 @@ fn a_run_with_experts_goes_on_with_others_sharing_them() {
 #[test]
 fn what_experts_cannot_do_is_said() {
     let error = |config: TrainConfig| losses(&config, None).unwrap_err().to_string();
-    let put_off = ParallelLayout { pp: 2, schedule: Schedule::ZeroBubble, ..spread(1, 1, 2) };
-    assert!(error(with_experts(put_off)).contains("experts need a schedule that does not put gradients off"));
     let noise = TrainConfig { noise_scale: true, ..with_experts(spread(2, 2, 2)) };
     assert!(error(noise).contains("--noise-scale needs experts that are not shared"));
-    let mut shared = with_experts(single());
-    shared.model.experts = Some(Experts { shared: 1, ..shared.model.experts.unwrap() });
-    assert!(error(shared).contains("it has shared experts"));
     let deepseek = TrainConfig { model: ModelShape::preset("deepseek-v3").unwrap(), ..with_experts(single()) };
     assert!(error(deepseek).contains("deepseek-v3 is not one: its attention is latent"));
     assert!(error(TrainConfig { balance_loss: 2.0, ..with_experts(single()) }).contains("--balance-loss must be"));

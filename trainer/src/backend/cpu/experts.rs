@@ -10,7 +10,7 @@ use crate::{
 
 impl ExpertOperations for CpuBackend {
     fn route(&self, routing: Routing, routed: Routed<'_>) {
-        let Routed { probabilities, weights, choices } = routed;
+        let Routed { probabilities, weights, choices, .. } = routed;
         let dtype = probabilities.dtype();
         let [probabilities_view, weights_view, choices_view] = [probabilities, weights, choices].map(view);
         self.launch("expert_route", work::route(routed), move || {
@@ -23,14 +23,26 @@ impl ExpertOperations for CpuBackend {
         });
     }
 
+    fn count_choices(&self, routing: Routing, routed: Routed<'_>) {
+        let dtype = routed.counts.dtype();
+        let [choices_view, counts_view] = [routed.choices, routed.counts].map(view);
+        self.launch("expert_count_choices", work::count_choices(routed), move || {
+            with_element!(dtype, E => {
+                let (choices, mut counts) = (choices_view.read::<u32>()?, counts_view.write()?);
+                kernels::count_choices::<<E as Element>::Sum>(routing, &choices, &mut counts);
+                Ok(())
+            })
+        });
+    }
+
     fn balance_loss(&self, routing: Routing, routed: Routed<'_>, total: &Tensor) {
         let dtype = routed.probabilities.dtype();
-        let [probabilities_view, choices_view, total_view] = [routed.probabilities, routed.choices, total].map(view);
+        let [probabilities_view, counts_view, total_view] = [routed.probabilities, routed.counts, total].map(view);
         self.launch("expert_balance_loss", work::balance_loss(routed, total), move || {
             with_element!(dtype, E => {
-                let (probabilities, choices) = (probabilities_view.read()?, choices_view.read::<u32>()?);
+                let (probabilities, counts) = (probabilities_view.read()?, counts_view.read()?);
                 let mut total = total_view.write()?;
-                kernels::balance_loss::<<E as Element>::Sum>(routing, &probabilities, &choices, &mut total);
+                kernels::balance_loss::<<E as Element>::Sum>(routing, &probabilities, &counts, &mut total);
                 Ok(())
             })
         });
@@ -38,15 +50,15 @@ impl ExpertOperations for CpuBackend {
 
     fn route_backward(&self, routing: Routing, routed: Routed<'_>, d_weights: &Tensor, d_logits: &Tensor) {
         let dtype = d_logits.dtype();
-        let Routed { probabilities, weights, choices } = routed;
+        let Routed { probabilities, weights, choices, counts } = routed;
         let [probabilities_view, weights_view, choices_view] = [probabilities, weights, choices].map(view);
-        let [d_weights_view, d_logits_view] = [d_weights, d_logits].map(view);
+        let [counts_view, d_weights_view, d_logits_view] = [counts, d_weights, d_logits].map(view);
         self.launch("expert_route_backward", work::route_backward(routed, d_weights, d_logits), move || {
             with_element!(dtype, E => {
                 let (probabilities, weights) = (probabilities_view.read()?, weights_view.read()?);
-                let (choices, d_weights) = (choices_view.read::<u32>()?, d_weights_view.read()?);
-                let routed = (&probabilities[..], &weights[..], &choices[..]);
-                kernels::route_backward::<E>(routing, routed, &d_weights, &mut d_logits_view.write()?);
+                let (choices, counts) = (choices_view.read::<u32>()?, counts_view.read()?);
+                let routed = (&probabilities[..], &weights[..], &choices[..], &counts[..]);
+                kernels::route_backward::<E>(routing, routed, &d_weights_view.read()?, &mut d_logits_view.write()?);
                 Ok(())
             })
         });

@@ -128,7 +128,7 @@ impl Drop for Memory {
 
 // SAFETY: the block is plain memory that belongs to this alone; who may touch which bytes of it, the ledger says.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: shared, only the ledger gives access to the block, and it is behind a lock.
 unsafe impl Sync for Memory {}
 
 fn address(block: NonNull<[Line]>) -> u64 {
@@ -175,14 +175,16 @@ impl<E: Pod> Deref for Writing<E> {
     type Target = [E];
 
     fn deref(&self) -> &[E] {
-        // SAFETY: as for `Reading`, and nobody else has these bytes at all.
+        // SAFETY: the block lives as long as `memory`, and is aligned for plain data; while this stands in the ledger nobody else has
+        // these bytes.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.elements) }
     }
 }
 
 impl<E: Pod> DerefMut for Writing<E> {
     fn deref_mut(&mut self) -> &mut [E] {
-        // SAFETY: as for `Reading`, and nobody else has these bytes at all.
+        // SAFETY: the block lives as long as `memory`, and is aligned for plain data; while this stands in the ledger nobody else has
+        // these bytes, and this borrow is the only one of `self`.
         unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.elements) }
     }
 }

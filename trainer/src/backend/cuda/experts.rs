@@ -14,13 +14,9 @@ use crate::{
 };
 
 fn arrays(routed: Routed<'_>) -> RoutedArrays {
-    let [probabilities, weights, choices] = [routed.probabilities, routed.weights, routed.choices].map(array);
-    RoutedArrays { probabilities, weights, choices }
-}
-
-/// Room for the kernels that look at what sequences chose.
-fn workspace_bytes(routing: Routing, routed: Routed<'_>) -> usize {
-    Kernels::expert_workspace_bytes(routing, routed.choices.elements() / routing.top_k.max(1))
+    let Routed { probabilities, weights, choices, counts } = routed;
+    let [probabilities, weights, choices, counts] = [probabilities, weights, choices, counts].map(array);
+    RoutedArrays { probabilities, weights, choices, counts }
 }
 
 impl CudaBackend {
@@ -49,18 +45,22 @@ impl ExpertOperations for CudaBackend {
         self.launch(work::route(routed), |stream| self.kernels.expert_route(stream, routing, arrays(routed)));
     }
 
+    fn count_choices(&self, routing: Routing, routed: Routed<'_>) {
+        self.launch(work::count_choices(routed), |stream| {
+            self.kernels.expert_count_choices(stream, routing, arrays(routed))
+        });
+    }
+
     fn balance_loss(&self, routing: Routing, routed: Routed<'_>, total: &Tensor) {
         self.launch(work::balance_loss(routed, total), |stream| {
-            let (_scratch, room) = self.scratch(workspace_bytes(routing, routed))?;
+            let (_scratch, room) = self.scratch(Kernels::EXPERT_WORKSPACE_BYTES)?;
             self.kernels.expert_balance_loss(stream, routing, arrays(routed), array(total), room)
         });
     }
 
     fn route_backward(&self, routing: Routing, routed: Routed<'_>, d_weights: &Tensor, d_logits: &Tensor) {
         self.launch(work::route_backward(routed, d_weights, d_logits), |stream| {
-            let (_scratch, room) = self.scratch(workspace_bytes(routing, routed))?;
-            let gradients = (array(d_weights), array(d_logits));
-            self.kernels.expert_route_backward(stream, routing, arrays(routed), gradients, room)
+            self.kernels.expert_route_backward(stream, routing, arrays(routed), array(d_weights), array(d_logits))
         });
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Matmul {
 
 // SAFETY: a handle of cuBLASLt may be used from any thread, and plans are used under the lock.
 unsafe impl Send for Matmul {}
-// SAFETY: as above.
+// SAFETY: cuBLASLt lets several threads use a handle at once, and plans are used under the lock.
 unsafe impl Sync for Matmul {}
 
 /// What an algorithm is picked for.

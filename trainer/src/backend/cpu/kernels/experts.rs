@@ -33,70 +33,69 @@ pub(crate) fn route<S: Real>(routing: Routing, probabilities: &mut [S], weights:
     }
 }
 
-/// Adds to the loss how unevenly each sequence chose: `E·Σ f·P` over experts, where `f` is an expert's share of the choices and
-/// `P` its mean probability. That is 1 if all are chosen equally often.
-pub(crate) fn balance_loss<S: Real>(routing: Routing, probabilities: &[S], choices: &[u32], total: &mut [S]) {
-    for (probabilities, choices) in sequences(routing, probabilities, choices) {
-        let slopes = slopes(routing, choices);
-        for row in probabilities.chunks_exact(routing.experts) {
-            total[0] +=
-                row.iter().zip(&slopes).fold(S::zero(), |sum, (probability, slope)| sum + *probability * *slope);
-        }
+/// How often each sequence chose each expert.
+pub(crate) fn count_choices<S: Real>(routing: Routing, choices: &[u32], counts: &mut [S]) {
+    counts.fill(S::zero());
+    for (token, choices) in choices.chunks_exact(routing.top_k).enumerate() {
+        let of_sequence = &mut counts[routing.sequence_of(token) * routing.experts..][..routing.experts];
+        choices.iter().for_each(|expert| of_sequence[*expert as usize] += S::one());
     }
 }
+
+/// Adds to the loss how unevenly each sequence chose: `E·Σ f·P` over experts, where `f` is an expert's share of the choices and
+/// `P` its mean probability. That is 1 if all are chosen equally often. Of a sequence in parts, each adds what its tokens have of
+/// the mean.
+pub(crate) fn balance_loss<S: Real>(routing: Routing, probabilities: &[S], counts: &[S], total: &mut [S]) {
+    let slopes = slopes(routing, counts);
+    // Each part by itself: next to a large sum, what a token adds is rounded away.
+    for (part, rows) in probabilities.chunks(routing.chunk * routing.experts).enumerate() {
+        let tokens = rows.chunks_exact(routing.experts).zip(part * routing.chunk..);
+        total[0] += tokens.fold(S::zero(), |sum, (row, token)| {
+            let slopes = of_token(routing, token, &slopes);
+            sum + row.iter().zip(slopes).fold(S::zero(), |sum, (probability, slope)| sum + *probability * *slope)
+        });
+    }
+}
+
+/// What tokens chose: probabilities, weights, choices, and how often each sequence chose each expert.
+pub(crate) type Routed<'a, S> = (&'a [S], &'a [S], &'a [u32], &'a [S]);
 
 /// The gradient of the logits, from that of the weights and of the balance loss. Which experts are chosen does not change.
 pub(crate) fn route_backward<E: Element>(
     routing: Routing,
-    (probabilities, weights, choices): (&[E::Sum], &[E::Sum], &[u32]),
+    (probabilities, weights, choices, counts): Routed<'_, E::Sum>,
     d_weights: &[E::Sum],
     d_logits: &mut [E],
 ) {
-    let Routing { experts, top_k, sequence, .. } = routing;
+    let Routing { experts, top_k, .. } = routing;
+    let slopes = slopes(routing, counts);
     let mut d_row = vec![E::Sum::zero(); experts];
-    let of_sequences = weights.chunks_exact(sequence * top_k).zip(d_weights.chunks_exact(sequence * top_k));
-    let of_sequences = of_sequences.zip(d_logits.chunks_exact_mut(sequence * experts));
-    for ((probabilities, choices), ((weights, d_weights), d_logits)) in
-        sequences(routing, probabilities, choices).zip(of_sequences)
-    {
-        let slopes: Vec<E::Sum> = slopes(routing, choices);
-        let tokens = probabilities.chunks_exact(experts).zip(choices.chunks_exact(top_k));
-        let of_weights = weights.chunks_exact(top_k).zip(d_weights.chunks_exact(top_k));
-        for (((row, choices), (weights, d_weights)), d_logits) in
-            tokens.zip(of_weights).zip(d_logits.chunks_exact_mut(experts))
-        {
-            d_row.copy_from_slice(&slopes);
-            let chosen = choices.iter().fold(E::Sum::zero(), |sum, expert| sum + row[*expert as usize]);
-            let mean = weights.iter().zip(d_weights).fold(E::Sum::zero(), |sum, (weight, d)| sum + *weight * *d);
-            for (expert, d_weight) in choices.iter().zip(d_weights) {
-                d_row[*expert as usize] += (*d_weight - mean) / chosen;
-            }
-            let mean = row.iter().zip(&d_row).fold(E::Sum::zero(), |sum, (probability, d)| sum + *probability * *d);
-            for ((d_logit, probability), d) in d_logits.iter_mut().zip(row).zip(&d_row) {
-                *d_logit = E::narrow(*probability * (*d - mean));
-            }
+    let tokens = probabilities.chunks_exact(experts).zip(choices.chunks_exact(top_k));
+    let of_weights = weights.chunks_exact(top_k).zip(d_weights.chunks_exact(top_k));
+    let rows = tokens.zip(of_weights).zip(d_logits.chunks_exact_mut(experts));
+    for (token, (((row, choices), (weights, d_weights)), d_logits)) in rows.enumerate() {
+        d_row.copy_from_slice(of_token(routing, token, &slopes));
+        let chosen = choices.iter().fold(E::Sum::zero(), |sum, expert| sum + row[*expert as usize]);
+        let mean = weights.iter().zip(d_weights).fold(E::Sum::zero(), |sum, (weight, d)| sum + *weight * *d);
+        for (expert, d_weight) in choices.iter().zip(d_weights) {
+            d_row[*expert as usize] += (*d_weight - mean) / chosen;
+        }
+        let mean = row.iter().zip(&d_row).fold(E::Sum::zero(), |sum, (probability, d)| sum + *probability * *d);
+        for ((d_logit, probability), d) in d_logits.iter_mut().zip(row).zip(&d_row) {
+            *d_logit = E::narrow(*probability * (*d - mean));
         }
     }
 }
 
-/// What each sequence has.
-fn sequences<'a, S>(
-    routing: Routing,
-    probabilities: &'a [S],
-    choices: &'a [u32],
-) -> impl Iterator<Item = (&'a [S], &'a [u32])> {
-    let Routing { experts, top_k, sequence, .. } = routing;
-    probabilities.chunks_exact(sequence * experts).zip(choices.chunks_exact(sequence * top_k))
+/// How much the loss grows with each probability of an expert, by sequence.
+fn slopes<S: Real>(routing: Routing, counts: &[S]) -> Vec<S> {
+    let slope = S::of(routing.slope());
+    counts.iter().map(|count| slope * *count).collect()
 }
 
-/// How much a sequence's loss grows with each probability of an expert in it.
-fn slopes<S: Real>(routing: Routing, choices: &[u32]) -> Vec<S> {
-    let Routing { experts, top_k, sequence, balance } = routing;
-    let mut counts = vec![0_u32; experts];
-    choices.iter().for_each(|expert| counts[*expert as usize] += 1);
-    let tokens = sequence as f64;
-    let slope = |count: u32| balance * experts as f64 * f64::from(count) / (top_k as f64 * tokens) / tokens;
-    counts.into_iter().map(|count| S::of(slope(count))).collect()
+/// What a token's sequence has of each expert.
+fn of_token<S>(routing: Routing, token: usize, of_sequences: &[S]) -> &[S] {
+    &of_sequences[routing.sequence_of(token) * routing.experts..][..routing.experts]
 }
 
 /// Sorts rows of tokens by expert: each as often as its token has choices.

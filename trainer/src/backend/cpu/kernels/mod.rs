@@ -28,7 +28,7 @@ pub(crate) use self::{
     cross_entropy::{loss, loss_backward, row_maxima, row_sums},
     elementwise::{add, add_squares, convert},
     embedding::{embedding, embedding_backward},
-    experts::{balance_loss, combine, combine_backward, dispatch, route, route_backward},
+    experts::{balance_loss, combine, combine_backward, count_choices, dispatch, route, route_backward},
     matmul::matmul,
     norm::{rms_norm, rms_norm_backward},
     rope::rope,

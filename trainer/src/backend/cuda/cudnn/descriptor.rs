@@ -23,36 +23,36 @@ pub(super) unsafe trait Attribute {
     const TYPE: Type;
 }
 
-// SAFETY: the C types are these, or enums as wide as these.
+// SAFETY: cuDNN's integers are of 64 bits.
 unsafe impl Attribute for i64 {
     const TYPE: Type = Type::CUDNN_TYPE_INT64;
 }
-// SAFETY: as above.
+// SAFETY: cuDNN's floats are C's `float`.
 unsafe impl Attribute for f32 {
     const TYPE: Type = Type::CUDNN_TYPE_FLOAT;
 }
-// SAFETY: as above.
+// SAFETY: cuDNN's booleans are C++'s `bool`: a byte that is 0 or 1.
 unsafe impl Attribute for bool {
     const TYPE: Type = Type::CUDNN_TYPE_BOOLEAN;
 }
-// SAFETY: as above.
+// SAFETY: cuDNN reads its own enum, as wide as C has it here.
 unsafe impl Attribute for cudnnDataType_t {
     const TYPE: Type = Type::CUDNN_TYPE_DATA_TYPE;
 }
-// SAFETY: as above.
+// SAFETY: cuDNN reads its own enum, as wide as C has it here.
 unsafe impl Attribute for cudnnPointwiseMode_t {
     const TYPE: Type = Type::CUDNN_TYPE_POINTWISE_MODE;
 }
-// SAFETY: as above.
+// SAFETY: cuDNN reads its own enum, as wide as C has it here.
 unsafe impl Attribute for cudnnReduceTensorOp_t {
     const TYPE: Type = Type::CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
 }
-// SAFETY: as above.
+// SAFETY: cuDNN reads its own enum, as wide as C has it here.
 unsafe impl Attribute for cudnnBackendHeurMode_t {
     const TYPE: Type = Type::CUDNN_TYPE_HEUR_MODE;
 }
 /// An address: of the device, or of a number of the host that outlives the call it is passed to.
-// SAFETY: as above.
+// SAFETY: cuDNN reads one address.
 unsafe impl Attribute for *const c_void {
     const TYPE: Type = Type::CUDNN_TYPE_VOID_PTR;
 }

@@ -49,7 +49,7 @@ fn gpu(order: Order) -> Option<Gpu> {
         let attention = FusedAttention::open(order).map_err(|error| error.to_string())?;
         Ok(Gpu { stream: context.new_stream().map_err(|error| format!("{error:?}"))?, attention })
     };
-    open().inspect_err(|why| skipped(why)).ok()
+    open().inspect_err(|why| skipped("gpu", why)).ok()
 }
 
 /// What a test passes, on the device.
@@ -185,7 +185,7 @@ fn check(order: Order) {
         let workspace = match gpu.attention.prepare(heads, DType::Bf16) {
             Ok(workspace) => workspace,
             Err(why) => {
-                skipped(&format!("{heads:?}: {why}"));
+                skipped("gpu", &format!("{heads:?}: {why}"));
                 continue;
             }
         };

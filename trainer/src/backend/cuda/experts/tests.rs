@@ -11,7 +11,7 @@ use crate::{
 };
 
 fn gpu() -> Option<CudaBackend> {
-    look_for_gpu(1).inspect_err(|why| skipped(why)).ok()?;
+    look_for_gpu(1).inspect_err(|why| skipped("gpu", why)).ok()?;
     Some(CudaBackend::start(Device::open(0).unwrap(), Recorder::disabled(), true).unwrap())
 }
 

@@ -3,10 +3,11 @@
 use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
-    io,
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
+use sha2::{Digest, Sha256};
 use stepscope_collector::cache;
 
 use super::{nvrtc, source::Unit};
@@ -60,39 +61,38 @@ pub(super) fn cache_directory() -> Option<PathBuf> {
 }
 
 /// Bytes of the checksum that a file begins with.
-const CHECKSUM: usize = size_of::<u64>();
+const CHECKSUM: usize = 32;
 
-fn checksum(code: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    code.hash(&mut hasher);
-    hasher.finish()
+fn checksum(code: &[u8]) -> [u8; CHECKSUM] {
+    Sha256::digest(code).into()
 }
 
 fn read(place: &Path) -> Option<Vec<u8>> {
-    let bytes = fs::read(place).ok()?;
+    let mut bytes = Vec::new();
+    cache::open_own(place).ok()?.read_to_end(&mut bytes).ok()?;
     let (sum, code) = bytes.split_first_chunk::<CHECKSUM>()?;
-    (*sum == checksum(code).to_le_bytes()).then(|| code.to_vec())
+    (*sum == checksum(code)).then(|| code.to_vec())
 }
 
 /// Whole or not at all, also when several processes write the same file.
 fn write(place: &Path, code: &[u8]) -> io::Result<()> {
-    let directory = place.parent().ok_or(io::ErrorKind::NotFound)?;
-    fs::create_dir_all(directory)?;
     let temporary = place.with_extension(format!("{}.{:?}", std::process::id(), std::thread::current().id()));
-    fs::write(&temporary, [&checksum(code).to_le_bytes(), code].concat())?;
-    fs::rename(&temporary, place).inspect_err(|_| {
+    let written = cache::create_own(&temporary)?.write_all(&[&checksum(code), code].concat());
+    written.and_then(|()| fs::rename(&temporary, place)).inspect_err(|_| {
         let _ = fs::remove_file(&temporary);
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
     use super::*;
 
     #[test]
     fn what_is_written_is_read_and_damage_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join("deeper").join("code.cubin");
+        let place = directory.path().join("code.cubin");
         assert_eq!(read(&place), None);
         write(&place, b"machine code").unwrap();
         assert_eq!(read(&place).unwrap(), b"machine code");
@@ -105,6 +105,11 @@ mod tests {
         let mut flipped = whole.clone();
         flipped[CHECKSUM + 3] ^= 1;
         fs::write(&place, &flipped).unwrap();
+        assert_eq!(read(&place), None);
+        // Where others can write, they may have put it there.
+        fs::write(&place, &whole).unwrap();
+        assert!(read(&place).is_some());
+        fs::set_permissions(&place, Permissions::from_mode(0o666)).unwrap();
         assert_eq!(read(&place), None);
     }
 }

@@ -30,12 +30,14 @@ pub(crate) struct RoutedArrays {
     pub(crate) weights: Array,
     /// Tokens × choices.
     pub(crate) choices: Array,
+    /// Sequences × experts.
+    pub(crate) counts: Array,
 }
 
 impl RoutedArrays {
     /// How many tokens there are, if all is as the routing says.
     fn tokens(&self, routing: Routing) -> Result<usize, TrainError> {
-        let Routing { sequence, experts, top_k, .. } = routing;
+        let Routing { sequences, chunk, experts, top_k, .. } = routing;
         // A lane of a warp for each choice.
         if top_k > experts.min(WARP) {
             return Err(TrainError::Disagreement(format!("{top_k} choices of {experts} experts")));
@@ -44,7 +46,8 @@ impl RoutedArrays {
         expect("probabilities", self.probabilities, tokens * experts, DType::F32)?;
         expect("weights", self.weights, tokens * top_k, DType::F32)?;
         expect("choices", self.choices, tokens * top_k, DType::U32)?;
-        rows("choices", self.choices, sequence * top_k)?;
+        expect("counts", self.counts, sequences * experts, DType::F32)?;
+        rows("choices", self.choices, sequences * chunk * top_k)?;
         Ok(tokens)
     }
 }
@@ -54,9 +57,9 @@ fn blocks_of_warps(tokens: usize) -> usize {
     tokens.div_ceil(THREADS / WARP)
 }
 
-/// Bytes of the slopes of all sequences.
-fn slope_bytes(routing: Routing, tokens: usize) -> usize {
-    tokens / routing.sequence.max(1) * routing.experts * size_of::<f32>()
+/// What kernels are told of where sequences lie.
+fn sequences(routing: Routing) -> [u64; 2] {
+    [routing.chunk as u64, routing.sequences as u64]
 }
 
 impl Kernels {
@@ -74,26 +77,23 @@ impl Kernels {
         self.start(Source::Experts, "expert_route", launch, stream)
     }
 
-    /// What [`Kernels::expert_balance_loss`] and [`Kernels::expert_route_backward`] need for so many tokens.
-    pub(crate) fn expert_workspace_bytes(routing: Routing, tokens: usize) -> usize {
-        slope_bytes(routing, tokens) + SUMMING_BLOCKS * size_of::<f32>()
-    }
-
-    /// How much the loss of each sequence grows with each probability of an expert in it.
-    fn expert_slopes(
+    /// Counts how often each sequence chose each expert.
+    pub(crate) fn expert_count_choices(
         &self,
         stream: CUstream,
         routing: Routing,
         routed: RoutedArrays,
-        slopes: Array,
     ) -> Result<(), TrainError> {
-        let Routing { sequence, experts, top_k, balance } = routing;
-        let sequences = rows("choices", routed.choices, sequence * top_k)?;
-        let launch = Launch::new(sequences, SEQUENCE_THREADS).shared(experts * size_of::<u32>());
-        let launch = launch.array(routed.choices).size(sequence).size(experts).size(top_k);
-        let launch = launch.double(balance).array(slopes);
-        self.start(Source::Experts, "expert_slopes", launch, stream)
+        let tokens = routed.tokens(routing)?;
+        let Routing { experts, top_k, .. } = routing;
+        let launch = Launch::new(routing.sequences, SEQUENCE_THREADS).shared(experts * size_of::<u32>());
+        let launch = launch.array(routed.choices).structure(&sequences(routing));
+        let launch = launch.size(tokens).size(experts).size(top_k).array(routed.counts);
+        self.start(Source::Experts, "expert_count_choices", launch, stream)
     }
+
+    /// What [`Kernels::expert_balance_loss`] needs.
+    pub(crate) const EXPERT_WORKSPACE_BYTES: usize = SUMMING_BLOCKS * size_of::<f32>();
 
     /// Adds the balance loss of all sequences to one number.
     pub(crate) fn expert_balance_loss(
@@ -102,16 +102,15 @@ impl Kernels {
         routing: Routing,
         routed: RoutedArrays,
         total: Array,
-        workspace: Array,
+        sums: Array,
     ) -> Result<(), TrainError> {
         let tokens = routed.tokens(routing)?;
         expect("the total", total, 1, DType::F32)?;
-        expect_room(workspace, Kernels::expert_workspace_bytes(routing, tokens))?;
-        self.expert_slopes(stream, routing, routed, workspace)?;
-        let sums = Array { address: workspace.address + slope_bytes(routing, tokens) as u64, ..workspace };
+        expect_room(sums, Kernels::EXPERT_WORKSPACE_BYTES)?;
         let blocks = blocks_of_warps(tokens).min(SUMMING_BLOCKS);
-        let launch = Launch::new(blocks, THREADS).array(routed.probabilities).array(workspace);
-        let launch = launch.size(routing.sequence).size(tokens).size(routing.experts).array(sums);
+        let launch = Launch::new(blocks, THREADS).array(routed.probabilities).array(routed.counts);
+        let launch = launch.structure(&sequences(routing)).size(tokens).size(routing.experts);
+        let launch = launch.float(routing.slope() as f32).array(sums);
         self.start(Source::Experts, "expert_balance_sums", launch, stream)?;
         let launch = Launch::new(1, THREADS).array(sums).size(blocks).array(total);
         self.start(Source::Experts, "expert_balance_total", launch, stream)
@@ -123,19 +122,18 @@ impl Kernels {
         stream: CUstream,
         routing: Routing,
         routed: RoutedArrays,
-        (d_weights, d_logits): (Array, Array),
-        workspace: Array,
+        d_weights: Array,
+        d_logits: Array,
     ) -> Result<(), TrainError> {
         let tokens = routed.tokens(routing)?;
-        let Routing { sequence, experts, top_k, .. } = routing;
+        let Routing { experts, top_k, .. } = routing;
         expect("the weights' gradient", d_weights, tokens * top_k, DType::F32)?;
         expect("the logits' gradient", d_logits, tokens * experts, d_logits.dtype)?;
-        expect_room(workspace, Kernels::expert_workspace_bytes(routing, tokens))?;
         let name = format!("expert_route_backward_{}", suffix(d_logits.dtype)?);
-        self.expert_slopes(stream, routing, routed, workspace)?;
         let launch = Launch::new(blocks_of_warps(tokens), THREADS);
         let launch = launch.array(routed.probabilities).array(routed.weights).array(routed.choices);
-        let launch = launch.array(d_weights).array(workspace).size(sequence).size(tokens).size(experts).size(top_k);
+        let launch = launch.array(d_weights).array(routed.counts).structure(&sequences(routing));
+        let launch = launch.size(tokens).size(experts).size(top_k).float(routing.slope() as f32);
         self.start(Source::Experts, &name, launch.array(d_logits), stream)
     }
 

@@ -20,7 +20,7 @@ pub(super) struct Module(CUmodule);
 
 // SAFETY: a handle that the driver lets any thread use whose context is the one it was loaded in.
 unsafe impl Send for Module {}
-// SAFETY: as above; calls on it are safe from several threads at once.
+// SAFETY: the driver lets several threads use a module at once, in the context it was loaded in.
 unsafe impl Sync for Module {}
 
 impl Drop for Module {

@@ -90,39 +90,48 @@ extern "C" __global__ void expert_route(
     }
 }
 
-// How much the balance loss of each sequence grows with each probability of an expert in it: a block to a sequence.
-extern "C" __global__ void expert_slopes(
-    const unsigned* choices, long long sequence, int experts, int top_k, double balance, float* slopes) {
-    extern __shared__ unsigned counts[];
+// Tokens of a sequence that lie together, and how many sequences there are: chunks lie one after another, each with all sequences.
+struct Sequences {
+    long long chunk, count;
+};
+
+__device__ __forceinline__ long long sequence_of(Sequences sequences, long long token) {
+    return token / sequences.chunk % sequences.count;
+}
+
+// How often each sequence chose each expert: a block to a sequence.
+extern "C" __global__ void expert_count_choices(
+    const unsigned* choices, Sequences sequences, long long tokens, int experts, int top_k, float* counts) {
+    extern __shared__ unsigned of_experts[];
     for (int expert = threadIdx.x; expert < experts; expert += blockDim.x) {
-        counts[expert] = 0;
+        of_experts[expert] = 0;
     }
     __syncthreads();
-    long long count = sequence * top_k;
-    const unsigned* of_sequence = choices + blockIdx.x * count;
-    for (long long choice = threadIdx.x; choice < count; choice += blockDim.x) {
+    long long in_chunk = sequences.chunk * top_k, of_sequence = tokens / sequences.count * top_k;
+    for (long long at = threadIdx.x; at < of_sequence; at += blockDim.x) {
+        long long chunk = at / in_chunk * sequences.count + blockIdx.x;
         // Whole numbers add up to the same in every order.
-        atomicAdd(&counts[of_sequence[choice]], 1u);
+        atomicAdd(&of_experts[choices[chunk * in_chunk + at % in_chunk]], 1u);
     }
     __syncthreads();
-    double length = (double)sequence;
     for (int expert = threadIdx.x; expert < experts; expert += blockDim.x) {
-        double slope = balance * experts * (double)counts[expert] / ((double)top_k * length) / length;
-        slopes[(long long)blockIdx.x * experts + expert] = (float)slope;
+        counts[(long long)blockIdx.x * experts + expert] = (float)of_experts[expert];
     }
 }
 
-// The balance loss of some tokens: each block leaves a sum.
+// The balance loss of some tokens: each block leaves a sum. The loss grows so much with a probability of an expert, for each time
+// that it was chosen.
 extern "C" __global__ void expert_balance_sums(
-    const float* probabilities, const float* slopes, long long sequence, long long tokens, int experts,
+    const float* probabilities, const float* counts, Sequences sequences, long long tokens, int experts, float slope,
     float* sums) {
     long long step = (long long)gridDim.x * (blockDim.x / WARP);
     int lane = threadIdx.x % WARP;
     float sum = 0.0f;
     for (long long token = token_of_warp(); token < tokens; token += step) {
-        const float *row = probabilities + token * experts, *of_sequence = slopes + token / sequence * experts;
+        const float* row = probabilities + token * experts;
+        const float* of_sequence = counts + sequence_of(sequences, token) * experts;
         for (int expert = lane; expert < experts; expert += WARP) {
-            sum += row[expert] * of_sequence[expert];
+            sum += row[expert] * (slope * of_sequence[expert]);
         }
     }
     sum = block_sum(sum);
@@ -147,13 +156,14 @@ extern "C" __global__ void expert_balance_total(const float* sums, int count, fl
 template <typename E>
 __device__ __forceinline__ void route_backward(
     const float* probabilities, const float* weights, const unsigned* choices, const float* d_weights,
-    const float* slopes, long long sequence, long long tokens, int experts, int top_k, E* d_logits) {
+    const float* counts, Sequences sequences, long long tokens, int experts, int top_k, float slope, E* d_logits) {
     long long token = token_of_warp();
     if (token >= tokens) {
         return;
     }
     int lane = threadIdx.x % WARP;
-    const float *row = probabilities + token * experts, *of_sequence = slopes + token / sequence * experts;
+    const float* row = probabilities + token * experts;
+    const float* of_sequence = counts + sequence_of(sequences, token) * experts;
     // A lane for each choice.
     bool is_choice = lane < top_k;
     long long place = token * top_k + lane;
@@ -164,7 +174,7 @@ __device__ __forceinline__ void route_backward(
     float of_choice = is_choice ? (d_weight - mean) / chosen : 0.0f;
     // The gradient of a probability. All lanes come here together, also those that have no expert left.
     auto gradient = [&](int expert) {
-        float d = expert < experts ? of_sequence[expert] : 0.0f;
+        float d = expert < experts ? slope * of_sequence[expert] : 0.0f;
         for (int choice = 0; choice < top_k; choice++) {
             float more = __shfl_sync(ALL_LANES, of_choice, choice);
             unsigned other = __shfl_sync(ALL_LANES, expert_of_lane, choice);
@@ -252,9 +262,10 @@ __device__ __forceinline__ void combine_backward(
 #define EXPERTS(route_name, dispatch_name, combine_name, combine_backward_name, E)                                  \
     extern "C" __global__ void route_name(                                                                          \
         const float* probabilities, const float* weights, const unsigned* choices, const float* d_weights,          \
-        const float* slopes, long long sequence, long long tokens, int experts, int top_k, E* d_logits) {           \
-        route_backward(probabilities, weights, choices, d_weights, slopes, sequence, tokens, experts, top_k,        \
-                       d_logits);                                                                                   \
+        const float* counts, Sequences sequences, long long tokens, int experts, int top_k, float slope,            \
+        E* d_logits) {                                                                                              \
+        route_backward(probabilities, weights, choices, d_weights, counts, sequences, tokens, experts, top_k,       \
+                       slope, d_logits);                                                                            \
     }                                                                                                               \
     extern "C" __global__ void dispatch_name(                                                                       \
         const E* tokens, const unsigned* order, long long count, long long width, int top_k, E* sorted) {           \

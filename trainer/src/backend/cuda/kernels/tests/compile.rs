@@ -47,7 +47,7 @@ fn attention_has_a_tiling_for_every_gpu() {
 #[test]
 fn every_kernel_compiles_for_every_gpu() {
     if let Err(missing) = nvrtc::open() {
-        skipped(&missing);
+        skipped("cuda-libraries", &missing);
         return;
     }
     for (major, minor) in CAPABILITIES {
@@ -62,7 +62,7 @@ fn every_kernel_compiles_for_every_gpu() {
 #[test]
 fn the_second_time_it_comes_from_the_cache() {
     if let Err(missing) = nvrtc::open() {
-        skipped(&missing);
+        skipped("cuda-libraries", &missing);
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ fn the_second_time_it_comes_from_the_cache() {
 #[test]
 fn what_the_compiler_says_is_in_the_error() {
     if let Err(missing) = nvrtc::open() {
-        skipped(&missing);
+        skipped("cuda-libraries", &missing);
         return;
     }
     let error = nvrtc::compile("broken.cu", "__global__ void broken() { nonsense; }", &[]).unwrap_err();

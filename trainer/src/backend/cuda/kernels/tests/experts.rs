@@ -8,13 +8,15 @@ use crate::backend::{Routing, cpu::kernels};
 
 /// Experts and choices: fewer experts than lanes, as many as are chosen, and some for every lane and a part of one more.
 const CHOICES: [(usize, usize); 8] = [(2, 2), (4, 1), (4, 2), (8, 2), (64, 8), (256, 8), (256, 1), (300, 16)];
-/// Sequences, and tokens of each: a single one, less than a block of them, and many blocks.
-const SEQUENCES: [(usize, usize); 3] = [(1, 1), (2, 5), (3, 701)];
+/// Sequences, chunks of each, and tokens of these: a single one, less than a block of them, and many blocks.
+const SEQUENCES: [(usize, usize, usize); 4] = [(1, 1, 1), (2, 1, 5), (3, 1, 701), (3, 2, 350)];
 
+/// How tokens choose, and how many there are: half of those of a sequence, where it has two chunks here.
 fn routings() -> impl Iterator<Item = (Routing, usize)> {
     CHOICES.into_iter().flat_map(|(experts, top_k)| {
-        SEQUENCES.into_iter().map(move |(sequences, sequence)| {
-            (Routing { sequence, experts, top_k, balance: 0.3 }, sequences * sequence)
+        SEQUENCES.into_iter().map(move |(sequences, chunks, chunk)| {
+            let sequence = chunk * chunks * chunks;
+            (Routing { sequences, sequence, chunk, experts, top_k, balance: 0.3 }, sequences * chunks * chunk)
         })
     })
 }
@@ -24,13 +26,17 @@ struct Chosen {
     probabilities: Vec<f32>,
     weights: Vec<f32>,
     choices: Vec<u32>,
+    counts: Vec<f32>,
 }
 
 impl Chosen {
     fn of(routing: Routing, logits: &[f32]) -> Chosen {
         let count = logits.len() / routing.experts * routing.top_k;
-        let mut chosen = Chosen { probabilities: logits.to_vec(), weights: vec![0.0; count], choices: vec![0; count] };
+        let (weights, choices) = (vec![0.0; count], vec![0; count]);
+        let counts = vec![0.0; routing.sequences * routing.experts];
+        let mut chosen = Chosen { probabilities: logits.to_vec(), weights, choices, counts };
         kernels::route(routing, &mut chosen.probabilities, &mut chosen.weights, &mut chosen.choices);
+        kernels::count_choices(routing, &chosen.choices, &mut chosen.counts);
         chosen
     }
 
@@ -39,6 +45,7 @@ impl Chosen {
             probabilities: gpu.upload(&self.probabilities),
             weights: gpu.upload(&self.weights),
             choices: gpu.upload_tokens(&self.choices),
+            counts: gpu.upload(&self.counts),
         }
     }
 }
@@ -47,12 +54,15 @@ struct OnGpu {
     probabilities: Buffer,
     weights: Buffer,
     choices: Buffer,
+    counts: Buffer,
 }
 
 impl OnGpu {
     fn arrays(&self) -> RoutedArrays {
-        let OnGpu { probabilities, weights, choices } = self;
-        RoutedArrays { probabilities: probabilities.array, weights: weights.array, choices: choices.array }
+        let OnGpu { probabilities, weights, choices, counts } = self;
+        let [probabilities, weights, choices, counts] =
+            [probabilities, weights, choices, counts].map(|buffer| buffer.array);
+        RoutedArrays { probabilities, weights, choices, counts }
     }
 }
 
@@ -72,9 +82,10 @@ fn routed(gpu: &Gpu, routing: Routing, logits: &[f32]) -> (Vec<f32>, Vec<f32>, V
             probabilities: gpu.upload(logits),
             weights: gpu.poisoned::<f32>(count),
             choices: gpu.upload_tokens(&vec![u32::MAX; count]),
+            counts: gpu.poisoned::<f32>(routing.sequences * routing.experts),
         };
         gpu.kernels.expert_route(gpu.stream(), routing, on_gpu.arrays()).unwrap();
-        let OnGpu { probabilities, weights, choices } = &on_gpu;
+        let OnGpu { probabilities, weights, choices, .. } = &on_gpu;
         // Bits, since what is not a number is not equal to itself.
         [probabilities, weights, choices].map(|buffer| gpu.download_tokens(buffer))
     });
@@ -119,16 +130,28 @@ fn of_equal_experts_the_first_are_chosen_and_nothing_else_than_experts() {
 }
 
 #[test]
+fn choices_are_counted_as_on_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    for (routing, tokens) in routings() {
+        let chosen = Chosen::of(routing, &logits(2, routing, tokens));
+        let counts = gpu.poisoned::<f32>(chosen.counts.len());
+        let on_gpu = OnGpu { counts, ..chosen.upload(gpu) };
+        gpu.kernels.expert_count_choices(gpu.stream(), routing, on_gpu.arrays()).unwrap();
+        assert_eq!(gpu.download::<f32>(&on_gpu.counts), chosen.counts, "{routing:?}");
+    }
+}
+
+#[test]
 fn balance_losses_are_those_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
     for (routing, tokens) in routings() {
         let chosen = Chosen::of(routing, &logits(2, routing, tokens));
         let mut expected = [0.25_f32];
-        kernels::balance_loss(routing, &chosen.probabilities, &chosen.choices, &mut expected);
+        kernels::balance_loss(routing, &chosen.probabilities, &chosen.counts, &mut expected);
         assert!(expected[0] > 0.25, "there is something to add");
         let actual = twice(|| {
             let (on_gpu, total) = (chosen.upload(gpu), gpu.upload(&[0.25_f32]));
-            let room = gpu.workspace(Kernels::expert_workspace_bytes(routing, tokens));
+            let room = gpu.workspace(Kernels::EXPERT_WORKSPACE_BYTES);
             gpu.kernels.expert_balance_loss(gpu.stream(), routing, on_gpu.arrays(), total.array, room.array).unwrap();
             gpu.download::<f32>(&total)
         });
@@ -140,14 +163,13 @@ fn gradients_of_logits<E: Stored>(gpu: &Gpu, routing: Routing, tokens: usize) {
     let chosen = Chosen::of(routing, &logits(3, routing, tokens));
     let d_weights = random::<f32>(4, tokens * routing.top_k);
     let mut expected = vec![E::default(); tokens * routing.experts];
-    let of = (&chosen.probabilities[..], &chosen.weights[..], &chosen.choices[..]);
+    let of = (&chosen.probabilities[..], &chosen.weights[..], &chosen.choices[..], &chosen.counts[..]);
     kernels::route_backward(routing, of, &d_weights, &mut expected);
     let actual = twice(|| {
         let (on_gpu, d_weights) = (chosen.upload(gpu), gpu.upload(&d_weights));
         let d_logits = gpu.poisoned::<E>(expected.len());
-        let room = gpu.workspace(Kernels::expert_workspace_bytes(routing, tokens));
-        let gradients = (d_weights.array, d_logits.array);
-        gpu.kernels.expert_route_backward(gpu.stream(), routing, on_gpu.arrays(), gradients, room.array).unwrap();
+        let (d_weights, to) = (d_weights.array, d_logits.array);
+        gpu.kernels.expert_route_backward(gpu.stream(), routing, on_gpu.arrays(), d_weights, to).unwrap();
         gpu.download::<E>(&d_logits)
     });
     assert_near(&format!("the logits' gradient, {routing:?}"), &actual, &expected);
@@ -164,7 +186,7 @@ fn gradients_of_logits_are_those_of_the_cpu() {
 
 /// All choices of some tokens sorted by expert, and where each is; one of the experts has none.
 fn sorted(tokens: usize, top_k: usize) -> (Vec<u32>, Vec<u32>) {
-    let routing = Routing { sequence: tokens, experts: top_k + 3, top_k, balance: 0.0 };
+    let routing = Routing { sequences: 1, sequence: tokens, chunk: tokens, experts: top_k + 3, top_k, balance: 0.0 };
     let Chosen { choices, .. } = Chosen::of(routing, &logits(5, routing, tokens));
     assert!(choices.iter().all(|expert| *expert < top_k as u32 + 2));
     let mut order: Vec<u32> = (0..choices.len() as u32).collect();
@@ -235,11 +257,12 @@ fn rows_go_to_experts_and_back_as_on_the_cpu() {
 fn more_choices_than_experts_or_lanes_are_refused() {
     let Some(gpu) = gpu() else { return };
     for (experts, top_k) in [(4, 5), (64, 33)] {
-        let routing = Routing { sequence: 1, experts, top_k, balance: 0.0 };
+        let routing = Routing { sequences: 1, sequence: 1, chunk: 1, experts, top_k, balance: 0.0 };
         let on_gpu = OnGpu {
             probabilities: gpu.upload(&vec![0.0_f32; experts]),
             weights: gpu.upload(&vec![0.0_f32; top_k]),
             choices: gpu.upload_tokens(&vec![0; top_k]),
+            counts: gpu.upload(&vec![0.0_f32; experts]),
         };
         let refused = gpu.kernels.expert_route(gpu.stream(), routing, on_gpu.arrays()).unwrap_err().to_string();
         assert!(refused.contains(&format!("{top_k} choices of {experts} experts")), "{refused}");

@@ -39,7 +39,7 @@ pub(super) fn gpu() -> Option<&'static Gpu> {
             Some(gpu)
         }
         Err(why) => {
-            skipped(why);
+            skipped("gpu", why);
             None
         }
     }
