@@ -3,6 +3,8 @@
 //! A checkpoint is a directory with a file for each stage and tensor rank. Shards of replicas are put together when it
 //! is written, so it can be read into another number of replicas and another stage of ZeRO.
 
+mod tensor_file;
+
 use std::{
     collections::HashMap,
     fs,
@@ -11,17 +13,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use memmap2::Mmap;
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::{Dtype, tensor::TensorView};
 use serde::{Deserialize, Serialize};
 use stepscope_plan::{Coordinates, ModelShape, ParallelLayout, Part, Slot};
-use stepscope_traces::{MemoryCategory, open_regular};
+use stepscope_traces::{MemoryCategory, Segment, open_regular};
 
+use self::tensor_file::TensorFile;
 use crate::{
     backend::{Stream, Tensor},
     comm::{Groups, ProcessGroup},
     config::TrainConfig,
-    data::map_file,
     error::TrainError,
     optimizer_settings::OptimizerSettings,
     parts::RankParts,
@@ -76,11 +77,11 @@ pub(crate) fn save(
     let path = directory.join(format!("step-{step:06}"));
     let partial = path.with_extension("partial");
     parts.backend.synchronize()?;
-    let (index, ep) = (at.dp % config.layout.ep, config.layout.ep);
+    let index = config.layout.expert_index(at);
+    let is_first = config.layout.is_first_with_experts(at);
     let shared = (state, groups.data.as_ref(), at.is_first_replica(), file_name(at));
     let experts = state.experts.as_deref();
-    let experts = experts
-        .map(|state| (state, groups.expert_data.as_ref(), at.dp < ep && at.cp == 0, expert_file_name(at, index)));
+    let experts = experts.map(|state| (state, groups.expert_data.as_ref(), is_first, expert_file_name(at, index)));
     for (state, group, is_writer, name) in [Some(shared), experts].into_iter().flatten() {
         let gathered = gather(state, parts, group)?;
         if !is_writer {
@@ -283,15 +284,10 @@ pub(crate) fn check_files(path: &Path, config: &TrainConfig) -> Result<(), Train
     for (stage, tp) in (0..pp).flat_map(|stage| (0..tp).map(move |tp| (stage, tp))) {
         let at = Coordinates { stage, dp: 0, cp: 0, tp };
         for file in [vec![found.path.join(file_name(at))], found.expert_files(config, at)].concat() {
-            SafeTensors::deserialize(&open(&file)?).map_err(TrainError::file("read", &file))?;
+            TensorFile::open(&file)?;
         }
     }
     Ok(())
-}
-
-fn open(file: &Path) -> Result<Mmap, TrainError> {
-    let opened = open_regular(file).and_then(|opened| map_file(&opened));
-    opened.map_err(TrainError::file("open", file))
 }
 
 /// Reads a checkpoint into a rank's state: the step to go on with.
@@ -309,25 +305,14 @@ pub(crate) fn restore(path: &Path, config: &TrainConfig, at: Coordinates, state:
 
 /// Reads tensors from files, each from the one that has it.
 fn restore_from(files: &[PathBuf], state: &State, which: &dyn Fn(&Slot) -> usize) -> Result<(), TrainError> {
-    let opened = files.iter().map(|file| open(file)).collect::<Result<Vec<_>, _>>()?;
-    let read = files.iter().zip(&opened);
-    let read = read.map(|(file, bytes)| SafeTensors::deserialize(bytes).map_err(TrainError::file("read", file)));
-    let read = read.collect::<Result<Vec<_>, _>>()?;
+    let files = files.iter().map(|file| TensorFile::open(file)).collect::<Result<Vec<_>, _>>()?;
     for unit in 0..state.placement.units.len() {
         let of = &state.placement.units[unit];
         for kind in ["master", "first_moment", "second_moment"] {
             let mut values = vec![0.0_f32; of.elements() as usize];
             for slot in state.placement.slots_of(of) {
-                let (name, file) = (tensor_name(slot, kind), &files[which(slot)]);
-                let tensor = read[which(slot)].tensor(&name).map_err(TrainError::file("read", file))?;
                 let shape = [slot.rows as usize, slot.columns as usize];
-                if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
-                    let (shape, dtype) = (tensor.shape(), tensor.dtype());
-                    let why = format!("{name} has unexpected type {dtype:?} or shape {shape:?}");
-                    return Err(TrainError::File { action: "resume from", path: file.clone(), why });
-                }
-                let target = &mut values[place(slot, of.range.start)];
-                bytemuck::cast_slice_mut(target).copy_from_slice(tensor.data());
+                files[which(slot)].read(&tensor_name(slot, kind), shape, &mut values[place(slot, of.range.start)])?;
             }
             state.restore(unit, kind, values);
         }
@@ -348,6 +333,11 @@ pub(crate) fn check_room(directory: &Path) -> Result<(), TrainError> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(TrainError::file("write checkpoints into", directory)(error)),
     }
+}
+
+/// The newest checkpoint of a run that jobs continue.
+pub fn newest_checkpoint(run: &Path) -> Option<PathBuf> {
+    Segment::all_of(run).iter().rev().find_map(|segment| find(&segment.path).ok())
 }
 
 /// The checkpoint that is meant: a checkpoint, or the newest one of a run.

@@ -1,8 +1,14 @@
 //! What is trained on: bytes of files, or a built-in text that a model can visibly learn.
 
-use std::{fs::File, path::PathBuf};
+use std::{
+    borrow::Cow,
+    fs::File,
+    io::{self, ErrorKind},
+    ops::Range,
+    os::unix::fs::FileExt,
+    path::PathBuf,
+};
 
-use memmap2::Mmap;
 use stepscope_traces::open_regular;
 
 use crate::{error::TrainError, seed::mixed};
@@ -26,16 +32,29 @@ pub enum Use {
 /// One in so many bytes is kept for evaluation.
 const HELD_OUT: usize = 10;
 
+/// Where bytes are. Files are not mapped: one that is cut short while it is trained on is an error, where reading a map would end the
+/// process.
 enum Bytes {
-    Mapped(Mmap),
+    File { path: PathBuf, file: File, length: usize },
     Written(Vec<u8>),
 }
 
 impl Bytes {
-    fn as_slice(&self) -> &[u8] {
+    fn length(&self) -> usize {
         match self {
-            Bytes::Mapped(map) => map,
-            Bytes::Written(text) => text,
+            Bytes::File { length, .. } => *length,
+            Bytes::Written(text) => text.len(),
+        }
+    }
+
+    fn read(&self, range: Range<usize>) -> Result<Cow<'_, [u8]>, TrainError> {
+        match self {
+            Bytes::Written(text) => Ok(text[range].into()),
+            Bytes::File { path, file, .. } => {
+                let mut bytes = vec![0; range.len()];
+                read_exactly(file, &mut bytes, range.start as u64).map_err(TrainError::file("read", path))?;
+                Ok(bytes.into())
+            }
         }
     }
 }
@@ -69,13 +88,12 @@ impl Dataset {
     }
 
     /// The part of a file that is for one use.
-    fn part<'a>(&self, file: &'a Bytes, of: Use) -> &'a [u8] {
-        let bytes = file.as_slice();
-        let (training, evaluation) =
-            bytes.split_at(bytes.len() - if self.holds_out { bytes.len() / HELD_OUT } else { 0 });
+    fn part(&self, file: &Bytes, of: Use) -> Range<usize> {
+        let length = file.length();
+        let training = length - if self.holds_out { length / HELD_OUT } else { 0 };
         match of {
-            Use::Training => training,
-            Use::Evaluation => evaluation,
+            Use::Training => 0..training,
+            Use::Evaluation => training..length,
         }
     }
 
@@ -96,33 +114,43 @@ impl Dataset {
 
     /// The bytes of files, as they are when they are read.
     fn of_files(paths: &[PathBuf]) -> Result<Dataset, TrainError> {
-        let map = |path: &PathBuf| {
+        let open = |path: &PathBuf| {
             let file = open_regular(path).map_err(TrainError::file("open", path))?;
-            map_file(&file).map(Bytes::Mapped).map_err(TrainError::file("map", path))
+            let length = file.metadata().map_err(TrainError::file("open", path))?.len() as usize;
+            Ok::<Bytes, TrainError>(Bytes::File { path: path.clone(), file, length })
         };
-        Ok(Dataset { files: paths.iter().map(map).collect::<Result<_, _>>()?, holds_out: false })
+        Ok(Dataset { files: paths.iter().map(open).collect::<Result<_, _>>()?, holds_out: false })
     }
 
     /// A sequence and one token more: which one follows from the seed, the step and its place in the global batch, and
     /// so not from the layout. The data is longer than a sequence, or this is empty.
-    pub fn sequence(&self, of: Use, seed: u64, step: u64, index: u64, length: usize) -> &[u8] {
-        let parts = || self.files.iter().map(|file| self.part(file, of));
-        let places = |bytes: &[u8]| bytes.len().saturating_sub(length) as u64;
-        let all: u64 = parts().map(places).sum();
+    pub fn sequence(
+        &self,
+        of: Use,
+        seed: u64,
+        step: u64,
+        index: u64,
+        length: usize,
+    ) -> Result<Cow<'_, [u8]>, TrainError> {
+        let parts = || self.files.iter().map(|file| (file, self.part(file, of)));
+        let places = |part: &Range<usize>| part.len().saturating_sub(length) as u64;
+        let all: u64 = parts().map(|(_, part)| places(&part)).sum();
         let mut place = mixed(&[seed, step, index]) % all.max(1);
-        for part in parts() {
-            if place < places(part) {
-                return &part[place as usize..place as usize + length + 1];
+        for (file, part) in parts() {
+            if place < places(&part) {
+                let start = part.start + place as usize;
+                return file.read(start..start + length + 1);
             }
-            place -= places(part);
+            place -= places(&part);
         }
-        &[]
+        Ok(Cow::default())
     }
 }
 
-#[allow(unsafe_code)]
-pub(crate) fn map_file(file: &File) -> std::io::Result<Mmap> {
-    // SAFETY: the map is only read, as bytes, of which every value is fine. A file that is cut short while it is mapped
-    // ends the process with SIGBUS, as it does every program that maps files.
-    unsafe { Mmap::map(file) }
+/// Reads so many bytes from a place in a file, which had them when it was opened.
+pub(crate) fn read_exactly(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    file.read_exact_at(bytes, at).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => io::Error::other("it has become shorter since it was opened"),
+        _ => error,
+    })
 }

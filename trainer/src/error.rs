@@ -43,6 +43,14 @@ pub enum TrainError {
     /// Ranks that are processes did not come together.
     #[error("{0}")]
     NotJoined(String),
+    /// Whoever listens where rank 0 should has another secret.
+    #[error("rank 0 at {address}, port {port}, has another secret than this rank")]
+    OtherSecret {
+        /// The host of rank 0.
+        address: String,
+        /// Where it listens.
+        port: u16,
+    },
     /// A rank has said on stderr why it failed.
     #[error("a rank has failed")]
     Said,

@@ -16,6 +16,9 @@ pub mod comm;
 mod config;
 mod data;
 mod error;
+#[cfg(test)]
+#[path = "../../tests/support/fuzz.rs"]
+mod fuzz;
 mod launch;
 mod lazy_tensor;
 mod lock;
@@ -33,7 +36,7 @@ mod seed;
 mod skipped;
 mod state;
 
-pub use checkpoint::changed_settings;
+pub use checkpoint::{changed_settings, newest_checkpoint};
 pub use config::{GradientReduction, SaveEvery, TrainConfig};
 pub use data::{Dataset, Use};
 pub use error::TrainError;
@@ -44,4 +47,4 @@ pub use numbers::Numbers;
 pub use optimizer_settings::{LearningRateSchedule, OptimizerSettings};
 pub use parts::RankParts;
 pub use rank::{StepReport, TrainingRank};
-pub use rendezvous::{Patience, RankAssignment};
+pub use rendezvous::{Patience, RankAssignment, Secret, SlurmStep};

@@ -42,7 +42,7 @@ pub struct Groups {
     pub ends: Option<ProcessGroup>,
     /// Who shares the experts.
     pub expert: Option<ProcessGroup>,
-    /// Who holds the same experts.
+    /// Who shares the same experts. Those that are in `replicate` hold the same, too.
     pub expert_data: Option<ProcessGroup>,
 }
 
@@ -202,9 +202,16 @@ mod tests {
 
     #[test]
     fn replicas_share_experts_with_their_neighbors() {
-        let layout = ParallelLayout { dp: 4, ep: 2, tp: 2, ..ParallelLayout::default() };
-        let Groups { expert, expert_data, .. } = Groups::of(&layout, Rank(5));
-        let ranks = |group: Option<ProcessGroup>| group.unwrap().ranks.iter().map(|rank| rank.0).collect::<Vec<_>>();
-        assert_eq!((ranks(expert), ranks(expert_data)), (vec![5, 7], vec![1, 5]));
+        let of = |dp, cp, dp_replicate| {
+            let layout = ParallelLayout { dp, cp, ep: 2, tp: 2, dp_replicate, ..ParallelLayout::default() };
+            let Groups { expert, expert_data, replicate, .. } = Groups::of(&layout, Rank(5));
+            [expert, expert_data, replicate].map(|group| {
+                let ranks = group.map(|group| group.ranks).unwrap_or_default();
+                ranks.iter().map(|rank| rank.0).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(of(4, 1, 1), [vec![5, 7], vec![1, 5], vec![]]);
+        assert_eq!(of(2, 2, 1), [vec![5, 7], vec![1, 5], vec![]]);
+        assert_eq!(of(4, 1, 2), [vec![5, 7], vec![], vec![1, 5]]);
     }
 }

@@ -37,7 +37,8 @@ impl CpuRank<'_> {
         let recorder = super::record(self.config, self.rank, CpuBackend::describe(peak), self.run)?;
         let trained = self.train_recorded(&recorder, connect);
         trained.inspect_err(|error| recorder.fail(&error.to_string()))?;
-        Ok(recorder.finish()?)
+        super::end_recording(recorder);
+        Ok(())
     }
 
     fn train_recorded(

@@ -196,6 +196,7 @@ impl CudaRank {
             return Err(parts.fail(error));
         }
         drop(training);
-        parts.finish()
+        parts.finish();
+        Ok(())
     }
 }

@@ -40,7 +40,7 @@ const STEPS: u64 = 8;
 /// The GPU, for one test at a time: a profiler has a process to itself.
 fn gpu() -> Option<MutexGuard<'static, ()>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    look_for_gpu(1).inspect_err(|why| skipped(why)).ok()?;
+    look_for_gpu(1).inspect_err(|why| skipped("gpu", why)).ok()?;
     Some(lock(&ONE_AT_A_TIME))
 }
 
@@ -324,7 +324,7 @@ fn kernels_of_a_graph_are_those_of_the_step_that_launches_it() {
 fn where_another_profiler_is_kernels_are_left_out_and_that_is_said() {
     let Some(_gpu) = gpu() else { return };
     if let Err(why) = libraries::open(Library::Cupti) {
-        skipped(&why);
+        skipped("cuda-libraries", &why);
         return;
     }
     unsafe extern "C" fn nothing(_: *mut c_void, _: cupti::CUpti_CallbackDomain, _: u32, _: *const c_void) {}
@@ -338,7 +338,7 @@ fn where_another_profiler_is_kernels_are_left_out_and_that_is_said() {
     let path = directory.path().join("run");
     RunInfo::of_this_process("without").create(&path).unwrap();
     CudaTraining::prepare(&config, None).unwrap().run(Some(&path), &|_| {}).unwrap();
-    // SAFETY: it is the one from above.
+    // SAFETY: the subscriber that was made here, which nobody else lets go of.
     unsafe { cupti::cuptiUnsubscribe(other) };
     let run = Run::open(&path).unwrap();
     let notes = &run.ranks[0].info.collector;

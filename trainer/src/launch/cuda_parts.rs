@@ -121,11 +121,11 @@ impl CudaParts {
     }
 
     /// Gives everything back, and ends the recording.
-    pub(super) fn finish(mut self) -> Result<(), TrainError> {
+    pub(super) fn finish(mut self) {
         self.end_watch();
         let CudaParts { others, backend, recorder, .. } = self;
         drop(others);
         drop(backend);
-        Ok(recorder.finish()?)
+        super::end_recording(recorder);
     }
 }

@@ -1,7 +1,7 @@
 //! Ranks as processes of this machine: started, watched, and ended together.
 
 use std::{
-    io::Read,
+    io::{Read, Write},
     net::TcpListener,
     os::unix::process::ExitStatusExt,
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
@@ -19,7 +19,10 @@ use nix::{
 };
 use stepscope_traces::Rank;
 
-use crate::error::TrainError;
+use crate::{
+    error::TrainError,
+    rendezvous::{SECRET, random_letters},
+};
 
 /// Says to a rank which process started it, and with which it is to end.
 const LAUNCHER: &str = "STEPSCOPE_LAUNCHER";
@@ -32,7 +35,7 @@ const MOST_PROCESSES: u32 = 1024;
 /// What is kept of a rank's words.
 const MOST_WORDS: usize = 8 << 10;
 
-/// Starts a process for each rank, with the variables of torchrun, and waits for all. Rank 0 speaks for all of them; of
+/// Starts a process for each rank, with the variables of torchrun and a secret, and waits for all. Rank 0 speaks for all of them; of
 /// the others only the first that failed is heard, if rank 0 could not say why.
 pub fn launch_processes(ranks: u64, command: impl Fn() -> Command) -> Result<(), TrainError> {
     let few = u32::try_from(ranks).ok().filter(|ranks| *ranks <= MOST_PROCESSES);
@@ -41,11 +44,11 @@ pub fn launch_processes(ranks: u64, command: impl Fn() -> Command) -> Result<(),
             format!("{ranks} ranks are too many; at most {MOST_PROCESSES} processes can be started on one machine");
         TrainError::Settings(why)
     })?;
-    let port = free_port()?;
+    let (port, secret) = (free_port()?, random_letters()?);
     let mut processes = Vec::new();
     for rank in 0..ranks {
         let mut command = command();
-        command.env_remove("TORCHELASTIC_USE_AGENT_STORE").env("MASTER_ADDR", "127.0.0.1");
+        command.env_remove("TORCHELASTIC_USE_AGENT_STORE").env("MASTER_ADDR", "127.0.0.1").env(SECRET, &secret);
         for (name, value) in [
             ("RANK", rank),
             ("WORLD_SIZE", ranks),
@@ -125,10 +128,23 @@ impl Process {
         self.ended.is_some_and(|(status, _)| !status.success())
     }
 
+    /// The end of what it said.
+    fn said(&mut self) -> String {
+        let words = self.words.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        String::from_utf8_lossy(&words).trim().to_owned()
+    }
+
+    /// Says what it said of itself: that its recording stopped early, perhaps.
+    fn pass_on(mut self) {
+        for line in self.said().lines().filter(|line| line.starts_with("stepscope: ")) {
+            // A closed stderr leaves nobody to tell.
+            drop(writeln!(std::io::stderr(), "{line}"));
+        }
+    }
+
     /// Why it failed: in its own last words, or by how it ended.
-    fn why(self) -> String {
-        let words = self.words.and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let words = String::from_utf8_lossy(&words).trim().to_owned();
+    fn why(mut self) -> String {
+        let words = self.said();
         let said = words.rsplit_once("error: ").map_or(words.as_str(), |(_, said)| said).to_owned();
         let status = self.ended.map(|(status, _)| status);
         let signal = status.and_then(|status| status.signal()).and_then(|signal| Signal::try_from(signal).ok());
@@ -208,15 +224,19 @@ fn outcome(processes: Vec<Process>) -> Result<(), TrainError> {
     if processes.first().is_some_and(spoke) {
         return Err(TrainError::Said);
     }
-    let failed = processes.into_iter().filter(|process| process.has_failed() && !process.killed);
-    match failed.min_by_key(|process| process.ended.map(|(_, when)| when)) {
+    let (failed, others): (Vec<_>, Vec<_>) =
+        processes.into_iter().partition(|process| process.has_failed() && !process.killed);
+    match failed.into_iter().min_by_key(|process| process.ended.map(|(_, when)| when)) {
         Some(first) => {
             let (rank, why) = (first.rank, first.why());
             // One that speaks of another is only its witness.
             let speaks_of_another = why.strip_prefix("rank ").is_some_and(|rest| rest.starts_with(char::is_numeric));
             Err(if speaks_of_another { TrainError::NotJoined(why) } else { TrainError::RankGone { rank, why } })
         }
-        None => Ok(()),
+        None => {
+            others.into_iter().for_each(Process::pass_on);
+            Ok(())
+        }
     }
 }
 

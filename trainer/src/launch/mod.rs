@@ -39,6 +39,11 @@ fn prepare(config: &TrainConfig) -> Result<Dataset, TrainError> {
     Dataset::open(&config.data, config.layout.sequence_length, config.evaluate_every.is_some())
 }
 
+/// Ends a recording. Why it is not whole, if it is not, the recorder has said on stderr: what was trained is trained.
+fn end_recording(recorder: Recorder) {
+    drop(recorder.finish());
+}
+
 /// Begins to record a rank, if there is a run to record into.
 fn record(config: &TrainConfig, rank: Rank, device: Device, run: Option<&Path>) -> Result<Recorder, TrainError> {
     let Some(run) = run else { return Ok(Recorder::disabled()) };

@@ -35,6 +35,28 @@ pub(crate) fn receive<T: DeserializeOwned>(stream: &mut impl Read, most: u32) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        fuzz::fuzz,
+        rendezvous::message::{FromHub, Hello, MOST, ToHub},
+    };
+
+    /// Ports are open to everybody.
+    #[test]
+    fn fuzzed_messages() {
+        let message = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+        let seeds = [
+            r#"{"protocol":2,"rank":1,"world":2,"settings":{"model":"tiny","steps":10}}"#,
+            r#"{"Offer":{"name":"addresses","blob":[49,50,55]}}"#,
+            r#"{"Offers":{"name":"addresses","blobs":[[49],[50,55]]}}"#,
+            r#""AskHealth""#,
+            r#"{"Refused":"no"}"#,
+        ];
+        fuzz!(seeds.map(message).to_vec(), |bytes: &[u8]| {
+            receive::<Hello>(&mut &*bytes, MOST).is_ok()
+                | receive::<ToHub>(&mut &*bytes, MOST).is_ok()
+                | receive::<FromHub>(&mut &*bytes, MOST).is_ok()
+        });
+    }
 
     #[test]
     fn what_is_no_message_is_an_error() {

@@ -3,11 +3,8 @@
 use std::{
     collections::HashMap,
     io,
-    net::{Shutdown, TcpListener, TcpStream},
-    sync::{
-        Arc, Condvar, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    net::{Shutdown, TcpStream},
+    sync::{Arc, Condvar, Mutex},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -16,7 +13,9 @@ use stepscope_traces::Rank;
 
 use super::{
     frame,
-    message::{FromHub, Health, Hello, MOST, MOST_OF_A_STRANGER, PROTOCOL, Settings, ToHub, differences},
+    gate::{Gate, warn},
+    listening,
+    message::{FromHub, Health, Hello, MOST, Settings, ToHub, differences},
     patience::Patience,
     progress::Report,
     rank_assignment::RankAssignment,
@@ -32,12 +31,8 @@ pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// The exchange after which ranks may go.
 pub(crate) const LAST_EXCHANGE: &str = "goodbyes";
 
-/// How often the hub checks for joining ranks.
-const ACCEPT_EVERY: Duration = Duration::from_millis(10);
-/// How long a connection may take to say who it is.
-const HELLO_WITHIN: Duration = Duration::from_secs(5);
-/// Connections that have not said yet who they are; more are dropped.
-const MOST_STRANGERS: usize = 64;
+/// What connections to it are for.
+pub(super) const PURPOSE: &str = "hub";
 /// A rank that takes no words for so long is as good as gone.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
 /// How long the hub stays for those who have not read the last words.
@@ -53,7 +48,6 @@ struct Shared {
     world: u32,
     settings: Settings,
     patience: Patience,
-    strangers: AtomicUsize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -62,6 +56,8 @@ struct State {
     members: Vec<Option<Member>>,
     offers: HashMap<String, Vec<Option<Vec<u8>>>>,
     phase: Phase,
+    /// Why somebody who knows the secret is no rank of the job, if that came up.
+    misfit: Option<String>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -88,25 +84,24 @@ impl Hub {
         settings: &Settings,
         patience: Patience,
     ) -> Result<Hub, TrainError> {
-        let RankAssignment { address, port, world, .. } = assignment;
+        let RankAssignment { address, port, world, secret, .. } = assignment;
         let cannot = |error: io::Error| {
             TrainError::NotJoined(format!("rank 0 cannot listen at {address}, port {port}: {error}"))
         };
-        let listener = assignment.listen(*port).map_err(cannot)?;
-        listener.set_nonblocking(true).map_err(cannot)?;
-        let state =
-            State { members: (0..*world).map(|_| None).collect(), offers: HashMap::new(), phase: Phase::Joining };
+        let listeners = listening::at_host(address, *port).map_err(cannot)?;
+        let gate = Gate::open(listeners, secret.clone(), PURPOSE.into()).map_err(cannot)?;
+        let members = (0..*world).map(|_| None).collect();
+        let state = State { members, offers: HashMap::new(), phase: Phase::Joining, misfit: None };
         let shared = Arc::new(Shared {
             world: *world,
             settings: settings.clone(),
             patience,
-            strangers: AtomicUsize::new(0),
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
         let mut threads = Vec::new();
         let [joining, watching] = [shared.clone(), shared.clone()];
-        threads.push(spawn("hub join", move || joining.join(&listener)).map_err(cannot)?);
+        threads.push(spawn("hub join", move || joining.join(&gate)).map_err(cannot)?);
         threads.push(spawn("hub watch", move || watching.watch()).map_err(cannot)?);
         Ok(Hub { shared, threads })
     }
@@ -133,65 +128,50 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 }
 
 impl Shared {
-    /// Takes connections until everyone is here, or it is over.
-    fn join(self: &Arc<Shared>, listener: &TcpListener) {
+    /// Takes ranks in until everyone is here, or it is over.
+    fn join(self: &Arc<Shared>, gate: &Gate<Hello>) {
         let deadline = Instant::now() + self.patience.join;
         while matches!(lock(&self.state).phase, Phase::Joining | Phase::Refused(_)) {
             if Instant::now() > deadline {
                 self.refuse_all(&self.missing());
             }
-            match listener.accept() {
-                Ok((stream, _)) => self.welcome_stranger(stream),
-                Err(_) => thread::sleep(ACCEPT_EVERY),
-            }
+            let Some((stream, hello)) = gate.next() else { continue };
+            let shared = self.clone();
+            let member = move || {
+                if let Some(rank) = shared.admit(&hello, &stream) {
+                    shared.listen(rank, &stream);
+                }
+            };
+            // Where there is no thread the rank tries again.
+            drop(spawn("hub member", member));
         }
     }
 
-    /// Hears, on a thread of its own, who a connection is from.
-    fn welcome_stranger(self: &Arc<Shared>, stream: TcpStream) {
-        if self.strangers.fetch_add(1, Ordering::Relaxed) >= MOST_STRANGERS {
-            self.strangers.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        let shared = self.clone();
-        let thread = spawn("hub member", move || {
-            let hello = hear_hello(&stream);
-            shared.strangers.fetch_sub(1, Ordering::Relaxed);
-            // Whoever says anything else is no rank.
-            if let Ok(hello) = hello
-                && let Some(rank) = shared.admit(&hello, &stream)
-            {
-                shared.listen(rank, &stream);
-            }
-        });
-        if thread.is_err() {
-            self.strangers.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Takes a rank in, or says to everyone why not.
+    /// Takes a rank in, or says why not: to everyone, if it is a rank of the job that was started in another way.
     fn admit(&self, hello: &Hello, stream: &TcpStream) -> Option<Rank> {
-        let Hello { protocol, rank, world, settings } = hello;
+        let Hello { rank, settings, .. } = hello;
+        let writer = stream.try_clone().ok()?;
+        stream.set_write_timeout(Some(WRITE_WITHIN)).ok()?;
         let mut state = lock(&self.state);
-        let slot = state.members.get(rank.0 as usize);
-        let why = if let Phase::Refused(why) = &state.phase {
-            Some(why.clone())
-        } else if *protocol != PROTOCOL {
-            Some(format!("rank {rank} uses protocol version {protocol}, but rank 0 uses {PROTOCOL}"))
-        } else if *world != self.world || slot.is_none() {
-            Some(format!("rank {rank} of {world} does not belong to a job of {}", self.world))
-        } else if slot.is_some_and(Option::is_some) {
-            Some(format!("two processes claim to be rank {rank}"))
-        } else {
-            differences(*rank, settings, &self.settings)
-        };
-        if let Some(why) = why {
+        let refuse = |why: &str| drop(frame::send(stream, &FromHub::Refused(why.to_owned())));
+        if let Phase::Refused(why) = &state.phase {
+            refuse(why);
+            return None;
+        }
+        if let Some(why) = self.misfit(hello, &state) {
+            refuse(&why);
+            if state.misfit.is_none() {
+                warn(&format!("a process was refused: {why}"));
+            }
+            state.misfit = Some(why);
+            return None;
+        }
+        if let Some(why) = differences(*rank, settings, &self.settings) {
             drop(state);
-            drop(frame::send(stream, &FromHub::Refused(why.clone())));
+            refuse(&why);
             self.refuse_all(&why);
             return None;
         }
-        let writer = stream.try_clone().ok()?;
         let member = Member { stream: writer, heard: Instant::now(), report: Report::default(), is_here: true };
         state.members[rank.0 as usize] = Some(member);
         if state.phase == Phase::Joining && state.members.iter().all(Option::is_some) {
@@ -203,6 +183,15 @@ impl Shared {
         Some(*rank)
     }
 
+    /// Why whoever says this is no rank of the job.
+    fn misfit(&self, Hello { rank, world, .. }: &Hello, state: &State) -> Option<String> {
+        match state.members.get(rank.0 as usize) {
+            Some(Some(_)) => Some(format!("two processes claim to be rank {rank}")),
+            Some(None) if *world == self.world => None,
+            _ => Some(format!("rank {rank} of {world} does not belong to a job of {}", self.world)),
+        }
+    }
+
     /// Who is not here.
     fn missing(&self) -> String {
         let state = lock(&self.state);
@@ -210,7 +199,8 @@ impl Shared {
         let missing: Vec<String> = missing.map(|(rank, _)| rank.to_string()).collect();
         let ranks = if missing.len() == 1 { "rank" } else { "ranks" };
         let seconds = self.patience.join.as_secs_f64();
-        format!("{ranks} {} of {} did not join within {seconds} s", missing.join(", "), self.world)
+        let misfit = state.misfit.as_ref().map_or_else(String::new, |why| format!("; {why}"));
+        format!("{ranks} {} of {} did not join within {seconds} s{misfit}", missing.join(", "), self.world)
     }
 
     /// There will be no job.
@@ -330,17 +320,6 @@ impl State {
             drop(member.stream.shutdown(Shutdown::Both));
         }
     }
-}
-
-/// A first message, within bounds of time and size.
-fn hear_hello(stream: &TcpStream) -> io::Result<Hello> {
-    stream.set_nonblocking(false)?;
-    stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(WRITE_WITHIN))?;
-    stream.set_read_timeout(Some(HELLO_WITHIN))?;
-    let hello = frame::receive(&mut { stream }, MOST_OF_A_STRANGER)?;
-    stream.set_read_timeout(None)?;
-    Ok(hello)
 }
 
 fn health(member: &Member) -> Health {

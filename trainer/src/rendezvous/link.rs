@@ -13,11 +13,16 @@ use stepscope_traces::{Group, GroupInfo, Rank, SpanKind};
 
 use super::{
     frame,
-    hub::{BEAT_EVERY, LAST_EXCHANGE},
-    message::{FromHub, Health, Hello, MOST, PROTOCOL, Settings, ToHub},
+    gate::HELLO_WITHIN,
+    handshake::{self, Mistrust},
+    hub::{BEAT_EVERY, LAST_EXCHANGE, PURPOSE},
+    listening,
+    message::{FromHub, Health, Hello, MOST, Settings, ToHub},
     patience::Patience,
     progress::{Channel, Operation, Progress},
     rank_assignment::RankAssignment,
+    secret::Secret,
+    until::Until,
     watchdog::blame,
 };
 use crate::{
@@ -107,10 +112,19 @@ impl Link {
         self.assignment.local_rank
     }
 
-    /// Listens for other ranks, and says at which address they may find this one.
+    /// What only the ranks of the job know.
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.assignment.secret
+    }
+
+    /// Listens for other ranks, and says at which address they may find this one: the one at which the hub knows it. Where
+    /// that is known on this machine alone, they may come from anywhere.
     pub(crate) fn listen(&self) -> io::Result<(TcpListener, SocketAddr)> {
-        let listener = self.assignment.listen(0)?;
-        let address = SocketAddr::new(lock(&self.writer).local_addr()?.ip(), listener.local_addr()?.port());
+        let mut address = lock(&self.writer).local_addr()?;
+        address.set_port(0);
+        let is_unknown = address.ip().is_loopback() && !listening::is_loopback(&self.assignment.address);
+        let listener = if is_unknown { listening::anywhere(0)? } else { TcpListener::bind(address)? };
+        address.set_port(listener.local_addr()?.port());
         Ok((listener, address))
     }
 
@@ -253,18 +267,28 @@ impl Link {
 
 /// A connection to the hub on which everyone is known to be there.
 fn reach(assignment: &RankAssignment, settings: &Settings, patience: Patience) -> Result<TcpStream, TrainError> {
-    let RankAssignment { rank, world, address, port, .. } = assignment;
-    let hello = Hello { protocol: PROTOCOL, rank: *rank, world: *world, settings: settings.clone() };
+    let RankAssignment { rank, world, address, port, secret, .. } = assignment;
+    let hello = Hello { rank: *rank, world: *world, settings: settings.clone() };
     let deadline = Instant::now() + patience.join;
+    // Who was there and could not be trusted says more than that nobody is there any more.
+    let mut mistrust = None;
     loop {
-        let why = match connect(address, *port).and_then(|stream| greet(stream, &hello, patience.join + VERDICT_WITHIN))
-        {
+        let greeted = connect(address, *port).and_then(|stream| {
+            introduce(&stream, secret, PURPOSE)?;
+            greet(stream, &hello, patience.join + VERDICT_WITHIN)
+        });
+        let why = match greeted {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(refused)) => return Err(TrainError::NotJoined(refused)),
             Err(error) => error,
         };
+        mistrust = mistrust.max(why.get_ref().and_then(|inner| inner.downcast_ref::<Mistrust>()).copied());
         if Instant::now() > deadline {
             let seconds = patience.join.as_secs_f64();
+            if mistrust == Some(Mistrust::Secret) {
+                return Err(TrainError::OtherSecret { address: address.clone(), port: *port });
+            }
+            let why = mistrust.map_or_else(|| why.to_string(), |mistrust| mistrust.to_string());
             return Err(TrainError::NotJoined(format!(
                 "cannot reach rank 0 of {world} at {address}, port {port}, within {seconds} s: {why}"
             )));
@@ -284,9 +308,16 @@ fn connect(address: &str, port: u16) -> io::Result<TcpStream> {
     Err(last)
 }
 
+/// Shows whoever listens that this is a rank of the job, once it has shown the same.
+pub(crate) fn introduce(stream: &TcpStream, secret: &Secret, purpose: &str) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut until = Until { stream, deadline: Instant::now() + HELLO_WITHIN };
+    handshake::introduce(&mut until, secret, purpose)?;
+    until.end()
+}
+
 /// Says who this is, and waits for everyone: the connection, or why it is refused.
 fn greet(stream: TcpStream, hello: &Hello, within: Duration) -> io::Result<Result<TcpStream, String>> {
-    stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(CONNECT_WITHIN))?;
     frame::send(&stream, hello)?;
     stream.set_read_timeout(Some(within))?;

@@ -1,4 +1,4 @@
-//! What ranks and the hub say to each other.
+//! What ranks and the hub say to each other. The number in the greeting of the handshake changes with it.
 
 use serde::{Deserialize, Serialize};
 use stepscope_traces::Rank;
@@ -6,10 +6,6 @@ use stepscope_traces::Rank;
 use super::progress::Report;
 use crate::comm::Reason;
 
-/// Changes with these messages.
-pub(crate) const PROTOCOL: u32 = 2;
-/// The longest first message, in bytes: its sender may be anyone.
-pub(crate) const MOST_OF_A_STRANGER: u32 = 64 << 10;
 /// The longest message of a rank, or of the hub.
 pub(crate) const MOST: u32 = 64 << 20;
 
@@ -19,7 +15,6 @@ pub(crate) type Settings = serde_json::Map<String, serde_json::Value>;
 /// The first message of a rank.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    pub(crate) protocol: u32,
     pub(crate) rank: Rank,
     pub(crate) world: u32,
     pub(crate) settings: Settings,
@@ -43,7 +38,7 @@ pub(crate) enum ToHub {
 pub(crate) enum FromHub {
     /// Everyone is here.
     Welcome,
-    /// There will be no job, and why.
+    /// There will be no job, or not with this rank, and why.
     Refused(String),
     /// Everyone's part of an exchange.
     Offers { name: String, blobs: Vec<Vec<u8>> },

@@ -1,16 +1,14 @@
 //! Which rank of a job this process is, according to its launcher.
 
-use std::{
-    fmt::Display,
-    io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
-    ops::RangeInclusive,
-    str::FromStr,
-};
+use std::{fmt::Display, str::FromStr};
 
 use stepscope_traces::Rank;
 
-use super::hosts;
+use super::{
+    hosts, listening,
+    secret::{SECRET, Secret},
+    slurm::{self, SlurmStep},
+};
 use crate::error::TrainError;
 
 /// Where a process stands in a job.
@@ -26,15 +24,27 @@ pub struct RankAssignment {
     pub address: String,
     /// Where rank 0 listens.
     pub port: u16,
+    /// What only the ranks of the job know.
+    pub secret: Secret,
+    /// The step of a Slurm job that the ranks are, if Slurm started them.
+    pub slurm: Option<SlurmStep>,
 }
 
-/// Ports that Slurm jobs take: beyond well-known ones, below those that systems hand out.
-const SLURM_PORTS: RangeInclusive<u16> = 20_000..=29_999;
-
 impl RankAssignment {
-    /// Where this process stands; nothing, if it is alone.
+    /// Where this process stands; nothing, if it is alone. Under Slurm, what its variables do not say is found out: where the
+    /// first node is, if its name leads nowhere, and a secret.
     pub fn of_this_process() -> Result<Option<RankAssignment>, TrainError> {
-        RankAssignment::of(&|name| std::env::var(name).ok())
+        let mut assignment = RankAssignment::of(&|name| std::env::var(name).ok())?;
+        if let Some(RankAssignment { address, port, secret, slurm: Some(step), .. }) = &mut assignment {
+            if !listening::is_known(address, *port) {
+                *address = slurm::address_of(address).unwrap_or_else(|| address.clone());
+            }
+            if secret.is_missing() {
+                // Without one, ranks are warned of strangers.
+                *secret = Secret::of_user(&step.to_string()).unwrap_or_default();
+            }
+        }
+        Ok(assignment)
     }
 
     /// Where a process with these variables stands: torchrun's, else Slurm's.
@@ -52,18 +62,11 @@ impl RankAssignment {
         }
         Ok((assignment.world > 1).then_some(assignment))
     }
-}
 
-impl RankAssignment {
-    /// Listens at a port: only on this machine if all ranks are said to be here, else wherever others may come from. What
-    /// a name means on its own machine is often not what it means on others.
-    pub(crate) fn listen(&self, port: u16) -> io::Result<TcpListener> {
-        let address = self.address.parse::<IpAddr>().ok();
-        if self.address == "localhost" || address.is_some_and(|address| address.is_loopback()) {
-            return TcpListener::bind((self.address.as_str(), port));
-        }
-        let anywhere = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
-        TcpListener::bind(&anywhere.map(|address| SocketAddr::from((address, port)))[..])
+    /// One of a job that has no others to find.
+    fn alone(rank: u32, world: u32) -> RankAssignment {
+        let (address, secret) = (String::new(), Secret::default());
+        RankAssignment { rank: Rank(rank), world, local_rank: None, address, port: 0, secret, slurm: None }
     }
 }
 
@@ -72,9 +75,9 @@ struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
 impl Variables<'_> {
     fn torchrun(&self) -> Result<RankAssignment, TrainError> {
         let (rank, world) = (self.needed("RANK", "WORLD_SIZE")?, self.needed("WORLD_SIZE", "RANK")?);
-        let local_rank = self.number("LOCAL_RANK")?;
+        let (local_rank, secret) = (self.number("LOCAL_RANK")?, self.secret()?);
         if world <= 1 {
-            return Ok(RankAssignment { rank: Rank(rank), world, local_rank, address: String::new(), port: 0 });
+            return Ok(RankAssignment::alone(rank, world));
         }
         let address = self.0("MASTER_ADDR").filter(|address| !address.is_empty());
         let address = address.ok_or_else(|| wrong("WORLD_SIZE is set, but MASTER_ADDR is not"))?;
@@ -82,15 +85,15 @@ impl Variables<'_> {
         // There torchrun itself listens.
         let taken = self.0("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|is| is.eq_ignore_ascii_case("true"));
         let port = if taken { port.checked_add(1).unwrap_or(port - 1) } else { port };
-        Ok(RankAssignment { rank: Rank(rank), world, local_rank, address, port })
+        Ok(RankAssignment { rank: Rank(rank), world, local_rank, address, port, secret, slurm: None })
     }
 
     fn slurm(&self) -> Result<RankAssignment, TrainError> {
         let (rank, world) =
             (self.needed("SLURM_PROCID", "SLURM_STEP_ID")?, self.needed("SLURM_NTASKS", "SLURM_PROCID")?);
-        let local_rank = self.number("SLURM_LOCALID")?;
+        let (local_rank, secret) = (self.number("SLURM_LOCALID")?, self.secret()?);
         if world <= 1 {
-            return Ok(RankAssignment { rank: Rank(rank), world, local_rank, address: String::new(), port: 0 });
+            return Ok(RankAssignment::alone(rank, world));
         }
         let nodes = || self.0("SLURM_STEP_NODELIST").or_else(|| self.0("SLURM_JOB_NODELIST"));
         let address = match self.0("MASTER_ADDR").filter(|address| !address.is_empty()) {
@@ -100,15 +103,16 @@ impl Variables<'_> {
                 hosts::first(&nodes).ok_or_else(|| wrong(format!("cannot tell the first node of {nodes:?}")))?
             }
         };
-        let port = match self.number("MASTER_PORT")? {
-            Some(port) => port,
-            None => {
-                let job: u64 = self.needed("SLURM_JOB_ID", "SLURM_PROCID")?;
-                let ports = u64::from(SLURM_PORTS.end() - SLURM_PORTS.start()) + 1;
-                SLURM_PORTS.start() + (job % ports) as u16
-            }
+        let step = SlurmStep {
+            job: self.needed("SLURM_JOB_ID", "SLURM_PROCID")?,
+            step: self.needed("SLURM_STEP_ID", "SLURM_PROCID")?,
         };
-        Ok(RankAssignment { rank: Rank(rank), world, local_rank, address, port })
+        let port = self.number("MASTER_PORT")?.unwrap_or(step.port());
+        Ok(RankAssignment { rank: Rank(rank), world, local_rank, address, port, secret, slurm: Some(step) })
+    }
+
+    fn secret(&self) -> Result<Secret, TrainError> {
+        Secret::of_variable(self.0(SECRET))
     }
 
     fn number<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, TrainError> {
@@ -138,7 +142,12 @@ mod tests {
     }
 
     fn some(rank: u32, world: u32, local_rank: Option<u32>, address: &str, port: u16) -> RankAssignment {
-        RankAssignment { rank: Rank(rank), world, local_rank, address: address.into(), port }
+        let (rank, address, secret) = (Rank(rank), address.into(), Secret::default());
+        RankAssignment { rank, world, local_rank, address, port, secret, slurm: None }
+    }
+
+    fn of_slurm(address: &str, port: u16) -> RankAssignment {
+        RankAssignment { slurm: Some(SlurmStep { job: 1_234_567, step: 0 }), ..some(3, 8, Some(1), address, port) }
     }
 
     #[test]
@@ -156,9 +165,9 @@ mod tests {
                 "RANK=0 WORLD_SIZE=2 MASTER_ADDR=host MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True",
                 Some(some(0, 2, None, "host", 29501)),
             ),
-            (&format!("{slurm} SLURM_STEP_NODELIST=node[003-005,7]"), Some(some(3, 8, Some(1), "node003", 24567))),
-            (&format!("{slurm} SLURM_JOB_NODELIST=a,b MASTER_PORT=5"), Some(some(3, 8, Some(1), "a", 5))),
-            (&format!("{slurm} MASTER_ADDR=other"), Some(some(3, 8, Some(1), "other", 24567))),
+            (&format!("{slurm} SLURM_STEP_NODELIST=node[003-005,7]"), Some(of_slurm("node003", 24567))),
+            (&format!("{slurm} SLURM_JOB_NODELIST=a,b MASTER_PORT=5"), Some(of_slurm("a", 5))),
+            (&format!("{slurm} MASTER_ADDR=other"), Some(of_slurm("other", 24567))),
             // torchrun inside a Slurm job.
             (&format!("{slurm} RANK=1 WORLD_SIZE=2 MASTER_ADDR=host MASTER_PORT=9"), Some(some(1, 2, None, "host", 9))),
             // The shell of a batch script is no rank.
@@ -168,6 +177,8 @@ mod tests {
         ] {
             assert_eq!(assignment(variables), Ok(expected), "{variables}");
         }
+        let with = "RANK=0 WORLD_SIZE=2 MASTER_ADDR=host MASTER_PORT=9 STEPSCOPE_SECRET=0123456789abcdef";
+        assert!(!assignment(with).unwrap().unwrap().secret.is_missing());
     }
 
     #[test]
@@ -182,6 +193,7 @@ mod tests {
             ("RANK=-1 WORLD_SIZE=2", "RANK is \"-1\": invalid digit"),
             ("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=99999", "MASTER_PORT is \"99999\""),
             ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=x MASTER_ADDR=h MASTER_PORT=1", "LOCAL_RANK is \"x\""),
+            ("RANK=0 WORLD_SIZE=2 STEPSCOPE_SECRET=short", "STEPSCOPE_SECRET has fewer than 16 characters"),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0", "SLURM_NTASKS is not"),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2", "SLURM_STEP_NODELIST is not"),
             ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n[", "cannot tell the first node"),

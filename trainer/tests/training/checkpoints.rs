@@ -26,6 +26,14 @@ fn a_run_that_stopped_goes_on_as_if_it_had_not() {
             ],
         ),
         (
+            ParallelLayout { zero: Zero::Three, unit_layers: 3, ..base },
+            vec![
+                ParallelLayout { zero: Zero::Three, ..base },
+                ParallelLayout { zero: Zero::One, unit_layers: 8, ..base },
+                ParallelLayout { dp: 1, micro_batches: 4, ..base },
+            ],
+        ),
+        (
             ParallelLayout { tp: 2, pp: 2, ..base },
             vec![ParallelLayout { tp: 2, pp: 2, dp: 1, micro_batches: 4, ..base }],
         ),

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use stepscope_plan::{ModelShape, ParallelLayout, Precision, Recompute};
+use stepscope_plan::{Experts, ModelShape, ParallelLayout, Precision, Recompute};
 use stepscope_traces::{RankData, Run, RunInfo, SpanKind, Stream, Window};
 use stepscope_trainer::{CudaTraining, SaveEvery, TrainConfig, TrainError, look_for_gpu};
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ use crate::{
 /// The GPU, for one test at a time: one of them fills its memory. Says so, if there is none.
 pub(crate) fn gpu() -> Option<MutexGuard<'static, ()>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    look_for_gpu(1).inspect_err(|why| skipped(why)).ok()?;
+    look_for_gpu(1).inspect_err(|why| skipped("gpu", why)).ok()?;
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
@@ -69,6 +69,25 @@ fn losses_are_those_of_the_cpu() {
 fn tiny_with_experts(precision: Precision, gradients: Precision) -> TrainConfig {
     let tiny = tiny(precision, gradients);
     TrainConfig { model: ModelShape::preset("tiny-moe").unwrap(), steps: 10, ..tiny }
+}
+
+/// The same model with a shared expert beside the others, but for the first layer, which has a wide network and no experts.
+pub(crate) fn with_shared_experts() -> ModelShape {
+    let model = ModelShape::preset("tiny-moe").unwrap();
+    let experts = model.experts.map(|experts| Experts { shared: 1, dense_layers: 1, dense_ffn: 384, ..experts });
+    ModelShape { experts, ..model }
+}
+
+#[test]
+fn shared_experts_train_as_on_the_cpu() {
+    let Some(_gpu) = gpu() else { return };
+    for (precision, tolerance) in [(Precision::Fp32, 1e-3), (Precision::Bf16, 2e-2)] {
+        let config = TrainConfig { model: with_shared_experts(), ..tiny_with_experts(precision, Precision::Fp32) };
+        let (gpu, cpu) = (losses_on_gpu(&config, None).unwrap(), losses(&config, None).unwrap());
+        let apart = gpu.iter().zip(&cpu).map(|(gpu, cpu)| (gpu - cpu).abs() / cpu).fold(0.0, f64::max);
+        eprintln!("{precision:?}: {apart:.1e} apart over {} steps", gpu.len());
+        assert!(apart < tolerance, "{gpu:?} {cpu:?}");
+    }
 }
 
 #[test]

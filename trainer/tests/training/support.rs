@@ -75,6 +75,29 @@ pub(crate) fn layouts() -> Vec<(String, TrainConfig)> {
         add(format!("dp 2 zero 3 prefetch {prefetch}"), layout);
         add(format!("dp 2 pp 2 zero 3 prefetch {prefetch}"), ParallelLayout { pp: 2, ..layout });
     }
+    for (dp, unit_layers) in [(2, 3), (4, 2)] {
+        for zero in Zero::ALL {
+            let layout = ParallelLayout { zero, unit_layers, ..spread(dp, 2) };
+            add(format!("dp {dp} zero {} unit-layers {unit_layers}", u8::from(zero)), layout);
+        }
+    }
+    for (recompute, prefetch) in [(Recompute::None, 0), (Recompute::Selective, 2), (Recompute::Full, 1)] {
+        let layout = ParallelLayout { zero: Zero::Three, unit_layers: 3, recompute, prefetch, ..spread(2, 2) };
+        let name = format!("dp 2 zero 3 unit-layers 3 prefetch {prefetch} recompute {}", recompute.name());
+        add(format!("pp 2 {name}"), ParallelLayout { pp: 2, ..layout });
+        add(name, layout);
+    }
+    for (schedule, chunks) in [(Schedule::ZeroBubble, 1), (Schedule::Interleaved, 2)] {
+        let layout = ParallelLayout { pp: 2, schedule, chunks, unit_layers: 2, ..spread(2, 2) };
+        for zero in [Zero::Off, Zero::Two, Zero::Three] {
+            let name = format!("dp 2 pp 2 {} zero {} unit-layers 2", schedule.name(), u8::from(zero));
+            add(name, ParallelLayout { zero, ..layout });
+        }
+    }
+    add(
+        "cp 2 zero 3 unit-layers 8".into(),
+        ParallelLayout { cp: 2, zero: Zero::Three, unit_layers: 8, ..spread(1, 2) },
+    );
     for zero in [Zero::One, Zero::Two, Zero::Three] {
         let layout = ParallelLayout { zero, dp_replicate: 2, ..spread(4, 2) };
         add(format!("dp 4 in 2 groups zero {}", u8::from(zero)), layout);

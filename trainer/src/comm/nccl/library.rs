@@ -89,7 +89,7 @@ impl Member {
         check(unsafe { sys::ncclGroupStart() }, self.0)?;
         // SAFETY: the caller's promise.
         let called = calls.iter().try_for_each(|call| unsafe { self.call(call, stream) });
-        // SAFETY: as above.
+        // SAFETY: this thread has begun a group, and ends it once.
         let ended = check(unsafe { sys::ncclGroupEnd() }, self.0);
         called.and(ended)
     }

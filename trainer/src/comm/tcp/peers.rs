@@ -19,10 +19,10 @@ use crate::{
     comm::{Reason, terms::Terms, trouble::LOOK_EVERY},
     error::TrainError,
     lock::lock,
-    rendezvous::{Channel, Link, receive, send},
+    rendezvous::{Channel, Gate, Link, introduce, random_letters, receive, send},
 };
 
-/// How long one try to connect may take, and a connection to say who it is.
+/// How long one try to connect may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How often a rank that cannot write looks whether it still has to.
 const WRITE_LOOK: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The longest head of a message, in bytes.
 const MOST_OF_A_HEAD: u32 = 4096;
 /// The longest body.
-const MOST_OF_A_BODY: u64 = 1 << 40;
+const MOST_OF_A_BODY: u64 = 1 << 36;
 /// What is taken for a body before any of it is there.
 const READ_AHEAD: u64 = 1 << 20;
 
@@ -63,19 +63,28 @@ enum Head {
     Goodbye,
 }
 
-/// How to reach a rank, and what to say there.
+/// How to reach a rank.
 #[derive(Clone, Serialize, Deserialize)]
 struct Door {
     address: SocketAddr,
-    /// Distinguishes ranks from strangers that find the port.
-    secret: u64,
+    /// Tells ranks from strangers that find the port, also where the job has no secret.
+    purpose: String,
 }
 
-/// The first words on a connection.
+impl Door {
+    /// A connection to the rank.
+    fn enter(&self, link: &Link) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect_timeout(&link.find(self.address)?, CONNECT_WITHIN)?;
+        introduce(&stream, link.secret(), &self.purpose)?;
+        send(&stream, &Knock { rank: link.rank })?;
+        Ok(stream)
+    }
+}
+
+/// The first words on a connection: who it is from.
 #[derive(Serialize, Deserialize)]
 struct Knock {
     rank: Rank,
-    secret: u64,
 }
 
 /// The connections of a rank.
@@ -95,22 +104,23 @@ impl Peers {
     pub(crate) fn connect(link: &Arc<Link>) -> Result<Peers, TrainError> {
         let cannot = |error: io::Error| TrainError::NotJoined(format!("cannot connect to the other ranks: {error}"));
         let (listener, address) = link.listen().map_err(cannot)?;
-        let door = Door { address, secret: fastrand::u64(..) };
-        let secret = door.secret;
+        let door = Door { address, purpose: random_letters()? };
+        let gate = Gate::open(vec![listener], link.secret().clone(), door.purpose.clone()).map_err(cannot)?;
         let doors = link.exchange("addresses", serde_json::to_vec(&door).map_err(|error| cannot(error.into()))?)?;
         let mut streams: Vec<Option<TcpStream>> = doors.iter().map(|_| None).collect();
-        let mine = link.rank.0 as usize;
+        let (mine, deadline) = (link.rank.0 as usize, Instant::now() + link.patience.join);
         for (rank, door) in doors.iter().enumerate().take(mine) {
             let door: Door = serde_json::from_slice(door).map_err(|error| cannot(error.into()))?;
-            let stream = link
-                .find(door.address)
-                .and_then(|address| TcpStream::connect_timeout(&address, CONNECT_WITHIN))
-                .map_err(cannot)?;
-            send(&stream, &Knock { rank: link.rank, secret: door.secret }).map_err(cannot)?;
-            streams[rank] = Some(stream);
+            streams[rank] = Some(loop {
+                link.trouble.check()?;
+                match door.enter(link) {
+                    Ok(stream) => break stream,
+                    Err(error) if Instant::now() > deadline => return Err(cannot(error)),
+                    // Strangers may stand before it.
+                    Err(_) => thread::sleep(LOOK_EVERY),
+                }
+            });
         }
-        listener.set_nonblocking(true).map_err(cannot)?;
-        let deadline = Instant::now() + link.patience.join;
         while let Some(missing) = (mine + 1..streams.len()).find(|rank| streams[*rank].is_none()) {
             link.trouble.check()?;
             if Instant::now() > deadline {
@@ -118,13 +128,10 @@ impl Peers {
                 let why = format!("rank {missing} did not connect to rank {mine} within {seconds} s");
                 return Err(TrainError::NotJoined(why));
             }
-            let Ok((stream, _)) = listener.accept() else {
-                thread::sleep(LOOK_EVERY / 4);
-                continue;
-            };
-            // Whoever says anything else is no rank.
-            if let Some(rank) = answer(&stream, secret).filter(|rank| (mine + 1..streams.len()).contains(rank)) {
-                streams[rank] = Some(stream);
+            let Some((stream, Knock { rank })) = gate.next() else { continue };
+            // A rank connects once, to those before it.
+            if let Some(place @ None) = streams.get_mut(rank.0 as usize).filter(|_| rank > link.rank) {
+                *place = Some(stream);
             }
         }
         Peers::start(link, streams).map_err(cannot)
@@ -238,15 +245,6 @@ impl PostOffice {
         self.link.tell(reason.clone());
         self.link.trouble.check().err().unwrap_or_else(|| reason.into())
     }
-}
-
-/// Which rank a connection is from.
-fn answer(stream: &TcpStream, secret: u64) -> Option<usize> {
-    stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(CONNECT_WITHIN)).ok()?;
-    let knock: Knock = receive(&mut { stream }, MOST_OF_A_HEAD).ok()?;
-    stream.set_read_timeout(None).ok()?;
-    (knock.secret == secret).then_some(knock.rank.0 as usize)
 }
 
 fn is_later(error: &io::Error) -> bool {

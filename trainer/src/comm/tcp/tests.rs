@@ -9,7 +9,7 @@ use stepscope_traces::{Group, GroupInfo};
 use super::*;
 use crate::{
     comm::local::{LocalCommunicator, LocalWorld, tests::some_exchange},
-    rendezvous::{Hub, Link, Patience, RankAssignment},
+    rendezvous::{Hub, Link, Patience, RankAssignment, Secret},
 };
 
 /// A program that every rank runs: what it has at the end.
@@ -47,8 +47,15 @@ fn tcp(ranks: u32, program: Program) -> Vec<Result<Vec<f64>, String>> {
     let patience = Patience::of(Duration::from_secs(20));
     let groups = [GroupInfo { group: Group(4), axis: Axis::World, ranks: group(ranks, 0).ranks }];
     on_each(ranks, |rank| {
-        let assignment =
-            RankAssignment { rank: Rank(rank), world: ranks, local_rank: None, address: "127.0.0.1".into(), port };
+        let assignment = RankAssignment {
+            rank: Rank(rank),
+            world: ranks,
+            local_rank: None,
+            address: "127.0.0.1".into(),
+            port,
+            secret: Secret::default(),
+            slurm: None,
+        };
         let settings = serde_json::Map::new();
         let hub = (rank == 0).then(|| Hub::start(&assignment, &settings, patience).unwrap());
         let link = Link::join(&assignment, &settings, groups.to_vec(), patience).unwrap();
