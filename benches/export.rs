@@ -1,4 +1,6 @@
-//! What an export to Perfetto takes, beside what it may take: `cargo bench --bench export`.
+//! What an export to Perfetto or to tables takes, beside what it may take: `cargo bench --bench export`.
+//!
+//! Tables are written after the whole run was analyzed, so their memory is compared with that of an analysis.
 //!
 //! Spans a second are those of a core: of the whole command, which analyzes a run before it writes it, and of what it takes
 //! more than an analysis. Bytes are those of the whole file, over spans: as it is by default, with all arguments, and
@@ -41,6 +43,7 @@ fn main() -> Outcome<()> {
     ] {
         table.at_most(what, "B", 35.0, Estimate::exact(bytes as f64 / few as f64));
     }
+    tables(scratch.path(), (&small, few), &mut table)?;
     let growth = large_taken.megabytes / small_taken.megabytes;
     table.at_most("memory of 50 M spans over that of 1 M", "x", 1.2, Estimate::exact(growth));
     println!("{table}");
@@ -49,6 +52,30 @@ fn main() -> Outcome<()> {
         println!("{:.1} M spans: {seconds:.1} s of a core, {megabytes:.0} MB of memory", spans as f64 / 1e6);
     }
     println!("{:.0} MB for {:.1} M spans with everything", large_bytes as f64 / 1e6, many as f64 / 1e6);
+    table.end()
+}
+
+/// Exports a small run and one ten times as long as tables.
+fn tables(scratch: &Path, (small, few): (&Path, u64), table: &mut Table) -> Outcome<()> {
+    let (long, into) = (scratch.join("long"), scratch.join("tables"));
+    let many = write(&long, 2_320)?;
+    let mut beside = Vec::new();
+    for (run, spans) in [(small, few), (&long, many)] {
+        let analysis = binary::analyze(run)?;
+        let taken = binary::export_tables(run, &into)?;
+        let bytes = fs::metadata(into.join("spans/run=synthetic/rank=0/part-0.parquet"))?.len();
+        fs::remove_dir_all(&into)?;
+        let millions = spans as f64 / 1e6;
+        println!(
+            "{millions:.1} M spans as tables: {:.0} MB of memory, {:.0} MB of it an analysis; {:.1} bytes of a span",
+            taken.megabytes,
+            analysis.megabytes,
+            bytes as f64 / spans as f64,
+        );
+        beside.push((taken.megabytes - analysis.megabytes, millions / (taken.seconds - analysis.seconds)));
+    }
+    table.at_least("spans as tables, beside the analysis", "M/s", 0.5, Estimate::exact(beside[1].1));
+    table.at_most("memory of tables, beside the analysis", "MB", 150.0, Estimate::exact(beside[1].0));
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod unfinished;
+mod whole_directory;
 
 use std::{
     fs::{self, File},
@@ -12,7 +13,11 @@ use std::{
 use anyhow::Result;
 
 use self::unfinished::UnfinishedFile;
+pub(crate) use self::whole_directory::WholeDirectory;
 use crate::{failure::WithHint, terminal};
+
+/// How names begin that a file or a directory has before its own.
+const HIDDEN: &str = ".stepscope-";
 
 /// Where a result goes.
 pub(crate) enum Output {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use stepscope_analyzer::{Selection, StepChoice};
+use stepscope_analyzer::{RankOverlay, Selection, StepChoice};
 use stepscope_traces::{
-    Rank, Run,
+    Nanos, Rank, Run, Window,
     export::perfetto::{Detail, Level},
 };
 
@@ -84,7 +84,21 @@ impl Wanted {
     }
 }
 
+/// From the first to the last step of a rank that is chosen; all of time, where all are.
+pub(super) fn chosen_window(steps: StepChoice, overlay: &RankOverlay) -> Window {
+    match (steps, overlay.steps.first(), overlay.steps.last()) {
+        (StepChoice::Counted | StepChoice::All, ..) => Window::ALL,
+        (StepChoice::Range(_), Some(first), Some(last)) => Window { from: Nanos(first.start), to: Nanos(last.end) },
+        _ => Window::NONE,
+    }
+}
+
 impl Chosen {
+    /// Whether a size was chosen.
+    pub(super) fn has_max_size(&self) -> bool {
+        self.max_size.is_some()
+    }
+
     /// What that is, of a run.
     pub(crate) fn of(&self, run: &Run) -> Wanted {
         let ranks = self.ranks.as_ref().map_or_else(Vec::new, |list| list.among(run));

@@ -22,13 +22,13 @@ pub(super) fn words(run: &Run) -> Option<String> {
     (missing > 0).then(|| format!("{} of {expected}: {}{more}", text::counted(missing, "rank"), named.join(", ")))
 }
 
-/// What is to be said of it, a line for each.
-pub(super) fn lines(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Vec<(&'static str, String)> {
+/// What is to be said of it, a line for each. What was written covers only what is there.
+pub(super) fn lines(run: &Run, analysis: &Analysis, overlay: &Overlay, covers: &str) -> Vec<(&'static str, String)> {
     let missing = words(run).map(|ranks| ("missing", format!("{ranks}; their side of collectives is not shown")));
     let state = match analysis.run.state {
         State::Complete => None,
-        State::Recording => Some(("state", "still recording; the trace covers what there is so far".into())),
-        State::Interrupted => interrupted(overlay).map(|ranks| ("state", ranks)),
+        State::Recording => Some(("state", format!("still recording; {covers} what there is so far"))),
+        State::Interrupted => interrupted(overlay, covers).map(|ranks| ("state", ranks)),
     };
     let mut lost = Loss::default();
     overlay.ranks.iter().for_each(|rank| lost += rank.loss);
@@ -37,12 +37,12 @@ pub(super) fn lines(run: &Run, analysis: &Analysis, overlay: &Overlay) -> Vec<(&
 }
 
 /// Which ranks were interrupted, and why, where one says so; none, where the run is so only for the ranks that are missing.
-fn interrupted(overlay: &Overlay) -> Option<String> {
+fn interrupted(overlay: &Overlay, covers: &str) -> Option<String> {
     let ranks: Vec<_> = overlay.ranks.iter().filter(|rank| rank.state == State::Interrupted).collect();
     let named = ranks.iter().take(MOST_NAMED).map(|rank| rank.rank.to_string()).collect::<Vec<_>>().join(", ");
     let more = if ranks.len() > MOST_NAMED { " and more" } else { "" };
     let reason = ranks.iter().find_map(|rank| rank.info.reason.as_deref());
     let reason = reason.map(|reason| format!(" ({})", text::printable(reason))).unwrap_or_default();
     (!ranks.is_empty())
-        .then(|| format!("interrupted on rank {named}{more}{reason}; the trace covers what was recorded until then"))
+        .then(|| format!("interrupted on rank {named}{more}{reason}; {covers} what was recorded until then"))
 }

@@ -4,11 +4,11 @@ use stepscope_analyzer::{Analysis, Class, RankOverlay, Selection, StepChoice, St
 use stepscope_collector::nvml;
 use stepscope_plan::Coordinates;
 use stepscope_traces::{
-    Nanos, Run, SpanKind, Step, Window,
+    Run, SpanKind, Step, Window,
     export::perfetto::{ExportError, NamedStretch, Note, RankPlan, Stretches, Trace, Unit},
 };
 
-use super::{critical_path, findings, marks, steps};
+use super::{chosen::chosen_window, critical_path, findings, marks, steps};
 
 /// What a rank's part of a trace is made of.
 pub(super) struct RankParts<'a> {
@@ -66,7 +66,7 @@ impl<'a> RankParts<'a> {
             order,
             align: &align,
             is_chosen: &is_chosen,
-            window: self.window(),
+            window: chosen_window(*chosen, overlay),
             streams: overlay.streams.iter().map(stream).collect(),
             main_stream: overlay.streams.iter().rev().max_by_key(|used| used.compute_ns).and_then(|used| used.stream),
             has_launches: overlay.spans[SpanKind::Launch as usize] > 0,
@@ -77,16 +77,6 @@ impl<'a> RankParts<'a> {
             unit: &unit,
         };
         trace.rank(&plan).map(drop)
-    }
-
-    /// From the first to the last step that is chosen; all of time, where all are.
-    fn window(&self) -> Window {
-        let (first, last) = (self.overlay.steps.first(), self.overlay.steps.last());
-        match (self.steps, first, last) {
-            (StepChoice::Counted | StepChoice::All, ..) => Window::ALL,
-            (StepChoice::Range(_), Some(first), Some(last)) => Window { from: Nanos(first.start), to: Nanos(last.end) },
-            _ => Window::NONE,
-        }
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn export(run: &Run, wanted: &Wanted, packing: Packing, file: &mut Fi
                     written,
                     left_out: source.left_out(tried),
                     reach,
-                    missing: missing::lines(run, &analysis, &overlay),
+                    missing: missing::lines(run, &analysis, &overlay, "the trace covers"),
                     file_bytes: file.metadata()?.len(),
                     limit: tried.more().map_or(u64::MAX, limit),
                 });

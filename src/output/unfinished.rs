@@ -11,8 +11,7 @@ use std::{
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
 use tempfile::{Builder, NamedTempFile};
 
-/// How names begin that a file has before its own.
-const HIDDEN: &str = ".stepscope-";
+use super::HIDDEN;
 
 /// A file that is still being written.
 pub(crate) enum UnfinishedFile {

@@ -17,7 +17,7 @@ const QUERY: &str = "
 #[test]
 fn perfetto_finds_no_fault_and_counts_the_same() {
     let Some(trace_processor) = env::var_os("TRACE_PROCESSOR") else {
-        return skipped(&"TRACE_PROCESSOR names no trace_processor_shell");
+        return skipped("perfetto", &"TRACE_PROCESSOR names no trace_processor_shell");
     };
     let directory = tempfile::tempdir().unwrap();
     let query = directory.path().join("query.sql");

@@ -20,6 +20,8 @@ mod official;
 /// `stepscope open`.
 mod open;
 mod structure;
+/// `--format parquet`: tables.
+mod tables;
 
 use structure::{Slice, Structure};
 
@@ -452,7 +454,7 @@ fn names_that_mean_harm_do_none() {
     let shown: Vec<&str> = kernels.map(|slice| slice.name.as_str()).collect();
     assert_eq!(shown[0], "\u{fffd}]0;owned\u{fffd}\u{fffd}");
     assert_eq!(shown[1].chars().count(), 512);
-    assert_eq!(shown[2..], ["unnamed", "\u{202e}mirror", "unnamed"]);
+    assert_eq!(shown[2..], ["unnamed", "\u{fffd}mirror", "unnamed"]);
 }
 
 #[test]

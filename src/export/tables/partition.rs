@@ -1,0 +1,74 @@
+//! Where a table's file lies: in a folder for its run, and in one for its rank, named as Hive does.
+
+use std::{fs, io, path::PathBuf};
+
+use anyhow::{Result, anyhow};
+use stepscope_traces::Rank;
+
+use crate::output::WholeDirectory;
+
+/// The name of a folder is no longer, in bytes: file systems take 255.
+const LONGEST: usize = 200;
+/// What stands for no name.
+const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// A part of every table: of a run, or of one of its ranks.
+pub(super) struct Partition<'a> {
+    pub(super) directory: &'a WholeDirectory,
+    folder: PathBuf,
+}
+
+impl<'a> Partition<'a> {
+    /// What tables have of a run.
+    pub(super) fn of_run(directory: &'a WholeDirectory, run: &str) -> Partition<'a> {
+        Partition { directory, folder: format!("run={}", escaped(run)).into() }
+    }
+
+    /// What they have of one of its ranks.
+    pub(super) fn of_rank(&self, rank: Rank) -> Partition<'a> {
+        Partition { directory: self.directory, folder: self.folder.join(format!("rank={rank}")) }
+    }
+
+    /// Where the file of a table is, in a folder that is there.
+    pub(super) fn file(&self, table: &str) -> Result<PathBuf> {
+        let folder = self.directory.path().join(table).join(&self.folder);
+        let cannot = |error: io::Error| anyhow!("cannot write the table {table}: {error}");
+        fs::create_dir_all(&folder).map_err(cannot)?;
+        Ok(folder.join("part-0.parquet"))
+    }
+}
+
+/// A name as a part of a path, which readers write back: all but letters, digits and a few signs as `%41`.
+fn escaped(name: &str) -> String {
+    let mut escaped = String::new();
+    for character in name.chars() {
+        let plain = character.is_ascii_alphanumeric() || "-_.".contains(character);
+        let bytes = character.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+        let next = if plain { character.to_string() } else { bytes };
+        if escaped.len() + next.len() > LONGEST {
+            break;
+        }
+        escaped += &next;
+    }
+    if escaped.is_empty() { UNKNOWN.into() } else { escaped }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_parts_of_paths_and_nothing_else() {
+        for (name, expected) in [
+            ("llama-tiny_2.1", "llama-tiny_2.1"),
+            ("a b/../c=d", "a%20b%2F..%2Fc%3Dd"),
+            ("50%", "50%25"),
+            ("é", "%C3%A9"),
+            ("", UNKNOWN),
+        ] {
+            assert_eq!(escaped(name), expected);
+        }
+        assert!(escaped(&"é".repeat(300)).len() <= LONGEST);
+        assert!(escaped(&"é".repeat(300)).len().is_multiple_of(6));
+    }
+}
