@@ -1,11 +1,14 @@
 //! What a request gets: where the file is, for whom, and in which words of HTTP.
 
-use std::hash::{BuildHasher, RandomState};
-
-use super::{
-    request::{Head, ParsedRequest},
-    site::Site,
+use std::{
+    fs::File,
+    hash::{BuildHasher, RandomState},
+    io,
+    sync::Arc,
 };
+
+use super::site::Site;
+use crate::http::{Answers, Body, END, Head, ParsedRequest, Reply, is_local};
 
 /// Where the file is, and for whom.
 #[derive(Clone, Debug)]
@@ -16,17 +19,43 @@ pub(super) struct Address {
     site: Site,
 }
 
-/// What a request gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// The file.
-    File,
-    /// What a browser may ask for.
-    Permission,
-    /// That there is a file, and how long it is.
-    Length,
-    /// Nothing, for this reason.
-    Refused(&'static str, &'static str),
+/// A trace, where it is and for whom.
+pub(super) struct Trace {
+    pub(super) address: Address,
+    pub(super) file: Arc<File>,
+}
+
+impl Answers for Trace {
+    fn reply(&self, said: &ParsedRequest<'_>) -> io::Result<Reply> {
+        let head = match said.head() {
+            Ok(head) => head,
+            Err(refusal) => return Ok(refusal),
+        };
+        let body = Body::File(Arc::clone(&self.file));
+        let length = body.length()?;
+        let Address { site, .. } = &self.address;
+        let permission = format!(
+            "Access-Control-Allow-Origin: {}\r\n\
+             Access-Control-Allow-Methods: GET, HEAD\r\n\
+             Access-Control-Allow-Private-Network: true\r\n\
+             Vary: Origin\r\n\
+             Cache-Control: no-store\r\n",
+            site.origin
+        );
+        if let Some(refusal) = self.address.refusal(head) {
+            return Ok(refusal);
+        }
+        // A length that is said tells a browser how far it is.
+        let found = format!(
+            "HTTP/1.1 200 OK\r\n{permission}Content-Type: application/octet-stream\r\nContent-Length: {length}\r\n{END}"
+        );
+        Ok(match head.method {
+            "GET" => Reply { head: found, body: Some(body) },
+            "HEAD" => Reply { head: found, body: None },
+            "OPTIONS" => Reply { head: format!("HTTP/1.1 204 No Content\r\n{permission}{END}"), body: None },
+            _ => Reply::refusal("405 Method Not Allowed", "the trace can only be fetched\n"),
+        })
+    }
 }
 
 impl Address {
@@ -43,54 +72,14 @@ impl Address {
         format!("{}/#!/?url=http://127.0.0.1:{port}{path}", site.page)
     }
 
-    pub(super) fn answer(&self, said: &ParsedRequest<'_>) -> Answer {
-        let Head { method, path, host, origin } = match said {
-            ParsedRequest::Head(head) => head,
-            ParsedRequest::TooMuch | ParsedRequest::Unfinished => {
-                return Answer::Refused("431 Request Header Fields Too Large", "request too large\n");
-            }
-            ParsedRequest::Malformed => return Answer::Refused("400 Bad Request", "malformed request\n"),
-        };
-        let local = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
-        // A name of somebody else's that leads here is not ours.
-        let is_here = host.is_some_and(|host| local.iter().any(|local| local.as_bytes() == host));
-        if !is_here || *origin != Some(self.site.origin.as_bytes()) {
+    /// Why this is not for whoever asks.
+    fn refusal(&self, head: &Head<'_>) -> Option<Reply> {
+        if !is_local(head.host, self.port) || head.origin != Some(self.site.origin.as_bytes()) {
             let why = "only the Perfetto UI chosen with --ui may fetch this trace\n";
-            return Answer::Refused("403 Forbidden", why);
+            return Some(Reply::refusal("403 Forbidden", why));
         }
-        if *path != self.path {
-            return Answer::Refused("404 Not Found", "the only trace here is at the link that stepscope printed\n");
-        }
-        match *method {
-            "GET" => Answer::File,
-            "HEAD" => Answer::Length,
-            "OPTIONS" => Answer::Permission,
-            _ => Answer::Refused("405 Method Not Allowed", "the trace can only be fetched\n"),
-        }
-    }
-
-    /// What an answer begins with, and all of it unless it is the file. No connection is used twice.
-    pub(super) fn text(&self, answer: Answer, length: u64) -> String {
-        let permission = format!(
-            "Access-Control-Allow-Origin: {}\r\n\
-             Access-Control-Allow-Methods: GET, HEAD\r\n\
-             Access-Control-Allow-Private-Network: true\r\n\
-             Vary: Origin\r\n\
-             Cache-Control: no-store\r\n",
-            self.site.origin
-        );
-        let end = "Connection: close\r\n\r\n";
-        match answer {
-            // A length that is said tells a browser how far it is.
-            Answer::File | Answer::Length => format!(
-                "HTTP/1.1 200 OK\r\n{permission}Content-Type: application/octet-stream\r\n\
-                 Content-Length: {length}\r\n{end}"
-            ),
-            Answer::Permission => format!("HTTP/1.1 204 No Content\r\n{permission}{end}"),
-            Answer::Refused(status, why) => {
-                format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n{end}{why}", why.len())
-            }
-        }
+        let why = "the only trace here is at the link that stepscope printed\n";
+        (head.path != self.path).then(|| Reply::refusal("404 Not Found", why))
     }
 }
 

@@ -2,9 +2,6 @@
 
 mod answer;
 mod browser;
-mod connection;
-mod connections;
-mod request;
 mod serve;
 mod site;
 

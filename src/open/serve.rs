@@ -1,12 +1,11 @@
 //! Serves one file to one site, on this machine only.
 //!
-//! Anybody on this machine can connect, and every page that its browsers show. So whatever a client does, it takes a
-//! bounded amount of memory and time (`connection`), and a bounded number of them is served at once, among which a new
-//! one always finds room (`connections`).
+//! Anybody on this machine can connect, and every page that its browsers show: what clients may take is bounded
+//! (`crate::http`).
 
 use std::{
     fs::File,
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -18,22 +17,18 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 
 use super::{
-    answer::Address,
-    connection::{Bounds, GOODBYE},
-    connections::Connections,
+    answer::{Address, Trace},
     site::Site,
 };
+use crate::http::{Bounds, Connections, GOODBYE, Listener};
 
 /// How often it is looked at whether it is time to end.
 const OFTEN: Duration = Duration::from_millis(100);
-/// How long nobody is accepted where the system has nothing left for one more.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves one file.
 pub(super) struct Server {
-    listener: TcpListener,
+    listener: Listener,
     address: Address,
-    bounds: Bounds,
 }
 
 /// How serving ended.
@@ -55,14 +50,11 @@ impl Server {
     }
 
     fn within(bounds: Bounds, port: u16, name: &str, site: Site) -> Result<Server> {
-        let listen = || {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-            let port = listener.local_addr()?.port();
-            Ok(Server { listener, address: Address::new(port, name, site), bounds })
-        };
-        listen().map_err(|error: std::io::Error| {
+        let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), bounds).map_err(|error| {
             anyhow!("cannot serve on port {port}: {error}; stop what uses it, such as another `stepscope open` or trace_processor")
-        })
+        })?;
+        let address = Address::new(listener.address().port(), name, site);
+        Ok(Server { listener, address })
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -77,34 +69,11 @@ impl Server {
     /// Serves the file until all of it has been fetched and nobody has come for it again for a while, or until it is
     /// stopped. Whoever goes away before the end may come again.
     pub(super) fn serve(self, file: File, linger: Duration, stopped: &AtomicBool) -> Result<Ended> {
-        let port = self.port();
-        let connections = Arc::new(Connections::new(self.bounds.connections));
-        let closed = Arc::new(AtomicBool::new(false));
-        let accepting = thread::Builder::new().spawn({
-            let (connections, closed) = (Arc::clone(&connections), Arc::clone(&closed));
-            move || self.accept(file, &connections, &closed)
-        });
-        let accepting = accepting.context("cannot serve: cannot start a thread")?;
-        let ended = wait(&connections, linger, stopped);
-        closed.store(true, Ordering::Relaxed);
-        // It waits for somebody to come.
-        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            drop(accepting.join());
-        }
-        connections.end();
+        let Server { listener, address } = self;
+        let serving = listener.start(Trace { address, file: Arc::new(file) }).context("cannot serve")?;
+        let ended = wait(serving.connections(), linger, stopped);
+        serving.end();
         Ok(ended)
-    }
-
-    fn accept(self, file: File, connections: &Arc<Connections>, closed: &AtomicBool) {
-        let (file, address, bounds) = (Arc::new(file), Arc::new(self.address), self.bounds);
-        while !closed.load(Ordering::Relaxed) {
-            let Ok((stream, _)) = self.listener.accept() else {
-                thread::sleep(PAUSE);
-                continue;
-            };
-            let (file, address) = (Arc::clone(&file), Arc::clone(&address));
-            connections.add(stream, move |connection| connection.serve(&address, &file, &bounds));
-        }
     }
 }
 
@@ -130,6 +99,7 @@ fn wait(connections: &Connections, linger: Duration, stopped: &AtomicBool) -> En
 mod tests {
     use std::{
         io::{Read, Write},
+        net::TcpStream,
         thread::JoinHandle,
     };
 

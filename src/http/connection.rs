@@ -1,35 +1,33 @@
 //! One connection, from its request to its end: one answer, through a small buffer, for as long as there is progress.
 
 use std::{
-    fs::File,
     io::{self, ErrorKind, Read, Write},
     net::{Shutdown, TcpStream},
-    os::unix::fs::FileExt,
     sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use super::{
-    answer::{Address, Answer},
+    Answers, Body,
     request::{self, ParsedRequest},
 };
 
 /// What clients may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     /// So many are served at once.
-    pub(super) connections: usize,
+    pub(crate) connections: usize,
     /// No head of a request is longer.
-    pub(super) head_bytes: usize,
+    pub(crate) head_bytes: usize,
     /// A head is there within this time.
-    pub(super) head_time: Duration,
-    /// Whoever takes nothing of the file for so long is gone.
-    pub(super) stalled: Duration,
+    pub(crate) head_time: Duration,
+    /// Whoever takes nothing of a body for so long is gone.
+    pub(crate) stalled: Duration,
 }
 
 impl Bounds {
-    /// Ample for browsers.
-    pub(super) const USUAL: Bounds = Bounds {
+    /// Ample for browsers, and for what scrapes metrics.
+    pub(crate) const USUAL: Bounds = Bounds {
         connections: 32,
         head_bytes: 16 << 10,
         head_time: Duration::from_secs(15),
@@ -37,35 +35,35 @@ impl Bounds {
     };
 }
 
-/// The file goes out in pieces of this size.
+/// A body goes out in pieces of this size.
 const PIECE: usize = 64 << 10;
 /// How long a client has to say that it took the end, and how much of what it says is passed over meanwhile.
-pub(super) const GOODBYE: Duration = Duration::from_secs(1);
+pub(crate) const GOODBYE: Duration = Duration::from_secs(1);
 const GOODBYE_BYTES: u64 = 64 << 10;
 
 /// A client's connection.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     stage: Mutex<Stage>,
 }
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// Since then it has not asked for anything that it may have.
     Asks(Instant),
-    /// It took some of the file then.
+    /// It took some of a body then.
     Takes(Instant),
-    /// All of the file was sent then.
+    /// All of a body was sent then.
     Leaves(Instant),
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> Connection {
+    pub(crate) fn new(stream: TcpStream) -> Connection {
         Connection { stream, stage: Mutex::new(Stage::Asks(Instant::now())) }
     }
 
-    pub(super) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> Stage {
         *self.locked()
     }
 
@@ -74,32 +72,31 @@ impl Connection {
     }
 
     /// Ends it, whatever it is doing.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         drop(self.stream.shutdown(Shutdown::Both));
     }
 
-    /// Answers the one request it may have; says whether the client took all of the file.
-    pub(super) fn serve(&self, address: &Address, file: &File, bounds: &Bounds) -> io::Result<bool> {
+    /// Answers the one request it may have; says whether the client took all of a body.
+    pub(crate) fn serve(&self, answers: &impl Answers, bounds: &Bounds) -> io::Result<bool> {
         let mut head = vec![0; bounds.head_bytes];
         let length = request::read(&self.stream, &mut head, bounds.head_time)?;
-        let answer = address.answer(&ParsedRequest::of(&head[..length]));
+        let reply = answers.reply(&ParsedRequest::of(&head[..length]))?;
         drop(head);
-        let length = file.metadata()?.len();
         self.stream.set_write_timeout(Some(bounds.stalled))?;
-        (&self.stream).write_all(address.text(answer, length).as_bytes())?;
-        if answer == Answer::File {
-            self.send(file, length)?;
+        (&self.stream).write_all(reply.head.as_bytes())?;
+        if let Some(body) = &reply.body {
+            self.send(body)?;
             *self.locked() = Stage::Leaves(Instant::now());
         }
         self.say_goodbye()?;
-        Ok(answer == Answer::File)
+        Ok(reply.body.is_some())
     }
 
-    fn send(&self, file: &File, length: u64) -> io::Result<()> {
-        let (mut piece, mut sent) = (vec![0; PIECE], 0);
+    fn send(&self, body: &Body) -> io::Result<()> {
+        let (length, mut piece, mut sent) = (body.length()?, vec![0; PIECE], 0);
         while sent < length {
             *self.locked() = Stage::Takes(Instant::now());
-            let read = file.read_at(&mut piece, sent)?;
+            let read = body.read_at(&mut piece, sent)?;
             if read == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }

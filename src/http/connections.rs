@@ -19,7 +19,7 @@ const STACK_BYTES: usize = 256 << 10;
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// All connections there are.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     most: usize,
     open: Mutex<Vec<Arc<Connection>>>,
     threads: AtomicUsize,
@@ -27,13 +27,13 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(most: usize) -> Connections {
+    pub(crate) fn new(most: usize) -> Connections {
         Connections { most, open: Mutex::default(), threads: AtomicUsize::new(0), fetched: Mutex::default() }
     }
 
     /// Has a thread of its own serve a client, which says whether all of the file was taken. Where there are too many
     /// clients, the one goes that has asked for nothing for longest, or else has taken nothing for longest.
-    pub(super) fn add(
+    pub(crate) fn add(
         self: &Arc<Self>,
         stream: TcpStream,
         serve: impl FnOnce(&Connection) -> io::Result<bool> + Send + 'static,
@@ -70,22 +70,22 @@ impl Connections {
     }
 
     /// When all of the file was last taken.
-    pub(super) fn fetched(&self) -> Option<Instant> {
+    pub(crate) fn fetched(&self) -> Option<Instant> {
         *locked(&self.fetched)
     }
 
     /// Whether somebody is being sent the file.
-    pub(super) fn are_busy(&self) -> bool {
+    pub(crate) fn are_busy(&self) -> bool {
         locked(&self.open).iter().any(|connection| !matches!(connection.stage(), Stage::Asks(_)))
     }
 
     /// Whether somebody was sent all of the file, and has not said yet to have it.
-    pub(super) fn are_leaving(&self) -> bool {
+    pub(crate) fn are_leaving(&self) -> bool {
         locked(&self.open).iter().any(|connection| matches!(connection.stage(), Stage::Leaves(_)))
     }
 
     /// Ends all of them.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         locked(&self.open).drain(..).for_each(|connection| connection.end());
     }
 }

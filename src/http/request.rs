@@ -13,16 +13,16 @@ const MOST_HEADERS: usize = 100;
 
 /// What a client asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head<'a> {
-    pub(super) method: &'a str,
-    pub(super) path: &'a str,
-    pub(super) host: Option<&'a [u8]>,
-    pub(super) origin: Option<&'a [u8]>,
+pub(crate) struct Head<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) host: Option<&'a [u8]>,
+    pub(crate) origin: Option<&'a [u8]>,
 }
 
 /// What bytes of a client are.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ParsedRequest<'a> {
+pub(crate) enum ParsedRequest<'a> {
     /// A whole head.
     Head(Head<'a>),
     /// The beginning of one.
@@ -34,7 +34,7 @@ pub(super) enum ParsedRequest<'a> {
 }
 
 impl ParsedRequest<'_> {
-    pub(super) fn of(bytes: &[u8]) -> ParsedRequest<'_> {
+    pub(crate) fn of(bytes: &[u8]) -> ParsedRequest<'_> {
         let mut headers = [EMPTY_HEADER; MOST_HEADERS];
         let mut request = Request::new(&mut headers);
         match request.parse(bytes) {
@@ -59,7 +59,7 @@ impl ParsedRequest<'_> {
 
 /// Reads until a head is whole, the bytes are full, or it is known that it is none; says how many bytes there are. All of
 /// it has to come within `patience`, however it comes.
-pub(super) fn read(mut stream: &TcpStream, bytes: &mut [u8], patience: Duration) -> io::Result<usize> {
+pub(crate) fn read(mut stream: &TcpStream, bytes: &mut [u8], patience: Duration) -> io::Result<usize> {
     let (began, mut length) = (Instant::now(), 0);
     while length < bytes.len() && ParsedRequest::of(&bytes[..length]) == ParsedRequest::Unfinished {
         let left = patience.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
@@ -75,6 +75,17 @@ pub(super) fn read(mut stream: &TcpStream, bytes: &mut [u8], patience: Duration)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::fuzz;
+
+    #[test]
+    fn fuzzed_requests() {
+        let seeds =
+            [&b"GET /a HTTP/1.1\r\nhost: here\r\nOrigin: there\r\nX: y\r\n\r\nbody"[..], b"OPTIONS * HTTP/1.0\r\n\r\n"];
+        fuzz!(seeds.map(<[u8]>::to_vec).to_vec(), |bytes: &[u8]| matches!(
+            ParsedRequest::of(bytes),
+            ParsedRequest::Head(_)
+        ));
+    }
 
     #[test]
     fn a_head_is_read_when_it_is_whole() {
