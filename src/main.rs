@@ -10,6 +10,10 @@ mod doctor;
 mod export;
 mod failure;
 mod folded;
+#[cfg(test)]
+#[path = "../tests/support/fuzz.rs"]
+mod fuzz;
+mod http;
 mod import;
 mod incidents;
 mod inspect;
@@ -26,6 +30,7 @@ mod record;
 mod recording_cost;
 mod render;
 mod seconds;
+mod serve_metrics;
 mod source;
 mod terminal;
 mod torch_memory;
@@ -92,6 +97,7 @@ enum Command {
     Open(open::Arguments),
     Plan(Box<plan::Arguments>),
     Record(Box<record::Arguments>),
+    ServeMetrics(serve_metrics::Arguments),
     Train(Box<train::Arguments>),
     Trigger(trigger::Arguments),
 }
@@ -129,6 +135,7 @@ fn main() -> ExitCode {
         Command::Open(arguments) => open::run(&arguments).map(done),
         Command::Plan(arguments) => plan::run(&arguments).map(done),
         Command::Record(arguments) => record::run(&arguments),
+        Command::ServeMetrics(arguments) => serve_metrics::run(&arguments).map(done),
         Command::Train(arguments) => train::run(*arguments),
         Command::Trigger(arguments) => trigger::run(&arguments).map(done),
     };

@@ -8,7 +8,9 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use stepscope_collector::injection::TRIGGER_FILE;
-use stepscope_traces::{RunInfo, TraceError};
+use stepscope_traces::{Run, RunInfo, Segment, TraceError};
+
+use crate::failure::WithHint;
 
 const DESCRIPTION: &str = "run.json";
 /// A directory that vanishes more often than this will not stay.
@@ -64,6 +66,36 @@ impl NewRun {
         }
     }
 
+    /// The next segment of a run that jobs continue, or the first.
+    pub(crate) fn next_segment(run: &Path) -> Result<NewRun> {
+        let mut number = newest_segment(run)?.map_or(1, |newest| newest.number + 1);
+        let first = Segment::path(run, number);
+        let folder = first.parent().unwrap_or(run);
+        let made_parent = !folder.exists();
+        fs::create_dir_all(folder).map_err(|error| anyhow!("cannot create {}: {error}", folder.display()))?;
+        loop {
+            let path = Segment::path(run, number);
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(NewRun { path, made_directory: true, made_parent, described: None }),
+                // Of one that came to nothing, or another job's.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(anyhow!("cannot create {}: {error}", path.display())),
+            }
+        }
+    }
+
+    /// As [`NewRun::next_segment`], described, where several commands record one job: they all have the same one.
+    pub(crate) fn segment_together(run: &Path, info: &RunInfo, is_of_job: impl Fn(&RunInfo) -> bool) -> Result<NewRun> {
+        let mut number = newest_segment(run)?.map_or(1, |newest| newest.number);
+        loop {
+            let segment = NewRun::at(Segment::path(run, number));
+            match segment.describe_together(info, &is_of_job) {
+                Err(TraceError::AlreadyRecorded { .. }) => number += 1,
+                described => return Ok(described.map(|()| segment)?),
+            }
+        }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -74,6 +106,32 @@ impl NewRun {
         self.described = FileIdentity::of(&self.path.join(DESCRIPTION));
         Ok(())
     }
+
+    /// As [`NewRun::describe`], where several commands record one job: the first of them makes the run. It stays, since nobody
+    /// knows whether others are still to come.
+    pub(crate) fn describe_together(
+        &self,
+        info: &RunInfo,
+        is_of_job: impl Fn(&RunInfo) -> bool,
+    ) -> Result<(), TraceError> {
+        let made = info.create_or_join(&self.path)?;
+        if !made && !is_of_job(&Run::open(&self.path)?.info) {
+            return Err(TraceError::AlreadyRecorded { path: self.path.clone() });
+        }
+        Ok(())
+    }
+}
+
+/// The newest segment of a run, if it has some; refuses a run without.
+fn newest_segment(run: &Path) -> Result<Option<Segment>> {
+    if run.join(DESCRIPTION).exists() {
+        return Err(WithHint {
+            what: format!("{} already contains a recording that is not made of segments", run.display()),
+            hint: "--continue has to be there from the first job on; name another directory".into(),
+        }
+        .into());
+    }
+    Ok(Segment::all_of(run).pop())
 }
 
 impl Drop for NewRun {
@@ -123,6 +181,32 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_continue_one_another_have_a_segment_each() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
+        let record = |segment: &mut NewRun| {
+            segment.describe(&info()).unwrap();
+            fs::create_dir(segment.path().join("rank-00000")).unwrap();
+        };
+        for number in 1..=2 {
+            let mut segment = NewRun::next_segment(&run).unwrap();
+            assert_eq!(segment.path(), Segment::path(&run, number));
+            record(&mut segment);
+        }
+        drop(NewRun::next_segment(&run).unwrap());
+        assert_eq!(Segment::all_of(&run).len(), 2, "nothing was recorded");
+        let of = |job: &'static str| move |info: &RunInfo| info.name == job;
+        for (job, number) in [("a", 3), ("a", 3), ("b", 4), ("b", 4)] {
+            let segment = NewRun::segment_together(&run, &RunInfo::of_this_process(job), of(job)).unwrap();
+            assert_eq!(segment.path(), Segment::path(&run, number), "{job}");
+        }
+        let plain = directory.path().join("plain");
+        info().create(&plain).unwrap();
+        let refused = NewRun::next_segment(&plain).err().unwrap().to_string();
+        assert!(refused.ends_with("that is not made of segments"), "{refused}");
+    }
+
+    #[test]
     fn what_was_there_stays_and_what_was_recorded_too() {
         let directory = tempfile::tempdir().unwrap();
         let there = directory.path().join("there");
@@ -151,6 +235,15 @@ mod tests {
         fs::rename(directory.path().join("theirs.json"), replaced.join(DESCRIPTION)).unwrap();
         drop(run);
         assert_eq!(fs::read(replaced.join(DESCRIPTION)).unwrap(), b"theirs");
+        // Others of the job record there, too, or will.
+        let shared = directory.path().join("shared");
+        for _ in 0..2 {
+            let run = NewRun::at(shared.clone());
+            run.describe_together(&info(), |made| made.name == "test").unwrap();
+        }
+        assert!(shared.join(DESCRIPTION).exists());
+        let refused = NewRun::at(shared).describe_together(&info(), |_| false).unwrap_err();
+        assert!(matches!(refused, TraceError::AlreadyRecorded { .. }), "{refused}");
         // Its description is another run's.
         let mut run = NewRun::at(recorded.clone());
         assert!(run.describe(&info()).is_err());

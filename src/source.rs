@@ -50,3 +50,11 @@ pub(crate) fn is_part_of(path: &Path, run: &Run) -> bool {
     let inside = run.path.canonicalize().is_ok_and(|run| path.starts_with(run));
     inside && path.extension().is_some_and(|extension| extension == "json" || extension == "arrows")
 }
+
+/// Whether a path is in the directory of a run, or would be.
+pub(crate) fn is_inside(path: &Path, run: &Run) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    let there = real(path).or_else(|| Some(real(path.parent()?)?.join(path.file_name()?)));
+    let is_run = run.path.join("run.json").exists();
+    is_run && there.zip(real(&run.path)).is_some_and(|(path, run)| path.starts_with(run))
+}

@@ -2,6 +2,7 @@
 
 mod library;
 mod problems;
+mod task;
 
 use std::{
     ffi::OsString,
@@ -18,6 +19,7 @@ use stepscope_collector::injection::{self, Budget, Injection, Job, NCCL_VARIABLE
 use stepscope_plan::text;
 use stepscope_traces::{KeptIncident, Loss, Run, RunInfo, State, Step, TraceError, Window};
 
+use self::task::Task;
 use crate::{
     analyze::ranges, black_box, failure, new_run::NewRun, own_profiler, recording_cost, seconds, terminal, torch_memory,
 };
@@ -38,6 +40,7 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope record -- python train.py --lr 3e-4\n  \
+    srun stepscope record --run runs/mine -- python train.py\n  \
     stepscope record --after 60 --duration 10 -- torchrun --nproc-per-node 8 train.py\n  \
     stepscope record --budget none -- python train.py\n  \
     stepscope record --duration 5 --every 600 -- python train.py\n  \
@@ -46,8 +49,13 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
     stepscope trigger runs/mine --duration 5")]
 pub(crate) struct Arguments {
     /// The run directory, new or empty [default: a new one under runs/]
+    ///
+    /// Tasks of one `srun` record into the same one.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
+    /// Continue the run of an earlier job: record into the next segment of the run directory, or the first.
+    #[arg(long = "continue", requires = "run")]
+    continues: bool,
     /// Start recording this many seconds after CUDA starts.
     #[arg(long, value_name = "S", value_parser = seconds::parse, help_heading = "When to record")]
     after: Option<Duration>,
@@ -147,11 +155,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let (mut info, mut command) = describe(arguments);
     info.black_box = arguments.long_jobs.bounds()?;
-    let mut run = match &arguments.run {
-        Some(path) => NewRun::at(path.clone()),
-        None => NewRun::like(&info.default_path())?,
-    };
-    run.describe(&info)?;
+    let task = Task::of_this_process();
+    let run = new_run(arguments, &mut info, task.as_ref())?;
+    let speaks = task.as_ref().is_none_or(Task::is_first);
     if !arguments.no_torch {
         match PythonModule::unpack() {
             Ok(module) => module.apply(&mut command),
@@ -166,20 +172,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let whole_graphs = arguments.cuda_graph_trace == GraphTrace::Graph;
     Injection { run: path.canonicalize()?, windows: windows.clone(), budget, whole_graphs }
         .apply(&mut command, &library)?;
-    if windows == Windows::Dormant {
+    if windows == Windows::Dormant && speaks {
         tell(&format!("{}{}\n{}", label("dormant"), shown(path), hint_to_trigger(path)));
     }
-    let keeper = arguments.long_jobs.watch(path, is_open_to_the_end(&windows))?;
-    let status = Job::start(command)?.wait(|signal| keeper.signal(signal))?;
-    let incidents = keeper.end(Some(status));
+    let keeper = speaks.then(|| arguments.long_jobs.watch(path, is_open_to_the_end(&windows))).transpose()?;
+    let status = Job::start(command)?.wait(|signal| keeper.iter().for_each(|keeper| keeper.signal(signal)))?;
+    let incidents = keeper.map_or_else(Vec::new, |keeper| keeper.end(Some(status)));
     if !status.success() {
         tell(&format!("{}{status}", label("command")));
     }
     // Whatever became of the recording, the status is the command's.
-    if let Err(error) = report(path, &windows, &incidents) {
+    if speaks && let Err(error) = report(path, &windows, &incidents) {
         failure::explain(&anyhow!("cannot read the recording: {error}"));
     }
     Ok(ExitCode::from(exit_status(status)))
+}
+
+/// The directory to record into, described; tasks of one job have the same one.
+fn new_run(arguments: &Arguments, info: &mut RunInfo, task: Option<&Task>) -> Result<NewRun> {
+    task.into_iter().for_each(|task| task.sign(info));
+    let mut run = match (&arguments.run, task) {
+        (Some(path), Some(task)) if arguments.continues => {
+            return NewRun::segment_together(path, info, |made| task.is_of_job(made));
+        }
+        (Some(path), None) if arguments.continues => NewRun::next_segment(path)?,
+        (Some(path), _) => NewRun::at(path.clone()),
+        (None, Some(task)) => NewRun::at(task.default_path(info)),
+        (None, None) => NewRun::like(&info.default_path())?,
+    };
+    match task {
+        Some(task) => run.describe_together(info, |made| task.is_of_job(made))?,
+        None => run.describe(info)?,
+    }
+    Ok(run)
 }
 
 /// Says what is in the recording.
@@ -234,7 +259,11 @@ fn summary(path: &Path, windows: &Windows) -> Result<String, TraceError> {
     let mut lines = Vec::new();
     let (kernels, loss) = count(&run)?;
     let ranks = text::ranks(run.ranks.len() as u64, None);
-    let state = if run.state() == State::Complete { "" } else { ", interrupted" };
+    let state = match run.state() {
+        State::Complete => "",
+        State::Recording => ", others still recording",
+        State::Interrupted => ", interrupted",
+    };
     lines.push(format!("{}{}: {ranks}, {}{state}", label("recorded"), shown(path), text::counted(kernels, "kernel")));
     let problems = problems::lines(&run.ranks);
     if kernels == 0 && problems.is_empty() && *windows != Windows::ALWAYS {

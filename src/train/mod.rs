@@ -19,7 +19,7 @@ use anyhow::{Result, bail};
 use stepscope_plan::{ParallelLayout, PlanError, Zero};
 use stepscope_traces::{Rank, RingBounds, RunInfo};
 use stepscope_trainer::{
-    Job, RankAssignment, TrainConfig, TrainError, changed_settings, comm::Groups, launch_processes,
+    Job, RankAssignment, TrainConfig, TrainError, changed_settings, comm::Groups, launch_processes, newest_checkpoint,
 };
 use stepscope_tui::View;
 
@@ -59,6 +59,10 @@ pub(crate) struct Arguments {
     /// The run directory, new or empty, or the directory of a sweep [default: a new one under runs/]
     #[arg(long, value_name = "DIR", help_heading = "Run")]
     run: Option<PathBuf>,
+    /// Continue the run of an earlier job: resume from its newest checkpoint, if there is one, and record into the next segment
+    /// of the run directory, or the first.
+    #[arg(long = "continue", requires = "run", conflicts_with_all = ["resume", "live", "sweep", "no_record"], help_heading = "Run")]
+    continues: bool,
     /// Train without recording.
     #[arg(long, help_heading = "Run")]
     no_record: bool,
@@ -78,7 +82,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let Arguments { config: file, sweep, settings, run, no_record, processes, live, view, long_jobs } = arguments;
+    let Arguments { config: file, sweep, settings, run, continues, no_record, processes, live, view, long_jobs } =
+        arguments;
     let (bounds, done) = (long_jobs.bounds()?, |()| ExitCode::SUCCESS);
     if bounds.is_some() && (no_record || sweep.is_some()) {
         bail!("--black-box cannot be used with --no-record or --sweep");
@@ -93,7 +98,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(file) => settings.or(settings::read(&file)?),
         None => settings,
     };
-    let config = settings.config()?;
+    let mut config = settings.config()?;
+    if continues {
+        config.resume = run.as_deref().and_then(newest_checkpoint);
+    }
+    // Whoever watches this process has made the run's directory.
+    let watched = boxed::watched_run();
+    let (is_watched, continues) = (watched.is_some(), continues && watched.is_none());
+    let run = watched.or(run);
     let (backend, ranks) = (settings.backend.unwrap_or(BackendName::Auto), config.layout.world_size());
     let assignment = RankAssignment::of_this_process()?;
     if live {
@@ -103,28 +115,23 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         check(&config)?;
         crate::live::check_terminal()?;
         let is_named = run.is_some();
-        let run = match run {
-            Some(path) => NewRun::at(path),
-            None => NewRun::like(&RunInfo::of_this_process(run_name(&config)).default_path())?,
-        };
+        let run = new_run(run, continues, &config)?;
         return watched::train(run.path(), is_named, view).map(done);
     }
-    let recording = Recording { run, no_record, bounds };
+    let recording = Recording { run, continues, no_record, bounds };
     if let Some(assignment) = assignment {
+        if assignment.rank == Rank(0) && assignment.secret.is_missing() {
+            warn_of_strangers(&assignment);
+        }
         let job = Job::join(&assignment, &config)?;
         // Ranks that somebody else has started have nobody outside to watch them.
-        let keeper = (long_jobs.black_box && job.rank() == Rank(0) && !boxed::is_watched()).then_some(&long_jobs);
+        let keeper = (long_jobs.black_box && job.rank() == Rank(0) && !is_watched).then_some(&long_jobs);
         let trained = train(&ChosenBackend::of(backend, ranks), config, recording, Some(&job), keeper);
         return job.end(trained).map(done);
     }
     check(&config)?;
-    if long_jobs.black_box && !boxed::is_watched() {
-        let is_named = recording.run.is_some();
-        let run = match recording.run {
-            Some(path) => NewRun::at(path),
-            None => NewRun::like(&RunInfo::of_this_process(run_name(&config)).default_path())?,
-        };
-        return boxed::train(run.path(), is_named, &long_jobs);
+    if long_jobs.black_box && !is_watched {
+        return boxed::train(new_run(recording.run, continues, &config)?.path(), &long_jobs);
     }
     let (choice, variables) = ChosenBackend::for_launch(backend, ranks)?;
     if ranks > 1 && (processes || matches!(choice, ChosenBackend::Cuda)) {
@@ -147,9 +154,20 @@ fn check(config: &TrainConfig) -> Result<()> {
     }
 }
 
+/// The directory that was named, or the next segment of that, or one by time and name.
+fn new_run(run: Option<PathBuf>, continues: bool, config: &TrainConfig) -> Result<NewRun> {
+    match run {
+        Some(path) if continues => NewRun::next_segment(&path),
+        Some(path) => Ok(NewRun::at(path)),
+        None => NewRun::like(&RunInfo::of_this_process(run_name(config)).default_path()),
+    }
+}
+
 /// What is recorded, and where.
 struct Recording {
     run: Option<PathBuf>,
+    /// Whether that is the next segment of the run.
+    continues: bool,
     no_record: bool,
     /// What a rank keeps at most, if not everything.
     bounds: Option<RingBounds>,
@@ -179,19 +197,15 @@ fn start_processes(ranks: u64, backend: Option<&str>, variables: &Variables) -> 
 fn train(
     choice: &ChosenBackend,
     mut config: TrainConfig,
-    Recording { run, no_record, bounds }: Recording,
+    Recording { run, continues, no_record, bounds }: Recording,
     job: Option<&Job>,
     keeper: Option<&black_box::Arguments>,
 ) -> Result<()> {
     let mut info = RunInfo::of_this_process(run_name(&config));
     let speaks = job.is_none_or(|job| job.rank() == Rank(0));
     // Rank 0 makes it for all.
-    let mut new_run = match run {
-        _ if !speaks => None,
-        Some(path) => Some(NewRun::at(path)),
-        None if no_record && config.save.is_none() => None,
-        None => Some(NewRun::like(&info.default_path())?),
-    };
+    let is_needed = run.is_some() || !no_record || config.save.is_some();
+    let mut new_run = (speaks && is_needed).then(|| new_run(run, continues, &config)).transpose()?;
     let path = new_run.as_ref().map_or_else(PathBuf::new, |run| run.path().to_owned());
     let path = match job {
         Some(job) => job.agree("the run's path", path)?,
@@ -222,6 +236,18 @@ fn train(
         anstream::stdout().lock().write_all(summary.as_bytes())?;
     }
     Ok(trained?)
+}
+
+/// Says that ranks cannot tell each other from anybody else, and what helps.
+fn warn_of_strangers(RankAssignment { address, port, .. }: &RankAssignment) {
+    let [yellow, cyan] = [AnsiColor::Yellow, AnsiColor::Cyan].map(|color| color.on_default().bold());
+    let mut stderr = anstream::stderr().lock();
+    // A closed stderr leaves nobody to tell.
+    drop(writeln!(
+        stderr,
+        "{yellow}warning:{yellow:#} whoever can connect to {address}, port {port}, can join this job\n\
+         {cyan}hint:{cyan:#} start all ranks with the same random STEPSCOPE_SECRET, such as `openssl rand -hex 16` prints"
+    ));
 }
 
 /// Says what is trained on what, and what is to be known of that.

@@ -34,6 +34,9 @@ mod error;
 pub mod export;
 mod follower;
 mod format;
+#[cfg(test)]
+#[path = "../../tests/support/fuzz.rs"]
+mod fuzz;
 mod ids;
 mod import;
 mod incident;
@@ -52,6 +55,7 @@ mod reader;
 mod regular_file;
 mod ring;
 mod run_info;
+mod segments;
 mod standing_memory;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
@@ -95,6 +99,7 @@ pub use rank_info::{
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RingBounds, RunInfo, RunSource};
+pub use segments::Segment;
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
 pub use vocabulary::{Counter, MemoryCategory, MemoryHolder, MemoryOperation, Phase, SpanKind};
 pub use window::Window;

@@ -1,23 +1,29 @@
 //! `run.json`: what was run, in enough detail to run it again.
 
 use std::{
+    fmt::Display,
     fs,
     io::{ErrorKind, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use chrono::{DateTime, Local, SecondsFormat, Utc};
+use chrono::{DateTime, Local, SecondsFormat};
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
-    sys::signal::{Signal, kill},
-    unistd::Pid,
+    sys::{
+        signal::{Signal, kill},
+        stat::Mode,
+    },
+    unistd::{Pid, geteuid},
 };
 use serde::{Deserialize, Serialize, de::Error};
 use stepscope_plan::{Axis, ModelShape, ParallelLayout};
 
 use crate::{
+    clock::time_of_day,
     error::TraceError,
     format::SCHEMA_VERSION,
     ids::{Group, Nanos, Rank},
@@ -170,7 +176,7 @@ impl RunInfo {
             stepscope: env!("CARGO_PKG_VERSION").into(),
             source: RunSource::Stepscope,
             name: name.into(),
-            started: Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true),
+            started: time_of_day().to_rfc3339_opts(SecondsFormat::Millis, true),
             command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
             host: host_name(),
             git: GitRevision::of(&directory),
@@ -217,11 +223,15 @@ impl RunInfo {
 
     /// The directory this run has by default: under `runs/`, by local time and name.
     pub fn default_path(&self) -> PathBuf {
-        let started = DateTime::parse_from_rfc3339(&self.started).map_or_else(|_| Utc::now(), |time| time.to_utc());
-        let time = started.with_timezone(&Local).format("%Y-%m-%dT%H-%M-%S");
+        let started = DateTime::parse_from_rfc3339(&self.started).map_or_else(|_| time_of_day(), |time| time.to_utc());
+        self.path_after(&started.with_timezone(&Local).format("%Y-%m-%dT%H-%M-%S"))
+    }
+
+    /// A directory under `runs/`, by something and its name.
+    pub fn path_after(&self, first: &impl Display) -> PathBuf {
         let name: String =
             self.name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '-' }).collect();
-        Path::new("runs").join(format!("{time}-{name}"))
+        Path::new("runs").join(format!("{first}-{name}"))
     }
 
     /// Makes the directory and writes `run.json`. Refuses a directory that is a run already, or that holds anything else:
@@ -241,6 +251,10 @@ impl RunInfo {
     /// Writes `run.json` unless it is there, in a directory that has nothing else but what is expected.
     fn create_beside(&self, path: &Path, is_expected: impl Fn(&str) -> bool) -> Result<bool, TraceError> {
         fs::create_dir_all(path).map_err(TraceError::io("create", path))?;
+        let directory = fs::metadata(path).map_err(TraceError::io("open", path))?;
+        if directory.uid() != geteuid().as_raw() && directory.mode() & Mode::S_IWOTH.bits() != 0 {
+            return Err(TraceError::OpenToAll { path: path.to_owned() });
+        }
         let file = path.join(FILE);
         if fs::symlink_metadata(&file).is_ok() {
             return Ok(false);
@@ -333,7 +347,33 @@ pub(crate) fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
+    use nix::unistd::{Uid, chown};
+
     use super::*;
+
+    #[test]
+    fn a_directory_of_another_user_that_everyone_can_write_to_is_refused() {
+        if !geteuid().is_root() {
+            println!(
+                "SKIPPED a_directory_of_another_user_that_everyone_can_write_to_is_refused: only root can make one"
+            );
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let info = RunInfo::of_this_process("test");
+        for (owner, mode, is_refused) in
+            [(65_534, 0o1777, true), (65_534, 0o777, true), (65_534, 0o755, false), (geteuid().as_raw(), 0o777, false)]
+        {
+            let run = directory.path().join(format!("{owner}-{mode:o}"));
+            fs::create_dir(&run).unwrap();
+            fs::set_permissions(&run, Permissions::from_mode(mode)).unwrap();
+            chown(&run, Some(Uid::from_raw(owner)), None).unwrap();
+            let refused = matches!(info.create(&run), Err(TraceError::OpenToAll { .. }));
+            assert_eq!((refused, run.join(FILE).exists()), (is_refused, !is_refused), "{run:?}");
+        }
+    }
 
     #[test]
     fn a_command_that_hangs_is_not_waited_for() {

@@ -112,8 +112,8 @@ impl Setting {
 
     /// A layout with this setting as in another.
     fn changed(self, layout: ParallelLayout, other: &ParallelLayout) -> ParallelLayout {
-        let ParallelLayout { dp, tp, sequence_parallel, cp, context, ep, pp, zero, dp_replicate, prefetch, .. } =
-            *other;
+        let ParallelLayout { dp, tp, sequence_parallel, cp, context, ep, pp, zero, dp_replicate, .. } = *other;
+        let ParallelLayout { prefetch, unit_layers, .. } = *other;
         let ParallelLayout { micro_batch, micro_batches, sequence_length, recompute, precision, gradients, .. } =
             *other;
         let ParallelLayout { schedule, chunks, .. } = *other;
@@ -129,6 +129,7 @@ impl Setting {
                 zero,
                 dp_replicate,
                 prefetch,
+                unit_layers,
                 ..layout
             },
             Setting::MicroBatch => ParallelLayout { micro_batch, micro_batches, sequence_length, ..layout },

@@ -20,10 +20,12 @@ use super::{
     layout::RunLayout,
     memory::RankMemory,
     mfu::Mfu,
+    partition::Partition,
     pipeline::PipelineFigures,
     plan_score::PlanScore,
     rank::RankFigures,
     roofline::Roofline,
+    segments::SegmentSummary,
     steps::{StepFigures, StepTime},
     waterfall::WaterfallRow,
     what_if::WhatIf,
@@ -133,6 +135,9 @@ pub struct RunSummary {
     pub paused: Option<Paused>,
     /// What recording cost, where it was kept within a budget.
     pub recording: Option<Recording>,
+    /// The jobs that make up the run, of which one is analyzed; none of a run that nobody continues.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<SegmentSummary>,
 }
 
 /// A source of knowledge about a program that failed.
@@ -232,6 +237,18 @@ impl Analysis {
         let products = self.kernels.iter().filter(|kernel| kernel.family == Family::Matmul);
         let most = products.filter_map(|kernel| kernel.rates.peak_share).fold(0.0, f64::max);
         (most > 1.0).then_some(most)
+    }
+
+    /// Where the time of all ranks goes in the steps that count.
+    pub fn counted_time(&self) -> Partition {
+        Partition::sum(self.counted.iter().map(|time| &time.partition))
+    }
+
+    /// The rank that others wait for most, if they wait.
+    pub fn straggler(&self) -> Option<&Straggler> {
+        let caused = self.stragglers.iter().filter(|straggler| straggler.caused_wait_ns > 0);
+        // Of several, the first.
+        caused.rev().max_by_key(|straggler| straggler.caused_wait_ns)
     }
 
     /// The steps that count, of all ranks.

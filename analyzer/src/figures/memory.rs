@@ -69,6 +69,13 @@ impl RankMemory {
     pub fn fullest<'a>(ranks: impl DoubleEndedIterator<Item = &'a RankMemory>) -> Option<&'a RankMemory> {
         ranks.rev().max_by_key(|memory| memory.peak_bytes)
     }
+
+    /// What was never used of a device of so much memory: by what the device says itself; where it says nothing, by what was
+    /// taken from it, or else allocated.
+    pub fn headroom_bytes(&self, device_bytes: u64) -> u64 {
+        let said = self.ledger.as_ref().map(|ledger| ledger.device_used_bytes);
+        device_bytes.saturating_sub(said.or(self.reserved_peak_bytes).unwrap_or(self.peak_bytes))
+    }
 }
 
 /// What there was when memory ran out, the last time.

@@ -58,6 +58,16 @@ impl Partition {
         self
     }
 
+    /// Its parts, which add up to the whole, by name.
+    pub fn parts(&self) -> [(&'static str, i64); 4] {
+        [
+            ("compute", self.compute_ns),
+            ("exposed_communication", self.exposed_communication_ns),
+            ("exposed_copy", self.exposed_copy_ns),
+            ("idle", self.idle_ns),
+        ]
+    }
+
     /// Whether it adds up.
     pub fn adds_up(&self) -> bool {
         let parts = self.compute_ns + self.exposed_communication_ns + self.exposed_copy_ns + self.idle_ns;

@@ -29,6 +29,7 @@ pub(crate) mod plan_score;
 pub(crate) mod progress;
 pub(crate) mod recording;
 pub(crate) mod roofline;
+pub(crate) mod segments;
 pub(crate) mod stages;
 pub(crate) mod step_graph;
 pub(crate) mod step_summary;

@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use stepscope_traces::{Loss, Nanos, Rank, Run, RunInfo, State, Step};
+use stepscope_traces::{Loss, Nanos, Rank, Run, RunInfo, RunSource, State, Step};
 
 use crate::{
     analyze::{assemble, described},
@@ -60,6 +60,9 @@ const MOST_STEPS: usize = 32;
 const MOST_BEHIND: i32 = 8;
 /// Steps that are remembered.
 const MOST_REMEMBERED: usize = 1 << 18;
+
+/// A rank with more bytes of spans is never read whole: it would not fit into memory.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// A run that is analyzed while it grows.
 pub struct LiveRun {
@@ -110,6 +113,16 @@ pub struct RunningStep {
 }
 
 impl LiveRun {
+    /// Whether more of a run may come: it is being recorded, or has no ranks yet.
+    pub fn grows(run: &Run) -> bool {
+        run.info.source == RunSource::Stepscope && (run.state() == State::Recording || run.ranks.is_empty())
+    }
+
+    /// Whether all of a run can be analyzed at once, when it has ended.
+    pub fn fits_whole(run: &Run) -> bool {
+        run.ranks.iter().all(|rank| rank.span_bytes() <= MOST_BYTES)
+    }
+
     /// Opens a run directory.
     pub fn open(path: &Path) -> Result<LiveRun, AnalysisError> {
         LiveRun::within(BOUNDS, path)

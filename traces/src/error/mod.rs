@@ -56,6 +56,12 @@ pub enum TraceError {
         /// One of the things that are there.
         entry: String,
     },
+    /// Others can put into the directory what they like, and take away what is there.
+    #[error("cannot record into {path}: it belongs to another user, and everyone can write to it")]
+    OpenToAll {
+        /// The path.
+        path: PathBuf,
+    },
     /// The directory went away while it was written to.
     #[error("{path} was removed or replaced")]
     Vanished {

@@ -24,7 +24,8 @@ use crate::{
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State, rank_directory},
     ring,
-    run_info::{self, RunInfo, RunSource},
+    run_info::{RunInfo, RunSource},
+    segments,
     tables::{MemoryEvents, Spans},
     window::Window,
 };
@@ -45,8 +46,9 @@ pub struct Run {
 }
 
 impl Run {
-    /// Opens a run directory.
+    /// Opens a run directory; of one that jobs continue, its newest segment.
     pub fn open(path: &Path) -> Result<Run, TraceError> {
+        let path = &segments::newest(path);
         let mut info = RunInfo::read(path)?;
         let mut ranks = Vec::new();
         for entry in fs::read_dir(path).map_err(TraceError::io("list", path))? {
@@ -96,7 +98,7 @@ impl Run {
         let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
         if let [path] = *paths {
             // For what is not there, it knows the words.
-            if path.join(run_info::FILE).exists() || path.metadata().is_err() {
+            if segments::is_run_or_segments(path) || path.metadata().is_err() {
                 return Run::open(path);
             }
         }
@@ -124,7 +126,7 @@ impl Run {
         let mut runs: Vec<(PathBuf, RunInfo)> = entries
             .filter_map(|entry| {
                 let path = entry.ok()?.path();
-                Some((path.clone(), RunInfo::read(&path).ok()?))
+                Some((path.clone(), RunInfo::read(&segments::newest(&path)).ok()?))
             })
             .collect();
         runs.sort_by(|one, other| (&other.1.started, &other.0).cmp(&(&one.1.started, &one.0)));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stepscope_traces::{Run, RunInfo, State, TraceError};
+use stepscope_traces::{Run, RunInfo, Segment, State, TraceError};
 
 /// What is looked at.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl Source {
 }
 
 fn is_run(path: &Path) -> bool {
-    path.join("run.json").exists()
+    path.join("run.json").exists() || !Segment::all_of(path).is_empty()
 }
 
 /// The newest run in a folder that somebody named.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use stepscope_analyzer::{AnalysisError, LiveRun, LiveSnapshot, Selection, StepSummary, analyze, known_incidents};
-use stepscope_traces::{Run, RunSource, State, TraceError};
+use stepscope_traces::{Run, TraceError};
 
 use super::incident_reader::IncidentReader;
 use crate::{
@@ -28,8 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const REST: u32 = 14;
 /// How often memory is played: what came in last is played again and again, since more may come before it.
 const PLAY_EVERY: Duration = Duration::from_millis(350);
-/// A rank with more bytes of spans is never read whole: it would not fit into memory.
-const MOST_BYTES: u64 = 1 << 30;
 
 /// The thread that reads a run; it ends when this is dropped.
 pub(crate) struct Loader {
@@ -55,7 +53,7 @@ impl Drop for Loader {
 /// Everything that there is of a source now; nothing where it is not there.
 pub(crate) fn load(source: &Source) -> Result<Option<Snapshot>, AnalysisError> {
     let Some(run) = source.open()? else { return Ok(None) };
-    if !grows(&run) && fits(&run) {
+    if !LiveRun::grows(&run) && LiveRun::fits_whole(&run) {
         return Ok(Some(Snapshot::whole(&run, analyze(&run, &Selection::default(), &|_| {})?)));
     }
     let mut live = LiveRun::open(&run.path)?;
@@ -66,15 +64,6 @@ pub(crate) fn load(source: &Source) -> Result<Option<Snapshot>, AnalysisError> {
     let steps = Arc::new(live_snapshot.steps());
     let facts = RunFacts::of(live.run(), known_incidents(live.run()));
     Ok(Some(Snapshot::live(facts, live_snapshot, steps)))
-}
-
-/// Whether more may come: it is being recorded, or has no ranks yet.
-fn grows(run: &Run) -> bool {
-    run.info.source == RunSource::Stepscope && (run.state() == State::Recording || run.ranks.is_empty())
-}
-
-fn fits(run: &Run) -> bool {
-    run.ranks.iter().all(|rank| rank.span_bytes() <= MOST_BYTES)
 }
 
 /// What the thread has.
@@ -100,7 +89,8 @@ impl LoaderThread {
     /// Says once that a newer run has begun, where the newest is looked at.
     fn look_for_newer(&self, run: &Path) -> Result<(), Stopped> {
         let Source::Newest { under } = &self.source else { return Ok(()) };
-        while Run::newest_under(under).is_none_or(|newest| newest == run) {
+        // Of a run that jobs continue, one segment is followed.
+        while Run::newest_under(under).is_none_or(|newest| run.starts_with(newest)) {
             self.rest(LOOK_EVERY)?;
         }
         self.events.send(Event::NewerRun).map_err(|_| Stopped)
@@ -125,14 +115,14 @@ impl LoaderThread {
             self.rest(EVERY)?;
         };
         let mut followed = None;
-        let run = if grows(&run) || !fits(&run) {
+        let run = if LiveRun::grows(&run) || !LiveRun::fits_whole(&run) {
             let (live, last) = self.follow(&run)?;
             followed = Some(last);
             Run::open(live.run().path.as_path())?
         } else {
             run
         };
-        if fits(&run) {
+        if LiveRun::fits_whole(&run) {
             self.read_whole(&run, followed)?;
         } else if let Some(last) = followed {
             self.show(Snapshot { stage: Stage::Read, ..last })?;
@@ -148,7 +138,7 @@ impl LoaderThread {
         let (mut steps, mut incidents) = (StepList::default(), IncidentReader::default());
         let mut facts = RunFacts::of(live.run(), incidents.read(live.run()));
         loop {
-            let ended = !grows(live.run());
+            let ended = !LiveRun::grows(live.run());
             let began = Instant::now();
             // What is long is shown while it is read.
             let mut more = live.read()?;
