@@ -112,7 +112,9 @@ pub fn fine_percent(share: f64) -> String {
 
 /// How much more something is than before, as a share of that.
 pub fn percent_more(change: f64) -> String {
-    format!("{:+.1}%", 100.0 * change)
+    let tenths = (1000.0 * change).round();
+    // What is nothing has no sign.
+    if tenths == 0.0 { "0.0%".to_owned() } else { format!("{:+.1}%", tenths / 10.0) }
 }
 
 /// The loss of a model.
@@ -173,11 +175,12 @@ pub fn intensity(intensity: f64) -> String {
 
 /// How a model is spread over ranks.
 pub fn layout(layout: &ParallelLayout) -> String {
-    let ParallelLayout { tp, sequence_parallel, cp, ep, pp, zero, precision, .. } = layout;
+    let ParallelLayout { tp, sequence_parallel, cp, ep, pp, zero, unit_layers, precision, .. } = layout;
     let (dp, shared) = (replicas(layout), if *sequence_parallel { "+sp" } else { "" });
-    let [experts, context] = [("ep", ep), ("cp", cp)]
+    let [experts, context, units] = [("ep", ep), ("cp", cp), ("unit-layers", unit_layers)]
         .map(|(axis, size)| if *size > 1 { format!(" · {axis} {size}") } else { String::new() });
-    format!("dp {dp}{experts} · tp {tp}{shared}{context} · pp {pp} · zero {} · {}", u8::from(*zero), precision.name())
+    let zero = u8::from(*zero);
+    format!("dp {dp}{experts} · tp {tp}{shared}{context} · pp {pp} · zero {zero}{units} · {}", precision.name())
 }
 
 /// How many replicas there are: groups of those that share something, where there are several.
@@ -240,14 +243,31 @@ fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
     format!("{number:.decimals$} {}", units[unit])
 }
 
-/// Text from a file, without what could pass for something else on a terminal.
+/// No text from a file is shown with more characters.
+const LONGEST_TEXT: usize = 4096;
+/// No name from a file is shown with more characters: templates of C++ have names of many thousands.
+pub const LONGEST_NAME: usize = 512;
+
+/// Text from a file, without what could pass for something else, and not longer than anybody reads.
 pub fn printable(text: &str) -> String {
-    text.replace(|c: char| c.is_control() || turns_text(c), "\u{fffd}")
+    shortened(text, LONGEST_TEXT).replace(misleads, "\u{fffd}")
 }
 
-/// Whether a character has those after it stand in another order, so that a name looks like another one.
-fn turns_text(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// A name from a file, as [`printable`] text, and short enough for a table.
+pub fn printable_name(name: &str) -> String {
+    printable(&shortened(name, LONGEST_NAME))
+}
+
+/// Whether a character does something else than being seen: it moves the cursor or breaks the line, has those after it
+/// stand in another order, or cannot be seen at all, so that a name looks like another one.
+pub fn misleads(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}');
+    let breaks = matches!(c, '\u{2028}' | '\u{2029}');
+    let is_unseen = matches!(
+        c,
+        '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}'
+    );
+    c.is_control() || turns || breaks || is_unseen
 }
 
 /// A text cut to this many characters by leaving out its middle.
@@ -315,7 +335,7 @@ mod tests {
         assert_eq!([0.0, 0.041, 0.532].map(rough_percent), ["0%", "4.1%", "53%"]);
         assert_eq!([0.0, 0.041, 0.532].map(whole_percent), ["0%", "4%", "53%"]);
         assert_eq!([0.000_41, 0.041].map(fine_percent), ["0.041%", "4.1%"]);
-        assert_eq!([-0.05, 0.0, 0.1234].map(percent_more), ["-5.0%", "+0.0%", "+12.3%"]);
+        assert_eq!([-0.05, -0.0004, 0.1234].map(percent_more), ["-5.0%", "0.0%", "+12.3%"]);
     }
 
     #[test]
@@ -327,6 +347,17 @@ mod tests {
     fn text_of_others_does_no_harm() {
         assert_eq!(printable("a\u{1b}[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
         assert_eq!(printable("adam\u{202e}xyz"), "adam\u{fffd}xyz");
+        let misleading = ["\0\t\u{1b}\u{7f}\u{80}\u{9b}\u{9f}", "\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}"];
+        let more =
+            ["\u{2066}\u{2067}\u{2068}\u{2069}\u{200e}\u{200f}\u{61c}", "\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}"];
+        for text in misleading.iter().chain(&more) {
+            assert_eq!(printable(text), "\u{fffd}".repeat(text.chars().count()), "{text:?}");
+        }
+        for plain in ["void gemm<float, 128>(T*)", "модель ✓ 模型 …", "é·µ"] {
+            assert_eq!(printable(plain), plain);
+        }
+        assert_eq!(printable(&"é".repeat(1 << 20)).chars().count(), LONGEST_TEXT);
+        assert_eq!(printable_name(&"é\u{200b}".repeat(1 << 20)).chars().count(), LONGEST_NAME);
     }
 
     #[test]

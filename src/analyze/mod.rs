@@ -21,7 +21,12 @@ use anyhow::{Result, bail};
 use stepscope_analyzer::{Selection, StepChoice, analyze, analyze_with_overlay};
 use stepscope_plan::{Convention, possible_peak};
 
-use crate::{output::Output, progress, render::Format, source, words};
+use crate::{
+    output::Output,
+    progress,
+    render::{Format, json},
+    source, words,
+};
 use ranges::RankList;
 use trained::Trained;
 
@@ -90,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let text = match arguments.format {
         _ if arguments.brief => brief::written(&analysis),
         Format::Markdown => markdown::written(&analysis),
-        Format::Json => serde_json::to_string_pretty(&analysis)? + "\n",
+        Format::Json => json::written(&analysis)?,
         Format::Text | Format::Html => text::written(&analysis, output.columns()),
     };
     output.write(&text)

@@ -81,10 +81,23 @@ pub(super) fn facts(analysis: &Analysis) -> Vec<Fact> {
         fact("missing", missing(analysis)),
         fact("recorded", analysis.run.recording.as_ref().and_then(recording_cost::words)),
         fact("paused", analysis.run.paused.as_ref().map(own_profiler::words)),
+        fact("segments", segments(analysis)),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Which of the jobs that make up the run this is, and how the one before it ended.
+fn segments(analysis: &Analysis) -> Option<String> {
+    let all = &analysis.run.segments;
+    let index = all.iter().position(|segment| segment.is_analyzed)?;
+    let last = all.last()?.number;
+    let before = index.checked_sub(1).and_then(|index| all.get(index)).map(|before| {
+        let why = before.ended_by.as_deref().map_or_else(String::new, |why| format!(": {}", text::printable(why)));
+        format!("; {} before it is {}{why}", before.number, before.state.word())
+    });
+    Some(format!("{} of {last}, which continue one another{}", all[index].number, before.unwrap_or_default()))
 }
 
 /// What could not be found out about the program, and why.
@@ -293,17 +306,17 @@ fn memory(memory: &RankMemory) -> String {
         says += "; call torch.cuda.memory._record_memory_history() before the training to see its peak";
     }
     says + &memory.predicted.as_ref().map_or_else(String::new, |plan| {
-        let change = memory.peak_bytes as f64 / plan.total().max(1) as f64 - 1.0;
-        format!("; predicted {} ({})", text::bytes(plan.total()), text::percent_more(change))
+        let error = plan.total() as f64 / memory.peak_bytes.max(1) as f64 - 1.0;
+        format!("; predicted {} ({})", text::bytes(plan.total()), text::percent_more(error))
     })
 }
 
 /// What was predicted for a step, beside what was measured; nothing, where times are not compared.
 fn predicted(score: &PlanScore) -> Option<String> {
     let (step, low, high) = (score.step_time_ns?, score.step_time_low_ns?, score.step_time_high_ns?);
-    let measured = text::percent_more(step.measured / step.predicted - 1.0);
+    let error = text::percent_more(step.predicted / step.measured - 1.0);
     let range = text::durations_around(low as i64, step.predicted as i64, high as i64);
-    let mut says = format!("predicted step {} ({measured}), range {range}", text::duration(step.predicted as i64));
+    let mut says = format!("predicted step {} ({error}), range {range}", text::duration(step.predicted as i64));
     let tokens = score.tokens_per_second.map(|tokens| text::count(tokens.predicted.round() as u64));
     says += &tokens.map_or_else(String::new, |tokens| format!(", {tokens} tokens/s"));
     Some(says + &score.mfu.map_or_else(String::new, |mfu| format!(", MFU {}", text::percent(mfu.predicted))))

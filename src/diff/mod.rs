@@ -23,7 +23,7 @@ use crate::{
     analyze::{ranges, tera_flops},
     output::Output,
     progress,
-    render::Format,
+    render::{Format, json},
     source, terminal, words,
 };
 
@@ -137,7 +137,7 @@ fn written(
     };
     Ok(match format {
         Format::Text => text::written(diff, columns),
-        Format::Json => serde_json::to_string_pretty(diff)? + "\n",
+        Format::Json => json::written(diff)?,
         Format::Markdown => markdown::written(diff),
         Format::Html => html::written(base, other, selection, diff)?,
     })

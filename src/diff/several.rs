@@ -8,7 +8,7 @@ use super::{answer, html::scaling};
 use crate::render::{
     Format,
     html::{self, Section},
-    markdown,
+    json, markdown,
     table::{Table, Topic, UNKNOWN, known},
     text::{BOLD, titled},
 };
@@ -21,7 +21,7 @@ const NAME: usize = 14;
 pub(crate) fn written(format: Format, several: &Several, columns: usize) -> Result<String> {
     Ok(match format {
         Format::Text => of_terminal(several, columns),
-        Format::Json => serde_json::to_string_pretty(several)? + "\n",
+        Format::Json => json::written(several)?,
         Format::Markdown => {
             let mut text = format!("## {}\n", markdown::escaped(&best(several)));
             warnings(several).iter().for_each(|warning| {

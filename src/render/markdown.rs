@@ -25,13 +25,15 @@ pub(crate) fn open<H: AsRef<str>>(table: &Table<H>) -> String {
 fn written<H: AsRef<str>>(table: &Table<H>) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let columns = || 0..table.headers.len();
-    let mut text = line(columns().map(|column| escaped(table.header(column))).collect());
+    let mut written = line(columns().map(|column| escaped(table.header(column))).collect());
     let sides = columns().map(|column| if table.is_right(column) { "--:" } else { "---" });
-    text += &format!("|{}|\n", sides.collect::<Vec<_>>().join("|"));
+    written += &format!("|{}|\n", sides.collect::<Vec<_>>().join("|"));
     for row in &table.rows {
-        text += &line(row.iter().map(|cell| escaped(&cell.split_whitespace().collect::<Vec<_>>().join(" "))).collect());
+        let cell = |cell: &String| text::shortened(cell, text::LONGEST_NAME);
+        let on_one_line = |cell: String| cell.split_whitespace().collect::<Vec<_>>().join(" ");
+        written += &line(row.iter().map(|whole| escaped(&on_one_line(cell(whole)))).collect());
     }
-    text
+    written
 }
 
 /// Text that is shown as it is.

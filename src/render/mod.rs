@@ -2,6 +2,7 @@
 //! comes from files.
 
 pub(crate) mod html;
+pub(crate) mod json;
 pub(crate) mod markdown;
 pub(crate) mod table;
 pub(crate) mod text;

@@ -33,7 +33,7 @@ pub(crate) fn titled<H: AsRef<str>>(table: &Table<H>, columns: usize) -> String 
 /// A table that fits: its widest column of text is cut, and then the last columns are left out, which is said.
 fn fitted<H: AsRef<str>>(table: &Table<H>, columns: usize) -> String {
     let mut rows: Vec<Vec<String>> =
-        table.rows.iter().map(|row| row.iter().map(|cell| text::printable(cell)).collect()).collect();
+        table.rows.iter().map(|row| row.iter().map(|cell| text::printable_name(cell)).collect()).collect();
     let width = |column: usize| {
         let header = table.header(column).chars().count();
         rows.iter().map(|row| row[column].chars().count()).chain([header]).max().unwrap_or(0)

@@ -4,13 +4,11 @@
 //! and nobody else can put anything in their place.
 
 use std::{
-    fs::{self, File},
+    fs,
     hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
-
-use stepscope_traces::open_regular;
 
 use crate::cache;
 
@@ -35,11 +33,12 @@ pub(super) fn unpack(files: &[PackedFile<'_>], parent: &Path) -> io::Result<Path
 fn put(file: &Path, content: &[u8]) -> io::Result<()> {
     let mut there = Vec::new();
     let longest = content.len() as u64 + 1;
-    if open_regular(file).and_then(|opened| opened.take(longest).read_to_end(&mut there)).is_ok() && there == content {
+    if cache::open_own(file).and_then(|opened| opened.take(longest).read_to_end(&mut there)).is_ok() && there == content
+    {
         return Ok(());
     }
     let draft = file.with_extension(format!("{:016x}", RandomState::new().hash_one(std::process::id())));
-    let written = File::create_new(&draft)?.write_all(content);
+    let written = cache::create_own(&draft)?.write_all(content);
     written.and_then(|()| fs::rename(&draft, file)).inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
@@ -58,9 +57,9 @@ mod tests {
         let made = entry.metadata().unwrap().modified().unwrap();
         assert_eq!(unpack(&files, directory.path()).unwrap(), folder);
         assert_eq!(entry.metadata().unwrap().modified().unwrap(), made, "it was there");
-        // A link, whatever it leads to, is replaced and not written through.
+        // A link is replaced and not written through, also where it leads to the same for now.
         let victim = directory.path().join("victim");
-        fs::write(&victim, "somebody's").unwrap();
+        fs::write(&victim, "entry").unwrap();
         fs::remove_file(&entry).unwrap();
         symlink(&victim, &entry).unwrap();
         fs::write(folder.join("module/part.py"), "half").unwrap();
@@ -68,7 +67,8 @@ mod tests {
         for (name, content) in files {
             assert_eq!(fs::read(folder.join(name)).unwrap(), content);
         }
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "somebody's");
+        assert!(fs::symlink_metadata(&entry).unwrap().is_file());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "entry");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no drafts are left");
         let other = unpack(&[("entry.py", b"another")], directory.path()).unwrap();
         assert_ne!(other, folder, "another version is beside it");

@@ -5,9 +5,14 @@ pub(crate) mod flame;
 pub(crate) mod lines;
 pub(crate) mod scatter;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+use sha2::{Digest, Sha256};
 use stepscope_plan::text;
 
 use super::table::Table;
+
+/// The scripts of every page.
+const SCRIPTS: [&str; 2] = [include_str!("timeline.js"), include_str!("script.js")];
 
 /// Longer tables can be folded.
 const SHORT: usize = 16;
@@ -18,19 +23,30 @@ const NARROW: usize = 5;
 pub(crate) fn page(title: &str, head: &str, sections: &[Section]) -> String {
     let contents: String = sections.iter().map(Section::link).collect();
     let sections: String = sections.iter().map(Section::written).collect();
+    let scripts: String = SCRIPTS.iter().map(|script| format!("<script type=\"module\">{script}</script>\n")).collect();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{} · stepscope</title>\n\
          <style>\n{}</style>\n</head>\n<body>\n<nav aria-label=\"Contents\">\n\
          <input type=\"search\" placeholder=\"search ( / )\" aria-label=\"Search kernels, operators and modules\">\n\
          <output></output>\n<ul>\n{contents}</ul>\n</nav>\n<main>\n{head}{sections}<footer>stepscope {}</footer>\n</main>\n\
-         <script type=\"module\">\n{}</script>\n<script type=\"module\">\n{}</script>\n</body>\n</html>\n",
+         {scripts}</body>\n</html>\n",
+        policy(),
         escaped(title),
         include_str!("style.css"),
         env!("CARGO_PKG_VERSION"),
-        include_str!("timeline.js"),
-        include_str!("script.js"),
+    )
+}
+
+/// What a browser lets a page do: run these scripts and no other, and ask nothing of anybody. So even a name that got into
+/// the page as more than text does nothing.
+fn policy() -> String {
+    let hashes = SCRIPTS.map(|script| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(script))));
+    format!(
+        "default-src 'none'; script-src {}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+        hashes.join(" ")
     )
 }
 
@@ -82,7 +98,7 @@ pub(crate) fn table<H: AsRef<str>>(table: &Table<H>) -> String {
     for row in &table.rows {
         text += "<tr>";
         for (column, cell) in row.iter().enumerate() {
-            text += &format!("<td{}>{}</td>", side(column), escaped(cell));
+            text += &format!("<td{}>{}</td>", side(column), escaped(&text::shortened(cell, text::LONGEST_NAME)));
         }
         text += "</tr>\n";
     }

@@ -23,7 +23,11 @@ for (const button of document.querySelectorAll("th button")) {
 }
 // Tables are copied as CSV, with what a search leaves of them.
 const csv = (table) => {
-  const cell = ({ textContent: text }) => (/[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
+  const cell = ({ textContent, className }) => {
+    // A name that begins as a formula does stays a name in spreadsheets. Figures may be negative.
+    const text = className !== "right" && /^\s*[=+\-@]/.test(textContent) ? `'${textContent}` : textContent;
+    return /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+  };
   const rows = [...table.rows].filter((row) => !row.hidden);
   return rows.map((row) => [...row.cells].map(cell).join(",")).join("\n") + "\n";
 };

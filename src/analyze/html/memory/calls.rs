@@ -21,7 +21,7 @@ pub(super) fn words(call: &str) -> String {
 /// How a node is named in full.
 pub(super) fn name(name: CallName<'_>) -> String {
     match name {
-        CallName::Known(call) => text::printable(call),
+        CallName::Known(call) => text::printable_name(call),
         CallName::Unknown => "(not recorded)".into(),
         CallName::Others(calls) => format!("others ({})", text::counted(calls, "call")),
     }

@@ -241,7 +241,7 @@ impl Page {
 
     fn push(&mut self, name: &str, family: Family, says: String, (bytes, flops): (Option<u64>, Option<u64>)) -> usize {
         let next = self.about.names.len();
-        let name = *self.names.entry(text::printable(name)).or_insert_with_key(|name| {
+        let name = *self.names.entry(text::printable_name(name)).or_insert_with_key(|name| {
             self.about.names.push(name.clone());
             next
         });
