@@ -24,12 +24,12 @@ fn main() -> Outcome<()> {
     let millions = [&small, &large, &wide].map(|analysis| format!("{:.1} M", analysis.spans as f64 / 1e6)).join(", ");
     let linear = (large.seconds.value / large.spans as f64) / (small.seconds.value / small.spans as f64);
     table.at_most("10 M spans on one rank", "s", 4.0, large.seconds);
-    table.at_most("its memory", "MB", 1000.0, Estimate::exact(large.megabytes));
+    table.at_most("memory of one rank", "MB", 1000.0, Estimate::exact(large.megabytes));
     table.at_most("64 ranks of 1 M spans", "s", 40.0, wide.seconds);
-    table.at_most("its memory", "MB", 1000.0, Estimate::exact(wide.megabytes));
+    table.at_most("memory of 64 ranks", "MB", 1000.0, Estimate::exact(wide.megabytes));
     table.at_most("a span of 10 M over one of 1 M", "x", 1.5, Estimate::exact(linear));
     println!("{table}\n\nspans of the three runs: {millions}");
-    Ok(())
+    table.end()
 }
 
 /// A rank of a training job; more steps are more spans.

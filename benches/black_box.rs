@@ -46,7 +46,7 @@ fn main() -> Outcome<()> {
         lines.push(part.run(&mut table)?);
     }
     println!("\n{table}\n\n{}", lines.join("\n"));
-    Ok(())
+    table.end()
 }
 
 impl Part {

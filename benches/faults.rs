@@ -163,7 +163,7 @@ fn main() -> Outcome<()> {
             println!("without {}: {found:?}", fault.name);
         }
     }
-    Ok(())
+    table.end()
 }
 
 impl Rounds {

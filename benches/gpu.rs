@@ -55,7 +55,7 @@ fn main() -> Outcome<()> {
         ));
     }
     println!("{table}\n\n{}", notes.join("\n"));
-    Ok(())
+    table.end()
 }
 
 /// The bar for one GPU: 1.1 B parameters.

@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::io::copy(&mut MultiGzDecoder::new(File::open(&file)?), &mut File::create(&unpacked)?)?;
     table.at_most("the same unpacked", "s", 1.5, binary::analysis(&unpacked)?.seconds);
     fs::remove_file(&unpacked)?;
-    table.at_most("its memory", "MB", 500.0, Estimate::exact(timed.megabytes));
+    table.at_most("memory of a trace", "MB", 500.0, Estimate::exact(timed.megabytes));
     table.at_most("who launched what, beside without", "", 1.3, launchers(scratch.path())?);
     let survey = Run::of_source(&file)?.ranks[0].survey()?;
     if !survey.loss.is_none() {
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let spans = survey.spans.rows as f64 / 1e6;
     println!("{table}\n\n{megabytes:.0} MB of JSON, {packed:.0} MB packed, {spans:.1} M spans");
-    Ok(())
+    table.end()
 }
 
 /// How much longer it takes than to unpack the file and count its lines, in turns.

@@ -67,7 +67,7 @@ fn main() -> Outcome<()> {
     train(&scratch.path().join("training"), &mut table)?;
     draw(&scratch.path().join("wide"), &mut table)?;
     println!("{table}");
-    Ok(())
+    table.end()
 }
 
 fn options(run: &Path) -> Options {

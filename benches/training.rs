@@ -39,7 +39,7 @@ fn main() -> Outcome<()> {
         "two that are not recorded, compared in the same way: {:.3}x ({:.3}..{:.3})",
         same.value, same.low, same.high
     );
-    Ok(())
+    table.end()
 }
 
 fn start(config: &TrainConfig, recorder: Recorder) -> Outcome<TrainingRank> {

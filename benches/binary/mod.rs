@@ -72,6 +72,13 @@ pub(crate) fn export(run: &Path, file: &Path, limit: Option<u64>) -> Result<Take
     taken(&mut export)
 }
 
+/// Exports a run as tables, into a new directory.
+pub(crate) fn export_tables(run: &Path, directory: &Path) -> Result<Taken, Box<dyn Error>> {
+    let mut export = Command::new(env!("CARGO_BIN_EXE_stepscope"));
+    export.arg("export").arg(run).args(["--format", "parquet", "-o"]).arg(directory).stderr(Stdio::null());
+    taken(&mut export)
+}
+
 /// Analyzes a run once.
 pub(crate) fn analyze(run: &Path) -> Result<Taken, Box<dyn Error>> {
     let mut analyze = Command::new(env!("CARGO_BIN_EXE_stepscope"));
