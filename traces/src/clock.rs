@@ -1,5 +1,6 @@
 //! The rank's clock, and what ties it to the time of day.
 
+use chrono::{DateTime, Utc};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +9,11 @@ use crate::ids::Nanos;
 /// Now, on the clock every rank of this machine shares: `CLOCK_MONOTONIC`.
 pub fn now() -> Nanos {
     read(ClockId::CLOCK_MONOTONIC)
+}
+
+/// The time of day, also where that is before 1970: on a machine whose clock was never set.
+pub(crate) fn time_of_day() -> DateTime<Utc> {
+    DateTime::from_timestamp_nanos(read(ClockId::CLOCK_REALTIME).0)
 }
 
 fn read(clock: ClockId) -> Nanos {

@@ -91,6 +91,19 @@ pub enum IncidentKind {
 }
 
 impl IncidentKind {
+    /// All of them.
+    pub const ALL: [IncidentKind; 9] = [
+        IncidentKind::SlowStep,
+        IncidentKind::LossNotFinite,
+        IncidentKind::Hang,
+        IncidentKind::OutOfMemory,
+        IncidentKind::Exception,
+        IncidentKind::Interrupted,
+        IncidentKind::Terminated,
+        IncidentKind::Killed,
+        IncidentKind::Failed,
+    ];
+
     /// The word for it in files and on screen.
     pub fn word(self) -> &'static str {
         match self {

@@ -65,7 +65,7 @@ fn describe(ordinal: c_int, beside: usize) -> Option<Gpu> {
     let device = device::get(ordinal).ok()?;
     let name = device::get_name(device).ok()?;
     let CUuuid { bytes } = device::get_uuid(device).ok()?;
-    // SAFETY: it is a device.
+    // SAFETY: the device is one that CUDA has just given.
     let memory_bytes = unsafe { device::total_mem(device) }.ok().map(|bytes| bytes as u64);
     // What precision the program computes in is not known; this is what most train in, and the run says so.
     let peak_flops = KnownDevice::named(&name).ok().map(|device| device.peaks.of(Precision::Bf16));
@@ -131,7 +131,7 @@ mod tests {
         assert!(wait_until_done_within(Duration::from_secs(60)) && wait_until_done_within(Duration::from_secs(60)));
         match Gpu::in_use() {
             Some(gpu) => assert!(!gpu.description.name.is_empty() && gpu.description.memory_bytes > Some(0)),
-            None => skipped(&"no GPU is in use"),
+            None => skipped("gpu", &"no GPU is in use"),
         }
     }
 }

@@ -13,6 +13,9 @@
 
 mod c_text;
 mod exit;
+#[cfg(test)]
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
 mod gpu;
 mod gpu_window;
 mod nccl;

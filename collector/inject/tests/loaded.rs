@@ -252,7 +252,7 @@ fn nccl_finds_a_table_of_each_version_and_its_groups_are_known() {
 #[test]
 fn the_library_exports_what_others_look_for_and_nothing_else() {
     let Ok(output) = Command::new("nm").args(["-D", "--defined-only"]).arg(Injected::path()).output() else {
-        return skipped(&"there is no nm to list symbols with");
+        return skipped("tools", &"there is no nm to list symbols with");
     };
     let listed = String::from_utf8(output.stdout).unwrap();
     let symbols: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
@@ -432,7 +432,7 @@ impl Injected {
         type Mark = unsafe extern "C" fn(u32, u64, u64) -> u32;
         // SAFETY: that is its type, and any numbers will do.
         let mark = unsafe { self.0.get::<Mark>(b"stepscope_torch_mark").unwrap() };
-        // SAFETY: as above.
+        // SAFETY: any numbers will do, and the library stays loaded.
         events.iter().for_each(|event| _ = unsafe { mark(*event, 7, 0) });
     }
 

@@ -66,7 +66,7 @@ mod tests {
         match there {
             Ok(_library) => assert_eq!(demangler.demangle(mangled), "void f<4096ul, true>(float*, void (*)())"),
             Err(error) => {
-                skipped(&format!("there is no C++ library: {error}"));
+                skipped("tools", &format!("there is no C++ library: {error}"));
                 assert_eq!(demangler.demangle(mangled), mangled.to_str().unwrap());
             }
         }

@@ -154,7 +154,7 @@ fn calls(domain: CUpti_CallbackDomain) -> impl Iterator<Item = (u32, String)> {
         let mut name: *const c_char = ptr::null();
         // SAFETY: a place to write to; what is written there is a constant of CUPTI.
         let result = unsafe { sys::cuptiGetCallbackName(domain, call, &mut name) };
-        // SAFETY: as above.
+        // SAFETY: CUPTI wrote it, it is not null, and names of calls are constants that end in a zero.
         let name = (is_success(result) && !name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
         name.map(|name| (call, name.to_string_lossy().into_owned()))
     })
@@ -163,16 +163,16 @@ fn calls(domain: CUpti_CallbackDomain) -> impl Iterator<Item = (u32, String)> {
 /// Traces nothing from now on, and watches no calls.
 pub(crate) fn disable() {
     if subscriber::is_there() {
-        // SAFETY: it is ours. Otherwise launches take longer until CUPTI is let go of.
+        // SAFETY: the subscriber is ours, and there. Otherwise launches take longer until CUPTI is let go of.
         unsafe { sys::cuptiEnableDomain(0, subscriber::current(), DRIVER) };
         // Whether there are graphs matters until then.
         for call in watched_calls::numbers_of_graphs() {
-            // SAFETY: as for those that are watched while it traces.
+            // SAFETY: the subscriber is ours, and its callback takes calls of the driver, of which this is one.
             unsafe { sys::cuptiEnableCallback(1, subscriber::current(), DRIVER, call) };
         }
     }
     for kind in kinds(Traced { memory: true, whole_graphs: true }).chain(CallKind::ALL.map(records_of)) {
-        // SAFETY: it is attached. One that was not enabled is none to worry about.
+        // SAFETY: CUPTI is loaded. A kind that was not enabled is none to worry about.
         unsafe { sys::cuptiActivityDisable(kind) };
     }
 }
@@ -180,7 +180,8 @@ pub(crate) fn disable() {
 /// Lets CUPTI hand over the buffers in which every record is complete; or all of them, and what is not complete is lost.
 pub(crate) fn flush(forced: bool) {
     let flag = if forced { CUpti_ActivityFlag::CUPTI_ACTIVITY_FLAG_FLUSH_FORCED as u32 } else { 0 };
-    // SAFETY: it is attached. If it fails, the buffers come later or not at all, which is then counted.
+    // SAFETY: CUPTI is loaded, and its callbacks for buffers are registered. If it fails, the buffers come later or not at all,
+    // which is then counted.
     unsafe { sys::cuptiActivityFlushAll(flag) };
 }
 

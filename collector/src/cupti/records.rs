@@ -555,9 +555,9 @@ pub(crate) mod tests {
             // SAFETY: the name is static.
             assert!(unsafe { read_one(&page.bytes[..length], 0) }.is_none(), "{length}");
         }
-        // SAFETY: as above.
+        // SAFETY: the name is static, and outlives the page.
         assert!(unsafe { read_one(&page.bytes[..200], 0) }.is_some());
-        // SAFETY: as above.
+        // SAFETY: nothing is read so far behind the end of the page.
         assert!(unsafe { read_one(&page.bytes, usize::MAX) }.is_none());
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn version(library: Library) -> Option<String> {
         }
         Library::Nvrtc => {
             let (mut major, mut minor) = (0, 0);
-            // SAFETY: as above.
+            // SAFETY: the library is loaded, and both numbers are there to be written to.
             let result = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
             (result == nvrtc::sys::nvrtcResult::NVRTC_SUCCESS).then(|| format!("{major}.{minor}"))
         }
@@ -53,7 +53,7 @@ pub(super) fn version(library: Library) -> Option<String> {
             use cublas::sys::libraryPropertyType_t::{MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
             let [major, minor, patch] = [MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL].map(|property| {
                 let mut number = 0;
-                // SAFETY: as above.
+                // SAFETY: the library is loaded, and the number is there to be written to.
                 let result = unsafe { cublas::sys::cublasGetProperty(property, &mut number) };
                 (result == cublas::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS).then_some(number)
             });
@@ -63,7 +63,7 @@ pub(super) fn version(library: Library) -> Option<String> {
         Library::Cudnn => Some(in_hundreds(unsafe { cudnn::sys::cudnnGetVersion() } as u64)),
         Library::Nccl => {
             let mut number = 0;
-            // SAFETY: as above.
+            // SAFETY: the library is loaded, and the number is there to be written to.
             let result = unsafe { nccl::sys::ncclGetVersion(&mut number) };
             (result == nccl::sys::ncclResult_t::ncclSuccess).then(|| in_hundreds(number as u64))
         }
@@ -132,7 +132,7 @@ pub(super) fn gpus() -> Vec<Gpu> {
             name: driver::device::get_name(device).ok()?,
             uuid: None,
             pci_bus: None,
-            // SAFETY: as above.
+            // SAFETY: the device is one that CUDA has just given.
             memory_bytes: unsafe { driver::device::total_mem(device) }.ok().map(|bytes| bytes as u64),
             compute_capability: major.zip(minor).map(|(major, minor)| format!("{major}.{minor}")),
             readings: Vec::new(),

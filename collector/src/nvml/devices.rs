@@ -171,7 +171,7 @@ mod tests {
             Err(error) => {
                 let is_missing = matches!(error, NvmlUnavailable::Missing(_));
                 assert_eq!(is_missing, libraries::open(Library::Nvml).is_err(), "{error}");
-                skipped(&error);
+                skipped("gpu", &error);
             }
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fuzz::fuzz;
 
 /// Names of public traces and of our own, sorted by hand.
 const SORTED: &str = include_str!("../../tests/fixtures/kernel-names.tsv");
@@ -14,6 +15,15 @@ fn real_names_are_sorted_as_by_hand() {
         .collect();
     let share = wrong.len() as f64 / lines.len() as f64;
     assert!(share <= 0.01, "{} of {} names are wrong:\n{}", wrong.len(), lines.len(), wrong.join("\n"));
+}
+
+#[test]
+fn fuzzed_names() {
+    let names = SORTED.lines().filter_map(|line| Some(line.split('\t').nth(2)?.as_bytes().to_vec()));
+    fuzz!(names.step_by(10).collect(), |bytes: &[u8]| {
+        let name = String::from_utf8_lossy(bytes);
+        !KernelKind::of(&name).family.word().is_empty() && KernelKind::communication(&name).is_none_or(|_| true)
+    });
 }
 
 #[test]

@@ -2,8 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "../mutations/mod.rs"]
-mod mutations;
+/// Damages inputs, and bounds what reading them costs.
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
+
+/// Reads bytes as if they were a file.
+#[path = "../reads/mod.rs"]
+mod reads;
 
 use std::{
     fs,
@@ -15,6 +20,8 @@ use flate2::{Compression, write::GzEncoder};
 use stepscope_plan::Axis;
 use stepscope_traces::{InFlight, Nanos, OperationState, Rank, RankInfo, Run, RunSource, SpanKind, State, Window};
 use tempfile::TempDir;
+
+use crate::{fuzz::fuzz, reads::Reads};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/flight_recorder").join(name)
@@ -147,16 +154,15 @@ fn other_versions_are_named() {
 }
 
 #[test]
-fn damaged_pickles_end_in_a_run_or_an_error() {
-    mutations::read_damaged(&fs::read(fixture("loader/nccl_trace_rank_3")).unwrap(), "nccl_trace_rank_3");
+fn fuzzed_pickles() {
+    let reads = Reads::named("nccl_trace_rank_3");
+    fuzz!(vec![fs::read(fixture("loader/nccl_trace_rank_3")).unwrap()], |bytes: &[u8]| reads.read(bytes));
 }
 
 #[test]
-fn damaged_json_ends_in_a_run_or_an_error() {
-    mutations::read_damaged(
-        &fs::read(fixture("loader-json/nccl_trace_rank_3.json")).unwrap(),
-        "nccl_trace_rank_3.json",
-    );
+fn fuzzed_json() {
+    let reads = Reads::named("nccl_trace_rank_3.json");
+    fuzz!(vec![fs::read(fixture("loader-json/nccl_trace_rank_3.json")).unwrap()], |bytes: &[u8]| reads.read(bytes));
 }
 
 /// A rank's dump, changed and put into a folder of its own beside that of rank 2.

@@ -5,7 +5,7 @@ use std::fs;
 use proptest::prelude::*;
 use stepscope_traces::{Counter, Loss, Run, Span, SpanKind, Window};
 
-use crate::{figures::activities, mutations::read_damaged, packed, read_bytes, text, trace_of};
+use crate::{figures::activities, fuzz::fuzz, packed, read_bytes, reads::Reads, text, trace_of};
 
 #[test]
 fn a_trace_that_is_cut_off_is_read_as_far_as_it_goes() {
@@ -44,11 +44,14 @@ fn what_is_lost_of_a_trace_is_lost_of_its_copy() {
 }
 
 #[test]
-fn whatever_is_damaged_reading_ends() {
+fn fuzzed_traces() {
     let whole = text("ddp/rank0.json.gz");
     let events = whole.split_once("\"traceEvents\": [").unwrap().1.split("\n  },");
     let some: Vec<&str> = events.step_by(97).take(40).collect();
-    read_damaged(trace_of(&(some.join("\n  },") + "\n  }")).as_bytes(), "trace.json");
+    let some = trace_of(&(some.join("\n  },") + "\n  }")).into_bytes();
+    let packed = packed(&some);
+    let reads = Reads::named("trace.json");
+    fuzz!(vec![some, packed], |bytes: &[u8]| reads.read(bytes));
 }
 
 #[test]

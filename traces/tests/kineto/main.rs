@@ -5,9 +5,13 @@
 /// Torn, damaged and hostile traces.
 mod damage;
 
-/// Damages a file again and again.
-#[path = "../mutations/mod.rs"]
-mod mutations;
+/// Damages inputs, and bounds what reading them costs.
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
+
+/// Reads bytes as if they were a file.
+#[path = "../reads/mod.rs"]
+mod reads;
 
 /// Where time goes, told in another way than the analyzer does.
 mod figures;

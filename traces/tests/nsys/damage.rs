@@ -1,9 +1,13 @@
-use std::{env, fs, path::Path};
+use std::fs;
 
 use rusqlite::params;
 use stepscope_traces::{Run, State, Window};
 
-use crate::export::{Export, activities, global};
+use crate::{
+    export::{Export, activities, global},
+    fuzz::fuzz,
+    reads::Reads,
+};
 
 /// A small export with something in every table.
 fn export() -> Export {
@@ -36,55 +40,10 @@ fn export() -> Export {
     export
 }
 
-/// Opens and reads all of it, whatever comes of that.
-fn read_all(path: &Path) {
-    if let Ok(run) = Run::of_source(path) {
-        run.ranks.iter().for_each(|rank| drop(rank.read(Window::ALL)));
-    }
-}
-
-/// Damages an export so many times, each time in another way.
-fn damage(times: u64, seed: u64) {
-    let export = export();
-    let whole = fs::read(export.path()).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("damaged.sqlite");
-    let mut random = fastrand::Rng::with_seed(seed);
-    for _ in 0..times {
-        let mut bytes = whole.clone();
-        match random.u32(0..8) {
-            0 => bytes.truncate(random.usize(..bytes.len())),
-            1 => {
-                // A page is that of another place.
-                let (from, to) = (random.usize(..bytes.len() / 4096), random.usize(1..bytes.len() / 4096));
-                bytes.copy_within(from * 4096..(from + 1) * 4096, to * 4096);
-            }
-            2 => {
-                let (start, length) = (random.usize(16..bytes.len()), random.usize(1..512));
-                let end = (start + length).min(bytes.len());
-                random.fill(&mut bytes[start..end]);
-            }
-            3 => {
-                // The heads of pages say where everything is.
-                let page = random.usize(1..bytes.len() / 4096) * 4096;
-                (0..random.usize(1..4)).for_each(|_| bytes[page + random.usize(..64)] = random.u8(..));
-            }
-            _ => {
-                for _ in 0..random.usize(1..8) {
-                    let at = random.usize(16..bytes.len());
-                    bytes[at] ^= 1 << random.u32(0..8);
-                }
-            }
-        }
-        fs::write(&path, bytes).unwrap();
-        read_all(&path);
-    }
-}
-
 #[test]
-fn no_damage_is_more_than_an_error() {
-    let times = env::var("STEPSCOPE_MUTATIONS").ok().and_then(|times| times.parse().ok());
-    damage(times.unwrap_or(2_000), 7);
+fn fuzzed_exports() {
+    let (export, reads) = (export(), Reads::named("damaged.sqlite"));
+    fuzz!(vec![fs::read(export.path()).unwrap()], |bytes: &[u8]| reads.read(bytes));
 }
 
 #[test]

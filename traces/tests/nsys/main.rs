@@ -8,6 +8,14 @@ mod damage;
 /// Makes exports.
 mod export;
 
+/// Damages inputs, and bounds what reading them costs.
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
+
+/// Reads bytes as if they were a file.
+#[path = "../reads/mod.rs"]
+mod reads;
+
 /// What GPUs were sampled for.
 mod metrics;
 

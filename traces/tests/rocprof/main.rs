@@ -2,8 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "../mutations/mod.rs"]
-mod mutations;
+/// Damages inputs, and bounds what reading them costs.
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
+
+/// Reads bytes as if they were a file.
+#[path = "../reads/mod.rs"]
+mod reads;
 
 use std::{fs, io::Write};
 
@@ -11,6 +16,8 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use stepscope_traces::{Loss, Run, SpanKind, State, Window};
 use tempfile::TempDir;
+
+use crate::{fuzz::fuzz, reads::Reads};
 
 fn agent(handle: u64, kind: u32, number: u32, name: &str) -> Value {
     json!({
@@ -204,8 +211,9 @@ fn a_torn_file_is_read_as_far_as_it_is_there() {
 }
 
 #[test]
-fn damage_costs_what_it_hits() {
-    mutations::read_damaged(&results(&json!([process()])), "908_results.json");
+fn fuzzed_results() {
+    let reads = Reads::named("908_results.json");
+    fuzz!(vec![results(&json!([process()]))], |bytes: &[u8]| reads.read(bytes));
 }
 
 /// Objects inside of objects inside of objects are not followed without end.

@@ -1,10 +1,10 @@
-use std::fs;
+use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::{Value, json};
 use stepscope_plan::{Axis, ModelShape, ParallelLayout};
 use stepscope_traces::{
     Counter, CounterSample, Group, GroupInfo, Nanos, Rank, RankInfo, RankWriter, Run, RunInfo, SCHEMA_VERSION, State,
-    TraceError,
+    TraceError, Window,
 };
 
 use crate::events::WrittenRun;
@@ -158,6 +158,26 @@ fn a_removed_directory_is_noticed() {
     let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();
     fs::remove_dir_all(&path).unwrap();
     assert!(matches!(writer.flush(), Err(TraceError::Vanished { .. })));
+}
+
+#[test]
+fn runs_of_every_schema_that_was_ever_written_are_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/runs");
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    let mut schemas = BTreeSet::new();
+    for path in paths {
+        let run = Run::open(&path).unwrap();
+        schemas.insert(run.info.schema);
+        for rank in &run.ranks {
+            let (data, loss) = rank.read(Window::ALL).unwrap();
+            assert!(loss.is_none(), "{}: {loss:?}", path.display());
+            let written = rank.info.written.unwrap();
+            let read = (data.spans.len(), data.memory.len(), data.counters.len());
+            let rows = (written.spans, written.memory, written.counters);
+            assert_eq!((read.0 as u64, read.1 as u64, read.2 as u64), rows, "{}", path.display());
+        }
+    }
+    assert!(schemas.into_iter().eq(1..=SCHEMA_VERSION), "there is no fixture of a schema");
 }
 
 #[test]

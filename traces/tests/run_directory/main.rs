@@ -14,6 +14,13 @@ mod pieces;
 /// Torn and damaged files: nothing panics, nothing wrong is read, what is lost is counted.
 mod damage;
 
+/// Every file, by the fuzzer.
+mod fuzzed;
+
+/// Damages inputs, and bounds what reading them costs.
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
+
 /// Who may write where, and which versions are read.
 mod directory;
 

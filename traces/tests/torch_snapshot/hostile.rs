@@ -5,8 +5,9 @@ use proptest::{prelude::*, test_runner::Config};
 use stepscope_traces::{ImportError, MemoryEvent, SnapshotError, State, TraceError};
 
 use crate::{
-    mutations::read_damaged,
+    fuzz::fuzz,
     pickle_writer::{Frames, ImportedRank, Python, Snapshot, import},
+    reads::Reads,
 };
 
 const FORWARD: Frames = &[("at::native::silu", "??"), ("forward", "model.py")];
@@ -188,8 +189,9 @@ fn what_is_something_else_is_called_by_its_name() {
 }
 
 #[test]
-fn whatever_is_damaged_reading_ends() {
-    read_damaged(&snapshot(2).pickle(), "rank0.pickle");
+fn fuzzed_snapshots() {
+    let reads = Reads::named("rank0.pickle");
+    fuzz!(vec![snapshot(2).pickle()], |bytes: &[u8]| reads.read(bytes));
 }
 
 #[test]

@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-/// Damages a file again and again.
-#[path = "../mutations/mod.rs"]
-mod mutations;
+/// Damages inputs, and bounds what reading them costs.
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
+
+/// Reads bytes as if they were a file.
+#[path = "../reads/mod.rs"]
+mod reads;
 
 /// Pickles, and snapshots made of them.
 mod pickle_writer;

@@ -68,7 +68,7 @@ fn a_real_training_is_told_apart() {
 fn a_whole_training_is_told_apart() {
     match std::env::var_os("STEPSCOPE_TORCH_SNAPSHOT") {
         Some(path) => check(path.as_ref()),
-        None => skipped(&"STEPSCOPE_TORCH_SNAPSHOT names no snapshot to check"),
+        None => skipped("files", &"STEPSCOPE_TORCH_SNAPSHOT names no snapshot to check"),
     }
 }
 

@@ -4,7 +4,8 @@ use stepscope_traces::{Run, State, Window};
 
 use crate::{
     error_of,
-    mutations::read_damaged,
+    fuzz::fuzz,
+    reads::Reads,
     run_of,
     writer::{Message, PlaneWriter, Stat, environment, space},
 };
@@ -35,8 +36,9 @@ fn profile() -> Vec<u8> {
 }
 
 #[test]
-fn damage_costs_what_it_hits() {
-    read_damaged(&profile(), "host.xplane.pb");
+fn fuzzed_profiles() {
+    let reads = Reads::named("host.xplane.pb");
+    fuzz!(vec![profile()], |bytes: &[u8]| reads.read(bytes));
 }
 
 #[test]

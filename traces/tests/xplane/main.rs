@@ -8,8 +8,12 @@ mod damage;
 /// Profiles of GPUs.
 mod gpu;
 
-#[path = "../mutations/mod.rs"]
-mod mutations;
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
+
+/// Reads bytes as if they were a file.
+#[path = "../reads/mod.rs"]
+mod reads;
 
 /// What is a profile and what is not.
 mod sources;

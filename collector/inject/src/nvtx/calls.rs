@@ -31,17 +31,17 @@ fn start(domain: Domain, name: &str) -> u64 {
 ///
 /// All of these are called by NVTX, with what the program gave it, which is as NVTX wants it.
 pub(super) unsafe extern "C" fn range_push(name: *const c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or a text that ends in a zero.
     push(Domain::NONE, &unsafe { c_text::read(name) })
 }
 
 pub(super) unsafe extern "C" fn range_push_wide(name: *const Wide) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or wide characters that end in a zero.
     push(Domain::NONE, &unsafe { texts::read_wide(name) })
 }
 
 pub(super) unsafe extern "C" fn range_push_with(attributes: *const EventAttributes) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or attributes that say how large they are.
     push(Domain::NONE, &unsafe { texts::message(attributes) })
 }
 
@@ -50,7 +50,8 @@ pub(super) unsafe extern "C" fn range_pop() -> c_int {
 }
 
 pub(super) unsafe extern "C" fn domain_range_push(domain: *const c_void, attributes: *const EventAttributes) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or attributes that say how large they are; and a domain
+    // that we made.
     push(Domain(domain.addr()), &unsafe { named(domain, attributes) })
 }
 
@@ -59,22 +60,23 @@ pub(super) unsafe extern "C" fn domain_range_pop(domain: *const c_void) -> c_int
 }
 
 pub(super) unsafe extern "C" fn range_start(name: *const c_char) -> u64 {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or a text that ends in a zero.
     start(Domain::NONE, &unsafe { c_text::read(name) })
 }
 
 pub(super) unsafe extern "C" fn range_start_wide(name: *const Wide) -> u64 {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or wide characters that end in a zero.
     start(Domain::NONE, &unsafe { texts::read_wide(name) })
 }
 
 pub(super) unsafe extern "C" fn range_start_with(attributes: *const EventAttributes) -> u64 {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or attributes that say how large they are.
     start(Domain::NONE, &unsafe { texts::message(attributes) })
 }
 
 pub(super) unsafe extern "C" fn domain_range_start(domain: *const c_void, attributes: *const EventAttributes) -> u64 {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or attributes that say how large they are; and a domain
+    // that we made.
     start(Domain(domain.addr()), &unsafe { named(domain, attributes) })
 }
 
@@ -87,22 +89,22 @@ pub(super) unsafe extern "C" fn domain_range_end(_: *const c_void, id: u64) {
 }
 
 pub(super) unsafe extern "C" fn register_text(_: *const c_void, text: *const c_char) -> *const c_void {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or a text that ends in a zero.
     texts::keep(&unsafe { c_text::read(text) })
 }
 
 pub(super) unsafe extern "C" fn register_wide_text(_: *const c_void, text: *const Wide) -> *const c_void {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or wide characters that end in a zero.
     texts::keep(&unsafe { texts::read_wide(text) })
 }
 
 pub(super) unsafe extern "C" fn create_domain(name: *const c_char) -> *const c_void {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or a text that ends in a zero.
     texts::keep(&unsafe { c_text::read(name) })
 }
 
 pub(super) unsafe extern "C" fn create_wide_domain(name: *const Wide) -> *const c_void {
-    // SAFETY: as above.
+    // SAFETY: NVTX passes on what the program gave it: null, or wide characters that end in a zero.
     texts::keep(&unsafe { texts::read_wide(name) })
 }
 
@@ -112,7 +114,7 @@ pub(super) unsafe extern "C" fn create_wide_domain(name: *const Wide) -> *const 
 ///
 /// As above.
 unsafe fn named(domain: *const c_void, attributes: *const EventAttributes) -> String {
-    // SAFETY: as above; domains are what we said they are.
+    // SAFETY: as the caller promises: domains are texts that we keep for good, and attributes say how large they are.
     let (domain, name) = unsafe { (texts::kept(domain), texts::message(attributes)) };
     if domain.is_empty() { name.into_owned() } else { format!("{domain}: {name}") }
 }

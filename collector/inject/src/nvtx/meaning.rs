@@ -51,6 +51,7 @@ pub(crate) fn recorded(name: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::fuzz;
 
     #[test]
     fn steps_and_phases_are_told_by_their_names() {
@@ -89,6 +90,19 @@ mod tests {
         ] {
             assert_eq!(Meaning::of(name), Meaning::Range, "{name}");
         }
+    }
+
+    /// Programs give ranges any name.
+    #[test]
+    fn fuzzed_names() {
+        let seeds =
+            ["ProfilerStep#12", "aten::mm, seq = 7, op_id = 7, sizes = [[4, 8], [8, 4]]", "optimizer.step", "Größe 9"];
+        fuzz!(seeds.map(|seed| seed.as_bytes().to_vec()).to_vec(), |bytes: &[u8]| {
+            let name = String::from_utf8_lossy(bytes);
+            let recorded = recorded(&name);
+            assert!(!recorded.is_empty() || name.starts_with(", "));
+            matches!(Meaning::of(&name), Meaning::Step(_) | Meaning::Phase(_) | Meaning::Range)
+        });
     }
 
     #[test]

@@ -183,6 +183,15 @@ fn known(recorder: &Recorder, operator: &NamedOperator<'_>, place: &CodePlace) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::fuzz;
+
+    #[test]
+    fn fuzzed_operators() {
+        let seeds = ["aten::mm, seq = 7, op_id = 7, sizes = [[4, 8], [8, 4]], input_op_ids = [(1,0)]", "x, op_id = 1"];
+        fuzz!(seeds.map(|seed| seed.as_bytes().to_vec()).to_vec(), |bytes: &[u8]| {
+            NamedOperator::of(&String::from_utf8_lossy(bytes)).is_some()
+        });
+    }
 
     #[test]
     fn ranges_of_operators_are_read() {

@@ -128,7 +128,8 @@ fn forget(thrown: Exception, unwinder: &Unwinder) -> String {
         unsafe { (unwinder.delete)(thrown) };
         return unknown();
     };
-    // SAFETY: as above; the name is a text of C's, and there until the exception goes.
+    // SAFETY: it was thrown, and nobody else has caught it; its type's name ends in a zero, and is there until the
+    // exception goes.
     unsafe {
         begin(thrown);
         let name = current_type().as_ref().map(|of| CStr::from_ptr(of.name).to_string_lossy().into_owned());
@@ -207,14 +208,14 @@ mod tests {
     #[test]
     fn what_returns_has_returned() {
         let mut number = 0_u64;
-        // SAFETY: it is a place for a number.
+        // SAFETY: it writes one number, to a place for one.
         let called = unsafe { call(returns, (&raw mut number).cast()) };
         assert_eq!((called, number), (Ok(()), 42));
     }
 
     #[test]
     fn what_is_thrown_is_caught_and_let_go_of() {
-        // SAFETY: it is meant to be loaded by anyone.
+        // SAFETY: the C++ library is made to be loaded by anyone, and does nothing but set itself up.
         let library = unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | RTLD_LOCAL) }.unwrap();
         // SAFETY: they have these types; what is passed to the first is ignored.
         let (throw, uncaught) = unsafe {

@@ -86,3 +86,29 @@ pub(super) fn count_tokens(tokens: f64) {
         recorder.count(counter, tokens);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::fuzz;
+
+    /// Modules of other versions may say anything.
+    #[test]
+    fn fuzzed_models() {
+        let seeds = [
+            r#"{"configuration": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "vocab_size": 1000}, "sequence_length": 128, "zero": 3}"#,
+            r#"{"counted": {"name": "GPT", "layers": 2, "width": 64, "vocabulary": 1000, "parameters": 100000,
+                "embeddings": 64000, "matrices": 30000, "longest_side": 1000}}"#,
+        ];
+        fuzz!(seeds.map(|seed| seed.as_bytes().to_vec()).to_vec(), |bytes: &[u8]| {
+            say_model(&String::from_utf8_lossy(bytes))
+        });
+    }
+
+    #[test]
+    fn fuzzed_groups() {
+        let seed = br#"[{"name": "tp", "ranks": [0, 1]}, {"name": "dp", "ranks": [0, 2]}]"#.to_vec();
+        fuzz!(vec![seed], |bytes: &[u8]| say_groups(&String::from_utf8_lossy(bytes)));
+    }
+}

@@ -40,7 +40,7 @@ trait Spoken: Version {
     fn of<Body>(kind: u64, body: Body) -> NcclEvent {
         let Ok(kind) = Self::Kind::try_from(kind) else { panic!("this version has no such event") };
         let descriptor = Descriptor { kind, parent: ptr::null(), rank: OWN, body };
-        // SAFETY: it is one.
+        // SAFETY: a descriptor of this version, which lives until this returns.
         unsafe { Self::read(ptr::from_ref(&descriptor).cast::<c_void>()) }
     }
 
