@@ -11,7 +11,7 @@ use stepscope_collector::{
 };
 use stepscope_plan::{Device, text};
 
-use crate::{Format, terminal};
+use crate::{Format, render::json, terminal};
 
 /// Check the GPUs, drivers and libraries of this machine, and say how to get what is missing.
 #[derive(clap::Args)]
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
         Format::Text => stdout.write_all(report.text().as_bytes())?,
-        Format::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(&report)?)?,
+        Format::Json => write!(stdout, "{}", json::written(&report)?)?,
     }
     Ok(stdout.flush()?)
 }

@@ -97,6 +97,11 @@ fn train_hint(error: &TrainError) -> Option<String> {
         TrainError::Plan(error) => plan_hint(error),
         TrainError::Trace(error) => trace_hint(error),
         TrainError::Missing(missing) => Some(missing.hint().into()),
+        TrainError::OtherSecret { .. } => Some(
+            "start all ranks with the same random STEPSCOPE_SECRET, such as `openssl rand -hex 16` prints; under Slurm, a cache \
+             folder (~/.cache) that all nodes share is enough"
+                .into(),
+        ),
         TrainError::NoGpu { .. } => Some("--backend cpu trains on any machine; `stepscope doctor` shows what was found".into()),
         TrainError::OutOfMemory { .. } => Some(
             "use a smaller --micro-batch with more --micro-batches, or --recompute full; `stepscope plan` predicts memory"
@@ -122,8 +127,12 @@ fn trace_hint(error: &TraceError) -> Option<String> {
         TraceError::Import(error) => import_hint(error),
         TraceError::NewerSchema { written_by, .. } if written_by.is_empty() => Some("use a newer stepscope".into()),
         TraceError::NewerSchema { written_by, .. } => Some(format!("use stepscope {written_by} or newer")),
+        TraceError::OpenToAll { .. } => Some("name a new directory, or one of your own".into()),
         TraceError::NotEmpty { .. } => Some("name a directory that is new or empty".into()),
-        TraceError::AlreadyRecorded { .. } => Some("record into another directory, or remove this one".into()),
+        TraceError::AlreadyRecorded { .. } => Some(
+            "record into another directory, or remove this one; jobs with --continue record into segments of one"
+                .into(),
+        ),
         TraceError::Json { path, .. } => {
             Some(format!("{} is damaged; the .arrows files of its ranks open in any Arrow reader", path.display()))
         }

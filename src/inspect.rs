@@ -12,7 +12,7 @@ use stepscope_traces::{
     TableSurvey, TorchNotes,
 };
 
-use crate::{Format, folded::Folded, own_profiler, recording_cost, source, terminal, torch_memory};
+use crate::{Format, folded::Folded, own_profiler, recording_cost, render::json, source, terminal, torch_memory};
 
 /// Show what a run contains: ranks, tables, row counts, state, data loss.
 #[derive(clap::Args)]
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
         Format::Text => stdout.write_all(contents.text().as_bytes())?,
-        Format::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(&contents)?)?,
+        Format::Json => write!(stdout, "{}", json::written(&contents)?)?,
     }
     Ok(stdout.flush()?)
 }

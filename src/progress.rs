@@ -69,6 +69,13 @@ pub(crate) fn shown<'a, T>(
     })
 }
 
+/// Shows how many ranks are done, where there are several and somebody to see it.
+pub(crate) fn of_ranks(doing: &str, done: usize, all: usize) {
+    if all > 1 && stderr().is_terminal() {
+        say(&if done < all { bar(doing, done, all, "ranks") + "  " } else { "\u{1b}[K".into() });
+    }
+}
+
 fn say(text: &str) {
     let mut stderr = stderr().lock();
     // A closed stderr leaves nobody to tell.

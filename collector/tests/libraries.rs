@@ -13,7 +13,7 @@ use skipped::skipped;
 #[test]
 fn a_library_that_was_opened_is_there_for_those_who_know_only_its_plain_name() {
     match libraries::open(Library::Nvrtc) {
-        Err(missing) => skipped(&missing),
+        Err(missing) => skipped("cuda-libraries", &missing),
         Ok(found) => {
             let (mut major, mut minor) = (0, 0);
             // SAFETY: both numbers are there to be written to.

@@ -15,7 +15,7 @@ use stepscope_analyzer::{KnownIncident, known_incidents};
 use stepscope_plan::text;
 use stepscope_traces::{Incident, KeptIncident, Run, State};
 
-use crate::{Format, terminal};
+use crate::{Format, render::json, terminal};
 
 pub(crate) use keeper::{HangAfter, Keeper};
 
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
         Format::Text => stdout.write_all(incidents.text(run.state()).as_bytes())?,
-        Format::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(&incidents)?)?,
+        Format::Json => write!(stdout, "{}", json::written(&incidents)?)?,
     }
     Ok(stdout.flush()?)
 }

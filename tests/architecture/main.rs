@@ -4,6 +4,9 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+/// Which crates of others are in the injected library, and which of them were reviewed.
+mod injected;
+
 /// Which crates use which, by their manifests, and which of them may.
 mod manifests;
 
@@ -38,7 +41,7 @@ const LAYERED: &[Layers] = &[
             &["error"],
             &["json_file"],
             &["run_info"],
-            &["membership"],
+            &["membership", "segments"],
             &["rank_info"],
             &["standing_memory", "table_file"],
             &["timed_tables"],
@@ -48,7 +51,7 @@ const LAYERED: &[Layers] = &[
             &["reader"],
             &["export", "synthetic"],
         ],
-        shared_names: &["Event", "Mark", "Value", "Written"],
+        shared_names: &["Event", "Mark", "Segment", "Value", "Written"],
     },
     Layers {
         source: "collector/src",
@@ -171,4 +174,10 @@ fn layers_use_those_below_them_alone() {
 fn crates_use_what_the_table_says_alone() {
     let wrong = manifests::wrong(root());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn crates_in_the_injected_library_were_reviewed() {
+    let wrong = injected::wrong(root());
+    assert!(wrong.is_empty(), "see collector/inject/CRATES.md:\n{}", wrong.join("\n"));
 }

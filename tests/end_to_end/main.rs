@@ -34,8 +34,14 @@ mod incidents;
 /// `stepscope inspect`: what it prints, and what it says of things that are not runs.
 mod inspect;
 
+/// The published schemas of the JSON of `analyze`, `diff` and `plan`.
+mod json_schemas;
+
 /// `stepscope live`: a frame of it, and what it refuses.
 mod live;
+
+/// Names from traces: short, and nothing but names, in every form.
+mod names_of_others;
 
 /// What recording and training leave alone: other people's files, a command's status, a job's time.
 mod no_harm;
@@ -60,6 +66,12 @@ mod record_torch;
 
 /// The report for a browser, in one.
 mod report_page;
+
+/// `stepscope serve-metrics`: what is scraped and pushed, and that it is what `analyze` says.
+mod serve_metrics;
+
+/// Jobs of a real Slurm cluster on this machine.
+mod slurm;
 
 /// Says that a test did nothing.
 #[path = "../support/skipped.rs"]

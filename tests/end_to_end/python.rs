@@ -13,13 +13,13 @@ fn python_can(what: &str) -> bool {
 #[test]
 fn the_python_package_does_what_its_tests_say() {
     if !python_can("import ctypes, sys; assert sys.version_info >= (3, 8)") {
-        return skipped(&"there is no python3");
+        return skipped("python", &"there is no python3");
     }
     let missing: Vec<&str> =
         ["pyarrow", "pandas"].into_iter().filter(|module| !python_can(&format!("import {module}"))).collect();
     if !missing.is_empty() {
         // The others are run all the same.
-        skipped(&format!("tests of tables, since Python has no {}", missing.join(" and ")));
+        skipped("python", &format!("tests of tables, since Python has no {}", missing.join(" and ")));
     }
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/python");
     let mut command = Command::new("python3");
@@ -39,7 +39,7 @@ fn the_python_package_does_what_its_tests_say() {
 #[test]
 fn the_module_that_watches_pytorch_does_what_its_tests_say() {
     if !python_can("import torch; assert torch.__version__ >= '2.1'") {
-        return skipped(&"python3 has no PyTorch");
+        return skipped("torch", &"python3 has no PyTorch");
     }
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector/python/tests");
     let mut command = Command::new("python3");

@@ -29,7 +29,7 @@ impl Program {
             Command::new("python3").arg("-c").arg("import ctypes, sys; assert sys.version_info >= (3, 8)").status();
         for (what, outcome) in [("C compiler (cc)", &built), ("python3", &python)] {
             if !outcome.as_ref().is_ok_and(|status| status.success()) {
-                skipped(&format!("there is no {what}"));
+                skipped("tools", &format!("there is no {what}"));
                 return None;
             }
         }

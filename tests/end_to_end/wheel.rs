@@ -30,7 +30,7 @@ fn done(output: Output) -> String {
 #[test]
 fn a_clean_environment_trains_analyzes_and_records() {
     let Some(wheel) = env::var_os("STEPSCOPE_WHEEL").map(PathBuf::from) else {
-        return skipped(&"STEPSCOPE_WHEEL names no wheel; `.ci/wheel` builds one");
+        return skipped("files", &"STEPSCOPE_WHEEL names no wheel; `.ci/wheel` builds one");
     };
     assert!(fs::metadata(&wheel).unwrap().len() <= MOST_BYTES, "it is too large");
     let directory = tempfile::tempdir().unwrap();

@@ -173,6 +173,9 @@ class Watch:
         self._backwards += 1
         if not self._steps:
             self._look_around(self._backwards)
+            if self._backwards in LOOKS and self._for("steps", self._passes.are_optimizers_silent):
+                why = "PyTorch %s takes hooks off optimizers when it compiles" % self._torch.__version__
+                self._library.failed("steps", why)
         if self._wishes & says.LOSS:
             self._for("losses", self._losses.follow, roots)
         if not self._wants_details():

@@ -47,6 +47,14 @@ class Passes:
         optimizer.register_optimizer_step_pre_hook(hidden(begins))
         optimizer.register_optimizer_step_post_hook(hidden(ends))
 
+    def are_optimizers_silent(self):
+        """Whether hooks are off optimizers again: some versions of PyTorch take them off once they compile something."""
+        hook = getattr(importlib.import_module("torch.optim.optimizer").Optimizer, "profile_hook_step", None)
+        if hook is None:
+            return False
+        step = self._torch.optim.AdamW.step
+        return getattr(step, "hooked", False) and step.__code__ is not hook(step).__code__
+
     def _with_closure(self, which, arguments, named, before):
         """What an optimizer is called with, where that has a closure: the passes in it are none of the optimizer's."""
         closure = named.get("closure") or (arguments[1] if len(arguments) > 1 else None)

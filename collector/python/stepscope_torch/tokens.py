@@ -35,6 +35,9 @@ class Tokens:
     def of(self, roots):
         """The tokens of a backward pass that begins from these tensors; nothing, if it has none or it cannot be told."""
         nodes = [root.grad_fn for root in _listed(roots) if getattr(root, "grad_fn", None) is not None]
+        if nodes and not hasattr(nodes[0], "_input_metadata"):
+            # Graphs of older versions, 2.4 among them, say no shapes.
+            return self._of_loaded()
         shape = self._embedded(nodes)
         if shape is not None:
             if len(shape) == 3:
@@ -42,8 +45,12 @@ class Tokens:
             return prod(shape[:-1])
         rows, length = _rows(nodes)
         self.sequence_length = length or self.sequence_length
-        if rows or self._ways or self._loaded is None:
-            return rows
+        return rows if rows or self._ways else self._of_loaded()
+
+    def _of_loaded(self):
+        """The tokens of the batch that was loaded last, if one was."""
+        if self._loaded is None:
+            return None
         tokens, self.sequence_length = self._loaded
         return tokens
 

@@ -121,6 +121,10 @@ WATCH.cuda_begins()
 TOKENS = torch.randint(0, VOCABULARY, (BATCH, LENGTH))
 
 
+# Graphs of PyTorch 2.1 to 2.4 do not say the shapes of what was computed; a DataLoader tells then.
+SAYS_SHAPES = hasattr(torch.ones(1, requires_grad=True).exp().grad_fn, "_input_metadata")
+
+
 def loss_of(model):
     return F.cross_entropy(model(TOKENS).view(-1, VOCABULARY), TOKENS.view(-1))
 
@@ -239,7 +243,7 @@ class TestWatch(unittest.TestCase):
                 loss_of(model).backward()
             optimizer.step()
         self.assertEqual(LIBRARY.signs, "()()[]()()[]")
-        self.assertEqual(LIBRARY.counted, [BATCH * LENGTH] * 4)
+        self.assertEqual(LIBRARY.counted, [BATCH * LENGTH] * 4 if SAYS_SHAPES else [])
         self.assertEqual(LIBRARY.failures, {})
 
     def test_what_nobody_catches_is_told_with_its_line_and_printed_as_ever(self):
@@ -264,7 +268,7 @@ class TestWatch(unittest.TestCase):
 
     def test_passes_in_a_closure_are_not_the_optimizers(self):
         model = Model()
-        optimizer = torch.optim.SGD(model.parameters())
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
         def closure():
             loss = loss_of(model)
@@ -278,7 +282,7 @@ class TestWatch(unittest.TestCase):
     def test_evaluation_and_saving_are_told_apart(self):
         model = Model()
         other = Model().requires_grad_(False)
-        optimizer = torch.optim.SGD(model.parameters())
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         for _ in range(2):
             loss_of(model).backward()
             optimizer.step()
@@ -314,13 +318,13 @@ class TestWatch(unittest.TestCase):
         for is_tied in (False, True):
             LIBRARY.models = []
             model = Model(is_tied)
-            optimizer = torch.optim.SGD(model.parameters())
+            optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
             for _ in range(2):
                 loss_of(model).backward()
                 optimizer.step()
             blocks = LAYERS * 8 * WIDTH * WIDTH
             described = LIBRARY.models[-1]
-            self.assertEqual(described["sequence_length"], LENGTH)
+            self.assertEqual(described["sequence_length"], LENGTH if SAYS_SHAPES else None)
             counted = described["counted"]
             self.assertEqual(counted["parameters"], sum(tensor.numel() for tensor in model.parameters()))
             self.assertEqual(counted["matrices"], blocks + (0 if is_tied else VOCABULARY * WIDTH))
@@ -331,7 +335,7 @@ class TestWatch(unittest.TestCase):
 
     def test_a_source_that_fails_leaves_the_others(self):
         model = Model()
-        optimizer = torch.optim.SGD(model.parameters())
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         model_of, LIBRARY.model = LIBRARY.model, None
         try:
             for _ in range(2):
@@ -342,14 +346,28 @@ class TestWatch(unittest.TestCase):
             WATCH._sources["model"].is_on = True
         self.assertEqual(list(LIBRARY.failures), ["model"])
         self.assertIsInstance(LIBRARY.failures["model"], TypeError)
-        self.assertEqual((LIBRARY.signs, len(LIBRARY.counted)), ("()[]()[]", 2))
+        self.assertEqual((LIBRARY.signs, len(LIBRARY.counted)), ("()[]()[]", 2 if SAYS_SHAPES else 0))
 
-    def test_a_compiled_model_is_compiled_once_and_counted(self):
-        compiled = torch.compile(Model(), backend="aot_eager")
+
+class TestWatchOfCompiled(unittest.TestCase):
+    """Comes last: PyTorch 2.1 takes hooks off optimizers for good once it has compiled something."""
+
+    setUp = TestWatch.setUp
+
+    def test_a_model_is_compiled_once_and_counted_and_steps_are_told_or_missed(self):
+        model = Model()
+        compiled = torch.compile(model, backend="aot_eager")
+        optimizer = torch.optim.AdamW(model.parameters())
         for _ in range(3):
             loss_of(compiled).backward()
-        self.assertEqual(LIBRARY.counted[-3:], [BATCH * LENGTH] * 3)
+            optimizer.step()
+        if SAYS_SHAPES:
+            self.assertEqual(LIBRARY.counted[-3:], [BATCH * LENGTH] * 3)
         self.assertEqual(torch._dynamo.utils.counters["stats"]["unique_graphs"], 1)
+        if "steps" in LIBRARY.failures:
+            self.assertIn("takes hooks off optimizers", LIBRARY.failures["steps"])
+        # The compiler may do a backward pass of its own.
+        self.assertEqual(LIBRARY.signs.count("[]"), 0 if "steps" in LIBRARY.failures else 3)
 
 
 if __name__ == "__main__":
