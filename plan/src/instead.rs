@@ -87,7 +87,11 @@ mod tests {
                 ParallelLayout { dp: 4, dp_replicate: 2, ..base },
                 Some("for example --zero 1, 2 or 3"),
             ),
-            (model("llama-8b"), ParallelLayout { dp: 2, dp_replicate: 2, ..base }, Some("for example --dp-replicate 1")),
+            (
+                model("llama-8b"),
+                ParallelLayout { dp: 2, dp_replicate: 2, ..base },
+                Some("for example --dp-replicate 1"),
+            ),
             (
                 model("llama-8b"),
                 ParallelLayout { pp: 4, chunks: 2, schedule: Schedule::Interleaved, micro_batches: 6, ..base },

@@ -199,6 +199,6 @@ fn a_rank_tells_nothing_to_whoever_took_the_place_of_the_hub() {
         more
     });
     let error = join(&at, patience).map(drop).unwrap_err().to_string();
-    assert!(error.starts_with("cannot reach rank 0 of 2 at 127.0.0.1"), "{error}");
+    assert!(error.ends_with("has another secret than this rank"), "{error}");
     assert_eq!(impostor.join().unwrap(), b"", "its settings are for ranks of its job");
 }
