@@ -105,6 +105,7 @@ mod tests {
     use nix::unistd::{Uid, chown};
 
     use super::*;
+    use crate::skipped::skipped;
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().mode() & 0o777
@@ -138,10 +139,7 @@ mod tests {
         fs::hard_link(&elsewhere, &other_name).unwrap();
         assert!(open_own(&other_name).is_err(), "it has another name elsewhere");
         if !geteuid().is_root() {
-            println!(
-                "SKIPPED a_file_that_others_could_have_put_there_is_not_opened: only root can make files of others"
-            );
-            return;
+            return skipped("privileges", &"only root can make files of others");
         }
         fs::remove_file(&other_name).unwrap();
         assert!(open_own(&elsewhere).is_ok());

@@ -41,6 +41,7 @@ mod context;
 pub mod cupti;
 pub mod doctor;
 mod error;
+mod hand_over;
 pub mod injection;
 mod launch;
 mod launch_notes;

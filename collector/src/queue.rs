@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 use rtrb::{Consumer, Producer, RingBuffer};
 use stepscope_traces::{CounterSample, MemoryEvent};
 
-use crate::{packed::PackedSpan, ticks::Ticks};
+use crate::{hand_over::End, packed::PackedSpan, ticks::Ticks};
 
 /// What goes through a queue. What this process timed itself is in ticks; its row's times are filled in by the writer.
 #[derive(Clone, Copy)]
@@ -37,6 +37,22 @@ pub(crate) struct QueueEnd {
     pub(crate) events: Consumer<Event>,
     pub(crate) counts: Arc<QueueCounts>,
     pub(crate) bytes: usize,
+}
+
+impl End for QueueEnd {
+    type Event = Event;
+
+    fn waiting(&self) -> usize {
+        self.events.slots()
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        self.events.pop().ok()
+    }
+
+    fn is_let_go(&self) -> bool {
+        self.events.is_abandoned()
+    }
 }
 
 /// Bytes a queue takes.

@@ -19,6 +19,7 @@ use stepscope_traces::{
 use crate::{
     asked::Asked,
     error::RecordError,
+    hand_over::{Writer, hand_over},
     lock::lock,
     queue::{Event, QueueCounts, QueueEnd},
     quiet_thread,
@@ -171,51 +172,17 @@ impl<'a> Drain<'a> {
         self.writer.push_span(&Span::new(SpanKind::Range, name, lay_down, slept))
     }
 
-    fn take_names(&mut self) -> Result<(), TraceError> {
-        let fresh = self.shared.names().take_fresh();
-        fresh.into_iter().try_for_each(|(id, text)| self.writer.push_name(id, &text))
-    }
-
     /// Moves what the queues hold now into the writer.
     fn drain(&mut self) -> Result<(), TraceError> {
-        // A thread's longer queue is behind the one that it replaces, and its count is taken later: order is kept.
-        self.queues.extend(self.shared.take_new_queues());
-        let waiting: Vec<usize> = self.queues.iter().map(|queue| queue.events.slots()).collect();
-        // Every name that an event counted above uses was interned before that event was pushed.
-        self.take_names()?;
         self.shared.take_notes().into_iter().for_each(|note| self.writer.note(note));
         if let Some(device) = self.shared.take_device() {
             self.writer.set_device(device);
         }
         self.shared.take_memberships().into_iter().for_each(|membership| self.writer.join_group(membership));
-        self.ticks.anchor(&self.shared.counter);
-        let ticks = &self.ticks;
-        for (queue, waiting) in self.queues.iter_mut().zip(waiting) {
-            for event in std::iter::from_fn(|| queue.events.pop().ok()).take(waiting) {
-                match event {
-                    Event::Span(span) => self.writer.push_span(&span.unpack(ticks))?,
-                    Event::Memory(event) => self.writer.push_memory(&event)?,
-                    Event::TickedMemory(event, time) => {
-                        self.writer.push_memory(&MemoryEvent { time_ns: ticks.time(time), ..event })?;
-                    }
-                    Event::Counter(sample) => self.writer.push_counter(&sample)?,
-                    Event::TickedCounter(sample, time) => {
-                        self.writer.push_counter(&CounterSample { time_ns: ticks.time(time), ..sample })?;
-                    }
-                }
-            }
-            self.costs.recorded += waiting as u64;
-        }
-        let (shared, costs) = (self.shared, &mut self.costs);
-        self.queues.retain(|queue| {
-            let ended = queue.events.is_abandoned() && queue.events.is_empty();
-            if ended {
-                costs.add(&queue.counts);
-                shared.return_queue_memory(queue.bytes);
-            }
-            !ended
-        });
-        Ok(())
+        let mut queues = std::mem::take(&mut self.queues);
+        let handed_over = hand_over(&mut queues, self);
+        self.queues = queues;
+        handed_over
     }
 
     fn count_costs(&mut self) -> Result<(), TraceError> {
@@ -242,5 +209,41 @@ impl<'a> Drain<'a> {
             }
         }
         Ok(())
+    }
+}
+
+impl Writer for Drain<'_> {
+    type Queue = QueueEnd;
+    type Error = TraceError;
+
+    fn new_queues(&mut self) -> Vec<QueueEnd> {
+        self.shared.take_new_queues()
+    }
+
+    fn take_names(&mut self) -> Result<(), TraceError> {
+        // What is about to be written was recorded before the counter is read here.
+        self.ticks.anchor(&self.shared.counter);
+        let fresh = self.shared.names().take_fresh();
+        fresh.into_iter().try_for_each(|(id, text)| self.writer.push_name(id, &text))
+    }
+
+    fn write(&mut self, event: Event) -> Result<(), TraceError> {
+        self.costs.recorded += 1;
+        match event {
+            Event::Span(span) => self.writer.push_span(&span.unpack(&self.ticks)),
+            Event::Memory(event) => self.writer.push_memory(&event),
+            Event::TickedMemory(event, time) => {
+                self.writer.push_memory(&MemoryEvent { time_ns: self.ticks.time(time), ..event })
+            }
+            Event::Counter(sample) => self.writer.push_counter(&sample),
+            Event::TickedCounter(sample, time) => {
+                self.writer.push_counter(&CounterSample { time_ns: self.ticks.time(time), ..sample })
+            }
+        }
+    }
+
+    fn ended(&mut self, queue: &QueueEnd) {
+        self.costs.add(&queue.counts);
+        self.shared.return_queue_memory(queue.bytes);
     }
 }

@@ -62,6 +62,7 @@ const LAYERED: &[Layers] = &[
                 "cache",
                 "context",
                 "error",
+                "hand_over",
                 "launch",
                 "libraries",
                 "lock",

@@ -3,7 +3,7 @@
 use std::{env, fmt::Display, io::Write, thread};
 
 /// What a test may need that a machine may lack. `STEPSCOPE_REQUIRE=gpu,nccl` makes tests fail that lack one of those.
-const NEEDS: [&str; 12] = [
+const NEEDS: [&str; 13] = [
     "gpu",
     "nccl",
     "cuda-libraries",
@@ -14,6 +14,7 @@ const NEEDS: [&str; 12] = [
     "tools",
     "files",
     "privileges",
+    "network",
     "slurm",
     "prometheus",
 ];

@@ -56,6 +56,9 @@ mod regular_file;
 mod ring;
 mod run_info;
 mod segments;
+#[cfg(test)]
+#[path = "../../tests/support/skipped.rs"]
+mod skipped;
 mod standing_memory;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;

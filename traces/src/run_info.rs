@@ -352,14 +352,12 @@ mod tests {
     use nix::unistd::{Uid, chown};
 
     use super::*;
+    use crate::skipped::skipped;
 
     #[test]
     fn a_directory_of_another_user_that_everyone_can_write_to_is_refused() {
         if !geteuid().is_root() {
-            println!(
-                "SKIPPED a_directory_of_another_user_that_everyone_can_write_to_is_refused: only root can make one"
-            );
-            return;
+            return skipped("privileges", &"only root can make one");
         }
         let directory = tempfile::tempdir().unwrap();
         let info = RunInfo::of_this_process("test");

@@ -270,3 +270,40 @@ fn messages_of_graphs_have_no_numbers() {
     thread.calls(&[call(1)]);
     assert_eq!(sequence(thread.plan::<V5>(Some(2), &[send])), None);
 }
+
+/// Hears twelve bytes after the other: a number, which texts, and what is said. Pointers lead to texts, as NCCL's do.
+fn hears_anything<V: Spoken>(bytes: &[u8]) {
+    const FUNCTIONS: [&CStr; 6] = [c"AllReduce", c"AllGather", c"ReduceScatter", c"Send", c"Recv", c"\xff no function"];
+    const TYPES: [&CStr; 3] = [c"ncclFloat32", c"ncclInt8", c""];
+    let (mut here, communicator) = (Here::<u32>::default(), known());
+    for (said, kernel) in bytes.chunks_exact(12).zip(0..) {
+        let number = u64::from_le_bytes(*said.first_chunk().unwrap());
+        let (function, element) = (FUNCTIONS[usize::from(said[8]) % 6], TYPES[usize::from(said[9]) % 3]);
+        let (count, peer) = ((number >> 4) as usize, number as i32);
+        let event = match said[10] % 4 {
+            0 => V::collective(function, count, element, number),
+            1 => V::message(function, count, peer),
+            2 => V::bare(PLAN),
+            _ => V::bare(number % 256),
+        };
+        here.hear(&communicator, event, (said[11] & 1 == 0).then_some(kernel));
+        let ended = match said[11] & 6 {
+            2 => here.plan_ended(),
+            4 => here.calls_ended(Some(kernel)),
+            _ => None,
+        };
+        assert!(ended.is_none_or(|(of, _)| of <= kernel));
+    }
+}
+
+#[test]
+fn fuzzed_descriptors() {
+    let seed = [[100, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0], [100, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]].concat();
+    crate::fuzz::fuzz!(vec![seed], |bytes: &[u8]| {
+        hears_anything::<V2>(bytes);
+        hears_anything::<V3>(bytes);
+        hears_anything::<V4>(bytes);
+        hears_anything::<V5>(bytes);
+        true
+    });
+}
