@@ -25,6 +25,7 @@
 //! # }
 //! ```
 
+mod beside;
 mod call_text;
 mod clock;
 mod columns;
@@ -69,6 +70,7 @@ mod vocabulary;
 mod window;
 mod writer;
 
+pub use beside::beside;
 pub use clock::{ClockMap, ClockRecord, ClockSnapshot, now};
 pub use columns::{Cell, Column, OptionalColumn};
 pub use driver_call::DriverCall;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stepscope_traces::{
     CollectorSource, CounterSamples, MemoryTimes, Names, Rank, RankData, RankDirectory, RankInfo, RankReport, RunInfo,
-    RunSource, Spans, State, Step,
+    RunSource, Spans, State, Step, beside,
 };
 
 use crate::{
@@ -108,7 +108,7 @@ impl RankReading<'_> {
         RankReport { info, state, loss, steps_are_inferred }: RankReport,
         data: &RankData,
         events: TakenEvents,
-        memory: impl FnOnce(&[StepWindow], &DeviceSamples) -> Option<RankMemory>,
+        memory: impl FnOnce(&[StepWindow], &DeviceSamples) -> Option<RankMemory> + Send,
     ) -> Result<RankResult, AnalysisError> {
         let RankReading {
             counting,
@@ -169,26 +169,34 @@ impl RankReading<'_> {
                 counted_steps(&recorded.collect::<Vec<_>>(), choice)
             }
         };
-        let reasons = IdleReasons::of(&activities, &calls.finish(), &host.waiting_for_data(), &data.names);
-        let sample = samples.finish(&counted, &windows, &data.names, &reasons);
-        let host = host.finish(info.rank, &annotated, &counted, &data.names);
-        for (window, counters) in windows.iter().zip(&mut counters) {
-            counters.host = host.steps.get(&window.step).copied();
-        }
         let compared = if counted.whole { &[] } else { windows.as_slice() };
         let mut parts = (detail == Detail::Parts).then(|| RankParts::new(compared, &activities, &data.names));
         let mut stage_waits = may_be_stage.then(|| StageWaits::new(worked));
-        let looking = Looking {
-            families: FamilyTimes::new(&data.names),
-            reasons,
-            waits: stage_waits.as_mut(),
-            parts: parts.as_mut(),
+        let of_memory = || {
+            let of_host = memory_has_times_of_host(run, &info).then(|| step_windows::on_the_host(&annotated));
+            (memory(of_host.as_ref().unwrap_or(&windows), &device), kernels.counted(&counted))
         };
-        let Reduced { whole, counted: time, idle_before, families, idle, steps } = match is_host_alone {
-            true => nothing_ran(&windows, &counted),
-            false => reduce(&activities, &windows, &extents, &counted, looking),
-        };
-        let (kernels, kernel_count) = kernels.counted(&counted);
+        // To play memory takes about as long as to go through activities.
+        let ((memory, (kernels, kernel_count)), (sample, host, reduced)) = beside("memory", of_memory, || {
+            let reasons = IdleReasons::of(&activities, &calls.finish(), &host.waiting_for_data(), &data.names);
+            let sample = samples.finish(&counted, &windows, &data.names, &reasons);
+            let host = host.finish(info.rank, &annotated, &counted, &data.names);
+            let looking = Looking {
+                families: FamilyTimes::new(&data.names),
+                reasons,
+                waits: stage_waits.as_mut(),
+                parts: parts.as_mut(),
+            };
+            let reduced = match is_host_alone {
+                true => nothing_ran(&windows, &counted),
+                false => reduce(&activities, &windows, &extents, &counted, looking),
+            };
+            (sample, host, reduced)
+        });
+        let Reduced { whole, counted: time, idle_before, families, idle, steps } = reduced;
+        for (window, counters) in windows.iter().zip(&mut counters) {
+            counters.host = host.steps.get(&window.step).copied();
+        }
         let steps = windows.iter().zip(steps).zip(counters);
         let steps: Vec<RankStep> =
             steps.map(|((window, partition), counters)| (*window, partition, counters)).collect();
@@ -239,11 +247,7 @@ impl RankReading<'_> {
                 [events.first, first_counter, on_host].into_iter().flatten().min()
             },
             extent,
-            memory: {
-                let of_host = memory_has_times_of_host(run, &info);
-                let steps = if of_host { step_windows::on_the_host(&annotated) } else { windows };
-                memory(&steps, &device)
-            },
+            memory,
             info,
             device,
             host,

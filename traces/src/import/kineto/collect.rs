@@ -112,7 +112,7 @@ impl Collected {
 
     fn take(&mut self, meaning: Meaning, event: &Event<'_>) {
         if meaning == Meaning::ThreadName {
-            let name = text(event.arguments().name).unwrap_or_default();
+            let name = text(event.arguments().name()).unwrap_or_default();
             self.profile.rows.autograd.extend(event.thread().filter(|_| name.contains("pt_autograd")));
             return;
         }
@@ -134,7 +134,7 @@ impl Collected {
                 self.activity(kind, name, event, start, duration);
             }
             Meaning::Launch => {
-                if let Some(correlation) = number(event.arguments().correlation) {
+                if let Some(correlation) = number(event.arguments().correlation()) {
                     let name = self.profile.names.id(&event.name);
                     self.profile.call(Call { correlation, start, duration, thread: event.thread(), name });
                 }
@@ -188,25 +188,25 @@ impl Collected {
         let arguments = event.arguments();
         let mut span = Span {
             // Where the arguments do not say, the thread of an activity is its stream.
-            stream: number(arguments.stream).or(event.thread()).map(Stream),
-            correlation: number(arguments.correlation).map(Correlation),
+            stream: number(arguments.stream()).or(event.thread()).map(Stream),
+            correlation: number(arguments.correlation()).map(Correlation),
             ..Span::new(kind, name, start, duration)
         };
         if kind.is_communication() {
             span.bytes = message_bytes(arguments);
             span.group = self.group(event);
-            span.sequence = number(arguments.sequence).or_else(|| number(arguments.common)).map(Sequence);
+            span.sequence = number(arguments.sequence()).or_else(|| number(arguments.common())).map(Sequence);
         } else if kind.is_copy() {
-            span.bytes = number(arguments.bytes);
+            span.bytes = number(arguments.bytes());
         }
-        let device = number(arguments.device);
-        let external = number(arguments.external);
+        let device = number(arguments.device());
+        let external = number(arguments.external());
         self.profile.activity(Activity { span, device, external });
     }
 
     /// What a kernel is. Each name is looked up once.
     fn kernel_kind(&mut self, name: NameId, event: &Event<'_>) -> SpanKind {
-        if event.arguments().collective.is_some() {
+        if event.arguments().collective().is_some() {
             return operation(&event.name, event.arguments());
         }
         let known = self.communicating.entry(name).or_insert_with(|| KernelKind::communication(&event.name));
@@ -215,11 +215,11 @@ impl Collected {
 
     /// The group of a collective. One that the trace did not list gets a number that is the same on all ranks.
     fn group(&self, event: &Event<'_>) -> Option<Group> {
-        let name = text(event.arguments().group)?;
+        let name = text(event.arguments().group())?;
         Some(self.groups.get(name.as_ref()).copied().unwrap_or_else(|| {
             let mut key = crc32fast::Hasher::new();
             key.update(name.as_bytes());
-            let ranks = event.arguments().group_ranks.map(TraceValue::written);
+            let ranks = event.arguments().group_ranks().map(TraceValue::written);
             key.update(ranks.unwrap_or_default().as_bytes());
             Group::hashed(key.finalize())
         }))
@@ -230,8 +230,8 @@ impl Collected {
         let arguments = event.arguments();
         let kind = operation(&event.name, arguments);
         let peer = match kind {
-            SpanKind::Send => arguments.destination,
-            SpanKind::Receive => arguments.source,
+            SpanKind::Send => arguments.destination(),
+            SpanKind::Receive => arguments.source(),
             _ => return,
         };
         let ends = number(peer).zip(self.place(event)).map(|(peer, own)| match kind {
@@ -244,13 +244,13 @@ impl Collected {
 
     /// This rank's place in the group of a message.
     fn place(&mut self, event: &Event<'_>) -> Option<u16> {
-        let name = text(event.arguments().group)?;
+        let name = text(event.arguments().group())?;
         if let Some(known) = self.places.get(name.as_ref()) {
             return *known;
         }
         // PyTorch writes the list as a text, and cuts long ones short.
         let listed =
-            text(event.arguments().group_ranks).and_then(|ranks| serde_json::from_str::<Vec<u32>>(&ranks).ok());
+            text(event.arguments().group_ranks()).and_then(|ranks| serde_json::from_str::<Vec<u32>>(&ranks).ok());
         let place = self.rank.zip(listed).and_then(|(rank, ranks)| ranks.iter().position(|other| *other == rank.0));
         let place = place.and_then(|place| u16::try_from(place).ok());
         self.places.insert(name.into_owned(), place);
@@ -259,12 +259,12 @@ impl Collected {
 
     fn memory(&mut self, event: &Event<'_>, time: Nanos) {
         let arguments = event.arguments();
-        let is_host = number(arguments.memory_device_type) == Some(HOST);
+        let is_host = number(arguments.memory_device_type()) == Some(HOST);
         // Traces of 2021 do not say which block it is: sizes without their ends say nothing.
-        if arguments.address.is_none() {
+        if arguments.address().is_none() {
             return;
         }
-        let (Some(address), Some(size)) = (number(arguments.address), number::<i64>(arguments.size)) else {
+        let (Some(address), Some(size)) = (number(arguments.address()), number::<i64>(arguments.size())) else {
             self.profile.rows.timeless += u64::from(!is_host);
             return;
         };
@@ -272,11 +272,11 @@ impl Collected {
             self.profile.memory(MemoryChange {
                 time,
                 thread: event.thread(),
-                device: number(arguments.memory_device).unwrap_or(0),
+                device: number(arguments.memory_device()).unwrap_or(0),
                 address,
                 size,
-                allocated: number(arguments.allocated),
-                reserved: number(arguments.reserved),
+                allocated: number(arguments.allocated()),
+                reserved: number(arguments.reserved()),
             });
         }
     }
@@ -287,7 +287,7 @@ fn given(words: &str) -> Option<Given> {
     let text = format!("{{{words}}}");
     let arguments = Arguments::of(&text)?;
     let [dimensions, types, concrete] =
-        [arguments.dimensions, arguments.types, arguments.concrete].map(|value| value.map(TraceValue::written));
+        [arguments.dimensions(), arguments.types(), arguments.concrete()].map(|value| value.map(TraceValue::written));
     let shapes = Shapes::of_profiler(&dimensions?, types.as_deref())?;
     let concrete = concrete.and_then(|given| serde_json::from_str(&given).ok());
     Some(Given { shapes, concrete: concrete.unwrap_or_default() })

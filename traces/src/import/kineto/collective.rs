@@ -8,14 +8,14 @@ use crate::{kernels::communication_named, vocabulary::SpanKind};
 
 /// Which operation something does. Its arguments know better than its name, unless they say nothing.
 pub(super) fn operation(name: &str, arguments: &Arguments<'_>) -> SpanKind {
-    let said = text(arguments.collective).map_or(SpanKind::Communication, |said| communication_named(&said));
+    let said = text(arguments.collective()).map_or(SpanKind::Communication, |said| communication_named(&said));
     if said == SpanKind::Communication { communication_named(name) } else { said }
 }
 
 /// The bytes of the message: of what is gathered or scattered, all of it.
 pub(super) fn message_bytes(arguments: &Arguments<'_>) -> Option<u64> {
-    let elements = number::<u64>(arguments.elements_in).max(number(arguments.elements_out))?;
-    elements.checked_mul(element_bytes(&text(arguments.element_type)?)?)
+    let elements = number::<u64>(arguments.elements_in()).max(number(arguments.elements_out()))?;
+    elements.checked_mul(element_bytes(&text(arguments.element_type())?)?)
 }
 
 /// The size of a number, by PyTorch's name for its type.

@@ -38,7 +38,7 @@ pub(super) struct Event<'a> {
     pub(super) process: Option<&'a str>,
     pub(super) thread: Option<TraceValue<'a>>,
     /// What it says besides.
-    pub(super) arguments: Option<Arguments<'a>>,
+    pub(super) arguments: Arguments<'a>,
     /// What an operator says besides, if that is read already.
     pub(super) operator_arguments: Option<OperatorArguments<'a>>,
     /// What it says besides, whole: of other operators, of which only what is new in one is looked at, and of beginnings and
@@ -110,12 +110,13 @@ impl<'a> Event<'a> {
         (self.mark, self.category, self.other_category) = (None, None, None);
         self.name = Cow::Borrowed("");
         (self.time, self.duration, self.process, self.thread) = (None, None, None, None);
-        (self.arguments, self.operator_arguments, self.whole_arguments) = (None, None, None);
+        self.arguments.clear();
+        (self.operator_arguments, self.whole_arguments) = (None, None);
     }
 
     /// What it says besides.
     pub(super) fn arguments(&self) -> &Arguments<'a> {
-        self.arguments.as_ref().unwrap_or(const { &Arguments::NONE })
+        &self.arguments
     }
 
     /// Whether this is an event at all: every one says what mark it leaves.
@@ -138,7 +139,7 @@ impl<'a> Event<'a> {
         let text = unwrapped(text);
         match self.keeps_arguments() {
             true => self.whole_arguments = Some(text),
-            false => self.arguments = Some(Arguments::of(text)?),
+            false => self.arguments = Arguments::of(text)?,
         }
         Some(())
     }
@@ -341,35 +342,83 @@ fn raw<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<&'de str>, A::Error
     Ok(map.next_value::<Option<&'de RawValue>>()?.map(RawValue::get))
 }
 
-/// Where among arguments one goes.
-pub(super) type ArgumentPlace = for<'a, 'b> fn(&'b mut Arguments<'a>) -> &'b mut Option<TraceValue<'a>>;
-
 macro_rules! arguments {
     ($($(#[$doc:meta])* $field:ident = $key:literal,)*) => {
-        /// What an event says of itself.
-        #[derive(Debug)]
-        pub(super) struct Arguments<'a> {
-            $($(#[$doc])* pub(super) $field: Option<TraceValue<'a>>,)*
+        /// Where among arguments one goes.
+        #[derive(Clone, Copy, Debug)]
+        #[expect(non_camel_case_types, reason = "each is called as the function that gives its value")]
+        pub(super) enum ArgumentPlace {
+            $($field,)*
         }
 
-        impl<'a> Arguments<'a> {
-            /// Nothing.
-            pub(super) const NONE: Self = Arguments { $($field: None,)* };
-
-            /// Those of a text, if it is an object.
-            pub(super) fn of(text: &'a str) -> Option<Self> {
-                serde_json::from_str(text).ok()
-            }
+        impl ArgumentPlace {
+            const KEYS: &[&str] = &[$($key,)*];
 
             /// Where the argument of a name goes, if we want it.
             pub(super) fn named(key: &str) -> Option<ArgumentPlace> {
                 match key {
-                    $($key => Some(|arguments| &mut arguments.$field),)*
+                    $($key => Some(ArgumentPlace::$field),)*
                     _ => None,
                 }
             }
         }
+
+        impl<'a> Arguments<'a> {
+            $($(#[$doc])* #[inline]
+            pub(super) fn $field(&self) -> Option<TraceValue<'a>> {
+                self.get(ArgumentPlace::$field as usize)
+            })*
+        }
     };
+}
+
+/// What an event says of itself. There is one for millions of events, so making room for those of another one must not touch
+/// all of it.
+pub(super) struct Arguments<'a> {
+    /// A bit for each that is there.
+    present: u32,
+    values: [TraceValue<'a>; ArgumentPlace::KEYS.len()],
+}
+
+const _: () = assert!(ArgumentPlace::KEYS.len() <= u32::BITS as usize);
+
+impl<'a> Arguments<'a> {
+    /// Those of a text, if it is an object.
+    pub(super) fn of(text: &'a str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Makes room for others.
+    pub(super) fn clear(&mut self) {
+        self.present = 0;
+    }
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, place: ArgumentPlace, value: TraceValue<'a>) {
+        self.values[place as usize] = value;
+        self.present |= 1 << place as u32;
+    }
+
+    fn remove(&mut self, place: ArgumentPlace) {
+        self.present &= !(1 << place as u32);
+    }
+
+    fn get(&self, place: usize) -> Option<TraceValue<'a>> {
+        (self.present >> place & 1 == 1).then_some(self.values[place])
+    }
+}
+
+impl Default for Arguments<'_> {
+    fn default() -> Self {
+        Arguments { present: 0, values: [TraceValue::Digits(0); ArgumentPlace::KEYS.len()] }
+    }
+}
+
+impl fmt::Debug for Arguments<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = ArgumentPlace::KEYS.iter().enumerate();
+        formatter.debug_map().entries(all.filter_map(|(place, key)| Some((key, self.get(place)?)))).finish()
+    }
 }
 
 arguments! {
@@ -441,10 +490,13 @@ impl<'de> Visitor<'de> for ArgumentVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Arguments<'de>, A::Error> {
-        let mut arguments = Arguments::NONE;
+        let mut arguments = Arguments::default();
         while let Some(key) = map.next_key::<Text<'_>>()? {
-            match Arguments::named(&key.0) {
-                Some(place) => *place(&mut arguments) = raw(&mut map)?.map(TraceValue::of),
+            match ArgumentPlace::named(&key.0) {
+                Some(place) => match raw(&mut map)?.map(TraceValue::of) {
+                    Some(value) => arguments.set(place, value),
+                    None => arguments.remove(place),
+                },
                 None => _ = map.next_value::<IgnoredAny>()?,
             }
         }
@@ -468,7 +520,7 @@ mod tests {
         for event in [event(one), event(other)] {
             assert_eq!(event.meaning(), Some(Meaning::Kernel));
             assert_eq!((event.time, event.duration), (Some(Nanos(1500)), Some(Nanos(2000))));
-            assert_eq!((event.thread(), number(event.arguments().correlation)), (Some(7), Some(3_u64)));
+            assert_eq!((event.thread(), number(event.arguments().correlation())), (Some(7), Some(3_u64)));
             assert_eq!(event.name, "k");
         }
     }
@@ -495,8 +547,9 @@ mod tests {
         let event = event(odd);
         assert_eq!((event.time, event.duration, event.thread()), (None, None, None));
         assert_eq!(event.name, "\u{1b}[31m");
-        let Arguments { correlation, stream, device, bytes, .. } = *event.arguments();
-        assert_eq!([correlation, stream, device, bytes].map(number::<u64>), [None; 4]);
+        let odd = event.arguments();
+        let values = [odd.correlation(), odd.stream(), odd.device(), odd.bytes()];
+        assert_eq!(values.map(number::<u64>), [None; 4]);
     }
 
     #[test]

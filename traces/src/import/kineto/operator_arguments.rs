@@ -169,7 +169,7 @@ mod tests {
             assert!(arguments.given.contains(r#""Input Dims": [[8, 32]]"#), "{text}");
             let whole = format!("{{{}}}", arguments.given);
             assert_eq!(
-                Arguments::of(&whole).and_then(|given| given.dimensions),
+                Arguments::of(&whole).and_then(|given| given.dimensions()),
                 Some(TraceValue::Other("[[8, 32]]")),
                 "{text}"
             );

@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(inner.event().whole_arguments, Some(r#"{"External id": 4}"#), "the end may have them");
         assert_eq!(said(&outer), ("outer".into(), Nanos(10_000), nanos(20_250), operator));
         assert_eq!(said(&kernel), ("k".into(), Nanos(11_500), nanos(501), Some(Meaning::Kernel)));
-        assert_eq!(number(kernel.event().arguments().stream), Some(7_u32));
+        assert_eq!(number(kernel.event().arguments().stream()), Some(7_u32));
         assert_eq!(ranges.left(), 0);
     }
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::{
     cursor::Cursor,
-    event::{ArgumentPlace, Arguments, Category, Event, TraceEventType, duration_of, time_of},
+    event::{ArgumentPlace, Category, Event, TraceEventType, duration_of, time_of},
     layout::Layout,
     operator_arguments::{OperatorArguments, OperatorKey},
     value::TraceValue,
@@ -96,10 +96,12 @@ fn read_arguments<'a>(cursor: &mut Cursor<'a>, event: &mut Event<'a>, seen: &mut
         return Some(());
     }
     let layout = &mut seen.of(event).arguments;
-    let arguments = event.arguments.insert(Arguments::NONE);
-    layout.fields(cursor, Arguments::named, |cursor, place| {
+    let arguments = &mut event.arguments;
+    // Of two of them the last ones count.
+    arguments.clear();
+    layout.fields(cursor, ArgumentPlace::named, |cursor, place| {
         match place {
-            Some(place) => *place(arguments) = Some(cursor.value()?),
+            Some(place) => arguments.set(place, cursor.value()?),
             None => cursor.skip_value()?,
         }
         Some(())

@@ -1,21 +1,21 @@
 //! Makes a rank's tables out of what a profiler saw of it.
 
-use std::mem;
+use std::{collections::BTreeMap, mem};
 
 use hashbrown::HashMap;
 
 use super::{
     annotation::TrainingContext,
-    beside::beside,
     host_operators,
     memory::memory_events,
     messages::carry,
     ordered::{SpanOrder, SpanSources},
-    origins::{Autograd, HostCalls, Launchers},
+    origins::{Autograd, HostCalls, LaunchCalls, Launchers},
     places::{Annotated, PlaceFinder, Places},
     rows::{Activity, Call, Profile},
 };
 use crate::{
+    beside::beside,
     driver_call::DriverCall,
     ids::{Group, Nanos, Sequence, Step, Stream},
     rank_data::RankData,
@@ -56,16 +56,18 @@ fn assemble_spans(
 ) -> RankData {
     let Profile { mut rows, mut names, called } = profile;
     let of_host = || (Autograd::of(&rows.operators, &called), HostCalls::of(&rows.operators, &rows.functions));
-    let ((autograd, host_calls), ()) = beside("host calls", of_host, || {
+    let has_host = !rows.operators.is_empty() || !rows.functions.is_empty();
+    let ((autograd, host_calls), launch_calls) = beside("host calls", of_host, || {
         keep_first_calls(&mut rows.calls);
         rows.memory.sort_by_key(|change| change.time);
+        if has_host { LaunchCalls::of(&rows.calls) } else { LaunchCalls::default() }
     });
     let annotated: Vec<Annotated> = rows.annotations.iter().map(|(annotated, _)| *annotated).collect();
     // Without a device the host is all there is to tell of.
     let is_host_alone = rows.activities.is_empty();
     let launchers = || {
         let host = (rows.operators.as_slice(), rows.functions.as_slice(), &called);
-        Launchers::of(&rows.calls, host, host_calls, &autograd, is_host_alone)
+        Launchers::of(&rows.calls, host, (host_calls, launch_calls), &autograd, is_host_alone)
     };
     let says_steps =
         |thread: u32| annotated.iter().any(|said| said.thread == Some(thread) && said.place.step.is_some());
@@ -136,7 +138,18 @@ fn assemble_spans(
 
 /// Sorts calls by what ties them to their work. Of several with one number the first one launched it.
 fn keep_first_calls(calls: &mut Vec<Call>) {
-    calls.sort_by_key(|call| (call.correlation, call.start));
+    let key = |call: &Call| (call.correlation, call.start);
+    if !calls.is_sorted_by_key(key) {
+        // Those of a thread come in order, which a stable sort makes use of; and a number takes less room than a call.
+        let mut threads: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
+        let mut numbers = 0..;
+        for calls in calls.chunk_by(|one, next| one.thread == next.thread) {
+            threads.entry(calls[0].thread).or_default().extend(numbers.by_ref().take(calls.len()));
+        }
+        let mut order = threads.into_values().collect::<Vec<_>>().concat();
+        order.sort_by_key(|index| key(&calls[*index as usize]));
+        *calls = order.iter().map(|index| calls[*index as usize]).collect();
+    }
     calls.dedup_by_key(|call| call.correlation);
 }
 

@@ -5,7 +5,6 @@
 
 mod annotation;
 mod assemble;
-mod beside;
 mod emitted;
 mod host_operators;
 mod memory;

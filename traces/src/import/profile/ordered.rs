@@ -6,12 +6,12 @@ use std::sync::mpsc::channel;
 
 use super::{
     annotation::TrainingContext,
-    beside::beside,
     operator::OperatorCall,
     places::{Annotated, PlaceFinder},
     rows::{Activity, Call},
 };
 use crate::{
+    beside::beside,
     ids::{Correlation, NameId, Nanos, Stream},
     tables::{Span, Spans, Table},
     vocabulary::SpanKind,

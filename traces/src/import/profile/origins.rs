@@ -70,11 +70,11 @@ enum InGraph {
 
 impl Launchers {
     /// Finds who made each call, and of each operator where it is, if `with_operators`. `threads` has the operators
-    /// and functions in order.
+    /// and functions in order, `launches` the calls.
     pub(crate) fn of(
         calls: &[Call],
         (operators, functions, called): (&[OperatorCall], &[FunctionCall], &OperatorNames),
-        HostCalls(threads): HostCalls,
+        (HostCalls(threads), LaunchCalls(launches)): (HostCalls, LaunchCalls),
         autograd: &Autograd,
         with_operators: bool,
     ) -> Launchers {
@@ -86,8 +86,6 @@ impl Launchers {
         if operators.is_empty() && functions.is_empty() {
             return launchers;
         }
-        let mut launches = CallsByThread::new();
-        add_calls(&mut launches, calls, |call| (call.thread, call.start, Nanos(0)), Called::Launch);
         let most = most_common_forward_thread(operators);
         let mut sweep = Sweep {
             operators,
@@ -103,9 +101,7 @@ impl Launchers {
         let mut order: Vec<_> = threads.iter().collect();
         order.sort_by_key(|(thread, _)| (autograd.threads.contains(*thread), **thread));
         for (thread, host) in order {
-            let mut launches = launches.remove(thread).unwrap_or_default();
-            launches.sort();
-            sweep.thread(host, &launches);
+            sweep.thread(host, launches.get(thread).map_or(&[], Vec::as_slice));
         }
         sweep.launchers
     }
@@ -209,9 +205,9 @@ impl Multiplies {
     }
 }
 
-/// When a call began, how long it lasted, and what it is. What begins first comes first, and of what begins together what
-/// lasts longest.
-type CallInOrder = (Nanos, Reverse<Nanos>, Called);
+/// When a call began, and what it is. There are millions, so how long it lasted is looked up where that matters: what begins
+/// first comes first, and of what begins together what lasts longest.
+type CallInOrder = (Nanos, Called);
 
 /// Of what takes the same time, the outer ones come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -231,29 +227,53 @@ pub(crate) struct HostCalls(CallsByThread);
 impl HostCalls {
     pub(crate) fn of(operators: &[OperatorCall], functions: &[FunctionCall]) -> HostCalls {
         let mut threads = CallsByThread::new();
-        add_calls(&mut threads, operators, |call| (call.thread, call.start, call.duration), Called::Operator);
-        add_calls(&mut threads, functions, |call| (call.thread, call.start, call.duration), Called::Function);
-        // Each kind of them comes in order, which a stable sort makes use of.
-        threads.values_mut().for_each(|calls| calls.sort());
+        add_calls(&mut threads, operators, |call| (call.thread, call.start), Called::Operator);
+        add_calls(&mut threads, functions, |call| (call.thread, call.start), Called::Function);
+        let outer_first = |called: Called| (Reverse(duration(called, operators, functions)), called);
+        for calls in threads.values_mut() {
+            // Each kind of them comes in order, which a stable sort makes use of.
+            calls.sort_by(|(one, called), (other, another)| {
+                one.cmp(other).then_with(|| outer_first(*called).cmp(&outer_first(*another)))
+            });
+        }
         HostCalls(threads)
     }
 }
 
-/// Adds calls of one kind to those of their threads. `when`: on which thread one was, when, and for how long.
+/// Calls of each thread that may have launched something, in order.
+#[derive(Debug, Default)]
+pub(crate) struct LaunchCalls(CallsByThread);
+
+impl LaunchCalls {
+    pub(crate) fn of(calls: &[Call]) -> LaunchCalls {
+        let mut threads = CallsByThread::new();
+        add_calls(&mut threads, calls, |call| (call.thread, call.start), Called::Launch);
+        threads.values_mut().for_each(|calls| calls.sort());
+        LaunchCalls(threads)
+    }
+}
+
+/// How long a call lasted. Launches lie in what is around them, however long they last.
+fn duration(called: Called, operators: &[OperatorCall], functions: &[FunctionCall]) -> Nanos {
+    match called {
+        Called::Operator(index) => operators[index as usize].duration,
+        Called::Function(index) => functions[index as usize].duration,
+        Called::Launch(_) => Nanos(0),
+    }
+}
+
+/// Adds calls of one kind to those of their threads. `when`: on which thread one was, and when.
 fn add_calls<T>(
     threads: &mut CallsByThread,
     calls: &[T],
-    when: impl Fn(&T) -> (Option<u32>, Nanos, Nanos),
+    when: impl Fn(&T) -> (Option<u32>, Nanos),
     called: impl Fn(u32) -> Called,
 ) {
     let mut numbered = calls.iter().zip(0..);
     // Most calls are of the same thread as the one before.
     for calls in calls.chunk_by(|one, next| when(one).0 == when(next).0) {
         let own = threads.entry(when(&calls[0]).0).or_default();
-        own.extend(numbered.by_ref().take(calls.len()).map(|(call, index)| {
-            let (_, start, duration) = when(call);
-            (start, Reverse(duration), called(index))
-        }));
+        own.extend(numbered.by_ref().take(calls.len()).map(|(call, index)| (when(call).1, called(index))));
     }
 }
 
@@ -308,8 +328,8 @@ impl Sweep<'_> {
     fn thread(&mut self, host: &[CallInOrder], launches: &[CallInOrder]) {
         let mut open = OpenCalls::default();
         let (mut host, mut launches) = (host.iter().peekable(), launches.iter().peekable());
-        while let Some((start, _, what)) = match (host.peek(), launches.peek()) {
-            (Some(call), Some(launch)) if call < launch => host.next(),
+        while let Some((start, what)) = match (host.peek(), launches.peek()) {
+            (Some(call), Some(launch)) if self.comes_first(call, launch) => host.next(),
             (_, Some(_)) => launches.next(),
             (_, None) => host.next(),
         } {
@@ -321,6 +341,12 @@ impl Sweep<'_> {
                 Called::Launch(index) => self.launchers.of_calls[index as usize] = self.launcher(&open),
             }
         }
+    }
+
+    /// Whether a call comes before a launch, which may be in it.
+    fn comes_first(&self, (start, called): &CallInOrder, (launched, _): &CallInOrder) -> bool {
+        let is_around = || duration(*called, self.operators, self.functions) >= Nanos(0);
+        start < launched || start == launched && is_around()
     }
 
     fn function(&mut self, open: &mut OpenCalls, index: u32) {

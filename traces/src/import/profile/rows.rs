@@ -6,13 +6,13 @@ use hashbrown::HashSet;
 
 use super::{
     annotation::TrainingContext,
-    beside::beside,
     memory::MemoryChange,
     names::NameBook,
     operator::{FunctionCall, OperatorCall, OperatorNames},
     places::Annotated,
 };
 use crate::{
+    beside::beside,
     ids::{Group, NameId, Nanos},
     tables::Span,
     vocabulary::SpanKind,

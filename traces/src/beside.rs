@@ -3,7 +3,7 @@
 use std::{panic::resume_unwind, sync::Mutex, thread};
 
 /// Does one thing on a thread of its own beside another one. Where there can be no such thread, it is done before.
-pub(super) fn beside<A: Send, B>(name: &str, one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> (A, B) {
+pub fn beside<A: Send, B>(name: &str, one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> (A, B) {
     let one = Mutex::new(Some(one));
     let do_one = || {
         let one = one.lock().ok().and_then(|mut one| one.take());
