@@ -6,11 +6,12 @@ use anstyle::{AnsiColor, Style};
 use stepscope_analyzer::AnalysisError;
 use stepscope_collector::injection::{JobError, LibraryError};
 use stepscope_plan::{PlanError, text};
+use stepscope_storage::StorageError;
 use stepscope_traces::{ImportError, PickleError, Run, SnapshotError, TraceError};
 use stepscope_trainer::TrainError;
 use stepscope_tui::DashboardError;
 
-use crate::nearest::nearest;
+use crate::{nearest::nearest, object_storage};
 
 /// An error with a hint.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,7 @@ pub(crate) fn explain(error: &anyhow::Error) {
     let hint = hint.or_else(|| error.downcast_ref::<LibraryError>().map(LibraryError::hint));
     let hint = hint.or_else(|| error.downcast_ref::<JobError>().and_then(job_hint));
     let hint = hint.or_else(|| error.downcast_ref::<DashboardError>().and_then(dashboard_hint));
+    let hint = hint.or_else(|| error.downcast_ref::<StorageError>().and_then(object_storage::hint));
     let hint = hint.or_else(|| error.downcast_ref::<WithHint>().map(|error| error.hint.clone()));
     if let Some(hint) = hint.or_else(|| error.downcast_ref::<TrainError>().and_then(train_hint)) {
         line(cyan, "hint", &harmless(&hint));

@@ -1,12 +1,16 @@
 //! `stepscope import`: what other tools recorded, as a run directory.
 
-use std::{io::Write, path::PathBuf};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use stepscope_plan::text;
-use stepscope_traces::{Loss, Run};
+use stepscope_traces::{Loss, Run, TraceError};
 
-use crate::{progress, source, terminal};
+use crate::{object_storage, progress, source, terminal};
 
 /// Convert what other tools recorded to a run directory.
 ///
@@ -15,7 +19,8 @@ use crate::{progress, source, terminal};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope import traces/ --run runs/my-training\n  \
-    stepscope import rank0.json.gz rank0.pickle --run runs/rank0")]
+    stepscope import rank0.json.gz rank0.pickle --run runs/rank0\n  \
+    stepscope import s3://bucket/traces --run runs/my-training")]
 pub(crate) struct Arguments {
     /// PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports (*.sqlite), JAX
     /// profiles (*.xplane.pb), rocprofv3 JSON or databases, Flight Recorder dumps, or directories of them.
@@ -30,13 +35,45 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let run = source::open(&arguments.sources)?;
-    if run.path.join("run.json").exists() {
+    let is_run = run.path.join("run.json").exists();
+    if is_run && !arguments.sources.iter().any(|source| object_storage::is_meant(source)) {
         bail!("{} is already a run directory", run.path.display());
     }
-    progress::shown(run.ranks.iter(), |progress| run.write_to(&arguments.run, progress))?;
+    if is_run {
+        // It was fetched, and is to be a directory of its own.
+        check_is_new(&arguments.run)?;
+        copy(&run.path, &arguments.run)?;
+    } else {
+        progress::shown(run.ranks.iter(), |progress| run.write_to(&arguments.run, progress))?;
+    }
     let mut stderr = anstream::stderr().lock();
     // A closed stderr leaves nobody to tell.
     drop(stderr.write_all(summary(&run, &Run::open(&arguments.run)?).as_bytes()));
+    Ok(())
+}
+
+/// Refuses a directory that has something in it.
+fn check_is_new(path: &Path) -> Result<()> {
+    match fs::read_dir(path).into_iter().flatten().flatten().next() {
+        Some(entry) => {
+            let entry = entry.file_name().to_string_lossy().into_owned();
+            Err(TraceError::NotEmpty { path: path.to_owned(), entry }.into())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Copies a directory, with all that is in it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
+        let (path, copied) = entry.map(|entry| (entry.path(), to.join(entry.file_name())))?;
+        if path.is_dir() {
+            copy(&path, &copied)?;
+        } else {
+            fs::copy(&path, &copied).with_context(|| format!("cannot write {}", copied.display()))?;
+        }
+    }
     Ok(())
 }
 

@@ -21,6 +21,7 @@ mod live;
 mod man;
 mod nearest;
 mod new_run;
+mod object_storage;
 mod open;
 mod output;
 mod own_profiler;
@@ -36,6 +37,7 @@ mod terminal;
 mod torch_memory;
 mod train;
 mod trigger;
+mod upload;
 mod words;
 
 use std::{io, process::ExitCode};
@@ -100,6 +102,7 @@ enum Command {
     ServeMetrics(serve_metrics::Arguments),
     Train(Box<train::Arguments>),
     Trigger(trigger::Arguments),
+    Upload(upload::Arguments),
 }
 
 /// Output format of a result.
@@ -138,6 +141,7 @@ fn main() -> ExitCode {
         Command::ServeMetrics(arguments) => serve_metrics::run(&arguments).map(done),
         Command::Train(arguments) => train::run(*arguments),
         Command::Trigger(arguments) => trigger::run(&arguments).map(done),
+        Command::Upload(arguments) => upload::run(&arguments).map(done),
     };
     match outcome {
         Ok(status) => status,

@@ -1,10 +1,11 @@
 //! A bar on stderr while a long run is read.
 
 use std::{
+    cell::Cell,
     io::{IsTerminal, Write, stderr},
     sync::mpsc::{RecvTimeoutError, channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use stepscope_plan::text;
@@ -23,15 +24,43 @@ pub(crate) fn bar(doing: &str, done: usize, all: usize, what: &str) -> String {
     format!("{doing}  {}  {done} of {all} {what}", filled(done as u64, all as u64))
 }
 
-/// A bar: how many bytes are read.
-fn bar_of_bytes(read: u64, all: u64) -> String {
+/// A bar: how many bytes are done.
+fn bar_of_bytes(doing: &str, read: u64, all: u64) -> String {
     let share = text::percent(read.min(all) as f64 / all.max(1) as f64);
-    format!("reading  {}  {share} of {}", filled(read, all), text::bytes(all))
+    format!("{doing}  {}  {share} of {}", filled(read, all), text::bytes(all))
 }
 
 fn filled(done: u64, all: u64) -> String {
     let filled = (WIDTH as u128 * u128::from(done.min(all)) / u128::from(all.max(1))) as usize;
     "█".repeat(filled) + &"░".repeat(WIDTH - filled)
+}
+
+/// A bar that moves as bytes are copied, where there is somebody to see it. It goes when the copying is over.
+pub(crate) struct Bar {
+    doing: &'static str,
+    shown: Cell<Option<Instant>>,
+}
+
+impl Bar {
+    pub(crate) fn new(doing: &'static str) -> Bar {
+        Bar { doing, shown: Cell::new(None) }
+    }
+
+    /// Moves it, ten times a second at most.
+    pub(crate) fn show(&self, done: u64, all: u64) {
+        if self.shown.get().is_none_or(|shown| shown.elapsed() >= PAUSE) && stderr().is_terminal() {
+            self.shown.set(Some(Instant::now()));
+            say(&format!("{}  ", bar_of_bytes(self.doing, done, all)));
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if self.shown.get().is_some() {
+            say("\u{1b}[K");
+        }
+    }
 }
 
 /// Does some work that reads these ranks and tells when one is done, and shows how much of them is read where there is
@@ -51,7 +80,7 @@ pub(crate) fn shown<'a, T>(
     let show = || {
         let read = ranks.iter().map(|(rank, bytes)| rank.bytes_read().min(*bytes)).sum();
         // Spaces cover what a longer line left.
-        say(&format!("{}  ", bar_of_bytes(read, all)));
+        say(&format!("{}  ", bar_of_bytes("reading", read, all)));
     };
     let (is_done, done) = channel::<()>();
     thread::scope(|scope| {
@@ -92,9 +121,9 @@ mod tests {
             bar("training", 1, 4, "runs"),
             format!("training  {}{}  1 of 4 runs", "█".repeat(6), "░".repeat(18))
         );
-        assert_eq!(bar_of_bytes(0, 0), format!("reading  {}  0.0% of 0 B", "░".repeat(24)));
-        let half = bar_of_bytes(1_500_000_000, 3_000_000_000);
+        assert_eq!(bar_of_bytes("reading", 0, 0), format!("reading  {}  0.0% of 0 B", "░".repeat(24)));
+        let half = bar_of_bytes("reading", 1_500_000_000, 3_000_000_000);
         assert_eq!(half, format!("reading  {}{}  50.0% of 3.0 GB", "█".repeat(12), "░".repeat(12)));
-        assert!(bar_of_bytes(7, 5).contains("100.0%"), "a file that shrank");
+        assert!(bar_of_bytes("reading", 7, 5).contains("100.0%"), "a file that shrank");
     }
 }

@@ -10,18 +10,35 @@ use anyhow::{Context, Result};
 use stepscope_plan::text;
 use stepscope_traces::Run;
 
+use crate::{analyze::ranges::RankList, object_storage};
+
 /// Of how many files that are not read it is said why.
 const MOST_TOLD: usize = 8;
 
-/// Opens a run directory, or what other tools recorded. Default: the newest run under `runs/`.
+/// Opens a run directory, or what other tools recorded, here or in object storage. Default: the newest run under `runs/`.
 pub(crate) fn open(sources: &[PathBuf]) -> Result<Run> {
+    open_ranks(sources, None)
+}
+
+/// As [`open`], for whoever reads only some ranks.
+pub(crate) fn open_ranks(sources: &[PathBuf], ranks: Option<&RankList>) -> Result<Run> {
     if sources.is_empty() {
         let newest = Run::newest_under(Path::new("runs")).context("there is no run under runs/; name a SOURCE")?;
         return Ok(Run::open(&newest)?);
     }
-    let run = Run::of_sources(sources)?;
+    let run = Run::of_sources(&local(sources, ranks)?)?;
     tell_what_is_passed_over(&run);
     Ok(run)
+}
+
+/// Where sources are on this machine. What is in object storage is fetched; of runs, only the ranks that are read.
+pub(crate) fn local(sources: &[PathBuf], ranks: Option<&RankList>) -> Result<Vec<PathBuf>> {
+    let is_chosen = |rank: u32| ranks.is_none_or(|ranks| ranks.has(rank));
+    let local = |source: &PathBuf| match object_storage::is_meant(source) {
+        true => object_storage::fetch(source, &is_chosen),
+        false => Ok(source.clone()),
+    };
+    sources.iter().map(local).collect()
 }
 
 /// Says of files beside the run's own why they are not read.

@@ -36,7 +36,8 @@ use trained::Trained;
     stepscope analyze runs/2026-11-14T10-22-07-llama-tiny --steps 10..20 --ranks 0,2-5\n  \
     stepscope analyze --format html -o report.html\n  \
     stepscope analyze --brief\n  \
-    stepscope analyze traces/rank*.json.gz traces/rank0.pickle")]
+    stepscope analyze traces/rank*.json.gz traces/rank0.pickle\n  \
+    stepscope analyze s3://bucket/runs/mine --ranks 0")]
 pub(crate) struct Arguments {
     /// A run directory, PyTorch profiler traces (*.json, *.json.gz), memory snapshots (*.pickle), Nsight Systems exports
     /// (*.sqlite), JAX profiles (*.xplane.pb), rocprofv3 JSON or databases, Flight Recorder dumps, or a
@@ -72,7 +73,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let run = source::open(&arguments.sources)?;
+    let run = source::open_ranks(&arguments.sources, arguments.ranks.as_ref())?;
     if let Some(path) = arguments.output.as_deref().filter(|path| source::is_part_of(path, &run)) {
         bail!("{} is part of the run; write the report elsewhere", path.display());
     }

@@ -44,6 +44,11 @@ pub(crate) fn ranks(text: &str) -> Result<RankList, String> {
 }
 
 impl RankList {
+    /// Whether a rank was asked for.
+    pub(crate) fn has(&self, rank: u32) -> bool {
+        self.0.iter().any(|ranks| ranks.contains(&rank))
+    }
+
     /// The ranks, each once. Stops at the first one that the run does not have, so a long range costs nothing.
     pub(crate) fn among(&self, run: &Run) -> Vec<Rank> {
         let mut ranks = Vec::new();

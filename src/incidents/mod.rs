@@ -15,7 +15,7 @@ use stepscope_analyzer::{KnownIncident, known_incidents};
 use stepscope_plan::text;
 use stepscope_traces::{Incident, KeptIncident, Run, State};
 
-use crate::{Format, render::json, terminal};
+use crate::{Format, object_storage, render::json, source, terminal};
 
 pub(crate) use keeper::{HangAfter, Keeper};
 
@@ -50,8 +50,9 @@ struct Listed {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let run = match &arguments.run {
+        Some(path) if object_storage::is_meant(path) => source::open(std::slice::from_ref(path))?,
         Some(path) => Run::open(path)?,
-        None => crate::source::open(&[])?,
+        None => source::open(&[])?,
     };
     let listed = |known: KnownIncident| Listed {
         has_recording: known.has_recording,

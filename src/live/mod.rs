@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 
 use stepscope_tui::{Dashboard, Job, Options, Outside, Size, Source, ThemeName, View, run as open};
 
-use crate::words;
+use crate::{source, words};
 
 /// Watch a run in a terminal dashboard, during training or afterwards.
 #[derive(clap::Args)]
@@ -45,6 +45,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let Arguments { sources, view, once, size, theme } = arguments;
+    let sources = source::local(&sources, None)?;
     let source = if sources.is_empty() { Source::Newest { under: "runs".into() } } else { Source::named(sources) };
     // Without colors, letters are drawn instead.
     let is_colorless = once && AutoStream::choice(&stdout()) == ColorChoice::Never;

@@ -21,7 +21,8 @@ use stepscope_traces::{KeptIncident, Loss, Run, RunInfo, State, Step, TraceError
 
 use self::task::Task;
 use crate::{
-    analyze::ranges, black_box, failure, new_run::NewRun, own_profiler, recording_cost, seconds, terminal, torch_memory,
+    analyze::ranges, black_box, failure, new_run::NewRun, object_storage, own_profiler, recording_cost, seconds,
+    terminal, torch_memory,
 };
 
 /// Under which key a run says what it is, and what it says there.
@@ -45,6 +46,7 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(200);
     stepscope record --budget none -- python train.py\n  \
     stepscope record --duration 5 --every 600 -- python train.py\n  \
     stepscope record --steps 10..20 -- python train.py\n  \
+    stepscope record --upload s3://bucket/runs/mine -- python train.py\n  \
     stepscope record --dormant --run runs/mine -- python train.py &\n  \
     stepscope trigger runs/mine --duration 5")]
 pub(crate) struct Arguments {
@@ -93,6 +95,8 @@ pub(crate) struct Arguments {
     cuda_graph_trace: GraphTrace,
     #[command(flatten)]
     long_jobs: black_box::Arguments,
+    #[command(flatten)]
+    upload: object_storage::Arguments,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -146,6 +150,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.long_jobs.hang_after.is_some() && !is_open_to_the_end(&windows) {
         bail!("--hang-after cannot be used with --duration, --steps or --dormant, which do not record all steps");
     }
+    arguments.upload.check()?;
     let library = injection::library(library::bytes())?;
     if let Some(tool) = injection::other_tool() {
         bail!(
@@ -176,6 +181,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         tell(&format!("{}{}\n{}", label("dormant"), shown(path), hint_to_trigger(path)));
     }
     let keeper = speaks.then(|| arguments.long_jobs.watch(path, is_open_to_the_end(&windows))).transpose()?;
+    let uploader = if speaks { arguments.upload.start(path)? } else { None };
     let status = Job::start(command)?.wait(|signal| keeper.iter().for_each(|keeper| keeper.signal(signal)))?;
     let incidents = keeper.map_or_else(Vec::new, |keeper| keeper.end(Some(status)));
     if !status.success() {
@@ -185,6 +191,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if speaks && let Err(error) = report(path, &windows, &incidents) {
         failure::explain(&anyhow!("cannot read the recording: {error}"));
     }
+    uploader.into_iter().for_each(object_storage::Uploader::end);
     Ok(ExitCode::from(exit_status(status)))
 }
 

@@ -29,7 +29,7 @@ use self::{
     training::{ChosenBackend, Training, Variables},
 };
 
-use crate::{black_box, failure::WithHint, new_run::NewRun, words};
+use crate::{black_box, failure::WithHint, new_run::NewRun, object_storage, words};
 
 /// Train a Llama-style model, and record every step.
 #[derive(clap::Args)]
@@ -40,6 +40,7 @@ use crate::{black_box, failure::WithHint, new_run::NewRun, words};
     stepscope train --dp 2 --processes\n  \
     torchrun --no-python --nproc-per-node 4 -- stepscope train --dp 4\n  \
     srun --ntasks 8 stepscope train --dp 4 --tp 2\n  \
+    stepscope train --upload s3://bucket/runs/mine\n  \
     stepscope train --sweep sweep.toml --steps 30\n  \
     stepscope train --tp 2 --pp 2 --schedule interleaved --recompute selective --data book.txt")]
 pub(crate) struct Arguments {
@@ -79,14 +80,31 @@ pub(crate) struct Arguments {
     view: Option<View>,
     #[command(flatten)]
     long_jobs: black_box::Arguments,
+    #[command(flatten)]
+    upload: object_storage::Arguments,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let Arguments { config: file, sweep, settings, run, continues, no_record, processes, live, view, long_jobs } =
-        arguments;
+    let Arguments {
+        config: file,
+        sweep,
+        settings,
+        run,
+        continues,
+        no_record,
+        processes,
+        live,
+        view,
+        long_jobs,
+        upload,
+    } = arguments;
     let (bounds, done) = (long_jobs.bounds()?, |()| ExitCode::SUCCESS);
     if bounds.is_some() && (no_record || sweep.is_some()) {
         bail!("--black-box cannot be used with --no-record or --sweep");
+    }
+    upload.check()?;
+    if upload.is_asked_for() && (no_record || sweep.is_some()) {
+        bail!("--upload cannot be used with --no-record or --sweep");
     }
     if long_jobs.hang_after.is_some() && bounds.is_none() {
         bail!("--hang-after needs --black-box");
@@ -118,7 +136,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let run = new_run(run, continues, &config)?;
         return watched::train(run.path(), is_named, view).map(done);
     }
-    let recording = Recording { run, continues, no_record, bounds };
+    let upload = (!is_watched).then_some(&upload);
+    let recording = Recording { run, continues, no_record, bounds, upload };
     if let Some(assignment) = assignment {
         if assignment.rank == Rank(0) && assignment.secret.is_missing() {
             warn_of_strangers(&assignment);
@@ -131,7 +150,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     check(&config)?;
     if long_jobs.black_box && !is_watched {
-        return boxed::train(new_run(recording.run, continues, &config)?.path(), &long_jobs);
+        return boxed::train(new_run(recording.run, continues, &config)?.path(), &long_jobs, recording.upload);
     }
     let (choice, variables) = ChosenBackend::for_launch(backend, ranks)?;
     if ranks > 1 && (processes || matches!(choice, ChosenBackend::Cuda)) {
@@ -164,13 +183,15 @@ fn new_run(run: Option<PathBuf>, continues: bool, config: &TrainConfig) -> Resul
 }
 
 /// What is recorded, and where.
-struct Recording {
+struct Recording<'a> {
     run: Option<PathBuf>,
     /// Whether that is the next segment of the run.
     continues: bool,
     no_record: bool,
     /// What a rank keeps at most, if not everything.
     bounds: Option<RingBounds>,
+    /// Where else it goes, unless whoever watches this process sees to that.
+    upload: Option<&'a object_storage::Arguments>,
 }
 
 /// Starts this command once for each rank.
@@ -197,7 +218,7 @@ fn start_processes(ranks: u64, backend: Option<&str>, variables: &Variables) -> 
 fn train(
     choice: &ChosenBackend,
     mut config: TrainConfig,
-    Recording { run, continues, no_record, bounds }: Recording,
+    Recording { run, continues, no_record, bounds, upload }: Recording<'_>,
     job: Option<&Job>,
     keeper: Option<&black_box::Arguments>,
 ) -> Result<()> {
@@ -227,6 +248,8 @@ fn train(
         introduce(&config, choice, &training);
     }
     let keeper = keeper.map(|keeper| keeper.watch(&path, true)).transpose()?;
+    let upload = upload.filter(|_| speaks);
+    let uploader = upload.map(|upload| upload.start(&path)).transpose()?.flatten();
     let progress = Progress::new(&config);
     let trained = training.run((!no_record).then_some(path.as_path()), &|step| progress.show(&step));
     keeper.into_iter().for_each(|keeper| drop(keeper.end(None)));
@@ -235,6 +258,7 @@ fn train(
         let summary = progress.summary(&config, (!no_record).then_some(&path));
         anstream::stdout().lock().write_all(summary.as_bytes())?;
     }
+    uploader.into_iter().for_each(object_storage::Uploader::end);
     Ok(trained?)
 }
 

@@ -54,6 +54,21 @@ const LAYERED: &[Layers] = &[
         shared_names: &["Event", "Mark", "Segment", "Value", "Written"],
     },
     Layers {
+        source: "storage/src",
+        within: &[],
+        layers: &[
+            &["error", "pieces", "run_files"],
+            &["location"],
+            &["refusal"],
+            &["store"],
+            &["contents"],
+            &["fetching"],
+            &["cache"],
+            &["sending"],
+        ],
+        shared_names: &[],
+    },
+    Layers {
         source: "collector/src",
         within: &[],
         layers: &[

@@ -6,7 +6,7 @@ use crate::binary::{command, failure, stepscope, text};
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples/dp2-naive");
 const OTHER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/samples/dp2-bucketed");
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "analyze",
     "completions",
     "diff",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 14] = [
     "record",
     "train",
     "trigger",
+    "upload",
 ];
 
 fn here() -> tempfile::TempDir {

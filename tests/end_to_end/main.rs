@@ -46,6 +46,9 @@ mod names_of_others;
 /// What recording and training leave alone: other people's files, a command's status, a job's time.
 mod no_harm;
 
+/// Runs in object storage, read and uploaded: a store that speaks S3 on loopback, and what may go wrong with it.
+mod object_storage;
+
 /// What `analyze`, `live`, `diff` and `export` show of a run, beside its JSON.
 mod one_answer;
 

@@ -1,0 +1,144 @@
+//! Runs in object storage: fetched before they are read, and uploaded while they are recorded.
+
+mod uploader;
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anstyle::Style;
+use anyhow::{Result, anyhow, bail};
+use stepscope_collector::cache;
+use stepscope_plan::text;
+use stepscope_storage::{Location, Sent, StorageError, bring};
+
+pub(crate) use self::uploader::{Uploader, patiently};
+use crate::{progress::Bar, seconds, terminal};
+
+/// The kind of folder, in the user's cache, that has copies.
+const FOLDER: &str = "object-storage";
+/// Stores charge by the request.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// The folder of segments, in a run that jobs continue.
+const SEGMENTS: &str = "segments";
+
+/// Whether a source is in object storage.
+pub(crate) fn is_meant(source: &Path) -> bool {
+    source.to_str().is_some_and(Location::is_meant)
+}
+
+/// Fetches what is not here already, and says how much that was. Where it is now.
+pub(crate) fn fetch(source: &Path, is_chosen: &dyn Fn(u32) -> bool) -> Result<PathBuf> {
+    let place: Location = source.to_str().unwrap_or_default().parse()?;
+    let folder = cache::in_folder(FOLDER, |folder| Ok(folder.to_owned()));
+    let folder = folder.map_err(|error| anyhow!("cannot keep a copy of {place}: {error}"))?;
+    let bar = Bar::new("fetching");
+    let brought = bring(&place, &folder, is_chosen, &|done, all| bar.show(done, all))?;
+    drop(bar);
+    if brought.objects > 0 {
+        let (objects, bytes) = (text::counted(brought.objects as u64, "object"), text::bytes(brought.bytes));
+        say("fetched", &format!("{place}: {objects}, {bytes}"));
+    }
+    Ok(brought.path)
+}
+
+/// Uploading a run while it is recorded.
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "Upload")]
+pub(crate) struct Arguments {
+    /// Also upload the run while it is recorded: s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH or file:///PATH.
+    ///
+    /// The run directory stays as it is without, and a failing upload never changes the job or its exit status.
+    #[arg(long, value_name = "URL")]
+    upload: Option<String>,
+    /// How often the upload sends what is new: 30, 10m or 2h.
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse, requires = "upload", default_value = "30")]
+    upload_every: Duration,
+}
+
+impl Arguments {
+    /// Refuses what cannot work, before a job is started for it.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.upload_every < SHORTEST_PAUSE {
+            bail!("--upload-every must be at least {} s", SHORTEST_PAUSE.as_secs());
+        }
+        self.place(Path::new(""))?;
+        Ok(())
+    }
+
+    /// Begins to upload a run, if that was asked for.
+    pub(crate) fn start(&self, run: &Path) -> Result<Option<Uploader>> {
+        let Some(place) = self.place(run)? else { return Ok(None) };
+        Ok(Some(Uploader::start(run, place, self.upload_every)?))
+    }
+
+    /// Whether an upload was asked for.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.upload.is_some()
+    }
+
+    /// Where a run goes. A segment of one goes where the segment belongs.
+    fn place(&self, run: &Path) -> Result<Option<Location>, StorageError> {
+        let Some(url) = &self.upload else { return Ok(None) };
+        let place: Location = url.parse()?;
+        let is_segment = run.parent().and_then(Path::file_name).is_some_and(|folder| folder == SEGMENTS);
+        match run.file_name().filter(|_| is_segment) {
+            Some(number) => place.join(&format!("{SEGMENTS}/{}", number.display())).map(Some),
+            None => Ok(Some(place)),
+        }
+    }
+}
+
+/// Says what was uploaded.
+pub(crate) fn say_uploaded(place: &Location, sent: Sent) {
+    let (requests, bytes) = (text::counted(sent.requests, "request"), text::bytes(sent.bytes));
+    say("uploaded", &format!("{place}: {bytes} in {requests}"));
+}
+
+/// The command that uploads what is left of a run.
+fn command_to_upload(run: &Path, place: &Location) -> String {
+    let words = ["upload".to_owned(), run.display().to_string(), place.to_string()];
+    format!("{} {}", terminal::program(), terminal::command_line(&words))
+}
+
+fn say(word: &str, said: &str) {
+    let bold = Style::new().bold();
+    // A closed stderr leaves nobody to tell.
+    drop(writeln!(anstream::stderr().lock(), "{bold}{word:<8}{bold:#}  {}", text::printable(said)));
+}
+
+/// What helps.
+pub(crate) fn hint(error: &StorageError) -> Option<String> {
+    Some(match error {
+        StorageError::Url { .. } => {
+            "write s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH or file:///PATH".into()
+        }
+        StorageError::NoCredentials { .. } => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, as `aws configure export-credentials --format env` prints; \
+             AWS_SKIP_SIGNATURE=true reads public buckets"
+                .into()
+        }
+        StorageError::Client { .. } => {
+            "credentials and settings come from the environment: AWS_*, GOOGLE_* or AZURE_STORAGE_*".into()
+        }
+        StorageError::Refused { .. } => {
+            "check the credentials in the environment (AWS_*, GOOGLE_* or AZURE_STORAGE_*), that they have not expired, and \
+             that they may list, read and write there"
+                .into()
+        }
+        StorageError::NoBucket { .. } => {
+            "check its name; AWS_ENDPOINT_URL says which store is asked, if it is not Amazon's".into()
+        }
+        StorageError::Missing { .. } => "check the path: it names a run, a trace or a folder of traces".into(),
+        StorageError::Unreachable { .. } => {
+            "check the network, and AWS_ENDPOINT_URL and AWS_REGION if they are set".into()
+        }
+        StorageError::RunsInside { last, .. } => format!("the last of them is {last}"),
+        StorageError::OtherRun { .. } => "name a path of its own for each run".into(),
+        StorageError::NoRoom { .. } => "--ranks fetches only some ranks; XDG_CACHE_HOME says where copies are".into(),
+        StorageError::TooMany { .. } => "name a run, a trace or a folder of traces".into(),
+        StorageError::Failed { .. } | StorageError::File { .. } => return None,
+    })
+}

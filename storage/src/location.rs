@@ -1,0 +1,118 @@
+//! A place in object storage, as people type it: `s3://bucket/path`.
+
+use std::{fmt, str::FromStr};
+
+use object_store::path::Path as ObjectPath;
+
+use crate::error::StorageError;
+
+/// Where objects are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// Amazon S3, and what speaks its protocol.
+    S3,
+    /// Google Cloud Storage.
+    Gs,
+    /// Azure Blob Storage.
+    Az,
+    /// A file system.
+    File,
+}
+
+/// A run, a trace or a folder of traces in object storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    pub(crate) scheme: Scheme,
+    /// The bucket or container; empty for files.
+    pub(crate) bucket: String,
+    pub(crate) path: ObjectPath,
+}
+
+impl Location {
+    /// Whether a text is meant to be a URL, and not a path.
+    pub fn is_meant(text: &str) -> bool {
+        text.split_once("://").is_some_and(|(scheme, _)| {
+            !scheme.is_empty() && scheme.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '+')
+        })
+    }
+
+    /// A place inside of this one.
+    pub fn join(&self, inside: &str) -> Result<Location, StorageError> {
+        format!("{self}/{inside}").parse()
+    }
+}
+
+impl FromStr for Location {
+    type Err = StorageError;
+
+    fn from_str(text: &str) -> Result<Location, StorageError> {
+        // What is wrong with it may be a secret in it, so the text itself is not repeated.
+        let wrong = |why: &'static str| StorageError::Url { why };
+        let (scheme, rest) = text.split_once("://").ok_or(wrong("it has no scheme"))?;
+        let scheme = match scheme {
+            "s3" => Scheme::S3,
+            "gs" => Scheme::Gs,
+            "az" => Scheme::Az,
+            "file" => Scheme::File,
+            _ => return Err(wrong("only s3://, gs://, az:// and file:// are known")),
+        };
+        if scheme != Scheme::File && rest.contains('?') {
+            return Err(wrong("it has a query, and credentials belong in the environment"));
+        }
+        let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.contains('@') || bucket.contains(':') {
+            return Err(wrong("it has a user or a port, and credentials belong in the environment"));
+        }
+        match (scheme, bucket.is_empty()) {
+            (Scheme::File, false) => return Err(wrong("a path of a file begins with a slash, as in file:///data/run")),
+            (Scheme::S3 | Scheme::Gs | Scheme::Az, true) => return Err(wrong("it names no bucket")),
+            _ => {}
+        }
+        let parsed = ObjectPath::parse(path).ok().filter(|_| !path.starts_with('/'));
+        let path = parsed.ok_or(wrong("its path has an empty part, or a part of dots"))?;
+        Ok(Location { scheme, bucket: bucket.to_owned(), path })
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::S3 => "s3",
+            Scheme::Gs => "gs",
+            Scheme::Az => "az",
+            Scheme::File => "file",
+        };
+        write!(f, "{scheme}://{}", self.bucket)?;
+        if self.path.is_root() { Ok(()) } else { write!(f, "/{}", self.path) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_and_written_alike() {
+        for text in ["s3://bucket/runs/mine", "gs://bucket", "az://container/a b/c", "file:///data/run"] {
+            assert_eq!(text.parse::<Location>().unwrap().to_string(), text);
+        }
+        assert_eq!("s3://bucket/run/".parse::<Location>().unwrap().to_string(), "s3://bucket/run");
+        let inside = "s3://bucket".parse::<Location>().unwrap().join("segments/2").unwrap();
+        assert_eq!(inside.to_string(), "s3://bucket/segments/2");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_said_without_the_url() {
+        for text in ["s3:///run", "s3://b/../c", "s3://b//c", "ftp://b/c", "s3://key:secret@b/c", "az://b/c?sig=secret"]
+        {
+            let refused = text.parse::<Location>().unwrap_err().to_string();
+            assert!(!refused.contains("secret"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn paths_are_no_urls() {
+        assert!(Location::is_meant("s3://b") && Location::is_meant("http://b"));
+        assert!(!Location::is_meant("runs/a") && !Location::is_meant("./s3://b") && !Location::is_meant("://b"));
+    }
+}
