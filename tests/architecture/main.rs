@@ -54,7 +54,7 @@ const LAYERED: &[Layers] = &[
         shared_names: &["Event", "Mark", "Segment", "Value", "Written"],
     },
     Layers {
-        source: "storage/src",
+        source: "traces/storage/src",
         within: &[],
         layers: &[
             &["error", "pieces", "run_files"],
