@@ -31,9 +31,13 @@ from ._recording import Recording, recording
 
 def __getattr__(name: str) -> str:
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("stepscope")
+        try:
+            return version("stepscope")
+        except PackageNotFoundError:
+            # It lies on the path and is not installed: only installed packages have a version.
+            pass
     raise AttributeError("module 'stepscope' has no attribute %r" % name)
 
 

@@ -6,14 +6,24 @@ import shutil
 import tempfile
 import unittest
 import warnings
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any, Callable, List, Tuple
+from unittest import mock
 
 import stepscope
 from stepscope._records import Record
 from support import SAMPLES, needs
 
 SAMPLE = SAMPLES / "dp2-naive"
+
+
+class Package(unittest.TestCase):
+    def test_it_has_a_version_where_it_is_installed(self) -> None:
+        with mock.patch("importlib.metadata.version", return_value="1.2.3"):
+            self.assertEqual(stepscope.__version__, "1.2.3")
+        with mock.patch("importlib.metadata.version", side_effect=PackageNotFoundError("stepscope")):
+            self.assertFalse(hasattr(stepscope, "__version__"))
 
 
 class Objects(unittest.TestCase):
