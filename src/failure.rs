@@ -135,6 +135,14 @@ fn trace_hint(error: &TraceError) -> Option<String> {
             "record into another directory, or remove this one; jobs with --continue record into segments of one"
                 .into(),
         ),
+        TraceError::OnlySummary { .. } => Some(
+            "a summary has all complete steps: leave out --steps, and ask for text, markdown or JSON; for more, copy the \
+             .arrows files of the rank, too"
+                .into(),
+        ),
+        TraceError::UselessSummary { .. } => {
+            Some("copy the .arrows files of the rank, too, or make the summary again with this stepscope".into())
+        }
         TraceError::Json { path, .. } => {
             Some(format!("{} is damaged; the .arrows files of its ranks open in any Arrow reader", path.display()))
         }

@@ -12,7 +12,13 @@ use stepscope_traces::{
     TableSurvey, TorchNotes,
 };
 
-use crate::{Format, folded::Folded, own_profiler, recording_cost, render::json, source, terminal, torch_memory};
+use crate::{
+    Format,
+    folded::{Folded, named},
+    own_profiler, recording_cost,
+    render::json,
+    source, terminal, torch_memory,
+};
 
 /// Show what a run contains: ranks, tables, row counts, state, data loss.
 #[derive(clap::Args)]
@@ -98,6 +104,8 @@ struct RankContents {
     end_ns: Option<Nanos>,
     tables: Tables,
     data_loss: Loss,
+    /// How long its summary is; none, where it has none.
+    summary_bytes: Option<u64>,
     /// How PyTorch's memory was recorded, if it is a program of PyTorch's.
     torch_memory: Option<TorchNotes>,
     /// What `rank.json` says, for what is said of all ranks together.
@@ -188,6 +196,7 @@ impl Contents {
         let headers: Vec<&str> = columns.iter().map(|column| HEADERS[*column]).collect();
         let rows = rows.iter().map(|row| columns.iter().map(|column| row[*column].clone()).collect());
         text += &terminal::table(&headers, rows);
+        text += &self.summaries_text();
         let reasons = self.ranks.iter().filter_map(|rank| Some((rank.rank, rank.reason.clone()?)));
         for line in Folded::of(reasons).lines() {
             text += &format!("{line}\n");
@@ -220,6 +229,16 @@ impl Contents {
         });
         let known: Vec<String> = model.into_iter().chain(layout).collect();
         if known.is_empty() { String::new() } else { format!("  {}\n", known.join("   ")) }
+    }
+
+    /// Which ranks have a summary: one line, or none.
+    fn summaries_text(&self) -> String {
+        let summarized = self.ranks.iter().filter_map(|rank| Some((rank.rank, rank.summary_bytes?)));
+        let (ranks, bytes): (Vec<Rank>, Vec<u64>) = summarized.unzip();
+        match ranks.as_slice() {
+            [] => String::new(),
+            ranks => format!("summaries: {}, {}\n", named(ranks), text::bytes(bytes.iter().sum())),
+        }
     }
 
     fn loss_text(&self) -> String {
@@ -261,6 +280,7 @@ impl RankContents {
                 strings: strings.into(),
             },
             data_loss: loss,
+            summary_bytes: directory.summary_bytes(),
             torch_memory: info.collector.torch_memory.clone(),
             info,
         }

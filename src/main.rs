@@ -33,6 +33,8 @@ mod render;
 mod seconds;
 mod serve_metrics;
 mod source;
+mod summarize;
+mod summary_use;
 mod terminal;
 mod torch_memory;
 mod train;
@@ -100,6 +102,7 @@ enum Command {
     Plan(Box<plan::Arguments>),
     Record(Box<record::Arguments>),
     ServeMetrics(serve_metrics::Arguments),
+    Summarize(summarize::Arguments),
     Train(Box<train::Arguments>),
     Trigger(trigger::Arguments),
     Upload(upload::Arguments),
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => plan::run(&arguments).map(done),
         Command::Record(arguments) => record::run(&arguments),
         Command::ServeMetrics(arguments) => serve_metrics::run(&arguments).map(done),
+        Command::Summarize(arguments) => summarize::run(&arguments).map(done),
         Command::Train(arguments) => train::run(*arguments),
         Command::Trigger(arguments) => trigger::run(&arguments).map(done),
         Command::Upload(arguments) => upload::run(&arguments).map(done),

@@ -11,6 +11,8 @@ use std::{
 use stepscope_plan::text;
 use stepscope_traces::RankDirectory;
 
+use crate::summary_use;
+
 /// Less than this is read before anybody looks.
 const LONG: u64 = 32 << 20;
 /// Of other tools' traces too, which are packed text.
@@ -64,8 +66,17 @@ impl Drop for Bar {
 }
 
 /// Does some work that reads these ranks and tells when one is done, and shows how much of them is read where there is
-/// somebody to see it.
+/// somebody to see it. Afterwards it says whose summaries were read instead.
 pub(crate) fn shown<'a, T>(
+    ranks: impl Iterator<Item = &'a RankDirectory> + Clone,
+    work: impl FnOnce(&(dyn Fn(usize) + Sync)) -> T,
+) -> T {
+    let result = with_bar(ranks.clone(), work);
+    summary_use::tell(ranks);
+    result
+}
+
+fn with_bar<'a, T>(
     ranks: impl Iterator<Item = &'a RankDirectory>,
     work: impl FnOnce(&(dyn Fn(usize) + Sync)) -> T,
 ) -> T {

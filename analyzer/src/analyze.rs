@@ -1,17 +1,10 @@
 //! Analyzes a run: reads its ranks, asks each question of them, and puts the answers together.
 
-use std::{
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread::{self, available_parallelism},
-};
-
 use stepscope_plan::Assumptions;
 use stepscope_traces::{GroupInfo, Rank, RankDirectory, RankInfo, Run, RunInfo, State, Step};
 
 use crate::{
+    each_rank::each_rank,
     error::AnalysisError,
     figures::{Analysis, CountedSteps, CountedTime, DataLoss, RunSummary},
     findings::findings,
@@ -54,6 +47,7 @@ use crate::{
         result::{Detail, RankResult},
     },
     selection::{Selection, StepChoice},
+    summaries::summary_or_reading,
 };
 
 /// The version of what `analyze` says.
@@ -83,8 +77,7 @@ pub(crate) fn analyze_and<T>(
     look: impl FnOnce(&ReadJob<'_>) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
     let chosen = chosen_ranks(run, &selection.ranks)?;
-    let alone = Counting::Alone(selection.steps);
-    let mut ranks = read_ranks(&chosen, progress, |rank| read_rank(&run.info, rank, selection, alone, detail))?;
+    let mut ranks = read_ranks(&chosen, progress, |rank| summary_or_reading(&run.info, rank, selection, detail))?;
     let counted = counted_of_job(&ranks, selection.steps);
     check_steps(&ranks, selection, &counted)?;
     let described = described(&run.info, &ranks);
@@ -272,32 +265,14 @@ pub fn chosen_ranks<'a>(run: &'a Run, wanted: &[Rank]) -> Result<Vec<&'a RankDir
     wanted.iter().map(find).collect()
 }
 
-/// Reads ranks on all cores; each is reduced before the next one is read, so that memory does not grow with the run.
+/// Reads ranks on all cores.
 fn read_ranks(
     chosen: &[&RankDirectory],
     progress: &(dyn Fn(usize) + Sync),
     read: impl Fn(&RankDirectory) -> Result<RankResult, AnalysisError> + Sync,
 ) -> Result<Vec<RankResult>, AnalysisError> {
-    let threads = available_parallelism().map_or(1, usize::from).min(chosen.len());
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let results = Mutex::new(Vec::new());
-    let work = || {
-        while let Some(rank) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = read(rank);
-            results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
-        }
-    };
-    let panicked = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        // Every one is waited for.
-        threads.into_iter().filter_map(|thread| thread.join().err()).count() > 0
-    });
-    if panicked {
-        return Err(AnalysisError::Panicked);
-    }
-    let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut ranks = results.into_iter().collect::<Result<Vec<RankResult>, AnalysisError>>()?;
+    let ranks = each_rank(chosen, progress, read)?;
+    let mut ranks = ranks.into_iter().collect::<Result<Vec<RankResult>, AnalysisError>>()?;
     ranks.sort_by_key(|rank| rank.info.rank);
     Ok(ranks)
 }

@@ -27,6 +27,12 @@ pub enum AnalysisError {
         /// The last.
         last: i64,
     },
+    /// A rank that is still recorded has no summary yet.
+    #[error("rank {} is still being recorded", rank.0)]
+    StillRecorded {
+        /// Which rank.
+        rank: Rank,
+    },
     /// A worker that panicked: a bug of ours.
     #[error("the analysis of a rank panicked (a bug in stepscope)")]
     Panicked,

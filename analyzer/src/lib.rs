@@ -8,6 +8,7 @@
 mod analyze;
 mod detail;
 mod diff;
+mod each_rank;
 mod error;
 mod figures;
 mod findings;
@@ -16,6 +17,8 @@ mod job;
 mod live;
 mod rank;
 mod selection;
+mod stored;
+mod summaries;
 #[cfg(test)]
 mod test_runs;
 
@@ -67,3 +70,4 @@ pub use rank::{
     work::{Pass, WorkItem},
 };
 pub use selection::{Selection, StepChoice, StepRange};
+pub use summaries::{Summarized, summarize};

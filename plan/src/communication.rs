@@ -49,6 +49,23 @@ pub enum Axis {
 }
 
 impl Axis {
+    /// All of them.
+    pub const ALL: [Axis; 13] = [
+        Axis::Data,
+        Axis::Tensor,
+        Axis::Pipeline,
+        Axis::Context,
+        Axis::Expert,
+        Axis::Sequence,
+        Axis::DataContext,
+        Axis::TensorData,
+        Axis::TensorContext,
+        Axis::TensorPipeline,
+        Axis::TensorExpert,
+        Axis::World,
+        Axis::Embedding,
+    ];
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {

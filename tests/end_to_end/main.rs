@@ -80,6 +80,9 @@ mod slurm;
 #[path = "../support/skipped.rs"]
 mod skipped;
 
+/// `stepscope summarize`: what commands say from summaries is what they say.
+mod summarize;
+
 /// Recording programs that are killed, run out of disk, or panic.
 mod survival;
 

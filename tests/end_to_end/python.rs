@@ -15,11 +15,13 @@ fn the_python_package_does_what_its_tests_say() {
     if !python_can("import ctypes, sys; assert sys.version_info >= (3, 8)") {
         return skipped("python", &"there is no python3");
     }
-    let missing: Vec<&str> =
-        ["pyarrow", "pandas"].into_iter().filter(|module| !python_can(&format!("import {module}"))).collect();
-    if !missing.is_empty() {
-        // The others are run all the same.
-        skipped("python", &format!("tests of tables, since Python has no {}", missing.join(" and ")));
+    for (tests, modules) in [("tables", ["pyarrow", "pandas"]), ("summaries on an engine", ["distributed", "ray"])] {
+        let missing: Vec<&str> =
+            modules.into_iter().filter(|module| !python_can(&format!("import {module}"))).collect();
+        if !missing.is_empty() {
+            // The others are run all the same.
+            skipped("python", &format!("tests of {tests}, since Python has no {}", missing.join(" and ")));
+        }
     }
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/python");
     let mut command = Command::new("python3");
@@ -27,7 +29,7 @@ fn the_python_package_does_what_its_tests_say() {
     command.env("STEPSCOPE_BIN", env!("CARGO_BIN_EXE_stepscope")).env("PYTHONPATH", &package);
     // Nothing of the tests is left in the package, or in the cache of whoever runs them.
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
-    for variable in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"] {
+    for variable in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK"] {
         command.env_remove(variable);
     }
     let output = command.output().unwrap();

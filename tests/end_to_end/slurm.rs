@@ -7,7 +7,7 @@ use std::{fs, path::Path, process::Stdio};
 use serde_json::Value;
 
 use self::cluster::Cluster;
-use crate::binary::{json, text};
+use crate::binary::{json, stepscope, text};
 
 fn rank_info(run: &Path, rank: u32) -> Value {
     serde_json::from_slice(&fs::read(run.join(format!("rank-{rank:05}/rank.json"))).unwrap()).unwrap()
@@ -18,6 +18,7 @@ fn rank_info(run: &Path, rank: u32) -> Value {
 fn jobs_of_slurm_are_recorded() {
     let Some(cluster) = Cluster::start() else { return };
     trains_on_all_nodes(&cluster);
+    summarizes_on_all_nodes(&cluster);
     records_all_tasks_into_one_run(&cluster);
     leaves_what_was_recorded_when_it_is_cancelled(&cluster);
     continues_a_run_when_it_is_queued_again(&cluster);
@@ -44,6 +45,43 @@ fn trains_on_all_nodes(cluster: &Cluster) {
         cluster.command("srun").args(["--ntasks", "2", "sh", "-c", apart, env!("CARGO_BIN_EXE_stepscope")]).output();
     let said = text(&output.unwrap().stderr);
     assert!(said.contains("another secret") && said.contains("hint: start all ranks with the same random"), "{said}");
+}
+
+/// Each task takes its share of the ranks; what they make is what one process makes.
+fn summarizes_on_all_nodes(cluster: &Cluster) {
+    let summaries = || {
+        let path = |rank: u32| cluster.path().join(format!("runs/trained/rank-{rank:05}/summary.bin"));
+        (0..4).map(|rank| fs::read(path(rank)).unwrap()).collect::<Vec<_>>()
+    };
+    let alone = stepscope(&["summarize", "runs/trained"], cluster.path());
+    assert!(alone.status.success(), "{}", text(&alone.stderr));
+    let expected = summaries();
+    for rank in 0..4 {
+        fs::remove_file(cluster.path().join(format!("runs/trained/rank-{rank:05}/summary.bin"))).unwrap();
+    }
+    let output = cluster.srun(&["--nodes", "3", "--ntasks", "3"], &["summarize", "runs/trained"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    // Four ranks for three tasks.
+    assert_eq!(
+        ["1 rank: ", "2 ranks: "].map(|made| said.matches(&format!("summarized  {made}")).count()),
+        [2, 1],
+        "{said}"
+    );
+    assert_eq!(summaries(), expected);
+    // A job array names its parts.
+    let array = format!(
+        "#!/bin/sh\nexec {} summarize runs/trained --share $SLURM_ARRAY_TASK_ID/2\n",
+        env!("CARGO_BIN_EXE_stepscope")
+    );
+    fs::write(cluster.path().join("array.sh"), array).unwrap();
+    let before = fs::metadata(cluster.path().join("runs/trained/rank-00003/summary.bin")).unwrap().modified().unwrap();
+    let options = ["--wait", "--array=0-1", "--ntasks=1", "--output=array-%a.out"];
+    let array = cluster.command("sbatch").args(options).arg("array.sh").output().unwrap();
+    assert!(array.status.success(), "{}", text(&array.stderr));
+    let after = fs::metadata(cluster.path().join("runs/trained/rank-00003/summary.bin")).unwrap().modified().unwrap();
+    assert!(before < after);
+    assert_eq!(summaries(), expected);
 }
 
 /// A recorder for each task, instead of one before `srun`.
@@ -133,6 +171,6 @@ fn continues_a_run_when_it_is_queued_again(cluster: &Cluster) {
     assert_eq!(first("runs/looped/segments/2"), 10, "{said}");
     let (went_on, newest) = (first("runs/looped/segments/3").as_u64().unwrap(), analysis["steps"][0]["step"].as_u64());
     assert!(went_on >= 15 && went_on % 5 == 0 && newest == Some(went_on), "{went_on}: {said}");
-    let report = text(&crate::binary::stepscope(&["analyze", "runs/looped"], cluster.path()).stdout);
+    let report = text(&stepscope(&["analyze", "runs/looped"], cluster.path()).stdout);
     assert!(report.contains("segments  3 of 3, which continue one another; 2 before it is interrupted"), "{report}");
 }

@@ -2,14 +2,13 @@
 
 use std::{
     fs::{self, OpenOptions},
-    hash::{BuildHasher, RandomState},
     io::{self, Read, Write},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{error::TraceError, regular_file::open_regular};
+use crate::{error::TraceError, regular_file::open_regular, whole_file};
 
 /// No description of a run is longer.
 const LONGEST: u64 = 16 << 20;
@@ -26,7 +25,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, TraceError> {
 
 /// Writes a file that must not be there yet; says whether it was not.
 pub(crate) fn create<T: Serialize>(path: &Path, value: &T) -> Result<bool, TraceError> {
-    let draft = write_draft(path, value)?;
+    let draft = whole_file::write_draft(path, &text_of(path, value)?)?;
     // A link, unlike a rename, fails when the name is taken. Some file systems have no links.
     let created = match fs::hard_link(&draft, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -48,23 +47,12 @@ pub(crate) fn create<T: Serialize>(path: &Path, value: &T) -> Result<bool, Trace
 
 /// Writes a file in place of the one that is there.
 pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> Result<(), TraceError> {
-    let draft = write_draft(path, value)?;
-    fs::rename(&draft, path).map_err(|error| {
-        drop(fs::remove_file(&draft));
-        TraceError::io("write", path)(error)
-    })
+    whole_file::replace(path, &text_of(path, value)?)
 }
 
-/// Writes next to the file under a unique name: processes on different hosts may share a process id.
-fn write_draft<T: Serialize>(path: &Path, value: &T) -> Result<PathBuf, TraceError> {
+fn text_of<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, TraceError> {
     let mut text =
         serde_json::to_vec_pretty(value).map_err(|source| TraceError::Json { path: path.to_owned(), source })?;
     text.push(b'\n');
-    let draft = path.with_extension(format!("json.{:016x}", RandomState::new().hash_one(std::process::id())));
-    let write = || OpenOptions::new().write(true).create_new(true).open(&draft)?.write_all(&text);
-    write().map_err(|error| {
-        drop(fs::remove_file(&draft));
-        TraceError::io("write", path)(error)
-    })?;
-    Ok(draft)
+    Ok(text)
 }

@@ -61,12 +61,14 @@ mod segments;
 #[path = "../../tests/support/skipped.rs"]
 mod skipped;
 mod standing_memory;
+mod summary_file;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
 mod table_file;
 mod tables;
 mod timed_tables;
 mod vocabulary;
+mod whole_file;
 mod window;
 mod writer;
 
@@ -74,7 +76,7 @@ pub use beside::beside;
 pub use clock::{ClockMap, ClockRecord, ClockSnapshot, now};
 pub use columns::{Cell, Column, OptionalColumn};
 pub use driver_call::DriverCall;
-pub use error::{ImportError, JoinError, PickleError, SnapshotError, TraceError};
+pub use error::{ImportError, JoinError, PickleError, SnapshotError, SummaryError, TraceError};
 pub use follower::{Follower, More};
 pub use format::SCHEMA_VERSION;
 pub use ids::{
@@ -105,6 +107,7 @@ pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};
 pub use run_info::{GitRevision, GroupInfo, RingBounds, RunInfo, RunSource};
 pub use segments::Segment;
+pub use summary_file::{Summary, SummaryUse};
 pub use tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans};
 pub use vocabulary::{Counter, MemoryCategory, MemoryHolder, MemoryOperation, Phase, SpanKind};
 pub use window::Window;

@@ -6,6 +6,8 @@ use serde::Serialize;
 use stepscope_plan::Axis;
 use stepscope_traces::{Layer, Phase};
 
+use crate::stored::fields;
+
 /// The time that belongs to one part of the training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Share {
@@ -17,6 +19,8 @@ pub struct Share {
     pub exposed_copy_ns: i64,
 }
 
+fields!(Share { compute_ns, exposed_communication_ns, exposed_copy_ns });
+
 /// The time of a phase; of none, what belongs to no phase that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PhaseShare {
@@ -27,6 +31,8 @@ pub struct PhaseShare {
     pub share: Share,
 }
 
+fields!(PhaseShare { phase, share });
+
 /// The time of a layer; of none, what belongs to no layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LayerShare {
@@ -36,6 +42,8 @@ pub struct LayerShare {
     #[serde(flatten)]
     pub share: Share,
 }
+
+fields!(LayerShare { layer, share });
 
 /// Communication along an axis; along none, where that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -49,6 +57,8 @@ pub struct AxisShare {
     /// Covered by it and not by compute; where two axes talk at once, it is the first one's. Those of all axes add up.
     pub exposed_ns: i64,
 }
+
+fields!(AxisShare { axis, communication_ns, overlapped_ns, exposed_ns });
 
 impl AxisShare {
     /// No communication, to add to.
@@ -84,3 +94,5 @@ pub struct Breakdown {
     /// Communication by axis.
     pub axes: Vec<AxisShare>,
 }
+
+fields!(Breakdown { phases, layers, axes });

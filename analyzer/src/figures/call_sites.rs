@@ -6,6 +6,7 @@ use serde::Serialize;
 use stepscope_traces::MemoryCategory;
 
 use super::memory_point::MemoryPoint;
+use crate::stored::fields;
 
 /// Who asked for some memory, and what for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -19,6 +20,8 @@ pub struct CallSite {
     /// The calls, the innermost first; none where they are not known.
     pub stack: Vec<String>,
 }
+
+fields!(CallSite { category, blocks, bytes, stack });
 
 /// What one line of the program asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +74,8 @@ pub struct CallersOverTime {
     pub points: Vec<MemoryPoint<{ CallersOverTime::MOST + 1 }>>,
 }
 
+fields!(CallersOverTime { callers, points });
+
 impl CallersOverTime {
     /// How many callers are told apart.
     pub const MOST: usize = 9;
@@ -84,3 +89,5 @@ pub struct CallerInTime {
     /// What it is for.
     pub category: MemoryCategory,
 }
+
+fields!(CallerInTime { caller, category });

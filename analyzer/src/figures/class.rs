@@ -2,6 +2,8 @@
 
 use stepscope_traces::{Family, KernelKind, SpanKind};
 
+use crate::stored::one_of;
+
 /// What an activity is, as far as time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
@@ -13,7 +15,12 @@ pub enum Class {
     Copy,
 }
 
+one_of!(Class: Class::ALL);
+
 impl Class {
+    /// All of them.
+    pub(crate) const ALL: [Class; 3] = [Class::Compute, Class::Communication, Class::Copy];
+
     /// What a span is; annotations and launches are no activity.
     pub(crate) fn of(kind: SpanKind) -> Option<Class> {
         if kind == SpanKind::Kernel {

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use stepscope_traces::{Phase, Rank};
 
+use crate::stored::fields;
+
 /// What the program did on the host in the steps that count.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostFigures {
@@ -26,6 +28,8 @@ pub struct HostTime {
     /// How long operators run in them; none, where activity of a device was recorded.
     pub operators_ns: Option<i64>,
 }
+
+fields!(HostTime { rank, time_ns, data_ns, operators_ns });
 
 /// Operators of one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

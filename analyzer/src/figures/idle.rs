@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::stored::{fields, one_of};
+
 /// Why nothing runs on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -25,6 +27,8 @@ pub enum IdleReason {
     /// Nobody knows.
     Unknown,
 }
+
+one_of!(IdleReason: IdleReason::ALL);
 
 impl IdleReason {
     /// Every reason.
@@ -69,3 +73,5 @@ pub struct IdleShare {
     /// How long.
     pub time_ns: i64,
 }
+
+fields!(IdleShare { reason, time_ns });

@@ -10,6 +10,7 @@ use super::{
     call_sites::{CallSite, CallersOverTime},
     memory_point::MemoryPoint,
 };
+use crate::stored::{fields, one_of};
 
 /// The memory of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -64,6 +65,31 @@ pub struct RankMemory {
     pub callers_over_time: Option<CallersOverTime>,
 }
 
+fields!(RankMemory {
+    rank,
+    peak_bytes,
+    peak_time_ns,
+    peak_step,
+    peak_phase,
+    at_peak,
+    at_end,
+    reserved_peak_bytes,
+    fragmentation_bytes,
+    largest_at_peak,
+    sites_at_peak,
+    layers_at_peak,
+    growth_bytes_per_step,
+    predicted,
+    ledger,
+    out_of_memory,
+    one_moment,
+    inferred,
+    unmatched_events,
+    gaps,
+    timeline,
+    callers_over_time,
+});
+
 impl RankMemory {
     /// The rank that has most allocated at once; of several, the first.
     pub fn fullest<'a>(ranks: impl DoubleEndedIterator<Item = &'a RankMemory>) -> Option<&'a RankMemory> {
@@ -101,6 +127,18 @@ pub struct MemoryShortage {
     pub expandable_segments_would_do: Option<bool>,
 }
 
+fields!(MemoryShortage {
+    times,
+    time_ns,
+    requested_bytes,
+    free_bytes,
+    reserved_unused_bytes,
+    stack,
+    at,
+    sites,
+    expandable_segments_would_do,
+});
+
 /// A block of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Block {
@@ -118,6 +156,8 @@ pub struct Block {
     pub stack: Vec<String>,
 }
 
+fields!(Block { bytes, category, layer, phase, step, stack });
+
 /// What a layer has allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LayerMemory {
@@ -126,6 +166,8 @@ pub struct LayerMemory {
     /// How much.
     pub bytes: u64,
 }
+
+fields!(LayerMemory { layer, bytes });
 
 /// What the device says is used at the peak, in lines that add up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -153,6 +195,19 @@ pub struct Ledger {
     pub residual_bytes: i64,
 }
 
+fields!(Ledger {
+    device_used_bytes,
+    allocated_bytes,
+    fragmentation_bytes,
+    driver_bytes,
+    context_bytes,
+    modules_bytes,
+    local_memory_bytes,
+    libraries_bytes,
+    libraries,
+    residual_bytes,
+});
+
 /// What a library took from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LibraryMemory {
@@ -161,6 +216,8 @@ pub struct LibraryMemory {
     /// How much.
     pub bytes: u64,
 }
+
+fields!(LibraryMemory { library, bytes });
 
 /// A library that takes memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -179,6 +236,8 @@ pub enum MemoryLibrary {
     /// All others, and what the program took around its allocator.
     Other,
 }
+
+one_of!(MemoryLibrary: MemoryLibrary::ALL);
 
 impl MemoryLibrary {
     /// All of them, in the order in which they are shown.

@@ -2,6 +2,8 @@
 
 use stepscope_traces::MemoryCategory;
 
+use crate::stored::{Damaged, Left, Stored};
+
 /// What was allocated at a time, in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPoint<const PARTS: usize = { MemoryCategory::ALL.len() }> {
@@ -15,5 +17,18 @@ impl<const PARTS: usize> MemoryPoint<PARTS> {
     /// All parts together.
     pub fn total(&self) -> u64 {
         self.bytes.iter().sum()
+    }
+}
+
+impl<const PARTS: usize> Stored for MemoryPoint<PARTS> {
+    fn put(values: &[&MemoryPoint<PARTS>], into: &mut Vec<u8>) {
+        i64::put(&values.iter().map(|point| &point.time_ns).collect::<Vec<_>>(), into);
+        <[u64; PARTS]>::put(&values.iter().map(|point| &point.bytes).collect::<Vec<_>>(), into);
+    }
+
+    fn take(count: usize, from: &mut Left<'_>) -> Result<Vec<MemoryPoint<PARTS>>, Damaged> {
+        let times = i64::take(count, from)?.into_iter();
+        let bytes = <[u64; PARTS]>::take(count, from)?;
+        Ok(times.zip(bytes).map(|(time_ns, bytes)| MemoryPoint { time_ns, bytes }).collect())
     }
 }

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::stored::fields;
+
 /// Where the time of a window goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Partition {
@@ -24,6 +26,18 @@ pub struct Partition {
     /// The share of communication that compute hides; none without communication.
     pub overlap: Option<f64>,
 }
+
+fields!(Partition {
+    span_ns,
+    compute_ns,
+    communication_ns,
+    overlapped_communication_ns,
+    exposed_communication_ns,
+    copy_ns,
+    exposed_copy_ns,
+    idle_ns;
+    overlap
+} then Partition::finished);
 
 impl Partition {
     /// The time of some windows, added up.

@@ -4,6 +4,7 @@ use serde::Serialize;
 use stepscope_traces::Rank;
 
 use super::{breakdown::Breakdown, partition::Partition};
+use crate::stored::fields;
 
 /// Where one rank's time goes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -21,3 +22,5 @@ pub struct RankFigures {
     #[serde(flatten)]
     pub breakdown: Breakdown,
 }
+
+fields!(RankFigures { rank, host, partition, kernel_count, breakdown });

@@ -5,6 +5,7 @@ use stepscope_plan::Axis;
 use stepscope_traces::Family;
 
 use super::idle::IdleReason;
+use crate::stored::fields;
 
 /// Compute of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -14,6 +15,8 @@ pub struct FamilyTime {
     /// Moments that are its own, without what is computed again.
     pub time_ns: i64,
 }
+
+fields!(FamilyTime { family, time_ns });
 
 /// A line of the waterfall. Those of one waterfall add up: times to the step, points to a hundred.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -9,6 +9,7 @@ use super::{
     partition::Partition,
     waterfall::{FamilyTime, WaterfallRow},
 };
+use crate::stored::fields;
 
 /// The steps that count: every figure is of them, but those of the whole recording (`ranks` and memory).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,6 +23,8 @@ pub struct CountedSteps {
     /// Whether the whole recording counts: there are no steps, or it was asked for.
     pub whole: bool,
 }
+
+fields!(CountedSteps { steps, warm_up, cut_off, whole });
 
 impl CountedSteps {
     /// Whether something counts that belongs to a step, or to none.
@@ -60,6 +63,18 @@ pub struct CountedTime {
     /// From the peak to what is used of it, in the mean of its steps.
     pub waterfall: Vec<WaterfallRow>,
 }
+
+fields!(CountedTime {
+    rank,
+    windows,
+    partition,
+    kernel_count,
+    breakdown,
+    families,
+    recomputation_ns,
+    idle;
+    waterfall
+});
 
 impl CountedTime {
     /// The mean of a part of the time, of one window.

@@ -17,6 +17,11 @@ impl Axes {
         Axes(groups.iter().map(|group| (group.group, group.axis)).collect())
     }
 
+    /// The axis of a group.
+    pub(crate) fn of_group(&self, group: Group) -> Option<Axis> {
+        self.0.get(&group).copied()
+    }
+
     /// The axis of an operation of a group. In a group of all ranks, what goes from one rank to another is handed over
     /// between stages: it is not about the run as a whole.
     pub(crate) fn along(&self, group: Group, operation: SpanKind) -> Option<Axis> {

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use stepscope_traces::{Phase, SpanKind, Spans, Step};
 
+use crate::stored::fields;
+
 /// The backward passes of each step. What is computed again within one is part of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackwardPasses {
     by_step: BTreeMap<Step, u64>,
     goes_on: bool,
 }
+
+fields!(BackwardPasses { by_step; goes_on });
 
 impl BackwardPasses {
     /// Takes the phases among some spans, which come in the order in which they ended.

@@ -2,7 +2,7 @@
 
 use stepscope_traces::{Group, Phase, Sequence, SpanKind, Spans, Step};
 
-use crate::{figures::Class, rank::intervals::Intervals};
+use crate::{figures::Class, rank::intervals::Intervals, stored::fields};
 
 /// One rank's part in a collective, or a send or a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(crate) struct CommunicationSpan {
     /// Time covered by compute kernels before it: tells what of spans that overlap is exposed.
     computed_ns: i64,
 }
+
+fields!(CommunicationSpan { operation, group, sequence, step, phase, start, end, bytes, exposed_ns, computed_ns });
 
 impl CommunicationSpan {
     pub(crate) fn duration(&self) -> i64 {

@@ -11,6 +11,7 @@ use crate::{
         ledger::{BesideAllocator, Parts, ledger},
         step_windows::StepWindow,
     },
+    stored::fields,
 };
 
 /// How counters of devices and of the links between them begin.
@@ -60,6 +61,8 @@ pub(crate) struct DeviceSamples {
     held: HeldSamples,
     is_shared: bool,
 }
+
+fields!(DeviceSamples { by_counter, held, is_shared });
 
 impl DeviceSamples {
     pub(crate) fn of(samples: &CounterSamples, names: &Names, is_shared: bool) -> DeviceSamples {

@@ -7,6 +7,7 @@ use stepscope_traces::{CounterId, CounterSample, MemoryHolder};
 use crate::{
     figures::{LibraryMemory, MemoryLibrary},
     rank::ledger::HeldBeside,
+    stored::fields,
 };
 
 /// How its counters begin.
@@ -22,6 +23,8 @@ const PROGRAM: &str = MemoryHolder::Program.counter();
 pub(crate) struct HeldSamples {
     by_counter: BTreeMap<String, Vec<(i64, f64)>>,
 }
+
+fields!(HeldSamples { by_counter });
 
 impl HeldSamples {
     /// Those of some counters, if they are any of these.

@@ -14,6 +14,7 @@ use stepscope_traces::{NameId, Names, Phase, Rank, SpanKind, Spans, Step, Stream
 use crate::{
     figures::{CountedSteps, HostTime},
     rank::{intervals::Intervals, step_windows::StepWindow},
+    stored::fields,
 };
 
 /// What is collected of the host while the spans of a rank are read.
@@ -51,6 +52,8 @@ pub(crate) struct RankHost {
     pub(crate) operators: HashMap<String, OperatorSum>,
 }
 
+fields!(RankHost { steps, time, phases, operators });
+
 /// How long a step is on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostStep {
@@ -59,6 +62,8 @@ pub(crate) struct HostStep {
     pub(crate) data_ns: Option<i64>,
 }
 
+fields!(HostStep { time_ns, data_ns });
+
 /// What calls of an operator come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OperatorSum {
@@ -66,6 +71,8 @@ pub(crate) struct OperatorSum {
     pub(crate) self_ns: i64,
     pub(crate) total_ns: i64,
 }
+
+fields!(OperatorSum { count, self_ns, total_ns });
 
 impl HostReading {
     pub(crate) fn take(&mut self, spans: &Spans) {

@@ -1,8 +1,12 @@
 //! Stretches of time as sets: union, intersection and difference of sorted intervals that do not touch.
 
+use crate::stored::inside;
+
 /// A set of moments, as intervals that are sorted and do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals(Vec<(i64, i64)>);
+
+inside!(Intervals(Vec<(i64, i64)>));
 
 impl Intervals {
     /// The moments that any of these intervals has; one without length has none.

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::HashMap;
 use stepscope_traces::{NameId, Names, Phase, Spans, Step};
 
-use crate::figures::{Class, CountedSteps};
+use crate::{
+    figures::{Class, CountedSteps},
+    stored::{fields, inside},
+};
 
 /// So many steps are kept apart at the beginning, and after that at least.
 const FIRST: usize = 32;
@@ -60,6 +63,8 @@ pub(crate) struct KernelTable {
     pub(crate) durations: DurationCounts,
 }
 
+fields!(KernelTable { rows, durations });
+
 /// What makes kernels be of one row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KernelKey {
@@ -71,9 +76,13 @@ pub(crate) struct KernelKey {
     pub(crate) of_optimizer: bool,
 }
 
+fields!(KernelKey { name, class, origin, of_optimizer });
+
 /// How many compute kernels took how long, and their time: below each of [`DurationCounts::BELOW_NS`], and the longer ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DurationCounts(pub(crate) [(u64, i64); 8]);
+
+inside!(DurationCounts([(u64, i64); 8]));
 
 impl DurationCounts {
     /// Where the counts end.
@@ -112,6 +121,22 @@ pub(crate) struct KernelSum {
     /// How long nothing ran before them.
     pub(crate) idle_before_ns: i64,
 }
+
+fields!(KernelSum {
+    count,
+    total_ns,
+    flops,
+    flops_ns,
+    bytes,
+    bytes_ns,
+    both,
+    counted_ns,
+    flops_again,
+    flops_backward,
+    small_count,
+    small_ns,
+    idle_before_ns,
+});
 
 impl KernelSum {
     /// Whether there is any, or a gap before one.

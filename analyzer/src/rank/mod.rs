@@ -30,5 +30,6 @@ pub(crate) mod step_parts;
 pub(crate) mod step_sample;
 pub(crate) mod step_windows;
 pub(crate) mod streams;
+pub(crate) mod summary;
 mod sweep;
 pub(crate) mod work;

@@ -236,7 +236,7 @@ impl RankReading<'_> {
             counted,
             steps,
             steps_are_inferred,
-            parts: parts.map(|parts| parts.called(data.names.clone())),
+            parts: parts.map(|parts| parts.called(&data.names)),
             stage_waits,
             expert_tokens,
             streams,
@@ -327,7 +327,7 @@ fn check_times(rank: Rank, activities: &Activities) -> Result<(), AnalysisError>
 }
 
 /// A hundred years.
-const LONGEST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
+pub(crate) const LONGEST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
 
 #[cfg(test)]
 mod tests {

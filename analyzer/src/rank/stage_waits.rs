@@ -6,6 +6,7 @@ use stepscope_traces::SpanKind;
 use crate::{
     figures::{Class, IdleReason},
     rank::{activity::Activities, axes::AxisNames, idle_reasons::IdleStretch, intervals::Intervals, sweep::Slice},
+    stored::{fields, told_as},
 };
 
 /// What a stage does while it waits for another.
@@ -16,6 +17,19 @@ pub(crate) enum Waiting {
     /// It communicates, and nothing hides that.
     Exposed { operation: SpanKind, axis: Option<Axis> },
 }
+
+told_as!(
+    Waiting as (Option<IdleReason>, Option<SpanKind>, Option<Axis>),
+    |waiting: &Waiting| match *waiting {
+        Waiting::Idle(reason) => (Some(reason), None, None),
+        Waiting::Exposed { operation, axis } => (None, Some(operation), axis),
+    },
+    |told| match told {
+        (Some(reason), None, None) => Some(Waiting::Idle(reason)),
+        (None, Some(operation), axis) => Some(Waiting::Exposed { operation, axis }),
+        _ => None,
+    }
+);
 
 impl Waiting {
     /// What a stage does in a stretch in which it communicates, if that may be waiting for another stage: messages from or to
@@ -43,6 +57,8 @@ pub(crate) struct StageWait {
     pub(crate) end: i64,
 }
 
+fields!(StageWait { window, waiting, start, end });
+
 /// All of them of a rank, by time.
 #[derive(Default)]
 pub(crate) struct StageWaits {
@@ -52,6 +68,8 @@ pub(crate) struct StageWaits {
     /// How much of that is over.
     worked: usize,
 }
+
+fields!(StageWaits { waits; work, worked });
 
 impl StageWaits {
     pub(crate) fn new(work: Intervals) -> StageWaits {

@@ -6,7 +6,10 @@ use stepscope_traces::{
     Counter, CounterSamples, EVALUATION_LOSS, NOISE_SCALE, Names, Phase, REPLICA_TOKENS, SpanKind, Spans, Step,
 };
 
-use crate::rank::{host::HostStep, recorded_windows::RecordedWindows, step_windows::StepWindow};
+use crate::{
+    rank::{host::HostStep, recorded_windows::RecordedWindows, step_windows::StepWindow},
+    stored::fields,
+};
 
 /// What was counted for a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -28,12 +31,16 @@ pub(crate) struct StepCounters {
     pub(crate) host: Option<HostStep>,
 }
 
+fields!(StepCounters { loss, evaluation_loss, noise_scale, tokens, replica_tokens, is_complete, besides, host });
+
 /// What a step includes besides training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Besides {
     evaluation: bool,
     checkpoint: bool,
 }
+
+fields!(Besides { evaluation, checkpoint });
 
 impl Besides {
     /// What some spans say that steps include, by the phases that they annotate.

@@ -4,6 +4,8 @@
 //! first, or where there is none to the communication that did, or to a copy, or it is idle. So the parts of a step add up
 //! to its window, though kernels of several streams overlap. A kernel counts in the window in which it begins.
 
+use std::collections::BTreeSet;
+
 use hashbrown::HashMap;
 use stepscope_plan::Axis;
 use stepscope_traces::{NameId, Names, Origin, Phase, SpanKind, Step};
@@ -17,10 +19,11 @@ use crate::{
         step_windows::StepWindow,
         sweep::Slice,
     },
+    stored::{fields, told_as},
 };
 
 /// What a moment of a rank's step is spent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RankPart {
     /// A compute kernel, and the work that it was launched for, where that is known; of those that compute again what was
     /// computed before, apart.
@@ -32,6 +35,26 @@ pub(crate) enum RankPart {
     /// Nothing runs.
     Idle,
 }
+
+/// A kernel with its work and whether it recomputes; or an exposed operation with its axis; or whether it is a copy.
+type ToldPart = (Option<(NameId, Option<NameId>, bool)>, Option<(SpanKind, Option<Axis>)>, bool);
+
+told_as!(
+    RankPart as ToldPart,
+    |part: &RankPart| match *part {
+        RankPart::Kernel { name, work, recomputes } => (Some((name, work, recomputes)), None, false),
+        RankPart::Exposed { operation, axis } => (None, Some((operation, axis)), false),
+        RankPart::Copies => (None, None, true),
+        RankPart::Idle => (None, None, false),
+    },
+    |told| match told {
+        (Some((name, work, recomputes)), None, false) => Some(RankPart::Kernel { name, work, recomputes }),
+        (None, Some((operation, axis)), false) => Some(RankPart::Exposed { operation, axis }),
+        (None, None, true) => Some(RankPart::Copies),
+        (None, None, false) => Some(RankPart::Idle),
+        _ => None,
+    }
+);
 
 impl RankPart {
     fn of(place: &ActivityPlace, name: NameId, work: Option<NameId>) -> RankPart {
@@ -63,12 +86,16 @@ pub(crate) struct Amount {
     pub(crate) count: u64,
 }
 
+fields!(Amount { time_ns, count });
+
 /// One step of a rank, in parts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RankStepParts {
     pub(crate) step: Option<Step>,
     pub(crate) parts: HashMap<RankPart, Amount>,
 }
+
+fields!(RankStepParts { step, parts });
 
 /// All steps of a rank, in parts.
 #[derive(Default)]
@@ -80,6 +107,8 @@ pub(crate) struct RankParts {
     /// Of who launched something, another one that launched the same work: modules and lines are not compared.
     same_work: HashMap<NameId, NameId>,
 }
+
+fields!(RankParts { steps, names; same_work });
 
 impl RankParts {
     pub(crate) fn new(steps: &[StepWindow], activities: &Activities, names: &Names) -> RankParts {
@@ -108,9 +137,17 @@ impl RankParts {
         }
     }
 
-    /// Says what its kernels are called.
-    pub(crate) fn called(self, names: Names) -> RankParts {
-        RankParts { names, ..self }
+    /// Says what its kernels are called: of all names, those that it needs.
+    pub(crate) fn called(self, names: &Names) -> RankParts {
+        let of_part = |part: &RankPart| match part {
+            RankPart::Kernel { name, work, .. } => [Some(*name), *work],
+            _ => [None, None],
+        };
+        let needed = self.steps.iter().flat_map(|step| step.parts.keys()).flat_map(of_part).flatten();
+        let mut kept = Names::default();
+        let needed: BTreeSet<NameId> = needed.collect();
+        kept.extend(needed.into_iter().filter_map(|id| Some((id, names.get(id)?))));
+        RankParts { names: kept, ..self }
     }
 
     /// Adds a stretch of time, and the window it lies in.

@@ -11,6 +11,7 @@ use stepscope_traces::{Family, Group, NameId, Names, Phase, Sequence, SpanKind, 
 use crate::{
     figures::{Class, CountedSteps, IdleReason},
     rank::{idle_reasons::IdleReasons, step_windows::StepWindow},
+    stored::fields,
 };
 
 /// How many activities are kept at most.
@@ -36,6 +37,20 @@ pub(crate) struct SampledActivity {
     /// Why nothing ran before it, if nothing did; known once the step is chosen.
     pub(crate) idle_before: Option<IdleReason>,
 }
+
+fields!(SampledActivity {
+    start,
+    end,
+    stream,
+    kind,
+    class,
+    phase,
+    group,
+    sequence,
+    family,
+    idle_before;
+    name
+});
 
 impl SampledActivity {
     /// The beginning of the next step: it waits for all of this one.
@@ -76,6 +91,8 @@ pub(crate) struct StepSample {
     /// When the next step begins, and why nothing ran before that, if nothing did; none, where that is not known.
     pub(crate) next: Option<(i64, Option<IdleReason>)>,
 }
+
+fields!(StepSample { step, activities, next });
 
 /// How often the number of a step divides by two.
 fn power(step: Step) -> u32 {

@@ -12,6 +12,7 @@ use stepscope_traces::{Phase, SpanKind, Spans, Step};
 use crate::{
     figures::Class,
     rank::activity::{Activities, Activity},
+    stored::fields,
 };
 
 /// Where a step lies on a rank.
@@ -24,6 +25,8 @@ pub struct StepWindow {
     /// When it ends.
     pub end: i64,
 }
+
+fields!(StepWindow { step, start, end });
 
 /// The extents of a rank's steps. The activities are sorted by start.
 pub(crate) fn step_extents(activities: &Activities) -> StepExtents {

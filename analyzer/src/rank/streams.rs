@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stepscope_traces::{SpanKind, Spans, Stream};
 
-use crate::figures::Class;
+use crate::{figures::Class, stored::fields};
 
 /// A stream, and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,16 @@ pub struct LabelCounts {
     pub origin: u64,
 }
 
+fields!(LabelCounts { phase, layer, flops, bytes, origin });
+
 /// How often a stream did something, by [`Class`], and the time of its compute kernels.
 #[derive(Clone, Copy, Default)]
 struct Done {
     counts: [u64; 3],
     compute_ns: i64,
 }
+
+fields!(Done { counts, compute_ns });
 
 /// Adds up what streams do.
 #[derive(Default)]
@@ -48,6 +52,8 @@ pub(crate) struct StreamTimes {
     counts: [u64; SpanKind::ALL.len()],
     labels: LabelCounts,
 }
+
+fields!(StreamTimes { streams, counts, labels });
 
 impl StreamTimes {
     pub(crate) fn take(&mut self, spans: &Spans) {

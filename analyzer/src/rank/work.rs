@@ -17,6 +17,7 @@ use crate::{
         activity::{Activities, ActivityPlace},
         axes::{is_hand_over, may_be_of_stages},
     },
+    stored::{fields, one_of},
 };
 
 /// Forward or backward; what is computed again belongs to the backward pass.
@@ -30,6 +31,8 @@ pub enum Pass {
     /// The gradients of weights, where a schedule puts them off.
     Weights,
 }
+
+one_of!(Pass: [Pass::Forward, Pass::Backward, Pass::Weights]);
 
 impl Pass {
     fn of(phase: Option<Phase>) -> Option<Pass> {
@@ -55,6 +58,8 @@ pub struct WorkItem {
     /// When it ends.
     pub end: i64,
 }
+
+fields!(WorkItem { step, micro_batch, pass, start, end });
 
 /// The work of a rank, in order.
 #[derive(Clone, Debug, Default, PartialEq)]

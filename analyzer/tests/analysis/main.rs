@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+/// Damaged copies of real inputs, and what reading one may cost.
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
+
 /// Runs by hand.
 mod support;
 
@@ -22,6 +26,9 @@ mod launched;
 
 /// Programs that were recorded as they are.
 mod recorded;
+
+/// Summaries of ranks.
+mod summarized;
 
 /// Runs of the generator: what it says is the truth.
 mod synthetic;

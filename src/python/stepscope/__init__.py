@@ -22,6 +22,7 @@ functions do nothing::
         stepscope.loss(loss.item())
 """
 
+from . import fleet
 from ._analysis import Analysis, analyze
 from ._annotations import loss, model, phase, step, tokens
 from ._command import StepscopeError
@@ -48,6 +49,7 @@ __all__ = [
     "StepscopeError",
     "analyze",
     "diff",
+    "fleet",
     "loss",
     "model",
     "phase",

@@ -185,13 +185,18 @@ def _analyze(
     sources = [os.fspath(path)] if isinstance(path, (str, os.PathLike)) else [os.fspath(one) for one in path]
     if not sources:
         raise ValueError("there is nothing to analyze: name a run, traces or snapshots")
-    if ranks is not None:
-        ranks = ranks if isinstance(ranks, (str, int)) else ",".join(str(rank) for rank in ranks)
     arguments = ["analyze", *choices(steps, peak_tflops, mfu_convention)]
-    arguments += [] if ranks is None else ["--ranks", str(ranks)]
+    arguments += rank_choice(ranks)
     # Whatever a file is called, it is no option.
     arguments += [source if not source.startswith("-") else os.path.join(".", source) for source in sources]
     return Analysis(_command.run_json(arguments, patience, quietly), sources, arguments)
+
+
+def rank_choice(ranks: Optional[Ranks]) -> List[str]:
+    """The option that chooses ranks."""
+    if ranks is None:
+        return []
+    return ["--ranks", str(ranks) if isinstance(ranks, (str, int)) else ",".join(str(rank) for rank in ranks)]
 
 
 def choices(steps: Optional[Steps], peak_tflops: Optional[float], mfu_convention: Optional[str]) -> List[str]:

@@ -2,6 +2,7 @@
 
 mod import;
 mod snapshot;
+mod summary;
 
 use std::{io, path::PathBuf};
 
@@ -9,6 +10,7 @@ use crate::format::SCHEMA_VERSION;
 
 pub use import::{ImportError, JoinError};
 pub use snapshot::{PickleError, SnapshotError};
+pub use summary::SummaryError;
 
 /// Something that could not be done with a run, and where.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +69,20 @@ pub enum TraceError {
     Vanished {
         /// The path.
         path: PathBuf,
+    },
+    /// What was recorded is needed, and only its summary is there.
+    #[error("{path} has only a summary: what was recorded is not here")]
+    OnlySummary {
+        /// The directory of the rank.
+        path: PathBuf,
+    },
+    /// Only a summary is there, and it cannot be used.
+    #[error("{path} has only a summary, which cannot be used: {why}")]
+    UselessSummary {
+        /// The directory of the rank.
+        path: PathBuf,
+        /// Why not.
+        why: SummaryError,
     },
     /// A JSON file does not say what it should.
     #[error("cannot parse {path}: {source}")]

@@ -13,7 +13,7 @@ use crate::{
     notes::{CuptiNote, RankFrom},
     rank_data::RankData,
     rank_info::State,
-    ring,
+    ring, summary_file,
     tables::Spans,
     vocabulary::SpanKind,
     window::Window,
@@ -79,7 +79,10 @@ fn number(ranks: &mut [RankDirectory]) {
 
 /// Whether a process did something on a device, or trained. What cannot be read may have.
 fn did_anything(rank: &RankDirectory) -> bool {
-    // What is no longer there was recorded, too.
+    // What is no longer there was recorded, too; and only ranks are summarized.
+    if summary_file::exists(&rank.path) && !rank.has_recording() {
+        return true;
+    }
     if rank.span_bytes() > LITTLE || ring::segments(&rank.path).first().is_some_and(|first| *first > 0) {
         return true;
     }

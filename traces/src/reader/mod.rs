@@ -8,13 +8,13 @@ use std::{
     fs, io, mem,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use crate::{
-    error::TraceError,
+    error::{SummaryError, TraceError},
     follower::Follower,
     ids::Rank,
     import::{self, ImportedRank, ImportedRun, RankSource, SourceRank},
@@ -26,6 +26,7 @@ use crate::{
     ring,
     run_info::{RunInfo, RunSource},
     segments,
+    summary_file::{self, RankPlace, Summary, SummaryUse},
     tables::{MemoryEvents, Spans},
     window::Window,
 };
@@ -65,7 +66,14 @@ impl Run {
                     Err(error) => RankInfo::lost(rank, &error.to_string()),
                 };
                 let state = info.state(&directory);
-                let rank = RankDirectory { path: directory, info, state, source: None, read: Arc::default() };
+                let rank = RankDirectory {
+                    path: directory,
+                    info,
+                    state,
+                    source: None,
+                    read: Arc::default(),
+                    summary_use: OnceLock::new(),
+                };
                 // A rank that has recorded nothing and has no `rank.json` is about to begin, or was killed before it did.
                 if !(unnamed && rank.survey().is_ok_and(|survey| survey.is_empty())) {
                     ranks.push(rank);
@@ -109,6 +117,7 @@ impl Run {
             state,
             source: Some(source),
             read: Arc::default(),
+            summary_use: OnceLock::new(),
         };
         let path = paths.first().map_or_else(PathBuf::new, |path| path.to_path_buf());
         let ranks = ranks.into_iter().map(directory).collect();
@@ -167,6 +176,8 @@ pub struct RankDirectory {
     source: Option<RankSource>,
     /// How many bytes of it were read.
     read: Arc<AtomicU64>,
+    /// What became of its summary.
+    summary_use: OnceLock<SummaryUse>,
 }
 
 /// What is known of a rank once it has been read. A trace of another tool says some of it only at its end.
@@ -201,6 +212,7 @@ impl RankDirectory {
         if let Some(ImportedRank { info, state, data, loss }) = self.imported(window)? {
             return Ok((data, RankReport::new(info, state, loss)));
         }
+        self.check_recording()?;
         let steps = self.inferred_steps()?;
         let mut follower = Follower::new(&self.path, window)?;
         let mut data = RankData::default();
@@ -229,6 +241,7 @@ impl RankDirectory {
             memory(&mem::take(&mut data.memory));
             return Ok((data, RankReport::new(info, state, loss)));
         }
+        self.check_recording()?;
         let steps = self.inferred_steps()?;
         let mut follower = Follower::new(&self.path, window)?;
         let mut data = RankData::default();
@@ -254,6 +267,7 @@ impl RankDirectory {
 
     /// Follows the rank from its beginning. A trace of another tool is written when all is over, and cannot be followed.
     pub fn follow(&self) -> Result<Follower, TraceError> {
+        self.check_recording()?;
         match self.source {
             None => Follower::new(&self.path, Window::ALL),
             Some(_) => {
@@ -273,6 +287,7 @@ impl RankDirectory {
             let bytes = self.path.metadata().map_err(TraceError::io("look at", &self.path))?.len();
             return Ok((Survey::of(&data, bytes, loss), RankReport::new(info, state, loss)));
         }
+        self.check_recording()?;
         let mut follower = Follower::new(&self.path, Window::NONE)?;
         let mut nothing = RankData::default();
         follower.poll(&mut nothing)?;
@@ -287,6 +302,57 @@ impl RankDirectory {
             self.read.store(self.bytes(), Ordering::Relaxed);
         }
         Ok(read)
+    }
+
+    /// Whether anything that was recorded is here: summaries can be copied alone.
+    pub fn has_recording(&self) -> bool {
+        self.source.is_some() || summary_file::has_recording(&self.path)
+    }
+
+    fn check_recording(&self) -> Result<(), TraceError> {
+        if summary_file::exists(&self.path) && !self.has_recording() {
+            return Err(TraceError::OnlySummary { path: self.path.clone() });
+        }
+        Ok(())
+    }
+
+    /// Opens the summary of what is recorded here, if there is one of a format; where it is of something else, the error says
+    /// so. What another tool recorded has none.
+    pub fn summary(&self, run: &RunInfo, format: u32) -> Result<Option<Summary>, SummaryError> {
+        if self.source.is_some() {
+            return Ok(None);
+        }
+        summary_file::open(self.place(run), format)
+    }
+
+    /// Writes a summary of what is recorded here, in sections; says how long it is. There is no place for one beside what
+    /// another tool recorded.
+    pub fn write_summary(&self, run: &RunInfo, format: u32, sections: &[Vec<u8>]) -> Result<u64, TraceError> {
+        self.check_recording()?;
+        if self.source.is_some() {
+            let why = "it is a trace, which has no place for summaries".into();
+            return Err(TraceError::NotARun { path: self.path.clone(), why });
+        }
+        summary_file::write(self.place(run), format, sections)
+    }
+
+    fn place<'a>(&'a self, run: &'a RunInfo) -> RankPlace<'a> {
+        RankPlace { path: &self.path, run, rank: &self.info, state: self.state }
+    }
+
+    /// How long its summary is; none, where it has none.
+    pub fn summary_bytes(&self) -> Option<u64> {
+        summary_file::bytes(&self.path).filter(|_| self.source.is_none())
+    }
+
+    /// What became of its summary when it was to be read; none, where it has none or was not read.
+    pub fn summary_use(&self) -> Option<&SummaryUse> {
+        self.summary_use.get()
+    }
+
+    /// Notes what became of its summary, the first time.
+    pub fn note_summary_use(&self, summary_use: SummaryUse) {
+        drop(self.summary_use.set(summary_use));
     }
 
     /// How many bytes its spans and its memory take, or its trace.

@@ -14,11 +14,19 @@ pub(crate) fn growth(path: &str) -> Option<Growth> {
     if path.split('/').any(|folder| folder == "checkpoints") {
         return None;
     }
+    if is_summary(path) {
+        return Some(Growth::Replaced);
+    }
     match path.rsplit_once('.')?.1 {
         "arrows" => Some(Growth::Appended),
         "json" | "jsonl" => Some(Growth::Replaced),
         _ => None,
     }
+}
+
+/// Whether a file is what a rank was reduced to.
+fn is_summary(path: &str) -> bool {
+    path.rsplit('/').next() == Some("summary.bin")
 }
 
 /// Whether a file is in the ring of a black box, from which old time goes.
@@ -40,7 +48,7 @@ pub(crate) fn segment_of(path: &str) -> Option<(u32, &str)> {
 /// Whether reading some ranks of a run needs a file. What was kept of incidents are runs of their own.
 pub(crate) fn is_needed(path: &str, is_chosen: &dyn Fn(u32) -> bool) -> bool {
     let Some(growth) = growth(path) else { return false };
-    let is_small = growth == Growth::Replaced;
+    let is_small = growth == Growth::Replaced && !is_summary(path);
     let is_of_incident = path.starts_with("incidents/") && rank_of(path).is_some();
     !is_of_incident && (is_small || rank_of(path).is_none_or(is_chosen))
 }
@@ -56,7 +64,9 @@ mod tests {
         {
             assert!(needed(path), "{path}");
         }
+        assert!(needed("rank-00000/summary.bin") && growth("rank-00000/summary.bin") == Some(Growth::Replaced));
         for path in [
+            "rank-00001/summary.bin",
             "rank-00001/spans.arrows",
             "incidents/0001-hang/rank-00000/spans.arrows",
             "checkpoints/step-5/meta.json",

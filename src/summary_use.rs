@@ -1,0 +1,33 @@
+//! Says on stderr where summaries were read instead of what was recorded, and which were passed over.
+
+use std::io::Write;
+
+use anstyle::AnsiColor;
+use stepscope_plan::text;
+use stepscope_traces::{RankDirectory, SummaryUse};
+
+use crate::folded::Folded;
+
+/// Says it of some ranks that were read.
+pub(crate) fn tell<'a>(ranks: impl Iterator<Item = &'a RankDirectory> + Clone) {
+    let passed_over = ranks.clone().filter_map(|rank| match rank.summary_use()? {
+        SummaryUse::Read => None,
+        SummaryUse::PassedOver(why) => Some((rank.info.rank, why.to_string())),
+    });
+    for line in Folded::of(passed_over).lines() {
+        warn(&format!("the summary is not used for {line}; `stepscope summarize` writes it again"));
+    }
+    let read = ranks.clone().filter(|rank| matches!(rank.summary_use(), Some(SummaryUse::Read))).count();
+    if read > 0 {
+        let all = text::counted(ranks.count() as u64, "rank");
+        // A closed stderr leaves nobody to tell.
+        drop(writeln!(anstream::stderr().lock(), "read from summaries: {read} of {all}"));
+    }
+}
+
+/// Writes a warning.
+pub(crate) fn warn(what: &str) {
+    let yellow = AnsiColor::Yellow.on_default().bold();
+    // A closed stderr leaves nobody to tell.
+    drop(writeln!(anstream::stderr().lock(), "{yellow}warning:{yellow:#} {}", text::printable(what)));
+}
